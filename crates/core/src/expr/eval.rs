@@ -1,0 +1,143 @@
+//! Evaluation of expressions in double precision: the meaning that every kernel is held to.
+
+use super::{Affine, Binary, Cond, DType, Expr, Source, Unary, Var};
+
+impl Unary {
+    /// The function on doubles.
+    pub fn apply(self, x: f64) -> f64 {
+        match self {
+            Unary::Neg => -x,
+            Unary::Abs => x.abs(),
+            Unary::Exp => x.exp(),
+            Unary::Log => x.ln(),
+            Unary::Sqrt => x.sqrt(),
+            Unary::Tanh => x.tanh(),
+            Unary::Erf => erf(x),
+            Unary::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+            Unary::Floor => x.floor(),
+            Unary::Ceil => x.ceil(),
+            Unary::Round => x.round_ties_even(),
+            Unary::Sin => x.sin(),
+            Unary::Cos => x.cos(),
+            Unary::Sign => f64::from(i8::from(x > 0.0) - i8::from(x < 0.0)),
+        }
+    }
+}
+
+impl Binary {
+    /// The function on doubles.
+    pub fn apply(self, x: f64, y: f64) -> f64 {
+        match self {
+            Binary::Add => x + y,
+            Binary::Sub => x - y,
+            Binary::Mul => x * y,
+            Binary::Div => x / y,
+            Binary::Max => x.max(y),
+            Binary::Min => x.min(y),
+            Binary::Pow => x.powf(y),
+        }
+    }
+}
+
+impl DType {
+    /// `x` rounded to the nearest value of the format.
+    pub fn round(self, x: f64) -> f64 {
+        match self {
+            DType::F32 => f64::from(x as f32),
+            DType::Bf16 => {
+                let bits = (x as f32).to_bits();
+                let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) & 0xffff_0000;
+                f64::from(f32::from_bits(rounded))
+            }
+            DType::F16 => round_f16(x),
+            DType::I8 => x.round_ties_even().clamp(-128.0, 127.0),
+        }
+    }
+}
+
+fn round_f16(x: f64) -> f64 {
+    if x == 0.0 || !x.is_finite() {
+        return x;
+    }
+    // 11 significant bits, exponents from -14; below that the spacing is 2^-24.
+    let exponent = x.abs().log2().floor().max(-14.0);
+    let spacing = (exponent - 10.0).exp2();
+    let r = (x / spacing).round_ties_even() * spacing;
+    if r.abs() > 65504.0 { f64::INFINITY.copysign(x) } else { r }
+}
+
+/// The error function, to about 1e-15: a Taylor series near zero, a continued fraction of the
+/// complement beyond (Abramowitz and Stegun, 7.1.6 and 7.1.14).
+pub fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a > 6.0 {
+        return 1f64.copysign(x);
+    }
+    let r = if a < 2.5 {
+        let (mut term, mut sum, mut n) = (a, a, 0.0);
+        while term.abs() > 1e-17 * sum.abs() {
+            n += 1.0;
+            term *= 2.0 * a * a / (2.0 * n + 1.0);
+            sum += term;
+            if n > 200.0 || sum == 0.0 {
+                break;
+            }
+        }
+        2.0 / std::f64::consts::PI.sqrt() * (-a * a).exp() * sum
+    } else {
+        let mut f = a;
+        for k in (1..=60).rev() {
+            f = a + f64::from(k) / 2.0 / f;
+        }
+        1.0 - (-a * a).exp() / (f * std::f64::consts::PI.sqrt())
+    };
+    r.copysign(x)
+}
+
+impl Cond {
+    /// Whether the condition holds.
+    pub fn holds(&self, value: impl Fn(Var) -> i64) -> bool {
+        (self.low..self.high).contains(&self.index.eval(value))
+    }
+}
+
+impl Expr {
+    /// The value, with `value` giving variables and `load` giving elements.
+    pub fn eval(&self, value: &impl Fn(Var) -> i64, load: &mut impl FnMut(Source, &[Affine]) -> f64) -> f64 {
+        match self {
+            Expr::Const(c) => *c,
+            Expr::Load { source, index } => load(*source, index),
+            Expr::Unary(op, a) => op.apply(a.eval(value, load)),
+            Expr::Binary(op, a, b) => op.apply(a.eval(value, load), b.eval(value, load)),
+            Expr::Select { conds, then, other } => {
+                if conds.iter().all(|c| c.holds(value)) {
+                    then.eval(value, load)
+                } else {
+                    other.eval(value, load)
+                }
+            }
+            Expr::Cast(t, a) => t.round(a.eval(value, load)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn error_function_has_its_known_values() {
+        for (x, y) in [(0.0, 0.0), (0.5, 0.520_499_877_813_046_5), (1.0, 0.842_700_792_949_714_9), (3.0, 0.999_977_909_503_001_4)] {
+            assert!((erf(x) - y).abs() < 1e-14, "erf({x}) = {}", erf(x));
+            assert_eq!(erf(-x), -erf(x));
+        }
+    }
+
+    #[test]
+    fn formats_round() {
+        assert_eq!(DType::F16.round(1.0 + 1.0 / 4096.0), 1.0);
+        assert_eq!(DType::F16.round(70000.0), f64::INFINITY);
+        assert_eq!(DType::Bf16.round(1.0 + 1.0 / 64.0 + 1.0 / 1024.0), 1.0 + 1.0 / 64.0);
+        assert_eq!(DType::I8.round(-300.0), -128.0);
+    }
+}

@@ -1,0 +1,77 @@
+//! How a choice becomes a kernel: the [`Tunable`] trait and the source that it realizes to.
+
+use crate::space::{Configuration, Space};
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// Source text with everything needed to build and call it. The C interface of `symbol`:
+///
+/// ```c
+/// int    SYMBOL(const void *const *data, void *const *outputs, const void *prepared, void *workspace);
+/// int    SYMBOL_prepare(const void *const *weights, void *prepared);   /* where prepared > 0 */
+/// size_t SYMBOL_prepared_bytes(void);
+/// size_t SYMBOL_workspace_bytes(void);
+/// ```
+///
+/// Data and weights come in the workload's order, each kind counted by itself; all pointers are
+/// 64-byte aligned; 0 means success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelSource {
+    /// A complete C translation unit.
+    pub source: String,
+    /// The entry's name.
+    pub symbol: String,
+    /// Packed weights that `SYMBOL_prepare` fills.
+    pub prepared: Bytes,
+    /// Scratch memory that a call needs; its content is not kept between calls.
+    pub workspace: Bytes,
+    /// Whether it must be compiled and linked with OpenMP.
+    pub openmp: bool,
+    /// Whether the compiler's full optimisation is wanted: plain loops need it to be vectorised,
+    /// generated tiles are vectorised already and only get slower to compile.
+    pub full_optimisation: bool,
+}
+
+/// Why a legal configuration has no kernel after all, found before anything was built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RealizeError(pub String);
+
+/// One way to make a task's kernel, with knobs open.
+pub trait Tunable: Send + Sync {
+    /// Unique and stable among the task's tunables; part of a record's identity.
+    fn name(&self) -> &str;
+
+    /// The legal configurations.
+    fn space(&self) -> &Space;
+
+    /// The kernel of a configuration of [`Tunable::space`], with entry point `symbol`.
+    fn realize(&self, configuration: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError>;
+
+    /// What a cost model sees: the same length for all tunables of a target. An empty vector
+    /// where the configuration cannot be realized.
+    fn features(&self, configuration: &Configuration) -> Vec<f32>;
+}
+
+/// A configuration of one of a task's tunables, proposed or tried.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Candidate {
+    /// The tunable's name.
+    pub tunable: Arc<str>,
+    /// The values of its knobs.
+    pub configuration: Configuration,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.tunable, self.configuration)
+    }
+}
+
+impl fmt::Debug for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}

@@ -1,0 +1,22 @@
+//! The nouns that Squall's rooms exchange, and nothing else: tensor expressions
+//! ([`expr`], [`workload`]), what to tune and where ([`target`], [`task`]), the legal
+//! choices ([`space`]), how a choice becomes a kernel ([`kernel`]) and what became of it
+//! ([`trial`]). This crate does no IO and reads no clock.
+
+pub mod expr;
+pub mod kernel;
+pub mod space;
+pub mod target;
+pub mod task;
+pub mod text;
+pub mod trial;
+pub mod units;
+pub mod workload;
+
+pub use kernel::{Candidate, KernelSource, RealizeError, Tunable};
+pub use space::{Configuration, Prefix, Space};
+pub use target::{Target, TargetKind};
+pub use task::{Objective, Task, TaskId};
+pub use trial::{CpuCost, FailStage, Measurement, Outcome, Record, RecordKind, Trial};
+pub use units::{Bytes, Nanos};
+pub use workload::{DType, Stage, TensorKind, Workload};

@@ -1,0 +1,219 @@
+//! The decision diagram behind a space. A node at level k stands for all ways of binding the
+//! first k knobs that leave the same constraints to be met; its edges are the values of knob k
+//! that lead on, its count the configurations below it.
+
+use super::{Knob, SpaceError, Term, Value};
+use std::collections::HashMap;
+
+/// More nodes than this and a space refuses to open.
+pub const MAX_NODES: usize = 4_000_000;
+
+pub(super) struct Edge {
+    pub value: u16,
+    pub child: u32,
+    /// Configurations under the edges before this one.
+    before: u128,
+}
+
+struct Node {
+    first: u32,
+    len: u16,
+    count: u128,
+}
+
+pub(super) struct Diagram {
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+    root: u32,
+}
+
+/// The node below the last knob.
+const LEAF: u32 = 0;
+/// A residual constraint that cannot be met.
+const FALSE: u32 = u32::MAX;
+/// A residual constraint that is met whatever comes.
+const TRUE: u32 = u32::MAX - 1;
+
+struct Builder<'a> {
+    knobs: &'a [Knob],
+    numbers: Vec<Vec<i64>>,
+    /// Residual constraints, each once.
+    terms: Vec<(Term, Vec<bool>)>,
+    term_ids: HashMap<Term, u32>,
+    bound: HashMap<(u32, u16, u16), u32>,
+    memo: HashMap<(u16, Box<[u32]>), Option<u32>>,
+    diagram: Diagram,
+}
+
+impl Diagram {
+    pub fn build(knobs: &[Knob], constraints: &[Term]) -> Result<Diagram, SpaceError> {
+        let numbers = knobs
+            .iter()
+            .map(|k| k.values.iter().enumerate().map(|(i, v)| if let Value::Int(n) = v { *n } else { i as i64 }).collect())
+            .collect();
+        let leaf = Node { first: 0, len: 0, count: 1 };
+        let mut b = Builder {
+            knobs,
+            numbers,
+            terms: Vec::new(),
+            term_ids: HashMap::new(),
+            bound: HashMap::new(),
+            memo: HashMap::new(),
+            diagram: Diagram { nodes: vec![leaf], edges: Vec::new(), root: LEAF },
+        };
+        let mut state = Vec::new();
+        for t in constraints {
+            if let Some(unknown) = t.knobs().into_iter().find(|n| !knobs.iter().any(|k| k.name == *n)) {
+                return Err(SpaceError::UnknownKnob(unknown.into()));
+            }
+            // Folds constants before any knob is bound.
+            match b.intern(t.bind("", 0)) {
+                FALSE => return Err(SpaceError::Empty),
+                TRUE => {}
+                id => state.push(id),
+            }
+        }
+        state.sort_unstable();
+        state.dedup();
+        match b.node(0, state.into())? {
+            Some(root) => {
+                b.diagram.root = root;
+                Ok(b.diagram)
+            }
+            None => Err(SpaceError::Empty),
+        }
+    }
+
+    pub fn root(&self) -> u32 {
+        self.root
+    }
+
+    pub fn count(&self) -> u128 {
+        self.count_at(self.root)
+    }
+
+    pub fn count_at(&self, node: u32) -> u128 {
+        self.nodes[node as usize].count
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub fn edges(&self, node: u32) -> &[Edge] {
+        let n = &self.nodes[node as usize];
+        &self.edges[n.first as usize..n.first as usize + n.len as usize]
+    }
+
+    pub fn child(&self, node: u32, value: usize) -> Option<u32> {
+        let e = self.edges(node);
+        e.binary_search_by_key(&value, |e| e.value as usize).ok().map(|i| e[i].child)
+    }
+
+    pub fn contains(&self, indices: &[usize]) -> bool {
+        let mut node = self.root;
+        for &i in indices {
+            match self.child(node, i) {
+                Some(c) => node = c,
+                None => return false,
+            }
+        }
+        node == LEAF
+    }
+
+    pub fn nth(&self, mut rank: u128) -> Box<[u16]> {
+        let mut out = Vec::new();
+        let mut node = self.root;
+        while node != LEAF {
+            let edges = self.edges(node);
+            let i = edges.partition_point(|e| e.before <= rank) - 1;
+            rank -= edges[i].before;
+            out.push(edges[i].value);
+            node = edges[i].child;
+        }
+        out.into()
+    }
+}
+
+impl Builder<'_> {
+    fn intern(&mut self, t: Option<Term>) -> u32 {
+        match t {
+            None | Some(Term::Const(0)) => FALSE,
+            Some(Term::Const(_)) => TRUE,
+            Some(t) => match self.term_ids.get(&t) {
+                Some(&id) => id,
+                None => {
+                    let id = self.terms.len() as u32;
+                    let names = t.knobs();
+                    let uses = self.knobs.iter().map(|k| names.contains(&k.name.as_str())).collect();
+                    self.terms.push((t.clone(), uses));
+                    self.term_ids.insert(t, id);
+                    id
+                }
+            },
+        }
+    }
+
+    fn bind(&mut self, term: u32, knob: usize, value: usize) -> u32 {
+        if !self.terms[term as usize].1[knob] {
+            return term;
+        }
+        let key = (term, knob as u16, value as u16);
+        if let Some(&id) = self.bound.get(&key) {
+            return id;
+        }
+        let t = self.terms[term as usize].0.bind(&self.knobs[knob].name, self.numbers[knob][value]);
+        let id = self.intern(t);
+        self.bound.insert(key, id);
+        id
+    }
+
+    /// The node for a state, or `None` if no configuration lies below it.
+    fn node(&mut self, k: usize, state: Box<[u32]>) -> Result<Option<u32>, SpaceError> {
+        if k == self.knobs.len() {
+            return Ok(Some(LEAF));
+        }
+        let key = (k as u16, state);
+        if let Some(&n) = self.memo.get(&key) {
+            return Ok(n);
+        }
+        let mut edges = Vec::new();
+        let mut count = 0u128;
+        for value in 0..self.knobs[k].values.len() {
+            let mut next: Vec<u32> = Vec::with_capacity(key.1.len());
+            let mut dead = false;
+            for &t in &key.1 {
+                match self.bind(t, k, value) {
+                    FALSE => {
+                        dead = true;
+                        break;
+                    }
+                    TRUE => {}
+                    id => next.push(id),
+                }
+            }
+            if dead {
+                continue;
+            }
+            next.sort_unstable();
+            next.dedup();
+            if let Some(child) = self.node(k + 1, next.into())? {
+                edges.push(Edge { value: value as u16, child, before: count });
+                count = count.saturating_add(self.diagram.count_at(child));
+            }
+        }
+        let result = if edges.is_empty() {
+            None
+        } else {
+            if self.diagram.nodes.len() >= MAX_NODES {
+                return Err(SpaceError::TooEntangled);
+            }
+            let first = self.diagram.edges.len() as u32;
+            self.diagram.nodes.push(Node { first, len: edges.len() as u16, count });
+            self.diagram.edges.extend(edges);
+            Some(self.diagram.nodes.len() as u32 - 1)
+        };
+        self.memo.insert(key, result);
+        Ok(result)
+    }
+}

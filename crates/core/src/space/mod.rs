@@ -1,0 +1,369 @@
+//! Spaces of configurations: knobs, constraints, and the one definition of legal.
+//!
+//! [`Space::new`] compiles knobs and constraints into a decision diagram (one level a knob; equal
+//! residual constraints share a node; branches that lead nowhere are cut). Everything is read
+//! off that diagram: the number of legal configurations, the n-th of them, an even sample,
+//! membership, and the [`Prefix`] cursor. Its size depends on what constraints still have to
+//! remember between knobs, not on the number of configurations, so spaces of 10^12 raw
+//! combinations open in milliseconds.
+
+mod constraint;
+mod diagram;
+
+pub use constraint::Term;
+use diagram::Diagram;
+pub use diagram::MAX_NODES;
+
+use rand::{Rng, RngExt};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A value of a knob.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number: a tile size, a depth, a width.
+    Int(i64),
+    /// A word: one of several ways.
+    Word(String),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Int(i) => write!(f, "{i}"),
+            Value::Word(w) => write!(f, "{w}"),
+        }
+    }
+}
+
+/// What a knob decides; moves and features depend on it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// The factor of one level of a tiled axis. Knobs of equal `axis` can trade factors.
+    Tile {
+        /// The axis that is tiled.
+        axis: String,
+        /// 0 is the outermost level that is a knob.
+        level: u8,
+    },
+    /// Vector width.
+    Vector,
+    /// Depth of unrolling.
+    Unroll,
+    /// How much runs in parallel.
+    Parallel,
+    /// A memory layout: packing, padding.
+    Layout,
+    /// An order of loops.
+    Order,
+    /// Anything else.
+    Choice,
+}
+
+/// A tunable parameter: an ordered list of values.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Knob {
+    /// Unique in its space; letters, digits and `_`.
+    pub name: String,
+    /// At least one, without duplicates. Numbers ascend, so that neighbours in the list are
+    /// neighbours in value (descent depends on it).
+    pub values: Vec<Value>,
+    /// What it decides.
+    pub role: Role,
+}
+
+impl Knob {
+    /// A knob over numbers, sorted and without duplicates.
+    pub fn ints(name: impl Into<String>, role: Role, values: impl IntoIterator<Item = i64>) -> Knob {
+        let mut v: Vec<i64> = values.into_iter().collect();
+        v.sort_unstable();
+        v.dedup();
+        Knob { name: name.into(), values: v.into_iter().map(Value::Int).collect(), role }
+    }
+
+    /// A knob over words, in the given order.
+    pub fn words(name: impl Into<String>, role: Role, values: &[&str]) -> Knob {
+        Knob { name: name.into(), values: values.iter().map(|w| Value::Word(w.to_string())).collect(), role }
+    }
+
+    /// Whether neighbouring values are alike: true of numbers.
+    pub fn is_ordered(&self) -> bool {
+        self.values.iter().all(|v| matches!(v, Value::Int(_)))
+    }
+}
+
+/// A space that cannot be opened, or a text that is no configuration of it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what the fields are
+pub enum SpaceError {
+    #[error("knob `{0}` has no values")]
+    EmptyKnob(String),
+    #[error("knob `{0}` is defined twice")]
+    DuplicateKnob(String),
+    #[error("knob `{0}` lists a value twice or its numbers out of order")]
+    UnsortedKnob(String),
+    #[error("a constraint names the unknown knob `{0}`")]
+    UnknownKnob(String),
+    #[error("no configuration satisfies all constraints")]
+    Empty,
+    #[error("the constraints entangle the knobs too much: over {MAX_NODES} distinct states")]
+    TooEntangled,
+    #[error("`{text}` is not a configuration of this space: {why}")]
+    NotAConfiguration { text: String, why: String },
+}
+
+struct Inner {
+    knobs: Arc<[Knob]>,
+    diagram: Diagram,
+}
+
+/// The legal configurations of a tunable; the only maker of [`Configuration`]s. Cheap to clone.
+#[derive(Clone)]
+pub struct Space {
+    inner: Arc<Inner>,
+}
+
+impl fmt::Debug for Space {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Space({} knobs, {} legal of {:e})", self.knobs().len(), self.len(), self.raw_size())
+    }
+}
+
+impl Space {
+    /// Compiles knobs and constraints. Every constraint must evaluate to non-zero; a division by
+    /// zero makes it false.
+    pub fn new(knobs: Vec<Knob>, constraints: &[Term]) -> Result<Space, SpaceError> {
+        for (i, k) in knobs.iter().enumerate() {
+            if k.values.is_empty() {
+                return Err(SpaceError::EmptyKnob(k.name.clone()));
+            }
+            if knobs[..i].iter().any(|o| o.name == k.name) {
+                return Err(SpaceError::DuplicateKnob(k.name.clone()));
+            }
+            let sorted = !k.is_ordered() || k.values.windows(2).all(|w| w[0] < w[1]);
+            let distinct = k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
+            if !sorted || !distinct {
+                return Err(SpaceError::UnsortedKnob(k.name.clone()));
+            }
+        }
+        let diagram = Diagram::build(&knobs, constraints)?;
+        if diagram.count() == 0 {
+            return Err(SpaceError::Empty);
+        }
+        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram }) })
+    }
+
+    /// The knobs, in the order that a [`Prefix`] binds them.
+    pub fn knobs(&self) -> &[Knob] {
+        &self.inner.knobs
+    }
+
+    /// Position of a knob.
+    pub fn knob(&self, name: &str) -> Option<usize> {
+        self.knobs().iter().position(|k| k.name == name)
+    }
+
+    /// Combinations before constraints.
+    pub fn raw_size(&self) -> f64 {
+        self.knobs().iter().map(|k| k.values.len() as f64).product()
+    }
+
+    /// The number of legal configurations, at least one. Saturates at `u128::MAX`.
+    #[allow(clippy::len_without_is_empty)] // a space is never empty
+    pub fn len(&self) -> u128 {
+        self.inner.diagram.count()
+    }
+
+    /// States that the constraints need to remember: the memory of this space.
+    pub fn nodes(&self) -> usize {
+        self.inner.diagram.nodes()
+    }
+
+    /// A cursor before the first knob.
+    pub fn open(&self) -> Prefix {
+        Prefix { space: self.clone(), node: self.inner.diagram.root(), bound: Vec::with_capacity(self.knobs().len()) }
+    }
+
+    /// The configuration with these value positions, if it is legal.
+    pub fn configuration(&self, indices: &[usize]) -> Option<Configuration> {
+        self.inner.diagram.contains(indices).then(|| self.wrap(indices.iter().map(|&i| i as u16).collect()))
+    }
+
+    /// Whether these value positions are legal.
+    pub fn contains(&self, indices: &[usize]) -> bool {
+        self.inner.diagram.contains(indices)
+    }
+
+    /// The `rank`-th legal configuration in the order of value positions.
+    ///
+    /// # Panics
+    /// If `rank` is not below [`Space::len`].
+    pub fn nth(&self, rank: u128) -> Configuration {
+        assert!(rank < self.len(), "rank {rank} of {}", self.len());
+        self.wrap(self.inner.diagram.nth(rank))
+    }
+
+    /// An evenly distributed legal configuration.
+    pub fn sample(&self, rng: &mut impl Rng) -> Configuration {
+        let rank = rng.random_range(0..self.len());
+        self.wrap(self.inner.diagram.nth(rank))
+    }
+
+    /// All legal configurations, lazily.
+    pub fn iter(&self) -> impl Iterator<Item = Configuration> + '_ {
+        let mut rank = 0;
+        std::iter::from_fn(move || {
+            (rank < self.len()).then(|| {
+                rank += 1;
+                self.nth(rank - 1)
+            })
+        })
+    }
+
+    /// Reads a configuration's canonical text, `tile_k=32,vec=16`, knobs in any order.
+    pub fn parse(&self, text: &str) -> Result<Configuration, SpaceError> {
+        let fail = |why: String| SpaceError::NotAConfiguration { text: text.into(), why };
+        let mut indices = vec![usize::MAX; self.knobs().len()];
+        for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or_else(|| fail(format!("`{pair}` is not `knob=value`")))?;
+            let k = self.knob(name).ok_or_else(|| fail(format!("there is no knob `{name}`")))?;
+            let i = self.knobs()[k].values.iter().position(|v| v.to_string() == value);
+            indices[k] = i.ok_or_else(|| fail(format!("`{name}` has no value `{value}`")))?;
+        }
+        if let Some(k) = indices.iter().position(|&i| i == usize::MAX) {
+            return Err(fail(format!("`{}` is missing", self.knobs()[k].name)));
+        }
+        self.configuration(&indices).ok_or_else(|| fail("it breaks a constraint".into()))
+    }
+
+    fn wrap(&self, indices: Box<[u16]>) -> Configuration {
+        Configuration { knobs: self.inner.knobs.clone(), indices }
+    }
+}
+
+/// One value for every knob of a space; legal by construction. Its text is its identity.
+#[derive(Clone)]
+pub struct Configuration {
+    knobs: Arc<[Knob]>,
+    indices: Box<[u16]>,
+}
+
+impl Configuration {
+    /// Positions of the values in their knobs' lists.
+    pub fn indices(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.indices.iter().map(|&i| i as usize)
+    }
+
+    /// The value of a knob by name.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        let k = self.knobs.iter().position(|k| k.name == name)?;
+        Some(self.value(k))
+    }
+
+    /// The value of the k-th knob.
+    pub fn value(&self, k: usize) -> &Value {
+        &self.knobs[k].values[self.indices[k] as usize]
+    }
+
+    /// The number that a knob stands at.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        match self.get(name)? {
+            Value::Int(i) => Some(*i),
+            Value::Word(_) => None,
+        }
+    }
+
+    /// The word that a knob stands at.
+    pub fn word(&self, name: &str) -> Option<&str> {
+        match self.get(name)? {
+            Value::Word(w) => Some(w),
+            Value::Int(_) => None,
+        }
+    }
+
+    /// Knobs and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Knob, &Value)> + '_ {
+        self.knobs.iter().zip(self.indices()).map(|(k, i)| (k, &k.values[i]))
+    }
+}
+
+impl PartialEq for Configuration {
+    fn eq(&self, o: &Configuration) -> bool {
+        self.indices == o.indices && (Arc::ptr_eq(&self.knobs, &o.knobs) || self.knobs == o.knobs)
+    }
+}
+
+impl Eq for Configuration {}
+
+impl Hash for Configuration {
+    fn hash<H: Hasher>(&self, h: &mut H) {
+        self.indices.hash(h);
+    }
+}
+
+impl fmt::Display for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (k, v)) in self.iter().enumerate() {
+            write!(f, "{}{}={v}", if i > 0 { "," } else { "" }, k.name)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Configuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// A cursor that binds knobs one after another and never enters a dead end.
+#[derive(Clone)]
+pub struct Prefix {
+    space: Space,
+    node: u32,
+    bound: Vec<u16>,
+}
+
+impl Prefix {
+    /// The knob that comes next, if one is left.
+    pub fn next_knob(&self) -> Option<&Knob> {
+        self.space.inner.knobs.get(self.bound.len())
+    }
+
+    /// Positions of the next knob's values that still lead to a configuration, ascending; never
+    /// empty while a knob is left.
+    pub fn allowed(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.space.inner.diagram.edges(self.node).iter().map(|e| e.value as usize)
+    }
+
+    /// How many configurations the value at this position leads to.
+    pub fn count(&self, value: usize) -> u128 {
+        let d = &self.space.inner.diagram;
+        d.edges(self.node).iter().find(|e| e.value as usize == value).map_or(0, |e| d.count_at(e.child))
+    }
+
+    /// Binds the next knob to the value at a position; false, and nothing happens, where that
+    /// value is not allowed.
+    pub fn bind(&mut self, value: usize) -> bool {
+        match self.space.inner.diagram.child(self.node, value) {
+            Some(child) => {
+                self.node = child;
+                self.bound.push(value as u16);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The configuration, once every knob is bound.
+    pub fn finish(self) -> Option<Configuration> {
+        (self.bound.len() == self.space.knobs().len()).then(|| self.space.wrap(self.bound.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! Brute force on small random spaces: what the diagram says is what filtering says.
+
+use super::*;
+use proptest::prelude::*;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+fn numbers(indices: &[usize], knobs: &[Knob]) -> Vec<i64> {
+    indices.iter().zip(knobs).map(|(&i, k)| if let Value::Int(n) = k.values[i] { n } else { i as i64 }).collect()
+}
+
+fn filter(knobs: &[Knob], constraints: &[Term]) -> Vec<Vec<usize>> {
+    let mut out = Vec::new();
+    let mut point = vec![0; knobs.len()];
+    loop {
+        let values = numbers(&point, knobs);
+        let legal = constraints.iter().all(|t| {
+            let bound = knobs.iter().zip(&values).try_fold(t.clone(), |t, (k, &v)| t.bind(&k.name, v));
+            matches!(bound, Some(Term::Const(c)) if c != 0)
+        });
+        if legal {
+            out.push(point.clone());
+        }
+        let Some(i) = (0..point.len()).rev().find(|&i| point[i] + 1 < knobs[i].values.len()) else { return out };
+        point[i] += 1;
+        point[i + 1..].fill(0);
+    }
+}
+
+fn term() -> impl Strategy<Value = Term> {
+    let leaf = prop_oneof![(-3i64..9).prop_map(Term::Const), (0usize..4).prop_map(|k| Term::knob(format!("k{k}")))];
+    leaf.prop_recursive(3, 12, 3, |t| {
+        let two = (t.clone(), t.clone()).prop_map(|(a, b)| (Box::new(a), Box::new(b)));
+        prop_oneof![
+            prop::collection::vec(t.clone(), 1..3).prop_map(Term::Sum),
+            prop::collection::vec(t.clone(), 1..3).prop_map(Term::Product),
+            two.clone().prop_map(|(a, b)| Term::CeilDiv(a, b)),
+            two.clone().prop_map(|(a, b)| Term::FloorDiv(a, b)),
+            two.clone().prop_map(|(a, b)| Term::Mod(a, b)),
+            two.clone().prop_map(|(a, b)| Term::Min(a, b)),
+            two.clone().prop_map(|(a, b)| Term::Max(a, b)),
+            two.clone().prop_map(|(a, b)| Term::Le(a, b)),
+            two.prop_map(|(a, b)| Term::Eq(a, b)),
+            prop::collection::vec(t.clone(), 1..3).prop_map(Term::And),
+            prop::collection::vec(t.clone(), 1..3).prop_map(Term::Or),
+            t.prop_map(|t| Term::Not(Box::new(t))),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn the_diagram_is_the_filter(
+        sizes in prop::collection::vec(1usize..5, 4),
+        constraints in prop::collection::vec(term(), 0..4),
+    ) {
+        let knobs: Vec<Knob> = sizes.iter().enumerate()
+            .map(|(i, &n)| Knob::ints(format!("k{i}"), Role::Choice, (0..n as i64).map(|v| v * (i as i64 + 1))))
+            .collect();
+        let want = filter(&knobs, &constraints);
+        match Space::new(knobs.clone(), &constraints) {
+            Err(e) => prop_assert!(want.is_empty() && e == SpaceError::Empty, "{e}"),
+            Ok(space) => {
+                prop_assert_eq!(space.len(), want.len() as u128);
+                let got: Vec<Vec<usize>> = space.iter().map(|c| c.indices().collect()).collect();
+                prop_assert_eq!(&got, &want);
+                for c in space.iter() {
+                    prop_assert_eq!(&space.parse(&c.to_string()).unwrap(), &c);
+                }
+                // The cursor reaches all and only those, and never a dead end.
+                let mut seen = Vec::new();
+                let mut stack = vec![space.open()];
+                while let Some(p) = stack.pop() {
+                    if p.next_knob().is_none() {
+                        seen.push(p.finish().unwrap().indices().collect::<Vec<_>>());
+                        continue;
+                    }
+                    prop_assert!(p.allowed().len() > 0);
+                    for v in p.allowed() {
+                        let mut q = p.clone();
+                        prop_assert!(q.bind(v));
+                        stack.push(q);
+                    }
+                }
+                seen.sort();
+                prop_assert_eq!(&seen, &want);
+            }
+        }
+    }
+}
+
+/// A tiling space of three axes and two reductions with more than 10^9 raw combinations.
+fn tiling() -> Space {
+    let axes = [("k", 64), ("p", 56), ("q", 56)];
+    let mut knobs = Vec::new();
+    let mut constraints = Vec::new();
+    for level in (0..3).rev() {
+        for (axis, extent) in axes {
+            knobs.push(Knob::ints(format!("{axis}{level}"), Role::Tile { axis: axis.into(), level }, (1..=64).filter(|d| extent % d == 0)));
+        }
+    }
+    for r in ["c", "r", "s"] {
+        knobs.push(Knob::ints(r, Role::Tile { axis: r.into(), level: 0 }, [1, 2, 4, 8, 16, 32, 64]));
+    }
+    for (axis, extent) in axes {
+        constraints.push(Term::product((0..3).map(|l| Term::knob(format!("{axis}{l}")))).divides(extent));
+    }
+    constraints.push(Term::product(["k2", "p2", "q2"].map(Term::knob)).at_most(512));
+    Space::new(knobs, &constraints).unwrap()
+}
+
+#[test]
+fn a_large_space_opens_small_and_samples_evenly() {
+    let s = tiling();
+    assert!(s.raw_size() > 1e9, "{s:?}");
+    assert!(s.nodes() < 20_000, "{} nodes", s.nodes());
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+    // Even over the legal set: the share of each first value is its share of the count.
+    let n = 20_000;
+    let mut hits = vec![0u32; s.knobs()[0].values.len()];
+    for _ in 0..n {
+        let c = s.sample(&mut rng);
+        assert!(s.contains(&c.indices().collect::<Vec<_>>()));
+        hits[c.indices().next().unwrap()] += 1;
+    }
+    let open = s.open();
+    for (v, &h) in hits.iter().enumerate() {
+        let p = open.count(v) as f64 / s.len() as f64;
+        let sigma = (f64::from(n) * p * (1.0 - p)).sqrt();
+        assert!((f64::from(h) - f64::from(n) * p).abs() < 5.0 * sigma + 1.0, "value {v}: {h} of {n}, expected share {p}");
+    }
+}
+
+#[test]
+fn samples_are_the_same_for_a_seed_on_every_machine() {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+    assert_eq!(
+        tiling().sample(&mut rng).to_string(),
+        tiling().sample(&mut Xoshiro256PlusPlus::seed_from_u64(7)).to_string()
+    );
+}
+
+#[test]
+fn errors_say_what_is_wrong() {
+    let k = |v: &[i64]| Knob { name: "a".into(), values: v.iter().map(|&i| Value::Int(i)).collect(), role: Role::Choice };
+    assert_eq!(Space::new(vec![k(&[])], &[]).unwrap_err(), SpaceError::EmptyKnob("a".into()));
+    assert_eq!(Space::new(vec![k(&[2, 1])], &[]).unwrap_err(), SpaceError::UnsortedKnob("a".into()));
+    assert_eq!(Space::new(vec![k(&[1]), k(&[1])], &[]).unwrap_err(), SpaceError::DuplicateKnob("a".into()));
+    assert_eq!(Space::new(vec![k(&[1])], &[Term::knob("b")]).unwrap_err(), SpaceError::UnknownKnob("b".into()));
+    assert_eq!(Space::new(vec![k(&[1])], &[Term::knob("a").equals(2)]).unwrap_err(), SpaceError::Empty);
+    let s = Space::new(vec![k(&[1, 2])], &[]).unwrap();
+    assert!(s.parse("a=3").unwrap_err().to_string().contains("no value `3`"));
+    assert!(s.parse("").unwrap_err().to_string().contains("`a` is missing"));
+}

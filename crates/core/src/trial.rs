@@ -1,0 +1,207 @@
+//! What became of a candidate: outcomes, measurements, and records that are kept for ever.
+
+use crate::kernel::Candidate;
+use crate::task::TaskId;
+use crate::units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// How long a kernel took, over repeated windows of one or more calls after warm-up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Time of one call in each window, in the order measured.
+    pub samples: Vec<Nanos>,
+    /// Calls in each window.
+    pub calls: u64,
+    /// Largest absolute error against the reference over the largest reference value.
+    pub error: f64,
+}
+
+impl Measurement {
+    /// Median of the windows, the figure that kernels are ranked by.
+    pub fn median(&self) -> Nanos {
+        let mut s: Vec<f64> = self.samples.iter().map(|n| n.0).collect();
+        s.sort_by(f64::total_cmp);
+        match s.len() {
+            0 => Nanos(f64::INFINITY),
+            n if n % 2 == 1 => Nanos(s[n / 2]),
+            n => Nanos((s[n / 2 - 1] + s[n / 2]) / 2.0),
+        }
+    }
+
+    /// The fastest window.
+    pub fn fastest(&self) -> Nanos {
+        Nanos(self.samples.iter().map(|n| n.0).fold(f64::INFINITY, f64::min))
+    }
+
+    /// Median absolute deviation from the median, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        let m = self.median().0;
+        let deviations = self.samples.iter().map(|s| Nanos((s.0 - m).abs())).collect();
+        Measurement { samples: deviations, calls: 1, error: 0.0 }.median().0 / m
+    }
+}
+
+/// Where a candidate failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailStage {
+    /// The compiler refused it, crashed or took too long.
+    Build,
+    /// It could not be loaded, returned an error or crashed.
+    Launch,
+    /// It did not end in time.
+    Timeout,
+    /// Its output differs from the reference, or it wrote where it must not.
+    WrongAnswer,
+}
+
+impl FailStage {
+    /// The spelling in records and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            FailStage::Build => "build",
+            FailStage::Launch => "launch",
+            FailStage::Timeout => "timeout",
+            FailStage::WrongAnswer => "wrong_answer",
+        }
+    }
+}
+
+/// What became of a candidate. A failure is data, never an exception and never a sentinel time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It ran, its output was right, and this is how long it took.
+    Measured(Measurement),
+    /// It was known to be impossible before anything was built.
+    Infeasible(String),
+    /// It failed.
+    Failed {
+        /// Where.
+        stage: FailStage,
+        /// What the compiler, the loader or the check said.
+        detail: String,
+    },
+}
+
+impl Outcome {
+    /// The time that kernels are ranked by, if it ran.
+    pub fn time(&self) -> Option<Nanos> {
+        match self {
+            Outcome::Measured(m) => Some(m.median()),
+            _ => None,
+        }
+    }
+}
+
+/// CPU seconds spent on something, user and system together.
+#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
+pub struct CpuCost {
+    /// In the compiler.
+    pub build: f64,
+    /// In the measured process: loading, checking, timing.
+    pub measure: f64,
+    /// In search and cost model.
+    pub search: f64,
+}
+
+impl CpuCost {
+    /// All together.
+    pub fn total(self) -> f64 {
+        self.build + self.measure + self.search
+    }
+}
+
+impl std::ops::AddAssign for CpuCost {
+    fn add_assign(&mut self, o: CpuCost) {
+        self.build += o.build;
+        self.measure += o.measure;
+        self.search += o.search;
+    }
+}
+
+/// One attempt at a candidate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// What was tried.
+    pub candidate: Candidate,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What it cost.
+    pub cost: CpuCost,
+}
+
+/// Why a record exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// The search proposed it.
+    Trial,
+    /// The plain loops that every gain is measured from.
+    Untuned,
+    /// A challenger and its incumbent measured again, interleaved; supersedes the trial's time.
+    Rematch,
+}
+
+impl RecordKind {
+    /// The spelling in stores.
+    pub fn name(self) -> &'static str {
+        match self {
+            RecordKind::Trial => "trial",
+            RecordKind::Untuned => "untuned",
+            RecordKind::Rematch => "rematch",
+        }
+    }
+}
+
+/// A trial kept for ever, readable alone: it needs no other record, no index and no program to
+/// be understood.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Why it exists.
+    pub kind: RecordKind,
+    /// The task.
+    pub task: TaskId,
+    /// The task's readable name when it was recorded.
+    pub name: String,
+    /// The workload's text.
+    pub workload: String,
+    /// The device: CPU, vector width, threads. Times compare only within one device.
+    pub device: String,
+    /// Code generator's version, compiler's version and flags. Equal candidates give equal
+    /// machine code within one toolchain.
+    pub toolchain: String,
+    /// The tunable's name.
+    pub tunable: String,
+    /// The configuration's text.
+    pub configuration: String,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// What it cost.
+    pub cost: CpuCost,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Seconds since 1970, UTC.
+    pub time: f64,
+}
+
+impl Record {
+    /// The identity under which it is known: what was tried, where, with what. Storing a trial
+    /// twice does nothing the second time; rematches of one candidate are kept one by one, so
+    /// their time and outcome count too.
+    pub fn identity(&self) -> String {
+        let mut text = format!(
+            "squall record 1\n{}\n{}\n{}\n{}\n{}\n{}\n",
+            self.kind.name(),
+            self.task,
+            self.device,
+            self.toolchain,
+            self.tunable,
+            self.configuration
+        );
+        if self.kind != RecordKind::Trial {
+            text.push_str(&format!("{}\n{:?}", self.time, self.outcome));
+        }
+        blake3::hash(text.as_bytes()).to_hex()[..32].to_string()
+    }
+}

@@ -1,0 +1,491 @@
+//! A workload: the tensor expression that a kernel computes, as stages over named tensors.
+//!
+//! ```text
+//! workload conv2d
+//! data X: f32[1, 64, 56, 56]
+//! weight W: f32[64, 64, 3, 3]
+//! stage P: f32[n: 1, c: 64, h: 58, w: 58] = select(0 <= h - 1 < 56 and 0 <= w - 1 < 56, X[n, c, h - 1, w - 1], 0)
+//! stage Y: f32[n: 1, k: 64, p: 56, q: 56] = sum(c: 64, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+//! output Y
+//! ```
+//!
+//! The text is canonical: equal workloads print equally, and a [`Task`](crate::Task)'s identity
+//! is a hash of it. Memory is dense and row-major; only a tensor's element order counts, so a
+//! stage may see a tensor in another shape of the same elements.
+
+pub use crate::expr::DType;
+use crate::expr::{Affine, Binary, Expr, Names, PrintExpr, Source, Var};
+use crate::text::{Cursor, Scope, TextError};
+use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Whether an input changes at every call or is constant over calls (and may be packed ahead).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TensorKind {
+    /// Changes at every call.
+    Data,
+    /// Constant over calls: its layout is the kernel's to choose, outside the timed call.
+    Weight,
+}
+
+/// An input tensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Input {
+    /// Unique in the workload.
+    pub name: String,
+    /// Element format.
+    pub dtype: DType,
+    /// Extents, outermost first.
+    pub shape: Vec<i64>,
+    /// Data or weight.
+    pub kind: TensorKind,
+}
+
+/// A named axis `0 .. extent`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Axis {
+    /// Unique in its stage.
+    pub name: String,
+    /// Number of values.
+    pub extent: i64,
+}
+
+impl Axis {
+    /// An axis.
+    pub fn new(name: impl Into<String>, extent: i64) -> Axis {
+        Axis { name: name.into(), extent }
+    }
+}
+
+/// How a reduction combines values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // the names are the operations
+pub enum Reducer {
+    Sum,
+    Prod,
+    Max,
+    Min,
+}
+
+impl Reducer {
+    /// All of them, with their spelling in text.
+    pub const ALL: &'static [(Reducer, &'static str)] =
+        &[(Reducer::Sum, "sum"), (Reducer::Prod, "prod"), (Reducer::Max, "max"), (Reducer::Min, "min")];
+
+    /// The spelling in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reducer::Sum => "sum",
+            Reducer::Prod => "prod",
+            Reducer::Max => "max",
+            Reducer::Min => "min",
+        }
+    }
+
+    /// The neutral element.
+    pub fn identity(self) -> f64 {
+        match self {
+            Reducer::Sum => 0.0,
+            Reducer::Prod => 1.0,
+            Reducer::Max => f64::NEG_INFINITY,
+            Reducer::Min => f64::INFINITY,
+        }
+    }
+
+    /// The operation that combines two values.
+    pub fn binary(self) -> Binary {
+        match self {
+            Reducer::Sum => Binary::Add,
+            Reducer::Prod => Binary::Mul,
+            Reducer::Max => Binary::Max,
+            Reducer::Min => Binary::Min,
+        }
+    }
+}
+
+/// A reduction over axes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reduction {
+    /// How values are combined.
+    pub op: Reducer,
+    /// At least one.
+    pub axes: Vec<Axis>,
+}
+
+/// One tensor computed from others: for each point of `axes`, `body`, reduced where asked.
+/// In `body`, `Var(i)` is the i-th of `axes` followed by the reduction's axes, and `Source(s)`
+/// counts the workload's inputs, then its stages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Unique in the workload.
+    pub name: String,
+    /// Element format of the result.
+    pub dtype: DType,
+    /// The result's axes; their extents are its shape.
+    pub axes: Vec<Axis>,
+    /// Present if values are reduced.
+    pub reduction: Option<Reduction>,
+    /// The value at a point.
+    pub body: Expr,
+}
+
+impl Stage {
+    /// The result's shape.
+    pub fn shape(&self) -> Vec<i64> {
+        self.axes.iter().map(|a| a.extent).collect()
+    }
+
+    /// Spatial axes, then reduction axes: what `Var(i)` counts.
+    pub fn all_axes(&self) -> impl Iterator<Item = &Axis> {
+        self.axes.iter().chain(self.reduction.iter().flat_map(|r| &r.axes))
+    }
+
+    /// The reduction axes.
+    pub fn reduce_axes(&self) -> &[Axis] {
+        self.reduction.as_ref().map_or(&[], |r| &r.axes)
+    }
+
+    /// Points that the body is evaluated at.
+    pub fn points(&self) -> u64 {
+        self.all_axes().map(|a| a.extent as u64).product()
+    }
+
+    /// Elements of the result.
+    pub fn elements(&self) -> u64 {
+        self.axes.iter().map(|a| a.extent as u64).product()
+    }
+
+    /// Arithmetic operations: every function of the body, and one for combining, at each point.
+    pub fn flop(&self) -> u64 {
+        self.points() * (self.body.flop() + u64::from(self.reduction.is_some()))
+    }
+}
+
+/// A tensor expression: inputs, stages in order, the last of which is the output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// The kind of kernel, a name of the field: `conv2d`, `matmul`, `softmax`.
+    pub kind: String,
+    /// What the kernel is given, data and weights in the caller's order.
+    pub inputs: Vec<Input>,
+    /// What is computed; a stage reads inputs and earlier stages.
+    pub stages: Vec<Stage>,
+}
+
+/// A workload that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkloadError {
+    /// The text does not parse.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// The expression is not well formed.
+    #[error("stage `{stage}`: {message}")]
+    Stage {
+        /// Where.
+        stage: String,
+        /// What.
+        message: String,
+    },
+}
+
+impl Workload {
+    /// The stage whose result is the kernel's output. A checked workload has one.
+    pub fn output(&self) -> &Stage {
+        &self.stages[self.stages.len() - 1]
+    }
+
+    /// Shape of a source.
+    pub fn shape_of(&self, s: Source) -> Vec<i64> {
+        match self.stage_of(s) {
+            Some(st) => st.shape(),
+            None => self.inputs[s.0 as usize].shape.clone(),
+        }
+    }
+
+    /// The stage that a source is, if it is one.
+    pub fn stage_of(&self, s: Source) -> Option<&Stage> {
+        (s.0 as usize).checked_sub(self.inputs.len()).map(|i| &self.stages[i])
+    }
+
+    /// The source number of the i-th stage.
+    pub fn stage_source(&self, i: usize) -> Source {
+        Source((self.inputs.len() + i) as u32)
+    }
+
+    /// Arithmetic operations of all stages (a multiply and an add count two; padded positions
+    /// count).
+    pub fn flop(&self) -> u64 {
+        self.stages.iter().map(Stage::flop).sum()
+    }
+
+    /// Bytes that any kernel must move: every input read once, the output written once.
+    pub fn bytes(&self) -> Bytes {
+        let inputs: u64 = self.inputs.iter().map(|i| i.shape.iter().product::<i64>() as u64 * i.dtype.bytes()).sum();
+        Bytes(inputs + self.output().elements() * self.output().dtype.bytes())
+    }
+
+    /// The longest chain of additions that one output element goes through: what sets the
+    /// tolerance of a comparison.
+    pub fn reduction_length(&self) -> u64 {
+        self.stages.iter().map(|s| s.reduce_axes().iter().map(|a| a.extent as u64).product::<u64>()).max().unwrap_or(1)
+    }
+
+    /// Checks names, ranks, extents, bounds and order.
+    pub fn check(&self) -> Result<(), WorkloadError> {
+        let fail = |stage: &str, message: String| Err(WorkloadError::Stage { stage: stage.into(), message });
+        if self.stages.is_empty() {
+            return fail(&self.kind, "a workload needs a stage".into());
+        }
+        let mut names = std::collections::HashSet::new();
+        for n in self.inputs.iter().map(|i| &i.name).chain(self.stages.iter().map(|s| &s.name)) {
+            if !names.insert(n) {
+                return fail(n, "the name is taken".into());
+            }
+        }
+        for i in &self.inputs {
+            if i.shape.iter().any(|&e| e < 1) {
+                return fail(&i.name, format!("shape {:?} has an empty dimension", i.shape));
+            }
+        }
+        for (k, s) in self.stages.iter().enumerate() {
+            let axes: Vec<&Axis> = s.all_axes().collect();
+            for (i, a) in axes.iter().enumerate() {
+                if a.extent < 1 {
+                    return fail(&s.name, format!("axis `{}` is empty", a.name));
+                }
+                if axes[..i].iter().any(|b| b.name == a.name) {
+                    return fail(&s.name, format!("axis `{}` is named twice", a.name));
+                }
+            }
+            if s.points() > 1 << 50 || axes.iter().map(|a| a.extent as f64).product::<f64>() > 1e15 {
+                return fail(&s.name, "the iteration space is too large".into());
+            }
+            let mut bad = None;
+            s.body.visit(&mut |e| {
+                if let Expr::Load { source, index } = e {
+                    if source.0 as usize >= self.inputs.len() + k {
+                        bad = Some("reads a tensor that is not computed before it".to_string());
+                    } else if self.shape_of(*source).len() != index.len() {
+                        bad = Some(format!("indexes {} with {} indices", self.source(*source), index.len()));
+                    }
+                }
+            });
+            if let Some(m) = bad {
+                return fail(&s.name, m);
+            }
+            let bound = |v: Var| axes[v.0 as usize].extent - 1;
+            if let Some(m) = self.out_of_bounds(&s.body, &bound, &[]) {
+                return fail(&s.name, m);
+            }
+        }
+        Ok(())
+    }
+
+    /// Every load must stay inside its tensor for all points that reach it; a condition of an
+    /// enclosing select on the very same index narrows it.
+    fn out_of_bounds(&self, e: &Expr, bound: &impl Fn(Var) -> i64, guards: &[&crate::expr::Cond]) -> Option<String> {
+        match e {
+            Expr::Const(_) => None,
+            Expr::Load { source, index } => self.shape_of(*source).iter().zip(index).find_map(|(&extent, a)| {
+                let (mut lo, mut hi) = a.range(bound);
+                for g in guards {
+                    // g bounds a + d for a constant d where the variable parts agree.
+                    if g.index.terms() == a.terms() {
+                        let d = a.offset() - g.index.offset();
+                        lo = lo.max(g.low + d);
+                        hi = hi.min(g.high - 1 + d);
+                    }
+                }
+                (lo < 0 || hi >= extent).then(|| {
+                    format!("an index of `{}` runs over {lo}..={hi}, the extent is {extent}", self.source(*source))
+                })
+            }),
+            Expr::Unary(_, a) | Expr::Cast(_, a) => self.out_of_bounds(a, bound, guards),
+            Expr::Binary(_, a, b) => self.out_of_bounds(a, bound, guards).or_else(|| self.out_of_bounds(b, bound, guards)),
+            Expr::Select { conds, then, other } => {
+                let inner: Vec<_> = guards.iter().copied().chain(conds).collect();
+                self.out_of_bounds(then, bound, &inner).or_else(|| self.out_of_bounds(other, bound, guards))
+            }
+        }
+    }
+
+    /// Evaluates the workload in double precision, each stage rounded to its format: the meaning
+    /// that kernels are tested against. `inputs` in the workload's order.
+    pub fn evaluate(&self, inputs: &[Vec<f64>]) -> Vec<f64> {
+        let mut values: Vec<Vec<f64>> = inputs.to_vec();
+        let mut shapes: Vec<Vec<i64>> = self.inputs.iter().map(|i| i.shape.clone()).collect();
+        for s in &self.stages {
+            let spatial: Vec<i64> = s.shape();
+            let reduce: Vec<i64> = s.reduce_axes().iter().map(|a| a.extent).collect();
+            let mut out = Vec::with_capacity(s.elements() as usize);
+            let mut point = vec![0i64; spatial.len() + reduce.len()];
+            loop {
+                let mut acc = s.reduction.as_ref().map_or(0.0, |r| r.op.identity());
+                loop {
+                    let x = s.body.eval(&|v| point[v.0 as usize], &mut |src, index| {
+                        let shape = &shapes[src.0 as usize];
+                        let flat = index.iter().zip(shape).fold(0, |o, (a, &e)| o * e + a.eval(|v| point[v.0 as usize]));
+                        values[src.0 as usize][flat as usize]
+                    });
+                    acc = s.reduction.as_ref().map_or(x, |r| r.op.binary().apply(acc, x));
+                    if !step(&mut point[spatial.len()..], &reduce) {
+                        break;
+                    }
+                }
+                out.push(s.dtype.round(acc));
+                if !step(&mut point[..spatial.len()], &spatial) {
+                    break;
+                }
+            }
+            values.push(out);
+            shapes.push(spatial);
+        }
+        values.pop().unwrap_or_default()
+    }
+
+    /// Reads the text form.
+    pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
+        let mut c = Cursor::new(text)?;
+        c.expect_word("workload")?;
+        let mut w = Workload { kind: c.name()?, inputs: Vec::new(), stages: Vec::new() };
+        let mut sources = std::collections::HashMap::new();
+        loop {
+            let next = Source(sources.len() as u32);
+            let kind = match c.peek_name() {
+                Some("data") => TensorKind::Data,
+                Some("weight") => TensorKind::Weight,
+                Some("stage") => {
+                    c.name()?;
+                    let s = parse_stage(&mut c, &sources)?;
+                    sources.insert(s.name.clone(), next);
+                    w.stages.push(s);
+                    continue;
+                }
+                Some("output") => break,
+                _ => return c.error("expected `data`, `weight`, `stage` or `output`").map_err(Into::into),
+            };
+            if !w.stages.is_empty() {
+                return c.error("inputs stand before stages").map_err(Into::into);
+            }
+            c.name()?;
+            let name = c.name()?;
+            c.expect(":")?;
+            let dtype = c.dtype()?;
+            let mut shape = Vec::new();
+            c.expect("[")?;
+            while !c.accept("]") {
+                if !shape.is_empty() {
+                    c.expect(",")?;
+                }
+                shape.push(c.extent()?);
+            }
+            sources.insert(name.clone(), next);
+            w.inputs.push(Input { name, dtype, shape, kind });
+        }
+        c.expect_word("output")?;
+        let out = c.name()?;
+        if w.stages.last().is_none_or(|s| s.name != out) {
+            return c.error("the output is the last stage").map_err(Into::into);
+        }
+        if !c.at_end() {
+            return c.error("expected the end").map_err(Into::into);
+        }
+        w.check()?;
+        Ok(w)
+    }
+}
+
+/// Advances a row-major counter; false when it wraps.
+fn step(point: &mut [i64], extents: &[i64]) -> bool {
+    for i in (0..extents.len()).rev() {
+        point[i] += 1;
+        if point[i] < extents[i] {
+            return true;
+        }
+        point[i] = 0;
+    }
+    false
+}
+
+fn parse_stage(c: &mut Cursor, sources: &std::collections::HashMap<String, Source>) -> Result<Stage, TextError> {
+    let name = c.name()?;
+    c.expect(":")?;
+    let dtype = c.dtype()?;
+    let axes = parse_axes(c, "[", "]")?;
+    c.expect("=")?;
+    let reduction = match c.peek_name().and_then(|n| Reducer::ALL.iter().find(|(_, m)| *m == n)) {
+        // `max(x: 4) ..` reduces, `max(a, b)` is a function: the colon after a name decides.
+        Some(&(op, _)) if c.reduction_ahead() => {
+            c.name()?;
+            Some(Reduction { op, axes: parse_axes(c, "(", ")")? })
+        }
+        _ => None,
+    };
+    let mut stage = Stage { name, dtype, axes, reduction, body: Expr::Const(0.0) };
+    let vars = stage.all_axes().enumerate().map(|(i, a)| (a.name.clone(), Var(i as u32))).collect();
+    stage.body = c.expr(&Scope { vars, sources: sources.clone() })?;
+    Ok(stage)
+}
+
+fn parse_axes(c: &mut Cursor, open: &str, close: &str) -> Result<Vec<Axis>, TextError> {
+    c.expect(open)?;
+    let mut axes = Vec::new();
+    while !c.accept(close) {
+        if !axes.is_empty() {
+            c.expect(",")?;
+        }
+        let name = c.name()?;
+        c.expect(":")?;
+        axes.push(Axis { name, extent: c.extent()? });
+    }
+    Ok(axes)
+}
+
+struct StageNames<'a>(&'a Workload, &'a Stage);
+
+impl Names for StageNames<'_> {
+    fn var(&self, v: Var) -> &str {
+        self.1.all_axes().nth(v.0 as usize).map_or("?", |a| &a.name)
+    }
+    fn source(&self, s: Source) -> &str {
+        self.0.source(s)
+    }
+}
+
+impl Workload {
+    /// Name of a source.
+    pub fn source(&self, s: Source) -> &str {
+        match self.stage_of(s) {
+            Some(st) => &st.name,
+            None => &self.inputs[s.0 as usize].name,
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "workload {}", self.kind)?;
+        for i in &self.inputs {
+            let kind = if i.kind == TensorKind::Data { "data" } else { "weight" };
+            let shape: Vec<String> = i.shape.iter().map(i64::to_string).collect();
+            writeln!(f, "{kind} {}: {}[{}]", i.name, i.dtype.name(), shape.join(", "))?;
+        }
+        let axes = |a: &[Axis]| a.iter().map(|a| format!("{}: {}", a.name, a.extent)).collect::<Vec<_>>().join(", ");
+        for s in &self.stages {
+            write!(f, "stage {}: {}[{}] = ", s.name, s.dtype.name(), axes(&s.axes))?;
+            if let Some(r) = &s.reduction {
+                write!(f, "{}({}) ", r.op.name(), axes(&r.axes))?;
+            }
+            writeln!(f, "{}", PrintExpr(&s.body, &StageNames(self, s)))?;
+        }
+        writeln!(f, "output {}", self.output().name)
+    }
+}
+
+/// A dense row-major index from a flat position: helper for tests and packers.
+pub fn flatten(index: &[Affine], shape: &[i64]) -> Affine {
+    index.iter().zip(shape).fold(Affine::constant(0), |o, (a, &e)| o.scale(e).add(a))
+}
