@@ -33,7 +33,8 @@ enum Token {
     End,
 }
 
-const SIGNS: &[&str] = &["<=", "+=", "max=", "min=", "*=", "..", "->", "[", "]", "(", ")", "{", "}", ",", ":", "=", "+", "-", "*", "/", "<", "@"];
+const SIGNS: &[&str] =
+    &["<=", "+=", "max=", "min=", "*=", "..", "->", "[", "]", "(", ")", "{", "}", ",", ":", "=", "+", "-", "*", "/", "<", "@"];
 /// Deeper nesting than any real expression; keeps hostile input off the stack's end.
 const MAX_DEPTH: usize = 200;
 

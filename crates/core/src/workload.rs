@@ -299,9 +299,8 @@ impl Workload {
                         hi = hi.min(g.high - 1 + d);
                     }
                 }
-                (lo < 0 || hi >= extent).then(|| {
-                    format!("an index of `{}` runs over {lo}..={hi}, the extent is {extent}", self.source(*source))
-                })
+                (lo < 0 || hi >= extent)
+                    .then(|| format!("an index of `{}` runs over {lo}..={hi}, the extent is {extent}", self.source(*source)))
             }),
             Expr::Unary(_, a) | Expr::Cast(_, a) => self.out_of_bounds(a, bound, guards),
             Expr::Binary(_, a, b) => self.out_of_bounds(a, bound, guards).or_else(|| self.out_of_bounds(b, bound, guards)),

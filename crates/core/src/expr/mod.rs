@@ -331,9 +331,7 @@ impl Expr {
             Expr::Load { source, index } => Expr::Load { source: *source, index: index.iter().map(&mut *affine).collect() },
             Expr::Unary(op, a) => Expr::Unary(*op, Box::new(a.rewrite(affine, leaf))),
             Expr::Cast(t, a) => Expr::Cast(*t, Box::new(a.rewrite(affine, leaf))),
-            Expr::Binary(op, a, b) => {
-                Expr::Binary(*op, Box::new(a.rewrite(affine, leaf)), Box::new(b.rewrite(affine, leaf)))
-            }
+            Expr::Binary(op, a, b) => Expr::Binary(*op, Box::new(a.rewrite(affine, leaf)), Box::new(b.rewrite(affine, leaf))),
             Expr::Select { conds, then, other } => Expr::Select {
                 conds: conds.iter().map(|c| Cond { index: affine(&c.index), low: c.low, high: c.high }).collect(),
                 then: Box::new(then.rewrite(affine, leaf)),

@@ -83,7 +83,13 @@ impl Term {
                     }
                 }
                 Term::Sum(v) | Term::Product(v) | Term::And(v) | Term::Or(v) => v.iter().for_each(|t| go(t, out)),
-                Term::CeilDiv(a, b) | Term::FloorDiv(a, b) | Term::Mod(a, b) | Term::Min(a, b) | Term::Max(a, b) | Term::Le(a, b) | Term::Eq(a, b) => {
+                Term::CeilDiv(a, b)
+                | Term::FloorDiv(a, b)
+                | Term::Mod(a, b)
+                | Term::Min(a, b)
+                | Term::Max(a, b)
+                | Term::Le(a, b)
+                | Term::Eq(a, b) => {
                     go(a, out);
                     go(b, out);
                 }

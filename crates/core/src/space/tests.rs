@@ -134,10 +134,7 @@ fn a_large_space_opens_small_and_samples_evenly() {
 #[test]
 fn samples_are_the_same_for_a_seed_on_every_machine() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
-    assert_eq!(
-        tiling().sample(&mut rng).to_string(),
-        tiling().sample(&mut Xoshiro256PlusPlus::seed_from_u64(7)).to_string()
-    );
+    assert_eq!(tiling().sample(&mut rng).to_string(), tiling().sample(&mut Xoshiro256PlusPlus::seed_from_u64(7)).to_string());
 }
 
 #[test]
