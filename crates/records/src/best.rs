@@ -1,0 +1,124 @@
+//! Which candidate holds a task. The newest rematch of a candidate supersedes its trial's time,
+//! and the candidate that won the last rematch keeps the task until another one is faster by
+//! more than [`REMATCH_MARGIN`]: smaller differences are noise unless they were measured
+//! interleaved.
+
+use crate::error::StoreError;
+use crate::query::Query;
+use crate::store::Store;
+use rusqlite::params_from_iter;
+use squall_core::{Nanos, Record, TaskId};
+use std::collections::HashMap;
+
+/// The share by which times of different minutes may differ for noise alone.
+pub const REMATCH_MARGIN: f64 = 0.03;
+
+/// What the store knows of one task on one device with one toolchain.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// The task.
+    pub task: TaskId,
+    /// Its name in the newest record.
+    pub name: String,
+    /// The device.
+    pub device: String,
+    /// The toolchain.
+    pub toolchain: String,
+    /// Trials, of all outcomes.
+    pub trials: u64,
+    /// Trials without a time.
+    pub failed: u64,
+    /// Time of the plain loops.
+    pub untuned: Option<Nanos>,
+    /// Time of the candidate that holds the task.
+    pub best: Option<Nanos>,
+    /// When the newest record was made, in seconds since 1970.
+    pub last: f64,
+    /// Number of the record that says the best time.
+    seq: Option<i64>,
+}
+
+/// A candidate of a group: number of the record that speaks for it, and its time.
+type Standing = (i64, Option<f64>);
+
+#[derive(Default)]
+struct Group {
+    candidates: HashMap<(String, String), Standing>,
+    /// The candidate of the newest rematch record: sessions append the winner last.
+    holder: Option<(String, String)>,
+}
+
+impl Group {
+    fn best(&self) -> Option<(i64, f64)> {
+        let times = self.candidates.values().filter_map(|&(seq, t)| Some((seq, t?)));
+        let least = times.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))?;
+        let holder = self.holder.as_ref().and_then(|h| self.candidates.get(h)).and_then(|&(seq, t)| Some((seq, t?)));
+        Some(holder.filter(|h| h.1 <= least.1 * (1.0 + REMATCH_MARGIN)).unwrap_or(least))
+    }
+}
+
+impl Store {
+    /// One summary for each task, device and toolchain among the chosen records, in the order
+    /// that they were first tried; [`Query::limit`] has no meaning here.
+    pub fn summaries(&self, query: &Query) -> Result<Vec<Summary>, StoreError> {
+        let (filter, values) = query.filter();
+        let sql = format!(
+            "SELECT seq, kind, task, name, device, toolchain, tunable, configuration, time_ns, recorded FROM record {filter} ORDER BY recorded, seq"
+        );
+        let mut statement = self.connection.prepare_cached(&sql).map_err(|e| self.error(e))?;
+        let mut rows = statement.query(params_from_iter(values)).map_err(|e| self.error(e))?;
+        let mut places: HashMap<(String, String, String), usize> = HashMap::new();
+        let mut found: Vec<(Summary, Group)> = Vec::new();
+        while let Some(row) = rows.next().map_err(|e| self.error(e))? {
+            let text = |i: usize| row.get::<_, String>(i).map_err(|e| self.error(e));
+            let (task, device, toolchain) = (text(2)?, text(4)?, text(5)?);
+            let id: TaskId = task.parse().map_err(|detail| StoreError::Damaged { path: self.path().to_path_buf(), detail })?;
+            let place = *places.entry((task, device.clone(), toolchain.clone())).or_insert(found.len());
+            if place == found.len() {
+                let (name, untuned, best) = (String::new(), None, None);
+                let s = Summary { task: id, name, device, toolchain, trials: 0, failed: 0, untuned, best, last: 0.0, seq: None };
+                found.push((s, Group::default()));
+            }
+            let (s, group) = &mut found[place];
+            let seq: i64 = row.get(0).map_err(|e| self.error(e))?;
+            let time: Option<f64> = row.get(8).map_err(|e| self.error(e))?;
+            s.name = text(3)?;
+            s.last = row.get(9).map_err(|e| self.error(e))?;
+            let candidate = (text(6)?, text(7)?);
+            match text(1)?.as_str() {
+                "trial" => {
+                    s.trials += 1;
+                    s.failed += u64::from(time.is_none());
+                    // A merged store may bring the trial after the rematch.
+                    group.candidates.entry(candidate).or_insert((seq, time));
+                    continue;
+                }
+                "untuned" => s.untuned = time.map(Nanos).or(s.untuned),
+                _ => group.holder = Some(candidate.clone()),
+            }
+            group.candidates.insert(candidate, (seq, time));
+        }
+        Ok(found
+            .into_iter()
+            .map(|(mut s, group)| {
+                if let Some((seq, t)) = group.best() {
+                    s.seq = Some(seq);
+                    s.best = Some(Nanos(t));
+                }
+                s
+            })
+            .collect())
+    }
+
+    /// For each task, device and toolchain among the chosen records, the record that says the
+    /// best verified time. The plain loops count as a candidate.
+    pub fn best(&self, query: &Query) -> Result<Vec<Record>, StoreError> {
+        let mut best = Vec::new();
+        for seq in self.summaries(query)?.into_iter().filter_map(|s| s.seq) {
+            let body: String =
+                self.connection.query_row("SELECT body FROM record WHERE seq = ?1", [seq], |r| r.get(0)).map_err(|e| self.error(e))?;
+            best.push(self.decode(&body)?);
+        }
+        Ok(best)
+    }
+}

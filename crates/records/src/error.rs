@@ -1,0 +1,85 @@
+//! What can go wrong with a store, in words that name the file and the remedy.
+
+use rusqlite::ErrorCode;
+use std::path::{Path, PathBuf};
+
+/// A store that cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what the fields are
+pub enum StoreError {
+    #[error("`{}` is not a Squall store", path.display())]
+    NotAStore { path: PathBuf },
+    #[error("`{}` was written by a newer Squall: its schema is {found}, this program knows up to {known}", path.display())]
+    Newer { path: PathBuf, found: i64, known: i64 },
+    #[error("there is no store `{}`", path.display())]
+    Missing { path: PathBuf },
+    #[error("the store `{}` cannot be written: file or folder is read-only", path.display())]
+    ReadOnly { path: PathBuf },
+    #[error("no space is left for the store `{}`", path.display())]
+    Full { path: PathBuf },
+    #[error("the store `{}` stayed locked by another program", path.display())]
+    Locked { path: PathBuf },
+    #[error("the store `{}` is damaged: {detail}", path.display())]
+    Damaged { path: PathBuf, detail: String },
+    #[error("cannot open the store `{}`: {detail}", path.display())]
+    Open { path: PathBuf, detail: String },
+    #[error("the store `{}`: {detail}", path.display())]
+    Database { path: PathBuf, detail: String },
+    #[error("line {line}: {detail}")]
+    Line { line: usize, detail: String },
+    #[error("a record cannot be kept: {0}")]
+    Unstorable(String),
+    #[error("cannot write records: {0}")]
+    Write(std::io::Error),
+    #[error("cannot read records: {0}")]
+    Read(std::io::Error),
+}
+
+impl StoreError {
+    /// What the user can do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            StoreError::NotAStore { .. } => "name another file; a store that does not exist yet is created".into(),
+            StoreError::Newer { .. } => "use the newer Squall, or another store".into(),
+            StoreError::Missing { .. } => "`squall tune` creates one; check the path".into(),
+            StoreError::ReadOnly { path } => {
+                format!("name a store in a folder that you can write, for instance a copy: cp '{}' ~/", path.display())
+            }
+            StoreError::Full { path } => {
+                format!("free space on its disk (df -h '{}'); everything reported so far is kept", folder(path).display())
+            }
+            StoreError::Locked { path } => format!("see who holds it: fuser '{}'", path.display()),
+            StoreError::Damaged { path, .. } => {
+                format!("take a backup, or save what can be read: sqlite3 '{}' .recover | sqlite3 rescued.db", path.display())
+            }
+            StoreError::Open { path, .. } | StoreError::Database { path, .. } => {
+                format!("check that `{}` exists and that you may write there", folder(path).display())
+            }
+            StoreError::Line { .. } => "each line is one record as `squall records export` writes it".into(),
+            StoreError::Unstorable(_) => "please report this: it is a fault of Squall's".into(),
+            StoreError::Write(_) | StoreError::Read(_) => "check the file that was named".into(),
+        }
+    }
+
+    /// The variant that a database error means for the store at `path`.
+    pub(crate) fn from_sqlite(path: &Path, e: rusqlite::Error) -> StoreError {
+        let (path, detail) = (path.to_path_buf(), e.to_string());
+        match e.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path },
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly { path },
+            Some(ErrorCode::DiskFull) => StoreError::Full { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Locked { path },
+            Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, detail },
+            Some(ErrorCode::CannotOpen) => StoreError::Open { path, detail },
+            _ => StoreError::Database { path, detail },
+        }
+    }
+}
+
+/// The folder that a file lies in.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    }
+}

@@ -1,0 +1,19 @@
+//! The store: every trial that was ever made, in one embedded database file. Append-only (the
+//! database itself refuses to change or delete a record), versioned (a record written today
+//! loads for ever), safe under `kill -9` (one transaction a record) and under several writers.
+//!
+//! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form, and
+//! [`Store::best`] says which candidate holds each task.
+
+mod best;
+mod error;
+mod query;
+mod schema;
+mod store;
+pub mod wire;
+
+pub use best::{REMATCH_MARGIN, Summary};
+pub use error::StoreError;
+pub use query::Query;
+pub use schema::CURRENT;
+pub use store::{Durability, Store};

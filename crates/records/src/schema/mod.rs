@@ -1,0 +1,22 @@
+//! The database's schema, one module a version. `PRAGMA user_version` says which one a file has;
+//! opening a file of an older version upgrades it, one step after another, in one transaction.
+
+pub mod v1;
+
+use rusqlite::Connection;
+
+/// The schema that this program writes.
+pub const CURRENT: i64 = 1;
+
+/// Marks a database as ours (`PRAGMA application_id`): the letters SQLL.
+pub const APPLICATION_ID: i64 = 0x5351_4c4c;
+
+/// Makes the schema in an empty database or upgrades an older one; the caller holds the write
+/// lock and commits.
+pub fn upgrade(c: &Connection, from: i64) -> rusqlite::Result<()> {
+    if from < 1 {
+        c.execute_batch(v1::CREATE)?;
+    }
+    c.pragma_update(None, "application_id", APPLICATION_ID)?;
+    c.pragma_update(None, "user_version", CURRENT)
+}

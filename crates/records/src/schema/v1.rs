@@ -1,0 +1,32 @@
+//! Version 1: one table of records. `body` is the whole record in its wire form; the other
+//! columns repeat what queries choose and order by.
+
+/// The statements that make it.
+pub const CREATE: &str = "
+CREATE TABLE record (
+    seq           INTEGER PRIMARY KEY AUTOINCREMENT,
+    identity      TEXT NOT NULL UNIQUE,
+    kind          TEXT NOT NULL,
+    task          TEXT NOT NULL,
+    name          TEXT NOT NULL,
+    device        TEXT NOT NULL,
+    toolchain     TEXT NOT NULL,
+    tunable       TEXT NOT NULL,
+    configuration TEXT NOT NULL,
+    outcome       TEXT NOT NULL,
+    time_ns       REAL,
+    recorded      REAL NOT NULL,
+    body          TEXT NOT NULL
+) STRICT;
+CREATE INDEX record_by_task ON record (task, device, toolchain);
+CREATE TRIGGER record_is_never_changed BEFORE UPDATE ON record
+BEGIN SELECT RAISE(ABORT, 'records are never changed'); END;
+CREATE TRIGGER record_is_never_deleted BEFORE DELETE ON record
+BEGIN SELECT RAISE(ABORT, 'records are never deleted'); END;
+";
+
+/// Adds a record unless its identity is known.
+pub const INSERT: &str = "
+INSERT OR IGNORE INTO record
+    (identity, kind, task, name, device, toolchain, tunable, configuration, outcome, time_ns, recorded, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
