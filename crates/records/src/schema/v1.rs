@@ -4,7 +4,7 @@
 /// The statements that make it.
 pub const CREATE: &str = "
 CREATE TABLE record (
-    seq           INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq           INTEGER PRIMARY KEY,
     identity      TEXT NOT NULL UNIQUE,
     kind          TEXT NOT NULL,
     task          TEXT NOT NULL,
