@@ -1,0 +1,278 @@
+//! The machine: what its CPU can do and which of its cores may be used, read, never assumed.
+
+use super::Toolchain;
+use crate::MeasureError;
+use squall_core::{Bytes, Target, TargetKind};
+use std::fs;
+use std::path::Path;
+
+/// A data or unified cache as one core sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cache {
+    /// 1 is innermost.
+    pub level: usize,
+    /// All of it.
+    pub size: Bytes,
+    /// Physical cores that share it.
+    pub shared_by: usize,
+}
+
+/// A CPU, and the cores of it that kernels are measured on.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// What code generation and search need to know.
+    pub target: Target,
+    /// The CPU's name.
+    pub model: String,
+    /// Instruction set extensions that the compiler uses here, as `avx512f`.
+    pub features: Vec<String>,
+    /// The cores that kernels run on, one a thread.
+    pub cores: Vec<usize>,
+    /// The other cores that this process may use: builds run there.
+    pub spare: Vec<usize>,
+    /// Data caches, innermost first.
+    pub caches: Vec<Cache>,
+}
+
+impl Device {
+    /// This machine, with `threads` of its cores for kernels.
+    pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasureError> {
+        let allowed = allowed_cores();
+        if threads == 0 || threads > allowed.len() {
+            return Err(MeasureError::Device(format!(
+                "{threads} threads cannot be measured: this process may use {} core{}",
+                allowed.len(),
+                if allowed.len() == 1 { "" } else { "s" }
+            )));
+        }
+        if threads > 1 && !toolchain.openmp() {
+            return Err(MeasureError::Device(format!(
+                "kernels of {threads} threads need OpenMP, which `{}` does not compile; install its OpenMP library (for clang: `apt-get install libomp-dev`)",
+                toolchain.command()
+            )));
+        }
+        let cpus = Path::new("/sys/devices/system/cpu");
+        let (cores, spare) = choose(&allowed, &|core| siblings(cpus, core), threads);
+        let caches = cores.first().map(|&c| caches(cpus, c)).unwrap_or_default();
+        let macros = toolchain.macros()?;
+        let (vector_bytes, vector_registers) = vectors(&macros);
+        let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
+        let target = Target { kind: TargetKind::Cpu, threads, vector_bytes, vector_registers, caches: caches.iter().map(share).collect() };
+        let model = model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
+        Ok(Device { target, model, features: features(&macros), cores, spare, caches })
+    }
+
+    /// The device's name in records: times compare only within one.
+    pub fn id(&self) -> String {
+        let n = self.target.threads;
+        format!("cpu {}, {}-byte vectors, {n} thread{}", self.model, self.target.vector_bytes, if n == 1 { "" } else { "s" })
+    }
+
+    /// Cores that this process may use.
+    pub fn allowed_cores(&self) -> usize {
+        self.cores.len() + self.spare.len()
+    }
+}
+
+/// The cores that the scheduler may put us on.
+fn allowed_cores() -> Vec<usize> {
+    #[cfg(target_os = "linux")]
+    if let Ok(set) = rustix::thread::sched_getaffinity(None) {
+        return (0..rustix::thread::CpuSet::MAX_CPU).filter(|&c| set.is_set(c)).collect();
+    }
+    (0..std::thread::available_parallelism().map_or(1, usize::from)).collect()
+}
+
+/// The logical cores of the physical one that `core` belongs to.
+fn siblings(cpus: &Path, core: usize) -> Vec<usize> {
+    let text = fs::read_to_string(cpus.join(format!("cpu{core}/topology/thread_siblings_list"))).unwrap_or_default();
+    let list = core_list(&text);
+    if list.contains(&core) { list } else { vec![core] }
+}
+
+/// Parses `0-3,8`.
+fn core_list(text: &str) -> Vec<usize> {
+    let mut list = Vec::new();
+    for part in text.trim().split(',') {
+        let (a, b) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(a), Ok(b)) = (a.trim().parse::<usize>(), b.trim().parse::<usize>())
+            && b < 1 << 16
+        {
+            list.extend(a..=b);
+        }
+    }
+    list
+}
+
+/// The measured cores, from the end (the first ones see most interrupts) and on distinct physical
+/// cores while there are; and those left for building, without siblings of measured ones where
+/// others are left.
+fn choose(allowed: &[usize], siblings: &dyn Fn(usize) -> Vec<usize>, threads: usize) -> (Vec<usize>, Vec<usize>) {
+    let mut chosen: Vec<usize> = Vec::new();
+    let mut taken: Vec<usize> = Vec::new();
+    for &c in allowed.iter().rev() {
+        if chosen.len() < threads && !taken.contains(&c) {
+            taken.extend(siblings(c));
+            chosen.push(c);
+        }
+    }
+    for &c in allowed.iter().rev() {
+        if chosen.len() < threads && !chosen.contains(&c) {
+            chosen.push(c);
+        }
+    }
+    let spare: Vec<usize> = allowed.iter().copied().filter(|c| !chosen.contains(c)).collect();
+    let undisturbing: Vec<usize> = spare.iter().copied().filter(|c| !taken.contains(c)).collect();
+    chosen.sort_unstable();
+    (chosen, if undisturbing.is_empty() { spare } else { undisturbing })
+}
+
+fn caches(cpus: &Path, core: usize) -> Vec<Cache> {
+    let mut found = Vec::new();
+    let threads = siblings(cpus, core).len().max(1);
+    for index in 0..16 {
+        let folder = cpus.join(format!("cpu{core}/cache/index{index}"));
+        let read = |name: &str| fs::read_to_string(folder.join(name)).map(|s| s.trim().to_string());
+        let (Ok(level), Ok(kind), Ok(size)) = (read("level"), read("type"), read("size")) else { continue };
+        let (Ok(level), Some(size)) = (level.parse::<usize>(), cache_size(&size)) else { continue };
+        if kind != "Instruction" {
+            let shared_by = read("shared_cpu_list").map_or(1, |l| core_list(&l).len()).div_ceil(threads).max(1);
+            found.push(Cache { level, size, shared_by });
+        }
+    }
+    found.sort_by_key(|c| c.level);
+    found
+}
+
+/// Parses `32K`.
+fn cache_size(text: &str) -> Option<Bytes> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "" => 1,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(unit).filter(|&b| b > 0).map(Bytes)
+}
+
+/// Width in bytes and number of vector registers, from the compiler's predefined macros.
+fn vectors(macros: &str) -> (usize, usize) {
+    const WIDTHS: [(&str, (usize, usize)); 9] = [
+        ("__AVX512F__", (64, 32)),
+        ("__AVX__", (32, 16)),
+        ("__SSE2__", (16, 16)),
+        ("__ARM_NEON", (16, 32)),
+        ("__VSX__", (16, 64)),
+        ("__ALTIVEC__", (16, 32)),
+        ("__VEC__", (16, 32)),
+        ("__loongarch_asx", (32, 32)),
+        ("__riscv_vector", (16, 32)),
+    ];
+    WIDTHS.iter().find(|(name, _)| defined(macros, name)).map_or((16, 16), |w| w.1)
+}
+
+fn defined(macros: &str, name: &str) -> bool {
+    macros.lines().any(|l| l.split_whitespace().nth(1) == Some(name))
+}
+
+fn features(macros: &str) -> Vec<String> {
+    const KNOWN: [&str; 21] = [
+        "__SSE2__",
+        "__SSE4_2__",
+        "__AVX__",
+        "__FMA__",
+        "__F16C__",
+        "__AVX2__",
+        "__AVX512F__",
+        "__AVX512BW__",
+        "__AVX512VL__",
+        "__AVX512VNNI__",
+        "__AVX512BF16__",
+        "__AVX512FP16__",
+        "__AMX_TILE__",
+        "__AMX_BF16__",
+        "__ARM_NEON",
+        "__ARM_FEATURE_FMA",
+        "__ARM_FEATURE_SVE",
+        "__ARM_FEATURE_DOTPROD",
+        "__ARM_FEATURE_BF16",
+        "__VSX__",
+        "__riscv_vector",
+    ];
+    KNOWN.iter().filter(|k| defined(macros, k)).map(|k| k.trim_matches('_').replace("ARM_FEATURE_", "").to_lowercase()).collect()
+}
+
+/// The CPU's name: architectures call that line differently, some have none.
+fn model(cpuinfo: &str) -> String {
+    let value = |key: &str| {
+        cpuinfo.lines().find_map(|l| {
+            let (k, v) = l.split_once(':')?;
+            let v = v.split_whitespace().collect::<Vec<_>>().join(" ");
+            (k.trim().eq_ignore_ascii_case(key) && !v.is_empty()).then_some(v)
+        })
+    };
+    ["model name", "cpu model", "uarch", "cpu"]
+        .iter()
+        .find_map(|k| value(k))
+        .or_else(|| Some(format!("ARM implementer {} part {}", value("CPU implementer")?, value("CPU part")?)))
+        .unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_read() {
+        let t = Toolchain::detect().unwrap();
+        let d = Device::detect(1, &t).unwrap();
+        assert!(d.target.vector_bytes >= 16 && d.target.vector_registers >= 16);
+        assert!(d.id().starts_with("cpu ") && d.id().ends_with("-byte vectors, 1 thread"), "{}", d.id());
+        assert_eq!(d.cores.len(), 1);
+        assert!(d.target.caches.is_sorted());
+        let error = Device::detect(100_000, &t).unwrap_err().to_string();
+        assert!(error.contains("100000 threads") && error.contains("core"), "{error}");
+        assert!(Device::detect(0, &t).is_err());
+    }
+
+    #[test]
+    fn cores_are_chosen_apart() {
+        let adjacent = |c: usize| vec![c & !1, c | 1];
+        assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], &adjacent, 2), (vec![5, 7], vec![0, 1, 2, 3]));
+        assert_eq!(choose(&[0, 1], &adjacent, 1), (vec![1], vec![0]));
+        assert_eq!(choose(&[0, 1], &adjacent, 2), (vec![0, 1], vec![]));
+        let alone = |c: usize| vec![c];
+        assert_eq!(choose(&[3, 9], &alone, 1), (vec![9], vec![3]));
+        assert_eq!(choose(&[0, 1, 2, 3], &adjacent, 3), (vec![1, 2, 3], vec![0]));
+    }
+
+    #[test]
+    fn the_systems_spellings_are_parsed() {
+        assert_eq!(core_list("0-2,7\n"), [0, 1, 2, 7]);
+        assert_eq!(core_list("nonsense"), Vec::<usize>::new());
+        assert_eq!(cache_size("36608K"), Some(Bytes(36608 << 10)));
+        assert_eq!(cache_size("2M"), Some(Bytes(2 << 20)));
+        assert_eq!(cache_size("0K"), None);
+        assert_eq!(cache_size("many"), None);
+    }
+
+    #[test]
+    fn vectors_of_several_machines() {
+        assert_eq!(vectors("#define __SSE2__ 1\n#define __AVX__ 1\n#define __AVX512F__ 1\n"), (64, 32));
+        assert_eq!(vectors("#define __SSE2__ 1\n#define __AVX2__ 1\n#define __AVX__ 1\n"), (32, 16));
+        assert_eq!(vectors("#define __SSE2__ 1\n#define __NOT__AVX__ 1\n"), (16, 16));
+        assert_eq!(vectors("#define __ARM_NEON 1\n"), (16, 32));
+        assert_eq!(vectors(""), (16, 16));
+        assert_eq!(features("#define __FMA__ 1\n#define __ARM_FEATURE_SVE 1\n"), ["fma", "sve"]);
+    }
+
+    #[test]
+    fn models_of_several_machines() {
+        assert_eq!(model("processor\t: 0\nmodel name\t: Intel(R)   Xeon(R) CPU\n"), "Intel(R) Xeon(R) CPU");
+        assert_eq!(model("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"), "ARM implementer 0x41 part 0xd0c");
+        assert_eq!(model("processor: 0\ncpu\t\t: POWER9, altivec supported\n"), "POWER9, altivec supported");
+        assert!(model("").ends_with("processor"));
+    }
+}

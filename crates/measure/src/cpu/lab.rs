@@ -1,0 +1,456 @@
+//! The laboratory: builders and one runner, and what makes of their answers an outcome.
+
+use super::build::{Belt, Build, Builder, Built, Closing, Shelf, digest};
+use super::folder::Folder;
+use super::runner::{Reply, Runner};
+use super::{Device, Toolchain};
+use crate::rematch::{Rematch, Sequential, Verdict};
+use crate::MeasureError;
+use crate::process::pin;
+use squall_core::{CpuCost, DType, FailStage, KernelSource, Measurement, Nanos, Outcome, TensorKind, Workload};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Where no core is left for building, builds and measuring take turns in portions of this size.
+const PORTION: usize = 32;
+
+/// The largest time that the pairs of a rematch shall take together, if its first look allows.
+const REMATCH_NANOS: f64 = 4e9;
+
+/// Builds kernels, runs them in a process of their own, checks and times them.
+pub struct Lab {
+    // First, because fields are dropped in order: the runner ends before its folder goes.
+    runner: Option<Runner>,
+    folder: Folder,
+    device: Device,
+    toolchain: Toolchain,
+    shelf: Shelf,
+    tasks: HashMap<String, TaskState>,
+    current: Option<String>,
+    patience: Duration,
+    build_patience: Duration,
+    reject: f64,
+    flush: u64,
+    overhead: CpuCost,
+}
+
+/// A task that was set up in this laboratory before; its reference outputs lie in the folder.
+#[derive(Clone)]
+struct TaskState {
+    /// The runner's command without the library: seed, file.
+    head: String,
+    /// Sizes.
+    tail: String,
+    tolerance: f64,
+    reference_seconds: f64,
+    /// The best time measured, for rejecting hopeless ones quickly.
+    best: f64,
+}
+
+/// What the runner said about a kernel.
+enum Said {
+    Words(Vec<f64>),
+    Failed { stage: FailStage, detail: String },
+}
+
+impl Lab {
+    /// A laboratory in a folder of its own under the system's temporary folder.
+    pub fn open(device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+        Lab::open_in(&std::env::temp_dir(), device, toolchain)
+    }
+
+    /// A laboratory in a folder of its own under `parent`.
+    pub fn open_in(parent: &Path, device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+        let folder = Folder::open(parent)?;
+        let mut overhead = CpuCost::default();
+        overhead.build += toolchain.check(folder.path(), None)?;
+        overhead.build += Runner::build(folder.path(), &toolchain)?;
+        let runner = Runner::start(folder.path(), &device)?;
+        Ok(Lab {
+            runner: Some(runner),
+            folder,
+            device,
+            toolchain,
+            shelf: Shelf::default(),
+            tasks: HashMap::new(),
+            current: None,
+            patience: Duration::from_secs(10),
+            build_patience: Duration::from_secs(30),
+            reject: 5.0,
+            flush: 0,
+            overhead,
+        })
+    }
+
+    /// The machine.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The compiler.
+    pub fn toolchain(&self) -> &Toolchain {
+        &self.toolchain
+    }
+
+    /// The temporary folder, there as long as the laboratory.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// How long a kernel's whole trial may take before it is killed, beside eight times its
+    /// reference's time; 10 s at first.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
+    /// How long a compiler run may take; 30 s at first.
+    pub fn set_build_patience(&mut self, patience: Duration) {
+        self.build_patience = patience;
+    }
+
+    /// A kernel slower than the task's best by this factor is timed in two windows only; 5 at first,
+    /// infinity for never.
+    pub fn set_reject_factor(&mut self, factor: f64) {
+        self.reject = factor;
+    }
+
+    /// Times single calls, before each of which this many bytes are walked through, so that the
+    /// caches hold nothing of use; 0 (off) at first.
+    pub fn set_cache_flush(&mut self, bytes: u64) {
+        self.flush = bytes;
+    }
+
+    /// CPU time spent so far on what belongs to no trial: building and starting the runner,
+    /// references, inputs.
+    pub fn overhead(&self) -> CpuCost {
+        self.overhead
+    }
+
+    /// Makes `workload` the task that kernels are for: fresh inputs from `seed`, and the outputs
+    /// that `reference` computes from them. Returning to an earlier task costs little.
+    pub fn set_task(&mut self, workload: &Workload, reference: &KernelSource, seed: u64) -> Result<(), MeasureError> {
+        if let Some(i) = workload.inputs.iter().find(|i| i.dtype != DType::F32) {
+            return Err(MeasureError::Reference(format!("input `{}` is {}: only f32 can be measured yet", i.name, i.dtype.name())));
+        }
+        let key = format!("{seed} {} {workload}", digest(reference));
+        if self.current.as_ref() == Some(&key) {
+            return Ok(());
+        }
+        self.current = None;
+        if self.tasks.contains_key(&key) {
+            self.current = Some(key);
+            return self.restore_task();
+        }
+        let mut tail = format!("{} {}", workload.output().elements(), workload.inputs.len());
+        for i in &workload.inputs {
+            let letter = if i.kind == TensorKind::Data { 'd' } else { 'w' };
+            let _ = write!(tail, " {letter}{}", i.shape.iter().product::<i64>());
+        }
+        let head = format!("task {seed} reference-{}", self.tasks.len());
+        let library = match self.build(reference)? {
+            (Built::Library(file), cpu) => {
+                self.overhead.build += cpu;
+                file
+            }
+            (Built::Refused(why), _) => return Err(MeasureError::Reference(format!("it does not compile: {why}"))),
+        };
+        let command = format!("{head} ./{library} {} {} {} {tail}", reference.symbol, reference.prepared.0, reference.workspace.0);
+        let reference_seconds = self.tell_task(&command)?;
+        let length = workload.reduction_length() as f64;
+        // Rounding errors of a sum grow like the root of its length where they are independent.
+        let tolerance = (2e-6 * (8.0 + length.sqrt())).max(1e-5);
+        self.tasks.insert(key.clone(), TaskState { head, tail, tolerance, reference_seconds, best: f64::INFINITY });
+        self.current = Some(key);
+        Ok(())
+    }
+
+    /// Starts the runner if it is dead, and lets it know the current task.
+    fn restore_task(&mut self) -> Result<(), MeasureError> {
+        let task = self.task()?;
+        let command = format!("{} - - 0 0 {}", task.head, task.tail);
+        self.tell_task(&command).map(|_| ())
+    }
+
+    fn tell_task(&mut self, command: &str) -> Result<f64, MeasureError> {
+        // A reference is plain loops and may take long, but not for ever.
+        match self.ask(command, Duration::from_secs(600))? {
+            Reply::Answer(words, cpu) => {
+                self.overhead.measure += cpu;
+                match words.split_once(' ').unwrap_or((&words, "")) {
+                    ("task", numbers) => Ok(numbers.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0.0)),
+                    ("failed", why) => match why.split_once(' ') {
+                        Some(("file", message)) => Err(MeasureError::Folder { path: self.folder.path().into(), reason: message.into() }),
+                        Some((_, message)) => Err(MeasureError::Reference(message.into())),
+                        None => Err(MeasureError::Reference(why.into())),
+                    },
+                    _ => Err(MeasureError::Runner(format!("it answers `{words}`"))),
+                }
+            }
+            Reply::Died(how, _) => {
+                self.runner = None;
+                Err(MeasureError::Reference(how))
+            }
+            Reply::Late(_) => {
+                self.runner = None;
+                Err(MeasureError::Reference("it did not end within 600 s".into()))
+            }
+        }
+    }
+
+    fn task(&self) -> Result<&TaskState, MeasureError> {
+        let known = self.current.as_ref().and_then(|k| self.tasks.get(k));
+        known.ok_or_else(|| MeasureError::Reference("no task was set, or setting it failed".into()))
+    }
+
+    /// A command to the runner, which is started if need be.
+    fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
+        if self.runner.is_none() {
+            self.runner = Some(Runner::start(self.folder.path(), &self.device)?);
+        }
+        match &mut self.runner {
+            Some(runner) => runner.ask(command, patience),
+            None => Err(MeasureError::Runner("it is not running".into())),
+        }
+    }
+
+    /// Builds and measures `jobs`; `each` hears of every one, in their order, as soon as it is
+    /// known. Builds run ahead on the spare cores. Once `stop` is set, the job being measured is
+    /// finished and reported, the others are not.
+    ///
+    /// An error means that no job can be measured, and says what to mend; jobs reported before it
+    /// are valid.
+    pub fn run(
+        &mut self,
+        jobs: &[KernelSource],
+        stop: &AtomicBool,
+        each: &mut dyn FnMut(usize, Outcome, CpuCost),
+    ) -> Result<(), MeasureError> {
+        self.task()?;
+        let apart = self.device.spare.is_empty();
+        let portion = if apart { PORTION } else { jobs.len().max(1) };
+        for (n, jobs) in jobs.chunks(portion).enumerate() {
+            self.shelf.trim(self.folder.path());
+            self.run_portion(jobs, apart, stop, &mut |i, outcome, cost| each(n * portion + i, outcome, cost))?;
+        }
+        Ok(())
+    }
+
+    fn run_portion(
+        &mut self,
+        jobs: &[KernelSource],
+        apart: bool,
+        stop: &AtomicBool,
+        each: &mut dyn FnMut(usize, Outcome, CpuCost),
+    ) -> Result<(), MeasureError> {
+        let digests: Vec<String> = jobs.iter().map(digest).collect();
+        // Equal sources build once: the later ones find the library on the shelf.
+        let known = digests.iter().enumerate().map(|(i, d)| self.shelf.get(d).is_some() || digests[..i].contains(d)).collect();
+        let builder_cores = if apart { &self.device.cores } else { &self.device.spare };
+        let builders = builder_cores.len().min(jobs.len());
+        let belt = Belt::new(jobs, known, if apart { jobs.len() } else { 2 * builders + 2 });
+        let cancel = AtomicBool::new(false);
+        let (toolchain, folder, cores) = (self.toolchain.clone(), self.folder.path().to_path_buf(), builder_cores.clone());
+        let builder = Builder { toolchain: &toolchain, folder: &folder, patience: self.build_patience, cancel: &cancel };
+        std::thread::scope(|scope| {
+            let _closing = Closing(&belt, &cancel);
+            for _ in 0..builders {
+                scope.spawn(|| {
+                    pin(&cores);
+                    belt.work(&builder);
+                });
+            }
+            if apart {
+                belt.settle(stop);
+            }
+            for (i, job) in jobs.iter().enumerate() {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let mut cost = CpuCost::default();
+                if let Some((built, cpu)) = belt.take(i, stop)? {
+                    cost.build = cpu;
+                    self.shelf.put(digests[i].clone(), built);
+                }
+                let Some(built) = self.shelf.get(&digests[i]).cloned() else { break };
+                let outcome = self.measure(job, built, &mut cost)?;
+                each(i, outcome, cost);
+            }
+            Ok(())
+        })
+    }
+
+    /// Builds a kernel now, on the spare cores.
+    fn build(&mut self, kernel: &KernelSource) -> Result<(Built, f64), MeasureError> {
+        let key = digest(kernel);
+        if let Some(built) = self.shelf.get(&key) {
+            return Ok((built.clone(), 0.0));
+        }
+        let cancel = AtomicBool::new(false);
+        let patience = self.build_patience.max(Duration::from_secs(30));
+        let builder = Builder { toolchain: &self.toolchain, folder: self.folder.path(), patience, cancel: &cancel };
+        let cores = if self.device.spare.is_empty() { &self.device.cores } else { &self.device.spare };
+        // In a thread, because the compiler inherits its cores.
+        let build: Build = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                pin(cores);
+                builder.build(kernel)
+            });
+            thread.join().unwrap_or_else(|_| Err(MeasureError::Runner("a builder panicked".into())))
+        });
+        let (built, cpu) = build?.ok_or_else(|| MeasureError::Runner("a build was cancelled".into()))?;
+        self.shelf.put(key, built.clone());
+        Ok((built, cpu))
+    }
+
+    fn measure(&mut self, kernel: &KernelSource, built: Built, cost: &mut CpuCost) -> Result<Outcome, MeasureError> {
+        let library = match built {
+            Built::Library(file) => file,
+            Built::Refused(detail) => return Ok(Outcome::Failed { stage: FailStage::Build, detail }),
+        };
+        let task = self.task()?;
+        let limit = if task.best.is_finite() && self.reject.is_finite() { task.best * self.reject } else { 0.0 };
+        let call = interface(&library, kernel);
+        let command = format!("run {call} {} {limit:.0} {}", task.tolerance, self.flush);
+        match self.try_kernel(&command, "measured", cost)? {
+            Said::Failed { stage, detail } => Ok(Outcome::Failed { stage, detail }),
+            Said::Words(numbers) => match numbers.as_slice() {
+                [error, calls, samples @ ..] if !samples.is_empty() => {
+                    let m = Measurement { samples: samples.iter().copied().map(Nanos).collect(), calls: *calls as u64, error: *error };
+                    if let Some(task) = self.current.as_ref().and_then(|k| self.tasks.get_mut(k)) {
+                        task.best = task.best.min(m.median().0);
+                    }
+                    Ok(Outcome::Measured(m))
+                }
+                _ => Err(MeasureError::Runner("its answer is too short".into())),
+            },
+        }
+    }
+
+    /// A command that runs kernels. A crash in a runner that ran others before is tried again in a
+    /// fresh one: an earlier kernel may have damaged the process without showing it.
+    fn try_kernel(&mut self, command: &str, verb: &str, cost: &mut CpuCost) -> Result<Said, MeasureError> {
+        loop {
+            if self.runner.is_none() {
+                self.restore_task()?;
+            }
+            let fresh = self.runner.as_mut().is_none_or(|r| !std::mem::replace(&mut r.used, true));
+            let patience = self.patience + Duration::from_secs_f64((8.0 * self.task()?.reference_seconds).min(1e6));
+            match self.ask(command, patience)? {
+                Reply::Answer(words, cpu) => {
+                    cost.measure += cpu;
+                    return self.understand(&words, verb);
+                }
+                Reply::Late(cpu) => {
+                    cost.measure += cpu;
+                    self.runner = None;
+                    let detail = format!("did not end within {:.1} s", patience.as_secs_f64());
+                    return Ok(Said::Failed { stage: FailStage::Timeout, detail });
+                }
+                Reply::Died(detail, cpu) => {
+                    cost.measure += cpu;
+                    self.runner = None;
+                    if fresh {
+                        return Ok(Said::Failed { stage: FailStage::Launch, detail });
+                    }
+                }
+            }
+        }
+    }
+
+    fn understand(&mut self, words: &str, verb: &str) -> Result<Said, MeasureError> {
+        let strange = || MeasureError::Runner(format!("it answers `{words}`"));
+        let (first, rest) = words.split_once(' ').ok_or_else(strange)?;
+        if first == verb {
+            let numbers: Result<Vec<f64>, _> = rest.split(' ').map(str::parse).collect();
+            return Ok(Said::Words(numbers.map_err(|_| strange())?));
+        }
+        match (first, rest.split_once(' ')) {
+            ("failed", Some((place, detail))) => {
+                let stage = match place {
+                    "damage" | "wrong" => FailStage::WrongAnswer,
+                    _ => FailStage::Launch,
+                };
+                if place == "damage" {
+                    // Who wrote beside its buffers may have hit the runner's own memory.
+                    self.runner = None;
+                }
+                Ok(Said::Failed { stage, detail: detail.to_string() })
+            }
+            _ => Err(strange()),
+        }
+    }
+
+    /// Measures the incumbent `a` and the challenger `b` in alternating windows, until a
+    /// sequential test can tell whether `b` is faster. Both must have passed [`Lab::run`] before;
+    /// if one fails now, that is [`MeasureError::Contender`].
+    pub fn rematch(&mut self, a: &KernelSource, b: &KernelSource) -> Result<Rematch, MeasureError> {
+        let mut cost = CpuCost::default();
+        let mut command = format!("duel {}", self.task()?.tolerance);
+        for (kernel, challenger) in [(a, false), (b, true)] {
+            let (built, cpu) = self.build(kernel)?;
+            cost.build += cpu;
+            match built {
+                Built::Library(file) => {
+                    let _ = write!(command, " {}", interface(&file, kernel));
+                }
+                Built::Refused(detail) => return Err(MeasureError::Contender { challenger, detail }),
+            }
+        }
+        let lost = |said: Said| match said {
+            Said::Words(n) => Ok(n),
+            Said::Failed { detail, .. } => {
+                let (who, what) = detail.split_once(' ').unwrap_or(("", &detail));
+                let detail = if matches!(who, "a" | "b") { what.to_string() } else { detail.clone() };
+                Err(MeasureError::Contender { challenger: who != "a", detail })
+            }
+        };
+        let start = lost(self.try_kernel(&command, "duel", &mut cost)?)?;
+        let &[error_a, error_b, calls_a, calls_b, time_a, time_b] = start.as_slice() else {
+            return Err(MeasureError::Runner("its answer is too short".into()));
+        };
+        let pair = time_a * calls_a + time_b * calls_b;
+        let mut test = Sequential::new((REMATCH_NANOS / pair.max(1.0)) as usize);
+        let (mut windows_a, mut windows_b) = (Vec::new(), Vec::new());
+        while test.wanted() > 0 {
+            let command = format!("pairs {}", test.wanted());
+            let patience = self.patience + Duration::from_secs_f64(20e-9 * pair * test.wanted() as f64);
+            let said = match self.ask(&command, patience)? {
+                Reply::Answer(words, cpu) => {
+                    cost.measure += cpu;
+                    self.understand(&words, "pairs")?
+                }
+                Reply::Died(detail, _) => {
+                    self.runner = None;
+                    Said::Failed { stage: FailStage::Launch, detail }
+                }
+                Reply::Late(_) => {
+                    self.runner = None;
+                    Said::Failed { stage: FailStage::Timeout, detail: "did not end in time".into() }
+                }
+            };
+            let times = lost(said)?;
+            if times.len() != 2 * test.wanted() {
+                return Err(MeasureError::Runner("its answer has the wrong length".into()));
+            }
+            for t in times.chunks_exact(2) {
+                windows_a.push(Nanos(t[0]));
+                windows_b.push(Nanos(t[1]));
+                test.give(t[0], t[1]);
+            }
+        }
+        Ok(Rematch {
+            a: Measurement { samples: windows_a, calls: calls_a as u64, error: error_a },
+            b: Measurement { samples: windows_b, calls: calls_b as u64, error: error_b },
+            verdict: test.verdict().unwrap_or(Verdict::Tie),
+            cost,
+        })
+    }
+}
+
+/// What the runner needs to call a kernel.
+fn interface(library: &str, kernel: &KernelSource) -> String {
+    format!("./{library} {} {} {}", kernel.symbol, kernel.prepared.0, kernel.workspace.0)
+}

@@ -1,0 +1,15 @@
+//! CPUs: the user's C compiler ([`Toolchain`]), the machine ([`Device`]) and its roof ([`Roof`]),
+//! and the laboratory that builds and measures kernels there ([`Lab`]).
+
+mod build;
+mod device;
+mod folder;
+mod lab;
+mod roof;
+mod runner;
+mod toolchain;
+
+pub use device::{Cache, Device};
+pub use lab::Lab;
+pub use roof::{Level, Prober, Roof, roof};
+pub use toolchain::Toolchain;

@@ -1,0 +1,158 @@
+//! The machine's roof: the rate of fused multiply-adds and the bandwidth of each cache level and
+//! of memory, measured now. Frequencies drift, so what is compared with a peak should be compared
+//! with one of the same run: [`Prober::peak_now`] costs 20 ms.
+
+use super::toolchain::first_error;
+use super::{Device, Toolchain};
+use crate::MeasureError;
+use crate::process::{Process, describe};
+use squall_core::Bytes;
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SOURCE: &str = include_str!("roof.c");
+
+/// Reading speed of one level of the memory hierarchy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Level {
+    /// `L1`, `L2`, .. or `memory`.
+    pub name: String,
+    /// What each core walked through.
+    pub working_set: Bytes,
+    /// All cores of the device together, in GB/s.
+    pub read_gbs: f64,
+}
+
+/// The machine's limits, in f32 and for as many cores as the device has threads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Roof {
+    /// Fused multiply-adds on all cores of the device, in GFLOP/s (one is two operations).
+    pub peak_gflops: f64,
+    /// The same on one core alone.
+    pub core_gflops: f64,
+    /// Reading from memory, in GB/s.
+    pub bandwidth_gbs: f64,
+    /// Copying within memory, in GB/s; bytes read and bytes written both count.
+    pub copy_gbs: f64,
+    /// Reading speeds, innermost level first, memory last.
+    pub levels: Vec<Level>,
+}
+
+impl Roof {
+    /// The least time in nanoseconds that so much work can take with its data in memory.
+    pub fn bound_nanos(&self, flop: f64, bytes: f64) -> f64 {
+        (flop / self.peak_gflops).max(bytes / self.bandwidth_gbs)
+    }
+}
+
+/// The measuring program, compiled for a device.
+pub struct Prober {
+    folder: TempDir,
+    device: Device,
+}
+
+impl Prober {
+    /// Compiles it.
+    pub fn build(device: &Device, toolchain: &Toolchain) -> Result<Prober, MeasureError> {
+        let temp = std::env::temp_dir();
+        let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
+        let source = folder.path().join("roof.c");
+        fs::write(&source, SOURCE).map_err(|e| MeasureError::folder(&source, &e))?;
+        let bytes = format!("-DVECTOR_BYTES={}", device.target.vector_bytes);
+        let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers);
+        let mut args = vec!["-O2", &bytes, &registers, "-pthread"];
+        args.extend(toolchain.flags().iter().map(String::as_str));
+        let c = toolchain.compile(folder.path(), &args, &source, &folder.path().join("roof"), Duration::from_secs(60), None)?;
+        if !c.ok {
+            return Err(MeasureError::Runner(format!("`{}` cannot build the roof's program: {}", toolchain.command(), first_error(&c.said))));
+        }
+        Ok(Prober { folder, device: device.clone() })
+    }
+
+    /// Measures everything, in about half a second.
+    pub fn measure(&self) -> Result<Roof, MeasureError> {
+        let t = &self.device.target;
+        let threads = t.threads as u64;
+        let sizes: Vec<u64> = (1..=t.caches.len().max(2)).map(|l| t.cache(l)).collect();
+        let mut sets: Vec<(String, u64, u32)> = Vec::new();
+        for (i, &size) in sizes.iter().enumerate() {
+            // Half of a level, so that it fits; but far more than the level below.
+            let inner = if i > 0 { sizes[i - 1] } else { 0 };
+            sets.push((format!("L{}", i + 1), (size / 2).max(2 * inner).min(size.max(8192)), 20));
+        }
+        let last = self.device.caches.last().map_or(32 << 20, |c| c.size.0);
+        let memory = (4 * last).clamp(64 << 20, 256 << 20) / threads;
+        sets.push(("memory".into(), memory.max(16 << 20), 60));
+        let mut tests = vec!["fma:40".to_string()];
+        tests.extend(sets.iter().map(|(_, bytes, ms)| format!("read:{bytes}:{ms}")));
+        tests.push(format!("copy:{}:60", memory.max(16 << 20)));
+        let all = self.run(&self.device.cores, &tests)?;
+        let core_gflops = if t.threads == 1 { all[0] } else { self.fma(&self.device.cores[..1], 20)? };
+        let levels: Vec<Level> = sets
+            .into_iter()
+            .zip(&all[1..])
+            .map(|((name, bytes, _), &read_gbs)| Level { name, working_set: Bytes(bytes), read_gbs })
+            .collect();
+        let bandwidth_gbs = levels.last().map_or(0.0, |l| l.read_gbs);
+        Ok(Roof { peak_gflops: all[0], core_gflops, bandwidth_gbs, copy_gbs: all[all.len() - 1], levels })
+    }
+
+    /// The rate of fused multiply-adds on all cores of the device at this moment, in GFLOP/s.
+    pub fn peak_now(&self) -> Result<f64, MeasureError> {
+        self.fma(&self.device.cores, 20)
+    }
+
+    fn fma(&self, cores: &[usize], milliseconds: u32) -> Result<f64, MeasureError> {
+        Ok(self.run(cores, &[format!("fma:{milliseconds}")])?[0])
+    }
+
+    /// One positive number for each test.
+    fn run(&self, cores: &[usize], tests: &[String]) -> Result<Vec<f64>, MeasureError> {
+        let list: Vec<String> = cores.iter().map(usize::to_string).collect();
+        let path = self.folder.path().join("printed");
+        let out = File::create(&path).map_err(|e| MeasureError::folder(&path, &e))?;
+        let program = self.folder.path().join("roof");
+        let mut command = Command::new(&program);
+        command.arg(list.join(",")).args(tests).stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
+        let fault = |e| MeasureError::folder(&program, &e);
+        let ended = Process::spawn(&mut command).map_err(fault)?.wait(Instant::now() + Duration::from_secs(60), None).map_err(fault)?;
+        let rates: Vec<f64> = fs::read_to_string(&path).unwrap_or_default().lines().filter_map(|l| l.parse().ok()).collect();
+        match ended {
+            Some(e) if !e.status.success() => Err(MeasureError::Runner(format!("the roof's program: {}", describe(e.status)))),
+            Some(_) if rates.len() == tests.len() && rates.iter().all(|r| *r > 0.0) => Ok(rates),
+            Some(_) => Err(MeasureError::Runner("the roof's program prints no rates".into())),
+            None => Err(MeasureError::Runner("the roof's program did not end within 60 s".into())),
+        }
+    }
+}
+
+/// Measures the roof of a device.
+pub fn roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, MeasureError> {
+    Prober::build(device, toolchain)?.measure()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_roof_of_this_machine_is_plausible() {
+        let t = Toolchain::detect().unwrap();
+        let device = Device::detect(1, &t).unwrap();
+        let prober = Prober::build(&device, &t).unwrap();
+        let roof = prober.measure().unwrap();
+        // One operation a lane at 0.2 GHz is what the slowest machine does; 16 a lane at 6 GHz is beyond any.
+        let lanes = device.target.lanes_f32() as f64;
+        assert!(roof.peak_gflops > 0.2 * lanes && roof.peak_gflops < 96.0 * lanes, "{roof:?}");
+        assert_eq!(roof.peak_gflops, roof.core_gflops);
+        assert!(roof.levels.len() >= 3 && roof.levels[0].name == "L1");
+        assert!(roof.levels[0].read_gbs > roof.bandwidth_gbs, "{roof:?}");
+        assert!(roof.bandwidth_gbs > 0.1 && roof.copy_gbs > 0.1);
+        let now = prober.peak_now().unwrap();
+        assert!(now > roof.peak_gflops / 4.0 && now < roof.peak_gflops * 4.0, "{now} and {roof:?}");
+        assert_eq!(roof.bound_nanos(1000.0, 0.0), 1000.0 / roof.peak_gflops);
+        println!("{roof:?} now {now}");
+    }
+}

@@ -1,0 +1,616 @@
+/* The process that runs kernels. It belongs to squall-measure, is compiled by the user's own C
+ * compiler when a laboratory opens, and is spoken to in lines over its standard input and output:
+ *
+ *   task SEED REFERENCE_FILE LIB SYMBOL PREPARED WORKSPACE OUTPUT_FLOATS N {d|w}FLOATS ..
+ *       -> CPU task SECONDS NONFINITE      inputs are made; the reference output is computed by LIB
+ *                                          (SECONDS a call) or, where LIB is `-`, read from the file
+ *   run LIB SYMBOL PREPARED WORKSPACE TOLERANCE LIMIT_NS FLUSH_BYTES
+ *       -> CPU measured ERROR CALLS NS ..
+ *   duel TOLERANCE LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
+ *       -> CPU duel ERROR_A ERROR_B CALLS_A CALLS_B NS_A NS_B
+ *   pairs COUNT
+ *       -> CPU pairs NS_A NS_B NS_A NS_B ..
+ *   any of them
+ *       -> CPU failed WHERE MESSAGE        WHERE: launch wrong damage memory file
+ *   when it dies by a signal
+ *       -> 0 crash MESSAGE
+ *
+ * CPU is the CPU time in seconds that the command took. Every buffer that a kernel sees lies between
+ * pages that cannot be touched, its end as close to the upper one as 64-byte alignment allows. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fenv.h>
+#include <math.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+#ifndef MAP_ANONYMOUS
+#define MAP_ANONYMOUS MAP_ANON
+#endif
+
+enum { TENSORS = 512, ALIGN = 64, CANARY = 0xA5, WINDOWS = 7, NOTHING_WRITTEN = 0xFF };
+
+static int out_fd;
+static clockid_t clock_kind;
+static size_t page;
+static const char *phase = "the runner itself"; /* whose code runs now, for the message of a crash */
+
+/* ---- replies ---- */
+
+static const char *fail_where;
+static char fail_text[700];
+
+static int fail(const char *where, const char *format, ...) {
+  va_list a;
+  va_start(a, format);
+  vsnprintf(fail_text, sizeof fail_text, format, a);
+  va_end(a);
+  for (char *c = fail_text; *c; c++)
+    if ((unsigned char)*c < ' ') *c = ' ';
+  fail_where = where;
+  return 0;
+}
+
+static double cpu_seconds(void) {
+  struct rusage u;
+  getrusage(RUSAGE_SELF, &u);
+  return u.ru_utime.tv_sec + u.ru_stime.tv_sec + 1e-6 * (u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
+static char reply[16384];
+static size_t reply_length;
+
+static void say(const char *format, ...) {
+  va_list a;
+  va_start(a, format);
+  int n = vsnprintf(reply + reply_length, sizeof reply - reply_length, format, a);
+  va_end(a);
+  if (n > 0) reply_length += (size_t)n;
+  if (reply_length >= sizeof reply) reply_length = sizeof reply - 1;
+}
+
+static void send_all(const char *text, size_t length) {
+  while (length > 0) {
+    ssize_t n = write(out_fd, text, length);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) _exit(1);
+    text += n;
+    length -= (size_t)n;
+  }
+}
+
+/* ---- guarded buffers ---- */
+
+typedef struct {
+  const char *name;
+  int number;            /* among buffers of one name, or -1 */
+  unsigned char *base;   /* the lower guard page */
+  size_t inside;         /* bytes between the guard pages */
+  unsigned char *at;     /* what the kernel is given */
+  size_t size;           /* what the kernel may use of it */
+} buffer;
+
+static buffer data[2][TENSORS], weights[TENSORS], output, expected[2], prepared[2], workspace[2];
+static buffer *known[4 * TENSORS];
+static int known_count;
+
+static size_t rounded(size_t size) { return (size + ALIGN - 1) / ALIGN * ALIGN; }
+
+static void access_to(buffer *b, int protection) { mprotect(b->base + page, b->inside, protection); }
+
+/* Makes room for `size` bytes, writable, of undefined content. */
+static int place(buffer *b, const char *name, int number, size_t size) {
+  size_t inside = (rounded(size) + page - 1) / page * page;
+  if (inside == 0) inside = page;
+  b->name = name;
+  b->number = number;
+  if (b->base && (b->inside < inside || b->inside > 4 * inside + (64 << 10))) {
+    munmap(b->base, b->inside + 2 * page);
+    b->base = NULL;
+  }
+  if (!b->base) {
+    void *m = size > SIZE_MAX / 4 ? MAP_FAILED : mmap(NULL, inside + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED) return fail("memory", "cannot allocate %zu bytes for %s", size, name);
+    b->base = m;
+    b->inside = inside;
+    int i = 0;
+    while (i < known_count && known[i] != b) i++;
+    if (i == known_count) known[known_count++] = b;
+  }
+  if (mprotect(b->base + page, b->inside, PROT_READ | PROT_WRITE) != 0)
+    return fail("memory", "cannot allocate %zu bytes for %s: %s", size, name, strerror(errno));
+  b->at = b->base + page + b->inside - rounded(size);
+  b->size = size;
+  return 1;
+}
+
+static unsigned char *slack(buffer *b) {
+  unsigned char *start = b->base + page;
+  return (size_t)(b->at - start) > page ? b->at - page : start;
+}
+
+static void fill_slack(buffer *b, int byte) {
+  unsigned char *start = slack(b);
+  memset(start, byte, (size_t)(b->at - start));
+  memset(b->at + b->size, byte, rounded(b->size) - b->size);
+}
+
+static int untouched(buffer *b) {
+  unsigned char *end = b->at + rounded(b->size);
+  for (unsigned char *p = b->at; p > slack(b); p--)
+    if (p[-1] != CANARY) return fail("damage", "wrote in front of %s (byte -%zu)", b->name, (size_t)(b->at - p + 1));
+  for (unsigned char *p = b->at + b->size; p < end; p++)
+    if (*p != CANARY) return fail("damage", "wrote behind the end of %s (byte %zu of %zu)", b->name, (size_t)(p - b->at), b->size);
+  return 1;
+}
+
+/* ---- crashes ---- */
+
+static void crashed(int number, siginfo_t *info, void *context) {
+  (void)context;
+  char text[400], where[200] = "";
+  const char *name = number == SIGSEGV ? "SIGSEGV" : number == SIGBUS ? "SIGBUS" : number == SIGILL ? "SIGILL" : number == SIGFPE ? "SIGFPE" : "SIGABRT";
+  unsigned char *at = info->si_addr;
+  if (number == SIGSEGV || number == SIGBUS) {
+    snprintf(where, sizeof where, ", at an address outside its buffers");
+    for (int i = 0; i < known_count; i++) {
+      buffer *b = known[i];
+      if (!b->base || at < b->base || at >= b->base + b->inside + 2 * page) continue;
+      char label[80];
+      if (b->number < 0) snprintf(label, sizeof label, "%s", b->name);
+      else snprintf(label, sizeof label, "%s %d", b->name, b->number);
+      if (at < b->at) snprintf(where, sizeof where, ", %zu bytes in front of %s", (size_t)(b->at - at), label);
+      else if (at >= b->at + b->size) snprintf(where, sizeof where, ", %zu bytes behind the end of %s (%zu bytes)", (size_t)(at - b->at - b->size), label, b->size);
+      else snprintf(where, sizeof where, ", writing to %s, which is read-only (byte %zu)", label, (size_t)(at - b->at));
+    }
+  }
+  int n = snprintf(text, sizeof text, "0 crash killed by signal %d (%s) in %s%s\n", number, name, phase, where);
+  send_all(text, n < (int)sizeof text ? (size_t)n : sizeof text - 1);
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
+/* A runner without its parent would run a hanging kernel for ever. */
+static pid_t parent;
+
+static void tick(int number) {
+  (void)number;
+  if (getppid() != parent) _exit(1);
+}
+
+/* ---- kernels ---- */
+
+typedef int kernel_function(const void *const *, void *const *, const void *, void *);
+typedef int prepare_function(const void *const *, void *);
+typedef size_t size_function(void);
+
+typedef struct {
+  void *library;
+  kernel_function *call;
+  long calls;   /* in a window */
+  double time;  /* of one call, estimated, in ns */
+  double error; /* largest seen */
+} kernel;
+
+static kernel kernels[2];
+static const void *data_pointers[2][TENSORS], *weight_pointers[TENSORS];
+static void *output_pointers[1];
+static int data_count, weight_count, task_ready, duel_ready;
+static double largest[2];
+static int poison = NOTHING_WRITTEN;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(clock_kind, &t);
+  return 1e9 * (double)t.tv_sec + (double)t.tv_nsec;
+}
+
+static void unload(int which) {
+  phase = "its unloading";
+  if (kernels[which].library) dlclose(kernels[which].library);
+  phase = "the runner itself";
+  memset(&kernels[which], 0, sizeof kernels[which]);
+}
+
+static int agrees(void *library, const char *symbol, const char *suffix, size_t announced) {
+  char name[600];
+  snprintf(name, sizeof name, "%s_%s", symbol, suffix);
+  size_function *f = (size_function *)(uintptr_t)dlsym(library, name);
+  if (!f) return 1;
+  phase = name;
+  size_t said = f();
+  phase = "the runner itself";
+  return said == announced ? 1 : fail("launch", "%s() says %zu, %zu was announced", name, said, announced);
+}
+
+static int load(int which, const char *path, const char *symbol, size_t prepared_bytes, size_t workspace_bytes) {
+  kernel *k = &kernels[which];
+  buffer *p = &prepared[which];
+  char name[600];
+  unload(which);
+  fesetenv(FE_DFL_ENV);
+  phase = "its loading";
+  k->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  phase = "the runner itself";
+  if (!k->library) return fail("launch", "cannot be loaded: %s", dlerror());
+  k->call = (kernel_function *)(uintptr_t)dlsym(k->library, symbol);
+  if (!k->call) return fail("launch", "has no symbol `%s`", symbol);
+  if (!agrees(k->library, symbol, "prepared_bytes", prepared_bytes) || !agrees(k->library, symbol, "workspace_bytes", workspace_bytes)) return 0;
+  if (!place(p, "the prepared weights", -1, prepared_bytes) || !place(&workspace[which], "the workspace", -1, workspace_bytes)) return 0;
+  fill_slack(p, CANARY);
+  fill_slack(&workspace[which], CANARY);
+  if (prepared_bytes > 0) {
+    snprintf(name, sizeof name, "%s_prepare", symbol);
+    prepare_function *prepare = (prepare_function *)(uintptr_t)dlsym(k->library, name);
+    if (!prepare) return fail("launch", "has no symbol `%s`", name);
+    memset(p->at, NOTHING_WRITTEN, p->size);
+    phase = "its preparation of weights";
+    int code = prepare(weight_pointers, p->at);
+    phase = "the runner itself";
+    if (code != 0) return fail("launch", "%s returned %d", name, code);
+    if (!untouched(p)) return 0;
+  }
+  access_to(p, PROT_READ);
+  return 1;
+}
+
+/* `calls` calls on an input set; the time of one in ns, or a negative number after an error. */
+static double window(int which, int set, long calls) {
+  kernel *k = &kernels[which];
+  const void *p = prepared[which].at;
+  void *w = workspace[which].at;
+  int code = 0;
+  phase = "the kernel";
+  double t = now();
+  for (long i = 0; i < calls; i++) code |= k->call(data_pointers[set], output_pointers, p, w);
+  t = now() - t;
+  phase = "the runner itself";
+  if (code != 0) {
+    fail("launch", "returned %d", code);
+    return -1;
+  }
+  return t / (double)calls;
+}
+
+static int same(float got, float want, float allowed) {
+  if (isnan(want)) return isnan(got);
+  if (isinf(want)) return got == want;
+  return fabsf(got - want) <= allowed; /* false for NaN */
+}
+
+/* Compares the output with the reference and looks for writes beside the buffers. */
+static int right(int which, int set, double tolerance) {
+  if (!untouched(&output) || !untouched(&workspace[which])) return 0;
+  const float *got = (const float *)output.at, *want = (const float *)expected[set].at;
+  size_t n = output.size / sizeof(float), wrong = 0, first = 0;
+  float allowed = (float)(tolerance * largest[set]), worst = 0;
+  for (size_t i = 0; i < n; i++) {
+    float d = fabsf(got[i] - want[i]);
+    if (d <= allowed) {
+      if (d > worst) worst = d;
+    } else if (!same(got[i], want[i], allowed)) {
+      if (wrong++ == 0) first = i;
+    }
+  }
+  double error = worst / largest[set];
+  if (error > kernels[which].error) kernels[which].error = error;
+  if (wrong == 0) return 1;
+  const unsigned char *b = (const unsigned char *)&got[first];
+  int unwritten = b[0] == poison && b[1] == poison && b[2] == poison && b[3] == poison;
+  return fail("wrong", "output[%zu] is %.7g%s, expected %.7g; %zu of %zu elements differ by more than %.2g of the largest value %.4g%s",
+              first, got[first], unwritten ? " (never written)" : "", want[first], wrong, n, tolerance, largest[set],
+              set == 1 ? "; the first input set was right: does it keep results between calls?" : "");
+}
+
+/* Checked on the first input set; then the time of a warm call on the second. Calls of 0.1 s and
+ * more are not repeated for an estimate. */
+static int examine(int which, double tolerance) {
+  kernel *k = &kernels[which];
+  memset(output.at, poison, output.size);
+  memset(workspace[which].at, NOTHING_WRITTEN, workspace[which].size);
+  double t = window(which, 0, 1);
+  if (t < 0 || !right(which, 0, tolerance)) return 0;
+  if (t < 1e8) {
+    long n = 1;
+    for (;;) {
+      t = window(which, 1, n);
+      if (t < 0) return 0;
+      if (t * (double)n > 5e4 || n > 1L << 24) break;
+      n *= t * (double)n < 5e3 ? 8 : 2;
+    }
+  }
+  k->time = t;
+  k->calls = t >= 1e6 ? 1 : t > 0.05 ? (long)(1e6 / t) + 1 : 20000000;
+  return 1;
+}
+
+static unsigned char *flush_memory;
+
+static void flush_caches(size_t bytes) {
+  static size_t have;
+  if (bytes > have) {
+    unsigned char *m = realloc(flush_memory, bytes);
+    if (!m) return;
+    flush_memory = m;
+    have = bytes;
+  }
+  for (size_t i = 0; i < bytes; i += 64) flush_memory[i]++;
+}
+
+static int run(const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, double tolerance, double limit, size_t flush) {
+  kernel *k = &kernels[0];
+  if (!load(0, library, symbol, prepared_bytes, workspace_bytes) || !examine(0, tolerance)) return 0;
+  long calls = flush ? 1 : k->calls;
+  double one = k->time * (double)calls;
+  int windows = (int)(4e7 / (one + 1));
+  windows = windows < 3 ? 3 : windows > WINDOWS ? WINDOWS : windows;
+  if (k->time > 1e9 || (limit > 0 && k->time > limit)) windows = 2;
+  double samples[WINDOWS];
+  for (int i = 0; i < windows; i++) {
+    if (flush) flush_caches(flush);
+    samples[i] = window(0, 1, calls);
+    if (samples[i] < 0) return 0;
+  }
+  if (!right(0, 1, tolerance)) return 0;
+  say("measured %.6g %ld", k->error, calls);
+  for (int i = 0; i < windows; i++) say(" %.4f", samples[i]);
+  unload(0);
+  return 1;
+}
+
+static int duel(double tolerance, const char *const library[2], const char *const symbol[2], const size_t prepared_bytes[2], const size_t workspace_bytes[2]) {
+  for (int i = 0; i < 2; i++) {
+    int good = load(i, library[i], symbol[i], prepared_bytes[i], workspace_bytes[i]) && examine(i, tolerance) && window(i, 1, 1) >= 0 && right(i, 1, tolerance);
+    if (!good) {
+      char text[sizeof fail_text];
+      memcpy(text, fail_text, sizeof text);
+      return fail(fail_where, "%c %s", i == 0 ? 'a' : 'b', text);
+    }
+  }
+  say("duel %.6g %.6g %ld %ld %.4f %.4f", kernels[0].error, kernels[1].error, kernels[0].calls, kernels[1].calls, kernels[0].time, kernels[1].time);
+  duel_ready = 1;
+  return 1;
+}
+
+static int pairs(int count) {
+  say("pairs");
+  for (int i = 0; i < count && i < 100; i++) {
+    double t[2];
+    for (int j = 0; j < 2; j++) { /* A B, B A, A B: what drifts slowly hits both alike */
+      int which = (i ^ j) & 1;
+      t[which] = window(which, 1, kernels[which].calls);
+      if (t[which] < 0) return 0;
+    }
+    say(" %.4f %.4f", t[0], t[1]);
+  }
+  return 1;
+}
+
+/* ---- tasks ---- */
+
+static uint64_t random_state;
+
+static uint64_t random_bits(void) { /* splitmix64 */
+  uint64_t z = random_state += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+/* Uniform in [-1, 1); what lies beside it is NaN, so that reading it shows. Then read-only. */
+static int make_input(buffer *b, const char *name, int number, size_t floats, uint64_t seed) {
+  if (floats > SIZE_MAX / 64) return fail("memory", "%s is too large", name);
+  if (!place(b, name, number, floats * sizeof(float))) return 0;
+  fill_slack(b, NOTHING_WRITTEN);
+  random_state = seed;
+  float *x = (float *)b->at;
+  for (size_t i = 0; i < floats; i += 2) {
+    uint64_t r = random_bits();
+    x[i] = (float)(int32_t)(r >> 40 << 8) * 0x1p-31f;
+    if (i + 1 < floats) x[i + 1] = (float)(int32_t)(uint32_t)((r & 0xFFFFFF) << 8) * 0x1p-31f;
+  }
+  access_to(b, PROT_READ);
+  return 1;
+}
+
+static int transfer(int fd, int writing, buffer *b) {
+  for (size_t i = 0; i < b->size;) {
+    ssize_t n = writing ? write(fd, b->at + i, b->size - i) : read(fd, b->at + i, b->size - i);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return 0;
+    i += (size_t)n;
+  }
+  return 1;
+}
+
+static int keep(const char *path, int writing) {
+  char name[600];
+  snprintf(name, sizeof name, "%s%s", path, writing ? ".part" : "");
+  int fd = writing ? open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600) : open(name, O_RDONLY);
+  errno = fd < 0 ? errno : 0;
+  int good = fd >= 0 && transfer(fd, writing, &expected[0]) && transfer(fd, writing, &expected[1]);
+  int why = errno;
+  if (fd >= 0 && close(fd) != 0) good = 0;
+  if (good && writing) good = rename(name, path) == 0;
+  return good ? 1 : fail("file", "%s: %s", name, why ? strerror(why) : "it is too short");
+}
+
+static int task(uint64_t seed, const char *file, const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, size_t output_floats,
+                int count, char **tensors) {
+  double seconds = 0;
+  size_t nonfinite = 0;
+  data_count = weight_count = 0;
+  for (int i = 0; i < count; i++) {
+    size_t floats = (size_t)strtoull(tensors[i] + 1, NULL, 10);
+    uint64_t s = seed ^ (0xD1B54A32D192ED03u * (uint64_t)(i + 1));
+    if (tensors[i][0] == 'd') {
+      int d = data_count++;
+      for (int set = 0; set < 2; set++) {
+        if (!make_input(&data[set][d], "data input", d, floats, s + (uint64_t)set * 0x8CB92BA72F3D8DD7u)) return 0;
+        data_pointers[set][d] = data[set][d].at;
+      }
+    } else {
+      int w = weight_count++;
+      if (!make_input(&weights[w], "weight input", w, floats, s)) return 0;
+      weight_pointers[w] = weights[w].at;
+    }
+  }
+  if (output_floats > SIZE_MAX / 64) return fail("memory", "the output is too large");
+  size_t bytes = output_floats * sizeof(float);
+  if (!place(&output, "the output", -1, bytes) || !place(&expected[0], "the reference output", 0, bytes) || !place(&expected[1], "the reference output", 1, bytes)) return 0;
+  fill_slack(&output, CANARY);
+  output_pointers[0] = output.at;
+  if (strcmp(library, "-") != 0) {
+    if (!load(0, library, symbol, prepared_bytes, workspace_bytes)) return 0;
+    for (int set = 0; set < 2; set++) {
+      memset(output.at, NOTHING_WRITTEN, bytes);
+      memset(workspace[0].at, NOTHING_WRITTEN, workspace[0].size);
+      double t = window(0, set, 1);
+      if (t < 0 || !untouched(&output) || !untouched(&workspace[0])) return 0;
+      seconds = t * 1e-9;
+      memcpy(expected[set].at, output.at, bytes);
+    }
+    unload(0);
+    if (!keep(file, 1)) return 0;
+  } else if (!keep(file, 0)) {
+    return 0;
+  }
+  poison = NOTHING_WRITTEN;
+  for (int set = 0; set < 2; set++) {
+    const float *x = (const float *)expected[set].at;
+    largest[set] = 0;
+    for (size_t i = 0; i < output_floats; i++) {
+      if (!isfinite(x[i])) nonfinite++;
+      else if (fabsf(x[i]) > largest[set]) largest[set] = fabsf(x[i]);
+      if (isnan(x[i])) poison = 0xFE; /* -1.7e38: NaN would pass for a result */
+    }
+    if (largest[set] == 0) largest[set] = 1;
+    access_to(&expected[set], PROT_READ);
+  }
+  say("task %.9f %zu", seconds, nonfinite);
+  task_ready = 1;
+  return 1;
+}
+
+/* ---- the conversation ---- */
+
+static int obey(char *line) {
+  char *word[TENSORS + 16];
+  int n = 0;
+  for (char *w = strtok(line, " \n"); w && n < TENSORS + 16; w = strtok(NULL, " \n")) word[n++] = w;
+#define NUMBER(i) ((size_t)strtoull(word[i], NULL, 10))
+  if (n >= 9 && strcmp(word[0], "task") == 0 && n == 9 + atoi(word[8])) {
+    task_ready = duel_ready = 0;
+    unload(1);
+    if (n - 9 > TENSORS) return fail("launch", "more than %d inputs", TENSORS);
+    return task(strtoull(word[1], NULL, 10), word[2], word[3], word[4], NUMBER(5), NUMBER(6), NUMBER(7), n - 9, word + 9);
+  }
+  if (n == 8 && strcmp(word[0], "run") == 0 && task_ready) {
+    duel_ready = 0;
+    unload(1);
+    return run(word[1], word[2], NUMBER(3), NUMBER(4), atof(word[5]), atof(word[6]), NUMBER(7));
+  }
+  if (n == 10 && strcmp(word[0], "duel") == 0 && task_ready) {
+    const char *library[2] = {word[2], word[6]}, *symbol[2] = {word[3], word[7]};
+    const size_t p[2] = {NUMBER(4), NUMBER(8)}, w[2] = {NUMBER(5), NUMBER(9)};
+    duel_ready = 0;
+    return duel(atof(word[1]), library, symbol, p, w);
+  }
+  if (n == 2 && strcmp(word[0], "pairs") == 0 && duel_ready) return pairs(atoi(word[1]));
+  return fail("launch", "the runner does not understand `%s` now", n > 0 ? word[0] : "");
+}
+
+static int pin(const char *cores) {
+#ifdef __linux__
+  cpu_set_t *set = CPU_ALLOC(4096);
+  size_t bytes = CPU_ALLOC_SIZE(4096);
+  CPU_ZERO_S(bytes, set);
+  for (const char *c = cores; *c;) {
+    char *end;
+    unsigned long core = strtoul(c, &end, 10);
+    if (end == c || core >= 4096) return fail("launch", "no core number: %s", c);
+    CPU_SET_S(core, bytes, set);
+    c = *end == ',' ? end + 1 : end;
+  }
+  if (sched_setaffinity(0, bytes, set) != 0) return fail("launch", "cannot be pinned to cores %s: %s", cores, strerror(errno));
+#else
+  (void)cores;
+#endif
+  return 1;
+}
+
+/* runner CORE,CORE.. cpu|wall */
+int main(int argc, char **argv) {
+  if (argc != 3) return 2;
+  parent = getppid();
+  page = (size_t)sysconf(_SC_PAGESIZE);
+  clock_kind = strcmp(argv[2], "cpu") == 0 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
+
+  /* The conversation moves away from the standard streams, which are the kernels' to write to. */
+  int in_fd = fcntl(0, F_DUPFD_CLOEXEC, 10);
+  out_fd = fcntl(1, F_DUPFD_CLOEXEC, 10);
+  int null = open("/dev/null", O_RDWR);
+  if (in_fd < 0 || out_fd < 0 || null < 0) return 2;
+  for (int i = 0; i < 3; i++) dup2(null, i);
+  FILE *in = fdopen(in_fd, "r");
+  if (!in) return 2;
+
+  struct rlimit none = {0, 0};
+  setrlimit(RLIMIT_CORE, &none);
+#ifdef _SC_PHYS_PAGES
+  /* A kernel that allocates without end shall fail alone. */
+  rlim_t all = (rlim_t)sysconf(_SC_PHYS_PAGES) * page;
+  struct rlimit memory = {all, all};
+  setrlimit(RLIMIT_AS, &memory);
+#endif
+  static unsigned char spare_stack[65536];
+  stack_t stack = {.ss_sp = spare_stack, .ss_size = sizeof spare_stack};
+  sigaltstack(&stack, NULL);
+  struct sigaction on_crash = {.sa_sigaction = crashed, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESETHAND};
+  const int deadly[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+  for (int i = 0; i < 5; i++) sigaction(deadly[i], &on_crash, NULL);
+  struct sigaction on_tick = {.sa_handler = tick, .sa_flags = SA_RESTART | SA_ONSTACK};
+  sigaction(SIGALRM, &on_tick, NULL);
+  struct itimerval half = {{0, 500000}, {0, 500000}};
+  setitimer(ITIMER_REAL, &half, NULL);
+
+#ifdef _OPENMP
+  /* Keeps the OpenMP library and its threads: unloading it with the first kernel would crash. */
+  omp_set_dynamic(0);
+#endif
+  int good = pin(argv[1]);
+  if (good) say("ready");
+  double before = 0;
+  char *line = NULL;
+  size_t room = 0;
+  do {
+    double after = cpu_seconds();
+    char start[32];
+    send_all(start, (size_t)snprintf(start, sizeof start, "%.6f ", after - before));
+    if (!good) {
+      reply_length = 0;
+      say("failed %s %s", fail_where, fail_text);
+    }
+    reply[reply_length++] = '\n';
+    send_all(reply, reply_length);
+    reply_length = 0;
+    before = after;
+    if (getline(&line, &room, in) < 0) break;
+    good = obey(line);
+  } while (1);
+  return 0;
+}

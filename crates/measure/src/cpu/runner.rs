@@ -1,0 +1,146 @@
+//! The parent's end of the process that runs kernels: starts it, talks to it under a deadline, and
+//! notices how it died. What is said is defined at the top of `runner.c`.
+
+use super::{Device, Toolchain};
+use crate::MeasureError;
+use crate::process::{Process, describe};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SOURCE: &str = include_str!("runner.c");
+const NAME: &str = "runner";
+
+/// What a command came to, with the CPU seconds that it took.
+pub(crate) enum Reply {
+    /// It was answered: the words after the CPU time.
+    Answer(String, f64),
+    /// The process died.
+    Died(String, f64),
+    /// The deadline passed; the process was killed.
+    Late(f64),
+}
+
+/// A living runner.
+pub(crate) struct Runner {
+    process: Process,
+    input: ChildStdin,
+    output: ChildStdout,
+    unread: Vec<u8>,
+    /// CPU seconds already reported in replies.
+    reported: f64,
+    /// Whether a kernel ran in it.
+    pub used: bool,
+}
+
+impl Runner {
+    /// Compiles the runner into `folder`; the CPU seconds that took.
+    pub fn build(folder: &Path, toolchain: &Toolchain) -> Result<f64, MeasureError> {
+        let source = folder.join("runner.c");
+        fs::write(&source, SOURCE).map_err(|e| MeasureError::folder(&source, &e))?;
+        let mut args = vec!["-O2", "-w"];
+        if toolchain.openmp() {
+            args.push("-fopenmp");
+        }
+        // Before glibc 2.34 dlopen was in a library of its own; where it never was, -ldl fails.
+        let mut said = String::new();
+        for library in [&["-ldl"][..], &[]] {
+            // It stands before the source that needs it, so the linker must keep it unasked.
+            let args: Vec<&str> = args.iter().copied().chain(library.iter().flat_map(|l| ["-Wl,--no-as-needed", l])).collect();
+            let c = toolchain.compile(folder, &args, &source, &folder.join(NAME), Duration::from_secs(60), None)?;
+            if c.ok {
+                return Ok(c.cpu);
+            }
+            said = c.said;
+        }
+        Err(MeasureError::Runner(format!("`{}` cannot build it: {}", toolchain.command(), super::toolchain::first_error(&said))))
+    }
+
+    /// Starts the runner built in `folder`, pinned to the device's cores.
+    pub fn start(folder: &Path, device: &Device) -> Result<Runner, MeasureError> {
+        let cores: Vec<String> = device.cores.iter().map(usize::to_string).collect();
+        let places: Vec<String> = device.cores.iter().map(|c| format!("{{{c}}}")).collect();
+        let path = folder.join(NAME);
+        let mut command = Command::new(&path);
+        // One thread is timed by its CPU time: being preempted on a shared machine does not count.
+        command.arg(cores.join(",")).arg(if device.target.threads == 1 { "cpu" } else { "wall" });
+        command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env("OMP_NUM_THREADS", cores.len().to_string()).env("OMP_PROC_BIND", "true").env("OMP_PLACES", places.join(","));
+        command.env("OMP_DYNAMIC", "false").env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
+        let mut process = Process::spawn(&mut command).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => MeasureError::Folder { path, reason: "programs cannot be run from there".into() },
+            _ => MeasureError::Folder { path, reason: e.to_string() },
+        })?;
+        let (Some(input), Some(output)) = (process.child.stdin.take(), process.child.stdout.take()) else {
+            return Err(MeasureError::Runner("it has no pipes".into()));
+        };
+        let mut runner = Runner { process, input, output, unread: Vec::new(), reported: 0.0, used: false };
+        match runner.listen(Instant::now() + Duration::from_secs(20))? {
+            Reply::Answer(a, _) if a == "ready" => Ok(runner),
+            Reply::Answer(a, _) => Err(MeasureError::Runner(a)),
+            Reply::Died(detail, _) => Err(MeasureError::Runner(format!("it does not start: {detail}"))),
+            Reply::Late(_) => Err(MeasureError::Runner("it does not start within 20 s".into())),
+        }
+    }
+
+    /// Gives a command and waits for the answer. After anything but an answer the runner is dead.
+    pub fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
+        let deadline = Instant::now() + patience;
+        // A runner that died meanwhile cannot be written to; listening tells how it died.
+        let _ = self.input.write_all(format!("{command}\n").as_bytes());
+        self.listen(deadline)
+    }
+
+    fn listen(&mut self, deadline: Instant) -> Result<Reply, MeasureError> {
+        let fault = |e: io::Error| MeasureError::Runner(e.to_string());
+        let mut crash = None;
+        loop {
+            while let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                let line = String::from_utf8_lossy(&line).trim().to_string();
+                let (cpu, words) = line.split_once(' ').unwrap_or(("", &line));
+                match (cpu.parse::<f64>(), words.strip_prefix("crash ")) {
+                    (Ok(_), Some(how)) => crash = Some(how.to_string()),
+                    (Ok(cpu), None) => {
+                        self.reported += cpu;
+                        return Ok(Reply::Answer(words.to_string(), cpu));
+                    }
+                    // A kernel that writes to descriptors it did not open: not our line, skip it.
+                    (Err(_), _) => {}
+                }
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let ready = match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&left)) {
+                Ok(n) => n,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(e) => return Err(fault(e.into())),
+            };
+            if ready == 0 {
+                let ended = self.process.kill().map_err(fault)?;
+                return Ok(Reply::Late((ended.cpu - self.reported).max(0.0)));
+            }
+            let mut chunk = [0; 4096];
+            let n = match self.output.read(&mut chunk) {
+                Ok(n) => n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(fault(e)),
+            };
+            self.unread.extend_from_slice(&chunk[..n]);
+            if n == 0 || self.unread.len() > 1 << 20 {
+                let ended = match self.process.wait(Instant::now() + Duration::from_secs(1), None).map_err(fault)? {
+                    Some(ended) => ended,
+                    None => self.process.kill().map_err(fault)?,
+                };
+                let detail = crash.unwrap_or_else(|| match ended.status.code() {
+                    Some(_) => format!("the kernel ended the process ({})", describe(ended.status)),
+                    None => describe(ended.status),
+                });
+                return Ok(Reply::Died(detail, (ended.cpu - self.reported).max(0.0)));
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
+
+use crate::MeasureError;
+use crate::process::{Process, describe};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Tried in this order where `CC` is not set.
+const DEFAULTS: [&str; 3] = ["gcc", "cc", "clang"];
+
+/// Without these a kernel is still right, only slower. Not `-ffast-math`: it breaks infinities,
+/// which soft-max and padding of maxima need.
+const WANTED: [&str; 4] = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
+
+const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
+
+/// A C compiler with the flags that it understands.
+#[derive(Clone, Debug)]
+pub struct Toolchain {
+    command: Vec<String>,
+    version: String,
+    flags: Vec<String>,
+    openmp: bool,
+}
+
+/// What a compiler run came to.
+pub(crate) struct Compiled {
+    pub ok: bool,
+    /// What it printed, or how it ended.
+    pub said: String,
+    /// CPU seconds.
+    pub cpu: f64,
+    /// Ended by us: the deadline passed, or nobody wants the result any more.
+    pub killed: bool,
+}
+
+impl Toolchain {
+    /// The compiler that `CC` names, else the first of gcc, cc and clang that works.
+    pub fn detect() -> Result<Toolchain, MeasureError> {
+        match std::env::var("CC") {
+            Ok(cc) if !cc.trim().is_empty() => Toolchain::named(&cc),
+            _ => Toolchain::first_of(&DEFAULTS),
+        }
+    }
+
+    /// The compiler that a command names: a path, or a command with arguments as in `CC`.
+    pub fn named(cc: &str) -> Result<Toolchain, MeasureError> {
+        let command = if Path::new(cc).is_file() { vec![cc.to_string()] } else { cc.split_whitespace().map(String::from).collect() };
+        Toolchain::probe(command)
+    }
+
+    /// The first of some commands that works.
+    pub fn first_of(commands: &[&str]) -> Result<Toolchain, MeasureError> {
+        let mut broken = None;
+        for c in commands {
+            match Toolchain::probe(vec![c.to_string()]) {
+                Err(MeasureError::NoCompiler { .. }) => {}
+                Err(e) => broken = Some(e),
+                found => return found,
+            }
+        }
+        Err(broken.unwrap_or(MeasureError::NoCompiler { tried: commands.iter().map(|c| c.to_string()).collect() }))
+    }
+
+    fn probe(command: Vec<String>) -> Result<Toolchain, MeasureError> {
+        let temp = std::env::temp_dir();
+        let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
+        let mut t = Toolchain { command, version: String::new(), flags: Vec::new(), openmp: false };
+        t.check(folder.path(), None)?;
+        t.version = t.ask_version(folder.path())?;
+        for native in ["-march=native", "-mcpu=native"] {
+            if t.takes(folder.path(), &[native])? {
+                t.flags.push(native.into());
+                break;
+            }
+        }
+        if t.takes(folder.path(), &WANTED)? {
+            t.flags.extend(WANTED.map(String::from));
+        } else {
+            for f in WANTED {
+                if t.takes(folder.path(), &[f])? {
+                    t.flags.push(f.into());
+                }
+            }
+        }
+        t.openmp = t.takes(folder.path(), &["-fopenmp"])?;
+        Ok(t)
+    }
+
+    /// The first line that `--version` prints.
+    fn ask_version(&self, folder: &Path) -> Result<String, MeasureError> {
+        let path = folder.join("version");
+        let out = File::create(&path).map_err(|e| MeasureError::folder(&path, &e))?;
+        let mut c = self.invocation();
+        c.arg("--version").stdout(out).stderr(Stdio::null());
+        let ended = self.spawn(&mut c)?.wait(Instant::now() + Duration::from_secs(10), None).map_err(|e| self.broken(folder, e.to_string()))?;
+        let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
+        let line = text.lines().map(str::trim).find(|l| !l.is_empty());
+        Ok(match (ended, line) {
+            (Some(e), Some(line)) if e.status.success() => line.to_string(),
+            _ => self.command.join(" "),
+        })
+    }
+
+    /// Whether a library builds with the flags so far and these.
+    fn takes(&self, folder: &Path, extra: &[&str]) -> Result<bool, MeasureError> {
+        let source = folder.join("probe.c");
+        fs::write(&source, TRIVIAL).map_err(|e| MeasureError::folder(&source, &e))?;
+        let mut args: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        args.extend(["-fPIC", "-shared", "-O2"]);
+        args.extend(extra);
+        let c = self.compile(folder, &args, &source, &folder.join("probe.so"), Duration::from_secs(20), None)?;
+        // clang only warns of flags that it ignores.
+        Ok(c.ok && !c.said.contains("unknown") && !c.said.contains("unused"))
+    }
+
+    /// An error unless a trivial library builds in `folder`; the CPU seconds that took.
+    pub(crate) fn check(&self, folder: &Path, cancel: Option<&AtomicBool>) -> Result<f64, MeasureError> {
+        let name = unique("trivial");
+        let (source, library) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
+        fs::write(&source, TRIVIAL).map_err(|e| MeasureError::folder(&source, &e))?;
+        let c = self.compile(folder, &["-fPIC", "-shared"], &source, &library, Duration::from_secs(20), cancel)?;
+        let wrote = library.is_file();
+        let _ = fs::remove_file(&source);
+        let _ = fs::remove_file(&library);
+        match c {
+            c if c.ok && wrote => Ok(c.cpu),
+            // Somebody wants to end: not the compiler's fault.
+            c if c.killed && cancel.is_some_and(|f| f.load(Ordering::Relaxed)) => Ok(c.cpu),
+            c if c.ok => Err(self.broken(folder, "it reports success and writes nothing".into())),
+            c => Err(self.broken(folder, first_error(&c.said))),
+        }
+    }
+
+    fn broken(&self, folder: &Path, detail: String) -> MeasureError {
+        MeasureError::BrokenCompiler { command: self.command.join(" "), folder: folder.into(), detail }
+    }
+
+    fn invocation(&self) -> Command {
+        let mut c = Command::new(self.command.first().map_or("cc", String::as_str));
+        c.args(self.command.iter().skip(1)).stdin(Stdio::null()).stdout(Stdio::null()).env("LC_ALL", "C");
+        c
+    }
+
+    fn spawn(&self, command: &mut Command) -> Result<Process, MeasureError> {
+        Process::spawn(command).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => MeasureError::NoCompiler { tried: vec![self.command.join(" ")] },
+            _ => self.broken(Path::new("."), format!("it cannot be started: {e}")),
+        })
+    }
+
+    /// Runs the compiler: `args`, then the source, then what links it.
+    pub(crate) fn compile(
+        &self,
+        folder: &Path,
+        args: &[&str],
+        source: &Path,
+        output: &Path,
+        deadline: Duration,
+        cancel: Option<&AtomicBool>,
+    ) -> Result<Compiled, MeasureError> {
+        let errors = folder.join(unique("said"));
+        let file = File::create(&errors).map_err(|e| MeasureError::folder(&errors, &e))?;
+        let mut c = self.invocation();
+        // Its temporary files go where a killed compiler leaves nothing behind for long.
+        c.args(args).arg(source).arg("-o").arg(output).env("TMPDIR", folder).stderr(file);
+        if !args.contains(&"-E") {
+            c.arg("-lm");
+        }
+        let start = Instant::now();
+        let mut process = self.spawn(&mut c)?;
+        let failed = |e: io::Error| self.broken(folder, e.to_string());
+        let ended = process.wait(start + deadline, cancel).map_err(failed)?;
+        let said = String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
+        let _ = fs::remove_file(&errors);
+        Ok(match ended {
+            Some(e) if said.trim().is_empty() => Compiled { ok: e.status.success(), said: describe(e.status), cpu: e.cpu, killed: false },
+            Some(e) => Compiled { ok: e.status.success(), said, cpu: e.cpu, killed: false },
+            None => {
+                // The usage of a killed driver lacks its children's: the wall time bounds it.
+                let cpu = process.kill().map_err(failed)?.cpu.max(start.elapsed().as_secs_f64());
+                Compiled { ok: false, said: format!("the compiler did not end within {} s", deadline.as_secs_f64()), cpu, killed: true }
+            }
+        })
+    }
+
+    /// The macros that the compiler predefines for this machine: `NAME VALUE` lines.
+    pub(crate) fn macros(&self) -> Result<String, MeasureError> {
+        let temp = std::env::temp_dir();
+        let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
+        let (source, out) = (folder.path().join("empty.c"), folder.path().join("macros"));
+        fs::write(&source, "").map_err(|e| MeasureError::folder(&source, &e))?;
+        let mut args: Vec<&str> = self.flags.iter().map(String::as_str).filter(|f| f.starts_with("-m")).collect();
+        args.extend(["-dM", "-E"]);
+        self.compile(folder.path(), &args, &source, &out, Duration::from_secs(10), None)?;
+        Ok(String::from_utf8_lossy(&fs::read(&out).unwrap_or_default()).into_owned())
+    }
+
+    /// Compiler, version and the flags that decide which machine code a source becomes.
+    pub fn id(&self) -> String {
+        format!("{} -O2 {}", self.version, self.flags.join(" "))
+    }
+
+    /// The command that is run, as in `CC`.
+    pub fn command(&self) -> String {
+        self.command.join(" ")
+    }
+
+    /// The first line of what `--version` says.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The flags that every kernel is compiled with, beside `-O2` (or `-O3`), `-fPIC` and `-shared`.
+    pub fn flags(&self) -> &[String] {
+        &self.flags
+    }
+
+    /// Whether it compiles OpenMP: kernels of several threads need it.
+    pub fn openmp(&self) -> bool {
+        self.openmp
+    }
+}
+
+/// A file name that no other thread of this process uses.
+pub(crate) fn unique(stem: &str) -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!("{stem}-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The line that says what is wrong, without the path of our temporary file.
+pub(crate) fn first_error(said: &str) -> String {
+    let line = said.lines().find(|l| l.contains("error")).or_else(|| said.lines().find(|l| !l.trim().is_empty())).unwrap_or("no reason given");
+    let line = match line.split_once(".c:") {
+        Some((path, rest)) if path.starts_with('/') => rest,
+        _ => line,
+    };
+    line.trim().chars().take(300).collect()
+}
+
+impl std::fmt::Display for Toolchain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_compiler_is_described() {
+        let t = Toolchain::first_of(&DEFAULTS).unwrap();
+        assert!(t.id().contains("-O2") && t.id().starts_with(t.version()), "{}", t.id());
+        assert!(t.version().chars().any(|c| c.is_ascii_digit()), "{}", t.version());
+        assert!(t.macros().unwrap().contains("__STDC__"));
+    }
+
+    #[test]
+    fn commands_with_arguments_work() {
+        assert!(Toolchain::named("cc -DX=1").unwrap().command().ends_with("-DX=1"));
+    }
+
+    #[test]
+    fn a_compiler_that_is_missing_or_fails_is_named() {
+        let missing = Toolchain::first_of(&["squall-no-cc", "squall-none"]).unwrap_err().to_string();
+        assert!(missing.contains("squall-no-cc, squall-none") && missing.contains("install"), "{missing}");
+        let missing = Toolchain::named("/no/such/compiler -O").unwrap_err();
+        assert!(matches!(missing, MeasureError::NoCompiler { .. }), "{missing}");
+        let fails = Toolchain::named("/bin/false").unwrap_err().to_string();
+        assert!(fails.contains("/bin/false") && fails.contains("exit status 1"), "{fails}");
+        let lies = Toolchain::named("/bin/true").unwrap_err().to_string();
+        assert!(lies.contains("writes nothing"), "{lies}");
+    }
+
+    #[test]
+    fn the_first_error_line_is_found() {
+        assert_eq!(first_error("/tmp/x/k.c: In function 'f':\n/tmp/x/k.c:3:5: error: 'y' undeclared\nmore"), "3:5: error: 'y' undeclared");
+        assert_eq!(first_error(""), "no reason given");
+        assert_eq!(first_error("\nexit status 3"), "exit status 3");
+    }
+}

@@ -1,0 +1,129 @@
+//! Child processes with a deadline: each leads a process group of its own, so that the terminal's
+//! Ctrl-C does not reach it and its own children die with it, and its CPU time is known at its end.
+
+use std::io;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub status: ExitStatus,
+    /// CPU seconds of the process and of those of its children that it waited for.
+    pub cpu: f64,
+}
+
+/// A running process, killed with its group when dropped.
+pub(crate) struct Process {
+    pub child: Child,
+    ended: Option<Ended>,
+}
+
+impl Process {
+    pub fn spawn(command: &mut Command) -> io::Result<Process> {
+        Ok(Process { child: command.process_group(0).spawn()?, ended: None })
+    }
+
+    /// Waits until it ends, `deadline` has passed or `cancel` is set; `None` in the latter cases.
+    pub fn wait(&mut self, deadline: Instant, cancel: Option<&AtomicBool>) -> io::Result<Option<Ended>> {
+        let mut pause = Duration::from_micros(500);
+        loop {
+            if let Some(ended) = self.reap(false)? {
+                return Ok(Some(ended));
+            }
+            if Instant::now() >= deadline || cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
+                return Ok(None);
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 3 / 2).min(Duration::from_millis(4));
+        }
+    }
+
+    /// Ends it and everything it started.
+    pub fn kill(&mut self) -> io::Result<Ended> {
+        if let Some(ended) = self.ended {
+            return Ok(ended);
+        }
+        self.signal_group();
+        self.reap(true)?.ok_or_else(|| io::Error::other("a killed process did not end"))
+    }
+
+    fn signal_group(&self) {
+        // The group may be gone already: then there is nothing left to kill.
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+    }
+
+    fn reap(&mut self, block: bool) -> io::Result<Option<Ended>> {
+        if self.ended.is_none() {
+            self.ended = wait4(self.child.id(), block)?;
+            if self.ended.is_some() {
+                // What it left behind in its group (a compiler's children) ends too.
+                self.signal_group();
+            }
+        }
+        Ok(self.ended)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// The standard library waits without telling the CPU time, and rustix does not wrap this call.
+#[allow(unsafe_code)]
+fn wait4(pid: u32, block: bool) -> io::Result<Option<Ended>> {
+    let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
+    let mut status: libc::c_int = 0;
+    loop {
+        // SAFETY: rusage is a struct of integers, for which all bytes zero is a value.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: both pointers are to live locals of the types that the call writes.
+        let got = unsafe { libc::wait4(pid, &mut status, if block { 0 } else { libc::WNOHANG }, &mut usage) };
+        if got == 0 {
+            return Ok(None);
+        }
+        if got == pid {
+            let seconds = |t: libc::timeval| t.tv_sec as f64 + 1e-6 * t.tv_usec as f64;
+            return Ok(Some(Ended { status: ExitStatus::from_raw(status), cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime) }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// A signal's name, for messages.
+pub(crate) fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit status {code}"),
+        (_, Some(9)) => "killed by signal 9 (SIGKILL; out of memory?)".into(),
+        (_, Some(11)) => "killed by signal 11 (SIGSEGV)".into(),
+        (_, Some(6)) => "killed by signal 6 (SIGABRT)".into(),
+        (_, Some(signal)) => format!("killed by signal {signal}"),
+        _ => "ended in an unknown way".into(),
+    }
+}
+
+/// Puts this thread, and what it starts, on some cores: a courtesy to what is measured meanwhile,
+/// so it is no fault if the system refuses.
+pub(crate) fn pin(cores: &[usize]) {
+    #[cfg(target_os = "linux")]
+    {
+        let mut set = rustix::thread::CpuSet::new();
+        for &core in cores.iter().filter(|&&c| c < rustix::thread::CpuSet::MAX_CPU) {
+            set.set(core);
+        }
+        let _ = rustix::thread::sched_setaffinity(None, &set);
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = cores;
+}

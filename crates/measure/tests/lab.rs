@@ -1,0 +1,358 @@
+//! The laboratory when all goes well, and when the machine, not the kernel, is at fault.
+
+mod support;
+
+use squall_core::{KernelSource, Outcome, Workload};
+use squall_measure::cpu::{Device, Lab, Toolchain};
+use squall_measure::{MeasureError, Verdict};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::*;
+
+#[test]
+fn a_right_kernel_is_measured() {
+    let mut lab = lab();
+    let all = outcomes(&mut lab, &[right(), repeated(50)]).unwrap();
+    let (fast, slow) = (measured(&all[0].0), measured(&all[1].0));
+    assert_eq!(fast.samples.len(), 7);
+    assert!(fast.calls > 100 && fast.error < 1e-5, "{fast:?}");
+    // 1,000 elements take at least some 20 ns; and the same work 50 times over is much slower.
+    assert!(fast.median().0 > 20.0 && fast.median().0 < 1e6, "{fast:?}");
+    assert!(slow.median().0 > 10.0 * fast.median().0, "{fast:?} {slow:?}");
+    for (_, cost) in &all {
+        assert!(cost.build > 0.001 && cost.build < 20.0 && cost.measure > 0.0 && cost.measure < 1.0 && cost.search == 0.0, "{cost:?}");
+    }
+}
+
+#[test]
+fn much_slower_than_the_best_is_timed_briefly() {
+    let mut lab = lab();
+    let all = outcomes(&mut lab, &[right(), repeated(100)]).unwrap();
+    assert_eq!(measured(&all[1].0).samples.len(), 2);
+    lab.set_reject_factor(f64::INFINITY);
+    let all = outcomes(&mut lab, &[repeated(100)]).unwrap();
+    assert_eq!(measured(&all[0].0).samples.len(), 7);
+}
+
+#[test]
+fn a_trial_of_a_millisecond_kernel_costs_little() {
+    let mut lab = lab();
+    let one = measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0).median().0;
+    let times = (1e6 / one) as usize;
+    lab.set_reject_factor(f64::INFINITY);
+    let all = outcomes(&mut lab, &[repeated(times)]).unwrap();
+    let (m, cost) = (measured(&all[0].0), all[0].1);
+    println!("a kernel of {} costs {:.1} ms in the runner and {:.1} ms in the compiler", m.median(), 1e3 * cost.measure, 1e3 * cost.build);
+    // Nine calls and the checks; a neighbour may make the calls slower, all alike.
+    assert!(cost.measure < 9.0 * 2.0 * m.median().seconds() + 0.03, "{cost:?} for {}", m.median());
+}
+
+#[test]
+fn next_to_nothing_is_timed_too() {
+    let mut lab = lab();
+    let tiny = Workload::parse("workload copy\ndata X: f32[1]\nstage Y: f32[i: 1] = X[i]\noutput Y\n").unwrap();
+    let source = "int one(const void *const *d, void *const *o, const void *p, void *w) { *(float *)o[0] = *(const float *)d[0]; return 0; }";
+    let k = KernelSource {
+        source: source.into(),
+        symbol: "one".into(),
+        prepared: squall_core::Bytes(0),
+        workspace: squall_core::Bytes(0),
+        openmp: false,
+        full_optimisation: false,
+    };
+    lab.set_task(&tiny, &k, 1).unwrap();
+    let all = outcomes(&mut lab, &[k]).unwrap();
+    let m = measured(&all[0].0);
+    assert!(m.median().0 > 0.2 && m.median().0 < 200.0 && m.calls > 1000 && m.error == 0.0, "{m:?}");
+}
+
+#[test]
+fn infinities_and_nan_of_the_reference_must_be_met() {
+    let mut lab = lab();
+    let w = Workload::parse("workload log\ndata X: f32[64]\nstage Y: f32[i: 64] = X[i]\noutput Y\n").unwrap();
+    let make = |body: &str| {
+        let source = format!(
+            "#include <math.h>\nint f(const void *const *d, void *const *o, const void *p, void *w) {{ const float *x = d[0]; float *y = o[0];\n\
+             for (int i = 0; i < 64; i++) y[i] = i % 4 == 0 ? INFINITY : i % 4 == 1 ? -INFINITY : x[i] < 0 ? NAN : x[i];\n{body} return 0; }}"
+        );
+        KernelSource { source, symbol: "f".into(), prepared: squall_core::Bytes(0), workspace: squall_core::Bytes(0), ..right() }
+    };
+    lab.set_task(&w, &make(""), 1).unwrap();
+    let all = outcomes(&mut lab, &[make(""), make("y[0] = -INFINITY;"), make("y[1] = 1e38f;"), make("for (int i = 2; i < 64; i++) if (x[i] < 0) y[i] = 0;")]).unwrap();
+    measured(&all[0].0);
+    for (o, _) in &all[1..] {
+        assert!(matches!(o, Outcome::Failed { detail, .. } if detail.contains("output[")), "{o:?}");
+    }
+    // Nothing written where the reference is NaN: the poison must not pass for it.
+    let lazy = {
+        let mut k = make("");
+        k.source = k.source.replace("y[i] = i % 4 == 0", "if (i % 4 < 2 || x[i] >= 0) y[i] = i % 4 == 0");
+        k
+    };
+    let all = outcomes(&mut lab, &[lazy]).unwrap();
+    assert!(matches!(&all[0].0, Outcome::Failed { detail, .. } if detail.contains("never written")), "{:?}", all[0].0);
+}
+
+#[test]
+fn equal_sources_are_built_once() {
+    let mut lab = lab();
+    let all = outcomes(&mut lab, &[right(), right(), right()]).unwrap();
+    assert!(all[0].1.build > 0.0 && all[1].1.build == 0.0 && all[2].1.build == 0.0);
+    all.iter().for_each(|(o, _)| drop(measured(o).clone()));
+    assert_eq!(outcomes(&mut lab, &[right()]).unwrap()[0].1.build, 0.0);
+}
+
+#[test]
+fn many_jobs_come_back_in_order() {
+    let mut lab = lab();
+    let jobs: Vec<KernelSource> = (0..40).map(|i| kernel(&format!("int version = {i};"), if i % 7 == 3 { "return 2;" } else { "" }, "")).collect();
+    let all = outcomes(&mut lab, &jobs).unwrap();
+    assert_eq!(all.len(), 40);
+    for (i, (o, _)) in all.iter().enumerate() {
+        assert_eq!(matches!(o, Outcome::Failed { .. }), i % 7 == 3, "{i}: {o:?}");
+    }
+    assert!(outcomes(&mut lab, &[]).unwrap().is_empty());
+}
+
+#[test]
+fn stop_ends_between_jobs() {
+    let mut lab = lab();
+    let jobs: Vec<KernelSource> = (0..30).map(|i| kernel(&format!("int version = {i};"), "", "")).collect();
+    let stop = AtomicBool::new(false);
+    let mut seen = 0;
+    lab.run(&jobs, &stop, &mut |i, o, _| {
+        measured(&o);
+        seen += 1;
+        if i == 2 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    })
+    .unwrap();
+    assert_eq!(seen, 3);
+    lab.run(&jobs, &stop, &mut |_, _, _| panic!("stopped before the start")).unwrap();
+    stop.store(false, Ordering::Relaxed);
+    lab.run(&jobs[..5], &stop, &mut |_, o, _| drop(measured(&o).clone())).unwrap();
+}
+
+#[test]
+fn tasks_can_be_returned_to() {
+    let mut lab = lab();
+    let other = Workload::parse("workload double\ndata X: f32[300]\nstage Y: f32[i: 300] = X[i] + X[i]\noutput Y\n").unwrap();
+    let source = "int two(const void *const *d, void *const *o, const void *p, void *w) { for (int i = 0; i < 300; i++) ((float *)o[0])[i] = 2 * ((const float *)d[0])[i]; return 0; }";
+    let k = KernelSource { source: source.into(), symbol: "two".into(), prepared: squall_core::Bytes(0), workspace: squall_core::Bytes(0), ..right() };
+    for _ in 0..3 {
+        lab.set_task(&other, &k, 5).unwrap();
+        measured(&outcomes(&mut lab, std::slice::from_ref(&k)).unwrap()[0].0);
+        lab.set_task(&workload(), &reference(), 7).unwrap();
+        measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+        // Also from a fresh process: the reference comes from the file.
+        measured(&outcome(&mut lab, kernel("", "abort();", "").also_right()));
+    }
+}
+
+trait AlsoRight {
+    fn also_right(self) -> KernelSource;
+}
+
+impl AlsoRight for KernelSource {
+    /// Crashes only in the first process that loads it, as an earlier kernel's damage would show.
+    fn also_right(mut self) -> KernelSource {
+        let flag = std::env::temp_dir().join(format!("squall-test-crashed-{}", std::process::id()));
+        let _ = fs::remove_file(&flag);
+        let once = format!("if (access(\"{0}\", F_OK) != 0) {{ fclose(fopen(\"{0}\", \"w\")); abort(); }}", flag.display());
+        self.source = self.source.replace("abort();", &once);
+        self
+    }
+}
+
+#[test]
+fn a_rematch_prefers_half_the_work_and_ties_with_itself() {
+    let mut lab = lab();
+    let (two, four) = (repeated(200), repeated(400));
+    measured(&outcomes(&mut lab, std::slice::from_ref(&two)).unwrap()[0].0);
+    let m = lab.rematch(&four, &two).unwrap();
+    assert_eq!(m.verdict, Verdict::Faster, "{m:?}");
+    assert!(m.a.samples.len() >= 12 && m.a.samples.len() == m.b.samples.len() && m.cost.measure > 0.0);
+    assert!((m.a.median().0 / m.b.median().0 - 2.0).abs() < 0.5, "{m:?}");
+    assert_eq!(lab.rematch(&two, &four).unwrap().verdict, Verdict::Slower);
+    let m = lab.rematch(&two, &two).unwrap();
+    assert_eq!(m.verdict, Verdict::Tie, "{m:?}");
+    let bad = kernel("", "return 4;", "");
+    let error = lab.rematch(&two, &bad).unwrap_err();
+    assert!(matches!(&error, MeasureError::Contender { challenger: true, detail } if detail == "returned 4"), "{error}");
+    let error = lab.rematch(&bad, &two).unwrap_err();
+    assert!(matches!(error, MeasureError::Contender { challenger: false, .. }), "{error}");
+    let error = lab.rematch(&two, &kernel("", "abort();", "")).unwrap_err();
+    assert!(matches!(error, MeasureError::Contender { challenger: true, .. }), "{error}");
+    assert_eq!(lab.rematch(&four, &two).unwrap().verdict, Verdict::Faster);
+}
+
+#[test]
+fn kernels_of_two_threads() {
+    let toolchain = Toolchain::detect().unwrap();
+    let Ok(device) = Device::detect(2, &toolchain) else {
+        println!("skipped: this machine has one core, or no OpenMP");
+        return;
+    };
+    let mut lab = Lab::open(device, toolchain).unwrap();
+    lab.set_task(&workload(), &reference(), 7).unwrap();
+    let mut k = kernel(
+        "#include <omp.h>",
+        "int seen = 0;\n#pragma omp parallel reduction(+ : seen)\nseen += 1;\nif (seen != 2) return 7;",
+        "",
+    );
+    k.openmp = true;
+    let mut crash = k.clone();
+    crash.source = crash.source.replace("seen += 1;", "{ seen += 1; if (omp_get_thread_num() == 1) *(volatile int *)8 = 1; }");
+    let all = outcomes(&mut lab, &[k.clone(), crash, k, right()]).unwrap();
+    measured(&all[0].0);
+    assert!(matches!(&all[1].0, Outcome::Failed { detail, .. } if detail.contains("SIGSEGV")), "{:?}", all[1].0);
+    measured(&all[2].0);
+    measured(&all[3].0);
+}
+
+#[test]
+fn the_folder_goes_with_the_laboratory() {
+    let parent = tempfile::tempdir().unwrap();
+    let toolchain = Toolchain::detect().unwrap();
+    let mut lab = Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    lab.set_task(&workload(), &reference(), 7).unwrap();
+    measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+    let folder = lab.folder().to_path_buf();
+    assert!(folder.starts_with(parent.path()) && folder.exists());
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(!left.iter().any(|n| n.ends_with(".c") && n != "runner.c"), "sources are removed once built: {left:?}");
+    drop(lab);
+    assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_reference_that_fails_is_an_error_that_says_so() {
+    let toolchain = Toolchain::detect().unwrap();
+    let mut lab = Lab::open(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    let none = outcomes(&mut lab, &[right()]).unwrap_err();
+    assert!(none.to_string().contains("no task was set"), "{none}");
+    for (bad, words) in [("int = 1;", "does not compile"), ("abort();", "SIGABRT"), ("return 3;", "returned 3"), ("y[1000] = 0;", "the output")] {
+        let error = lab.set_task(&workload(), &kernel("", bad, ""), 7).unwrap_err();
+        assert!(matches!(error, MeasureError::Reference(_)) && error.to_string().contains(words), "{error}");
+        assert!(outcomes(&mut lab, &[right()]).is_err());
+    }
+    let half = Workload::parse("workload h\ndata X: f16[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n").unwrap();
+    assert!(lab.set_task(&half, &reference(), 7).unwrap_err().to_string().contains("f16"));
+    lab.set_task(&workload(), &reference(), 7).unwrap();
+    measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+}
+
+/// A compiler that works until a file appears.
+fn moody_compiler(folder: &std::path::Path, then: &str) -> (Toolchain, std::path::PathBuf) {
+    let (script, flag) = (folder.join("cc.sh"), folder.join("flag"));
+    fs::write(&script, format!("if [ -e '{}' ]; then {then}; fi\nexec cc \"$@\"\n", flag.display())).unwrap();
+    (Toolchain::named(&format!("sh {}", script.display())).unwrap(), flag)
+}
+
+#[test]
+fn a_compiler_that_breaks_is_an_error_not_a_thousand_failures() {
+    let folder = tempfile::tempdir().unwrap();
+    let (toolchain, flag) = moody_compiler(folder.path(), "echo 'cc1: error: the licence has expired' >&2; exit 1");
+    let mut lab = lab_of(1, toolchain);
+    measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+    fs::write(&flag, "").unwrap();
+    let error = outcomes(&mut lab, &[repeated(2), repeated(3)]).unwrap_err();
+    assert!(matches!(&error, MeasureError::BrokenCompiler { detail, .. } if detail.contains("licence has expired")), "{error}");
+    fs::remove_file(&flag).unwrap();
+    measured(&outcomes(&mut lab, &[repeated(2)]).unwrap()[0].0);
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_names_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (toolchain, flag) = moody_compiler(folder.path(), "echo 'as: error writing k.o: No space left on device' >&2; exit 1");
+    let mut lab = lab_of(1, toolchain);
+    fs::write(&flag, "").unwrap();
+    let error = outcomes(&mut lab, &[right()]).unwrap_err().to_string();
+    assert!(error.contains(&lab.folder().display().to_string()) && error.contains("No space left") && error.contains("TMPDIR"), "{error}");
+}
+
+#[test]
+fn a_folder_that_vanishes_is_an_error_that_names_it() {
+    let mut lab = lab();
+    fs::remove_dir_all(lab.folder()).unwrap();
+    let error = outcomes(&mut lab, &[right()]).unwrap_err().to_string();
+    assert!(error.contains(&lab.folder().display().to_string()), "{error}");
+}
+
+#[test]
+fn no_compiler_and_broken_ones_from_the_environment() {
+    // The environment belongs to the whole process, so each case gets one of its own.
+    let me = std::env::current_exe().unwrap();
+    for (cc, words) in [("/bin/false", "/bin/false"), ("/no/such/cc", "no C compiler: tried /no/such/cc"), ("gcc-of-tomorrow", "install one")] {
+        let out = std::process::Command::new(&me)
+            .args(["--exact", "detect_in_this_process", "--nocapture", "--ignored"])
+            .env("CC", cc)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(said.contains(words), "{cc}: {said}");
+    }
+    let out = std::process::Command::new(&me)
+        .args(["--exact", "detect_in_this_process", "--nocapture", "--ignored"])
+        .env_remove("CC")
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(said.contains("tried gcc, cc, clang"), "{said}");
+}
+
+#[test]
+#[ignore = "started by the test above, in an environment without a compiler"]
+fn detect_in_this_process() {
+    match Toolchain::detect() {
+        Ok(t) => println!("found {}", t.id()),
+        Err(e) => println!("{e}"),
+    }
+}
+
+#[test]
+fn the_runner_does_not_outlive_a_killed_parent() {
+    let me = std::env::current_exe().unwrap();
+    let parent = tempfile::tempdir().unwrap();
+    let mut child = std::process::Command::new(&me)
+        .args(["--exact", "hang_in_this_process", "--nocapture", "--ignored"])
+        .env("TMPDIR", parent.path())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let pid_file = parent.path().join("runner-pid");
+    let pid = loop {
+        match fs::read_to_string(&pid_file).ok().and_then(|s| s.trim().parse::<u32>().ok()) {
+            Some(pid) => break pid,
+            None => assert!(Instant::now() < deadline, "the kernel never started"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let alive = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "));
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while alive() {
+        assert!(Instant::now() < deadline, "the runner lives on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // And the next laboratory there sweeps up.
+    let toolchain = Toolchain::detect().unwrap();
+    let lab = Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    let labs = fs::read_dir(parent.path()).unwrap().filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("squall-lab-")).count();
+    assert_eq!(labs, 1);
+    drop(lab);
+}
+
+#[test]
+#[ignore = "started by the test above, which kills it"]
+fn hang_in_this_process() {
+    let mut lab = lab();
+    let path = std::env::temp_dir().join("runner-pid");
+    let hang = format!("FILE *f = fopen(\"{}\", \"w\"); fprintf(f, \"%d\\n\", (int)getpid()); fclose(f); for (volatile int a = 1; a;);", path.display());
+    let _ = outcomes(&mut lab, &[kernel("", &hang, "")]);
+}

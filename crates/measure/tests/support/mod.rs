@@ -1,0 +1,129 @@
+//! A small workload with hand-written kernels, right and wrong ones, and a laboratory for them.
+#![allow(dead_code)] // each test binary uses its part
+
+use squall_core::{Bytes, CpuCost, FailStage, KernelSource, Measurement, Outcome, Workload};
+use squall_measure::MeasureError;
+use squall_measure::cpu::{Device, Lab, Toolchain};
+use std::sync::atomic::AtomicBool;
+
+/// 1,000 elements: 4,000 bytes are no multiple of 64, so canaries lie right behind them.
+pub const N: usize = 1000;
+
+/// y = x * w + s, with s the sum of x over the row.
+pub fn workload() -> Workload {
+    let text = "workload scale\n\
+        data X: f32[10, 100]\n\
+        weight W: f32[10, 100]\n\
+        stage S: f32[i: 10] = sum(k: 100) X[i, k]\n\
+        stage Y: f32[i: 10, j: 100] = X[i, j] * W[i, j] + S[i]\n\
+        output Y\n";
+    Workload::parse(text).unwrap()
+}
+
+pub fn reference() -> KernelSource {
+    let source = "int ref(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {\n\
+        const float *x = data[0], *w = prepared; float *y = outputs[0]; (void)workspace;\n\
+        for (int i = 0; i < 10; i++) {\n\
+          double s = 0;\n\
+          for (int k = 0; k < 100; k++) s += x[i * 100 + k];\n\
+          for (int j = 0; j < 100; j++) y[i * 100 + j] = (float)((double)x[i * 100 + j] * w[i * 100 + j] + (double)(float)s);\n\
+        }\n\
+        return 0;\n}\n";
+    KernelSource { source: source.to_string() + &prepare("ref"), full_optimisation: true, ..plain("", "ref") }
+}
+
+fn prepare(symbol: &str) -> String {
+    format!(
+        "__SIZE_TYPE__ {symbol}_prepared_bytes(void) {{ return {}; }}\n\
+         __SIZE_TYPE__ {symbol}_workspace_bytes(void) {{ return 400; }}\n\
+         int {symbol}_prepare(const void *const *weights, void *prepared) {{ __builtin_memcpy(prepared, weights[0], {}); return 0; }}\n",
+        4 * N,
+        4 * N
+    )
+}
+
+fn plain(source: &str, symbol: &str) -> KernelSource {
+    KernelSource {
+        source: source.into(),
+        symbol: symbol.into(),
+        prepared: Bytes(4 * N as u64),
+        workspace: Bytes(400),
+        openmp: false,
+        full_optimisation: false,
+    }
+}
+
+/// A right kernel with statements before, and others after, its work; `globals` go in front.
+pub fn kernel(globals: &str, before: &str, after: &str) -> KernelSource {
+    let source = format!(
+        "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n{globals}\n\
+         int k(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{\n\
+           const float *x = data[0], *w = prepared; float *y = outputs[0], *scratch = workspace; (void)scratch;\n\
+           {before}\n\
+           for (int i = 0; i < 10; i++) {{\n\
+             float s = 0;\n\
+             for (int q = 0; q < 100; q++) s += x[i * 100 + q];\n\
+             for (int j = 0; j < 100; j++) y[i * 100 + j] = x[i * 100 + j] * w[i * 100 + j] + s;\n\
+           }}\n\
+           {after}\n\
+           return 0;\n}}\n"
+    );
+    plain(&(source + &prepare("k")), "k")
+}
+
+pub fn right() -> KernelSource {
+    kernel("", "", "")
+}
+
+/// A right kernel that does its work `times` over.
+pub fn repeated(times: usize) -> KernelSource {
+    kernel("", &format!("for (volatile int again = 0; again < {times}; again++) {{ __asm__ volatile(\"\" ::: \"memory\");"), "}")
+}
+
+pub fn lab() -> Lab {
+    lab_of(1, Toolchain::detect().unwrap())
+}
+
+pub fn lab_of(threads: usize, toolchain: Toolchain) -> Lab {
+    let mut lab = Lab::open(Device::detect(threads, &toolchain).unwrap(), toolchain).unwrap();
+    lab.set_task(&workload(), &reference(), 7).unwrap();
+    lab
+}
+
+/// Outcomes of all jobs, which must all be reported, in order.
+pub fn outcomes(lab: &mut Lab, jobs: &[KernelSource]) -> Result<Vec<(Outcome, CpuCost)>, MeasureError> {
+    let mut all = Vec::new();
+    lab.run(jobs, &AtomicBool::new(false), &mut |i, o, c| {
+        assert_eq!(i, all.len());
+        all.push((o, c));
+    })?;
+    Ok(all)
+}
+
+/// The outcome of one kernel; afterwards the laboratory must measure a right one.
+pub fn outcome(lab: &mut Lab, job: KernelSource) -> Outcome {
+    let all = outcomes(lab, &[job, right()]).unwrap();
+    assert_eq!(all.len(), 2);
+    measured(&all[1].0);
+    all[0].0.clone()
+}
+
+pub fn measured(o: &Outcome) -> &Measurement {
+    match o {
+        Outcome::Measured(m) => m,
+        other => panic!("not measured: {other:?}"),
+    }
+}
+
+/// Asserts that a kernel fails at a stage, with certain words in the detail.
+pub fn fails(lab: &mut Lab, job: KernelSource, stage: FailStage, words: &[&str]) {
+    match outcome(lab, job) {
+        Outcome::Failed { stage: s, detail } => {
+            assert_eq!(s, stage, "{detail}");
+            for w in words {
+                assert!(detail.contains(w), "`{detail}` lacks `{w}`");
+            }
+        }
+        other => panic!("{other:?} where {stage:?} was expected"),
+    }
+}
