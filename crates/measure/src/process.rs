@@ -48,24 +48,16 @@ impl Process {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        self.signal_group();
-        self.reap(true)?.ok_or_else(|| io::Error::other("a killed process did not end"))
-    }
-
-    fn signal_group(&self) {
-        // The group may be gone already: then there is nothing left to kill.
+        // Not reaped yet, so the id is still its own. Where the group is gone there is nothing to kill.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
+        self.reap(true)?.ok_or_else(|| io::Error::other("a killed process did not end"))
     }
 
     fn reap(&mut self, block: bool) -> io::Result<Option<Ended>> {
         if self.ended.is_none() {
             self.ended = wait4(self.child.id(), block)?;
-            if self.ended.is_some() {
-                // What it left behind in its group (a compiler's children) ends too.
-                self.signal_group();
-            }
         }
         Ok(self.ended)
     }
@@ -101,7 +93,7 @@ fn wait4(pid: u32, block: bool) -> io::Result<Option<Ended>> {
     }
 }
 
-/// A signal's name, for messages.
+/// How a process ended, in words.
 pub(crate) fn describe(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("exit status {code}"),

@@ -14,7 +14,8 @@ fn crashes_are_launch_failures() {
     fails(&mut lab, kernel("", "abort();", ""), FailStage::Launch, &["SIGABRT"]);
     fails(&mut lab, kernel("", "__builtin_trap();", ""), FailStage::Launch, &["killed by signal"]);
     fails(&mut lab, kernel("", "raise(9);", "").with_include("signal.h"), FailStage::Launch, &["signal 9"]);
-    let deep = kernel("int deep(volatile char *p) { volatile char a[4096]; a[0] = p[0]; return deep(a) + a[1]; }", "char c = 0; deep(&c);", "");
+    let deep =
+        kernel("int deep(volatile char *p) { volatile char a[4096]; a[0] = p[0]; return deep(a) + a[1]; }", "char c = 0; deep(&c);", "");
     fails(&mut lab, deep, FailStage::Launch, &["SIGSEGV"]);
     let constructor = kernel("__attribute__((constructor)) void start(void) { abort(); }", "", "");
     fails(&mut lab, constructor, FailStage::Launch, &["its loading"]);
@@ -78,7 +79,7 @@ fn a_kernel_that_needs_no_workspace_gets_none() {
     let mut lab = lab();
     let mut k = kernel("", "scratch[0] = 1;", "");
     k.workspace = Bytes(0);
-    k.source = k.source.replace("return 400", "return 0");
+    k.source = k.source.replace("return 400;", "return 0;");
     fails(&mut lab, k, FailStage::Launch, &["behind the end of the workspace (0 bytes)"]);
 }
 
@@ -100,7 +101,11 @@ fn wrong_values_are_found_and_shown() {
 #[test]
 fn results_kept_between_calls_are_found() {
     let mut lab = lab();
-    let keeps = kernel("static float kept[1000]; static int have;", "if (have) { memcpy(y, kept, 4000); return 0; }", "memcpy(kept, y, 4000); have = 1;");
+    let keeps = kernel(
+        "static float kept[1000]; static int have;",
+        "if (have) { memcpy(y, kept, 4000); return 0; }",
+        "memcpy(kept, y, 4000); have = 1;",
+    );
     fails(&mut lab, keeps, FailStage::WrongAnswer, &["keep results between calls"]);
     // State in the workspace is no better: the second call finds it dirty.
     let counts = kernel("", "float old = scratch[0]; scratch[0] = 1;", "if (old == 1) y[0] = 0;");
@@ -133,7 +138,7 @@ fn what_cannot_be_loaded_is_a_launch_failure() {
     fails(&mut lab, k, FailStage::Launch, &["no symbol `other`"]);
     let mut k = right();
     k.workspace = Bytes(1 << 60);
-    k.source = k.source.replace("return 400", "return 1ull << 60");
+    k.source = k.source.replace("return 400;", "return 1ull << 60;");
     fails(&mut lab, k, FailStage::Launch, &["cannot allocate"]);
 }
 

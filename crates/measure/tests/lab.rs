@@ -52,7 +52,8 @@ fn a_trial_of_a_millisecond_kernel_costs_little() {
 fn next_to_nothing_is_timed_too() {
     let mut lab = lab();
     let tiny = Workload::parse("workload copy\ndata X: f32[1]\nstage Y: f32[i: 1] = X[i]\noutput Y\n").unwrap();
-    let source = "int one(const void *const *d, void *const *o, const void *p, void *w) { *(float *)o[0] = *(const float *)d[0]; return 0; }";
+    let source =
+        "int one(const void *const *d, void *const *o, const void *p, void *w) { *(float *)o[0] = *(const float *)d[0]; return 0; }";
     let k = KernelSource {
         source: source.into(),
         symbol: "one".into(),
@@ -79,7 +80,11 @@ fn infinities_and_nan_of_the_reference_must_be_met() {
         KernelSource { source, symbol: "f".into(), prepared: squall_core::Bytes(0), workspace: squall_core::Bytes(0), ..right() }
     };
     lab.set_task(&w, &make(""), 1).unwrap();
-    let all = outcomes(&mut lab, &[make(""), make("y[0] = -INFINITY;"), make("y[1] = 1e38f;"), make("for (int i = 2; i < 64; i++) if (x[i] < 0) y[i] = 0;")]).unwrap();
+    let all = outcomes(
+        &mut lab,
+        &[make(""), make("y[0] = -INFINITY;"), make("y[1] = 1e38f;"), make("for (int i = 2; i < 64; i++) if (x[i] < 0) y[i] = 0;")],
+    )
+    .unwrap();
     measured(&all[0].0);
     for (o, _) in &all[1..] {
         assert!(matches!(o, Outcome::Failed { detail, .. } if detail.contains("output[")), "{o:?}");
@@ -106,7 +111,8 @@ fn equal_sources_are_built_once() {
 #[test]
 fn many_jobs_come_back_in_order() {
     let mut lab = lab();
-    let jobs: Vec<KernelSource> = (0..40).map(|i| kernel(&format!("int version = {i};"), if i % 7 == 3 { "return 2;" } else { "" }, "")).collect();
+    let jobs: Vec<KernelSource> =
+        (0..40).map(|i| kernel(&format!("int version = {i};"), if i % 7 == 3 { "return 2;" } else { "" }, "")).collect();
     let all = outcomes(&mut lab, &jobs).unwrap();
     assert_eq!(all.len(), 40);
     for (i, (o, _)) in all.iter().enumerate() {
@@ -140,7 +146,13 @@ fn tasks_can_be_returned_to() {
     let mut lab = lab();
     let other = Workload::parse("workload double\ndata X: f32[300]\nstage Y: f32[i: 300] = X[i] + X[i]\noutput Y\n").unwrap();
     let source = "int two(const void *const *d, void *const *o, const void *p, void *w) { for (int i = 0; i < 300; i++) ((float *)o[0])[i] = 2 * ((const float *)d[0])[i]; return 0; }";
-    let k = KernelSource { source: source.into(), symbol: "two".into(), prepared: squall_core::Bytes(0), workspace: squall_core::Bytes(0), ..right() };
+    let k = KernelSource {
+        source: source.into(),
+        symbol: "two".into(),
+        prepared: squall_core::Bytes(0),
+        workspace: squall_core::Bytes(0),
+        ..right()
+    };
     for _ in 0..3 {
         lab.set_task(&other, &k, 5).unwrap();
         measured(&outcomes(&mut lab, std::slice::from_ref(&k)).unwrap()[0].0);
@@ -197,11 +209,8 @@ fn kernels_of_two_threads() {
     };
     let mut lab = Lab::open(device, toolchain).unwrap();
     lab.set_task(&workload(), &reference(), 7).unwrap();
-    let mut k = kernel(
-        "#include <omp.h>",
-        "int seen = 0;\n#pragma omp parallel reduction(+ : seen)\nseen += 1;\nif (seen != 2) return 7;",
-        "",
-    );
+    let mut k =
+        kernel("#include <omp.h>", "int seen = 0;\n#pragma omp parallel reduction(+ : seen)\nseen += 1;\nif (seen != 2) return 7;", "");
     k.openmp = true;
     let mut crash = k.clone();
     crash.source = crash.source.replace("seen += 1;", "{ seen += 1; if (omp_get_thread_num() == 1) *(volatile int *)8 = 1; }");
@@ -233,7 +242,9 @@ fn a_reference_that_fails_is_an_error_that_says_so() {
     let mut lab = Lab::open(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
     let none = outcomes(&mut lab, &[right()]).unwrap_err();
     assert!(none.to_string().contains("no task was set"), "{none}");
-    for (bad, words) in [("int = 1;", "does not compile"), ("abort();", "SIGABRT"), ("return 3;", "returned 3"), ("y[1000] = 0;", "the output")] {
+    for (bad, words) in
+        [("int = 1;", "does not compile"), ("abort();", "SIGABRT"), ("return 3;", "returned 3"), ("y[1000] = 0;", "the output")]
+    {
         let error = lab.set_task(&workload(), &kernel("", bad, ""), 7).unwrap_err();
         assert!(matches!(error, MeasureError::Reference(_)) && error.to_string().contains(words), "{error}");
         assert!(outcomes(&mut lab, &[right()]).is_err());
@@ -286,7 +297,9 @@ fn a_folder_that_vanishes_is_an_error_that_names_it() {
 fn no_compiler_and_broken_ones_from_the_environment() {
     // The environment belongs to the whole process, so each case gets one of its own.
     let me = std::env::current_exe().unwrap();
-    for (cc, words) in [("/bin/false", "/bin/false"), ("/no/such/cc", "no C compiler: tried /no/such/cc"), ("gcc-of-tomorrow", "install one")] {
+    for (cc, words) in
+        [("/bin/false", "/bin/false"), ("/no/such/cc", "no C compiler: tried /no/such/cc"), ("gcc-of-tomorrow", "install one")]
+    {
         let out = std::process::Command::new(&me)
             .args(["--exact", "detect_in_this_process", "--nocapture", "--ignored"])
             .env("CC", cc)
@@ -343,7 +356,10 @@ fn the_runner_does_not_outlive_a_killed_parent() {
     // And the next laboratory there sweeps up.
     let toolchain = Toolchain::detect().unwrap();
     let lab = Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
-    let labs = fs::read_dir(parent.path()).unwrap().filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("squall-lab-")).count();
+    let labs = fs::read_dir(parent.path())
+        .unwrap()
+        .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("squall-lab-"))
+        .count();
     assert_eq!(labs, 1);
     drop(lab);
 }
@@ -353,6 +369,9 @@ fn the_runner_does_not_outlive_a_killed_parent() {
 fn hang_in_this_process() {
     let mut lab = lab();
     let path = std::env::temp_dir().join("runner-pid");
-    let hang = format!("FILE *f = fopen(\"{}\", \"w\"); fprintf(f, \"%d\\n\", (int)getpid()); fclose(f); for (volatile int a = 1; a;);", path.display());
+    let hang = format!(
+        "FILE *f = fopen(\"{}\", \"w\"); fprintf(f, \"%d\\n\", (int)getpid()); fclose(f); for (volatile int a = 1; a;);",
+        path.display()
+    );
     let _ = outcomes(&mut lab, &[kernel("", &hang, "")]);
 }

@@ -66,7 +66,11 @@ impl Prober {
         args.extend(toolchain.flags().iter().map(String::as_str));
         let c = toolchain.compile(folder.path(), &args, &source, &folder.path().join("roof"), Duration::from_secs(60), None)?;
         if !c.ok {
-            return Err(MeasureError::Runner(format!("`{}` cannot build the roof's program: {}", toolchain.command(), first_error(&c.said))));
+            return Err(MeasureError::Runner(format!(
+                "`{}` cannot build the roof's program: {}",
+                toolchain.command(),
+                first_error(&c.said)
+            )));
         }
         Ok(Prober { folder, device: device.clone() })
     }

@@ -97,7 +97,8 @@ impl Toolchain {
         let out = File::create(&path).map_err(|e| MeasureError::folder(&path, &e))?;
         let mut c = self.invocation();
         c.arg("--version").stdout(out).stderr(Stdio::null());
-        let ended = self.spawn(&mut c)?.wait(Instant::now() + Duration::from_secs(10), None).map_err(|e| self.broken(folder, e.to_string()))?;
+        let ended =
+            self.spawn(&mut c)?.wait(Instant::now() + Duration::from_secs(10), None).map_err(|e| self.broken(folder, e.to_string()))?;
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
         let line = text.lines().map(str::trim).find(|l| !l.is_empty());
         Ok(match (ended, line) {
@@ -234,7 +235,8 @@ pub(crate) fn unique(stem: &str) -> String {
 
 /// The line that says what is wrong, without the path of our temporary file.
 pub(crate) fn first_error(said: &str) -> String {
-    let line = said.lines().find(|l| l.contains("error")).or_else(|| said.lines().find(|l| !l.trim().is_empty())).unwrap_or("no reason given");
+    let line =
+        said.lines().find(|l| l.contains("error")).or_else(|| said.lines().find(|l| !l.trim().is_empty())).unwrap_or("no reason given");
     let line = match line.split_once(".c:") {
         Some((path, rest)) if path.starts_with('/') => rest,
         _ => line,
