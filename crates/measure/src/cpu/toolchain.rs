@@ -203,7 +203,8 @@ impl Toolchain {
 
     /// Compiler, version and the flags that decide which machine code a source becomes.
     pub fn id(&self) -> String {
-        format!("{} -O2 {}", self.version, self.flags.join(" "))
+        let deciding: Vec<&str> = self.flags.iter().map(String::as_str).filter(|f| *f != "-w").collect();
+        format!("{} -O2 {}", self.version, deciding.join(" ")).trim_end().to_string()
     }
 
     /// The command that is run, as in `CC`.
