@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const SOURCE: &str = include_str!("runner.c");
+const SOURCES: [(&str, &str); 2] = [("guard.h", include_str!("guard.h")), ("runner.c", include_str!("runner.c"))];
 const NAME: &str = "runner";
 
 /// What a command came to, with the CPU seconds that it took.
@@ -39,8 +39,11 @@ pub(crate) struct Runner {
 impl Runner {
     /// Compiles the runner into `folder`; the CPU seconds that took.
     pub fn build(folder: &Path, toolchain: &Toolchain) -> Result<f64, MeasureError> {
+        for (name, text) in SOURCES {
+            let path = folder.join(name);
+            fs::write(&path, text).map_err(|e| MeasureError::folder(&path, &e))?;
+        }
         let source = folder.join("runner.c");
-        fs::write(&source, SOURCE).map_err(|e| MeasureError::folder(&source, &e))?;
         let mut args = vec!["-O2", "-w"];
         if toolchain.openmp() {
             args.push("-fopenmp");
