@@ -1,0 +1,1 @@
+//! Being written: waits for the frontend's graph.

@@ -1,0 +1,185 @@
+//! A task while it is tuned: its tunables, its strategy, who stands where, and its growing report.
+
+use crate::report::{Failures, StopReason, TaskReport, Winner};
+use squall_compiler::reference;
+use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, Record, RecordKind, Task, Trial, Tunable};
+use squall_search::Strategy;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// A task while it is tuned.
+pub(crate) struct Desk<'a> {
+    pub task: &'a Task,
+    pub reference: KernelSource,
+    pub tunables: Vec<Arc<dyn Tunable>>,
+    pub plain: Arc<dyn Tunable>,
+    pub strategy: Box<dyn Strategy>,
+    /// The time that speaks for each candidate.
+    pub standings: HashMap<Name, Nanos>,
+    /// Who won the last rematch of an earlier session.
+    pub holder: Option<Name>,
+    pub failures: Failures,
+    pub report: TaskReport,
+    /// Why no more trials are made, once that is so.
+    pub closed: Option<StopReason>,
+    /// Seconds that it had.
+    pub spent: f64,
+    /// Search time of which no record speaks yet.
+    pub search: f64,
+}
+
+/// A candidate's tunable and configuration.
+pub(crate) type Name = (String, String);
+
+impl<'a> Desk<'a> {
+    /// A desk without history.
+    pub fn new(task: &'a Task, tunables: Vec<Arc<dyn Tunable>>, plain: Arc<dyn Tunable>, strategy: Box<dyn Strategy>) -> Desk<'a> {
+        Desk {
+            task,
+            reference: reference(&task.workload, "squall_reference"),
+            tunables,
+            plain,
+            strategy,
+            standings: HashMap::new(),
+            holder: None,
+            failures: Failures::default(),
+            report: Desk::blank(task, StopReason::Exhausted),
+            closed: None,
+            spent: 0.0,
+            search: 0.0,
+        }
+    }
+
+    /// The report of a task of which nothing is known.
+    pub fn blank(task: &Task, stop: StopReason) -> TaskReport {
+        TaskReport {
+            id: task.id,
+            name: task.name.clone(),
+            kind: task.workload.kind.clone(),
+            count: task.count,
+            nodes: task.nodes.clone(),
+            flop: task.workload.flop(),
+            bytes: task.workload.bytes().0,
+            untuned: None,
+            best: None,
+            winner: None,
+            trials: 0,
+            failed: 0,
+            known: 0,
+            stop,
+            curve: Vec::new(),
+            failures: Vec::new(),
+            cost: CpuCost::default(),
+        }
+    }
+
+    /// Takes the store's records of the task over, and tells the strategy.
+    pub fn learn(&mut self, records: Vec<Record>) {
+        let mut trials = Vec::new();
+        let mut rematches: HashMap<Name, Option<Nanos>> = HashMap::new();
+        for r in records {
+            let name = (r.tunable.clone(), r.configuration.clone());
+            match r.kind {
+                RecordKind::Untuned => {
+                    self.report.untuned = r.outcome.time().or(self.report.untuned);
+                    if let Some(t) = r.outcome.time() {
+                        self.stand(name, t);
+                    }
+                }
+                RecordKind::Rematch => {
+                    self.holder = Some(name.clone());
+                    rematches.insert(name, r.outcome.time());
+                }
+                RecordKind::Trial => {
+                    self.report.known += 1;
+                    if let Some(t) = r.outcome.time() {
+                        self.stand(name, t);
+                    }
+                    // What an older sketch proposed and none proposes now is of no use to search.
+                    if let Some(candidate) = self.candidate(&r.tunable, &r.configuration) {
+                        trials.push(Trial { candidate, outcome: r.outcome, cost: r.cost });
+                    }
+                }
+            }
+        }
+        for (name, time) in rematches {
+            match time {
+                Some(t) => self.standings.insert(name, t),
+                None => self.standings.remove(&name),
+            };
+        }
+        self.crown();
+        self.strategy.tell(&trials);
+    }
+
+    fn candidate(&self, tunable: &str, configuration: &str) -> Option<Candidate> {
+        let tunable = self.tunables.iter().find(|t| t.name() == tunable)?;
+        let configuration = tunable.space().parse(configuration).ok()?;
+        Some(Candidate { tunable: tunable.name().into(), configuration })
+    }
+
+    /// A candidate ran in this time.
+    pub fn stand(&mut self, name: Name, time: Nanos) {
+        // The plain loops have a line of their own beside the curve.
+        if name.0 != self.plain.name() && self.report.curve.last().is_none_or(|c| time.0 < c.1.0) {
+            self.report.curve.push((self.report.known + self.report.trials, time));
+        }
+        if self.report.best.is_none_or(|b| time.0 < b.0) {
+            self.report.best = Some(time);
+            self.report.winner = Some(Winner { tunable: name.0.clone(), configuration: name.1.clone() });
+        }
+        self.standings.insert(name, time);
+    }
+
+    /// A trial of this session ended so.
+    pub fn note(&mut self, name: &Name, outcome: &Outcome) {
+        match outcome.time() {
+            Some(t) => self.stand(name.clone(), t),
+            None => {
+                self.report.failed += 1;
+                self.failures.add(outcome);
+            }
+        }
+    }
+
+    /// The candidate that holds the task by the times that stand, and at most `most` others that
+    /// are faster or slower by less than `margin`, fastest first.
+    pub fn contenders(&self, margin: f64, most: usize) -> Option<(Name, Vec<Name>)> {
+        let mut all: Vec<(&Name, f64)> = self.standings.iter().map(|(n, t)| (n, t.0)).collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(b.0)));
+        let holder = self.holder.as_ref().and_then(|h| all.iter().find(|c| c.0 == h));
+        let incumbent = *holder.or(all.first())?;
+        let limit = incumbent.1 * (1.0 + margin);
+        let rivals = all.iter().filter(|c| c.0 != incumbent.0 && c.1 <= limit).take(most);
+        Some((incumbent.0.clone(), rivals.map(|c| c.0.clone()).collect()))
+    }
+
+    /// Makes the holder the winner, or the fastest where none holds the task.
+    pub fn crown(&mut self) {
+        let winner = self.contenders(squall_records::REMATCH_MARGIN, 1).map(|(incumbent, rivals)| {
+            let time = |n: &Name| self.standings.get(n).map_or(f64::INFINITY, |t| t.0);
+            // As in the store: nobody holds a task against a clearly faster one for ever.
+            match rivals.into_iter().next() {
+                Some(r) if time(&r) * (1.0 + squall_records::REMATCH_MARGIN) < time(&incumbent) => r,
+                _ => incumbent,
+            }
+        });
+        self.report.best = winner.as_ref().and_then(|w| self.standings.get(w).copied());
+        self.report.winner = winner.map(|(tunable, configuration)| Winner { tunable, configuration });
+    }
+
+    /// The kernel of a candidate.
+    pub fn source(&self, name: &Name, symbol: &str) -> Option<KernelSource> {
+        let tunable = self.tunables.iter().chain([&self.plain]).find(|t| t.name() == name.0)?;
+        tunable.realize(&tunable.space().parse(&name.1).ok()?, symbol).ok()
+    }
+
+    /// The report, for a session that ended because of `stop`.
+    pub fn finish(mut self, stop: StopReason) -> TaskReport {
+        self.crown();
+        self.report.stop = self.closed.unwrap_or(stop);
+        self.report.cost.search += self.search;
+        self.report.failures = self.failures.top(5);
+        self.report
+    }
+}

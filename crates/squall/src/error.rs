@@ -1,0 +1,46 @@
+//! What can go wrong on the way through the house, with what the user can do about it.
+
+use squall_frontend::ImportError;
+use squall_measure::MeasureError;
+use squall_records::StoreError;
+use std::path::PathBuf;
+
+/// Why a session, an export or a check cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what the fields are
+pub enum Error {
+    #[error("cannot read `{}`: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("cannot write `{}`: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("{place}: {source}")]
+    Import { place: String, source: ImportError },
+    #[error("{place}: {message}")]
+    Input { place: String, message: String, hint: String },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    #[error("there is no strategy `{name}`; there are {known}")]
+    Strategy { name: String, known: String },
+    #[error("{0}")]
+    Nothing(String),
+    #[error("{message}")]
+    Build { message: String, hint: String },
+}
+
+impl Error {
+    /// What the user can do about it, where we know.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::Store(e) => Some(e.remedy()),
+            Error::Measure(_) => Some("`squall doctor` says what is missing and how to mend it".into()),
+            Error::Input { hint, .. } | Error::Build { hint, .. } => Some(hint.clone()),
+            Error::Import { .. } => Some("`squall tasks --help` shows the forms of input".into()),
+            Error::Strategy { .. } => Some("leave `--strategy` away for the default".into()),
+            Error::Read { .. } => Some("check the path and that you may read it".into()),
+            Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),
+            Error::Nothing(_) => None,
+        }
+    }
+}

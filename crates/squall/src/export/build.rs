@@ -1,0 +1,89 @@
+//! Builds an exported folder, as its Makefile would; runs nothing of it.
+
+use super::choose::Chosen;
+use super::{DRIVER, LIBRARY, optimisation};
+use crate::error::Error;
+use squall_core::KernelSource;
+use squall_measure::cpu::Toolchain;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Compiles the kernels of a folder into its library and its driver.
+pub fn build(folder: &Path, kernels: &[Chosen], toolchain: &Toolchain) -> Result<(), Error> {
+    let sources: Vec<&KernelSource> = kernels.iter().flat_map(|k| [&k.source, &k.reference]).collect();
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<Error>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(sources.len()) {
+            scope.spawn(|| {
+                while let Some(s) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(e) = object(folder, s, toolchain) {
+                        next.store(sources.len(), Ordering::Relaxed);
+                        if let Ok(mut f) = failed.lock() {
+                            f.get_or_insert(e);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Ok(Some(e)) = failed.into_inner() {
+        return Err(e);
+    }
+    let openmp = kernels.iter().any(|k| k.source.openmp).then_some("-fopenmp");
+    let of = |pick: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", pick(k).symbol)).collect::<Vec<_>>();
+    let (ours, plain) = (of(&|k| &k.source), of(&|k| &k.reference));
+    let mut link = vec!["-shared"];
+    link.extend(openmp);
+    link.extend(["-o", LIBRARY]);
+    link.extend(ours.iter().map(String::as_str));
+    link.push("-lm");
+    compile(folder, toolchain, &link)?;
+    let mut link = vec!["-O2"];
+    link.extend(openmp);
+    link.extend(["-o", DRIVER, "driver.c"]);
+    link.extend(ours.iter().chain(&plain).map(String::as_str));
+    link.push("-lm");
+    compile(folder, toolchain, &link)?;
+    for object in ours.iter().chain(&plain) {
+        // Left-overs do no harm; a failure here is not worth an error.
+        let _ = std::fs::remove_file(folder.join(object));
+    }
+    Ok(())
+}
+
+fn object(folder: &Path, s: &KernelSource, toolchain: &Toolchain) -> Result<(), Error> {
+    let (source, object) = (format!("{}.c", s.symbol), format!("{}.o", s.symbol));
+    let mut args = vec![optimisation(s), "-fPIC"];
+    args.extend(toolchain.flags().iter().map(String::as_str));
+    if s.openmp {
+        args.push("-fopenmp");
+    }
+    args.extend(["-c", "-o", &object, &source]);
+    compile(folder, toolchain, &args)
+}
+
+fn compile(folder: &Path, toolchain: &Toolchain, args: &[&str]) -> Result<(), Error> {
+    let command = toolchain.command();
+    // As in measure: CC is a path, or a command with arguments.
+    let mut words: Vec<&str> = if Path::new(&command).is_file() { vec![&command] } else { command.split_whitespace().collect() };
+    if words.is_empty() {
+        words.push("cc");
+    }
+    let out = Command::new(words[0]).args(&words[1..]).args(args).current_dir(folder).stdin(Stdio::null()).output();
+    let fail = |message: String| Error::Build {
+        message,
+        hint: format!("the sources are in `{}`; `make` there shows everything", folder.display()),
+    };
+    match out {
+        Ok(o) if o.status.success() => Ok(()),
+        Ok(o) => {
+            let said = String::from_utf8_lossy(&o.stderr);
+            let line = said.lines().find(|l| l.contains("error")).or(said.lines().next()).unwrap_or("it says nothing");
+            Err(fail(format!("`{command}` cannot build the export: {line}")))
+        }
+        Err(e) => Err(fail(format!("`{command}` cannot be run: {e}"))),
+    }
+}

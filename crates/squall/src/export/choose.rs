@@ -1,0 +1,94 @@
+//! Which kernel of a task is shipped: the store's best for this device and toolchain, else the
+//! best of another that can be made here too, else plain loops.
+
+use crate::error::Error;
+use crate::session::toolchain_id;
+use squall_compiler::{reference, sketches, untuned};
+use squall_core::{KernelSource, Outcome, Record, Task, Tunable};
+use squall_measure::cpu::{Device, Toolchain};
+use squall_records::{Query, Store};
+
+/// Where a kernel comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// Measured on this device with this toolchain.
+    Tuned(Box<Record>),
+    /// Measured elsewhere or with another toolchain: right, but perhaps not the fastest here.
+    Elsewhere(Box<Record>),
+    /// Plain loops: nothing better is known.
+    Plain,
+}
+
+impl Origin {
+    /// The record, if there is one.
+    pub fn record(&self) -> Option<&Record> {
+        match self {
+            Origin::Tuned(r) | Origin::Elsewhere(r) => Some(r),
+            Origin::Plain => None,
+        }
+    }
+}
+
+/// A task's kernel.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// The task.
+    pub task: Task,
+    /// The kernel; its symbol is the name of its source file.
+    pub source: KernelSource,
+    /// Plain loops in double precision with the same interface, for checking.
+    pub reference: KernelSource,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// The kernels of some tasks.
+pub fn choose(tasks: &[&Task], store: Option<&Store>, device: &Device, toolchain: &Toolchain) -> Result<Vec<Chosen>, Error> {
+    let (device_id, tools) = (device.id(), toolchain_id(toolchain));
+    tasks
+        .iter()
+        .map(|task| {
+            let mut tunables = sketches(&task.workload, &device.target);
+            tunables.push(untuned(&task.workload, &device.target));
+            let symbol = symbol(task);
+            let mut best = match store {
+                Some(s) => s.best(&Query { verified: true, ..Query::task(task.id) })?,
+                None => Vec::new(),
+            };
+            // Nearest first: same device before same toolchain; then the faster.
+            best.sort_by(|a, b| {
+                let far = |r: &Record| (r.device != device_id, r.toolchain != tools);
+                let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
+                far(a).cmp(&far(b)).then(time(a).total_cmp(&time(b)))
+            });
+            let made = best.into_iter().find_map(|r| Some((realize(&tunables, &r, &symbol)?, r)));
+            let (source, origin) = match made {
+                Some((source, r)) if r.device == device_id && r.toolchain == tools => (source, Origin::Tuned(Box::new(r))),
+                Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
+                None => {
+                    let plain = &tunables[tunables.len() - 1];
+                    let source = plain.realize(&plain.space().nth(0), &symbol);
+                    let fail = |e| Error::Nothing(format!("`{}` has no plain loops: {e}", task.name));
+                    (source.map_err(fail)?, Origin::Plain)
+                }
+            };
+            let reference = reference(&task.workload, &format!("{symbol}_reference"));
+            Ok(Chosen { task: (*task).clone(), source, reference, origin })
+        })
+        .collect()
+}
+
+fn realize(tunables: &[std::sync::Arc<dyn Tunable>], r: &Record, symbol: &str) -> Option<KernelSource> {
+    if !matches!(r.outcome, Outcome::Measured(_)) {
+        return None;
+    }
+    let tunable = tunables.iter().find(|t| t.name() == r.tunable)?;
+    tunable.realize(&tunable.space().parse(&r.configuration).ok()?, symbol).ok()
+}
+
+/// A C name for a task: readable, and unique through the id.
+fn symbol(task: &Task) -> String {
+    let clean: String = task.name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).take(60).collect();
+    let id = task.id.to_string();
+    format!("squall_{}_{}", clean.trim_matches('_'), &id[..8])
+}

@@ -1,0 +1,208 @@
+//! What an export writes: `SYMBOL.c` and `SYMBOL_reference.c` for each kernel, the header, the
+//! manifest (a wire format), the driver, a Makefile, and the kernels in the form that a referee
+//! of libraries takes (`so.json`).
+
+use super::choose::{Chosen, Origin};
+use super::{DRIVER, LIBRARY, optimisation};
+use crate::error::Error;
+use serde_json::{Value, json};
+use squall_core::{KernelSource, TensorKind};
+use squall_measure::cpu::Toolchain;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const DRIVER_BODY: &str = include_str!("driver.c");
+
+/// Writes all files; returns the manifest.
+pub fn write(folder: &Path, kernels: &[Chosen], device: &str, tools: &str, toolchain: &Toolchain) -> Result<Value, Error> {
+    std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
+    let put = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|source| Error::Write { path, source })
+    };
+    for k in kernels {
+        put(&format!("{}.c", k.source.symbol), &(comment(k) + &k.source.source))?;
+        put(&format!("{}.c", k.reference.symbol), &k.reference.source)?;
+    }
+    put("squall_kernels.h", &header(kernels))?;
+    put("driver.c", &driver(kernels))?;
+    put("Makefile", &makefile(kernels, toolchain))?;
+    let manifest = manifest(kernels, device, tools);
+    put("manifest.json", &format!("{manifest:#}\n"))?;
+    put("so.json", &format!("{:#}\n", referee(folder, kernels)))?;
+    Ok(manifest)
+}
+
+/// What stands above a kernel's code. Nothing in it can end the comment early.
+fn comment(k: &Chosen) -> String {
+    let mut text = format!("{} (task {})\n", k.task.name, k.task.id);
+    match &k.origin {
+        Origin::Plain => text += "plain loops: nothing tuned is known of this task\n",
+        Origin::Tuned(r) | Origin::Elsewhere(r) => {
+            let _ = writeln!(text, "{}: {}", r.tunable, r.configuration);
+            if let Some(t) = r.outcome.time() {
+                let rate = t.giga_rate(k.task.workload.flop() as f64);
+                let _ = writeln!(text, "{t} ({rate:.2} GFLOP/s) on {}\n{}", r.device, r.toolchain);
+            }
+        }
+    }
+    let _ = write!(text, "\n{}", k.task.workload);
+    format!("/* {} */\n", text.replace("*/", "* /").replace("/*", "/ *").trim_end().replace('\n', "\n * "))
+}
+
+fn declarations(k: &KernelSource) -> String {
+    let s = &k.symbol;
+    let mut text = format!(
+        "int {s}(const void *const *data, void *const *outputs, const void *prepared, void *workspace);\nsize_t {s}_workspace_bytes(void);\n"
+    );
+    if k.prepared.0 > 0 {
+        let _ = write!(text, "size_t {s}_prepared_bytes(void);\nint {s}_prepare(const void *const *weights, void *prepared);\n");
+    }
+    text
+}
+
+fn header(kernels: &[Chosen]) -> String {
+    let mut h = format!(
+        "/* Kernels tuned by Squall. `make` builds {LIBRARY} and `{DRIVER}`, which checks and times them.\n\
+         \x20*\n\
+         \x20* Every kernel has this interface; all pointers are 64-byte aligned, tensors are dense and row-major,\n\
+         \x20* data and weights come in the order of manifest.json, each kind counted by itself, 0 means success:\n\
+         \x20*\n\
+         \x20*   SYMBOL(data, outputs, prepared, workspace)   one call\n\
+         \x20*   SYMBOL_workspace_bytes()                     scratch memory that a call needs\n\
+         \x20*   SYMBOL_prepare(weights, prepared)            packs constant weights once; only where declared,\n\
+         \x20*   SYMBOL_prepared_bytes()                      else `prepared` is not used\n\
+         \x20*/\n#ifndef SQUALL_KERNELS_H\n#define SQUALL_KERNELS_H\n\n#include <stddef.h>\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n"
+    );
+    for k in kernels {
+        let name = k.task.name.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ");
+        let _ = write!(h, "\n/* {name} */\n{}", declarations(&k.source));
+    }
+    h + "\n#ifdef __cplusplus\n}\n#endif\n#endif\n"
+}
+
+/// The manifest. Scripts depend on these keys: they are never renamed.
+fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
+    let kernels: Vec<Value> = kernels
+        .iter()
+        .map(|k| {
+            let w = &k.task.workload;
+            let inputs = |kind: TensorKind| -> Vec<Value> {
+                let of_kind = w.inputs.iter().filter(|i| i.kind == kind);
+                of_kind.map(|i| json!({"name": i.name, "dtype": i.dtype.name(), "shape": i.shape})).collect()
+            };
+            let record = k.origin.record();
+            json!({
+                "name": k.task.name,
+                "task": k.task.id.to_string(),
+                "symbol": k.source.symbol,
+                "source": format!("{}.c", k.source.symbol),
+                "kind": w.kind,
+                "count": k.task.count,
+                "nodes": k.task.nodes,
+                "data": inputs(TensorKind::Data),
+                "weights": inputs(TensorKind::Weight),
+                "outputs": [{"name": w.output().name, "dtype": w.output().dtype.name(), "shape": w.output().shape()}],
+                "prepared_bytes": k.source.prepared.0,
+                "workspace_bytes": k.source.workspace.0,
+                "openmp": k.source.openmp,
+                "tuned": record.is_some_and(|r| r.tunable != "untuned"),
+                "tunable": record.map(|r| r.tunable.as_str()),
+                "configuration": record.map(|r| r.configuration.as_str()),
+                "best_ns": record.and_then(|r| r.outcome.time()).map(|t| t.0),
+                "measured_on": record.map(|r| r.device.as_str()),
+            })
+        })
+        .collect();
+    json!({"library": LIBRARY, "driver": DRIVER, "device": device, "toolchain": tools, "kernels": kernels})
+}
+
+fn referee(folder: &Path, kernels: &[Chosen]) -> Value {
+    let library = folder.join(LIBRARY);
+    let entries =
+        kernels.iter().map(|k| (k.task.name.clone(), json!({"squall": {"lib": library.to_string_lossy(), "symbol": k.source.symbol}})));
+    Value::Object(entries.collect())
+}
+
+fn driver(kernels: &[Chosen]) -> String {
+    let mut c = String::from(
+        "/* Checks every kernel against plain loops in double precision, and times it. Made by Squall. */\n\
+         #define _POSIX_C_SOURCE 200809L\n#include \"squall_kernels.h\"\n\
+         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <time.h>\n\n",
+    );
+    for k in kernels {
+        c += &declarations(&k.reference);
+    }
+    c += "\nstruct tensor {\n  int weight;\n  size_t elements;\n};\n\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *);\n  \
+          int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n\nstruct kernel {\n  const char *name, *symbol;\n  \
+          struct entry ours, plain;\n  int inputs;\n  struct tensor input[64];\n  size_t elements;\n  double flop, tolerance;\n};\n\nstatic const struct kernel kernels[] = {\n";
+    for k in kernels {
+        let w = &k.task.workload;
+        let entry = |s: &KernelSource| {
+            let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
+            format!("{{{}, {prepare}, {}, {}}}", s.symbol, s.prepared.0, s.workspace.0)
+        };
+        let tensors: Vec<String> = w
+            .inputs
+            .iter()
+            .map(|i| format!("{{{}, {}}}", i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>()))
+            .collect();
+        let tolerance = (2e-6 * (8.0 + (w.reduction_length() as f64).sqrt())).max(1e-5);
+        let _ = writeln!(
+            c,
+            "    {{{}, \"{}\", {}, {}, {}, {{{}}}, {}, {:e}, {tolerance:e}}},",
+            literal(&k.task.name),
+            k.source.symbol,
+            entry(&k.source),
+            entry(&k.reference),
+            tensors.len(),
+            if tensors.is_empty() { "{0, 0}".into() } else { tensors.join(", ") },
+            w.output().elements(),
+            w.flop() as f64
+        );
+    }
+    c + "};\n\n" + DRIVER_BODY
+}
+
+/// A C string literal.
+fn literal(text: &str) -> String {
+    let mut s = String::from("\"");
+    for b in text.bytes() {
+        match b {
+            b'"' | b'\\' => {
+                s.push('\\');
+                s.push(b as char);
+            }
+            // Three octal digits end the escape; `?` could begin a trigraph.
+            b' '..=b'~' if b != b'?' => s.push(b as char),
+            _ => {
+                let _ = write!(s, "\\{b:03o}");
+            }
+        }
+    }
+    s + "\""
+}
+
+fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
+    let openmp = if kernels.iter().any(|k| k.source.openmp) { " -fopenmp" } else { "" };
+    let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", f(k).symbol)).collect::<Vec<_>>().join(" ");
+    let mut m = format!(
+        "# Builds {LIBRARY} and the driver with the flags that the kernels were measured with.\n\
+         # `make check` runs every kernel against plain loops, `make time` also times them.\n\
+         CC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
+         all: {LIBRARY} {DRIVER}\n\n\
+         {LIBRARY}: $(KERNELS)\n\t$(CC) -shared{openmp} -o $@ $(KERNELS) -lm\n\n\
+         {DRIVER}: driver.c squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(CC) -O2{openmp} -o $@ driver.c $(KERNELS) $(REFERENCES) -lm\n\n\
+         check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
+        toolchain.command(),
+        toolchain.flags().join(" "),
+        objects(&|k| &k.source),
+        objects(&|k| &k.reference),
+    );
+    for s in kernels.iter().flat_map(|k| [&k.source, &k.reference]) {
+        let omp = if s.openmp { " -fopenmp" } else { "" };
+        let _ = write!(m, "{0}.o: {0}.c\n\t$(CC) {1} -fPIC $(CFLAGS){omp} -c -o $@ $<\n", s.symbol, optimisation(s));
+    }
+    let _ = write!(m, "\nclean:\n\trm -f *.o {LIBRARY} {DRIVER}\n\n.PHONY: all check time clean\n");
+    m
+}

@@ -1,0 +1,61 @@
+//! Tuned kernels as files that anyone can compile: C sources, one header, a manifest, and a
+//! driver that checks and times them.
+
+mod build;
+mod choose;
+mod files;
+
+pub use build::build;
+pub use choose::{Chosen, Origin, choose};
+
+use crate::error::Error;
+use crate::input::Input;
+use crate::session::toolchain_id;
+use squall_core::KernelSource;
+use squall_measure::cpu::{Device, Toolchain};
+use squall_records::Store;
+use std::path::{Path, PathBuf};
+
+/// The library that `--build` and the Makefile make.
+pub const LIBRARY: &str = "libsquall_kernels.so";
+/// The program that checks and times the kernels.
+pub const DRIVER: &str = "driver";
+
+/// What was exported.
+pub struct Exported {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Task by task.
+    pub kernels: Vec<Chosen>,
+    /// The manifest's content.
+    pub manifest: serde_json::Value,
+    /// Whether the library was built.
+    pub built: bool,
+}
+
+/// Writes the best kernel of each of the input's tasks (those that `only` matches) into a folder:
+/// by the store's records, or plain loops where it has none.
+pub fn export(
+    input: &Input,
+    only: Option<&str>,
+    store: Option<&Store>,
+    threads: usize,
+    folder: &Path,
+    compile: bool,
+) -> Result<Exported, Error> {
+    let tasks = input.select(only)?;
+    let toolchain = Toolchain::detect()?;
+    let device = Device::detect(threads, &toolchain)?;
+    let kernels = choose(&tasks, store, &device, &toolchain)?;
+    let folder = std::path::absolute(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
+    let manifest = files::write(&folder, &kernels, &device.id(), &toolchain_id(&toolchain), &toolchain)?;
+    if compile {
+        build(&folder, &kernels, &toolchain)?;
+    }
+    Ok(Exported { folder, kernels, manifest, built: compile })
+}
+
+/// The optimisation that a kernel is compiled with: what it was measured with.
+fn optimisation(k: &KernelSource) -> &'static str {
+    if k.full_optimisation { "-O3" } else { "-O2" }
+}

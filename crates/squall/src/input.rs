@@ -1,0 +1,194 @@
+//! What a user hands in: a model, a list of operators, one operator, or a workload's text.
+
+use crate::error::Error;
+use squall_core::{Task, Workload};
+use squall_frontend::{Graph, Untuned, import_onnx, import_ops};
+use std::path::{Path, PathBuf};
+
+/// What an input is, which decides what a budget means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// A network: its tasks share a budget.
+    Model,
+    /// Single kernels: each has the budget to itself.
+    Kernels,
+}
+
+/// An input that was read.
+pub struct Input {
+    /// Its name, for reports.
+    pub name: String,
+    /// What it is.
+    pub kind: InputKind,
+    /// The distinct kernels, with counts.
+    pub tasks: Vec<Task>,
+    /// Operators that are not tuned, and why.
+    pub untuned: Vec<Untuned>,
+    /// The order of execution, of models.
+    pub graph: Option<Graph>,
+}
+
+impl Input {
+    /// Reads an input: the path of a `.onnx`, `.ops` or `.workload` file, or an operator line.
+    /// `dims` gives symbolic dimensions of models their extents.
+    pub fn load(text: &str, dims: &[(String, i64)]) -> Result<Input, Error> {
+        let path = Path::new(text);
+        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+        let is_file = path.is_file();
+        if !is_file && is_operator_line(text) {
+            return Input::kernels(text, "operator line", "operator".into());
+        }
+        if !is_file && !matches!(extension.as_str(), "onnx" | "ops" | "workload") && !path.exists() {
+            return Err(Error::Input {
+                place: text.into(),
+                message: "there is no such file, and it is no operator line".into(),
+                hint: "an input is a model.onnx, a list.ops, or one operator in quotes: 'matmul m=64 n=64 k=64'".into(),
+            });
+        }
+        let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let name = path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
+        match extension.as_str() {
+            "onnx" => {
+                let import = import_onnx(&bytes, &name, dims).map_err(|source| Error::Import { place: text.into(), source })?;
+                Ok(Input { name, kind: InputKind::Model, tasks: import.tasks, untuned: import.untuned, graph: import.graph })
+            }
+            "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
+            "workload" => {
+                let fail = |e: squall_core::workload::WorkloadError| Error::Input {
+                    place: text.into(),
+                    message: e.to_string(),
+                    hint: "`squall explain INPUT --stage expression` prints workloads as they are written".into(),
+                };
+                let workload = Workload::parse(&utf8(bytes, path)?).map_err(fail)?;
+                let tasks = vec![Task::new(name.clone(), workload)];
+                Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None })
+            }
+            other => Err(Error::Input {
+                place: text.into(),
+                message: format!("files `.{other}` are not read"),
+                hint: "name the file .onnx (a model), .ops (operator lines) or .workload (a workload's text)".into(),
+            }),
+        }
+    }
+
+    fn kernels(lines: &str, place: &str, name: String) -> Result<Input, Error> {
+        let import = import_ops(lines, &name).map_err(|source| Error::Import { place: place.into(), source })?;
+        // One kernel is best called by its own name.
+        let name = match import.tasks.as_slice() {
+            [only] => only.name.clone(),
+            _ => name,
+        };
+        Ok(Input { name, kind: InputKind::Kernels, tasks: import.tasks, untuned: import.untuned, graph: None })
+    }
+
+    /// The tasks whose name or id matches; an error where none does.
+    pub fn select(&self, only: Option<&str>) -> Result<Vec<&Task>, Error> {
+        let chosen: Vec<&Task> = match only {
+            None => self.tasks.iter().collect(),
+            Some(p) => self.tasks.iter().filter(|t| name_matches(p, &t.name) || t.id.to_string().starts_with(p)).collect(),
+        };
+        if chosen.is_empty() {
+            return Err(match only {
+                Some(p) => Error::Input {
+                    place: self.name.clone(),
+                    message: format!("no task matches `{p}`"),
+                    hint: format!("its tasks: {}", listed(self.tasks.iter().map(|t| t.name.as_str()))),
+                },
+                None => Error::Nothing(format!("`{}` has no kernel to tune{}", self.name, self.why_nothing())),
+            });
+        }
+        Ok(chosen)
+    }
+
+    fn why_nothing(&self) -> String {
+        match self.untuned.first() {
+            Some(u) => format!("; for instance `{}` ({}): {}", u.node, u.op, u.reason),
+            None => String::new(),
+        }
+    }
+}
+
+/// The first few names.
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = names.collect();
+    if all.len() > 8 { format!("{}, .. ({} in all)", all[..8].join(", "), all.len()) } else { all.join(", ") }
+}
+
+fn is_operator_line(text: &str) -> bool {
+    text.contains('=') && text.trim().contains(char::is_whitespace)
+}
+
+fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {
+    String::from_utf8(bytes).map_err(|e| Error::Input {
+        place: path.display().to_string(),
+        message: format!("it is not text: byte {} is not UTF-8", e.utf8_error().valid_up_to()),
+        hint: "operator lines and workloads are plain text".into(),
+    })
+}
+
+/// Whether a name fits a pattern: with `*` or `?` the pattern stands for the whole name, without
+/// them it may stand anywhere in it. The store's queries mean the same.
+pub fn name_matches(pattern: &str, name: &str) -> bool {
+    if !pattern.contains(['*', '?']) {
+        return name.contains(pattern);
+    }
+    let (p, n): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    // After a star: where it stands, and how much of the name it has taken.
+    let (mut i, mut j, mut star) = (0, 0, None);
+    while j < n.len() {
+        if i < p.len() && p[i] == '*' {
+            star = Some((i, j));
+            i += 1;
+        } else if i < p.len() && (p[i] == '?' || p[i] == n[j]) {
+            i += 1;
+            j += 1;
+        } else if let Some((at, taken)) = star {
+            star = Some((at, taken + 1));
+            i = at + 1;
+            j = taken + 1;
+        } else {
+            return false;
+        }
+    }
+    p[i..].iter().all(|c| *c == '*')
+}
+
+/// A path in another file's folder, for a name that may hold anything.
+pub fn beside(file: &Path, name: &str) -> PathBuf {
+    let clean: String = name.chars().map(|c| if c.is_alphanumeric() || "._-+".contains(c) { c } else { '_' }).take(100).collect();
+    file.with_file_name(clean)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns() {
+        for (p, n, yes) in [
+            ("conv", "my_conv2", true),
+            ("conv*", "my_conv2", false),
+            ("*conv*", "my_conv2", true),
+            ("*c?nv2", "my_conv2", true),
+            ("*", "", true),
+            ("?", "", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXbYbZ", false),
+        ] {
+            assert_eq!(name_matches(p, n), yes, "{p} {n}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_input_says_so() {
+        let Err(e) = Input::load("/no/such/thing", &[]) else { panic!("it loads") };
+        assert!(e.to_string().contains("no such file") && e.hint().is_some_and(|h| h.contains("matmul")));
+        let Err(e) = Input::load("/no/such/model.onnx", &[]) else { panic!("it loads") };
+        assert!(matches!(e, Error::Read { .. }));
+    }
+
+    #[test]
+    fn names_of_files_stay_in_their_folder() {
+        assert_eq!(beside(Path::new("a/b.squall"), "../x y"), Path::new("a/.._x_y"));
+    }
+}

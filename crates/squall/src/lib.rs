@@ -1,0 +1,38 @@
+//! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
+//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]) and check it
+//! ([`check`]).
+//!
+//! ```no_run
+//! use squall::{Budget, Input, Session, Settings, Store};
+//! use std::sync::atomic::AtomicBool;
+//! let input = Input::load("matmul m=256 n=256 k=256", &[])?;
+//! let settings = Settings { budget: Budget { task_trials: Some(64), ..Budget::default() }, ..Settings::default() };
+//! let store = Store::open("tuned.squall")?;
+//! let report = Session::new(&settings, &store, &AtomicBool::new(false)).tune(&input, &mut |_| ())?;
+//! println!("{:?}", report.gain());
+//! # Ok::<(), squall::Error>(())
+//! ```
+
+pub mod check;
+mod desk;
+mod error;
+mod event;
+pub mod export;
+mod input;
+pub mod report;
+mod session;
+mod settings;
+
+pub use error::Error;
+pub use event::{Event, Listen, Progress};
+pub use input::{Input, InputKind, beside, name_matches};
+pub use report::{Report, Roof, RoofLevel, StopReason, TaskReport};
+pub use session::{Session, measure_roof, toolchain_id};
+pub use settings::{Budget, Settings};
+pub use squall_compiler as compiler;
+pub use squall_core as core;
+pub use squall_frontend as frontend;
+pub use squall_measure as measure;
+pub use squall_records as records;
+pub use squall_records::{Query, Store};
+pub use squall_search as search;

@@ -1,0 +1,72 @@
+//! The report as JSON. Scripts depend on these keys: they are never renamed.
+
+use super::{Report, Roof, TaskReport};
+use serde_json::{Value, json};
+use squall_core::CpuCost;
+
+/// The report as one value; printed without line breaks it is the last line of `tune --json`.
+pub fn report(r: &Report) -> Value {
+    let (best, untuned) = r.totals();
+    let (trials, failed) = r.trials();
+    json!({
+        "input": r.input,
+        "device": r.device,
+        "toolchain": r.toolchain,
+        "threads": r.threads,
+        "roof": r.roof.as_ref().map(roof),
+        "strategy": r.strategy,
+        "seed": r.seed,
+        "started": r.started,
+        "seconds": r.seconds,
+        "stop": r.stop.name(),
+        "store": r.store.to_string_lossy(),
+        "total": {
+            "best_ns": best.0,
+            "untuned_ns": untuned.0,
+            "gain": r.gain(),
+            "trials": trials,
+            "failed": failed,
+            "cpu_seconds": cost(r.cost()),
+        },
+        "tasks": r.tasks.iter().map(|t| task(t, r.roof.as_ref())).collect::<Vec<_>>(),
+        "untuned": r.untuned.iter().map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason})).collect::<Vec<_>>(),
+    })
+}
+
+/// The machine's limits.
+pub fn roof(r: &Roof) -> Value {
+    json!({
+        "peak_gflops": r.peak_gflops,
+        "memory_gbs": r.memory_gbs,
+        "levels": r.levels.iter().map(|l| json!({"name": l.name, "bytes": l.bytes, "gbs": l.gbs})).collect::<Vec<_>>(),
+    })
+}
+
+fn cost(c: CpuCost) -> Value {
+    json!({"build": c.build, "measure": c.measure, "search": c.search})
+}
+
+fn task(t: &TaskReport, roof: Option<&Roof>) -> Value {
+    json!({
+        "id": t.id.to_string(),
+        "name": t.name,
+        "kind": t.kind,
+        "count": t.count,
+        "nodes": t.nodes,
+        "flop": t.flop,
+        "bytes": t.bytes,
+        "best_ns": t.best.map(|b| b.0),
+        "untuned_ns": t.untuned.map(|u| u.0),
+        "gain": t.gain(),
+        "gflops": t.gflops(),
+        "roof_share": roof.and_then(|r| t.share(r)),
+        "trials": t.trials,
+        "failed": t.failed,
+        "known": t.known,
+        "best": t.winner.as_ref().map(|w| json!({"tunable": w.tunable, "configuration": w.configuration})),
+        "stop": t.stop.name(),
+        "curve": t.curve.iter().map(|(n, b)| json!([n, b.0])).collect::<Vec<_>>(),
+        "failures": t.failures.iter().map(|f| json!({"stage": f.stage, "detail": f.detail, "count": f.count})).collect::<Vec<_>>(),
+        "cpu_seconds": cost(t.cost),
+    })
+}

@@ -1,0 +1,251 @@
+//! What a session found: the facts ([`Report`]), as JSON ([`json`]) and as one page ([`html`]).
+
+pub mod html;
+pub mod json;
+mod svg;
+
+use squall_core::{CpuCost, Nanos, Outcome, TaskId};
+use std::path::PathBuf;
+
+/// The machine's limits, as measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Roof {
+    /// Floating-point operations a nanosecond, with all threads of the session.
+    pub peak_gflops: f64,
+    /// Bytes a nanosecond from main memory.
+    pub memory_gbs: f64,
+    /// The caches, innermost first.
+    pub levels: Vec<RoofLevel>,
+}
+
+/// A cache and what it delivers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoofLevel {
+    /// `L1`, `L2`, `L3`.
+    pub name: String,
+    /// What it holds.
+    pub bytes: u64,
+    /// Bytes a nanosecond.
+    pub gbs: f64,
+}
+
+impl Roof {
+    /// The bandwidth that a working set of `bytes` can see: that of the innermost level that
+    /// holds it, since a tuned kernel is timed with its data where a previous layer left them.
+    pub fn bandwidth(&self, bytes: u64) -> f64 {
+        self.levels.iter().find(|l| bytes <= l.bytes).map_or(self.memory_gbs, |l| l.gbs.max(self.memory_gbs))
+    }
+
+    /// The least time in which this machine can do so much.
+    pub fn bound(&self, flop: u64, bytes: u64) -> Nanos {
+        Nanos((flop as f64 / self.peak_gflops).max(bytes as f64 / self.bandwidth(bytes)))
+    }
+}
+
+/// Why the trials of a task or a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopReason {
+    /// The trials of the budget were made.
+    Trials,
+    /// The time of the budget is over.
+    Seconds,
+    /// Every configuration is known.
+    Exhausted,
+    /// The user asked for it.
+    Interrupted,
+    /// Its reference cannot be built or run.
+    Unmeasurable,
+}
+
+impl StopReason {
+    /// The spelling in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            StopReason::Trials => "trials",
+            StopReason::Seconds => "seconds",
+            StopReason::Exhausted => "exhausted",
+            StopReason::Interrupted => "interrupted",
+            StopReason::Unmeasurable => "unmeasurable",
+        }
+    }
+}
+
+/// A kind of failure and how often it was met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailureClass {
+    /// `infeasible`, or the stage that failed.
+    pub stage: String,
+    /// What the first of them said.
+    pub detail: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// The candidate that holds a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Winner {
+    /// Its tunable.
+    pub tunable: String,
+    /// The values of its knobs.
+    pub configuration: String,
+}
+
+/// What was found for one task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskReport {
+    /// The task.
+    pub id: TaskId,
+    /// Its name in the input.
+    pub name: String,
+    /// Its kind of kernel.
+    pub kind: String,
+    /// How often the model calls it.
+    pub count: u64,
+    /// The graph nodes that it covers.
+    pub nodes: Vec<String>,
+    /// Operations of a call.
+    pub flop: u64,
+    /// Bytes that a call must move.
+    pub bytes: u64,
+    /// Time of the plain loops.
+    pub untuned: Option<Nanos>,
+    /// Time of the winner.
+    pub best: Option<Nanos>,
+    /// The winner.
+    pub winner: Option<Winner>,
+    /// Trials made in this session.
+    pub trials: u64,
+    /// Those of them that have no time.
+    pub failed: u64,
+    /// Trials that the store knew already.
+    pub known: u64,
+    /// Why its trials ended.
+    pub stop: StopReason,
+    /// Best time after so many trials, known ones first; a point for each improvement.
+    pub curve: Vec<(u64, Nanos)>,
+    /// Most frequent first.
+    pub failures: Vec<FailureClass>,
+    /// CPU time of this session.
+    pub cost: CpuCost,
+}
+
+impl TaskReport {
+    /// Rate of the winner.
+    pub fn gflops(&self) -> Option<f64> {
+        self.best.map(|t| t.giga_rate(self.flop as f64))
+    }
+
+    /// How many times faster than the plain loops.
+    pub fn gain(&self) -> Option<f64> {
+        Some(self.untuned?.0 / self.best?.0)
+    }
+
+    /// The share of what the roof allows that the winner reaches.
+    pub fn share(&self, roof: &Roof) -> Option<f64> {
+        Some(roof.bound(self.flop, self.bytes).0 / self.best?.0)
+    }
+}
+
+/// An operator of the model that is not tuned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UntunedNode {
+    /// Its name.
+    pub node: String,
+    /// Its operator.
+    pub op: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// What a session found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The input's name.
+    pub input: String,
+    /// Where it was measured.
+    pub device: String,
+    /// With what it was built.
+    pub toolchain: String,
+    /// Threads of a kernel.
+    pub threads: usize,
+    /// The machine's limits.
+    pub roof: Option<Roof>,
+    /// How candidates were chosen.
+    pub strategy: String,
+    /// The seed.
+    pub seed: u64,
+    /// When it began, in seconds since 1970.
+    pub started: f64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Why it ended.
+    pub stop: StopReason,
+    /// Where the records are.
+    pub store: PathBuf,
+    /// Task by task, in the input's order.
+    pub tasks: Vec<TaskReport>,
+    /// What is not tuned.
+    pub untuned: Vec<UntunedNode>,
+}
+
+impl Report {
+    /// Time of one pass through the tasks that have both times: (best, untuned).
+    pub fn totals(&self) -> (Nanos, Nanos) {
+        let both = self.tasks.iter().filter_map(|t| Some((t.count as f64, t.best?.0, t.untuned?.0)));
+        let (best, untuned) = both.fold((0.0, 0.0), |(b, u), (n, best, untuned)| (b + n * best, u + n * untuned));
+        (Nanos(best), Nanos(untuned))
+    }
+
+    /// How many times faster one pass is than with plain loops.
+    pub fn gain(&self) -> Option<f64> {
+        let (best, untuned) = self.totals();
+        (best.0 > 0.0).then(|| untuned.0 / best.0)
+    }
+
+    /// Trials made in this session, and those of them that have no time.
+    pub fn trials(&self) -> (u64, u64) {
+        self.tasks.iter().fold((0, 0), |(n, f), t| (n + t.trials, f + t.failed))
+    }
+
+    /// CPU time of this session.
+    pub fn cost(&self) -> CpuCost {
+        self.tasks.iter().fold(CpuCost::default(), |mut all, t| {
+            all += t.cost;
+            all
+        })
+    }
+}
+
+/// Collects failures into classes: equal but for numbers and paths counts as the same.
+#[derive(Default)]
+pub(crate) struct Failures(Vec<(String, FailureClass)>);
+
+impl Failures {
+    /// Adds an outcome, if it is a failure.
+    pub fn add(&mut self, outcome: &Outcome) {
+        let (stage, detail) = match outcome {
+            Outcome::Measured(_) => return,
+            Outcome::Infeasible(why) => ("infeasible", why),
+            Outcome::Failed { stage, detail } => (stage.name(), detail),
+        };
+        let line = detail.lines().map(str::trim).find(|l| l.contains("error")).or(detail.lines().next()).unwrap_or("").trim();
+        let key: String = line
+            .split_whitespace()
+            .filter(|w| !w.contains('/'))
+            .map(|w| w.chars().filter(|c| !c.is_ascii_digit()).collect::<String>() + " ")
+            .collect();
+        let key = format!("{stage} {key}");
+        match self.0.iter_mut().find(|(k, _)| *k == key) {
+            Some((_, class)) => class.count += 1,
+            None => self.0.push((key, FailureClass { stage: stage.into(), detail: line.into(), count: 1 })),
+        }
+    }
+
+    /// The most frequent classes.
+    pub fn top(&self, n: usize) -> Vec<FailureClass> {
+        let mut all: Vec<FailureClass> = self.0.iter().map(|(_, c)| c.clone()).collect();
+        all.sort_by_key(|c| std::cmp::Reverse(c.count));
+        all.truncate(n);
+        all
+    }
+}

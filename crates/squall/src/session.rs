@@ -1,0 +1,460 @@
+//! The loop: which task next, what to try, build and run it, keep it, learn from it.
+//!
+//! A trial is appended to the store before anybody hears of it. A challenger becomes a task's
+//! winner only after it was measured interleaved with the incumbent.
+
+use crate::desk::Desk;
+use crate::error::Error;
+use crate::event::{Event, Listen, Progress};
+use crate::input::Input;
+use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
+use crate::settings::Settings;
+use rustix::time::{ClockId, clock_gettime};
+use squall_compiler::{CODEGEN_VERSION, sketches, untuned};
+use squall_core::{CpuCost, FailStage, Outcome, Record, RecordKind, Target, Task, Trial};
+use squall_measure::cpu::{Device, Lab, Toolchain, roof};
+use squall_measure::{MeasureError, Verdict};
+use squall_records::{REMATCH_MARGIN, Store};
+use squall_search::{Allocator, Setting, StrategyInfo, TaskFacts, strategies};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
+const BATCH: usize = 16;
+/// Entry point of the kernels measured here; each is a library of its own.
+const SYMBOL: &str = "squall_kernel";
+/// At most so many rivals within the margin meet the incumbent again.
+const RIVALS: usize = 3;
+/// After so many trials of a task without a single time, the user hears of it.
+const TROUBLE: u64 = 32;
+
+/// The toolchain's name in records: what turns a configuration into machine code.
+pub fn toolchain_id(toolchain: &Toolchain) -> String {
+    format!("squall-codegen {CODEGEN_VERSION}; {}", toolchain.id())
+}
+
+/// A session on one device with one store.
+pub struct Session<'a> {
+    settings: &'a Settings,
+    store: &'a Store,
+    stop: &'a AtomicBool,
+}
+
+/// The machine of a session.
+struct Bench<'l, 'e> {
+    lab: Lab,
+    hall: Hall<'l, 'e>,
+}
+
+/// What is needed while the laboratory is busy.
+struct Hall<'l, 'e> {
+    target: Target,
+    device: String,
+    toolchain: String,
+    roof: Option<Roof>,
+    strategy: &'static StrategyInfo,
+    tasks: usize,
+    start: Instant,
+    deadline: Option<Instant>,
+    made: u64,
+    listen: &'l mut Listen<'e>,
+}
+
+impl<'a> Session<'a> {
+    /// A session that ends early, with what it has, when `stop` is set.
+    pub fn new(settings: &'a Settings, store: &'a Store, stop: &'a AtomicBool) -> Session<'a> {
+        Session { settings, store, stop }
+    }
+
+    /// Tunes the input's tasks until the budget ends.
+    pub fn tune(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Report, Error> {
+        let tasks = input.select(self.settings.only.as_deref())?;
+        let started = now();
+        let mut bench = self.bench(tasks.len(), listen)?;
+        let facts: Vec<TaskFacts> = tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
+        let mut allocator = Allocator::new(&facts, self.settings.seed);
+        let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
+        let mut open = vec![true; tasks.len()];
+        let stop = loop {
+            if let Some(reason) = self.over(&bench) {
+                break reason;
+            }
+            let shared = self.settings.budget.is_shared();
+            let Some(i) = (if shared { allocator.next(&open) } else { open.iter().position(|o| *o) }) else {
+                break common_reason(&desks);
+            };
+            let before = Instant::now();
+            let desk = match &mut desks[i] {
+                Some(desk) => desk,
+                empty => empty.insert(self.open(&mut bench, tasks[i])?),
+            };
+            let made = self.batch(&mut bench, desk, before)?;
+            desk.spent += before.elapsed().as_secs_f64();
+            allocator.report(i, made, desk.report.best);
+            open[i] = desk.closed.is_none();
+            if !open[i] && !shared {
+                self.settle(&mut bench, desk)?;
+            }
+        };
+        let end = self.settings.budget.seconds.map(|s| bench.hall.start + Duration::from_secs_f64(s));
+        let mut reports = Vec::new();
+        for (task, desk) in tasks.iter().zip(desks) {
+            reports.push(match desk {
+                Some(mut desk) => {
+                    let unsettled = self.settings.budget.is_shared() || desk.closed.is_none();
+                    if unsettled && stop != StopReason::Interrupted && end.is_none_or(|e| Instant::now() < e) {
+                        self.settle(&mut bench, &mut desk)?;
+                    }
+                    desk.finish(stop)
+                }
+                None => Desk::blank(task, stop),
+            });
+        }
+        Ok(Report {
+            input: input.name.clone(),
+            threads: self.settings.threads,
+            strategy: bench.hall.strategy.name.into(),
+            seed: self.settings.seed,
+            started,
+            seconds: bench.hall.start.elapsed().as_secs_f64(),
+            stop,
+            store: self.store.path().to_path_buf(),
+            tasks: reports,
+            untuned: input
+                .untuned
+                .iter()
+                .map(|u| UntunedNode { node: u.node.clone(), op: u.op.clone(), reason: u.reason.clone() })
+                .collect(),
+            device: bench.hall.device,
+            toolchain: bench.hall.toolchain,
+            roof: bench.hall.roof,
+        })
+    }
+
+    /// Looks at the machine and opens the laboratory.
+    fn bench<'l, 'e>(&self, tasks: usize, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
+        let strategy = match &self.settings.strategy {
+            None => strategies().first(),
+            Some(name) => strategies().iter().find(|s| s.name == name),
+        };
+        let strategy = strategy.ok_or_else(|| Error::Strategy {
+            name: self.settings.strategy.clone().unwrap_or_default(),
+            known: strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", "),
+        })?;
+        let start = Instant::now();
+        let toolchain = Toolchain::detect()?;
+        let device = Device::detect(self.settings.threads, &toolchain)?;
+        let roof = if self.settings.roof { Some(measure_roof(&device, &toolchain)?) } else { None };
+        let (id, tools, target) = (device.id(), toolchain_id(&toolchain), device.target.clone());
+        listen(Event::Opened { device: &id, toolchain: &tools, roof: roof.as_ref() });
+        // Shared time keeps a little back for the rematches at its end.
+        let search_share = if tasks > 1 { 0.92 } else { 0.98 };
+        let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
+        let lab = Lab::open(device, toolchain)?;
+        Ok(Bench { lab, hall: Hall { target, device: id, toolchain: tools, roof, strategy, tasks, start, deadline, made: 0, listen } })
+    }
+
+    /// Whether the session as a whole is over.
+    fn over(&self, bench: &Bench) -> Option<StopReason> {
+        if self.stop.load(Ordering::Relaxed) {
+            Some(StopReason::Interrupted)
+        } else if bench.hall.deadline.is_some_and(|d| Instant::now() >= d) {
+            Some(StopReason::Seconds)
+        } else if self.settings.budget.trials.is_some_and(|n| bench.hall.made >= n) {
+            Some(StopReason::Trials)
+        } else {
+            None
+        }
+    }
+
+    /// Sets a task up: what is known of it, its spaces, its plain loops' time.
+    fn open<'t>(&self, bench: &mut Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
+        let tunables = sketches(&task.workload, &bench.hall.target);
+        let known = self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?;
+        let count = known.iter().filter(|r| r.kind == RecordKind::Trial).count();
+        let setting = Setting {
+            tunables: tunables.clone(),
+            seed: self.settings.seed ^ task.id.number(),
+            trials: count + self.expected_trials(bench.hall.tasks),
+        };
+        let strategy = (bench.hall.strategy.make)(&setting);
+        let mut desk = Desk::new(task, tunables, untuned(&task.workload, &bench.hall.target), strategy);
+        desk.learn(known);
+        let plain = desk.report.untuned;
+        (bench.hall.listen)(Event::Task { task, known: desk.report.known, untuned: plain });
+        match self.set_task(bench, &mut desk) {
+            Ok(()) if plain.is_none() => self.measure_plain(bench, &mut desk)?,
+            Ok(()) => {}
+            Err(Error::Measure(e @ MeasureError::Reference(_))) => {
+                (bench.hall.listen)(Event::Trouble(format!("{} cannot be measured: {e}", task.name)));
+                desk.closed = Some(StopReason::Unmeasurable);
+            }
+            Err(e) => return Err(e),
+        }
+        Ok(desk)
+    }
+
+    fn expected_trials(&self, tasks: usize) -> usize {
+        let b = &self.settings.budget;
+        // Where time is the limit, half a second a trial is a fair guess.
+        let seconds = b.task_seconds.or(b.seconds.map(|s| s / tasks as f64));
+        let share = b.trials.map(|n| n.div_ceil(tasks as u64));
+        b.task_trials.or(share).or(seconds.map(|s| (s * 2.0) as u64)).unwrap_or(1000).max(1) as usize
+    }
+
+    /// Makes the desk's task the laboratory's, and books what that costs.
+    fn set_task(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
+        let before = bench.lab.overhead();
+        let done = bench.lab.set_task(&desk.task.workload, &desk.reference, self.settings.seed);
+        let after = bench.lab.overhead();
+        desk.report.cost += CpuCost { build: after.build - before.build, measure: after.measure - before.measure, search: 0.0 };
+        Ok(done?)
+    }
+
+    /// Times the plain loops, from which every gain is counted.
+    fn measure_plain(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
+        let configuration = desk.plain.space().nth(0);
+        let source = match desk.plain.realize(&configuration, SYMBOL) {
+            Ok(source) => source,
+            Err(e) => {
+                (bench.hall.listen)(Event::Trouble(format!("{} has no plain loops: {e}", desk.task.name)));
+                return Ok(());
+            }
+        };
+        let mut found = None;
+        bench.lab.run(&[source], &AtomicBool::new(false), &mut |_, outcome, cost| found = Some((outcome, cost)))?;
+        let Some((outcome, cost)) = found else { return Ok(()) };
+        desk.report.cost += cost;
+        match &outcome {
+            Outcome::Measured(m) => {
+                desk.report.untuned = Some(m.median());
+                desk.stand((desk.plain.name().into(), configuration.to_string()), m.median());
+            }
+            other => (bench.hall.listen)(Event::Trouble(format!("the plain loops of {} failed: {other:?}", desk.task.name))),
+        }
+        let record =
+            self.record(&bench.hall, desk.task, RecordKind::Untuned, (desk.plain.name(), &configuration.to_string()), outcome, cost);
+        self.store.append(&record)?;
+        Ok(())
+    }
+
+    /// Asks for a few candidates and tries them; how many trials were made.
+    fn batch(&self, bench: &mut Bench, desk: &mut Desk, since: Instant) -> Result<usize, Error> {
+        let b = &self.settings.budget;
+        let left = b.task_trials.map(|n| n.saturating_sub(desk.report.trials)).into_iter();
+        let left = left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(BATCH as u64) as usize;
+        let task_end = b.task_seconds.map(|s| since + Duration::from_secs_f64((s - desk.spent).max(0.0)));
+        if left == 0 {
+            desk.closed.get_or_insert(StopReason::Trials);
+        } else if task_end.is_some_and(|e| Instant::now() >= e) {
+            desk.closed.get_or_insert(StopReason::Seconds);
+        }
+        if desk.closed.is_some() {
+            return Ok(0);
+        }
+        self.set_task(bench, desk)?;
+        let clock = cpu_time();
+        let asked = desk.strategy.ask(left);
+        if asked.is_empty() {
+            desk.closed = Some(StopReason::Exhausted);
+            return Ok(0);
+        }
+        let mut jobs = Vec::new();
+        let mut candidates = Vec::new();
+        let mut trials: Vec<Trial> = Vec::new();
+        for candidate in asked {
+            let tunable = desk.tunables.iter().find(|t| *t.name() == *candidate.tunable);
+            let realized = tunable.map(|t| t.realize(&candidate.configuration, SYMBOL));
+            match realized {
+                Some(Ok(source)) => {
+                    jobs.push(source);
+                    candidates.push(candidate);
+                }
+                Some(Err(e)) => trials.push(Trial { candidate, outcome: Outcome::Infeasible(e.to_string()), cost: CpuCost::default() }),
+                None => {
+                    let outcome = Outcome::Infeasible(format!("the task has no tunable `{}`", candidate.tunable));
+                    trials.push(Trial { candidate, outcome, cost: CpuCost::default() });
+                }
+            }
+        }
+        desk.search += cpu_time() - clock;
+        let each_search = std::mem::take(&mut desk.search) / (jobs.len() + trials.len()) as f64;
+        let Bench { lab, hall } = bench;
+        for t in &mut trials {
+            t.cost.search = each_search;
+            self.keep(hall, desk, t)?;
+        }
+        let end = hall.deadline.into_iter().chain(task_end).min();
+        let (halt, done) = (AtomicBool::new(false), AtomicBool::new(false));
+        let mut failure = None;
+        let ran = std::thread::scope(|scope| {
+            let watch = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    if self.stop.load(Ordering::Relaxed) || end.is_some_and(|e| Instant::now() >= e) {
+                        halt.store(true, Ordering::Relaxed);
+                    }
+                    std::thread::park_timeout(Duration::from_millis(20));
+                }
+            });
+            let ran = lab.run(&jobs, &halt, &mut |i, outcome, mut cost| {
+                cost.search = each_search;
+                let trial = Trial { candidate: candidates[i].clone(), outcome, cost };
+                if let Err(e) = self.keep(hall, desk, &trial) {
+                    failure.get_or_insert(e);
+                    halt.store(true, Ordering::Relaxed);
+                }
+                trials.push(trial);
+            });
+            done.store(true, Ordering::Relaxed);
+            watch.thread().unpark();
+            ran
+        });
+        if let Some(e) = failure {
+            return Err(e);
+        }
+        ran?;
+        let clock = cpu_time();
+        desk.strategy.tell(&trials);
+        desk.search += cpu_time() - clock;
+        Ok(trials.len())
+    }
+
+    /// Appends a trial, then counts it and lets it be known.
+    fn keep(&self, hall: &mut Hall, desk: &mut Desk, trial: &Trial) -> Result<(), Error> {
+        let (tunable, configuration) = (trial.candidate.tunable.to_string(), trial.candidate.configuration.to_string());
+        let record = self.record(hall, desk.task, RecordKind::Trial, (&tunable, &configuration), trial.outcome.clone(), trial.cost);
+        self.store.append(&record)?;
+        hall.made += 1;
+        desk.report.trials += 1;
+        desk.report.cost += trial.cost;
+        desk.note(&(tunable, configuration), &trial.outcome);
+        let r = &desk.report;
+        if r.trials == TROUBLE && r.failed == TROUBLE {
+            let classes: Vec<String> = desk.failures.top(3).iter().map(|c| format!("{} ({}x): {}", c.stage, c.count, c.detail)).collect();
+            (hall.listen)(Event::Trouble(format!("the first {TROUBLE} trials of {} all failed; {}", r.name, classes.join("; "))));
+        }
+        let progress = self.progress(hall, desk);
+        (hall.listen)(Event::Trial { record: &record, progress: &progress });
+        Ok(())
+    }
+
+    fn progress(&self, hall: &Hall, desk: &Desk) -> Progress {
+        let b = &self.settings.budget;
+        let r = &desk.report;
+        let elapsed = hall.start.elapsed().as_secs_f64();
+        let rate = hall.made as f64 / elapsed.max(1e-3);
+        let planned = b.trials.or(b.task_trials.map(|n| n * hall.tasks as u64));
+        let by_trials = planned.map(|p| p.saturating_sub(hall.made) as f64 / rate.max(1e-9));
+        let all_seconds = b.seconds.or(b.task_seconds.map(|s| s * hall.tasks as f64));
+        let by_time = all_seconds.map(|s| (s - elapsed).max(0.0));
+        Progress {
+            name: r.name.clone(),
+            best: r.best,
+            gflops: r.gflops().filter(|_| r.flop > 0),
+            share: hall.roof.as_ref().and_then(|roof| r.share(roof)),
+            trials: (hall.made, planned),
+            rate,
+            left: by_trials.into_iter().chain(by_time).reduce(f64::min),
+        }
+    }
+
+    /// Lets the best candidates meet the incumbent, interleaved; whoever holds the task then is
+    /// its winner.
+    fn settle(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
+        if desk.report.trials == 0 || desk.closed == Some(StopReason::Unmeasurable) {
+            return Ok(());
+        }
+        let Some((mut incumbent, rivals)) = desk.contenders(REMATCH_MARGIN, RIVALS) else { return Ok(()) };
+        if !rivals.is_empty() {
+            self.set_task(bench, desk)?;
+        }
+        for rival in rivals {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let (Some(a), Some(b)) = (desk.source(&incumbent, SYMBOL), desk.source(&rival, SYMBOL)) else { continue };
+            let Bench { lab, hall } = bench;
+            match lab.rematch(&a, &b) {
+                Ok(m) => {
+                    desk.report.cost += m.cost;
+                    let faster = m.verdict == Verdict::Faster;
+                    let (challenger, holder) = (m.b.median(), m.a.median());
+                    (hall.listen)(Event::Rematch { task: desk.task, challenger, incumbent: holder, faster });
+                    let (winner, loser) = if faster { ((&rival, m.b), (&incumbent, m.a)) } else { ((&incumbent, m.a), (&rival, m.b)) };
+                    // The winner's record comes last: it is who holds the task for later readers.
+                    for (name, measurement) in [loser, winner] {
+                        desk.standings.insert(name.clone(), measurement.median());
+                        let outcome = Outcome::Measured(measurement);
+                        let r = self.record(hall, desk.task, RecordKind::Rematch, (&name.0, &name.1), outcome, CpuCost::default());
+                        self.store.append(&r)?;
+                    }
+                    if faster {
+                        incumbent = rival;
+                    }
+                }
+                Err(MeasureError::Contender { challenger, detail }) => {
+                    let loser = if challenger { &rival } else { &incumbent };
+                    desk.standings.remove(loser);
+                    let outcome = Outcome::Failed { stage: FailStage::Launch, detail };
+                    desk.failures.add(&outcome);
+                    let r = self.record(hall, desk.task, RecordKind::Rematch, (&loser.0, &loser.1), outcome, CpuCost::default());
+                    self.store.append(&r)?;
+                    if !challenger {
+                        incumbent = rival;
+                    }
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        desk.holder = Some(incumbent);
+        desk.crown();
+        Ok(())
+    }
+
+    fn record(&self, hall: &Hall, task: &Task, kind: RecordKind, candidate: (&str, &str), outcome: Outcome, cost: CpuCost) -> Record {
+        Record {
+            kind,
+            task: task.id,
+            name: task.name.clone(),
+            workload: task.workload.to_string(),
+            device: hall.device.clone(),
+            toolchain: hall.toolchain.clone(),
+            tunable: candidate.0.into(),
+            configuration: candidate.1.into(),
+            outcome,
+            cost,
+            seed: self.settings.seed,
+            time: now(),
+        }
+    }
+}
+
+/// The roof of a device, in the report's words.
+pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Error> {
+    let r = roof(device, toolchain)?;
+    let caches = r.levels.iter().filter(|l| l.name != "memory").enumerate();
+    let level = |(i, l): (usize, &squall_measure::cpu::Level)| RoofLevel {
+        name: l.name.clone(),
+        bytes: device.target.cache(i + 1),
+        gbs: l.read_gbs,
+    };
+    Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.bandwidth_gbs, levels: caches.map(level).collect() })
+}
+
+/// Why nothing is left to do: what most tasks ended for.
+fn common_reason(desks: &[Option<Desk>]) -> StopReason {
+    let reasons: Vec<StopReason> = desks.iter().flatten().filter_map(|d| d.closed).collect();
+    let count = |r: StopReason| reasons.iter().filter(|x| **x == r).count();
+    reasons.iter().copied().max_by_key(|r| count(*r)).unwrap_or(StopReason::Exhausted)
+}
+
+/// Seconds since 1970.
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// CPU seconds of this process, all its threads; compilers and kernels run in others.
+fn cpu_time() -> f64 {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
+}

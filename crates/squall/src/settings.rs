@@ -1,0 +1,45 @@
+//! What a session is told: budget, threads, seed, strategy.
+
+/// How much may be spent; the first limit reached ends a task or the session. Trials are new
+/// measurements: what the store knows already is not repeated and does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Trials of each task.
+    pub task_trials: Option<u64>,
+    /// Wall-clock seconds of each task.
+    pub task_seconds: Option<f64>,
+    /// Trials of all tasks together, shared out by expected gain.
+    pub trials: Option<u64>,
+    /// Wall-clock seconds of all tasks together, shared out by expected gain.
+    pub seconds: Option<f64>,
+}
+
+impl Budget {
+    /// Whether tasks share a budget, so that somebody has to decide between them.
+    pub fn is_shared(&self) -> bool {
+        self.task_trials.is_none() && self.task_seconds.is_none()
+    }
+}
+
+/// What a session is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// How much may be spent.
+    pub budget: Budget,
+    /// Threads that a kernel may use.
+    pub threads: usize,
+    /// Of everything random.
+    pub seed: u64,
+    /// The strategy's name; the first of [`squall_search::strategies`] if none.
+    pub strategy: Option<String>,
+    /// Only tasks whose name or id matches.
+    pub only: Option<String>,
+    /// Whether the machine's roof is measured first (half a second).
+    pub roof: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { budget: Budget::default(), threads: 1, seed: 0, strategy: None, only: None, roof: true }
+    }
+}
