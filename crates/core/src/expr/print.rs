@@ -11,10 +11,13 @@ pub trait Names {
     fn source(&self, s: Source) -> &str;
 }
 
-/// `2*p + r - 1`.
+/// `2*p + r - 1`; terms in the order of their names, so that the text does not depend on how
+/// variables are numbered.
 pub fn print_affine(f: &mut impl fmt::Write, a: &Affine, names: &dyn Names) -> fmt::Result {
     let mut first = true;
-    for &(v, c) in a.terms() {
+    let mut terms = a.terms().to_vec();
+    terms.sort_by_key(|t| names.var(t.0));
+    for (v, c) in terms {
         match (first, c < 0) {
             (true, true) => write!(f, "-")?,
             (true, false) => {}

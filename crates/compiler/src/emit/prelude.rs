@@ -1,0 +1,152 @@
+//! The C text before a kernel: vector types and the functions that it uses, for the widths that
+//! it uses. Only GCC/Clang vector extensions, no intrinsics: any instruction set will do.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Types and functions for the given lane widths and helper names.
+pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
+    let mut s = String::from("#include <stddef.h>\n#include <math.h>\n");
+    let has = |n: &str| helpers.contains(n);
+    if has("max") {
+        s += "static inline float max_f(float a, float b) { return a > b ? a : b; }\n";
+        s += "static inline double max_d(double a, double b) { return a > b ? a : b; }\n";
+    }
+    if has("min") {
+        s += "static inline float min_f(float a, float b) { return a < b ? a : b; }\n";
+        s += "static inline double min_d(double a, double b) { return a < b ? a : b; }\n";
+    }
+    for &(name, f, d) in SCALAR {
+        if has(name) {
+            let (arguments, call) = if name == "pow" { ("X x, X y", "x, y") } else { ("X x", "x") };
+            for (suffix, ty, body) in [("f", "float", f), ("d", "double", d)] {
+                let body = if body.contains('(') { body.to_string() } else { format!("{body}({call})") };
+                let _ = writeln!(s, "static inline {ty} {name}_{suffix}({}) {{ return {body}; }}", arguments.replace('X', ty));
+            }
+        }
+    }
+    for &l in lanes {
+        let bytes = l * 4;
+        let _ = writeln!(s, "typedef float v{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));");
+        let _ = writeln!(s, "typedef int i{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));");
+        // `all` comes first: the others use it.
+        let list = |f: &dyn Fn(i64) -> String| (0..l).map(f).collect::<Vec<_>>().join(", ");
+        let _ = writeln!(s, "static inline v{l} all_v{l}(float x) {{ return (v{l}){{{}}}; }}", list(&|_| "x".into()));
+        let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
+        let needs_exp = has("exp") || has("sigmoid") || has("tanh") || has("erf");
+        if has("max") || needs_exp {
+            let _ = writeln!(s, "static inline v{l} max_v{l}(v{l} a, v{l} b) {{ i{l} m = a > b; return {}; }}", blend("m"));
+        }
+        if has("min") || needs_exp {
+            let _ = writeln!(s, "static inline v{l} min_v{l}(v{l} a, v{l} b) {{ i{l} m = a < b; return {}; }}", blend("m"));
+        }
+        if has("abs") || has("erf") || has("tanh") {
+            let _ = writeln!(s, "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}");
+        }
+        if has("even") {
+            let (mask, _) = (list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string()), ());
+            let _ = writeln!(
+                s,
+                "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = *(const v{l} *)(p + {}); \
+                 return SHUFFLE({l}, a, b, {mask}); }}",
+                l - 1
+            );
+        }
+        if l == 4 && has("transpose") {
+            s += TRANSPOSE;
+        }
+        if needs_exp {
+            s += &EXP.replace("@", &l.to_string());
+        }
+        if has("sigmoid") {
+            let _ = writeln!(s, "static inline v{l} sigmoid_v{l}(v{l} x) {{ return 1.0f / (1.0f + exp_v{l}(-x)); }}");
+        }
+        if has("tanh") {
+            s += &TANH.replace("@", &l.to_string());
+        }
+        if has("erf") {
+            s += &ERF.replace("@", &l.to_string());
+        }
+        // Functions without a vector form of ours go lane by lane.
+        for &(name, f, _) in SCALAR {
+            if has(name) && !["exp", "sigmoid", "tanh", "erf", "abs"].contains(&name) {
+                let (arguments, call) = if name == "pow" { (format!("v{l} x, v{l} y"), "x[i], y[i]") } else { (format!("v{l} x"), "x[i]") };
+                let body = if f.contains('(') { format!("{name}_f({call})") } else { format!("{f}({call})") };
+                let _ = writeln!(
+                    s,
+                    "static inline v{l} {name}_v{l}({arguments}) {{ v{l} r; for (int i = 0; i < {l}; i++) r[i] = {body}; return r; }}"
+                );
+            }
+        }
+    }
+    if has("even") || has("transpose") {
+        s.insert_str(0, SHUFFLE);
+    }
+    s
+}
+
+/// Name, float and double form: a C function, or an expression in `x`.
+const SCALAR: &[(&str, &str, &str)] = &[
+    ("exp", "expf", "exp"),
+    ("log", "logf", "log"),
+    ("sqrt", "sqrtf", "sqrt"),
+    ("tanh", "tanhf", "tanh"),
+    ("erf", "erff", "erf"),
+    ("floor", "floorf", "floor"),
+    ("ceil", "ceilf", "ceil"),
+    ("round", "rintf", "rint"),
+    ("sin", "sinf", "sin"),
+    ("cos", "cosf", "cos"),
+    ("abs", "fabsf", "fabs"),
+    ("pow", "powf", "pow"),
+    ("sign", "(float)((x > 0) - (x < 0))", "(double)((x > 0) - (x < 0))"),
+    ("sigmoid", "1.0f / (1.0f + expf(-x))", "1.0 / (1.0 + exp(-x))"),
+];
+
+const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(l, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(l, a, b, ...) __builtin_shuffle(a, b, (i##l){__VA_ARGS__})
+#endif
+";
+
+const TRANSPOSE: &str = "static inline void transpose_v4(v4 *a, v4 *b, v4 *c, v4 *d) {
+  v4 e = SHUFFLE(4, *a, *b, 0, 4, 1, 5), f = SHUFFLE(4, *c, *d, 0, 4, 1, 5);
+  v4 g = SHUFFLE(4, *a, *b, 2, 6, 3, 7), h = SHUFFLE(4, *c, *d, 2, 6, 3, 7);
+  *a = SHUFFLE(4, e, f, 0, 1, 4, 5), *b = SHUFFLE(4, e, f, 2, 3, 6, 7);
+  *c = SHUFFLE(4, g, h, 0, 1, 4, 5), *d = SHUFFLE(4, g, h, 2, 3, 6, 7);
+}
+";
+
+/// e^x: argument reduction to |r| <= ln(2)/2 and a polynomial of degree 6, about 1 ulp. The
+/// power of two is applied in two halves, so that results next to overflow stay finite.
+const EXP: &str = "static inline v@ exp_v@(v@ x) {
+  x = min_v@(max_v@(x, all_v@(-104.0f)), all_v@(89.0f));
+  v@ n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+  v@ r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  v@ p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  i@ k = __builtin_convertvector(n, i@), h = k >> 1;
+  return p * (v@)((h + 127) << 23) * (v@)((k - h + 127) << 23);
+}
+";
+
+/// tanh: by exp where |x| is not small, a short odd polynomial where it is.
+const TANH: &str = "static inline v@ tanh_v@(v@ x) {
+  v@ a = abs_v@(x), q = x * x;
+  v@ big = 1.0f - 2.0f / (exp_v@(2.0f * a) + 1.0f);
+  v@ small = x + x * q * (-3.33332819e-1f + q * (1.33314422e-1f + q * (-5.37397155e-2f + q * (2.06390887e-2f - q * 5.70498872e-3f))));
+  i@ m = a > 0.625f, sign = (i@)x & (int)0x80000000;
+  return (v@)((m & ((i@)big | sign)) | (~m & (i@)small));
+}
+";
+
+/// erf: Abramowitz and Stegun 7.1.26, absolute error below 5e-7 in float.
+const ERF: &str = "static inline v@ erf_v@(v@ x) {
+  v@ a = abs_v@(x), t = 1.0f / (1.0f + 0.3275911f * a);
+  v@ p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  return (v@)((i@)(1.0f - p * exp_v@(-(a * a))) | ((i@)x & (int)0x80000000));
+}
+";

@@ -1,0 +1,62 @@
+//! What stands between an expression and its kernel, stage by stage, as text.
+
+use crate::{schedule, sketch};
+use squall_core::{Configuration, Target, Tunable, Workload};
+use std::fmt::Write;
+
+/// Stages that [`explain`] knows.
+pub const STAGES: &[&str] = &["expression", "sketches", "space", "schedule", "nest", "source"];
+
+/// The text of one stage. `candidate` is a tunable's name and a configuration's text; without
+/// it, the first configuration of the first sketch. Errors say what is not known and what is.
+pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &str)>) -> Result<String, String> {
+    if !STAGES.contains(&stage) {
+        return Err(format!("unknown stage `{stage}`; stages are {}", STAGES.join(", ")));
+    }
+    if stage == "expression" {
+        return Ok(w.to_string());
+    }
+    let mut all = sketch::derive(w, t);
+    if candidate.is_some_and(|c| c.0 == "untuned") {
+        all = vec![sketch::plain_sketch(w, t)];
+    }
+    let mut out = String::new();
+    if stage == "sketches" {
+        for s in &all {
+            let _ = writeln!(out, "sketch {}: {} knobs, {} legal configurations of {:e}", s.name, s.space.knobs().len(), s.space.len(), s.space.raw_size());
+            for p in &s.prefix {
+                let _ = writeln!(out, "  {p}");
+            }
+        }
+        return Ok(out);
+    }
+    let chosen = match candidate {
+        None => &all[0],
+        Some((name, _)) => all
+            .iter()
+            .find(|s| s.name == name)
+            .ok_or_else(|| format!("there is no sketch `{name}`; there are {}", all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ")))?,
+    };
+    let c: Configuration = match candidate {
+        Some((_, text)) if !text.is_empty() => chosen.space.parse(text).map_err(|e| e.to_string())?,
+        _ => chosen.space.nth(0),
+    };
+    match stage {
+        "space" => {
+            for s in &all {
+                let _ = writeln!(out, "sketch {}: {} legal of {:e}, {} states", s.name, s.space.len(), s.space.raw_size(), s.space.nodes());
+                for k in s.space.knobs() {
+                    let values: Vec<String> = k.values.iter().map(|v| v.to_string()).collect();
+                    let _ = writeln!(out, "  {:<10} {}", k.name, values.join(" "));
+                }
+            }
+        }
+        "schedule" => {
+            let _ = writeln!(out, "# {}: {c}", chosen.name);
+            out += &schedule::print(&chosen.schedule(&c));
+        }
+        "nest" => out += &chosen.nest(&c).map_err(|e| e.to_string())?.to_string(),
+        _ => out += &chosen.realize(&c, "kernel").map_err(|e| e.to_string())?.source,
+    }
+    Ok(out)
+}

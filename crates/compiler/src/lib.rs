@@ -1,0 +1,18 @@
+//! From tensor expressions to kernels: sketches are derived by rules and left open as knobs, a
+//! configuration realizes to a schedule, the schedule rewrites a loop nest, and the nest prints
+//! as C. This crate does no IO.
+
+pub mod emit;
+mod explain;
+mod features;
+pub mod nest;
+pub mod schedule;
+mod sketch;
+
+pub use explain::{STAGES, explain};
+pub use features::FEATURES;
+pub use sketch::{reference, sketches, untuned};
+
+/// Changes whenever equal candidates may give other code; records of different versions do not
+/// mix.
+pub const CODEGEN_VERSION: u32 = 1;

@@ -1,0 +1,317 @@
+//! The loop-nest IR: loops over affine statements on buffers. It is what schedules rewrite, what
+//! the verifier checks, the interpreter runs and the emitter prints.
+//!
+//! ```text
+//! nest matmul
+//! data A: f32[64, 32]
+//! weight B: f32[32, 48]
+//! output Y: f32[64, 48]
+//! {
+//!   parallel m in 64 {
+//!     for n in 48 {
+//!       Y[m, n] = 0
+//!       for k in 32 {
+//!         Y[m, n] += A[m, k] * B[k, n]
+//!       }
+//!     }
+//!   }
+//! }
+//! ```
+//!
+//! A loop may bind a second variable, the start of a tile whose last instance is moved back to
+//! stay inside: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
+
+mod interpret;
+mod lower;
+mod parse;
+mod print;
+mod verify;
+
+pub use interpret::interpret;
+pub use lower::lower;
+pub use parse::parse;
+pub use verify::verify;
+
+use squall_core::DType;
+use squall_core::expr::{Affine, Cond, Expr, Source, Var};
+use squall_core::workload::Reducer;
+
+/// Where a buffer lives and who fills it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The i-th data input: read only.
+    Data(usize),
+    /// The i-th weight: read only in `prepare`, absent from the timed call.
+    Weight(usize),
+    /// The result.
+    Output,
+    /// Filled by `prepare` from weights, read by the body.
+    Prepared,
+    /// Scratch memory of one call.
+    Workspace,
+    /// Declared inside a loop body, undefined at each declaration: registers or stack.
+    Local,
+}
+
+/// A dense row-major array.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// Unique in its nest.
+    pub name: String,
+    /// Element format.
+    pub dtype: DType,
+    /// Extents, outermost first.
+    pub shape: Vec<i64>,
+    /// Where it lives.
+    pub scope: Scope,
+}
+
+impl Buffer {
+    /// Number of elements.
+    pub fn elements(&self) -> i64 {
+        self.shape.iter().product()
+    }
+}
+
+/// How a loop is executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// One iteration after another.
+    Serial,
+    /// Iterations are shared among threads.
+    Parallel,
+    /// Iterations are the lanes of vector operations.
+    Vector,
+    /// The body is written out once for each iteration.
+    Unroll,
+}
+
+/// `start = min(step * loop variable, cap)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Start {
+    /// The variable that is bound.
+    pub var: Var,
+    /// Tile size.
+    pub step: i64,
+    /// The last tile's start.
+    pub cap: i64,
+}
+
+/// A loop from 0 to `extent`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loop {
+    /// Counts iterations.
+    pub var: Var,
+    /// Number of iterations.
+    pub extent: i64,
+    /// How it runs.
+    pub mode: Mode,
+    /// A tile start bound along.
+    pub start: Option<Start>,
+    /// What is repeated.
+    pub body: Vec<Stmt>,
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stmt {
+    /// A loop.
+    Loop(Loop),
+    /// Declares a local buffer for the rest of the block; its content is undefined.
+    Local(Source),
+    /// `buffer[index] = value`
+    Store {
+        /// Written.
+        buffer: Source,
+        /// One for each dimension.
+        index: Vec<Affine>,
+        /// The new value.
+        value: Expr,
+    },
+    /// `buffer[index] = buffer[index] op value`; iterations may be done in any order.
+    Update {
+        /// The combination.
+        op: Reducer,
+        /// Written.
+        buffer: Source,
+        /// One for each dimension.
+        index: Vec<Affine>,
+        /// What is combined in.
+        value: Expr,
+    },
+    /// Statements that run only where all conditions hold.
+    If {
+        /// All must hold.
+        conds: Vec<Cond>,
+        /// Guarded.
+        body: Vec<Stmt>,
+    },
+}
+
+/// A program: `prepare` runs once on weights, `body` at every call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Nest {
+    /// The kernel's name.
+    pub name: String,
+    /// Names of variables, by number.
+    pub vars: Vec<String>,
+    /// Buffers, by number.
+    pub buffers: Vec<Buffer>,
+    /// Packs weights.
+    pub prepare: Vec<Stmt>,
+    /// Computes the output.
+    pub body: Vec<Stmt>,
+}
+
+impl Nest {
+    /// The buffer of a source.
+    pub fn buffer(&self, s: Source) -> &Buffer {
+        &self.buffers[s.0 as usize]
+    }
+
+    /// The buffer with a name.
+    pub fn find_buffer(&self, name: &str) -> Option<Source> {
+        self.buffers.iter().position(|b| b.name == name).map(|i| Source(i as u32))
+    }
+
+    /// The variable with a name.
+    pub fn find_var(&self, name: &str) -> Option<Var> {
+        self.vars.iter().position(|v| v == name).map(|i| Var(i as u32))
+    }
+
+    /// A new variable; a taken name gets a number.
+    pub fn new_var(&mut self, name: &str) -> Var {
+        let mut unique = name.to_string();
+        let mut n = 1;
+        while self.vars.contains(&unique) {
+            n += 1;
+            unique = format!("{name}_{n}");
+        }
+        self.vars.push(unique);
+        Var(self.vars.len() as u32 - 1)
+    }
+
+    /// A new buffer; a taken name gets a number.
+    pub fn new_buffer(&mut self, mut b: Buffer) -> Source {
+        let base = b.name.clone();
+        let mut n = 1;
+        while self.buffers.iter().any(|o| o.name == b.name) {
+            n += 1;
+            b.name = format!("{base}_{n}");
+        }
+        self.buffers.push(b);
+        Source(self.buffers.len() as u32 - 1)
+    }
+
+    /// The loop over a variable, in `prepare` or `body`.
+    pub fn find_loop(&self, v: Var) -> Option<&Loop> {
+        find(&self.prepare, v).or_else(|| find(&self.body, v))
+    }
+
+    /// Replaces the loop over `v` by what `f` makes of it; false where there is none.
+    pub fn replace_loop(&mut self, v: Var, f: &mut dyn FnMut(Loop) -> Vec<Stmt>) -> bool {
+        replace(&mut self.prepare, v, f) || replace(&mut self.body, v, f)
+    }
+
+    /// Bytes of all buffers of a scope, each rounded up to a cache line: the layout that the
+    /// emitter uses.
+    pub fn scope_bytes(&self, wanted: fn(&Scope) -> bool) -> u64 {
+        self.buffers.iter().filter(|b| wanted(&b.scope)).map(aligned_bytes).sum()
+    }
+}
+
+/// Size of a buffer rounded up to 64 bytes.
+pub fn aligned_bytes(b: &Buffer) -> u64 {
+    (b.elements() as u64 * b.dtype.bytes()).div_ceil(64) * 64
+}
+
+fn find(stmts: &[Stmt], v: Var) -> Option<&Loop> {
+    stmts.iter().find_map(|s| match s {
+        Stmt::Loop(l) if l.var == v => Some(l),
+        Stmt::Loop(l) => find(&l.body, v),
+        Stmt::If { body, .. } => find(body, v),
+        _ => None,
+    })
+}
+
+fn replace(stmts: &mut Vec<Stmt>, v: Var, f: &mut dyn FnMut(Loop) -> Vec<Stmt>) -> bool {
+    for i in 0..stmts.len() {
+        match &mut stmts[i] {
+            Stmt::Loop(l) if l.var == v => {
+                if let Stmt::Loop(l) = stmts.remove(i) {
+                    stmts.splice(i..i, f(l));
+                }
+                return true;
+            }
+            Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => {
+                if replace(body, v, f) {
+                    return true;
+                }
+            }
+            _ => {}
+        }
+    }
+    false
+}
+
+/// Calls `f` on every statement, parents first.
+pub fn visit<'a>(stmts: &'a [Stmt], f: &mut dyn FnMut(&'a Stmt)) {
+    for s in stmts {
+        f(s);
+        if let Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } = s {
+            visit(body, f);
+        }
+    }
+}
+
+/// Calls `f` on every statement, parents first, to change them.
+pub fn visit_mut(stmts: &mut [Stmt], f: &mut dyn FnMut(&mut Stmt)) {
+    for s in stmts {
+        f(s);
+        if let Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } = s {
+            visit_mut(body, f);
+        }
+    }
+}
+
+/// Passes every affine form and every expression node of the statements through the functions.
+pub fn rewrite(stmts: &mut [Stmt], affine: &mut dyn FnMut(&Affine) -> Affine, leaf: &mut dyn FnMut(Expr) -> Expr) {
+    visit_mut(stmts, &mut |s| match s {
+        Stmt::Store { index, value, .. } | Stmt::Update { index, value, .. } => {
+            index.iter_mut().for_each(|a| *a = affine(a));
+            *value = value.rewrite(&mut |a| affine(a), &mut |e| leaf(e));
+        }
+        Stmt::If { conds, .. } => conds.iter_mut().for_each(|c| c.index = affine(&c.index)),
+        _ => {}
+    });
+}
+
+/// Replaces a variable everywhere in the statements.
+pub fn substitute(stmts: &mut [Stmt], v: Var, by: &Affine) {
+    rewrite(stmts, &mut |a| a.substitute(v, by), &mut |e| e);
+}
+
+/// One access of a buffer.
+pub struct Access<'a> {
+    /// What is accessed.
+    pub buffer: Source,
+    /// Where.
+    pub index: &'a [Affine],
+    /// Whether it is written; an update is a write that also reads.
+    pub write: bool,
+    /// Whether it is read.
+    pub read: bool,
+}
+
+/// All accesses in the statements, in order.
+pub fn accesses(stmts: &[Stmt]) -> Vec<Access<'_>> {
+    let mut out = Vec::new();
+    visit(stmts, &mut |s| {
+        if let Stmt::Store { buffer, index, value } | Stmt::Update { buffer, index, value, .. } = s {
+            out.extend(value.loads().into_iter().map(|(buffer, index)| Access { buffer, index, write: false, read: true }));
+            let read = matches!(s, Stmt::Update { .. });
+            out.push(Access { buffer: *buffer, index, write: true, read });
+        }
+    });
+    out
+}

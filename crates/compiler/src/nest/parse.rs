@@ -1,0 +1,118 @@
+//! Reads a nest's text.
+
+use super::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, verify};
+use squall_core::expr::Source;
+use squall_core::text::{Cursor, Scope as Names, TextError};
+use squall_core::workload::Reducer;
+
+/// Parses and verifies a nest.
+pub fn parse(text: &str) -> Result<Nest, TextError> {
+    let mut c = Cursor::new(text)?;
+    c.expect_word("nest")?;
+    let mut n = Nest { name: c.name()?, vars: Vec::new(), buffers: Vec::new(), prepare: Vec::new(), body: Vec::new() };
+    let mut names = Names::default();
+    let (mut data, mut weights) = (0, 0);
+    loop {
+        let scope = match c.peek_name() {
+            Some("data") => {
+                data += 1;
+                Scope::Data(data - 1)
+            }
+            Some("weight") => {
+                weights += 1;
+                Scope::Weight(weights - 1)
+            }
+            Some("output") => Scope::Output,
+            Some("prepared") => Scope::Prepared,
+            Some("workspace") => Scope::Workspace,
+            Some("local") => Scope::Local,
+            _ => break,
+        };
+        c.name()?;
+        let name = c.name()?;
+        c.expect(":")?;
+        let dtype = c.dtype()?;
+        c.expect("[")?;
+        let mut shape = Vec::new();
+        while !c.accept("]") {
+            if !shape.is_empty() {
+                c.expect(",")?;
+            }
+            shape.push(c.extent()?);
+        }
+        names.sources.insert(name.clone(), Source(n.buffers.len() as u32));
+        n.buffers.push(Buffer { name, dtype, shape, scope });
+    }
+    if c.accept_word("prepare") {
+        n.prepare = block(&mut c, &mut n, &mut names)?;
+    }
+    n.body = block(&mut c, &mut n, &mut names)?;
+    if !c.at_end() {
+        return c.error("expected the end");
+    }
+    match verify(&n) {
+        Ok(()) => Ok(n),
+        Err(e) => c.error(e.to_string()),
+    }
+}
+
+fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, TextError> {
+    c.expect("{")?;
+    let mut out = Vec::new();
+    while !c.accept("}") {
+        let mode = [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll].into_iter().find(|m| c.peek_name() == Some(m.word()));
+        if let Some(mode) = mode {
+            c.name()?;
+            let var = declare(c, n, names)?;
+            c.expect_word("in")?;
+            let extent = c.extent()?;
+            let mut start = None;
+            if c.accept_word("at") {
+                let v = declare(c, n, names)?;
+                c.expect("=")?;
+                let step = c.extent()?;
+                c.expect("*")?;
+                c.name()?;
+                c.expect_word("cap")?;
+                start = Some(Start { var: v, step, cap: c.int()? });
+            }
+            let body = block(c, n, names)?;
+            out.push(Stmt::Loop(Loop { var, extent, mode, start, body }));
+        } else if c.accept_word("local") {
+            let name = c.name()?;
+            match names.sources.get(&name) {
+                Some(&s) => out.push(Stmt::Local(s)),
+                None => return c.error(format!("unknown buffer `{name}`")),
+            }
+        } else if c.accept_word("if") {
+            let conds = c.conds(names)?;
+            out.push(Stmt::If { conds, body: block(c, n, names)? });
+        } else {
+            let name = c.name()?;
+            let Some(&buffer) = names.sources.get(&name) else {
+                return c.error(format!("unknown buffer `{name}`"));
+            };
+            let index = c.index(names)?;
+            if c.accept("=") {
+                out.push(Stmt::Store { buffer, index, value: c.expr(names)? });
+                continue;
+            }
+            let ops = [("+=", Reducer::Sum), ("*=", Reducer::Prod), ("max=", Reducer::Max), ("min=", Reducer::Min)];
+            let Some((_, op)) = ops.into_iter().find(|(sign, _)| c.accept(sign)) else {
+                return c.error("expected `=`, `+=`, `*=`, `max=` or `min=`");
+            };
+            out.push(Stmt::Update { op, buffer, index, value: c.expr(names)? });
+        }
+    }
+    Ok(out)
+}
+
+fn declare(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<squall_core::expr::Var, TextError> {
+    let name = c.name()?;
+    if names.vars.contains_key(&name) {
+        return c.error(format!("the variable `{name}` is taken"));
+    }
+    let v = n.new_var(&name);
+    names.vars.insert(name, v);
+    Ok(v)
+}

@@ -1,0 +1,116 @@
+//! Nests as text; [`parse`](super::parse) reads them back.
+
+use super::{Mode, Nest, Scope, Stmt};
+use squall_core::expr::{Affine, Names, PrintExpr, Source, Var, print_affine, print_cond};
+use std::fmt;
+
+impl Names for Nest {
+    fn var(&self, v: Var) -> &str {
+        self.vars.get(v.0 as usize).map_or("?", String::as_str)
+    }
+    fn source(&self, s: Source) -> &str {
+        self.buffers.get(s.0 as usize).map_or("?", |b| &b.name)
+    }
+}
+
+impl Mode {
+    /// The word that starts a loop of this mode.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Mode::Serial => "for",
+            Mode::Parallel => "parallel",
+            Mode::Vector => "vector",
+            Mode::Unroll => "unroll",
+        }
+    }
+}
+
+impl Scope {
+    /// The word that declares a buffer of this scope.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Scope::Data(_) => "data",
+            Scope::Weight(_) => "weight",
+            Scope::Output => "output",
+            Scope::Prepared => "prepared",
+            Scope::Workspace => "workspace",
+            Scope::Local => "local",
+        }
+    }
+}
+
+impl fmt::Display for Nest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "nest {}", self.name)?;
+        for b in &self.buffers {
+            let shape: Vec<String> = b.shape.iter().map(i64::to_string).collect();
+            writeln!(f, "{} {}: {}[{}]", b.scope.word(), b.name, b.dtype.name(), shape.join(", "))?;
+        }
+        if !self.prepare.is_empty() {
+            writeln!(f, "prepare {{")?;
+            block(f, self, &self.prepare, 1)?;
+            writeln!(f, "}}")?;
+        }
+        writeln!(f, "{{")?;
+        block(f, self, &self.body, 1)?;
+        writeln!(f, "}}")
+    }
+}
+
+fn index(f: &mut fmt::Formatter<'_>, n: &Nest, index: &[Affine]) -> fmt::Result {
+    write!(f, "[")?;
+    for (i, a) in index.iter().enumerate() {
+        if i > 0 {
+            write!(f, ", ")?;
+        }
+        print_affine(f, a, n)?;
+    }
+    write!(f, "]")
+}
+
+fn block(f: &mut fmt::Formatter<'_>, n: &Nest, stmts: &[Stmt], depth: usize) -> fmt::Result {
+    for s in stmts {
+        write!(f, "{:1$}", "", depth * 2)?;
+        match s {
+            Stmt::Loop(l) => {
+                write!(f, "{} {} in {}", l.mode.word(), n.var(l.var), l.extent)?;
+                if let Some(s) = l.start {
+                    write!(f, " at {} = {}*{} cap {}", n.var(s.var), s.step, n.var(l.var), s.cap)?;
+                }
+                writeln!(f, " {{")?;
+                block(f, n, &l.body, depth + 1)?;
+                writeln!(f, "{:1$}}}", "", depth * 2)?;
+            }
+            Stmt::Local(b) => writeln!(f, "local {}", n.source(*b))?,
+            Stmt::Store { buffer, index: i, value } => {
+                write!(f, "{}", n.source(*buffer))?;
+                index(f, n, i)?;
+                writeln!(f, " = {}", PrintExpr(value, n))?;
+            }
+            Stmt::Update { op, buffer, index: i, value } => {
+                let sign = match op.name() {
+                    "sum" => "+=",
+                    "prod" => "*=",
+                    "max" => "max=",
+                    _ => "min=",
+                };
+                write!(f, "{}", n.source(*buffer))?;
+                index(f, n, i)?;
+                writeln!(f, " {sign} {}", PrintExpr(value, n))?;
+            }
+            Stmt::If { conds, body } => {
+                write!(f, "if ")?;
+                for (i, c) in conds.iter().enumerate() {
+                    if i > 0 {
+                        write!(f, " and ")?;
+                    }
+                    print_cond(f, c, n)?;
+                }
+                writeln!(f, " {{")?;
+                block(f, n, body, depth + 1)?;
+                writeln!(f, "{:1$}}}", "", depth * 2)?;
+            }
+        }
+    }
+    Ok(())
+}

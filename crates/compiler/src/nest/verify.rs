@@ -1,0 +1,163 @@
+//! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
+
+use super::{Loop, Mode, Nest, Scope, Stmt};
+use squall_core::expr::{Affine, Cond, Expr, Source, Var};
+use std::collections::{HashMap, HashSet};
+
+/// A broken rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Broken(pub String);
+
+/// Checks that variables are bound once and used in scope, indices have the right rank and stay
+/// in bounds, locals are declared before use, inputs are not written, weights are read in
+/// `prepare` only, and vector loops are innermost.
+pub fn verify(n: &Nest) -> Result<(), Broken> {
+    let mut c = Checker { n, bounds: HashMap::new(), bound: HashSet::new(), locals: HashSet::new(), preparing: true, guards: Vec::new() };
+    c.block(&n.prepare)?;
+    c.preparing = false;
+    c.block(&n.body)
+}
+
+struct Checker<'a> {
+    n: &'a Nest,
+    /// Largest value of each variable in scope.
+    bounds: HashMap<Var, i64>,
+    /// Every variable ever bound.
+    bound: HashSet<Var>,
+    locals: HashSet<Source>,
+    preparing: bool,
+    guards: Vec<Cond>,
+}
+
+impl Checker<'_> {
+    fn fail<T>(&self, m: impl Into<String>) -> Result<T, Broken> {
+        Err(Broken(m.into()))
+    }
+
+    fn var(&self, v: Var) -> &str {
+        use squall_core::expr::Names;
+        Names::var(self.n, v)
+    }
+
+    fn bind(&mut self, v: Var, max: i64) -> Result<(), Broken> {
+        if !self.bound.insert(v) {
+            return self.fail(format!("`{}` is bound twice", self.var(v)));
+        }
+        self.bounds.insert(v, max);
+        Ok(())
+    }
+
+    fn block(&mut self, stmts: &[Stmt]) -> Result<(), Broken> {
+        let mut declared = Vec::new();
+        for s in stmts {
+            match s {
+                Stmt::Loop(l) => self.loop_(l)?,
+                Stmt::Local(b) => {
+                    if self.n.buffer(*b).scope != Scope::Local || !self.locals.insert(*b) {
+                        return self.fail(format!("`{}` cannot be declared here", self.n.buffer(*b).name));
+                    }
+                    declared.push(*b);
+                }
+                Stmt::Store { buffer, index, value } | Stmt::Update { buffer, index, value, .. } => {
+                    self.access(*buffer, index, true)?;
+                    self.expr(value)?;
+                }
+                Stmt::If { conds, body } => {
+                    conds.iter().try_for_each(|c| self.affine(&c.index))?;
+                    let n = self.guards.len();
+                    self.guards.extend(conds.iter().cloned());
+                    self.block(body)?;
+                    self.guards.truncate(n);
+                }
+            }
+        }
+        declared.iter().for_each(|b| {
+            self.locals.remove(b);
+        });
+        Ok(())
+    }
+
+    fn loop_(&mut self, l: &Loop) -> Result<(), Broken> {
+        if l.extent < 1 {
+            return self.fail(format!("loop `{}` is empty", self.var(l.var)));
+        }
+        self.bind(l.var, l.extent - 1)?;
+        if let Some(s) = l.start {
+            if s.step < 1 || s.cap < 0 || s.step * (l.extent - 1) < s.cap || s.step * (l.extent - 2).max(0) > s.cap {
+                return self.fail(format!("the tile starts of `{}` do not cover their axis", self.var(l.var)));
+            }
+            self.bind(s.var, s.cap)?;
+        }
+        if l.mode == Mode::Vector && l.body.iter().any(|s| !matches!(s, Stmt::Store { .. } | Stmt::Update { .. })) {
+            return self.fail(format!("the vector loop `{}` is not innermost", self.var(l.var)));
+        }
+        self.block(&l.body)?;
+        self.bounds.remove(&l.var);
+        if let Some(s) = l.start {
+            self.bounds.remove(&s.var);
+        }
+        Ok(())
+    }
+
+    fn affine(&self, a: &Affine) -> Result<(), Broken> {
+        match a.terms().iter().find(|(v, _)| !self.bounds.contains_key(v)) {
+            Some((v, _)) => self.fail(format!("`{}` is used out of its scope", self.var(*v))),
+            None => Ok(()),
+        }
+    }
+
+    fn access(&self, b: Source, index: &[Affine], write: bool) -> Result<(), Broken> {
+        let Some(buf) = self.n.buffers.get(b.0 as usize) else { return self.fail("a buffer does not exist") };
+        let allowed = match buf.scope {
+            Scope::Data(_) => !write && !self.preparing,
+            Scope::Weight(_) => !write,
+            Scope::Output => !self.preparing,
+            Scope::Prepared => self.preparing || !write,
+            Scope::Workspace => !self.preparing,
+            Scope::Local => self.locals.contains(&b),
+        };
+        if !allowed {
+            let what = if write { "written" } else { "read" };
+            return self.fail(format!("{} `{}` may not be {what} here", buf.scope.word(), buf.name));
+        }
+        if index.len() != buf.shape.len() {
+            return self.fail(format!("`{}` has {} dimensions, {} indices are given", buf.name, buf.shape.len(), index.len()));
+        }
+        for (a, &extent) in index.iter().zip(&buf.shape) {
+            self.affine(a)?;
+            let (mut lo, mut hi) = a.range(|v| self.bounds[&v]);
+            for g in &self.guards {
+                if g.index.terms() == a.terms() {
+                    let d = a.offset() - g.index.offset();
+                    lo = lo.max(g.low + d);
+                    hi = hi.min(g.high - 1 + d);
+                }
+            }
+            if lo < 0 || hi >= extent {
+                return self.fail(format!("an index of `{}` runs over {lo}..={hi}, the extent is {extent}", buf.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn expr(&mut self, e: &Expr) -> Result<(), Broken> {
+        match e {
+            Expr::Const(_) => Ok(()),
+            Expr::Load { source, index } => self.access(*source, index, false),
+            Expr::Unary(_, a) | Expr::Cast(_, a) => self.expr(a),
+            Expr::Binary(_, a, b) => {
+                self.expr(a)?;
+                self.expr(b)
+            }
+            Expr::Select { conds, then, other } => {
+                conds.iter().try_for_each(|c| self.affine(&c.index))?;
+                let n = self.guards.len();
+                self.guards.extend(conds.iter().cloned());
+                self.expr(then)?;
+                self.guards.truncate(n);
+                self.expr(other)
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The pack primitive: a copy of an input in the order that a loop nest reads it, so that the
+//! innermost loops walk through memory one vector after another.
+
+use super::loops::named;
+use super::structure::buffer;
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, rewrite, visit};
+use squall_core::expr::{Affine, Expr, Source, Var};
+
+pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), String> {
+    let b = buffer(n, name)?;
+    let l = named(n, at)?;
+    let scope = match n.buffer(b).scope {
+        Scope::Prepared => Scope::Prepared,
+        Scope::Data(_) => Scope::Workspace,
+        Scope::Workspace if !accesses(&l.body).iter().any(|a| a.buffer == b && a.write) => Scope::Workspace,
+        _ => return Err(format!("`{name}` is not an input of `{at}`")),
+    };
+    if n.find_buffer(packed).is_some() {
+        return Err(format!("the name `{packed}` is taken"));
+    }
+    let list: Vec<Vec<Affine>> = accesses(&l.body).iter().filter(|a| a.buffer == b).map(|a| a.index.to_vec()).collect();
+    let [index] = &list[..] else { return Err(format!("`{name}` is read in {} places inside `{at}`", list.len())) };
+    let index = index.clone();
+    // Loops around the read, outermost first, that move it.
+    let mut path = Vec::new();
+    if !path_to(&n.body, b, &mut path) {
+        return Err(format!("`{name}` is not read in the timed call"));
+    }
+    let used: Vec<Loop> =
+        path.into_iter().filter(|l| index.iter().any(|a| a.uses(l.var) || l.start.is_some_and(|s| a.uses(s.var)))).collect();
+    let var_of = |l: &Loop| -> Vec<Var> { std::iter::once(l.var).chain(l.start.map(|s| s.var)).collect() };
+    let known: Vec<Var> = used.iter().flat_map(var_of).collect();
+    if index.iter().flat_map(|a| a.terms()).any(|(v, _)| !known.contains(v)) {
+        return Err(format!("an index of `{name}` moves with a loop that is not around it"));
+    }
+    let near: Vec<Affine> = used.iter().map(|l| Affine::var(l.var)).collect();
+    let dtype = n.buffer(b).dtype;
+    let p = n.new_buffer(Buffer { name: packed.into(), dtype, shape: used.iter().map(|l| l.extent).collect(), scope });
+    let var = l_var(n, at)?;
+    n.replace_loop(var, &mut |l| {
+        let mut s = vec![Stmt::Loop(l)];
+        rewrite(&mut s, &mut |a| a.clone(), &mut |e| match e {
+            Expr::Load { source, .. } if source == b => Expr::load(p, near.clone()),
+            e => e,
+        });
+        s
+    });
+    // The copying nest has the same loops under new names.
+    let mut far = index;
+    let mut copies = Vec::new();
+    for l in &used {
+        let v = n.new_var(&format!("{}_pack", n.vars[l.var.0 as usize].clone()));
+        let start = l.start.map(|s| crate::nest::Start { var: n.new_var(&format!("{}_pack", n.vars[s.var.0 as usize].clone())), ..s });
+        for a in &mut far {
+            *a = a.substitute(l.var, &Affine::var(v));
+            if let (Some(old), Some(new)) = (l.start, start) {
+                *a = a.substitute(old.var, &Affine::var(new.var));
+            }
+        }
+        copies.push(Loop { var: v, extent: l.extent, mode: Mode::Serial, start, body: Vec::new() });
+    }
+    let near: Vec<Affine> = copies.iter().map(|l| Affine::var(l.var)).collect();
+    let mut body = vec![Stmt::Store { buffer: p, index: near, value: Expr::load(b, far) }];
+    while let Some(mut l) = copies.pop() {
+        l.body = body;
+        body = vec![Stmt::Loop(l)];
+    }
+    if scope == Scope::Prepared {
+        n.prepare.append(&mut body);
+        drop_plain_copy(n, b);
+    } else {
+        let produced = n.body.iter().rposition(|s| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write));
+        let i = produced.map_or(0, |i| i + 1);
+        n.body.splice(i..i, body);
+    }
+    Ok(())
+}
+
+fn l_var(n: &Nest, at: &str) -> Result<Var, String> {
+    Ok(named(n, at)?.var)
+}
+
+fn path_to(stmts: &[Stmt], b: Source, path: &mut Vec<Loop>) -> bool {
+    for s in stmts {
+        match s {
+            Stmt::Loop(l) => {
+                path.push(Loop { body: Vec::new(), ..l.clone() });
+                if path_to(&l.body, b, path) {
+                    return true;
+                }
+                path.pop();
+            }
+            Stmt::If { body, .. } if path_to(body, b, path) => return true,
+            Stmt::Store { value, .. } | Stmt::Update { value, .. } if value.loads().iter().any(|(s, _)| *s == b) => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// A prepared copy in the weight's own layout is dead once its last reader in the timed call has
+/// a packed one: the packing nest then reads the weight itself.
+fn drop_plain_copy(n: &mut Nest, plain: Source) {
+    if accesses(&n.body).iter().any(|a| a.buffer == plain) {
+        return;
+    }
+    let mut weight = None;
+    for (i, s) in n.prepare.iter().enumerate() {
+        let mut at = s;
+        while let Stmt::Loop(l) = at {
+            match &l.body[..] {
+                [only] => at = only,
+                _ => break,
+            }
+        }
+        if let Stmt::Store { buffer, index, value: Expr::Load { source, index: from } } = at
+            && *buffer == plain
+            && index == from
+            && matches!(n.buffer(*source).scope, Scope::Weight(_))
+            && n.buffer(*source).shape == n.buffer(plain).shape
+        {
+            weight = Some((i, *source));
+        }
+    }
+    let Some((i, weight)) = weight else { return };
+    let mut others = false;
+    visit(&n.prepare, &mut |s| {
+        if let Stmt::Update { value, .. } = s {
+            others |= value.loads().iter().any(|(s, _)| *s == plain);
+        }
+    });
+    if others {
+        return;
+    }
+    n.prepare.remove(i);
+    rewrite(&mut n.prepare, &mut |a| a.clone(), &mut |e| match e {
+        Expr::Load { source, index } if source == plain => Expr::load(weight, index),
+        e => e,
+    });
+    super::structure::drop_buffer(n, plain);
+}

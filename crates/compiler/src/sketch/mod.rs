@@ -1,0 +1,152 @@
+//! Sketches: the ways to make a workload's kernel that rules derive from its expression (after
+//! Ansor, OSDI 2020, section 4), each with its open choices as knobs.
+//!
+//! A sketch is a nest that base primitives have brought into shape (stages joined, axes
+//! collapsed), a space, and a function from configurations to the rest of the schedule.
+
+mod collapse;
+mod map;
+mod plain;
+mod rows;
+mod tile;
+
+use crate::emit::{Options, emit, stack_bytes};
+use crate::features;
+use crate::nest::{Nest, lower, verify};
+use crate::schedule::{Primitive, apply};
+use squall_core::{Configuration, KernelSource, RealizeError, Space, Target, Tunable, Workload};
+use std::sync::Arc;
+
+pub use plain::{reference, untuned};
+
+/// Stack that a kernel may use for its tiles; a thread has a few MiB.
+const MOST_STACK: u64 = 512 << 10;
+
+/// What a rule looks at.
+pub(crate) struct Facts<'a> {
+    pub workload: &'a Workload,
+    pub target: &'a Target,
+}
+
+/// The part of a schedule that knobs decide.
+type Plan = Box<dyn Fn(&Configuration) -> Vec<Primitive> + Send + Sync>;
+
+/// A derived sketch.
+pub(crate) struct Sketch {
+    pub name: String,
+    pub target: Target,
+    pub space: Space,
+    /// Brought into shape by `prefix`.
+    pub base: Nest,
+    /// What was applied to the plain nest to get `base`.
+    pub prefix: Vec<Primitive>,
+    pub plan: Plan,
+    /// See [`KernelSource::full_optimisation`].
+    pub full_optimisation: bool,
+}
+
+type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
+
+/// The rules, in order; the first that applies gives all sketches. Plain loops remain where none
+/// does.
+const RULES: &[(&str, Rule)] = &[("multi-level tiling", tile::derive), ("row fusion and rfactor", rows::derive), ("map", map::derive)];
+
+pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
+    let facts = Facts { workload: w, target: t };
+    let derived = RULES.iter().map(|(_, rule)| rule(&facts)).find(|list| !list.is_empty());
+    derived.unwrap_or_else(|| vec![plain::sketch(&facts)])
+}
+
+/// The plain loops of a workload, as a sketch.
+pub(crate) fn plain_sketch(w: &Workload, t: &Target) -> Sketch {
+    plain::sketch(&Facts { workload: w, target: t })
+}
+
+/// The tuned spaces of a task: at least one.
+pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
+    derive(w, t).into_iter().map(|s| Arc::new(s) as Arc<dyn Tunable>).collect()
+}
+
+impl Sketch {
+    /// The whole schedule of a configuration, from the plain nest on.
+    pub fn schedule(&self, c: &Configuration) -> Vec<Primitive> {
+        self.prefix.iter().cloned().chain((self.plan)(c)).collect()
+    }
+
+    /// The scheduled nest.
+    pub fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError> {
+        let mut n = self.base.clone();
+        apply(&mut n, &(self.plan)(c)).map_err(|e| RealizeError(e.to_string()))?;
+        let stack = stack_bytes(&n);
+        if stack > MOST_STACK {
+            return Err(RealizeError(format!("{stack} bytes of stack are over {MOST_STACK}")));
+        }
+        Ok(n)
+    }
+}
+
+impl Tunable for Sketch {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn space(&self) -> &Space {
+        &self.space
+    }
+
+    fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+        let n = self.nest(c)?;
+        verify(&n).map_err(|e| RealizeError(format!("a bug of Squall: {e}")))?;
+        Ok(emit(&n, symbol, Options { threads: self.target.threads, double: false, full_optimisation: self.full_optimisation }))
+    }
+
+    fn features(&self, c: &Configuration) -> Vec<f32> {
+        match self.nest(c) {
+            Ok(n) => features::extract(&n, &self.target),
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// Applies primitives to a nest at derivation; `None`, and the nest unchanged, where one refuses.
+pub(crate) fn attempt(n: &mut Nest, prefix: &mut Vec<Primitive>, primitives: Vec<Primitive>) -> Option<()> {
+    let mut trial = n.clone();
+    apply(&mut trial, &primitives).ok()?;
+    *n = trial;
+    prefix.extend(primitives);
+    Some(())
+}
+
+/// The plain nest that sketches start from.
+pub(crate) fn start(w: &Workload) -> (Nest, Vec<Primitive>) {
+    (lower(w), Vec::new())
+}
+
+/// Powers of two from `low` to `high`.
+pub(crate) fn powers(low: i64, high: i64) -> impl Iterator<Item = i64> {
+    std::iter::successors(Some(low), |x| Some(x * 2)).take_while(move |x| *x <= high)
+}
+
+/// Divisors of `n`, ascending.
+pub(crate) fn divisors(n: i64) -> Vec<i64> {
+    (1..=n).filter(|d| n % d == 0).collect()
+}
+
+/// Shorthands that keep schedules readable.
+pub(crate) mod short {
+    use super::Primitive;
+    use crate::nest::Mode;
+
+    pub fn split(l: &str, f: i64, o: impl Into<String>, i: impl Into<String>) -> Primitive {
+        Primitive::Split(l.into(), f, o.into(), i.into())
+    }
+    pub fn vectorize(l: impl Into<String>) -> Primitive {
+        Primitive::Mark(Mode::Vector, l.into())
+    }
+    pub fn unroll(l: impl Into<String>) -> Primitive {
+        Primitive::Mark(Mode::Unroll, l.into())
+    }
+    pub fn parallel(l: impl Into<String>) -> Primitive {
+        Primitive::Mark(Mode::Parallel, l.into())
+    }
+}

@@ -1,0 +1,194 @@
+//! Small workloads of every kind, with odd sizes, and inputs for them.
+
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use squall_core::{TensorKind, Workload};
+
+pub const CASES: &[(&str, &str)] = &[
+    (
+        "conv3x3",
+        "workload conv2d
+data X: f32[1, 6, 9, 11]
+weight W: f32[20, 6, 3, 3]
+weight B: f32[20]
+stage P: f32[n: 1, c: 6, h: 11, w: 13] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 11, X[n, c, h - 1, w - 1], 0)
+stage C: f32[n: 1, k: 20, p: 9, q: 11] = sum(c: 6, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+stage Y: f32[n: 1, k: 20, p: 9, q: 11] = max(C[n, k, p, q] + B[k], 0)
+output Y",
+    ),
+    (
+        "conv_s2_residual",
+        "workload conv2d
+data X: f32[2, 3, 12, 12]
+data R: f32[2, 16, 6, 6]
+weight W: f32[16, 3, 3, 3]
+stage P: f32[n: 2, c: 3, h: 14, w: 14] = select(0 <= h - 1 < 12 and 0 <= w - 1 < 12, X[n, c, h - 1, w - 1], 0)
+stage C: f32[n: 2, k: 16, p: 6, q: 6] = sum(c: 3, r: 3, s: 3) P[n, c, 2*p + r, 2*q + s] * W[k, c, r, s]
+stage Y: f32[n: 2, k: 16, p: 6, q: 6] = max(C[n, k, p, q] + R[n, k, p, q], 0)
+output Y",
+    ),
+    (
+        "conv1x1",
+        "workload conv2d
+data X: f32[1, 8, 7, 7]
+weight W: f32[24, 8, 1, 1]
+stage Y: f32[n: 1, k: 24, p: 7, q: 7] = sum(c: 8, r: 1, s: 1) X[n, c, p + r, q + s] * W[k, c, r, s]
+output Y",
+    ),
+    (
+        "conv_grouped",
+        "workload conv2d
+data X: f32[1, 8, 6, 6]
+weight W: f32[2, 8, 4, 3, 3]
+stage P: f32[n: 1, c: 8, h: 8, w: 8] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 6, X[n, c, h - 1, w - 1], 0)
+stage Y: f32[n: 1, g: 2, k: 8, p: 6, q: 6] = sum(c: 4, r: 3, s: 3) P[n, 4*g + c, p + r, q + s] * W[g, k, c, r, s]
+output Y",
+    ),
+    (
+        "depthwise",
+        "workload depthwise_conv2d
+data X: f32[1, 5, 10, 9]
+weight W: f32[5, 3, 3]
+weight B: f32[5]
+stage P: f32[n: 1, c: 5, h: 12, w: 11] = select(0 <= h - 1 < 10 and 0 <= w - 1 < 9, X[n, c, h - 1, w - 1], 0)
+stage C: f32[n: 1, c: 5, p: 10, q: 9] = sum(r: 3, s: 3) P[n, c, p + r, q + s] * W[c, r, s]
+stage Y: f32[n: 1, c: 5, p: 10, q: 9] = min(max(C[n, c, p, q] + B[c], 0), 6)
+output Y",
+    ),
+    (
+        "depthwise_s2",
+        "workload depthwise_conv2d
+data X: f32[1, 4, 16, 16]
+weight W: f32[4, 3, 3]
+stage P: f32[n: 1, c: 4, h: 18, w: 18] = select(0 <= h - 1 < 16 and 0 <= w - 1 < 16, X[n, c, h - 1, w - 1], 0)
+stage Y: f32[n: 1, c: 4, p: 8, q: 8] = sum(r: 3, s: 3) P[n, c, 2*p + r, 2*q + s] * W[c, r, s]
+output Y",
+    ),
+    (
+        "maxpool",
+        "workload pool
+data X: f32[1, 3, 13, 13]
+stage P: f32[n: 1, c: 3, h: 15, w: 15] = select(0 <= h - 1 < 13 and 0 <= w - 1 < 13, X[n, c, h - 1, w - 1], -inf)
+stage Y: f32[n: 1, c: 3, p: 7, q: 7] = max(r: 3, s: 3) P[n, c, 2*p + r, 2*q + s]
+output Y",
+    ),
+    (
+        "matmul",
+        "workload matmul
+data A: f32[14, 24]
+data B: f32[24, 40]
+stage Y: f32[m: 14, n: 40] = sum(k: 24) A[m, k] * B[k, n]
+output Y",
+    ),
+    (
+        "matmul_weight_odd",
+        "workload matmul
+data A: f32[7, 13]
+weight B: f32[19, 13]
+weight C: f32[19]
+stage T: f32[m: 7, n: 19] = sum(k: 13) A[m, k] * B[n, k]
+stage Y: f32[m: 7, n: 19] = T[m, n] + C[n]
+output Y",
+    ),
+    (
+        "matvec",
+        "workload matmul
+data A: f32[1, 48]
+weight B: f32[48, 70]
+stage Y: f32[m: 1, n: 70] = sum(k: 48) A[m, k] * B[k, n]
+output Y",
+    ),
+    (
+        "batch_matmul",
+        "workload batch_matmul
+data A: f32[3, 9, 8]
+data B: f32[3, 8, 17]
+stage Y: f32[b: 3, m: 9, n: 17] = sum(k: 8) A[b, m, k] * B[b, k, n]
+output Y",
+    ),
+    (
+        "softmax",
+        "workload softmax
+data X: f32[5, 37]
+stage M: f32[i: 5] = max(j: 37) X[i, j]
+stage E: f32[i: 5, j: 37] = exp(X[i, j] - M[i])
+stage S: f32[i: 5] = sum(j: 37) E[i, j]
+stage Y: f32[i: 5, j: 37] = E[i, j] / S[i]
+output Y",
+    ),
+    (
+        "layernorm",
+        "workload layernorm
+data X: f32[6, 50]
+weight G: f32[50]
+weight B: f32[50]
+stage S: f32[i: 6] = sum(j: 50) X[i, j]
+stage M: f32[i: 6] = S[i] / 50
+stage D: f32[i: 6, j: 50] = X[i, j] - M[i]
+stage V: f32[i: 6] = sum(j: 50) D[i, j] * D[i, j]
+stage Y: f32[i: 6, j: 50] = D[i, j] / sqrt(V[i] / 50 + 0.00001) * G[j] + B[j]
+output Y",
+    ),
+    (
+        "global_average",
+        "workload reduce
+data X: f32[1, 12, 7, 7]
+stage S: f32[n: 1, c: 12] = sum(h: 7, w: 7) X[n, c, h, w]
+stage Y: f32[n: 1, c: 12] = S[n, c] / 49
+output Y",
+    ),
+    (
+        "mean_over_middle",
+        "workload reduce
+data X: f32[3, 10, 24]
+stage S: f32[a: 3, b: 24] = sum(k: 10) X[a, k, b]
+stage Y: f32[a: 3, b: 24] = S[a, b] / 10
+output Y",
+    ),
+    (
+        "average_border",
+        "workload pool
+data X: f32[1, 3, 8, 8]
+stage P: f32[n: 1, c: 3, h: 10, w: 10] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 8, X[n, c, h - 1, w - 1], 0)
+stage S: f32[n: 1, c: 3, p: 8, q: 8] = sum(r: 3, s: 3) P[n, c, p + r, q + s]
+stage N: f32[p: 8, q: 8] = sum(r: 3, s: 3) select(0 <= p + r - 1 < 8 and 0 <= q + s - 1 < 8, 1, 0)
+stage Y: f32[n: 1, c: 3, p: 8, q: 8] = S[n, c, p, q] / N[p, q]
+output Y",
+    ),
+    (
+        "gelu",
+        "workload elementwise
+data X: f32[3, 45]
+stage Y: f32[i: 3, j: 45] = 0.5 * X[i, j] * (1 + erf(X[i, j] / 1.4142135))
+output Y",
+    ),
+    (
+        "scale_channel",
+        "workload elementwise
+data X: f32[1, 4, 6, 6]
+data G: f32[4]
+stage Y: f32[c: 4, h: 6, w: 6] = max(X[0, c, h, w] * sigmoid(G[c]), tanh(X[0, c, h, w]))
+output Y",
+    ),
+    (
+        "one_element",
+        "workload reduce
+data X: f32[100]
+stage Y: f32[i: 1] = sum(k: 100) X[k]
+output Y",
+    ),
+];
+
+/// Uniform values in [-1, 1), rounded to floats.
+pub fn inputs(w: &Workload, seed: u64) -> Vec<Vec<f64>> {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut one = || f64::from(rng.random_range(-1.0f32..1.0));
+    w.inputs.iter().map(|i| (0..i.shape.iter().product::<i64>()).map(|_| one()).collect()).collect()
+}
+
+/// Data and weights apart, each in order.
+pub fn split_inputs(w: &Workload, all: &[Vec<f64>]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+    let pick = |k: TensorKind| w.inputs.iter().zip(all).filter(|(i, _)| i.kind == k).map(|(_, v)| v.clone()).collect();
+    (pick(TensorKind::Data), pick(TensorKind::Weight))
+}
