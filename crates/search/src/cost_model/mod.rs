@@ -1,0 +1,40 @@
+//! Cost models: they rank candidates by their features before anything is built.
+
+mod gbdt;
+
+pub use gbdt::{Gbdt, GbdtSettings, Loss};
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Learns from measured candidates of one task how good others are. Only the order of the
+/// predictions matters.
+pub trait CostModel: Send {
+    /// Learns anew from all measured rows; a label is the best time over the row's time, 0 for a
+    /// failure. All rows have the same length and finite values.
+    fn fit(&mut self, rows: &[&[f32]], labels: &[f32]);
+
+    /// Scores, higher is better.
+    fn predict(&self, rows: &[&[f32]]) -> Vec<f32>;
+}
+
+/// Knows nothing: scores are random, though the same for the same row. For measuring what a
+/// real model is worth.
+#[derive(Clone, Copy, Debug)]
+pub struct NoModel {
+    /// Of the random scores.
+    pub seed: u64,
+}
+
+impl CostModel for NoModel {
+    fn fit(&mut self, _: &[&[f32]], _: &[f32]) {}
+
+    fn predict(&self, rows: &[&[f32]]) -> Vec<f32> {
+        let score = |row: &&[f32]| {
+            let mut h = DefaultHasher::new();
+            self.seed.hash(&mut h);
+            row.iter().for_each(|x| x.to_bits().hash(&mut h));
+            (h.finish() >> 40) as f32 / (1u32 << 24) as f32
+        };
+        rows.iter().map(score).collect()
+    }
+}

@@ -1,0 +1,221 @@
+//! What is known of a task while it is tuned: every candidate ever proposed or told, what became
+//! of it, and the features that were computed. All strategies of one task share a ledger, which
+//! is why none of them repeats another's proposal.
+
+use crate::moves::Shape;
+use crate::statistics::median;
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use squall_core::{Candidate, Configuration, Outcome, Space, Trial, Tunable};
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+/// Hashing without the process's random keys.
+pub(crate) type Fixed = BuildHasherDefault<DefaultHasher>;
+/// Only ever looked up, never walked, so that no order leaks into results.
+pub(crate) type PointSet = HashSet<Point, Fixed>;
+/// As [`PointSet`].
+pub(crate) type PointMap<V> = HashMap<Point, V, Fixed>;
+
+/// A candidate by position of its tunable. The whole configuration is its identity.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Point {
+    pub tunable: usize,
+    pub configuration: Configuration,
+}
+
+/// What became of a point.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub point: Point,
+    /// Empty if it failed.
+    pub samples: Vec<f64>,
+    /// Median of the samples, infinite if it failed.
+    pub time: f64,
+}
+
+/// Features kept for points that were not tried; beyond this they are computed again.
+const CACHED: usize = 6000;
+/// A tunable of at most so many configurations is walked when sampling finds nothing new.
+const WALKED: u128 = 1 << 16;
+
+pub(crate) struct Ledger {
+    tunables: Vec<Arc<dyn Tunable>>,
+    names: Vec<Arc<str>>,
+    shapes: Vec<Shape>,
+    /// Nothing new is left in it.
+    exhausted: Vec<bool>,
+    /// Proposed or told.
+    taken: PointSet,
+    known: Vec<Known>,
+    index: PointMap<usize>,
+    /// `None` where the point cannot be realized.
+    features: PointMap<Option<Arc<[f32]>>>,
+    /// Of points that were told.
+    rows: PointMap<Option<Arc<[f32]>>>,
+    width: usize,
+    best: Option<usize>,
+}
+
+impl Ledger {
+    pub fn new(tunables: &[Arc<dyn Tunable>]) -> Ledger {
+        Ledger {
+            names: tunables.iter().map(|t| t.name().into()).collect(),
+            shapes: tunables.iter().map(|t| Shape::new(t.space())).collect(),
+            exhausted: vec![false; tunables.len()],
+            tunables: tunables.to_vec(),
+            taken: PointSet::default(),
+            known: Vec::new(),
+            index: PointMap::default(),
+            features: PointMap::default(),
+            rows: PointMap::default(),
+            width: 0,
+            best: None,
+        }
+    }
+
+    /// How many tunables there are.
+    pub fn len(&self) -> usize {
+        self.tunables.len()
+    }
+
+    pub fn space(&self, tunable: usize) -> &Space {
+        self.shapes[tunable].space()
+    }
+
+    pub fn shape(&self, point: &Point) -> &Shape {
+        &self.shapes[point.tunable]
+    }
+
+    /// Everything told, in the order first told.
+    pub fn known(&self) -> &[Known] {
+        &self.known
+    }
+
+    pub fn look_up(&self, point: &Point) -> Option<&Known> {
+        self.index.get(point).map(|&i| &self.known[i])
+    }
+
+    pub fn is_taken(&self, point: &Point) -> bool {
+        self.taken.contains(point)
+    }
+
+    /// The fastest known point; the earliest of equals.
+    pub fn best(&self) -> Option<&Known> {
+        self.best.map(|i| &self.known[i])
+    }
+
+    /// Known points that ran, fastest first.
+    pub fn ranking(&self) -> Vec<&Known> {
+        let mut v: Vec<&Known> = self.known.iter().filter(|k| k.time.is_finite()).collect();
+        v.sort_by(|a, b| a.time.total_cmp(&b.time));
+        v
+    }
+
+    /// Takes note of a trial; a later one of the same candidate replaces the earlier. Returns
+    /// its point, or nothing where the candidate is none of this task's.
+    pub fn tell(&mut self, trial: &Trial) -> Option<Point> {
+        let tunable = self.names.iter().position(|n| *n == trial.candidate.tunable)?;
+        let told: Vec<usize> = trial.candidate.configuration.indices().collect();
+        let configuration = self.shapes[tunable].space().configuration(&told)?;
+        if configuration != trial.candidate.configuration {
+            return None; // of a space with other knobs
+        }
+        let point = Point { tunable, configuration };
+        let samples: Vec<f64> = match &trial.outcome {
+            Outcome::Measured(m) => m.samples.iter().map(|s| s.0).filter(|s| s.is_finite() && *s > 0.0).collect(),
+            _ => Vec::new(),
+        };
+        let known = Known { point: point.clone(), time: median(&samples), samples };
+        self.taken.insert(point.clone());
+        match self.index.get(&point) {
+            Some(&i) => self.known[i] = known,
+            None => {
+                self.index.insert(point.clone(), self.known.len());
+                self.known.push(known);
+            }
+        }
+        let ran = (0..self.known.len()).filter(|&i| self.known[i].time.is_finite());
+        self.best = ran.min_by(|&a, &b| self.known[a].time.total_cmp(&self.known[b].time));
+        Some(point)
+    }
+
+    /// Marks points as proposed and names them.
+    pub fn propose(&mut self, points: &[Point]) -> Vec<Candidate> {
+        let candidate = |p: &Point| {
+            self.taken.insert(p.clone());
+            Candidate { tunable: self.names[p.tunable].clone(), configuration: p.configuration.clone() }
+        };
+        points.iter().map(candidate).collect()
+    }
+
+    /// What a cost model sees of a point, all of one length and finite; `None` where the point
+    /// cannot be realized.
+    pub fn features(&mut self, point: &Point) -> Option<Arc<[f32]>> {
+        if let Some(f) = self.rows.get(point).or_else(|| self.features.get(point)) {
+            return f.clone();
+        }
+        let mut row = self.tunables[point.tunable].features(&point.configuration);
+        let made = (!row.is_empty()).then(|| {
+            if self.width == 0 {
+                self.width = row.len();
+            }
+            row.resize(self.width, 0.0);
+            for x in &mut row {
+                *x = if x.is_nan() { 0.0 } else { x.clamp(-1e30, 1e30) };
+            }
+            Arc::from(row)
+        });
+        if self.look_up(point).is_some() {
+            self.rows.insert(point.clone(), made.clone());
+        } else {
+            if self.features.len() >= CACHED {
+                self.features.clear();
+            }
+            self.features.insert(point.clone(), made.clone());
+        }
+        made
+    }
+
+    /// Whether the features of a point are at hand.
+    pub fn has_features(&self, point: &Point) -> bool {
+        self.rows.contains_key(point) || self.features.contains_key(point)
+    }
+
+    /// An evenly drawn point of a tunable that was not taken and can be realized.
+    pub fn fresh(&mut self, tunable: usize, not: &PointSet, rng: &mut Xoshiro256PlusPlus) -> Option<Point> {
+        if self.exhausted[tunable] {
+            return None;
+        }
+        let space = self.shapes[tunable].space().clone();
+        for _ in 0..64 {
+            let point = Point { tunable, configuration: space.sample(rng) };
+            if !self.taken.contains(&point) && !not.contains(&point) && self.features(&point).is_some() {
+                return Some(point);
+            }
+        }
+        // Nearly used up, or hardly anything can be realized: walk on from a random place.
+        let len = space.len();
+        let start = rng.random_range(0..len);
+        let mut left_for_later = false;
+        for step in 0..len.min(WALKED) {
+            let rank = if start < len - step { start + step } else { start - (len - step) };
+            let point = Point { tunable, configuration: space.nth(rank) };
+            if self.taken.contains(&point) {
+                continue;
+            }
+            if not.contains(&point) {
+                left_for_later = true;
+            } else if self.features(&point).is_some() {
+                return Some(point);
+            } else if len > WALKED && step > 1000 {
+                break; // every try costs a lowering
+            }
+        }
+        if len <= WALKED && !left_for_later {
+            self.exhausted[tunable] = true;
+        }
+        None
+    }
+}

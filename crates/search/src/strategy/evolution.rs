@@ -1,0 +1,217 @@
+//! The storm: evolution under a learned cost model, as in Ansor (Zheng et al., OSDI 2020). A
+//! population of measured, carried and fresh points breeds for a few generations by traded tile
+//! factors, steps, jumps and crossover; the model's favourites, kept apart from one another, and
+//! a few random points are proposed.
+
+use super::ranker::Ranker;
+use super::sampling::{shares, spread};
+use super::{Setting, Strategy};
+use crate::cost_model::{CostModel, Gbdt, GbdtSettings};
+use crate::ledger::{Ledger, Point, PointSet};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use squall_core::{Candidate, Trial};
+
+const GENERATIONS: usize = 4;
+/// Parents of a generation.
+const PARENTS: usize = 128;
+/// Measured points among the parents.
+const MEASURED: usize = 48;
+/// Share of a batch that is random whatever the model says.
+const RANDOM: f64 = 0.07;
+
+/// Random points that come before the first model.
+pub(super) fn warm_up(trials: usize) -> usize {
+    (trials / 5).clamp(6, 24)
+}
+
+/// How many to propose before hearing what became of them: small budgets learn in small steps.
+pub(super) fn batch(trials: usize) -> usize {
+    (trials / 16).clamp(4, 32)
+}
+
+/// Features computed for a batch, the dearest part of a search.
+pub(super) fn evaluations(n: usize) -> usize {
+    (64 + 64 * n).min(1400)
+}
+
+/// The evolution itself, without a ledger of its own.
+pub(super) struct Evolution {
+    rng: Xoshiro256PlusPlus,
+    /// The model's favourites that were not proposed.
+    carried: Vec<Point>,
+}
+
+struct Member {
+    point: Point,
+    score: f32,
+}
+
+impl Evolution {
+    pub fn new(seed: u64) -> Evolution {
+        Evolution { rng: Xoshiro256PlusPlus::seed_from_u64(seed), carried: Vec::new() }
+    }
+
+    /// Up to `n` new points, computing features of about `evaluations` at most.
+    pub fn propose(&mut self, ledger: &mut Ledger, ranker: &Ranker, n: usize, evaluations: usize, not: &PointSet) -> Vec<Point> {
+        if !ranker.is_ready() {
+            return spread(ledger, n, not, &mut self.rng);
+        }
+        let random = (0..n).filter(|_| self.rng.random_bool(RANDOM)).count();
+        let members = self.evolve(ledger, ranker, evaluations, not);
+        let mut out = self.pick(ledger, &members, n - random);
+        let mut not = not.clone();
+        not.extend(out.iter().cloned());
+        out.extend(spread(ledger, n - out.len(), &not, &mut self.rng));
+        let proposed: PointSet = out.iter().cloned().collect();
+        self.carried = members.into_iter().map(|m| m.point).filter(|p| !proposed.contains(p)).take(PARENTS / 2).collect();
+        out
+    }
+
+    /// New points that the model likes, best first.
+    fn evolve(&mut self, ledger: &mut Ledger, ranker: &Ranker, evaluations: usize, not: &PointSet) -> Vec<Member> {
+        let mut seen = not.clone();
+        let mut first: Vec<Point> = std::mem::take(&mut self.carried);
+        first.retain(|p| !ledger.is_taken(p) && seen.insert(p.clone()));
+        first.extend(self.samples(ledger, evaluations / 3, &mut seen));
+        let mut pool = score(ledger, ranker, first);
+        // The measured breed, but what is known already is not proposed again. They compete by
+        // the model's opinion of them, as everyone else does.
+        let measured = ledger.ranking().into_iter().take(MEASURED).map(|k| k.point.clone()).collect();
+        let mut elders = score(ledger, ranker, measured);
+        let each = evaluations.saturating_sub(evaluations / 3) / GENERATIONS;
+        for _ in 0..GENERATIONS {
+            let mut parents: Vec<&Member> = elders.iter().chain(&pool).collect();
+            parents.sort_by(|a, b| b.score.total_cmp(&a.score));
+            parents.truncate(PARENTS);
+            let mut children = Vec::new();
+            let mut spent = 0;
+            for _ in 0..each * 3 {
+                if spent >= each || parents.is_empty() {
+                    break;
+                }
+                let Some(child) = self.breed(ledger, &parents) else { continue };
+                if !ledger.is_taken(&child) && seen.insert(child.clone()) {
+                    spent += usize::from(!ledger.has_features(&child));
+                    children.push(child);
+                }
+            }
+            pool.extend(score(ledger, ranker, children));
+        }
+        elders.clear();
+        pool.sort_by(|a, b| b.score.total_cmp(&a.score));
+        pool
+    }
+
+    /// Even samples, shared out between tunables.
+    fn samples(&mut self, ledger: &Ledger, n: usize, seen: &mut PointSet) -> Vec<Point> {
+        let shares = shares(ledger);
+        let total: f64 = shares.iter().sum();
+        let mut out = Vec::new();
+        for (tunable, share) in shares.iter().enumerate() {
+            for _ in 0..(n as f64 * share / total).ceil() as usize {
+                let space = ledger.space(tunable);
+                let p = Point { tunable, configuration: space.sample(&mut self.rng) };
+                if !ledger.is_taken(&p) && seen.insert(p.clone()) {
+                    out.push(p);
+                }
+            }
+        }
+        out
+    }
+
+    fn breed(&mut self, ledger: &Ledger, parents: &[&Member]) -> Option<Point> {
+        // Better parents breed more often: the square of an even draw favours the front.
+        let mut draw = || (self.rng.random::<f64>().powi(2) * parents.len() as f64) as usize;
+        let (mother, father) = (&parents[draw()].point, &parents[draw()].point);
+        let shape = ledger.shape(mother);
+        let mut configuration = mother.configuration.clone();
+        if mother.tunable == father.tunable && mother != father && self.rng.random_bool(0.2) {
+            configuration = shape.cross(&configuration, &father.configuration, &mut self.rng)?;
+        } else {
+            configuration = shape.mutate(&configuration, &mut self.rng)?;
+            // Now and then two or three moves at once, to cross a ridge.
+            while self.rng.random_bool(0.25) {
+                configuration = shape.mutate(&configuration, &mut self.rng).unwrap_or(configuration);
+            }
+        }
+        Some(Point { tunable: mother.tunable, configuration })
+    }
+
+    /// Takes the best one after another, each marked down by its likeness to those taken, so
+    /// that a batch is not sixteen times the same kernel.
+    fn pick(&self, ledger: &Ledger, members: &[Member], n: usize) -> Vec<Point> {
+        let front = &members[..members.len().min(8 * n)];
+        let Some((first, last)) = front.first().zip(front.last()) else { return Vec::new() };
+        let weight = 0.5 * (first.score - last.score).max(1e-6);
+        let mut left: Vec<(f32, &Member)> = front.iter().map(|m| (m.score, m)).collect();
+        let mut out: Vec<Point> = Vec::new();
+        while out.len() < n
+            && let Some(i) = (0..left.len()).max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
+        {
+            let (_, taken) = left.remove(i);
+            for (value, m) in left.iter_mut().filter(|(_, m)| m.point.tunable == taken.point.tunable) {
+                let apart = ledger.shape(&m.point).distance(&m.point.configuration, &taken.point.configuration);
+                *value -= weight * (1.0 - 5.0 * apart).max(0.0);
+            }
+            out.push(taken.point.clone());
+        }
+        out
+    }
+}
+
+/// Scores points; those that cannot be realized are dropped.
+fn score(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Member> {
+    let scores = ranker.scores(ledger, &points);
+    let members = points.into_iter().zip(scores).map(|(point, score)| Member { point, score });
+    members.filter(|m| m.score > f32::NEG_INFINITY).collect()
+}
+
+/// The model that strategies use unless told otherwise.
+pub(super) fn default_model(seed: u64) -> Box<dyn CostModel> {
+    Box::new(Gbdt::new(GbdtSettings { seed, ..GbdtSettings::default() }))
+}
+
+/// Evolution under a cost model for one task.
+pub struct Storm {
+    ledger: Ledger,
+    ranker: Ranker,
+    evolution: Evolution,
+    trials: usize,
+}
+
+impl Storm {
+    /// With gradient-boosted trees.
+    pub fn new(setting: &Setting) -> Storm {
+        Storm::with_model(setting, default_model(setting.seed))
+    }
+
+    /// With another cost model.
+    pub fn with_model(setting: &Setting, model: Box<dyn CostModel>) -> Storm {
+        Storm {
+            ledger: Ledger::new(&setting.tunables),
+            ranker: Ranker::new(model),
+            evolution: Evolution::new(setting.seed),
+            trials: setting.trials,
+        }
+    }
+}
+
+impl Strategy for Storm {
+    fn name(&self) -> &'static str {
+        "storm"
+    }
+
+    fn ask(&mut self, n: usize) -> Vec<Candidate> {
+        self.ranker.refresh(&mut self.ledger);
+        let n = n.min(if self.ranker.is_ready() { batch(self.trials) } else { warm_up(self.trials) });
+        let points = self.evolution.propose(&mut self.ledger, &self.ranker, n, evaluations(n), &PointSet::default());
+        self.ledger.propose(&points)
+    }
+
+    fn tell(&mut self, trials: &[Trial]) {
+        for t in trials {
+            self.ledger.tell(t);
+        }
+    }
+}

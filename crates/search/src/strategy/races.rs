@@ -1,0 +1,52 @@
+//! Strategies raced on synthetic problems: each part of the default must earn its place.
+
+use super::*;
+use crate::landscape::{Problem, curve};
+
+const SEEDS: u64 = 10;
+
+/// The geometric mean over problems and seeds of the best time over that of perfect code.
+fn race(make: fn(&Setting) -> Box<dyn Strategy>, trials: usize) -> f64 {
+    let mut logs = Vec::new();
+    for seed in 0..SEEDS {
+        for (i, p) in Problem::several(seed).iter().enumerate() {
+            let mut s = make(&Setting { tunables: p.tunables(), seed: seed * 31 + i as u64, trials });
+            let got = curve(
+                |n, told| {
+                    s.tell(told);
+                    s.ask(n)
+                },
+                p,
+                trials,
+            );
+            let floor = p.landscapes.iter().map(|l| l.floor()).fold(f64::INFINITY, f64::min);
+            logs.push((got[trials - 1] / floor).ln());
+        }
+    }
+    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
+}
+
+fn all(trials: usize) -> [f64; 4] {
+    let all = [
+        race(|s| Box::new(StormRaindrop::new(s)), trials),
+        race(|s| Box::new(Storm::new(s)), trials),
+        race(|s| Box::new(Raindrop::new(s)), trials),
+        race(|s| Box::new(Random::new(s)), trials),
+    ];
+    println!("{trials} trials: storm+raindrop {:.4}, storm {:.4}, raindrop {:.4}, random {:.4}", all[0], all[1], all[2], all[3]);
+    all
+}
+
+#[test]
+fn with_64_trials_the_default_wins() {
+    let [both, storm, drop, random] = all(64);
+    assert!(storm < random * 0.9 && drop < random * 0.95);
+    assert!(both < storm * 0.99 && both < drop * 0.95);
+}
+
+#[test]
+fn with_200_trials_the_default_wins() {
+    let [both, storm, drop, random] = all(200);
+    assert!(storm < random * 0.9 && drop < random * 0.9);
+    assert!(both < storm * 0.99 && both < drop * 0.97);
+}
