@@ -1,0 +1,87 @@
+//! `squall explain`: what stands between an expression and its kernel.
+
+use crate::failure::Failure;
+use crate::option::{InputArgs, JsonArgs, ThreadArgs};
+use crate::terminal::say;
+use serde_json::json;
+use squall::compiler::{STAGES, explain};
+use squall::measure::cpu::{Device, Toolchain};
+use squall::{Query, Store, toolchain_id};
+use std::path::PathBuf;
+
+/// Show a task at a stage: expression, sketches, space, schedule, loop nest, C source
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall explain 'matmul m=64 n=64 k=64' --stage sketches
+  squall explain model.onnx --task 1f2e3d --stage space
+  squall explain model.onnx --task 1f2e3d --stage source --best --store tuned.squall
+  squall explain 'matmul m=64 n=64 k=64' --stage nest --tunable NAME --configuration 'knob=value,..'")]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+    /// The task: its id, the beginning of it, or a name pattern; not needed where there is one task
+    #[arg(long, value_name = "ID")]
+    task: Option<String>,
+    /// Which stage
+    #[arg(long, value_name = "STAGE", value_parser = clap::builder::PossibleValuesParser::new(STAGES.iter().copied()))]
+    stage: String,
+    /// The sketch, where the stage needs one [default: the first]
+    #[arg(long, value_name = "NAME")]
+    tunable: Option<String>,
+    /// The configuration [default: the sketch's first]
+    #[arg(long, value_name = "TEXT", requires = "tunable")]
+    configuration: Option<String>,
+    /// The store's best candidate
+    #[arg(long, conflicts_with = "tunable")]
+    best: bool,
+    /// The store of records
+    #[arg(long, value_name = "FILE", env = "SQUALL_STORE", default_value = "tuned.squall")]
+    store: PathBuf,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    let input = a.input.load()?;
+    let tasks = input.select(a.task.as_deref())?;
+    let task = match tasks.as_slice() {
+        [one] => *one,
+        several => {
+            let names: Vec<String> = several.iter().take(8).map(|t| format!("{} {}", t.id, t.name)).collect();
+            return Err(Failure::usage(
+                format!("{} tasks are meant; choose one with --task", several.len()),
+                format!("for instance {}", names.join(", ")),
+            ));
+        }
+    };
+    let toolchain = Toolchain::detect()?;
+    let device = Device::detect(a.threads.threads as usize, &toolchain)?;
+    let best = if a.best {
+        let query = Query { device: Some(device.id()), toolchain: Some(toolchain_id(&toolchain)), ..Query::task(task.id) };
+        let record = Store::open_read_only(&a.store)?.best(&query)?.into_iter().next();
+        let none = || {
+            let hint = "tune it first, or name a candidate with --tunable and --configuration";
+            Failure::new(format!("the store knows no kernel of {} for this device and toolchain", task.name), Some(hint.into()))
+        };
+        Some(record.ok_or_else(none)?)
+    } else {
+        None
+    };
+    let candidate = match (&best, &a.tunable) {
+        (Some(r), _) => Some((r.tunable.as_str(), r.configuration.as_str())),
+        (None, Some(t)) => Some((t.as_str(), a.configuration.as_deref().unwrap_or(""))),
+        (None, None) => None,
+    };
+    let text = explain(&task.workload, &device.target, &a.stage, candidate)
+        .map_err(|e| Failure::new(e, Some("`--stage space` lists the sketches with their knobs and values".into())))?;
+    if a.json.json {
+        say(json!({"task": task.id.to_string(), "name": task.name, "stage": a.stage, "text": text}))?;
+    } else {
+        say(text.trim_end())?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,73 @@
+//! `squall export`: the best kernels as files.
+
+use crate::failure::Failure;
+use crate::option::{InputArgs, JsonArgs, StoreArgs, ThreadArgs};
+use crate::terminal::{note, or_dash, say, table, three};
+use squall::Store;
+use squall::export::{DRIVER, LIBRARY, Origin, export};
+use std::path::PathBuf;
+
+/// Write the best kernels as C sources with a header, a manifest and a driver
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall export model.onnx --out kernels --build
+  squall export 'matmul m=512 n=512 k=512' --store mm.squall --out mm
+  make -C kernels check                      every kernel against plain loops in double precision
+  python libs.py --so kernels/so.json        beside other people's libraries
+
+A task of which the store knows nothing gets plain loops, and it is said so.")]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    store: StoreArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    /// The folder to write; made if need be
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Compile the library and the driver too
+    #[arg(long)]
+    build: bool,
+    /// Only tasks whose name matches (`*` and `?` stand for anything) or whose id begins so
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    let input = a.input.load()?;
+    let store = Store::open_read_only(&a.store.store)?;
+    let done = export(&input, a.only.as_deref(), Some(&store), a.threads.threads as usize, &a.out, a.build)?;
+    for k in &done.kernels {
+        match &k.origin {
+            Origin::Plain => note(format_args!("warning: {} was never tuned: it gets plain loops", k.task.name)),
+            Origin::Elsewhere(r) => note(format_args!(
+                "warning: the best of {} is from another device or toolchain ({}; {}): right, but perhaps not the fastest here",
+                k.task.name, r.device, r.toolchain
+            )),
+            Origin::Tuned(_) => {}
+        }
+    }
+    if a.json.json {
+        say(&done.manifest)?;
+        return Ok(0);
+    }
+    let mut t = table(&["kernel", "time", "GFLOP/s", "symbol"]);
+    for k in &done.kernels {
+        let time = k.origin.record().and_then(|r| r.outcome.time());
+        let rate = time.map(|t| three(t.giga_rate(k.task.workload.flop() as f64)));
+        t.add_row([k.task.name.clone(), or_dash(time), or_dash(rate), k.source.symbol.clone()]);
+    }
+    say(t)?;
+    let folder = done.folder.display();
+    if done.built {
+        say(format_args!("built {folder}/{LIBRARY}; check and time it: {folder}/{DRIVER}"))?;
+    } else {
+        say(format_args!("written to {folder}; build, check and time: make -C '{folder}' time"))?;
+    }
+    Ok(0)
+}

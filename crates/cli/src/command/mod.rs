@@ -1,0 +1,37 @@
+//! The commands, one module each.
+
+mod check;
+mod doctor;
+mod explain;
+mod export;
+mod records;
+mod tasks;
+mod tune;
+
+use crate::failure::Failure;
+use clap::Subcommand;
+
+/// What to do.
+#[derive(Subcommand)]
+pub enum Command {
+    Tasks(tasks::Args),
+    Tune(tune::Args),
+    Export(export::Args),
+    Explain(explain::Args),
+    Records(records::Args),
+    Check(check::Args),
+    Doctor(doctor::Args),
+}
+
+/// Runs a command; its exit code.
+pub fn run(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Tasks(a) => tasks::run(&a),
+        Command::Tune(a) => tune::run(&a),
+        Command::Export(a) => export::run(&a),
+        Command::Explain(a) => explain::run(&a),
+        Command::Records(a) => records::run(&a),
+        Command::Check(a) => check::run(&a),
+        Command::Doctor(a) => doctor::run(&a),
+    }
+}

@@ -1,0 +1,227 @@
+//! `squall records`: what the store knows.
+
+use crate::failure::Failure;
+use crate::option::{JsonArgs, StoreArgs};
+use crate::terminal::{note, or_dash, say, table};
+use clap::Subcommand;
+use serde_json::{Value, json};
+use squall::core::{Outcome, Record, RecordKind, TaskId};
+use squall::records::wire;
+use squall::report::html::utc;
+use squall::{Query, Store};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Look into a store, take records out of it or into it
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall records list --store tuned.squall
+  squall records show --name 'conv*' --limit 20
+  squall records best --json
+  squall records export --out trials.jsonl
+  squall records merge other.squall trials.jsonl --store tuned.squall")]
+pub struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// One line for each task, device and toolchain
+    List(Chosen),
+    /// The records themselves, oldest first
+    Show(Chosen),
+    /// The record that holds each task
+    Best(Chosen),
+    /// The records as lines of JSON
+    Export {
+        #[command(flatten)]
+        chosen: Chosen,
+        /// Where to [default: stdout]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Take over the records of other stores or of exported lines
+    Merge {
+        /// Stores, or files of lines
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        store: StoreArgs,
+        #[command(flatten)]
+        json: JsonArgs,
+    },
+}
+
+#[derive(clap::Args)]
+struct Chosen {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Only of this task (its whole id)
+    #[arg(long, value_name = "ID", value_parser = |s: &str| s.parse::<TaskId>())]
+    task: Option<TaskId>,
+    /// Only of tasks whose name matches (`*` and `?` stand for anything)
+    #[arg(long, value_name = "PATTERN")]
+    name: Option<String>,
+    /// Only of this kind
+    #[arg(long, value_name = "KIND", value_parser = kind)]
+    kind: Option<RecordKind>,
+    /// Only of this device (its whole name)
+    #[arg(long, value_name = "NAME")]
+    device: Option<String>,
+    /// Only those that ran and were right
+    #[arg(long)]
+    verified: bool,
+    /// Only the newest so many
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+fn kind(text: &str) -> Result<RecordKind, String> {
+    let all = [RecordKind::Trial, RecordKind::Untuned, RecordKind::Rematch];
+    all.into_iter().find(|k| k.name() == text).ok_or_else(|| "kinds are trial, untuned, rematch".into())
+}
+
+impl Chosen {
+    fn open(&self) -> Result<(Store, Query), Failure> {
+        let query = Query {
+            task: self.task,
+            name: self.name.clone(),
+            kind: self.kind,
+            device: self.device.clone(),
+            toolchain: None,
+            verified: self.verified,
+            limit: self.limit,
+        };
+        Ok((Store::open_read_only(&self.store.store)?, query))
+    }
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    match &a.action {
+        Action::List(c) => list(c)?,
+        Action::Show(c) => show(c)?,
+        Action::Best(c) => best(c)?,
+        Action::Export { chosen, out } => export(chosen, out.as_deref())?,
+        Action::Merge { files, store, json } => merge(files, &store.store, json.json)?,
+    }
+    Ok(0)
+}
+
+fn list(c: &Chosen) -> Result<(), Failure> {
+    let (store, query) = c.open()?;
+    let all = store.summaries(&query)?;
+    if c.json.json {
+        let tasks: Vec<Value> = all
+            .iter()
+            .map(|s| {
+                json!({
+                    "id": s.task.to_string(), "name": s.name, "device": s.device, "toolchain": s.toolchain, "trials": s.trials,
+                    "failed": s.failed, "best_ns": s.best.map(|b| b.0), "untuned_ns": s.untuned.map(|u| u.0), "last": s.last,
+                })
+            })
+            .collect();
+        return say(json!({"store": store.path().to_string_lossy(), "records": store.len()?, "tasks": tasks}));
+    }
+    let mut t = table(&["task", "id", "best", "plain loops", "trials", "failed", "last", "device"]);
+    for s in &all {
+        t.add_row([
+            s.name.clone(),
+            s.task.to_string(),
+            or_dash(s.best),
+            or_dash(s.untuned),
+            s.trials.to_string(),
+            s.failed.to_string(),
+            utc(s.last),
+            s.device.clone(),
+        ]);
+    }
+    say(t)?;
+    say(format_args!("{} records in {}", store.len()?, store.path().display()))
+}
+
+fn values(records: &[Record]) -> Result<Vec<Value>, Failure> {
+    let value = |r: &Record| {
+        let mut v: Value = serde_json::from_str(&wire::encode(r)?).map_err(|e| e.to_string())?;
+        v["identity"] = r.identity().into();
+        v["time_ns"] = r.outcome.time().map(|t| t.0).into();
+        Ok(v)
+    };
+    records.iter().map(|r| value(r).map_err(|e: String| Failure::new(e, None))).collect()
+}
+
+fn rows(records: &[Record]) -> Result<(), Failure> {
+    let mut t = table(&["task", "kind", "time", "candidate"]);
+    if let Some(c) = t.column_mut(3) {
+        c.set_cell_alignment(comfy_table::CellAlignment::Left);
+    }
+    for r in records {
+        let outcome = match &r.outcome {
+            Outcome::Measured(m) => m.median().to_string(),
+            Outcome::Infeasible(_) => "infeasible".into(),
+            Outcome::Failed { stage, .. } => stage.name().into(),
+        };
+        let candidate = if r.configuration.is_empty() { r.tunable.clone() } else { format!("{}: {}", r.tunable, r.configuration) };
+        t.add_row([r.name.clone(), r.kind.name().into(), outcome, candidate]);
+    }
+    say(t)
+}
+
+fn show(c: &Chosen) -> Result<(), Failure> {
+    let (store, query) = c.open()?;
+    let records = store.query(&query)?;
+    if c.json.json { say(json!({"records": values(&records)?})) } else { rows(&records) }
+}
+
+fn best(c: &Chosen) -> Result<(), Failure> {
+    let (store, query) = c.open()?;
+    let records = store.best(&query)?;
+    if c.json.json { say(json!({"best": values(&records)?})) } else { rows(&records) }
+}
+
+fn export(c: &Chosen, out: Option<&Path>) -> Result<(), Failure> {
+    let (store, query) = c.open()?;
+    let n = match out {
+        None => store.export(&query, &mut BufWriter::new(io::stdout().lock()))?,
+        Some(path) => {
+            let fail = |source: io::Error| Failure::from(squall::Error::Write { path: path.into(), source });
+            let mut file = BufWriter::new(File::create(path).map_err(fail)?);
+            let n = store.export(&query, &mut file)?;
+            file.flush().map_err(fail)?;
+            n
+        }
+    };
+    note(format_args!("{n} records"));
+    Ok(())
+}
+
+fn merge(files: &[PathBuf], into: &Path, json: bool) -> Result<(), Failure> {
+    let store = Store::open(into)?;
+    let (mut new, mut known) = (0, 0);
+    for path in files {
+        let fail = |source: io::Error| squall::Error::Read { path: path.clone(), source };
+        let mut file = File::open(path).map_err(fail)?;
+        let mut head = Vec::new();
+        Read::by_ref(&mut file).take(1).read_to_end(&mut head).map_err(fail)?;
+        let (n, k) = if head == b"{" {
+            let again = File::open(path).map_err(fail)?;
+            store.import(&mut BufReader::new(again)).map_err(|e| match squall::Error::from(e) {
+                squall::Error::Store(e @ squall::records::StoreError::Line { .. }) => {
+                    Failure::new(format!("{}: {e}", path.display()), Some(e.remedy()))
+                }
+                e => e.into(),
+            })?
+        } else {
+            store.merge(&Store::open_read_only(path)?)?
+        };
+        note(format_args!("{}: {n} new, {k} known", path.display()));
+        new += n;
+        known += k;
+    }
+    if json { say(json!({"new": new, "known": known, "records": store.len()?})) } else { say(format_args!("{new} new records, {known} known")) }
+}

@@ -1,0 +1,106 @@
+//! `squall tasks`: what there is to tune in an input.
+
+use crate::failure::Failure;
+use crate::option::{InputArgs, JsonArgs, ThreadArgs};
+use crate::terminal::{note, or_dash, say, table, three};
+use serde_json::json;
+use squall::measure::cpu::{Device, Toolchain};
+use squall::{Roof, measure_roof};
+
+/// List the distinct kernels of an input: work, data, roofline bound
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall tasks model.onnx
+  squall tasks model.onnx --dim batch=1 --json
+  squall tasks kernels.ops --no-roof
+  squall tasks 'conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 epilogue=bias,relu'
+
+Operator lines: [NAME:] conv2d n= c= h= w= k= r= s= [stride= pad= dilation= groups= epilogue=],
+matmul m= n= k= [batch= weight=b|none], softmax rows= cols=, layernorm rows= cols= [eps=].")]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    /// Do not measure the machine's roof: no bounds in the table
+    #[arg(long)]
+    no_roof: bool,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    let input = a.input.load()?;
+    if a.json.json {
+        let tasks: Vec<_> = input
+            .tasks
+            .iter()
+            .map(|t| {
+                json!({
+                    "id": t.id.to_string(), "name": t.name, "kind": t.workload.kind, "count": t.count,
+                    "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
+                })
+            })
+            .collect();
+        let untuned: Vec<_> = input.untuned.iter().map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason})).collect();
+        say(json!({"tasks": tasks, "untuned": untuned}))?;
+        return Ok(0);
+    }
+    let roof = if a.no_roof { None } else { roof_here(a.threads.threads as usize) };
+    let mut t = table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
+    for task in &input.tasks {
+        let (flop, bytes) = (task.workload.flop(), task.workload.bytes());
+        let bound = roof.as_ref().map(|r| r.bound(flop, bytes.0));
+        t.add_row([
+            task.name.clone(),
+            task.id.to_string(),
+            task.workload.kind.clone(),
+            task.count.to_string(),
+            three(flop as f64 * 1e-6),
+            bytes.to_string(),
+            three(flop as f64 / bytes.0.max(1) as f64),
+            or_dash(bound),
+            or_dash(bound.map(|b| three(b.giga_rate(flop as f64)))),
+        ]);
+    }
+    say(t)?;
+    let calls: u64 = input.tasks.iter().map(|t| t.count).sum();
+    let flop: f64 = input.tasks.iter().map(|t| t.count as f64 * t.workload.flop() as f64).sum();
+    let total = roof.as_ref().map_or(String::new(), |r| {
+        let ns: f64 = input.tasks.iter().map(|t| t.count as f64 * r.bound(t.workload.flop(), t.workload.bytes().0).0).sum();
+        format!("; at the roof {}", squall::core::Nanos(ns))
+    });
+    say(format_args!("{} tasks, {calls} calls, {} GFLOP{total}", input.tasks.len(), three(flop * 1e-9)))?;
+    if let Some(r) = &roof {
+        let peak = three(r.peak_gflops);
+        say(format_args!("bound: by {peak} GFLOP/s and the bandwidth of the level that holds the data ({} GB/s from memory)", three(r.memory_gbs)))?;
+    }
+    if !input.untuned.is_empty() {
+        say(format_args!("\nnot tuned:"))?;
+        let mut t = table(&["node", "operator", "reason"]);
+        for c in 1..3 {
+            if let Some(c) = t.column_mut(c) {
+                c.set_cell_alignment(comfy_table::CellAlignment::Left);
+            }
+        }
+        for u in &input.untuned {
+            t.add_row([&u.node, &u.op, &u.reason]);
+        }
+        say(t)?;
+    }
+    Ok(0)
+}
+
+/// The roof, or a note on why there is none: the list is of use without it.
+fn roof_here(threads: usize) -> Option<Roof> {
+    let measured = Toolchain::detect().and_then(|tc| Ok((Device::detect(threads, &tc)?, tc)));
+    match measured.map_err(squall::Error::from).and_then(|(device, tc)| measure_roof(&device, &tc)) {
+        Ok(r) => Some(r),
+        Err(e) => {
+            note(format_args!("no roof: {e}"));
+            None
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `squall tune`: the main job.
+
+use crate::failure::Failure;
+use crate::option::{InputArgs, JsonArgs, StoreArgs, ThreadArgs};
+use crate::progress::Display;
+use crate::terminal::{note, or_dash, percent, say, table, three};
+use serde_json::json;
+use squall::core::{Outcome, Record};
+use squall::report::{html, json};
+use squall::{Budget, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Search the fastest kernels of an input; every trial is kept
+#[derive(clap::Args)]
+#[command(
+    group = clap::ArgGroup::new("budget").required(true).multiple(true).args(["trials", "trials_per_task", "seconds"]),
+    after_help = "\
+Examples:
+  squall tune model.onnx --seconds 120                 two minutes, shared out by expected gain
+  squall tune model.onnx --trials-per-task 64          64 trials of every task
+  squall tune kernels.ops --trials 200 --threads 2
+  squall tune 'matmul m=512 n=512 k=512' --trials 100 --store mm.squall --json
+
+A budget is for the whole model with .onnx and for each task with operator lines. It counts new
+trials: what the store knows of this device and toolchain is never repeated, so the same command
+again goes on where the last one ended. Ctrl-C ends with what was found (exit 130), a second
+Ctrl-C at once; the store is complete either way.
+
+With --json, each trial is a line {\"trial\": ..} once it stands in the store; the last line is
+the report."
+)]
+pub struct Args {
+    #[command(flatten)]
+    input: InputArgs,
+    /// Trials: of all tasks together for a model, of each task for operator lines
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    trials: Option<u64>,
+    /// Trials of each task, whatever the input
+    #[arg(long, value_name = "N", conflicts_with = "trials", value_parser = clap::value_parser!(u64).range(1..))]
+    trials_per_task: Option<u64>,
+    /// Seconds: for all tasks together for a model, for each task for operator lines
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<f64>,
+    #[command(flatten)]
+    threads: ThreadArgs,
+    /// Seed of everything random
+    #[arg(long, value_name = "K", default_value_t = 0)]
+    seed: u64,
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Only tasks whose name matches (`*` and `?` stand for anything) or whose id begins so
+    #[arg(long, value_name = "PATTERN")]
+    only: Option<String>,
+    /// How candidates are chosen
+    #[arg(long, value_name = "NAME", value_parser = strategy_names())]
+    strategy: Option<String>,
+    /// Where the HTML report goes [default: INPUT.html beside the store]
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if s > 0.0 && s <= 1e8 => Ok(s),
+        _ => Err("expected a number of seconds above 0".into()),
+    }
+}
+
+fn strategy_names() -> clap::builder::PossibleValuesParser {
+    let values = squall::search::strategies().iter().map(|s| clap::builder::PossibleValue::new(s.name).help(s.summary));
+    clap::builder::PossibleValuesParser::new(values)
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    let input = a.input.load()?;
+    let per_task = input.kind == InputKind::Kernels;
+    let budget = Budget {
+        task_trials: a.trials_per_task.or(a.trials.filter(|_| per_task)),
+        trials: a.trials.filter(|_| !per_task),
+        task_seconds: a.seconds.filter(|_| per_task),
+        seconds: a.seconds.filter(|_| !per_task),
+    };
+    let settings = Settings {
+        budget,
+        threads: a.threads.threads as usize,
+        seed: a.seed,
+        strategy: a.strategy.clone(),
+        only: a.only.clone(),
+        roof: true,
+    };
+    let store = Store::open(&a.store.store)?;
+    let stop = interruptible()?;
+    let mut display = Display::new();
+    let mut pipe: Option<Failure> = None;
+    let report = Session::new(&settings, &store, &stop).tune(&input, &mut |event| {
+        if let (Event::Trial { record, .. }, true, None) = (&event, a.json.json, &pipe)
+            && let Err(f) = say(trial(record))
+        {
+            // Nobody listens any more: what was found so far is in the store.
+            pipe = Some(f);
+            stop.store(true, Ordering::Relaxed);
+        }
+        display.event(&event);
+    });
+    display.finish();
+    let report = report?;
+    if let Some(f) = pipe {
+        return Err(f);
+    }
+    let page = a.report.clone().unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", input.name)));
+    let written = std::fs::write(&page, html::page(&report));
+    if a.json.json {
+        say(json::report(&report))?;
+    } else {
+        print(&report, &input)?;
+    }
+    match written {
+        Ok(()) => note(format_args!("report: {}", page.display())),
+        Err(e) => note(format_args!("warning: cannot write the report `{}`: {e}", page.display())),
+    }
+    if report.stop == StopReason::Interrupted {
+        return Ok(130);
+    }
+    if report.tasks.iter().all(|t| t.best.is_none()) {
+        let classes: Vec<String> =
+            report.tasks.iter().flat_map(|t| &t.failures).take(3).map(|f| format!("{} ({}x): {}", f.stage, f.count, f.detail)).collect();
+        return Err(Failure::new(
+            format!("no kernel ran; {}", if classes.is_empty() { "nothing could be tried".into() } else { classes.join("; ") }),
+            Some("`squall doctor` checks compiler and machine; `squall records show` lists the trials".into()),
+        ));
+    }
+    Ok(0)
+}
+
+/// A flag that Ctrl-C sets; a second Ctrl-C ends the process.
+fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: the first looks at the flag before the second sets it.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// A trial that stands in the store, for scripts that follow.
+fn trial(r: &Record) -> serde_json::Value {
+    let (outcome, detail) = match &r.outcome {
+        Outcome::Measured(_) => ("measured", None),
+        Outcome::Infeasible(why) => ("infeasible", Some(why)),
+        Outcome::Failed { stage, detail } => (stage.name(), Some(detail)),
+    };
+    json!({"trial": {
+        "identity": r.identity(), "task": r.task.to_string(), "name": r.name, "tunable": r.tunable,
+        "configuration": r.configuration, "outcome": outcome, "detail": detail, "time_ns": r.outcome.time().map(|t| t.0),
+    }})
+}
+
+fn print(r: &Report, input: &Input) -> Result<(), Failure> {
+    let mut t = table(&["task", "count", "best", "GFLOP/s", "of bound", "plain loops", "gain", "trials", "failed"]);
+    for k in &r.tasks {
+        t.add_row([
+            k.name.clone(),
+            k.count.to_string(),
+            or_dash(k.best),
+            or_dash(k.gflops().filter(|_| k.flop > 0).map(three)),
+            or_dash(r.roof.as_ref().and_then(|roof| k.share(roof)).map(percent)),
+            or_dash(k.untuned),
+            or_dash(k.gain().map(|g| three(g) + "x")),
+            if k.known > 0 { format!("{}+{}", k.known, k.trials) } else { k.trials.to_string() },
+            k.failed.to_string(),
+        ]);
+    }
+    say(t)?;
+    let (best, untuned) = r.totals();
+    let (trials, failed) = r.trials();
+    if let (Some(gain), true) = (r.gain(), r.tasks.len() > 1) {
+        say(format_args!("{}: {best} by count, plain loops {untuned}: {}x", input.name, three(gain)))?;
+    }
+    let c = r.cost();
+    let each = if trials > 0 { c.total() / trials as f64 } else { 0.0 };
+    say(format_args!(
+        "{trials} trials ({failed} failed) in {}, {} CPU-seconds a trial (build {:.1} s, measure {:.1} s, search {:.1} s); ended: {}",
+        html::duration(r.seconds),
+        three(each),
+        c.build,
+        c.measure,
+        c.search,
+        r.stop.name()
+    ))?;
+    for k in &r.tasks {
+        if let Some(f) = k.failures.first().filter(|_| k.failed * 2 > k.trials) {
+            say(format_args!("{}: {} of {} trials failed; most: {} ({}x): {}", k.name, k.failed, k.trials, f.stage, f.count, f.detail))?;
+        }
+    }
+    Ok(())
+}

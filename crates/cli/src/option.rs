@@ -1,0 +1,57 @@
+//! Options that several commands share, each defined once.
+
+use crate::failure::Failure;
+use clap::Args;
+use squall::Input;
+use std::path::PathBuf;
+
+/// What to work on.
+#[derive(Args)]
+pub struct InputArgs {
+    /// A model.onnx, a list.ops of operator lines, a file.workload, or one operator line in quotes
+    #[arg(value_name = "INPUT")]
+    pub input: String,
+    /// Extent of a symbolic dimension of the model, for instance N=1; may be repeated
+    #[arg(long = "dim", value_name = "NAME=EXTENT", value_parser = dimension)]
+    pub dims: Vec<(String, i64)>,
+}
+
+impl InputArgs {
+    /// Reads it.
+    pub fn load(&self) -> Result<Input, Failure> {
+        Ok(Input::load(&self.input, &self.dims)?)
+    }
+}
+
+fn dimension(text: &str) -> Result<(String, i64), String> {
+    let (name, extent) = text.split_once('=').ok_or("expected NAME=EXTENT, for instance N=1")?;
+    let n: i64 = extent.trim().parse().map_err(|_| format!("`{extent}` is not a whole number"))?;
+    if n < 1 || name.trim().is_empty() {
+        return Err("expected a name and an extent of at least 1, for instance N=1".into());
+    }
+    Ok((name.trim().into(), n))
+}
+
+/// Where records are kept.
+#[derive(Args)]
+pub struct StoreArgs {
+    /// The store of records
+    #[arg(long, value_name = "FILE", env = "SQUALL_STORE", default_value = "tuned.squall")]
+    pub store: PathBuf,
+}
+
+/// How many threads a kernel may use.
+#[derive(Args)]
+pub struct ThreadArgs {
+    /// Threads that a kernel may use; records of different numbers do not mix
+    #[arg(long, value_name = "T", env = "SQUALL_THREADS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub threads: u16,
+}
+
+/// How output is written.
+#[derive(Args)]
+pub struct JsonArgs {
+    /// Print JSON on stdout and everything else on stderr
+    #[arg(long)]
+    pub json: bool,
+}

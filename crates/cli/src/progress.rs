@@ -1,0 +1,99 @@
+//! Progress on stderr: a bar on a terminal, a line now and then elsewhere.
+
+use crate::terminal::{note, percent, three};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use squall::report::html::duration;
+use squall::{Event, Progress};
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+/// Between two lines where no bar can be drawn.
+const PAUSE: Duration = Duration::from_secs(5);
+
+/// Shows how a session stands.
+pub struct Display {
+    bar: Option<ProgressBar>,
+    last: Option<Instant>,
+}
+
+impl Display {
+    /// A bar if stderr is a terminal.
+    pub fn new() -> Display {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+            let style = ProgressStyle::with_template("{spinner} {wide_bar:.cyan/dim} {pos}/{len}\n  {msg}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(Duration::from_millis(150));
+            bar
+        });
+        Display { bar, last: None }
+    }
+
+    /// Says a line beside the bar.
+    pub fn line(&self, text: impl std::fmt::Display) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| note(text)),
+            None => note(text),
+        }
+    }
+
+    /// Shows an event.
+    pub fn event(&mut self, e: &Event) {
+        match e {
+            Event::Opened { device, toolchain, roof } => {
+                self.line(format_args!("{device}\n{toolchain}"));
+                if let Some(r) = roof {
+                    self.line(format_args!("roof: {} GFLOP/s, {} GB/s from memory", three(r.peak_gflops), three(r.memory_gbs)));
+                }
+            }
+            Event::Task { task, known, untuned } => {
+                let known = if *known > 0 { format!(", {known} trials known") } else { String::new() };
+                let plain = untuned.map_or(String::new(), |u| format!(", plain loops {u}"));
+                self.line(format_args!("{} ({} x {:.3} GFLOP{known}{plain})", task.name, task.count, task.workload.flop() as f64 * 1e-9));
+            }
+            Event::Trial { progress, .. } => self.show(progress),
+            Event::Rematch { task, challenger, incumbent, faster } => {
+                let verdict = if *faster { "takes over" } else { "does not hold" };
+                self.line(format_args!("{}: a challenger at {challenger} {verdict} against {incumbent}", task.name));
+            }
+            Event::Trouble(text) => self.line(format_args!("warning: {text}")),
+        }
+    }
+
+    fn show(&mut self, p: &Progress) {
+        let mut text = format!("{}: ", p.name);
+        text += &p.best.map_or("nothing ran yet".into(), |b| format!("best {b}"));
+        if let Some(g) = p.gflops {
+            text += &format!(", {} GFLOP/s", three(g));
+        }
+        if let Some(s) = p.share {
+            text += &format!(", {} of its bound", percent(s));
+        }
+        text += &format!("; {} trials/s", three(p.rate));
+        if let Some(left) = p.left {
+            text += &format!(", {} left", duration(left));
+        }
+        match &self.bar {
+            Some(bar) => {
+                if let Some(n) = p.trials.1 {
+                    bar.set_length(n);
+                }
+                bar.set_position(p.trials.0);
+                bar.set_message(text);
+            }
+            None if self.last.is_none_or(|t| t.elapsed() >= PAUSE) => {
+                self.last = Some(Instant::now());
+                let of = p.trials.1.map_or(String::new(), |n| format!("/{n}"));
+                note(format_args!("[{}{of}] {text}", p.trials.0));
+            }
+            None => {}
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
