@@ -119,7 +119,9 @@ impl Allocator {
             }
             _ => best / rounds,
         };
-        let mut forward = best / rounds;
+        // Rounds since it last became faster by a percent: standing still dampens optimism.
+        let still = t.history.iter().rev().find(|h| h.1 > best * 1.01).map_or(0.0, |h| h.0 as f64 / ROUND);
+        let mut forward = best / (rounds + 2.0 * (rounds - still - 1.0).max(0.0));
         // Until it proves to be of another kind, a task may hope for half the rate of its like.
         if best_rate > 0.0 && rounds < DEAD_END {
             forward = forward.max(best - t.facts.flop.max(1) as f64 / (HOPE * best_rate)).min(best);
