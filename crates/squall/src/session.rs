@@ -55,6 +55,8 @@ struct Hall<'l, 'e> {
     strategy: &'static StrategyInfo,
     tasks: usize,
     start: Instant,
+    /// When the first trials were asked for: what came before says nothing of their rate.
+    searching: Option<Instant>,
     deadline: Option<Instant>,
     made: u64,
     listen: &'l mut Listen<'e>,
@@ -151,7 +153,7 @@ impl<'a> Session<'a> {
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
         let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
         let lab = Lab::open(device, toolchain)?;
-        Ok(Bench { lab, hall: Hall { target, device: id, toolchain: tools, roof, strategy, tasks, start, deadline, made: 0, listen } })
+        Ok(Bench { lab, hall: Hall { target, device: id, toolchain: tools, roof, strategy, tasks, start, searching: None, deadline, made: 0, listen } })
     }
 
     /// Whether the session as a whole is over.
@@ -253,6 +255,7 @@ impl<'a> Session<'a> {
             return Ok(0);
         }
         self.set_task(bench, desk)?;
+        bench.hall.searching.get_or_insert_with(Instant::now);
         let clock = cpu_time();
         let asked = desk.strategy.ask(left);
         if asked.is_empty() {
@@ -342,7 +345,8 @@ impl<'a> Session<'a> {
         let b = &self.settings.budget;
         let r = &desk.report;
         let elapsed = hall.start.elapsed().as_secs_f64();
-        let rate = hall.made as f64 / elapsed.max(1e-3);
+        let searching = hall.searching.map_or(0.0, |s| s.elapsed().as_secs_f64());
+        let rate = hall.made as f64 / searching.max(1e-3);
         let planned = b.trials.or(b.task_trials.map(|n| n * hall.tasks as u64));
         let by_trials = planned.map(|p| p.saturating_sub(hall.made) as f64 / rate.max(1e-9));
         let all_seconds = b.seconds.or(b.task_seconds.map(|s| s * hall.tasks as f64));

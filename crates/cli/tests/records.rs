@@ -1,0 +1,42 @@
+//! The records commands.
+
+mod support;
+
+use support::{Place, SMALL};
+
+#[test]
+fn records_are_listed_shown_exported_and_merged() {
+    let p = Place::new();
+    p.squall(&["tune", SMALL, "--trials", "4", "--store", "a.squall"]).ok();
+    p.squall(&["tune", "matmul m=16 n=16 k=16", "--trials", "3", "--store", "b.squall"]).ok();
+    let list = p.squall(&["records", "list", "--store", "a.squall", "--json"]).ok().json();
+    assert_eq!(list["tasks"][0]["trials"], 4);
+    assert!(list["tasks"][0]["best_ns"].as_f64().unwrap() > 0.0);
+    assert!(list["tasks"][0]["untuned_ns"].as_f64().unwrap() > 0.0);
+    assert!(p.squall(&["records", "list", "--store", "a.squall"]).ok().out.contains("matmul"));
+    let shown = p.squall(&["records", "show", "--store", "a.squall", "--limit", "2", "--kind", "trial", "--json"]).ok().json();
+    assert_eq!(shown["records"].as_array().unwrap().len(), 2);
+    let lines = p.squall(&["records", "export", "--store", "a.squall", "--kind", "trial"]).ok().out;
+    assert_eq!(lines.lines().count(), 4);
+    p.squall(&["records", "export", "--store", "a.squall", "--out", "a.jsonl"]).ok();
+    let merged = p.squall(&["records", "merge", "a.jsonl", "b.squall", "--store", "c.squall", "--json"]).ok().json();
+    assert!(merged["new"].as_u64().unwrap() >= 9 && merged["known"] == 0, "{merged}");
+    let again = p.squall(&["records", "merge", "a.squall", "b.squall", "--store", "c.squall", "--json"]).ok().json();
+    assert_eq!(again["new"], 0);
+    assert_eq!(p.squall(&["records", "list", "--store", "c.squall", "--json"]).ok().json()["tasks"].as_array().unwrap().len(), 2);
+    // A merged store is known to tuning like one's own.
+    let report = p.squall(&["tune", SMALL, "--trials", "1", "--store", "c.squall", "--json"]).ok().json();
+    assert_eq!(report["tasks"][0]["known"], 4);
+}
+
+#[test]
+fn what_is_no_store_is_an_error() {
+    let p = Place::new();
+    assert!(p.squall(&["records", "list"]).fails().err.contains("tuned.squall"));
+    p.file("lines", "{\"kind\": \"nonsense\"}\n");
+    let e = p.squall(&["records", "merge", "lines"]).fails();
+    assert!(e.err.contains("lines") && e.err.contains("line 1"), "{}", e.err);
+    p.file("x.squall", "garbage, and enough of it for a header");
+    p.squall(&["records", "merge", "x.squall"]).fails();
+    p.squall(&["records", "best", "--store", "x.squall"]).fails();
+}

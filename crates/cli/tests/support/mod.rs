@@ -1,0 +1,89 @@
+//! Runs the real binary in a folder of its own.
+
+#![allow(dead_code)] // each test program uses some of it
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// A task that builds and runs in a blink.
+pub const SMALL: &str = "matmul m=32 n=32 k=32";
+
+pub struct Place {
+    dir: tempfile::TempDir,
+}
+
+pub struct Ran {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl Ran {
+    /// The last line of stdout as JSON.
+    pub fn json(&self) -> Value {
+        let last = self.out.lines().last().unwrap_or_else(|| panic!("no output; stderr: {}", self.err));
+        serde_json::from_str(last).unwrap_or_else(|e| panic!("{e} in `{last}`; stderr: {}", self.err))
+    }
+
+    pub fn ok(self) -> Ran {
+        assert_eq!(self.code, Some(0), "stdout: {}\nstderr: {}", self.out, self.err);
+        self
+    }
+
+    /// An error of ours: exit 1, a message, no panic.
+    pub fn fails(self) -> Ran {
+        assert_eq!(self.code, Some(1), "stdout: {}\nstderr: {}", self.out, self.err);
+        assert!(self.err.contains("error: "), "{}", self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(o: Output) -> Ran {
+        Ran {
+            code: o.status.code(),
+            out: String::from_utf8_lossy(&o.stdout).into_owned(),
+            err: String::from_utf8_lossy(&o.stderr).into_owned(),
+        }
+    }
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { dir: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut c = Command::new(env!("CARGO_BIN_EXE_squall"));
+        c.args(args).current_dir(self.path()).stdin(Stdio::null()).env_remove("SQUALL_STORE").env_remove("SQUALL_THREADS");
+        c
+    }
+
+    pub fn squall(&self, args: &[&str]) -> Ran {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// The identities of all trials in the store.
+    pub fn identities(&self) -> Vec<String> {
+        let shown = self.squall(&["records", "show", "--kind", "trial", "--json"]).ok().json();
+        shown["records"].as_array().unwrap().iter().map(|r| r["identity"].as_str().unwrap().to_string()).collect()
+    }
+}
+
+/// The identity that a line of `tune --json` reports, if it reports a trial.
+pub fn reported(line: &str) -> Option<String> {
+    let v: Value = serde_json::from_str(line).ok()?;
+    Some(v["trial"]["identity"].as_str()?.to_string())
+}
