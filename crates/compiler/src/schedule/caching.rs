@@ -109,11 +109,12 @@ fn forward_in(stmts: &mut Vec<Stmt>, b: Source) -> Option<Result<(), String>> {
         let later: Vec<usize> = (i + 1..stmts.len()).filter(|&j| touches(&stmts[j])).collect();
         let &j = later.first()?;
         // The first toucher may hold load and store together (inside tile loops) or be the load.
-        let list: Vec<(bool, Vec<Affine>)> =
-            accesses(&stmts[j..=j]).iter().filter(|a| a.buffer == b).map(|a| (a.write, a.index.to_vec())).collect();
-        let reads = list.iter().filter(|a| !a.0).count();
-        if reads != 1 || list[0].0 {
-            return Some(Err("what follows the fill does not start by reading it once".into()));
+        let list: Vec<(bool, bool)> = accesses(&stmts[j..=j]).iter().filter(|a| a.buffer == b).map(|a| (a.read, a.write)).collect();
+        if list != [(true, false), (false, true)] {
+            return Some(Err("what follows the fill does not read it once and then set it once".into()));
+        }
+        if covered(&stmts[i], b) != covered(&stmts[j], b) {
+            return Some(Err("what follows the fill does not set all of it again".into()));
         }
         // Reductions around the read would read it again after it was set.
         let mut repeated = false;
@@ -135,6 +136,39 @@ fn forward_in(stmts: &mut Vec<Stmt>, b: Source) -> Option<Result<(), String>> {
         Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => forward_in(body, b),
         _ => None,
     })
+}
+
+/// For each dimension of `b`, what the store to it covers while the loops of the statement run:
+/// what is fixed outside, and the range inside. `None` where the store leaves gaps.
+fn covered(s: &Stmt, b: Source) -> Option<Vec<(Affine, i64, i64)>> {
+    let mut inner = std::collections::HashMap::new();
+    let mut index = None;
+    visit(std::slice::from_ref(s), &mut |s| match s {
+        Stmt::Loop(l) => {
+            inner.insert(l.var, l.extent - 1);
+            if let Some(st) = l.start {
+                inner.insert(st.var, st.cap);
+            }
+        }
+        Stmt::Store { buffer, index: i, .. } if *buffer == b => index = Some(i.clone()),
+        _ => {}
+    });
+    let one = |a: &Affine| {
+        let (own, outer): (Vec<_>, Vec<_>) = a.terms().iter().copied().partition(|(v, _)| inner.contains_key(v));
+        // Steps must not be larger than what smaller ones fill.
+        let mut steps: Vec<(i64, i64)> = own.iter().map(|&(v, c)| (c, inner[&v])).collect();
+        steps.sort_unstable();
+        let mut filled = 1;
+        for (c, max) in steps {
+            if c < 1 || c > filled {
+                return None;
+            }
+            filled += c * max;
+        }
+        let (lo, hi) = Affine::new(own, a.offset()).range(|v| inner[&v]);
+        Some((Affine::new(outer, 0), lo, hi))
+    };
+    index?.iter().map(one).collect()
 }
 
 /// Calls `f` with the loops around each load of `b` and its index.

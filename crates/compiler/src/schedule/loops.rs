@@ -1,8 +1,8 @@
 //! Primitives that change loops alone: split, fuse, reorder and modes.
 
-use super::dependence::{Axis, independent};
+use super::dependence::{Axis, by_buffer, independent};
 use crate::nest::{Loop, Mode, Nest, Start, Stmt, rewrite, substitute, visit};
-use squall_core::expr::{Affine, Source, Var};
+use squall_core::expr::{Affine, Var};
 
 /// The variable and loop of a name.
 pub fn named<'a>(n: &'a Nest, name: &str) -> Result<&'a Loop, String> {
@@ -30,19 +30,8 @@ pub fn split(n: &mut Nest, name: &str, factor: i64, outer: &str, inner: &str) ->
     let exact = extent % factor == 0;
     if !exact {
         // The overlap is computed twice: fine where the body sets what it accumulates into.
-        let mut set: Vec<Source> = Vec::new();
-        let mut unset = None;
-        visit(&l.body, &mut |s| match s {
-            Stmt::Store { buffer, value, .. } => {
-                if value.loads().iter().any(|(b, _)| b == buffer) {
-                    unset = Some(*buffer);
-                }
-                set.push(*buffer);
-            }
-            Stmt::Update { buffer, .. } if !set.contains(buffer) => unset = Some(*buffer),
-            _ => {}
-        });
-        if let Some(b) = unset {
+        let again = by_buffer(&l.body).into_iter().find(|(_, list)| list.iter().any(|a| a.write) && (!list[0].write || list[0].read));
+        if let Some((b, _)) = again {
             return Err(format!("{factor} does not divide {extent}, and `{}` would be accumulated twice where tiles overlap", n.buffer(b).name));
         }
     }

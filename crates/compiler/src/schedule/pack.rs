@@ -12,7 +12,19 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
     let scope = match n.buffer(b).scope {
         Scope::Prepared => Scope::Prepared,
         Scope::Data(_) => Scope::Workspace,
-        Scope::Workspace if !accesses(&l.body).iter().any(|a| a.buffer == b && a.write) => Scope::Workspace,
+        Scope::Workspace => {
+            // The copy stands before the top-level nest that reads it, after the one that writes.
+            let inside = |s: &Stmt| {
+                let mut found = false;
+                visit(std::slice::from_ref(s), &mut |s| found |= matches!(s, Stmt::Loop(x) if x.var == l.var));
+                found
+            };
+            let reader = n.body.iter().position(inside).unwrap_or(0);
+            if n.body[reader..].iter().any(|s| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write)) {
+                return Err(format!("`{name}` is written where or after `{at}` reads it"));
+            }
+            Scope::Workspace
+        }
         _ => return Err(format!("`{name}` is not an input of `{at}`")),
     };
     if n.find_buffer(packed).is_some() {

@@ -1,4 +1,5 @@
 //! Small workloads of every kind, with odd sizes, and inputs for them.
+#![allow(dead_code)] // each test uses its part
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;

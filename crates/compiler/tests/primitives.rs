@@ -1,0 +1,193 @@
+//! The primitives' reference pages are their tests. A page in `tests/primitives/` has cases of a
+//! ```` ```nest ```` before, a ```` ```schedule ````, and what comes of it: a ```` ```nest ````, or the
+//! reason in ```` ```refused ````. `SQUALL_BLESS=1 cargo test` writes what comes of it into the page.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use squall_compiler::nest::{self, Loop, Mode, Nest, Scope, Stmt};
+use squall_compiler::schedule::{self, Primitive};
+
+/// Uniform inputs for a nest's data and weights.
+fn inputs(n: &Nest, seed: u64) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut fill = |wanted: fn(&Scope) -> bool| {
+        let buffers = n.buffers.iter().filter(|b| wanted(&b.scope));
+        buffers.map(|b| (0..b.elements()).map(|_| f64::from(rng.random_range(-1.0f32..1.0))).collect()).collect()
+    };
+    (fill(|s| matches!(s, Scope::Data(_))), fill(|s| matches!(s, Scope::Weight(_))))
+}
+
+fn assert_same(what: &str, before: &Nest, after: &Nest) {
+    let (data, weights) = inputs(before, 7);
+    let (want, got) = (nest::interpret(before, &data, &weights), nest::interpret(after, &data, &weights));
+    assert_eq!(want.len(), got.len(), "{what}");
+    for (i, (w, g)) in want.iter().zip(&got).enumerate() {
+        assert!((w - g).abs() <= 1e-4 * (1.0 + w.abs()), "{what}: element {i} was {w}, is {g}\n{after}");
+    }
+}
+
+/// What comes of a schedule on a nest, as a fenced block.
+fn outcome(what: &str, before: &str, primitives: &str) -> String {
+    let start = nest::parse(before).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let list = schedule::parse(primitives).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut n = start.clone();
+    match schedule::apply(&mut n, &list) {
+        Ok(()) => {
+            nest::verify(&n).unwrap_or_else(|e| panic!("{what}: {e}"));
+            assert_same(what, &start, &n);
+            format!("```nest\n{n}```\n")
+        }
+        Err(e) => format!("```refused\n{e}\n```\n"),
+    }
+}
+
+#[test]
+fn the_pages_hold() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/primitives");
+    let bless = std::env::var_os("SQUALL_BLESS").is_some();
+    let mut cases = 0;
+    let mut seen = Vec::new();
+    let mut pages: Vec<_> = std::fs::read_dir(&folder).expect("pages").map(|e| e.expect("entry").path()).collect();
+    pages.sort();
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("readable");
+        let (mut out, mut block) = (String::new(), None::<(String, String)>);
+        let (mut before, mut schedule) = (String::new(), None::<String>);
+        let name = page.file_stem().expect("name").to_string_lossy().into_owned();
+        seen.push(name.clone());
+        for line in text.lines() {
+            match (&mut block, line.strip_prefix("```")) {
+                (None, Some(kind)) => block = Some((kind.to_string(), String::new())),
+                (None, None) => {
+                    let _ = writeln!(out, "{line}");
+                }
+                (Some((_, body)), None) => {
+                    let _ = writeln!(body, "{line}");
+                }
+                (Some(_), Some(_)) => {
+                    let (kind, body) = block.take().expect("open");
+                    let pending = if kind == "nest" || kind == "refused" { schedule.take() } else { None };
+                    match pending {
+                        Some(s) => {
+                            let what = format!("{name}.md, case {}", cases + 1);
+                            out += &outcome(&what, &before, &s);
+                            cases += 1;
+                        }
+                        None => {
+                            if kind == "nest" {
+                                before = body.clone();
+                            } else if kind == "schedule" {
+                                schedule = Some(body.clone());
+                            }
+                            let _ = write!(out, "```{kind}\n{body}```\n");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(schedule.is_none() && block.is_none(), "{name}.md ends in the middle of a case");
+        if bless {
+            std::fs::write(&page, &out).expect("written");
+        }
+        assert!(bless || out == text, "{name}.md does not hold; now:\n{out}");
+    }
+    assert!(cases >= 30, "{cases} cases");
+    let all = ["inline", "reshape", "relayout", "fuse", "join", "split", "peel", "reorder", "fission", "contract", "cache_write", "forward", "pack", "rfactor", "modes"];
+    assert!(all.iter().all(|p| seen.iter().any(|s| s == p)), "a primitive has no page: {seen:?}");
+}
+
+/// A random primitive on things that the nest has; most are refused.
+fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -> Primitive {
+    let mut loops: Vec<(String, i64, usize)> = Vec::new();
+    let mut inner = Vec::new();
+    nest::visit(&n.body, &mut |s| {
+        if let Stmt::Loop(l) = s {
+            loops.push((n.vars[l.var.0 as usize].clone(), l.extent, l.body.len()));
+            if let [Stmt::Loop(Loop { var, .. })] = &l.body[..] {
+                inner.push((n.vars[l.var.0 as usize].clone(), n.vars[var.0 as usize].clone()));
+            }
+        }
+    });
+    let mut pick = |k: usize| rng.random_range(0..k.max(1));
+    let l = loops[pick(loops.len())].clone();
+    let other = loops[pick(loops.len())].0.clone();
+    let buffer = n.buffers[pick(n.buffers.len())].name.clone();
+    *fresh += 1;
+    let f = *fresh;
+    let pair = if inner.is_empty() { (l.0.clone(), other.clone()) } else { inner[pick(inner.len())].clone() };
+    match pick(18) {
+        0 | 1 | 2 => Primitive::Split(l.0, pick(l.1 as usize) as i64 + 1, format!("o{f}"), format!("i{f}")),
+        3 | 4 => Primitive::Reorder(vec![pair.1, pair.0]),
+        5 | 6 => Primitive::Fission(l.0, (0..l.2).map(|k| format!("f{f}_{k}")).collect()),
+        7 => Primitive::Fuse(pair.0, pair.1, format!("u{f}")),
+        8 => Primitive::Reshape(buffer, pick(3)),
+        9 => Primitive::Join(l.0, other),
+        10 => Primitive::Inline(buffer),
+        11 => Primitive::Contract(buffer, l.0),
+        12 => Primitive::CacheWrite(l.0, buffer, format!("acc{f}")),
+        13 => Primitive::Forward(buffer),
+        14 => Primitive::Pack(buffer, l.0, format!("packed{f}")),
+        15 => Primitive::Rfactor(l.0, format!("part{f}")),
+        16 => Primitive::Peel(l.0, pick(l.1 as usize) as i64, format!("rest{f}")),
+        _ => Primitive::Mark([Mode::Vector, Mode::Unroll, Mode::Parallel][pick(3)], l.0),
+    }
+}
+
+/// All pairs of loops, for joining what can be joined.
+fn joins(n: &Nest) -> Vec<Primitive> {
+    let mut names = Vec::new();
+    nest::visit(&n.body, &mut |s| {
+        if let Stmt::Loop(l) = s {
+            names.push(n.vars[l.var.0 as usize].clone());
+        }
+    });
+    names.iter().flat_map(|a| names.iter().map(move |b| Primitive::Join(a.clone(), b.clone()))).collect()
+}
+
+mod cases;
+
+#[test]
+fn random_primitives_never_change_what_a_nest_means() {
+    let rounds: u64 = std::env::var("SQUALL_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(12);
+    let mut applied = std::collections::BTreeMap::<String, usize>::new();
+    for (name, text) in cases::CASES {
+        let w = squall_core::Workload::parse(text).expect("parses");
+        // Small extents only: the interpreter runs after every primitive that is applied.
+        let plain = nest::lower(&w);
+        for seed in 0..rounds {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            let mut n = plain.clone();
+            let (mut fresh, mut done) = (0, Vec::new());
+            // Half the rounds start from joined stages, which chance seldom finds.
+            for p in joins(&n).into_iter().filter(|_| seed % 2 == 1) {
+                let mut trial = n.clone();
+                if p.apply(&mut trial).is_ok() {
+                    *applied.entry("join".into()).or_default() += 1;
+                    done.push(p);
+                    n = trial;
+                }
+            }
+            for _ in 0..60 {
+                let p = random_primitive(&n, &mut rng, &mut fresh);
+                let mut trial = n.clone();
+                if p.apply(&mut trial).is_ok() {
+                    let kind = p.to_string().split('(').next().unwrap_or("").to_string();
+                    *applied.entry(kind).or_default() += 1;
+                    done.push(p);
+                    n = trial;
+                }
+            }
+            nest::verify(&n).unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}\n{}\n{n}", schedule::print(&done)));
+            assert_same(&format!("{name}, seed {seed}\n{}", schedule::print(&done)), &plain, &n);
+            let again = nest::parse(&n.to_string()).unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}\n{n}"));
+            assert_eq!(again.to_string(), n.to_string());
+        }
+    }
+    for p in ["split", "reorder", "fission", "fuse", "join", "contract", "cache_write", "forward", "pack", "peel", "inline", "reshape", "vectorize", "unroll", "parallel"] {
+        assert!(applied.contains_key(p), "`{p}` was never applied: {applied:?}");
+    }
+}
