@@ -16,7 +16,7 @@ for i in $(seq "$kills"); do
   "$squall" tune "$line" --trials 1000000 --store "$work/store" --report "$work/report.html" --json > "$work/out" 2> "$work/err" &
   pid=$!
   # From "while it starts" to "well into the search".
-  sleep "$(awk -v r=$RANDOM 'BEGIN { printf "%.3f", 0.05 + r / 32768 * 4 }')"
+  sleep "$(awk -v r=$RANDOM 'BEGIN { printf "%.3f", 0.05 + r / 32768 * 8 }')"
   kill -9 "$pid" 2> /dev/null || { echo "error: it ended by itself:" >&2; cat "$work/err" >&2; exit 1; }
   wait "$pid" 2> /dev/null || true
   identities "$work/out" >> "$work/reported"

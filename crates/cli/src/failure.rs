@@ -10,12 +10,7 @@ pub enum Failure {
     /// Somebody stopped reading our output: no error of ours, and nobody to tell.
     Pipe,
     /// Something is wrong.
-    Said {
-        message: String,
-        causes: Vec<String>,
-        hint: Option<String>,
-        code: u8,
-    },
+    Said { message: String, causes: Vec<String>, hint: Option<String>, code: u8 },
 }
 
 impl Failure {

@@ -11,7 +11,11 @@ use std::process::ExitCode;
 
 /// Finds the fastest implementation of tensor kernels on the hardware in front of you.
 #[derive(Parser)]
-#[command(name = "squall", version, max_term_width = 110, after_help = "\
+#[command(
+    name = "squall",
+    version,
+    max_term_width = 110,
+    after_help = "\
 Examples:
   squall doctor                                    what this machine offers and what is missing
   squall tasks model.onnx --dim N=1                the distinct kernels of a network
@@ -19,7 +23,8 @@ Examples:
   squall tune 'matmul m=512 n=512 k=512' --trials 200
   squall export model.onnx --out kernels --build   the best kernels as C sources and a library
 
-Exit codes: 0 done, 1 error, 2 wrong usage, 130 ended by Ctrl-C with what was found.")]
+Exit codes: 0 done, 1 error, 2 wrong usage, 130 ended by Ctrl-C with what was found."
+)]
 struct Cli {
     #[command(subcommand)]
     command: command::Command,

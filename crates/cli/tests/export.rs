@@ -28,7 +28,14 @@ fn an_export_builds_and_its_driver_finds_it_right() {
     assert!(std::path::Path::new(entry["lib"].as_str().unwrap()).is_file());
     // The header is fit for C programs of others.
     p.file("kernels/use.c", "#include \"squall_kernels.h\"\nint main(void) { return 0; }\n");
-    assert!(Command::new("gcc").args(["-std=c99", "-Wall", "-Werror", "-fsyntax-only", "use.c"]).current_dir(&folder).status().unwrap().success());
+    assert!(
+        Command::new("gcc")
+            .args(["-std=c99", "-Wall", "-Werror", "-fsyntax-only", "use.c"])
+            .current_dir(&folder)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]

@@ -33,8 +33,12 @@ fn tasks_as_text_is_a_table_with_bounds() {
 #[test]
 fn bad_models_are_errors_that_name_the_file() {
     let p = Place::new();
-    let pages: [(&str, &[u8]); 4] =
-        [("empty.onnx", b""), ("garbage.onnx", b"\xff\xfe\xfd this is no protobuf at all \x00\x01"), ("text.onnx", b"hello"), ("zeros.onnx", &[0; 100])];
+    let pages: [(&str, &[u8]); 4] = [
+        ("empty.onnx", b""),
+        ("garbage.onnx", b"\xff\xfe\xfd this is no protobuf at all \x00\x01"),
+        ("text.onnx", b"hello"),
+        ("zeros.onnx", &[0; 100]),
+    ];
     for (name, bytes) in pages {
         p.file(name, bytes);
         for command in [&["tasks", name][..], &["tune", name, "--trials", "2"]] {
@@ -92,7 +96,9 @@ fn a_workload_explains_itself_and_comes_back() {
 #[test]
 fn every_stage_is_explained() {
     let p = Place::new();
-    for (stage, word) in [("expression", "sum("), ("sketches", "sketch "), ("space", "legal"), ("schedule", ""), ("nest", ""), ("source", "int ")] {
+    for (stage, word) in
+        [("expression", "sum("), ("sketches", "sketch "), ("space", "legal"), ("schedule", ""), ("nest", ""), ("source", "int ")]
+    {
         let out = p.squall(&["explain", SMALL, "--stage", stage]).ok().out;
         assert!(out.len() > 20 && out.contains(word), "{stage}: {out}");
     }

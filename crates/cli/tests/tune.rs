@@ -30,7 +30,8 @@ fn a_report_has_the_keys_that_scripts_use() {
     let lines: Vec<String> = ran.out.lines().filter_map(reported).collect();
     assert_eq!(lines.len(), 6, "one line a trial");
     assert_eq!(p.identities(), lines);
-    let html = std::fs::read_dir(p.path()).unwrap().map(|f| f.unwrap().path()).find(|f| f.extension().is_some_and(|e| e == "html")).unwrap();
+    let html =
+        std::fs::read_dir(p.path()).unwrap().map(|f| f.unwrap().path()).find(|f| f.extension().is_some_and(|e| e == "html")).unwrap();
     let page = std::fs::read_to_string(html).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
     assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("@import"), "the page stands alone");
@@ -79,7 +80,8 @@ fn a_budget_of_seconds_ends_in_time() {
 #[test]
 fn ctrl_c_ends_with_what_was_found() {
     let p = Place::new();
-    let mut child = p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut seen = Vec::new();
     let mut last = String::new();
@@ -104,7 +106,8 @@ fn kill_9_loses_nothing_that_was_reported() {
     let p = Place::new();
     let mut seen = Vec::new();
     for enough in [1, 4, 9] {
-        let mut child = p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child =
+            p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut here = 0;
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             if let Some(id) = reported(&line.unwrap()) {
@@ -133,7 +136,11 @@ fn two_processes_share_a_store() {
     let p = Place::new();
     let tune = |m: &str, seed: &str| {
         let line = format!("matmul m={m} n=32 k=32");
-        p.command(&["tune", &line, "--trials", "6", "--seed", seed, "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        p.command(&["tune", &line, "--trials", "6", "--seed", seed, "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let children = [tune("32", "1"), tune("48", "2"), tune("32", "3")];
     let mut seen = HashSet::new();
@@ -149,7 +156,8 @@ fn two_processes_share_a_store() {
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let p = Place::new();
-    let mut child = p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child =
+        p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(reported(&lines.next().unwrap().unwrap()).is_some());
     drop(lines);
@@ -197,6 +205,51 @@ fn a_store_that_cannot_be_used_is_refused_before_any_work() {
     assert!(ran.err.contains("notes.txt") && ran.err.contains("not a Squall store") && ran.err.contains("hint: "), "{}", ran.err);
     let ran = p.squall(&["tune", SMALL, "--trials", "2", "--store", "no/such/folder/a.squall"]).fails();
     assert!(ran.err.contains("folder"), "{}", ran.err);
+}
+
+#[test]
+fn a_read_only_store_is_refused_and_can_still_be_read() {
+    use std::os::unix::process::CommandExt;
+    let p = Place::new();
+    p.squall(&["tune", SMALL, "--trials", "2"]).ok();
+    let mode = |path: &std::path::Path, m: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(m)).unwrap();
+    mode(&p.path().join("tuned.squall"), 0o444);
+    mode(p.path(), 0o555);
+    let run = |args: &[&str]| -> support::Ran {
+        let mut c = p.command(args);
+        // Root may write everything: look as somebody else.
+        if std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
+            c.uid(65534).gid(65534);
+        }
+        c.output().unwrap().into()
+    };
+    let (tune, list, doctor) = (run(&["tune", SMALL, "--trials", "2"]), run(&["records", "list", "--json"]), run(&["doctor", "--json"]));
+    mode(p.path(), 0o755);
+    let tune = tune.fails();
+    assert!(tune.err.contains("read-only") && tune.err.contains("tuned.squall") && tune.err.contains("hint: "), "{}", tune.err);
+    assert_eq!(list.ok().json()["tasks"][0]["trials"], 2);
+    assert_eq!(doctor.code, Some(1));
+}
+
+#[test]
+fn a_full_disk_ends_with_a_clear_error_and_loses_nothing() {
+    let p = Place::new();
+    let disk = p.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=300k", "tmpfs"]).arg(&disk).output();
+    if !mounted.is_ok_and(|o| o.status.success()) {
+        println!("skipped: a small file system cannot be mounted here");
+        return;
+    }
+    let ran = p.squall(&["tune", SMALL, "--trials", "400", "--store", "disk/a.squall", "--report", "r.html", "--json"]);
+    let seen: HashSet<String> = ran.out.lines().filter_map(reported).collect();
+    let lines = p.squall(&["records", "show", "--kind", "trial", "--store", "disk/a.squall", "--json"]);
+    let _ = Command::new("umount").arg("-l").arg(&disk).output();
+    let ran = ran.fails();
+    assert!(ran.err.contains("no space is left") && ran.err.contains("a.squall"), "{}", ran.err);
+    let shown = lines.ok().json();
+    let kept: HashSet<&str> = shown["records"].as_array().unwrap().iter().filter_map(|r| r["identity"].as_str()).collect();
+    assert!(!seen.is_empty() && seen.iter().all(|id| kept.contains(id.as_str())));
 }
 
 #[test]

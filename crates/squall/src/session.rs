@@ -59,6 +59,8 @@ struct Hall<'l, 'e> {
     searching: Option<Instant>,
     deadline: Option<Instant>,
     made: u64,
+    /// What opening the laboratory cost; the first task pays.
+    opening: CpuCost,
     listen: &'l mut Listen<'e>,
 }
 
@@ -153,7 +155,24 @@ impl<'a> Session<'a> {
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
         let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
         let lab = Lab::open(device, toolchain)?;
-        Ok(Bench { lab, hall: Hall { target, device: id, toolchain: tools, roof, strategy, tasks, start, searching: None, deadline, made: 0, listen } })
+        let opening = lab.overhead();
+        Ok(Bench {
+            lab,
+            hall: Hall {
+                target,
+                device: id,
+                toolchain: tools,
+                roof,
+                strategy,
+                tasks,
+                start,
+                searching: None,
+                deadline,
+                made: 0,
+                opening,
+                listen,
+            },
+        })
     }
 
     /// Whether the session as a whole is over.
@@ -171,6 +190,7 @@ impl<'a> Session<'a> {
 
     /// Sets a task up: what is known of it, its spaces, its plain loops' time.
     fn open<'t>(&self, bench: &mut Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
+        let clock = cpu_time();
         let tunables = sketches(&task.workload, &bench.hall.target);
         let known = self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?;
         let count = known.iter().filter(|r| r.kind == RecordKind::Trial).count();
@@ -182,6 +202,8 @@ impl<'a> Session<'a> {
         let strategy = (bench.hall.strategy.make)(&setting);
         let mut desk = Desk::new(task, tunables, untuned(&task.workload, &bench.hall.target), strategy);
         desk.learn(known);
+        desk.search += cpu_time() - clock;
+        desk.report.cost += std::mem::take(&mut bench.hall.opening);
         let plain = desk.report.untuned;
         (bench.hall.listen)(Event::Task { task, known: desk.report.known, untuned: plain });
         match self.set_task(bench, &mut desk) {

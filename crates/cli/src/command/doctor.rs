@@ -58,7 +58,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         match Device::detect(a.threads.threads as usize, tc) {
             Ok(d) => {
                 add("CPU", true, d.model.clone(), None);
-                let vectors = format!("{} registers of {} bytes; {}", d.target.vector_registers, d.target.vector_bytes, d.features.join(" "));
+                let vectors =
+                    format!("{} registers of {} bytes; {}", d.target.vector_registers, d.target.vector_bytes, d.features.join(" "));
                 add("vectors", true, vectors, None);
                 let spare = if d.spare.is_empty() { "none: building waits for measuring".into() } else { format!("{:?}", d.spare) };
                 add("cores", true, format!("{:?} measure, {spare} build", d.cores), None);
@@ -66,12 +67,22 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 add("caches", true, if caches.is_empty() { "unknown".into() } else { caches.join(", ") }, None);
                 match measure_roof(&d, tc) {
                     Ok(r) => {
-                        add("peak", true, format!("{} GFLOP/s with {} thread(s), f32, measured", three(r.peak_gflops), d.target.threads), None);
+                        add(
+                            "peak",
+                            true,
+                            format!("{} GFLOP/s with {} thread(s), f32, measured", three(r.peak_gflops), d.target.threads),
+                            None,
+                        );
                         let levels: Vec<String> = r.levels.iter().map(|l| format!("{} {} GB/s", l.name, three(l.gbs))).collect();
                         add("bandwidth", true, format!("{}, memory {} GB/s, measured", levels.join(", "), three(r.memory_gbs)), None);
                         measured = Some(r);
                     }
-                    Err(e) => add("roof", false, e.to_string(), Some("free the temporary folder, or name another: TMPDIR=/path squall doctor".into())),
+                    Err(e) => add(
+                        "roof",
+                        false,
+                        e.to_string(),
+                        Some("free the temporary folder, or name another: TMPDIR=/path squall doctor".into()),
+                    ),
                 }
                 machine = json!({
                     "id": d.id(), "model": d.model, "features": d.features, "threads": d.target.threads,
@@ -86,7 +97,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let store = store(a, &mut add);
     let good = found.iter().all(|f| f.good);
     if a.json.json {
-        let findings: Vec<Value> = found.iter().map(|f| json!({"name": f.name, "good": f.good, "detail": f.detail, "mend": f.mend})).collect();
+        let findings: Vec<Value> =
+            found.iter().map(|f| json!({"name": f.name, "good": f.good, "detail": f.detail, "mend": f.mend})).collect();
         say(json!({
             "can_tune": good,
             "findings": findings,

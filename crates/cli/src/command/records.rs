@@ -223,5 +223,9 @@ fn merge(files: &[PathBuf], into: &Path, json: bool) -> Result<(), Failure> {
         new += n;
         known += k;
     }
-    if json { say(json!({"new": new, "known": known, "records": store.len()?})) } else { say(format_args!("{new} new records, {known} known")) }
+    if json {
+        say(json!({"new": new, "known": known, "records": store.len()?}))
+    } else {
+        say(format_args!("{new} new records, {known} known"))
+    }
 }

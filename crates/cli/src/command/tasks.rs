@@ -75,7 +75,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     say(format_args!("{} tasks, {calls} calls, {} GFLOP{total}", input.tasks.len(), three(flop * 1e-9)))?;
     if let Some(r) = &roof {
         let peak = three(r.peak_gflops);
-        say(format_args!("bound: by {peak} GFLOP/s and the bandwidth of the level that holds the data ({} GB/s from memory)", three(r.memory_gbs)))?;
+        say(format_args!(
+            "bound: by {peak} GFLOP/s and the bandwidth of the level that holds the data ({} GB/s from memory)",
+            three(r.memory_gbs)
+        ))?;
     }
     if !input.untuned.is_empty() {
         say(format_args!("\nnot tuned:"))?;
