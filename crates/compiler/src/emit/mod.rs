@@ -37,7 +37,9 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
         let _ = writeln!(functions, "int {symbol}_prepare(const void *const *weights, void *prepared) {{");
         functions += &e.pointers(|s| matches!(s, Scope::Weight(_)), "const float", "weights");
         functions += &e.offsets(Scope::Prepared, "float", "prepared");
+        e.preparing = true;
         functions += &e.run(&n.prepare);
+        e.preparing = false;
         functions += "  return 0;\n}\n\n";
     }
     let _ = writeln!(functions, "size_t {symbol}_workspace_bytes(void) {{ return {workspace}; }}\n");
@@ -77,6 +79,8 @@ struct Emitter<'a> {
     registers: Registers,
     memo: Vec<Memo>,
     temporaries: usize,
+    /// Whether `prepare` is being printed, which writes prepared buffers.
+    preparing: bool,
     lanes_used: BTreeSet<i64>,
     helpers: BTreeSet<&'static str>,
 }
@@ -94,6 +98,7 @@ impl<'a> Emitter<'a> {
             registers: Registers::find(n),
             memo: vec![Memo::new()],
             temporaries: 0,
+            preparing: false,
             lanes_used: BTreeSet::new(),
             helpers: BTreeSet::new(),
         }
@@ -332,7 +337,8 @@ impl<'a> Emitter<'a> {
 
     fn forget(&mut self, b: Source) {
         for m in &mut self.memo {
-            m.retain(|k, _| k.0 != b);
+            // Pointers stay good: they hold places, not values.
+            m.retain(|k, _| k.0 != b || k.1.starts_with("pointer "));
         }
     }
 
@@ -344,7 +350,7 @@ impl<'a> Emitter<'a> {
             let place = match self.registers.get(b) {
                 Some(1) => format!("{name}_{}", off.offset()),
                 Some(l) => format!("{name}_{}[{}]", off.offset() / l, off.offset() % l),
-                None => format!("{name}[{}]", self.affine(&off)),
+                None => self.place(b, &off),
             };
             let text = self.combined(&place, op, &v.text, 1);
             self.line(&text);
@@ -365,7 +371,7 @@ impl<'a> Emitter<'a> {
             return;
         }
         if stride == 1 {
-            let place = format!("*({ty} *)&{name}[{}]", self.affine(&base));
+            let place = format!("*({ty} *)&{}", self.place(b, &base));
             let v = self.widen(v, lanes);
             let text = self.combined(&place, op, &v, lanes);
             self.line(&text);
@@ -374,12 +380,45 @@ impl<'a> Emitter<'a> {
             let t = self.temporary();
             self.line(&format!("{ty} {t} = {v};"));
             for i in 0..lanes {
-                let place = format!("{name}[{}]", self.affine(&base.plus(stride * i)));
+                let place = self.place(b, &base.plus(stride * i));
                 let text = self.combined(&place, op, &format!("{t}[{i}]"), 1);
                 self.line(&text);
             }
         }
         self.forget(b);
+    }
+
+    /// An element of a buffer in memory, through a pointer that all elements at a constant
+    /// distance share: long index expressions repeated in unrolled code cost compilers most of
+    /// their time.
+    fn place(&mut self, b: Source, off: &Affine) -> String {
+        let name = c_name(&self.n.buffer(b).name);
+        if off.terms().is_empty() {
+            return format!("{name}[{}]", off.offset());
+        }
+        let text = self.affine(&off.plus(-off.offset()));
+        let key = (b, format!("pointer {text}"));
+        let known = self.memo.iter().rev().find_map(|m| m.get(&key)).cloned();
+        let pointer = known.unwrap_or_else(|| {
+            let t = self.temporary();
+            let ty = self.pointer_type(b);
+            self.line(&format!("{ty} *{t} = {name} + ({text});"));
+            if let Some(m) = self.memo.last_mut() {
+                m.insert(key, t.clone());
+            }
+            t
+        });
+        format!("{pointer}[{}]", off.offset())
+    }
+
+    /// The C type behind a buffer's pointer.
+    fn pointer_type(&self, b: Source) -> &'static str {
+        match (self.n.buffer(b).scope, self.o.double) {
+            (Scope::Data(_) | Scope::Weight(_), _) => "const float",
+            (Scope::Prepared, _) if !self.preparing => "const float",
+            (Scope::Workspace | Scope::Local, true) => "double",
+            _ => "float",
+        }
     }
 
     fn temporary(&mut self) -> String {

@@ -6,8 +6,12 @@ use std::fmt::Write;
 
 /// Types and functions for the given lane widths and helper names.
 pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
-    let mut s = String::from("#include <stddef.h>\n#include <math.h>\n");
     let has = |n: &str| helpers.contains(n);
+    let mut s = String::from("#include <stddef.h>\n");
+    // Reading math.h takes longer than compiling a small kernel.
+    if SCALAR.iter().any(|(n, ..)| has(n)) {
+        s += "#include <math.h>\n";
+    }
     if has("max") {
         s += "static inline float max_f(float a, float b) { return a > b ? a : b; }\n";
         s += "static inline double max_d(double a, double b) { return a > b ? a : b; }\n";

@@ -127,7 +127,10 @@ impl Emitter<'_> {
             return match self.registers.get(b) {
                 Some(1) => scalar(format!("{name}_{}", off.offset())),
                 Some(l) => scalar(format!("{name}_{}[{}]", off.offset() / l, off.offset() % l)),
-                None => scalar(format!("{}{name}[{}]", if self.o.double { "(double)" } else { "" }, self.affine(&off))),
+                None => {
+                    let place = self.place(b, &off);
+                    scalar(if self.o.double { format!("(double){place}") } else { place })
+                }
             };
         };
         let stride = off.coefficient(lane);
@@ -141,28 +144,32 @@ impl Emitter<'_> {
             };
         }
         let ty = self.vector_type(lanes);
-        let at = self.affine(&base);
         match stride {
             0 => {
-                let text = format!("{name}[{at}]");
+                let text = self.place(b, &base);
                 let broadcast = self.function("all", lanes);
                 Value { text: self.remember(b, &ty, &format!("{broadcast}({text})")), vector: true }
             }
-            1 => Value { text: self.remember(b, &ty, &format!("*(const {ty} *)&{name}[{at}]")), vector: true },
+            1 => {
+                let text = self.place(b, &base);
+                Value { text: self.remember(b, &ty, &format!("*(const {ty} *)&{text}")), vector: true }
+            }
             2 => {
                 let even = self.function("even", lanes);
-                Value { text: self.remember(b, &ty, &format!("{even}(&{name}[{at}])")), vector: true }
+                let text = self.place(b, &base);
+                Value { text: self.remember(b, &ty, &format!("{even}(&{text})")), vector: true }
             }
             _ => {
                 let four = self.fours.iter().copied().find(|u| {
                     lanes == 4 && squall_core::workload::flatten(index, &self.n.buffer(b).shape).coefficient(*u) == 1
                 });
                 if let Some(u) = four {
-                    return self.transposed(b, &name, &base, u, stride);
+                    return self.transposed(b, &base, u, stride);
                 }
                 let mut text = format!("({ty}){{");
                 for i in 0..lanes {
-                    let _ = write!(text, "{}{name}[{}]", if i > 0 { ", " } else { "" }, self.affine(&base.plus(stride * i)));
+                    let place = self.place(b, &base.plus(stride * i));
+                    let _ = write!(text, "{}{place}", if i > 0 { ", " } else { "" });
                 }
                 Value { text: self.remember(b, &ty, &(text + "}")), vector: true }
             }
@@ -171,15 +178,15 @@ impl Emitter<'_> {
 
     /// Four lanes at a stride, inside a loop unrolled four times along the unit stride: four
     /// plain loads and a transposition serve all four iterations.
-    fn transposed(&mut self, b: Source, name: &str, base: &Affine, unrolled: squall_core::expr::Var, stride: i64) -> Value {
+    fn transposed(&mut self, b: Source, base: &Affine, unrolled: squall_core::expr::Var, stride: i64) -> Value {
         let i = self.known.get(&unrolled).copied().unwrap_or(0);
         let first = base.plus(-i);
         let key = (b, format!("transposed {stride} {}", self.affine(&first)));
         let ty = self.vector_type(4);
         let known = self.memo.last().and_then(|m| m.get(&key)).cloned();
         let t = known.unwrap_or_else(|| {
+            let rows: Vec<String> = (0..4).map(|k| format!("*(const {ty} *)&{}", self.place(b, &first.plus(stride * k)))).collect();
             let t = self.temporary();
-            let rows: Vec<String> = (0..4).map(|k| format!("*(const {ty} *)&{name}[{}]", self.affine(&first.plus(stride * k)))).collect();
             self.line(&format!("{ty} {t}_0 = {}, {t}_1 = {}, {t}_2 = {}, {t}_3 = {};", rows[0], rows[1], rows[2], rows[3]));
             let f = self.function("transpose", 4);
             self.line(&format!("{f}(&{t}_0, &{t}_1, &{t}_2, &{t}_3);"));
