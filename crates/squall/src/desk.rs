@@ -183,3 +183,117 @@ impl<'a> Desk<'a> {
         self.report
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::{Bytes, FailStage, Measurement, Target, TargetKind, Workload};
+
+    fn task() -> Task {
+        let text = "workload matmul\ndata A: f32[16, 16]\nweight B: f32[16, 16]\nstage Y: f32[i: 16, j: 16] = sum(k: 16) A[i, k] * B[k, j]\noutput Y\n";
+        Task::new("mm", Workload::parse(text).expect("a workload"))
+    }
+
+    fn desk(task: &Task) -> Desk<'_> {
+        let target = Target {
+            kind: TargetKind::Cpu,
+            threads: 1,
+            vector_bytes: 32,
+            vector_registers: 16,
+            caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
+        };
+        let tunables = squall_compiler::sketches(&task.workload, &target);
+        let setting = squall_search::Setting { tunables: tunables.clone(), seed: 1, trials: 10 };
+        let strategy = (squall_search::strategies()[0].make)(&setting);
+        Desk::new(task, tunables, squall_compiler::untuned(&task.workload, &target), strategy)
+    }
+
+    fn measured(ns: f64) -> Outcome {
+        Outcome::Measured(Measurement { samples: vec![Nanos(ns)], calls: 1, error: 0.0 })
+    }
+
+    /// The i-th configuration of the first sketch.
+    fn name(d: &Desk, i: u128) -> Name {
+        (d.tunables[0].name().into(), d.tunables[0].space().nth(i).to_string())
+    }
+
+    fn record(d: &Desk, kind: RecordKind, name: &Name, outcome: Outcome) -> Record {
+        Record {
+            kind,
+            task: d.task.id,
+            name: "mm".into(),
+            workload: d.task.workload.to_string(),
+            device: "cpu".into(),
+            toolchain: "gcc".into(),
+            tunable: name.0.clone(),
+            configuration: name.1.clone(),
+            outcome,
+            cost: CpuCost::default(),
+            seed: 0,
+            time: 0.0,
+        }
+    }
+
+    #[test]
+    fn only_rivals_within_the_margin_meet_the_incumbent() {
+        let task = task();
+        let mut d = desk(&task);
+        let names: Vec<Name> = (0..5).map(|i| name(&d, i)).collect();
+        for (n, ns) in names.iter().zip([100.0, 102.0, 103.5, 101.0, 250.0]) {
+            d.report.trials += 1;
+            d.note(n, &measured(ns));
+        }
+        let (incumbent, rivals) = d.contenders(0.03, 3).expect("somebody stands");
+        assert_eq!((incumbent, rivals), (names[0].clone(), vec![names[3].clone(), names[1].clone()]));
+        assert_eq!(d.contenders(0.03, 1).expect("somebody stands").1.len(), 1);
+        assert_eq!(d.report.curve, [(1, Nanos(100.0))]);
+    }
+
+    #[test]
+    fn history_is_taken_over_and_its_winner_keeps_the_task_against_noise() {
+        let task = task();
+        let mut d = desk(&task);
+        let names: Vec<Name> = (0..4).map(|i| name(&d, i)).collect();
+        let plain: Name = ("untuned".into(), String::new());
+        let failed = Outcome::Failed { stage: FailStage::Build, detail: "no".into() };
+        let history = vec![
+            record(&d, RecordKind::Untuned, &plain, measured(900.0)),
+            record(&d, RecordKind::Trial, &names[0], measured(100.0)),
+            record(&d, RecordKind::Trial, &names[1], measured(95.0)),
+            record(&d, RecordKind::Trial, &names[2], failed),
+            record(&d, RecordKind::Trial, &("gone".into(), "x=1".into()), measured(97.0)),
+            record(&d, RecordKind::Rematch, &names[1], measured(104.0)),
+            record(&d, RecordKind::Rematch, &names[0], measured(99.0)),
+        ];
+        d.learn(history);
+        assert_eq!((d.report.known, d.report.trials, d.report.untuned), (4, 0, Some(Nanos(900.0))));
+        assert_eq!(d.report.best, Some(Nanos(99.0)));
+        assert_eq!(d.report.winner.as_ref().map(|w| &w.configuration), Some(&names[0].1));
+        // A known configuration is never asked for again.
+        for c in d.strategy.ask(64) {
+            assert!(names[..3].iter().all(|n| n.1 != c.configuration.to_string()), "{c} is known");
+        }
+        // Noise does not take the task, a clear gain does.
+        d.note(&names[3], &measured(97.5));
+        d.crown();
+        assert_eq!(d.report.best, Some(Nanos(99.0)));
+        d.note(&names[3], &measured(90.0));
+        d.crown();
+        assert_eq!(d.report.best, Some(Nanos(90.0)));
+    }
+
+    #[test]
+    fn failures_are_counted_in_classes() {
+        let task = task();
+        let mut d = desk(&task);
+        for i in 0..6 {
+            let n = name(&d, i);
+            d.report.trials += 1;
+            let detail = if i < 4 { format!("/tmp/k{i}.c:{i}: error: too many {i}") } else { "segmentation fault".into() };
+            d.note(&n, &Outcome::Failed { stage: if i < 4 { FailStage::Build } else { FailStage::Launch }, detail });
+        }
+        let r = d.finish(StopReason::Trials);
+        assert_eq!((r.failed, r.best, r.winner), (6, None, None));
+        assert_eq!(r.failures.iter().map(|f| (f.stage.as_str(), f.count)).collect::<Vec<_>>(), [("build", 4), ("launch", 2)]);
+    }
+}

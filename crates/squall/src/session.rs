@@ -246,7 +246,7 @@ impl<'a> Session<'a> {
             }
         };
         let mut found = None;
-        bench.lab.run(&[source], &AtomicBool::new(false), &mut |_, outcome, cost| found = Some((outcome, cost)))?;
+        bench.lab.run(&[source], self.stop, &mut |_, outcome, cost| found = Some((outcome, cost)))?;
         let Some((outcome, cost)) = found else { return Ok(()) };
         desk.report.cost += cost;
         match &outcome {

@@ -48,7 +48,8 @@ impl Builder<'_> {
         let name = digest(kernel);
         let (source, library) = (self.folder.join(format!("{name}.c")), self.folder.join(format!("{name}.so")));
         fs::write(&source, &kernel.source).map_err(|e| MeasureError::folder(&source, &e))?;
-        let mut args: Vec<&str> = vec!["-fPIC", "-shared", if kernel.full_optimisation { "-O3" } else { "-O2" }];
+        let mut args: Vec<&str> = vec!["-fPIC", "-shared"];
+        args.extend(self.toolchain.optimisation(kernel));
         args.extend(self.toolchain.flags().iter().map(String::as_str));
         if kernel.openmp {
             args.push("-fopenmp");

@@ -1,7 +1,7 @@
 //! Builds an exported folder, as its Makefile would; runs nothing of it.
 
 use super::choose::Chosen;
-use super::{DRIVER, LIBRARY, optimisation};
+use super::{DRIVER, LIBRARY};
 use crate::error::Error;
 use squall_core::KernelSource;
 use squall_measure::cpu::Toolchain;
@@ -56,7 +56,8 @@ pub fn build(folder: &Path, kernels: &[Chosen], toolchain: &Toolchain) -> Result
 
 fn object(folder: &Path, s: &KernelSource, toolchain: &Toolchain) -> Result<(), Error> {
     let (source, object) = (format!("{}.c", s.symbol), format!("{}.o", s.symbol));
-    let mut args = vec![optimisation(s), "-fPIC"];
+    let mut args = toolchain.optimisation(s);
+    args.push("-fPIC");
     args.extend(toolchain.flags().iter().map(String::as_str));
     if s.openmp {
         args.push("-fopenmp");

@@ -3,7 +3,7 @@
 //! of libraries takes (`so.json`).
 
 use super::choose::{Chosen, Origin};
-use super::{DRIVER, LIBRARY, optimisation};
+use super::{DRIVER, LIBRARY};
 use crate::error::Error;
 use serde_json::{Value, json};
 use squall_core::{KernelSource, TensorKind};
@@ -201,7 +201,7 @@ fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
     );
     for s in kernels.iter().flat_map(|k| [&k.source, &k.reference]) {
         let omp = if s.openmp { " -fopenmp" } else { "" };
-        let _ = write!(m, "{0}.o: {0}.c\n\t$(CC) {1} -fPIC $(CFLAGS){omp} -c -o $@ $<\n", s.symbol, optimisation(s));
+        let _ = write!(m, "{0}.o: {0}.c\n\t$(CC) {1} -fPIC $(CFLAGS){omp} -c -o $@ $<\n", s.symbol, toolchain.optimisation(s).join(" "));
     }
     let _ = write!(m, "\nclean:\n\trm -f *.o {LIBRARY} {DRIVER}\n\n.PHONY: all check time clean\n");
     m

@@ -54,8 +54,3 @@ pub fn export(
     }
     Ok(Exported { folder, kernels, manifest, built: compile })
 }
-
-/// The optimisation that a kernel is compiled with: what it was measured with.
-fn optimisation(k: &KernelSource) -> &'static str {
-    if k.full_optimisation { "-O3" } else { "-O2" }
-}
