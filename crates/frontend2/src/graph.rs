@@ -1,0 +1,5 @@
+//! The order of execution.
+
+/// Order.
+#[derive(Clone, Debug)]
+pub struct Graph {}

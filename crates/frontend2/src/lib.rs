@@ -1,0 +1,17 @@
+//! What users own becomes tasks: ONNX models ([`import_onnx`]) and operator lines ([`import_ops`]).
+//! Bytes and text come from the caller; this crate does no IO.
+
+mod error;
+mod graph;
+mod import;
+mod lower;
+pub mod npy;
+pub mod onnx;
+mod operator;
+mod ops;
+
+pub use error::ImportError;
+pub use graph::Graph;
+pub use import::{Import, Untuned};
+pub use lower::import_onnx;
+pub use ops::import_ops;
