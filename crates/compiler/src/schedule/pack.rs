@@ -71,6 +71,14 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
         }
         copies.push(Loop { var: v, extent: l.extent, mode: Mode::Serial, start, body: Vec::new() });
     }
+    // Lanes stay lanes where they are contiguous in what is copied.
+    let flat = squall_core::workload::flatten(&far, &n.buffer(b).shape);
+    if let (Some(copy), Some(read)) = (copies.last_mut(), used.last())
+        && read.mode == Mode::Vector
+        && flat.coefficient(copy.var) == 1
+    {
+        copy.mode = Mode::Vector;
+    }
     let near: Vec<Affine> = copies.iter().map(|l| Affine::var(l.var)).collect();
     let mut body = vec![Stmt::Store { buffer: p, index: near, value: Expr::load(b, far) }];
     while let Some(mut l) = copies.pop() {
