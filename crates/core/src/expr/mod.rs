@@ -11,6 +11,7 @@ mod print;
 pub use print::{Names, PrintExpr, print_affine, print_cond};
 
 use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
 
 /// An integer variable: an axis of a stage or a loop of a nest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,19 +25,20 @@ pub struct Source(pub u32);
 /// duplicates, so that equality of values is equality of functions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Affine {
-    terms: Vec<(Var, i64)>,
+    /// Inline: almost every index has few terms, and scheduling makes and drops millions of them.
+    terms: SmallVec<[(Var, i64); 4]>,
     offset: i64,
 }
 
 impl Affine {
     /// A constant.
     pub fn constant(offset: i64) -> Affine {
-        Affine { terms: Vec::new(), offset }
+        Affine { terms: SmallVec::new(), offset }
     }
 
     /// One variable.
     pub fn var(v: Var) -> Affine {
-        Affine { terms: vec![(v, 1)], offset: 0 }
+        Affine { terms: smallvec![(v, 1)], offset: 0 }
     }
 
     /// The sum of the given terms and the offset, in canonical form.
