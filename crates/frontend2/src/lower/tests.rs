@@ -1,0 +1,351 @@
+//! Small graphs made by hand: what is fused with what, and that fusing changes no result.
+
+use super::*;
+use crate::onnx::{Attribute, Constant, Element, Value, ValueId};
+use squall_core::{Task, TaskId, Workload};
+use std::collections::{BTreeMap, HashMap};
+
+/// A model in the making.
+struct Net(Model);
+
+impl Net {
+    fn new() -> Net {
+        Net(Model { nodes: vec![], values: vec![], inputs: vec![], outputs: vec![], opset: 17, name: "net".into() })
+    }
+
+    fn value(&mut self, shape: &[i64], constant: Option<Constant>, weight: bool) -> ValueId {
+        let name = format!("v{}", self.0.values.len());
+        self.0.values.push(Value { name, element: Element::F32, shape: Some(shape.to_vec()), constant, weight, alias: None });
+        self.0.values.len() - 1
+    }
+
+    fn input(&mut self, shape: &[i64]) -> ValueId {
+        let id = self.value(shape, None, false);
+        self.0.inputs.push(id);
+        id
+    }
+
+    /// A weight of small positive numbers.
+    fn weight(&mut self, shape: &[i64]) -> ValueId {
+        let n: i64 = shape.iter().product();
+        let seed = self.0.values.len() as u64;
+        let data = (0..n as u64).map(|i| ((i * 31 + seed * 17) % 23) as f32 / 23.0 + 0.1).collect();
+        self.value(shape, Some(Constant::F32 { shape: shape.to_vec(), data }), true)
+    }
+
+    fn number(&mut self, x: f32) -> ValueId {
+        self.value(&[], Some(Constant::F32 { shape: vec![], data: vec![x] }), true)
+    }
+
+    fn node(&mut self, op: &str, inputs: &[ValueId], shape: &[i64], attributes: &[(&str, Attribute)]) -> ValueId {
+        let out = self.value(shape, None, false);
+        self.0.nodes.push(Node {
+            name: format!("{op}{}", self.0.nodes.len()),
+            op: op.into(),
+            domain: String::new(),
+            inputs: inputs.iter().map(|i| Some(*i)).collect(),
+            outputs: vec![out],
+            attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect::<BTreeMap<_, _>>(),
+            folded: false,
+            problem: None,
+        });
+        out
+    }
+
+    /// A 3 x 3 convolution that keeps an image of 5 x 6.
+    fn conv(&mut self, x: ValueId, c: i64, k: i64) -> ValueId {
+        let w = self.weight(&[k, c, 3, 3]);
+        self.node("Conv", &[x, w], &[1, k, 5, 6], &[("pads", Attribute::Ints(vec![1; 4]))])
+    }
+
+    fn norm(&mut self, x: ValueId, c: i64, shape: &[i64]) -> ValueId {
+        let p: Vec<ValueId> = (0..4).map(|_| self.weight(&[c])).collect();
+        self.node("BatchNormalization", &[x, p[0], p[1], p[2], p[3]], shape, &[("epsilon", Attribute::Float(1e-3))])
+    }
+
+    fn lower(&self) -> Import {
+        lower(Arc::new(self.0.clone()))
+    }
+
+    /// Checks that fusing changes nothing: the model with all values as outputs fuses nothing.
+    /// Gives the names of the fused tasks.
+    fn fused(&self) -> Vec<String> {
+        let mut apart = Net(self.0.clone());
+        apart.0.outputs = self.0.nodes.iter().flat_map(|n| n.outputs.clone()).collect();
+        let (import, plain) = (self.lower(), apart.lower());
+        assert_eq!(plain.tasks.iter().map(|t| t.count).sum::<u64>(), self.0.nodes.len() as u64 - plain.untuned.len() as u64);
+        let inputs: Vec<Vec<f32>> = self.0.inputs.iter().map(|&i| some_numbers(self.0.values[i].shape.as_ref().unwrap())).collect();
+        let got = run(&import, &inputs).unwrap();
+        let all = run(&plain, &inputs).unwrap();
+        for (out, got) in self.0.outputs.iter().zip(got) {
+            let at = apart.0.outputs.iter().position(|o| o == out).unwrap();
+            for (a, b) in got.iter().zip(&all[at]) {
+                assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
+            }
+        }
+        import.tasks.iter().map(|t| t.name.clone()).collect()
+    }
+}
+
+fn some_numbers(shape: &[i64]) -> Vec<f32> {
+    let n: i64 = shape.iter().product();
+    (0..n).map(|i| ((i * 7919) % 41) as f32 / 20.0 - 1.0).collect()
+}
+
+/// Runs with the meaning of each workload.
+pub fn run(import: &Import, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, String> {
+    let by_id: HashMap<TaskId, &Task> = import.tasks.iter().map(|t| (t.id, t)).collect();
+    let graph = import.graph.as_ref().ok_or("there is no graph")?;
+    graph.run(inputs, &mut |id, feeds| {
+        let w: &Workload = &by_id[&id].workload;
+        assert_eq!(feeds.len(), w.inputs.len());
+        for (f, i) in feeds.iter().zip(&w.inputs) {
+            assert_eq!(f.len() as i64, i.shape.iter().product::<i64>(), "{} of {w}", i.name);
+        }
+        let feeds: Vec<Vec<f64>> = feeds.iter().map(|f| f.iter().map(|x| f64::from(*x)).collect()).collect();
+        Ok(w.evaluate(&feeds).into_iter().map(|x| x as f32).collect())
+    })
+}
+
+#[test]
+fn bias_normalisation_and_activation_join_a_convolution() {
+    let mut n = Net::new();
+    let x = n.input(&[1, 2, 5, 6]);
+    let c = n.conv(x, 2, 3);
+    let b = n.norm(c, 3, &[1, 3, 5, 6]);
+    let y = n.node("Relu", &[b], &[1, 3, 5, 6], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv2d_2x5x6_k3_3x3_bias_relu"]);
+    assert_eq!(n.lower().tasks[0].nodes, ["Conv0", "BatchNormalization1", "Relu2"]);
+    // The same kernel as a convolution with a bias of its own.
+    let id = n.lower().tasks[0].id;
+    let mut n = Net::new();
+    let x = n.input(&[1, 2, 5, 6]);
+    let (w, b) = (n.weight(&[3, 2, 3, 3]), n.weight(&[3]));
+    let c = n.node("Conv", &[x, w, b], &[1, 3, 5, 6], &[("pads", Attribute::Ints(vec![1; 4]))]);
+    let y = n.norm(c, 3, &[1, 3, 5, 6]);
+    let y = n.node("Clip", &[y, n.0.values.len()], &[1, 3, 5, 6], &[]);
+    n.0.nodes[2].inputs[1] = Some(n.number(0.0));
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv2d_2x5x6_k3_3x3_bias_relu"]);
+    assert_eq!(n.lower().tasks[0].id, id);
+}
+
+#[test]
+fn a_normalisation_before_a_convolution_is_a_map() {
+    let mut n = Net::new();
+    let x = n.input(&[1, 2, 5, 6]);
+    let b = n.norm(x, 2, &[1, 2, 5, 6]);
+    let r = n.node("Relu", &[b], &[1, 2, 5, 6], &[]);
+    let y = n.conv(r, 2, 3);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["bn_relu_2x5x6", "conv2d_2x5x6_k3_3x3"]);
+    let text = n.lower().tasks[0].workload.to_string();
+    assert!(text.contains("data X: f32[2, 30]\nweight S: f32[2]\nweight T: f32[2]\nstage Y: f32[i: 2, j: 30] = max(X[i, j] * S[i] + T[i], 0)"), "{text}");
+}
+
+#[test]
+fn the_later_producer_takes_the_residual() {
+    let mut n = Net::new();
+    let x = n.input(&[1, 3, 5, 6]);
+    let (a, b) = (n.conv(x, 3, 3), n.conv(x, 3, 3));
+    let s = n.node("Add", &[a, b], &[1, 3, 5, 6], &[]);
+    let y = n.node("Relu", &[s], &[1, 3, 5, 6], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv2d_3x5x6_k3_3x3", "conv2d_3x5x6_k3_3x3_add_relu"]);
+    assert_eq!(n.lower().tasks[1].nodes, ["Conv1", "Add2", "Relu3"]);
+}
+
+#[test]
+fn a_value_with_another_reader_stays() {
+    let mut n = Net::new();
+    let x = n.input(&[1, 3, 5, 6]);
+    let a = n.conv(x, 3, 3);
+    let r = n.node("Relu", &[a], &[1, 3, 5, 6], &[]);
+    let b = n.conv(r, 3, 3);
+    let y = n.node("Add", &[b, a], &[1, 3, 5, 6], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv2d_3x5x6_k3_3x3", "relu_3x5x6", "conv2d_3x5x6_k3_3x3_add"]);
+}
+
+#[test]
+fn branches_that_meet_again_join() {
+    // GELU written out, and x * sigmoid(x).
+    let mut n = Net::new();
+    let shape = [2, 4, 5];
+    let x = n.input(&[2, 4, 3]);
+    let (w, b) = (n.weight(&[3, 5]), n.weight(&[5]));
+    let (root2, one, half) = (n.number(std::f32::consts::SQRT_2), n.number(1.0), n.number(0.5));
+    let p = n.node("MatMul", &[x, w], &shape, &[]);
+    let p = n.node("Add", &[b, p], &shape, &[]);
+    let d = n.node("Div", &[p, root2], &shape, &[]);
+    let e = n.node("Erf", &[d], &shape, &[]);
+    let e = n.node("Add", &[e, one], &shape, &[]);
+    let m = n.node("Mul", &[p, e], &shape, &[]);
+    let g = n.node("Mul", &[m, half], &shape, &[]);
+    let t = n.node("Transpose", &[g], &[5, 4, 2], &[]);
+    n.0.outputs.push(g);
+    n.0.outputs.push(t);
+    let names: Vec<String> = n.lower().tasks.iter().map(|t| t.name.clone()).collect();
+    assert_eq!(names, ["matmul_8x3x5_bias_gelu"]);
+    n.0.nodes.pop();
+    n.0.outputs.pop();
+    assert_eq!(n.fused(), ["matmul_8x3x5_bias_gelu"]);
+    let mut n = Net::new();
+    let x = n.input(&[1, 3, 5, 6]);
+    let c = n.conv(x, 3, 4);
+    let s = n.node("Sigmoid", &[c], &[1, 4, 5, 6], &[]);
+    let y = n.node("Mul", &[c, s], &[1, 4, 5, 6], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv2d_3x5x6_k4_3x3_sigmoid_mul"]);
+}
+
+#[test]
+fn a_factor_for_each_channel_broadcasts() {
+    let mut n = Net::new();
+    let x = n.input(&[1, 3, 5, 6]);
+    let a = n.conv(x, 3, 3);
+    let g = n.node("GlobalAveragePool", &[a], &[1, 3, 1, 1], &[]);
+    let g = n.node("HardSigmoid", &[g], &[1, 3, 1, 1], &[("alpha", Attribute::Float(1.0 / 6.0))]);
+    let y = n.node("Mul", &[g, a], &[1, 3, 5, 6], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv2d_3x5x6_k3_3x3", "mean_3x30_hardsigmoid", "mul_3x5x6"]);
+    let text = n.lower().tasks[2].workload.to_string();
+    assert!(text.contains("data X: f32[3, 30]\ndata R: f32[3]\nstage Y: f32[i: 3, j: 30] = X[i, j] * R[i]"), "{text}");
+}
+
+#[test]
+fn each_activation_computes_its_definition() {
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let cases: Vec<(&str, Vec<(&str, Attribute)>, Box<dyn Fn(f64) -> f64>)> = vec![
+        ("Relu", vec![], Box::new(|x| if x > 0.0 { x } else { 0.0 })),
+        ("LeakyRelu", vec![("alpha", Attribute::Float(0.2))], Box::new(|x| if x > 0.0 { x } else { 0.2 * x })),
+        ("Elu", vec![("alpha", Attribute::Float(1.5))], Box::new(|x| if x > 0.0 { x } else { 1.5 * (x.exp() - 1.0) })),
+        ("Selu", vec![], Box::new(|x| 1.050_701 * if x > 0.0 { x } else { 1.673_263_2 * (x.exp() - 1.0) })),
+        ("Celu", vec![("alpha", Attribute::Float(2.0))], Box::new(|x| if x > 0.0 { x } else { 2.0 * ((x / 2.0).exp() - 1.0) })),
+        ("HardSigmoid", vec![], Box::new(|x| (0.2 * x + 0.5).clamp(0.0, 1.0))),
+        ("HardSwish", vec![], Box::new(|x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0))),
+        ("Softplus", vec![], Box::new(|x| (1.0 + x.exp()).ln())),
+        ("Softsign", vec![], Box::new(|x| x / (1.0 + x.abs()))),
+        ("Mish", vec![], Box::new(|x| x * (1.0 + x.exp()).ln().tanh())),
+        ("Swish", vec![("alpha", Attribute::Float(0.5))], Box::new(move |x| x * sigmoid(0.5 * x))),
+        ("Reciprocal", vec![], Box::new(|x| 1.0 / x)),
+        ("Gelu", vec![("approximate", Attribute::String("tanh".into()))], Box::new(|x| {
+            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+        })),
+        ("Clip", vec![("min", Attribute::Float(-0.25)), ("max", Attribute::Float(0.5))], Box::new(|x| x.clamp(-0.25, 0.5))),
+    ];
+    for (op, attributes, want) in cases {
+        let mut n = Net::new();
+        let x = n.input(&[41]);
+        let y = n.node(op, &[x], &[41], &attributes);
+        n.0.outputs.push(y);
+        let import = n.lower();
+        assert!(import.untuned.is_empty(), "{:?}", import.untuned);
+        // An odd step keeps away from zero, where a reciprocal ends.
+        let xs: Vec<f32> = (0..41).map(|i| i as f32 * 0.3 - 6.1).collect();
+        let ys = run(&import, &[xs.clone()]).unwrap().remove(0);
+        for (x, y) in xs.iter().zip(ys) {
+            let want = want(f64::from(*x));
+            assert!((f64::from(y) - want).abs() < 1e-5 * want.abs().max(1.0), "{op}({x}) is {want}, not {y}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_tuned_has_a_reason() {
+    let cases: &[(&str, &dyn Fn(&mut Net, ValueId) -> ValueId)] = &[
+        ("only renames dimensions", &|n, x| n.node("Flatten", &[x], &[1, 90], &[])),
+        ("moves data", &|n, x| n.node("Transpose", &[x], &[3, 1, 5, 6], &[])),
+        ("there is no kernel for Frobnicate", &|n, x| n.node("Frobnicate", &[x], &[1], &[])),
+        ("domain `com.example`", &|n, x| {
+            let y = n.node("Relu", &[x], &[1, 3, 5, 6], &[]);
+            n.0.nodes[0].domain = "com.example".into();
+            y
+        }),
+        ("not of 32-bit floats", &|n, x| {
+            n.0.values[x].element = Element::F16;
+            n.node("Relu", &[x], &[1, 3, 5, 6], &[])
+        }),
+        ("shape of its result is not known", &|n, x| {
+            let y = n.node("Relu", &[x], &[1], &[]);
+            n.0.values[y].shape = None;
+            y
+        }),
+        ("what the reader said", &|n, x| {
+            let y = n.node("Relu", &[x], &[1], &[]);
+            n.0.values[y].shape = None;
+            n.0.nodes[0].problem = Some("what the reader said".into());
+            y
+        }),
+        ("filters are computed at run time", &|n, x| {
+            let w = n.input(&[4, 3, 1, 1]);
+            n.node("Conv", &[x, w], &[1, 4, 5, 6], &[])
+        }),
+        ("do not divide into 2 groups", &|n, x| {
+            let w = n.weight(&[4, 3, 1, 1]);
+            n.node("Conv", &[x, w], &[1, 4, 5, 6], &[("group", Attribute::Int(2))])
+        }),
+        ("a window of 9 does not fit", &|n, x| {
+            let w = n.weight(&[4, 3, 9, 9]);
+            n.node("Conv", &[x, w], &[1, 4, 1, 1], &[])
+        }),
+        ("by its operator's rule", &|n, x| {
+            let w = n.weight(&[4, 3, 1, 1]);
+            n.node("Conv", &[x, w], &[1, 4, 9, 9], &[])
+        }),
+        ("axis 7 is not one of 4", &|n, x| n.node("Softmax", &[x], &[1, 3, 5, 6], &[("axis", Attribute::Int(7))])),
+        ("auto_pad `SIDEWAYS`", &|n, x| {
+            let w = n.weight(&[4, 3, 1, 1]);
+            n.node("Conv", &[x, w], &[1, 4, 5, 6], &[("auto_pad", Attribute::String("SIDEWAYS".into()))])
+        }),
+        ("its stride is 0", &|n, x| {
+            let same = ("auto_pad", Attribute::String("SAME_UPPER".into()));
+            let zero = ("strides", Attribute::Ints(vec![0, 0]));
+            n.node("MaxPool", &[x], &[1, 3, 5, 6], &[("kernel_shape", Attribute::Ints(vec![2, 2])), same, zero])
+        }),
+    ];
+    for (want, build) in cases {
+        let mut n = Net::new();
+        let x = n.input(&[1, 3, 5, 6]);
+        let y = build(&mut n, x);
+        n.0.outputs.push(y);
+        let import = n.lower();
+        assert!(import.tasks.is_empty(), "{want}: {}", import.tasks[0].workload);
+        let [u] = &import.untuned[..] else { panic!("{want}: {:?}", import.untuned) };
+        assert!(u.reason.contains(want), "{want}: {}", u.reason);
+    }
+}
+
+#[test]
+fn a_weight_that_is_absent_stops_a_run_not_an_import() {
+    let mut n = Net::new();
+    let x = n.input(&[1, 3, 5, 6]);
+    let y = n.conv(x, 3, 3);
+    n.0.outputs.push(y);
+    let w = n.0.nodes[0].inputs[1].unwrap();
+    n.0.values[w].constant = None;
+    let import = n.lower();
+    assert_eq!(import.tasks.len(), 1);
+    let e = run(&import, &[vec![0.0; 90]]).unwrap_err();
+    assert!(e.contains("node `Conv0`: the weight `v1` [3, 3, 3, 3] is not in the file"), "{e}");
+    let e = run(&import, &[vec![0.0; 9]]).unwrap_err();
+    assert!(e.contains("input `v0` is [1, 3, 5, 6], 90 elements; given are 9"), "{e}");
+}
+
+#[test]
+fn strange_paddings_compute_as_written_out() {
+    // SAME_UPPER puts the odd element after the image, SAME_LOWER before it.
+    for (auto, pads) in [("SAME_UPPER", vec![0, 0, 1, 1]), ("SAME_LOWER", vec![1, 1, 0, 0])] {
+        let text = |attributes: &[(&str, Attribute)]| {
+            let mut n = Net::new();
+            let x = n.input(&[1, 1, 6, 6]);
+            let two = |name| (name, Attribute::Ints(vec![2, 2]));
+            let all: Vec<_> = attributes.iter().cloned().chain([("kernel_shape", Attribute::Ints(vec![3, 3])), two("strides")]).collect();
+            let y = n.node("MaxPool", &[x], &[1, 1, 3, 3], &all);
+            n.0.outputs.push(y);
+            n.lower().tasks[0].workload.to_string()
+        };
+        assert_eq!(text(&[("auto_pad", Attribute::String(auto.into()))]), text(&[("pads", Attribute::Ints(pads))]));
+    }
+}
