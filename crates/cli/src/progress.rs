@@ -53,8 +53,8 @@ impl Display {
             }
             Event::Trial { progress, .. } => self.show(progress),
             Event::Rematch { task, challenger, incumbent, faster } => {
-                let verdict = if *faster { "takes over" } else { "does not hold" };
-                self.line(format_args!("{}: a challenger at {challenger} {verdict} against {incumbent}", task.name));
+                let verdict = if *faster { "it takes over" } else { "no clear gain, the incumbent stays" };
+                self.line(format_args!("{}: measured side by side, {challenger} against {incumbent}: {verdict}", task.name));
             }
             Event::Trouble(text) => self.line(format_args!("warning: {text}")),
         }

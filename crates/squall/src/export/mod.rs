@@ -7,6 +7,7 @@ mod files;
 
 pub use build::build;
 pub use choose::{Chosen, Origin, choose};
+pub(crate) use files::write;
 
 use crate::error::Error;
 use crate::input::Input;

@@ -1,0 +1,76 @@
+//! `squall check`: a real network through our kernels against PyTorch's output.
+
+mod support;
+
+use std::path::PathBuf;
+use support::Place;
+
+/// The shared models, if they are beside the project.
+fn models() -> Option<PathBuf> {
+    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models"));
+    if !folder.join("tiny_residual.onnx").is_file() {
+        println!("skipped: no shared models here");
+        return None;
+    }
+    Some(folder)
+}
+
+#[test]
+fn tiny_residual_is_what_pytorch_says() {
+    let Some(folder) = models() else { return };
+    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let (model, x, y) = (file("tiny_residual.onnx"), file("tiny_residual_input.npy"), file("tiny_residual_output.npy"));
+    let p = Place::new();
+    let plain = p.squall(&["check", &model, "--input", &x, "--expect", &y, "--json"]).ok().json();
+    assert_eq!(plain["right"], true);
+    assert_eq!(plain["tuned"], 0);
+    p.squall(&["tune", &model, "--trials-per-task", "3", "--store", "t.squall"]).ok();
+    let tuned = p.squall(&["check", &model, "--input", &x, "--expect", &y, "--store", "t.squall", "--json"]).ok().json();
+    assert!(tuned["max_error"].as_f64().unwrap() <= 1e-4);
+    assert!(tuned["tuned"].as_u64().unwrap() > 0);
+    assert_eq!(tuned["kernels"], plain["kernels"]);
+    // The comparison can fail: other output, and a tolerance that nothing meets.
+    let mut other = std::fs::read(&y).unwrap();
+    let last = other.len() - 1;
+    other[last] ^= 0x40;
+    p.file("other.npy", &other);
+    let wrong = p.squall(&["check", &model, "--input", &x, "--expect", "other.npy"]);
+    assert_eq!(wrong.code, Some(1));
+    assert!(wrong.out.contains("WRONG"), "{}", wrong.out);
+    let strict = p.squall(&["check", &model, "--input", &x, "--expect", &y, "--tolerance", "0", "--json"]);
+    assert_eq!((strict.code, strict.json()["right"].as_bool()), (Some(1), Some(false)));
+}
+
+#[test]
+fn bad_arrays_and_models_without_weights_are_errors() {
+    let Some(folder) = models() else { return };
+    let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let (model, x, y) = (file("tiny_residual.onnx"), file("tiny_residual_input.npy"), file("tiny_residual_output.npy"));
+    let p = Place::new();
+    p.file("bad.npy", "not an array");
+    assert!(p.squall(&["check", &model, "--input", "bad.npy", "--expect", &y]).fails().err.contains("bad.npy"));
+    assert!(p.squall(&["check", &model, "--input", &y, "--expect", &y]).fails().err.contains("shape"));
+    assert!(p.squall(&["check", &model, "--input", &x, "--expect", &x]).fails().err.contains("shape"));
+    p.squall(&["check", "matmul m=4 n=4 k=4", "--input", &x, "--expect", &y]).fails();
+}
+
+#[test]
+fn a_model_is_tuned_under_one_budget_and_exported() {
+    let Some(folder) = models() else { return };
+    let model = folder.join("tiny_residual.onnx").to_string_lossy().into_owned();
+    let p = Place::new();
+    let report = p.squall(&["tune", &model, "--trials", "40", "--json"]).ok().json();
+    assert_eq!(report["total"]["trials"], 40);
+    let tasks = report["tasks"].as_array().unwrap();
+    let listed = p.squall(&["tasks", &model, "--json"]).ok().json();
+    assert_eq!(tasks.len(), listed["tasks"].as_array().unwrap().len());
+    for (a, b) in tasks.iter().zip(listed["tasks"].as_array().unwrap()) {
+        for key in ["id", "name", "count", "flop"] {
+            assert_eq!(a[key], b[key]);
+        }
+    }
+    assert!(report["total"]["gain"].as_f64().unwrap() > 1.0);
+    p.squall(&["export", &model, "--out", "k", "--build"]).ok();
+    let driver = std::process::Command::new(p.path().join("k/driver")).arg("--check").output().unwrap();
+    assert!(driver.status.success(), "{}", String::from_utf8_lossy(&driver.stdout));
+}
