@@ -135,7 +135,7 @@ fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows,
     let pads = match (word(node, "auto_pad", "NOTSET"), ints(node, "pads")) {
         ("SAME_UPPER", _) => same(false)?,
         ("SAME_LOWER", _) => same(true)?,
-        ("VALID", _) | (_, None) => [0; 4],
+        ("VALID", _) | ("NOTSET" | "", None) => [0; 4],
         ("NOTSET" | "", Some(&[left, right])) if rank == 1 => [0, left, 0, right],
         ("NOTSET" | "", Some(&[top, left, bottom, right])) if rank == 2 => [top, left, bottom, right],
         ("NOTSET" | "", Some(list)) => return Err(format!("its pads have {} numbers, expected {}", list.len(), 2 * rank)),

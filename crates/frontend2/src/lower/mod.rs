@@ -138,3 +138,5 @@ fn why_not(node: &Node) -> String {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod models;

@@ -1,0 +1,177 @@
+//! Whole files: torchvision's networks in the shared folder, where it is there, and our examples.
+
+use super::tests::run;
+use super::*;
+use crate::npy;
+use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto};
+use prost::Message;
+use squall_core::Workload;
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+fn shared() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/models")
+}
+
+fn examples() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+/// All models at hand, by name.
+fn models() -> Vec<(String, Vec<u8>)> {
+    let mut out = Vec::new();
+    for folder in [shared(), examples()] {
+        // Other machines do not have the shared folder.
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|e| e == "onnx") {
+                out.push((path.file_stem().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap()));
+            }
+        }
+    }
+    out.sort();
+    out
+}
+
+#[test]
+fn every_node_is_accounted_for_once() {
+    let models = models();
+    assert!(models.len() >= 2, "the examples are missing");
+    assert!(!shared().is_dir() || models.len() >= 24, "{} models", models.len());
+    for (name, bytes) in models {
+        let import = import_onnx(&bytes, &name, &[]).unwrap();
+        let model = onnx::read(&bytes, &name, &[]).unwrap();
+        let mut seen: HashMap<&str, u32> = HashMap::new();
+        let in_tasks = import.tasks.iter().flat_map(|t| &t.nodes);
+        for node in in_tasks.chain(import.untuned.iter().map(|u| &u.node)).chain(&import.folded) {
+            *seen.entry(node).or_default() += 1;
+        }
+        for node in &model.nodes {
+            assert_eq!(seen.remove(node.name.as_str()), Some(1), "{name}: {} ({})", node.name, node.op);
+        }
+        assert!(seen.is_empty(), "{name}: {seen:?}");
+        for t in &import.tasks {
+            t.workload.check().unwrap();
+            assert_eq!(Workload::parse(&t.workload.to_string()).as_ref(), Ok(&t.workload), "{name}: {}", t.name);
+            assert!(t.count >= 1 && t.nodes.len() as u64 >= t.count, "{name}: {}", t.name);
+        }
+        // Whatever computes with floats is tuned.
+        for u in &import.untuned {
+            assert!(MOVES.contains(&u.op.as_str()), "{name}: {} ({}): {}", u.node, u.op, u.reason);
+        }
+    }
+}
+
+/// Multiplications and additions of a file's convolutions and products, from the file alone.
+fn flop_by_formula(g: &GraphProto) -> u64 {
+    let mut shapes: HashMap<&str, Vec<i64>> = g.initializer.iter().map(|t| (t.name.as_str(), t.dims.clone())).collect();
+    for v in g.value_info.iter().chain(&g.input).chain(&g.output) {
+        let shape = v.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
+        let extents: Option<Vec<i64>> = shape.map(|s| s.dim.iter().map(|d| d.dim_value.unwrap_or(-1)).collect());
+        shapes.extend(extents.map(|e| (v.name.as_str(), e)));
+    }
+    let attribute = |n: &NodeProto, name: &str| n.attribute.iter().find(|a| a.name == name).cloned();
+    let flag = |n: &NodeProto, name: &str| attribute(n, name).and_then(|a: AttributeProto| a.i).unwrap_or(0) != 0;
+    let mut total = 0;
+    for n in &g.node {
+        let shape = |name: &String| shapes.get(name.as_str()).cloned().unwrap_or_else(|| panic!("the shape of {name} is not in the file"));
+        let product = |s: &[i64]| s.iter().product::<i64>();
+        total += match n.op_type.as_str() {
+            "Conv" => 2 * product(&shape(&n.output[0])) * product(&shape(&n.input[1])[1..]),
+            "MatMul" => 2 * product(&shape(&n.output[0])) * shape(&n.input[0]).last().unwrap(),
+            "Gemm" => {
+                let (a, b) = (shape(&n.input[0]), shape(&n.input[1]));
+                let n_extent = if flag(n, "transB") { b[0] } else { b[1] };
+                assert!(!flag(n, "transA"));
+                2 * product(&a) * n_extent
+            }
+            _ => 0,
+        };
+    }
+    total as u64
+}
+
+#[test]
+fn operations_agree_with_a_count_from_the_file() {
+    let mut compared = 0;
+    for (name, bytes) in models() {
+        let file = ModelProto::decode(bytes.as_slice()).unwrap();
+        let graph = file.graph.unwrap();
+        if graph.value_info.is_empty() {
+            continue;
+        }
+        compared += 1;
+        let mut ours = 0;
+        for t in import_onnx(&bytes, &name, &[]).unwrap().tasks {
+            if matches!(t.workload.kind.as_str(), "conv2d" | "depthwise_conv2d" | "matmul" | "batch_matmul") {
+                let main = t.workload.stages.iter().find(|s| s.reduction.is_some()).unwrap();
+                ours += 2 * main.points() * t.count;
+            }
+        }
+        assert_eq!(ours, flop_by_formula(&graph), "{name}");
+    }
+    assert!(!shared().is_dir() || compared >= 21, "{compared}");
+}
+
+/// Runs a model by the meaning of its kernels and compares with known output.
+fn agrees(model: PathBuf, within: f32) {
+    let of = |suffix: &str| model.with_file_name(format!("{}{suffix}", model.file_stem().unwrap().to_string_lossy()));
+    let array = |suffix: &str| npy::read(&std::fs::read(of(suffix)).unwrap()).unwrap();
+    let import = import_onnx(&std::fs::read(&model).unwrap(), "model", &[]).unwrap();
+    let graph = import.graph.as_ref().unwrap();
+    let (input, want) = (array("_input.npy"), array("_output.npy"));
+    assert_eq!((&graph.inputs[0].1, &graph.outputs[0].1), (&input.shape, &want.shape));
+    let got = run(&import, &[input.data]).unwrap().remove(0);
+    assert_eq!(got.len(), want.data.len());
+    for (a, b) in got.iter().zip(&want.data) {
+        assert!((a - b).abs() <= within, "{got:?} instead of {:?}", want.data);
+    }
+}
+
+#[test]
+fn kernels_in_order_give_the_models_output() {
+    agrees(examples().join("small_net.onnx"), 1e-6);
+    let tiny = shared().join("tiny_residual.onnx");
+    if tiny.is_file() {
+        agrees(tiny, 1e-5);
+    }
+}
+
+#[test]
+fn resnet18_has_these_kernels() {
+    let bytes = std::fs::read(examples().join("resnet18.onnx")).unwrap();
+    let import = import_onnx(&bytes, "resnet18", &[]).unwrap();
+    let seen: Vec<(&str, u64)> = import.tasks.iter().map(|t| (t.name.as_str(), t.count)).collect();
+    assert_eq!(
+        seen,
+        [
+            ("conv2d_3x224x224_k64_7x7_s2_bias_relu", 1),
+            ("maxpool_64x112x112_3x3_s2", 1),
+            ("conv2d_64x56x56_k64_3x3_bias_relu", 2),
+            ("conv2d_64x56x56_k64_3x3_bias_add_relu", 2),
+            ("conv2d_64x56x56_k128_3x3_s2_bias_relu", 1),
+            ("conv2d_128x28x28_k128_3x3_bias", 1),
+            ("conv2d_64x56x56_k128_1x1_s2_bias_add_relu", 1),
+            ("conv2d_128x28x28_k128_3x3_bias_relu", 1),
+            ("conv2d_128x28x28_k128_3x3_bias_add_relu", 1),
+            ("conv2d_128x28x28_k256_3x3_s2_bias_relu", 1),
+            ("conv2d_256x14x14_k256_3x3_bias", 1),
+            ("conv2d_128x28x28_k256_1x1_s2_bias_add_relu", 1),
+            ("conv2d_256x14x14_k256_3x3_bias_relu", 1),
+            ("conv2d_256x14x14_k256_3x3_bias_add_relu", 1),
+            ("conv2d_256x14x14_k512_3x3_s2_bias_relu", 1),
+            ("conv2d_512x7x7_k512_3x3_bias", 1),
+            ("conv2d_256x14x14_k512_1x1_s2_bias_add_relu", 1),
+            ("conv2d_512x7x7_k512_3x3_bias_relu", 1),
+            ("conv2d_512x7x7_k512_3x3_bias_add_relu", 1),
+            ("mean_512x49", 1),
+            ("matmul_1x512x1000_bias", 1),
+        ]
+    );
+    assert_eq!(import.untuned.len(), 1);
+    // torchvision's export is the same network: the same kernels.
+    if let Ok(bytes) = std::fs::read(shared().join("resnet18.onnx")) {
+        let theirs = import_onnx(&bytes, "resnet18", &[]).unwrap();
+        assert_eq!(theirs.tasks.iter().map(|t| (t.id, t.count)).collect::<Vec<_>>(), import.tasks.iter().map(|t| (t.id, t.count)).collect::<Vec<_>>());
+    }
+}
