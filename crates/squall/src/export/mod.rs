@@ -12,7 +12,6 @@ pub(crate) use files::write;
 use crate::error::Error;
 use crate::input::Input;
 use crate::session::toolchain_id;
-use squall_core::KernelSource;
 use squall_measure::cpu::{Device, Toolchain};
 use squall_records::Store;
 use std::path::{Path, PathBuf};
