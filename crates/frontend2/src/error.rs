@@ -1,10 +1,83 @@
-//! Why an input cannot be imported.
+//! What can be wrong with the files that users give: each message names the file, the place in it,
+//! what is wrong and what to do.
 
-/// What is wrong with what a user handed in, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+use thiserror::Error;
+
+/// Why a model or a list of operator lines cannot be imported.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImportError {
-    /// An operator line.
+    /// The bytes are no model at all.
+    #[error("{name}: this is not an ONNX model: {why}; export the model again, or give operator lines in a `.ops` file")]
+    NotOnnx {
+        /// The file.
+        name: String,
+        /// What the reader met.
+        why: String,
+    },
+    /// The model contradicts itself or the specification.
+    #[error("{name}: {place}: {what}; {remedy}")]
+    Model {
+        /// The file.
+        name: String,
+        /// The node, tensor, value or attribute.
+        place: String,
+        /// What is wrong there.
+        what: String,
+        /// What the user can do.
+        remedy: String,
+    },
+    /// Dimensions that the model leaves open and the user did not give.
+    #[error("{name}: these dimensions have no value: {}; give each one, as in `{}`", quoted(missing), example(missing))]
+    Dimensions {
+        /// The file.
+        name: String,
+        /// The names, in order of appearance.
+        missing: Vec<String>,
+    },
+    /// A line of text is wrong.
     #[error("{name}:{line}:{column}: {message}")]
-    #[allow(missing_docs)] // the message says what the fields are
-    Line { name: String, line: usize, column: usize, message: String },
+    Line {
+        /// The file.
+        name: String,
+        /// Counted from one.
+        line: usize,
+        /// Counted from one.
+        column: usize,
+        /// What is wrong and what was expected.
+        message: String,
+    },
+}
+
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn example(names: &[String]) -> String {
+    names.iter().map(|n| format!("--dim {n}=1")).collect::<Vec<_>>().join(" ")
+}
+
+/// A name from a file as messages print it: no control characters, no pages of text.
+pub(crate) fn shown(text: &str) -> String {
+    let mut out: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    if text.chars().nth(80).is_some() {
+        out.push_str("...");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_dimensions_are_listed_with_the_remedy() {
+        let e = ImportError::Dimensions { name: "m.onnx".into(), missing: vec!["N".into(), "seq".into()] };
+        assert_eq!(e.to_string(), "m.onnx: these dimensions have no value: `N`, `seq`; give each one, as in `--dim N=1 --dim seq=1`");
+    }
+
+    #[test]
+    fn hostile_names_are_tamed() {
+        assert_eq!(shown("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(shown(&"x".repeat(200)).len(), 83);
+    }
 }
