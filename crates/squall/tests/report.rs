@@ -72,8 +72,10 @@ fn bounds_follow_the_level_that_holds_the_data() {
     let r = roof();
     assert_eq!(r.bound(1_000_000, 10), Nanos(10_000.0));
     assert_eq!(r.bound(0, 20_000), Nanos(100.0));
-    assert_eq!(r.bound(0, 500_000), Nanos(10_000.0));
-    assert_eq!(r.bound(0, 10_000_000), Nanos(1_000_000.0));
+    // 32 KiB at 200, what fits up to 1 MiB at 50, the rest at 10 bytes a nanosecond.
+    let (l1, l2) = (32_768.0 / 200.0, (1_048_576.0 - 32_768.0) / 50.0);
+    assert_eq!(r.bound(0, 500_000), Nanos(l1 + (500_000.0 - 32_768.0) / 50.0));
+    assert_eq!(r.bound(0, 10_000_000), Nanos(l1 + l2 + (10_000_000.0 - 1_048_576.0) / 10.0));
     assert_eq!(task("a", 1, Some(40_000.0), None).share(&r), Some(0.25));
 }
 

@@ -76,7 +76,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(r) = &roof {
         let peak = three(r.peak_gflops);
         say(format_args!(
-            "bound: by {peak} GFLOP/s and the bandwidth of the level that holds the data ({} GB/s from memory)",
+            "bound: by {peak} GFLOP/s and the bandwidth of the caches and memory ({} GB/s) that can hold the data",
             three(r.memory_gbs)
         ))?;
     }

@@ -30,15 +30,18 @@ pub struct RoofLevel {
 }
 
 impl Roof {
-    /// The bandwidth that a working set of `bytes` can see: that of the innermost level that
-    /// holds it, since a tuned kernel is timed with its data where a previous layer left them.
-    pub fn bandwidth(&self, bytes: u64) -> f64 {
-        self.levels.iter().find(|l| bytes <= l.bytes).map_or(self.memory_gbs, |l| l.gbs.max(self.memory_gbs))
-    }
-
-    /// The least time in which this machine can do so much.
+    /// The least time in which this machine can do so much: all operations at the peak, or all
+    /// bytes moved, each from the innermost level that still has room for it, since a tuned
+    /// kernel is timed with its data where the last call left them.
     pub fn bound(&self, flop: u64, bytes: u64) -> Nanos {
-        Nanos((flop as f64 / self.peak_gflops).max(bytes as f64 / self.bandwidth(bytes)))
+        let (mut held, mut moving) = (0, 0.0);
+        for level in &self.levels {
+            let here = bytes.min(level.bytes).saturating_sub(held);
+            moving += here as f64 / level.gbs.max(self.memory_gbs);
+            held += here;
+        }
+        moving += (bytes - held) as f64 / self.memory_gbs;
+        Nanos((flop as f64 / self.peak_gflops).max(moving))
     }
 }
 

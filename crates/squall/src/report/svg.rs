@@ -253,7 +253,7 @@ pub fn gains(report: &Report) -> String {
         let (best, untuned) = report.totals();
         rows.insert(0, ("whole model, by count".into(), g, format!("{best} instead of {untuned} a pass"), true));
     }
-    let (w, left, line, top) = (920.0, 260.0, 22.0, 6.0);
+    let (w, left, line, top) = (920.0, 310.0, 22.0, 6.0);
     let h = top + line * rows.len() as f64 + 28.0;
     let most = rows.iter().map(|r| r.1).fold(2.0, f64::max);
     let x = Log { from: 1.0, to: nice(most, true), start: left, end: w - 70.0 };
@@ -266,7 +266,7 @@ pub fn gains(report: &Report) -> String {
     for (i, (name, gain, note, model)) in rows.iter().enumerate() {
         let y = top + line * i as f64;
         let class = if *model { "bar model" } else { "bar" };
-        let shown: String = if name.chars().count() > 36 { name.chars().take(35).chain(['\u{2026}']).collect() } else { name.clone() };
+        let shown: String = if name.chars().count() > 44 { name.chars().take(43).chain(['\u{2026}']).collect() } else { name.clone() };
         let end = x.at(gain.max(1.0));
         let _ = write!(
             s,
