@@ -31,6 +31,19 @@ pub(crate) struct Desk<'a> {
 /// A candidate's tunable and configuration.
 pub(crate) type Name = (String, String);
 
+/// The strategy of a task that is not searched.
+pub(crate) struct Idle;
+
+impl Strategy for Idle {
+    fn name(&self) -> &'static str {
+        "idle"
+    }
+    fn ask(&mut self, _: usize) -> Vec<Candidate> {
+        Vec::new()
+    }
+    fn tell(&mut self, _: &[Trial]) {}
+}
+
 impl<'a> Desk<'a> {
     /// A desk without history.
     pub fn new(task: &'a Task, tunables: Vec<Arc<dyn Tunable>>, plain: Arc<dyn Tunable>, strategy: Box<dyn Strategy>) -> Desk<'a> {

@@ -3,7 +3,7 @@
 //! A trial is appended to the store before anybody hears of it. A challenger becomes a task's
 //! winner only after it was measured interleaved with the incumbent.
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::input::Input;
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
                     }
                     desk.finish(stop)
                 }
-                None => Desk::blank(task, stop),
+                None => self.recall(&bench, task)?.finish(stop),
             });
         }
         Ok(Report {
@@ -215,6 +215,13 @@ impl<'a> Session<'a> {
             }
             Err(e) => return Err(e),
         }
+        Ok(desk)
+    }
+
+    /// What is known of a task that never had its turn.
+    fn recall<'t>(&self, bench: &Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
+        let mut desk = Desk::new(task, Vec::new(), untuned(&task.workload, &bench.hall.target), Box::new(Idle));
+        desk.learn(self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?);
         Ok(desk)
     }
 
