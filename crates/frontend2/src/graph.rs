@@ -2,7 +2,7 @@
 //! evaluation. What a tuned model is checked with.
 
 use crate::lower::Norm;
-use crate::onnx::{Constant, Model, ValueId, fold};
+use crate::onnx::{Constant, Element, Model, ValueId, fold};
 use squall_core::TaskId;
 use std::collections::HashMap;
 use std::fmt;
@@ -63,7 +63,9 @@ impl Graph {
         let mut reader = HashMap::new();
         for (i, step) in steps.iter().enumerate() {
             let reads = match step {
-                Step::Kernel { feeds, .. } => feeds.iter().filter_map(|f| if let Feed::Value(v) = f { Some(root(*v)) } else { None }).collect(),
+                Step::Kernel { feeds, .. } => {
+                    feeds.iter().filter_map(|f| if let Feed::Value(v) = f { Some(root(*v)) } else { None }).collect()
+                }
                 Step::Node { node, .. } => model.nodes[*node].inputs.iter().flatten().map(|v| root(*v)).collect::<Vec<_>>(),
             };
             reads.into_iter().for_each(|v| _ = reader.insert(v, i));
@@ -85,6 +87,10 @@ impl Graph {
             let expected: i64 = shape.iter().product();
             if data.len() as i64 != expected {
                 return Err(format!("input `{name}` is {shape:?}, {expected} elements; given are {}", data.len()));
+            }
+            let element = self.model.values[*id].element;
+            if element != Element::F32 {
+                return Err(format!("input `{name}` is of {element}; models are run on floats"));
             }
             state.values.insert(*id, Constant::F32 { shape: shape.clone(), data: data.clone() });
         }

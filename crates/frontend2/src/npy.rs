@@ -83,7 +83,7 @@ pub fn write(array: &Array) -> Vec<u8> {
     // One extent needs its comma, several may end with one.
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({extents}), }}");
     // The data starts at a multiple of 64 bytes.
-    while (MAGIC.len() + 4 + header.len() + 1) % 64 != 0 {
+    while !(MAGIC.len() + 4 + header.len() + 1).is_multiple_of(64) {
         header.push(' ');
     }
     header.push('\n');

@@ -22,8 +22,25 @@ const OPERATORS: &[Operator] = &[
     Operator {
         name: "conv2d",
         keys: &[
-            "n", "c", "h", "w", "k", "r", "s", "stride", "stride_h", "stride_w", "pad", "pad_h", "pad_w", "dilation", "dilation_h",
-            "dilation_w", "groups", "dtype", "epilogue",
+            "n",
+            "c",
+            "h",
+            "w",
+            "k",
+            "r",
+            "s",
+            "stride",
+            "stride_h",
+            "stride_w",
+            "pad",
+            "pad_h",
+            "pad_w",
+            "dilation",
+            "dilation_h",
+            "dilation_w",
+            "groups",
+            "dtype",
+            "epilogue",
         ],
         build: conv2d,
     },
@@ -31,8 +48,25 @@ const OPERATORS: &[Operator] = &[
     Operator {
         name: "pool",
         keys: &[
-            "kind", "n", "c", "h", "w", "r", "s", "stride", "stride_h", "stride_w", "pad", "pad_h", "pad_w", "dilation", "dilation_h",
-            "dilation_w", "count_pad", "dtype", "epilogue",
+            "kind",
+            "n",
+            "c",
+            "h",
+            "w",
+            "r",
+            "s",
+            "stride",
+            "stride_h",
+            "stride_w",
+            "pad",
+            "pad_h",
+            "pad_w",
+            "dilation",
+            "dilation_h",
+            "dilation_w",
+            "count_pad",
+            "dtype",
+            "epilogue",
         ],
         build: pool,
     },
@@ -187,9 +221,7 @@ impl<'a> Line<'a> {
             (None, None) => fault(self.operator_at, format!("{} needs `{key}=` ({})", self.operator.name, words.join(", "))),
             (Some(p), _) => match words.iter().find(|w| **w == p.value) {
                 Some(w) => Ok(w),
-                None => {
-                    fault(p.value_at, format!("`{key}` is one of {}, not `{}`{}", words.join(", "), p.value, nearest(p.value, words)))
-                }
+                None => fault(p.value_at, format!("`{key}` is one of {}, not `{}`{}", words.join(", "), p.value, nearest(p.value, words))),
             },
         }
     }

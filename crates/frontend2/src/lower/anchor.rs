@@ -92,6 +92,9 @@ impl Anchor {
     }
 }
 
+/// More than any window needs; keeps arithmetic on a hostile file's numbers in range.
+const FARTHEST: u64 = 1 << 24;
+
 /// Sizes of one- and two-dimensional windows, with height 1 where there is one dimension.
 struct Windows {
     image: [i64; 2],
@@ -111,7 +114,9 @@ fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows,
     if kernel.len() != rank || y.len() != rank + 2 {
         return Err(format!("its kernel has {} dimensions, its image {rank}", kernel.len()));
     }
+    let far = |list: &[i64]| list.iter().any(|x| x.unsigned_abs() > FARTHEST);
     let pair = |list: &[i64], name: &str, fill: i64| match list {
+        _ if far(list) => Err(format!("its {name} is too large: {list:?}")),
         [a] if rank == 1 => Ok([fill, *a]),
         [a, b] if rank == 2 => Ok([*a, *b]),
         _ => Err(format!("its {name} has {} numbers, expected {rank}", list.len())),
@@ -124,9 +129,8 @@ fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows,
     let same = |lower: bool| {
         let mut pads = [0; 4];
         for i in 0..2 {
-            let out = image[i].checked_add(stride[i] - 1).ok_or("too large")?.checked_div(stride[i]).ok_or("its stride is 0")?;
-            let span = dilation[i].checked_mul(kernel[i] - 1).ok_or("its dilation is too large")?;
-            let total = (out - 1).checked_mul(stride[i]).ok_or("its stride is too large")?.saturating_add(span + 1 - image[i]).max(0);
+            let out = (image[i] + stride[i] - 1).checked_div(stride[i]).ok_or("its stride is 0")?;
+            let total = ((out - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - image[i]).max(0);
             let small = total / 2;
             (pads[i], pads[i + 2]) = if lower { (total - small, small) } else { (small, total - small) };
         }
@@ -135,6 +139,7 @@ fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows,
     let pads = match (word(node, "auto_pad", "NOTSET"), ints(node, "pads")) {
         ("SAME_UPPER", _) => same(false)?,
         ("SAME_LOWER", _) => same(true)?,
+        (_, Some(list)) if far(list) => return Err(format!("its pads are too large: {list:?}")),
         ("VALID", _) | ("NOTSET" | "", None) => [0; 4],
         ("NOTSET" | "", Some(&[left, right])) if rank == 1 => [0, left, 0, right],
         ("NOTSET" | "", Some(&[top, left, bottom, right])) if rank == 2 => [top, left, bottom, right],
@@ -167,7 +172,7 @@ fn conv(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
         groups: int(node, "group", 1),
     };
     let workload = conv.workload()?;
-    if ws[1] * conv.groups != conv.c {
+    if ws[1].checked_mul(conv.groups) != Some(conv.c) {
         return Err(format!("its filters {ws:?} in {} groups do not fit {} channels", conv.groups, conv.c));
     }
     let mut a = plain(view, node, conv.name(), workload, vec![x, w])?;

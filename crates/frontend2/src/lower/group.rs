@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 /// More nodes than are followed to find where values come together again.
 const MOST_PENDING: usize = 12;
 
+/// More inputs than a node of a kernel may have.
+const MOST_INPUTS: usize = 8;
+
 /// Nodes that one kernel computes.
 #[derive(Clone)]
 pub struct Group {
@@ -53,8 +56,7 @@ impl Group {
     pub fn elementwise(view: &View<'_>, node: usize, done: &[bool]) -> Result<Group, String> {
         let (output, shape) = view.result(&view.model.nodes[node])?;
         let steps = Epilogue::none();
-        let mut group =
-            Group { nodes: vec![], output, anchor: None, steps, feeds: vec![], inside: BTreeMap::new(), shape: shape.to_vec() };
+        let mut group = Group { nodes: vec![], output, anchor: None, steps, feeds: vec![], inside: BTreeMap::new(), shape: shape.to_vec() };
         group.join(view, node, done)?;
         group.check()?;
         Ok(group)
@@ -115,6 +117,9 @@ impl Group {
 
     /// The node's expression over the group's values and new operands.
     fn apply(&mut self, view: &View<'_>, node: &Node, done: &[bool]) -> Result<(Expr, String), String> {
+        if node.inputs.len() > MOST_INPUTS {
+            return Err(format!("it has {} inputs, more than a kernel should read", node.inputs.len()));
+        }
         let mut order: Vec<usize> = (0..node.inputs.len()).collect();
         if is_commutative(&node.op) {
             // What the group has computed comes first, then tensors of the full size: one text for

@@ -137,6 +137,6 @@ fn why_not(node: &Node) -> String {
 }
 
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 mod models;
+#[cfg(test)]
+mod tests;

@@ -207,6 +207,59 @@ fn resnet18_has_these_kernels() {
     // torchvision's export is the same network: the same kernels.
     if let Ok(bytes) = std::fs::read(shared().join("resnet18.onnx")) {
         let theirs = import_onnx(&bytes, "resnet18", &[]).unwrap();
-        assert_eq!(theirs.tasks.iter().map(|t| (t.id, t.count)).collect::<Vec<_>>(), import.tasks.iter().map(|t| (t.id, t.count)).collect::<Vec<_>>());
+        assert_eq!(
+            theirs.tasks.iter().map(|t| (t.id, t.count)).collect::<Vec<_>>(),
+            import.tasks.iter().map(|t| (t.id, t.count)).collect::<Vec<_>>()
+        );
     }
+}
+
+/// Every form of every operator against onnx's own reference; `tests/operators/make.py` writes
+/// the files.
+#[test]
+fn operators_compute_what_the_reference_computes() {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/operators");
+    for opset in ["opset9", "opset17"] {
+        let file = |suffix: &str| std::fs::read(folder.join(format!("{opset}{suffix}"))).unwrap();
+        let (input, want) = (npy::read(&file("_input.npy")).unwrap(), npy::read(&file("_output.npy")).unwrap());
+        let import = import_onnx(&file(".onnx"), opset, &[]).unwrap();
+        for u in &import.untuned {
+            assert!(MOVES.contains(&u.op.as_str()), "{} ({}): {}", u.node, u.op, u.reason);
+        }
+        let names: Vec<String> = import.graph.as_ref().unwrap().outputs.iter().map(|o| o.0.clone()).collect();
+        let mut want = want.data.as_slice();
+        for (name, got) in names.iter().zip(run(&import, &[input.data]).unwrap()) {
+            let (these, rest) = want.split_at(got.len());
+            for (i, (a, b)) in got.iter().zip(these).enumerate() {
+                assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{opset} {name}[{i}]: {a} instead of {b}");
+            }
+            want = rest;
+        }
+        assert!(want.is_empty());
+    }
+}
+
+#[test]
+fn damaged_files_never_panic() {
+    let mut state = 1u64;
+    let mut random = move |n: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % n
+    };
+    let mut imported = 0;
+    for (name, bytes) in models().into_iter().filter(|(n, _)| n == "resnet18" || n == "small_net") {
+        for _ in 0..600 {
+            let mut damaged = bytes.clone();
+            for _ in 0..1 + random(3) {
+                // Small numbers stand for extents and lengths more often than for text.
+                let at = random(damaged.len().min(8000));
+                damaged[at] = if random(2) == 0 { random(256) as u8 } else { [0, 1, 2, 0x7f, 0x80, 0xff][random(6)] };
+            }
+            if random(8) == 0 {
+                damaged.truncate(random(damaged.len()));
+            }
+            imported += u32::from(import_onnx(&damaged, &name, &[]).is_ok());
+        }
+    }
+    assert!(imported > 0, "no damage is harmless, so that nothing beyond the reader was tried");
 }

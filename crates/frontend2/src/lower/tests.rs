@@ -141,7 +141,10 @@ fn a_normalisation_before_a_convolution_is_a_map() {
     n.0.outputs.push(y);
     assert_eq!(n.fused(), ["bn_relu_2x5x6", "conv2d_2x5x6_k3_3x3"]);
     let text = n.lower().tasks[0].workload.to_string();
-    assert!(text.contains("data X: f32[2, 30]\nweight S: f32[2]\nweight T: f32[2]\nstage Y: f32[i: 2, j: 30] = max(X[i, j] * S[i] + T[i], 0)"), "{text}");
+    assert!(
+        text.contains("data X: f32[2, 30]\nweight S: f32[2]\nweight T: f32[2]\nstage Y: f32[i: 2, j: 30] = max(X[i, j] * S[i] + T[i], 0)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -217,7 +220,8 @@ fn a_factor_for_each_channel_broadcasts() {
 #[test]
 fn each_activation_computes_its_definition() {
     let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let cases: Vec<(&str, Vec<(&str, Attribute)>, Box<dyn Fn(f64) -> f64>)> = vec![
+    type Case = (&'static str, Vec<(&'static str, Attribute)>, Box<dyn Fn(f64) -> f64>);
+    let cases: Vec<Case> = vec![
         ("Relu", vec![], Box::new(|x| if x > 0.0 { x } else { 0.0 })),
         ("LeakyRelu", vec![("alpha", Attribute::Float(0.2))], Box::new(|x| if x > 0.0 { x } else { 0.2 * x })),
         ("Elu", vec![("alpha", Attribute::Float(1.5))], Box::new(|x| if x > 0.0 { x } else { 1.5 * (x.exp() - 1.0) })),
@@ -230,9 +234,11 @@ fn each_activation_computes_its_definition() {
         ("Mish", vec![], Box::new(|x| x * (1.0 + x.exp()).ln().tanh())),
         ("Swish", vec![("alpha", Attribute::Float(0.5))], Box::new(move |x| x * sigmoid(0.5 * x))),
         ("Reciprocal", vec![], Box::new(|x| 1.0 / x)),
-        ("Gelu", vec![("approximate", Attribute::String("tanh".into()))], Box::new(|x| {
-            0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
-        })),
+        (
+            "Gelu",
+            vec![("approximate", Attribute::String("tanh".into()))],
+            Box::new(|x| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())),
+        ),
         ("Clip", vec![("min", Attribute::Float(-0.25)), ("max", Attribute::Float(0.5))], Box::new(|x| x.clamp(-0.25, 0.5))),
     ];
     for (op, attributes, want) in cases {
@@ -244,7 +250,7 @@ fn each_activation_computes_its_definition() {
         assert!(import.untuned.is_empty(), "{:?}", import.untuned);
         // An odd step keeps away from zero, where a reciprocal ends.
         let xs: Vec<f32> = (0..41).map(|i| i as f32 * 0.3 - 6.1).collect();
-        let ys = run(&import, &[xs.clone()]).unwrap().remove(0);
+        let ys = run(&import, std::slice::from_ref(&xs)).unwrap().remove(0);
         for (x, y) in xs.iter().zip(ys) {
             let want = want(f64::from(*x));
             assert!((f64::from(y) - want).abs() < 1e-5 * want.abs().max(1.0), "{op}({x}) is {want}, not {y}");
@@ -254,7 +260,8 @@ fn each_activation_computes_its_definition() {
 
 #[test]
 fn what_is_not_tuned_has_a_reason() {
-    let cases: &[(&str, &dyn Fn(&mut Net, ValueId) -> ValueId)] = &[
+    type Case<'a> = (&'a str, &'a dyn Fn(&mut Net, ValueId) -> ValueId);
+    let cases: &[Case<'_>] = &[
         ("only renames dimensions", &|n, x| n.node("Flatten", &[x], &[1, 90], &[])),
         ("moves data", &|n, x| n.node("Transpose", &[x], &[3, 1, 5, 6], &[])),
         ("there is no kernel for Frobnicate", &|n, x| n.node("Frobnicate", &[x], &[1], &[])),
@@ -348,4 +355,17 @@ fn strange_paddings_compute_as_written_out() {
         };
         assert_eq!(text(&[("auto_pad", Attribute::String(auto.into()))]), text(&[("pads", Attribute::Ints(pads))]));
     }
+}
+
+#[test]
+fn softmax_before_opset_13_takes_all_axes_that_follow() {
+    let mut n = Net::new();
+    let x = n.input(&[2, 3, 4]);
+    let y = n.node("Softmax", &[x], &[2, 3, 4], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.lower().tasks[0].name, "softmax_6x4");
+    n.0.opset = 12;
+    assert_eq!(n.lower().tasks[0].name, "softmax_2x12");
+    n.0.nodes[0].attributes.insert("axis".into(), Attribute::Int(-1));
+    assert_eq!(n.lower().tasks[0].name, "softmax_6x4");
 }

@@ -48,9 +48,7 @@ impl Window {
         legal("the padding", self.before.min(self.after), 0)?;
         legal("the padding", self.before.max(self.after), 0)?;
         match self.positions() {
-            p if p < 1 => {
-                Err(format!("a window of {} does not fit into a {what} of {} with its padding", self.span(), self.padded()))
-            }
+            p if p < 1 => Err(format!("a window of {} does not fit into a {what} of {} with its padding", self.span(), self.padded())),
             _ => Ok(()),
         }
     }

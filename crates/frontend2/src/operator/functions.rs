@@ -136,8 +136,11 @@ pub fn power(a: Expr, exponent: f64) -> Expr {
     }
 }
 
+/// A function of one tensor.
+pub type Function = fn(Expr) -> Expr;
+
 /// The functions of one tensor that operator lines name.
-pub const NAMED: &[(&str, fn(Expr) -> Expr)] = &[
+pub const NAMED: &[(&str, Function)] = &[
     ("relu", relu),
     ("relu6", |x| clip(x, Some(c(0.0)), Some(c(6.0)))),
     ("leaky_relu", |x| leaky_relu(x, c(0.01))),

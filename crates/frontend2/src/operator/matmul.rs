@@ -31,7 +31,7 @@ impl MatMul {
         let mut out: Vec<(i64, bool, bool)> = Vec::new();
         for &(extent, a, b) in self.batch.iter().filter(|x| x.0 != 1) {
             match out.last_mut() {
-                Some(last) if (last.1, last.2) == (a, b) => last.0 *= extent,
+                Some(last) if (last.1, last.2) == (a, b) => last.0 = last.0.saturating_mul(extent),
                 _ => out.push((extent, a, b)),
             }
         }
@@ -50,7 +50,7 @@ impl MatMul {
         if let [(extent, true, false)] = batch[..]
             && !self.a_transposed
         {
-            m *= extent;
+            m = m.saturating_mul(extent);
             batch.clear();
         }
         let names: Vec<String> = (0..batch.len()).map(|i| if i == 0 { "b".into() } else { format!("b{}", i + 1) }).collect();
@@ -82,11 +82,11 @@ impl MatMul {
 
     /// A readable name: rows x depth x columns.
     pub fn name(&self) -> String {
-        let batch: i64 = self.batch.iter().map(|b| b.0).product();
+        let batch = self.batch.iter().fold(1i64, |n, b| n.saturating_mul(b.0));
         let flat = batch > 1 && self.batch.iter().all(|b| b.0 == 1 || (b.1 && !b.2)) && !self.a_transposed;
         match batch {
             1 => format!("matmul_{}x{}x{}", self.m, self.k, self.n),
-            _ if flat => format!("matmul_{}x{}x{}", batch * self.m, self.k, self.n),
+            _ if flat => format!("matmul_{}x{}x{}", batch.saturating_mul(self.m), self.k, self.n),
             _ => format!("batch_matmul_{batch}x{}x{}x{}", self.m, self.k, self.n),
         }
     }

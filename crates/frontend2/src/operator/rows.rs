@@ -53,7 +53,7 @@ impl Reduce {
         let mut out: Vec<(i64, bool)> = Vec::new();
         for &(extent, reduced) in self.axes.iter().filter(|a| a.0 != 1) {
             match out.last_mut() {
-                Some(last) if last.1 == reduced => last.0 *= extent,
+                Some(last) if last.1 == reduced => last.0 = last.0.saturating_mul(extent),
                 _ => out.push((extent, reduced)),
             }
         }
@@ -69,7 +69,8 @@ impl Reduce {
         if !axes.iter().any(|a| a.1) {
             axes.push((1, true));
         }
-        let (count, kept_count) = (axes.iter().filter(|a| a.1).map(|a| a.0).product::<i64>(), axes.iter().filter(|a| !a.1).count());
+        let (count, kept_count) =
+            (axes.iter().filter(|a| a.1).fold(1i64, |n, a| n.saturating_mul(a.0)), axes.iter().filter(|a| !a.1).count());
         let (mut shape, mut index, mut kept, mut reduced) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for &(extent, is_reduced) in &axes {
             let (list, names): (&mut Vec<(String, i64)>, &[&str]) = match (is_reduced, kept_count) {

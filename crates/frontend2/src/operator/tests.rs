@@ -145,7 +145,7 @@ fn averages_count_what_is_inside() {
     // Rounded up, the last window leaves the padding: what is outside of that never counts.
     let up = Pool { positions: Some([3, 3]), ..padded.clone() };
     let y = up.workload().unwrap().evaluate(&ones);
-    assert_eq!((y.len(), y[8]), (9, f64::from((1.0f32 / 4.0) as f32)), "{y:?}");
+    assert_eq!((y.len(), y[8]), (9, 0.25), "{y:?}");
     let unpadded = Pool { pads: [0; 4], kind: PoolKind::Average { count_padding: false }, ..p.clone() };
     assert!(unpadded.workload().unwrap().to_string().ends_with("= S[n, c, p, q] / 9\noutput Y\n"));
     let max = Pool { kind: PoolKind::Max, ..p };
@@ -161,11 +161,11 @@ fn rows_compute_what_they_are_called() {
     let total: f64 = e.iter().sum();
     let want = [e[0] / total, e[1] / total, e[2] / total, 1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0];
     let s = Softmax { before: 2, extent: 3, after: 1, log: false };
-    assert!(close(&s.workload().unwrap().evaluate(&[x.clone()]), &want));
+    assert!(close(&s.workload().unwrap().evaluate(std::slice::from_ref(&x)), &want));
     let logs: Vec<f64> = want.iter().map(|p| p.ln()).collect();
-    assert!(close(&Softmax { log: true, ..s.clone() }.workload().unwrap().evaluate(&[x.clone()]), &logs));
+    assert!(close(&Softmax { log: true, ..s.clone() }.workload().unwrap().evaluate(std::slice::from_ref(&x)), &logs));
     let columns = Softmax { before: 1, extent: 2, after: 3, log: false };
-    let y = columns.workload().unwrap().evaluate(&[x.clone()]);
+    let y = columns.workload().unwrap().evaluate(std::slice::from_ref(&x));
     assert!((y[0] + y[3] - 1.0).abs() < 1e-6 && (y[0] - 1.0 / (1.0 + (-1.0f64).exp())).abs() < 1e-6, "{y:?}");
     let norm = LayerNorm { rows: 2, cols: 3, eps: 0.0, gain: TensorKind::Weight, bias: Some(TensorKind::Weight) };
     let y = norm.workload().unwrap().evaluate(&[vec![1.0, 2.0, 3.0, 2.0, 4.0, 6.0], vec![2.0; 3], vec![1.0; 3]]);

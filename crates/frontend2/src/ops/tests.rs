@@ -10,7 +10,9 @@ fn one(line: &str) -> squall_core::Task {
 
 #[test]
 fn defaults_and_names() {
-    let t = one("conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 dtype=f32 epilogue=bias,relu # as in the issue");
+    let t = one(
+        "conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 dtype=f32 epilogue=bias,relu # as in the issue",
+    );
     assert_eq!((t.name.as_str(), t.count), ("conv2", 1));
     let short = one("conv2d c=64 h=56 k=64 r=3 pad=1 epilogue=bias,relu");
     assert_eq!(short.id, t.id);
@@ -40,7 +42,9 @@ fn every_step_and_operator_parses() {
 
 #[test]
 fn equal_lines_merge_and_names_stay_unique() {
-    let import = import_ops("softmax rows=2 cols=3\n\nsoftmax rows=2 cols=3\nlayernorm rows=2 cols=4\nlayernorm rows=2 cols=4 eps=0.1\n", "x").unwrap();
+    let import =
+        import_ops("softmax rows=2 cols=3\n\nsoftmax rows=2 cols=3\nlayernorm rows=2 cols=4\nlayernorm rows=2 cols=4 eps=0.1\n", "x")
+            .unwrap();
     let seen: Vec<(&str, u64)> = import.tasks.iter().map(|t| (t.name.as_str(), t.count)).collect();
     assert_eq!(seen, [("softmax_2x3", 2), ("layernorm_2x4", 1), ("layernorm_2x4_2", 1)]);
 }
