@@ -581,3 +581,6 @@ fn reduce(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         Constant::Bool { .. } => return Err(NOT_HERE.into()),
     }])
 }
+
+#[cfg(test)]
+mod tests;

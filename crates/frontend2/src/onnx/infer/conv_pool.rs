@@ -22,23 +22,6 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Upsample", resize),
 ];
 
-/// Windows that slide over an image: everything resolved, one entry for each spatial axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Geometry {
-    /// Extents of the window.
-    pub kernel: Vec<i64>,
-    /// Steps.
-    pub strides: Vec<i64>,
-    /// Distances of neighbours in the window.
-    pub dilations: Vec<i64>,
-    /// Padding before the image.
-    pub pads_begin: Vec<i64>,
-    /// Padding after the image; what `ceil_mode` adds is not in it.
-    pub pads_end: Vec<i64>,
-    /// Extents of the result.
-    pub output: Vec<i64>,
-}
-
 /// Attributes of windows are small numbers: their products stay in 64 bits.
 const MOST: i64 = 1 << 20;
 
@@ -62,11 +45,11 @@ fn image_shape<'a>(ctx: &Ctx<'a>) -> Result<(&'a [i64], &'a [i64]), String> {
     Ok(x.split_at(2))
 }
 
-/// The windows of a convolution or a pooling node.
-fn geometry(ctx: &Ctx) -> Result<Geometry, String> {
+/// How often the window of a convolution or a pooling node fits, along each spatial axis.
+fn positions(ctx: &Ctx) -> Result<Vec<i64>, String> {
     let (_, image) = image_shape(ctx)?;
     let rank = image.len();
-    let is_conv = ctx.node.op.starts_with("Conv");
+    let is_conv = ctx.node.op == "Conv";
     let kernel = match (ctx.ints("kernel_shape")?, is_conv) {
         (Some(_), _) => spatial(ctx, "kernel_shape", rank, 1, 1)?,
         (None, true) => ctx.shape(1)?.get(2..).unwrap_or_default().to_vec(),
@@ -77,43 +60,28 @@ fn geometry(ctx: &Ctx) -> Result<Geometry, String> {
     }
     let strides = spatial(ctx, "strides", rank, 1, 1)?;
     let dilations = spatial(ctx, "dilations", rank, 1, 1)?;
-    let both = match ctx.ints("pads")? {
-        Some(_) => spatial(ctx, "pads", 2 * rank, -MOST, 0)?,
-        None => vec![0; 2 * rank],
-    };
-    let (mut pads_begin, mut pads_end) = (both[..rank].to_vec(), both[rank..].to_vec());
+    let pads = spatial(ctx, "pads", 2 * rank, -MOST, 0)?;
     let ceil = !is_conv && ctx.int_or("ceil_mode", 0)? != 0;
     let auto = ctx.text("auto_pad", "NOTSET")?;
-    let mut output = Vec::new();
-    for i in 0..rank {
+    let count = |i: usize| {
         let (extent, stride) = (image[i], strides[i]);
         let window = (kernel[i] - 1) * dilations[i] + 1;
-        let n = match auto {
-            "SAME_UPPER" | "SAME_LOWER" => {
-                let n = extent.div_ceil_to(stride);
-                let total = ((n - 1) * stride + window - extent).max(0);
-                pads_begin[i] = if auto == "SAME_UPPER" { total / 2 } else { total - total / 2 };
-                pads_end[i] = total - pads_begin[i];
-                n
-            }
-            "NOTSET" | "" | "VALID" => {
-                if auto == "VALID" {
-                    (pads_begin[i], pads_end[i]) = (0, 0);
-                }
-                let free = extent + pads_begin[i] + pads_end[i] - window;
-                if free < 0 {
-                    let padded = free + window;
-                    return Err(format!("its window of {window} is larger than the padded image of {padded} along spatial axis {i}"));
-                }
-                let n = if ceil { free.div_ceil_to(stride) } else { free / stride } + 1;
-                // A window that would start in the padding after the image does not count.
-                if ceil && (n - 1) * stride >= extent + pads_begin[i] { n - 1 } else { n }
-            }
+        let (before, after) = match auto {
+            "SAME_UPPER" | "SAME_LOWER" => return Ok(extent.div_ceil_to(stride)),
+            "NOTSET" | "" => (pads[i], pads[rank + i]),
+            "VALID" => (0, 0),
             other => return Err(format!("attribute `auto_pad` is `{}`", crate::error::shown(other))),
         };
-        output.push(n);
-    }
-    Ok(Geometry { kernel, strides, dilations, pads_begin, pads_end, output })
+        let padded = extent + before + after;
+        let free = padded - window;
+        if free < 0 {
+            return Err(format!("its window of {window} is larger than the padded image of {padded} along spatial axis {i}"));
+        }
+        let n = if ceil { free.div_ceil_to(stride) } else { free / stride } + 1;
+        // A window that would start in the padding after the image does not count.
+        Ok(if ceil && (n - 1) * stride >= extent + before { n - 1 } else { n })
+    };
+    (0..rank).map(count).collect()
 }
 
 /// Division of numbers that are not negative, rounded up.
@@ -160,8 +128,7 @@ fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
         return Err(format!("{group} groups of filters {w:?} do not suit an input of {} channels", head[1]));
     }
     bias(ctx, w[0])?;
-    let g = geometry(ctx)?;
-    let shape = [&[head[0], w[0]], g.output.as_slice()].concat();
+    let shape = [&[head[0], w[0]], positions(ctx)?.as_slice()].concat();
     Ok(vec![Output { element: ctx.element(0), shape }])
 }
 
@@ -206,7 +173,7 @@ fn conv_transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
 
 fn pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, _) = image_shape(ctx)?;
-    let shape = [head, geometry(ctx)?.output.as_slice()].concat();
+    let shape = [head, positions(ctx)?.as_slice()].concat();
     // Only max pooling has a second result: where it found its values.
     Ok(vec![Output { element: ctx.element(0), shape: shape.clone() }, Output { element: Element::I64, shape }])
 }

@@ -8,7 +8,7 @@ mod shape_ops;
 
 pub(crate) use shape_ops::{GatherAxis, pad_amounts, shape_range, slices, split_sizes, transpose_order};
 
-use super::{Attribute, Constant, Element, Model, Node, Value, elements};
+use super::{Attribute, Constant, Element, Node, Value, elements};
 use crate::error::shown;
 
 /// The type and shape of a result.
