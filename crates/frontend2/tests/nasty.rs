@@ -231,3 +231,150 @@ proptest! {
         }
     }
 }
+
+/// Operators whose inference computes with what the file says.
+const OPS: &[&str] = &[
+    "Conv",
+    "ConvTranspose",
+    "MaxPool",
+    "AveragePool",
+    "GlobalMaxPool",
+    "BatchNormalization",
+    "InstanceNormalization",
+    "GroupNormalization",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Resize",
+    "Upsample",
+    "Relu",
+    "Dropout",
+    "PRelu",
+    "Cast",
+    "Add",
+    "Mod",
+    "Pow",
+    "Div",
+    "Equal",
+    "Where",
+    "Gemm",
+    "MatMul",
+    "Softmax",
+    "LayerNormalization",
+    "ReduceSum",
+    "ReduceMax",
+    "ReduceProd",
+    "ArgMax",
+    "CumSum",
+    "TopK",
+    "Constant",
+    "ConstantOfShape",
+    "Shape",
+    "Size",
+    "Reshape",
+    "Flatten",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+    "Concat",
+    "Split",
+    "Slice",
+    "Gather",
+    "GatherElements",
+    "Expand",
+    "Tile",
+    "Pad",
+    "Range",
+    "Neg",
+    "Abs",
+];
+
+const ATTRIBUTES: &[&str] = &[
+    "axis",
+    "axes",
+    "kernel_shape",
+    "strides",
+    "dilations",
+    "pads",
+    "group",
+    "ceil_mode",
+    "output_padding",
+    "output_shape",
+    "blocksize",
+    "perm",
+    "split",
+    "num_outputs",
+    "starts",
+    "ends",
+    "to",
+    "k",
+    "keepdims",
+    "start",
+    "end",
+    "allowzero",
+    "value_ints",
+    "shape",
+    "num_groups",
+    "noop_with_empty_axes",
+    "fmod",
+];
+
+fn number() -> impl Strategy<Value = i64> {
+    let large = prop::sample::select(vec![i64::MIN, i64::MIN + 1, i64::MAX, 1 << 20, 1 << 32, 1 << 40, (1 << 40) + 1, -(1 << 40), 1 << 62]);
+    prop_oneof![6 => -3..6i64, 1 => large]
+}
+
+fn extent() -> impl Strategy<Value = i64> {
+    prop_oneof![8 => 0..5i64, 1 => prop::sample::select(vec![1 << 20, 1 << 39, 1 << 40])]
+}
+
+/// An operand: absent, an input of a shape, or a constant of integers or floats.
+fn operand() -> impl Strategy<Value = (u8, Vec<i64>)> {
+    (0..4u8).prop_flat_map(|kind| match kind {
+        0 | 1 => (Just(kind), proptest::collection::vec(extent(), 0..6)).boxed(),
+        _ => (Just(kind), proptest::collection::vec(number(), 0..6)).boxed(),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn no_operands_or_attributes_make_inference_panic(
+        op in prop::sample::select(OPS),
+        operands in proptest::collection::vec(operand(), 0..5),
+        attributes in proptest::collection::vec((prop::sample::select(ATTRIBUTES), proptest::collection::vec(number(), 0..5), any::<bool>()), 0..5),
+        auto_pad in 0..6usize,
+        outputs in 1..4usize,
+        opset in prop::sample::select(vec![1i64, 6, 7, 9, 10, 11, 13, 18, 22]),
+    ) {
+        let mut b = Build::new(opset);
+        let names = ["a", "b", "c", "d", "e"];
+        let mut inputs = Vec::new();
+        for (name, (kind, numbers)) in names.iter().zip(&operands) {
+            b = match kind {
+                0 => b.input(name, numbers),
+                1 => b.absent(name, numbers),
+                2 if numbers.len() == 1 => b.init(name, i64s(&[], numbers)),
+                2 => b.init(name, i64s(&[numbers.len() as i64], numbers)),
+                _ => b.init(name, f32s(&[numbers.len() as i64], &numbers.iter().map(|n| *n as f32).collect::<Vec<_>>())),
+            };
+            inputs.push(*name);
+        }
+        let mut given: Vec<AttributeProto> =
+            attributes.iter().map(|(n, v, scalar)| if *scalar && v.len() == 1 { int(n, v[0]) } else { ints(n, v) }).collect();
+        if let Some(mode) = ["SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET"].get(auto_pad) {
+            given.push(text("auto_pad", mode));
+        }
+        let results = ["x", "y", "z"];
+        b = b.node(op, &inputs, &results[..outputs], &given);
+        if let Ok(model) = b.read() {
+            let n = &model.nodes[0];
+            prop_assert!(n.problem.is_some() || model.values[n.outputs[0]].shape.as_ref().is_some_and(|s| s.iter().all(|d| *d >= 0)));
+            for v in &model.values {
+                if let (Some(c), Some(s)) = (&v.constant, &v.shape) {
+                    prop_assert_eq!(c.shape(), &s[..]);
+                    prop_assert_eq!(c.len() as i64, s.iter().product::<i64>());
+                }
+            }
+        }
+    }
+}
