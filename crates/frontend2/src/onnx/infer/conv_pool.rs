@@ -25,7 +25,7 @@ pub(super) const OPS: &[OpEntry] = &[
 /// Attributes of windows are small numbers: their products stay in 64 bits.
 const MOST: i64 = 1 << 20;
 
-fn spatial<'a>(ctx: &'a Ctx, name: &str, rank: usize, least: i64, default: i64) -> Result<Vec<i64>, String> {
+fn spatial(ctx: &Ctx, name: &str, rank: usize, least: i64, default: i64) -> Result<Vec<i64>, String> {
     let Some(v) = ctx.ints(name)? else { return Ok(vec![default; rank]) };
     if v.len() != rank {
         return Err(format!("attribute `{name}` has {} elements, {rank} are expected", v.len()));
