@@ -3,7 +3,7 @@
 use super::build::{Belt, Build, Builder, Built, Closing, Shelf, digest};
 use super::folder::Folder;
 use super::runner::{Reply, Runner};
-use super::{Device, Toolchain};
+use super::{Device, Prober, Toolchain};
 use crate::MeasureError;
 use crate::process::pin;
 use crate::rematch::{Rematch, Sequential, Verdict};
@@ -63,8 +63,11 @@ impl Lab {
     }
 
     /// A laboratory in a folder of its own under `parent`.
-    pub fn open_in(parent: &Path, device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+    pub fn open_in(parent: &Path, mut device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
         let folder = Folder::open(parent)?;
+        if !device.spare.is_empty() {
+            device.spare = Prober::build(&device, &toolchain)?.undisturbing()?;
+        }
         let mut overhead = CpuCost::default();
         overhead.build += toolchain.check(folder.path(), None)?;
         overhead.build += Runner::build(folder.path(), &toolchain)?;

@@ -108,6 +108,22 @@ impl Prober {
         self.fma(&self.device.cores, 20)
     }
 
+    /// The spare cores that do not slow the first measured core down. Virtual machines hide which
+    /// of their cores are two threads of one: such a pair computes no faster together than one of
+    /// them alone, and a compiler on the other would halve what is measured. At most 16 cores are
+    /// tried, each for a few milliseconds.
+    pub fn undisturbing(&self) -> Result<Vec<usize>, MeasureError> {
+        let Some(&measured) = self.device.cores.first() else { return Ok(Vec::new()) };
+        let mut kept = Vec::new();
+        for &spare in self.device.spare.iter().take(16) {
+            let alone = self.fma(&[measured], 10)?;
+            if self.fma(&[measured, spare], 10)? > 1.5 * alone {
+                kept.push(spare);
+            }
+        }
+        Ok(kept)
+    }
+
     fn fma(&self, cores: &[usize], milliseconds: u32) -> Result<f64, MeasureError> {
         Ok(self.run(cores, &[format!("fma:{milliseconds}")])?[0])
     }
