@@ -96,8 +96,11 @@ pub(crate) fn swish(x: Expr, alpha: f64) -> Expr {
     mul(x, Expr::unary(Unary::Sigmoid, inner))
 }
 
+/// The root of 2 as models in float32 write it.
+const ROOT_2: f64 = 1.4142135;
+
 pub(crate) fn gelu(x: Expr) -> Expr {
-    let erf = Expr::unary(Unary::Erf, div(x.clone(), constant(std::f64::consts::SQRT_2)));
+    let erf = Expr::unary(Unary::Erf, div(x.clone(), constant(ROOT_2)));
     mul(mul(x, add(erf, constant(1.0))), constant(0.5))
 }
 

@@ -72,7 +72,9 @@ pub(crate) fn reduce(shape: &[i64], reduced: &[bool], op: ReduceOp) -> Result<Co
     };
     let text = format!("workload reduce\ndata X: f32[{extents}]\n{before}stage C: f32[{kept}] = {word}({over}) {body}\noutput C\n");
     let space: Vec<i64> = dims.iter().map(|d| d.0).collect();
-    let sizes: Vec<String> = dims.iter().map(|d| if d.1 { format!("r{}", d.0) } else { d.0.to_string() }).collect();
+    // Rows and columns are plain; other orders mark what is reduced.
+    let plain = matches!(dims[..], [(_, false), (_, true)]);
+    let sizes: Vec<String> = dims.iter().map(|d| if d.1 && !plain { format!("r{}", d.0) } else { d.0.to_string() }).collect();
     let mut core = Core::written(&text, &[&space], format!("reduce_{}_{}", op.name(), sizes.join("x")))?;
     let count: i64 = dims.iter().filter(|d| d.1).map(|d| d.0).product();
     let rank = dims.iter().filter(|d| !d.1).count();

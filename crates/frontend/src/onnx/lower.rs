@@ -142,7 +142,12 @@ impl Weaver<'_, '_> {
     /// Weaves the group's elementwise nodes; the last one's result is the epilogue's body.
     fn steps(&mut self, group: &Group) -> Result<(), Trouble> {
         for &node in &group.steps {
-            let sources = self.fuser.sources(node);
+            let op = self.fuser.model.nodes[node].op.as_str();
+            let mut sources = self.fuser.sources(node);
+            if matches!(op, "Add" | "Mul" | "Max" | "Min" | "Sum") {
+                // The value itself first, then data, weights and numbers: one text for one sum.
+                sources.sort_by_key(|s| s.as_ref().map_or(5, |s| self.order(s, group.out)));
+            }
             let mut operands: Vec<Option<Expr>> = Vec::with_capacity(sources.len());
             let mut weight = false;
             for s in sources {
@@ -153,11 +158,6 @@ impl Weaver<'_, '_> {
                         self.tensor(v)
                     }
                 }));
-            }
-            let op = self.fuser.model.nodes[node].op.as_str();
-            if matches!(op, "Add" | "Mul" | "Max" | "Min" | "Sum") {
-                // The value itself first, then data, weights and numbers: one text for one sum.
-                operands.sort_by_key(|e| e.as_ref().map_or(4, |e| self.order(e)));
             }
             let mut scale_shift = [Expr::Const(1.0), Expr::Const(0.0)];
             if matches!(self.fuser.roles[node], Role::Scale) {
@@ -180,15 +180,17 @@ impl Weaver<'_, '_> {
         Ok(())
     }
 
-    fn order(&self, e: &Expr) -> u8 {
-        match e {
-            Expr::Const(_) => 3,
-            e if e.loads().iter().any(|(s, _)| *s == Number(0)) => 0,
-            Expr::Load { source, .. } => match self.epilogue.operands.get((source.0 as usize).wrapping_sub(1)) {
-                Some(o) if o.kind == TensorKind::Weight => 2,
-                _ => 1,
+    /// Where a commutative operator's operand stands.
+    fn order(&self, s: &Source, out: ValueId) -> u8 {
+        let values = &self.fuser.model.values;
+        match s {
+            Source::Number(_) => 4,
+            Source::Tensor(v) => match self.exprs.get(v) {
+                Some(e) if e.loads().iter().any(|(s, _)| *s == Number(0)) => 0,
+                _ if values[*v].constant => 3,
+                _ if values[*v].shape == values[out].shape => 1,
+                _ => 2,
             },
-            _ => 1,
         }
     }
 
