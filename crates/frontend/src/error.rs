@@ -1,82 +1,83 @@
-//! What is wrong with an input, and where.
+//! What can be wrong with the files that users give: each message names the file, the place in it,
+//! what is wrong and what to do.
 
-use std::fmt;
+use thiserror::Error;
 
-/// Where in an input something is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// The file as a whole.
-    File,
-    /// A node of a model's graph.
-    Node {
-        /// Its name, or one made from operator and position.
+/// Why a model or a list of operator lines cannot be imported.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ImportError {
+    /// The bytes are no model at all.
+    #[error("{name}: this is not an ONNX model: {why}; export the model again, or give operator lines in a `.ops` file")]
+    NotOnnx {
+        /// The file.
         name: String,
-        /// Its operator.
-        op: String,
+        /// What the reader met.
+        why: String,
     },
-    /// A tensor of a model: an input, an initializer or a result.
-    Tensor(String),
-    /// A position in a text, both counted from 1.
-    Position {
-        /// The line.
+    /// The model contradicts itself or the specification.
+    #[error("{name}: {place}: {what}; {remedy}")]
+    Model {
+        /// The file.
+        name: String,
+        /// The node, tensor, value or attribute.
+        place: String,
+        /// What is wrong there.
+        what: String,
+        /// What the user can do.
+        remedy: String,
+    },
+    /// Dimensions that the model leaves open and the user did not give.
+    #[error("{name}: these dimensions have no value: {}; give each one, as in `{}`", quoted(missing), example(missing))]
+    Dimensions {
+        /// The file.
+        name: String,
+        /// The names, in order of appearance.
+        missing: Vec<String>,
+    },
+    /// A line of text is wrong.
+    #[error("{name}:{line}:{column}: {message}")]
+    Line {
+        /// The file.
+        name: String,
+        /// Counted from one.
         line: usize,
-        /// The column, in characters.
+        /// Counted from one.
         column: usize,
+        /// What is wrong and what was expected.
+        message: String,
     },
 }
 
-/// An input that cannot be imported.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub struct ImportError {
-    /// The input's name, as the caller gave it.
-    pub file: String,
-    /// Where.
-    pub place: Place,
-    /// What is wrong and what was expected.
-    pub message: String,
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ")
 }
 
-impl fmt::Display for ImportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ImportError { file, place, message } = self;
-        match place {
-            Place::File => write!(f, "{file}: {message}"),
-            Place::Node { name, op } => write!(f, "{file}: node `{}` ({op}): {message}", shown(name)),
-            Place::Tensor(name) => write!(f, "{file}: tensor `{}`: {message}", shown(name)),
-            Place::Position { line, column } => write!(f, "{file}:{line}:{column}: {message}"),
-        }
+fn example(names: &[String]) -> String {
+    names.iter().map(|n| format!("--dim {n}=1")).collect::<Vec<_>>().join(" ")
+}
+
+/// A name from a file as messages print it: no control characters, no pages of text.
+pub(crate) fn shown(text: &str) -> String {
+    let mut out: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    if text.chars().nth(80).is_some() {
+        out.push_str("...");
     }
+    out
 }
 
-/// Names come from files: what is printed stays on one line and short.
-pub(crate) fn shown(name: &str) -> String {
-    let clean: String = name.chars().take(120).map(|c| if c.is_control() { '?' } else { c }).collect();
-    if name.chars().nth(120).is_some() { clean + ".." } else { clean }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Why one operator gives nothing.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Trouble {
-    /// It may be right, but we do not know enough of it: the operator is listed as untuned.
-    Unknown(String),
-    /// It contradicts the operator's definition: the import fails.
-    Wrong(String),
-}
+    #[test]
+    fn missing_dimensions_are_listed_with_the_remedy() {
+        let e = ImportError::Dimensions { name: "m.onnx".into(), missing: vec!["N".into(), "seq".into()] };
+        assert_eq!(e.to_string(), "m.onnx: these dimensions have no value: `N`, `seq`; give each one, as in `--dim N=1 --dim seq=1`");
+    }
 
-pub(crate) type Outcome<T> = Result<T, Trouble>;
-
-pub(crate) fn unknown<T>(message: impl Into<String>) -> Outcome<T> {
-    Err(Trouble::Unknown(message.into()))
-}
-
-pub(crate) fn wrong<T>(message: impl Into<String>) -> Outcome<T> {
-    Err(Trouble::Wrong(message.into()))
-}
-
-impl Trouble {
-    pub fn message(self) -> String {
-        match self {
-            Trouble::Unknown(m) | Trouble::Wrong(m) => m,
-        }
+    #[test]
+    fn hostile_names_are_tamed() {
+        assert_eq!(shown("a\u{1b}[2Jb"), "a\\u{1b}[2Jb");
+        assert_eq!(shown(&"x".repeat(200)).len(), 83);
     }
 }

@@ -1,222 +1,214 @@
-//! A model in order of execution, to run it with tuned kernels for its tasks and plain code for
-//! the rest.
+//! The order of execution of a model: kernels through the caller, data movement by plain
+//! evaluation. What a tuned model is checked with.
 
-use crate::error::shown;
-use crate::onnx::model::{Call, Model, ValueId};
-use crate::onnx::op::{Lower, entry};
-use crate::tensor::{Data, Elem, Tensor, elements};
+use crate::lower::Norm;
+use crate::onnx::{Constant, Element, Model, ValueId, fold};
 use squall_core::TaskId;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Larger tensors are not run by plain code.
-const MOST_ELEMENTS: u64 = 1 << 31;
-
-/// Where a kernel's input comes from.
-#[derive(Clone, Debug)]
+/// What a kernel's input is made of.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Feed {
-    /// Computed before, or an input of the model.
+    /// A value as it is.
     Value(ValueId),
-    /// The same at every call.
-    Weight(Arc<Tensor>),
-    /// A weight of this name whose values the file does not hold.
-    Missing(String),
+    /// Filters, each scaled as a batch normalisation scales its channel.
+    Scaled { weight: ValueId, norm: Norm },
+    /// The factor of each channel.
+    Factor(Norm),
+    /// The addend of each channel, with what was added before the normalisation.
+    Addend { bias: Option<ValueId>, norm: Norm },
 }
 
+/// One step of the execution.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Kernel { task: TaskId, name: String, feeds: Vec<Feed>, out: ValueId, shape: Vec<i64> },
-    Plain { node: usize },
+    /// A tuned kernel; its first node is kept for messages.
+    Kernel { task: TaskId, node: usize, feeds: Vec<Feed>, output: ValueId },
+    /// A node that is not tuned.
+    Node { node: usize, reason: String },
 }
 
 /// A model that can be run.
 #[derive(Clone)]
 pub struct Graph {
-    /// Names and shapes of the inputs.
+    /// Names and shapes of what the caller gives.
     pub inputs: Vec<(String, Vec<i64>)>,
-    /// Names and shapes of the outputs; a shape that depends on data is empty.
+    /// Names and shapes of what it gets.
     pub outputs: Vec<(String, Vec<i64>)>,
     model: Arc<Model>,
-    root: Vec<ValueId>,
     steps: Vec<Step>,
+    /// For each step, the values that nobody reads after it.
+    last: Vec<Vec<ValueId>>,
 }
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph").field("inputs", &self.inputs).field("outputs", &self.outputs).field("steps", &self.steps.len()).finish()
+        write!(f, "Graph of {} steps, {:?} -> {:?}", self.steps.len(), self.inputs, self.outputs)
     }
 }
 
+/// Calls a kernel: its task and all its inputs in the workload's order, data and weights.
+pub type Call<'a> = dyn FnMut(TaskId, &[&[f32]]) -> Result<Vec<f32>, String> + 'a;
+
 impl Graph {
-    /// `None` where an input's shape is not known.
-    pub(crate) fn new(model: Model, root: Vec<ValueId>, steps: Vec<Step>) -> Option<Graph> {
-        let side = |v: &ValueId| (model.values[*v].name.clone(), model.values[*v].shape.clone());
-        let inputs = model.inputs.iter().map(side).map(|(n, s)| Some((n, s?))).collect::<Option<_>>()?;
-        let outputs = model.outputs.iter().map(side).map(|(n, s)| (n, s.unwrap_or_default())).collect();
-        Some(Graph { inputs, outputs, model: Arc::new(model), root, steps })
-    }
-
-    /// The tasks in order of execution; one that occurs several times comes several times.
-    pub fn tasks(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.steps.iter().filter_map(|s| match s {
-            Step::Kernel { task, .. } => Some(*task),
-            Step::Plain { .. } => None,
-        })
-    }
-
-    /// Whether every weight's values are there; else the name of one that is not.
-    pub fn missing_weight(&self) -> Option<&str> {
-        self.steps.iter().find_map(|s| match s {
-            Step::Kernel { feeds, .. } => feeds.iter().find_map(|f| match f {
-                Feed::Missing(name) => Some(name.as_str()),
-                _ => None,
-            }),
-            Step::Plain { .. } => None,
-        })
-    }
-
-    /// Runs the model: `kernel` is called for each tuned kernel with the workload's inputs in
-    /// order, weights included, and gives its output.
-    pub fn run(
-        &self,
-        inputs: &[Vec<f32>],
-        kernel: &mut dyn FnMut(TaskId, &[&[f32]]) -> Result<Vec<f32>, String>,
-    ) -> Result<Vec<Vec<f32>>, String> {
-        if let Some(name) = self.missing_weight() {
-            return Err(format!(
-                "the file does not hold the values of the weight `{}` (external data): the model can be tuned, but not run",
-                shown(name)
-            ));
-        }
-        if inputs.len() != self.inputs.len() {
-            return Err(format!("the model has {} inputs, but {} are given", self.inputs.len(), inputs.len()));
-        }
-        let mut values: Vec<Option<Arc<Tensor>>> = vec![None; self.model.values.len()];
-        for ((given, (name, shape)), &v) in inputs.iter().zip(&self.inputs).zip(&self.model.inputs) {
-            if elements(shape) != Some(given.len() as u64) {
-                return Err(format!("the input `{}` has shape {shape:?}, but {} values are given", shown(name), given.len()));
-            }
-            let elem = self.model.values[v].elem.unwrap_or(Elem::F32);
-            let data = if elem.is_int() { Data::Int(given.iter().map(|&x| x as i64).collect()) } else { Data::Float(given.clone()) };
-            values[v] = Some(Arc::new(Tensor { elem, shape: shape.clone(), data }));
-        }
-        let last = self.last_uses();
-        for (at, step) in self.steps.iter().enumerate() {
-            match step {
-                Step::Kernel { task, name, feeds, out, shape } => {
-                    let result = self.call(&values, *task, feeds, kernel).map_err(|e| format!("kernel `{name}`: {e}"))?;
-                    if elements(shape) != Some(result.len() as u64) {
-                        return Err(format!("kernel `{name}` gave {} values for a result of shape {shape:?}", result.len()));
-                    }
-                    values[*out] = Some(Arc::new(Tensor::floats(shape.clone(), result)));
-                }
-                Step::Plain { node } => self.plain(*node, &mut values)?,
-            }
-            for &v in &last[at] {
-                values[v] = None;
-            }
-        }
-        self.model.outputs.iter().map(|&v| self.result(v, &values)).collect()
-    }
-
-    fn result(&self, v: ValueId, values: &[Option<Arc<Tensor>>]) -> Result<Vec<f32>, String> {
-        let name = shown(&self.model.values[v].name);
-        let t = self.value(self.root[v], values).ok_or_else(|| format!("the output `{name}` was not computed"))?;
-        Ok(match &t.data {
-            Data::Float(v) => v.clone(),
-            Data::Int(v) => v.iter().map(|&x| x as f32).collect(),
-        })
-    }
-
-    fn value<'a>(&'a self, v: ValueId, values: &'a [Option<Arc<Tensor>>]) -> Option<&'a Tensor> {
-        values[v].as_deref().or(self.model.values[v].data.as_deref())
-    }
-
-    fn call(
-        &self,
-        values: &[Option<Arc<Tensor>>],
-        task: TaskId,
-        feeds: &[Feed],
-        kernel: &mut dyn FnMut(TaskId, &[&[f32]]) -> Result<Vec<f32>, String>,
-    ) -> Result<Vec<f32>, String> {
-        let mut operands = Vec::with_capacity(feeds.len());
-        for f in feeds {
-            let t = match f {
-                Feed::Value(v) => self.value(*v, values).ok_or_else(|| format!("`{}` was not computed", shown(&self.model.values[*v].name)))?,
-                Feed::Weight(t) => t,
-                Feed::Missing(name) => return Err(format!("the values of `{}` are missing", shown(name))),
-            };
-            operands.push(t.as_floats().ok_or_else(|| format!("an input is {}, not float32", t.elem.name()))?);
-        }
-        kernel(task, &operands)
-    }
-
-    fn plain(&self, node: usize, values: &mut [Option<Arc<Tensor>>]) -> Result<(), String> {
-        let n = &self.model.nodes[node];
-        let place = |m: String| format!("node `{}` ({}): {m}", shown(&n.name), shown(&n.op));
-        let known = entry(n);
-        let Some(eval) = known.and_then(|e| e.eval) else {
-            let same = known.is_some_and(|e| matches!(e.lower, Lower::Same));
-            let input = n.inputs.first().copied().flatten().filter(|_| same).map(|v| self.root[v]);
-            if let (Some(input), Some(&Some(out)), 1) = (input, n.outputs.first(), n.outputs.len()) {
-                values[out] = values[input].clone();
-                return Ok(());
-            }
-            return Err(place("there is no plain code for this operator, so that the model cannot be run".into()));
+    pub(crate) fn new(model: Arc<Model>, steps: Vec<Step>) -> Graph {
+        let facts = |ids: &[ValueId]| {
+            let one = |&id: &ValueId| (model.values[id].name.clone(), model.values[id].shape.clone().unwrap_or_default());
+            ids.iter().map(one).collect()
         };
-        for &v in n.outputs.iter().flatten() {
-            match self.model.values[v].shape.as_deref().map(elements) {
-                Some(Some(e)) if e <= MOST_ELEMENTS => {}
-                Some(_) => return Err(place("its result is too large".into())),
-                None => return Err(place("its result's shape is not known before it runs".into())),
-            }
+        let (inputs, outputs) = (facts(&model.inputs), facts(&model.outputs));
+        let root = |id: ValueId| model.values[id].alias.unwrap_or(id);
+        let mut reader = HashMap::new();
+        for (i, step) in steps.iter().enumerate() {
+            let reads = match step {
+                Step::Kernel { feeds, .. } => {
+                    feeds.iter().filter_map(|f| if let Feed::Value(v) = f { Some(root(*v)) } else { None }).collect()
+                }
+                Step::Node { node, .. } => model.nodes[*node].inputs.iter().flatten().map(|v| root(*v)).collect::<Vec<_>>(),
+            };
+            reads.into_iter().for_each(|v| _ = reader.insert(v, i));
         }
-        let call = Call { node: n, values: &self.model.values };
-        let mut inputs = Vec::with_capacity(n.inputs.len());
-        for v in &n.inputs {
-            inputs.push(match v {
-                None => None,
-                Some(v) => match self.value(self.root[*v], values) {
-                    Some(t) => Some(t),
-                    None => {
-                        let name = shown(&self.model.values[*v].name);
-                        return Err(place(format!("the values of `{name}` are missing (external data, or not computed)")));
+        model.outputs.iter().for_each(|&v| _ = reader.remove(&root(v)));
+        let mut last = vec![Vec::new(); steps.len()];
+        reader.into_iter().for_each(|(v, i)| last[i].push(v));
+        Graph { inputs, outputs, model, steps, last }
+    }
+
+    /// Runs the model: `inputs` in the order of [`Graph::inputs`], results in that of
+    /// [`Graph::outputs`].
+    pub fn run(&self, inputs: &[Vec<f32>], kernel: &mut Call<'_>) -> Result<Vec<Vec<f32>>, String> {
+        if inputs.len() != self.inputs.len() {
+            return Err(format!("the model has {} inputs, given are {}", self.inputs.len(), inputs.len()));
+        }
+        let mut state = State { model: &self.model, values: HashMap::new() };
+        for ((id, (name, shape)), data) in self.model.inputs.iter().zip(&self.inputs).zip(inputs) {
+            let expected: i64 = shape.iter().product();
+            if data.len() as i64 != expected {
+                return Err(format!("input `{name}` is {shape:?}, {expected} elements; given are {}", data.len()));
+            }
+            let element = self.model.values[*id].element;
+            if element != Element::F32 {
+                return Err(format!("input `{name}` is of {element}; models are run on floats"));
+            }
+            state.values.insert(*id, Constant::F32 { shape: shape.clone(), data: data.clone() });
+        }
+        for (step, over) in self.steps.iter().zip(&self.last) {
+            match step {
+                Step::Kernel { task, node, feeds, output } => {
+                    let at = |e: String| format!("node `{}`: {e}", self.model.nodes[*node].name);
+                    let made = state.call(*task, feeds, *output, kernel).map_err(at)?;
+                    state.values.insert(*output, made);
+                }
+                Step::Node { node, reason } => state.evaluate(*node, reason)?,
+            }
+            over.iter().for_each(|v| _ = state.values.remove(v));
+        }
+        let result = |&id: &ValueId| match state.get(id) {
+            Some(Constant::F32 { data, .. }) => Ok(data.clone()),
+            Some(_) => Err(format!("output `{}` is not of floats", self.model.values[id].name)),
+            None => Err(state.absent(id)),
+        };
+        self.model.outputs.iter().map(result).collect()
+    }
+}
+
+/// What is known while a model runs.
+struct State<'a> {
+    model: &'a Model,
+    values: HashMap<ValueId, Constant>,
+}
+
+impl State<'_> {
+    fn get(&self, id: ValueId) -> Option<&Constant> {
+        let root = self.model.values[id].alias.unwrap_or(id);
+        let known = |v: ValueId| self.model.values[v].constant.as_ref();
+        self.values.get(&root).or_else(|| known(id)).or_else(|| known(root))
+    }
+
+    /// Why a value is not there.
+    fn absent(&self, id: ValueId) -> String {
+        let value = &self.model.values[id];
+        match value.weight {
+            true => format!(
+                "the weight `{}` {:?} is not in the file (its data is external, or too large to keep): the model can be tuned, not run",
+                value.name,
+                value.shape.as_deref().unwrap_or_default()
+            ),
+            false => format!("the value `{}` is not computed by any node that ran", value.name),
+        }
+    }
+
+    fn floats(&self, id: ValueId) -> Result<&[f32], String> {
+        match self.get(id) {
+            Some(Constant::F32 { data, .. }) => Ok(data),
+            Some(_) => Err(format!("`{}` is not of floats", self.model.values[id].name)),
+            None => Err(self.absent(id)),
+        }
+    }
+
+    /// Factor and addend of each channel.
+    fn norm(&self, norm: &Norm) -> Result<(Vec<f64>, Vec<f64>), String> {
+        let [scale, shift, mean, variance] = norm.parameters.map(|id| self.floats(id));
+        let (scale, shift, mean, variance) = (scale?, shift?, mean?, variance?);
+        let factors: Vec<f64> = scale.iter().zip(variance).map(|(s, v)| f64::from(*s) / (f64::from(*v) + norm.eps).sqrt()).collect();
+        let addends = shift.iter().zip(mean).zip(&factors).map(|((b, m), f)| f64::from(*b) - f64::from(*m) * f).collect();
+        Ok((factors, addends))
+    }
+
+    fn feed(&self, feed: &Feed) -> Result<std::borrow::Cow<'_, [f32]>, String> {
+        let made: Vec<f32> = match feed {
+            Feed::Value(id) => return Ok(self.floats(*id)?.into()),
+            Feed::Scaled { weight, norm } => {
+                let (factors, _) = self.norm(norm)?;
+                let weight = self.floats(*weight)?;
+                let each = (weight.len() / factors.len().max(1)).max(1);
+                weight.chunks(each).zip(&factors).flat_map(|(filter, f)| filter.iter().map(move |w| (f64::from(*w) * f) as f32)).collect()
+            }
+            Feed::Factor(norm) => self.norm(norm)?.0.into_iter().map(|x| x as f32).collect(),
+            Feed::Addend { bias, norm } => {
+                let (factors, addends) = self.norm(norm)?;
+                match bias {
+                    None => addends.into_iter().map(|x| x as f32).collect(),
+                    Some(b) => {
+                        let bias = self.floats(*b)?;
+                        bias.iter().zip(factors).zip(addends).map(|((b, f), a)| (f64::from(*b) * f + a) as f32).collect()
                     }
-                },
+                }
+            }
+        };
+        Ok(made.into())
+    }
+
+    fn call(&self, task: TaskId, feeds: &[Feed], output: ValueId, kernel: &mut Call<'_>) -> Result<Constant, String> {
+        let feeds = feeds.iter().map(|f| self.feed(f)).collect::<Result<Vec<_>, _>>()?;
+        let inputs: Vec<&[f32]> = feeds.iter().map(|f| f.as_ref()).collect();
+        let data = kernel(task, &inputs)?;
+        let shape = self.model.values[output].shape.clone().unwrap_or_default();
+        let expected: i64 = shape.iter().product();
+        if data.len() as i64 != expected {
+            return Err(format!("the kernel gave {} elements, expected {shape:?}", data.len()));
+        }
+        Ok(Constant::F32 { shape, data })
+    }
+
+    fn evaluate(&mut self, index: usize, reason: &str) -> Result<(), String> {
+        let node = &self.model.nodes[index];
+        let mut inputs = Vec::new();
+        for id in &node.inputs {
+            inputs.push(match id {
+                None => None,
+                Some(id) => Some(self.get(*id).cloned().ok_or_else(|| format!("node `{}`: {}", node.name, self.absent(*id)))?),
             });
         }
-        let results = eval(&call, &inputs).map_err(|t| place(t.message()))?;
-        for (id, t) in n.outputs.iter().zip(results) {
-            if let Some(id) = *id {
-                values[id] = Some(Arc::new(t));
-            }
+        let made = match fold::evaluate(node, &inputs, self.model.opset) {
+            Some(made) => made.map_err(|e| format!("node `{}` ({}): {e}", node.name, node.op))?,
+            None => return Err(format!("node `{}` ({}) cannot be run: {reason}", node.name, node.op)),
+        };
+        for (&id, value) in node.outputs.iter().zip(made) {
+            self.values.insert(id, value);
         }
         Ok(())
-    }
-
-    /// For each step the values that nothing reads after it.
-    fn last_uses(&self) -> Vec<Vec<ValueId>> {
-        let mut last: Vec<Option<usize>> = vec![None; self.model.values.len()];
-        for (at, s) in self.steps.iter().enumerate() {
-            let mut mark = |v: ValueId| last[self.root[v]] = Some(at);
-            match s {
-                Step::Kernel { feeds, .. } => feeds.iter().for_each(|f| {
-                    if let Feed::Value(v) = f {
-                        mark(*v);
-                    }
-                }),
-                Step::Plain { node } => self.model.nodes[*node].inputs.iter().flatten().for_each(|v| mark(*v)),
-            }
-        }
-        for &o in &self.model.outputs {
-            last[self.root[o]] = None;
-        }
-        let mut out = vec![Vec::new(); self.steps.len()];
-        for (v, at) in last.iter().enumerate() {
-            if let Some(at) = at {
-                out[*at].push(v);
-            }
-        }
-        out
     }
 }

@@ -1,90 +1,97 @@
-//! NumPy's `.npy` files of float32, as bytes: the format in which inputs and expected outputs of
-//! models are exchanged.
+//! NumPy's array files: reads and writes 32-bit floats in C order.
 
-/// A tensor as a `.npy` file holds it.
+use std::fmt;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+
+/// An array of floats.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Array {
     /// Extents, outermost first.
     pub shape: Vec<i64>,
-    /// Values in row-major order.
-    pub values: Vec<f32>,
+    /// Elements in row-major order.
+    pub data: Vec<f32>,
 }
 
-/// A file that is not read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
+/// What is wrong with a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NpyError(String);
+
+impl fmt::Display for NpyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NpyError {}
 
 fn fail<T>(message: impl Into<String>) -> Result<T, NpyError> {
     Err(NpyError(message.into()))
 }
 
-const MAGIC: &[u8] = b"\x93NUMPY";
-
-/// Reads an array of float32, or of float64 rounded to it, in either byte order's little-endian
-/// form and row-major order.
+/// Reads an array.
 pub fn read(bytes: &[u8]) -> Result<Array, NpyError> {
-    let Some(rest) = bytes.strip_prefix(MAGIC) else { return fail("it is no .npy file: it does not begin with \\x93NUMPY") };
-    let (length, rest) = match *rest {
-        [1, _, a, b, ref rest @ ..] => (usize::from(u16::from_le_bytes([a, b])), rest),
-        [2 | 3, _, a, b, c, d, ref rest @ ..] => (u32::from_le_bytes([a, b, c, d]) as usize, rest),
-        [v, ..] => return fail(format!("version {v} of the .npy format is not read")),
-        [] => return fail("the file is cut off in its header"),
+    let Some(rest) = bytes.strip_prefix(MAGIC) else { return fail("it is no .npy file: the first bytes are not `\\x93NUMPY`") };
+    let cut = || NpyError(format!("the file ends within its header, after {} bytes", bytes.len()));
+    let (length, body) = match rest {
+        [1, _, a, b, body @ ..] => (u16::from_le_bytes([*a, *b]) as usize, body),
+        [2 | 3, _, a, b, c, d, body @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, body),
+        [1..=3, ..] | [] => return Err(cut()),
+        [version, ..] => return fail(format!("version {version} of the format is not known (1, 2 and 3 are)")),
     };
-    let (Some(header), Some(data)) = (rest.get(..length), rest.get(length..)) else { return fail("the file is cut off in its header") };
-    let header = String::from_utf8_lossy(header);
-    let entry = |key: &str| header.split_once(&format!("'{key}':")).map(|(_, r)| r.trim_start());
-    let Some(descr) = entry("descr") else { return fail("its header does not say the element type") };
-    let width = match descr.get(..5) {
-        Some("'<f4'") => 4,
-        Some("'<f8'") => 8,
-        _ => {
-            let found: String = descr.chars().take_while(|c| *c != ',').take(40).collect();
-            return fail(format!("its elements are {found}, expected '<f4' (little-endian float32)"));
-        }
-    };
-    if entry("fortran_order").is_none_or(|o| !o.starts_with("False")) {
-        return fail("it is in Fortran's order, expected C's (numpy.ascontiguousarray)");
+    if body.len() < length {
+        return Err(cut());
     }
-    let Some(list) = entry("shape").and_then(|s| s.strip_prefix('(')).and_then(|s| s.split_once(')')).map(|(l, _)| l) else {
-        return fail("its header does not say the shape");
-    };
-    let mut shape = Vec::new();
-    for n in list.split(',').map(str::trim).filter(|n| !n.is_empty()) {
-        match n.parse::<i64>() {
-            Ok(e) if e >= 0 => shape.push(e),
-            _ => return fail(format!("`{n}` in its shape is no extent")),
-        }
+    let (header, data) = body.split_at(length);
+    let Ok(header) = std::str::from_utf8(header) else { return fail("the header is not text") };
+    let descr = entry(header, "descr")?;
+    if descr != "'<f4'" && descr != "'=f4'" {
+        return fail(format!("its elements are {descr}, expected '<f4': save it with `.astype(numpy.float32)`"));
     }
-    let count = shape.iter().try_fold(1u64, |n, &e| n.checked_mul(e as u64)).and_then(|n| n.checked_mul(width));
-    if count != Some(data.len() as u64) {
-        return fail(format!("it holds {} bytes of data, which do not fit the shape {shape:?}", data.len()));
+    if entry(header, "fortran_order")? != "False" {
+        return fail("it is in Fortran order: save it with `numpy.ascontiguousarray`");
     }
-    let values = match width {
-        4 => data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
-        _ => data.chunks_exact(8).map(|b| f64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]) as f32).collect(),
-    };
-    Ok(Array { shape, values })
+    let shape = entry(header, "shape")?;
+    let inner = shape.strip_prefix('(').and_then(|s| s.strip_suffix(')'));
+    let words = inner.map(|s| s.split(',').map(str::trim).filter(|w| !w.is_empty()));
+    let extents: Option<Vec<i64>> = words.and_then(|w| w.map(|w| w.parse().ok().filter(|e| *e >= 0)).collect());
+    let Some(extents) = extents else { return fail(format!("its shape {shape} does not parse")) };
+    let elements = extents.iter().try_fold(1usize, |n, &e| n.checked_mul(e as usize));
+    match elements.and_then(|n| n.checked_mul(4)) {
+        Some(size) if size == data.len() => {}
+        _ => return fail(format!("shape {shape} does not match the {} bytes of data", data.len())),
+    }
+    let data = data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    Ok(Array { shape: extents, data })
 }
 
-/// Writes an array of float32 as a `.npy` file.
+/// The text of a key's value in the header, a Python dictionary of words, tuples and booleans.
+fn entry<'a>(header: &'a str, key: &str) -> Result<&'a str, NpyError> {
+    let missing = || NpyError(format!("the header has no `{key}`"));
+    let start = header.find(&format!("'{key}'")).ok_or_else(missing)? + key.len() + 2;
+    let value = header[start..].trim_start().strip_prefix(':').ok_or_else(missing)?.trim_start();
+    let end = match value.starts_with('(') {
+        true => value.find(')').map(|i| i + 1),
+        false => value.find([',', '}']),
+    };
+    Ok(value[..end.ok_or_else(missing)?].trim_end())
+}
+
+/// The file of an array.
 pub fn write(array: &Array) -> Vec<u8> {
-    let mut list: String = array.shape.iter().map(|e| format!("{e}, ")).collect();
-    if array.shape.len() > 1 {
-        list.truncate(list.len() - 2);
-    } else {
-        list = list.trim_end().into();
+    let extents: String = array.shape.iter().map(|e| format!("{e},")).collect();
+    // One extent needs its comma, several may end with one.
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({extents}), }}");
+    // The data starts at a multiple of 64 bytes.
+    while !(MAGIC.len() + 4 + header.len() + 1).is_multiple_of(64) {
+        header.push(' ');
     }
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({list}), }}");
-    // Data begin at a multiple of 64 bytes, after magic, version, length and the header's newline.
-    let unpadded = MAGIC.len() + 4 + header.len() + 1;
-    header.extend(std::iter::repeat_n(' ', unpadded.next_multiple_of(64) - unpadded));
     header.push('\n');
     let mut out = MAGIC.to_vec();
     out.extend([1, 0]);
     out.extend((header.len() as u16).to_le_bytes());
     out.extend(header.as_bytes());
-    out.extend(array.values.iter().flat_map(|x| x.to_le_bytes()));
+    out.extend(array.data.iter().flat_map(|x| x.to_le_bytes()));
     out
 }
 
@@ -92,32 +99,53 @@ pub fn write(array: &Array) -> Vec<u8> {
 mod tests {
     use super::*;
 
+    fn sample() -> Array {
+        Array { shape: vec![2, 3], data: vec![1.0, -2.5, 0.0, 4.0, 5.0, f32::INFINITY] }
+    }
+
     #[test]
     fn what_is_written_is_read() {
-        for shape in [vec![], vec![3], vec![2, 3], vec![0, 4]] {
-            let n = shape.iter().product::<i64>();
-            let a = Array { values: (0..n).map(|i| i as f32 - 0.5).collect(), shape };
-            let bytes = write(&a);
-            assert_eq!(read(&bytes), Ok(a.clone()));
-            assert_eq!((bytes.len() - a.values.len() * 4) % 64, 0);
+        for array in [sample(), Array { shape: vec![], data: vec![7.0] }, Array { shape: vec![3], data: vec![1.0, 2.0, 3.0] }] {
+            let bytes = write(&array);
+            assert_eq!(read(&bytes), Ok(array));
+            // The data starts at a multiple of 64 bytes.
+            assert_eq!(bytes.iter().position(|b| *b == b'\n').map(|i| (i + 1) % 64), Some(0));
         }
     }
 
     #[test]
-    fn other_files_are_refused_with_the_reason() {
-        let good = write(&Array { shape: vec![2], values: vec![1.0, 2.0] });
-        for cut in 0..good.len() {
-            assert!(read(&good[..cut]).is_err());
-        }
-        let with = |from: &str, to: &str| {
-            let mut b = good.clone();
-            let at = b.windows(from.len()).position(|w| w == from.as_bytes()).unwrap();
-            b[at..at + to.len()].copy_from_slice(to.as_bytes());
-            read(&b).unwrap_err().to_string()
+    fn version_2_has_a_longer_length() {
+        let one = write(&sample());
+        let mut two = MAGIC.to_vec();
+        two.extend([2, 0]);
+        two.extend((u32::from(u16::from_le_bytes([one[8], one[9]]))).to_le_bytes());
+        two.extend(&one[10..]);
+        assert_eq!(read(&two), Ok(sample()));
+    }
+
+    #[test]
+    fn errors_say_what_is_wrong() {
+        let bytes = write(&sample());
+        let says = |b: &[u8], what: &str| {
+            let e = read(b).expect_err(what).to_string();
+            assert!(e.contains(what), "{e}");
         };
-        assert!(with("'<f4'", "'>f4'").contains("'>f4'"));
-        assert!(with("False", "True ").contains("Fortran"));
-        assert!(with("(2,)", "(3,)").contains("shape [3]"));
-        assert!(with("(2,)", "(-,)").contains("no extent"));
+        says(b"", "no .npy file");
+        says(&bytes[..7], "ends within its header");
+        says(&bytes[..40], "ends within its header");
+        says(&bytes[..bytes.len() - 1], "does not match");
+        let text = |from: &str, to: &str| {
+            let at = bytes.windows(from.len()).position(|w| w == from.as_bytes()).expect(from);
+            let mut b = bytes.clone();
+            b[at..at + from.len()].copy_from_slice(to.as_bytes());
+            b
+        };
+        says(&text("'<f4'", "'<f8'"), "expected '<f4'");
+        says(&text("False", "True "), "Fortran order");
+        says(&text("(2,3,)", "(2,x,)"), "does not parse");
+        says(&text("(2,3,)", "(9,3,)"), "does not match");
+        says(&text("'shape'", "'shope'"), "no `shape`");
+        // No prefix of a file panics.
+        (0..bytes.len()).for_each(|n| assert!(read(&bytes[..n]).is_err(), "{n}"));
     }
 }

@@ -1,28 +1,112 @@
-//! ONNX models: read, inferred, fused, and lowered to tasks.
+//! ONNX models: read, put in order, shapes inferred, constants folded.
 
-mod fuse;
-mod infer;
-mod lower;
-pub(crate) mod model;
-pub(crate) mod op;
-mod pointwise;
-mod proto;
-mod read;
+mod element;
+pub(crate) mod fold;
+pub(crate) mod infer;
+pub mod proto;
+mod reader;
+mod tensor;
 
-use crate::error::ImportError;
-use crate::import::Import;
+pub use element::Element;
+pub use reader::read;
+pub use tensor::{Constant, Tensor};
 
-/// Imports a model. `name` is the file's, for messages; `dims` gives symbolic dimensions of the
-/// inputs their extents. A dimension without a name is called `INPUT:INDEX`.
-pub fn import_onnx(bytes: &[u8], name: &str, dims: &[(String, i64)]) -> Result<Import, ImportError> {
-    import(bytes, dims).map_err(|fault| ImportError::from((fault, name)))
+use std::collections::BTreeMap;
+
+/// The index of a value in [`Model::values`].
+pub type ValueId = usize;
+
+/// More elements than any value may have.
+pub const MOST_ELEMENTS: i64 = 1 << 40;
+/// More elements than a constant may have to be kept in memory.
+pub const MOST_CONSTANT_ELEMENTS: i64 = 1 << 22;
+
+/// A model: nodes in an order of execution, every shape known where the problem of a node does not
+/// forbid it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Model {
+    /// In an order of execution.
+    pub nodes: Vec<Node>,
+    /// All values: inputs, weights, and what nodes produce.
+    pub values: Vec<Value>,
+    /// What the caller gives; initializers are none of them.
+    pub inputs: Vec<ValueId>,
+    /// What the model answers.
+    pub outputs: Vec<ValueId>,
+    /// The version of the standard operators.
+    pub opset: i64,
+    /// The graph's name, or the file's.
+    pub name: String,
 }
 
-fn import(bytes: &[u8], dims: &[(String, i64)]) -> Result<Import, read::Fault> {
-    let mut model = read::read(bytes, dims)?;
-    let inferred = infer::infer(&mut model, bytes.len())?;
-    lower::lower(model, inferred)
+/// One application of an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Unique and never empty: made from the operator and the index where the file has none.
+    pub name: String,
+    /// The operator.
+    pub op: String,
+    /// The operator's domain; empty for the standard ones.
+    pub domain: String,
+    /// Operands; optional ones may be absent.
+    pub inputs: Vec<Option<ValueId>>,
+    /// Results.
+    pub outputs: Vec<ValueId>,
+    /// Named constants.
+    pub attributes: BTreeMap<String, Attribute>,
+    /// Needs no execution at inference: its results are known or depend on weights alone, or it
+    /// hands its operand on.
+    pub folded: bool,
+    /// Why its shapes cannot be inferred.
+    pub problem: Option<String>,
 }
 
-#[cfg(test)]
-mod tests;
+/// A named constant of a node.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // the names are the types
+pub enum Attribute {
+    Int(i64),
+    Float(f32),
+    String(String),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Tensor(Tensor),
+    /// A subgraph, which stays unread.
+    Graph,
+    /// A type that no operator here uses.
+    Other,
+}
+
+/// A tensor that flows between nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Unique.
+    pub name: String,
+    /// The type of its elements.
+    pub element: Element,
+    /// Extents, outermost first, where known.
+    pub shape: Option<Vec<i64>>,
+    /// Its elements, where known at import and few enough.
+    pub constant: Option<Constant>,
+    /// The same in every call; its elements may be absent.
+    pub weight: bool,
+    /// The value that it equals, where its node only hands that on; never an alias itself.
+    pub alias: Option<ValueId>,
+}
+
+/// The number of elements of a shape; an error for negative extents and for more than
+/// [`MOST_ELEMENTS`], in the whole or along one axis.
+pub(crate) fn elements(shape: &[i64]) -> Result<i64, String> {
+    if shape.len() > 32 {
+        return Err(format!("it has {} dimensions, at most 32 are supported", shape.len()));
+    }
+    let mut count: i64 = 1;
+    for &d in shape {
+        if d < 0 {
+            return Err(format!("shape {shape:?} has a negative dimension"));
+        }
+        let product = count.checked_mul(d.max(1)).filter(|n| *n <= MOST_ELEMENTS);
+        count = product.ok_or_else(|| format!("shape {shape:?} has more than 2^40 elements"))?;
+    }
+    Ok(if shape.contains(&0) { 0 } else { count })
+}

@@ -1,9 +1,9 @@
-//! The messages of ONNX that are read, with the field numbers of its public specification.
-//! Fields that are not named here are skipped.
+//! The protobuf messages of ONNX, as far as they are read; unknown fields are skipped. Field
+//! numbers are those of the public specification (onnx.proto).
+#![allow(missing_docs)] // the specification documents each field
 
-use prost::Message;
-
-#[derive(Clone, PartialEq, Message)]
+/// A whole file.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct ModelProto {
     #[prost(int64, tag = "1")]
     pub ir_version: i64,
@@ -13,7 +13,8 @@ pub struct ModelProto {
     pub opset_import: Vec<OperatorSetIdProto>,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// The version of a domain's operators.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct OperatorSetIdProto {
     #[prost(string, tag = "1")]
     pub domain: String,
@@ -21,7 +22,8 @@ pub struct OperatorSetIdProto {
     pub version: i64,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// A graph of nodes.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct GraphProto {
     #[prost(message, repeated, tag = "1")]
     pub node: Vec<NodeProto>,
@@ -35,11 +37,10 @@ pub struct GraphProto {
     pub output: Vec<ValueInfoProto>,
     #[prost(message, repeated, tag = "13")]
     pub value_info: Vec<ValueInfoProto>,
-    #[prost(message, repeated, tag = "15")]
-    pub sparse_initializer: Vec<SparseTensorProto>,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// One application of an operator.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct NodeProto {
     #[prost(string, repeated, tag = "1")]
     pub input: Vec<String>,
@@ -55,7 +56,8 @@ pub struct NodeProto {
     pub domain: String,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// A named constant of a node. Subgraphs stay undecoded: only their presence counts.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct AttributeProto {
     #[prost(string, tag = "1")]
     pub name: String,
@@ -67,19 +69,32 @@ pub struct AttributeProto {
     pub s: Option<Vec<u8>>,
     #[prost(message, optional, tag = "5")]
     pub t: Option<TensorProto>,
-    #[prost(message, optional, tag = "6")]
-    pub g: Option<GraphProto>,
+    #[prost(bytes = "vec", optional, tag = "6")]
+    pub g: Option<Vec<u8>>,
     #[prost(float, repeated, tag = "7")]
     pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
-    #[prost(message, repeated, tag = "11")]
-    pub graphs: Vec<GraphProto>,
+    #[prost(bytes = "vec", repeated, tag = "11")]
+    pub graphs: Vec<Vec<u8>>,
     #[prost(int32, tag = "20")]
     pub r#type: i32,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// The kinds of [`AttributeProto`].
+pub mod attribute {
+    pub const FLOAT: i32 = 1;
+    pub const INT: i32 = 2;
+    pub const STRING: i32 = 3;
+    pub const TENSOR: i32 = 4;
+    pub const GRAPH: i32 = 5;
+    pub const FLOATS: i32 = 6;
+    pub const INTS: i32 = 7;
+    pub const GRAPHS: i32 = 10;
+}
+
+/// A constant tensor.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct TensorProto {
     #[prost(int64, repeated, tag = "1")]
     pub dims: Vec<i64>,
@@ -93,8 +108,8 @@ pub struct TensorProto {
     pub int64_data: Vec<i64>,
     #[prost(string, tag = "8")]
     pub name: String,
-    #[prost(bytes = "vec", optional, tag = "9")]
-    pub raw_data: Option<Vec<u8>>,
+    #[prost(bytes = "vec", tag = "9")]
+    pub raw_data: Vec<u8>,
     #[prost(double, repeated, tag = "10")]
     pub double_data: Vec<f64>,
     #[prost(uint64, repeated, tag = "11")]
@@ -106,15 +121,8 @@ pub struct TensorProto {
     pub data_location: i32,
 }
 
-#[derive(Clone, PartialEq, Message)]
-pub struct SparseTensorProto {
-    #[prost(message, optional, tag = "1")]
-    pub values: Option<TensorProto>,
-    #[prost(int64, repeated, tag = "3")]
-    pub dims: Vec<i64>,
-}
-
-#[derive(Clone, PartialEq, Message)]
+/// A key and its value.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct StringStringEntryProto {
     #[prost(string, tag = "1")]
     pub key: String,
@@ -122,7 +130,8 @@ pub struct StringStringEntryProto {
     pub value: String,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// A value's name and type.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct ValueInfoProto {
     #[prost(string, tag = "1")]
     pub name: String,
@@ -130,13 +139,15 @@ pub struct ValueInfoProto {
     pub r#type: Option<TypeProto>,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// A type; only tensors are read, of other types nothing is set.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct TypeProto {
     #[prost(message, optional, tag = "1")]
     pub tensor_type: Option<TensorTypeProto>,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// The type of a tensor.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct TensorTypeProto {
     #[prost(int32, tag = "1")]
     pub elem_type: i32,
@@ -144,13 +155,15 @@ pub struct TensorTypeProto {
     pub shape: Option<TensorShapeProto>,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// Extents, outermost first.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct TensorShapeProto {
     #[prost(message, repeated, tag = "1")]
     pub dim: Vec<DimensionProto>,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// An extent: a number, a name, or neither.
+#[derive(Clone, PartialEq, prost::Message)]
 pub struct DimensionProto {
     #[prost(int64, optional, tag = "1")]
     pub dim_value: Option<i64>,

@@ -1,123 +1,117 @@
-//! Operator lines.
+//! Lines, their defaults and their errors.
 
 use super::*;
-use expect_test::expect;
 
 fn one(line: &str) -> squall_core::Task {
-    let mut i = import_ops(line, "test").unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(i.tasks.len(), 1);
-    i.tasks.remove(0)
-}
-
-fn error(text: &str) -> String {
-    match import_ops(text, "list") {
-        Ok(i) => panic!("it is read as {:?}", i.tasks),
-        Err(e) => e.to_string(),
-    }
+    let mut import = import_ops(line, "test").unwrap();
+    assert_eq!(import.tasks.len(), 1);
+    import.tasks.remove(0)
 }
 
 #[test]
-fn the_issues_line() {
-    let t = one("conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 dtype=f32 epilogue=bias,relu,add");
+fn defaults_and_names() {
+    let t = one(
+        "conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 dtype=f32 epilogue=bias,relu # as in the issue",
+    );
     assert_eq!((t.name.as_str(), t.count), ("conv2", 1));
-    expect![[r"
-        workload conv2d
-        data X: f32[1, 64, 56, 56]
-        weight W: f32[64, 64, 3, 3]
-        weight B: f32[64]
-        data R: f32[1, 64, 56, 56]
-        stage P: f32[n: 1, c: 64, h: 58, w: 58] = select(0 <= h - 1 < 56 and 0 <= w - 1 < 56, X[n, c, h - 1, w - 1], 0)
-        stage C: f32[n: 1, k: 64, p: 56, q: 56] = sum(c: 64, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
-        stage Y: f32[n: 1, k: 64, p: 56, q: 56] = max(C[n, k, p, q] + B[k], 0) + R[n, k, p, q]
-        output Y
-    "]]
-    .assert_eq(&t.workload.to_string());
+    let short = one("conv2d c=64 h=56 k=64 r=3 pad=1 epilogue=bias,relu");
+    assert_eq!(short.id, t.id);
+    assert_eq!(short.name, "conv2d_64x56x56_k64_3x3_bias_relu");
+    assert_eq!(one("conv2d c=8 h=9 k=8 r=3 groups=8 stride_h=2").name, "depthwise_8x9x9_3x3_s2x1");
+    assert_eq!(one("matmul m=2 n=3 k=4 batch=5 weight=none").name, "batch_matmul_5x2x4x3");
+    assert_eq!(one("pool kind=max c=3 h=8 r=2 stride=2").name, "maxpool_3x8x8_2x2_s2");
+    assert_eq!(one("reduce op=mean rows=4 cols=9").name, "mean_4x9");
+    assert_eq!(one("elementwise op=gelu n=100").name, "gelu_100");
+    assert_eq!(one("layernorm rows=2 cols=8").id, one("layernorm rows=2 cols=8 eps=1e-5").id);
 }
 
 #[test]
-fn what_is_left_out_has_its_default() {
-    let short = one("conv2d c=8 h=10 k=4 r=3 pad=1");
-    let long = one("conv2d n=1 c=8 h=10 w=10 k=4 r=3 s=3 stride_h=1 stride_w=1 pad_top=1 pad_left=1 pad_bottom=1 pad_right=1 dilation=1 groups=1 dtype=f32 epilogue=none");
-    assert_eq!(short.workload, long.workload);
-    assert_eq!(short.name, "conv2d_8x10x10_k4_3x3");
-    assert_eq!(one("depthwise_conv2d c=6 h=5 r=3").workload, one("conv2d c=6 k=6 groups=6 h=5 r=3").workload);
+fn every_step_and_operator_parses() {
+    for (step, _) in functions::NAMED {
+        let t = one(&format!("matmul m=4 n=4 k=4 weight=b epilogue=bias,{step}"));
+        assert!(t.name.ends_with(&format!("_bias_{step}")), "{}", t.name);
+        one(&format!("elementwise op={step} n=16"));
+    }
+    for (op, _) in ReduceOp::ALL {
+        one(&format!("reduce op={} rows=2 cols=3", op.name()));
+    }
+    one("pool kind=avg c=3 h=8 r=3 pad=1 epilogue=relu");
+    one("conv2d c=4 h=5 k=4 r=1 epilogue=add,mul");
+    one("elementwise op=add n=9");
 }
 
 #[test]
-fn every_kind_of_operator() {
-    let all = "
-        conv2d c=8 h=10 k=4 r=3 s=1 stride_h=2 pad_left=1 groups=2   # grouped, uneven
-        depthwise_conv2d c=4 h=9 r=3 k=8 dilation=2
-        matmul m=3 n=5 k=7 weight=b epilogue=bias,gelu
-        matmul m=3 n=5 k=7 batch=2 trans_b=1
-        softmax rows=4 cols=9
-        log_softmax rows=4 cols=9
-        layernorm rows=4 cols=9 eps=1e-6
-        pool kind=max c=3 h=8 r=3 stride=2 pad=1
-        pool kind=avg c=3 h=8 r=3 pad=1
-        pool kind=avg c=3 h=8 r=3 pad=1 include_pad=1
-        reduce op=mean rows=4 cols=9
-        elementwise op=add,relu n=100
-    ";
-    let i = import_ops(all, "all").unwrap();
-    assert_eq!(i.tasks.len(), 12);
-    let text: String = i.tasks.iter().map(|t| format!("{}: {}", t.name, t.workload)).collect();
-    expect_test::expect_file!["kinds.txt"].assert_eq(&text);
-    for t in &i.tasks {
-        assert_eq!(squall_core::Workload::parse(&t.workload.to_string()).as_ref(), Ok(&t.workload), "{}", t.name);
+fn equal_lines_merge_and_names_stay_unique() {
+    let import =
+        import_ops("softmax rows=2 cols=3\n\nsoftmax rows=2 cols=3\nlayernorm rows=2 cols=4\nlayernorm rows=2 cols=4 eps=0.1\n", "x")
+            .unwrap();
+    let seen: Vec<(&str, u64)> = import.tasks.iter().map(|t| (t.name.as_str(), t.count)).collect();
+    assert_eq!(seen, [("softmax_2x3", 2), ("layernorm_2x4", 1), ("layernorm_2x4_2", 1)]);
+}
+
+#[test]
+fn errors_name_the_place_and_the_nearest_thing() {
+    for (text, want) in [
+        ("\n  conv c=1", "a.ops:2:3: there is no operator `conv` (did you mean `conv2d`?)"),
+        ("conv2d c=1 h=8 k=4 r=3 strid=2", "a.ops:1:24: conv2d has no key `strid` (did you mean `stride`?)"),
+        ("conv2d c=1 h=8 k=4 r=x", "a.ops:1:22: expected a whole number for `r`, found `x`"),
+        ("conv2d c=1 h=8 k=4 r=0", "a.ops:1:22: `r` must be 1 or more, not 0"),
+        ("conv2d c=1 h=8 k=4", "a.ops:1:1: conv2d needs `r=`"),
+        ("conv2d c=1 h=8 k=4 r=3 c=2", "a.ops:1:24: `c` is given twice"),
+        ("conv2d c=1 h=8 k=4 r=9", "a.ops:1:1: a window of 9 does not fit"),
+        ("conv2d c=1 h=8 k=4 r=3 dtype=f16", "a.ops:1:30: dtype=f16: kernels are made for f32 today"),
+        ("conv2d c=1 h=8 k=4 r=3 epilogue=bias,rely", "a.ops:1:38: there is no step `rely` (did you mean `relu`?)"),
+        ("matmul m=1 n=1 k=1 weight=a", "a.ops:1:27: `weight` is one of b, none, not `a`"),
+        ("x: matmul m=1 n=1 k=1\nx: matmul m=2 n=1 k=1", "a.ops:2:1: the name `x` is taken"),
+        ("x:", "a.ops:1:3: expected an operator"),
+        (": matmul", "a.ops:1:1: expected a name before `:`"),
+        ("matmul m", "a.ops:1:8: expected `key=value`, found `m`"),
+        ("matmul m=99999999999999999999 n=1 k=1", "expected a whole number"),
+        ("matmul m=9999999999 n=1 k=1", "`m` is too large"),
+        ("layernorm rows=1 cols=1 eps=nan", "a.ops:1:29: expected a number of 0 or more"),
+        ("élan=1", "a.ops:1:1: there is no operator"),
+        ("reduce op=mean rows=4 cols=4 epilogue=hardswish", "more than once"),
+        ("pool kind=max c=1 h=4 r=2 epilogue=bias", "there is no step `bias`"),
+    ] {
+        let e = import_ops(text, "a.ops").unwrap_err().to_string();
+        assert!(e.contains(want), "{text}: {e}");
     }
 }
 
-#[test]
-fn equal_lines_are_one_task() {
-    let i = import_ops("matmul m=4 n=4 k=4\nsecond: matmul m=4 n=4 k=4 # again\nmatmul m=4 n=4 k=5", "x").unwrap();
-    assert_eq!(i.tasks.iter().map(|t| (t.name.as_str(), t.count)).collect::<Vec<_>>(), [("matmul_4x4x4", 2), ("matmul_4x5x4", 1)]);
-    assert_eq!(i.tasks[0].nodes, ["matmul_4x4x4", "second"]);
+fn text_of(path: &str) -> Option<String> {
+    std::fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR"))).ok()
+}
+
+/// The value of `"key": ` in one object of a JSON file whose shape is known.
+fn number(object: &str, key: &str) -> Option<u64> {
+    let rest = &object[object.find(&format!("\"{key}\": "))? + key.len() + 4..];
+    rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
 #[test]
-fn every_step_is_a_kernel() {
-    for (name, step) in steps::STEPS {
-        let t = one(&format!("matmul m=2 n=3 k=4 epilogue={name}"));
-        assert_eq!(t.workload.output().name, "Y", "{name}");
-        if !matches!(step, steps::Step::Bias) {
-            one(&format!("elementwise op={name} n=8"));
+fn the_shared_workloads_are_these_lines() {
+    let import = import_ops(&text_of("../../examples/workloads.ops").unwrap(), "workloads.ops").unwrap();
+    assert_eq!(import.tasks.len(), 21);
+    // Other machines do not have the shared folder.
+    let Some(json) = text_of("../../../shared/data/workloads.json") else { return };
+    let objects: Vec<&str> = json.split("{\"name\": \"").filter(|o| o.contains("\"op\": ")).collect();
+    let named = |o: &&&str, name: &str| o.split('"').next() == Some(name);
+    let mut compared = 0;
+    for task in &import.tasks {
+        // An object's inner objects begin like it does: its numbers stand in later pieces.
+        let at = objects.iter().find(|o| named(o, &task.name)).unwrap_or_else(|| panic!("{} is not in the file", task.name));
+        let rest = &json[at.as_ptr() as usize - json.as_ptr() as usize..];
+        if matches!(task.workload.kind.as_str(), "conv2d" | "depthwise_conv2d" | "matmul") {
+            assert_eq!(Some(task.workload.flop()), number(rest, "flops"), "{}", task.name);
+            compared += 1;
         }
+        assert_eq!(Some(task.workload.bytes().0), number(rest, "bytes_min"), "{}", task.name);
     }
+    assert_eq!(compared, 19);
 }
 
 #[test]
-fn errors_name_place_expectation_and_the_nearest_key() {
-    expect!["list:2:23: conv2d has no key `strid` (did you mean `stride`?); its keys: n, c, h, w, k, r, s, stride, pad, dilation, groups, dtype, epilogue, stride_h, stride_w, pad_h, pad_w, pad_top, pad_left, pad_bottom, pad_right, dilation_h, dilation_w"]
-        .assert_eq(&error("matmul m=1 n=1 k=1\nconv2d c=8 h=10 k=4   strid=2 r=3"));
-    expect!["list:1:1: `conv3d` is no operator (did you mean `conv2d`?); operators: conv2d, depthwise_conv2d, matmul, softmax, log_softmax, layernorm, pool, reduce, elementwise"]
-        .assert_eq(&error("conv3d c=8"));
-    expect!["list:1:14: `n=` expects a whole number from 1 to 2147483648, found `x`"].assert_eq(&error("matmul m=4 n=x k=4"));
-    expect!["list:1:1: matmul needs `k=`"].assert_eq(&error("matmul m=4 n=4"));
-    expect!["list:1:7: matmul needs `k=`"].assert_eq(&error("name: matmul m=4 n=4"));
-    expect!["list:1:20: `k` is given twice"].assert_eq(&error("matmul m=4 n=4 k=4 k=5"));
-    expect!["list:1:12: expected `key=value`, found `n`"].assert_eq(&error("matmul m=4 n k=4"));
-    expect!["list:1:27: `weight=` expects none or b or a, found `c`"].assert_eq(&error("matmul m=4 n=4 k=4 weight=c"));
-    expect!["list:1:1: conv2d: groups 3 must divide the 8 channels and the 4 filters"].assert_eq(&error("conv2d c=8 h=10 k=4 r=3 groups=3"));
-    expect!["list:1:1: conv2d: a kernel that spans 11 does not fit a height of 10 with its padding"].assert_eq(&error("conv2d c=8 h=10 k=4 r=11"));
-    expect!["list:1:29: `dtype=` expects f32, the only format that is tuned, found `f16`"].assert_eq(&error("softmax rows=4 cols=4 dtype=f16"));
-    expect!["list:2:4: the name `a` is taken by line 1"].assert_eq(&error("a: softmax rows=4 cols=4\n   a: softmax rows=5 cols=4"));
-    expect!["list:1:3: expected an operator after the name"].assert_eq(&error("a: "));
-    expect!["list:1:1: there is no operator line, expected for example `matmul m=64 n=64 k=64`"].assert_eq(&error("# nothing\n"));
-    let e = error("matmul m=4 n=4 k=4 epilogue=bias,relo");
-    assert!(e.starts_with("list:1:34: `relo` is no step (did you mean `relu`?)"), "{e}");
-    assert!(error("matmul m=99999999999 n=4 k=4").starts_with("list:1:10: "));
-    assert!(error("matmul m=2000000000 n=2000000000 k=2000000000").contains("too large"));
-    assert!(error("softmax rows=4 cols=4\n\u{e9}\u{e9}: sofmax").starts_with("list:2:5: "));
-    assert!(error("reduce op=mean rows=4 cols=4 epilogue=bias").contains("channels"));
-    let many = format!("matmul m=4 n=4 k=4 epilogue={}", ["add"; 9].join(","));
-    assert!(error(&many).contains("too many"), "{}", error(&many));
-    let long = format!("elementwise n=4 op={}", ["mish"; 9].join(","));
-    assert!(error(&long).contains("too many"), "{}", error(&long));
-}
-
-#[test]
-fn names_may_touch_their_operator() {
-    assert_eq!(one("a:softmax rows=4 cols=4").name, "a");
-    assert_eq!(one("  b: softmax rows=2 cols=2 # why").name, "b");
+fn the_small_example_parses() {
+    let import = import_ops(&text_of("../../examples/kernels.ops").unwrap(), "kernels.ops").unwrap();
+    assert_eq!(import.tasks.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["conv", "depthwise", "matmul", "softmax"]);
 }

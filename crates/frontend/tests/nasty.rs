@@ -5,7 +5,7 @@ mod build;
 
 use build::*;
 use proptest::prelude::*;
-use squall_frontend2::onnx::{self, proto::*};
+use squall_frontend::onnx::{self, proto::*};
 
 fn conv(w: &[i64], attributes: &[AttributeProto]) -> Build {
     Build::new(17).input("x", &[1, 4, 8, 8]).absent("w", w).node("Conv", &["x", "w"], &["y"], attributes)

@@ -2,9 +2,9 @@
 #![allow(dead_code)] // each test file uses a part
 
 use prost::Message;
-use squall_frontend2::ImportError;
-use squall_frontend2::onnx::proto::*;
-use squall_frontend2::onnx::{self, Constant, Element, Model};
+use squall_frontend::ImportError;
+use squall_frontend::onnx::proto::*;
+use squall_frontend::onnx::{self, Constant, Element, Model};
 
 /// A model under construction.
 pub struct Build {

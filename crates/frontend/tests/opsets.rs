@@ -3,19 +3,19 @@
 mod build;
 
 use build::*;
-use squall_frontend2::onnx::{self, Constant, Element};
+use squall_frontend::onnx::{self, Constant, Element};
 
 fn x(opset: i64, dims: &[i64]) -> Build {
     Build::new(opset).input("x", dims)
 }
 
 /// The shape of `y` made by one node of `x`.
-fn one(opset: i64, dims: &[i64], op: &str, attributes: &[squall_frontend2::onnx::proto::AttributeProto]) -> Vec<i64> {
+fn one(opset: i64, dims: &[i64], op: &str, attributes: &[squall_frontend::onnx::proto::AttributeProto]) -> Vec<i64> {
     x(opset, dims).node(op, &["x"], &["y"], attributes).shape("y")
 }
 
 /// The same with integer operands after `x`.
-fn with(opset: i64, dims: &[i64], op: &str, operands: &[&[i64]], attributes: &[squall_frontend2::onnx::proto::AttributeProto]) -> Vec<i64> {
+fn with(opset: i64, dims: &[i64], op: &str, operands: &[&[i64]], attributes: &[squall_frontend::onnx::proto::AttributeProto]) -> Vec<i64> {
     let names = ["x", "a", "b", "c", "d"];
     let mut b = x(opset, dims);
     for (name, data) in names[1..].iter().zip(operands) {
@@ -170,7 +170,7 @@ fn constants_of_all_forms() {
     assert_eq!(value(float("value_float", 0.5)), Constant::F32 { shape: vec![], data: vec![0.5] });
     assert_eq!(value(floats("value_floats", &[0.5])), Constant::F32 { shape: vec![1], data: vec![0.5] });
     assert_eq!(value(tensor("value", f32s(&[1, 1], &[2.0]))), Constant::F32 { shape: vec![1, 1], data: vec![2.0] });
-    let narrow = squall_frontend2::onnx::proto::TensorProto { data_type: I32, int32_data: vec![7], ..Default::default() };
+    let narrow = squall_frontend::onnx::proto::TensorProto { data_type: I32, int32_data: vec![7], ..Default::default() };
     let b = Build::new(13).node("Constant", &[], &["y"], &[tensor("value", narrow)]);
     assert_eq!(b.typed("y"), (Element::I32, vec![]));
 }
@@ -228,7 +228,7 @@ fn what_passes_its_operand_on_is_an_alias() {
     assert_eq!(m.values[v("v")].shape, Some(vec![2, 3]));
     assert_eq!(
         x(13, &[2])
-            .init("t", squall_frontend2::onnx::proto::TensorProto { data_type: BOOL, int32_data: vec![1], ..Default::default() })
+            .init("t", squall_frontend::onnx::proto::TensorProto { data_type: BOOL, int32_data: vec![1], ..Default::default() })
             .node("Dropout", &["x", "", "t"], &["y"], &[])
             .problem(),
         "it is in training mode; export the model for inference"
