@@ -143,13 +143,26 @@ fn rooms(r: &Repository) -> Vec<String> {
 }
 
 fn pure_rooms(r: &Repository) -> Vec<String> {
-    let words = ["std::fs", "std::env", "std::time", "std::process", "std::net", "std::io", "SystemTime", "Instant::", "thread_rng", "rand::rng(", "getrandom"];
+    let words = [
+        "std::fs",
+        "std::env",
+        "std::time",
+        "std::process",
+        "std::net",
+        "std::io",
+        "SystemTime",
+        "Instant::",
+        "thread_rng",
+        "rand::rng(",
+        "getrandom",
+    ];
     let rooms = ["core", "compiler", "search"];
     search(rooms.iter().flat_map(|n| r.of_crate(n)), &words)
 }
 
 fn unsafe_code(r: &Repository) -> Vec<String> {
-    let others = r.sources.iter().filter(|s| s.path.ends_with(".rs") && !s.path.starts_with("crates/measure/") && !s.path.starts_with("xtask/"));
+    let others =
+        r.sources.iter().filter(|s| s.path.ends_with(".rs") && !s.path.starts_with("crates/measure/") && !s.path.starts_with("xtask/"));
     search(others, &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"])
 }
 
@@ -202,7 +215,9 @@ fn dependencies(r: &Repository) -> Vec<String> {
 
 fn documents(r: &Repository) -> Vec<String> {
     let mut out = Vec::new();
-    for d in ["README.md", "ARCHITECTURE.md", "GLOSSARY.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/dependencies.md", ".ci/run"] {
+    for d in
+        ["README.md", "ARCHITECTURE.md", "GLOSSARY.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/dependencies.md", ".ci/run"]
+    {
         if !r.root.join(d).exists() {
             out.push(format!("{d} is missing"));
         }

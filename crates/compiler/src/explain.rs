@@ -23,7 +23,14 @@ pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &
     let mut out = String::new();
     if stage == "sketches" {
         for s in &all {
-            let _ = writeln!(out, "sketch {}: {} knobs, {} legal configurations of {:e}", s.name, s.space.knobs().len(), s.space.len(), s.space.raw_size());
+            let _ = writeln!(
+                out,
+                "sketch {}: {} knobs, {} legal configurations of {:e}",
+                s.name,
+                s.space.knobs().len(),
+                s.space.len(),
+                s.space.raw_size()
+            );
             for p in &s.prefix {
                 let _ = writeln!(out, "  {p}");
             }
@@ -32,10 +39,9 @@ pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &
     }
     let chosen = match candidate {
         None => &all[0],
-        Some((name, _)) => all
-            .iter()
-            .find(|s| s.name == name)
-            .ok_or_else(|| format!("there is no sketch `{name}`; there are {}", all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ")))?,
+        Some((name, _)) => all.iter().find(|s| s.name == name).ok_or_else(|| {
+            format!("there is no sketch `{name}`; there are {}", all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", "))
+        })?,
     };
     let c: Configuration = match candidate {
         Some((_, text)) if !text.is_empty() => chosen.space.parse(text).map_err(|e| e.to_string())?,

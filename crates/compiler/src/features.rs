@@ -11,12 +11,58 @@ use std::collections::HashMap;
 
 /// Names of the features, in order.
 pub const FEATURES: &[&str] = &[
-    "flop", "vector_flop", "scalar_flop", "update_statements", "inner_trip", "unrolled_body", "lanes", "accumulators", "registers_named", "flop_per_load",
-    "loads_vector", "loads_broadcast", "loads_strided", "loads_scalar", "stores_vector", "stores_strided", "stores_scalar", "loop_iterations",
-    "stack_bytes", "workspace_bytes", "prepared_bytes", "parallel_iterations", "parallel_depth", "innermost_serial_extent", "reduction_before_flush",
-    "a_lines", "a_unique", "a_stride", "a_reuse_l1", "a_traffic_l1", "a_traffic_l2", "b_lines", "b_unique", "b_stride", "b_reuse_l1", "b_traffic_l1",
-    "b_traffic_l2", "c_lines", "c_unique", "c_stride", "c_reuse_l1", "c_traffic_l1", "c_traffic_l2", "traffic_l1", "traffic_l2", "intensity_l1",
-    "intensity_l2", "copy_elements", "main_share", "tile_imbalance", "branches", "conflict",
+    "flop",
+    "vector_flop",
+    "scalar_flop",
+    "update_statements",
+    "inner_trip",
+    "unrolled_body",
+    "lanes",
+    "accumulators",
+    "registers_named",
+    "flop_per_load",
+    "loads_vector",
+    "loads_broadcast",
+    "loads_strided",
+    "loads_scalar",
+    "stores_vector",
+    "stores_strided",
+    "stores_scalar",
+    "loop_iterations",
+    "stack_bytes",
+    "workspace_bytes",
+    "prepared_bytes",
+    "parallel_iterations",
+    "parallel_depth",
+    "innermost_serial_extent",
+    "reduction_before_flush",
+    "a_lines",
+    "a_unique",
+    "a_stride",
+    "a_reuse_l1",
+    "a_traffic_l1",
+    "a_traffic_l2",
+    "b_lines",
+    "b_unique",
+    "b_stride",
+    "b_reuse_l1",
+    "b_traffic_l1",
+    "b_traffic_l2",
+    "c_lines",
+    "c_unique",
+    "c_stride",
+    "c_reuse_l1",
+    "c_traffic_l1",
+    "c_traffic_l2",
+    "traffic_l1",
+    "traffic_l2",
+    "intensity_l1",
+    "intensity_l2",
+    "copy_elements",
+    "main_share",
+    "tile_imbalance",
+    "branches",
+    "conflict",
 ];
 
 struct Ring<'a> {
@@ -75,7 +121,10 @@ fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>
             Stmt::Loop(l) => {
                 rings.push(Ring { l });
                 if l.mode == Mode::Serial || l.mode == Mode::Parallel {
-                    s.add("loop_iterations", rings.iter().filter(|r| !matches!(r.l.mode, Mode::Unroll | Mode::Vector)).map(|r| r.l.extent as f64).product());
+                    s.add(
+                        "loop_iterations",
+                        rings.iter().filter(|r| !matches!(r.l.mode, Mode::Unroll | Mode::Vector)).map(|r| r.l.extent as f64).product(),
+                    );
                 }
                 walk(n, t, &l.body, rings, s);
                 rings.pop();
@@ -96,7 +145,10 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
     let flop = points * (value.flop() + u64::from(update)) as f64;
     s.add("flop", flop);
     // In units of full vectors: what the machine has to issue.
-    s.add(if lanes > 1 { "vector_flop" } else { "scalar_flop" }, flop / lanes as f64 * (t.lanes_f32() as f64 / lanes as f64).max(1.0).sqrt());
+    s.add(
+        if lanes > 1 { "vector_flop" } else { "scalar_flop" },
+        flop / lanes as f64 * (t.lanes_f32() as f64 / lanes as f64).max(1.0).sqrt(),
+    );
     s.total_points += points;
     let mut branches = 0;
     value.visit(&mut |e| branches += u32::from(matches!(e, Expr::Select { .. })));
@@ -147,7 +199,8 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
     for (x, off) in touches.iter().zip(&offsets) {
         let kind = vector.map(|r| off.coefficient(r.l.var).abs());
         // Accesses that unrolled loops repeat are loaded once for the body.
-        let repeat: f64 = rings.iter().rev().take_while(|r| r.l.mode != Mode::Serial).filter(|r| !moves(off, r.l)).map(|r| r.l.extent as f64).product();
+        let repeat: f64 =
+            rings.iter().rev().take_while(|r| r.l.mode != Mode::Serial).filter(|r| !moves(off, r.l)).map(|r| r.l.extent as f64).product();
         let count = points / repeat.max(1.0);
         let key = match (kind, x.write) {
             _ if local(x.buffer) => continue,
@@ -201,7 +254,13 @@ fn main_facts(rings: &[Ring<'_>], index: &[Affine], lanes: i64, s: &mut Sums) {
     s.main.insert("accumulators", accumulators);
     s.main.insert("innermost_serial_extent", serial.last().map_or(1.0, |r| r.l.extent as f64));
     s.main.insert("inner_trip", serial.iter().rev().take(2).map(|r| r.l.extent as f64).product());
-    let flush: f64 = rings.iter().rev().take_while(|r| !moved(r) || matches!(r.l.mode, Mode::Unroll | Mode::Vector)).filter(|r| !moved(r)).map(|r| r.l.extent as f64).product();
+    let flush: f64 = rings
+        .iter()
+        .rev()
+        .take_while(|r| !moved(r) || matches!(r.l.mode, Mode::Unroll | Mode::Vector))
+        .filter(|r| !moved(r))
+        .map(|r| r.l.extent as f64)
+        .product();
     s.main.insert("reduction_before_flush", flush);
     let par = rings.iter().filter(|r| r.l.mode == Mode::Parallel);
     s.main.insert("parallel_iterations", par.clone().map(|r| r.l.extent as f64).product());
@@ -236,4 +295,3 @@ fn lines(off: &Affine, rings: &[Ring<'_>]) -> f64 {
     }
     count * ((run as f64 - 1.0) / 16.0 + 1.0)
 }
-

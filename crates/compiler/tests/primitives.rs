@@ -96,7 +96,23 @@ fn the_pages_hold() {
         assert!(bless || out == text, "{name}.md does not hold; now:\n{out}");
     }
     assert!(cases >= 30, "{cases} cases");
-    let all = ["inline", "reshape", "relayout", "fuse", "join", "split", "peel", "reorder", "fission", "contract", "cache_write", "forward", "pack", "rfactor", "modes"];
+    let all = [
+        "inline",
+        "reshape",
+        "relayout",
+        "fuse",
+        "join",
+        "split",
+        "peel",
+        "reorder",
+        "fission",
+        "contract",
+        "cache_write",
+        "forward",
+        "pack",
+        "rfactor",
+        "modes",
+    ];
     assert!(all.iter().all(|p| seen.iter().any(|s| s == p)), "a primitive has no page: {seen:?}");
 }
 
@@ -120,7 +136,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
     let f = *fresh;
     let pair = if inner.is_empty() { (l.0.clone(), other.clone()) } else { inner[pick(inner.len())].clone() };
     match pick(18) {
-        0 | 1 | 2 => Primitive::Split(l.0, pick(l.1 as usize) as i64 + 1, format!("o{f}"), format!("i{f}")),
+        0..=2 => Primitive::Split(l.0, pick(l.1 as usize) as i64 + 1, format!("o{f}"), format!("i{f}")),
         3 | 4 => Primitive::Reorder(vec![pair.1, pair.0]),
         5 | 6 => Primitive::Fission(l.0, (0..l.2).map(|k| format!("f{f}_{k}")).collect()),
         7 => Primitive::Fuse(pair.0, pair.1, format!("u{f}")),
@@ -194,7 +210,23 @@ fn random_primitives_never_change_what_a_nest_means() {
             assert_eq!(again.to_string(), n.to_string());
         }
     }
-    for p in ["split", "reorder", "fission", "fuse", "join", "contract", "cache_write", "forward", "pack", "peel", "inline", "reshape", "vectorize", "unroll", "parallel"] {
+    for p in [
+        "split",
+        "reorder",
+        "fission",
+        "fuse",
+        "join",
+        "contract",
+        "cache_write",
+        "forward",
+        "pack",
+        "peel",
+        "inline",
+        "reshape",
+        "vectorize",
+        "unroll",
+        "parallel",
+    ] {
         assert!(applied.contains_key(p), "`{p}` was never applied: {applied:?}");
     }
 }

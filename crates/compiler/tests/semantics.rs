@@ -47,7 +47,8 @@ fn scheduled_nests_mean_what_the_workload_means() {
                             assert_eq!(n.to_string(), text, "{name}: the nest prints and parses back");
                             close(&format!("{name} {} {c}", s.name()), &nest::interpret(&n, &data, &weights), &want, 1e-5);
                             assert_eq!(s.features(&c).len(), squall_compiler::FEATURES.len());
-                            let sched = squall_compiler::explain(&w, &target(threads), "schedule", Some((s.name(), &c.to_string()))).expect("schedule");
+                            let sched = squall_compiler::explain(&w, &target(threads), "schedule", Some((s.name(), &c.to_string())))
+                                .expect("schedule");
                             let parsed = schedule::parse(&sched).expect("a schedule parses back");
                             assert_eq!(schedule::print(&parsed), sched.lines().skip(1).map(|l| format!("{l}\n")).collect::<String>());
                         }

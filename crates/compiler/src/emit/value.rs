@@ -138,7 +138,11 @@ impl Emitter<'_> {
         base.add_term(lane, -stride);
         if let Some(l) = self.registers.get(b) {
             return if stride == 0 || l == 1 {
-                scalar(if l == 1 { format!("{name}_{}", base.offset()) } else { format!("{name}_{}[{}]", base.offset() / l, base.offset() % l) })
+                scalar(if l == 1 {
+                    format!("{name}_{}", base.offset())
+                } else {
+                    format!("{name}_{}[{}]", base.offset() / l, base.offset() % l)
+                })
             } else {
                 Value { text: format!("{name}_{}", base.offset() / l), vector: true }
             };
@@ -160,9 +164,11 @@ impl Emitter<'_> {
                 Value { text: self.remember(b, &ty, &format!("{even}(&{text})")), vector: true }
             }
             _ => {
-                let four = self.fours.iter().copied().find(|u| {
-                    lanes == 4 && squall_core::workload::flatten(index, &self.n.buffer(b).shape).coefficient(*u) == 1
-                });
+                let four = self
+                    .fours
+                    .iter()
+                    .copied()
+                    .find(|u| lanes == 4 && squall_core::workload::flatten(index, &self.n.buffer(b).shape).coefficient(*u) == 1);
                 if let Some(u) = four {
                     return self.transposed(b, &base, u, stride);
                 }

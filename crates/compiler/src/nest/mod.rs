@@ -235,23 +235,16 @@ fn find(stmts: &[Stmt], v: Var) -> Option<&Loop> {
 }
 
 fn replace(stmts: &mut Vec<Stmt>, v: Var, f: &mut dyn FnMut(Loop) -> Vec<Stmt>) -> bool {
-    for i in 0..stmts.len() {
-        match &mut stmts[i] {
-            Stmt::Loop(l) if l.var == v => {
-                if let Stmt::Loop(l) = stmts.remove(i) {
-                    stmts.splice(i..i, f(l));
-                }
-                return true;
-            }
-            Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => {
-                if replace(body, v, f) {
-                    return true;
-                }
-            }
-            _ => {}
+    if let Some(i) = stmts.iter().position(|s| matches!(s, Stmt::Loop(l) if l.var == v)) {
+        if let Stmt::Loop(l) = stmts.remove(i) {
+            stmts.splice(i..i, f(l));
         }
+        return true;
     }
-    false
+    stmts.iter_mut().any(|s| match s {
+        Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => replace(body, v, f),
+        _ => false,
+    })
 }
 
 /// Calls `f` on every statement, parents first.

@@ -42,10 +42,8 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
     let acc = n.new_buffer(Buffer { name: local.into(), dtype, shape, scope: Scope::Local });
     let copy = |n: &mut Nest, suffix: &str, load: bool| {
         let vars: Vec<Var> = dims.iter().map(|d| n.new_var(&format!("{}_{suffix}", n.vars[d.0.0 as usize].clone()))).collect();
-        let far: Vec<Affine> = index
-            .iter()
-            .map(|a| dims.iter().zip(&vars).fold(a.clone(), |a, (d, &v)| a.substitute(d.0, &Affine::var(v))))
-            .collect();
+        let far: Vec<Affine> =
+            index.iter().map(|a| dims.iter().zip(&vars).fold(a.clone(), |a, (d, &v)| a.substitute(d.0, &Affine::var(v)))).collect();
         let near: Vec<Affine> = vars.iter().map(|&v| Affine::var(v)).collect();
         let mut body = vec![if load {
             Stmt::Store { buffer: acc, index: near, value: Expr::load(b, far) }

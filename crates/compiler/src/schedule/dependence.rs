@@ -55,11 +55,7 @@ pub fn independent(n: &Nest, body: &[Stmt], axes: &[Axis], sums: bool) -> Result
         let mut ops = Vec::new();
         let mut only = true;
         visit(body, &mut |s| match s {
-            Stmt::Update { op, buffer, .. } if *buffer == b => {
-                if !ops.contains(op) {
-                    ops.push(*op);
-                }
-            }
+            Stmt::Update { op, buffer, .. } if *buffer == b && !ops.contains(op) => ops.push(*op),
             Stmt::Store { buffer, .. } if *buffer == b => only = false,
             _ => {}
         });
@@ -80,10 +76,8 @@ pub fn independent(n: &Nest, body: &[Stmt], axes: &[Axis], sums: bool) -> Result
             }
         }
         let same = |x: &Affine, y: &Affine| {
-            axes.iter().all(|v| {
-                x.coefficient(v.var) == y.coefficient(v.var)
-                    && v.start.is_none_or(|s| x.coefficient(s) == y.coefficient(s))
-            })
+            axes.iter()
+                .all(|v| x.coefficient(v.var) == y.coefficient(v.var) && v.start.is_none_or(|s| x.coefficient(s) == y.coefficient(s)))
         };
         for a in &list[1..] {
             if !a.index.iter().zip(list[0].index).all(|(x, y)| same(x, y)) {

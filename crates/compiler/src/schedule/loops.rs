@@ -32,7 +32,10 @@ pub fn split(n: &mut Nest, name: &str, factor: i64, outer: &str, inner: &str) ->
         // The overlap is computed twice: fine where the body sets what it accumulates into.
         let again = by_buffer(&l.body).into_iter().find(|(_, list)| list.iter().any(|a| a.write) && (!list[0].write || list[0].read));
         if let Some((b, _)) = again {
-            return Err(format!("{factor} does not divide {extent}, and `{}` would be accumulated twice where tiles overlap", n.buffer(b).name));
+            return Err(format!(
+                "{factor} does not divide {extent}, and `{}` would be accumulated twice where tiles overlap",
+                n.buffer(b).name
+            ));
         }
     }
     let outer = fresh(n, outer)?;
@@ -46,7 +49,13 @@ pub fn split(n: &mut Nest, name: &str, factor: i64, outer: &str, inner: &str) ->
     n.replace_loop(var, &mut |mut l| {
         substitute(&mut l.body, var, &by);
         let inner = Loop { var: inner, extent: factor, mode: l.mode, start: None, body: l.body };
-        vec![Stmt::Loop(Loop { var: outer, extent: (extent + factor - 1) / factor, mode: Mode::Serial, start, body: vec![Stmt::Loop(inner)] })]
+        vec![Stmt::Loop(Loop {
+            var: outer,
+            extent: (extent + factor - 1) / factor,
+            mode: Mode::Serial,
+            start,
+            body: vec![Stmt::Loop(inner)],
+        })]
     });
     Ok(())
 }

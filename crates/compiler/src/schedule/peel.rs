@@ -28,7 +28,8 @@ pub fn peel(n: &mut Nest, name: &str, at: i64, rest: &str) -> Result<(), String>
         return Err(format!("`{name}` declares a local buffer"));
     }
     let v = fresh(n, rest)?;
-    let twins: Vec<(Var, Var)> = bound_inside.iter().map(|&o| (o, n.new_var(&format!("{}_{rest}", n.vars[o.0 as usize].clone())))).collect();
+    let twins: Vec<(Var, Var)> =
+        bound_inside.iter().map(|&o| (o, n.new_var(&format!("{}_{rest}", n.vars[o.0 as usize].clone())))).collect();
     n.replace_loop(var, &mut |l| {
         let mut second = l.body.clone();
         substitute(&mut second, var, &Affine::new([(v, 1)], at));

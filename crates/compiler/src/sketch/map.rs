@@ -52,13 +52,5 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         }
         s
     };
-    vec![Sketch {
-        name: "map".into(),
-        target: f.target.clone(),
-        space,
-        base,
-        prefix,
-        plan: Box::new(plan),
-        full_optimisation: false,
-    }]
+    vec![Sketch { name: "map".into(), target: f.target.clone(), space, base, prefix, plan: Box::new(plan), full_optimisation: false }]
 }

@@ -17,10 +17,7 @@ fn scalars(n: &mut Nest) -> Vec<Primitive> {
     let mut done = Vec::new();
     for (i, (v, b)) in roots.into_iter().enumerate() {
         let name = n.buffer(b).name.clone();
-        let list = vec![
-            Primitive::CacheWrite(n.vars[v.0 as usize].clone(), name.clone(), format!("acc{i}")),
-            Primitive::Forward(name),
-        ];
+        let list = vec![Primitive::CacheWrite(n.vars[v.0 as usize].clone(), name.clone(), format!("acc{i}")), Primitive::Forward(name)];
         if super::attempt(n, &mut done, list.clone()).is_none() {
             let _ = super::attempt(n, &mut done, list[..1].to_vec());
         }

@@ -163,9 +163,8 @@ fn passes(n: &Nest, row: &str) -> Option<Vec<Pass>> {
             };
             // Lanes need the pass to be contiguous in what it reads most.
             let name = n.var(p.var).to_string();
-            let contiguous = accesses(body).iter().any(|a| {
-                squall_core::workload::flatten(a.index, &n.buffer(a.buffer).shape).coefficient(p.var) == 1
-            });
+            let contiguous =
+                accesses(body).iter().any(|a| squall_core::workload::flatten(a.index, &n.buffer(a.buffer).shape).coefficient(p.var) == 1);
             if !contiguous {
                 return None;
             }

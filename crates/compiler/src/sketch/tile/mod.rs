@@ -5,13 +5,17 @@
 //! the inner reduction level, and the register tile (level 3) with the vector lanes innermost.
 //! One sketch for each axis that can hold the lanes.
 
+mod knobs;
+mod plan;
+
 use super::collapse::collapse;
-use super::short::{parallel, split, unroll, vectorize};
-use super::{Facts, Sketch, attempt, divisors, powers, start};
+use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses};
 use crate::schedule::Primitive;
+use knobs::knobs;
+use plan::plan;
 use squall_core::expr::{Affine, Expr, Names, Source, Var};
-use squall_core::space::{Knob, Role, Term};
+use squall_core::space::Term;
 use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, Space, Target};
 use std::sync::Arc;
@@ -38,6 +42,14 @@ enum Pad {
     Near,
 }
 
+/// The innermost loop of a padded copy: where it has data between its borders.
+struct Border {
+    name: String,
+    low: i64,
+    high: i64,
+    extent: i64,
+}
+
 /// What the schedule builder needs to know about a sketch.
 struct Shape {
     /// Axes that stay outermost and untiled.
@@ -56,7 +68,7 @@ struct Shape {
     layout: Vec<usize>,
     threads: usize,
     /// Loops of the padded copy: innermost loop, low border, end of the inside, extent.
-    border: Option<(String, i64, i64, i64)>,
+    border: Option<Border>,
     copy_outer: Option<String>,
 }
 
@@ -337,7 +349,7 @@ fn orders(tiled: &[Axis]) -> Vec<(String, Vec<usize>)> {
 }
 
 /// The innermost loop of the padded copy and where its inside begins and ends.
-fn copy_loops(n: &Nest, pad: Pad) -> (Option<(String, i64, i64, i64)>, Option<String>) {
+fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>) {
     if !matches!(pad, Pad::Copy | Pad::Near) {
         return (None, None);
     }
@@ -346,15 +358,10 @@ fn copy_loops(n: &Nest, pad: Pad) -> (Option<(String, i64, i64, i64)>, Option<St
         let mut chain = Vec::new();
         copy_chain(top, &mut chain, &mut |chain, conds| {
             let Some(&(v, extent)) = chain.last() else { return };
-            found.1 = Some(n.var(chain[0].0).to_string());
-            found.0 = conds.iter().find(|c| c.index.coefficient(v) == 1 && c.index.terms().len() == 1).map(|c| {
-                let low = (c.low - c.index.offset()).clamp(0, extent);
-                let high = (c.high - c.index.offset()).clamp(low, extent);
-                (n.var(v).to_string(), low, high, extent)
-            });
-            if found.0.is_none() {
-                found.0 = Some((n.var(v).to_string(), 0, extent, extent));
-            }
+            let along = conds.iter().find(|c| c.index.coefficient(v) == 1 && c.index.terms().len() == 1);
+            let low = along.map_or(0, |c| (c.low - c.index.offset()).clamp(0, extent));
+            let high = along.map_or(extent, |c| (c.high - c.index.offset()).clamp(low, extent));
+            found = (Some(Border { name: n.var(v).to_string(), low, high, extent }), Some(n.var(chain[0].0).to_string()));
         });
     }
     found
@@ -371,261 +378,5 @@ fn copy_chain(s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
         }
         Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds),
         _ => {}
-    }
-}
-
-/// Knobs, constraints that must hold, and constraints that hold in every good kernel.
-fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>, Vec<Term>) {
-    let mut knobs = Vec::new();
-    let (mut must, mut should) = (Vec::new(), Vec::new());
-    let lane_extent = s.tiled[s.lane].extent;
-    let narrow = native.min(4);
-    // Half vectors only where whole ones do not fit the extent, narrower only where it is short.
-    let widths = widths(lane_extent, native);
-    knobs.push(Knob::ints("lanes", Role::Vector, widths.clone()));
-    let tile = |a: &Axis, level: u8| (format!("{}{level}", a.short), Role::Tile { axis: a.short.clone(), level });
-    let registers = t.vector_registers as i64;
-    // The register tile first: its knobs are entangled with one another.
-    for (i, a) in s.tiled.iter().enumerate() {
-        let (name, role) = tile(a, 3);
-        let most = if i == s.lane { 8.min(lane_extent / narrow) } else { 16.min(a.extent) };
-        knobs.push(Knob::ints(name, role, 1..=most.max(1)));
-    }
-    let accumulators = || Term::product(s.tiled.iter().map(|a| Term::knob(format!("{}3", a.short))));
-    must.push(accumulators().at_most(registers - 2));
-    let most: i64 = s.tiled.iter().enumerate().map(|(i, a)| if i == s.lane { (a.extent / native).max(1) } else { a.extent }).product();
-    should.push(Term::Const(most.min(registers / 4)).at_most(accumulators()));
-    for (i, a) in s.tiled.iter().enumerate() {
-        let base = if i == s.lane { vec![Term::knob("lanes")] } else { vec![] };
-        for level in [2, 1] {
-            let (name, role) = tile(a, level);
-            let values = divisors(a.extent).into_iter().chain(powers(1, a.extent)).filter(|&d| d <= 64);
-            knobs.push(Knob::ints(name, role, values));
-        }
-        let whole = || Term::product(base.iter().cloned().chain((1..=3).map(|l| Term::knob(format!("{}{l}", a.short)))));
-        must.push(whole().at_most(a.extent));
-        // Tiles that overlap are computed twice: at most an eighth more work, or one lane's.
-        let waste = Term::product([Term::Const(a.extent).ceil_div(whole()), whole(), Term::Const(8)]).at_most(9 * a.extent);
-        if i == s.lane {
-            let fewest = widths.iter().map(|l| (a.extent + l - 1) / l * l).min().unwrap_or(a.extent);
-            let total = Term::product([Term::Const(a.extent).ceil_div(whole()), whole()]);
-            must.push(waste.or(total.at_most(fewest.max(a.extent + a.extent / 7))));
-        } else {
-            must.push(waste);
-        }
-    }
-    for a in &s.reduce {
-        knobs.push(Knob::ints(
-            format!("{}1", a.short),
-            Role::Tile { axis: a.short.clone(), level: 1 },
-            divisors(a.extent).into_iter().filter(|&d| d == a.extent || d * 64 >= a.extent),
-        ));
-    }
-    // With the reduction in one piece the middle spatial level is just another outer level.
-    let whole_reduction = || Term::product(s.reduce.iter().map(|a| Term::knob(format!("{}1", a.short))));
-    let reduction: i64 = s.reduce.iter().map(|a| a.extent).product();
-    let partial = s.tiled.iter().enumerate().flat_map(|(i, a)| {
-        let lanes = (i == s.lane).then(|| Term::knob("lanes"));
-        lanes.into_iter().chain([Term::knob(format!("{}2", a.short)), Term::knob(format!("{}3", a.short))])
-    });
-    let in_cache = Term::product(partial).at_most((t.cache(2) / 16).clamp(4096, 65536) as i64);
-    must.push(whole_reduction().equals(reduction).or(in_cache));
-    should.push(Term::Const(reduction.min(32)).at_most(whole_reduction()));
-    knobs.push(Knob::ints("unroll", Role::Unroll, [1, 2, 3, 4, 7, 8, 9, 16].into_iter().filter(|&u| u <= reduction)));
-    // Compilers take longer than they gain over bodies beyond this.
-    must.push(Term::product([accumulators(), Term::knob("unroll")]).at_most(128));
-    let names: Vec<&str> = s.orders.iter().map(|o| o.0.as_str()).collect();
-    knobs.push(Knob::words("order", Role::Order, &names));
-    if s.reduce.len() > 1 {
-        knobs.push(Knob::words("reduce", Role::Order, &["first_outside", "first_inside"]));
-    }
-    for (name, forced) in &s.packable {
-        knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, if *forced { &["yes"] } else { &["no", "yes"] }));
-    }
-    if s.threads > 1 {
-        knobs.push(Knob::ints("parallel", Role::Parallel, 1..=(s.outer.len() + s.tiled.len()).min(3) as i64));
-    }
-    (knobs, must, should)
-}
-
-/// Vector widths worth trying for an extent.
-fn widths(extent: i64, native: i64) -> Vec<i64> {
-    let fitting = |l: &i64| *l <= extent;
-    let list: Vec<i64> = powers(native.min(4), native).filter(fitting).collect();
-    let keep = if extent % native == 0 { 1 } else { 2 };
-    list[list.len().saturating_sub(keep)..].to_vec()
-}
-
-/// The schedule of a configuration.
-fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
-    let get = |name: String| k.int(&name).unwrap_or(1);
-    let factor = |a: &Axis, level: u8| get(format!("{}{level}", a.short));
-    let lanes = get("lanes".into());
-    let mut p = Vec::new();
-    let at = |a: &Axis, level: u8| format!("{}{level}", a.short);
-    // Spatial splits.
-    for (i, a) in s.tiled.iter().enumerate() {
-        let l = if i == s.lane { lanes } else { 1 };
-        let (f1, f2, f3) = (factor(a, 1), factor(a, 2), factor(a, 3) * l);
-        p.push(split(&a.name, f1 * f2 * f3, at(a, 0), at(a, 4)));
-        p.push(split(&at(a, 4), f2 * f3, at(a, 1), at(a, 5)));
-        p.push(split(&at(a, 5), f3, at(a, 2), at(a, 3)));
-        if i == s.lane {
-            let inner = format!("{}6", a.short);
-            p.push(Primitive::Split(at(a, 3), l, inner, "v".into()));
-        }
-    }
-    let lane = &s.tiled[s.lane];
-    // Loops of the register tile: the lane axis's vectors last, then the lanes.
-    let tile: Vec<String> = (s.tiled.iter().enumerate())
-        .filter(|(i, _)| *i != s.lane)
-        .map(|(_, a)| at(a, 3))
-        .chain([format!("{}6", lane.short), "v".into()])
-        .collect();
-    let middle: Vec<String> = s.tiled.iter().map(|a| at(a, 2)).collect();
-    let order = s.orders.iter().find(|o| Some(o.0.as_str()) == k.word("order")).map_or_else(|| (0..s.tiled.len()).collect(), |o| o.1.clone());
-    let level = |l: u8| order.iter().map(move |&i| at(&s.tiled[i], l));
-    let outside: Vec<String> = level(0).chain(level(1)).collect();
-    p.push(Primitive::Reorder(outside.iter().chain(&middle).chain(&tile).cloned().collect()));
-    // The reduction.
-    let whole = s.reduce.iter().all(|a| factor(a, 1) == a.extent);
-    let sunk: Vec<String> = if whole { tile.clone() } else { middle.iter().chain(&tile).cloned().collect() };
-    for l in sunk.iter().rev() {
-        p.push(Primitive::Fission(l.clone(), vec![format!("{l}i"), l.clone(), format!("{l}e")]));
-    }
-    for a in &s.reduce {
-        p.push(split(&a.name, factor(a, 1), format!("{}0", a.short), format!("{}1", a.short)));
-    }
-    let mut inner: Vec<&Axis> = s.reduce.iter().collect();
-    if k.word("reduce") == Some("first_inside") {
-        inner.rotate_left(1);
-    }
-    let r0: Vec<String> = s.reduce.iter().map(|a| format!("{}0", a.short)).collect();
-    let r1: Vec<String> = inner.iter().map(|a| format!("{}1", a.short)).collect();
-    let mut chain: Vec<String> = r0;
-    if !whole {
-        chain.extend(middle.iter().cloned());
-    }
-    chain.extend(r1.iter().cloned());
-    chain.extend(tile.iter().cloned());
-    p.push(Primitive::Reorder(chain));
-    // Unrolling, from the innermost reduction loop outwards.
-    let mut room = get("unroll".into());
-    for a in inner.iter().rev() {
-        let (name, extent) = (format!("{}1", a.short), factor(a, 1));
-        if room >= extent {
-            p.push(unroll(name));
-            room /= extent;
-            continue;
-        }
-        if let Some(d) = divisors(extent).into_iter().rfind(|d| *d <= room && *d > 1) {
-            let inner_name = format!("{}2u", a.short);
-            p.push(split(&name, d, format!("{}1o", a.short), inner_name.clone()));
-            p.push(unroll(inner_name));
-        }
-        break;
-    }
-    for l in &tile[..tile.len() - 1] {
-        p.push(unroll(l.clone()));
-    }
-    p.push(vectorize("v"));
-    // The accumulators.
-    let last_outer = if whole { &middle } else { &outside };
-    let home = last_outer.last().map_or("v", |l| l).to_string();
-    p.push(Primitive::Contract(c.into(), home));
-    let staged = !s.contiguous || !whole;
-    if staged {
-        if !s.contiguous {
-            p.push(Primitive::Relayout(c.into(), s.layout.clone()));
-        }
-        if !whole {
-            p.push(vectorize("vi"));
-        } else {
-            mark_tile(&mut p, &tile, "i");
-        }
-        // The loop that holds the whole inner reduction.
-        let first = inner.first().map(|a| format!("{}1", a.short)).unwrap_or_default();
-        let split_first = p.iter().any(|x| matches!(x, Primitive::Split(l, ..) if *l == first));
-        let root = if split_first { format!("{}1o", inner[0].short) } else { first };
-        p.push(Primitive::CacheWrite(root, c.into(), "acc".into()));
-        if whole {
-            p.push(Primitive::Forward(c.into()));
-        }
-    } else {
-        mark_tile(&mut p, &tile, "i");
-    }
-    epilogue(s, &mut p, &tile, lanes);
-    for (name, _) in &s.packable {
-        if k.word(&format!("pack_{name}")) == Some("yes") {
-            let top = s.outer.first().map_or(&outside[0], |a| &a.name);
-            p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed")));
-        }
-    }
-    copy(s, &mut p, lanes);
-    if s.threads > 1 {
-        let all: Vec<String> = s.outer.iter().map(|a| a.name.clone()).chain(level(0)).collect();
-        for l in all.iter().take(get("parallel".into()) as usize) {
-            p.push(parallel(l.clone()));
-        }
-    }
-    p
-}
-
-/// Unrolls and vectorises a copy of the register tile's loops.
-fn mark_tile(p: &mut Vec<Primitive>, tile: &[String], suffix: &str) {
-    for l in &tile[..tile.len() - 1] {
-        p.push(unroll(format!("{l}{suffix}")));
-    }
-    p.push(vectorize(format!("v{suffix}")));
-}
-
-/// Stores the tile: in place where the lanes are contiguous in the output, else transposed in
-/// blocks of four by four.
-fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
-    let last = &s.tiled[s.tiled.len() - 1];
-    if s.contiguous {
-        return mark_tile(p, tile, "e");
-    }
-    let row = format!("{}3e", last.short);
-    let extent = p.iter().find_map(|x| match x {
-        Primitive::Split(l, f, _, i) if *i == format!("{}3", last.short) && *l == format!("{}5", last.short) => Some(*f),
-        _ => None,
-    });
-    let vectors = format!("{}6e", s.tiled[s.lane].short);
-    if extent.is_none_or(|e| e < 4) || lanes < 4 {
-        return p.push(vectorize("ve"));
-    }
-    p.push(split(&row, 4, "row_o", "row_v"));
-    p.push(split("ve", 4, "lane_o", "lane_u"));
-    let keep: Vec<String> = tile[..tile.len() - 2].iter().map(|l| format!("{l}e")).filter(|l| *l != row).collect();
-    let all = keep.into_iter().chain([vectors, "lane_o".into(), "row_o".into(), "lane_u".into(), "row_v".into()]);
-    p.push(Primitive::Reorder(all.collect()));
-    p.push(unroll("lane_u"));
-    p.push(vectorize("row_v"));
-}
-
-/// Peels and vectorises the padded copy.
-fn copy(s: &Shape, p: &mut Vec<Primitive>, _lanes: i64) {
-    let Some((name, low, high, extent)) = &s.border else { return };
-    let mut inside = name.clone();
-    if *low > 0 && low < extent {
-        p.push(Primitive::Peel(name.clone(), *low, "pad_in".into()));
-        inside = "pad_in".into();
-    }
-    if high < extent && high > low {
-        p.push(Primitive::Peel(inside.clone(), high - low, "pad_end".into()));
-    }
-    let width = high - low;
-    let lanes = powers(1, 16).take_while(|l| *l <= width).last().unwrap_or(1);
-    if lanes > 1 {
-        p.push(split(&inside, lanes, "pad_o", "pad_v"));
-        p.push(vectorize("pad_v"));
-    }
-    if s.threads > 1
-        && let Some(top) = &s.copy_outer
-        && s.outer.iter().all(|a| a.name != *top)
-        && top != name
-    {
-        p.push(parallel(top.clone()));
     }
 }
