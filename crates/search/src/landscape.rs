@@ -114,8 +114,20 @@ impl Landscape {
             _ => 1.0 + 0.25 * (tn / 16.0).log2().clamp(0.0, 2.0),
         };
         let order = match c.word("order") {
-            Some("mnk") => if tm > tn { 1.12 } else { 1.0 },
-            Some("nmk") => if tm > tn { 1.0 } else { 1.12 },
+            Some("mnk") => {
+                if tm > tn {
+                    1.12
+                } else {
+                    1.0
+                }
+            }
+            Some("nmk") => {
+                if tm > tn {
+                    1.0
+                } else {
+                    1.12
+                }
+            }
             _ => 1.2 - 0.2 * (tk / 64.0).min(1.0) + if outer > second { 0.0 } else { 0.1 },
         };
         // Pairs of knobs interact in a way that is fixed but that nobody can foresee.
@@ -213,11 +225,7 @@ impl Problem {
 
 /// Runs a strategy for so many trials in batches of at most 16; after each trial the true time
 /// of the candidate that looks best.
-pub fn curve(
-    mut ask: impl FnMut(usize, &[Trial]) -> Vec<Candidate>,
-    problem: &Problem,
-    trials: usize,
-) -> Vec<f64> {
+pub fn curve(mut ask: impl FnMut(usize, &[Trial]) -> Vec<Candidate>, problem: &Problem, trials: usize) -> Vec<f64> {
     let (mut out, mut last) = (Vec::new(), Vec::new());
     let (mut seen, mut truth) = (f64::INFINITY, f64::INFINITY);
     while out.len() < trials {

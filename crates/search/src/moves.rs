@@ -155,7 +155,8 @@ impl Shape {
 
     /// The point as far again beyond `to` as `from` lies before it.
     pub fn onward(&self, from: &Configuration, to: &Configuration) -> Option<Configuration> {
-        let target = from.indices().zip(to.indices()).enumerate().map(|(k, (a, b))| if self.ordered(k) { (2 * b).checked_sub(a) } else { Some(b) });
+        let target =
+            from.indices().zip(to.indices()).enumerate().map(|(k, (a, b))| if self.ordered(k) { (2 * b).checked_sub(a) } else { Some(b) });
         self.space.configuration(&target.collect::<Option<Indices>>()?)
     }
 

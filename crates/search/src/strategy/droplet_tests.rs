@@ -93,7 +93,8 @@ fn only_legal_points_are_proposed_and_illegal_ones_end_nothing() {
 fn factors_move_between_levels_of_an_axis() {
     // The product of the levels is a ridge: leaving it costs more than any single step gains.
     let factors = [1, 2, 3, 4, 6, 8, 12, 24];
-    let knobs = vec![Knob::ints("x0", tile("x", 0), factors), Knob::ints("x1", tile("x", 1), factors), Knob::ints("u", Role::Unroll, [1, 2])];
+    let knobs =
+        vec![Knob::ints("x0", tile("x", 0), factors), Knob::ints("x1", tile("x", 1), factors), Knob::ints("u", Role::Unroll, [1, 2])];
     let (mut l, s) = ledger(knobs, &[]);
     let cost = |c: &Configuration| {
         let (a, b) = (c.int("x0").unwrap() as f64, c.int("x1").unwrap() as f64);
@@ -114,7 +115,8 @@ fn no_candidate_is_lost_between_batches() {
     // Published: `next[batch:-1]` drops the last queued point of each round, already marked as
     // visited. Whatever the batch, everything within reach is proposed exactly once.
     for n in 1..6 {
-        let knobs = vec![Knob::ints("a", Role::Choice, 0..5), Knob::ints("b", Role::Choice, 0..5), Knob::words("w", Role::Order, &["x", "y", "z"])];
+        let knobs =
+            vec![Knob::ints("a", Role::Choice, 0..5), Knob::ints("b", Role::Choice, 0..5), Knob::words("w", Role::Order, &["x", "y", "z"])];
         let (mut l, s) = ledger(knobs, &[]);
         let start = tell(&mut l, &at(&s, "a=2,b=2,w=y"), 10.0);
         let mut d = Descent::new(start, 1);

@@ -158,8 +158,7 @@ impl StormRaindrop {
                 continue;
             }
             let near = |p: &Point| {
-                p.tunable == start.point.tunable
-                    && ledger.shape(p).distance(&p.configuration, &start.point.configuration) < APART
+                p.tunable == start.point.tunable && ledger.shape(p).distance(&p.configuration, &start.point.configuration) < APART
             };
             if let Some(arm) = self.arms.iter_mut().find(|a| near(a.descent.centre())) {
                 // Exploring found something better in a valley that is being descended.
