@@ -1,5 +1,5 @@
 //! From a workload to its plain nest: one loop nest a stage, in order, every intermediate in
-//! memory. Axes of extent 1 get no loop.
+//! memory. Axes of extent 1 get no loop, but for the one row that a reduction to one element is.
 
 use super::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
@@ -37,17 +37,19 @@ pub fn lower(w: &Workload) -> Nest {
         if input.kind == TensorKind::Weight {
             let source = Source(i as u32);
             let axes: Vec<Axis> = input.shape.iter().enumerate().map(|(d, &e)| Axis::new(format!("i{d}"), e)).collect();
-            let (vars, index) = declare(&mut n, &axes, &format!("{}p", input.name));
+            let (vars, index) = declare(&mut n, &axes, &format!("{}p", input.name), false);
             let store = Stmt::Store { buffer: prepared(source), index: index.clone(), value: Expr::load(source, index) };
             let copy = wrap(vec![store], &vars);
             n.prepare.extend(copy);
         }
     }
+    // A row kernel needs a row, even if there is only one.
+    let row = w.stages.iter().any(|s| s.reduction.is_some() && s.axes.iter().all(|a| a.extent == 1));
     for (k, s) in w.stages.iter().enumerate() {
         let scope = if k + 1 == w.stages.len() { Scope::Output } else { Scope::Workspace };
         let buffer = n.new_buffer(Buffer { name: s.name.clone(), dtype: s.dtype, shape: s.shape(), scope });
-        let (spatial, index) = declare(&mut n, &s.axes, &s.name);
-        let (reduce, reduce_index) = declare(&mut n, s.reduce_axes(), &s.name);
+        let (spatial, index) = declare(&mut n, &s.axes, &s.name, row);
+        let (reduce, reduce_index) = declare(&mut n, s.reduce_axes(), &s.name, false);
         let all: Vec<Affine> = index.iter().chain(&reduce_index).cloned().collect();
         let value = s.body.rewrite(&mut |a| a.map_vars(|v| all[v.0 as usize].clone()), &mut |e| match e {
             Expr::Load { source, index } => Expr::Load { source: prepared(source), index },
@@ -68,13 +70,15 @@ pub fn lower(w: &Workload) -> Nest {
     n
 }
 
-/// Variables for axes; one of extent 1 is the constant 0.
-fn declare(n: &mut Nest, axes: &[Axis], stage: &str) -> (Vec<(Var, i64)>, Vec<Affine>) {
+/// Variables for axes; one of extent 1 is the constant 0, but the first where `row` asks for its
+/// loop.
+fn declare(n: &mut Nest, axes: &[Axis], stage: &str, row: bool) -> (Vec<(Var, i64)>, Vec<Affine>) {
     let mut vars = Vec::new();
     let index = axes
         .iter()
-        .map(|a| {
-            if a.extent == 1 {
+        .enumerate()
+        .map(|(i, a)| {
+            if a.extent == 1 && !(row && i == 0) {
                 return Affine::constant(0);
             }
             let v = n.new_var(&format!("{}_{stage}", a.name));

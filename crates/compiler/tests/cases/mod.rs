@@ -173,6 +173,16 @@ stage Y: f32[c: 4, h: 6, w: 6] = max(X[0, c, h, w] * sigmoid(G[c]), tanh(X[0, c,
 output Y",
     ),
     (
+        "softmax_one_row",
+        "workload softmax
+data X: f32[1, 21]
+stage M: f32[i: 1] = max(j: 21) X[i, j]
+stage E: f32[i: 1, j: 21] = exp(X[i, j] - M[i])
+stage S: f32[i: 1] = sum(j: 21) E[i, j]
+stage Y: f32[i: 1, j: 21] = E[i, j] / S[i]
+output Y",
+    ),
+    (
         "one_element",
         "workload reduce
 data X: f32[100]

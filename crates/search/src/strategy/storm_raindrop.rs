@@ -13,9 +13,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Trial};
 
 /// Share of the budget after which descents begin.
-const EXPLORE_FIRST: f64 = 0.35;
+const EXPLORE_FIRST: f64 = 0.7;
 /// Exploring never gets less than this share.
-const EXPLORE_LEAST: f64 = 0.15;
+const EXPLORE_LEAST: f64 = 0.5;
 /// Starts at least so unlike each other are different valleys.
 const APART: f32 = 0.12;
 /// A start slower than this many times the best is not worth descending from.
