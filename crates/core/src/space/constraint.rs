@@ -136,9 +136,9 @@ impl Term {
                         None => return None,
                     }
                 }
+                // A single term stays wrapped: it may not be 0 or 1, which its conjunction is.
                 match rest.len() {
                     0 => c(1 - stop),
-                    1 => rest.pop(),
                     _ => Some(if any { Term::Or(rest) } else { Term::And(rest) }),
                 }
             }
