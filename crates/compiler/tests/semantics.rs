@@ -8,7 +8,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, schedule, sketches, untuned};
 use squall_core::units::Bytes;
-use squall_core::{Target, TargetKind, Tunable, Workload};
+use squall_core::{Target, TargetKind, Workload};
 
 fn target(threads: usize) -> Target {
     Target { kind: TargetKind::Cpu, threads, vector_bytes: 64, vector_registers: 32, caches: vec![Bytes(32 << 10), Bytes(1 << 20)] }
