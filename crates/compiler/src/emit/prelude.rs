@@ -56,8 +56,8 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
                 l - 1
             );
         }
-        if l == 4 && has("transpose") {
-            s += TRANSPOSE;
+        if has("transpose") && (l == 4 || [8, 16].contains(&l) && lanes.contains(&(l / 2))) {
+            s += &transpose(l);
         }
         if needs_exp {
             s += &EXP.replace("@", &l.to_string());
@@ -109,18 +109,43 @@ const SCALAR: &[(&str, &str, &str)] = &[
 
 const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(l, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define JOIN(l, half, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
 #define SHUFFLE(l, a, b, ...) __builtin_shuffle(a, b, (i##l){__VA_ARGS__})
+#define JOIN(l, half, a, b, ...) (((union { v##half part[2]; v##l whole; }){{a, b}}).whole)
 #endif
 ";
 
-const TRANSPOSE: &str = "static inline void transpose_v4(v4 *a, v4 *b, v4 *c, v4 *d) {
-  v4 e = SHUFFLE(4, *a, *b, 0, 4, 1, 5), f = SHUFFLE(4, *c, *d, 0, 4, 1, 5);
-  v4 g = SHUFFLE(4, *a, *b, 2, 6, 3, 7), h = SHUFFLE(4, *c, *d, 2, 6, 3, 7);
-  *a = SHUFFLE(4, e, f, 0, 1, 4, 5), *b = SHUFFLE(4, e, f, 2, 3, 6, 7);
-  *c = SHUFFLE(4, g, h, 0, 1, 4, 5), *d = SHUFFLE(4, g, h, 2, 3, 6, 7);
+/// `quads_vN(p, s)`: elements p[0..4], p[4 s..][..4], p[8 s..][..4], .. side by side.
+/// `transpose_vN`: of four such vectors the 4 x 4 transposition of each four lanes.
+fn transpose(l: i64) -> String {
+    let four = |f: &dyn Fn(i64) -> [i64; 4]| (0..l / 4).flat_map(|g| f(4 * g)).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+    let low = four(&|g| [g, l + g, g + 1, l + g + 1]);
+    let high = four(&|g| [g + 2, l + g + 2, g + 3, l + g + 3]);
+    let first = four(&|g| [g, g + 1, l + g, l + g + 1]);
+    let second = four(&|g| [g + 2, g + 3, l + g + 2, l + g + 3]);
+    let mut s = match l {
+        4 => "static inline v4 quads_v4(const float *p, long s) { (void)s; return *(const v4 *)p; }\n".to_string(),
+        _ => {
+            let half = l / 2;
+            let all = (0..l).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+            format!(
+                "static inline v{l} quads_v{l}(const float *p, long s) {{\n  return JOIN({l}, {half}, quads_v{half}(p, s), quads_v{half}(p + {half}*s, s), {all});\n}}\n"
+            )
+        }
+    };
+    let _ = write!(
+        s,
+        "static inline void transpose_v{l}(v{l} *a, v{l} *b, v{l} *c, v{l} *d) {{
+  v{l} e = SHUFFLE({l}, *a, *b, {low}), f = SHUFFLE({l}, *c, *d, {low});
+  v{l} g = SHUFFLE({l}, *a, *b, {high}), h = SHUFFLE({l}, *c, *d, {high});
+  *a = SHUFFLE({l}, e, f, {first}), *b = SHUFFLE({l}, e, f, {second});
+  *c = SHUFFLE({l}, g, h, {first}), *d = SHUFFLE({l}, g, h, {second});
+}}
+"
+    );
+    s
 }
-";
 
 /// e^x: argument reduction to |r| <= ln(2)/2 and a polynomial of degree 6, about 1 ulp. The
 /// power of two is applied in two halves, so that results next to overflow stay finite.

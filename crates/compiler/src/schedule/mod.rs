@@ -11,8 +11,12 @@ mod parse;
 mod peel;
 mod reduction;
 mod structure;
+mod toom;
+mod winograd;
 
 pub use parse::parse;
+pub use winograd::WinogradTile;
+pub(crate) use winograd::find as find_convolution;
 
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;
@@ -61,6 +65,9 @@ pub enum Primitive {
     /// Accumulates a reduction separately for each iteration of a loop, then combines: loop, new
     /// buffer.
     Rfactor(String, String),
+    /// Computes a 3x3 convolution of stride 1 by Winograd's minimal filtering: the buffer that it
+    /// is summed into, how it is cut.
+    Winograd(String, WinogradTile),
     /// Runs a loop in a mode.
     Mark(Mode, String),
 }
@@ -83,6 +90,7 @@ impl Primitive {
             Primitive::Forward(b) => caching::forward(n, b),
             Primitive::Pack(b, l, p) => pack::pack(n, b, l, p),
             Primitive::Rfactor(l, b) => reduction::rfactor(n, l, b),
+            Primitive::Winograd(b, w) => winograd::winograd(n, b, w),
             Primitive::Mark(m, l) => loops::mark(n, *m, l),
         };
         let refuse = |reason: String| Refused { primitive: self.to_string(), reason };
@@ -119,6 +127,10 @@ impl fmt::Display for Primitive {
             Primitive::Forward(b) => write!(f, "forward({b})"),
             Primitive::Pack(b, l, p) => write!(f, "pack({b}, {l}, {p})"),
             Primitive::Rfactor(l, b) => write!(f, "rfactor({l}, {b})"),
+            Primitive::Winograd(b, w) => {
+                let w: Vec<String> = w.numbers().iter().map(i64::to_string).collect();
+                write!(f, "winograd({b}, [{}])", w.join(", "))
+            }
             Primitive::Mark(Mode::Serial, l) => write!(f, "serial({l})"),
             Primitive::Mark(Mode::Parallel, l) => write!(f, "parallel({l})"),
             Primitive::Mark(Mode::Vector, l) => write!(f, "vectorize({l})"),

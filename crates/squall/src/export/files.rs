@@ -147,7 +147,7 @@ fn driver(kernels: &[Chosen]) -> String {
             .iter()
             .map(|i| format!("{{{}, {}}}", i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>()))
             .collect();
-        let tolerance = (2e-6 * (8.0 + (w.reduction_length() as f64).sqrt())).max(1e-5);
+        let tolerance = w.tolerance();
         let _ = writeln!(
             c,
             "    {{{}, \"{}\", {}, {}, {}, {{{}}}, {}, {:e}, {tolerance:e}}},",

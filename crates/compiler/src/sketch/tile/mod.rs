@@ -96,7 +96,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
 
 /// The workload with exactly one reduction, followed by exactly one elementwise stage, and the
 /// position of the reduction; an identity stage is added where there is none.
-fn with_epilogue(w: &Workload) -> Option<(Workload, usize)> {
+pub(super) fn with_epilogue(w: &Workload) -> Option<(Workload, usize)> {
     let mut w = side_stages_first(w);
     let reads = |s: &Stage| !s.body.loads().is_empty();
     let reductions: Vec<usize> = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some() && reads(&w.stages[i])).collect();
