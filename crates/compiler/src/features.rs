@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 /// Names of the features, in order.
 pub const FEATURES: &[&str] = &[
+    "estimate",
     "flop",
     "vector_flop",
     "scalar_flop",
@@ -112,7 +113,24 @@ pub fn extract(n: &Nest, t: &Target) -> Vec<f32> {
     for (k, v) in std::mem::take(&mut s.main) {
         s.values.insert(k, v);
     }
+    let cycles = estimate(&s, t);
+    s.values.insert("estimate", cycles);
     FEATURES.iter().map(|k| (s.values.get(k).copied().unwrap_or(0.0).max(0.0) + 1.0).log2() as f32).collect()
+}
+
+/// Cycles by a formula: what the arithmetic, the loads and the stores take of a core that issues
+/// two, two and one a cycle, and what memory adds. Only an order to begin with, before anything
+/// is measured; trees learn from it and correct it.
+fn estimate(s: &Sums, t: &Target) -> f64 {
+    let get = |k: &str| s.values.get(k).copied().unwrap_or(0.0);
+    // Fewer independent sums than the units' latency times their number wait for each other.
+    let waiting = (8.0 / get("accumulators").max(1.0)).max(1.0);
+    let spilled = 1.0 + (get("registers_named") - t.vector_registers as f64).max(0.0) / t.vector_registers as f64;
+    let arithmetic = get("vector_flop") / 4.0 * waiting * spilled + get("scalar_flop") / 2.0;
+    let loads = (get("loads_vector") + get("loads_broadcast") + get("loads_scalar")) / 2.0 + get("loads_strided");
+    let stores = get("stores_vector") + get("stores_scalar") + get("stores_strided");
+    let memory = get("traffic_l1") / 64.0 + get("traffic_l2") / 10.0;
+    arithmetic.max(loads) + stores + memory + get("loop_iterations") + 4.0 * get("branches")
 }
 
 fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>>, s: &mut Sums) {

@@ -117,6 +117,12 @@ impl Emitter<'_> {
                 return Value { text: format!("{}({a}, {b})", self.function(name, lanes)), vector };
             }
         };
+        if op == Binary::Div && a.vector && !b.vector {
+            // Lanes over one divisor: vector divisions cost ten multiplications, and compilers
+            // may not replace them. One rounding more; divisors below 3e-39 overflow.
+            let one = self.constant(1.0);
+            return Value { text: format!("({} * ({one} / {}))", a.text, b.text), vector };
+        }
         Value { text: format!("({} {sign} {})", a.text, b.text), vector }
     }
 

@@ -109,6 +109,10 @@ impl Tunable for Sketch {
             Err(_) => Vec::new(),
         }
     }
+
+    fn prior(&self, features: &[f32]) -> Option<f32> {
+        features.first().copied()
+    }
 }
 
 /// Applies primitives to a nest at derivation; `None`, and the nest unchanged, where one refuses.
