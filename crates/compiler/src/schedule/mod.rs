@@ -62,6 +62,9 @@ pub enum Primitive {
     /// Copies what a loop reads of a buffer, in the order that the loop reads it: buffer, loop, new name. Weights are
     /// copied ahead of time, data at the start of the call.
     Pack(String, String, String),
+    /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
+    /// its reads: buffer, loop, new name.
+    PackNear(String, String, String),
     /// Accumulates a reduction separately for each iteration of a loop, then combines: loop, new
     /// buffer.
     Rfactor(String, String),
@@ -89,6 +92,7 @@ impl Primitive {
             Primitive::CacheWrite(l, b, c) => caching::cache_write(n, l, b, c),
             Primitive::Forward(b) => caching::forward(n, b),
             Primitive::Pack(b, l, p) => pack::pack(n, b, l, p),
+            Primitive::PackNear(b, l, p) => pack::pack_near(n, b, l, p),
             Primitive::Rfactor(l, b) => reduction::rfactor(n, l, b),
             Primitive::Winograd(b, w) => winograd::winograd(n, b, w),
             Primitive::Mark(m, l) => loops::mark(n, *m, l),
@@ -126,6 +130,7 @@ impl fmt::Display for Primitive {
             Primitive::CacheWrite(l, b, c) => write!(f, "cache_write({l}, {b}, {c})"),
             Primitive::Forward(b) => write!(f, "forward({b})"),
             Primitive::Pack(b, l, p) => write!(f, "pack({b}, {l}, {p})"),
+            Primitive::PackNear(b, l, p) => write!(f, "pack_near({b}, {l}, {p})"),
             Primitive::Rfactor(l, b) => write!(f, "rfactor({l}, {b})"),
             Primitive::Winograd(b, w) => {
                 let w: Vec<String> = w.numbers().iter().map(i64::to_string).collect();

@@ -33,6 +33,7 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             "cache_write" => Primitive::CacheWrite(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
             "forward" => Primitive::Forward(c.name()?),
             "pack" => Primitive::Pack(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
+            "pack_near" => Primitive::PackNear(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
             "rfactor" => Primitive::Rfactor(c.name()?, comma_name(&mut c)?),
             "winograd" => {
                 let b = c.name()?;

@@ -1,7 +1,7 @@
 //! The knobs of multi-level tiling and what makes their values legal and sensible.
 
 use super::super::{divisors, powers};
-use super::{Axis, Shape};
+use super::{Axis, Packing, Shape};
 use squall_core::Target;
 use squall_core::space::{Knob, Role, Term};
 
@@ -70,8 +70,13 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
     if s.reduce.len() > 1 {
         knobs.push(Knob::words("reduce", Role::Order, &["first_outside", "first_inside"]));
     }
-    for (name, forced) in &s.packable {
-        knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, if *forced { &["yes"] } else { &["no", "yes"] }));
+    for (name, kind) in &s.packable {
+        let values: &[&str] = match kind {
+            Packing::Forced => &["yes"],
+            Packing::Weight => &["no", "yes"],
+            Packing::Data => &["no", "near", "yes"],
+        };
+        knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, values));
     }
     if s.threads > 1 {
         knobs.push(Knob::ints("parallel", Role::Parallel, 1..=(s.outer.len() + s.tiled.len()).min(3) as i64));

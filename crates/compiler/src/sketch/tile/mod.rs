@@ -42,6 +42,17 @@ enum Pad {
     Near,
 }
 
+/// How an operand may be packed.
+#[derive(Clone, Copy, PartialEq)]
+enum Packing {
+    /// A weight that the lanes cannot read as it lies.
+    Forced,
+    /// A weight: ahead of time or not at all.
+    Weight,
+    /// Data: at each call, as a whole or tile by tile.
+    Data,
+}
+
 /// The innermost loop of a padded copy: where it has data between its borders.
 struct Border {
     name: String,
@@ -61,8 +72,8 @@ struct Shape {
     lane: usize,
     /// The lanes run along the output's innermost axis.
     contiguous: bool,
-    /// Buffers that can be packed and whether they must.
-    packable: Vec<(String, bool)>,
+    /// Buffers that can be packed.
+    packable: Vec<(String, Packing)>,
     orders: Vec<(String, Vec<usize>)>,
     /// Dimensions of the accumulated buffer with the lane's last.
     layout: Vec<usize>,
@@ -285,7 +296,7 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     let contiguous = lane_at + 1 == tiled.len();
     let lanes = t.lanes_f32();
     let source = |s: &str| base.find_buffer(s);
-    let mut packable: Vec<(String, bool)> = Vec::new();
+    let mut packable: Vec<(String, Packing)> = Vec::new();
     for (b, i) in &ops {
         let buf = base.buffer(*b);
         let lane_stride = stride(base, *b, i, lane_axis.var);
@@ -294,7 +305,12 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
         let once = ops.iter().filter(|o| o.0 == *b).count() == 1;
         let input = weight || matches!(buf.scope, Scope::Data(_));
         if input && once && reused && !is_window(i) && buf.shape.len() > 1 {
-            packable.push((buf.name.clone(), weight && lane_stride > 1));
+            let kind = match (weight, lane_stride > 1) {
+                (true, true) => Packing::Forced,
+                (true, false) => Packing::Weight,
+                _ => Packing::Data,
+            };
+            packable.push((buf.name.clone(), kind));
         } else if weight && lane_stride > 4 {
             return None;
         }

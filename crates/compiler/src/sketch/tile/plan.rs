@@ -108,9 +108,12 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     }
     epilogue(s, &mut p, &tile, lanes);
     for (name, _) in &s.packable {
-        if k.word(&format!("pack_{name}")) == Some("yes") {
-            let top = s.outer.first().map_or(&outside[0], |a| &a.name);
-            p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed")));
+        let top = s.outer.first().map_or(&outside[0], |a| &a.name);
+        match k.word(&format!("pack_{name}")) {
+            Some("yes") => p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed"))),
+            // Inside the outermost tile loop, where all loops within read the same part again.
+            Some("near") => p.push(Primitive::PackNear(name.clone(), outside[0].clone(), format!("{name}_packed"))),
+            _ => {}
         }
     }
     copy(s, &mut p);
