@@ -40,7 +40,8 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     let outside: Vec<String> = level(0).chain(level(1)).collect();
     p.push(Primitive::Reorder(outside.iter().chain(&middle).chain(&tile).cloned().collect()));
     // The reduction.
-    let whole = s.reduce.iter().all(|a| factor(a, 1) == a.extent);
+    let whole = s.whole;
+    let factor = |a: &Axis, level: u8| if whole && s.reduce.iter().any(|r| r.name == a.name) { a.extent } else { factor(a, level) };
     let sunk: Vec<String> = if whole { tile.clone() } else { middle.iter().chain(&tile).cloned().collect() };
     for l in sunk.iter().rev() {
         p.push(Primitive::Fission(l.clone(), vec![format!("{l}i"), l.clone(), format!("{l}e")]));
