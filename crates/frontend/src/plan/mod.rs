@@ -100,6 +100,10 @@ pub struct Plan {
     pub inputs: Vec<Place>,
     /// Where its outputs are after the last step.
     pub outputs: Vec<Place>,
+    /// Elements of each input.
+    pub input_elements: Vec<usize>,
+    /// Elements of each output.
+    pub output_elements: Vec<usize>,
     /// Weights that the file does not hold: they are random.
     pub random: Vec<String>,
 }
@@ -133,16 +137,15 @@ impl Graph {
         let mut state = State { model: &self.model, values: HashMap::new() };
         let random = weights.complete(&mut state);
         let mut b = Builder { state, sources: HashMap::new(), known: HashMap::new(), plan: Plan { random, ..Plan::default() } };
-        for (id, (name, shape)) in self.model.inputs.iter().zip(&self.inputs) {
+        for (id, (name, _)) in self.model.inputs.iter().zip(&self.inputs) {
             let value = &self.model.values[*id];
             if value.element != Element::F32 {
                 return Err(format!("input `{name}` is of {}; models are run on floats", value.element));
             }
-            if value.shape.is_none() {
-                return Err(format!("the shape of input `{name}` is not known"));
-            }
-            let place = b.block(shape.iter().product::<i64>() as usize);
+            let elements = b.elements(*id)?;
+            let place = b.block(elements);
             b.plan.inputs.push(place);
+            b.plan.input_elements.push(elements);
             b.sources.insert(*id, Source::Place(place));
         }
         for step in &self.steps {
@@ -154,6 +157,8 @@ impl Graph {
         for &id in &self.model.outputs {
             let place = b.output(id)?;
             b.plan.outputs.push(place);
+            let elements = b.elements(id)?;
+            b.plan.output_elements.push(elements);
         }
         merge::merge(&mut b.plan);
         Ok(b.plan)
