@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::terminal::note;
 use clap::Args;
-use squall::network::Network;
+use squall::frontend::npy::Array;
+use squall::network::{Network, accepts};
 use squall::{Input, Store};
 use std::path::PathBuf;
 
@@ -66,9 +67,10 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Builds it, and says what its kernels and weights are.
-    pub fn build(&self) -> Result<Network, Failure> {
+    /// Builds it for an input, and says what its kernels and weights are.
+    pub fn build(&self, x: Option<&Array>) -> Result<Network, Failure> {
         let model = self.model.load()?;
+        x.map_or(Ok(()), |x| accepts(&model, x))?;
         let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
         let network = Network::build(&model, store.as_ref(), self.threads.threads as usize, self.keep.as_deref())?;
         let (kernels, tuned) = network.kernels();

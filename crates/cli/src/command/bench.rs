@@ -44,7 +44,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let x = a.x.as_ref().map(|p| read_array(p)).transpose()?;
-    let network = a.network.build()?;
+    let network = a.network.build(x.as_ref())?;
     let x = x.unwrap_or_else(|| network.random_input());
     let (output, times) = network.time(&x, a.seconds)?;
     if let Some(path) = &a.output {

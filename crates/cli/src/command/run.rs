@@ -34,7 +34,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let x = read_array(&a.x)?;
-    let network = a.network.build()?;
+    let network = a.network.build(Some(&x))?;
     let y = network.run(&x)?;
     write_array(&a.output, &y)?;
     let (kernels, tuned) = network.kernels();

@@ -71,7 +71,7 @@ fn agree(bytes: &[u8], name: &str) -> Plan {
     let lengths = lengths(&import);
     // The step-by-step execution needs all weights in the model.
     let mut state = State { model: &graph.model, values: HashMap::new() };
-    Weights::read(bytes, name).unwrap().complete(&mut state);
+    Weights::read(bytes, name, &mut |_, _, _| None).unwrap().complete(&mut state);
     let values = state.values;
     let mut model = (*graph.model).clone();
     values.into_iter().for_each(|(id, c)| model.values[id].constant = Some(c));
@@ -79,7 +79,7 @@ fn agree(bytes: &[u8], name: &str) -> Plan {
     whole.model = Arc::new(model);
     let inputs: Vec<Vec<f32>> = (0..graph.inputs.len()).map(|i| graph.random_input(i)).collect();
     let want = whole.run(&inputs, &mut |task, feeds| Ok(stand_in(task, lengths[&task].1, feeds))).unwrap();
-    let plan = graph.plan(Weights::read(bytes, name).unwrap()).unwrap();
+    let plan = graph.plan(Weights::read(bytes, name, &mut |_, _, _| None).unwrap()).unwrap();
     let got = execute(&plan, &lengths, &inputs);
     for (got, want) in got.iter().zip(&want) {
         assert_eq!(&got[..want.len()], &want[..], "{name}");

@@ -15,7 +15,8 @@ use squall_frontend::plan::{Plan, Work};
 use squall_frontend::{Graph, Weights};
 use squall_measure::cpu::{Device, Toolchain};
 use squall_records::Store;
-use std::path::{Path, PathBuf};
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -83,7 +84,7 @@ impl Network {
         }
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
         let import = |source| Error::Import { place: path.display().to_string(), source };
-        let weights = Weights::read(&bytes, &input.name).map_err(import)?;
+        let weights = Weights::read(&bytes, &input.name, &mut |name, offset, length| beside(path, name, offset, length)).map_err(import)?;
         drop(bytes);
         let mut plan = graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
         let toolchain = Toolchain::detect()?;
@@ -133,16 +134,7 @@ impl Network {
 
     /// Runs the program on an input: the first output, and what was printed.
     fn execute(&self, x: &Array, seconds: f64) -> Result<(Array, String), Error> {
-        let (Some((name, shape)), Some((_, output))) = (self.graph.inputs.first(), self.graph.outputs.first()) else {
-            return Err(Error::Nothing("the network has no input or no output".into()));
-        };
-        if shape.iter().product::<i64>() != x.data.len() as i64 {
-            return Err(Error::Input {
-                place: self.name.clone(),
-                message: format!("input `{name}` has shape {shape:?}, the given array {:?}", x.shape),
-                hint: "give an array of the input's shape, or the batch with --dim".into(),
-            });
-        }
+        fits(&self.name, &self.graph, x)?;
         let file = self.folder.join("input.bin");
         let bytes: Vec<u8> = x.data.iter().flat_map(|x| x.to_ne_bytes()).collect();
         std::fs::write(&file, bytes).map_err(|source| Error::Write { path: file, source })?;
@@ -150,7 +142,8 @@ impl Network {
         let file = self.folder.join("output.bin");
         let bytes = std::fs::read(&file).map_err(|source| Error::Read { path: file, source })?;
         let data = bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
-        Ok((Array { shape: output.clone(), data }, said))
+        let shape = self.graph.outputs.first().map_or(Vec::new(), |o| o.1.clone());
+        Ok((Array { shape, data }, said))
     }
 
     fn launch(&self, seconds: f64) -> Result<String, Error> {
@@ -195,6 +188,38 @@ impl Network {
     }
 }
 
+/// Whether a model can be run on an array: what is wrong, before anything is built.
+pub fn accepts(input: &Input, x: &Array) -> Result<(), Error> {
+    input.graph.as_ref().map_or(Ok(()), |graph| fits(&input.name, graph, x))
+}
+
+fn fits(model: &str, graph: &Graph, x: &Array) -> Result<(), Error> {
+    match graph.inputs.first() {
+        Some((name, shape)) if shape.iter().product::<i64>() != x.data.len() as i64 => Err(Error::Input {
+            place: model.into(),
+            message: format!("input `{name}` has shape {shape:?}, the given array {:?}", x.shape),
+            hint: "give an array of the input's shape, or the batch with --dim".into(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of a file in a model's folder, if it is there: nothing outside that folder is read.
+fn beside(model: &Path, name: &str, offset: u64, length: u64) -> Option<Vec<u8>> {
+    if Path::new(name).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
+        return None;
+    }
+    let mut file = std::fs::File::open(model.parent()?.join(name)).ok()?;
+    // A damaged file may state any length: no more is asked for than there is.
+    if file.metadata().ok()?.len() < offset.checked_add(length)? {
+        return None;
+    }
+    file.seek(SeekFrom::Start(offset)).ok()?;
+    let mut bytes = vec![0; length as usize];
+    file.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
     if let Some(path) = keep {
         let path = std::path::absolute(path).map_err(|source| Error::Write { path: path.into(), source })?;
@@ -234,4 +259,25 @@ fn program(folder: &Path, plan: &Plan, kernels: &[Chosen], threads: usize, toolc
     link.extend(objects.iter().map(String::as_str));
     link.push("-lm");
     compile(folder, toolchain, &link)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_models_folder_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let model = folder.path().join("in/m.onnx");
+        std::fs::create_dir(folder.path().join("in")).unwrap();
+        std::fs::write(folder.path().join("in/w.data"), b"abcd").unwrap();
+        std::fs::write(folder.path().join("secret"), b"abcd").unwrap();
+        assert_eq!(beside(&model, "w.data", 1, 2).as_deref(), Some(&b"bc"[..]));
+        assert_eq!(beside(&model, "./w.data", 0, 4).as_deref(), Some(&b"abcd"[..]));
+        assert_eq!(beside(&model, "w.data", 1, 4), None);
+        assert_eq!(beside(&model, "w.data", 1, u64::MAX), None);
+        assert_eq!(beside(&model, "absent", 0, 0), None);
+        assert_eq!(beside(&model, "../secret", 0, 1), None);
+        assert_eq!(beside(&model, &folder.path().join("secret").to_string_lossy(), 0, 1), None);
+    }
 }

@@ -99,36 +99,33 @@ static void turn(const float *from, float *to, struct axis a, struct axis b) {
     for (size_t k = 0; k < b.extent; k++) to[i * a.to + k] = from[(ptrdiff_t)k * b.from + (ptrdiff_t)i];
 }
 
-static int turns(const struct step *s) {
-  return s->rank >= 2 && s->axis[s->rank - 1].to == 1 && s->axis[s->rank - 1].from != 1 && s->axis[s->rank - 2].from == 1;
-}
-
-/* One instance of the outer axes of a copy. */
-static void piece(const struct step *s, size_t outer, size_t index) {
+/* One instance of the outer axes of a copy: all of its last two. */
+static void piece(const struct step *s, size_t index) {
   const float *from = s->from;
   float *to = s->to;
-  for (size_t a = outer; a-- > 0;) {
+  for (size_t a = s->rank - 2; a-- > 0;) {
     size_t place = index % s->axis[a].extent;
     index /= s->axis[a].extent;
     to += place * s->axis[a].to;
     from += (ptrdiff_t)place * s->axis[a].from;
   }
-  if (outer == s->rank) {
-    *to = *from;
+  struct axis rows = s->axis[s->rank - 2], last = s->axis[s->rank - 1];
+  if (last.to == 1 && last.from != 1 && rows.from == 1) {
+    turn(from, to, rows, last);
     return;
   }
-  struct axis last = s->axis[s->rank - 1];
-  if (outer + 2 == s->rank) turn(from, to, s->axis[s->rank - 2], last);
-  else if (last.to == 1 && last.from == 1) memcpy(to, from, last.extent * sizeof *to);
-  else
-    for (size_t i = 0; i < last.extent; i++) to[i * last.to] = from[(ptrdiff_t)i * last.from];
+  for (size_t r = 0; r < rows.extent; r++, to += rows.to, from += rows.from) {
+    if (last.to == 1 && last.from == 1) memcpy(to, from, last.extent * sizeof *to);
+    else
+      for (size_t i = 0; i < last.extent; i++) to[i * last.to] = from[(ptrdiff_t)i * last.from];
+  }
 }
 
 static void copy(const struct step *s) {
-  size_t outer = s->rank == 0 ? 0 : turns(s) ? s->rank - 2 : s->rank - 1, instances = 1, inner = 1;
-  for (size_t a = 0; a < s->rank; a++) *(a < outer ? &instances : &inner) *= s->axis[a].extent;
+  size_t instances = 1, inner = s->axis[s->rank - 2].extent * s->axis[s->rank - 1].extent;
+  for (size_t a = 0; a + 2 < s->rank; a++) instances *= s->axis[a].extent;
 #pragma omp parallel for schedule(static) num_threads(THREADS) if (THREADS > 1 && instances > 1 && instances * inner > 32768)
-  for (size_t i = 0; i < instances; i++) piece(s, outer, i);
+  for (size_t i = 0; i < instances; i++) piece(s, i);
   (void)inner;
 }
 
@@ -248,6 +245,11 @@ static void load(void) {
         for (size_t a = 0; a < s->rank; a++) {
           s->axis[a].extent = word(), s->axis[a].to = word();
           s->axis[a].from = (ptrdiff_t)(int64_t)word();
+        }
+        /* A copy has two axes at least: rows of one element, or one row. */
+        for (; s->rank < 2; s->rank++) {
+          memmove(s->axis + 1, s->axis, s->rank * sizeof *s->axis);
+          s->axis[0] = (struct axis){1, 1, 1};
         }
         arrange(s);
       } else {
