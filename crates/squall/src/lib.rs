@@ -1,6 +1,6 @@
 //! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
-//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]) and check it
-//! ([`check`]).
+//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it
+//! ([`check`]) and run it as a whole ([`network`]).
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -19,6 +19,7 @@ mod error;
 mod event;
 pub mod export;
 mod input;
+pub mod network;
 pub mod report;
 mod session;
 mod settings;

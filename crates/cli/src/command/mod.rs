@@ -1,10 +1,12 @@
 //! The commands, one module each.
 
+mod bench;
 mod check;
 mod doctor;
 mod explain;
 mod export;
 mod records;
+mod run;
 mod tasks;
 mod tune;
 
@@ -20,6 +22,8 @@ pub enum Command {
     Explain(explain::Args),
     Records(records::Args),
     Check(check::Args),
+    Run(run::Args),
+    Bench(bench::Args),
     Doctor(doctor::Args),
 }
 
@@ -32,6 +36,8 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Explain(a) => explain::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Check(a) => check::run(&a),
+        Command::Run(a) => run::run(&a),
+        Command::Bench(a) => bench::run(&a),
         Command::Doctor(a) => doctor::run(&a),
     }
 }
