@@ -332,29 +332,31 @@ impl<'a> Maker<'a> {
         out
     }
 
-    /// U = G g G^T, for every filter.
+    /// U = G g G^T, for every filter. Its loops stay loops: it runs once, but is compiled with
+    /// every candidate.
     fn filters(&mut self) -> Vec<Stmt> {
         let width = self.w.lanes * self.w.vectors;
+        let size = self.size;
         let (panel, k) = self.tiled("panel_U", self.conv.outputs, width, false);
         let (c, lane) = (self.serial("c_U", self.conv.channels), self.serial("lane_U", width));
-        let half = self.local("half_U", vec![self.size, 3]);
-        let at = [k.add(&var(&lane)), var(&c)];
+        let half = self.local("half_U", vec![size, 3]);
         let constant = |x: usize| Affine::constant(x as i64);
-        let mut body = vec![Stmt::Local(half)];
-        for (i, g) in self.t.filter.iter().enumerate() {
-            for s in 0..3 {
-                let tap = |r: usize| Expr::load(self.conv.weight, vec![at[0].clone(), at[1].clone(), constant(r), constant(s)]);
-                let value = combine((0..3).map(|r| (g[r], tap(r)))).unwrap_or(Expr::Const(0.0));
-                body.push(Stmt::Store { buffer: half, index: vec![constant(i), constant(s)], value });
-            }
-        }
-        for i in 0..self.t.filter.len() {
-            for (j, g) in self.t.filter.iter().enumerate() {
-                let value = combine((0..3).map(|s| (g[s], Expr::load(half, vec![constant(i), constant(s)])))).unwrap_or(Expr::Const(0.0));
-                let place = constant(i * self.t.filter.len() + j);
-                body.push(Stmt::Store { buffer: self.u, index: vec![place, var(&panel), var(&c), var(&lane)], value });
-            }
-        }
+        // `write(i, value)` for each row of G times three terms.
+        let rows = |term: &dyn Fn(usize) -> Expr, write: &dyn Fn(usize, Expr) -> Stmt| -> Vec<Stmt> {
+            let value = |g: &[f64]| combine(g.iter().enumerate().map(|(a, x)| (*x, term(a)))).unwrap_or(Expr::Const(0.0));
+            self.t.filter.iter().enumerate().map(|(i, g)| write(i, value(g))).collect()
+        };
+        let (column, row) = (self.n.new_var("column_U"), self.n.new_var("row_U"));
+        let (weight, u) = (self.conv.weight, self.u);
+        let first = rows(&|r| Expr::load(weight, vec![k.add(&var(&lane)), var(&c), constant(r), Affine::var(column)]), &|i, value| {
+            Stmt::Store { buffer: half, index: vec![constant(i), Affine::var(column)], value }
+        });
+        let second = rows(&|s| Expr::load(half, vec![Affine::var(row), constant(s)]), &|j, value| {
+            let place = Affine::var(row).scale(size).plus(j as i64);
+            Stmt::Store { buffer: u, index: vec![place, var(&panel), var(&c), var(&lane)], value }
+        });
+        let serial = |var, extent, body| Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body });
+        let body = vec![Stmt::Local(half), serial(column, 3, first), serial(row, size, second)];
         nest(vec![panel, c, lane], body)
     }
 

@@ -44,7 +44,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         Knob::ints("rows", Role::Tile { axis: "tile_rows".into(), level: 1 }, rows),
         Knob::ints("vectors", Role::Tile { axis: "k".into(), level: 0 }, 1..=(conv.outputs / lanes).min(6)),
         Knob::ints("tiles", Role::Tile { axis: "tiles".into(), level: 0 }, 1..=16),
-        Knob::ints("unroll", Role::Unroll, divisors(conv.channels).into_iter().filter(|&u| u <= 8)),
+        Knob::ints("unroll", Role::Unroll, divisors(conv.channels).into_iter().filter(|&u| u <= 4)),
         Knob::words("order", Role::Order, &["panels_outside", "tiles_outside"]),
     ];
     let (height, width) = (conv.height, conv.width);
@@ -56,7 +56,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         block().at_most(height),
         Term::knob("tiles").at_most(in_block),
         accumulators().at_most(registers - 2),
-        Term::product([accumulators(), Term::knob("unroll")]).at_most(128),
+        // More lines gain nothing, and the compiler's time grows with them.
+        Term::product([accumulators(), Term::knob("unroll")]).at_most(64),
         // Blocks that overlap are computed twice.
         covered(height, block()).at_most(height + height / 4 + 2),
     ];
