@@ -37,6 +37,10 @@ pub struct Rematch {
     pub b: Measurement,
     /// `b` against `a`.
     pub verdict: Verdict,
+    /// The challenger's time over the incumbent's: the centre of the pairs' ratios.
+    pub ratio: f64,
+    /// How sure the verdict is, from 0 to 1; see [`Sequential::confidence`].
+    pub confidence: f64,
     /// What it cost.
     pub cost: CpuCost,
 }
@@ -82,6 +86,25 @@ impl Sequential {
     /// The decision, once there is one.
     pub fn verdict(&self) -> Option<Verdict> {
         self.verdict
+    }
+
+    /// The challenger's time over the incumbent's, by the pairs given so far.
+    pub fn ratio(&self) -> f64 {
+        pseudo_median(&self.ratios).exp()
+    }
+
+    /// One minus the probability of pairs like these if the verdict were wrong: for a difference,
+    /// if there were none; for a tie, if the difference were the minimum effect. A tie for want of
+    /// more pairs is one of low confidence.
+    pub fn confidence(&self) -> f64 {
+        let margin = MINIMUM_EFFECT.ln_1p();
+        let p = match self.verdict {
+            Some(Verdict::Faster) => 2.0 * signed_rank(&self.ratios, 0.0).0,
+            Some(Verdict::Slower) => 2.0 * signed_rank(&self.ratios, 0.0).1,
+            Some(Verdict::Tie) => signed_rank(&self.ratios, margin).0.max(signed_rank(&self.ratios, -margin).1),
+            None => 1.0,
+        };
+        (1.0 - p).clamp(0.0, 1.0)
     }
 
     fn look(&mut self) {
@@ -229,6 +252,45 @@ mod tests {
             test.give(2.0, 1.0);
         }
         assert_eq!((test.verdict(), test.wanted()), (Some(Verdict::Faster), 0));
+    }
+
+    /// A window on a shared machine at its worst: a log-normal core, and every tenth window
+    /// stretched by a Pareto tail that has no variance.
+    fn heavy(rng: &mut Xoshiro256PlusPlus) -> f64 {
+        let core = (0.01 * normal(rng)).exp();
+        if rng.random::<f64>() < 0.1 { core * rng.random::<f64>().max(1e-3).powf(-1.0 / 1.5) } else { core }
+    }
+
+    #[test]
+    fn a_run_off_repeated_twenty_times_has_one_winner() {
+        for (pair, ratio) in [1.0, 1.05, 1.15, 2.0].into_iter().enumerate() {
+            // The faster is the incumbent in one half of them and the challenger in the other.
+            let mut winners = Vec::new();
+            for round in 0..20u64 {
+                let mut rng = Xoshiro256PlusPlus::seed_from_u64(100 * pair as u64 + round);
+                let times = if round % 2 == 0 { (100.0, 100.0 * ratio) } else { (100.0 * ratio, 100.0) };
+                let mut test = Sequential::new(80);
+                while test.wanted() > 0 {
+                    let (a, b) = (times.0 * heavy(&mut rng), times.1 * heavy(&mut rng));
+                    test.give(a, b);
+                }
+                let won = match test.verdict() {
+                    Some(Verdict::Faster) => Some(times.1),
+                    Some(Verdict::Slower) => Some(times.0),
+                    _ => None,
+                };
+                if test.verdict() == Some(Verdict::Faster) {
+                    assert!(times.1 <= times.0 * (1.0 + MINIMUM_EFFECT), "{ratio}: a slower challenger was accepted in round {round}");
+                }
+                assert!((0.0..=1.0).contains(&test.confidence()) && (won.is_none() || test.confidence() > 0.99));
+                winners.extend(won);
+            }
+            assert!(winners.iter().all(|w| *w == winners[0]), "{ratio}: {winners:?}");
+            match ratio {
+                1.0 => assert!(winners.is_empty(), "a true tie had {} winners", winners.len()),
+                _ => assert!(winners.len() >= 19, "{ratio}: only {} of 20 were decided", winners.len()),
+            }
+        }
     }
 
     proptest! {

@@ -1,6 +1,6 @@
 //! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
 //! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]) and check it
-//! ([`check`]).
+//! ([`check`]). [`verify`] holds stored winners against their runners-up again.
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -13,6 +13,7 @@
 //! # Ok::<(), squall::Error>(())
 //! ```
 
+pub mod ablation;
 pub mod check;
 mod desk;
 mod error;
@@ -20,8 +21,10 @@ mod event;
 pub mod export;
 mod input;
 pub mod report;
+mod runoff;
 mod session;
 mod settings;
+pub mod verify;
 
 pub use error::Error;
 pub use event::{Event, Listen, Progress};

@@ -1,10 +1,13 @@
 //! The commands, one module each.
 
+mod bench;
+mod bench_search;
 mod check;
 mod doctor;
 mod explain;
 mod export;
 mod records;
+mod records_verify;
 mod tasks;
 mod tune;
 
@@ -20,6 +23,7 @@ pub enum Command {
     Explain(explain::Args),
     Records(records::Args),
     Check(check::Args),
+    Bench(bench::Args),
     Doctor(doctor::Args),
 }
 
@@ -32,6 +36,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Explain(a) => explain::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Check(a) => check::run(&a),
+        Command::Bench(a) => bench::run(&a),
         Command::Doctor(a) => doctor::run(&a),
     }
 }
