@@ -1,5 +1,8 @@
 //! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that
-//! no compiler checks; it reads files and changes nothing.
+//! no compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
+//! kernels with libraries.
+
+mod bench;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +12,15 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(),
+        ["bench", "cpu", ref rest @ ..] => match bench::cpu(&root(), rest) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("error: {e}");
+                ExitCode::FAILURE
+            }
+        },
         _ => {
-            eprintln!("usage: cargo xtask tidy");
+            eprintln!("usage: cargo xtask tidy | cargo xtask bench cpu [--short]");
             ExitCode::from(2)
         }
     }

@@ -1,8 +1,11 @@
 //! Options that several commands share, each defined once.
 
 use crate::failure::Failure;
+use crate::terminal::note;
 use clap::Args;
-use squall::Input;
+use squall::frontend::npy::Array;
+use squall::network::{Network, accepts};
+use squall::{Input, Store};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -46,6 +49,43 @@ pub struct ThreadArgs {
     /// Threads that a kernel may use; records of different numbers do not mix
     #[arg(long, value_name = "T", env = "SQUALL_THREADS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: u16,
+}
+
+/// A model that is run as a whole.
+#[derive(Args)]
+pub struct NetworkArgs {
+    #[command(flatten)]
+    pub model: InputArgs,
+    /// Use the tuned kernels of this store; without it all loops are plain
+    #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
+    pub store: Option<PathBuf>,
+    #[command(flatten)]
+    pub threads: ThreadArgs,
+    /// Keep the program that runs the network here; what did not change is not compiled again
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+}
+
+impl NetworkArgs {
+    /// Builds it for an input, and says what its kernels and weights are.
+    pub fn build(&self, x: Option<&Array>) -> Result<Network, Failure> {
+        let model = self.model.load()?;
+        x.map_or(Ok(()), |x| accepts(&model, x))?;
+        let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
+        let network = Network::build(&model, store.as_ref(), self.threads.threads as usize, self.keep.as_deref())?;
+        let (kernels, tuned) = network.kernels();
+        if tuned < kernels {
+            note(format_args!("note: {} of {kernels} kernels are not tuned", kernels - tuned));
+        }
+        match network.random_weights() {
+            [] => {}
+            [first, ..] => {
+                let n = network.random_weights().len();
+                note(format_args!("warning: {n} weights are not in the file, for instance `{first}`: they are random"));
+            }
+        }
+        Ok(network)
+    }
 }
 
 /// How output is written.

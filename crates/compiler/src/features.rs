@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 /// Names of the features, in order.
 pub const FEATURES: &[&str] = &[
+    "estimate",
     "flop",
     "vector_flop",
     "scalar_flop",
@@ -112,7 +113,28 @@ pub fn extract(n: &Nest, t: &Target) -> Vec<f32> {
     for (k, v) in std::mem::take(&mut s.main) {
         s.values.insert(k, v);
     }
+    let cycles = estimate(&s, t);
+    s.values.insert("estimate", cycles);
     FEATURES.iter().map(|k| (s.values.get(k).copied().unwrap_or(0.0).max(0.0) + 1.0).log2() as f32).collect()
+}
+
+/// Cycles by a formula: arithmetic, loads and the traffic of two caches overlap but for a fifth,
+/// stores and loops come on top. Only an order to begin with, before anything is measured; trees
+/// learn from it and correct it. The weights were fitted on 2,900 kernels of 42 tasks
+/// (docs/performance.md).
+fn estimate(s: &Sums, t: &Target) -> f64 {
+    let get = |k: &str| s.values.get(k).copied().unwrap_or(0.0);
+    // Fewer independent sums than the units' latency times their number wait for each other.
+    let waiting = (8.0 / get("accumulators").max(1.0)).max(1.0).powf(0.25);
+    let registers = t.vector_registers as f64;
+    let spilled = 1.0 + 0.3 * (get("registers_named") - registers).max(0.0) / registers;
+    let arithmetic = get("vector_flop") / 4.0 * waiting * spilled + get("scalar_flop") / 2.0;
+    // A broadcast is part of the arithmetic's instruction.
+    let loads = (get("loads_vector") + 0.4 * get("loads_broadcast") + get("loads_scalar")) / 2.0 + 1.75 * get("loads_strided");
+    let stores = get("stores_vector") + get("stores_scalar") + get("stores_strided");
+    let parts = [arithmetic, loads, get("traffic_l1") / 80.0, get("traffic_l2") / 18.0];
+    let longest = parts.iter().copied().fold(0.0, f64::max);
+    longest + 0.2 * (parts.iter().sum::<f64>() - longest) + 0.6 * stores + 0.2 * get("loop_iterations")
 }
 
 fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>>, s: &mut Sums) {

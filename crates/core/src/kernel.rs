@@ -53,6 +53,13 @@ pub trait Tunable: Send + Sync {
     /// What a cost model sees: the same length for all tunables of a target. An empty vector
     /// where the configuration cannot be realized.
     fn features(&self, configuration: &Configuration) -> Vec<f32>;
+
+    /// What a formula expects of a kernel with these features, in logarithms of time: an order
+    /// to begin with before anything is measured. `None` where there is no formula.
+    fn prior(&self, features: &[f32]) -> Option<f32> {
+        let _ = features;
+        None
+    }
 }
 
 /// A configuration of one of a task's tunables, proposed or tried.

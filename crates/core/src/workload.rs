@@ -233,6 +233,13 @@ impl Workload {
         self.stages.iter().map(|s| s.reduce_axes().iter().map(|a| a.extent as u64).product::<u64>()).max().unwrap_or(1)
     }
 
+    /// How far an element of a kernel's output may lie from the reference, relative to the largest
+    /// element: rounding errors of a sum grow like the root of its length where they are
+    /// independent.
+    pub fn tolerance(&self) -> f64 {
+        (2e-6 * (8.0 + (self.reduction_length() as f64).sqrt())).max(1e-5)
+    }
+
     /// Checks names, ranks, extents, bounds and order.
     pub fn check(&self) -> Result<(), WorkloadError> {
         let fail = |stage: &str, message: String| Err(WorkloadError::Stage { stage: stage.into(), message });

@@ -37,8 +37,8 @@ pub struct Graph {
     pub inputs: Vec<(String, Vec<i64>)>,
     /// Names and shapes of what it gets.
     pub outputs: Vec<(String, Vec<i64>)>,
-    model: Arc<Model>,
-    steps: Vec<Step>,
+    pub(crate) model: Arc<Model>,
+    pub(crate) steps: Vec<Step>,
     /// For each step, the values that nobody reads after it.
     last: Vec<Vec<ValueId>>,
 }
@@ -115,20 +115,20 @@ impl Graph {
 }
 
 /// What is known while a model runs.
-struct State<'a> {
-    model: &'a Model,
-    values: HashMap<ValueId, Constant>,
+pub(crate) struct State<'a> {
+    pub model: &'a Model,
+    pub values: HashMap<ValueId, Constant>,
 }
 
 impl State<'_> {
-    fn get(&self, id: ValueId) -> Option<&Constant> {
+    pub fn get(&self, id: ValueId) -> Option<&Constant> {
         let root = self.model.values[id].alias.unwrap_or(id);
         let known = |v: ValueId| self.model.values[v].constant.as_ref();
         self.values.get(&root).or_else(|| known(id)).or_else(|| known(root))
     }
 
     /// Why a value is not there.
-    fn absent(&self, id: ValueId) -> String {
+    pub fn absent(&self, id: ValueId) -> String {
         let value = &self.model.values[id];
         match value.weight {
             true => format!(
@@ -157,7 +157,7 @@ impl State<'_> {
         Ok((factors, addends))
     }
 
-    fn feed(&self, feed: &Feed) -> Result<std::borrow::Cow<'_, [f32]>, String> {
+    pub fn feed(&self, feed: &Feed) -> Result<std::borrow::Cow<'_, [f32]>, String> {
         let made: Vec<f32> = match feed {
             Feed::Value(id) => return Ok(self.floats(*id)?.into()),
             Feed::Scaled { weight, norm } => {

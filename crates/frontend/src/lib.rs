@@ -9,9 +9,12 @@ pub mod npy;
 pub mod onnx;
 mod operator;
 mod ops;
+pub mod plan;
+mod weights;
 
 pub use error::ImportError;
 pub use graph::Graph;
 pub use import::{Import, Untuned};
 pub use lower::import_onnx;
 pub use ops::import_ops;
+pub use weights::Weights;

@@ -178,6 +178,12 @@ impl Ledger {
         made
     }
 
+    /// What the tunable's formula expects of a point; `None` where it has none.
+    pub fn prior(&mut self, point: &Point) -> Option<f32> {
+        let row = self.features(point)?;
+        self.tunables[point.tunable].prior(&row)
+    }
+
     /// Whether the features of a point are at hand.
     pub fn has_features(&self, point: &Point) -> bool {
         self.rows.contains_key(point) || self.features.contains_key(point)

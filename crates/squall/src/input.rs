@@ -26,6 +26,8 @@ pub struct Input {
     pub untuned: Vec<Untuned>,
     /// The order of execution, of models.
     pub graph: Option<Graph>,
+    /// The file of a model, which holds the weights.
+    pub path: Option<PathBuf>,
 }
 
 impl Input {
@@ -50,7 +52,14 @@ impl Input {
         match extension.as_str() {
             "onnx" => {
                 let import = import_onnx(&bytes, &name, dims).map_err(|source| Error::Import { place: text.into(), source })?;
-                Ok(Input { name, kind: InputKind::Model, tasks: import.tasks, untuned: import.untuned, graph: import.graph })
+                Ok(Input {
+                    name,
+                    kind: InputKind::Model,
+                    tasks: import.tasks,
+                    untuned: import.untuned,
+                    graph: import.graph,
+                    path: Some(path.into()),
+                })
             }
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
             "workload" => {
@@ -61,7 +70,7 @@ impl Input {
                 };
                 let workload = Workload::parse(&utf8(bytes, path)?).map_err(fail)?;
                 let tasks = vec![Task::new(name.clone(), workload)];
-                Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None })
+                Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None, path: None })
             }
             other => Err(Error::Input {
                 place: text.into(),
@@ -83,7 +92,7 @@ impl Input {
             [only] => only.name.clone(),
             _ => name,
         };
-        Ok(Input { name, kind: InputKind::Kernels, tasks: import.tasks, untuned: import.untuned, graph: None })
+        Ok(Input { name, kind: InputKind::Kernels, tasks: import.tasks, untuned: import.untuned, graph: None, path: None })
     }
 
     /// The tasks whose name or id matches; an error where none does.

@@ -1,6 +1,7 @@
 //! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
-//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]) and check it
-//! ([`check`]). [`verify`] holds stored winners against their runners-up again.
+//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it ([`check`])
+//! and run it as a whole ([`network`]). [`verify`] holds stored winners against their runners-up
+//! again, and [`ablation`] search strategies against each other.
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -20,6 +21,7 @@ mod error;
 mod event;
 pub mod export;
 mod input;
+pub mod network;
 pub mod report;
 mod runoff;
 mod session;

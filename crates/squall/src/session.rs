@@ -6,7 +6,7 @@
 use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
-use crate::input::Input;
+use crate::input::{Input, name_matches};
 use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
 use crate::settings::Settings;
@@ -190,7 +190,12 @@ impl<'a> Session<'a> {
     /// Sets a task up: what is known of it, its spaces, its plain loops' time.
     fn open<'t>(&self, bench: &mut Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
         let clock = cpu_time();
-        let tunables = sketches(&task.workload, &bench.hall.target);
+        let mut tunables = sketches(&task.workload, &bench.hall.target);
+        if let Some(pattern) = &self.settings.sketch
+            && tunables.iter().any(|t| name_matches(pattern, t.name()))
+        {
+            tunables.retain(|t| name_matches(pattern, t.name()));
+        }
         let known = self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?;
         let count = known.iter().filter(|r| r.kind == RecordKind::Trial).count();
         let setting = Setting {

@@ -1,20 +1,49 @@
-//! `squall bench`: benchmarks.
+//! `squall bench`: a model timed as a whole, and layer by layer. `squall bench search` is beside it.
 
 use crate::command::bench_search;
 use crate::failure::Failure;
+use crate::option::{JsonArgs, NetworkArgs};
+use crate::terminal::{percent, say, table};
 use clap::Subcommand;
+use serde_json::json;
+use squall::check::read_array;
+use squall::core::{Bytes, Nanos};
+use squall::network::{Layer, Times, write_array};
+use std::path::PathBuf;
 
-/// Benchmarks of Squall itself
+/// The slowest layers that the table shows.
+const SHOWN: usize = 20;
+
+/// Time whole inferences of a model
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "\
 Examples:
-  squall bench search --trials 64,128 --seeds 3     what each search strategy is worth here"
+  squall bench model.onnx --store tuned.squall --threads 2 --seconds 5
+  squall bench model.onnx --store tuned.squall --input x.npy --output y.npy --json
+
+One inference goes from the copy of its input to the copy of its output. Three of four are timed as
+a whole, the fourth layer by layer. Without --input the input is random, the same in every run."
 )]
 pub struct Args {
     #[command(subcommand)]
     part: Option<Part>,
+    // None only where a part is named.
+    #[command(flatten)]
+    network: Option<NetworkArgs>,
+    /// What the model is given: a .npy file of float32
+    #[arg(long = "input", value_name = "X.npy")]
+    x: Option<PathBuf>,
+    /// Where its first output is written: a .npy file of float32
+    #[arg(long, value_name = "Y.npy")]
+    output: Option<PathBuf>,
+    /// How long inferences are repeated
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    #[command(flatten)]
+    json: JsonArgs,
 }
 
 #[derive(Subcommand)]
@@ -22,10 +51,57 @@ enum Part {
     Search(bench_search::Args),
 }
 
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse::<f64>().ok().filter(|t| *t > 0.0 && *t <= 1e6).ok_or_else(|| "expected a number of seconds above 0".into())
+}
+
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    match &a.part {
-        Some(Part::Search(s)) => bench_search::run(s),
-        None => Err(Failure::usage("nothing to benchmark", "`squall bench search` compares search strategies")),
+    let network = match (&a.part, &a.network) {
+        (Some(Part::Search(s)), _) => return bench_search::run(s),
+        (None, Some(n)) => n,
+        (None, None) => return Err(Failure::usage("nothing to time", "name a model: squall bench model.onnx")),
+    };
+    let x = a.x.as_ref().map(|p| read_array(p)).transpose()?;
+    let network = network.build(x.as_ref())?;
+    let x = x.unwrap_or_else(|| network.random_input());
+    let (output, times) = network.time(&x, a.seconds)?;
+    if let Some(path) = &a.output {
+        write_array(path, &output)?;
     }
+    let (kernels, tuned) = network.kernels();
+    if a.json.json {
+        let layer = |l: &Layer| json!({"name": l.name, "node": l.node, "task": l.task.map(|t| t.to_string()), "best_ns": l.best_ns});
+        say(json!({
+            "best_ns": times.best_ns, "median_ns": times.median_ns, "output": a.output, "inferences": times.inferences,
+            "arena_bytes": network.arena_bytes(), "kernels": kernels, "tuned": tuned,
+            "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
+        }))?;
+        return Ok(0);
+    }
+    layers(&times)?;
+    let (best, median) = (Nanos(times.best_ns as f64), Nanos(times.median_ns as f64));
+    let arena = Bytes(network.arena_bytes() as u64);
+    say(format_args!(
+        "best {best}, median {median} of {} inferences; {kernels} kernels, {tuned} of them tuned; arena {arena}",
+        times.inferences
+    ))?;
+    Ok(0)
+}
+
+fn layers(times: &Times) -> Result<(), Failure> {
+    let total: u64 = times.layers.iter().map(|l| l.best_ns).sum();
+    let mut slowest: Vec<&Layer> = times.layers.iter().collect();
+    slowest.sort_by_key(|l| std::cmp::Reverse(l.best_ns));
+    let mut t = table(&["layer", "time", "share", "node"]);
+    for l in slowest.iter().take(SHOWN) {
+        let share = percent(l.best_ns as f64 / total.max(1) as f64);
+        t.add_row([l.name.clone(), Nanos(l.best_ns as f64).to_string(), share, l.node.clone()]);
+    }
+    say(t)?;
+    if slowest.len() > SHOWN {
+        let rest: u64 = slowest[SHOWN..].iter().map(|l| l.best_ns).sum();
+        say(format_args!("and {} more, {} together", slowest.len() - SHOWN, Nanos(rest as f64)))?;
+    }
+    Ok(())
 }

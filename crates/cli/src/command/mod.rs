@@ -8,6 +8,7 @@ mod explain;
 mod export;
 mod records;
 mod records_verify;
+mod run;
 mod tasks;
 mod tune;
 
@@ -23,6 +24,7 @@ pub enum Command {
     Explain(explain::Args),
     Records(records::Args),
     Check(check::Args),
+    Run(run::Args),
     Bench(bench::Args),
     Doctor(doctor::Args),
 }
@@ -36,6 +38,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Explain(a) => explain::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Check(a) => check::run(&a),
+        Command::Run(a) => run::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Doctor(a) => doctor::run(&a),
     }

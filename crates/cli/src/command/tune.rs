@@ -53,6 +53,9 @@ pub struct Args {
     /// Only tasks whose name matches (`*` and `?` stand for anything) or whose id begins so
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
+    /// Only sketches whose name matches, where a task has any such (`tile*` leaves out Winograd)
+    #[arg(long, value_name = "PATTERN")]
+    sketch: Option<String>,
     /// How candidates are chosen
     #[arg(long, value_name = "NAME", value_parser = strategy_names())]
     strategy: Option<String>,
@@ -91,6 +94,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         seed: a.seed,
         strategy: a.strategy.clone(),
         only: a.only.clone(),
+        sketch: a.sketch.clone(),
         roof: true,
     };
     let store = Store::open(&a.store.store)?;

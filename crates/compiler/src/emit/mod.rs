@@ -8,7 +8,7 @@ mod value;
 
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes};
 use registers::Registers;
-use squall_core::expr::{Affine, Cond, Source, Var};
+use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 use squall_core::{Bytes, KernelSource};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -213,6 +213,7 @@ impl<'a> Emitter<'a> {
             return;
         }
         match l.mode {
+            Mode::Unroll if self.across_lanes(l).is_some() => {}
             Mode::Unroll => {
                 if l.extent == 4 {
                     self.fours.push(l.var);
@@ -262,6 +263,53 @@ impl<'a> Emitter<'a> {
                 self.counted(&chain, &pragma);
             }
         }
+    }
+
+    /// Combines all lanes of vectors in registers into one element as a tree, where that is what
+    /// an unrolled loop does: one after another they would wait for each other.
+    fn across_lanes(&mut self, l: &Loop) -> Option<()> {
+        let [Stmt::Update { op, buffer, index, value: Expr::Load { source, index: from } }] = &l.body[..] else { return None };
+        let lanes = self.registers.get(*source).filter(|lanes| lanes.count_ones() == 1 && *lanes > 1)?;
+        let off = self.offset(*source, from);
+        let whole = off.offset() % lanes == 0 && l.extent % lanes == 0 && off.terms() == [(l.var, 1)];
+        if !whole || index.iter().any(|a| a.uses(l.var)) || self.vector.is_some() || l.start.is_some() {
+            return None;
+        }
+        let name = c_name(&self.n.buffer(*source).name);
+        let mut parts: Vec<String> = (0..l.extent / lanes).map(|i| format!("{name}_{}", off.offset() / lanes + i)).collect();
+        let (word, sign) = match op {
+            Reducer::Sum => ("across_sum", "+"),
+            Reducer::Prod => ("across_prod", "*"),
+            Reducer::Max => ("across_max", "max"),
+            Reducer::Min => ("across_min", "min"),
+        };
+        // Widths down to one lane are needed on the way.
+        std::iter::successors(Some(lanes), |l| Some(l / 2)).take_while(|l| *l > 1).for_each(|l| _ = self.vector_type(l));
+        while parts.len() > 1 {
+            let mut next = Vec::new();
+            for pair in parts.chunks(2) {
+                next.push(match pair {
+                    [a, b] if sign.len() == 1 => format!("({a} {sign} {b})"),
+                    [a, b] => format!("{}({a}, {b})", self.function(if sign == "max" { "max" } else { "min" }, lanes)),
+                    rest => rest.concat(),
+                });
+            }
+            parts = next;
+        }
+        if sign.len() > 1 {
+            self.function(if sign == "max" { "max" } else { "min" }, lanes);
+        }
+        let all = format!("{}({})", self.function(word, lanes), parts.concat());
+        let off = self.offset(*buffer, index);
+        let place = match self.registers.get(*buffer) {
+            Some(1) => format!("{}_{}", c_name(&self.n.buffer(*buffer).name), off.offset()),
+            Some(_) => return None,
+            None => self.place(*buffer, &off),
+        };
+        let text = self.combined(&place, Some(*op), &all, 1);
+        self.line(&text);
+        self.forget(*buffer);
+        Some(())
     }
 
     /// Nested counted loops; tile starts are computed inside the innermost.
@@ -342,7 +390,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &squall_core::expr::Expr) {
+    fn assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
         let off = self.offset(b, index);
         let v = self.value(value);
         let name = c_name(&self.n.buffer(b).name);

@@ -1,5 +1,6 @@
 //! The C text before a kernel: vector types and the functions that it uses, for the widths that
-//! it uses. Only GCC/Clang vector extensions, no intrinsics: any instruction set will do.
+//! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
+//! by their built-in names only where compilers do not find them, behind a test for them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -38,11 +39,10 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
         let _ = writeln!(s, "static inline v{l} all_v{l}(float x) {{ return (v{l}){{{}}}; }}", list(&|_| "x".into()));
         let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
         let needs_exp = has("exp") || has("sigmoid") || has("tanh") || has("erf");
-        if has("max") || needs_exp {
-            let _ = writeln!(s, "static inline v{l} max_v{l}(v{l} a, v{l} b) {{ i{l} m = a > b; return {}; }}", blend("m"));
-        }
-        if has("min") || needs_exp {
-            let _ = writeln!(s, "static inline v{l} min_v{l}(v{l} a, v{l} b) {{ i{l} m = a < b; return {}; }}", blend("m"));
+        for (name, sign) in [("max", '>'), ("min", '<')] {
+            if has(name) || needs_exp {
+                s += &extreme(l, name, &format!("i{l} m = a {sign} b; return {};", blend("m")));
+            }
         }
         if has("abs") || has("erf") || has("tanh") {
             let _ = writeln!(s, "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}");
@@ -56,11 +56,17 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
                 l - 1
             );
         }
-        if l == 4 && has("transpose") {
-            s += TRANSPOSE;
+        for (word, combine) in ACROSS {
+            if has(word) && l.count_ones() == 1 {
+                s += &across(l, word, combine);
+            }
+        }
+        if has("transpose") && (l == 4 || [8, 16].contains(&l) && lanes.contains(&(l / 2))) {
+            s += &transpose(l);
         }
         if needs_exp {
-            s += &EXP.replace("@", &l.to_string());
+            let (fast, end) = if l == 16 { (EXP_SCALE, "#endif\n") } else { ("", "") };
+            s += &EXP.replace("SCALE\n", fast).replace("END\n", end).replace('@', &l.to_string());
         }
         if has("sigmoid") {
             let _ = writeln!(s, "static inline v{l} sigmoid_v{l}(v{l} x) {{ return 1.0f / (1.0f + exp_v{l}(-x)); }}");
@@ -83,7 +89,7 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
             }
         }
     }
-    if has("even") || has("transpose") {
+    if has("even") || has("transpose") || ACROSS.iter().any(|(word, _)| has(word)) {
         s.insert_str(0, SHUFFLE);
     }
     s
@@ -109,18 +115,86 @@ const SCALAR: &[(&str, &str, &str)] = &[
 
 const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(l, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define JOIN(l, half, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define PART(l, x, list, ...) __builtin_shufflevector(x, x, __VA_ARGS__)
 #else
 #define SHUFFLE(l, a, b, ...) __builtin_shuffle(a, b, (i##l){__VA_ARGS__})
+#define JOIN(l, half, a, b, ...) (((union { v##half part[2]; v##l whole; }){{a, b}}).whole)
+#define PLAIN(...) __VA_ARGS__
+#define PART(l, x, list, ...) (v##l){PLAIN list}
 #endif
 ";
 
-const TRANSPOSE: &str = "static inline void transpose_v4(v4 *a, v4 *b, v4 *c, v4 *d) {
-  v4 e = SHUFFLE(4, *a, *b, 0, 4, 1, 5), f = SHUFFLE(4, *c, *d, 0, 4, 1, 5);
-  v4 g = SHUFFLE(4, *a, *b, 2, 6, 3, 7), h = SHUFFLE(4, *c, *d, 2, 6, 3, 7);
-  *a = SHUFFLE(4, e, f, 0, 1, 4, 5), *b = SHUFFLE(4, e, f, 2, 3, 6, 7);
-  *c = SHUFFLE(4, g, h, 0, 1, 4, 5), *d = SHUFFLE(4, g, h, 2, 3, 6, 7);
+/// The larger or smaller of two vectors, the second where one is no number: one instruction on
+/// x86, of which GCC makes two of a comparison and a selection.
+fn extreme(l: i64, name: &str, portable: &str) -> String {
+    let (feature, call) = match l {
+        16 => ("__AVX512F__", format!("(v16)__builtin_ia32_{name}ps512_mask(a, b, a, (short)-1, 4)")),
+        8 => ("__AVX__", format!("(v8)__builtin_ia32_{name}ps256(a, b)")),
+        4 => ("__SSE__", format!("(v4)__builtin_ia32_{name}ps(a, b)")),
+        _ => return format!("static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{ {portable} }}\n"),
+    };
+    format!(
+        "static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{\n#if defined({feature}) && !defined(__clang__)\n  return {call};\n#else\n  {portable}\n#endif\n}}\n"
+    )
 }
-";
+
+/// Reductions over all lanes: name, and how two values are combined (`@` is the width's suffix).
+const ACROSS: &[(&str, &str)] =
+    &[("across_sum", "a + b"), ("across_prod", "a * b"), ("across_max", "max_@(a, b)"), ("across_min", "min_@(a, b)")];
+
+/// A reduction over the lanes of a vector, half by half.
+fn across(l: i64, word: &str, combine: &str) -> String {
+    let half = l / 2;
+    let body = |suffix: &str| combine.replace('@', suffix);
+    match half {
+        1 => format!("static inline float {word}_v2(v2 x) {{ float a = x[0], b = x[1]; return {}; }}\n", body("f")),
+        _ => {
+            let list = |from: i64| (from..from + half).map(|i| format!("x[{i}]")).collect::<Vec<_>>().join(", ");
+            let part = |from: i64| {
+                let lanes = (from..from + half).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+                format!("PART({half}, x, ({}), {lanes})", list(from))
+            };
+            format!(
+                "static inline float {word}_v{l}(v{l} x) {{ v{half} a = {}, b = {}; return {word}_v{half}({}); }}\n",
+                part(0),
+                part(half),
+                body(&format!("v{half}"))
+            )
+        }
+    }
+}
+
+/// `quads_vN(p, s)`: elements p[0..4], p[4 s..][..4], p[8 s..][..4], .. side by side.
+/// `transpose_vN`: of four such vectors the 4 x 4 transposition of each four lanes.
+fn transpose(l: i64) -> String {
+    let four = |f: &dyn Fn(i64) -> [i64; 4]| (0..l / 4).flat_map(|g| f(4 * g)).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+    let low = four(&|g| [g, l + g, g + 1, l + g + 1]);
+    let high = four(&|g| [g + 2, l + g + 2, g + 3, l + g + 3]);
+    let first = four(&|g| [g, g + 1, l + g, l + g + 1]);
+    let second = four(&|g| [g + 2, g + 3, l + g + 2, l + g + 3]);
+    let mut s = match l {
+        4 => "static inline v4 quads_v4(const float *p, long s) { (void)s; return *(const v4 *)p; }\n".to_string(),
+        _ => {
+            let half = l / 2;
+            let all = (0..l).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+            format!(
+                "static inline v{l} quads_v{l}(const float *p, long s) {{\n  return JOIN({l}, {half}, quads_v{half}(p, s), quads_v{half}(p + {half}*s, s), {all});\n}}\n"
+            )
+        }
+    };
+    let _ = write!(
+        s,
+        "static inline void transpose_v{l}(v{l} *a, v{l} *b, v{l} *c, v{l} *d) {{
+  v{l} e = SHUFFLE({l}, *a, *b, {low}), f = SHUFFLE({l}, *c, *d, {low});
+  v{l} g = SHUFFLE({l}, *a, *b, {high}), h = SHUFFLE({l}, *c, *d, {high});
+  *a = SHUFFLE({l}, e, f, {first}), *b = SHUFFLE({l}, e, f, {second});
+  *c = SHUFFLE({l}, g, h, {first}), *d = SHUFFLE({l}, g, h, {second});
+}}
+"
+    );
+    s
+}
 
 /// e^x: argument reduction to |r| <= ln(2)/2 and a polynomial of degree 6, about 1 ulp. The
 /// power of two is applied in two halves, so that results next to overflow stay finite.
@@ -132,9 +206,17 @@ const EXP: &str = "static inline v@ exp_v@(v@ x) {
   p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
   p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
+SCALE
   i@ k = __builtin_convertvector(n, i@), h = k >> 1;
   return p * (v@)((h + 127) << 23) * (v@)((k - h + 127) << 23);
+END
 }
+";
+
+/// The end of EXP where an instruction scales by powers of two.
+const EXP_SCALE: &str = "#if defined(__AVX512F__) && !defined(__clang__)
+  return (v@)__builtin_ia32_scalefps512_mask(p, n, p, (short)-1, 4);
+#else
 ";
 
 /// tanh: by exp where |x| is not small, a short odd polynomial where it is.

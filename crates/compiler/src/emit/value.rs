@@ -117,6 +117,12 @@ impl Emitter<'_> {
                 return Value { text: format!("{}({a}, {b})", self.function(name, lanes)), vector };
             }
         };
+        if op == Binary::Div && a.vector && !b.vector {
+            // Lanes over one divisor: vector divisions cost ten multiplications, and compilers
+            // may not replace them. One rounding more; divisors below 3e-39 overflow.
+            let one = self.constant(1.0);
+            return Value { text: format!("({} * ({one} / {}))", a.text, b.text), vector };
+        }
         Value { text: format!("({} {sign} {})", a.text, b.text), vector }
     }
 
@@ -164,13 +170,11 @@ impl Emitter<'_> {
                 Value { text: self.remember(b, &ty, &format!("{even}(&{text})")), vector: true }
             }
             _ => {
-                let four = self
-                    .fours
-                    .iter()
-                    .copied()
-                    .find(|u| lanes == 4 && squall_core::workload::flatten(index, &self.n.buffer(b).shape).coefficient(*u) == 1);
+                let four = self.fours.iter().copied().find(|u| {
+                    [4, 8, 16].contains(&lanes) && squall_core::workload::flatten(index, &self.n.buffer(b).shape).coefficient(*u) == 1
+                });
                 if let Some(u) = four {
-                    return self.transposed(b, &base, u, stride);
+                    return self.transposed(b, &base, u, stride, lanes);
                 }
                 let mut text = format!("({ty}){{");
                 for i in 0..lanes {
@@ -182,19 +186,23 @@ impl Emitter<'_> {
         }
     }
 
-    /// Four lanes at a stride, inside a loop unrolled four times along the unit stride: four
-    /// plain loads and a transposition serve all four iterations.
-    fn transposed(&mut self, b: Source, base: &Affine, unrolled: squall_core::expr::Var, stride: i64) -> Value {
+    /// Lanes at a stride, inside a loop unrolled four times along the unit stride: loads of four
+    /// elements each and a transposition serve all four iterations.
+    fn transposed(&mut self, b: Source, base: &Affine, unrolled: squall_core::expr::Var, stride: i64, lanes: i64) -> Value {
         let i = self.known.get(&unrolled).copied().unwrap_or(0);
         let first = base.plus(-i);
-        let key = (b, format!("transposed {stride} {}", self.affine(&first)));
-        let ty = self.vector_type(4);
+        let key = (b, format!("transposed {lanes} {stride} {}", self.affine(&first)));
+        let ty = self.vector_type(lanes);
+        // Wide vectors are joined of narrower ones.
+        std::iter::successors(Some(lanes), |l| Some(l / 2)).take_while(|l| *l >= 4).for_each(|l| _ = self.vector_type(l));
         let known = self.memo.last().and_then(|m| m.get(&key)).cloned();
         let t = known.unwrap_or_else(|| {
-            let rows: Vec<String> = (0..4).map(|k| format!("*(const {ty} *)&{}", self.place(b, &first.plus(stride * k)))).collect();
+            // Vector k holds rows k, k + 4, ..: transposed within each four lanes, they are in order.
+            let quads = self.function("transpose", lanes).replace("transpose", "quads");
+            let rows: Vec<String> = (0..4).map(|k| format!("{quads}(&{}, {stride})", self.place(b, &first.plus(stride * k)))).collect();
             let t = self.temporary();
             self.line(&format!("{ty} {t}_0 = {}, {t}_1 = {}, {t}_2 = {}, {t}_3 = {};", rows[0], rows[1], rows[2], rows[3]));
-            let f = self.function("transpose", 4);
+            let f = self.function("transpose", lanes);
             self.line(&format!("{f}(&{t}_0, &{t}_1, &{t}_2, &{t}_3);"));
             if let Some(m) = self.memo.last_mut() {
                 m.insert(key, t.clone());

@@ -11,8 +11,12 @@ mod parse;
 mod peel;
 mod reduction;
 mod structure;
+mod toom;
+mod winograd;
 
 pub use parse::parse;
+pub use winograd::WinogradTile;
+pub(crate) use winograd::find as find_convolution;
 
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;
@@ -58,9 +62,15 @@ pub enum Primitive {
     /// Copies what a loop reads of a buffer, in the order that the loop reads it: buffer, loop, new name. Weights are
     /// copied ahead of time, data at the start of the call.
     Pack(String, String, String),
+    /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
+    /// its reads: buffer, loop, new name.
+    PackNear(String, String, String),
     /// Accumulates a reduction separately for each iteration of a loop, then combines: loop, new
     /// buffer.
     Rfactor(String, String),
+    /// Computes a 3x3 convolution of stride 1 by Winograd's minimal filtering: the buffer that it
+    /// is summed into, how it is cut.
+    Winograd(String, WinogradTile),
     /// Runs a loop in a mode.
     Mark(Mode, String),
 }
@@ -82,7 +92,9 @@ impl Primitive {
             Primitive::CacheWrite(l, b, c) => caching::cache_write(n, l, b, c),
             Primitive::Forward(b) => caching::forward(n, b),
             Primitive::Pack(b, l, p) => pack::pack(n, b, l, p),
+            Primitive::PackNear(b, l, p) => pack::pack_near(n, b, l, p),
             Primitive::Rfactor(l, b) => reduction::rfactor(n, l, b),
+            Primitive::Winograd(b, w) => winograd::winograd(n, b, w),
             Primitive::Mark(m, l) => loops::mark(n, *m, l),
         };
         let refuse = |reason: String| Refused { primitive: self.to_string(), reason };
@@ -118,7 +130,12 @@ impl fmt::Display for Primitive {
             Primitive::CacheWrite(l, b, c) => write!(f, "cache_write({l}, {b}, {c})"),
             Primitive::Forward(b) => write!(f, "forward({b})"),
             Primitive::Pack(b, l, p) => write!(f, "pack({b}, {l}, {p})"),
+            Primitive::PackNear(b, l, p) => write!(f, "pack_near({b}, {l}, {p})"),
             Primitive::Rfactor(l, b) => write!(f, "rfactor({l}, {b})"),
+            Primitive::Winograd(b, w) => {
+                let w: Vec<String> = w.numbers().iter().map(i64::to_string).collect();
+                write!(f, "winograd({b}, [{}])", w.join(", "))
+            }
             Primitive::Mark(Mode::Serial, l) => write!(f, "serial({l})"),
             Primitive::Mark(Mode::Parallel, l) => write!(f, "parallel({l})"),
             Primitive::Mark(Mode::Vector, l) => write!(f, "vectorize({l})"),

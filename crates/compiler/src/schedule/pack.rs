@@ -57,10 +57,61 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
         });
         s
     });
-    // The copying nest has the same loops under new names.
+    let mut body = copying(n, b, p, index, &used);
+    if scope == Scope::Prepared {
+        n.prepare.append(&mut body);
+        drop_plain_copy(n, b);
+    } else {
+        let produced = n.body.iter().rposition(|s| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write));
+        let i = produced.map_or(0, |i| i + 1);
+        n.body.splice(i..i, body);
+    }
+    Ok(())
+}
+
+/// As [`pack`], but only what one iteration of the loop reads, copied at its start: the copy stays
+/// in the cache that it was written to.
+pub fn pack_near(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), String> {
+    let b = buffer(n, name)?;
+    let l = named(n, at)?;
+    if !matches!(n.buffer(b).scope, Scope::Data(_)) {
+        return Err(format!("`{name}` is not data that the caller gives"));
+    }
+    if n.find_buffer(packed).is_some() {
+        return Err(format!("the name `{packed}` is taken"));
+    }
+    if !matches!(l.mode, Mode::Serial | Mode::Parallel) {
+        return Err(format!("`{at}` is written out: its copies would be, too"));
+    }
+    let var = l.var;
+    let list: Vec<Vec<Affine>> = accesses(&l.body).iter().filter(|a| a.buffer == b).map(|a| a.index.to_vec()).collect();
+    let [index] = &list[..] else { return Err(format!("`{name}` is read in {} places inside `{at}`", list.len())) };
+    let index = index.clone();
+    let mut path = Vec::new();
+    path_to(&l.body, b, &mut path);
+    let used: Vec<Loop> =
+        path.into_iter().filter(|l| index.iter().any(|a| a.uses(l.var) || l.start.is_some_and(|s| a.uses(s.var)))).collect();
+    let dtype = n.buffer(b).dtype;
+    let p = n.new_buffer(Buffer { name: packed.into(), dtype, shape: used.iter().map(|l| l.extent).collect(), scope: Scope::Local });
+    let near: Vec<Affine> = used.iter().map(|l| Affine::var(l.var)).collect();
+    let copy = copying(n, b, p, index, &used);
+    n.replace_loop(var, &mut |mut l| {
+        rewrite(&mut l.body, &mut |a| a.clone(), &mut |e| match e {
+            Expr::Load { source, .. } if source == b => Expr::load(p, near.clone()),
+            e => e,
+        });
+        l.body.splice(0..0, [Stmt::Local(p)].into_iter().chain(copy.iter().cloned()));
+        vec![Stmt::Loop(l)]
+    });
+    Ok(())
+}
+
+/// The nest that copies what `index` reads of `b` under the loops `used` into `p`, by the same
+/// loops under new names.
+fn copying(n: &mut Nest, b: Source, p: Source, index: Vec<Affine>, used: &[Loop]) -> Vec<Stmt> {
     let mut far = index;
     let mut copies = Vec::new();
-    for l in &used {
+    for l in used {
         let v = n.new_var(&format!("{}_pack", n.vars[l.var.0 as usize].clone()));
         let start = l.start.map(|s| crate::nest::Start { var: n.new_var(&format!("{}_pack", n.vars[s.var.0 as usize].clone())), ..s });
         for a in &mut far {
@@ -85,15 +136,7 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
         l.body = body;
         body = vec![Stmt::Loop(l)];
     }
-    if scope == Scope::Prepared {
-        n.prepare.append(&mut body);
-        drop_plain_copy(n, b);
-    } else {
-        let produced = n.body.iter().rposition(|s| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write));
-        let i = produced.map_or(0, |i| i + 1);
-        n.body.splice(i..i, body);
-    }
-    Ok(())
+    body
 }
 
 fn l_var(n: &Nest, at: &str) -> Result<Var, String> {

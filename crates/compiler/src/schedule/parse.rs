@@ -1,6 +1,6 @@
 //! Reads a schedule's text.
 
-use super::Primitive;
+use super::{Primitive, WinogradTile};
 use crate::nest::Mode;
 use squall_core::text::{Cursor, TextError};
 
@@ -33,7 +33,17 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             "cache_write" => Primitive::CacheWrite(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
             "forward" => Primitive::Forward(c.name()?),
             "pack" => Primitive::Pack(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
+            "pack_near" => Primitive::PackNear(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
             "rfactor" => Primitive::Rfactor(c.name()?, comma_name(&mut c)?),
+            "winograd" => {
+                let b = c.name()?;
+                c.expect(",")?;
+                let numbers = list(&mut c, Cursor::int)?;
+                match <[i64; 8]>::try_from(numbers) {
+                    Ok(numbers) => Primitive::Winograd(b, WinogradTile::from_numbers(numbers)),
+                    Err(_) => return c.error("expected 8 numbers: output, rows, lanes, vectors, tiles, unroll, panels outside, parallel"),
+                }
+            }
             "serial" => Primitive::Mark(Mode::Serial, c.name()?),
             "parallel" => Primitive::Mark(Mode::Parallel, c.name()?),
             "vectorize" => Primitive::Mark(Mode::Vector, c.name()?),

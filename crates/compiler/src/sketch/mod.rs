@@ -9,6 +9,7 @@ mod map;
 mod plain;
 mod rows;
 mod tile;
+mod winograd;
 
 use crate::emit::{Options, emit, stack_bytes};
 use crate::features;
@@ -47,14 +48,16 @@ pub(crate) struct Sketch {
 
 type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
 
-/// The rules, in order; the first that applies gives all sketches. Plain loops remain where none
-/// does.
+/// The rules, in order; the first that applies gives all sketches, and other algorithms add theirs.
+/// Plain loops remain where none does.
 const RULES: &[(&str, Rule)] = &[("multi-level tiling", tile::derive), ("row fusion and rfactor", rows::derive), ("map", map::derive)];
 
 pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
     let facts = Facts { workload: w, target: t };
     let derived = RULES.iter().map(|(_, rule)| rule(&facts)).find(|list| !list.is_empty());
-    derived.unwrap_or_else(|| vec![plain::sketch(&facts)])
+    let mut list = derived.unwrap_or_else(|| vec![plain::sketch(&facts)]);
+    list.extend(winograd::derive(&facts));
+    list
 }
 
 /// The plain loops of a workload, as a sketch.
@@ -105,6 +108,10 @@ impl Tunable for Sketch {
             Ok(n) => features::extract(&n, &self.target),
             Err(_) => Vec::new(),
         }
+    }
+
+    fn prior(&self, features: &[f32]) -> Option<f32> {
+        features.first().copied()
     }
 }
 

@@ -19,6 +19,25 @@ stage Y: f32[n: 1, k: 20, p: 9, q: 11] = max(C[n, k, p, q] + B[k], 0)
 output Y",
     ),
     (
+        "winograd_odd",
+        "workload conv2d
+data X: f32[2, 8, 7, 9]
+data R: f32[2, 12, 9, 8]
+weight W: f32[12, 8, 3, 3]
+stage P: f32[n: 2, c: 8, h: 11, w: 10] = select(0 <= h - 2 < 7 and 0 <= w < 9, X[n, c, h - 2, w], 0)
+stage C: f32[n: 2, k: 12, p: 9, q: 8] = sum(c: 8, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+stage Y: f32[n: 2, k: 12, p: 9, q: 8] = max(C[n, k, p, q] + R[n, k, p, q], 0)
+output Y",
+    ),
+    (
+        "conv_valid",
+        "workload conv2d
+data X: f32[1, 4, 8, 12]
+weight W: f32[5, 4, 3, 3]
+stage Y: f32[n: 1, k: 5, p: 6, q: 10] = sum(c: 4, r: 3, s: 3) X[n, c, p + r, q + s] * W[k, c, r, s]
+output Y",
+    ),
+    (
         "conv_s2_residual",
         "workload conv2d
 data X: f32[2, 3, 12, 12]

@@ -9,6 +9,7 @@ mod tensor;
 
 pub use element::Element;
 pub use reader::read;
+pub(crate) use tensor::tensor_of;
 pub use tensor::{Constant, Tensor};
 
 use std::collections::BTreeMap;

@@ -84,8 +84,13 @@ pub struct Tensor {
     pub constant: Option<Constant>,
 }
 
-/// Reads a tensor of a file; says what is wrong with it.
+/// Reads a tensor of a file, its elements only where they are few enough; says what is wrong.
 pub(super) fn tensor(t: &TensorProto) -> Result<Tensor, String> {
+    tensor_of(t, MOST_CONSTANT_ELEMENTS)
+}
+
+/// Reads a tensor of a file, its elements where they are at most `most`.
+pub(crate) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
     let element = Element::from_onnx(i64::from(t.data_type));
     let count = elements(&t.dims)?;
     let absent = Tensor { element, shape: t.dims.clone(), constant: None };
@@ -114,7 +119,7 @@ pub(super) fn tensor(t: &TensorProto) -> Result<Tensor, String> {
             return Err(format!("{field} has {held} elements, dims {:?} need {count}", t.dims));
         }
     }
-    if count > MOST_CONSTANT_ELEMENTS {
+    if count > most {
         return Ok(absent);
     }
     let shape = t.dims.clone();

@@ -162,9 +162,7 @@ impl Lab {
         };
         let command = format!("{head} ./{library} {} {} {} {tail}", reference.symbol, reference.prepared.0, reference.workspace.0);
         let reference_seconds = self.tell_task(&command)?;
-        let length = workload.reduction_length() as f64;
-        // Rounding errors of a sum grow like the root of its length where they are independent.
-        let tolerance = (2e-6 * (8.0 + length.sqrt())).max(1e-5);
+        let tolerance = workload.tolerance();
         self.tasks.insert(key.clone(), TaskState { head, tail, tolerance, reference_seconds, best: f64::INFINITY });
         self.current = Some(key);
         Ok(())

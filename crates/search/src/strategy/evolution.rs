@@ -56,7 +56,11 @@ impl Evolution {
     /// Up to `n` new points, computing features of about `evaluations` at most.
     pub fn propose(&mut self, ledger: &mut Ledger, ranker: &Ranker, n: usize, evaluations: usize, not: &PointSet) -> Vec<Point> {
         if !ranker.is_ready() {
-            return spread(ledger, n, not, &mut self.rng);
+            let mut out = self.anticipate(ledger, n - n.div_ceil(3), evaluations, not);
+            let mut not = not.clone();
+            not.extend(out.iter().cloned());
+            out.extend(spread(ledger, n - out.len(), &not, &mut self.rng));
+            return out;
         }
         let random = (0..n).filter(|_| self.rng.random_bool(RANDOM)).count();
         let members = self.evolve(ledger, ranker, evaluations, not);
@@ -67,6 +71,22 @@ impl Evolution {
         let proposed: PointSet = out.iter().cloned().collect();
         self.carried = members.into_iter().map(|m| m.point).filter(|p| !proposed.contains(p)).take(PARENTS / 2).collect();
         out
+    }
+
+    /// Before there is a model: samples of which the tunables' formulas expect most. Nothing where
+    /// a tunable has no formula, for then they cannot be compared.
+    fn anticipate(&mut self, ledger: &mut Ledger, n: usize, evaluations: usize, not: &PointSet) -> Vec<Point> {
+        let mut seen = not.clone();
+        let mut members = Vec::new();
+        for point in self.samples(ledger, evaluations, &mut seen) {
+            if ledger.features(&point).is_none() {
+                continue;
+            }
+            let Some(prior) = ledger.prior(&point) else { return Vec::new() };
+            members.push(Member { point, score: -prior });
+        }
+        members.sort_by(|a, b| b.score.total_cmp(&a.score));
+        self.pick(ledger, &members, n)
     }
 
     /// New points that the model likes, best first.

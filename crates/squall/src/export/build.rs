@@ -13,25 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Compiles the kernels of a folder into its library and its driver.
 pub fn build(folder: &Path, kernels: &[Chosen], toolchain: &Toolchain) -> Result<(), Error> {
     let sources: Vec<&KernelSource> = kernels.iter().flat_map(|k| [&k.source, &k.reference]).collect();
-    let next = AtomicUsize::new(0);
-    let failed: Mutex<Option<Error>> = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(sources.len()) {
-            scope.spawn(|| {
-                while let Some(s) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Err(e) = object(folder, s, toolchain) {
-                        next.store(sources.len(), Ordering::Relaxed);
-                        if let Ok(mut f) = failed.lock() {
-                            f.get_or_insert(e);
-                        }
-                    }
-                }
-            });
-        }
-    });
-    if let Ok(Some(e)) = failed.into_inner() {
-        return Err(e);
-    }
+    objects(folder, &sources, toolchain)?;
     let openmp = kernels.iter().any(|k| k.source.openmp).then_some("-fopenmp");
     let of = |pick: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", pick(k).symbol)).collect::<Vec<_>>();
     let (ours, plain) = (of(&|k| &k.source), of(&|k| &k.reference));
@@ -54,6 +36,30 @@ pub fn build(folder: &Path, kernels: &[Chosen], toolchain: &Toolchain) -> Result
     Ok(())
 }
 
+/// Compiles `SYMBOL.c` of each source in a folder into `SYMBOL.o`, several at a time.
+pub(crate) fn objects(folder: &Path, sources: &[&KernelSource], toolchain: &Toolchain) -> Result<(), Error> {
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<Error>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(sources.len()) {
+            scope.spawn(|| {
+                while let Some(s) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(e) = object(folder, s, toolchain) {
+                        next.store(sources.len(), Ordering::Relaxed);
+                        if let Ok(mut f) = failed.lock() {
+                            f.get_or_insert(e);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    match failed.into_inner() {
+        Ok(Some(e)) => Err(e),
+        _ => Ok(()),
+    }
+}
+
 fn object(folder: &Path, s: &KernelSource, toolchain: &Toolchain) -> Result<(), Error> {
     let (source, object) = (format!("{}.c", s.symbol), format!("{}.o", s.symbol));
     let mut args = toolchain.optimisation(s);
@@ -66,7 +72,8 @@ fn object(folder: &Path, s: &KernelSource, toolchain: &Toolchain) -> Result<(), 
     compile(folder, toolchain, &args)
 }
 
-fn compile(folder: &Path, toolchain: &Toolchain, args: &[&str]) -> Result<(), Error> {
+/// Runs the compiler in a folder.
+pub(crate) fn compile(folder: &Path, toolchain: &Toolchain, args: &[&str]) -> Result<(), Error> {
     let command = toolchain.command();
     // As in measure: CC is a path, or a command with arguments.
     let mut words: Vec<&str> = if Path::new(&command).is_file() { vec![&command] } else { command.split_whitespace().collect() };

@@ -34,7 +34,7 @@ pub fn write(folder: &Path, kernels: &[Chosen], device: &str, tools: &str, toolc
 }
 
 /// What stands above a kernel's code. Nothing in it can end the comment early.
-fn comment(k: &Chosen) -> String {
+pub(crate) fn comment(k: &Chosen) -> String {
     let mut text = format!("{} (task {})\n", k.task.name, k.task.id);
     match &k.origin {
         Origin::Plain => text += "plain loops: nothing tuned is known of this task\n",
@@ -50,7 +50,8 @@ fn comment(k: &Chosen) -> String {
     format!("/* {} */\n", text.replace("*/", "* /").replace("/*", "/ *").trim_end().replace('\n', "\n * "))
 }
 
-fn declarations(k: &KernelSource) -> String {
+/// The prototypes of a kernel.
+pub(crate) fn declarations(k: &KernelSource) -> String {
     let s = &k.symbol;
     let mut text = format!(
         "int {s}(const void *const *data, void *const *outputs, const void *prepared, void *workspace);\nsize_t {s}_workspace_bytes(void);\n"
@@ -147,7 +148,7 @@ fn driver(kernels: &[Chosen]) -> String {
             .iter()
             .map(|i| format!("{{{}, {}}}", i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>()))
             .collect();
-        let tolerance = (2e-6 * (8.0 + (w.reduction_length() as f64).sqrt())).max(1e-5);
+        let tolerance = w.tolerance();
         let _ = writeln!(
             c,
             "    {{{}, \"{}\", {}, {}, {}, {{{}}}, {}, {:e}, {tolerance:e}}},",
@@ -165,7 +166,7 @@ fn driver(kernels: &[Chosen]) -> String {
 }
 
 /// A C string literal.
-fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     let mut s = String::from("\"");
     for b in text.bytes() {
         match b {

@@ -6,8 +6,9 @@ mod choose;
 mod files;
 
 pub use build::build;
+pub(crate) use build::{compile, objects};
 pub use choose::{Chosen, Origin, choose};
-pub(crate) use files::write;
+pub(crate) use files::{comment, declarations, literal, write};
 
 use crate::error::Error;
 use crate::input::Input;

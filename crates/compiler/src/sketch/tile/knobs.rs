@@ -1,7 +1,7 @@
 //! The knobs of multi-level tiling and what makes their values legal and sensible.
 
 use super::super::{divisors, powers};
-use super::{Axis, Shape};
+use super::{Axis, Packing, Shape};
 use squall_core::Target;
 use squall_core::space::{Knob, Role, Term};
 
@@ -28,12 +28,13 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
     should.push(Term::Const(most.min(registers / 4)).at_most(accumulators()));
     for (i, a) in s.tiled.iter().enumerate() {
         let base = if i == s.lane { vec![Term::knob("lanes")] } else { vec![] };
-        for level in [2, 1] {
+        for &level in s.levels() {
             let (name, role) = tile(a, level);
             let values = divisors(a.extent).into_iter().chain(powers(1, a.extent)).filter(|&d| d <= 64);
             knobs.push(Knob::ints(name, role, values));
         }
-        let whole = || Term::product(base.iter().cloned().chain((1..=3).map(|l| Term::knob(format!("{}{l}", a.short)))));
+        let all = s.levels().iter().copied().chain([3]);
+        let whole = || Term::product(base.iter().cloned().chain(all.clone().map(|l| Term::knob(format!("{}{l}", a.short)))));
         must.push(whole().at_most(a.extent));
         // Tiles that overlap are computed twice: at most an eighth more work, or one lane's.
         let waste = Term::product([Term::Const(a.extent).ceil_div(whole()), whole(), Term::Const(8)]).at_most(9 * a.extent);
@@ -45,23 +46,25 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
             must.push(waste);
         }
     }
-    for a in &s.reduce {
-        knobs.push(Knob::ints(
-            format!("{}1", a.short),
-            Role::Tile { axis: a.short.clone(), level: 1 },
-            divisors(a.extent).into_iter().filter(|&d| d == a.extent || d * 64 >= a.extent),
-        ));
-    }
-    // With the reduction in one piece the middle spatial level is just another outer level.
-    let whole_reduction = || Term::product(s.reduce.iter().map(|a| Term::knob(format!("{}1", a.short))));
     let reduction: i64 = s.reduce.iter().map(|a| a.extent).product();
-    let partial = s.tiled.iter().enumerate().flat_map(|(i, a)| {
-        let lanes = (i == s.lane).then(|| Term::knob("lanes"));
-        lanes.into_iter().chain([Term::knob(format!("{}2", a.short)), Term::knob(format!("{}3", a.short))])
-    });
-    let in_cache = Term::product(partial).at_most((t.cache(2) / 16).clamp(4096, 65536) as i64);
-    must.push(whole_reduction().equals(reduction).or(in_cache));
-    should.push(Term::Const(reduction.min(32)).at_most(whole_reduction()));
+    if !s.whole {
+        for a in &s.reduce {
+            knobs.push(Knob::ints(
+                format!("{}1", a.short),
+                Role::Tile { axis: a.short.clone(), level: 1 },
+                divisors(a.extent).into_iter().filter(|&d| d == a.extent || d * 64 >= a.extent),
+            ));
+        }
+        let inner = || Term::product(s.reduce.iter().map(|a| Term::knob(format!("{}1", a.short))));
+        let partial = s.tiled.iter().enumerate().flat_map(|(i, a)| {
+            let lanes = (i == s.lane).then(|| Term::knob("lanes"));
+            lanes.into_iter().chain([Term::knob(format!("{}2", a.short)), Term::knob(format!("{}3", a.short))])
+        });
+        let in_cache = Term::product(partial).at_most((t.cache(2) / 16).clamp(4096, 65536) as i64);
+        must.push(inner().at_most(reduction - 1));
+        must.push(in_cache);
+        should.push(Term::Const(reduction.min(32)).at_most(inner()));
+    }
     knobs.push(Knob::ints("unroll", Role::Unroll, [1, 2, 3, 4, 7, 8, 9, 16].into_iter().filter(|&u| u <= reduction)));
     // Compilers take longer than they gain over bodies beyond this.
     must.push(Term::product([accumulators(), Term::knob("unroll")]).at_most(128));
@@ -70,8 +73,13 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
     if s.reduce.len() > 1 {
         knobs.push(Knob::words("reduce", Role::Order, &["first_outside", "first_inside"]));
     }
-    for (name, forced) in &s.packable {
-        knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, if *forced { &["yes"] } else { &["no", "yes"] }));
+    for (name, kind) in &s.packable {
+        let values: &[&str] = match kind {
+            Packing::Forced => &["yes"],
+            Packing::Weight => &["no", "yes"],
+            Packing::Data => &["no", "near", "yes"],
+        };
+        knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, values));
     }
     if s.threads > 1 {
         knobs.push(Knob::ints("parallel", Role::Parallel, 1..=(s.outer.len() + s.tiled.len()).min(3) as i64));

@@ -3,7 +3,7 @@
 //!
 //! Structure SSRSRS: spatial levels 0 and 1 outside, an outer reduction level, spatial level 2,
 //! the inner reduction level, and the register tile (level 3) with the vector lanes innermost.
-//! One sketch for each axis that can hold the lanes.
+//! Two sketches for each axis that can hold the lanes: with the reduction in one piece, and cut.
 
 mod knobs;
 mod plan;
@@ -19,6 +19,9 @@ use squall_core::space::Term;
 use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, Space, Target};
 use std::sync::Arc;
+
+/// Reductions below this many steps stay in one piece.
+const SHORT: i64 = 32;
 
 /// An axis of the main stage: loop name, short name for knobs, extent.
 #[derive(Clone, Debug)]
@@ -42,6 +45,25 @@ enum Pad {
     Near,
 }
 
+impl Shape {
+    /// Spatial levels outside of the register tile that are knobs, inner ones first. Around a
+    /// whole reduction the middle level would only be another outer one.
+    fn levels(&self) -> &'static [u8] {
+        if self.whole { &[1] } else { &[2, 1] }
+    }
+}
+
+/// How an operand may be packed.
+#[derive(Clone, Copy, PartialEq)]
+enum Packing {
+    /// A weight that the lanes cannot read as it lies.
+    Forced,
+    /// A weight: ahead of time or not at all.
+    Weight,
+    /// Data: at each call, as a whole or tile by tile.
+    Data,
+}
+
 /// The innermost loop of a padded copy: where it has data between its borders.
 struct Border {
     name: String,
@@ -61,12 +83,14 @@ struct Shape {
     lane: usize,
     /// The lanes run along the output's innermost axis.
     contiguous: bool,
-    /// Buffers that can be packed and whether they must.
-    packable: Vec<(String, bool)>,
+    /// Buffers that can be packed.
+    packable: Vec<(String, Packing)>,
     orders: Vec<(String, Vec<usize>)>,
     /// Dimensions of the accumulated buffer with the lane's last.
     layout: Vec<usize>,
     threads: usize,
+    /// The reduction is done in one piece, with one spatial level outside of the register tile.
+    whole: bool,
     /// Loops of the padded copy: innermost loop, low border, end of the inside, extent.
     border: Option<Border>,
     copy_outer: Option<String>,
@@ -83,7 +107,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         let Some((base, prefix)) = shape_base(&w, main, pad) else { continue };
         let lanes: Vec<Sketch> = lane_axes(&base, &w.stages[main].name)
             .into_iter()
-            .filter_map(|lane| sketch(f.target, &w.stages[main].name, &base, &prefix, lane, pad))
+            .flat_map(|lane| [(lane.clone(), true), (lane, false)])
+            .filter_map(|(lane, whole)| sketch(f.target, &w.stages[main].name, &base, &prefix, lane, pad, whole))
             .collect();
         out.extend(lanes);
         // A padded copy next to its use is always better than one of the whole input.
@@ -96,7 +121,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
 
 /// The workload with exactly one reduction, followed by exactly one elementwise stage, and the
 /// position of the reduction; an identity stage is added where there is none.
-fn with_epilogue(w: &Workload) -> Option<(Workload, usize)> {
+pub(super) fn with_epilogue(w: &Workload) -> Option<(Workload, usize)> {
     let mut w = side_stages_first(w);
     let reads = |s: &Stage| !s.body.loads().is_empty();
     let reductions: Vec<usize> = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some() && reads(&w.stages[i])).collect();
@@ -261,8 +286,12 @@ fn is_window(index: &[Affine]) -> bool {
     index.iter().any(|a| a.terms().len() > 1)
 }
 
-fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, pad: Pad) -> Option<Sketch> {
+fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, pad: Pad, whole: bool) -> Option<Sketch> {
     let (spatial, reduce) = main_loops(base, c)?;
+    // Short reductions are not cut.
+    if !whole && reduce.iter().map(|a| a.extent).product::<i64>() < SHORT {
+        return None;
+    }
     let ops = operands(base, c);
     // Axes that every operand depends on give no reuse: they stay outside. So do axes that the
     // padded copy is joined to.
@@ -285,7 +314,7 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     let contiguous = lane_at + 1 == tiled.len();
     let lanes = t.lanes_f32();
     let source = |s: &str| base.find_buffer(s);
-    let mut packable: Vec<(String, bool)> = Vec::new();
+    let mut packable: Vec<(String, Packing)> = Vec::new();
     for (b, i) in &ops {
         let buf = base.buffer(*b);
         let lane_stride = stride(base, *b, i, lane_axis.var);
@@ -294,7 +323,12 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
         let once = ops.iter().filter(|o| o.0 == *b).count() == 1;
         let input = weight || matches!(buf.scope, Scope::Data(_));
         if input && once && reused && !is_window(i) && buf.shape.len() > 1 {
-            packable.push((buf.name.clone(), weight && lane_stride > 1));
+            let kind = match (weight, lane_stride > 1) {
+                (true, true) => Packing::Forced,
+                (true, false) => Packing::Weight,
+                _ => Packing::Data,
+            };
+            packable.push((buf.name.clone(), kind));
         } else if weight && lane_stride > 4 {
             return None;
         }
@@ -305,7 +339,8 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     let layout: Vec<usize> = (0..dims).filter(|&d| d != lane_dim).chain([lane_dim]).collect();
     let orders = orders(&tiled);
     let (border, copy_outer) = copy_loops(base, pad);
-    let shape = Shape { outer, tiled, reduce, lane: lane_at, contiguous, packable, orders, layout, threads: t.threads, border, copy_outer };
+    let shape =
+        Shape { outer, tiled, reduce, lane: lane_at, contiguous, packable, orders, layout, threads: t.threads, whole, border, copy_outer };
     let (knobs, constraints, strict) = knobs(&shape, t, lanes);
     let all: Vec<Term> = constraints.iter().chain(&strict).cloned().collect();
     let space = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &constraints)).ok()?;
@@ -319,7 +354,8 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     if pad == Pad::Guard && contiguous {
         return None;
     }
-    let name = format!("tile@{}{kind}", shape.tiled[shape.lane].short);
+    let part = if whole { "" } else { ",cut" };
+    let name = format!("tile@{}{kind}{part}", shape.tiled[shape.lane].short);
     let c = c.to_string();
     let shape = Arc::new(shape);
     let plan = move |k: &Configuration| plan(&shape, &c, k);

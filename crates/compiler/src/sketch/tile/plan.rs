@@ -40,7 +40,8 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     let outside: Vec<String> = level(0).chain(level(1)).collect();
     p.push(Primitive::Reorder(outside.iter().chain(&middle).chain(&tile).cloned().collect()));
     // The reduction.
-    let whole = s.reduce.iter().all(|a| factor(a, 1) == a.extent);
+    let whole = s.whole;
+    let factor = |a: &Axis, level: u8| if whole && s.reduce.iter().any(|r| r.name == a.name) { a.extent } else { factor(a, level) };
     let sunk: Vec<String> = if whole { tile.clone() } else { middle.iter().chain(&tile).cloned().collect() };
     for l in sunk.iter().rev() {
         p.push(Primitive::Fission(l.clone(), vec![format!("{l}i"), l.clone(), format!("{l}e")]));
@@ -108,9 +109,12 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     }
     epilogue(s, &mut p, &tile, lanes);
     for (name, _) in &s.packable {
-        if k.word(&format!("pack_{name}")) == Some("yes") {
-            let top = s.outer.first().map_or(&outside[0], |a| &a.name);
-            p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed")));
+        let top = s.outer.first().map_or(&outside[0], |a| &a.name);
+        match k.word(&format!("pack_{name}")) {
+            Some("yes") => p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed"))),
+            // Inside the outermost tile loop, where all loops within read the same part again.
+            Some("near") => p.push(Primitive::PackNear(name.clone(), outside[0].clone(), format!("{name}_packed"))),
+            _ => {}
         }
     }
     copy(s, &mut p);

@@ -1,0 +1,49 @@
+//! `squall run`: a model run as a whole on an input.
+
+use crate::failure::Failure;
+use crate::option::{JsonArgs, NetworkArgs};
+use crate::terminal::say;
+use serde_json::json;
+use squall::check::read_array;
+use squall::network::write_array;
+use std::path::PathBuf;
+
+/// Run a model through its kernels and write its output
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall run model.onnx --input x.npy --output y.npy --store tuned.squall
+  squall run model.onnx --input x.npy --output y.npy --dim N=1 --threads 2
+
+Kernels are the store's best where it is given and knows them, else plain loops. They run in a
+process of their own, over one region of memory. Weights that the file does not hold are random,
+the same in every run.")]
+pub struct Args {
+    #[command(flatten)]
+    network: NetworkArgs,
+    /// What the model is given: a .npy file of float32
+    #[arg(long = "input", value_name = "X.npy")]
+    x: PathBuf,
+    /// Where its first output is written: a .npy file of float32
+    #[arg(long, value_name = "Y.npy")]
+    output: PathBuf,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    let x = read_array(&a.x)?;
+    let network = a.network.build(Some(&x))?;
+    let y = network.run(&x)?;
+    write_array(&a.output, &y)?;
+    let (kernels, tuned) = network.kernels();
+    if a.json.json {
+        let arena = network.arena_bytes();
+        say(json!({"output": a.output, "shape": y.shape, "kernels": kernels, "tuned": tuned, "arena_bytes": arena}))?;
+    } else {
+        let (file, shape) = (a.output.display(), &y.shape);
+        say(format_args!("{file}: {shape:?}, by {kernels} kernels, {tuned} of them tuned"))?;
+    }
+    Ok(0)
+}

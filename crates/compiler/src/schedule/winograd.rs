@@ -1,0 +1,589 @@
+//! The winograd primitive: a 3x3 convolution of stride 1 by fewer multiplications (Lavin and Gray,
+//! CVPR 2016). An output tile of m x m needs (m + 2)^2 products a channel instead of 9 m^2.
+//!
+//! What it writes, for each block of tile rows: the input with its padding, channels last; the
+//! transformed input V; for each of the (m + 2)^2 places a matrix product M = U V in register
+//! tiles; the transformed output and the epilogue, transposed back. Filters are transformed
+//! ahead of time into U, in the order in which the product reads them.
+
+use super::toom::{Transforms, combine, row_pairs};
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, visit};
+use squall_core::DType;
+use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
+use squall_core::workload::Reducer;
+
+/// How the convolution is cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WinogradTile {
+    /// m: outputs of a tile along each axis.
+    pub output: i64,
+    /// Tile rows of a block: what is transformed before it is multiplied.
+    pub rows: i64,
+    /// Vector lanes, over input channels in the input's transform and over output channels after.
+    pub lanes: i64,
+    /// Vectors of output channels in the product's register tile.
+    pub vectors: i64,
+    /// Tiles in the register tile.
+    pub tiles: i64,
+    /// Channels that the product's inner loop is unrolled by.
+    pub unroll: i64,
+    /// Whether all tiles of a block meet a panel of filters before the next one is read.
+    pub panels_outside: bool,
+    /// Whether the phases' outer loops are shared among threads.
+    pub parallel: bool,
+}
+
+impl WinogradTile {
+    /// The numbers in the order of the schedule's text.
+    pub fn numbers(&self) -> [i64; 8] {
+        let flag = |b: bool| i64::from(b);
+        let w = self;
+        [w.output, w.rows, w.lanes, w.vectors, w.tiles, w.unroll, flag(w.panels_outside), flag(w.parallel)]
+    }
+
+    /// Back from [`WinogradTile::numbers`].
+    pub fn from_numbers(x: [i64; 8]) -> WinogradTile {
+        let [output, rows, lanes, vectors, tiles, unroll, panels, parallel] = x;
+        WinogradTile { output, rows, lanes, vectors, tiles, unroll, panels_outside: panels != 0, parallel: parallel != 0 }
+    }
+}
+
+/// What the primitive works on: the parts of a plain nest that is a 3x3 convolution of stride 1,
+/// with or without padding, and an epilogue.
+#[derive(Clone, Debug)]
+pub struct Convolution {
+    /// Input [batch, channels, height, width] and what is added around it above and left.
+    input: Source,
+    pad: (i64, i64),
+    /// The padded copy, where there is one.
+    padded: Option<Source>,
+    sum: Source,
+    filter: Source,
+    weight: Source,
+    output: Source,
+    /// Value of the output, and its counters.
+    epilogue: Expr,
+    at: Vec<Affine>,
+    /// Extents: batch, output channels, output height and width, input channels.
+    pub batch: i64,
+    /// Output channels.
+    pub outputs: i64,
+    /// Output height.
+    pub height: i64,
+    /// Output width.
+    pub width: i64,
+    /// Input channels.
+    pub channels: i64,
+}
+
+/// Finds the convolution that accumulates into the buffer `name`.
+pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
+    let no = |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
+    let sum = super::structure::buffer(n, name)?;
+    let (mut update, mut store, mut copies, mut strange) = (None, None, Vec::new(), false);
+    visit(&n.body, &mut |s| match s {
+        Stmt::Update { op: Reducer::Sum, buffer, index, value } if *buffer == sum => update = Some((index.clone(), value.clone())),
+        Stmt::Store { buffer, value: Expr::Const(_), .. } if *buffer == sum => {}
+        Stmt::Store { buffer, index, value } if n.buffer(*buffer).scope == Scope::Output => {
+            store = Some((*buffer, index.clone(), value.clone()));
+        }
+        Stmt::Store { buffer, index, value } => copies.push((*buffer, index.clone(), value.clone())),
+        Stmt::Loop(l) => strange |= l.start.is_some() || l.mode != Mode::Serial,
+        _ => strange = true,
+    });
+    let (Some((at_sum, product)), Some((output, at, epilogue)), false) = (update, store, strange) else {
+        return Err(no("it is not the only sum of a plain nest"));
+    };
+    let Expr::Binary(Binary::Mul, a, b) = &product else { return Err(no("it does not add up products")) };
+    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&**a, &**b) else {
+        return Err(no("it does not multiply two tensors"));
+    };
+    let prepared = |s: Source| n.buffer(s).scope == Scope::Prepared;
+    let ((read, ri), (filter, fi)) = if prepared(*b) { ((*a, ai), (*b, bi)) } else { ((*b, bi), (*a, ai)) };
+    let shape = |s: Source| n.buffer(s).shape.as_slice();
+    let ([batch, outputs, height, width], [_, channels, ..]) = (shape(sum), shape(read)) else {
+        return Err(no("the tensors have not four dimensions"));
+    };
+    let filter_shape = [*outputs, *channels, 3, 3];
+    if !prepared(filter) || shape(filter) != filter_shape || shape(read).len() != 4 || at_sum.len() != 4 {
+        return Err(no("the filter is not a weight [outputs, channels, 3, 3]"));
+    }
+    // P[n, c, p + r, q + s] * W[k, c, r, s] into C[n, k, p, q].
+    let plain = |i: usize| fi[i].as_var().map_or_else(|| fi[i].as_constant() == Some(0) && filter_shape[i] == 1, |_| true);
+    let same = ri[0] == at_sum[0]
+        && fi[0] == at_sum[1]
+        && ri[1] == fi[1]
+        && ri[2] == at_sum[2].add(&fi[2])
+        && ri[3] == at_sum[3].add(&fi[3])
+        && (0..4).all(plain);
+    if !same {
+        return Err(no("its indices are others"));
+    }
+    if at.len() != 4 || epilogue.loads().iter().any(|(s, i)| *s == sum && *i != at) {
+        return Err(no("the output is not elementwise in it"));
+    }
+    if *height < 1 || *width < 1 || shape(output) != shape(sum) {
+        return Err(no("the output has another shape"));
+    }
+    let weight_of = |copy: &Stmt| {
+        let mut found = None;
+        visit(std::slice::from_ref(copy), &mut |s| match s {
+            Stmt::Store { buffer, value: Expr::Load { source, index: from }, index } if *buffer == filter && from == index => {
+                found = Some(*source);
+            }
+            _ => {}
+        });
+        found
+    };
+    let weight = n.prepare.iter().find_map(weight_of).ok_or_else(|| no("the filter is made otherwise"))?;
+    // The padding, a copy of its own.
+    let (input, pad, padded) = match (n.buffer(read).scope, &copies[..]) {
+        (Scope::Data(_), []) => (read, (0, 0), None),
+        (Scope::Workspace, [(b, index, Expr::Select { conds, then, other })]) if *b == read => {
+            let Expr::Load { source, index: from } = &**then else { return Err(no("the padding is not a copy")) };
+            let shift = |d: usize| -> Option<i64> {
+                let moved = index[d].add(&from[d].scale(-1)).as_constant()?;
+                let c = conds.iter().find(|c| c.index == from[d]);
+                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| c.low == 0 && c.high == shape(*source)[d]);
+                whole.then_some(moved)
+            };
+            let shifts = (shift(0), shift(1), shift(2), shift(3));
+            let (Some(0), Some(0), Some(top), Some(left)) = shifts else { return Err(no("the padding is of another kind")) };
+            if **other != Expr::Const(0.0) || !matches!(n.buffer(*source).scope, Scope::Data(_)) || top < 0 || left < 0 {
+                return Err(no("the padding is not with zeros"));
+            }
+            (*source, (top, left), Some(read))
+        }
+        _ => return Err(no("its input is computed first")),
+    };
+    let (batch, outputs, height, width, channels) = (*batch, *outputs, *height, *width, *channels);
+    Ok(Convolution { input, pad, padded, sum, filter, weight, output, epilogue, at, batch, outputs, height, width, channels })
+}
+
+/// The least multiple of `step` that covers `extent`, as a count.
+fn tiles(extent: i64, step: i64) -> i64 {
+    (extent + step - 1) / step
+}
+
+/// Replaces the convolution by its Winograd form.
+pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), String> {
+    let conv = find(n, name)?;
+    let t = Transforms::new(tile.output.max(0) as usize, 3).ok_or_else(|| format!("there are no points for tiles of {}", tile.output))?;
+    let w = tile;
+    if w.output < 2 || w.output * w.rows > conv.height || w.output > conv.width || w.rows < 1 {
+        return Err(format!("{} rows of {} x {} do not fit the output", w.rows, w.output, w.output));
+    }
+    let in_block = w.rows * tiles(conv.width, w.output);
+    if w.lanes < 4 || w.lanes % 4 != 0 || w.lanes > conv.channels || w.lanes * w.vectors > conv.outputs || w.vectors < 1 {
+        return Err("the vectors do not fit the channels".into());
+    }
+    if w.tiles < 1 || w.tiles > in_block || w.unroll < 1 || conv.channels % w.unroll != 0 {
+        return Err("the register tile does not fit its block".into());
+    }
+    let mut m = Maker::new(n, conv, w, t);
+    let prepare = m.filters();
+    let body = m.blocks();
+    let (filter, sum, padded, weight) = (m.conv.filter, m.conv.sum, m.conv.padded, m.conv.weight);
+    // The plain copy of the filter has no reader left.
+    let reads_weight = |s: &Stmt| crate::nest::accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == weight);
+    n.prepare.retain(|s| !reads_weight(s));
+    n.prepare.extend(prepare);
+    n.body = body;
+    let mut gone: Vec<Source> = [Some(filter), Some(sum), padded].into_iter().flatten().collect();
+    gone.sort();
+    gone.into_iter().rev().for_each(|b| super::structure::drop_buffer(n, b));
+    Ok(())
+}
+
+/// A loop's counter and, where its tiles overlap, their start.
+type Tiled = (Loop, Affine);
+
+struct Maker<'a> {
+    n: &'a mut Nest,
+    conv: Convolution,
+    w: &'a WinogradTile,
+    t: Transforms,
+    /// Length of a transformed tile: m + 2.
+    size: i64,
+    /// Tiles along a row, and in a block.
+    across: i64,
+    in_block: i64,
+    /// U [place, panel, channel, lane], V [place, tile x channel], M [place, tile x output].
+    u: Source,
+    v: Source,
+    m: Source,
+    /// The block's input [row, column, channel].
+    x: Source,
+    /// Distance of two tiles' channels in V and M.
+    v_row: i64,
+    m_row: i64,
+}
+
+fn var(l: &Loop) -> Affine {
+    Affine::var(l.var)
+}
+
+fn around(mut l: Loop, body: Vec<Stmt>) -> Stmt {
+    l.body = body;
+    Stmt::Loop(l)
+}
+
+fn nest(loops: Vec<Loop>, body: Vec<Stmt>) -> Vec<Stmt> {
+    loops.into_iter().rev().fold(body, |b, l| vec![around(l, b)])
+}
+
+/// One vector statement.
+fn vector(n: &mut Nest, lanes: i64, f: &dyn Fn(&Affine) -> Stmt) -> Stmt {
+    let l = Loop { var: n.new_var("v"), extent: lanes, mode: Mode::Vector, start: None, body: Vec::new() };
+    let body = vec![f(&var(&l))];
+    around(l, body)
+}
+
+impl<'a> Maker<'a> {
+    fn new(n: &'a mut Nest, conv: Convolution, w: &'a WinogradTile, t: Transforms) -> Maker<'a> {
+        let size = w.output + 2;
+        let across = tiles(conv.width, w.output);
+        let in_block = w.rows * across;
+        let places = size * size;
+        // Places lie an odd number of lines apart, or all lines of a transform would meet in the
+        // same set of a cache.
+        let odd = |elements: i64| (tiles(elements, 16) | 1) * 16;
+        let mut buffer =
+            |name: &str, shape: Vec<i64>, scope: Scope| n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope });
+        let width = w.lanes * w.vectors;
+        let u = buffer("U", vec![places, tiles(conv.outputs, width), conv.channels, width], Scope::Prepared);
+        let x = buffer("Xt", vec![w.rows * w.output + 2, conv.width + 2, conv.channels], Scope::Workspace);
+        let v = buffer("V", vec![places, odd(in_block * conv.channels)], Scope::Workspace);
+        let m = buffer("M", vec![places, odd(in_block * conv.outputs)], Scope::Workspace);
+        let (v_row, m_row) = (conv.channels, conv.outputs);
+        Maker { n, conv, w, t, size, across, in_block, u, v, m, x, v_row, m_row }
+    }
+
+    fn count(&mut self, name: &str, extent: i64, mode: Mode) -> Loop {
+        Loop { var: self.n.new_var(name), extent, mode, start: None, body: Vec::new() }
+    }
+
+    fn serial(&mut self, name: &str, extent: i64) -> Loop {
+        self.count(name, extent, Mode::Serial)
+    }
+
+    /// The outermost loop of a phase.
+    fn shared(&mut self, name: &str, extent: i64) -> Loop {
+        let mode = if self.w.parallel { Mode::Parallel } else { Mode::Serial };
+        self.count(name, extent, mode)
+    }
+
+    /// A loop over tiles of an extent, the last one moved back to end with it.
+    fn tiled(&mut self, name: &str, extent: i64, step: i64, shared: bool) -> Tiled {
+        let count = tiles(extent, step);
+        let mut l = if shared { self.shared(name, count) } else { self.serial(name, count) };
+        if extent % step == 0 {
+            let at = var(&l).scale(step);
+            return (l, at);
+        }
+        let at = self.n.new_var(&format!("{name}_at"));
+        l.start = Some(Start { var: at, step, cap: extent - step });
+        (l, Affine::var(at))
+    }
+
+    fn local(&mut self, name: &str, shape: Vec<i64>) -> Source {
+        self.n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope: Scope::Local })
+    }
+
+    fn lanes(&mut self, lanes: i64, f: &dyn Fn(&Affine) -> Stmt) -> Stmt {
+        vector(self.n, lanes, f)
+    }
+
+    /// Transforms a column of `terms` (by position; the lane is free) by the rows of a matrix:
+    /// `write(row, value)` says where each result goes. Rows of opposite points share their parts.
+    fn transform(
+        &mut self,
+        rows: &[Vec<f64>],
+        term: &dyn Fn(usize, &Affine) -> Expr,
+        write: &dyn Fn(usize, &Affine, Expr) -> Stmt,
+    ) -> Vec<Stmt> {
+        let lanes = self.w.lanes;
+        let mut out = Vec::new();
+        for (i, twin) in row_pairs(rows) {
+            let Some(j) = twin else {
+                out.push(self.lanes(lanes, &|v| {
+                    let value =
+                        combine(rows[i].iter().enumerate().map(|(a, c)| (*c, a)).filter(|t| t.0 != 0.0).map(|(c, a)| (c, term(a, v))));
+                    write(i, v, value.unwrap_or(Expr::Const(0.0)))
+                }));
+                continue;
+            };
+            let (even, odd) = (self.local("even", vec![lanes]), self.local("odd", vec![lanes]));
+            out.extend([Stmt::Local(even), Stmt::Local(odd)]);
+            for (part, same) in [(even, true), (odd, false)] {
+                out.push(self.lanes(lanes, &|v| {
+                    let picked = (0..rows[i].len()).filter(|&a| rows[i][a] != 0.0 && (rows[i][a] == rows[j][a]) == same);
+                    let value = combine(picked.map(|a| (rows[i][a], term(a, v)))).unwrap_or(Expr::Const(0.0));
+                    Stmt::Store { buffer: part, index: vec![v.clone()], value }
+                }));
+            }
+            for (row, op) in [(i, Binary::Add), (j, Binary::Sub)] {
+                out.push(self.lanes(lanes, &|v| {
+                    let part = |b: Source| Expr::load(b, vec![v.clone()]);
+                    write(row, v, Expr::binary(op, part(even), part(odd)))
+                }));
+            }
+        }
+        out
+    }
+
+    /// U = G g G^T, for every filter.
+    fn filters(&mut self) -> Vec<Stmt> {
+        let width = self.w.lanes * self.w.vectors;
+        let (panel, k) = self.tiled("panel_U", self.conv.outputs, width, false);
+        let (c, lane) = (self.serial("c_U", self.conv.channels), self.serial("lane_U", width));
+        let half = self.local("half_U", vec![self.size, 3]);
+        let at = [k.add(&var(&lane)), var(&c)];
+        let constant = |x: usize| Affine::constant(x as i64);
+        let mut body = vec![Stmt::Local(half)];
+        for (i, g) in self.t.filter.iter().enumerate() {
+            for s in 0..3 {
+                let tap = |r: usize| Expr::load(self.conv.weight, vec![at[0].clone(), at[1].clone(), constant(r), constant(s)]);
+                let value = combine((0..3).map(|r| (g[r], tap(r)))).unwrap_or(Expr::Const(0.0));
+                body.push(Stmt::Store { buffer: half, index: vec![constant(i), constant(s)], value });
+            }
+        }
+        for i in 0..self.t.filter.len() {
+            for (j, g) in self.t.filter.iter().enumerate() {
+                let value = combine((0..3).map(|s| (g[s], Expr::load(half, vec![constant(i), constant(s)])))).unwrap_or(Expr::Const(0.0));
+                let place = constant(i * self.t.filter.len() + j);
+                body.push(Stmt::Store { buffer: self.u, index: vec![place, var(&panel), var(&c), var(&lane)], value });
+            }
+        }
+        nest(vec![panel, c, lane], body)
+    }
+
+    fn blocks(&mut self) -> Vec<Stmt> {
+        let batch = (self.conv.batch > 1).then(|| self.serial("n", self.conv.batch));
+        let image = batch.as_ref().map_or(Affine::constant(0), var);
+        let (block, y) = self.tiled("block", self.conv.height, self.w.output * self.w.rows, false);
+        let mut phases = self.gather(&image, &y);
+        phases.extend(self.input());
+        phases.extend(self.product());
+        phases.extend(self.output(&image, &y));
+        nest(batch.into_iter().chain([block]).collect(), phases)
+    }
+
+    /// The block's rows with their padding, channels last.
+    fn gather(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
+        let (top, left) = self.conv.pad;
+        let shape = self.n.buffer(self.conv.input).shape.clone();
+        let (height, width) = (shape[2], shape[3]);
+        let columns = self.conv.width + 2;
+        let row = self.shared("row_X", self.w.rows * self.w.output + 2);
+        let from = y.add(&var(&row)).plus(-top);
+        let mut inside = Vec::new();
+        let kept = width.min(columns - left);
+        for (start, count) in [(0, left), (left + kept, columns - left - kept)] {
+            if count > 0 {
+                inside.extend(self.zeros(&var(&row), start, count));
+            }
+        }
+        let (ct, c) = self.tiled("c_X", self.conv.channels, self.w.lanes, false);
+        let step = 4.min(kept);
+        let (qt, q) = self.tiled("q_X", kept, step, false);
+        let u = self.count("u_X", step, Mode::Unroll);
+        let column = q.add(&var(&u));
+        let copy = vector(self.n, self.w.lanes, &|v| {
+            let channel = c.add(v);
+            let value = Expr::load(self.conv.input, vec![image.clone(), channel.clone(), from.clone(), column.clone()]);
+            Stmt::Store { buffer: self.x, index: vec![var(&row), column.plus(left), channel], value }
+        });
+        inside.extend(nest(vec![ct, qt, u], vec![copy]));
+        let reach = self.conv.height + 2 - top;
+        let mut body = Vec::new();
+        for (low, high) in [(-top, 0), (height, reach)] {
+            if low < high {
+                let zeros = self.zeros(&var(&row), 0, columns);
+                body.push(Stmt::If { conds: vec![Cond { index: from.clone(), low, high }], body: zeros });
+            }
+        }
+        match body.is_empty() {
+            true => body = inside,
+            false => body.push(Stmt::If { conds: vec![Cond { index: from, low: 0, high: height }], body: inside }),
+        }
+        vec![around(row, body)]
+    }
+
+    /// Zeros in some columns of a row of the block's input.
+    fn zeros(&mut self, row: &Affine, start: i64, count: i64) -> Vec<Stmt> {
+        let q = self.serial("q_zero", count);
+        let (ct, c) = self.tiled("c_zero", self.conv.channels, self.w.lanes, false);
+        let column = var(&q).plus(start);
+        let set = vector(self.n, self.w.lanes, &|v| Stmt::Store {
+            buffer: self.x,
+            index: vec![row.clone(), column.clone(), c.add(v)],
+            value: Expr::Const(0.0),
+        });
+        nest(vec![q, ct], vec![set])
+    }
+
+    /// The loops over a block's tiles: row, column, and the number of the tile.
+    fn tiles_of_block(&mut self, suffix: &str, shared: bool) -> (Loop, Tiled, Affine) {
+        let (name, rows) = (format!("ty_{suffix}"), self.w.rows);
+        let ty = if shared { self.shared(&name, rows) } else { self.serial(&name, rows) };
+        let tx = self.tiled(&format!("tx_{suffix}"), self.conv.width, self.w.output, false);
+        let number = var(&ty).scale(self.across).add(&var(&tx.0));
+        (ty, tx, number)
+    }
+
+    /// V = B^T d B, lanes over channels.
+    fn input(&mut self) -> Vec<Stmt> {
+        let (size, m) = (self.size, self.w.output);
+        let (ty, (tx, x), number) = self.tiles_of_block("V", true);
+        let (ct, c) = self.tiled("c_V", self.conv.channels, self.w.lanes, false);
+        let half = self.local("half_V", vec![size, size, self.w.lanes]);
+        let rows = self.t.input.clone();
+        let column = self.serial("column_V", size);
+        let (source, into, by_row) = (self.x, self.v, self.v_row);
+        let first = self.transform(
+            &rows,
+            &|a, v| Expr::load(source, vec![var(&ty).scale(m).plus(a as i64), x.add(&var(&column)), c.add(v)]),
+            &|i, v, value| Stmt::Store { buffer: half, index: vec![Affine::constant(i as i64), var(&column), v.clone()], value },
+        );
+        let row = self.serial("row_V", size);
+        let second =
+            self.transform(&rows, &|a, v| Expr::load(half, vec![var(&row), Affine::constant(a as i64), v.clone()]), &|j, v, value| {
+                let place = var(&row).scale(size).plus(j as i64);
+                Stmt::Store { buffer: into, index: vec![place, number.scale(by_row).add(&c).add(v)], value }
+            });
+        let body = vec![Stmt::Local(half), around(column, first), around(row, second)];
+        nest(vec![ty, tx, ct], body)
+    }
+
+    /// M = U V at every place.
+    fn product(&mut self) -> Vec<Stmt> {
+        let w = self.w;
+        let width = w.lanes * w.vectors;
+        let place = self.shared("place", self.size * self.size);
+        let (panel, k) = self.tiled("panel", self.conv.outputs, width, false);
+        let (group, t) = self.tiled("group", self.in_block, w.tiles, false);
+        let acc = self.local("acc", vec![w.tiles, width]);
+        let (m, u, v, v_row, m_row) = (self.m, self.u, self.v, self.v_row, self.m_row);
+        // The register tile's loops, three times.
+        let tile = |maker: &mut Self, f: &dyn Fn(&Affine, &Affine) -> Stmt| {
+            let (ti, ki) = (maker.count("ti", w.tiles, Mode::Unroll), maker.count("ki", w.vectors, Mode::Unroll));
+            let body = maker.lanes(w.lanes, &|lane| f(&var(&ti), &var(&ki).scale(w.lanes).add(lane)));
+            nest(vec![ti, ki], vec![body])
+        };
+        let clear = tile(self, &|ti, lane| Stmt::Store { buffer: acc, index: vec![ti.clone(), lane.clone()], value: Expr::Const(0.0) });
+        let (co, cu) = (self.serial("c_M", self.conv.channels / w.unroll), self.count("cu_M", w.unroll, Mode::Unroll));
+        let c = var(&co).scale(w.unroll).add(&var(&cu));
+        let add = tile(self, &|ti, lane| {
+            let filter = Expr::load(u, vec![var(&place), var(&panel), c.clone(), lane.clone()]);
+            let data = Expr::load(v, vec![var(&place), t.add(ti).scale(v_row).add(&c)]);
+            let value = Expr::binary(Binary::Mul, filter, data);
+            Stmt::Update { op: Reducer::Sum, buffer: acc, index: vec![ti.clone(), lane.clone()], value }
+        });
+        let keep = tile(self, &|ti, lane| {
+            let index = vec![var(&place), t.add(ti).scale(m_row).add(&k).add(lane)];
+            Stmt::Store { buffer: m, index, value: Expr::load(acc, vec![ti.clone(), lane.clone()]) }
+        });
+        let mut body = vec![Stmt::Local(acc)];
+        body.extend(clear);
+        body.extend(nest(vec![co, cu], add));
+        body.extend(keep);
+        let loops = if w.panels_outside { vec![place, panel, group] } else { vec![place, group, panel] };
+        nest(loops, body)
+    }
+
+    /// Y = epilogue(A^T M A), lanes over output channels, then transposed to the output's order.
+    fn output(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
+        let (size, out, lanes) = (self.size, self.w.output, self.w.lanes);
+        let (kt, k) = self.tiled("k_Y", self.conv.outputs, lanes, true);
+        let (ty, (tx, x), number) = self.tiles_of_block("Y", false);
+        let rows = self.t.output.clone();
+        let sums = columns(&rows);
+        let (half, line) = (self.local("half_Y", vec![out, size, lanes]), self.local("line_Y", vec![out, self.conv.width, lanes]));
+        let column = self.serial("column_Y", size);
+        let (m, m_row) = (self.m, self.m_row);
+        let first = self.gather_rows(
+            &rows,
+            &sums,
+            &|i, v| Expr::load(m, vec![var(&column).plus(i as i64 * size), number.scale(m_row).add(&k).add(v)]),
+            &|p, v, value| Stmt::Store { buffer: half, index: vec![Affine::constant(p as i64), var(&column), v.clone()], value },
+        );
+        let row = self.serial("row_Y", out);
+        let second = self.gather_rows(
+            &rows,
+            &sums,
+            &|j, v| Expr::load(half, vec![var(&row), Affine::constant(j as i64), v.clone()]),
+            &|q, v, value| Stmt::Store { buffer: line, index: vec![var(&row), x.plus(q as i64), v.clone()], value },
+        );
+        let tile = around(tx, vec![Stmt::Local(half), around(column, first), around(row, second)]);
+        // Lanes along the output's rows from here on.
+        let p = self.serial("p_Y", out);
+        let (group, u) = (self.serial("ku_Y", lanes / 4), self.count("u_Y", 4, Mode::Unroll));
+        let wide = [16, 8, 4, 2, 1].into_iter().find(|&l| l <= self.conv.width && l <= lanes).unwrap_or(1);
+        let (qt, q) = self.tiled("q_Y", self.conv.width, wide, false);
+        let near = var(&group).scale(4).add(&var(&u));
+        let (channel, height) = (k.add(&near), y.add(&var(&ty).scale(out)).add(&var(&p)));
+        let store = vector(self.n, wide, &|v| {
+            let at = [image.clone(), channel.clone(), height.clone(), q.add(v)];
+            let sum = Expr::load(line, vec![var(&p), q.add(v), near.clone()]);
+            let value = self.conv.epilogue.rewrite(
+                &mut |a| self.conv.at.iter().zip(&at).fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by))),
+                &mut |e| match e {
+                    Expr::Load { source, .. } if source == self.conv.sum => sum.clone(),
+                    e => e,
+                },
+            );
+            Stmt::Store { buffer: self.conv.output, index: at.to_vec(), value }
+        });
+        let end = nest(vec![p, group, qt, u], vec![store]);
+        let mut body = vec![Stmt::Local(line), tile];
+        body.extend(end);
+        nest(vec![kt, ty], body)
+    }
+
+    /// Rows of A^T: every row is made of the sums and differences of opposite points.
+    fn gather_rows(
+        &mut self,
+        rows: &[Vec<f64>],
+        pairs: &[(usize, Option<usize>)],
+        term: &dyn Fn(usize, &Affine) -> Expr,
+        write: &dyn Fn(usize, &Affine, Expr) -> Stmt,
+    ) -> Vec<Stmt> {
+        let lanes = self.w.lanes;
+        let mut out = Vec::new();
+        // For each column or pair of columns, what stands for it in even and in odd rows.
+        let mut parts: Vec<(usize, Option<(Source, Source)>)> = Vec::new();
+        for &(i, twin) in pairs {
+            let Some(j) = twin else {
+                parts.push((i, None));
+                continue;
+            };
+            let (sum, difference) = (self.local("sum", vec![lanes]), self.local("difference", vec![lanes]));
+            out.extend([Stmt::Local(sum), Stmt::Local(difference)]);
+            for (part, op) in [(sum, Binary::Add), (difference, Binary::Sub)] {
+                out.push(self.lanes(lanes, &|v| Stmt::Store {
+                    buffer: part,
+                    index: vec![v.clone()],
+                    value: Expr::binary(op, term(i, v), term(j, v)),
+                }));
+            }
+            parts.push((i, Some((sum, difference))));
+        }
+        for (p, row) in rows.iter().enumerate() {
+            out.push(self.lanes(lanes, &|v| {
+                let terms = parts.iter().filter(|(i, _)| row[*i] != 0.0).map(|(i, part)| match part {
+                    None => (row[*i], term(*i, v)),
+                    Some((sum, difference)) => (row[*i], Expr::load(if p % 2 == 0 { *sum } else { *difference }, vec![v.clone()])),
+                });
+                write(p, v, combine(terms).unwrap_or(Expr::Const(0.0)))
+            }));
+        }
+        out
+    }
+}
+
+/// Columns of A^T that belong together: those of opposite points.
+fn columns(rows: &[Vec<f64>]) -> Vec<(usize, Option<usize>)> {
+    let transposed: Vec<Vec<f64>> = (0..rows[0].len()).map(|j| rows.iter().map(|r| r[j]).collect()).collect();
+    row_pairs(&transposed)
+}

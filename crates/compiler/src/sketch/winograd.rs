@@ -1,0 +1,82 @@
+//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, beside the direct ones: which is
+//! faster depends on the shape, which is right enough on the task's tolerance.
+
+use super::{Facts, Sketch, divisors, start};
+use crate::schedule::{Primitive, WinogradTile, find_convolution};
+use squall_core::space::{Knob, Role, Term};
+use squall_core::{Configuration, Space};
+
+/// Largest error, relative to the largest output, that is to be expected of F(m x m, 3x3) in
+/// single precision: about twice what was seen on 64 to 512 channels.
+fn expected_error(m: i64) -> f64 {
+    match m {
+        2 => 4e-6,
+        3 => 8e-6,
+        4 => 2e-5,
+        5 => 4e-5,
+        _ => 6e-5,
+    }
+}
+
+/// Bytes of transformed filters beyond which no shape gains.
+const MOST_FILTERS: i64 = 64 << 20;
+
+pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
+    let Some((w, main)) = super::tile::with_epilogue(f.workload) else { return Vec::new() };
+    let name = w.stages[main].name.clone();
+    let (base, prefix) = start(&w);
+    let Ok(conv) = find_convolution(&base, &name) else { return Vec::new() };
+    let lanes = f.target.lanes_f32();
+    let Some(lanes) = [lanes, lanes / 2, 4].into_iter().find(|&l| l >= 4 && l <= conv.channels && l <= conv.outputs) else {
+        return Vec::new();
+    };
+    let outputs: Vec<i64> = (2..=6)
+        .filter(|&m| m <= conv.height && m <= conv.width && expected_error(m) <= f.workload.tolerance())
+        .filter(|m| (m + 2) * (m + 2) * conv.outputs * conv.channels * 4 <= MOST_FILTERS)
+        .collect();
+    if outputs.is_empty() {
+        return Vec::new();
+    }
+    let registers = f.target.vector_registers as i64;
+    let rows: Vec<i64> = (1..=conv.height / outputs[0]).filter(|&r| r <= 8 || conv.height % r == 0).collect();
+    let knobs = vec![
+        Knob::ints("m", Role::Choice, outputs),
+        Knob::ints("rows", Role::Tile { axis: "tile_rows".into(), level: 1 }, rows),
+        Knob::ints("vectors", Role::Tile { axis: "k".into(), level: 0 }, 1..=(conv.outputs / lanes).min(6)),
+        Knob::ints("tiles", Role::Tile { axis: "tiles".into(), level: 0 }, 1..=16),
+        Knob::ints("unroll", Role::Unroll, divisors(conv.channels).into_iter().filter(|&u| u <= 8)),
+        Knob::words("order", Role::Order, &["panels_outside", "tiles_outside"]),
+    ];
+    let (height, width) = (conv.height, conv.width);
+    let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
+    let covered = |extent: i64, step: Term| Term::product([Term::Const(extent).ceil_div(step.clone()), step]);
+    let block = || Term::product(["m", "rows"].map(Term::knob));
+    let in_block = Term::product([Term::knob("rows"), Term::Const(width).ceil_div(Term::knob("m"))]);
+    let must = [
+        block().at_most(height),
+        Term::knob("tiles").at_most(in_block),
+        accumulators().at_most(registers - 2),
+        Term::product([accumulators(), Term::knob("unroll")]).at_most(128),
+        // Blocks that overlap are computed twice.
+        covered(height, block()).at_most(height + height / 4 + 2),
+    ];
+    let should = [Term::Const((registers / 4).min(conv.outputs / lanes * 8)).at_most(accumulators())];
+    let all: Vec<Term> = must.iter().chain(&should).cloned().collect();
+    let Ok(space) = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)) else { return Vec::new() };
+    let parallel = f.target.threads > 1;
+    let plan = move |c: &Configuration| {
+        let get = |k: &str| c.int(k).unwrap_or(1);
+        let tile = WinogradTile {
+            output: get("m"),
+            rows: get("rows"),
+            lanes,
+            vectors: get("vectors"),
+            tiles: get("tiles"),
+            unroll: get("unroll"),
+            panels_outside: c.word("order") == Some("panels_outside"),
+            parallel,
+        };
+        vec![Primitive::Winograd(name.clone(), tile)]
+    };
+    vec![Sketch { name: "winograd".into(), target: f.target.clone(), space, base, prefix, plan: Box::new(plan), full_optimisation: false }]
+}

@@ -1,0 +1,132 @@
+//! Concatenations without copies: what a whole block is copied into becomes the block's own place,
+//! so that its producer writes there at once. Larger concatenations go first: where features are
+//! gathered again and again (DenseNet), the largest holds them all and the smaller ones are parts
+//! of it.
+
+use super::{ALIGNMENT, Place, Plan, PlanStep, Source, Stride, Work};
+use std::collections::BTreeMap;
+
+/// A step that copies a stretch as it is.
+#[derive(Clone, Copy)]
+struct Stretch {
+    step: usize,
+    from: Place,
+    to: usize,
+    extent: usize,
+}
+
+/// For each block, the place inside another that it became.
+struct Placed(Vec<Option<Place>>);
+
+impl Placed {
+    fn locate(&self, mut p: Place) -> Place {
+        while let Some(outer) = self.0[p.block] {
+            p = Place { block: outer.block, offset: outer.offset + p.offset };
+        }
+        p
+    }
+}
+
+/// Removes copies by placing blocks inside each other.
+pub fn merge(plan: &mut Plan) {
+    let mut placed = Placed(vec![None; plan.blocks.len()]);
+    let mut useless = vec![false; plan.steps.len()];
+    for (target, stretches) in targets(plan).into_iter().rev() {
+        if adopt(plan, &mut placed, target, &stretches) {
+            stretches.iter().for_each(|s| useless[s.step] = true);
+            continue;
+        }
+        for s in stretches {
+            let to = placed.locate(Place { block: target, offset: s.to });
+            let whole = s.from.offset == 0 && s.extent == plan.blocks[s.from.block];
+            let free = placed.0[s.from.block].is_none() && to.block != s.from.block;
+            if whole && free && to.offset.is_multiple_of(ALIGNMENT) {
+                placed.0[s.from.block] = Some(to);
+                useless[s.step] = true;
+            }
+        }
+    }
+    let mut at = useless.iter();
+    plan.steps.retain(|_| at.next() == Some(&false));
+    rename(plan, &placed);
+}
+
+/// Blocks that are made by copying stretches alone; larger ones, then later ones, last.
+fn targets(plan: &Plan) -> Vec<(usize, Vec<Stretch>)> {
+    let mut made: BTreeMap<usize, Option<Vec<Stretch>>> = BTreeMap::new();
+    let mut last = vec![0; plan.blocks.len()];
+    for (i, PlanStep { work, .. }) in plan.steps.iter().enumerate() {
+        let to = work.to();
+        last[to.block] = i;
+        let list = made.entry(to.block).or_insert(Some(Vec::new()));
+        match (stretch(i, work), list.as_mut()) {
+            (Some(s), Some(l)) => l.push(s),
+            _ => *list = None,
+        }
+    }
+    let mut targets: Vec<_> = made.into_iter().filter_map(|(block, list)| Some((block, list?))).collect();
+    targets.sort_by_key(|(block, _)| (plan.blocks[*block], last[*block]));
+    targets
+}
+
+fn stretch(step: usize, work: &Work) -> Option<Stretch> {
+    let Work::Copy { from: Source::Place(from), from_offset, to, axes } = work else { return None };
+    let extent = match axes[..] {
+        [] => 1,
+        [Stride { extent, to: 1, from: 1 }] => extent,
+        _ => return None,
+    };
+    let from = Place { block: from.block, offset: from.offset + from_offset };
+    Some(Stretch { step, from, to: to.offset, extent })
+}
+
+/// Makes a block a part of another that holds all its stretches in its order already.
+fn adopt(plan: &Plan, placed: &mut Placed, target: usize, stretches: &[Stretch]) -> bool {
+    let Some(first) = stretches.first().map(|s| placed.locate(s.from)) else { return false };
+    let covered: usize = stretches.iter().map(|s| s.extent).sum();
+    let Some(start) = first.offset.checked_sub(stretches[0].to) else { return false };
+    let fits = |s: &Stretch| placed.locate(s.from) == Place { block: first.block, offset: start + s.to };
+    let free = placed.0[target].is_none() && first.block != target;
+    if !free || covered != plan.blocks[target] || !start.is_multiple_of(ALIGNMENT) || !stretches.iter().all(fits) {
+        return false;
+    }
+    placed.0[target] = Some(Place { block: first.block, offset: start });
+    true
+}
+
+/// Gives every place its final name; blocks that became parts of others vanish.
+fn rename(plan: &mut Plan, placed: &Placed) {
+    let mut number = vec![0; plan.blocks.len()];
+    let mut blocks = Vec::new();
+    for (i, elements) in plan.blocks.iter().enumerate() {
+        if placed.0[i].is_none() {
+            number[i] = blocks.len();
+            blocks.push(*elements);
+        }
+    }
+    let fix = |p: &mut Place| {
+        let found = placed.locate(*p);
+        *p = Place { block: number[found.block], offset: found.offset };
+    };
+    let source = |s: &mut Source| {
+        if let Source::Place(p) = s {
+            fix(p);
+        }
+    };
+    for step in &mut plan.steps {
+        match &mut step.work {
+            Work::Kernel { inputs, output, .. } => {
+                inputs.iter_mut().for_each(source);
+                fix(output);
+            }
+            Work::Copy { from, to, .. } | Work::Runs { from, to, .. } => {
+                source(from);
+                fix(to);
+            }
+            Work::Fill { to, .. } => fix(to),
+        }
+    }
+    plan.inputs.iter_mut().for_each(fix);
+    plan.outputs.iter_mut().for_each(fix);
+    plan.blocks = blocks;
+}

@@ -1,0 +1,157 @@
+//! `cargo xtask bench cpu`: tunes the workloads of the referee, exports the winners and lets the
+//! referee time them beside the libraries in one run. The result goes to `benches/runs/`.
+
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const USAGE: &str = "usage: cargo xtask bench cpu [--short] [--trials N] [--only PATTERN] [--rounds N] [--python PATH]
+
+  --short         32 trials and 3 rounds: under ten minutes
+  --trials N      of each workload [default: 300]
+  --only PATTERN  workloads whose name matches
+  --rounds N      of the referee [default: 10]
+  --python PATH   with the packages of ../shared/peers/README.md [default: peers-venv beside the repository, else python3]";
+
+/// The workloads, as operator lines of ours with the referee's names.
+const WORKLOADS: &str = "examples/workloads.ops";
+
+struct Settings {
+    trials: u32,
+    rounds: u32,
+    only: Option<String>,
+    python: Option<PathBuf>,
+}
+
+/// Reads the arguments and runs the benchmark.
+pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
+    let s = settings(arguments)?;
+    let referee = root.join("../shared/peers/libs.py");
+    if !referee.exists() {
+        return Err(format!("{} is not there: without the referee there is nothing to compare with", referee.display()));
+    }
+    let beside = root.join("../peers-venv/bin/python");
+    let python = s.python.clone().unwrap_or_else(|| if beside.exists() { beside } else { "python3".into() });
+    let packages = Command::new(&python).args(["-c", "import numpy, onnx, onnxruntime"]).stderr(Stdio::null()).status();
+    if !packages.is_ok_and(|p| p.success()) {
+        let hint = "python3 -m venv ../peers-venv && ../peers-venv/bin/pip install numpy onnx onnxruntime openvino \
+                    onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0";
+        return Err(format!("{} lacks the libraries to compare with; once: {hint}", python.display()));
+    }
+    let folder = root.join("target/bench");
+    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    run(Command::new("cargo").current_dir(root).args(["build", "--release", "--locked", "-p", "squall-cli"]))?;
+    let squall = root.join("target/release/squall");
+    let (store, out, workloads) = (folder.join("cpu.squall"), folder.join("export"), root.join(WORKLOADS));
+    let only: Vec<String> = s.only.iter().flat_map(|p| ["--only".to_string(), p.clone()]).collect();
+    let trials = s.trials.to_string();
+    run(Command::new(&squall).arg("tune").arg(&workloads).args(["--trials", &trials, "--store"]).arg(&store).args(&only))?;
+    run(Command::new(&squall).arg("export").arg(&workloads).arg("--store").arg(&store).arg("--out").arg(&out).args(&only).arg("--build"))?;
+    let manifest = read(&out.join("manifest.json"))?;
+    let names = kernels(&manifest, &out)?;
+    let so = folder.join("so.json");
+    write(&so, &json!(names))?;
+    let judged = folder.join("libs.json");
+    let list = names.keys().cloned().collect::<Vec<_>>().join(",");
+    let rounds = s.rounds.to_string();
+    let mut referee = referee_command(&python, &referee);
+    referee.args(["--threads", "1", "--rounds", &rounds, "--workloads", &list, "--so"]).arg(&so).arg("--out").arg(&judged);
+    let table = output(&mut referee)?;
+    print!("{table}");
+    let result = json!({
+        "what": "squall's kernels beside the libraries, one thread, one run of ../shared/peers/libs.py",
+        "date": text(Command::new("date").arg("+%Y-%m-%d %H:%M")),
+        "cpu": cpu_model(),
+        "compiler": text(Command::new("cc").arg("--version")).lines().next(),
+        "commit": text(Command::new("git").current_dir(root).args(["describe", "--always", "--dirty"])),
+        "trials": s.trials,
+        "rounds": s.rounds,
+        "table": table.lines().filter(|l| l.contains("of peak") || l.starts_with("so:")).collect::<Vec<_>>(),
+        "referee": read(&judged)?,
+    });
+    let runs = root.join("benches/runs");
+    let file = runs.join(format!("{}-cpu-{}.json", text(Command::new("date").arg("+%Y-%m-%d-%H%M")), s.trials));
+    write(&file, &result)?;
+    println!("written: {}", file.display());
+    Ok(())
+}
+
+fn settings(arguments: &[&str]) -> Result<Settings, String> {
+    let mut s = Settings { trials: 300, rounds: 10, only: None, python: None };
+    let mut rest = arguments.iter();
+    let number = |v: Option<&&str>| v.and_then(|v| v.parse().ok()).filter(|n| *n > 0).ok_or_else(|| USAGE.to_string());
+    while let Some(a) = rest.next() {
+        match *a {
+            "--short" => (s.trials, s.rounds) = (32, 3),
+            "--trials" => s.trials = number(rest.next())?,
+            "--rounds" => s.rounds = number(rest.next())?,
+            "--only" => s.only = Some(rest.next().ok_or(USAGE)?.to_string()),
+            "--python" => s.python = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    Ok(s)
+}
+
+/// One core for everybody: libraries start threads where they see cores.
+fn referee_command(python: &Path, script: &Path) -> Command {
+    let pinned = Command::new("taskset").args(["-c", "0", "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    if !pinned {
+        let mut c = Command::new(python);
+        c.arg(script);
+        return c;
+    }
+    let mut c = Command::new("taskset");
+    c.args(["-c", "0"]).arg(python).arg(script);
+    c
+}
+
+/// For each exported kernel what the referee asks for.
+fn kernels(manifest: &Value, out: &Path) -> Result<serde_json::Map<String, Value>, String> {
+    let fault = || format!("{}: no library or no kernels", out.join("manifest.json").display());
+    let library = manifest["library"].as_str().ok_or_else(fault)?;
+    let lib = out.join(library).display().to_string();
+    let list = manifest["kernels"].as_array().ok_or_else(fault)?;
+    Ok(list
+        .iter()
+        .filter_map(|k| Some((k["name"].as_str()?.to_string(), json!({ "squall": { "lib": lib, "symbol": k["symbol"].as_str()? } }))))
+        .collect())
+}
+
+fn run(c: &mut Command) -> Result<(), String> {
+    match c.status() {
+        Ok(s) if s.success() => Ok(()),
+        Ok(s) => Err(format!("{c:?}: {s}")),
+        Err(e) => Err(format!("{c:?}: {e}")),
+    }
+}
+
+fn output(c: &mut Command) -> Result<String, String> {
+    let done = c.stderr(Stdio::inherit()).output().map_err(|e| format!("{c:?}: {e}"))?;
+    if !done.status.success() {
+        return Err(format!("{c:?}: {}", done.status));
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// What a small command says, empty where it cannot be run.
+fn text(c: &mut Command) -> String {
+    c.output().map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string()).unwrap_or_default()
+}
+
+fn cpu_model() -> String {
+    let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = info.lines().find(|l| l.starts_with("model name")).and_then(|l| l.split_once(':'));
+    line.map_or_else(|| "unknown".into(), |l| l.1.trim().to_string())
+}
+
+fn read(path: &Path) -> Result<Value, String> {
+    let bytes = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_slice(&bytes).map_err(|e| format!("{}: {e}", path.display()))
+}
+
+fn write(path: &Path, value: &Value) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| e.to_string())?;
+    fs::write(path, text + "\n").map_err(|e| format!("{}: {e}", path.display()))
+}
