@@ -28,6 +28,17 @@ pub enum Verdict {
     Slower,
 }
 
+impl Verdict {
+    /// The spelling in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Faster => "faster",
+            Verdict::Tie => "tie",
+            Verdict::Slower => "slower",
+        }
+    }
+}
+
 /// Two kernels measured in one go.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rematch {

@@ -66,16 +66,28 @@ pub(crate) enum Met {
     Gone,
 }
 
-/// Lets a rival meet the incumbent, and keeps what came of it. The desk's task is the laboratory's.
-pub(crate) fn meet(lab: &mut Lab, desk: &mut Desk, scribe: Scribe, incumbent: &Name, rival: &Name) -> Result<Met, Error> {
+/// What of a meeting goes into the store.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Keep {
+    All,
+    Failures,
+}
+
+/// Lets the second of a pair meet the first, its incumbent, and keeps what came of it. The desk's
+/// task is the laboratory's.
+pub(crate) fn meet(lab: &mut Lab, desk: &mut Desk, scribe: Scribe, (incumbent, rival): (&Name, &Name), keep: Keep) -> Result<Met, Error> {
     let (Some(a), Some(b)) = (desk.source(incumbent, SYMBOL), desk.source(rival, SYMBOL)) else { return Ok(Met::Gone) };
     match lab.rematch(&a, &b) {
         Ok(m) => {
             desk.report.cost += m.cost;
+            if keep == Keep::Failures {
+                return Ok(Met::Measured(m));
+            }
             let (holds, comes) = ((incumbent, m.a.clone()), (rival, m.b.clone()));
             let (loser, winner) = if m.verdict == Verdict::Faster { (holds, comes) } else { (comes, holds) };
-            // The winner's record comes last: it is who holds the task for later readers.
-            for (name, measurement) in [loser, winner] {
+            // The winner's record comes last: it is who holds the task for later readers. Who met
+            // itself gets one record.
+            for (name, measurement) in [loser, winner].into_iter().skip(usize::from(incumbent == rival)) {
                 scribe.rematch(desk, name, Outcome::Measured(measurement))?;
             }
             Ok(Met::Measured(m))
@@ -103,7 +115,7 @@ pub(crate) fn next_rival(desk: &Desk, incumbent: &Name, met: &[Name]) -> Option<
 }
 
 /// Lets the best candidates meet the incumbent until the task's winner is known. `heard` learns of
-/// each meeting: rival's measurement, incumbent's, verdict.
+/// each meeting.
 pub(crate) fn run_off(
     lab: &mut Lab,
     desk: &mut Desk,
@@ -116,7 +128,7 @@ pub(crate) fn run_off(
         && let Some(rival) = next_rival(desk, &incumbent, &met)
         && !stop.load(Ordering::Relaxed)
     {
-        match meet(lab, desk, scribe, &incumbent, &rival)? {
+        match meet(lab, desk, scribe, (&incumbent, &rival), Keep::All)? {
             Met::Measured(m) => {
                 heard(desk.task, &m);
                 // Who lost need not meet the new incumbent: a third beat it who was beaten since.
@@ -130,4 +142,61 @@ pub(crate) fn run_off(
     }
     desk.crown();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desk::Idle;
+    use squall_compiler::{sketches, untuned};
+    use squall_core::{Bytes, Nanos, Target, TargetKind, Workload};
+
+    fn name(text: &str) -> Name {
+        ("tile".into(), text.into())
+    }
+
+    /// Whom the incumbent meets after such trials, if it beats them all; `held` is the time of the
+    /// run-off by which `a` holds the task.
+    fn rivals(trials: &[(&str, f64)], held: Option<f64>) -> Vec<String> {
+        let text = "workload relu\ndata X: f32[16]\nstage Y: f32[i: 16] = max(X[i], 0)\noutput Y\n";
+        let task = Task::new("relu", Workload::parse(text).expect("a workload"));
+        let target = Target {
+            kind: TargetKind::Cpu,
+            threads: 1,
+            vector_bytes: 32,
+            vector_registers: 16,
+            caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
+        };
+        let mut desk = Desk::new(&task, sketches(&task.workload, &target), untuned(&task.workload, &target), Box::new(Idle));
+        trials.iter().for_each(|t| desk.standings.trial(name(t.0), Some(Nanos(t.1)), ()));
+        held.into_iter().for_each(|t| desk.standings.rematch(name("a"), Some(Nanos(t)), ()));
+        let incumbent = desk.standings.incumbent().cloned().expect("somebody ran");
+        let mut met = Vec::new();
+        while let Some(rival) = next_rival(&desk, &incumbent, &met) {
+            desk.standings.rematch(rival.clone(), desk.standings.time(&rival), ());
+            desk.standings.rematch(incumbent.clone(), desk.standings.time(&incumbent), ());
+            met.push(rival);
+        }
+        met.into_iter().map(|n| n.1).collect()
+    }
+
+    #[test]
+    fn the_runner_up_and_those_within_the_margin_meet_the_incumbent() {
+        assert_eq!(rivals(&[("a", 100.0), ("b", 102.0), ("c", 103.5), ("d", 101.0), ("e", 250.0)], None), ["d", "b"]);
+        // The runner-up alone may be farther off, and no more than three come at all.
+        assert_eq!(rivals(&[("a", 100.0), ("b", 109.0), ("c", 109.5)], None), ["b"]);
+        assert_eq!(rivals(&[("a", 100.0), ("b", 111.0)], None).len(), 0);
+        assert_eq!(rivals(&[("a", 100.0), ("b", 100.1), ("c", 100.2), ("d", 100.3), ("e", 100.4)], None), ["b", "c", "d"]);
+        assert_eq!(rivals(&[("a", 100.0)], None).len(), 0);
+    }
+
+    #[test]
+    fn those_whose_trials_were_clearly_faster_than_the_holders_all_meet_it() {
+        // A run-off in a fast minute, 80 ns, hides nobody whose trial beat the holder's.
+        let trials = [("a", 100.0), ("b", 90.0), ("c", 91.0), ("d", 92.0), ("e", 93.0), ("f", 98.0)];
+        assert_eq!(rivals(&trials, Some(80.0)), ["b", "c", "d", "e"]);
+        let many: Vec<String> = (10..40).map(|i| format!("n{i}")).collect();
+        let trials: Vec<(&str, f64)> = many.iter().map(|n| (n.as_str(), 90.0)).chain([("a", 100.0)]).collect();
+        assert_eq!(rivals(&trials, Some(80.0)).len(), MOST);
+    }
 }

@@ -3,13 +3,14 @@
 use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::input::name_matches;
-use crate::runoff::{Met, RUNNER_UP, Scribe, meet};
+use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
 use crate::session::{SYMBOL, toolchain_id};
 use squall_compiler::{sketches, untuned};
-use squall_core::{FailStage, Nanos, Outcome, Task, TaskId, Workload};
+use squall_core::{Nanos, Task, TaskId, Workload};
+pub use squall_measure::Verdict;
 use squall_measure::cpu::{Device, Lab, Toolchain};
 use squall_measure::rematch::MINIMUM_EFFECT;
-use squall_measure::{MeasureError, Verdict};
+use squall_measure::{MeasureError, Rematch};
 use squall_records::{Name, Query, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,6 +55,40 @@ pub struct Contender {
     pub now: Option<Nanos>,
 }
 
+/// One run-off between a winner and its runner-up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Round {
+    /// Whether the stored winner is the challenger this time, and its runner-up the incumbent.
+    pub turned: bool,
+    /// The challenger's result against the incumbent.
+    pub verdict: Verdict,
+    /// The challenger's time over the incumbent's, interleaved.
+    pub ratio: f64,
+    /// How sure the verdict is, from 0 to 1.
+    pub confidence: f64,
+    /// Pairs of windows measured.
+    pub pairs: usize,
+}
+
+impl Round {
+    fn new(turned: bool, m: &Rematch) -> Round {
+        Round { turned, verdict: m.verdict, ratio: m.ratio, confidence: m.confidence, pairs: m.a.samples.len() }
+    }
+
+    /// Whether the stored winner is the faster; none in a tie.
+    fn winner_is_faster(&self) -> Option<bool> {
+        match self.verdict {
+            Verdict::Tie => None,
+            v => Some((v == Verdict::Faster) == self.turned),
+        }
+    }
+
+    /// The runner-up's time over the winner's.
+    fn runner_up_over_winner(&self) -> f64 {
+        if self.turned { 1.0 / self.ratio } else { self.ratio }
+    }
+}
+
 /// A task that was looked at.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verified {
@@ -67,14 +102,33 @@ pub struct Verified {
     pub winner: Contender,
     /// Who came next within reach.
     pub runner_up: Option<Contender>,
-    /// The runner-up's time over the winner's, interleaved.
-    pub ratio: Option<f64>,
-    /// How sure the verdict is, from 0 to 1.
-    pub confidence: Option<f64>,
-    /// Pairs of windows measured.
-    pub pairs: usize,
+    /// The run-offs that were held; where there is no runner-up, of the winner against itself.
+    pub rounds: Vec<Round>,
     /// What failed, where something did.
     pub detail: Option<String>,
+}
+
+impl Verified {
+    /// Whether two rounds name different winners. A candidate against itself has none at all.
+    pub fn is_contradicted(&self) -> bool {
+        let mut faster = self.rounds.iter().filter_map(Round::winner_is_faster);
+        match (faster.next(), &self.runner_up) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(first), Some(_)) => faster.any(|f| f != first),
+        }
+    }
+
+    /// Rounds that accepted a challenger which some other round, in fresh processes, measured to be
+    /// slower than its incumbent by more than the minimum effect.
+    pub fn regretted(&self) -> usize {
+        let slower = |accepted: &Round, other: &Round| {
+            let ratio = other.runner_up_over_winner();
+            (if accepted.turned { 1.0 / ratio } else { ratio }) > 1.0 + MINIMUM_EFFECT
+        };
+        let accepted = self.rounds.iter().filter(|r| r.verdict == Verdict::Faster);
+        accepted.filter(|a| self.rounds.iter().any(|r| slower(a, r))).count()
+    }
 }
 
 /// All tasks that were looked at.
@@ -93,14 +147,14 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether a winner is not what the store said.
+    /// Whether a winner is not what the store said, or run-offs do not agree on it.
     pub fn has_fallen(&self) -> bool {
-        self.tasks.iter().any(|t| matches!(t.standing, Standing::Overtaken | Standing::Broken))
+        self.tasks.iter().any(|t| matches!(t.standing, Standing::Overtaken | Standing::Broken) || t.is_contradicted())
     }
 }
 
-/// Which tasks to look at.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Which tasks to look at, and how.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
     /// The one of this id.
     pub task: Option<TaskId>,
@@ -108,6 +162,9 @@ pub struct Choice {
     pub only: Option<String>,
     /// Threads that a kernel may use.
     pub threads: usize,
+    /// Run-offs to hold of each pair, taking turns as incumbent. The first counts for the store;
+    /// the others say how far it can be trusted.
+    pub rounds: usize,
 }
 
 /// Measures each chosen task's stored winner against its runner-up, interleaved, in processes that
@@ -134,7 +191,7 @@ pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        tasks.extend(one(&mut lab, scribe, summary.task, &summary.name)?);
+        tasks.extend(one(&mut lab, scribe, (summary.task, &summary.name), choice.rounds, stop)?);
         if let Some(t) = tasks.last() {
             heard(t);
         }
@@ -144,7 +201,7 @@ pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn
 }
 
 /// One task; none where the store says nothing of it after all.
-fn one(lab: &mut Lab, scribe: Scribe, id: TaskId, name: &str) -> Result<Option<Verified>, Error> {
+fn one(lab: &mut Lab, scribe: Scribe, (id, name): (TaskId, &str), rounds: usize, stop: &AtomicBool) -> Result<Option<Verified>, Error> {
     let records = scribe.store.trials(id, scribe.device, scribe.toolchain)?;
     let Some(text) = records.first().map(|r| r.workload.clone()) else { return Ok(None) };
     let Ok(workload) = Workload::parse(&text) else { return Ok(None) };
@@ -162,9 +219,7 @@ fn one(lab: &mut Lab, scribe: Scribe, id: TaskId, name: &str) -> Result<Option<V
         standing: Standing::Gone,
         winner: contender(&desk, &winner),
         runner_up: None,
-        ratio: None,
-        confidence: None,
-        pairs: 0,
+        rounds: Vec::new(),
         detail: None,
     };
     let Some(source) = desk.source(&winner, SYMBOL) else {
@@ -181,43 +236,82 @@ fn one(lab: &mut Lab, scribe: Scribe, id: TaskId, name: &str) -> Result<Option<V
     let limit = desk.standings.time(&winner).map_or(f64::INFINITY, |t| t.0 * (1.0 + RUNNER_UP));
     // Another name for the same code would only measure the machine.
     let distinct = |n: &Name| desk.source(n, SYMBOL).is_some_and(|s| s.source != source.source);
-    let rival = desk.standings.ranking().into_iter().find(|(n, t)| **n != winner && t.0 <= limit && distinct(n)).map(|c| c.0.clone());
-    if let Some(rival) = rival {
-        seen.runner_up = Some(contender(&desk, &rival));
-        match meet(lab, &mut desk, scribe, &winner, &rival)? {
+    let near = desk.standings.ranking().into_iter().filter(|(n, t)| **n != winner && t.0 <= limit);
+    let runner_up = near.map(|c| c.0).find(|n| distinct(n)).cloned();
+    seen.runner_up = runner_up.as_ref().map(|n| contender(&desk, n));
+    // Where nobody comes close, the winner meets itself: measured in the same way as the others.
+    let rival = runner_up.as_ref().unwrap_or(&winner);
+    for round in 0..rounds {
+        if round > 0 && stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let turned = round % 2 == 1;
+        let (a, b) = if turned { (rival, &winner) } else { (&winner, rival) };
+        let keep = if round == 0 { Keep::All } else { Keep::Failures };
+        match meet(lab, &mut desk, scribe, (a, b), keep)? {
             Met::Measured(m) => {
-                seen.standing = match m.verdict {
-                    Verdict::Slower => Standing::Holds,
-                    Verdict::Tie => Standing::Tie,
-                    Verdict::Faster => Standing::Overtaken,
-                };
-                (seen.ratio, seen.confidence, seen.pairs) = (Some(m.ratio), Some(m.confidence), m.a.samples.len());
-                seen.winner.now = Some(m.a.median());
-                if let Some(r) = &mut seen.runner_up {
-                    r.now = Some(m.b.median());
+                seen.rounds.push(Round::new(turned, &m));
+                if round == 0 {
+                    seen.standing = match m.verdict {
+                        _ if runner_up.is_none() => Standing::Holds,
+                        Verdict::Slower => Standing::Holds,
+                        Verdict::Tie => Standing::Tie,
+                        Verdict::Faster => Standing::Overtaken,
+                    };
+                    seen.winner.now = Some(m.a.median());
+                    if let Some(r) = &mut seen.runner_up {
+                        r.now = Some(m.b.median());
+                    }
                 }
             }
             Met::Failed { rival, detail } => {
-                seen.standing = if rival { Standing::Holds } else { Standing::Broken };
-                seen.detail = Some(format!("the {} failed: {detail}", if rival { "runner-up" } else { "winner" }));
+                let winner = rival == turned || runner_up.is_none();
+                // Who fails is out, whatever earlier rounds said.
+                seen.standing = if winner { Standing::Broken } else { Standing::Holds };
+                seen.detail = Some(format!("the {} failed: {detail}", if winner { "winner" } else { "runner-up" }));
+                break;
             }
-            Met::Gone => {}
+            Met::Gone => break,
         }
-        return Ok(Some(seen));
-    }
-    // Nobody comes close: measured against itself, in the same way as the others.
-    match lab.rematch(&source, &source) {
-        Ok(m) => {
-            (seen.standing, seen.pairs) = (Standing::Holds, m.a.samples.len());
-            seen.winner.now = Some(m.a.median());
-            scribe.rematch(&mut desk, &winner, Outcome::Measured(m.a))?;
-        }
-        Err(MeasureError::Contender { detail, .. }) => {
-            seen.standing = Standing::Broken;
-            seen.detail = Some(format!("the winner failed: {detail}"));
-            scribe.rematch(&mut desk, &winner, Outcome::Failed { stage: FailStage::Launch, detail })?;
-        }
-        Err(e) => return Err(e.into()),
     }
     Ok(Some(seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verified(runner_up: bool, rounds: &[(bool, Verdict, f64)]) -> Verified {
+        let who = || Contender { tunable: "tile".into(), configuration: "k=1".into(), stored: None, now: None };
+        let round = |r: &(bool, Verdict, f64)| Round { turned: r.0, verdict: r.1, ratio: r.2, confidence: 1.0, pairs: 12 };
+        Verified {
+            task: "00000000000000aa".parse().expect("an id"),
+            name: "a".into(),
+            standing: Standing::Holds,
+            winner: who(),
+            runner_up: runner_up.then(who),
+            rounds: rounds.iter().map(round).collect(),
+            detail: None,
+        }
+    }
+
+    #[test]
+    fn rounds_agree_whoever_is_the_incumbent() {
+        use Verdict::{Faster, Slower, Tie};
+        let v = verified(true, &[(false, Slower, 1.1), (true, Faster, 0.9), (false, Tie, 1.02)]);
+        assert_eq!((v.is_contradicted(), v.regretted()), (false, 0));
+        let v = verified(true, &[(false, Slower, 1.1), (true, Slower, 1.1)]);
+        assert!(v.is_contradicted());
+        // A tie contradicts nobody, but its times can show that an acceptance was wrong.
+        let v = verified(true, &[(false, Faster, 0.9), (true, Tie, 0.9), (false, Tie, 1.005)]);
+        assert_eq!((v.is_contradicted(), v.regretted()), (false, 1));
+        let v = verified(true, &[(true, Faster, 0.9), (true, Tie, 1.02)]);
+        assert_eq!((v.is_contradicted(), v.regretted()), (false, 1));
+    }
+
+    #[test]
+    fn nothing_is_faster_than_itself() {
+        assert!(!verified(false, &[(false, Verdict::Tie, 1.0), (true, Verdict::Tie, 1.0)]).is_contradicted());
+        assert!(verified(false, &[(false, Verdict::Tie, 1.0), (true, Verdict::Slower, 1.1)]).is_contradicted());
+    }
 }
