@@ -226,7 +226,7 @@ mod tests {
             record(&d, RecordKind::Trial, &names[0], measured(100.0)),
             record(&d, RecordKind::Trial, &names[1], measured(95.0)),
             record(&d, RecordKind::Trial, &names[2], failed),
-            record(&d, RecordKind::Trial, &("gone".into(), "x=1".into()), measured(97.0)),
+            record(&d, RecordKind::Trial, &("gone".into(), "x=1".into()), measured(98.0)),
             record(&d, RecordKind::Rematch, &names[1], measured(104.0)),
             record(&d, RecordKind::Rematch, &names[0], measured(99.0)),
         ];

@@ -2,7 +2,7 @@
 
 use crate::command::bench_search;
 use crate::failure::Failure;
-use crate::option::{JsonArgs, NetworkArgs};
+use crate::option::{InputArgs, JsonArgs, NetworkArgs};
 use crate::terminal::{percent, say, table};
 use clap::Subcommand;
 use serde_json::json;
@@ -23,6 +23,7 @@ const SHOWN: usize = 20;
 Examples:
   squall bench model.onnx --store tuned.squall --threads 2 --seconds 5
   squall bench model.onnx --store tuned.squall --input x.npy --output y.npy --json
+  squall bench search --help                                   # search strategies, on kernels
 
 One inference goes from the copy of its input to the copy of its output. Three of four are timed as
 a whole, the fourth layer by layer. Without --input the input is random, the same in every run."
@@ -32,7 +33,9 @@ pub struct Args {
     part: Option<Part>,
     // None only where a part is named.
     #[command(flatten)]
-    network: Option<NetworkArgs>,
+    model: Option<InputArgs>,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// What the model is given: a .npy file of float32
     #[arg(long = "input", value_name = "X.npy")]
     x: Option<PathBuf>,
@@ -57,13 +60,13 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let network = match (&a.part, &a.network) {
+    let model = match (&a.part, &a.model) {
         (Some(Part::Search(s)), _) => return bench_search::run(s),
-        (None, Some(n)) => n,
+        (None, Some(m)) => m,
         (None, None) => return Err(Failure::usage("nothing to time", "name a model: squall bench model.onnx")),
     };
     let x = a.x.as_ref().map(|p| read_array(p)).transpose()?;
-    let network = network.build(x.as_ref())?;
+    let network = a.network.build(model, x.as_ref())?;
     let x = x.unwrap_or_else(|| network.random_input());
     let (output, times) = network.time(&x, a.seconds)?;
     if let Some(path) = &a.output {
