@@ -1,6 +1,7 @@
 //! Which of two kernels is faster, decided from interleaved windows by a sequential test.
 //!
-//! Windows of both alternate, so that what drifts slowly (frequency, neighbours) hits both alike.
+//! Each pair holds a window of both, as many calls in each and the first by chance, so that what
+//! drifts or returns (frequency, neighbours) hits both alike.
 //! The logarithms of the pairs' ratios are tested by the exact Wilcoxon signed-rank test, which a
 //! few disturbed windows cannot sway. It looks a few times only and spends the error probability
 //! of [`ALPHA`] over its looks, so that looking often does not make a winner of noise. A verdict

@@ -16,8 +16,9 @@ const RIVALS: usize = 3;
 /// At most so many meet it in all, where trials of still others were clearly faster than its own.
 const MOST: usize = 12;
 /// The runner-up meets the incumbent if it is slower by no more than this, even where no other
-/// comes so close: a winner by one lucky measurement is found out.
-pub(crate) const RUNNER_UP: f64 = 0.10;
+/// comes so close: a winner by one lucky measurement is found out. On shared machines a trial can
+/// be lucky by a third; who is really that much slower is told so after a few windows.
+pub(crate) const RUNNER_UP: f64 = 0.5;
 
 /// Who writes records, and under which names.
 #[derive(Clone, Copy)]
@@ -184,8 +185,8 @@ mod tests {
     fn the_runner_up_and_those_within_the_margin_meet_the_incumbent() {
         assert_eq!(rivals(&[("a", 100.0), ("b", 102.0), ("c", 103.5), ("d", 101.0), ("e", 250.0)], None), ["d", "b"]);
         // The runner-up alone may be farther off, and no more than three come at all.
-        assert_eq!(rivals(&[("a", 100.0), ("b", 109.0), ("c", 109.5)], None), ["b"]);
-        assert_eq!(rivals(&[("a", 100.0), ("b", 111.0)], None).len(), 0);
+        assert_eq!(rivals(&[("a", 100.0), ("b", 149.0), ("c", 149.5)], None), ["b"]);
+        assert_eq!(rivals(&[("a", 100.0), ("b", 151.0)], None).len(), 0);
         assert_eq!(rivals(&[("a", 100.0), ("b", 100.1), ("c", 100.2), ("d", 100.3), ("e", 100.4)], None), ["b", "c", "d"]);
         assert_eq!(rivals(&[("a", 100.0)], None).len(), 0);
     }

@@ -17,7 +17,7 @@ Examples:
   squall records verify --only 'resnet*' --threads 2 --json
   squall records verify --repeat 20 --json                     # can run-offs be trusted here?
 
-Each winner of this device and toolchain meets the next best candidate within 10 % in interleaved
+Each winner of this device and toolchain meets the next best candidate within 50 % in interleaved
 windows, in processes that ran nothing before, until a sequential test decides; where nobody comes
 that close, it meets itself. What comes of it is stored as tuning does it: who overtakes holds the
 task from then on. With --repeat the two take turns as incumbent, and only the first run-off counts
