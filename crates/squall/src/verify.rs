@@ -119,16 +119,22 @@ impl Verified {
         }
     }
 
-    /// Rounds that accepted a challenger which some other round, in fresh processes, measured to be
-    /// slower than its incumbent by more than the minimum effect.
+    /// Rounds that accepted a challenger which is slower than its incumbent by more than the minimum
+    /// effect when measured again: by the median of all other rounds, each in fresh processes.
     pub fn regretted(&self) -> usize {
-        let slower = |accepted: &Round, other: &Round| {
-            let ratio = other.runner_up_over_winner();
-            (if accepted.turned { 1.0 / ratio } else { ratio }) > 1.0 + MINIMUM_EFFECT
+        let slower = |(i, accepted): (usize, &Round)| {
+            let others = self.rounds.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, r)| r.runner_up_over_winner());
+            let ratio = median(others.collect());
+            ratio.is_some_and(|x| (if accepted.turned { 1.0 / x } else { x }) > 1.0 + MINIMUM_EFFECT)
         };
-        let accepted = self.rounds.iter().filter(|r| r.verdict == Verdict::Faster);
-        accepted.filter(|a| self.rounds.iter().any(|r| slower(a, r))).count()
+        self.rounds.iter().enumerate().filter(|(_, r)| r.verdict == Verdict::Faster).filter(|r| slower(*r)).count()
     }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let n = values.len();
+    (n > 0).then(|| (values[(n - 1) / 2] + values[n / 2]) / 2.0)
 }
 
 /// All tasks that were looked at.
@@ -302,9 +308,13 @@ mod tests {
         assert_eq!((v.is_contradicted(), v.regretted()), (false, 0));
         let v = verified(true, &[(false, Slower, 1.1), (true, Slower, 1.1)]);
         assert!(v.is_contradicted());
-        // A tie contradicts nobody, but its times can show that an acceptance was wrong.
+        // A tie contradicts nobody, but the times of ties can show that an acceptance was wrong.
         let v = verified(true, &[(false, Faster, 0.9), (true, Tie, 0.9), (false, Tie, 1.005)]);
         assert_eq!((v.is_contradicted(), v.regretted()), (false, 1));
+        // One noisy round of several does not.
+        let v = verified(true, &[(false, Faster, 0.9), (false, Tie, 1.02), (false, Tie, 0.99), (true, Tie, 1.0)]);
+        assert_eq!((v.is_contradicted(), v.regretted()), (false, 0));
+        assert_eq!(verified(true, &[(false, Faster, 0.9)]).regretted(), 0);
         let v = verified(true, &[(true, Faster, 0.9), (true, Tie, 1.02)]);
         assert_eq!((v.is_contradicted(), v.regretted()), (false, 1));
     }
