@@ -38,7 +38,8 @@ pub fn page(a: &Ablation) -> String {
 fn subtitle(a: &Ablation) -> String {
     let ended = if a.interrupted { " It was ended early: only what all strategies ended is compared." } else { "" };
     let (runs, tasks, seeds) = (a.runs.len(), a.tasks.len(), a.plan.seeds);
-    format!("{runs} runs on {tasks} kernels with {seeds} seeds; a kernel that several runs propose is measured once.{ended}")
+    let cache = if a.plan.cache { "a candidate that several runs propose is measured once" } else { "every trial is measured" };
+    format!("{runs} runs on {tasks} kernels with {seeds} seeds; {cache}.{ended}")
 }
 
 /// Shares over trials, one line a strategy.
@@ -52,9 +53,10 @@ fn plot(a: &Ablation) -> String {
     let floor = (least * 10.0).floor().min(9.0) / 10.0;
     let y = |v: f64| h - bottom - (v - floor) / (1.0 - floor) * (h - top - bottom);
     let mut s = open(w, h, "Share of the best known rate over trials");
-    let budgets = a.plan.trials.iter().map(|t| *t as f64);
-    for t in budgets.chain([first]).chain(x.ticks().into_iter().filter(|t| a.plan.trials.iter().all(|b| (t / *b as f64).ln().abs() > 0.2)))
-    {
+    // The budgets and the first trial have ticks of their own; others keep clear of them.
+    let own: Vec<f64> = a.plan.trials.iter().map(|t| *t as f64).chain([first]).collect();
+    let others = x.ticks().into_iter().filter(|t| own.iter().all(|o| (t / o).ln().abs() > 0.2));
+    for t in others.chain(own.iter().copied()) {
         let p = x.at(t);
         let _ = write!(s, "<line class='grid' x1='{p:.1}' y1='{top}' x2='{p:.1}' y2='{:.1}'/>", h - bottom);
         let _ = write!(s, "<text class='tick' x='{p:.1}' y='{:.1}' text-anchor='middle'>{}</text>", h - bottom + 16.0, short(t));
