@@ -1,6 +1,10 @@
 //! `cargo xtask bench cpu`: tunes the workloads of the referee, exports the winners and lets the
 //! referee time them beside the libraries in one run. The result goes to `benches/runs/`.
 
+mod trust;
+
+pub use trust::trust;
+
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -133,6 +137,12 @@ fn output(c: &mut Command) -> Result<String, String> {
         return Err(format!("{c:?}: {}", done.status));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// The JSON that a command prints, whatever its exit code.
+fn read_output(c: &mut Command) -> Result<Value, String> {
+    let done = c.stderr(Stdio::inherit()).output().map_err(|e| format!("{c:?}: {e}"))?;
+    serde_json::from_slice(&done.stdout).map_err(|e| format!("{c:?}: {}: {e}", done.status))
 }
 
 /// What a small command says, empty where it cannot be run.

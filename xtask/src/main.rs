@@ -1,6 +1,6 @@
 //! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that
 //! no compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
-//! kernels with libraries.
+//! kernels with libraries, `cargo xtask bench trust` run-offs with each other.
 
 mod bench;
 
@@ -12,16 +12,21 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => tidy(),
-        ["bench", "cpu", ref rest @ ..] => match bench::cpu(&root(), rest) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(e) => {
-                eprintln!("error: {e}");
-                ExitCode::FAILURE
-            }
-        },
+        ["bench", "cpu", ref rest @ ..] => done(bench::cpu(&root(), rest)),
+        ["bench", "trust"] => done(bench::trust(&root())),
         _ => {
-            eprintln!("usage: cargo xtask tidy | cargo xtask bench cpu [--short]");
+            eprintln!("usage: cargo xtask tidy | cargo xtask bench cpu [--short] | cargo xtask bench trust");
             ExitCode::from(2)
+        }
+    }
+}
+
+fn done(result: Result<(), String>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
         }
     }
 }

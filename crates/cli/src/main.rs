@@ -2,6 +2,7 @@
 
 mod command;
 mod failure;
+mod interrupt;
 mod option;
 mod progress;
 mod terminal;

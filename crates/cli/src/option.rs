@@ -51,11 +51,9 @@ pub struct ThreadArgs {
     pub threads: u16,
 }
 
-/// A model that is run as a whole.
+/// How a model is run as a whole.
 #[derive(Args)]
 pub struct NetworkArgs {
-    #[command(flatten)]
-    pub model: InputArgs,
     /// Use the tuned kernels of this store; without it all loops are plain
     #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
     pub store: Option<PathBuf>,
@@ -67,9 +65,9 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Builds it for an input, and says what its kernels and weights are.
-    pub fn build(&self, x: Option<&Array>) -> Result<Network, Failure> {
-        let model = self.model.load()?;
+    /// Builds a model for an input, and says what its kernels and weights are.
+    pub fn build(&self, model: &InputArgs, x: Option<&Array>) -> Result<Network, Failure> {
+        let model = model.load()?;
         x.map_or(Ok(()), |x| accepts(&model, x))?;
         let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
         let network = Network::build(&model, store.as_ref(), self.threads.threads as usize, self.keep.as_deref())?;

@@ -1,17 +1,12 @@
-//! Which candidate holds a task. The newest rematch of a candidate supersedes its trial's time,
-//! and the candidate that won the last rematch keeps the task until another one is faster by
-//! more than [`REMATCH_MARGIN`]: smaller differences are noise unless they were measured
-//! interleaved.
+//! Summaries of a store by task, device and toolchain, and the record that holds each of them.
 
 use crate::error::StoreError;
 use crate::query::Query;
+use crate::standings::Standings;
 use crate::store::Store;
 use rusqlite::params_from_iter;
 use squall_core::{Nanos, Record, TaskId};
 use std::collections::HashMap;
-
-/// The share by which times of different minutes may differ for noise alone.
-pub const REMATCH_MARGIN: f64 = 0.03;
 
 /// What the store knows of one task on one device with one toolchain.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,25 +33,6 @@ pub struct Summary {
     seq: Option<i64>,
 }
 
-/// A candidate of a group: number of the record that speaks for it, and its time.
-type Standing = (i64, Option<f64>);
-
-#[derive(Default)]
-struct Group {
-    candidates: HashMap<(String, String), Standing>,
-    /// The candidate of the newest rematch record: sessions append the winner last.
-    holder: Option<(String, String)>,
-}
-
-impl Group {
-    fn best(&self) -> Option<(i64, f64)> {
-        let times = self.candidates.values().filter_map(|&(seq, t)| Some((seq, t?)));
-        let least = times.min_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)))?;
-        let holder = self.holder.as_ref().and_then(|h| self.candidates.get(h)).and_then(|&(seq, t)| Some((seq, t?)));
-        Some(holder.filter(|h| h.1 <= least.1 * (1.0 + REMATCH_MARGIN)).unwrap_or(least))
-    }
-}
-
 impl Store {
     /// One summary for each task, device and toolchain among the chosen records, in the order
     /// that they were first tried; [`Query::limit`] has no meaning here.
@@ -68,7 +44,7 @@ impl Store {
         let mut statement = self.connection.prepare_cached(&sql).map_err(|e| self.error(e))?;
         let mut rows = statement.query(params_from_iter(values)).map_err(|e| self.error(e))?;
         let mut places: HashMap<(String, String, String), usize> = HashMap::new();
-        let mut found: Vec<(Summary, Group)> = Vec::new();
+        let mut found: Vec<(Summary, Standings<i64>)> = Vec::new();
         while let Some(row) = rows.next().map_err(|e| self.error(e))? {
             let text = |i: usize| row.get::<_, String>(i).map_err(|e| self.error(e));
             let (task, device, toolchain) = (text(2)?, text(4)?, text(5)?);
@@ -77,33 +53,33 @@ impl Store {
             if place == found.len() {
                 let (name, untuned, best) = (String::new(), None, None);
                 let s = Summary { task: id, name, device, toolchain, trials: 0, failed: 0, untuned, best, last: 0.0, seq: None };
-                found.push((s, Group::default()));
+                found.push((s, Standings::default()));
             }
             let (s, group) = &mut found[place];
             let seq: i64 = row.get(0).map_err(|e| self.error(e))?;
             let time: Option<f64> = row.get(8).map_err(|e| self.error(e))?;
             s.name = text(3)?;
             s.last = row.get(9).map_err(|e| self.error(e))?;
-            let candidate = (text(6)?, text(7)?);
+            let (candidate, time) = ((text(6)?, text(7)?), time.map(Nanos));
             match text(1)?.as_str() {
-                "trial" => {
+                "rematch" => group.rematch(candidate, time, seq),
+                "untuned" => {
+                    s.untuned = time.or(s.untuned);
+                    group.trial(candidate, time, seq);
+                }
+                _ => {
                     s.trials += 1;
                     s.failed += u64::from(time.is_none());
-                    // A merged store may bring the trial after the rematch.
-                    group.candidates.entry(candidate).or_insert((seq, time));
-                    continue;
+                    group.trial(candidate, time, seq);
                 }
-                "untuned" => s.untuned = time.map(Nanos).or(s.untuned),
-                _ => group.holder = Some(candidate.clone()),
             }
-            group.candidates.insert(candidate, (seq, time));
         }
         Ok(found
             .into_iter()
             .map(|(mut s, group)| {
-                if let Some((seq, t)) = group.best() {
+                if let Some((_, time, seq)) = group.winner() {
                     s.seq = Some(seq);
-                    s.best = Some(Nanos(t));
+                    s.best = Some(time);
                 }
                 s
             })

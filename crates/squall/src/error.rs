@@ -37,7 +37,7 @@ impl Error {
             Error::Measure(_) => Some("`squall doctor` says what is missing and how to mend it".into()),
             Error::Input { hint, .. } | Error::Build { hint, .. } => Some(hint.clone()),
             Error::Import { .. } => Some("`squall tasks --help` shows the forms of input".into()),
-            Error::Strategy { .. } => Some("leave `--strategy` away for the default".into()),
+            Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
             Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),
             Error::Nothing(_) => None,

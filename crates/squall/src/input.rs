@@ -80,6 +80,11 @@ impl Input {
         }
     }
 
+    /// Operator lines that stand in no file.
+    pub fn lines(lines: &str, name: &str) -> Result<Input, Error> {
+        Input::kernels(lines, name, name.into())
+    }
+
     fn kernels(lines: &str, place: &str, name: String) -> Result<Input, Error> {
         let import = import_ops(lines, &name).map_err(|source| Error::Import { place: place.into(), source })?;
         // One kernel is best called by its own name.

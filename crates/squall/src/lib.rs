@@ -1,6 +1,7 @@
 //! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
-//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it
-//! ([`check`]) and run it as a whole ([`network`]).
+//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it ([`check`])
+//! and run it as a whole ([`network`]). [`verify`] holds stored winners against their runners-up
+//! again, and [`ablation`] search strategies against each other.
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -13,6 +14,7 @@
 //! # Ok::<(), squall::Error>(())
 //! ```
 
+pub mod ablation;
 pub mod check;
 mod desk;
 mod error;
@@ -21,8 +23,10 @@ pub mod export;
 mod input;
 pub mod network;
 pub mod report;
+mod runoff;
 mod session;
 mod settings;
+pub mod verify;
 
 pub use error::Error;
 pub use event::{Event, Listen, Progress};

@@ -1,30 +1,29 @@
 //! The loop: which task next, what to try, build and run it, keep it, learn from it.
 //!
 //! A trial is appended to the store before anybody hears of it. A challenger becomes a task's
-//! winner only after it was measured interleaved with the incumbent.
+//! winner only after it was measured interleaved with the incumbent ([`run_off`]).
 
 use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::input::{Input, name_matches};
 use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
+use crate::runoff::{Scribe, next_rival, run_off};
 use crate::settings::Settings;
 use rustix::time::{ClockId, clock_gettime};
 use squall_compiler::{CODEGEN_VERSION, sketches, untuned};
-use squall_core::{CpuCost, FailStage, Outcome, Record, RecordKind, Target, Task, Trial};
+use squall_core::{CpuCost, Outcome, Record, RecordKind, Target, Task, Trial};
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
 use squall_measure::{MeasureError, Verdict};
-use squall_records::{REMATCH_MARGIN, Store};
+use squall_records::Store;
 use squall_search::{Allocator, Setting, StrategyInfo, TaskFacts, strategies};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
-const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 /// Entry point of the kernels measured here; each is a library of its own.
-const SYMBOL: &str = "squall_kernel";
-/// At most so many rivals within the margin meet the incumbent again.
-const RIVALS: usize = 3;
+pub(crate) const SYMBOL: &str = "squall_kernel";
 /// After so many trials of a task without a single time, the user hears of it.
 const TROUBLE: u64 = 32;
 
@@ -402,68 +401,22 @@ impl<'a> Session<'a> {
         if desk.report.trials == 0 || desk.closed == Some(StopReason::Unmeasurable) {
             return Ok(());
         }
-        let Some((mut incumbent, rivals)) = desk.contenders(REMATCH_MARGIN, RIVALS) else { return Ok(()) };
-        if !rivals.is_empty() {
+        let rival = desk.standings.incumbent().and_then(|incumbent| next_rival(desk, incumbent, &[]));
+        if rival.is_some() {
             self.set_task(bench, desk)?;
         }
-        for rival in rivals {
-            if self.stop.load(Ordering::Relaxed) {
-                break;
-            }
-            let (Some(a), Some(b)) = (desk.source(&incumbent, SYMBOL), desk.source(&rival, SYMBOL)) else { continue };
-            let Bench { lab, hall } = bench;
-            match lab.rematch(&a, &b) {
-                Ok(m) => {
-                    desk.report.cost += m.cost;
-                    let faster = m.verdict == Verdict::Faster;
-                    let (challenger, holder) = (m.b.median(), m.a.median());
-                    (hall.listen)(Event::Rematch { task: desk.task, challenger, incumbent: holder, faster });
-                    let (winner, loser) = if faster { ((&rival, m.b), (&incumbent, m.a)) } else { ((&incumbent, m.a), (&rival, m.b)) };
-                    // The winner's record comes last: it is who holds the task for later readers.
-                    for (name, measurement) in [loser, winner] {
-                        desk.standings.insert(name.clone(), measurement.median());
-                        let outcome = Outcome::Measured(measurement);
-                        let r = self.record(hall, desk.task, RecordKind::Rematch, (&name.0, &name.1), outcome, CpuCost::default());
-                        self.store.append(&r)?;
-                    }
-                    if faster {
-                        incumbent = rival;
-                    }
-                }
-                Err(MeasureError::Contender { challenger, detail }) => {
-                    let loser = if challenger { &rival } else { &incumbent };
-                    desk.standings.remove(loser);
-                    let outcome = Outcome::Failed { stage: FailStage::Launch, detail };
-                    desk.failures.add(&outcome);
-                    let r = self.record(hall, desk.task, RecordKind::Rematch, (&loser.0, &loser.1), outcome, CpuCost::default());
-                    self.store.append(&r)?;
-                    if !challenger {
-                        incumbent = rival;
-                    }
-                }
-                Err(e) => return Err(e.into()),
-            }
-        }
-        desk.holder = Some(incumbent);
-        desk.crown();
-        Ok(())
+        let Bench { lab, hall } = bench;
+        let scribe = Scribe { store: self.store, device: &hall.device, toolchain: &hall.toolchain, seed: self.settings.seed };
+        let listen = &mut hall.listen;
+        run_off(lab, desk, scribe, self.stop, &mut |task, m| {
+            let faster = m.verdict == Verdict::Faster;
+            listen(Event::Rematch { task, challenger: m.b.median(), incumbent: m.a.median(), faster });
+        })
     }
 
     fn record(&self, hall: &Hall, task: &Task, kind: RecordKind, candidate: (&str, &str), outcome: Outcome, cost: CpuCost) -> Record {
-        Record {
-            kind,
-            task: task.id,
-            name: task.name.clone(),
-            workload: task.workload.to_string(),
-            device: hall.device.clone(),
-            toolchain: hall.toolchain.clone(),
-            tunable: candidate.0.into(),
-            configuration: candidate.1.into(),
-            outcome,
-            cost,
-            seed: self.settings.seed,
-            time: now(),
-        }
+        let scribe = Scribe { store: self.store, device: &hall.device, toolchain: &hall.toolchain, seed: self.settings.seed };
+        scribe.record(task, kind, candidate, outcome, cost)
     }
 }
 
@@ -487,12 +440,12 @@ fn common_reason(desks: &[Option<Desk>]) -> StopReason {
 }
 
 /// Seconds since 1970.
-fn now() -> f64 {
+pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
 /// CPU seconds of this process, all its threads; compilers and kernels run in others.
-fn cpu_time() -> f64 {
+pub(crate) fn cpu_time() -> f64 {
     let t = clock_gettime(ClockId::ProcessCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }

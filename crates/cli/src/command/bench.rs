@@ -1,8 +1,10 @@
-//! `squall bench`: a model timed as a whole, and layer by layer.
+//! `squall bench`: a model timed as a whole, and layer by layer. `squall bench search` is beside it.
 
+use crate::command::bench_search;
 use crate::failure::Failure;
-use crate::option::{JsonArgs, NetworkArgs};
+use crate::option::{InputArgs, JsonArgs, NetworkArgs};
 use crate::terminal::{percent, say, table};
+use clap::Subcommand;
 use serde_json::json;
 use squall::check::read_array;
 use squall::core::{Bytes, Nanos};
@@ -14,14 +16,24 @@ const SHOWN: usize = 20;
 
 /// Time whole inferences of a model
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
 Examples:
   squall bench model.onnx --store tuned.squall --threads 2 --seconds 5
   squall bench model.onnx --store tuned.squall --input x.npy --output y.npy --json
+  squall bench search --help                                   # search strategies, on kernels
 
 One inference goes from the copy of its input to the copy of its output. Three of four are timed as
-a whole, the fourth layer by layer. Without --input the input is random, the same in every run.")]
+a whole, the fourth layer by layer. Without --input the input is random, the same in every run."
+)]
 pub struct Args {
+    #[command(subcommand)]
+    part: Option<Part>,
+    // None only where a part is named.
+    #[command(flatten)]
+    model: Option<InputArgs>,
     #[command(flatten)]
     network: NetworkArgs,
     /// What the model is given: a .npy file of float32
@@ -37,14 +49,24 @@ pub struct Args {
     json: JsonArgs,
 }
 
+#[derive(Subcommand)]
+enum Part {
+    Search(bench_search::Args),
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     text.parse::<f64>().ok().filter(|t| *t > 0.0 && *t <= 1e6).ok_or_else(|| "expected a number of seconds above 0".into())
 }
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
+    let model = match (&a.part, &a.model) {
+        (Some(Part::Search(s)), _) => return bench_search::run(s),
+        (None, Some(m)) => m,
+        (None, None) => return Err(Failure::usage("nothing to time", "name a model: squall bench model.onnx")),
+    };
     let x = a.x.as_ref().map(|p| read_array(p)).transpose()?;
-    let network = a.network.build(x.as_ref())?;
+    let network = a.network.build(model, x.as_ref())?;
     let x = x.unwrap_or_else(|| network.random_input());
     let (output, times) = network.time(&x, a.seconds)?;
     if let Some(path) = &a.output {

@@ -1,11 +1,13 @@
 //! The commands, one module each.
 
 mod bench;
+mod bench_search;
 mod check;
 mod doctor;
 mod explain;
 mod export;
 mod records;
+mod records_verify;
 mod run;
 mod tasks;
 mod tune;

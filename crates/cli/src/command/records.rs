@@ -1,5 +1,6 @@
 //! `squall records`: what the store knows.
 
+use crate::command::records_verify;
 use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs};
 use crate::terminal::{note, or_dash, say, table};
@@ -20,6 +21,7 @@ Examples:
   squall records list --store tuned.squall
   squall records show --name 'conv*' --limit 20
   squall records best --json
+  squall records verify --only 'conv*'
   squall records export --out trials.jsonl
   squall records merge other.squall trials.jsonl --store tuned.squall")]
 pub struct Args {
@@ -35,6 +37,7 @@ enum Action {
     Show(Chosen),
     /// The record that holds each task
     Best(Chosen),
+    Verify(records_verify::Args),
     /// The records as lines of JSON
     Export {
         #[command(flatten)]
@@ -107,6 +110,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         Action::List(c) => list(c)?,
         Action::Show(c) => show(c)?,
         Action::Best(c) => best(c)?,
+        Action::Verify(v) => return records_verify::run(v),
         Action::Export { chosen, out } => export(chosen, out.as_deref())?,
         Action::Merge { files, store, json } => merge(files, &store.store, json.json)?,
     }

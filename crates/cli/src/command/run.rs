@@ -1,7 +1,7 @@
 //! `squall run`: a model run as a whole on an input.
 
 use crate::failure::Failure;
-use crate::option::{JsonArgs, NetworkArgs};
+use crate::option::{InputArgs, JsonArgs, NetworkArgs};
 use crate::terminal::say;
 use serde_json::json;
 use squall::check::read_array;
@@ -20,6 +20,8 @@ process of their own, over one region of memory. Weights that the file does not 
 the same in every run.")]
 pub struct Args {
     #[command(flatten)]
+    model: InputArgs,
+    #[command(flatten)]
     network: NetworkArgs,
     /// What the model is given: a .npy file of float32
     #[arg(long = "input", value_name = "X.npy")]
@@ -34,7 +36,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let x = read_array(&a.x)?;
-    let network = a.network.build(Some(&x))?;
+    let network = a.network.build(&a.model, Some(&x))?;
     let y = network.run(&x)?;
     write_array(&a.output, &y)?;
     let (kernels, tuned) = network.kernels();

@@ -1,6 +1,7 @@
 //! `squall tune`: the main job.
 
 use crate::failure::Failure;
+use crate::interrupt::interruptible;
 use crate::option::{InputArgs, JsonArgs, StoreArgs, ThreadArgs};
 use crate::progress::Display;
 use crate::terminal::{note, or_dash, percent, say, table, three};
@@ -9,8 +10,7 @@ use squall::core::{Outcome, Record};
 use squall::report::{html, json};
 use squall::{Budget, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Search the fastest kernels of an input; every trial is kept
 #[derive(clap::Args)]
@@ -139,17 +139,6 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ));
     }
     Ok(0)
-}
-
-/// A flag that Ctrl-C sets; a second Ctrl-C ends the process.
-fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order: the first looks at the flag before the second sets it.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 /// A trial that stands in the store, for scripts that follow.

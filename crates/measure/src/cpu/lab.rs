@@ -385,69 +385,116 @@ impl Lab {
     }
 
     /// Measures the incumbent `a` and the challenger `b` in alternating windows, until a
-    /// sequential test can tell whether `b` is faster. Both must have passed [`Lab::run`] before;
-    /// if one fails now, that is [`MeasureError::Contender`].
+    /// sequential test can tell whether `b` is faster. Both must have passed [`Lab::run`] before,
+    /// here or elsewhere; if one fails now, that is [`MeasureError::Contender`].
+    ///
+    /// Where a process's buffers happen to lie can favour one of two equal kernels by more than
+    /// the minimum effect. Each look of the test is therefore fed by two fresh processes, which
+    /// ran no trials, and in which the two have changed places.
     pub fn rematch(&mut self, a: &KernelSource, b: &KernelSource) -> Result<Rematch, MeasureError> {
         let mut cost = CpuCost::default();
-        let mut command = format!("duel {}", self.task()?.tolerance);
+        let mut interfaces = Vec::new();
         for (kernel, challenger) in [(a, false), (b, true)] {
             let (built, cpu) = self.build(kernel)?;
             cost.build += cpu;
             match built {
-                Built::Library(file) => {
-                    let _ = write!(command, " {}", interface(&file, kernel));
-                }
+                Built::Library(file) => interfaces.push(interface(&file, kernel)),
                 Built::Refused(detail) => return Err(MeasureError::Contender { challenger, detail }),
             }
         }
-        let lost = |said: Said| match said {
-            Said::Words(n) => Ok(n),
-            Said::Failed { detail, .. } => {
-                let (who, what) = detail.split_once(' ').unwrap_or(("", &detail));
-                let detail = if matches!(who, "a" | "b") { what.to_string() } else { detail.clone() };
-                Err(MeasureError::Contender { challenger: who != "a", detail })
+        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0 });
+        let mut test: Option<Sequential> = None;
+        let mut swapped = false;
+        let test = loop {
+            let duel = self.begin_duel(&interfaces, swapped, &mut cost)?;
+            let mut t = test.take().unwrap_or_else(|| Sequential::new((REMATCH_NANOS / duel.nanos.max(1.0)) as usize));
+            let count = if swapped { t.wanted() } else { t.wanted().div_ceil(2) };
+            for pair in self.pairs(&duel, count, &mut cost)? {
+                t.give(pair[0], pair[1]);
+                for (side, time) in sides.iter_mut().zip(pair) {
+                    side.samples.push(Nanos(time));
+                }
             }
+            for (i, side) in sides.iter_mut().enumerate() {
+                side.calls = duel.calls[i];
+                side.error = side.error.max(duel.errors[i]);
+            }
+            if t.wanted() == 0 {
+                break t;
+            }
+            swapped = !swapped;
+            test = Some(t);
         };
-        let start = lost(self.try_kernel(&command, "duel", &mut cost)?)?;
-        let &[error_a, error_b, calls_a, calls_b, time_a, time_b] = start.as_slice() else {
+        let [a, b] = sides;
+        let verdict = test.verdict().unwrap_or(Verdict::Tie);
+        Ok(Rematch { a, b, verdict, ratio: test.ratio(), confidence: test.confidence(), cost })
+    }
+
+    /// Loads and checks two kernels in a fresh process; with `swapped`, the challenger first.
+    fn begin_duel(&mut self, interfaces: &[String], swapped: bool, cost: &mut CpuCost) -> Result<Duel, MeasureError> {
+        self.runner = None;
+        let tolerance = self.task()?.tolerance;
+        let mut order: Vec<&str> = interfaces.iter().map(String::as_str).collect();
+        if swapped {
+            order.reverse();
+        }
+        let command = format!("duel {tolerance} {}", order.join(" "));
+        let numbers = lost(self.try_kernel(&command, "duel", cost)?, swapped)?;
+        let &[e0, e1, c0, c1, t0, t1] = numbers.as_slice() else {
             return Err(MeasureError::Runner("its answer is too short".into()));
         };
-        let pair = time_a * calls_a + time_b * calls_b;
-        let mut test = Sequential::new((REMATCH_NANOS / pair.max(1.0)) as usize);
-        let (mut windows_a, mut windows_b) = (Vec::new(), Vec::new());
-        while test.wanted() > 0 {
-            let command = format!("pairs {}", test.wanted());
-            let patience = self.patience + Duration::from_secs_f64(20e-9 * pair * test.wanted() as f64);
-            let said = match self.ask(&command, patience)? {
-                Reply::Answer(words, cpu) => {
-                    cost.measure += cpu;
-                    self.understand(&words, "pairs")?
-                }
-                Reply::Died(detail, _) => {
-                    self.runner = None;
-                    Said::Failed { stage: FailStage::Launch, detail }
-                }
-                Reply::Late(_) => {
-                    self.runner = None;
-                    Said::Failed { stage: FailStage::Timeout, detail: "did not end in time".into() }
-                }
-            };
-            let times = lost(said)?;
-            if times.len() != 2 * test.wanted() {
-                return Err(MeasureError::Runner("its answer has the wrong length".into()));
+        let nanos = t0 * c0 + t1 * c1;
+        let (errors, calls) = if swapped { ([e1, e0], [c1, c0]) } else { ([e0, e1], [c0, c1]) };
+        Ok(Duel { swapped, errors, calls: calls.map(|c| c as u64), nanos })
+    }
+
+    /// So many more pairs of windows of a duel, each the incumbent's time and the challenger's.
+    fn pairs(&mut self, duel: &Duel, count: usize, cost: &mut CpuCost) -> Result<Vec<[f64; 2]>, MeasureError> {
+        let patience = self.patience + Duration::from_secs_f64(20e-9 * duel.nanos * count as f64);
+        let said = match self.ask(&format!("pairs {count}"), patience)? {
+            Reply::Answer(words, cpu) => {
+                cost.measure += cpu;
+                self.understand(&words, "pairs")?
             }
-            for t in times.chunks_exact(2) {
-                windows_a.push(Nanos(t[0]));
-                windows_b.push(Nanos(t[1]));
-                test.give(t[0], t[1]);
+            Reply::Died(detail, _) => {
+                self.runner = None;
+                Said::Failed { stage: FailStage::Launch, detail }
             }
+            Reply::Late(_) => {
+                self.runner = None;
+                Said::Failed { stage: FailStage::Timeout, detail: "did not end in time".into() }
+            }
+        };
+        let times = lost(said, duel.swapped)?;
+        if times.len() != 2 * count {
+            return Err(MeasureError::Runner("its answer has the wrong length".into()));
         }
-        Ok(Rematch {
-            a: Measurement { samples: windows_a, calls: calls_a as u64, error: error_a },
-            b: Measurement { samples: windows_b, calls: calls_b as u64, error: error_b },
-            verdict: test.verdict().unwrap_or(Verdict::Tie),
-            cost,
-        })
+        Ok(times.chunks_exact(2).map(|t| if duel.swapped { [t[1], t[0]] } else { [t[0], t[1]] }).collect())
+    }
+}
+
+/// Two kernels that stand ready in one process; the incumbent's figures first.
+struct Duel {
+    /// Whether the runner calls the challenger `a`.
+    swapped: bool,
+    errors: [f64; 2],
+    calls: [u64; 2],
+    /// What a pair of windows takes.
+    nanos: f64,
+}
+
+/// A duel's answer, or which of the two failed. Where it is not said, the challenger.
+fn lost(said: Said, swapped: bool) -> Result<Vec<f64>, MeasureError> {
+    match said {
+        Said::Words(numbers) => Ok(numbers),
+        Said::Failed { detail, .. } => {
+            let (challenger, what) = match detail.split_once(' ') {
+                Some(("a", what)) => (swapped, what.to_string()),
+                Some(("b", what)) => (!swapped, what.to_string()),
+                _ => (true, detail),
+            };
+            Err(MeasureError::Contender { challenger, detail: what })
+        }
     }
 }
 

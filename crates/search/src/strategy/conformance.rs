@@ -203,6 +203,13 @@ fn storm_and_raindrop_conform() {
 }
 
 #[test]
+fn those_without_a_model_conform_too() {
+    for s in ablations() {
+        conformance(s.make);
+    }
+}
+
+#[test]
 fn all_are_listed_under_their_names() {
     let names: Vec<&str> = strategies().iter().map(|s| s.name).collect();
     assert_eq!(names, ["storm+raindrop", "storm", "raindrop", "random"]);

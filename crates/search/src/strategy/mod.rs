@@ -15,6 +15,7 @@ pub use evolution::Storm;
 pub use random::Random;
 pub use storm_raindrop::StormRaindrop;
 
+use crate::cost_model::NoModel;
 use squall_core::{Candidate, Trial, Tunable};
 use std::sync::Arc;
 
@@ -72,6 +73,23 @@ pub fn strategies() -> &'static [StrategyInfo] {
             make: |s| Box::new(Raindrop::new(s)),
         },
         StrategyInfo { name: "random", summary: "even samples of the legal configurations", make: |s| Box::new(Random::new(s)) },
+    ];
+    ALL
+}
+
+/// Strategies that lack a part on purpose, to measure what it is worth. Nobody should tune with them.
+pub fn ablations() -> &'static [StrategyInfo] {
+    const ALL: &[StrategyInfo] = &[
+        StrategyInfo {
+            name: "storm-nomodel",
+            summary: "the storm's evolution with random scores in place of its cost model",
+            make: |s| Box::new(Storm::with_model(s, Box::new(NoModel { seed: s.seed }))),
+        },
+        StrategyInfo {
+            name: "storm+raindrop-nomodel",
+            summary: "both together with random scores in place of the cost model",
+            make: |s| Box::new(StormRaindrop::with_model(s, Box::new(NoModel { seed: s.seed }))),
+        },
     ];
     ALL
 }

@@ -52,7 +52,7 @@ pub fn choose(tasks: &[&Task], store: Option<&Store>, device: &Device, toolchain
             tunables.push(untuned(&task.workload, &device.target));
             let symbol = symbol(task);
             let mut best = match store {
-                Some(s) => s.best(&Query { verified: true, ..Query::task(task.id) })?,
+                Some(s) => s.best(&Query::task(task.id))?,
                 None => Vec::new(),
             };
             // Nearest first: same device before same toolchain; then the faster.

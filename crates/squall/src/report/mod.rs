@@ -2,7 +2,7 @@
 
 pub mod html;
 pub mod json;
-mod svg;
+pub(crate) mod svg;
 
 use squall_core::{CpuCost, Nanos, Outcome, TaskId};
 use std::path::PathBuf;

@@ -36,11 +36,11 @@ pub fn short(x: f64) -> String {
 }
 
 /// A logarithmic scale from values to pixels.
-struct Log {
-    from: f64,
-    to: f64,
-    start: f64,
-    end: f64,
+pub(crate) struct Log {
+    pub from: f64,
+    pub to: f64,
+    pub start: f64,
+    pub end: f64,
 }
 
 impl Log {
@@ -57,12 +57,12 @@ impl Log {
         Log { from: nice(from * 0.999, false), to: nice(to * 1.1, true), start, end }
     }
 
-    fn at(&self, v: f64) -> f64 {
+    pub fn at(&self, v: f64) -> f64 {
         let x = (v.max(f64::MIN_POSITIVE).ln() - self.from.ln()) / (self.to.ln() - self.from.ln());
         self.start + x * (self.end - self.start)
     }
 
-    fn ticks(&self) -> Vec<f64> {
+    pub fn ticks(&self) -> Vec<f64> {
         let decades = (self.to / self.from).log10();
         let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let first = self.from.log10().floor() as i32;
@@ -160,7 +160,7 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
     s + "</svg>"
 }
 
-fn open(w: f64, h: f64, label: &str) -> String {
+pub(crate) fn open(w: f64, h: f64, label: &str) -> String {
     format!("<svg viewBox='0 0 {w} {h}' role='img' aria-label='{}'>", escape(label))
 }
 

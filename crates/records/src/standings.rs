@@ -1,0 +1,151 @@
+//! Who holds a task, from the times of its candidates. One definition for the store and for
+//! sessions, so that a report and a later export name the same winner.
+//!
+//! Times of different minutes do not compare well: the machine is faster or slower by then.
+//! Therefore trials are held against trials, and whoever won the last run-off holds the task. Only
+//! a candidate that was in no run-off yet can take it without one, if its trial was faster than the
+//! holder's by more than [`REMATCH_MARGIN`].
+
+use squall_core::Nanos;
+use std::collections::BTreeMap;
+
+/// The share by which times of different minutes may differ for noise alone.
+pub const REMATCH_MARGIN: f64 = 0.03;
+
+/// A candidate's tunable and configuration.
+pub type Name = (String, String);
+
+/// What is known of one candidate; `T` says which record says so.
+#[derive(Clone, Debug)]
+struct Standing<T> {
+    trial: Option<(Nanos, T)>,
+    /// The outer option is none where it was in no run-off, the inner where it failed in one.
+    rematch: Option<Option<(Nanos, T)>>,
+}
+
+impl<T: Copy> Standing<T> {
+    /// The time that speaks for it: the newest run-off supersedes the trial.
+    fn time(&self) -> Option<(Nanos, T)> {
+        self.rematch.unwrap_or(self.trial)
+    }
+}
+
+/// The candidates of one task on one device with one toolchain.
+#[derive(Clone, Debug)]
+pub struct Standings<T> {
+    // Ordered by name, so that equal times do not leave the winner to chance.
+    all: BTreeMap<Name, Standing<T>>,
+    holder: Option<Name>,
+}
+
+impl<T> Default for Standings<T> {
+    fn default() -> Standings<T> {
+        Standings { all: BTreeMap::new(), holder: None }
+    }
+}
+
+impl<T: Copy> Standings<T> {
+    fn entry(&mut self, name: Name) -> &mut Standing<T> {
+        self.all.entry(name).or_insert(Standing { trial: None, rematch: None })
+    }
+
+    /// A trial (or the plain loops) ended so.
+    pub fn trial(&mut self, name: Name, time: Option<Nanos>, from: T) {
+        self.entry(name).trial = time.map(|t| (t, from));
+    }
+
+    /// A run-off ended so for one of its two; the winner's word comes last, and makes it the holder.
+    pub fn rematch(&mut self, name: Name, time: Option<Nanos>, from: T) {
+        self.entry(name.clone()).rematch = Some(time.map(|t| (t, from)));
+        match time {
+            Some(_) => self.holder = Some(name),
+            None if self.holder.as_ref() == Some(&name) => self.holder = None,
+            None => {}
+        }
+    }
+
+    /// The time that speaks for a candidate.
+    pub fn time(&self, name: &Name) -> Option<Nanos> {
+        Some(self.all.get(name)?.time()?.0)
+    }
+
+    /// All that ran, fastest first, equal times by name.
+    pub fn ranking(&self) -> Vec<(&Name, Nanos)> {
+        let mut all: Vec<(&Name, Nanos)> = self.all.iter().filter_map(|(n, s)| Some((n, s.time()?.0))).collect();
+        all.sort_by(|a, b| a.1.0.total_cmp(&b.1.0));
+        all
+    }
+
+    /// Whom others have to beat: the holder, or the fastest where none holds the task.
+    pub fn incumbent(&self) -> Option<&Name> {
+        self.holder.as_ref().or_else(|| self.ranking().first().map(|c| c.0))
+    }
+
+    /// Those in no run-off yet whose trial was clearly faster than that of `name`, fastest first.
+    pub fn usurpers(&self, name: &Name) -> Vec<&Name> {
+        let Some(limit) = self.all.get(name).and_then(|s| Some(s.trial.or(s.time())?.0)) else { return Vec::new() };
+        let fresh = self.all.iter().filter(|(n, s)| s.rematch.is_none() && *n != name);
+        let faster = fresh.filter_map(|(n, s)| Some((n, s.trial?.0.0)));
+        let mut faster: Vec<(&Name, f64)> = faster.filter(|c| c.1 * (1.0 + REMATCH_MARGIN) < limit.0).collect();
+        faster.sort_by(|a, b| a.1.total_cmp(&b.1));
+        faster.into_iter().map(|c| c.0).collect()
+    }
+
+    /// Who holds the task, with the time that speaks for it and where that comes from.
+    pub fn winner(&self) -> Option<(&Name, Nanos, T)> {
+        let incumbent = self.incumbent()?;
+        let name = self.usurpers(incumbent).first().copied().unwrap_or(incumbent);
+        let (time, from) = self.all.get(name)?.time()?;
+        Some((name, time, from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        ("tile".into(), text.into())
+    }
+
+    fn standings(trials: &[(&str, f64)], rematches: &[(&str, Option<f64>)]) -> Standings<()> {
+        let mut s = Standings::default();
+        trials.iter().for_each(|t| s.trial(name(t.0), Some(Nanos(t.1)), ()));
+        rematches.iter().for_each(|r| s.rematch(name(r.0), r.1.map(Nanos), ()));
+        s
+    }
+
+    fn winner(s: &Standings<()>) -> (String, f64) {
+        s.winner().map(|w| (w.0.1.clone(), w.1.0)).expect("somebody holds it")
+    }
+
+    #[test]
+    fn equal_times_go_to_the_smaller_name_whatever_the_order() {
+        assert_eq!(winner(&standings(&[("b", 10.0), ("a", 10.0)], &[])).0, "a");
+        assert_eq!(winner(&standings(&[("a", 10.0), ("b", 10.0)], &[])).0, "a");
+        assert!(Standings::<()>::default().winner().is_none());
+    }
+
+    #[test]
+    fn a_slow_minute_takes_nobodys_task() {
+        // The run-off was held while the machine was slower; `b` lost it, `c` was not in it.
+        let mut s = standings(&[("a", 100.0), ("b", 101.0), ("c", 102.0)], &[("b", Some(119.0)), ("a", Some(118.0))]);
+        assert_eq!(winner(&s), ("a".into(), 118.0));
+        // An older run-off's loser is not better for the faster minute that it was held in.
+        s.rematch(name("c"), Some(Nanos(131.0)), ());
+        s.rematch(name("a"), Some(Nanos(130.0)), ());
+        assert_eq!(winner(&s), ("a".into(), 130.0));
+        // A clearly faster trial takes it until they have met.
+        s.trial(name("d"), Some(Nanos(90.0)), ());
+        assert_eq!(winner(&s), ("d".into(), 90.0));
+        assert_eq!(s.usurpers(&name("a")), [&name("d")]);
+    }
+
+    #[test]
+    fn who_fails_in_a_run_off_is_out_and_the_holder_stays() {
+        let s = standings(&[("a", 100.0), ("b", 101.0), ("c", 90.0)], &[("b", Some(101.0)), ("a", Some(99.0)), ("c", None)]);
+        assert_eq!(winner(&s), ("a".into(), 99.0));
+        let s = standings(&[("a", 100.0), ("b", 101.0)], &[("b", Some(101.0)), ("a", Some(99.0)), ("a", None)]);
+        assert_eq!(winner(&s), ("b".into(), 101.0));
+    }
+}

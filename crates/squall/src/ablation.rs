@@ -1,0 +1,424 @@
+//! What each search strategy is worth on real kernels: equal trials, several seeds, every run
+//! afresh. A candidate that two runs propose is measured once and its outcome shared, so that all
+//! strategies search the very same landscape; the trial is paid by both.
+
+mod page;
+
+pub use page::page;
+
+use crate::error::Error;
+use crate::input::Input;
+use crate::runoff::Scribe;
+use crate::session::{BATCH, SYMBOL, cpu_time, toolchain_id};
+use squall_compiler::{reference, sketches};
+use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable};
+use squall_measure::MeasureError;
+use squall_measure::cpu::{Device, Lab, Toolchain};
+use squall_records::{Name, Store};
+use squall_search::{Setting, StrategyInfo, ablations, strategies};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Kernels that compile and run quickly and are unlike each other: the set where none is given.
+pub const BUILT_IN: &str = "\
+conv3x3: conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 epilogue=bias,relu
+conv3x3_s2: conv2d n=1 c=64 h=28 w=28 k=128 r=3 s=3 stride=2 pad=1 dilation=1 groups=1
+conv1x1: conv2d n=1 c=64 h=28 w=28 k=128 r=1 s=1 stride=1 pad=0 dilation=1 groups=1
+depthwise3x3: conv2d n=1 c=96 h=56 w=56 k=96 r=3 s=3 stride=1 pad=1 dilation=1 groups=96
+matmul_256: matmul m=256 n=256 k=256 weight=none
+matmul_128x768x768: matmul m=128 n=768 k=768 weight=b
+matmul_1x1024x1024: matmul m=1 n=1024 k=1024 weight=b
+matmul_odd: matmul m=97 n=211 k=130 weight=b
+softmax_64x1024: softmax rows=64 cols=1024
+layernorm_128x768: layernorm rows=128 cols=768 eps=1e-05
+";
+
+/// The share of the best known rate that a run is taken to reach that found nothing.
+const NOTHING: f64 = 0.01;
+
+/// What to compare.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Strategies by name, those of [`ablations`] among them.
+    pub strategies: Vec<String>,
+    /// Budgets, each a run of its own: strategies plan by their budget.
+    pub trials: Vec<usize>,
+    /// Seeds 0, 1, .. so many.
+    pub seeds: u64,
+    /// Threads that a kernel may use.
+    pub threads: usize,
+    /// Whether outcomes of the store and of earlier runs are shared.
+    pub cache: bool,
+}
+
+/// One task searched by one strategy with one seed and one budget.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The task's place in [`Ablation::tasks`].
+    pub task: usize,
+    /// The strategy's place in the plan.
+    pub strategy: usize,
+    /// The seed.
+    pub seed: u64,
+    /// The budget.
+    pub budget: usize,
+    /// Trials made; fewer than the budget where nothing was left.
+    pub made: usize,
+    /// Trials that had to be measured, not taken from the cache.
+    pub measured: usize,
+    /// After which trial the best time fell to what.
+    pub steps: Vec<(usize, Nanos)>,
+    /// CPU seconds of the strategy itself.
+    pub search_seconds: f64,
+}
+
+impl Run {
+    /// The best time after so many trials.
+    fn best_after(&self, trials: usize) -> Option<f64> {
+        self.steps.iter().take_while(|s| s.0 <= trials).last().map(|s| s.1.0)
+    }
+}
+
+/// A task of the comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// The task.
+    pub id: TaskId,
+    /// Its name.
+    pub name: String,
+    /// The best time that any run or the store knows.
+    pub best: Option<Nanos>,
+}
+
+/// How a strategy did with a budget.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Geometric mean over tasks and seeds of best known time over best found time; 1 is best.
+    pub mean: f64,
+    /// The worst seed's mean over tasks.
+    pub worst_seed: f64,
+    /// The best seed's.
+    pub best_seed: f64,
+    /// CPU seconds of the strategy itself for a trial.
+    pub search_seconds: f64,
+}
+
+/// All runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ablation {
+    /// What was compared.
+    pub plan: Plan,
+    /// The device.
+    pub device: String,
+    /// The toolchain.
+    pub toolchain: String,
+    /// The tasks that could be measured.
+    pub tasks: Vec<Compared>,
+    /// The runs that ended.
+    pub runs: Vec<Run>,
+    /// Whether it was ended early.
+    pub interrupted: bool,
+}
+
+impl Ablation {
+    /// The runs of a budget on the tasks on which every strategy and seed has ended: a mean over
+    /// unequal tasks would compare nothing.
+    fn complete(&self, budget: usize) -> Vec<&Run> {
+        let of = |t: usize| self.runs.iter().filter(move |r| r.task == t && r.budget == budget);
+        let all = self.plan.strategies.len() * self.plan.seeds as usize;
+        (0..self.tasks.len()).filter(|t| of(*t).count() == all).flat_map(of).collect()
+    }
+
+    /// The tasks that a budget's scores are over.
+    pub fn compared(&self, budget: usize) -> usize {
+        self.complete(budget).len() / (self.plan.strategies.len() * self.plan.seeds as usize).max(1)
+    }
+
+    /// The share of the best known rate that a run has reached after so many trials.
+    pub fn share(&self, run: &Run, trials: usize) -> f64 {
+        let known = self.tasks.get(run.task).and_then(|t| t.best).map_or(f64::NAN, |b| b.0);
+        run.best_after(trials).map_or(NOTHING, |t| (known / t).max(NOTHING))
+    }
+
+    /// How a strategy did with a budget.
+    pub fn score(&self, strategy: usize, budget: usize) -> Option<Score> {
+        let runs: Vec<&Run> = self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
+        let mean = |of: &dyn Fn(&Run) -> bool| geometric(runs.iter().filter(|r| of(r)).map(|r| self.share(r, budget)));
+        let seeds: Vec<f64> = (0..self.plan.seeds).filter_map(|s| mean(&|r| r.seed == s)).collect();
+        let made: usize = runs.iter().map(|r| r.made).sum();
+        Some(Score {
+            mean: mean(&|_| true)?,
+            worst_seed: seeds.iter().copied().fold(f64::INFINITY, f64::min),
+            best_seed: seeds.iter().copied().fold(0.0, f64::max),
+            search_seconds: runs.iter().map(|r| r.search_seconds).sum::<f64>() / made.max(1) as f64,
+        })
+    }
+
+    /// The mean share after each of some numbers of trials, in the runs of the largest complete budget.
+    pub fn curve(&self, strategy: usize) -> Vec<(usize, f64)> {
+        let Some(budget) = self.plan.trials.iter().copied().filter(|b| self.compared(*b) > 0).max() else { return Vec::new() };
+        let runs: Vec<&Run> = self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
+        let steps = 48;
+        let mut places: Vec<usize> = (0..=steps).map(|i| (budget as f64).powf(f64::from(i) / f64::from(steps)).round() as usize).collect();
+        places.dedup();
+        // A mean over runs of which some have found nothing says more about luck than about search.
+        let begun = |n: usize| runs.iter().all(|r| r.best_after(n).is_some());
+        let mean = |n: usize| Some((n, geometric(runs.iter().map(|r| self.share(r, n)))?));
+        places.into_iter().filter(|n| begun(*n)).filter_map(mean).collect()
+    }
+}
+
+fn geometric(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let logs: Vec<f64> = values.map(f64::ln).collect();
+    (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+}
+
+/// Runs a comparison; `heard` learns of each run as it ends, and of what goes wrong.
+pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, heard: &mut dyn FnMut(&str)) -> Result<Ablation, Error> {
+    let chosen = plan.strategies.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
+    let tasks = input.select(None)?;
+    let toolchain = Toolchain::detect()?;
+    let device = Device::detect(plan.threads, &toolchain)?;
+    let (device_id, tools) = (device.id(), toolchain_id(&toolchain));
+    let scribe = Scribe { store, device: &device_id, toolchain: &tools, seed: 0 };
+    let mut lab = Lab::open(device, toolchain)?;
+    let mut done = Ablation {
+        plan: plan.clone(),
+        device: device_id.clone(),
+        toolchain: tools.clone(),
+        tasks: Vec::new(),
+        runs: Vec::new(),
+        interrupted: false,
+    };
+    for task in tasks {
+        let Some(mut ground) = Ground::open(&mut lab, scribe, task, plan.cache, heard)? else { continue };
+        let place = done.tasks.len();
+        done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });
+        'runs: for &budget in &plan.trials {
+            for seed in 0..plan.seeds {
+                for (strategy, info) in chosen.iter().enumerate() {
+                    let Some(run) = ground.run(&mut lab, info, (place, strategy), seed, budget, stop)? else { break 'runs };
+                    let best = run.steps.last().map_or("nothing ran".into(), |s| s.1.to_string());
+                    heard(&format!(
+                        "{}: {} trials by {} (seed {seed}): {best}; {} measured, the others known",
+                        task.name, run.made, info.name, run.measured
+                    ));
+                    done.runs.push(run);
+                }
+            }
+        }
+        done.tasks[place].best = ground.best;
+        if stop.load(Ordering::Relaxed) {
+            done.interrupted = true;
+            break;
+        }
+    }
+    Ok(done)
+}
+
+fn find(name: &str) -> Result<&'static StrategyInfo, Error> {
+    let mut all = strategies().iter().chain(ablations());
+    all.clone()
+        .find(|s| s.name == name)
+        .ok_or_else(|| Error::Strategy { name: name.into(), known: all.by_ref().map(|s| s.name).collect::<Vec<_>>().join(", ") })
+}
+
+/// A task's landscape as far as it is known.
+struct Ground<'a> {
+    task: &'a Task,
+    scribe: Scribe<'a>,
+    tunables: Vec<Arc<dyn Tunable>>,
+    cache: Option<HashMap<Name, Outcome>>,
+    best: Option<Nanos>,
+}
+
+impl<'a> Ground<'a> {
+    /// Sets a task up; none where it cannot be measured.
+    fn open(
+        lab: &mut Lab,
+        scribe: Scribe<'a>,
+        task: &'a Task,
+        cache: bool,
+        heard: &mut dyn FnMut(&str),
+    ) -> Result<Option<Ground<'a>>, Error> {
+        match lab.set_task(&task.workload, &reference(&task.workload, "squall_reference"), 0) {
+            Err(MeasureError::Reference(why)) => {
+                heard(&format!("warning: {} cannot be measured: {why}", task.name));
+                return Ok(None);
+            }
+            done => done?,
+        }
+        let mut ground =
+            Ground { task, scribe, tunables: sketches(&task.workload, &lab.device().target), cache: cache.then(HashMap::new), best: None };
+        if let Some(known) = &mut ground.cache {
+            for r in scribe.store.trials(task.id, scribe.device, scribe.toolchain)? {
+                if r.kind == RecordKind::Trial {
+                    known.insert((r.tunable, r.configuration), r.outcome);
+                }
+            }
+            let times = known.values().filter_map(Outcome::time);
+            ground.best = times.min_by(|a, b| a.0.total_cmp(&b.0));
+        }
+        Ok(Some(ground))
+    }
+
+    /// One run; none where it was ended early.
+    fn run(
+        &mut self,
+        lab: &mut Lab,
+        info: &StrategyInfo,
+        (task, strategy): (usize, usize),
+        seed: u64,
+        budget: usize,
+        stop: &AtomicBool,
+    ) -> Result<Option<Run>, Error> {
+        let mut run = Run { task, strategy, seed, budget, made: 0, measured: 0, steps: Vec::new(), search_seconds: 0.0 };
+        let clock = cpu_time();
+        // As a session seeds it: the same seed is another stream on each task.
+        let mut search = (info.make)(&Setting { tunables: self.tunables.clone(), seed: seed ^ self.task.id.number(), trials: budget });
+        run.search_seconds += cpu_time() - clock;
+        while run.made < budget {
+            let clock = cpu_time();
+            let asked = search.ask((budget - run.made).min(BATCH));
+            run.search_seconds += cpu_time() - clock;
+            if asked.is_empty() {
+                break;
+            }
+            let Some(trials) = self.outcomes(lab, asked, &mut run.measured, stop)? else { return Ok(None) };
+            for t in &trials {
+                run.made += 1;
+                if let Some(time) = t.outcome.time() {
+                    if run.steps.last().is_none_or(|s| time.0 < s.1.0) {
+                        run.steps.push((run.made, time));
+                    }
+                    if self.best.is_none_or(|b| time.0 < b.0) {
+                        self.best = Some(time);
+                    }
+                }
+            }
+            let clock = cpu_time();
+            search.tell(&trials);
+            run.search_seconds += cpu_time() - clock;
+        }
+        Ok(Some(run))
+    }
+
+    /// What becomes of candidates, in their order, from the cache or the laboratory; none where it
+    /// was ended early.
+    fn outcomes(
+        &mut self,
+        lab: &mut Lab,
+        asked: Vec<Candidate>,
+        measured: &mut usize,
+        stop: &AtomicBool,
+    ) -> Result<Option<Vec<Trial>>, Error> {
+        let name = |c: &Candidate| -> Name { (c.tunable.to_string(), c.configuration.to_string()) };
+        let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+        let mut jobs: Vec<KernelSource> = Vec::new();
+        let mut places: Vec<usize> = Vec::new();
+        for (i, c) in asked.iter().enumerate() {
+            let mut outcome = self.cache.as_ref().and_then(|k| k.get(&name(c)).cloned());
+            if outcome.is_none() {
+                let tunable = self.tunables.iter().find(|t| *t.name() == *c.tunable);
+                match tunable.map(|t| t.realize(&c.configuration, SYMBOL)) {
+                    Some(Ok(source)) => {
+                        jobs.push(source);
+                        places.push(i);
+                    }
+                    Some(Err(e)) => outcome = Some(Outcome::Infeasible(e.to_string())),
+                    None => outcome = Some(Outcome::Infeasible(format!("the task has no tunable `{}`", c.tunable))),
+                }
+            }
+            outcomes.push(outcome);
+        }
+        let mut failure = None;
+        lab.run(&jobs, stop, &mut |job, outcome, cost| {
+            let i = places[job];
+            let n = name(&asked[i]);
+            *measured += 1;
+            let record = self.scribe.record(self.task, RecordKind::Trial, (&n.0, &n.1), outcome.clone(), cost);
+            if let Err(e) = self.scribe.store.append(&record) {
+                failure.get_or_insert(e);
+            }
+            if let Some(known) = &mut self.cache {
+                known.insert(n, outcome.clone());
+            }
+            outcomes[i] = Some(outcome);
+        })?;
+        if let Some(e) = failure {
+            return Err(e.into());
+        }
+        let trial =
+            |(candidate, outcome): (Candidate, Option<Outcome>)| Some(Trial { candidate, outcome: outcome?, cost: CpuCost::default() });
+        Ok(asked.into_iter().zip(outcomes).map(trial).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ablation() -> Ablation {
+        let plan = Plan { strategies: vec!["storm".into(), "random".into()], trials: vec![4, 8], seeds: 2, threads: 1, cache: true };
+        let id: TaskId = "00000000000000aa".parse().expect("an id");
+        let task = |name: &str, ns: f64| Compared { id, name: name.into(), best: Some(Nanos(ns)) };
+        let run = |task, strategy, seed, budget, steps: &[(usize, f64)]| Run {
+            task,
+            strategy,
+            seed,
+            budget,
+            made: budget,
+            measured: 1,
+            steps: steps.iter().map(|s| (s.0, Nanos(s.1))).collect(),
+            search_seconds: 0.4,
+        };
+        let runs = vec![
+            run(0, 0, 0, 4, &[(1, 400.0), (3, 100.0)]),
+            run(0, 0, 1, 4, &[(2, 100.0)]),
+            run(0, 1, 0, 4, &[(1, 400.0)]),
+            run(0, 1, 1, 4, &[(1, 100.0)]),
+            // The second task's runs have not all ended: it counts nowhere.
+            run(1, 0, 0, 4, &[(1, 1000.0)]),
+        ];
+        let tasks = vec![task("a", 100.0), task("<b>", 1.0)];
+        Ablation { plan, device: "cpu".into(), toolchain: "gcc".into(), tasks, runs, interrupted: true }
+    }
+
+    #[test]
+    fn scores_are_geometric_means_over_what_all_strategies_ended() {
+        let a = ablation();
+        assert_eq!((a.compared(4), a.compared(8)), (1, 0));
+        let (storm, random) = (a.score(0, 4).expect("a score"), a.score(1, 4).expect("a score"));
+        assert!((storm.mean - 1.0).abs() < 1e-12 && (random.mean - 0.5).abs() < 1e-12);
+        assert!((random.worst_seed - 0.25).abs() < 1e-12 && (random.best_seed - 1.0).abs() < 1e-12);
+        assert!((storm.search_seconds - 0.1).abs() < 1e-12);
+        assert!(a.score(0, 8).is_none());
+        // The curve begins where every run has found something.
+        assert_eq!(a.curve(0).iter().map(|c| c.0).collect::<Vec<_>>(), [2, 3, 4]);
+        assert!((a.curve(0)[0].1 - 0.5).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_page_stands_alone_and_says_what_it_is_about() {
+        let page = page(&ablation());
+        assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
+        assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("<b>&"));
+        assert!(page.contains("storm") && page.contains("&lt;b&gt;") && page.contains("0.500"));
+        let nothing = Ablation { runs: Vec::new(), ..ablation() };
+        assert!(super::page(&nothing).contains("</html>"));
+    }
+
+    #[test]
+    fn strategies_without_a_part_are_found_by_name_too() {
+        assert!(find("storm-nomodel").is_ok() && find("storm").is_ok());
+        let Err(e) = find("sunshine") else { panic!("it is found") };
+        assert!(e.to_string().contains("storm-nomodel"));
+    }
+
+    #[test]
+    fn the_built_in_set_is_read() {
+        let input = Input::lines(BUILT_IN, "built-in").expect("it is well-formed");
+        assert!(input.tasks.len() >= 8);
+    }
+}
