@@ -9,10 +9,12 @@
 
 mod constraint;
 mod diagram;
+mod language;
 
 pub use constraint::Term;
 use diagram::Diagram;
 pub use diagram::MAX_NODES;
+pub use language::{Names, parse_values};
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -106,6 +108,8 @@ pub enum SpaceError {
     DuplicateKnob(String),
     #[error("knob `{0}` lists a value twice or its numbers out of order")]
     UnsortedKnob(String),
+    #[error("knob `{knob}` has {values} values; {MAX_VALUES} are the most")]
+    LongKnob { knob: String, values: usize },
     #[error("a constraint names the unknown knob `{0}`")]
     UnknownKnob(String),
     #[error("no configuration satisfies all constraints")]
@@ -115,6 +119,9 @@ pub enum SpaceError {
     #[error("`{text}` is not a configuration of this space: {why}")]
     NotAConfiguration { text: String, why: String },
 }
+
+/// More values than this and a knob is refused.
+pub const MAX_VALUES: usize = u16::MAX as usize;
 
 struct Inner {
     knobs: Arc<[Knob]>,
@@ -133,27 +140,53 @@ impl fmt::Debug for Space {
     }
 }
 
+/// What every space asks of its knobs.
+fn check(knobs: &[Knob]) -> Result<(), SpaceError> {
+    for (i, k) in knobs.iter().enumerate() {
+        if k.values.is_empty() {
+            return Err(SpaceError::EmptyKnob(k.name.clone()));
+        }
+        if k.values.len() > MAX_VALUES {
+            return Err(SpaceError::LongKnob { knob: k.name.clone(), values: k.values.len() });
+        }
+        if knobs[..i].iter().any(|o| o.name == k.name) {
+            return Err(SpaceError::DuplicateKnob(k.name.clone()));
+        }
+        let sorted = !k.is_ordered() || k.values.windows(2).all(|w| w[0] < w[1]);
+        let distinct = k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
+        if !sorted || !distinct {
+            return Err(SpaceError::UnsortedKnob(k.name.clone()));
+        }
+    }
+    Ok(())
+}
+
 impl Space {
     /// Compiles knobs and constraints. Every constraint must evaluate to non-zero; a division by
     /// zero makes it false.
     pub fn new(knobs: Vec<Knob>, constraints: &[Term]) -> Result<Space, SpaceError> {
-        for (i, k) in knobs.iter().enumerate() {
-            if k.values.is_empty() {
-                return Err(SpaceError::EmptyKnob(k.name.clone()));
-            }
-            if knobs[..i].iter().any(|o| o.name == k.name) {
-                return Err(SpaceError::DuplicateKnob(k.name.clone()));
-            }
-            let sorted = !k.is_ordered() || k.values.windows(2).all(|w| w[0] < w[1]);
-            let distinct = k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
-            if !sorted || !distinct {
-                return Err(SpaceError::UnsortedKnob(k.name.clone()));
-            }
-        }
+        check(&knobs)?;
         let diagram = Diagram::build(&knobs, constraints)?;
         if diagram.count() == 0 {
             return Err(SpaceError::Empty);
         }
+        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram }) })
+    }
+
+    /// A space of just these configurations, given by the positions of their values: for spaces
+    /// that somebody listed without saying what rules them.
+    pub fn listed(knobs: Vec<Knob>, mut points: Vec<Box<[u16]>>) -> Result<Space, SpaceError> {
+        check(&knobs)?;
+        let fits = |p: &[u16]| p.len() == knobs.len() && p.iter().zip(&knobs).all(|(&i, k)| (i as usize) < k.values.len());
+        if let Some(p) = points.iter().find(|p| !fits(p)) {
+            return Err(SpaceError::NotAConfiguration { text: format!("{p:?}"), why: "it fits no knobs".into() });
+        }
+        points.sort_unstable();
+        points.dedup();
+        if points.is_empty() {
+            return Err(SpaceError::Empty);
+        }
+        let diagram = Diagram::listed(knobs.len(), &points);
         Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram }) })
     }
 
@@ -190,12 +223,24 @@ impl Space {
 
     /// The configuration with these value positions, if it is legal.
     pub fn configuration(&self, indices: &[usize]) -> Option<Configuration> {
-        self.inner.diagram.contains(indices).then(|| self.wrap(indices.iter().map(|&i| i as u16).collect()))
+        self.contains(indices).then(|| self.wrap(indices.iter().map(|&i| i as u16).collect()))
     }
 
     /// Whether these value positions are legal.
     pub fn contains(&self, indices: &[usize]) -> bool {
-        self.inner.diagram.contains(indices)
+        self.inner.diagram.rank(indices.iter().copied()).is_some()
+    }
+
+    /// How many legal configurations come before this one: what [`Space::nth`] gives it back for.
+    /// `None` where it is none of this space.
+    pub fn rank(&self, configuration: &Configuration) -> Option<u128> {
+        let same = Arc::ptr_eq(&self.inner.knobs, &configuration.knobs) || self.inner.knobs == configuration.knobs;
+        if same { self.inner.diagram.rank(configuration.indices()) } else { None }
+    }
+
+    /// As [`Space::rank`], of a point given by the positions of its values.
+    pub fn rank_of(&self, indices: &[u16]) -> Option<u128> {
+        self.inner.diagram.rank(indices.iter().map(|&i| i as usize))
     }
 
     /// The `rank`-th legal configuration in the order of value positions.
