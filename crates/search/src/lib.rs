@@ -5,6 +5,7 @@
 
 pub mod allocation;
 pub mod cost_model;
+mod flat;
 mod ledger;
 mod moves;
 pub mod statistics;

@@ -20,6 +20,7 @@ mod event;
 pub mod export;
 mod input;
 pub mod network;
+pub mod replay;
 pub mod report;
 mod session;
 mod settings;

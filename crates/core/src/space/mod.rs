@@ -20,7 +20,7 @@ use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A value of a knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -120,12 +120,17 @@ pub enum SpaceError {
     NotAConfiguration { text: String, why: String },
 }
 
+/// Larger spaces are not written out by [`Space::table`].
+pub const MAX_TABLE: usize = 1 << 17;
+
 /// More values than this and a knob is refused.
 pub const MAX_VALUES: usize = u16::MAX as usize;
 
 struct Inner {
     knobs: Arc<[Knob]>,
     diagram: Diagram,
+    /// See [`Space::table`].
+    table: OnceLock<Vec<u16>>,
 }
 
 /// The legal configurations of a tunable; the only maker of [`Configuration`]s. Cheap to clone.
@@ -170,7 +175,7 @@ impl Space {
         if diagram.count() == 0 {
             return Err(SpaceError::Empty);
         }
-        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram }) })
+        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }) })
     }
 
     /// A space of just these configurations, given by the positions of their values: for spaces
@@ -187,7 +192,7 @@ impl Space {
             return Err(SpaceError::Empty);
         }
         let diagram = Diagram::listed(knobs.len(), &points);
-        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram }) })
+        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }) })
     }
 
     /// The knobs, in the order that a [`Prefix`] binds them.
@@ -267,6 +272,13 @@ impl Space {
                 self.nth(rank - 1)
             })
         })
+    }
+
+    /// The value positions of all configurations, one after another in order, where there are at
+    /// most [`MAX_TABLE`]; made once for all clones of a space.
+    pub fn table(&self) -> Option<&[u16]> {
+        let len = usize::try_from(self.len()).ok().filter(|&n| n <= MAX_TABLE)?;
+        Some(self.inner.table.get_or_init(|| (0..len).flat_map(|r| self.inner.diagram.nth(r as u128)).collect()))
     }
 
     /// Reads a configuration's canonical text, `tile_k=32,vec=16`, knobs in any order.

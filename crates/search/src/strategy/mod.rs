@@ -72,6 +72,8 @@ pub fn strategies() -> &'static [StrategyInfo] {
             make: |s| Box::new(Raindrop::new(s)),
         },
         StrategyInfo { name: "random", summary: "even samples of the legal configurations", make: |s| Box::new(Random::new(s)) },
+        StrategyInfo { name: "even", summary: "even draws without repetition over all tunables", make: crate::flat::even },
+        StrategyInfo { name: "bayes", summary: "a Gaussian process over the knobs, by expected improvement", make: crate::flat::process },
     ];
     ALL
 }
