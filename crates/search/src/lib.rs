@@ -16,4 +16,4 @@ mod landscape;
 
 pub use allocation::{Allocator, TaskFacts};
 pub use cost_model::{CostModel, Gbdt, NoModel};
-pub use strategy::{Setting, Strategy, StrategyInfo, strategies};
+pub use strategy::{DEFAULT, Setting, Strategy, StrategyInfo, strategies};

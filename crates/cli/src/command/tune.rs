@@ -66,7 +66,7 @@ pub struct Args {
     json: JsonArgs,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if s > 0.0 && s <= 1e8 => Ok(s),
         _ => Err("expected a number of seconds above 0".into()),
@@ -142,7 +142,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 }
 
 /// A flag that Ctrl-C sets; a second Ctrl-C ends the process.
-fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
+pub(super) fn interruptible() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // In this order: the first looks at the flag before the second sets it.

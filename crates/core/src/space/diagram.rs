@@ -177,8 +177,15 @@ impl Builder<'_> {
             None | Some(Term::Const(0)) => FALSE,
             Some(Term::Const(_)) => TRUE,
             // What the knobs' ranges decide need not be carried along, and dead ends show early.
-            Some(t) if let Some(b) = t.bounds(&|k| self.ranges[k]) && (b == (0, 0) || b.0 > 0 || b.1 < 0) => {
-                if b == (0, 0) { FALSE } else { TRUE }
+            Some(t)
+                if let Some(b) = t.bounds(&|k| self.ranges[k])
+                    && (b == (0, 0) || b.0 > 0 || b.1 < 0) =>
+            {
+                if b == (0, 0) {
+                    FALSE
+                } else {
+                    TRUE
+                }
             }
             Some(t) => match self.term_ids.get(&t) {
                 Some(&id) => id,

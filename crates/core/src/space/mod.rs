@@ -254,6 +254,10 @@ impl Space {
     /// If `rank` is not below [`Space::len`].
     pub fn nth(&self, rank: u128) -> Configuration {
         assert!(rank < self.len(), "rank {rank} of {}", self.len());
+        if let Some(table) = self.inner.table.get() {
+            let d = self.knobs().len();
+            return self.wrap(table[rank as usize * d..(rank as usize + 1) * d].into());
+        }
         self.wrap(self.inner.diagram.nth(rank))
     }
 

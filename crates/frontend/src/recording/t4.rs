@@ -47,7 +47,14 @@ pub(super) fn read(name: &str, text: &str) -> Result<Recording, ImportError> {
     }
     let (space, rows) = listed(name, knobs, rows)?;
     let text = |v: &Json| v.as_str().unwrap_or_default().to_string();
-    Ok(Recording { kernel: text(&file["metadata"]["kernel"]), device: text(&file["metadata"]["device"]), objective, maximised, space, rows })
+    Ok(Recording {
+        kernel: text(&file["metadata"]["kernel"]),
+        device: text(&file["metadata"]["device"]),
+        objective,
+        maximised,
+        space,
+        rows,
+    })
 }
 
 fn outcome(result: &Json, value: Option<&Json>, maximised: bool, seconds: f64) -> Outcome {

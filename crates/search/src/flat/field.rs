@@ -4,6 +4,7 @@
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
+use squall_core::space::Value;
 use squall_core::{Configuration, Space, Tunable};
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
@@ -84,19 +85,9 @@ impl Field {
         self.ordered[knob]
     }
 
-    /// The number of points in the space, as far as that fits.
-    pub fn size(&self) -> usize {
-        usize::try_from(self.space.len()).unwrap_or(usize::MAX)
-    }
-
     /// Points that have numbers.
     pub fn numbered(&self) -> usize {
         self.state.len()
-    }
-
-    /// Whether every point has a number.
-    pub fn is_whole(&self) -> bool {
-        self.whole
     }
 
     /// Value positions of a point.
@@ -104,6 +95,13 @@ impl Field {
         let d = self.widths.len();
         let table = if self.whole { self.space.table().unwrap_or(&[]) } else { &self.met };
         &table[s as usize * d..(s as usize + 1) * d]
+    }
+
+    /// The values of a knob of three or more numbers above 0: what a product can be made of.
+    pub fn sizes(&self, knob: usize) -> Option<Vec<f64>> {
+        let number = |v: &Value| if let Value::Int(i) = v { Some(*i as f64).filter(|x| *x > 0.0) } else { None };
+        let all: Vec<f64> = self.space.knobs()[knob].values.iter().map(number).collect::<Option<_>>()?;
+        (all.len() > 2).then_some(all)
     }
 
     /// The number of a point, if it is legal.
@@ -145,6 +143,9 @@ impl Field {
 
     /// The configuration of a point.
     pub fn configuration(&self, s: Spot) -> Option<Configuration> {
+        if self.whole {
+            return Some(self.space.nth(u128::from(s)));
+        }
         let at: Vec<usize> = self.point(s).iter().map(|&i| i as usize).collect();
         self.space.configuration(&at)
     }
@@ -223,6 +224,38 @@ impl Field {
     /// What a point took: not a number until told, infinite if it failed.
     pub fn time(&self, s: Spot) -> f64 {
         self.time[s as usize]
+    }
+
+    /// As [`Field::time`]; infinite also for what cannot be realized, nothing for what is not known.
+    pub fn worth(&self, s: Spot) -> Option<f64> {
+        match self.state[s as usize] {
+            State::Unusable => Some(f64::INFINITY),
+            _ => Some(self.time(s)).filter(|t| !t.is_nan()),
+        }
+    }
+
+    /// The legal point nearest to some levels, chosen knob by knob.
+    pub fn nearest(&mut self, levels: &[f64]) -> Option<Spot> {
+        let mut prefix = self.space.open();
+        for (k, &wanted) in levels.iter().enumerate() {
+            let off = |v: usize| (self.level(k, v as u16) - wanted).abs();
+            let v = prefix.allowed().min_by(|&a, &b| off(a).total_cmp(&off(b)))?;
+            prefix.bind(v);
+        }
+        let c = prefix.finish()?;
+        self.spot_of(&c)
+    }
+
+    /// The point with this rank, if it is numbered so.
+    pub fn at_rank(&mut self, rank: u128) -> Option<Spot> {
+        if rank >= self.space.len() {
+            return None;
+        }
+        if self.whole {
+            return Some(rank as Spot);
+        }
+        let c = self.space.nth(rank);
+        self.number(&c)
     }
 
     /// Points told, in order.

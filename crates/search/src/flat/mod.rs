@@ -2,15 +2,25 @@
 //! of users' own kernels and of recordings. Each is a [`Walker`] over the [`Field`] of one tunable;
 //! [`Flat`] makes a [`Strategy`] of it, with one walker for each tunable of a task.
 
+mod anneal;
+mod climb;
 mod field;
+mod population;
 mod process;
+mod steps;
 mod surrogate;
+mod tabu;
 
+use anneal::Anneal;
+use climb::Climb;
 pub(crate) use field::{Field, Spot};
+use population::{Differential, Genetic, Swarm};
 use process::Process;
+use steps::{Stepped, Steps};
+use tabu::Tabu;
 
 use crate::statistics::median;
-use crate::strategy::{Setting, Strategy};
+use crate::strategy::{Setting, Strategy, StrategyInfo};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Outcome, Trial};
@@ -51,6 +61,8 @@ pub(crate) struct Flat {
     name: &'static str,
     parts: Vec<Part>,
     rng: Xoshiro256PlusPlus,
+    /// Tunables get equal shares, however they do.
+    fair: bool,
 }
 
 /// However slow its best, a tunable stays in play with this share.
@@ -62,7 +74,12 @@ impl Flat {
             let field = Field::new(t);
             Part { name: t.name().into(), walker: make(&field), field, asked: 0.0, done: false }
         };
-        Flat { name, parts: setting.tunables.iter().map(part).collect(), rng: Xoshiro256PlusPlus::seed_from_u64(setting.seed) }
+        Flat { name, parts: setting.tunables.iter().map(part).collect(), rng: Xoshiro256PlusPlus::seed_from_u64(setting.seed), fair: false }
+    }
+
+    /// Even draws, from the tunables and from each one's configurations.
+    pub fn even(name: &'static str, setting: &Setting) -> Flat {
+        Flat { fair: true, ..Flat::new(name, setting, |_| Box::new(Even)) }
     }
 
     /// The tunable that is furthest behind its share: the square of how close its best comes to
@@ -72,7 +89,13 @@ impl Flat {
         let fastest = self.parts.iter().map(best).fold(f64::INFINITY, f64::min);
         let mut pick: Option<(f64, usize)> = None;
         for (i, p) in self.parts.iter().enumerate().filter(|(_, p)| !p.done) {
-            let share = if best(p).is_finite() { FLOOR + (1.0 - FLOOR) * (fastest / best(p)).powi(2) } else { 0.5 };
+            let share = if self.fair {
+                1.0
+            } else if best(p).is_finite() {
+                FLOOR + (1.0 - FLOOR) * (fastest / best(p)).powi(2)
+            } else {
+                0.5
+            };
             let due = (p.asked + if self.parts.len() > 1 { self.rng.random::<f64>() } else { 0.0 }) / share;
             if pick.is_none_or(|(d, _)| due < d) {
                 pick = Some((due, i));
@@ -124,12 +147,66 @@ impl Strategy for Flat {
     }
 }
 
-/// Makes a flat strategy.
-pub(crate) fn even(s: &Setting) -> Box<dyn Strategy> {
-    Box::new(Flat::new("even", s, |_| Box::new(Even)))
+/// Every configuration in order.
+struct Exhaustive(u128);
+
+impl Walker for Exhaustive {
+    fn next(&mut self, field: &mut Field, _: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+        loop {
+            let s = field.at_rank(self.0)?;
+            self.0 += 1;
+            if field.is_fresh(s) {
+                return Some(s);
+            }
+        }
+    }
 }
 
-/// Makes a flat strategy.
-pub(crate) fn process(s: &Setting) -> Box<dyn Strategy> {
-    Box::new(Flat::new("bayes", s, |f| Box::new(Process::new(f))))
+fn stepped<T: Steps + 'static>(search: T) -> Box<dyn Walker> {
+    Box::new(Stepped::new(search))
 }
+
+/// The default of flat spaces.
+pub(crate) fn ours(s: &Setting) -> Flat {
+    Flat::new(crate::strategy::DEFAULT, s, |f| Box::new(Process::ours(f)))
+}
+
+/// The strategies of flat spaces, all with the same parts and different walkers.
+pub(crate) const STRATEGIES: &[StrategyInfo] = &[
+    StrategyInfo {
+        name: "bayes",
+        summary: "a Gaussian process over the knobs, by expected improvement",
+        make: |s| Box::new(Flat::new("bayes", s, |f| Box::new(Process::plain(f)))),
+    },
+    StrategyInfo {
+        name: "climb",
+        summary: "greedy iterated local search: descend along single knobs, kick two of them, again",
+        make: |s| Box::new(Flat::new("climb", s, |_| stepped(Climb::default()))),
+    },
+    StrategyInfo {
+        name: "anneal",
+        summary: "simulated annealing over logarithms of time",
+        make: |s| Box::new(Flat::new("anneal", s, |_| stepped(Anneal::new()))),
+    },
+    StrategyInfo {
+        name: "tabu",
+        summary: "tabu search: on to the best of some neighbours, never back",
+        make: |s| Box::new(Flat::new("tabu", s, |_| stepped(Tabu::default()))),
+    },
+    StrategyInfo {
+        name: "genetic",
+        summary: "a genetic algorithm: tournament, crossover, mutation",
+        make: |s| Box::new(Flat::new("genetic", s, |_| stepped(Genetic::default()))),
+    },
+    StrategyInfo {
+        name: "differential",
+        summary: "differential evolution",
+        make: |s| Box::new(Flat::new("differential", s, |_| stepped(Differential::default()))),
+    },
+    StrategyInfo { name: "swarm", summary: "a particle swarm", make: |s| Box::new(Flat::new("swarm", s, |_| stepped(Swarm::default()))) },
+    StrategyInfo {
+        name: "exhaustive",
+        summary: "every configuration in order",
+        make: |s| Box::new(Flat::new("exhaustive", s, |_| Box::new(Exhaustive(0)))),
+    },
+];

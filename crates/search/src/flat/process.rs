@@ -1,8 +1,9 @@
 //! Bayesian search: a Gaussian process over the knobs, and the point of the greatest expected
 //! improvement among neighbours of the best and some even draws.
 
-use super::surrogate::Surrogate;
-use super::{Field, Spot, Walker};
+use super::surrogate::{Axis, Surrogate};
+use super::{Climb, Field, Spot, Stepped, Walker};
+use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Points spread over the space before the first expectation.
@@ -17,22 +18,82 @@ const REFITS: [usize; 11] = [8, 12, 18, 25, 35, 50, 75, 100, 150, 200, 300];
 const CENTRES: usize = 3;
 /// and so many even draws.
 const DRAWS: usize = 300;
+/// of a pool that is drawn anew when weights are fitted: what is looked at again costs little.
+const POOL: usize = 1500;
 /// How fast the odds of failure fall with distance.
 const NEARNESS: f64 = 4.0;
+
+/// Trials without a gain after which local search takes turns with the process.
+const PATIENCE: usize = 60;
+/// It gets one trial of so many then.
+const TURNS: usize = 4;
 
 /// The search.
 pub(crate) struct Process {
     surrogate: Surrogate,
     start: Vec<Spot>,
-    failures: Vec<Spot>,
-    /// Successes, fastest first.
+    /// Successes, fastest first, by logarithm of time.
     ranking: Vec<(f64, Spot)>,
+    odds: Odds,
+    pool: Vec<Spot>,
+    /// Successes when weights were fitted.
     fitted: usize,
+    /// Takes turns with the process where that gets nowhere.
+    climb: Option<Stepped<Climb>>,
+    /// Trials since the last gain.
+    idle: usize,
 }
 
 impl Process {
-    pub fn new(field: &Field) -> Process {
-        Process { surrogate: Surrogate::new(field), start: Vec::new(), failures: Vec::new(), ranking: Vec::new(), fitted: 0 }
+    /// The process as published searches have it.
+    pub fn plain(field: &Field) -> Process {
+        let axes = Axis::knobs(field, |_| 0.15);
+        Process::with(Surrogate::new(axes, f64::INFINITY), field)
+    }
+
+    /// The process of the default strategy: it knows that sizes matter more than switches and that
+    /// products of sizes may matter, looks closer at fast times, and calls for help when stuck.
+    pub fn ours(field: &Field) -> Process {
+        let mut axes = Axis::knobs(field, |values| match values {
+            0..=2 => 0.04,
+            3..=4 => 0.08,
+            _ => 0.12,
+        });
+        axes.extend(Axis::products(field, 0.03));
+        Process { climb: Some(Stepped::new(Climb::default())), ..Process::with(Surrogate::new(axes, 0.5), field) }
+    }
+
+    fn with(surrogate: Surrogate, field: &Field) -> Process {
+        Process {
+            surrogate,
+            start: Vec::new(),
+            ranking: Vec::new(),
+            odds: Odds::new(field),
+            pool: Vec::new(),
+            fitted: 0,
+            climb: None,
+            idle: 0,
+        }
+    }
+
+    /// Fresh neighbours of the best, and some even draws.
+    fn candidates(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Vec<Spot> {
+        let mut out = Vec::new();
+        for &(_, s) in self.ranking.iter().take(CENTRES) {
+            neighbours(field, s, &mut out);
+        }
+        if self.pool.is_empty() {
+            self.pool = (0..POOL).map(|_| field.any(rng)).collect();
+        }
+        for _ in 0..DRAWS {
+            let s = self.pool[rng.random_range(0..POOL)];
+            if field.is_fresh(s) {
+                out.push(s);
+            }
+        }
+        out.sort_unstable();
+        out.dedup();
+        out
     }
 }
 
@@ -80,46 +141,31 @@ pub(super) fn neighbours(field: &mut Field, centre: Spot, out: &mut Vec<Spot>) {
 
 impl Walker for Process {
     fn next(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        let surrogate = &mut self.surrogate;
         if self.start.len() < START {
             let s = far(field, &self.start, rng)?;
             self.start.push(s);
             return Some(s);
         }
-        if surrogate.len() < LEAST {
-            return field.fresh(rng);
+        if self.surrogate.len() < LEAST {
+            return None;
         }
-        let due = REFITS.iter().rev().find(|&&r| surrogate.len() >= r).copied().unwrap_or(0);
+        let due = REFITS.iter().rev().find(|&&r| self.surrogate.len() >= r).copied().unwrap_or(0);
         if due > self.fitted {
             self.fitted = due;
-            surrogate.fit(field, rng);
+            self.surrogate.fit(field, rng);
+            self.pool.clear();
         }
-        let mut candidates = Vec::new();
-        for &(_, s) in self.ranking.iter().take(CENTRES) {
-            neighbours(field, s, &mut candidates);
+        if let Some(climb) = self.climb.as_mut().filter(|_| self.idle >= PATIENCE && self.idle % TURNS == 0)
+            && let Some(s) = climb.next(field, rng)
+        {
+            return Some(s);
         }
-        for _ in 0..DRAWS {
-            let s = field.any(rng);
-            if field.is_fresh(s) {
-                candidates.push(s);
-            }
-        }
-        candidates.sort_unstable();
-        candidates.dedup();
-        if candidates.is_empty() {
-            return field.fresh(rng);
-        }
-        let best = self.ranking[0].0;
-        let expected = surrogate.expect(field, &candidates);
+        let candidates = self.candidates(field, rng);
+        let best = self.surrogate.squeezed(self.ranking.first()?.0);
+        let expected = self.surrogate.expect(field, &candidates);
         let mut pick: Option<(f64, Spot)> = None;
         for (e, &s) in expected.iter().zip(&candidates) {
-            let mut worth = e.improvement(best);
-            if !self.failures.is_empty() {
-                let near = |o: Spot| (-NEARNESS * halves(field, s, o)).exp();
-                let ran: f64 = self.ranking.iter().map(|&(_, o)| near(o)).sum();
-                let failed: f64 = self.failures.iter().map(|&o| near(o)).sum();
-                worth *= (1.0 + ran) / (1.0 + ran + failed);
-            }
+            let worth = e.improvement(best) * self.odds.of(field, s);
             if pick.is_none_or(|(w, _)| worth > w) {
                 pick = Some((worth, s));
             }
@@ -128,31 +174,75 @@ impl Walker for Process {
     }
 
     fn hear(&mut self, field: &mut Field, spot: Spot, time: f64) {
-        let surrogate = &mut self.surrogate;
+        self.idle += 1;
         self.ranking.retain(|&(_, s)| s != spot);
-        self.failures.retain(|&s| s != spot);
-        if time.is_finite() {
-            let y = time.ln();
-            let at = self.ranking.partition_point(|&(o, _)| o <= y);
-            self.ranking.insert(at, (y, spot));
-            if surrogate.knows(spot) { surrogate.change(field, spot, Some(y)) } else { surrogate.add(field, spot, y) }
-        } else {
-            self.failures.push(spot);
-            surrogate.change(field, spot, None);
+        let again = self.odds.heard.contains(&spot);
+        self.odds.hear(spot, !time.is_finite(), again);
+        if !time.is_finite() {
+            self.surrogate.change(field, spot, None);
+            return;
         }
+        let log = time.ln();
+        let at = self.ranking.partition_point(|&(o, _)| o <= log);
+        self.ranking.insert(at, (log, spot));
+        if at == 0 {
+            self.idle = 0;
+        }
+        if self.surrogate.knows(spot) { self.surrogate.change(field, spot, Some(log)) } else { self.surrogate.add(field, spot, log) }
     }
 }
 
-/// The distance of the kernel, unweighted.
-fn halves(field: &Field, a: Spot, b: Spot) -> f64 {
-    let (p, q) = (field.point(a), field.point(b));
-    field
-        .live()
-        .iter()
-        .map(|&k| match (p[k] == q[k], field.is_ordered(k)) {
-            (true, _) => 0.0,
-            (false, false) => 1.0,
-            (false, true) => 0.5 + 0.5 * (field.level(k, p[k]) - field.level(k, q[k])).abs(),
-        })
-        .sum()
+/// The odds that a point runs, by what became of the points near it.
+struct Odds {
+    /// Of each live knob exp(-4 d_j) for all pairs of values.
+    near: Vec<Vec<f32>>,
+    /// Of each point the weight of successes and failures near it, and how many points told that
+    /// covers.
+    sums: Vec<(f32, f32, u32)>,
+    /// Points heard of.
+    heard: Vec<Spot>,
+    failed: bool,
+}
+
+impl Odds {
+    fn new(field: &Field) -> Odds {
+        let near = |&k: &usize| {
+            let w = field.width(k);
+            let far = |a: usize, b: usize| match (a == b, field.is_ordered(k)) {
+                (true, _) => 0.0,
+                (false, false) => 1.0,
+                (false, true) => 0.5 + 0.5 * (field.level(k, a as u16) - field.level(k, b as u16)).abs(),
+            };
+            (0..w * w).map(|i| (-NEARNESS * far(i / w, i % w)).exp() as f32).collect()
+        };
+        Odds { near: field.live().iter().map(near).collect(), sums: Vec::new(), heard: Vec::new(), failed: false }
+    }
+
+    /// Hears of a point; one heard of before may have another outcome now, and all is counted again.
+    fn hear(&mut self, spot: Spot, failed: bool, again: bool) {
+        self.failed |= failed;
+        match again {
+            true => self.sums.clear(),
+            false => self.heard.push(spot),
+        }
+    }
+
+    fn of(&mut self, field: &Field, s: Spot) -> f64 {
+        if !self.failed {
+            return 1.0;
+        }
+        if self.sums.len() < field.numbered() {
+            self.sums.resize(field.numbered(), (0.0, 0.0, 0));
+        }
+        let p = field.point(s);
+        let sum = &mut self.sums[s as usize];
+        for &o in &self.heard[sum.2 as usize..] {
+            let q = field.point(o);
+            let near = |(j, &k): (usize, &usize)| self.near[j][p[k] as usize * field.width(k) + q[k] as usize];
+            let near: f32 = field.live().iter().enumerate().map(near).product();
+            if field.time(o).is_finite() { sum.0 += near } else { sum.1 += near }
+        }
+        sum.2 = self.heard.len() as u32;
+        f64::from((1.0 + sum.0) / (1.0 + sum.0 + sum.1))
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! The kernel is exp(-sum of w_j d_j) with d_j = 1/2 [values differ] + 1/2 |difference of levels|
 //! along knob j: half of a knob's effect is taken to be that of any other value, half grows with
-//! distance. The mean is fitted by generalised least squares. Everything is kept in the frame of
+//! distance. Products of two knobs may be axes too, with d_j = |difference of levels|. The mean is fitted by generalised least squares. Everything is kept in the frame of
 //! the factor L of the covariance: a point's row v = L^-1 k(point) grows by one number for each
 //! success, only for points that are looked at, and a success's own row is the next row of L.
 
@@ -11,9 +11,11 @@ use super::{Field, Spot};
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Every weight before anything is known, and the middle of its prior.
-const WEIGHT: f64 = 0.15;
-const WEIGHTS: std::ops::RangeInclusive<f64> = 0.01..=20.0;
+/// Products with more values than this are left out, and more products than this.
+const MOST_VALUES: usize = 4096;
+const MOST_PRODUCTS: usize = 28;
+/// Where weights are kept.
+const WEIGHTS: std::ops::RangeInclusive<f64> = 0.003..=20.0;
 /// Noise, as a share of the variance.
 const NOISES: [f64; 4] = [1e-4, 1e-3, 1e-2, 5e-2];
 /// Weights are fitted to this many of the fastest successes and as many others.
@@ -35,18 +37,78 @@ struct Row {
     v1: f64,
 }
 
+/// Something that points differ in: a knob, or the product of two.
+pub(crate) struct Axis {
+    first: usize,
+    second: Option<usize>,
+    /// Values of the second knob.
+    inner: usize,
+    /// Where each value stands, from 0 to 1; for words only equality counts.
+    level: Vec<f32>,
+    /// What any difference counts, and what the distance between levels counts.
+    apart: f32,
+    slope: f32,
+    /// The middle of the weight's prior.
+    weight: f64,
+}
+
+impl Axis {
+    fn value(&self, p: &[u16]) -> usize {
+        match self.second {
+            None => p[self.first] as usize,
+            Some(b) => p[self.first] as usize * self.inner + p[b] as usize,
+        }
+    }
+
+    fn distance(&self, a: usize, b: usize) -> f32 {
+        if a == b { 0.0 } else { self.apart + self.slope * (self.level[a] - self.level[b]).abs() }
+    }
+
+    /// One for each live knob; the middle of its weight's prior goes by its number of values.
+    pub fn knobs(field: &Field, weight: impl Fn(usize) -> f64) -> Vec<Axis> {
+        let axis = |&k: &usize| {
+            let w = field.width(k);
+            let (apart, slope) = if field.is_ordered(k) { (0.5, 0.5) } else { (1.0, 0.0) };
+            let level = (0..w).map(|v| field.level(k, v as u16) as f32).collect();
+            Axis { first: k, second: None, inner: 1, level, apart, slope, weight: weight(w) }
+        };
+        field.live().iter().map(axis).collect()
+    }
+
+    /// One for each product of two sizes, as threads of a block are; its level is the logarithm.
+    pub fn products(field: &Field, weight: f64) -> Vec<Axis> {
+        let sizes: Vec<(usize, Vec<f64>)> = field.live().iter().filter_map(|&k| Some((k, field.sizes(k)?))).collect();
+        let mut all = Vec::new();
+        for (i, (a, x)) in sizes.iter().enumerate() {
+            for (b, y) in sizes[i + 1..].iter().filter(|(_, y)| x.len() * y.len() <= MOST_VALUES) {
+                let logs: Vec<f64> = x.iter().flat_map(|x| y.iter().map(move |y| (x * y).ln())).collect();
+                let (low, high) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(*x), h.max(*x)));
+                let level = logs.iter().map(|x| ((x - low) / (high - low)) as f32).collect();
+                all.push(Axis { first: *a, second: Some(*b), inner: y.len(), level, apart: 0.0, slope: 1.0, weight });
+            }
+        }
+        // A fit costs as many axes as there are: the products with most values say most.
+        all.sort_by_key(|p| std::cmp::Reverse(p.level.len()));
+        all.truncate(MOST_PRODUCTS);
+        all
+    }
+}
+
 pub(crate) struct Surrogate {
-    /// Where each live knob's values begin in a table of all values.
+    axes: Vec<Axis>,
+    /// Where each axis's values begin in a table of all values.
     offsets: Vec<usize>,
-    /// The distance d_j between two values of a live knob: position `a * width + b`.
-    distances: Vec<Vec<f32>>,
-    widths: Vec<usize>,
-    knobs: Vec<usize>,
-    pub weights: Vec<f64>,
-    pub noise: f64,
+    weights: Vec<f64>,
+    noise: f64,
+    /// The successes, their logarithms of time, and those squeezed.
     spots: Vec<Spot>,
+    logs: Vec<f64>,
     y: Vec<f64>,
-    /// Of each success w_j d_j to every value of every live knob.
+    /// Least and middle of the logarithms when they were last squeezed, and how much.
+    low: f64,
+    middle: f64,
+    squeeze: f64,
+    /// Of each success exp(-w_j d_j) to every value of every live knob.
     tables: Vec<Vec<f32>>,
     /// The factor below its diagonal, and the inverse of the diagonal.
     factor: Vec<Vec<f32>>,
@@ -56,6 +118,8 @@ pub(crate) struct Surrogate {
     /// zy.zy, zy.z1, z1.z1
     sums: [f64; 3],
     rows: Vec<Row>,
+    /// Of the point at hand, where its values stand in a table.
+    at: Vec<usize>,
 }
 
 /// A sum of products in sixteen lanes: the order of additions is fixed, so every machine agrees.
@@ -97,36 +161,27 @@ fn dot64(a: &[f64], b: &[f64]) -> f64 {
 }
 
 impl Surrogate {
-    pub fn new(field: &Field) -> Surrogate {
-        let knobs = field.live().to_vec();
-        let widths: Vec<usize> = knobs.iter().map(|&k| field.width(k)).collect();
+    /// Logarithms of time are squeezed, the slower the more: how slow the slow ones are says little
+    /// about the fast ones. `squeeze` times the distance from the fastest to the median is where
+    /// that sets in; infinite leaves them as they are.
+    pub fn new(axes: Vec<Axis>, squeeze: f64) -> Surrogate {
         let mut offsets = Vec::new();
         let mut at = 0;
-        for w in &widths {
+        for a in &axes {
             offsets.push(at);
-            at += w;
+            at += a.level.len();
         }
-        let distances = knobs
-            .iter()
-            .zip(&widths)
-            .map(|(&k, &w)| {
-                let far = |a: usize, b: usize| match (a == b, field.is_ordered(k)) {
-                    (true, _) => 0.0,
-                    (false, false) => 1.0,
-                    (false, true) => 0.5 + 0.5 * (field.level(k, a as u16) - field.level(k, b as u16)).abs(),
-                };
-                (0..w * w).map(|i| far(i / w, i % w) as f32).collect()
-            })
-            .collect();
         Surrogate {
+            weights: axes.iter().map(|a| a.weight).collect(),
+            axes,
             offsets,
-            distances,
-            weights: vec![WEIGHT; widths.len()],
-            widths,
-            knobs,
             noise: 1e-3,
             spots: Vec::new(),
+            logs: Vec::new(),
             y: Vec::new(),
+            low: 0.0,
+            middle: f64::INFINITY,
+            squeeze,
             tables: Vec::new(),
             factor: Vec::new(),
             diagonal: Vec::new(),
@@ -134,6 +189,7 @@ impl Surrogate {
             z1: Vec::new(),
             sums: [0.0; 3],
             rows: Vec::new(),
+            at: Vec::new(),
         }
     }
 
@@ -142,8 +198,10 @@ impl Surrogate {
         self.spots.len()
     }
 
-    /// Learns of a success.
-    pub fn add(&mut self, field: &Field, spot: Spot, y: f64) {
+    /// Learns of a success by its logarithm of time.
+    pub fn add(&mut self, field: &Field, spot: Spot, log: f64) {
+        let y = self.squeezed(log);
+        self.logs.push(log);
         self.row(field, spot);
         let row = &self.rows[spot as usize];
         // A point of noise's share is all that can be left where neighbours say everything.
@@ -164,10 +222,10 @@ impl Surrogate {
 
     fn table(&self, field: &Field, spot: Spot) -> Vec<f32> {
         let p = field.point(spot);
-        let mut t = Vec::with_capacity(self.offsets.last().map_or(0, |o| o + self.widths[self.widths.len() - 1]));
-        for (j, &k) in self.knobs.iter().enumerate() {
-            let (w, at) = (self.widths[j], p[k] as usize);
-            t.extend(self.distances[j][at * w..(at + 1) * w].iter().map(|d| d * self.weights[j] as f32));
+        let mut t = Vec::new();
+        for (a, &w) in self.axes.iter().zip(&self.weights) {
+            let at = a.value(p);
+            t.extend((0..a.level.len()).map(|v| (-a.distance(at, v) * w as f32).exp()));
         }
         t
     }
@@ -183,11 +241,14 @@ impl Surrogate {
             return;
         }
         let p = field.point(spot);
+        self.at.clear();
+        self.at.extend(self.axes.iter().zip(&self.offsets).map(|(a, o)| o + a.value(p)));
+        let at = &self.at;
         row.v.reserve(n - row.v.len());
         for i in row.v.len()..n {
             let t = &self.tables[i];
-            let far: f32 = self.knobs.iter().zip(&self.offsets).map(|(&k, o)| t[o + p[k] as usize]).sum();
-            let x = ((-far).exp() - dot(&self.factor[i], &row.v)) * self.diagonal[i];
+            let near: f32 = at.iter().map(|&a| t[a]).product();
+            let x = (near - dot(&self.factor[i], &row.v)) * self.diagonal[i];
             row.v.push(x);
             let x = f64::from(x);
             row.vv += x * x;
@@ -224,14 +285,19 @@ impl Surrogate {
             .collect()
     }
 
-    /// Fits weights and noise to what is known, and begins anew with them.
-    pub fn fit(&mut self, field: &Field, rng: &mut Xoshiro256PlusPlus) {
+    fn chosen(&self, rng: &mut Xoshiro256PlusPlus) -> Vec<usize> {
         let mut chosen: Vec<usize> = (0..self.len()).collect();
         if chosen.len() > 2 * FITTED {
             chosen.sort_by(|&a, &b| self.y[a].total_cmp(&self.y[b]));
             chosen[FITTED..].shuffle(rng);
             chosen.truncate(2 * FITTED);
         }
+        chosen
+    }
+
+    /// Fits weights and noise to what is known, and begins anew with them.
+    pub fn fit(&mut self, field: &Field, rng: &mut Xoshiro256PlusPlus) {
+        let chosen = self.chosen(rng);
         let mut fit = Fit::new(self, field, &chosen);
         let mut best = fit.loss(&self.weights, self.noise);
         let mut order: Vec<usize> = (0..self.weights.len()).collect();
@@ -264,7 +330,13 @@ impl Surrogate {
 
     /// Computes everything again, after weights, noise or known values have changed.
     pub fn restart(&mut self, field: &Field) {
-        let known: Vec<(Spot, f64)> = self.spots.drain(..).zip(self.y.drain(..)).collect();
+        let known: Vec<(Spot, f64)> = self.spots.drain(..).zip(self.logs.drain(..)).collect();
+        let mut sorted: Vec<f64> = known.iter().map(|k| k.1).collect();
+        sorted.sort_by(f64::total_cmp);
+        if let (Some(&low), Some(&middle)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
+            (self.low, self.middle) = (low, middle);
+        }
+        self.y.clear();
         self.tables.clear();
         self.factor.clear();
         self.diagonal.clear();
@@ -275,19 +347,30 @@ impl Surrogate {
             r.v.clear();
             (r.vv, r.vy, r.v1) = (0.0, 0.0, 0.0);
         }
-        for (s, y) in known {
-            self.add(field, s, y);
+        for (s, log) in known {
+            self.add(field, s, log);
         }
     }
 
-    /// Another value for a success known already.
-    pub fn change(&mut self, field: &Field, spot: Spot, y: Option<f64>) {
+    /// A logarithm of time as it is modelled: differences count the less the slower.
+    pub fn squeezed(&self, log: f64) -> f64 {
+        if !self.middle.is_finite() || !self.squeeze.is_finite() {
+            return log;
+        }
+        let unit = (self.squeeze * (self.middle - self.low)).max(1e-4);
+        let x = (log - self.low) / unit;
+        // Faster than what the scale was made of: straight on.
+        unit * if x > 0.0 { x.ln_1p() } else { x }
+    }
+
+    /// Another logarithm for a success known already, or none as it failed this time.
+    pub fn change(&mut self, field: &Field, spot: Spot, log: Option<f64>) {
         let Some(i) = self.spots.iter().position(|&s| s == spot) else { return };
-        match y {
-            Some(y) => self.y[i] = y,
+        match log {
+            Some(log) => self.logs[i] = log,
             None => {
                 self.spots.remove(i);
-                self.y.remove(i);
+                self.logs.remove(i);
             }
         }
         self.restart(field);
@@ -304,6 +387,8 @@ struct Fit {
     y: Vec<f64>,
     /// Of each knob d_j for all pairs, the lower triangle row by row.
     pairs: Vec<Vec<f32>>,
+    /// The middles of the weights' priors.
+    middles: Vec<f64>,
     factor: Vec<f64>,
 }
 
@@ -314,17 +399,17 @@ impl Fit {
         let variance = chosen.iter().map(|&i| (s.y[i] - mean).powi(2)).sum::<f64>() / n.max(1) as f64;
         let deviation = if variance > 1e-24 { variance.sqrt() } else { 1.0 };
         let points: Vec<&[u16]> = chosen.iter().map(|&i| field.point(s.spots[i])).collect();
-        let pairs = (0..s.knobs.len())
-            .map(|j| {
-                let (k, w) = (s.knobs[j], s.widths[j]);
-                let mut d = Vec::with_capacity(n * n / 2);
-                for (i, p) in points.iter().enumerate() {
-                    d.extend(points[..i].iter().map(|q| s.distances[j][p[k] as usize * w + q[k] as usize]));
-                }
-                d
-            })
-            .collect();
-        Fit { y: chosen.iter().map(|&i| (s.y[i] - mean) / deviation).collect(), pairs, factor: vec![0.0; n * n] }
+        let triangle = |a: &Axis| {
+            let at: Vec<usize> = points.iter().map(|p| a.value(p)).collect();
+            let mut d = Vec::with_capacity(n * n / 2);
+            for i in 0..n {
+                d.extend(at[..i].iter().map(|&v| a.distance(at[i], v)));
+            }
+            d
+        };
+        let pairs = s.axes.iter().map(triangle).collect();
+        let middles = s.axes.iter().map(|a| a.weight).collect();
+        Fit { y: chosen.iter().map(|&i| (s.y[i] - mean) / deviation).collect(), pairs, middles, factor: vec![0.0; n * n] }
     }
 
     /// Minus the logarithm of likelihood and prior, but for constants.
@@ -356,7 +441,7 @@ impl Fit {
         let b = dot64(&zy, &z1) / dot64(&z1, &z1).max(1e-12);
         let rr: f64 = zy.iter().zip(&z1).map(|(y, o)| (y - b * o).powi(2)).sum();
         let s2 = (rr + 0.1) / (n as f64 + 0.1);
-        let prior: f64 = weights.iter().map(|w| (w / WEIGHT).ln().powi(2)).sum();
+        let prior: f64 = weights.iter().zip(&self.middles).map(|(w, m)| (w / m).ln().powi(2)).sum();
         n as f64 / 2.0 * s2.ln() + log + prior / 2.0
     }
 }
@@ -384,4 +469,3 @@ impl Expectation {
         self.deviation * (z * below + density)
     }
 }
-

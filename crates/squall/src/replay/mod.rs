@@ -37,6 +37,9 @@ impl Tunable for Recorded {
     fn realize(&self, _: &Configuration, _: &str) -> Result<KernelSource, RealizeError> {
         Err(RealizeError("a recording has no sources".into()))
     }
+    fn is_flat(&self) -> bool {
+        true
+    }
     fn features(&self, c: &Configuration) -> Vec<f32> {
         c.indices().map(|i| i as f32).collect()
     }
@@ -46,9 +49,13 @@ impl Course {
     /// Reads a file of measured configurations.
     pub fn open(path: &Path) -> Result<Course, Error> {
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
-        let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let file: String = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let read = recording::read(&path.display().to_string(), &bytes);
         let recording = read.map_err(|e| Error::Input { place: file.clone(), message: e.to_string(), hint: HINT.into() })?;
+        if recording.optimum().is_none() {
+            let message = "nothing in it ran: there is no time to look for".into();
+            return Err(Error::Input { place: file, message, hint: HINT.into() });
+        }
         let name = file.strip_suffix(".gz").unwrap_or(&file);
         Ok(Course::new(name.strip_suffix(".json").unwrap_or(name), recording))
     }
