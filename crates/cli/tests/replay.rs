@@ -20,7 +20,7 @@ fn cache() -> String {
 #[test]
 fn it_scores_all_strategies_and_writes_traces() {
     let p = Place::new();
-    p.file("made.json", &cache());
+    p.file("made.json", cache());
     let ran = p
         .squall(&["replay", "made.json", "--strategy", "all", "--seeds", "4", "--evaluations", "30", "--traces", "t.jsonl", "--json"])
         .ok();

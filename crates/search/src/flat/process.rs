@@ -155,7 +155,7 @@ impl Walker for Process {
             self.surrogate.fit(field, rng);
             self.pool.clear();
         }
-        if let Some(climb) = self.climb.as_mut().filter(|_| self.idle >= PATIENCE && self.idle % TURNS == 0)
+        if let Some(climb) = self.climb.as_mut().filter(|_| self.idle >= PATIENCE && self.idle.is_multiple_of(TURNS))
             && let Some(s) = climb.next(field, rng)
         {
             return Some(s);
