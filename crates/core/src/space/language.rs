@@ -135,8 +135,6 @@ fn compared(sign: &str, a: &Operand, b: &Operand) -> Term {
     }
 }
 
-/// A negation must not turn the meaningless into truth, and [`Term::Not`] does not: what is
-/// meaningless stays so through everything but an alternative.
 const COMPARISONS: [&str; 6] = ["<=", ">=", "==", "!=", "<", ">"];
 
 struct Parser<'a> {
@@ -166,8 +164,8 @@ impl Parser<'_> {
         r
     }
 
-    fn word(&mut self, words: &[&str], signs: &[&str]) -> bool {
-        words.iter().any(|w| self.cursor.accept_word(w)) || signs.iter().any(|s| self.cursor.accept(s))
+    fn either(&mut self, word: &str, sign: &str) -> bool {
+        self.cursor.accept_word(word) || self.cursor.accept(sign)
     }
 
     /// A number, for arithmetic.
@@ -198,13 +196,13 @@ impl Parser<'_> {
     fn joined(&mut self, any: bool) -> Result<Operand, TextError> {
         let place = self.cursor.place();
         let first = if any { self.joined(false)? } else { self.negation()? };
-        let (words, signs) = if any { (["or"], ["||"]) } else { (["and"], ["&&"]) };
-        if !words.iter().any(|w| self.cursor.peek_name() == Some(w)) && !self.cursor.peek_sign(signs[0]) {
+        let (word, sign) = if any { ("or", "||") } else { ("and", "&&") };
+        if self.cursor.peek_name() != Some(word) && !self.cursor.peek_sign(sign) {
             return Ok(first);
         }
         let mut size = first.size;
         let mut all = vec![self.truth(place, first)?];
-        while self.word(&words, &signs) {
+        while self.either(word, sign) {
             let place = self.cursor.place();
             let next = if any { self.joined(false)? } else { self.negation()? };
             size += next.size;
@@ -215,7 +213,7 @@ impl Parser<'_> {
     }
 
     fn negation(&mut self) -> Result<Operand, TextError> {
-        if !self.word(&["not"], &["!"]) {
+        if !self.either("not", "!") {
             return self.comparison();
         }
         let place = self.cursor.place();
@@ -307,14 +305,11 @@ impl Parser<'_> {
             let place = self.cursor.place();
             return Ok(self.range()?.into_iter().map(|i| (place, Term::Const(i).into())).collect());
         }
-        let close = match (self.cursor.accept("["), self.cursor.peek_sign("(")) {
-            (true, _) => "]",
-            (_, true) => {
-                self.cursor.expect("(")?;
-                ")"
-            }
-            _ => return self.cursor.error(format!("expected a list like `[1, 2, 4]`, found {}", self.cursor.found())),
+        let open = ["[", "("].into_iter().find(|s| self.cursor.accept(s));
+        let Some(open) = open else {
+            return self.cursor.error(format!("expected a list like `[1, 2, 4]`, found {}", self.cursor.found()));
         };
+        let close = if open == "[" { "]" } else { ")" };
         let mut items = Vec::new();
         while !self.cursor.accept(close) {
             let place = self.cursor.place();
@@ -379,8 +374,8 @@ impl Parser<'_> {
     }
 
     fn unary(&mut self) -> Result<Operand, TextError> {
-        let minus = self.cursor.peek_sign("-");
-        if !self.cursor.accept("-") && !self.cursor.accept("+") {
+        let minus = self.cursor.accept("-");
+        if !minus && !self.cursor.accept("+") {
             return self.power();
         }
         let place = self.cursor.place();
