@@ -54,6 +54,12 @@ pub trait Tunable: Send + Sync {
     /// where the configuration cannot be realized.
     fn features(&self, configuration: &Configuration) -> Vec<f32>;
 
+    /// Whether nothing is known of it but its knobs: features that say no more than the
+    /// configuration does. Such spaces are searched in another way.
+    fn is_flat(&self) -> bool {
+        false
+    }
+
     /// What a formula expects of a kernel with these features, in logarithms of time: an order
     /// to begin with before anything is measured. `None` where there is no formula.
     fn prior(&self, features: &[f32]) -> Option<f32> {

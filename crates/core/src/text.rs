@@ -30,11 +30,15 @@ enum Token {
     Int(i64),
     Float(f64),
     Sign(&'static str),
+    /// Between quotes, `'` or `"`.
+    Quoted(String),
     End,
 }
 
-const SIGNS: &[&str] =
-    &["<=", "+=", "max=", "min=", "*=", "..", "->", "[", "]", "(", ")", "{", "}", ",", ":", "=", "+", "-", "*", "/", "<", "@"];
+const SIGNS: &[&str] = &[
+    "**", "//", "==", "!=", ">=", "&&", "||", "<=", "+=", "max=", "min=", "*=", "..", "->", "[", "]", "(", ")", "{", "}", ",", ":", "=",
+    "+", "-", "*", "/", "<", "@", ">", "%", "!",
+];
 /// Deeper nesting than any real expression; keeps hostile input off the stack's end.
 const MAX_DEPTH: usize = 200;
 
@@ -102,6 +106,10 @@ impl Cursor {
                     let n = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).unwrap_or(rest.len());
                     tokens.push((Token::Name(rest[..n].to_string()), line_no, column));
                     rest = &rest[n..];
+                } else if c == '\'' || c == '"' {
+                    let Some(n) = rest[1..].find(c) else { return Err(err(format!("the quote {c} is not closed"))) };
+                    tokens.push((Token::Quoted(rest[1..=n].to_string()), line_no, column));
+                    rest = &rest[n + 2..];
                 } else {
                     return Err(err(format!("unexpected character `{c}`")));
                 }
@@ -127,12 +135,14 @@ impl Cursor {
         Err(TextError { line, column, message: message.into() })
     }
 
-    fn found(&self) -> String {
+    /// The current token as messages show it.
+    pub fn found(&self) -> String {
         match self.token() {
             Token::Name(n) => format!("`{n}`"),
             Token::Int(i) => format!("`{i}`"),
             Token::Float(x) => format!("`{x}`"),
             Token::Sign(s) => format!("`{s}`"),
+            Token::Quoted(t) => format!("'{t}'"),
             Token::End => "the end".into(),
         }
     }
@@ -180,6 +190,14 @@ impl Cursor {
         matches!(t(1), Some(Token::Sign("("))) && matches!(t(2), Some(Token::Name(_))) && matches!(t(3), Some(Token::Sign(":")))
     }
 
+    /// The variable of a comprehension, `.. for NAME in ..`, if one is ahead before a bracket closes.
+    pub fn comprehension(&self) -> Option<String> {
+        let ahead = self.tokens[self.at..].iter().map(|(t, ..)| t);
+        let mut ahead = ahead.take_while(|t| **t != Token::Sign("]")).skip_while(|t| !matches!(t, Token::Name(n) if n == "for"));
+        ahead.next()?;
+        if let Some(Token::Name(n)) = ahead.next() { Some(n.clone()) } else { None }
+    }
+
     /// Takes this very word if it is next.
     pub fn accept_word(&mut self, word: &str) -> bool {
         let yes = self.peek_name() == Some(word);
@@ -204,6 +222,38 @@ impl Cursor {
             }
             _ => self.error(format!("expected a name, found {}", self.found())),
         }
+    }
+
+    /// Where the current token stands, for [`Cursor::error_at`].
+    pub fn place(&self) -> usize {
+        self.at
+    }
+
+    /// An error at a token that was taken already.
+    pub fn error_at<T>(&self, place: usize, message: impl Into<String>) -> Result<T, TextError> {
+        let (_, line, column) = self.tokens[place.min(self.tokens.len() - 1)];
+        Err(TextError { line, column, message: message.into() })
+    }
+
+    /// Takes the integer if one without sign is next.
+    pub fn accept_int(&mut self) -> Option<i64> {
+        let Token::Int(i) = *self.token() else { return None };
+        self.advance();
+        Some(i)
+    }
+
+    /// Takes the number with a point or exponent if one is next.
+    pub fn accept_float(&mut self) -> Option<f64> {
+        let Token::Float(x) = *self.token() else { return None };
+        self.advance();
+        Some(x)
+    }
+
+    /// Takes the text between quotes if one is next.
+    pub fn accept_quoted(&mut self) -> Option<String> {
+        let Token::Quoted(t) = self.token().clone() else { return None };
+        self.advance();
+        Some(t)
     }
 
     /// Takes an integer with optional minus.
@@ -431,4 +481,29 @@ impl Cursor {
         self.expect(",")?;
         Ok(Expr::binary(op, first, self.expr(scope)?))
     }
+}
+
+/// `` (did you mean `stride`?) `` where something is near.
+pub fn nearest(word: &str, known: &[&str]) -> String {
+    let near = known.iter().map(|k| (distance(word, k), k)).min();
+    match near {
+        Some((d, k)) if d > 0 && (d * 2 <= word.chars().count() || k.starts_with(word)) => format!(" (did you mean `{k}`?)"),
+        _ => String::new(),
+    }
+}
+
+/// Edits from one word to another, by Levenshtein; long words are not worth it.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().collect());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let change = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
 }

@@ -34,6 +34,16 @@ pub enum ImportError {
         /// The names, in order of appearance.
         missing: Vec<String>,
     },
+    /// A file of measured configurations, or the description of a space, is wrong.
+    #[error("{name}: {what}; {remedy}")]
+    Recording {
+        /// The file.
+        name: String,
+        /// What is wrong.
+        what: String,
+        /// What the user can do.
+        remedy: String,
+    },
     /// A line of text is wrong.
     #[error("{name}:{line}:{column}: {message}")]
     Line {

@@ -1,4 +1,5 @@
 //! What users own becomes tasks: ONNX models ([`import_onnx`]) and operator lines ([`import_ops`]).
+//! Spaces that others measured become recordings ([`recording`]).
 //! Bytes and text come from the caller; this crate does no IO.
 
 mod error;
@@ -10,6 +11,7 @@ pub mod onnx;
 mod operator;
 mod ops;
 pub mod plan;
+pub mod recording;
 mod weights;
 
 pub use error::ImportError;

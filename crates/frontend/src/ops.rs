@@ -9,6 +9,7 @@
 use crate::error::ImportError;
 use crate::import::{Import, Tasks, named};
 use crate::operator::{Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions};
+use squall_core::text::nearest;
 use squall_core::{TensorKind, Workload};
 
 /// An operator: its name, its keys, and the steps that may follow.
@@ -362,31 +363,6 @@ fn map(l: &Line<'_>) -> Made {
     };
     let w = elementwise(&e, &[n]).map_err(|message| Fault { at: l.operator_at, message })?;
     Ok((format!("{op}_{n}"), w))
-}
-
-/// `` (did you mean `stride`?) `` where something is near.
-fn nearest(word: &str, known: &[&str]) -> String {
-    let near = known.iter().map(|k| (distance(word, k), k)).min();
-    match near {
-        Some((d, k)) if d > 0 && (d * 2 <= word.chars().count() || k.starts_with(word)) => format!(" (did you mean `{k}`?)"),
-        _ => String::new(),
-    }
-}
-
-/// Edits from one word to another, by Levenshtein; long words are not worth it.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().collect());
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

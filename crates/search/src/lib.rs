@@ -5,6 +5,7 @@
 
 pub mod allocation;
 pub mod cost_model;
+mod flat;
 mod ledger;
 mod moves;
 pub mod statistics;
@@ -15,4 +16,4 @@ mod landscape;
 
 pub use allocation::{Allocator, TaskFacts};
 pub use cost_model::{CostModel, Gbdt, NoModel};
-pub use strategy::{Setting, Strategy, StrategyInfo, ablations, strategies};
+pub use strategy::{DEFAULT, Setting, Strategy, StrategyInfo, ablations, strategies};

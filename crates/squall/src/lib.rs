@@ -22,6 +22,7 @@ mod event;
 pub mod export;
 mod input;
 pub mod network;
+pub mod replay;
 pub mod report;
 mod runoff;
 mod session;

@@ -8,6 +8,7 @@ mod explain;
 mod export;
 mod records;
 mod records_verify;
+mod replay;
 mod run;
 mod tasks;
 mod tune;
@@ -23,6 +24,7 @@ pub enum Command {
     Export(export::Args),
     Explain(explain::Args),
     Records(records::Args),
+    Replay(replay::Args),
     Check(check::Args),
     Run(run::Args),
     Bench(bench::Args),
@@ -37,6 +39,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Export(a) => export::run(&a),
         Command::Explain(a) => explain::run(&a),
         Command::Records(a) => records::run(&a),
+        Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),
         Command::Run(a) => run::run(&a),
         Command::Bench(a) => bench::run(&a),

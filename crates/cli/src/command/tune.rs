@@ -66,7 +66,7 @@ pub struct Args {
     json: JsonArgs,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(s) if s > 0.0 && s <= 1e8 => Ok(s),
         _ => Err("expected a number of seconds above 0".into()),

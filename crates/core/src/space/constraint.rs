@@ -1,6 +1,8 @@
 //! Constraint terms: integer arithmetic, comparison and logic over knobs, and their partial
 //! evaluation as knobs are bound.
 
+use std::fmt;
+
 /// An integer term over knobs; as a constraint it holds where it is not zero. A knob of words
 /// counts as the position of its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +17,8 @@ pub enum Term {
     /// Quotient rounded down.
     FloorDiv(Box<Term>, Box<Term>),
     Mod(Box<Term>, Box<Term>),
+    /// `a` to the power of `b`, which must not be negative.
+    Pow(Box<Term>, Box<Term>),
     Min(Box<Term>, Box<Term>),
     Max(Box<Term>, Box<Term>),
     /// `a <= b`
@@ -86,6 +90,7 @@ impl Term {
                 Term::CeilDiv(a, b)
                 | Term::FloorDiv(a, b)
                 | Term::Mod(a, b)
+                | Term::Pow(a, b)
                 | Term::Min(a, b)
                 | Term::Max(a, b)
                 | Term::Le(a, b)
@@ -115,6 +120,7 @@ impl Term {
             Term::CeilDiv(x, y) => pair(b(x)?, b(y)?, |x, y| Some(-x.checked_neg()?.checked_div_euclid(y)?), Term::CeilDiv),
             Term::FloorDiv(x, y) => pair(b(x)?, b(y)?, floor_div, Term::FloorDiv),
             Term::Mod(x, y) => pair(b(x)?, b(y)?, |x, y| Some(x - y.checked_mul(floor_div(x, y)?)?), Term::Mod),
+            Term::Pow(x, y) => pair(b(x)?, b(y)?, |x, y| x.checked_pow(u32::try_from(y).ok()?), Term::Pow),
             Term::Min(x, y) => pair(b(x)?, b(y)?, |x, y| Some(x.min(y)), Term::Min),
             Term::Max(x, y) => pair(b(x)?, b(y)?, |x, y| Some(x.max(y)), Term::Max),
             Term::Le(x, y) => pair(b(x)?, b(y)?, |x, y| Some(i64::from(x <= y)), Term::Le),
@@ -142,6 +148,92 @@ impl Term {
                     _ => Some(if any { Term::Or(rest) } else { Term::And(rest) }),
                 }
             }
+        }
+    }
+}
+
+impl Term {
+    /// The least and the greatest value that the term can take while each knob lies in the range
+    /// that `of` gives for it. Never too narrow; `None` where nothing is known, or where some
+    /// values may make the term meaningless.
+    pub(super) fn bounds(&self, of: &impl Fn(&str) -> (i64, i64)) -> Option<(i64, i64)> {
+        let pair = |a: &Term, b: &Term| Some((a.bounds(of)?, b.bounds(of)?));
+        // Of operations that are monotone in each argument the corners are the extremes.
+        let corners = |(a, b): ((i64, i64), (i64, i64)), f: &dyn Fn(i64, i64) -> Option<i64>| {
+            let all = [f(a.0, b.0)?, f(a.0, b.1)?, f(a.1, b.0)?, f(a.1, b.1)?];
+            Some((all.into_iter().min()?, all.into_iter().max()?))
+        };
+        let truth = |always: bool, never: bool| Some((i64::from(always), i64::from(!never)));
+        match self {
+            Term::Const(i) => Some((*i, *i)),
+            Term::Knob(k) => Some(of(k)),
+            Term::Sum(v) => {
+                v.iter().try_fold((0i64, 0i64), |s, t| t.bounds(of).and_then(|b| Some((s.0.checked_add(b.0)?, s.1.checked_add(b.1)?))))
+            }
+            Term::Product(v) => v.iter().try_fold((1i64, 1i64), |p, t| corners((p, t.bounds(of)?), &i64::checked_mul)),
+            Term::CeilDiv(a, b) | Term::FloorDiv(a, b) => {
+                let (a, b) = pair(a, b)?;
+                let up = matches!(self, Term::CeilDiv(..));
+                let divide = |x: i64, y: i64| floor_div(if up { x.checked_neg()? } else { x }, y).map(|q| if up { -q } else { q });
+                if b.0 <= 0 { None } else { corners((a, b), &divide) }
+            }
+            Term::Mod(a, b) => {
+                let (a, b) = pair(a, b)?;
+                if b.0 <= 0 {
+                    return None;
+                }
+                Some(if a.0 >= 0 && a.1 < b.0 { a } else { (0, b.1 - 1) })
+            }
+            Term::Pow(a, b) => {
+                let (a, b) = pair(a, b)?;
+                let power = |x: i64, y: i64| x.checked_pow(u32::try_from(y).ok()?);
+                if a.0 <= 0 || b.0 < 0 { None } else { corners((a, b), &power) }
+            }
+            Term::Min(a, b) => pair(a, b).map(|(a, b)| (a.0.min(b.0), a.1.min(b.1))),
+            Term::Max(a, b) => pair(a, b).map(|(a, b)| (a.0.max(b.0), a.1.max(b.1))),
+            Term::Le(a, b) => pair(a, b).and_then(|(a, b)| truth(a.1 <= b.0, a.0 > b.1)),
+            Term::Eq(a, b) => pair(a, b).and_then(|(a, b)| truth(a.0 == a.1 && a == b, a.1 < b.0 || b.1 < a.0)),
+            Term::Not(a) => a.bounds(of).and_then(|a| truth(a == (0, 0), a.0 > 0 || a.1 < 0)),
+            Term::And(v) => {
+                let all: Vec<(i64, i64)> = v.iter().map(|t| t.bounds(of)).collect::<Option<_>>()?;
+                truth(all.iter().all(|b| b.0 > 0 || b.1 < 0), all.contains(&(0, 0)))
+            }
+            Term::Or(v) => {
+                // A meaningless alternative is false, so the whole never is meaningless.
+                let all: Vec<Option<(i64, i64)>> = v.iter().map(|t| t.bounds(of)).collect();
+                truth(all.iter().flatten().any(|b| b.0 > 0 || b.1 < 0), all.iter().all(|b| *b == Some((0, 0))))
+            }
+        }
+    }
+}
+
+/// The term in the language of [`Term::parse`].
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, v: &[Term], sign: &str, none: &str| {
+            write!(f, "(")?;
+            for (i, t) in v.iter().enumerate() {
+                write!(f, "{}{t}", if i > 0 { sign } else { "" })?;
+            }
+            write!(f, "{})", if v.is_empty() { none } else { "" })
+        };
+        match self {
+            Term::Const(i) if *i < 0 => write!(f, "({i})"),
+            Term::Const(i) => write!(f, "{i}"),
+            Term::Knob(k) => write!(f, "{k}"),
+            Term::Sum(v) => list(f, v, " + ", "0"),
+            Term::Product(v) => list(f, v, " * ", "1"),
+            Term::CeilDiv(a, b) => write!(f, "(-(-{a} // {b}))"),
+            Term::FloorDiv(a, b) => write!(f, "({a} // {b})"),
+            Term::Mod(a, b) => write!(f, "({a} % {b})"),
+            Term::Pow(a, b) => write!(f, "({a} ** {b})"),
+            Term::Min(a, b) => write!(f, "min({a}, {b})"),
+            Term::Max(a, b) => write!(f, "max({a}, {b})"),
+            Term::Le(a, b) => write!(f, "({a} <= {b})"),
+            Term::Eq(a, b) => write!(f, "({a} == {b})"),
+            Term::And(v) => list(f, v, " and ", "True"),
+            Term::Or(v) => list(f, v, " or ", "False"),
+            Term::Not(t) => write!(f, "(not {t})"),
         }
     }
 }

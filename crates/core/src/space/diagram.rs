@@ -37,6 +37,8 @@ const TRUE: u32 = u32::MAX - 1;
 struct Builder<'a> {
     knobs: &'a [Knob],
     numbers: Vec<Vec<i64>>,
+    /// The least and the greatest number of each knob.
+    ranges: HashMap<&'a str, (i64, i64)>,
     /// Residual constraints, each once.
     terms: Vec<(Term, Vec<bool>)>,
     term_ids: HashMap<Term, u32>,
@@ -47,14 +49,17 @@ struct Builder<'a> {
 
 impl Diagram {
     pub fn build(knobs: &[Knob], constraints: &[Term]) -> Result<Diagram, SpaceError> {
-        let numbers = knobs
+        let numbers: Vec<Vec<i64>> = knobs
             .iter()
             .map(|k| k.values.iter().enumerate().map(|(i, v)| if let Value::Int(n) = v { *n } else { i as i64 }).collect())
             .collect();
+        let range = |n: &Vec<i64>| (n.iter().copied().min().unwrap_or(0), n.iter().copied().max().unwrap_or(0));
+        let ranges = knobs.iter().zip(&numbers).map(|(k, n)| (k.name.as_str(), range(n))).collect();
         let leaf = Node { first: 0, len: 0, count: 1 };
         let mut b = Builder {
             knobs,
             numbers,
+            ranges,
             terms: Vec::new(),
             term_ids: HashMap::new(),
             bound: HashMap::new(),
@@ -84,6 +89,36 @@ impl Diagram {
         }
     }
 
+    /// The diagram of a list of points, sorted and without duplicates.
+    pub fn listed(depth: usize, points: &[Box<[u16]>]) -> Diagram {
+        let leaf = Node { first: 0, len: 0, count: 1 };
+        let mut d = Diagram { nodes: vec![leaf], edges: Vec::new(), root: LEAF };
+        d.root = d.listed_node(0, depth, points, &mut HashMap::new());
+        d
+    }
+
+    /// Equal lists of edges are one node: knobs that no constraint joins share what lies below.
+    fn listed_node(&mut self, k: usize, depth: usize, points: &[Box<[u16]>], memo: &mut HashMap<Vec<(u16, u32)>, u32>) -> u32 {
+        if k == depth {
+            return LEAF;
+        }
+        let mut edges: Vec<(u16, u32)> = Vec::new();
+        for group in points.chunk_by(|a, b| a[k] == b[k]) {
+            edges.push((group[0][k], self.listed_node(k + 1, depth, group, memo)));
+        }
+        if let Some(&node) = memo.get(&edges) {
+            return node;
+        }
+        let (first, mut count) = (self.edges.len() as u32, 0);
+        for &(value, child) in &edges {
+            self.edges.push(Edge { value, child, before: count });
+            count += self.count_at(child);
+        }
+        self.nodes.push(Node { first, len: edges.len() as u16, count });
+        memo.insert(edges, self.nodes.len() as u32 - 1);
+        self.nodes.len() as u32 - 1
+    }
+
     pub fn root(&self) -> u32 {
         self.root
     }
@@ -110,15 +145,16 @@ impl Diagram {
         e.binary_search_by_key(&value, |e| e.value as usize).ok().map(|i| e[i].child)
     }
 
-    pub fn contains(&self, indices: &[usize]) -> bool {
-        let mut node = self.root;
-        for &i in indices {
-            match self.child(node, i) {
-                Some(c) => node = c,
-                None => return false,
-            }
+    /// How many configurations come before this one; `None` where it is not legal.
+    pub fn rank(&self, indices: impl Iterator<Item = usize>) -> Option<u128> {
+        let (mut node, mut rank) = (self.root, 0);
+        for i in indices {
+            let edges = self.edges(node);
+            let e = &edges[edges.binary_search_by_key(&i, |e| e.value as usize).ok()?];
+            rank += e.before;
+            node = e.child;
         }
-        node == LEAF
+        (node == LEAF).then_some(rank)
     }
 
     pub fn nth(&self, mut rank: u128) -> Box<[u16]> {
@@ -140,6 +176,17 @@ impl Builder<'_> {
         match t {
             None | Some(Term::Const(0)) => FALSE,
             Some(Term::Const(_)) => TRUE,
+            // What the knobs' ranges decide need not be carried along, and dead ends show early.
+            Some(t)
+                if let Some(b) = t.bounds(&|k| self.ranges[k])
+                    && (b == (0, 0) || b.0 > 0 || b.1 < 0) =>
+            {
+                if b == (0, 0) {
+                    FALSE
+                } else {
+                    TRUE
+                }
+            }
             Some(t) => match self.term_ids.get(&t) {
                 Some(&id) => id,
                 None => {

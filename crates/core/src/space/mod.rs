@@ -9,16 +9,18 @@
 
 mod constraint;
 mod diagram;
+mod language;
 
 pub use constraint::Term;
 use diagram::Diagram;
 pub use diagram::MAX_NODES;
+pub use language::{Names, parse_values};
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A value of a knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -106,6 +108,8 @@ pub enum SpaceError {
     DuplicateKnob(String),
     #[error("knob `{0}` lists a value twice or its numbers out of order")]
     UnsortedKnob(String),
+    #[error("knob `{knob}` has {values} values; {MAX_VALUES} are the most")]
+    LongKnob { knob: String, values: usize },
     #[error("a constraint names the unknown knob `{0}`")]
     UnknownKnob(String),
     #[error("no configuration satisfies all constraints")]
@@ -116,9 +120,17 @@ pub enum SpaceError {
     NotAConfiguration { text: String, why: String },
 }
 
+/// Larger spaces are not written out by [`Space::table`].
+pub const MAX_TABLE: usize = 1 << 17;
+
+/// More values than this and a knob is refused.
+pub const MAX_VALUES: usize = u16::MAX as usize;
+
 struct Inner {
     knobs: Arc<[Knob]>,
     diagram: Diagram,
+    /// See [`Space::table`].
+    table: OnceLock<Vec<u16>>,
 }
 
 /// The legal configurations of a tunable; the only maker of [`Configuration`]s. Cheap to clone.
@@ -133,28 +145,54 @@ impl fmt::Debug for Space {
     }
 }
 
+/// What every space asks of its knobs.
+fn check(knobs: &[Knob]) -> Result<(), SpaceError> {
+    for (i, k) in knobs.iter().enumerate() {
+        if k.values.is_empty() {
+            return Err(SpaceError::EmptyKnob(k.name.clone()));
+        }
+        if k.values.len() > MAX_VALUES {
+            return Err(SpaceError::LongKnob { knob: k.name.clone(), values: k.values.len() });
+        }
+        if knobs[..i].iter().any(|o| o.name == k.name) {
+            return Err(SpaceError::DuplicateKnob(k.name.clone()));
+        }
+        let sorted = !k.is_ordered() || k.values.windows(2).all(|w| w[0] < w[1]);
+        let distinct = k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
+        if !sorted || !distinct {
+            return Err(SpaceError::UnsortedKnob(k.name.clone()));
+        }
+    }
+    Ok(())
+}
+
 impl Space {
     /// Compiles knobs and constraints. Every constraint must evaluate to non-zero; a division by
     /// zero makes it false.
     pub fn new(knobs: Vec<Knob>, constraints: &[Term]) -> Result<Space, SpaceError> {
-        for (i, k) in knobs.iter().enumerate() {
-            if k.values.is_empty() {
-                return Err(SpaceError::EmptyKnob(k.name.clone()));
-            }
-            if knobs[..i].iter().any(|o| o.name == k.name) {
-                return Err(SpaceError::DuplicateKnob(k.name.clone()));
-            }
-            let sorted = !k.is_ordered() || k.values.windows(2).all(|w| w[0] < w[1]);
-            let distinct = k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
-            if !sorted || !distinct {
-                return Err(SpaceError::UnsortedKnob(k.name.clone()));
-            }
-        }
+        check(&knobs)?;
         let diagram = Diagram::build(&knobs, constraints)?;
         if diagram.count() == 0 {
             return Err(SpaceError::Empty);
         }
-        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram }) })
+        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }) })
+    }
+
+    /// A space of just these configurations, given by the positions of their values: for spaces
+    /// that somebody listed without saying what rules them.
+    pub fn listed(knobs: Vec<Knob>, mut points: Vec<Box<[u16]>>) -> Result<Space, SpaceError> {
+        check(&knobs)?;
+        let fits = |p: &[u16]| p.len() == knobs.len() && p.iter().zip(&knobs).all(|(&i, k)| (i as usize) < k.values.len());
+        if let Some(p) = points.iter().find(|p| !fits(p)) {
+            return Err(SpaceError::NotAConfiguration { text: format!("{p:?}"), why: "it fits no knobs".into() });
+        }
+        points.sort_unstable();
+        points.dedup();
+        if points.is_empty() {
+            return Err(SpaceError::Empty);
+        }
+        let diagram = Diagram::listed(knobs.len(), &points);
+        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }) })
     }
 
     /// The knobs, in the order that a [`Prefix`] binds them.
@@ -190,12 +228,24 @@ impl Space {
 
     /// The configuration with these value positions, if it is legal.
     pub fn configuration(&self, indices: &[usize]) -> Option<Configuration> {
-        self.inner.diagram.contains(indices).then(|| self.wrap(indices.iter().map(|&i| i as u16).collect()))
+        self.contains(indices).then(|| self.wrap(indices.iter().map(|&i| i as u16).collect()))
     }
 
     /// Whether these value positions are legal.
     pub fn contains(&self, indices: &[usize]) -> bool {
-        self.inner.diagram.contains(indices)
+        self.inner.diagram.rank(indices.iter().copied()).is_some()
+    }
+
+    /// How many legal configurations come before this one: what [`Space::nth`] gives it back for.
+    /// `None` where it is none of this space.
+    pub fn rank(&self, configuration: &Configuration) -> Option<u128> {
+        let same = Arc::ptr_eq(&self.inner.knobs, &configuration.knobs) || self.inner.knobs == configuration.knobs;
+        if same { self.inner.diagram.rank(configuration.indices()) } else { None }
+    }
+
+    /// As [`Space::rank`], of a point given by the positions of its values.
+    pub fn rank_of(&self, indices: &[u16]) -> Option<u128> {
+        self.inner.diagram.rank(indices.iter().map(|&i| i as usize))
     }
 
     /// The `rank`-th legal configuration in the order of value positions.
@@ -204,6 +254,10 @@ impl Space {
     /// If `rank` is not below [`Space::len`].
     pub fn nth(&self, rank: u128) -> Configuration {
         assert!(rank < self.len(), "rank {rank} of {}", self.len());
+        if let Some(table) = self.inner.table.get() {
+            let d = self.knobs().len();
+            return self.wrap(table[rank as usize * d..(rank as usize + 1) * d].into());
+        }
         self.wrap(self.inner.diagram.nth(rank))
     }
 
@@ -222,6 +276,13 @@ impl Space {
                 self.nth(rank - 1)
             })
         })
+    }
+
+    /// The value positions of all configurations, one after another in order, where there are at
+    /// most [`MAX_TABLE`]; made once for all clones of a space.
+    pub fn table(&self) -> Option<&[u16]> {
+        let len = usize::try_from(self.len()).ok().filter(|&n| n <= MAX_TABLE)?;
+        Some(self.inner.table.get_or_init(|| (0..len).flat_map(|r| self.inner.diagram.nth(r as u128)).collect()))
     }
 
     /// Reads a configuration's canonical text, `tile_k=32,vec=16`, knobs in any order.

@@ -19,14 +19,8 @@ const WANTED: [&str; 4] = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trappi
 
 /// For kernels whose loops are tiled and vectorised already: redoing that in the compiler takes a
 /// third of its time, and moving loads between iterations spills the registers that tiles fill.
-const TILED: [&str; 6] = [
-    "-fno-tree-pre",
-    "-fno-predictive-commoning",
-    "-fno-tree-vectorize",
-    "-fno-code-hoisting",
-    "-fno-gcse",
-    "-fira-region=one",
-];
+const TILED: [&str; 6] =
+    ["-fno-tree-pre", "-fno-predictive-commoning", "-fno-tree-vectorize", "-fno-code-hoisting", "-fno-gcse", "-fira-region=one"];
 
 const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 

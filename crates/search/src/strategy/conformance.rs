@@ -210,9 +210,56 @@ fn those_without_a_model_conform_too() {
 }
 
 #[test]
+fn the_default_of_flat_spaces_conforms() {
+    conformance(|s| Box::new(crate::flat::ours(s)));
+}
+
+fn listed(name: &str) -> fn(&Setting) -> Box<dyn Strategy> {
+    strategies().iter().find(|s| s.name == name).expect("a listed strategy").make
+}
+
+#[test]
+fn bayes_conforms() {
+    conformance(listed("bayes"));
+}
+
+#[test]
+fn the_local_searches_conform() {
+    for name in ["climb", "anneal", "tabu"] {
+        conformance(listed(name));
+    }
+}
+
+#[test]
+fn the_populations_conform() {
+    for name in ["genetic", "differential", "swarm"] {
+        conformance(listed(name));
+    }
+}
+
+#[test]
+fn exhaustive_conforms() {
+    conformance(listed("exhaustive"));
+}
+
+#[test]
 fn all_are_listed_under_their_names() {
     let names: Vec<&str> = strategies().iter().map(|s| s.name).collect();
-    assert_eq!(names, ["storm+raindrop", "storm", "raindrop", "random"]);
+    let want = [
+        "storm+raindrop",
+        "storm",
+        "raindrop",
+        "random",
+        "bayes",
+        "climb",
+        "anneal",
+        "tabu",
+        "genetic",
+        "differential",
+        "swarm",
+        "exhaustive",
+    ];
+    assert_eq!(names, want);
     for s in strategies() {
         assert_eq!((s.make)(&setting(vec![small("a", plain)], 1)).name(), s.name);
         assert!(!s.summary.is_empty());

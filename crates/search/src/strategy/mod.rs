@@ -17,7 +17,7 @@ pub use storm_raindrop::StormRaindrop;
 
 use crate::cost_model::NoModel;
 use squall_core::{Candidate, Trial, Tunable};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Proposes candidates of one task.
 pub trait Strategy: Send {
@@ -45,6 +45,7 @@ pub struct Setting {
 }
 
 /// A strategy that can be chosen by name.
+#[derive(Clone, Copy)]
 pub struct StrategyInfo {
     /// Its name in settings.
     pub name: &'static str,
@@ -56,26 +57,34 @@ pub struct StrategyInfo {
 
 /// All strategies, the default first.
 pub fn strategies() -> &'static [StrategyInfo] {
-    const ALL: &[StrategyInfo] = &[
-        StrategyInfo {
-            name: "storm+raindrop",
-            summary: "explore under a cost model, then descend from several of the best; the share by expected gain",
-            make: |s| Box::new(StormRaindrop::new(s)),
-        },
-        StrategyInfo {
-            name: "storm",
-            summary: "evolution under a gradient-boosted cost model (as in Ansor)",
-            make: |s| Box::new(Storm::new(s)),
-        },
-        StrategyInfo {
-            name: "raindrop",
-            summary: "coordinate descent with a significance test (Droplet Search), restarted where it ends",
-            make: |s| Box::new(Raindrop::new(s)),
-        },
-        StrategyInfo { name: "random", summary: "even samples of the legal configurations", make: |s| Box::new(Random::new(s)) },
-    ];
-    ALL
+    static ALL: LazyLock<Vec<StrategyInfo>> = LazyLock::new(|| OURS.iter().chain(crate::flat::STRATEGIES).copied().collect());
+    &ALL
 }
+
+const OURS: &[StrategyInfo] = &[
+    StrategyInfo {
+        name: DEFAULT,
+        summary: "explore under a cost model, then descend from several of the best; the share by expected gain",
+        make: |s| match !s.tunables.is_empty() && s.tunables.iter().all(|t| t.is_flat()) {
+            true => Box::new(crate::flat::ours(s)),
+            false => Box::new(StormRaindrop::new(s)),
+        },
+    },
+    StrategyInfo {
+        name: "storm",
+        summary: "evolution under a gradient-boosted cost model (as in Ansor)",
+        make: |s| Box::new(Storm::new(s)),
+    },
+    StrategyInfo {
+        name: "raindrop",
+        summary: "coordinate descent with a significance test (Droplet Search), restarted where it ends",
+        make: |s| Box::new(Raindrop::new(s)),
+    },
+    StrategyInfo { name: "random", summary: "even draws of the legal configurations, none twice", make: |s| Box::new(Random::new(s)) },
+];
+
+/// The default's name.
+pub const DEFAULT: &str = "storm+raindrop";
 
 /// Strategies that lack a part on purpose, to measure what it is worth. Nobody should tune with them.
 pub fn ablations() -> &'static [StrategyInfo] {

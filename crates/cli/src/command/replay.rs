@@ -1,0 +1,180 @@
+//! `squall replay`: strategies compared on recordings.
+
+use crate::failure::Failure;
+use crate::interrupt::interruptible;
+use crate::option::JsonArgs;
+use crate::terminal::{note, say, table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use squall::replay::{Course, Replay, Run, Score, budgets, score};
+use squall::search::{StrategyInfo, strategies};
+use std::fs::File;
+use std::io::{BufWriter, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+/// Replay searches on spaces that were measured exhaustively: no kernel is built or run
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall replay convolution-A100.json.gz
+  squall replay spaces/*.json.gz --strategy all --seeds 50
+  squall replay spaces/*.json.gz --strategy storm+raindrop --traces traces.jsonl --json
+  squall replay results_T4.json --seconds 600
+
+FILE is a Kernel Tuner cache file or T4 results, plain or gzipped. A score of 0 is chance (even
+draws without repetition), 1 the optimum at once; a run is read at 25, 50, 100, 200 and 400 trials.")]
+pub struct Args {
+    /// Measured spaces
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// A strategy, or `all`; may be repeated [default: storm+raindrop]
+    #[arg(long = "strategy", value_name = "NAME")]
+    strategies: Vec<String>,
+    /// Runs of each strategy on each space
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    seeds: u64,
+    /// Trials of a run
+    #[arg(long, value_name = "M", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
+    evaluations: u32,
+    /// End a run once its trials have cost so many seconds, as recorded
+    #[arg(long, value_name = "S", value_parser = super::tune::seconds)]
+    seconds: Option<f64>,
+    /// Write what each run tried as JSON lines
+    #[arg(long, value_name = "FILE")]
+    traces: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static StrategyInfo>, Failure> {
+    if names.iter().any(|n| n == "all") {
+        return Ok(strategies().iter().collect());
+    }
+    let wanted = if names.is_empty() { &[squall::search::DEFAULT.to_string()] } else { names };
+    let find = |n: &String| {
+        let known = || strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
+        let found = strategies().iter().find(|s| s.name == n);
+        found.ok_or_else(|| Failure::usage(format!("there is no strategy `{n}`"), format!("there are {} and `all`", known())))
+    };
+    wanted.iter().map(find).collect()
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    let strategies = chosen(&a.strategies)?;
+    let courses: Vec<Course> = a.files.iter().map(|f| Course::open(f)).collect::<Result<_, _>>()?;
+    let stop = interruptible()?;
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let evaluations = a.evaluations as usize;
+    let replay = Replay { courses: &courses, strategies: &strategies, seeds: a.seeds, evaluations, seconds: a.seconds, threads };
+    let all = (courses.len() * strategies.len()) as u64 * a.seeds;
+    let bar = std::io::stderr().is_terminal().then(|| {
+        let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr_with_hz(8));
+        let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len} runs, {eta} left");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar
+    });
+    let began = Instant::now();
+    let runs = replay.run(&stop, &|| {
+        if let Some(b) = &bar {
+            b.inc(1);
+        }
+    });
+    if let Some(b) = bar {
+        b.finish_and_clear();
+    }
+    let wall = began.elapsed().as_secs_f64();
+    if let Some(path) = &a.traces {
+        write(path, &replay, &runs).map_err(|e| Failure::new(format!("cannot write `{}`: {e}", path.display()), None))?;
+    }
+    let budgets = budgets(evaluations);
+    let trials: usize = runs.iter().map(|r| r.trace.len()).sum();
+    let mut reports = Vec::new();
+    for (i, s) in strategies.iter().enumerate() {
+        let scores: Vec<Score> = (0..courses.len()).map(|c| score(&courses[c], &of(&runs, i, c), &budgets)).collect();
+        let mine = || runs.iter().filter(|r| r.strategy == i);
+        let proposed: usize = mine().map(|r| r.trace.len()).sum();
+        let milliseconds = mine().map(|r| r.seconds).sum::<f64>() * 1e3 / proposed.max(1) as f64;
+        reports.push(Report { name: s.name, scores, milliseconds });
+    }
+    if a.json.json {
+        for r in &reports {
+            say(r.json(&courses, &budgets))?;
+        }
+    } else {
+        print(&reports, &courses, &budgets)?;
+    }
+    note(format_args!("{} runs, {trials} trials in {wall:.1} s on {threads} threads: {:.0} a second", runs.len(), trials as f64 / wall));
+    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+}
+
+fn of(runs: &[Run], strategy: usize, course: usize) -> Vec<&Run> {
+    runs.iter().filter(|r| r.strategy == strategy && r.course == course).collect()
+}
+
+struct Report {
+    name: &'static str,
+    /// One for each course.
+    scores: Vec<Score>,
+    /// What a proposal costs.
+    milliseconds: f64,
+}
+
+impl Report {
+    fn at(&self, budget: usize) -> f64 {
+        self.scores.iter().map(|s| s.score[budget]).sum::<f64>() / self.scores.len() as f64
+    }
+
+    fn all(&self) -> f64 {
+        self.scores.iter().map(Score::mean).sum::<f64>() / self.scores.len() as f64
+    }
+
+    fn json(&self, courses: &[Course], budgets: &[usize]) -> serde_json::Value {
+        let spaces = courses.iter().zip(&self.scores).map(|(c, s)| (c.name.clone(), json!({"value": s.value, "score": s.score})));
+        json!({
+            "strategy": self.name, "budgets": budgets, "score": self.all(),
+            "score_by_budget": (0..budgets.len()).map(|b| self.at(b)).collect::<Vec<_>>(),
+            "ms_per_trial": self.milliseconds, "spaces": spaces.collect::<serde_json::Map<_, _>>(),
+        })
+    }
+}
+
+fn print(reports: &[Report], courses: &[Course], budgets: &[usize]) -> Result<(), Failure> {
+    let numbers: Vec<String> = budgets.iter().map(|b| format!("at {b}")).collect();
+    let signed = |x: f64| format!("{x:+.3}");
+    let header = |first: &'static str, last: &'static str| {
+        let mut h = vec![first, "score"];
+        h.extend(numbers.iter().map(String::as_str));
+        h.push(last);
+        table(&h)
+    };
+    let mut t = header("strategy", "ms/trial");
+    for r in reports {
+        let mut row = vec![r.name.to_string(), signed(r.all())];
+        row.extend((0..budgets.len()).map(|b| signed(r.at(b))));
+        row.push(format!("{:.3}", r.milliseconds));
+        t.add_row(row);
+    }
+    say(t)?;
+    if let [r] = reports {
+        let mut t = header("space", "best/optimum");
+        for (c, s) in courses.iter().zip(&r.scores) {
+            let mut row = vec![c.name.clone(), signed(s.mean())];
+            row.extend(s.score.iter().map(|x| signed(*x)));
+            row.push(s.value.last().map_or("-".into(), |v| format!("{:.1} %", v * 100.0)));
+            t.add_row(row);
+        }
+        say(format_args!("\n{t}"))?;
+    }
+    Ok(())
+}
+
+fn write(path: &PathBuf, replay: &Replay, runs: &[Run]) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    for r in runs {
+        writeln!(out, "{}", replay.line(r))?;
+    }
+    out.flush()
+}

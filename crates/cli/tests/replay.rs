@@ -1,0 +1,56 @@
+//! `squall replay` as users run it.
+
+mod support;
+
+use support::Place;
+
+/// A space of 48 configurations: time falls towards the middle, one corner fails.
+fn cache() -> String {
+    let mut entries = Vec::new();
+    for a in 1..=8i64 {
+        for b in 0..6i64 {
+            let time =
+                if a * b > 34 { "\"RuntimeFailedConfig\"".into() } else { format!("{}", 1.0 + ((a - 5).pow(2) + (b - 3).pow(2)) as f64) };
+            entries.push(format!(r#""{a},{b}": {{"time": {time}, "compile_time": 100}}"#));
+        }
+    }
+    format!(r#"{{"tune_params": {{"a": [1,2,3,4,5,6,7,8], "b": [0,1,2,3,4,5]}}, "cache": {{{}}}}}"#, entries.join(","))
+}
+
+#[test]
+fn it_scores_all_strategies_and_writes_traces() {
+    let p = Place::new();
+    p.file("made.json", cache());
+    let ran = p
+        .squall(&["replay", "made.json", "--strategy", "all", "--seeds", "4", "--evaluations", "30", "--traces", "t.jsonl", "--json"])
+        .ok();
+    let reports: Vec<serde_json::Value> = ran.out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
+    assert!(reports.len() > 8);
+    let ours = &reports[0];
+    assert_eq!(ours["strategy"], "storm+raindrop");
+    assert!(ours["score"].as_f64().is_some_and(|s| s > 0.5), "{ours}");
+    let traces = std::fs::read_to_string(p.path().join("t.jsonl")).expect("traces");
+    assert_eq!(traces.lines().count(), reports.len() * 4);
+    for l in traces.lines() {
+        let t: serde_json::Value = serde_json::from_str(l).expect("JSON");
+        assert_eq!((t["space"].as_str(), t["trace"].as_array().map(Vec::len)), (Some("made"), Some(30)), "{l}");
+    }
+    let table = p.squall(&["replay", "made.json", "--seeds", "2", "--seconds", "0.95"]).ok();
+    assert!(table.out.contains("storm+raindrop") && table.out.contains("made"), "{}", table.out);
+    assert!(table.err.contains("2 runs, 20 trials"), "{}", table.err);
+}
+
+#[test]
+fn what_it_cannot_read_is_said() {
+    let p = Place::new();
+    p.file("no.json", "{\"cache\": {");
+    assert!(p.squall(&["replay", "no.json"]).fails().err.contains("not readable as JSON"));
+    assert!(p.squall(&["replay", "absent.json"]).fails().err.contains("cannot read `absent.json`"));
+    p.file("failed.json", r#"{"tune_params": {"a": [1, 2]}, "cache": {"1": {"time": "CompilationFailedConfig"}, "2": {"time": NaN}}}"#);
+    assert!(p.squall(&["replay", "failed.json"]).fails().err.contains("nothing in it ran"));
+    p.file("one.json", r#"{"tune_params": {"a": [1]}, "cache": {"1": {"time": 3}}}"#);
+    p.squall(&["replay", "one.json"]).ok();
+    let wrong = p.squall(&["replay", "one.json", "--strategy", "nobody"]);
+    assert_eq!(wrong.code, Some(2));
+    assert!(wrong.err.contains("there is no strategy `nobody`"), "{}", wrong.err);
+}

@@ -1,0 +1,196 @@
+//! Spaces that others measured: Kernel Tuner's cache files and T4 results become a [`Recording`],
+//! T1 descriptions a [`Space`]. Plain or gzipped; a cache that was interrupted while it was
+//! written is closed first, as its readers are expected to.
+
+mod kernel_tuner;
+mod t1;
+mod t4;
+#[cfg(test)]
+mod tests;
+
+pub use t1::read_space;
+
+use crate::error::{ImportError, shown};
+use flate2::read::MultiGzDecoder;
+use serde_json::Value as Json;
+use squall_core::space::{Knob, Role, Space, Value};
+use squall_core::{CpuCost, FailStage, Measurement, Nanos, Outcome};
+use std::collections::HashMap;
+use std::io::Read;
+
+/// More text than this is refused: no measured space comes near, and hostile gzip grows fast.
+const MAX_TEXT: u64 = 2 << 30;
+
+/// A space with what became of every one of its configurations.
+#[derive(Debug)]
+pub struct Recording {
+    /// The kernel's name, as the file has it.
+    pub kernel: String,
+    /// The device, as the file has it; may be empty.
+    pub device: String,
+    /// The field that was optimised.
+    pub objective: String,
+    /// Whether more of it is better. Times of the rows then stand for its inverse.
+    pub maximised: bool,
+    /// The configurations in the file: whatever is missing there broke a constraint.
+    pub space: Space,
+    /// One for each configuration, in the space's order.
+    pub rows: Vec<Row>,
+}
+
+/// What became of one configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The values in the file's order, joined by commas: the name that other programs use.
+    pub key: String,
+    /// A single sample: the objective as the file has it.
+    pub outcome: Outcome,
+    /// Seconds spent compiling, and on running and checking.
+    pub cost: CpuCost,
+}
+
+impl Recording {
+    /// The least time of all.
+    pub fn optimum(&self) -> Option<Nanos> {
+        self.rows.iter().filter_map(|r| r.outcome.time()).min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+}
+
+/// Reads a Kernel Tuner cache file or T4 results. `name` is for messages.
+pub fn read(name: &str, bytes: &[u8]) -> Result<Recording, ImportError> {
+    let text = text(name, bytes)?;
+    match kernel_tuner::head(&text) {
+        Ok(h) if h.is_cache => kernel_tuner::read(name, &text, h),
+        Ok(h) if h.is_results => t4::read(name, &text),
+        Ok(h) if h.is_description => {
+            Err(fault(name, "this describes a space (T1) but holds no measurements", "give a cache file or T4 results"))
+        }
+        Ok(_) => Err(fault(name, "this is JSON without `cache` or `results`", "give a Kernel Tuner cache file or T4 results")),
+        Err(e) => Err(fault(name, format!("this is not readable as JSON: {e}"), "give a Kernel Tuner cache file or T4 results")),
+    }
+}
+
+fn fault(name: &str, what: impl Into<String>, remedy: impl Into<String>) -> ImportError {
+    ImportError::Recording { name: name.into(), what: what.into(), remedy: remedy.into() }
+}
+
+/// The file's text: unpacked, closed where it was interrupted, without what JSON does not know.
+fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
+    let unpacked;
+    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
+        let mut out = Vec::new();
+        let read = MultiGzDecoder::new(bytes).take(MAX_TEXT + 1).read_to_end(&mut out);
+        if let Err(e) = read {
+            return Err(fault(name, format!("this gzip file is damaged or cut short ({e})"), "fetch it again"));
+        }
+        if out.len() as u64 > MAX_TEXT {
+            return Err(fault(name, "unpacked, this is over 2 GiB", "split it"));
+        }
+        unpacked = out;
+        &unpacked
+    } else {
+        bytes
+    };
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Err(fault(name, "this is neither gzip nor UTF-8 text", "give a JSON file, plain or gzipped"));
+    };
+    // Python writes these three where a number is missing.
+    let mut text = text.to_string();
+    for word in ["-Infinity", "Infinity", "NaN"] {
+        for before in [": ", ":", ", ", "["] {
+            let (from, to) = (format!("{before}{word}"), format!("{before}null"));
+            if text.contains(&from) {
+                text = text.replace(&from, &to);
+            }
+        }
+    }
+    let end = text.trim_end();
+    if let Some(open) = end.strip_suffix(',') {
+        text = format!("{open}}}\n}}");
+    }
+    Ok(text)
+}
+
+/// A value as Python prints it, which is how keys spell it.
+fn spelling(v: &Json) -> String {
+    match v {
+        Json::Bool(true) => "True".into(),
+        Json::Bool(false) => "False".into(),
+        Json::Null => "None".into(),
+        Json::String(s) => s.clone(),
+        Json::Number(n) => n.to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// A knob over the values of one parameter, with the position of each spelling.
+fn knob(name: &str, values: &[Json]) -> (Knob, HashMap<String, u16>) {
+    let number = |v: &Json| v.as_f64().or(v.as_bool().map(|b| f64::from(u8::from(b))));
+    let mut values: Vec<&Json> = values.iter().collect();
+    // Numbers ascend; anything else keeps the file's order.
+    if values.iter().all(|v| number(v).is_some()) {
+        values.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
+    }
+    let mut spellings: Vec<String> = Vec::new();
+    let mut at = HashMap::new();
+    for v in &values {
+        let s = spelling(v);
+        if !at.contains_key(&s) {
+            at.insert(s.clone(), spellings.len().min(u16::MAX as usize) as u16);
+            spellings.push(s);
+        }
+    }
+    let whole: Option<Vec<i64>> = spellings.iter().map(|s| s.parse().ok()).collect();
+    let ascending = |w: &Vec<i64>| w.windows(2).all(|w| w[0] < w[1]);
+    let values = match whole.filter(ascending) {
+        Some(w) => w.into_iter().map(Value::Int).collect(),
+        None => spellings.into_iter().map(Value::Word).collect(),
+    };
+    (Knob { name: name.into(), values, role: Role::Choice }, at)
+}
+
+/// What an objective's value comes to: a time, or nothing where it is unusable.
+fn outcome_of(value: Option<f64>, maximised: bool) -> Outcome {
+    // 1e20 is how very old files spell failure.
+    match value.filter(|v| v.is_finite() && *v > 0.0 && *v != 1e20) {
+        Some(v) => {
+            let time = if maximised { 1e9 / v } else { v * 1e6 };
+            Outcome::Measured(Measurement { samples: vec![Nanos(time)], calls: 1, error: 0.0 })
+        }
+        None => failed(FailStage::Launch, "no usable time"),
+    }
+}
+
+fn failed(stage: FailStage, detail: &str) -> Outcome {
+    Outcome::Failed { stage, detail: shown(detail) }
+}
+
+/// What the words of Kernel Tuner mean; `None` where it is no word of its.
+fn failure(word: &str) -> Outcome {
+    match word {
+        "CompilationFailedConfig" => failed(FailStage::Build, word),
+        "RuntimeFailedConfig" => failed(FailStage::Launch, word),
+        "InvalidConfig" => Outcome::Infeasible(word.into()),
+        other => failed(FailStage::Launch, other),
+    }
+}
+
+/// Times go down, anything else (GFLOP/s, GB/s) goes up.
+fn is_maximised(objective: &str) -> bool {
+    !objective.to_lowercase().contains("time")
+}
+
+/// A space of listed points with their rows in its order.
+fn listed(name: &str, knobs: Vec<Knob>, mut rows: Vec<(Box<[u16]>, Row)>) -> Result<(Space, Vec<Row>), ImportError> {
+    if rows.is_empty() {
+        return Err(fault(name, "not one configuration is in it", "give a file of measured configurations"));
+    }
+    rows.sort_by(|a, b| a.0.cmp(&b.0));
+    if let Some(w) = rows.windows(2).find(|w| w[0].0 == w[1].0) {
+        let what = format!("the configuration `{}` is in it twice", shown(&w[0].1.key));
+        return Err(fault(name, what, "keep one of the two"));
+    }
+    let (points, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
+    let space = Space::listed(knobs, points).map_err(|e| fault(name, e.to_string(), "mend the file"))?;
+    Ok((space, rows))
+}

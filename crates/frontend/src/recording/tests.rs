@@ -1,0 +1,199 @@
+//! Readers of measured spaces: made-up files, hostile ones, and the real ones where they are.
+
+use super::*;
+use flate2::{Compression, write::GzEncoder};
+use proptest::prelude::*;
+use squall_core::space::{Names, Term};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const CACHE: &str = r#"{ "device_name": "Some GPU", "kernel_name": "saxpy", "problem_size": 4096,
+  "tune_params_keys": ["block", "tile", "fixed", "how"],
+  "tune_params": {"block": [64, 32], "tile": [1, 2], "fixed": [7], "how": [true, false]}, "objective": "time",
+  "cache": {
+    "32,1,7,True": {"block": 32, "time": 0.52, "times": [0.55, 0.51], "compile_time": 310.2, "verification_time": 2, "benchmark_time": 1.5},
+    "64,2,7,True": {"time": "RuntimeFailedConfig", "compile_time": 290.0, "GFLOP/s": 3.0},
+    "64,1,7,False": {"time": "CompilationFailedConfig"},
+    "32,2,7,False": {"time": 1e20},
+    "32,2,7,True": {"time": NaN},
+    "64,1,7,True": {"time": 0.3, "__error__": "InvalidConfig"},
+    "64,2,7,False": {"time": 0.25},
+"#;
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut e = GzEncoder::new(Vec::new(), Compression::fast());
+    e.write_all(bytes).unwrap();
+    e.finish().unwrap()
+}
+
+fn closed(text: &str) -> String {
+    format!("{}}} }}", text.trim_end().trim_end_matches(','))
+}
+
+fn words(r: &Recording) -> Vec<String> {
+    let word = |o: &Outcome| match o {
+        Outcome::Measured(m) => format!("{}", m.median().0),
+        Outcome::Infeasible(_) => "infeasible".into(),
+        Outcome::Failed { stage, .. } => stage.name().into(),
+    };
+    r.rows.iter().map(|r| format!("{}: {}", r.key, word(&r.outcome))).collect()
+}
+
+#[test]
+fn a_cache_file_plain_packed_or_interrupted() {
+    let want = [
+        "32,1,7,True: 520000",
+        "32,2,7,False: launch",
+        "32,2,7,True: launch",
+        "64,1,7,False: build",
+        "64,1,7,True: infeasible",
+        "64,2,7,False: 250000",
+        "64,2,7,True: launch",
+    ];
+    for bytes in [CACHE.as_bytes().to_vec(), closed(CACHE).into_bytes(), gzip(CACHE.as_bytes()), gzip(closed(CACHE).as_bytes())] {
+        let r = read("c.json", &bytes).unwrap();
+        assert_eq!(words(&r), want);
+        assert_eq!((r.kernel.as_str(), r.device.as_str(), r.maximised, r.space.len()), ("saxpy", "Some GPU", false, 7));
+        assert_eq!(r.rows[0].cost, CpuCost { build: 0.3102, measure: 0.0035, search: 0.0 });
+        assert_eq!(r.optimum(), Some(Nanos(250_000.0)));
+        // Rows stand in the space's order.
+        assert_eq!(r.space.nth(5).to_string(), "block=64,tile=2,fixed=7,how=False");
+    }
+}
+
+#[test]
+fn an_objective_that_grows_is_turned_round() {
+    let text = closed(CACHE).replace("\"objective\": \"time\"", "\"objective\": [\"GFLOP/s\"]");
+    let r = read("c.json", text.as_bytes()).unwrap();
+    assert!(r.maximised);
+    assert_eq!(words(&r)[6], format!("64,2,7,True: {}", 1e9 / 3.0));
+}
+
+#[test]
+fn results_in_t4() {
+    let result = |block: i64, invalidity: &str, value: &str| {
+        format!(
+            r#"{{"configuration": {{"block": {block}, "tile": 1}}, "times": {{"compilation": 290.0, "validation": 10, "runtimes": [4, 6]}},
+               "invalidity": "{invalidity}", "measurements": [{{"name": "time", "value": {value}}}], "objectives": ["time"]}}"#
+        )
+    };
+    let kinds = ["compile", "runtime", "timeout", "correctness", "constraints"];
+    let mut all: Vec<String> = kinds.iter().enumerate().map(|(i, k)| result(i as i64, k, "\"RuntimeFailedConfig\"")).collect();
+    all.push(result(9, "correct", "0.5"));
+    let text = format!(r#"{{"metadata": {{"timeunit": "miliseconds"}}, "schema_version": "1.0.0", "results": [{}]}}"#, all.join(","));
+    let r = read("t4.json", text.as_bytes()).unwrap();
+    let want = ["0,1: build", "1,1: launch", "2,1: timeout", "3,1: wrong_answer", "4,1: infeasible", "9,1: 500000"];
+    assert_eq!(words(&r), want);
+    assert_eq!(r.rows[5].cost, CpuCost { build: 0.29, measure: 0.02, search: 0.0 });
+}
+
+#[test]
+fn hostile_files_end_in_a_message() {
+    let packed = gzip(CACHE.as_bytes());
+    let entries = |body: &str| format!(r#"{{"tune_params": {{"a": [1, 2]}}, "cache": {{{body}}}}}"#).into_bytes();
+    for (bytes, want) in [
+        (packed[..packed.len() / 2].to_vec(), "cut short"),
+        (vec![0x1f, 0x8b, 9, 9], "damaged"),
+        (vec![0xff, 0xfe, 0], "neither gzip nor UTF-8"),
+        (b"".to_vec(), "not readable as JSON"),
+        (b"[1]".to_vec(), "not readable as JSON"),
+        (b"{}".to_vec(), "without `cache`"),
+        (br#"{"ConfigurationSpace": 1}"#.to_vec(), "T1"),
+        (entries(""), "not one configuration"),
+        (entries(r#""3": {"time": 1}"#), "`3`, which its parameter does not list"),
+        (entries(r#""1,2": {"time": 1}"#), "has 2 values for 1 parameters"),
+        (entries(r#""1": {"time": 1}, "1": {"time": 2}"#), "`1` is in it twice"),
+        (entries(r#""1": 5"#), "the cache is not readable"),
+        (br#"{"tune_params_keys": ["b"], "tune_params": {}, "cache": {}}"#.to_vec(), "lacks the parameter `b`"),
+        (br#"{"results": []}"#.to_vec(), "`results` is empty"),
+    ] {
+        let e = read("x.json", &bytes).unwrap_err().to_string();
+        assert!(e.contains(want) && e.starts_with("x.json: "), "{e}");
+    }
+    for (text, want) in [
+        ("{", "not readable"),
+        (r#"{"ConfigurationSpace": {}}"#, "no `TuningParameters`"),
+        (r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1, 2"}]}}"#, "the values of `a`: line 2, column 1"),
+        (
+            r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "block", "Values": "[1]"}], "Conditions": [{"Expression": "blok > 1"}]}}"#,
+            "there is no knob `blok` (did you mean `block`?)",
+        ),
+        (
+            r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1]"}], "Conditions": [{"Expression": "a > 1"}]}}"#,
+            "no configuration satisfies all constraints",
+        ),
+    ] {
+        let e = read_space("x.json", text.as_bytes()).unwrap_err().to_string();
+        assert!(e.contains(want), "{e}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_it_panic(cut in 0usize..CACHE.len(), at in 0usize..CACHE.len(), byte in any::<u8>()) {
+        let mut bytes = CACHE.as_bytes().to_vec();
+        bytes[at] = byte;
+        let _ = read("x", &bytes[..cut]);
+        let _ = read("x", &bytes);
+        let _ = read_space("x", &bytes);
+    }
+}
+
+/// The measured spaces that lie beside the repository, where they are there.
+fn data() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/replay");
+    if !folder.exists() {
+        println!("skipped: {} is not there", folder.display());
+        return None;
+    }
+    Some(folder)
+}
+
+fn recording(folder: &Path, name: &str) -> Recording {
+    let file = folder.join(format!("{name}.json.gz"));
+    read(name, &std::fs::read(file).unwrap()).unwrap()
+}
+
+fn same_keys(space: &Space, r: &Recording) {
+    assert_eq!(space.len(), r.space.len());
+    for c in r.space.iter() {
+        assert!(space.parse(&c.to_string()).is_ok(), "{c}");
+    }
+}
+
+#[test]
+fn descriptions_select_exactly_the_keys_of_the_caches() {
+    let Some(folder) = data() else { return };
+    for (t1, cache) in [
+        ("convolution", "convolution-A100"),
+        ("convolution_bo", "convolution_bo-RTX_3090"),
+        ("dedispersion", "dedispersion-W6600"),
+        ("pnpoly", "pnpoly-RTX_3090"),
+    ] {
+        let space = read_space(t1, &std::fs::read(folder.join(format!("t1/{t1}.json"))).unwrap()).unwrap();
+        same_keys(&space, &recording(&folder, cache));
+    }
+    let r = recording(&folder, "gemm_clblast-RTX_3090");
+    let names = Names { knobs: r.space.knobs(), constants: &[] };
+    let texts = [
+        "KWG % KWI == 0",
+        "MWG % (MDIMC * VWM) == 0",
+        "NWG % (NDIMC * VWN) == 0",
+        "MWG % (MDIMA * VWM) == 0",
+        "NWG % (NDIMB * VWN) == 0",
+        "KWG % ((MDIMC * NDIMC)/MDIMA) == 0",
+        "KWG % ((MDIMC * NDIMC)/NDIMB) == 0",
+    ];
+    let constraints: Vec<Term> = texts.iter().map(|t| Term::parse(t, names).unwrap()).collect();
+    same_keys(&Space::new(r.space.knobs().to_vec(), &constraints).unwrap(), &r);
+}
+
+#[test]
+fn the_same_space_as_cache_and_as_results() {
+    let Some(folder) = data() else { return };
+    let (cache, results) = (recording(&folder, "convolution-A100"), recording(&folder, "t4/convolution-A100_T4"));
+    assert_eq!(cache.space.len(), results.space.len());
+    let ran = |r: &Recording| r.rows.iter().filter(|r| r.outcome.time().is_some()).count();
+    assert_eq!((ran(&cache), ran(&results)), (4362 - 161, 4362 - 161));
+    assert_eq!(cache.optimum(), results.optimum());
+}

@@ -1,0 +1,172 @@
+//! Searches by populations: a genetic algorithm, differential evolution, a particle swarm. Points
+//! between the legal ones are taken to the nearest legal one, knob by knob.
+
+use super::climb::kick;
+use super::steps::Steps;
+use super::{Field, Spot};
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// Members of every population.
+const MEMBERS: usize = 16;
+
+/// Times and places of a population, of even draws at first.
+#[derive(Default)]
+struct Members(Vec<(f64, Spot)>);
+
+impl Members {
+    /// Takes what is known into the population until it is full.
+    fn fill(&mut self, field: &Field) -> bool {
+        if self.0.len() < MEMBERS {
+            self.0 = field.told().iter().take(MEMBERS).map(|&s| (field.time(s), s)).collect();
+        }
+        self.0.len() == MEMBERS
+    }
+
+    /// The better of two members.
+    fn parent(&self, rng: &mut Xoshiro256PlusPlus) -> Spot {
+        let (a, b) = (self.0[rng.random_range(0..MEMBERS)], self.0[rng.random_range(0..MEMBERS)]);
+        if a.0 <= b.0 { a.1 } else { b.1 }
+    }
+
+    fn worst(&self) -> usize {
+        (0..self.0.len()).max_by(|&a, &b| self.0[a].0.total_cmp(&self.0[b].0)).unwrap_or(0)
+    }
+}
+
+/// A genetic algorithm: parents by tournament, each knob from either, mutation by a step along a
+/// knob or any value of it, and the child takes the place of the worst.
+#[derive(Default)]
+pub(crate) struct Genetic {
+    members: Members,
+}
+
+/// Odds that a knob of a child changes, times the number of knobs.
+const MUTATIONS: f64 = 1.0;
+
+impl Steps for Genetic {
+    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+        if !self.members.fill(field) {
+            return None;
+        }
+        let (a, b) = (self.members.parent(rng), self.members.parent(rng));
+        let mut child: Vec<f64> = levels(field, a);
+        let other = levels(field, b);
+        let odds = MUTATIONS / field.live().len().max(1) as f64;
+        for k in field.live() {
+            if rng.random::<bool>() {
+                child[*k] = other[*k];
+            }
+            if rng.random::<f64>() < odds {
+                let step = 1.0 / (field.width(*k) - 1) as f64;
+                child[*k] = match rng.random_range(0..3) {
+                    0 => child[*k] + step,
+                    1 => child[*k] - step,
+                    _ => rng.random::<f64>(),
+                };
+            }
+        }
+        field.nearest(&child)
+    }
+
+    fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
+        let worst = self.members.worst();
+        if time < self.members.0[worst].0 && self.members.0.iter().all(|m| m.1 != spot) {
+            self.members.0[worst] = (time, spot);
+        }
+    }
+}
+
+fn levels(field: &Field, s: Spot) -> Vec<f64> {
+    field.point(s).iter().enumerate().map(|(k, &v)| field.level(k, v)).collect()
+}
+
+/// Differential evolution (Storn and Price, 1997): a member moved along the difference of two
+/// others towards the best, crossed with itself; the better of old and new stays.
+#[derive(Default)]
+pub(crate) struct Differential {
+    members: Members,
+    turn: usize,
+}
+
+/// Length of the differences, and the odds that a knob takes part.
+const DIFFERENCE: f64 = 0.7;
+const CROSSED: f64 = 0.6;
+
+impl Steps for Differential {
+    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+        if !self.members.fill(field) {
+            return None;
+        }
+        let m = &self.members.0;
+        let any = |rng: &mut Xoshiro256PlusPlus| levels(field, m[rng.random_range(0..MEMBERS)].1);
+        let (b, c) = (any(rng), any(rng));
+        let best = levels(field, field.best()?);
+        let mut child = levels(field, m[self.turn].1);
+        let always = field.live()[rng.random_range(0..field.live().len())];
+        for &k in field.live() {
+            if k == always || rng.random::<f64>() < CROSSED {
+                child[k] = best[k] + DIFFERENCE * (b[k] - c[k]);
+            }
+        }
+        let s = field.nearest(&child)?;
+        // A population that has come together goes on by single changes.
+        if s == m[self.turn].1 || Some(s) == field.best() { kick(field, s, 1, rng) } else { Some(s) }
+    }
+
+    fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
+        if time < self.members.0[self.turn].0 {
+            self.members.0[self.turn] = (time, spot);
+        }
+        self.turn = (self.turn + 1) % MEMBERS;
+    }
+}
+
+/// A particle swarm (Kennedy and Eberhart, 1995): each particle is drawn to its own best place
+/// and to that of all. One that stands still is pushed.
+#[derive(Default)]
+pub(crate) struct Swarm {
+    /// Best of each particle.
+    bests: Members,
+    places: Vec<Vec<f64>>,
+    speeds: Vec<Vec<f64>>,
+    turn: usize,
+}
+
+const INERTIA: f64 = 0.5;
+const OWN: f64 = 1.0;
+const ALL: f64 = 1.5;
+
+impl Steps for Swarm {
+    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+        if !self.bests.fill(field) {
+            return None;
+        }
+        if self.places.is_empty() {
+            self.places = self.bests.0.iter().map(|m| levels(field, m.1)).collect();
+            self.speeds = self.places.iter().map(|p| p.iter().map(|_| rng.random_range(-0.25..0.25)).collect()).collect();
+        }
+        let (own, all) = (levels(field, self.bests.0[self.turn].1), levels(field, field.best()?));
+        let (place, speed) = (&mut self.places[self.turn], &mut self.speeds[self.turn]);
+        for &k in field.live() {
+            let pull = OWN * rng.random::<f64>() * (own[k] - place[k]) + ALL * rng.random::<f64>() * (all[k] - place[k]);
+            speed[k] = (INERTIA * speed[k] + pull).clamp(-1.0, 1.0);
+            place[k] = (place[k] + speed[k]).clamp(0.0, 1.0);
+        }
+        let place = place.clone();
+        let s = field.nearest(&place)?;
+        if field.is_fresh(s) {
+            return Some(s);
+        }
+        let pushed = kick(field, s, 1, rng)?;
+        self.places[self.turn] = levels(field, pushed);
+        Some(pushed)
+    }
+
+    fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
+        if time < self.bests.0[self.turn].0 {
+            self.bests.0[self.turn] = (time, spot);
+        }
+        self.turn = (self.turn + 1) % MEMBERS;
+    }
+}

@@ -1,0 +1,67 @@
+//! How searches are scored: against the exact expectation of even draws without repetition.
+//!
+//! The value of a run after k trials is optimum / best so far, 0 while nothing ran. The score at k
+//! is (mean value - R) / (1 - R) with R that of even draws: 0 is chance, 1 the optimum at once.
+
+use super::{Course, Run};
+
+/// The numbers of trials at which the tuning community reads runs.
+pub const BUDGETS: [usize; 5] = [25, 50, 100, 200, 400];
+
+/// The budgets up to a number of trials, that number if it is below the first of them.
+pub fn budgets(evaluations: usize) -> Vec<usize> {
+    let fit: Vec<usize> = BUDGETS.into_iter().filter(|&b| b <= evaluations).collect();
+    if fit.is_empty() { vec![evaluations] } else { fit }
+}
+
+/// How a strategy did on one course.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// Mean of optimum / best at each budget.
+    pub value: Vec<f64>,
+    /// Score at each budget, from -1 to 1.
+    pub score: Vec<f64>,
+}
+
+impl Score {
+    /// Over all budgets.
+    pub fn mean(&self) -> f64 {
+        self.score.iter().sum::<f64>() / self.score.len().max(1) as f64
+    }
+}
+
+/// Optimum / time of every configuration, 0 where it failed.
+fn values(course: &Course) -> Vec<f64> {
+    let optimum = course.recording.optimum().map_or(0.0, |o| o.0);
+    course.recording.rows.iter().map(|r| r.outcome.time().map_or(0.0, |t| optimum / t.0)).collect()
+}
+
+/// What `k` even draws without repetition are expected to find; `values` in descending order.
+fn chance(values: &[f64], k: usize) -> f64 {
+    let n = values.len();
+    let (mut total, mut alive) = (0.0, 1.0);
+    for (i, v) in values.iter().enumerate() {
+        // None of the i + 1 best is drawn.
+        let next = alive * (n - i).saturating_sub(k) as f64 / (n - i) as f64;
+        total += (alive - next) * v;
+        alive = next;
+        if alive <= 1e-15 {
+            break;
+        }
+    }
+    total
+}
+
+/// Scores the runs of one strategy on one course. Runs that ended early keep their best.
+pub fn score(course: &Course, runs: &[&Run], budgets: &[usize]) -> Score {
+    let values = values(course);
+    let mut sorted = values.clone();
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    let best = |r: &Run, k: usize| r.trace.iter().take(k).map(|&c| values[c as usize]).fold(0.0, f64::max);
+    let value: Vec<f64> = budgets.iter().map(|&k| runs.iter().map(|r| best(r, k)).sum::<f64>() / runs.len().max(1) as f64).collect();
+    let against = |(v, &k): (&f64, &usize)| {
+        let r = chance(&sorted, k);
+        if r < 1.0 { ((v - r) / (1.0 - r)).clamp(-1.0, 1.0) } else { 0.0 }
+    };
+    Score { score: value.iter().zip(budgets).map(against).collect(), value }
+}
