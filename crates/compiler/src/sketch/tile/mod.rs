@@ -322,7 +322,8 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
         let reused = spatial.iter().any(|a| stride(base, *b, i, a.var) == 0);
         let once = ops.iter().filter(|o| o.0 == *b).count() == 1;
         let input = weight || matches!(buf.scope, Scope::Data(_));
-        if input && once && reused && !is_window(i) && buf.shape.len() > 1 {
+        // Weights are packed ahead of time: even where nothing is read twice, a stream in order is faster.
+        if input && once && (reused || weight) && !is_window(i) && buf.shape.len() > 1 {
             let kind = match (weight, lane_stride > 1) {
                 (true, true) => Packing::Forced,
                 (true, false) => Packing::Weight,
