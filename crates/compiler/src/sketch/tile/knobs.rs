@@ -36,8 +36,8 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
         let all = s.levels().iter().copied().chain([3]);
         let whole = || Term::product(base.iter().cloned().chain(all.clone().map(|l| Term::knob(format!("{}{l}", a.short)))));
         must.push(whole().at_most(a.extent));
-        // Tiles that overlap are computed twice: at most an eighth more work, or one lane's.
-        let waste = Term::product([Term::Const(a.extent).ceil_div(whole()), whole(), Term::Const(8)]).at_most(9 * a.extent);
+        // Tiles that overlap are computed twice: at most a seventh more work (7 rows by 4), or one lane's.
+        let waste = Term::product([Term::Const(a.extent).ceil_div(whole()), whole(), Term::Const(7)]).at_most(8 * a.extent);
         if i == s.lane {
             let fewest = widths.iter().map(|l| (a.extent + l - 1) / l * l).min().unwrap_or(a.extent);
             let total = Term::product([Term::Const(a.extent).ceil_div(whole()), whole()]);
