@@ -43,11 +43,8 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
                     onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0";
         return Err(format!("{} lacks the libraries to compare with; once: {hint}", python.display()));
     }
-    let folder = root.join("target/bench");
-    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    run(Command::new("cargo").current_dir(root).args(["build", "--release", "--locked", "-p", "squall-cli"]))?;
-    let squall = root.join("target/release/squall");
-    let (store, out, workloads) = (folder.join("cpu.squall"), folder.join("export"), root.join(WORKLOADS));
+    let Bench { squall, folder, store } = Bench::open(root, "cpu.squall")?;
+    let (out, workloads) = (folder.join("export"), root.join(WORKLOADS));
     let only: Vec<String> = s.only.iter().flat_map(|p| ["--only".to_string(), p.clone()]).collect();
     let trials = s.trials.to_string();
     run(Command::new(&squall).arg("tune").arg(&workloads).args(["--trials", &trials, "--store"]).arg(&store).args(&only))?;
@@ -65,10 +62,7 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
     print!("{table}");
     let result = json!({
         "what": "squall's kernels beside the libraries, one thread, one run of ../shared/peers/libs.py",
-        "date": text(Command::new("date").arg("+%Y-%m-%d %H:%M")),
-        "cpu": cpu_model(),
-        "compiler": text(Command::new("cc").arg("--version")).lines().next(),
-        "commit": text(Command::new("git").current_dir(root).args(["describe", "--always", "--dirty"])),
+        "circumstances": circumstances(root),
         "trials": s.trials,
         "rounds": s.rounds,
         "table": table.lines().filter(|l| l.contains("of peak") || l.starts_with("so:")).collect::<Vec<_>>(),
@@ -79,6 +73,43 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
     write(&file, &result)?;
     println!("written: {}", file.display());
     Ok(())
+}
+
+/// What every benchmark begins with: a release build and a store without records.
+struct Bench {
+    squall: PathBuf,
+    folder: PathBuf,
+    store: PathBuf,
+}
+
+impl Bench {
+    fn open(root: &Path, store: &str) -> Result<Bench, String> {
+        let folder = root.join("target/bench");
+        fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        run(Command::new("cargo").current_dir(root).args(["build", "--release", "--locked", "-p", "squall-cli"]))?;
+        let store = folder.join(store);
+        // What an earlier run found would come on top of the trials that the result names. A killed
+        // run leaves its journal too, which would be read into the new store.
+        for suffix in ["", "-wal", "-shm"] {
+            let mut name = store.clone().into_os_string();
+            name.push(suffix);
+            match fs::remove_file(&name) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(format!("{}: {e}", name.display())),
+                _ => {}
+            }
+        }
+        Ok(Bench { squall: root.join("target/release/squall"), folder, store })
+    }
+}
+
+/// When and where a result was measured, and of which code.
+fn circumstances(root: &Path) -> Value {
+    json!({
+        "date": text(Command::new("date").arg("+%Y-%m-%d %H:%M")),
+        "cpu": cpu_model(),
+        "compiler": text(Command::new("cc").arg("--version")).lines().next(),
+        "commit": text(Command::new("git").current_dir(root).args(["describe", "--always", "--dirty"])),
+    })
 }
 
 fn settings(arguments: &[&str]) -> Result<Settings, String> {

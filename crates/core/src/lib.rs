@@ -17,6 +17,6 @@ pub use kernel::{Candidate, KernelSource, RealizeError, Tunable};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
-pub use trial::{CpuCost, FailStage, Measurement, Outcome, Record, RecordKind, Trial};
+pub use trial::{CpuCost, FailStage, Measurement, Outcome, Record, RecordKind, Trial, median};
 pub use units::{Bytes, Nanos};
 pub use workload::{DType, Stage, TensorKind, Workload};

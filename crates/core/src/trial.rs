@@ -16,16 +16,21 @@ pub struct Measurement {
     pub error: f64,
 }
 
+/// The median; infinite without samples.
+pub fn median(samples: impl IntoIterator<Item = f64>) -> f64 {
+    let mut s: Vec<f64> = samples.into_iter().collect();
+    s.sort_by(f64::total_cmp);
+    match s.len() {
+        0 => f64::INFINITY,
+        n if n % 2 == 1 => s[n / 2],
+        n => (s[n / 2 - 1] + s[n / 2]) / 2.0,
+    }
+}
+
 impl Measurement {
     /// Median of the windows, the figure that kernels are ranked by.
     pub fn median(&self) -> Nanos {
-        let mut s: Vec<f64> = self.samples.iter().map(|n| n.0).collect();
-        s.sort_by(f64::total_cmp);
-        match s.len() {
-            0 => Nanos(f64::INFINITY),
-            n if n % 2 == 1 => Nanos(s[n / 2]),
-            n => Nanos((s[n / 2 - 1] + s[n / 2]) / 2.0),
-        }
+        Nanos(median(self.samples.iter().map(|n| n.0)))
     }
 
     /// The fastest window.

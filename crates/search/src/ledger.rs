@@ -3,10 +3,10 @@
 //! is why none of them repeats another's proposal.
 
 use crate::moves::Shape;
-use crate::statistics::median;
+use crate::statistics::samples;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use squall_core::{Candidate, Configuration, Outcome, Space, Trial, Tunable};
+use squall_core::{Candidate, Configuration, Space, Trial, Tunable, median};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -123,11 +123,8 @@ impl Ledger {
             return None; // of a space with other knobs
         }
         let point = Point { tunable, configuration };
-        let samples: Vec<f64> = match &trial.outcome {
-            Outcome::Measured(m) => m.samples.iter().map(|s| s.0).filter(|s| s.is_finite() && *s > 0.0).collect(),
-            _ => Vec::new(),
-        };
-        let known = Known { point: point.clone(), time: median(&samples), samples };
+        let samples = samples(&trial.outcome);
+        let known = Known { point: point.clone(), time: median(samples.iter().copied()), samples };
         self.taken.insert(point.clone());
         match self.index.get(&point) {
             Some(&i) => self.known[i] = known,

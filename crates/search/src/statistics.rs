@@ -1,15 +1,19 @@
-//! Statistics that decide whether one kernel is faster than another: the median and Welch's
-//! two-sample t-test.
+//! Statistics that decide whether one kernel is faster than another: what a trial's samples say and
+//! Welch's two-sample t-test.
 
-/// The median; infinite without samples.
-pub fn median(samples: &[f64]) -> f64 {
-    let mut s = samples.to_vec();
-    s.sort_by(f64::total_cmp);
-    match s.len() {
-        0 => f64::INFINITY,
-        n if n % 2 == 1 => s[n / 2],
-        n => (s[n / 2 - 1] + s[n / 2]) / 2.0,
+use squall_core::{Outcome, median};
+
+/// The samples of a trial that mean something; none if it failed.
+pub fn samples(outcome: &Outcome) -> Vec<f64> {
+    match outcome {
+        Outcome::Measured(m) => m.samples.iter().map(|s| s.0).filter(|s| s.is_finite() && *s > 0.0).collect(),
+        _ => Vec::new(),
     }
+}
+
+/// The median of those; infinite if there are none.
+pub fn time(outcome: &Outcome) -> f64 {
+    median(samples(outcome))
 }
 
 fn mean_and_variance(samples: &[f64]) -> (f64, f64) {
@@ -164,9 +168,9 @@ mod tests {
 
     #[test]
     fn medians_and_rank_correlations() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&[4.0, 1.0]), 2.5);
-        assert_eq!(median(&[]), f64::INFINITY);
+        assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median([4.0, 1.0]), 2.5);
+        assert_eq!(median([]), f64::INFINITY);
         close(rank_correlation(&[1.0, 2.0, 3.0, 4.0], &[1.0, 4.0, 9.0, 16.0]), 1.0);
         close(rank_correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
         close(rank_correlation(&[1.0, 2.0, 3.0], &[5.0, 5.0, 5.0]), 0.0);

@@ -6,10 +6,11 @@ mod page;
 
 pub use page::page;
 
+use crate::desk::realize;
 use crate::error::Error;
 use crate::input::Input;
 use crate::runoff::Scribe;
-use crate::session::{BATCH, SYMBOL, cpu_time, toolchain_id};
+use crate::session::{BATCH, SYMBOL, cpu_time, strategy, toolchain_id};
 use squall_compiler::{reference, sketches};
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable};
 use squall_measure::MeasureError;
@@ -218,10 +219,7 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
 }
 
 fn find(name: &str) -> Result<&'static StrategyInfo, Error> {
-    let mut all = strategies().iter().chain(ablations());
-    all.clone()
-        .find(|s| s.name == name)
-        .ok_or_else(|| Error::Strategy { name: name.into(), known: all.by_ref().map(|s| s.name).collect::<Vec<_>>().join(", ") })
+    strategy(name, strategies().iter().chain(ablations()))
 }
 
 /// A task's landscape as far as it is known.
@@ -320,14 +318,12 @@ impl<'a> Ground<'a> {
         for (i, c) in asked.iter().enumerate() {
             let mut outcome = self.cache.as_ref().and_then(|k| k.get(&name(c)).cloned());
             if outcome.is_none() {
-                let tunable = self.tunables.iter().find(|t| *t.name() == *c.tunable);
-                match tunable.map(|t| t.realize(&c.configuration, SYMBOL)) {
-                    Some(Ok(source)) => {
+                match realize(&self.tunables, c, SYMBOL) {
+                    Ok(source) => {
                         jobs.push(source);
                         places.push(i);
                     }
-                    Some(Err(e)) => outcome = Some(Outcome::Infeasible(e.to_string())),
-                    None => outcome = Some(Outcome::Infeasible(format!("the task has no tunable `{}`", c.tunable))),
+                    Err(never) => outcome = Some(never),
                 }
             }
             outcomes.push(outcome);

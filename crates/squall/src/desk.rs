@@ -26,6 +26,14 @@ pub(crate) struct Desk<'a> {
     pub search: f64,
 }
 
+/// The source of a candidate, or why it can never have one.
+pub(crate) fn realize(tunables: &[Arc<dyn Tunable>], candidate: &Candidate, symbol: &str) -> Result<KernelSource, Outcome> {
+    match tunables.iter().find(|t| *t.name() == *candidate.tunable) {
+        Some(t) => t.realize(&candidate.configuration, symbol).map_err(|e| Outcome::Infeasible(e.to_string())),
+        None => Err(Outcome::Infeasible(format!("the task has no tunable `{}`", candidate.tunable))),
+    }
+}
+
 /// The strategy of a task that is not searched.
 pub(crate) struct Idle;
 
@@ -165,7 +173,7 @@ impl<'a> Desk<'a> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use squall_core::{Bytes, FailStage, Measurement, Target, TargetKind, Workload};
 
@@ -174,14 +182,13 @@ mod tests {
         Task::new("mm", Workload::parse(text).expect("a workload"))
     }
 
+    /// A machine of no particular make.
+    pub fn target() -> Target {
+        Target { kind: TargetKind::Cpu, threads: 1, vector_bytes: 32, vector_registers: 16, caches: vec![Bytes(32 << 10), Bytes(1 << 20)] }
+    }
+
     fn desk(task: &Task) -> Desk<'_> {
-        let target = Target {
-            kind: TargetKind::Cpu,
-            threads: 1,
-            vector_bytes: 32,
-            vector_registers: 16,
-            caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
-        };
+        let target = target();
         let tunables = squall_compiler::sketches(&task.workload, &target);
         let setting = squall_search::Setting { tunables: tunables.clone(), seed: 1, trials: 10 };
         let strategy = (squall_search::strategies()[0].make)(&setting);

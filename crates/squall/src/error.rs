@@ -15,6 +15,9 @@ pub enum Error {
     Write { path: PathBuf, source: std::io::Error },
     #[error("{place}: {source}")]
     Import { place: String, source: ImportError },
+    /// Its message names the file and the remedy.
+    #[error(transparent)]
+    Recording(ImportError),
     #[error("{place}: {message}")]
     Input { place: String, message: String, hint: String },
     #[error(transparent)]
@@ -40,7 +43,7 @@ impl Error {
             Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
             Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),
-            Error::Nothing(_) => None,
+            Error::Nothing(_) | Error::Recording(_) => None,
         }
     }
 }

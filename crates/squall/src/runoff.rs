@@ -148,9 +148,9 @@ pub(crate) fn run_off(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk::Idle;
+    use crate::desk::{Idle, tests::target};
     use squall_compiler::{sketches, untuned};
-    use squall_core::{Bytes, Nanos, Target, TargetKind, Workload};
+    use squall_core::{Nanos, Workload};
 
     fn name(text: &str) -> Name {
         ("tile".into(), text.into())
@@ -161,13 +161,7 @@ mod tests {
     fn rivals(trials: &[(&str, f64)], held: Option<f64>) -> Vec<String> {
         let text = "workload relu\ndata X: f32[16]\nstage Y: f32[i: 16] = max(X[i], 0)\noutput Y\n";
         let task = Task::new("relu", Workload::parse(text).expect("a workload"));
-        let target = Target {
-            kind: TargetKind::Cpu,
-            threads: 1,
-            vector_bytes: 32,
-            vector_registers: 16,
-            caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
-        };
+        let target = target();
         let mut desk = Desk::new(&task, sketches(&task.workload, &target), untuned(&task.workload, &target), Box::new(Idle));
         trials.iter().for_each(|t| desk.standings.trial(name(t.0), Some(Nanos(t.1)), ()));
         held.into_iter().for_each(|t| desk.standings.rematch(name("a"), Some(Nanos(t)), ()));

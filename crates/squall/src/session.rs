@@ -3,7 +3,7 @@
 //! A trial is appended to the store before anybody hears of it. A challenger becomes a task's
 //! winner only after it was measured interleaved with the incumbent ([`run_off`]).
 
-use crate::desk::{Desk, Idle};
+use crate::desk::{Desk, Idle, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::input::{Input, name_matches};
@@ -16,7 +16,7 @@ use squall_core::{CpuCost, Outcome, Record, RecordKind, Target, Task, Trial};
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
 use squall_measure::{MeasureError, Verdict};
 use squall_records::Store;
-use squall_search::{Allocator, Setting, StrategyInfo, TaskFacts, strategies};
+use squall_search::{Allocator, DEFAULT, Setting, StrategyInfo, TaskFacts, strategies};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -136,14 +136,7 @@ impl<'a> Session<'a> {
 
     /// Looks at the machine and opens the laboratory.
     fn bench<'l, 'e>(&self, tasks: usize, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
-        let strategy = match &self.settings.strategy {
-            None => strategies().first(),
-            Some(name) => strategies().iter().find(|s| s.name == name),
-        };
-        let strategy = strategy.ok_or_else(|| Error::Strategy {
-            name: self.settings.strategy.clone().unwrap_or_default(),
-            known: strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", "),
-        })?;
+        let strategy = strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
         let toolchain = Toolchain::detect()?;
         let device = Device::detect(self.settings.threads, &toolchain)?;
@@ -299,18 +292,12 @@ impl<'a> Session<'a> {
         let mut candidates = Vec::new();
         let mut trials: Vec<Trial> = Vec::new();
         for candidate in asked {
-            let tunable = desk.tunables.iter().find(|t| *t.name() == *candidate.tunable);
-            let realized = tunable.map(|t| t.realize(&candidate.configuration, SYMBOL));
-            match realized {
-                Some(Ok(source)) => {
+            match realize(&desk.tunables, &candidate, SYMBOL) {
+                Ok(source) => {
                     jobs.push(source);
                     candidates.push(candidate);
                 }
-                Some(Err(e)) => trials.push(Trial { candidate, outcome: Outcome::Infeasible(e.to_string()), cost: CpuCost::default() }),
-                None => {
-                    let outcome = Outcome::Infeasible(format!("the task has no tunable `{}`", candidate.tunable));
-                    trials.push(Trial { candidate, outcome, cost: CpuCost::default() });
-                }
+                Err(outcome) => trials.push(Trial { candidate, outcome, cost: CpuCost::default() }),
             }
         }
         desk.search += cpu_time() - clock;
@@ -418,6 +405,12 @@ impl<'a> Session<'a> {
         let scribe = Scribe { store: self.store, device: &hall.device, toolchain: &hall.toolchain, seed: self.settings.seed };
         scribe.record(task, kind, candidate, outcome, cost)
     }
+}
+
+/// The strategy of this name among some.
+pub(crate) fn strategy(name: &str, all: impl IntoIterator<Item = &'static StrategyInfo> + Clone) -> Result<&'static StrategyInfo, Error> {
+    let known = || all.clone().into_iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
+    all.clone().into_iter().find(|s| s.name == name).ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
 }
 
 /// The roof of a device, in the report's words.

@@ -6,7 +6,7 @@ use crate::input::name_matches;
 use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
 use crate::session::{SYMBOL, toolchain_id};
 use squall_compiler::{sketches, untuned};
-use squall_core::{Nanos, Task, TaskId, Workload};
+use squall_core::{Nanos, Task, TaskId, Workload, median};
 pub use squall_measure::Verdict;
 use squall_measure::cpu::{Device, Lab, Toolchain};
 use squall_measure::rematch::MINIMUM_EFFECT;
@@ -124,17 +124,11 @@ impl Verified {
     pub fn regretted(&self) -> usize {
         let slower = |(i, accepted): (usize, &Round)| {
             let others = self.rounds.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, r)| r.runner_up_over_winner());
-            let ratio = median(others.collect());
-            ratio.is_some_and(|x| (if accepted.turned { 1.0 / x } else { x }) > 1.0 + MINIMUM_EFFECT)
+            let ratio = median(others);
+            ratio.is_finite() && (if accepted.turned { 1.0 / ratio } else { ratio }) > 1.0 + MINIMUM_EFFECT
         };
         self.rounds.iter().enumerate().filter(|(_, r)| r.verdict == Verdict::Faster).filter(|r| slower(*r)).count()
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let n = values.len();
-    (n > 0).then(|| (values[(n - 1) / 2] + values[n / 2]) / 2.0)
 }
 
 /// All tasks that were looked at.

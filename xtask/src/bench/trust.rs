@@ -1,9 +1,8 @@
 //! `cargo xtask bench trust`: whether run-offs can be trusted on this machine. Four pairs of tuned
 //! kernels meet twenty times each; the result goes to `benches/runs/`.
 
-use super::{cpu_model, read_output, run, text, write};
+use super::{Bench, circumstances, read_output, run, text, write};
 use serde_json::{Value, json};
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -20,12 +19,7 @@ const ROUNDS: usize = 20;
 
 /// Tunes, lets them meet, counts.
 pub fn trust(root: &Path) -> Result<(), String> {
-    let folder = root.join("target/bench");
-    fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    run(Command::new("cargo").current_dir(root).args(["build", "--release", "--locked", "-p", "squall-cli"]))?;
-    let (squall, store) = (root.join("target/release/squall"), folder.join("trust.squall"));
-    // A store of an earlier run would give the last task a second candidate.
-    let _ = fs::remove_file(&store);
+    let Bench { squall, folder, store } = Bench::open(root, "trust.squall")?;
     for (line, trials) in TASKS {
         run(Command::new(&squall).args(["tune", line, "--trials", &trials.to_string(), "--store"]).arg(&store).current_dir(&folder))?;
     }
@@ -48,10 +42,7 @@ pub fn trust(root: &Path) -> Result<(), String> {
     let result = json!({
         "what": "four pairs of stored candidates, one of them a candidate and itself, in twenty run-offs each; every look of each in fresh processes",
         "command": "cargo xtask bench trust",
-        "date": text(Command::new("date").arg("+%Y-%m-%d %H:%M")),
-        "cpu": cpu_model(),
-        "compiler": text(Command::new("cc").arg("--version")).lines().next(),
-        "commit": text(Command::new("git").current_dir(root).args(["describe", "--always", "--dirty"])),
+        "circumstances": circumstances(root),
         "run_offs": tasks.iter().map(rounds).sum::<usize>(),
         "verdicts": { "faster": count("faster"), "tie": count("tie"), "slower": count("slower") },
         "pairs_contradicted": contradicted,

@@ -19,11 +19,11 @@ use process::Process;
 use steps::{Stepped, Steps};
 use tabu::Tabu;
 
-use crate::statistics::median;
+use crate::statistics::time;
 use crate::strategy::{Setting, Strategy, StrategyInfo};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use squall_core::{Candidate, Outcome, Trial};
+use squall_core::{Candidate, Trial};
 use std::sync::Arc;
 
 /// A search through one field.
@@ -133,14 +133,7 @@ impl Strategy for Flat {
         for t in trials {
             let Some(part) = self.parts.iter_mut().find(|p| p.name == t.candidate.tunable) else { continue };
             let Some(spot) = part.field.spot_of(&t.candidate.configuration) else { continue };
-            let time = match &t.outcome {
-                Outcome::Measured(m) => match m.samples[..] {
-                    [one] => one.0,
-                    _ => median(&m.samples.iter().map(|s| s.0).filter(|s| s.is_finite() && *s > 0.0).collect::<Vec<_>>()),
-                },
-                _ => f64::INFINITY,
-            };
-            let time = if time.is_finite() && time > 0.0 { time } else { f64::INFINITY };
+            let time = time(&t.outcome);
             part.field.tell(spot, time);
             part.walker.hear(&mut part.field, spot, time);
         }

@@ -12,25 +12,37 @@ const MEMBERS: usize = 16;
 
 /// Times and places of a population, of even draws at first.
 #[derive(Default)]
-struct Members(Vec<(f64, Spot)>);
+struct Members {
+    all: Vec<(f64, Spot)>,
+    /// Whose turn it is, where they take turns.
+    turn: usize,
+}
 
 impl Members {
     /// Takes what is known into the population until it is full.
     fn fill(&mut self, field: &Field) -> bool {
-        if self.0.len() < MEMBERS {
-            self.0 = field.told().iter().take(MEMBERS).map(|&s| (field.time(s), s)).collect();
+        if self.all.len() < MEMBERS {
+            self.all = field.told().iter().take(MEMBERS).map(|&s| (field.time(s), s)).collect();
         }
-        self.0.len() == MEMBERS
+        self.all.len() == MEMBERS
     }
 
     /// The better of two members.
     fn parent(&self, rng: &mut Xoshiro256PlusPlus) -> Spot {
-        let (a, b) = (self.0[rng.random_range(0..MEMBERS)], self.0[rng.random_range(0..MEMBERS)]);
+        let (a, b) = (self.all[rng.random_range(0..MEMBERS)], self.all[rng.random_range(0..MEMBERS)]);
         if a.0 <= b.0 { a.1 } else { b.1 }
     }
 
+    /// Whose turn it is keeps the better of its place and another; then it is the next one's.
+    fn end_turn(&mut self, spot: Spot, time: f64) {
+        if time < self.all[self.turn].0 {
+            self.all[self.turn] = (time, spot);
+        }
+        self.turn = (self.turn + 1) % MEMBERS;
+    }
+
     fn worst(&self) -> usize {
-        (0..self.0.len()).max_by(|&a, &b| self.0[a].0.total_cmp(&self.0[b].0)).unwrap_or(0)
+        (0..self.all.len()).max_by(|&a, &b| self.all[a].0.total_cmp(&self.all[b].0)).unwrap_or(0)
     }
 }
 
@@ -71,8 +83,8 @@ impl Steps for Genetic {
 
     fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
         let worst = self.members.worst();
-        if time < self.members.0[worst].0 && self.members.0.iter().all(|m| m.1 != spot) {
-            self.members.0[worst] = (time, spot);
+        if time < self.members.all[worst].0 && self.members.all.iter().all(|m| m.1 != spot) {
+            self.members.all[worst] = (time, spot);
         }
     }
 }
@@ -86,7 +98,6 @@ fn levels(field: &Field, s: Spot) -> Vec<f64> {
 #[derive(Default)]
 pub(crate) struct Differential {
     members: Members,
-    turn: usize,
 }
 
 /// Length of the differences, and the odds that a knob takes part.
@@ -98,11 +109,11 @@ impl Steps for Differential {
         if !self.members.fill(field) {
             return None;
         }
-        let m = &self.members.0;
+        let (m, turn) = (&self.members.all, self.members.turn);
         let any = |rng: &mut Xoshiro256PlusPlus| levels(field, m[rng.random_range(0..MEMBERS)].1);
         let (b, c) = (any(rng), any(rng));
         let best = levels(field, field.best()?);
-        let mut child = levels(field, m[self.turn].1);
+        let mut child = levels(field, m[turn].1);
         let always = field.live()[rng.random_range(0..field.live().len())];
         for &k in field.live() {
             if k == always || rng.random::<f64>() < CROSSED {
@@ -111,14 +122,11 @@ impl Steps for Differential {
         }
         let s = field.nearest(&child)?;
         // A population that has come together goes on by single changes.
-        if s == m[self.turn].1 || Some(s) == field.best() { kick(field, s, 1, rng) } else { Some(s) }
+        if s == m[turn].1 || Some(s) == field.best() { kick(field, s, 1, rng) } else { Some(s) }
     }
 
     fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
-        if time < self.members.0[self.turn].0 {
-            self.members.0[self.turn] = (time, spot);
-        }
-        self.turn = (self.turn + 1) % MEMBERS;
+        self.members.end_turn(spot, time);
     }
 }
 
@@ -130,7 +138,6 @@ pub(crate) struct Swarm {
     bests: Members,
     places: Vec<Vec<f64>>,
     speeds: Vec<Vec<f64>>,
-    turn: usize,
 }
 
 const INERTIA: f64 = 0.5;
@@ -143,11 +150,12 @@ impl Steps for Swarm {
             return None;
         }
         if self.places.is_empty() {
-            self.places = self.bests.0.iter().map(|m| levels(field, m.1)).collect();
+            self.places = self.bests.all.iter().map(|m| levels(field, m.1)).collect();
             self.speeds = self.places.iter().map(|p| p.iter().map(|_| rng.random_range(-0.25..0.25)).collect()).collect();
         }
-        let (own, all) = (levels(field, self.bests.0[self.turn].1), levels(field, field.best()?));
-        let (place, speed) = (&mut self.places[self.turn], &mut self.speeds[self.turn]);
+        let turn = self.bests.turn;
+        let (own, all) = (levels(field, self.bests.all[turn].1), levels(field, field.best()?));
+        let (place, speed) = (&mut self.places[turn], &mut self.speeds[turn]);
         for &k in field.live() {
             let pull = OWN * rng.random::<f64>() * (own[k] - place[k]) + ALL * rng.random::<f64>() * (all[k] - place[k]);
             speed[k] = (INERTIA * speed[k] + pull).clamp(-1.0, 1.0);
@@ -159,14 +167,11 @@ impl Steps for Swarm {
             return Some(s);
         }
         let pushed = kick(field, s, 1, rng)?;
-        self.places[self.turn] = levels(field, pushed);
+        self.places[turn] = levels(field, pushed);
         Some(pushed)
     }
 
     fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
-        if time < self.bests.0[self.turn].0 {
-            self.bests.0[self.turn] = (time, spot);
-        }
-        self.turn = (self.turn + 1) % MEMBERS;
+        self.bests.end_turn(spot, time);
     }
 }

@@ -3,9 +3,10 @@
 //!
 //! The kernel is exp(-sum of w_j d_j) with d_j = 1/2 [values differ] + 1/2 |difference of levels|
 //! along knob j: half of a knob's effect is taken to be that of any other value, half grows with
-//! distance. Products of two knobs may be axes too, with d_j = |difference of levels|. The mean is fitted by generalised least squares. Everything is kept in the frame of
-//! the factor L of the covariance: a point's row v = L^-1 k(point) grows by one number for each
-//! success, only for points that are looked at, and a success's own row is the next row of L.
+//! distance. Products of two knobs may be axes too, with d_j = |difference of levels|. The mean is
+//! fitted by generalised least squares. Everything is kept in the frame of the factor L of the
+//! covariance: a point's row v = L^-1 k(point) grows by one number for each success, only for points
+//! that are looked at, and a success's own row is the next row of L.
 
 use super::{Field, Spot};
 use rand::seq::SliceRandom;

@@ -215,7 +215,8 @@ fn noise_moves_nothing() {
     let told: Vec<Point> = l.propose(&points).iter().map(|c| l.tell(&measured(c, &noisy)).unwrap()).collect();
     d.absorb(&l, &told);
     assert_eq!(*d.centre(), start);
-    let known = |samples: &[f64]| Known { point: start.clone(), samples: samples.to_vec(), time: crate::statistics::median(samples) };
+    let known =
+        |samples: &[f64]| Known { point: start.clone(), samples: samples.to_vec(), time: squall_core::median(samples.iter().copied()) };
     let ten = known(&[10.0, 10.01, 9.99]);
     assert!(!beats(&known(&[9.95, 9.96, 9.94]), &ten), "significant, but half a percent");
     assert!(beats(&known(&[9.8, 9.81, 9.79]), &ten));

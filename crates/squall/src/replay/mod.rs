@@ -51,7 +51,7 @@ impl Course {
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let file: String = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let read = recording::read(&path.display().to_string(), &bytes);
-        let recording = read.map_err(|e| Error::Input { place: file.clone(), message: e.to_string(), hint: HINT.into() })?;
+        let recording = read.map_err(Error::Recording)?;
         if recording.optimum().is_none() {
             let message = "nothing in it ran: there is no time to look for".into();
             return Err(Error::Input { place: file, message, hint: HINT.into() });
