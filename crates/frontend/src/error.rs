@@ -44,6 +44,22 @@ pub enum ImportError {
         /// What the user can do.
         remedy: String,
     },
+    /// A place in a text is wrong; the line is shown with carets below the place.
+    #[error("{name}:{line}:{column}: {message}\n{}", pointed(*line, excerpt, *caret))]
+    Text {
+        /// The file.
+        name: String,
+        /// Counted from one.
+        line: usize,
+        /// Counted from one, in characters.
+        column: usize,
+        /// What is wrong and what was expected.
+        message: String,
+        /// The line, or the part of it around the place.
+        excerpt: String,
+        /// How many characters of the excerpt stand before the carets, and how many carets.
+        caret: (usize, usize),
+    },
     /// A line of text is wrong.
     #[error("{name}:{line}:{column}: {message}")]
     Line {
@@ -56,6 +72,12 @@ pub enum ImportError {
         /// What is wrong and what was expected.
         message: String,
     },
+}
+
+fn pointed(line: usize, excerpt: &str, (before, width): (usize, usize)) -> String {
+    let number = line.to_string();
+    let margin = " ".repeat(number.len());
+    format!("  {number} | {excerpt}\n  {margin} | {}{}", " ".repeat(before), "^".repeat(width))
 }
 
 fn quoted(names: &[String]) -> String {
