@@ -45,7 +45,7 @@ pub enum ImportError {
         remedy: String,
     },
     /// A place in a text is wrong; the line is shown with carets below the place.
-    #[error("{name}:{line}:{column}: {message}\n{}", pointed(*line, excerpt, *caret))]
+    #[error("{name}:{line}:{column}: {message}\n{excerpt}")]
     Text {
         /// The file.
         name: String,
@@ -55,10 +55,8 @@ pub enum ImportError {
         column: usize,
         /// What is wrong and what was expected.
         message: String,
-        /// The line, or the part of it around the place.
+        /// The line, or the part of it around the place, and a line with carets.
         excerpt: String,
-        /// How many characters of the excerpt stand before the carets, and how many carets.
-        caret: (usize, usize),
     },
     /// A line of text is wrong.
     #[error("{name}:{line}:{column}: {message}")]
@@ -74,7 +72,8 @@ pub enum ImportError {
     },
 }
 
-fn pointed(line: usize, excerpt: &str, (before, width): (usize, usize)) -> String {
+/// A line, and below it so many carets after so many characters.
+pub(crate) fn pointed(line: usize, excerpt: &str, before: usize, width: usize) -> String {
     let number = line.to_string();
     let margin = " ".repeat(number.len());
     format!("  {number} | {excerpt}\n  {margin} | {}{}", " ".repeat(before), "^".repeat(width))

@@ -15,6 +15,8 @@ pub enum Error {
     Write { path: PathBuf, source: std::io::Error },
     #[error("{place}: {source}")]
     Import { place: String, source: ImportError },
+    #[error("{0}")]
+    Kernel(ImportError),
     #[error("{place}: {message}")]
     Input { place: String, message: String, hint: String },
     #[error(transparent)]
@@ -37,6 +39,7 @@ impl Error {
             Error::Measure(_) => Some("`squall doctor` says what is missing and how to mend it".into()),
             Error::Input { hint, .. } | Error::Build { hint, .. } => Some(hint.clone()),
             Error::Import { .. } => Some("`squall tasks --help` shows the forms of input".into()),
+            Error::Kernel(_) => Some("`squall init` writes a kernel.toml that says what may stand in it".into()),
             Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
             Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),

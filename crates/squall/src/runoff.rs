@@ -149,7 +149,7 @@ pub(crate) fn run_off(
 mod tests {
     use super::*;
     use crate::desk::Idle;
-    use squall_compiler::{sketches, untuned};
+    use crate::kit::Kit;
     use squall_core::{Bytes, Nanos, Target, TargetKind, Workload};
 
     fn name(text: &str) -> Name {
@@ -168,7 +168,7 @@ mod tests {
             vector_registers: 16,
             caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
         };
-        let mut desk = Desk::new(&task, sketches(&task.workload, &target), untuned(&task.workload, &target), Box::new(Idle));
+        let mut desk = Desk::new(&task, Kit::generated(&task, &target), Box::new(Idle));
         trials.iter().for_each(|t| desk.standings.trial(name(t.0), Some(Nanos(t.1)), ()));
         held.into_iter().for_each(|t| desk.standings.rematch(name("a"), Some(Nanos(t)), ()));
         let incumbent = desk.standings.incumbent().cloned().expect("somebody ran");

@@ -1,6 +1,6 @@
 //! A TOML document with the place of everything in it, so that whatever is wrong can be pointed at.
 
-use crate::error::ImportError;
+use crate::error::{ImportError, pointed};
 use squall_core::text::{TextError, nearest};
 use std::ops::Range;
 use toml::Spanned;
@@ -39,14 +39,15 @@ impl Fault {
         let width = text[start..end.max(start)].lines().next().unwrap_or("").chars().count().max(1);
         // Long lines are cut around the place; tabs would move the caret.
         let from = column.saturating_sub(60);
-        let excerpt = line.chars().skip(from).take(110).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let excerpt: String = line.chars().skip(from).take(110).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let number = text[..start].matches('\n').count() + 1;
+        let width = width.min(110_usize.saturating_sub(column - from)).max(1);
         ImportError::Text {
             name: name.into(),
-            line: text[..start].matches('\n').count() + 1,
+            line: number,
             column: column + 1,
             message: self.message,
-            excerpt,
-            caret: (column - from, width.min(110_usize.saturating_sub(column - from)).max(1)),
+            excerpt: pointed(number, &excerpt, column - from, width),
         }
     }
 }

@@ -47,7 +47,7 @@ pub fn export(
     let tasks = input.select(only)?;
     let toolchain = Toolchain::detect()?;
     let device = Device::detect(threads, &toolchain)?;
-    let kernels = choose(&tasks, store, &device, &toolchain)?;
+    let kernels = choose(&tasks, &input.own, store, &device, &toolchain)?;
     let folder = std::path::absolute(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
     let manifest = files::write(&folder, &kernels, &device.id(), &toolchain_id(&toolchain), &toolchain)?;
     if compile {
