@@ -1,7 +1,6 @@
 //! A user's kernel for one problem: its task, its choices, and the C around its source that gives
 //! it the interface of all kernels.
 
-use squall_core::space::Value;
 use squall_core::{Bytes, Configuration, DType, KernelSource, RealizeError, Space, Task, Tunable};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -16,14 +15,14 @@ pub struct OwnKernel {
     /// Where it stands untuned: the one configuration from which gains are counted.
     pub plain: Arc<dyn Tunable>,
     pub(super) reference: Recipe,
-    /// The configuration of the reference, where the kernel itself is that.
-    pub(super) standing: Option<Configuration>,
+    /// Where the knobs stand in the reference, if it is the kernel itself or sees its macros.
+    pub(super) standing: Configuration,
 }
 
 impl OwnKernel {
     /// The kernel whose results are right.
     pub fn reference(&self, symbol: &str) -> KernelSource {
-        self.reference.source(self.standing.as_ref(), symbol)
+        self.reference.source(&self.standing, symbol)
     }
 }
 
@@ -58,7 +57,9 @@ pub(super) struct Recipe {
     pub source: Arc<str>,
     pub entry: String,
     pub arguments: Vec<Given>,
-    /// One for each knob; none for a reference of its own.
+    /// Further functions of the source that must not meet those of other kernels.
+    pub others: Vec<String>,
+    /// One for each knob; none for a reference in a file of its own.
     pub reaches: Vec<Reaches>,
     pub flags: Vec<String>,
     pub openmp: bool,
@@ -77,26 +78,28 @@ fn c_type(d: DType) -> &'static str {
 
 impl Recipe {
     /// The kernel at a configuration, with entry point `symbol`.
-    pub fn source(&self, c: Option<&Configuration>, symbol: &str) -> KernelSource {
-        let value = |k: usize| c.map_or(Value::Int(0), |c| c.value(k).clone());
+    pub fn source(&self, c: &Configuration, symbol: &str) -> KernelSource {
         let mut text = format!("/* {} */\n", self.name.replace("*/", "* /"));
         let mut flags = self.flags.clone();
-        for (k, reach) in self.reaches.iter().enumerate() {
-            match (reach, c) {
-                (Reaches::Macro, Some(c)) => {
-                    let _ = writeln!(text, "#define {} {}", c.iter().nth(k).map_or("", |(knob, _)| &knob.name), value(k));
+        for ((knob, value), reach) in c.iter().zip(&self.reaches) {
+            match reach {
+                Reaches::Macro => {
+                    let _ = writeln!(text, "#define {} {value}", knob.name);
                 }
-                (Reaches::Flag(form), Some(_)) => flags.push(form.replace("{}", &value(k).to_string())),
-                _ => {}
+                Reaches::Flag(form) => flags.push(form.replace("{}", &value.to_string())),
+                Reaches::Argument => {}
             }
         }
         flags.retain(|f| !f.is_empty());
         // Several kernels are linked into one library, and may come from one source.
-        let _ = writeln!(text, "#define {} {symbol}_entry\n{}", self.entry, self.source);
+        for other in self.others.iter().filter(|o| **o != self.entry) {
+            let _ = writeln!(text, "#define {other} {symbol}_own_{other}");
+        }
+        let _ = writeln!(text, "#define {} {symbol}_own\n{}", self.entry, self.source);
         text += "#line 1 \"wrapper made by Squall\"\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n";
         // Through a pointer that the compiler cannot see through: sizes stay what they are to the
         // user's own callers, numbers that are not known before.
-        let _ = writeln!(text, "static __typeof__(&{symbol}_entry) volatile {symbol}_call = {symbol}_entry;");
+        let _ = writeln!(text, "static __typeof__(&{symbol}_own) volatile {symbol}_call = {symbol}_own;");
         let _ = writeln!(text, "size_t {symbol}_workspace_bytes(void) {{ return 0; }}");
         let _ = writeln!(text, "int {symbol}(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{");
         text += "  (void)data; (void)prepared; (void)workspace;\n";
@@ -110,7 +113,7 @@ impl Recipe {
                     format!("({} *)outputs[0]", c_type(*d))
                 }
                 Given::Number(n) => n.clone(),
-                Given::Knob(k, d) => format!("({})({})", c_type(*d), value(*k)),
+                Given::Knob(k, d) => format!("({})({})", c_type(*d), c.value(*k)),
             });
         }
         let _ = writeln!(text, "  {symbol}_call({});\n  return 0;\n}}", arguments.join(", "));
@@ -141,7 +144,7 @@ impl Tunable for Choices {
         &self.space
     }
     fn realize(&self, configuration: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
-        Ok(self.recipe.source(Some(configuration), symbol))
+        Ok(self.recipe.source(configuration, symbol))
     }
     fn is_flat(&self) -> bool {
         true

@@ -1,5 +1,5 @@
-//! kernel.toml: users' own C kernels with their knobs, each set of sizes a task. docs/kernel-toml.md
-//! says what may stand in it.
+//! kernel.toml: users' own C kernels with their knobs, each set of sizes a task. `squall init`
+//! writes one that says what may stand in it.
 
 mod document;
 mod kernel;
@@ -114,21 +114,24 @@ fn recipe(t: &Table, key: &str, title: &str, entry: &str, read: &Read) -> Result
         entry: entry.into(),
         arguments: Vec::new(),
         reaches: Vec::new(),
+        others: Vec::new(),
         flags: flags.into_iter().map(String::from).collect(),
         openmp: false,
     })
 }
 
-fn reference(top: &Table, title: &str, read: &Read) -> Result<Option<Recipe>, Fault> {
+/// The reference, and whether it stands in the kernel's own source, where it sees the knobs' macros.
+fn reference(top: &Table, title: &str, read: &Read) -> Result<Option<(Recipe, bool)>, Fault> {
     let Some(item) = top.get("reference") else { return Ok(None) };
     let t = Table::of("the reference", item, REFERENCE)?;
     let entry = t.need("entry")?;
     let entry = identifier(text(entry)?, entry.span())?;
     // A second function of the same file needs no second file.
-    let from = if t.get("source").is_some() { &t } else { top };
+    let same = t.get("source").is_none();
+    let from = if same { top } else { &t };
     let mut made = recipe(from, "source", title, &entry, read)?;
     made.flags = t.texts("flags")?.into_iter().map(String::from).collect();
-    Ok(Some(made))
+    Ok(Some((made, same)))
 }
 
 /// A file that was read, for one problem after another.
@@ -137,7 +140,7 @@ struct File<'a> {
     arguments: Vec<Argument>,
     dials: Vec<Dial>,
     recipe: Recipe,
-    reference: Option<Recipe>,
+    reference: Option<(Recipe, bool)>,
 }
 
 impl File<'_> {
@@ -153,11 +156,14 @@ impl File<'_> {
         let standing = self.standing(&space, p)?;
         let (inputs, ranges, output, given) = self.interface(p)?;
         let mut recipe = Recipe { arguments: given, openmp: self.top.truth("openmp")?, ..self.recipe.clone() };
+        recipe.others = self.reference.iter().filter(|r| r.1).map(|r| r.0.entry.clone()).collect();
         recipe.reaches = self.dials.iter().map(|d| reaches(&d.way)).collect();
         // The same arguments, but for knobs.
-        let reference = self.reference.as_ref().map(|r| {
+        let macros = |r: &Reaches| if matches!(r, Reaches::Macro) { Reaches::Macro } else { Reaches::Argument };
+        let reference = self.reference.as_ref().map(|(r, same)| {
+            let reaches = if *same { recipe.reaches.iter().map(macros).collect() } else { Vec::new() };
             let arguments = recipe.arguments.iter().filter(|g| !matches!(g, Given::Knob(..))).cloned().collect();
-            Recipe { arguments, openmp: false, ..r.clone() }
+            Recipe { arguments, reaches, others: if *same { vec![recipe.entry.clone()] } else { Vec::new() }, ..r.clone() }
         });
         let workload = Workload {
             kind: self.recipe.entry.clone(),
@@ -179,7 +185,7 @@ impl File<'_> {
         let at_rest = fixed.nth(0);
         Ok(OwnKernel {
             task: Task::new(name, workload),
-            standing: reference.is_none().then_some(at_rest),
+            standing: at_rest,
             reference: reference.unwrap_or_else(|| recipe.clone()),
             plain: Arc::new(Choices { name: "untuned", space: fixed, recipe: recipe.clone() }),
             tunable: Arc::new(Choices { name: "own", space, recipe }),

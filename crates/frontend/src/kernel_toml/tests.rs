@@ -106,7 +106,7 @@ fn knobs_arrive_as_macros_arguments_and_flags() {
     assert_eq!(k.flags, ["-O1"]);
     for part in [
         "#define UNROLL 4\n",
-        "#define axpy sym_entry\n",
+        "#define axpy sym_own\n",
         "#line 1 \"more.h\"\n\n#include \"axpy.h\"\nstatic int more;\n#line 2 \"axpy.c\"\n",
         "memcpy(outputs[0], data[1], 64);",
         "sym_call((int64_t)(16LL), (const float *)data[0], (float *)outputs[0], (int32_t)(16));",
@@ -115,8 +115,10 @@ fn knobs_arrive_as_macros_arguments_and_flags() {
     }
     assert!(!k.source.contains("#define CHUNK") && !k.source.contains("#define O "));
     let r = all[0].reference("ref");
-    assert!(r.source.contains("#define plain ref_entry") && r.source.contains("(float *)outputs[0]);"), "{}", r.source);
+    assert!(r.source.contains("#define plain ref_own") && r.source.contains("(float *)outputs[0]);"), "{}", r.source);
     assert!(r.flags.is_empty());
+    // It stands in the same source, which needs the macros.
+    assert!(r.source.contains("#define UNROLL 2\n#define axpy ref_own_axpy\n"), "{}", r.source);
 }
 
 #[test]
