@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// What to work on.
 #[derive(Args)]
 pub struct InputArgs {
-    /// A model.onnx, a list.ops of operator lines, a file.workload, or one operator line in quotes
+    /// A model.onnx, a list.ops of operator lines, a kernel.toml, a file.workload, or one operator line in quotes
     #[arg(value_name = "INPUT")]
     pub input: String,
     /// Extent of a symbolic dimension of the model, for instance N=1; may be repeated

@@ -32,6 +32,9 @@ pub struct KernelSource {
     /// Whether the compiler's full optimisation is wanted: plain loops need it to be vectorised,
     /// generated tiles are vectorised already and only get slower to compile.
     pub full_optimisation: bool,
+    /// Further arguments of the compiler, which it reads last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
 }
 
 /// Why a legal configuration has no kernel after all, found before anything was built.

@@ -256,6 +256,15 @@ impl Cursor {
         Some(t)
     }
 
+    /// Takes a number of any form, with optional minus.
+    pub fn number(&mut self) -> Result<f64, TextError> {
+        let negative = self.accept("-");
+        match self.accept_float().or_else(|| self.accept_int().map(|i| i as f64)) {
+            Some(x) => Ok(if negative { -x } else { x }),
+            None => self.error(format!("expected a number, found {}", self.found())),
+        }
+    }
+
     /// Takes an integer with optional minus.
     pub fn int(&mut self) -> Result<i64, TextError> {
         let negative = self.accept("-");
@@ -287,7 +296,7 @@ impl Cursor {
                 self.advance();
                 Ok(d)
             }
-            None => self.error(format!("expected a format (f32, f16, bf16, i8), found {}", self.found())),
+            None => self.error(format!("expected a format ({}), found {}", DType::ALL.map(DType::name).join(", "), self.found())),
         }
     }
 

@@ -20,6 +20,20 @@ use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// What stands for the meaning of a kernel that is not made from its expression but from the
+/// user's own source: its one stage only says what is written.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Foreign {
+    /// A hash of all that decides what the kernel computes and which choices it has.
+    pub digest: String,
+    /// See [`Workload::tolerance`].
+    pub tolerance: f64,
+    /// See [`Workload::flop`]; 0 where the user does not say.
+    pub flop: u64,
+    /// The least and the largest value of each input; nothing for all of `[-1, 1)`.
+    pub ranges: Vec<Option<(f64, f64)>>,
+}
+
 /// Whether an input changes at every call or is constant over calls (and may be packed ahead).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -173,6 +187,9 @@ pub struct Workload {
     pub inputs: Vec<Input>,
     /// What is computed; a stage reads inputs and earlier stages.
     pub stages: Vec<Stage>,
+    /// Present if the kernel is the user's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<Foreign>,
 }
 
 /// A workload that breaks a rule.
@@ -218,7 +235,7 @@ impl Workload {
     /// Arithmetic operations of all stages (a multiply and an add count two; padded positions
     /// count).
     pub fn flop(&self) -> u64 {
-        self.stages.iter().map(Stage::flop).sum()
+        self.foreign.as_ref().map_or_else(|| self.stages.iter().map(Stage::flop).sum(), |f| f.flop)
     }
 
     /// Bytes that any kernel must move: every input read once, the output written once.
@@ -237,6 +254,9 @@ impl Workload {
     /// element: rounding errors of a sum grow like the root of its length where they are
     /// independent.
     pub fn tolerance(&self) -> f64 {
+        if let Some(f) = &self.foreign {
+            return f.tolerance;
+        }
         (2e-6 * (8.0 + (self.reduction_length() as f64).sqrt())).max(1e-5)
     }
 
@@ -357,7 +377,16 @@ impl Workload {
     pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         let mut c = Cursor::new(text)?;
         c.expect_word("workload")?;
-        let mut w = Workload { kind: c.name()?, inputs: Vec::new(), stages: Vec::new() };
+        let mut w = Workload { kind: c.name()?, inputs: Vec::new(), stages: Vec::new(), foreign: None };
+        if c.accept_word("foreign") {
+            let Some(digest) = c.accept_quoted() else {
+                return c.error("expected a digest in quotes").map_err(Into::into);
+            };
+            c.expect_word("tolerance")?;
+            let tolerance = c.number()?;
+            c.expect_word("flop")?;
+            w.foreign = Some(Foreign { digest, tolerance, flop: c.number()? as u64, ranges: Vec::new() });
+        }
         let mut sources = std::collections::HashMap::new();
         loop {
             let next = Source(sources.len() as u32);
@@ -388,6 +417,17 @@ impl Workload {
                     c.expect(",")?;
                 }
                 shape.push(c.extent()?);
+            }
+            let mut range = None;
+            if w.foreign.is_some() && c.accept_word("in") {
+                c.expect("[")?;
+                let low = c.number()?;
+                c.expect(",")?;
+                range = Some((low, c.number()?));
+                c.expect("]")?;
+            }
+            if let Some(f) = &mut w.foreign {
+                f.ranges.push(range);
             }
             sources.insert(name.clone(), next);
             w.inputs.push(Input { name, dtype, shape, kind });
@@ -475,10 +515,17 @@ impl Workload {
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "workload {}", self.kind)?;
-        for i in &self.inputs {
+        if let Some(n) = &self.foreign {
+            writeln!(f, "foreign \"{}\" tolerance {:?} flop {}", n.digest, n.tolerance, n.flop)?;
+        }
+        for (k, i) in self.inputs.iter().enumerate() {
             let kind = if i.kind == TensorKind::Data { "data" } else { "weight" };
             let shape: Vec<String> = i.shape.iter().map(i64::to_string).collect();
-            writeln!(f, "{kind} {}: {}[{}]", i.name, i.dtype.name(), shape.join(", "))?;
+            write!(f, "{kind} {}: {}[{}]", i.name, i.dtype.name(), shape.join(", "))?;
+            if let Some((low, high)) = self.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten()) {
+                write!(f, " in [{low:?}, {high:?}]")?;
+            }
+            writeln!(f)?;
         }
         let axes = |a: &[Axis]| a.iter().map(|a| format!("{}: {}", a.name, a.extent)).collect::<Vec<_>>().join(", ");
         for s in &self.stages {

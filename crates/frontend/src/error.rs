@@ -44,6 +44,20 @@ pub enum ImportError {
         /// What the user can do.
         remedy: String,
     },
+    /// A place in a text is wrong; the line is shown with carets below the place.
+    #[error("{name}:{line}:{column}: {message}\n{excerpt}")]
+    Text {
+        /// The file.
+        name: String,
+        /// Counted from one.
+        line: usize,
+        /// Counted from one, in characters.
+        column: usize,
+        /// What is wrong and what was expected.
+        message: String,
+        /// The line, or the part of it around the place, and a line with carets.
+        excerpt: String,
+    },
     /// A line of text is wrong.
     #[error("{name}:{line}:{column}: {message}")]
     Line {
@@ -56,6 +70,13 @@ pub enum ImportError {
         /// What is wrong and what was expected.
         message: String,
     },
+}
+
+/// A line, and below it so many carets after so many characters.
+pub(crate) fn pointed(line: usize, excerpt: &str, before: usize, width: usize) -> String {
+    let number = line.to_string();
+    let margin = " ".repeat(number.len());
+    format!("  {number} | {excerpt}\n  {margin} | {}{}", " ".repeat(before), "^".repeat(width))
 }
 
 fn quoted(names: &[String]) -> String {

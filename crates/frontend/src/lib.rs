@@ -1,10 +1,11 @@
 //! What users own becomes tasks: ONNX models ([`import_onnx`]) and operator lines ([`import_ops`]).
-//! Spaces that others measured become recordings ([`recording`]).
+//! Users' own kernels come as kernel.toml ([`import_kernel`]). Spaces that others measured become recordings ([`recording`]).
 //! Bytes and text come from the caller; this crate does no IO.
 
 mod error;
 mod graph;
 mod import;
+pub mod kernel_toml;
 mod lower;
 pub mod npy;
 pub mod onnx;
@@ -17,6 +18,7 @@ mod weights;
 pub use error::ImportError;
 pub use graph::Graph;
 pub use import::{Import, Untuned};
+pub use kernel_toml::{OwnKernel, import_kernel};
 pub use lower::import_onnx;
 pub use ops::import_ops;
 pub use weights::Weights;

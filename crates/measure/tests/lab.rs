@@ -61,6 +61,7 @@ fn next_to_nothing_is_timed_too() {
         workspace: squall_core::Bytes(0),
         openmp: false,
         full_optimisation: false,
+        flags: Vec::new(),
     };
     lab.set_task(&tiny, &k, 1).unwrap();
     let all = outcomes(&mut lab, &[k]).unwrap();

@@ -193,6 +193,10 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
         interrupted: false,
     };
     for task in tasks {
+        if task.workload.foreign.is_some() {
+            heard(&format!("warning: {} is left out: strategies are compared on kernels made here", task.name));
+            continue;
+        }
         let Some(mut ground) = Ground::open(&mut lab, scribe, task, plan.cache, heard)? else { continue };
         let place = done.tasks.len();
         done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });

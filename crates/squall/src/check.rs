@@ -68,7 +68,7 @@ impl Kernels {
         let tasks: Vec<_> = input.tasks.iter().collect();
         let toolchain = Toolchain::detect()?;
         let device = Device::detect(threads, &toolchain)?;
-        let chosen = choose(&tasks, store, &device, &toolchain)?;
+        let chosen = choose(&tasks, &[], store, &device, &toolchain)?;
         let temporary = |source| Error::Write { path: std::env::temp_dir(), source };
         let folder = tempfile::Builder::new().prefix("squall-check-").tempdir().map_err(temporary)?;
         write(folder.path(), &chosen, &device.id(), &toolchain_id(&toolchain), &toolchain)?;

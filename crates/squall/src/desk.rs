@@ -1,7 +1,7 @@
 //! A task while it is tuned: its tunables, its strategy, who stands where, and its growing report.
 
+use crate::kit::Kit;
 use crate::report::{Failures, StopReason, TaskReport, Winner};
-use squall_compiler::reference;
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, Record, RecordKind, Task, Trial, Tunable};
 use squall_records::{Name, Standings};
 use squall_search::Strategy;
@@ -49,12 +49,12 @@ impl Strategy for Idle {
 
 impl<'a> Desk<'a> {
     /// A desk without history.
-    pub fn new(task: &'a Task, tunables: Vec<Arc<dyn Tunable>>, plain: Arc<dyn Tunable>, strategy: Box<dyn Strategy>) -> Desk<'a> {
+    pub fn new(task: &'a Task, kit: Kit, strategy: Box<dyn Strategy>) -> Desk<'a> {
         Desk {
             task,
-            reference: reference(&task.workload, "squall_reference"),
-            tunables,
-            plain,
+            reference: kit.reference(task, "squall_reference"),
+            tunables: kit.tunables,
+            plain: kit.plain,
             strategy,
             standings: Standings::default(),
             failures: Failures::default(),
@@ -189,10 +189,10 @@ pub(crate) mod tests {
 
     fn desk(task: &Task) -> Desk<'_> {
         let target = target();
-        let tunables = squall_compiler::sketches(&task.workload, &target);
-        let setting = squall_search::Setting { tunables: tunables.clone(), seed: 1, trials: 10 };
+        let kit = Kit::generated(task, &target);
+        let setting = squall_search::Setting { tunables: kit.tunables.clone(), seed: 1, trials: 10 };
         let strategy = (squall_search::strategies()[0].make)(&setting);
-        Desk::new(task, tunables, squall_compiler::untuned(&task.workload, &target), strategy)
+        Desk::new(task, kit, strategy)
     }
 
     fn measured(ns: f64) -> Outcome {

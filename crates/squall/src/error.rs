@@ -18,6 +18,8 @@ pub enum Error {
     /// Its message names the file and the remedy.
     #[error(transparent)]
     Recording(ImportError),
+    #[error(transparent)]
+    Kernel(ImportError),
     #[error("{place}: {message}")]
     Input { place: String, message: String, hint: String },
     #[error(transparent)]
@@ -40,6 +42,7 @@ impl Error {
             Error::Measure(_) => Some("`squall doctor` says what is missing and how to mend it".into()),
             Error::Input { hint, .. } | Error::Build { hint, .. } => Some(hint.clone()),
             Error::Import { .. } => Some("`squall tasks --help` shows the forms of input".into()),
+            Error::Kernel(_) => Some("`squall init` writes a kernel.toml that says what may stand in it".into()),
             Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
             Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),

@@ -1,8 +1,9 @@
-//! What a user hands in: a model, a list of operators, one operator, or a workload's text.
+//! What a user hands in: a model, a list of operators, one operator, a workload's text, or a kernel
+//! of the user's own.
 
 use crate::error::Error;
 use squall_core::{Task, Workload};
-use squall_frontend::{Graph, Untuned, import_onnx, import_ops};
+use squall_frontend::{Graph, OwnKernel, Untuned, import_kernel, import_onnx, import_ops};
 use std::path::{Path, PathBuf};
 
 /// What an input is, which decides what a budget means.
@@ -28,10 +29,12 @@ pub struct Input {
     pub graph: Option<Graph>,
     /// The file of a model, which holds the weights.
     pub path: Option<PathBuf>,
+    /// The kernels of a kernel.toml, one for each task.
+    pub own: Vec<OwnKernel>,
 }
 
 impl Input {
-    /// Reads an input: the path of a `.onnx`, `.ops` or `.workload` file, or an operator line.
+    /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, or an operator line.
     /// `dims` gives symbolic dimensions of models their extents.
     pub fn load(text: &str, dims: &[(String, i64)]) -> Result<Input, Error> {
         let path = Path::new(text);
@@ -40,11 +43,11 @@ impl Input {
         if !is_file && is_operator_line(text) {
             return Input::kernels(text, "operator line", "operator".into());
         }
-        if !is_file && !matches!(extension.as_str(), "onnx" | "ops" | "workload") && !path.exists() {
+        if !is_file && !matches!(extension.as_str(), "onnx" | "ops" | "workload" | "toml") && !path.exists() {
             return Err(Error::Input {
                 place: text.into(),
                 message: "there is no such file, and it is no operator line".into(),
-                hint: "an input is a model.onnx, a list.ops, or one operator in quotes: 'matmul m=64 n=64 k=64'".into(),
+                hint: "an input is a model.onnx, a list.ops, a kernel.toml, or one operator in quotes: 'matmul m=64 n=64 k=64'".into(),
             });
         }
         let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
@@ -59,8 +62,10 @@ impl Input {
                     untuned: import.untuned,
                     graph: import.graph,
                     path: Some(path.into()),
+                    own: Vec::new(),
                 })
             }
+            "toml" => Input::own_kernels(&utf8(bytes, path)?, path),
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
             "workload" => {
                 let fail = |e: squall_core::workload::WorkloadError| Error::Input {
@@ -70,12 +75,13 @@ impl Input {
                 };
                 let workload = Workload::parse(&utf8(bytes, path)?).map_err(fail)?;
                 let tasks = vec![Task::new(name.clone(), workload)];
-                Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None, path: None })
+                Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None, path: None, own: Vec::new() })
             }
             other => Err(Error::Input {
                 place: text.into(),
                 message: format!("files `.{other}` are not read"),
-                hint: "name the file .onnx (a model), .ops (operator lines) or .workload (a workload's text)".into(),
+                hint: "name the file .onnx (a model), .ops (operator lines), .toml (a kernel of your own) or .workload (a workload's text)"
+                    .into(),
             }),
         }
     }
@@ -85,6 +91,18 @@ impl Input {
         Input::kernels(lines, name, name.into())
     }
 
+    /// The kernels of a kernel.toml; sources lie beside it.
+    fn own_kernels(contents: &str, path: &Path) -> Result<Input, Error> {
+        let read = |file: &str| std::fs::read_to_string(path.with_file_name("").join(file)).map_err(|e| e.to_string());
+        let own = import_kernel(contents, &path.display().to_string(), &read).map_err(Error::Kernel)?;
+        let tasks: Vec<Task> = own.iter().map(|k| k.task.clone()).collect();
+        let name = match tasks.as_slice() {
+            [only] => only.name.clone(),
+            _ => path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
+        };
+        Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None, path: None, own })
+    }
+
     fn kernels(lines: &str, place: &str, name: String) -> Result<Input, Error> {
         let import = import_ops(lines, &name).map_err(|source| Error::Import { place: place.into(), source })?;
         // One kernel is best called by its own name.
@@ -92,7 +110,7 @@ impl Input {
             [only] => only.name.clone(),
             _ => name,
         };
-        Ok(Input { name, kind: InputKind::Kernels, tasks: import.tasks, untuned: import.untuned, graph: None, path: None })
+        Ok(Input { name, kind: InputKind::Kernels, tasks: import.tasks, untuned: import.untuned, graph: None, path: None, own: Vec::new() })
     }
 
     /// The tasks whose name or id matches; an error where none does.

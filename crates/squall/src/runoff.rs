@@ -149,7 +149,7 @@ pub(crate) fn run_off(
 mod tests {
     use super::*;
     use crate::desk::{Idle, tests::target};
-    use squall_compiler::{sketches, untuned};
+    use crate::kit::Kit;
     use squall_core::{Nanos, Workload};
 
     fn name(text: &str) -> Name {
@@ -162,7 +162,7 @@ mod tests {
         let text = "workload relu\ndata X: f32[16]\nstage Y: f32[i: 16] = max(X[i], 0)\noutput Y\n";
         let task = Task::new("relu", Workload::parse(text).expect("a workload"));
         let target = target();
-        let mut desk = Desk::new(&task, sketches(&task.workload, &target), untuned(&task.workload, &target), Box::new(Idle));
+        let mut desk = Desk::new(&task, Kit::generated(&task, &target), Box::new(Idle));
         trials.iter().for_each(|t| desk.standings.trial(name(t.0), Some(Nanos(t.1)), ()));
         held.into_iter().for_each(|t| desk.standings.rematch(name("a"), Some(Nanos(t)), ()));
         let incumbent = desk.standings.incumbent().cloned().expect("somebody ran");

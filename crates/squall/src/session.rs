@@ -11,7 +11,7 @@ use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
 use crate::settings::Settings;
 use rustix::time::{ClockId, clock_gettime};
-use squall_compiler::{CODEGEN_VERSION, sketches, untuned};
+use squall_compiler::CODEGEN_VERSION;
 use squall_core::{CpuCost, Outcome, Record, RecordKind, Target, Task, Trial};
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
 use squall_measure::{MeasureError, Verdict};
@@ -89,7 +89,7 @@ impl<'a> Session<'a> {
             let before = Instant::now();
             let desk = match &mut desks[i] {
                 Some(desk) => desk,
-                empty => empty.insert(self.open(&mut bench, tasks[i])?),
+                empty => empty.insert(self.open(&mut bench, input, tasks[i])?),
             };
             let made = self.batch(&mut bench, desk, before)?;
             desk.spent += before.elapsed().as_secs_f64();
@@ -110,7 +110,7 @@ impl<'a> Session<'a> {
                     }
                     desk.finish(stop)
                 }
-                None => self.recall(&bench, task)?.finish(stop),
+                None => self.recall(&bench, input, task)?.finish(stop),
             });
         }
         Ok(Report {
@@ -181,23 +181,23 @@ impl<'a> Session<'a> {
     }
 
     /// Sets a task up: what is known of it, its spaces, its plain loops' time.
-    fn open<'t>(&self, bench: &mut Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
+    fn open<'t>(&self, bench: &mut Bench, input: &Input, task: &'t Task) -> Result<Desk<'t>, Error> {
         let clock = cpu_time();
-        let mut tunables = sketches(&task.workload, &bench.hall.target);
+        let mut kit = input.kit(task, &bench.hall.target);
         if let Some(pattern) = &self.settings.sketch
-            && tunables.iter().any(|t| name_matches(pattern, t.name()))
+            && kit.tunables.iter().any(|t| name_matches(pattern, t.name()))
         {
-            tunables.retain(|t| name_matches(pattern, t.name()));
+            kit.tunables.retain(|t| name_matches(pattern, t.name()));
         }
         let known = self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?;
         let count = known.iter().filter(|r| r.kind == RecordKind::Trial).count();
         let setting = Setting {
-            tunables: tunables.clone(),
+            tunables: kit.tunables.clone(),
             seed: self.settings.seed ^ task.id.number(),
             trials: count + self.expected_trials(bench.hall.tasks),
         };
         let strategy = (bench.hall.strategy.make)(&setting);
-        let mut desk = Desk::new(task, tunables, untuned(&task.workload, &bench.hall.target), strategy);
+        let mut desk = Desk::new(task, kit, strategy);
         desk.learn(known);
         desk.search += cpu_time() - clock;
         desk.report.cost += std::mem::take(&mut bench.hall.opening);
@@ -216,8 +216,8 @@ impl<'a> Session<'a> {
     }
 
     /// What is known of a task that never had its turn.
-    fn recall<'t>(&self, bench: &Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
-        let mut desk = Desk::new(task, Vec::new(), untuned(&task.workload, &bench.hall.target), Box::new(Idle));
+    fn recall<'t>(&self, bench: &Bench, input: &Input, task: &'t Task) -> Result<Desk<'t>, Error> {
+        let mut desk = Desk::new(task, input.kit(task, &bench.hall.target), Box::new(Idle));
         desk.learn(self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?);
         Ok(desk)
     }

@@ -3,9 +3,9 @@
 use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::input::name_matches;
+use crate::kit::Kit;
 use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
 use crate::session::{SYMBOL, toolchain_id};
-use squall_compiler::{sketches, untuned};
 use squall_core::{Nanos, Task, TaskId, Workload, median};
 pub use squall_measure::Verdict;
 use squall_measure::cpu::{Device, Lab, Toolchain};
@@ -207,8 +207,7 @@ fn one(lab: &mut Lab, scribe: Scribe, (id, name): (TaskId, &str), rounds: usize,
     let Ok(workload) = Workload::parse(&text) else { return Ok(None) };
     let task = Task::new(name, workload);
     let target = lab.device().target.clone();
-    let tunables = sketches(&task.workload, &target);
-    let mut desk = Desk::new(&task, tunables, untuned(&task.workload, &target), Box::new(Idle));
+    let mut desk = Desk::new(&task, Kit::generated(&task, &target), Box::new(Idle));
     desk.learn(records);
     let Some(winner) = desk.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
     let contender =
@@ -223,7 +222,10 @@ fn one(lab: &mut Lab, scribe: Scribe, (id, name): (TaskId, &str), rounds: usize,
         detail: None,
     };
     let Some(source) = desk.source(&winner, SYMBOL) else {
-        seen.detail = Some("no sketch proposes it any more".into());
+        seen.detail = Some(match task.workload.foreign {
+            Some(_) => "a kernel of your own: `squall tune` its kernel.toml, where its rivals meet it again".into(),
+            None => "no sketch proposes it any more".into(),
+        });
         return Ok(Some(seen));
     };
     match lab.set_task(&task.workload, &desk.reference, scribe.seed) {

@@ -58,6 +58,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             ));
         }
     };
+    if task.workload.foreign.is_some() {
+        return Err(Failure::new(
+            format!("{} is a kernel of your own: no expression stands behind it", task.name),
+            Some("`squall tune` and `squall export` take it; its source says the rest".into()),
+        ));
+    }
     let toolchain = Toolchain::detect()?;
     let device = Device::detect(a.threads.threads as usize, &toolchain)?;
     let best = if a.best {

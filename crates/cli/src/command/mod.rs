@@ -6,6 +6,7 @@ mod check;
 mod doctor;
 mod explain;
 mod export;
+mod init;
 mod records;
 mod records_verify;
 mod replay;
@@ -19,6 +20,7 @@ use clap::Subcommand;
 /// What to do.
 #[derive(Subcommand)]
 pub enum Command {
+    Init(init::Args),
     Tasks(tasks::Args),
     Tune(tune::Args),
     Export(export::Args),
@@ -34,6 +36,7 @@ pub enum Command {
 /// Runs a command; its exit code.
 pub fn run(command: Command) -> Result<u8, Failure> {
     match command {
+        Command::Init(a) => init::run(&a),
         Command::Tasks(a) => tasks::run(&a),
         Command::Tune(a) => tune::run(&a),
         Command::Export(a) => export::run(&a),

@@ -59,6 +59,7 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
         workspace: Bytes(workspace),
         openmp,
         full_optimisation: o.full_optimisation,
+        flags: Vec::new(),
     }
 }
 

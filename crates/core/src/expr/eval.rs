@@ -51,6 +51,11 @@ impl DType {
             }
             DType::F16 => round_f16(x),
             DType::I8 => x.round_ties_even().clamp(-128.0, 127.0),
+            DType::U8 => x.round_ties_even().clamp(0.0, 255.0),
+            DType::I32 => x.round_ties_even().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
+            // Beyond 2^53 doubles are whole numbers already.
+            DType::I64 => x.round_ties_even().clamp(i64::MIN as f64, i64::MAX as f64),
+            DType::F64 => x,
         }
     }
 }

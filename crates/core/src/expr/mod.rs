@@ -234,31 +234,48 @@ pub enum DType {
     F16,
     Bf16,
     I8,
+    F64,
+    I32,
+    I64,
+    U8,
 }
 
 impl DType {
     /// Size of one element in bytes.
     pub fn bytes(self) -> u64 {
         match self {
-            DType::F32 => 4,
+            DType::F64 | DType::I64 => 8,
+            DType::F32 | DType::I32 => 4,
             DType::F16 | DType::Bf16 => 2,
-            DType::I8 => 1,
+            DType::I8 | DType::U8 => 1,
         }
     }
 
-    /// The spelling in text: `f32`, `f16`, `bf16`, `i8`.
+    /// All of them.
+    pub const ALL: [DType; 8] = [DType::F32, DType::F16, DType::Bf16, DType::I8, DType::F64, DType::I32, DType::I64, DType::U8];
+
+    /// Whether its values are whole numbers.
+    pub fn is_integer(self) -> bool {
+        matches!(self, DType::I8 | DType::U8 | DType::I32 | DType::I64)
+    }
+
+    /// The spelling in text: `f32`, `f16`, `bf16`, `i8` and so on.
     pub fn name(self) -> &'static str {
         match self {
             DType::F32 => "f32",
             DType::F16 => "f16",
             DType::Bf16 => "bf16",
             DType::I8 => "i8",
+            DType::F64 => "f64",
+            DType::I32 => "i32",
+            DType::I64 => "i64",
+            DType::U8 => "u8",
         }
     }
 
     /// The format with this spelling.
     pub fn from_name(s: &str) -> Option<DType> {
-        [DType::F32, DType::F16, DType::Bf16, DType::I8].into_iter().find(|d| d.name() == s)
+        DType::ALL.into_iter().find(|d| d.name() == s)
     }
 }
 

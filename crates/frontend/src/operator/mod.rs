@@ -89,7 +89,7 @@ impl Epilogue {
         if self.is_none() {
             return checked(w);
         }
-        let Workload { kind, mut inputs, mut stages } = w;
+        let Workload { kind, mut inputs, mut stages, foreign } = w;
         let (first, added) = (inputs.len() as u32, self.operands.len() as u32);
         let Some(mut last) = stages.pop() else { return Err("the operator has no stage".into()) };
         let extents = last.shape();
@@ -125,7 +125,7 @@ impl Epilogue {
             Some(o) => loads[o].clone(),
         });
         stages.push(Stage { name: "Y".into(), dtype: last.dtype, axes: last.axes, reduction: None, body });
-        checked(Workload { kind, inputs, stages })
+        checked(Workload { kind, inputs, stages, foreign })
     }
 }
 

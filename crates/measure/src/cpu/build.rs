@@ -31,6 +31,9 @@ pub(crate) type Build = Result<Option<(Built, f64)>, MeasureError>;
 pub(crate) fn digest(k: &KernelSource) -> String {
     let mut h = blake3::Hasher::new();
     h.update(&[u8::from(k.openmp), u8::from(k.full_optimisation)]).update(k.source.as_bytes());
+    for flag in &k.flags {
+        h.update(b"\0").update(flag.as_bytes());
+    }
     h.finalize().to_hex()[..24].to_string()
 }
 
@@ -54,6 +57,7 @@ impl Builder<'_> {
         if kernel.openmp {
             args.push("-fopenmp");
         }
+        args.extend(kernel.flags.iter().map(String::as_str));
         let c = self.toolchain.compile(self.folder, &args, &source, &library, self.patience, Some(self.cancel))?;
         let _ = fs::remove_file(&source);
         if c.killed && self.cancel.load(Ordering::Relaxed) {

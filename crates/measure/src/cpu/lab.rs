@@ -135,9 +135,14 @@ impl Lab {
     /// Makes `workload` the task that kernels are for: fresh inputs from `seed`, and the outputs
     /// that `reference` computes from them. Returning to an earlier task costs little.
     pub fn set_task(&mut self, workload: &Workload, reference: &KernelSource, seed: u64) -> Result<(), MeasureError> {
-        if let Some(i) = workload.inputs.iter().find(|i| i.dtype != DType::F32) {
-            return Err(MeasureError::Reference(format!("input `{}` is {}: only f32 can be measured yet", i.name, i.dtype.name())));
+        // Kernels made here compute in f32 whatever their tensors are said to be.
+        if let Some(i) = workload.inputs.iter().find(|i| i.dtype != DType::F32 && workload.foreign.is_none() || letter(i.dtype).is_none()) {
+            return Err(MeasureError::Reference(format!("input `{}` is {}: this cannot be measured yet", i.name, i.dtype.name())));
         }
+        let written = if workload.foreign.is_some() { workload.output().dtype } else { DType::F32 };
+        let Some(result) = letter(written) else {
+            return Err(MeasureError::Reference(format!("the output is {}: this cannot be measured yet", written.name())));
+        };
         let key = format!("{seed} {} {workload}", digest(reference));
         if self.current.as_ref() == Some(&key) {
             return Ok(());
@@ -147,10 +152,13 @@ impl Lab {
             self.current = Some(key);
             return self.restore_task();
         }
-        let mut tail = format!("{} {}", workload.output().elements(), workload.inputs.len());
-        for i in &workload.inputs {
-            let letter = if i.kind == TensorKind::Data { 'd' } else { 'w' };
-            let _ = write!(tail, " {letter}{}", i.shape.iter().product::<i64>());
+        let mut tail = format!("{result},{} {}", workload.output().elements(), workload.inputs.len());
+        for (k, i) in workload.inputs.iter().enumerate() {
+            let kind = if i.kind == TensorKind::Data { 'd' } else { 'w' };
+            let _ = write!(tail, " {kind}{},{}", letter(i.dtype).unwrap_or('f'), i.shape.iter().product::<i64>());
+            if let Some((low, high)) = workload.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten()) {
+                let _ = write!(tail, ",{low:?},{high:?}");
+            }
         }
         let head = format!("task {seed} reference-{}", self.tasks.len());
         let library = match self.build(reference)? {
@@ -495,6 +503,19 @@ fn lost(said: Said, swapped: bool) -> Result<Vec<f64>, MeasureError> {
             };
             Err(MeasureError::Contender { challenger, detail: what })
         }
+    }
+}
+
+/// The runner's letter for a type; none where it does not know it.
+fn letter(d: DType) -> Option<char> {
+    match d {
+        DType::F32 => Some('f'),
+        DType::F64 => Some('d'),
+        DType::I8 => Some('b'),
+        DType::U8 => Some('u'),
+        DType::I32 => Some('i'),
+        DType::I64 => Some('l'),
+        DType::F16 | DType::Bf16 => None,
     }
 }
 

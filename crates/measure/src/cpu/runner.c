@@ -1,9 +1,10 @@
 /* The process that runs kernels. It belongs to squall-measure, is compiled by the user's own C
  * compiler when a laboratory opens, and is spoken to in lines over its standard input and output:
  *
- *   task SEED REFERENCE_FILE LIB SYMBOL PREPARED WORKSPACE OUTPUT_FLOATS N {d|w}FLOATS ..
+ *   task SEED REFERENCE_FILE LIB SYMBOL PREPARED WORKSPACE TYPE,COUNT N {d|w}TYPE,COUNT[,LOW,HIGH] ..
  *       -> CPU task SECONDS NONFINITE      inputs are made; the reference output is computed by LIB
- *                                          (SECONDS a call) or, where LIB is `-`, read from the file
+ *                                          (SECONDS a call) or, where LIB is `-`, read from the file;
+ *                                          the output comes first, types are those of elements.h
  *   run LIB SYMBOL PREPARED WORKSPACE TOLERANCE LIMIT_NS FLUSH_BYTES
  *       -> CPU measured ERROR CALLS NS ..
  *   duel TOLERANCE LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
@@ -133,6 +134,8 @@ static uint64_t random_bits(uint64_t *state) { /* splitmix64 */
   return z ^ (z >> 31);
 }
 
+#include "elements.h"
+
 /* ---- kernels ---- */
 
 typedef int kernel_function(const void *const *, void *const *, const void *, void *);
@@ -150,6 +153,7 @@ typedef struct {
 static kernel kernels[2];
 static const void *data_pointers[2][TENSORS], *weight_pointers[TENSORS];
 static void *output_pointers[1];
+static char output_type;
 static int data_count, weight_count, task_ready, duel_ready;
 static double largest[2];
 static int poison = NOTHING_WRITTEN;
@@ -227,33 +231,26 @@ static double window(int which, int set, long calls) {
   return t / (double)calls;
 }
 
-static int same(float got, float want, float allowed) {
-  if (isnan(want)) return isnan(got);
-  if (isinf(want)) return got == want;
-  return fabsf(got - want) <= allowed; /* false for NaN */
-}
-
 /* Compares the output with the reference and looks for writes beside the buffers. */
 static int right(int which, int set, double tolerance) {
   if (!untouched(&output) || !untouched(&workspace[which])) return 0;
-  const float *got = (const float *)output.at, *want = (const float *)expected[set].at;
-  size_t n = output.size / sizeof(float), wrong = 0, first = 0;
-  float allowed = (float)(tolerance * largest[set]), worst = 0;
+  const unsigned char *got = output.at, *want = expected[set].at;
+  size_t each = size_of(output_type), n = output.size / each, wrong = 0, first = 0;
+  double allowed = tolerance * largest[set], worst = 0;
   for (size_t i = 0; i < n; i++) {
-    float d = fabsf(got[i] - want[i]);
+    double d = apart(got, want, output_type, i);
     if (d <= allowed) {
       if (d > worst) worst = d;
-    } else if (!same(got[i], want[i], allowed)) {
+    } else if (!same(element(got, output_type, i), element(want, output_type, i))) {
       if (wrong++ == 0) first = i;
     }
   }
   double error = worst / largest[set];
   if (error > kernels[which].error) kernels[which].error = error;
   if (wrong == 0) return 1;
-  const unsigned char *b = (const unsigned char *)&got[first];
-  int unwritten = b[0] == poison && b[1] == poison && b[2] == poison && b[3] == poison;
+  int unwritten = all_bytes(got + first * each, each, poison);
   return fail("wrong", "output[%zu] is %.7g%s, expected %.7g; %zu of %zu elements differ by more than %.2g of the largest value %.4g%s",
-              first, got[first], unwritten ? " (never written)" : "", want[first], wrong, n, tolerance, largest[set],
+              first, element(got, output_type, first), unwritten ? " (never written)" : "", element(want, output_type, first), wrong, n, tolerance, largest[set],
               set == 1 ? "; the first input set was right: does it keep results between calls?" : "");
 }
 
@@ -355,17 +352,12 @@ static int pairs(int count) {
 
 /* ---- tasks ---- */
 
-/* Uniform in [-1, 1); what lies beside it is NaN, so that reading it shows. Then read-only. */
-static int make_input(buffer *b, const char *name, int number, size_t floats, uint64_t seed) {
-  if (floats > SIZE_MAX / 64) return fail("memory", "%s is too large", name);
-  if (!place(b, name, number, floats * sizeof(float))) return 0;
+/* Uniform; what lies beside it is NaN, so that reading it shows. Then read-only. */
+static int make_input(buffer *b, const char *name, int number, const tensor *t, uint64_t seed) {
+  if (t->count > SIZE_MAX / 64) return fail("memory", "%s is too large", name);
+  if (!place(b, name, number, t->count * size_of(t->type))) return 0;
   fill_slack(b, NOTHING_WRITTEN);
-  float *x = (float *)b->at;
-  for (size_t i = 0; i < floats; i += 2) {
-    uint64_t r = random_bits(&seed);
-    x[i] = (float)(int32_t)(r >> 40 << 8) * 0x1p-31f;
-    if (i + 1 < floats) x[i + 1] = (float)(int32_t)(uint32_t)((r & 0xFFFFFF) << 8) * 0x1p-31f;
-  }
+  fill_elements(b->at, t, &seed);
   access_to(b, PROT_READ);
   return 1;
 }
@@ -392,28 +384,32 @@ static int keep(const char *path, int writing) {
   return good ? 1 : fail("file", "%s: %s", name, why ? strerror(why) : "it is too short");
 }
 
-static int task(uint64_t seed, const char *file, const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, size_t output_floats,
+static int task(uint64_t seed, const char *file, const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, const char *result,
                 int count, char **tensors) {
   double seconds = 0;
   size_t nonfinite = 0;
   data_count = weight_count = 0;
   for (int i = 0; i < count; i++) {
-    size_t floats = (size_t)strtoull(tensors[i] + 1, NULL, 10);
+    tensor t;
+    if (!read_tensor(tensors[i] + 1, &t)) return fail("launch", "`%s` is no tensor", tensors[i]);
     uint64_t s = seed ^ (0xD1B54A32D192ED03u * (uint64_t)(i + 1));
     if (tensors[i][0] == 'd') {
       int d = data_count++;
       for (int set = 0; set < 2; set++) {
-        if (!make_input(&data[set][d], "data input", d, floats, s + (uint64_t)set * 0x8CB92BA72F3D8DD7u)) return 0;
+        if (!make_input(&data[set][d], "data input", d, &t, s + (uint64_t)set * 0x8CB92BA72F3D8DD7u)) return 0;
         data_pointers[set][d] = data[set][d].at;
       }
     } else {
       int w = weight_count++;
-      if (!make_input(&weights[w], "weight input", w, floats, s)) return 0;
+      if (!make_input(&weights[w], "weight input", w, &t, s)) return 0;
       weight_pointers[w] = weights[w].at;
     }
   }
-  if (output_floats > SIZE_MAX / 64) return fail("memory", "the output is too large");
-  size_t bytes = output_floats * sizeof(float);
+  tensor out;
+  if (!read_tensor(result, &out)) return fail("launch", "`%s` is no tensor", result);
+  if (out.count > SIZE_MAX / 64) return fail("memory", "the output is too large");
+  output_type = out.type;
+  size_t each = size_of(out.type), bytes = out.count * each;
   if (!place(&output, "the output", -1, bytes) || !place(&expected[0], "the reference output", 0, bytes) || !place(&expected[1], "the reference output", 1, bytes)) return 0;
   fill_slack(&output, CANARY);
   output_pointers[0] = output.at;
@@ -434,12 +430,13 @@ static int task(uint64_t seed, const char *file, const char *library, const char
   }
   poison = NOTHING_WRITTEN;
   for (int set = 0; set < 2; set++) {
-    const float *x = (const float *)expected[set].at;
     largest[set] = 0;
-    for (size_t i = 0; i < output_floats; i++) {
-      if (!isfinite(x[i])) nonfinite++;
-      else if (fabsf(x[i]) > largest[set]) largest[set] = fabsf(x[i]);
-      if (isnan(x[i])) poison = 0xFE; /* -1.7e38: NaN would pass for a result */
+    for (size_t i = 0; i < out.count; i++) {
+      double x = element(expected[set].at, out.type, i);
+      if (!isfinite(x)) nonfinite++;
+      else if (fabs(x) > largest[set]) largest[set] = fabs(x);
+      /* Nothing written must not pass for a result: NaN, or -1. */
+      if (isnan(x) || all_bytes(expected[set].at + i * each, each, NOTHING_WRITTEN)) poison = 0xFE;
     }
     if (largest[set] == 0) largest[set] = 1;
     access_to(&expected[set], PROT_READ);
@@ -460,7 +457,7 @@ static int obey(char *line) {
     task_ready = duel_ready = 0;
     unload(1);
     if (n - 9 > TENSORS) return fail("launch", "more than %d inputs", TENSORS);
-    return task(strtoull(word[1], NULL, 10), word[2], word[3], word[4], NUMBER(5), NUMBER(6), NUMBER(7), n - 9, word + 9);
+    return task(strtoull(word[1], NULL, 10), word[2], word[3], word[4], NUMBER(5), NUMBER(6), word[7], n - 9, word + 9);
   }
   if (n == 8 && strcmp(word[0], "run") == 0 && task_ready) {
     duel_ready = 0;

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const SOURCES: [(&str, &str); 2] = [("guard.h", include_str!("guard.h")), ("runner.c", include_str!("runner.c"))];
+const SOURCES: [(&str, &str); 3] =
+    [("guard.h", include_str!("guard.h")), ("elements.h", include_str!("elements.h")), ("runner.c", include_str!("runner.c"))];
 const NAME: &str = "runner";
 
 /// What a command came to, with the CPU seconds that it took.

@@ -50,6 +50,7 @@ fn plain(source: &str, symbol: &str) -> KernelSource {
         workspace: Bytes(400),
         openmp: false,
         full_optimisation: false,
+        flags: Vec::new(),
     }
 }
 

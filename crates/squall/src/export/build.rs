@@ -68,6 +68,7 @@ fn object(folder: &Path, s: &KernelSource, toolchain: &Toolchain) -> Result<(), 
     if s.openmp {
         args.push("-fopenmp");
     }
+    args.extend(s.flags.iter().map(String::as_str));
     args.extend(["-c", "-o", &object, &source]);
     compile(folder, toolchain, &args)
 }

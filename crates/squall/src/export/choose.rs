@@ -2,9 +2,10 @@
 //! best of another that can be made here too, else plain loops.
 
 use crate::error::Error;
+use crate::kit::Kit;
 use crate::session::toolchain_id;
-use squall_compiler::{reference, sketches, untuned};
 use squall_core::{KernelSource, Outcome, Record, Task, Tunable};
+use squall_frontend::OwnKernel;
 use squall_measure::cpu::{Device, Toolchain};
 use squall_records::{Query, Store};
 
@@ -43,13 +44,19 @@ pub struct Chosen {
 }
 
 /// The kernels of some tasks.
-pub fn choose(tasks: &[&Task], store: Option<&Store>, device: &Device, toolchain: &Toolchain) -> Result<Vec<Chosen>, Error> {
+pub fn choose(
+    tasks: &[&Task],
+    own: &[OwnKernel],
+    store: Option<&Store>,
+    device: &Device,
+    toolchain: &Toolchain,
+) -> Result<Vec<Chosen>, Error> {
     let (device_id, tools) = (device.id(), toolchain_id(toolchain));
     tasks
         .iter()
         .map(|task| {
-            let mut tunables = sketches(&task.workload, &device.target);
-            tunables.push(untuned(&task.workload, &device.target));
+            let mut kit = Kit::new(task, own, &device.target);
+            kit.tunables.push(kit.plain.clone());
             let symbol = symbol(task);
             let mut best = match store {
                 Some(s) => s.best(&Query::task(task.id))?,
@@ -61,18 +68,17 @@ pub fn choose(tasks: &[&Task], store: Option<&Store>, device: &Device, toolchain
                 let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
                 far(a).cmp(&far(b)).then(time(a).total_cmp(&time(b)))
             });
-            let made = best.into_iter().find_map(|r| Some((realize(&tunables, &r, &symbol)?, r)));
+            let made = best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &symbol)?, r)));
             let (source, origin) = match made {
                 Some((source, r)) if r.device == device_id && r.toolchain == tools => (source, Origin::Tuned(Box::new(r))),
                 Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
                 None => {
-                    let plain = &tunables[tunables.len() - 1];
-                    let source = plain.realize(&plain.space().nth(0), &symbol);
+                    let source = kit.plain.realize(&kit.plain.space().nth(0), &symbol);
                     let fail = |e| Error::Nothing(format!("`{}` has no plain loops: {e}", task.name));
                     (source.map_err(fail)?, Origin::Plain)
                 }
             };
-            let reference = reference(&task.workload, &format!("{symbol}_reference"));
+            let reference = kit.reference(task, &format!("{symbol}_reference"));
             Ok(Chosen { task: (*task).clone(), source, reference, origin })
         })
         .collect()

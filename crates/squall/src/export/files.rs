@@ -202,7 +202,14 @@ fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
     );
     for s in kernels.iter().flat_map(|k| [&k.source, &k.reference]) {
         let omp = if s.openmp { " -fopenmp" } else { "" };
-        let _ = write!(m, "{0}.o: {0}.c\n\t$(CC) {1} -fPIC $(CFLAGS){omp} -c -o $@ $<\n", s.symbol, toolchain.optimisation(s).join(" "));
+        let own: String = s.flags.iter().map(|f| format!(" '{f}'").replace('$', "$$")).collect();
+        let _ = write!(
+            m,
+            "{0}.o: {0}.c\n\t$(CC) {1} -fPIC $(CFLAGS){omp}{2} -c -o $@ $<\n",
+            s.symbol,
+            toolchain.optimisation(s).join(" "),
+            own
+        );
     }
     let _ = write!(m, "\nclean:\n\trm -f *.o {LIBRARY} {DRIVER}\n\n.PHONY: all check time clean\n");
     m

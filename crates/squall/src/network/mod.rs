@@ -89,7 +89,7 @@ impl Network {
         let mut plan = graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
         let toolchain = Toolchain::detect()?;
         let device = Device::detect(threads, &toolchain)?;
-        let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), store, &device, &toolchain)?;
+        let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), &[], store, &device, &toolchain)?;
         let layout = Layout::new(&plan, &kernels);
         let (folder, temporary) = folder(keep)?;
         files::write(&folder, &plan, &layout, &kernels)?;

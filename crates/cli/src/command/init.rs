@@ -1,0 +1,53 @@
+//! `squall init`: a kernel.toml to begin with, and a small kernel that works.
+
+use crate::failure::Failure;
+use crate::terminal::say;
+use squall::Error;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+const FILE: &str = include_str!("init/kernel.toml");
+const SOURCE: &str = include_str!("init/kernel.c");
+
+/// Write a commented kernel.toml and a small C kernel to begin with
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall init                      kernel.toml and kernel.c here
+  squall init blur.toml            blur.toml and blur.c
+  squall tune kernel.toml --trials 50")]
+pub struct Args {
+    /// The file; its source lies beside it, with the ending .c
+    #[arg(value_name = "FILE", default_value = "kernel.toml")]
+    file: PathBuf,
+    /// Write over what is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    if a.file.extension().is_none_or(|e| e != "toml") {
+        return Err(Failure::usage(format!("`{}` is no name for it", a.file.display()), "kernels of your own are read from files `.toml`"));
+    }
+    let source = a.file.with_extension("c");
+    if let Some(there) = [&a.file, &source].into_iter().find(|f| f.exists()).filter(|_| !a.force) {
+        let hint = "name another file, or write over it with --force";
+        return Err(Failure::new(format!("`{}` is there already", there.display()), Some(hint.into())));
+    }
+    let name = source.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+    // A name may hold what a TOML text may not.
+    let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
+    put(&a.file, &FILE.replace("\"kernel.c\"", &format!("\"{quoted}\"")), a.force)?;
+    put(&source, SOURCE, a.force)?;
+    say(format_args!("{} and {}: `squall tune {} --trials 50`", a.file.display(), source.display(), a.file.display()))?;
+    Ok(0)
+}
+
+fn put(path: &Path, text: &str, over: bool) -> Result<(), Failure> {
+    let fail = |source| Failure::from(Error::Write { path: path.into(), source });
+    // Where nothing may be lost, not even what appeared since we looked is written over.
+    let mut open = std::fs::OpenOptions::new();
+    open.write(true).truncate(over).create(over).create_new(!over);
+    open.open(path).and_then(|mut f| f.write_all(text.as_bytes())).map_err(fail)
+}

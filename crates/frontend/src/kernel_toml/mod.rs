@@ -1,0 +1,318 @@
+//! kernel.toml: users' own C kernels with their knobs, each set of sizes a task. `squall init`
+//! writes one that says what may stand in it.
+
+mod document;
+mod kernel;
+mod model;
+mod source;
+
+pub use kernel::OwnKernel;
+pub use source::Read;
+
+use crate::error::ImportError;
+use document::{Fault, Item, Table, fault, identifier, text};
+use kernel::{Choices, Given, Reaches, Recipe};
+use model::{Amount, Argument, Dial, Part, Problem, Way};
+use squall_core::space::{Knob, SpaceError, Term};
+use squall_core::workload::{Axis, Foreign, Input};
+use squall_core::{Configuration, DType, Space, Stage, Task, TensorKind, Workload};
+use std::sync::Arc;
+use toml::de::{DeTable, DeValue};
+
+const TOP: &[&str] = &[
+    "name",
+    "language",
+    "source",
+    "entry",
+    "flags",
+    "openmp",
+    "tolerance",
+    "flop",
+    "constraints",
+    "argument",
+    "knob",
+    "problem",
+    "reference",
+];
+const REFERENCE: &[&str] = &["source", "entry", "flags"];
+
+/// Reads a kernel.toml; `name` says in errors where the text comes from, `read` gives the sources
+/// that it names.
+pub fn import_kernel(contents: &str, name: &str, read: &Read) -> Result<Vec<OwnKernel>, ImportError> {
+    kernels(contents, read).map_err(|f| f.show(name, contents))
+}
+
+fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
+    let document = DeTable::parse(contents).map_err(|e| Fault { at: e.span().unwrap_or(0..0), message: e.message().trim().into() })?;
+    let top = Table::new("a kernel.toml", document.get_ref(), 0..0, TOP)?;
+    top.word("language", &["c"], "c")?;
+    let entry = top.need("entry")?;
+    let entry = identifier(text(entry)?, entry.span())?;
+    let title = top.text("name")?.unwrap_or(&entry).to_string();
+
+    let mut taken = Vec::new();
+    let arguments: Vec<Argument> = top.list("argument")?.into_iter().map(|a| model::argument(a, &mut taken)).collect::<Result<_, _>>()?;
+    if arguments.is_empty() {
+        return fault(top.at, "the kernel needs its arguments, in the order of the call: `[[argument]]` tables with name, type, role");
+    }
+    let written = arguments.iter().filter(|a| matches!(a.part, Part::Output | Part::Inout { .. })).count();
+    if written != 1 {
+        return fault(top.need("argument")?.span(), format!("one argument is written (role output or inout), not {written}"));
+    }
+    let mut taken = Vec::new();
+    let dials: Vec<Dial> = top.list("knob")?.into_iter().map(|k| model::knob(k, &mut taken)).collect::<Result<_, _>>()?;
+    if dials.is_empty() {
+        return fault(top.at, "there is nothing to tune: it needs a `[[knob]]` with name and values");
+    }
+    for d in &dials {
+        let passed = arguments.iter().any(|a| matches!(a.part, Part::Knob) && a.name == d.knob.name);
+        if passed != (d.way == Way::Argument) {
+            let n = &d.knob.name;
+            return fault(
+                d.at.clone(),
+                format!(
+                    "a knob with `as = \"argument\"` needs an argument with the same name and role = \"knob\", and the other way round: `{n}`"
+                ),
+            );
+        }
+    }
+    if let Some(a) = arguments.iter().find(|a| matches!(a.part, Part::Knob) && !dials.iter().any(|d| d.knob.name == a.name)) {
+        return fault(top.need("argument")?.span(), format!("no knob is called `{}`, as this argument is", a.name));
+    }
+    let mut problems: Vec<Problem> = Vec::new();
+    for item in top.list("problem")? {
+        let p = model::problem(item, problems.first())?;
+        if let Some((n, _)) = p.sizes.iter().find(|s| dials.iter().any(|d| d.knob.name == s.0)) {
+            return fault(p.at, format!("`{n}` is a knob already"));
+        }
+        if problems.iter().any(|q| q.name == p.name) {
+            return fault(p.at, format!("a problem above is called `{}` too", p.name));
+        }
+        problems.push(p);
+    }
+    if problems.is_empty() {
+        problems.push(Problem { name: String::new(), sizes: Vec::new(), at: 0..0 });
+    }
+    let file =
+        File { recipe: recipe(&top, "source", &title, &entry, read)?, reference: reference(&top, &title, read)?, top, arguments, dials };
+    problems.iter().map(|p| file.kernel(p, &title)).collect()
+}
+
+fn recipe(t: &Table, key: &str, title: &str, entry: &str, read: &Read) -> Result<Recipe, Fault> {
+    let file = t.need(key)?;
+    let source = match source::expand(text(file)?, read) {
+        Ok(s) => s,
+        Err(why) => return fault(file.span(), format!("`{}` cannot be read: {why}", crate::error::shown(text(file)?))),
+    };
+    let flags = t.texts("flags")?;
+    for (flag, item) in flags.iter().zip(t.list("flags")?) {
+        model::compiler_flag(flag, item.span())?;
+    }
+    Ok(Recipe {
+        name: title.into(),
+        source: source.into(),
+        entry: entry.into(),
+        arguments: Vec::new(),
+        reaches: Vec::new(),
+        others: Vec::new(),
+        flags: flags.into_iter().map(String::from).collect(),
+        openmp: false,
+    })
+}
+
+/// The reference, and whether it stands in the kernel's own source, where it sees the knobs' macros.
+fn reference(top: &Table, title: &str, read: &Read) -> Result<Option<(Recipe, bool)>, Fault> {
+    let Some(item) = top.get("reference") else { return Ok(None) };
+    let t = Table::of("the reference", item, REFERENCE)?;
+    let entry = t.need("entry")?;
+    let entry = identifier(text(entry)?, entry.span())?;
+    // A second function of the same file needs no second file.
+    let same = t.get("source").is_none();
+    let from = if same { top } else { &t };
+    let mut made = recipe(from, "source", title, &entry, read)?;
+    made.flags = t.texts("flags")?.into_iter().map(String::from).collect();
+    Ok(Some((made, same)))
+}
+
+/// A file that was read, for one problem after another.
+struct File<'a> {
+    top: Table<'a>,
+    arguments: Vec<Argument>,
+    dials: Vec<Dial>,
+    recipe: Recipe,
+    reference: Option<(Recipe, bool)>,
+}
+
+impl File<'_> {
+    fn kernel(&self, p: &Problem, title: &str) -> Result<OwnKernel, Fault> {
+        let knobs: Vec<Knob> = self.dials.iter().map(|d| d.knob.clone()).collect();
+        let constraints: Vec<Item> = self.top.list("constraints")?;
+        let terms: Vec<Term> = constraints.iter().map(|c| model::constraint(c, &knobs, &p.sizes)).collect::<Result<_, _>>()?;
+        let space = Space::new(knobs.clone(), &terms).map_err(|e| {
+            let at = self.top.get("constraints").map_or(self.dials[0].at.clone(), |c| c.span());
+            let of = if p.name.is_empty() { String::new() } else { format!(" (problem `{}`)", p.name) };
+            Fault { at, message: format!("{e}{of}") }
+        })?;
+        let standing = self.standing(&space, p)?;
+        let (inputs, ranges, output, given) = self.interface(p)?;
+        let mut recipe = Recipe { arguments: given, openmp: self.top.truth("openmp")?, ..self.recipe.clone() };
+        recipe.others = self.reference.iter().filter(|r| r.1).map(|r| r.0.entry.clone()).collect();
+        recipe.reaches = self.dials.iter().map(|d| reaches(&d.way)).collect();
+        // The same arguments, but for knobs.
+        let macros = |r: &Reaches| if matches!(r, Reaches::Macro) { Reaches::Macro } else { Reaches::Argument };
+        let reference = self.reference.as_ref().map(|(r, same)| {
+            let reaches = if *same { recipe.reaches.iter().map(macros).collect() } else { Vec::new() };
+            let arguments = recipe.arguments.iter().filter(|g| !matches!(g, Given::Knob(..))).cloned().collect();
+            Recipe { arguments, reaches, others: if *same { vec![recipe.entry.clone()] } else { Vec::new() }, ..r.clone() }
+        });
+        let workload = Workload {
+            kind: self.recipe.entry.clone(),
+            inputs,
+            foreign: Some(Foreign {
+                digest: self.digest(p, reference.as_ref())?,
+                tolerance: self.tolerance(output.dtype)?,
+                flop: self.flop(p)?,
+                ranges,
+            }),
+            stages: vec![output],
+        };
+        if let Err(e) = workload.check() {
+            return fault(self.top.need("argument")?.span(), e.to_string());
+        }
+        let name = if p.name.is_empty() { title.to_string() } else { format!("{title}_{}", p.name) };
+        let only = standing.iter().map(|(k, v)| Knob { values: vec![v.clone()], ..k.clone() }).collect();
+        let fixed = Space::new(only, &[]).map_err(|e: SpaceError| Fault { at: self.dials[0].at.clone(), message: e.to_string() })?;
+        let at_rest = fixed.nth(0);
+        Ok(OwnKernel {
+            task: Task::new(name, workload),
+            standing: at_rest,
+            reference: reference.unwrap_or_else(|| recipe.clone()),
+            plain: Arc::new(Choices { name: "untuned", space: fixed, recipe: recipe.clone() }),
+            tunable: Arc::new(Choices { name: "own", space, recipe }),
+        })
+    }
+
+    /// Where the kernel stands untuned: at the defaults, or else the first configuration.
+    fn standing(&self, space: &Space, p: &Problem) -> Result<Configuration, Fault> {
+        let indices: Vec<usize> = self.dials.iter().map(|d| d.default.unwrap_or(0)).collect();
+        match space.configuration(&indices) {
+            Some(c) => Ok(c),
+            None => match self.dials.iter().find(|d| d.default.is_some()) {
+                Some(d) => fault(d.at.clone(), format!("the defaults of the knobs break a constraint, for problem `{}`", p.name)),
+                None => Ok(space.nth(0)),
+            },
+        }
+    }
+
+    /// What goes in and out, and how the call is written.
+    #[allow(clippy::type_complexity)] // four lists that are made together
+    fn interface(&self, p: &Problem) -> Result<(Vec<Input>, Vec<Option<(f64, f64)>>, Stage, Vec<Given>), Fault> {
+        let (mut inputs, mut ranges, mut given, mut output) = (Vec::new(), Vec::new(), Vec::new(), None);
+        for a in &self.arguments {
+            let shape = model::extents(a, &p.sizes)?;
+            if let Part::Input { low_high } | Part::Inout { low_high } = a.part {
+                inputs.push(Input { name: a.name.clone(), dtype: a.dtype, shape: shape.clone(), kind: TensorKind::Data });
+                ranges.push(low_high);
+            }
+            if let Part::Output | Part::Inout { .. } = a.part {
+                let axes = shape.iter().enumerate().map(|(i, &e)| Axis::new(format!("i{i}"), e)).collect();
+                // What is read before it is written has one name as it comes, another as it goes.
+                let after = if matches!(a.part, Part::Output) { "" } else { "_after" };
+                let body = squall_core::expr::Expr::Const(0.0);
+                output = Some(Stage { name: format!("{}{after}", a.name), dtype: a.dtype, axes, reduction: None, body });
+            }
+            let d = a.dtype;
+            let bytes = shape.iter().product::<i64>() as u64 * d.bytes();
+            given.push(match &a.part {
+                Part::Input { .. } => Given::Data(inputs.len() - 1, d),
+                Part::Output => Given::Output(d),
+                Part::Inout { .. } => Given::Copied(inputs.len() - 1, d, bytes),
+                Part::Scalar(x) => Given::Number(scalar(x, d, p)?),
+                Part::Knob => Given::Knob(self.dials.iter().position(|k| k.knob.name == a.name).unwrap_or(0), d),
+            });
+        }
+        match output {
+            Some(output) => Ok((inputs, ranges, output, given)),
+            None => fault(self.top.at.clone(), "no argument is written"),
+        }
+    }
+
+    /// How far results may lie apart: whole numbers not at all, others by what rounding explains.
+    fn tolerance(&self, d: DType) -> Result<f64, Fault> {
+        match self.top.get("tolerance") {
+            Some(t) => match document::number(t)? {
+                x if (0.0..1.0).contains(&x) => Ok(x),
+                x => fault(t.span(), format!("a tolerance is relative to the largest element, from 0 to below 1, not {x}")),
+            },
+            None if d.is_integer() => Ok(0.0),
+            None => Ok(if d == DType::F64 { 1e-10 } else { 1e-4 }),
+        }
+    }
+
+    fn flop(&self, p: &Problem) -> Result<u64, Fault> {
+        let Some(item) = self.top.get("flop") else { return Ok(0) };
+        let flop = match item.get_ref() {
+            DeValue::String(s) => model::evaluate(s, &item.span(), &p.sizes)? as f64,
+            _ => document::number(item)?,
+        };
+        if (0.0..1e18).contains(&flop) { Ok(flop as u64) } else { fault(item.span(), "operations of one call are 0 or more") }
+    }
+
+    /// The kernel's identity: everything that decides what it computes and which choices it has.
+    fn digest(&self, p: &Problem, reference: Option<&Recipe>) -> Result<String, Fault> {
+        let mut h = blake3::Hasher::new();
+        // Each part with its length: no two texts run into one another.
+        let mut add = |text: &str| {
+            h.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
+        };
+        for r in [Some(&self.recipe), reference].into_iter().flatten() {
+            add(&r.source);
+            add(&r.entry);
+            r.flags.iter().for_each(|f| add(f));
+        }
+        for a in &self.arguments {
+            // Places move with every blank line.
+            let part = match &a.part {
+                Part::Scalar(x) => format!("scalar {}", scalar(x, a.dtype, p)?),
+                other => format!("{other:?}"),
+            };
+            add(&format!("{} {} {part}", a.name, a.dtype.name()));
+        }
+        for d in &self.dials {
+            add(&format!("{} {:?} {:?}", d.knob.name, d.knob.values, d.way));
+        }
+        for c in self.top.texts("constraints")? {
+            add(c);
+        }
+        p.sizes.iter().for_each(|(n, v)| add(&format!("{n}={v}")));
+        add(if self.top.truth("openmp")? { "openmp" } else { "" });
+        Ok(h.finalize().to_hex()[..16].to_string())
+    }
+}
+
+fn reaches(way: &Way) -> Reaches {
+    match way {
+        Way::Macro => Reaches::Macro,
+        Way::Argument => Reaches::Argument,
+        Way::Flag(form) => Reaches::Flag(form.clone()),
+    }
+}
+
+/// A number as C writes it.
+fn scalar(x: &Amount, d: DType, p: &Problem) -> Result<String, Fault> {
+    let c = match x {
+        Amount::Number(x) if d.is_integer() => format!("{}", *x as i64),
+        Amount::Number(x) => format!("{x:?}"),
+        Amount::Text(e, at) => model::evaluate(e, at, &p.sizes)?.to_string(),
+    };
+    // The least i64 has no literal of its own; nobody passes it.
+    Ok(match d {
+        DType::F32 => format!("(float)({c})"),
+        DType::F64 => format!("(double)({c})"),
+        DType::I64 => format!("(int64_t)({c}LL)"),
+        _ => format!("({c})"),
+    })
+}
+
+#[cfg(test)]
+mod tests;

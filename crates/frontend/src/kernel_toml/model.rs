@@ -1,0 +1,339 @@
+//! What a kernel.toml says, checked: arguments, knobs, problems.
+
+use super::document::{Fault, Item, Table, fault, inside, list, number, text, whole};
+use squall_core::DType;
+use squall_core::space::{Knob, Names, Role, Term, Value, parse_values};
+use squall_core::text::nearest;
+use std::ops::Range;
+use toml::de::DeValue;
+
+/// Named whole numbers: the sizes of a problem.
+pub type Sizes = Vec<(String, i64)>;
+
+/// More elements than this and an argument is refused.
+const MAX_ELEMENTS: i64 = 1 << 40;
+/// More values than any real knob.
+const MAX_VALUES: i64 = 1 << 16;
+
+/// What an argument is to the kernel.
+#[derive(Clone, Debug)]
+pub enum Part {
+    Input {
+        low_high: Option<(f64, f64)>,
+    },
+    Output,
+    /// Read, then written over.
+    Inout {
+        low_high: Option<(f64, f64)>,
+    },
+    /// A number, which the sizes may decide.
+    Scalar(Amount),
+    /// The value of the knob of the same name.
+    Knob,
+}
+
+/// A number that stands in the file, or an expression over sizes.
+#[derive(Clone, Debug)]
+pub enum Amount {
+    Number(f64),
+    Text(String, Place),
+}
+
+/// Where an expression stands, for errors once sizes are known.
+pub type Place = Range<usize>;
+
+/// One argument of the entry.
+#[derive(Clone, Debug)]
+pub struct Argument {
+    pub name: String,
+    pub dtype: DType,
+    pub part: Part,
+    pub shape: Vec<(Amount, Place)>,
+}
+
+/// How a knob's value reaches the kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Way {
+    Macro,
+    Argument,
+    /// A compiler's argument, `{}` in it standing for the value.
+    Flag(String),
+}
+
+/// A knob with its way into the kernel and, if the file says so, where it stands untuned.
+#[derive(Clone, Debug)]
+pub struct Dial {
+    pub knob: Knob,
+    pub way: Way,
+    pub default: Option<usize>,
+    pub at: Place,
+}
+
+/// A set of sizes.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    pub name: String,
+    pub sizes: Sizes,
+    pub at: Place,
+}
+
+const ARGUMENT: &[&str] = &["name", "type", "role", "shape", "range", "value"];
+const KNOB: &[&str] = &["name", "values", "range", "powers_of_two", "kind", "as", "flag", "default"];
+const TYPES: &[&str] = &["f32", "f64", "i8", "u8", "i32", "i64"];
+
+/// Reads one `[[argument]]`.
+pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> {
+    let t = Table::of("an argument", item, ARGUMENT)?;
+    let name = t.identifier("name", taken)?;
+    let role = t.word("role", &["input", "output", "inout", "scalar", "knob"], "input")?;
+    let kind = t.need("type")?;
+    let said = text(kind)?;
+    let Some(dtype) = DType::from_name(said).filter(|_| TYPES.contains(&said)) else {
+        return fault(kind.span(), format!("there is no type `{said}`{}; there are {}", nearest(said, TYPES), TYPES.join(", ")));
+    };
+    let tensor = matches!(role, "input" | "output" | "inout");
+    for (key, good) in [("shape", tensor), ("range", tensor && role != "output"), ("value", role == "scalar")] {
+        if let Some(v) = t.get(key).filter(|_| !good) {
+            return fault(v.span(), format!("an argument with role = \"{role}\" has no `{key}`"));
+        }
+    }
+    let mut shape = Vec::new();
+    if tensor {
+        for extent in list(t.need("shape")?)? {
+            shape.push((amount(extent)?, extent.span()));
+        }
+    }
+    let low_high = t.get("range").map(|r| bounds(r, dtype)).transpose()?;
+    let part = match role {
+        "input" => Part::Input { low_high },
+        "output" => Part::Output,
+        "inout" => Part::Inout { low_high },
+        "scalar" => Part::Scalar(amount(t.need("value")?)?),
+        _ => Part::Knob,
+    };
+    Ok(Argument { name, dtype, part, shape })
+}
+
+/// The least and the largest value of an input.
+fn bounds(item: Item, dtype: DType) -> Result<(f64, f64), Fault> {
+    let [low, high] = list(item)?[..] else { return fault(item.span(), "a range of values is `[least, largest]`") };
+    let (a, b) = (number(low)?, number(high)?);
+    if a > b {
+        return fault(item.span(), format!("the least value, {a}, is above the largest, {b}"));
+    }
+    if (dtype.round(a), dtype.round(b)) != (a, b) && dtype.is_integer() {
+        return fault(item.span(), format!("{} does not hold these values", dtype.name()));
+    }
+    Ok((a, b))
+}
+
+fn amount(item: Item) -> Result<Amount, Fault> {
+    match item.get_ref() {
+        DeValue::String(s) => Ok(Amount::Text(s.to_string(), item.span())),
+        _ => Ok(Amount::Number(number(item)?)),
+    }
+}
+
+/// The value of an expression over sizes.
+pub fn evaluate(expression: &str, at: &Place, sizes: &Sizes) -> Result<i64, Fault> {
+    let unknown = |message: String, column: usize| {
+        let start = at.start + column.saturating_sub(1).min(at.len().saturating_sub(2));
+        let names: Vec<&str> = sizes.iter().map(|s| s.0.as_str()).collect();
+        let known = if names.is_empty() { "there are no problem sizes".into() } else { format!("the sizes are {}", names.join(", ")) };
+        Fault { at: start..start + 1, message: format!("{message}; {known}") }
+    };
+    match parse_values(&format!("[{expression}]"), sizes) {
+        Ok(values) => match values[..] {
+            [Value::Int(i)] => Ok(i),
+            _ => fault(at.clone(), format!("`{expression}` is not one whole number")),
+        },
+        // The bracket in front takes the place of the quote.
+        Err(e) => Err(unknown(e.message, e.column)),
+    }
+}
+
+/// The extents of an argument.
+pub fn extents(a: &Argument, sizes: &Sizes) -> Result<Vec<i64>, Fault> {
+    let mut shape = Vec::new();
+    for (extent, at) in &a.shape {
+        let i = match extent {
+            Amount::Number(x) if x.fract() == 0.0 => *x as i64,
+            Amount::Number(x) => return fault(at.clone(), format!("an extent is a whole number, not {x}")),
+            Amount::Text(e, at) => evaluate(e, at, sizes)?,
+        };
+        if i < 1 {
+            return fault(at.clone(), format!("an extent must be 1 or more, not {i}"));
+        }
+        shape.push(i);
+        if shape.iter().try_fold(1i64, |n, &e| n.checked_mul(e)).is_none_or(|n| n > MAX_ELEMENTS) {
+            return fault(at.clone(), format!("`{}` has too many elements: {shape:?}", a.name));
+        }
+    }
+    Ok(shape)
+}
+
+/// Reads one `[[knob]]`.
+pub fn knob(item: Item, taken: &mut Vec<String>) -> Result<Dial, Fault> {
+    let t = Table::of("a knob", item, KNOB)?;
+    let name = t.identifier("name", taken)?;
+    let given: Vec<(&str, Item)> = ["values", "range", "powers_of_two"].into_iter().filter_map(|k| Some((k, t.get(k)?))).collect();
+    let [(form, v)] = given[..] else {
+        let what = if given.is_empty() { "needs its values" } else { "has its values twice" };
+        let at = given.get(1).map_or(t.at.clone(), |g| g.1.span());
+        return fault(
+            at,
+            format!("`{name}` {what}: one of `values = [..]`, `range = [first, last, step]`, `powers_of_two = [first, last]`"),
+        );
+    };
+    let mut values = match form {
+        "values" => listed(v)?,
+        "range" => range(v)?,
+        _ => powers(v)?,
+    };
+    if values.is_empty() {
+        return fault(v.span(), format!("`{name}` has no value"));
+    }
+    let numbers = values.iter().all(|x| matches!(x, Value::Int(_)));
+    let kind = t.word("kind", &["ordered", "categorical"], if numbers { "ordered" } else { "categorical" })?;
+    match (kind, numbers) {
+        ("ordered", true) => values.sort(),
+        ("ordered", false) => {
+            let at = t.get("kind").map_or(v.span(), |k| k.span());
+            return fault(at, "words have no order; give numbers, which a flag may hold as `flag = \"-O{}\"`");
+        }
+        // The space takes numbers for ordered, so their words stand for them.
+        _ => values = values.iter().map(|x| Value::Word(x.to_string())).collect(),
+    }
+    if let Some(i) = (1..values.len()).find(|&i| values[..i].contains(&values[i])) {
+        return fault(v.span(), format!("`{name}` lists {} twice", values[i]));
+    }
+    let way = match (t.word("as", &["macro", "argument", "flag"], if t.get("flag").is_some() { "flag" } else { "macro" })?, t.get("flag")) {
+        ("flag", flag) => Way::Flag(flag.map_or(Ok("{}"), text)?.into()),
+        (_, Some(f)) => return fault(f.span(), "`flag` is for knobs with `as = \"flag\"`"),
+        ("argument", None) => Way::Argument,
+        _ => Way::Macro,
+    };
+    if let Way::Flag(form) = &way {
+        for x in &values {
+            let flag = form.replace("{}", &x.to_string());
+            compiler_flag(&flag, t.get("flag").unwrap_or(v).span())?;
+        }
+    }
+    let default = match t.get("default") {
+        None => None,
+        Some(d) => {
+            let said = one_value(d)?.to_string();
+            let found = values.iter().position(|x| x.to_string() == said);
+            match found {
+                Some(i) => Some(i),
+                None => return fault(d.span(), format!("`{name}` has no value {said}")),
+            }
+        }
+    };
+    Ok(Dial { knob: Knob { name, values, role: Role::Choice }, way, default, at: t.at })
+}
+
+/// Refuses what would make the compiler do anything but compile this kernel.
+pub fn compiler_flag(flag: &str, at: Place) -> Result<(), Fault> {
+    let meant =
+        flag.is_empty() || ["-O", "-f", "-m", "-D", "-U", "-I", "-W", "-w", "-std=", "-g", "--param="].iter().any(|p| flag.starts_with(p));
+    if !meant || flag.contains(char::is_whitespace) {
+        return fault(
+            at,
+            format!("`{flag}` is no flag for one kernel: -O, -f, -m, -D, -U, -I, -W, -std, -g and --param= are, without spaces"),
+        );
+    }
+    Ok(())
+}
+
+fn one_value(item: Item) -> Result<Value, Fault> {
+    match item.get_ref() {
+        DeValue::Boolean(b) => Ok(Value::Int(i64::from(*b))),
+        DeValue::String(s) => {
+            if s.contains([',', '\n', '\r']) || s.trim() != &**s {
+                return fault(item.span(), "a value has no comma, no line break and no space at its ends");
+            }
+            Ok(Value::Word(s.to_string()))
+        }
+        _ => match whole(item) {
+            Some(i) => Ok(Value::Int(i)),
+            None => fault(item.span(), format!("a value is a whole number, a word or a truth, not a {}", item.get_ref().type_str())),
+        },
+    }
+}
+
+/// `[1, 2, 4]`, or such a list as the constraint language writes it, in quotes.
+fn listed(v: Item) -> Result<Vec<Value>, Fault> {
+    if let DeValue::String(s) = v.get_ref() {
+        return parse_values(s, &[]).map_err(|e| inside(v, 0, e));
+    }
+    let mut values: Vec<Value> = list(v)?.into_iter().map(one_value).collect::<Result<_, _>>()?;
+    if values.iter().any(|x| matches!(x, Value::Word(_))) {
+        values = values.iter().map(|x| Value::Word(x.to_string())).collect();
+    }
+    Ok(values)
+}
+
+fn numbers(v: Item, form: &str) -> Result<Vec<i64>, Fault> {
+    let read: Option<Vec<i64>> = list(v)?.into_iter().map(whole).collect();
+    read.map_or_else(|| fault(v.span(), format!("expected whole numbers: {form}")), Ok)
+}
+
+fn range(v: Item) -> Result<Vec<Value>, Fault> {
+    let form = "`[first, last]` or `[first, last, step]`, the last included";
+    let (first, last, step) = match numbers(v, form)?[..] {
+        [first, last] => (first, last, 1),
+        [first, last, step] if step > 0 => (first, last, step),
+        _ => return fault(v.span(), format!("a range is {form}; the step is 1 or more")),
+    };
+    if last < first || last.abs_diff(first) / step.unsigned_abs() >= MAX_VALUES as u64 {
+        return fault(v.span(), format!("from {first} to {last} by {step} are none, or over {MAX_VALUES} values"));
+    }
+    Ok((0..=(last - first) / step).map(|i| Value::Int(first + i * step)).collect())
+}
+
+fn powers(v: Item) -> Result<Vec<Value>, Fault> {
+    let form = "`[first, last]`, both powers of two";
+    match numbers(v, form)?[..] {
+        [first, last] if first > 0 && first.count_ones() == 1 && last.count_ones() == 1 && first <= last => {
+            Ok((first.trailing_zeros()..=last.trailing_zeros()).map(|p| Value::Int(1 << p)).collect())
+        }
+        _ => fault(v.span(), format!("expected {form}")),
+    }
+}
+
+/// Reads `[[problem]]`: a name if there is one, else sizes.
+pub fn problem(item: Item, first: Option<&Problem>) -> Result<Problem, Fault> {
+    let t = Table::of("a problem", item, &[])?;
+    let mut p = Problem { name: String::new(), sizes: Vec::new(), at: t.at.clone() };
+    for (key, at, v) in t.entries() {
+        if key == "name" {
+            p.name = text(v)?.into();
+            continue;
+        }
+        let name = super::document::identifier(key, at)?;
+        match whole(v) {
+            Some(i) => p.sizes.push((name, i)),
+            None => return fault(v.span(), format!("the size `{key}` is a whole number, not a {}", v.get_ref().type_str())),
+        }
+    }
+    if let Some(f) = first {
+        let names = |p: &Problem| {
+            let mut n: Vec<String> = p.sizes.iter().map(|s| s.0.clone()).collect();
+            n.sort();
+            n
+        };
+        if names(f) != names(&p) {
+            return fault(t.at, format!("every problem has the same sizes; the first has {}", names(f).join(", ")));
+        }
+    }
+    if p.name.is_empty() {
+        p.name = p.sizes.iter().map(|(n, v)| format!("{n}{v}")).collect::<Vec<_>>().join("_");
+    }
+    Ok(p)
+}
+
+/// A constraint over knobs and the sizes of a problem.
+pub fn constraint(item: Item, knobs: &[Knob], sizes: &Sizes) -> Result<Term, Fault> {
+    Term::parse(text(item)?, Names { knobs, constants: sizes }).map_err(|e| inside(item, 0, e))
+}

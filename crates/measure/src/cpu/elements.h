@@ -1,0 +1,88 @@
+/* Part of runner.c: the elements of tensors. A letter stands for a type:
+ * f f32, d f64, b i8, u u8, i i32, l i64. */
+
+typedef struct {
+  char type;
+  size_t count;
+  int bounded; /* values lie in low ..= high; else in [-1, 1), whole numbers in -8 ..= 8 */
+  double low, high;
+} tensor;
+
+static size_t size_of(char type) {
+  switch (type) {
+  case 'd':
+  case 'l': return 8;
+  case 'f':
+  case 'i': return 4;
+  default: return 1;
+  }
+}
+
+/* TYPE,COUNT[,LOW,HIGH] */
+static int read_tensor(const char *text, tensor *t) {
+  char *end;
+  if (!*text || !strchr("fdbuil", *text) || text[1] != ',') return 0;
+  t->type = *text;
+  t->count = (size_t)strtoull(text + 2, &end, 10);
+  t->bounded = *end == ',';
+  if (t->bounded) t->low = strtod(end + 1, &end);
+  if (t->bounded && *end != ',') return 0;
+  if (t->bounded) t->high = strtod(end + 1, &end);
+  return *end == 0;
+}
+
+static double element(const unsigned char *x, char type, size_t i) {
+  switch (type) {
+  case 'f': return ((const float *)x)[i];
+  case 'd': return ((const double *)x)[i];
+  case 'b': return ((const int8_t *)x)[i];
+  case 'u': return x[i];
+  case 'i': return ((const int32_t *)x)[i];
+  default: return (double)((const int64_t *)x)[i];
+  }
+}
+
+/* How far two elements lie apart; not a number where one of them is none. */
+static double apart(const unsigned char *a, const unsigned char *b, char type, size_t i) {
+  if (type != 'l') return fabs(element(a, type, i) - element(b, type, i));
+  /* Doubles do not tell large whole numbers apart. */
+  int64_t x = ((const int64_t *)a)[i], y = ((const int64_t *)b)[i];
+  return (double)(x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x);
+}
+
+/* Whether two values that lie too far apart for a number agree all the same. */
+static int same(double got, double want) { return isnan(want) ? isnan(got) : isinf(want) && got == want; }
+
+static int all_bytes(const unsigned char *x, size_t count, int byte) {
+  for (size_t i = 0; i < count; i++)
+    if (x[i] != byte) return 0;
+  return 1;
+}
+
+static void fill_elements(unsigned char *to, const tensor *t, uint64_t *seed) {
+  if (t->type == 'f' && !t->bounded) {
+    float *x = (float *)to;
+    for (size_t i = 0; i < t->count; i += 2) {
+      uint64_t r = random_bits(seed);
+      x[i] = (float)(int32_t)(r >> 40 << 8) * 0x1p-31f;
+      if (i + 1 < t->count) x[i + 1] = (float)(int32_t)(uint32_t)((r & 0xFFFFFF) << 8) * 0x1p-31f;
+    }
+    return;
+  }
+  int whole = t->type != 'f' && t->type != 'd';
+  double low = t->bounded ? t->low : whole ? (t->type == 'u' ? 0 : -8) : -1, high = t->bounded ? t->high : whole ? 8 : 1;
+  for (size_t i = 0; i < t->count; i++) {
+    double part = (double)(random_bits(seed) >> 11) * 0x1p-53;
+    double v = whole ? floor(low + part * (high - low + 1)) : low + part * (high - low);
+    /* Rounding must not lead out of the range. */
+    v = v > high ? high : v < low ? low : v;
+    switch (t->type) {
+    case 'f': ((float *)to)[i] = (float)v; break;
+    case 'd': ((double *)to)[i] = v; break;
+    case 'b': ((int8_t *)to)[i] = (int8_t)v; break;
+    case 'u': to[i] = (unsigned char)v; break;
+    case 'i': ((int32_t *)to)[i] = (int32_t)v; break;
+    default: ((int64_t *)to)[i] = (int64_t)v;
+    }
+  }
+}
