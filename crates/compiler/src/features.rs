@@ -118,7 +118,7 @@ pub fn extract(n: &Nest, t: &Target) -> Vec<f32> {
     FEATURES.iter().map(|k| (s.values.get(k).copied().unwrap_or(0.0).max(0.0) + 1.0).log2() as f32).collect()
 }
 
-/// Cycles by a formula: arithmetic, loads and the traffic of two caches overlap but for a fifth,
+/// Cycles by a formula: arithmetic, loads and the traffic of two caches overlap by a third,
 /// stores and loops come on top. Only an order to begin with, before anything is measured; trees
 /// learn from it and correct it. The weights were fitted on 2,900 kernels of 42 tasks
 /// (docs/performance.md).
@@ -132,9 +132,9 @@ fn estimate(s: &Sums, t: &Target) -> f64 {
     // A broadcast is part of the arithmetic's instruction.
     let loads = (get("loads_vector") + 0.4 * get("loads_broadcast") + get("loads_scalar")) / 2.0 + 1.75 * get("loads_strided");
     let stores = get("stores_vector") + get("stores_scalar") + get("stores_strided");
-    let parts = [arithmetic, loads, get("traffic_l1") / 80.0, get("traffic_l2") / 18.0];
+    let parts = [arithmetic, loads, get("traffic_l1") / 80.0, get("traffic_l2") / 8.0];
     let longest = parts.iter().copied().fold(0.0, f64::max);
-    longest + 0.2 * (parts.iter().sum::<f64>() - longest) + 0.6 * stores + 0.2 * get("loop_iterations")
+    longest + 0.7 * (parts.iter().sum::<f64>() - longest) + 0.6 * stores + 0.2 * get("loop_iterations")
 }
 
 fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>>, s: &mut Sums) {

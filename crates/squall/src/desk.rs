@@ -5,6 +5,7 @@ use crate::report::{Failures, StopReason, TaskReport, Winner};
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, Record, RecordKind, Task, Trial, Tunable};
 use squall_records::{Name, Standings};
 use squall_search::Strategy;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A task while it is tuned.
@@ -16,6 +17,8 @@ pub(crate) struct Desk<'a> {
     pub strategy: Box<dyn Strategy>,
     /// The times that speak for each candidate, and who holds the task.
     pub standings: Standings<()>,
+    /// Every candidate that had a trial.
+    pub tried: HashSet<Name>,
     pub failures: Failures,
     pub report: TaskReport,
     /// Why no more trials are made, once that is so.
@@ -57,6 +60,7 @@ impl<'a> Desk<'a> {
             plain: kit.plain,
             strategy,
             standings: Standings::default(),
+            tried: HashSet::new(),
             failures: Failures::default(),
             report: Desk::blank(task, StopReason::Exhausted),
             closed: None,
@@ -105,6 +109,7 @@ impl<'a> Desk<'a> {
                 RecordKind::Rematch => self.standings.rematch(name, r.outcome.time(), ()),
                 RecordKind::Trial => {
                     self.report.known += 1;
+                    self.tried.insert(name.clone());
                     if let Some(t) = r.outcome.time() {
                         self.stand(name, t);
                     }
@@ -140,6 +145,7 @@ impl<'a> Desk<'a> {
 
     /// A trial of this session ended so.
     pub fn note(&mut self, name: &Name, outcome: &Outcome) {
+        self.tried.insert(name.clone());
         match outcome.time() {
             Some(t) => self.stand(name.clone(), t),
             None => {

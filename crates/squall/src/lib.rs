@@ -21,6 +21,7 @@ mod error;
 mod event;
 pub mod export;
 mod input;
+mod kin;
 mod kit;
 pub mod network;
 pub mod replay;

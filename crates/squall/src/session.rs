@@ -7,12 +7,13 @@ use crate::desk::{Desk, Idle, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::input::{Input, name_matches};
+use crate::kin::{FIRST, LATER, elders, guesses};
 use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
 use crate::settings::Settings;
 use rustix::time::{ClockId, clock_gettime};
 use squall_compiler::CODEGEN_VERSION;
-use squall_core::{CpuCost, Outcome, Record, RecordKind, Target, Task, Trial};
+use squall_core::{Candidate, CpuCost, Outcome, Record, RecordKind, Target, Task, TaskId, Trial};
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
 use squall_measure::{MeasureError, Verdict};
 use squall_records::Store;
@@ -78,6 +79,12 @@ impl<'a> Session<'a> {
         let mut allocator = Allocator::new(&facts, self.settings.seed);
         let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];
+        let elders = if self.settings.transfer {
+            let ours: Vec<TaskId> = tasks.iter().map(|t| t.id).collect();
+            elders(self.store, &bench.hall.device, &bench.hall.toolchain, &ours)?
+        } else {
+            Vec::new()
+        };
         let stop = loop {
             if let Some(reason) = self.over(&bench) {
                 break reason;
@@ -87,11 +94,16 @@ impl<'a> Session<'a> {
                 break common_reason(&desks);
             };
             let before = Instant::now();
-            let desk = match &mut desks[i] {
+            let desk = match desks[i].take() {
                 Some(desk) => desk,
-                empty => empty.insert(self.open(&mut bench, input, tasks[i])?),
+                None => self.open(&mut bench, input, tasks[i])?,
             };
-            let made = self.batch(&mut bench, desk, before)?;
+            let guesses = match self.settings.transfer {
+                true => guesses(&desk, desks.iter().flatten(), &elders, if desk.tried.is_empty() { FIRST } else { LATER }),
+                false => Vec::new(),
+            };
+            let desk = desks[i].insert(desk);
+            let made = self.batch(&mut bench, desk, guesses, before)?;
             desk.spent += before.elapsed().as_secs_f64();
             allocator.report(i, made, desk.report.best);
             open[i] = desk.closed.is_none();
@@ -266,8 +278,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Asks for a few candidates and tries them; how many trials were made.
-    fn batch(&self, bench: &mut Bench, desk: &mut Desk, since: Instant) -> Result<usize, Error> {
+    /// Tries the guesses and a few candidates that the strategy is asked for; how many trials were made.
+    fn batch(&self, bench: &mut Bench, desk: &mut Desk, mut guesses: Vec<Candidate>, since: Instant) -> Result<usize, Error> {
         let b = &self.settings.budget;
         let left = b.task_trials.map(|n| n.saturating_sub(desk.report.trials)).into_iter();
         let left = left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(BATCH as u64) as usize;
@@ -283,15 +295,17 @@ impl<'a> Session<'a> {
         self.set_task(bench, desk)?;
         bench.hall.searching.get_or_insert_with(Instant::now);
         let clock = cpu_time();
-        let asked = desk.strategy.ask(left);
-        if asked.is_empty() {
+        guesses.truncate(left.div_ceil(2));
+        let asked = if left > guesses.len() { desk.strategy.ask(left - guesses.len()) } else { Vec::new() };
+        guesses.retain(|g| !asked.contains(g));
+        if asked.is_empty() && guesses.is_empty() {
             desk.closed = Some(StopReason::Exhausted);
             return Ok(0);
         }
         let mut jobs = Vec::new();
         let mut candidates = Vec::new();
         let mut trials: Vec<Trial> = Vec::new();
-        for candidate in asked {
+        for candidate in guesses.into_iter().chain(asked) {
             match realize(&desk.tunables, &candidate, SYMBOL) {
                 Ok(source) => {
                     jobs.push(source);

@@ -36,12 +36,14 @@ pub struct Settings {
     pub only: Option<String>,
     /// Only sketches whose name matches, where any does.
     pub sketch: Option<String>,
+    /// Whether what holds similar tasks is tried first.
+    pub transfer: bool,
     /// Whether the machine's roof is measured first (half a second).
     pub roof: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { budget: Budget::default(), threads: 1, seed: 0, strategy: None, only: None, sketch: None, roof: true }
+        Settings { budget: Budget::default(), threads: 1, seed: 0, strategy: None, only: None, sketch: None, transfer: true, roof: true }
     }
 }

@@ -56,6 +56,9 @@ pub struct Args {
     /// Only sketches whose name matches, where a task has any such (`tile*` leaves out Winograd)
     #[arg(long, value_name = "PATTERN")]
     sketch: Option<String>,
+    /// Do not begin with what holds similar tasks, of this input or of the store
+    #[arg(long)]
+    no_transfer: bool,
     /// How candidates are chosen
     #[arg(long, value_name = "NAME", value_parser = strategy_names())]
     strategy: Option<String>,
@@ -95,6 +98,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         strategy: a.strategy.clone(),
         only: a.only.clone(),
         sketch: a.sketch.clone(),
+        transfer: !a.no_transfer,
         roof: true,
     };
     let store = Store::open(&a.store.store)?;

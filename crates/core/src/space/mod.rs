@@ -18,6 +18,7 @@ pub use language::{Names, parse_values};
 
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -299,6 +300,26 @@ impl Space {
             return Err(fail(format!("`{}` is missing", self.knobs()[k].name)));
         }
         self.configuration(&indices).ok_or_else(|| fail("it breaks a constraint".into()))
+    }
+
+    /// The legal configuration nearest to one of another space, in that one's canonical text: knob by
+    /// knob the allowed value nearest by ratio, or the same word; where the text has no such value,
+    /// the one that leaves most configurations open. None for an empty space.
+    pub fn nearest(&self, text: &str) -> Option<Configuration> {
+        let wishes: HashMap<&str, &str> = text.split(',').filter_map(|pair| pair.trim().split_once('=')).collect();
+        let mut p = self.open();
+        while let Some(knob) = p.next_knob() {
+            let wish = wishes.get(knob.name.as_str()).copied();
+            let apart = |v: usize| match (&knob.values[v], wish.and_then(|w| w.parse::<i64>().ok())) {
+                (Value::Int(have), Some(want)) if *have >= 0 && want >= 0 => ((*have as f64 + 0.5) / (want as f64 + 0.5)).ln().abs(),
+                (Value::Int(have), Some(want)) => have.abs_diff(want) as f64,
+                (value, _) if wish.is_some_and(|w| w == value.to_string()) => 0.0,
+                _ => 1.0,
+            };
+            let v = p.allowed().min_by(|&a, &b| apart(a).total_cmp(&apart(b)).then_with(|| p.count(b).cmp(&p.count(a))))?;
+            p.bind(v);
+        }
+        p.finish()
     }
 
     fn wrap(&self, indices: Box<[u16]>) -> Configuration {

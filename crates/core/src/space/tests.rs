@@ -149,3 +149,26 @@ fn errors_say_what_is_wrong() {
     assert!(s.parse("a=3").unwrap_err().to_string().contains("no value `3`"));
     assert!(s.parse("").unwrap_err().to_string().contains("`a` is missing"));
 }
+
+#[test]
+fn the_nearest_configuration_is_legal_and_keeps_what_it_can() {
+    let tile = |axis: &str| Role::Tile { axis: axis.into(), level: 0 };
+    let space = |x: i64| {
+        let knobs = vec![
+            Knob::ints("x0", tile("x"), (1..=x).filter(|v| x % v == 0)),
+            Knob::ints("y0", tile("y"), [1, 2, 4, 8, 16]),
+            Knob::words("layout", Role::Layout, &["plain", "packed"]),
+        ];
+        Space::new(knobs, &[Term::product([Term::knob("x0"), Term::knob("y0")]).at_most(64)]).unwrap()
+    };
+    let (from, to) = (space(64), space(56));
+    assert_eq!(from.nearest("layout=packed,x0=16,y0=4").unwrap().to_string(), "x0=16,y0=4,layout=packed");
+    assert_eq!(to.nearest("x0=16,y0=4,layout=packed").unwrap().to_string(), "x0=14,y0=4,layout=packed");
+    // What no longer fits gives way to the knobs before it.
+    assert_eq!(to.nearest("x0=64,y0=16,layout=plain").unwrap().to_string(), "x0=56,y0=1,layout=plain");
+    // Strangers and gaps are no errors.
+    assert!(to.nearest("other=3,layout=woven").is_some());
+    for c in from.iter() {
+        assert_eq!(from.nearest(&c.to_string()), Some(c));
+    }
+}
