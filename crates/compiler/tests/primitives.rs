@@ -194,7 +194,14 @@ fn random_primitives_never_change_what_a_nest_means() {
                     _ => random_primitive(&n, &mut rng, &mut fresh),
                 };
                 let mut trial = n.clone();
-                if p.apply(&mut trial).is_ok() {
+                let refusal = p.apply(&mut trial).and_then(|()| match nest::verify(&trial) {
+                    Ok(()) => Ok(()),
+                    Err(e) => panic!("{name}, seed {seed}: {p} broke the nest: {e}\n{}\nbefore:\n{n}", schedule::print(&done)),
+                });
+                if let Err(r) = &refusal {
+                    assert!(!r.reason.contains("a bug of Squall"), "{name}, seed {seed}: {r}\n{}\nbefore:\n{n}", schedule::print(&done));
+                }
+                if refusal.is_ok() {
                     let kind = p.to_string().split('(').next().unwrap_or("").to_string();
                     *applied.entry(kind).or_default() += 1;
                     done.push(p);

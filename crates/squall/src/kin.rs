@@ -71,7 +71,8 @@ pub(crate) fn guesses<'d>(desk: &Desk, others: impl Iterator<Item = &'d Desk<'d>
         }
         let Some(t) = desk.tunables.iter().find(|t| t.name() == *tunable) else { continue };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
-        if !desk.tried.contains(&(tunable.clone(), c.to_string())) && found.iter().all(|f| f.configuration != c || *f.tunable != **tunable) {
+        if !desk.tried.contains(&(tunable.clone(), c.to_string())) && found.iter().all(|f| f.configuration != c || *f.tunable != **tunable)
+        {
             found.push(Candidate { tunable: tunable.as_str().into(), configuration: c });
         }
     }
