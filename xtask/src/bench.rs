@@ -1,8 +1,10 @@
 //! `cargo xtask bench cpu`: tunes the workloads of the referee, exports the winners and lets the
 //! referee time them beside the libraries in one run. The result goes to `benches/runs/`.
 
+mod examples;
 mod trust;
 
+pub use examples::examples;
 pub use trust::trust;
 
 use serde_json::{Value, json};

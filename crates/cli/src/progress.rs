@@ -48,7 +48,7 @@ impl Display {
             }
             Event::Task { task, known, untuned } => {
                 let known = if *known > 0 { format!(", {known} trials known") } else { String::new() };
-                let plain = untuned.map_or(String::new(), |u| format!(", plain loops {u}"));
+                let plain = untuned.map_or(String::new(), |u| format!(", {} {u}", squall::report::baseline(&task.workload)));
                 self.line(format_args!("{} ({} x {:.3} GFLOP{known}{plain})", task.name, task.count, task.workload.flop() as f64 * 1e-9));
             }
             Event::Trial { progress, .. } => self.show(progress),

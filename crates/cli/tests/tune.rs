@@ -271,3 +271,19 @@ fn wrong_use_is_exit_2() {
     let many = p.squall(&["tune", SMALL, "--trials", "2", "--threads", "9999"]).fails();
     assert!(many.err.contains("9999"), "{}", many.err);
 }
+
+#[test]
+fn tasks_without_a_turn_are_reported_from_the_store() {
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/small_net.onnx");
+    let p = Place::new();
+    let first = p.squall(&["tune", model, "--trials-per-task", "1", "--json"]).ok().json();
+    // One trial more for the model as a whole: all tasks but one have no turn.
+    let second = p.squall(&["tune", model, "--trials", "1", "--json"]).ok().json();
+    let (first, second) = (first["tasks"].as_array().unwrap(), second["tasks"].as_array().unwrap());
+    assert!(first.len() > 2);
+    let idle: Vec<usize> = (0..first.len()).filter(|&i| second[i]["trials"] == 0).collect();
+    assert_eq!(idle.len(), first.len() - 1);
+    for i in idle {
+        assert_eq!((&second[i]["known"], &second[i]["best_ns"]), (&1.into(), &first[i]["best_ns"]), "{}", second[i]);
+    }
+}

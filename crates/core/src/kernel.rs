@@ -37,6 +37,23 @@ pub struct KernelSource {
     pub flags: Vec<String>,
 }
 
+/// What the kernels of a task are checked against, and on which inputs.
+#[derive(Clone, Debug, Default)]
+pub struct Reference {
+    /// Computes the right results; nothing where they are known.
+    pub kernel: Option<KernelSource>,
+    /// The right results where no kernel computes them: the bytes of all outputs, one after another.
+    pub outputs: Arc<[u8]>,
+    /// The bytes of each input that is given; the others, and those behind the list's end, are random.
+    pub inputs: Vec<Option<Arc<[u8]>>>,
+}
+
+impl From<KernelSource> for Reference {
+    fn from(kernel: KernelSource) -> Reference {
+        Reference { kernel: Some(kernel), ..Reference::default() }
+    }
+}
+
 /// Why a legal configuration has no kernel after all, found before anything was built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -13,7 +13,7 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
-pub use kernel::{Candidate, KernelSource, RealizeError, Tunable};
+pub use kernel::{Candidate, KernelSource, RealizeError, Reference, Tunable};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};

@@ -24,10 +24,16 @@ pub struct TaskId(u64);
 impl TaskId {
     /// The id of a workload tuned for an objective.
     pub fn of(workload: &Workload, objective: Objective) -> TaskId {
+        TaskId::of_text(&workload.to_string(), objective)
+    }
+
+    /// The id of what a text describes: a workload, or a kernel that only its description is known
+    /// of.
+    pub fn of_text(text: &str, objective: Objective) -> TaskId {
         let objective = match objective {
             Objective::Time => "time",
         };
-        let hash = blake3::hash(format!("squall task 1\n{objective}\n{workload}").as_bytes());
+        let hash = blake3::hash(format!("squall task 1\n{objective}\n{text}").as_bytes());
         let mut first = [0; 8];
         first.copy_from_slice(&hash.as_bytes()[..8]);
         TaskId(u64::from_be_bytes(first))

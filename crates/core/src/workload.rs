@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What stands for the meaning of a kernel that is not made from its expression but from the
-/// user's own source: its one stage only says what is written.
+/// user's own source: its stages only say what is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Foreign {
     /// A hash of all that decides what the kernel computes and which choices it has.
@@ -214,6 +214,14 @@ impl Workload {
         &self.stages[self.stages.len() - 1]
     }
 
+    /// Everything that the kernel writes: the output, or all stages of a kernel that is the user's own.
+    pub fn outputs(&self) -> &[Stage] {
+        match self.foreign {
+            Some(_) => &self.stages,
+            None => &self.stages[self.stages.len() - 1..],
+        }
+    }
+
     /// Shape of a source.
     pub fn shape_of(&self, s: Source) -> Vec<i64> {
         match self.stage_of(s) {
@@ -238,10 +246,10 @@ impl Workload {
         self.foreign.as_ref().map_or_else(|| self.stages.iter().map(Stage::flop).sum(), |f| f.flop)
     }
 
-    /// Bytes that any kernel must move: every input read once, the output written once.
+    /// Bytes that any kernel must move: every input read once, every output written once.
     pub fn bytes(&self) -> Bytes {
         let inputs: u64 = self.inputs.iter().map(|i| i.shape.iter().product::<i64>() as u64 * i.dtype.bytes()).sum();
-        Bytes(inputs + self.output().elements() * self.output().dtype.bytes())
+        Bytes(inputs + self.outputs().iter().map(|o| o.elements() * o.dtype.bytes()).sum::<u64>())
     }
 
     /// The longest chain of additions that one output element goes through: what sets the

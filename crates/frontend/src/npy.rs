@@ -1,5 +1,6 @@
-//! NumPy's array files: reads and writes 32-bit floats in C order.
+//! NumPy's array files in C order: reads numbers as they lie there, reads and writes 32-bit floats.
 
+use squall_core::DType;
 use std::fmt;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
@@ -11,6 +12,17 @@ pub struct Array {
     pub shape: Vec<i64>,
     /// Elements in row-major order.
     pub data: Vec<f32>,
+}
+
+/// An array of any numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbers<'a> {
+    /// What they are.
+    pub dtype: DType,
+    /// Extents, outermost first.
+    pub shape: Vec<i64>,
+    /// Their bytes, little-endian, in row-major order.
+    pub bytes: &'a [u8],
 }
 
 /// What is wrong with a file.
@@ -29,8 +41,22 @@ fn fail<T>(message: impl Into<String>) -> Result<T, NpyError> {
     Err(NpyError(message.into()))
 }
 
-/// Reads an array.
+/// Reads an array of floats.
 pub fn read(bytes: &[u8]) -> Result<Array, NpyError> {
+    let n = read_numbers(bytes)?;
+    if n.dtype != DType::F32 {
+        return fail(format!("its elements are {}, expected f32: save it with `.astype(numpy.float32)`", n.dtype.name()));
+    }
+    let data = n.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    Ok(Array { shape: n.shape, data })
+}
+
+/// The spellings of types; `=` and `|` stand for an order of bytes that is ours or none.
+const TYPES: &[(&str, DType)] =
+    &[("f4", DType::F32), ("f8", DType::F64), ("i1", DType::I8), ("u1", DType::U8), ("i4", DType::I32), ("i8", DType::I64)];
+
+/// Reads an array of any numbers.
+pub fn read_numbers(bytes: &[u8]) -> Result<Numbers<'_>, NpyError> {
     let Some(rest) = bytes.strip_prefix(MAGIC) else { return fail("it is no .npy file: the first bytes are not `\\x93NUMPY`") };
     let cut = || NpyError(format!("the file ends within its header, after {} bytes", bytes.len()));
     let (length, body) = match rest {
@@ -45,9 +71,10 @@ pub fn read(bytes: &[u8]) -> Result<Array, NpyError> {
     let (header, data) = body.split_at(length);
     let Ok(header) = std::str::from_utf8(header) else { return fail("the header is not text") };
     let descr = entry(header, "descr")?;
-    if descr != "'<f4'" && descr != "'=f4'" {
-        return fail(format!("its elements are {descr}, expected '<f4': save it with `.astype(numpy.float32)`"));
-    }
+    let plain = descr.trim_matches('\'');
+    let Some(&(_, dtype)) = plain.strip_prefix(['<', '=', '|']).and_then(|p| TYPES.iter().find(|t| t.0 == p)) else {
+        return fail(format!("its elements are {descr}, expected '<f4', '<f8', '|i1', '|u1', '<i4' or '<i8'"));
+    };
     if entry(header, "fortran_order")? != "False" {
         return fail("it is in Fortran order: save it with `numpy.ascontiguousarray`");
     }
@@ -57,12 +84,11 @@ pub fn read(bytes: &[u8]) -> Result<Array, NpyError> {
     let extents: Option<Vec<i64>> = words.and_then(|w| w.map(|w| w.parse().ok().filter(|e| *e >= 0)).collect());
     let Some(extents) = extents else { return fail(format!("its shape {shape} does not parse")) };
     let elements = extents.iter().try_fold(1usize, |n, &e| n.checked_mul(e as usize));
-    match elements.and_then(|n| n.checked_mul(4)) {
+    match elements.and_then(|n| n.checked_mul(dtype.bytes() as usize)) {
         Some(size) if size == data.len() => {}
         _ => return fail(format!("shape {shape} does not match the {} bytes of data", data.len())),
     }
-    let data = data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
-    Ok(Array { shape: extents, data })
+    Ok(Numbers { dtype, shape: extents, bytes: data })
 }
 
 /// The text of a key's value in the header, a Python dictionary of words, tuples and booleans.
@@ -140,7 +166,10 @@ mod tests {
             b[at..at + from.len()].copy_from_slice(to.as_bytes());
             b
         };
-        says(&text("'<f4'", "'<f8'"), "expected '<f4'");
+        says(&text("'<f4'", "'>f4'"), "expected '<f4'");
+        says(&text("'<f4'", "'<i4'"), "its elements are i32, expected f32");
+        says(&text("'<f4'", "'<f8'"), "does not match the 24 bytes");
+        assert_eq!(read_numbers(&text("'<f4'", "'<i4'")).map(|n| (n.dtype, n.bytes.len())), Ok((DType::I32, 24)));
         says(&text("False", "True "), "Fortran order");
         says(&text("(2,3,)", "(2,x,)"), "does not parse");
         says(&text("(2,3,)", "(9,3,)"), "does not match");

@@ -9,9 +9,9 @@ pub use page::page;
 use crate::desk::realize;
 use crate::error::Error;
 use crate::input::Input;
+use crate::kit::Kit;
 use crate::runoff::Scribe;
 use crate::session::{BATCH, SYMBOL, cpu_time, strategy, toolchain_id};
-use squall_compiler::{reference, sketches};
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable};
 use squall_measure::MeasureError;
 use squall_measure::cpu::{Device, Lab, Toolchain};
@@ -193,11 +193,8 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
         interrupted: false,
     };
     for task in tasks {
-        if task.workload.foreign.is_some() {
-            heard(&format!("warning: {} is left out: strategies are compared on kernels made here", task.name));
-            continue;
-        }
-        let Some(mut ground) = Ground::open(&mut lab, scribe, task, plan.cache, heard)? else { continue };
+        let kit = input.kit(task, &lab.device().target);
+        let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else { continue };
         let place = done.tasks.len();
         done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });
         'runs: for &budget in &plan.trials {
@@ -241,18 +238,18 @@ impl<'a> Ground<'a> {
         lab: &mut Lab,
         scribe: Scribe<'a>,
         task: &'a Task,
+        kit: Kit,
         cache: bool,
         heard: &mut dyn FnMut(&str),
     ) -> Result<Option<Ground<'a>>, Error> {
-        match lab.set_task(&task.workload, &reference(&task.workload, "squall_reference"), 0) {
+        match lab.set_task_of(&task.workload, &kit.reference(task, "squall_reference"), 0) {
             Err(MeasureError::Reference(why)) => {
                 heard(&format!("warning: {} cannot be measured: {why}", task.name));
                 return Ok(None);
             }
             done => done?,
         }
-        let mut ground =
-            Ground { task, scribe, tunables: sketches(&task.workload, &lab.device().target), cache: cache.then(HashMap::new), best: None };
+        let mut ground = Ground { task, scribe, tunables: kit.tunables, cache: cache.then(HashMap::new), best: None };
         if let Some(known) = &mut ground.cache {
             for r in scribe.store.trials(task.id, scribe.device, scribe.toolchain)? {
                 if r.kind == RecordKind::Trial {

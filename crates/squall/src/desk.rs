@@ -1,8 +1,8 @@
 //! A task while it is tuned: its tunables, its strategy, who stands where, and its growing report.
 
 use crate::kit::Kit;
-use crate::report::{Failures, StopReason, TaskReport, Winner};
-use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, Record, RecordKind, Task, Trial, Tunable};
+use crate::report::{Failures, StopReason, TaskReport, Winner, baseline};
+use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, Record, RecordKind, Reference, Task, Trial, Tunable};
 use squall_records::{Name, Standings};
 use squall_search::Strategy;
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// A task while it is tuned.
 pub(crate) struct Desk<'a> {
     pub task: &'a Task,
-    pub reference: KernelSource,
+    pub reference: Reference,
     pub tunables: Vec<Arc<dyn Tunable>>,
     pub plain: Arc<dyn Tunable>,
     pub strategy: Box<dyn Strategy>,
@@ -79,6 +79,7 @@ impl<'a> Desk<'a> {
             nodes: task.nodes.clone(),
             flop: task.workload.flop(),
             bytes: task.workload.bytes().0,
+            baseline: baseline(&task.workload),
             untuned: None,
             best: None,
             winner: None,

@@ -93,7 +93,7 @@ impl Input {
 
     /// The kernels of a kernel.toml; sources lie beside it.
     fn own_kernels(contents: &str, path: &Path) -> Result<Input, Error> {
-        let read = |file: &str| std::fs::read_to_string(path.with_file_name("").join(file)).map_err(|e| e.to_string());
+        let read = |file: &str| std::fs::read(path.with_file_name("").join(file)).map_err(|e| e.to_string());
         let own = import_kernel(contents, &path.display().to_string(), &read).map_err(Error::Kernel)?;
         let tasks: Vec<Task> = own.iter().map(|k| k.task.clone()).collect();
         let name = match tasks.as_slice() {

@@ -2,7 +2,7 @@
 
 use crate::input::Input;
 use squall_compiler::{reference, sketches, untuned};
-use squall_core::{KernelSource, Target, Task, Tunable};
+use squall_core::{Reference, Target, Task, Tunable};
 use squall_frontend::OwnKernel;
 use std::sync::Arc;
 
@@ -21,9 +21,14 @@ impl Kit {
         match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => Kit { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k.clone()) },
             // Its source is not at hand, and its expression means nothing.
-            None if task.workload.foreign.is_some() => Kit { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None },
+            None if task.workload.foreign.is_some() => Kit::empty(task, target),
             None => Kit { tunables: sketches(&task.workload, target), plain: untuned(&task.workload, target), own: None },
         }
+    }
+
+    /// Of a task that has no turn: nothing is made for it.
+    pub fn empty(task: &Task, target: &Target) -> Kit {
+        Kit { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None }
     }
 
     /// Of a task that is made by rule.
@@ -31,11 +36,11 @@ impl Kit {
         Kit::new(task, &[], target)
     }
 
-    /// The kernel that the others must agree with.
-    pub fn reference(&self, task: &Task, symbol: &str) -> KernelSource {
+    /// What the kernels must agree with.
+    pub fn reference(&self, task: &Task, symbol: &str) -> Reference {
         match &self.own {
             Some(k) => k.reference(symbol),
-            None => reference(&task.workload, symbol),
+            None => reference(&task.workload, symbol).into(),
         }
     }
 }

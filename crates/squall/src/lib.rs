@@ -1,7 +1,8 @@
 //! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
 //! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it ([`check`])
 //! and run it as a whole ([`network`]). [`verify`] holds stored winners against their runners-up
-//! again, and [`ablation`] search strategies against each other.
+//! again, and [`ablation`] search strategies against each other. [`exchange`] takes in what others
+//! measured and gives out what they read.
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -19,7 +20,9 @@ pub mod check;
 mod desk;
 mod error;
 mod event;
+pub mod exchange;
 pub mod export;
+pub mod files;
 mod input;
 mod kin;
 mod kit;

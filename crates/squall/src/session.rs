@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::input::{Input, name_matches};
 use crate::kin::{FIRST, LATER, elders, guesses};
+use crate::kit::Kit;
 use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
 use crate::settings::Settings;
@@ -122,7 +123,7 @@ impl<'a> Session<'a> {
                     }
                     desk.finish(stop)
                 }
-                None => self.recall(&bench, input, task)?.finish(stop),
+                None => self.recall(&bench, task)?.finish(stop),
             });
         }
         Ok(Report {
@@ -228,8 +229,9 @@ impl<'a> Session<'a> {
     }
 
     /// What is known of a task that never had its turn.
-    fn recall<'t>(&self, bench: &Bench, input: &Input, task: &'t Task) -> Result<Desk<'t>, Error> {
-        let mut desk = Desk::new(task, input.kit(task, &bench.hall.target), Box::new(Idle));
+    fn recall<'t>(&self, bench: &Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
+        // Reporting needs no sketches, and those of a large model take minutes.
+        let mut desk = Desk::new(task, Kit::empty(task, &bench.hall.target), Box::new(Idle));
         desk.learn(self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?);
         Ok(desk)
     }
@@ -245,19 +247,19 @@ impl<'a> Session<'a> {
     /// Makes the desk's task the laboratory's, and books what that costs.
     fn set_task(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
         let before = bench.lab.overhead();
-        let done = bench.lab.set_task(&desk.task.workload, &desk.reference, self.settings.seed);
+        let done = bench.lab.set_task_of(&desk.task.workload, &desk.reference, self.settings.seed);
         let after = bench.lab.overhead();
         desk.report.cost += CpuCost { build: after.build - before.build, measure: after.measure - before.measure, search: 0.0 };
         Ok(done?)
     }
 
-    /// Times the plain loops, from which every gain is counted.
+    /// Times the baseline, from which every gain is counted.
     fn measure_plain(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
         let configuration = desk.plain.space().nth(0);
         let source = match desk.plain.realize(&configuration, SYMBOL) {
             Ok(source) => source,
             Err(e) => {
-                (bench.hall.listen)(Event::Trouble(format!("{} has no plain loops: {e}", desk.task.name)));
+                (bench.hall.listen)(Event::Trouble(format!("{}: no {}: {e}", desk.task.name, desk.report.baseline)));
                 return Ok(());
             }
         };
@@ -270,7 +272,7 @@ impl<'a> Session<'a> {
                 desk.report.untuned = Some(m.median());
                 desk.stand((desk.plain.name().into(), configuration.to_string()), m.median());
             }
-            other => (bench.hall.listen)(Event::Trouble(format!("the plain loops of {} failed: {other:?}", desk.task.name))),
+            other => (bench.hall.listen)(Event::Trouble(format!("{}: its {} failed: {other:?}", desk.task.name, desk.report.baseline))),
         }
         let record =
             self.record(&bench.hall, desk.task, RecordKind::Untuned, (desk.plain.name(), &configuration.to_string()), outcome, cost);

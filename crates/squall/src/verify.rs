@@ -228,7 +228,7 @@ fn one(lab: &mut Lab, scribe: Scribe, (id, name): (TaskId, &str), rounds: usize,
         });
         return Ok(Some(seen));
     };
-    match lab.set_task(&task.workload, &desk.reference, scribe.seed) {
+    match lab.set_task_of(&task.workload, &desk.reference, scribe.seed) {
         Err(MeasureError::Reference(why)) => {
             seen.detail = Some(why);
             return Ok(Some(seen));

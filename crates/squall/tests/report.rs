@@ -19,6 +19,7 @@ fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> Task
         flop: 1_000_000,
         bytes: 10_000,
         untuned: untuned.map(Nanos),
+        baseline: "plain loops",
         best: best.map(Nanos),
         winner: best.map(|_| Winner { tunable: "tile".into(), configuration: "a=1".into() }),
         trials: 10,

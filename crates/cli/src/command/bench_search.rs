@@ -23,7 +23,7 @@ the same times, and each pays its trial. The figure is best known time over best
 geometric mean over kernels and seeds. storm-nomodel and storm+raindrop-nomodel rank by chance.
 Ctrl-C ends with what all strategies ended; the same command again goes on from the store.")]
 pub struct Args {
-    /// A list.ops of operator lines, a model.onnx, or one operator line in quotes [default: ten built-in kernels]
+    /// A list.ops of operator lines, a model.onnx, a kernel.toml, or one operator line in quotes [default: ten built-in kernels]
     #[arg(value_name = "INPUT")]
     input: Option<String>,
     /// Budgets, each compared by itself

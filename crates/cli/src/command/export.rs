@@ -5,6 +5,7 @@ use crate::option::{InputArgs, JsonArgs, StoreArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
 use squall::Store;
 use squall::export::{DRIVER, LIBRARY, Origin, export};
+use squall::report::baseline;
 use std::path::PathBuf;
 
 /// Write the best kernels as C sources with a header, a manifest and a driver
@@ -44,7 +45,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let done = export(&input, a.only.as_deref(), Some(&store), a.threads.threads as usize, &a.out, a.build)?;
     for k in &done.kernels {
         match &k.origin {
-            Origin::Plain => note(format_args!("warning: {} was never tuned: it gets plain loops", k.task.name)),
+            Origin::Plain => note(format_args!("warning: {} was never tuned: it gets its {}", k.task.name, baseline(&k.task.workload))),
             Origin::Elsewhere(r) => note(format_args!(
                 "warning: the best of {} is from another device or toolchain ({}; {}): right, but perhaps not the fastest here",
                 k.task.name, r.device, r.toolchain

@@ -7,6 +7,8 @@ use crate::terminal::{note, or_dash, say, table};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use squall::core::{Outcome, Record, RecordKind, TaskId};
+use squall::exchange;
+use squall::frontend::recording::{self, Format};
 use squall::records::wire;
 use squall::report::html::utc;
 use squall::{Query, Store};
@@ -22,7 +24,8 @@ Examples:
   squall records show --name 'conv*' --limit 20
   squall records best --json
   squall records verify --only 'conv*'
-  squall records export --out trials.jsonl
+  squall records export --output trials.jsonl
+  squall records export --format kernel-tuner --task 1f2e3d4c5b6a7988 --output cache.json
   squall records merge other.squall trials.jsonl --store tuned.squall")]
 pub struct Args {
     #[command(subcommand)]
@@ -38,13 +41,22 @@ enum Action {
     /// The record that holds each task
     Best(Chosen),
     Verify(records_verify::Args),
-    /// The records as lines of JSON
+    /// The records as lines of JSON, or the trials of one task in a form that others read
     Export {
         #[command(flatten)]
         chosen: Chosen,
-        /// Where to [default: stdout]
-        #[arg(long, value_name = "FILE")]
-        out: Option<PathBuf>,
+        /// Lines of JSON hold every record; T4 results and Kernel Tuner's cache files the trials of one space
+        #[arg(long, value_name = "FORM", default_value = "lines", value_parser = ["lines", "t4", "kernel-tuner"])]
+        format: String,
+        /// Only of this toolchain (its whole name)
+        #[arg(long, value_name = "NAME")]
+        toolchain: Option<String>,
+        /// Only of this sketch; not for lines
+        #[arg(long, value_name = "NAME")]
+        tunable: Option<String>,
+        /// Where to, gzipped where it ends in .gz and the form is not lines [default: stdout]
+        #[arg(long, value_name = "FILE", alias = "out")]
+        output: Option<PathBuf>,
     },
     /// Take over the records of other stores or of exported lines
     Merge {
@@ -111,7 +123,18 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         Action::Show(c) => show(c)?,
         Action::Best(c) => best(c)?,
         Action::Verify(v) => return records_verify::run(v),
-        Action::Export { chosen, out } => export(chosen, out.as_deref())?,
+        Action::Export { chosen, format, toolchain, tunable, output } => {
+            let (store, mut query) = chosen.open()?;
+            query.toolchain.clone_from(toolchain);
+            match format.as_str() {
+                "lines" if tunable.is_some() => {
+                    return Err(Failure::usage("--tunable is for the forms t4 and kernel-tuner", "lines say the tunable themselves"));
+                }
+                "lines" => lines(&store, &query, output.as_deref())?,
+                "t4" => give(&store, &query, tunable.as_deref(), Format::T4, output.as_deref())?,
+                _ => give(&store, &query, tunable.as_deref(), Format::KernelTuner, output.as_deref())?,
+            }
+        }
         Action::Merge { files, store, json } => merge(files, &store.store, json.json)?,
     }
     Ok(0)
@@ -132,7 +155,7 @@ fn list(c: &Chosen) -> Result<(), Failure> {
             .collect();
         return say(json!({"store": store.path().to_string_lossy(), "records": store.len()?, "tasks": tasks}));
     }
-    let mut t = table(&["task", "id", "best", "plain loops", "trials", "failed", "last", "device"]);
+    let mut t = table(&["task", "id", "best", "untuned", "trials", "failed", "last", "device"]);
     for s in &all {
         t.add_row([
             s.name.clone(),
@@ -188,14 +211,24 @@ fn best(c: &Chosen) -> Result<(), Failure> {
     if c.json.json { say(json!({"best": values(&records)?})) } else { rows(&records) }
 }
 
-fn export(c: &Chosen, out: Option<&Path>) -> Result<(), Failure> {
-    let (store, query) = c.open()?;
+/// The trials of one space as others read them.
+fn give(store: &Store, query: &Query, tunable: Option<&str>, format: Format, output: Option<&Path>) -> Result<(), Failure> {
+    let recording = exchange::recorded(store, query, tunable)?;
+    match output {
+        None => say(recording::write(&recording, format))?,
+        Some(path) => exchange::write(&recording, format, path)?,
+    }
+    note(format_args!("{} trials of {}, {} of them ran", recording.rows.len(), recording.kernel, exchange::ran(&recording)));
+    Ok(())
+}
+
+fn lines(store: &Store, query: &Query, out: Option<&Path>) -> Result<(), Failure> {
     let n = match out {
-        None => store.export(&query, &mut BufWriter::new(io::stdout().lock()))?,
+        None => store.export(query, &mut BufWriter::new(io::stdout().lock()))?,
         Some(path) => {
             let fail = |source: io::Error| Failure::from(squall::Error::Write { path: path.into(), source });
             let mut file = BufWriter::new(File::create(path).map_err(fail)?);
-            let n = store.export(&query, &mut file)?;
+            let n = store.export(query, &mut file)?;
             file.flush().map_err(fail)?;
             n
         }

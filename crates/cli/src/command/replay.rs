@@ -6,10 +6,10 @@ use crate::option::JsonArgs;
 use crate::terminal::{note, say, table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use squall::replay::{Course, Replay, Run, Score, budgets, score};
+use squall::files::put;
+use squall::replay::{Course, Replay, Run, Score, budgets, page, score};
 use squall::search::{StrategyInfo, strategies};
-use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -24,7 +24,8 @@ Examples:
   squall replay results_T4.json --seconds 600
 
 FILE is a Kernel Tuner cache file or T4 results, plain or gzipped. A score of 0 is chance (even
-draws without repetition), 1 the optimum at once; a run is read at 25, 50, 100, 200 and 400 trials.")]
+draws without repetition), 1 the optimum at once; a run is read at 25, 50, 100, 200 and 400 trials.
+Ctrl-C ends with the strategies that ended all their runs.")]
 pub struct Args {
     /// Measured spaces
     #[arg(value_name = "FILE", required = true)]
@@ -44,6 +45,9 @@ pub struct Args {
     /// Write what each run tried as JSON lines
     #[arg(long, value_name = "FILE")]
     traces: Option<PathBuf>,
+    /// Where the page with the curves goes
+    #[arg(long, value_name = "FILE", default_value = "replay.html")]
+    report: PathBuf,
     #[command(flatten)]
     json: JsonArgs,
 }
@@ -87,17 +91,19 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     let wall = began.elapsed().as_secs_f64();
     if let Some(path) = &a.traces {
-        write(path, &replay, &runs).map_err(|e| Failure::new(format!("cannot write `{}`: {e}", path.display()), None))?;
+        let lines: Vec<String> = runs.iter().map(|r| replay.line(r) + "\n").collect();
+        put(path, lines.concat().as_bytes())?;
     }
+    let shown = replay.complete(&runs);
     let budgets = budgets(evaluations);
     let trials: usize = runs.iter().map(|r| r.trace.len()).sum();
     let mut reports = Vec::new();
-    for (i, s) in strategies.iter().enumerate() {
+    for &i in &shown {
         let scores: Vec<Score> = (0..courses.len()).map(|c| score(&courses[c], &of(&runs, i, c), &budgets)).collect();
         let mine = || runs.iter().filter(|r| r.strategy == i);
         let proposed: usize = mine().map(|r| r.trace.len()).sum();
         let milliseconds = mine().map(|r| r.seconds).sum::<f64>() * 1e3 / proposed.max(1) as f64;
-        reports.push(Report { name: s.name, scores, milliseconds });
+        reports.push(Report { name: strategies[i].name, scores, milliseconds });
     }
     if a.json.json {
         for r in &reports {
@@ -105,6 +111,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         }
     } else {
         print(&reports, &courses, &budgets)?;
+    }
+    if !shown.is_empty() {
+        put(&a.report, page(&replay, &runs, &shown, &budgets).as_bytes())?;
+        note(format_args!("page: {}", a.report.display()));
+    }
+    if shown.len() < strategies.len() {
+        let left: Vec<&str> = (0..strategies.len()).filter(|i| !shown.contains(i)).map(|i| strategies[i].name).collect();
+        note(format_args!("ended early; left out, because not all of their runs ended: {}", left.join(", ")));
     }
     note(format_args!("{} runs, {trials} trials in {wall:.1} s on {threads} threads: {:.0} a second", runs.len(), trials as f64 / wall));
     Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
@@ -132,7 +146,9 @@ impl Report {
     }
 
     fn json(&self, courses: &[Course], budgets: &[usize]) -> serde_json::Value {
-        let spaces = courses.iter().zip(&self.scores).map(|(c, s)| (c.name.clone(), json!({"value": s.value, "score": s.score})));
+        let spaces = courses.iter().zip(&self.scores).map(|(c, s)| {
+            (c.name.clone(), json!({"configurations": c.recording.rows.len(), "value": s.value, "median": s.median, "score": s.score}))
+        });
         json!({
             "strategy": self.name, "budgets": budgets, "score": self.all(),
             "score_by_budget": (0..budgets.len()).map(|b| self.at(b)).collect::<Vec<_>>(),
@@ -169,12 +185,4 @@ fn print(reports: &[Report], courses: &[Course], budgets: &[usize]) -> Result<()
         say(format_args!("\n{t}"))?;
     }
     Ok(())
-}
-
-fn write(path: &PathBuf, replay: &Replay, runs: &[Run]) -> std::io::Result<()> {
-    let mut out = BufWriter::new(File::create(path)?);
-    for r in runs {
-        writeln!(out, "{}", replay.line(r))?;
-    }
-    out.flush()
 }

@@ -101,6 +101,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         transfer: !a.no_transfer,
         roof: true,
     };
+    for k in input.own.iter().filter(|k| k.restored.0 > 0) {
+        note(format_args!("note: {} writes over its input: a fresh copy of {} is part of each timed call", k.task.name, k.restored));
+    }
     let store = Store::open(&a.store.store)?;
     let stop = interruptible()?;
     let mut display = Display::new();
@@ -159,7 +162,7 @@ fn trial(r: &Record) -> serde_json::Value {
 }
 
 fn print(r: &Report, input: &Input) -> Result<(), Failure> {
-    let mut t = table(&["task", "count", "best", "GFLOP/s", "of bound", "plain loops", "gain", "trials", "failed"]);
+    let mut t = table(&["task", "count", "best", "GFLOP/s", "of bound", r.baseline(), "gain", "trials", "failed"]);
     for k in &r.tasks {
         t.add_row([
             k.name.clone(),
@@ -177,7 +180,7 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
     let (best, untuned) = r.totals();
     let (trials, failed) = r.trials();
     if let (Some(gain), true) = (r.gain(), r.tasks.len() > 1) {
-        say(format_args!("{}: {best} by count, plain loops {untuned}: {}x", input.name, three(gain)))?;
+        say(format_args!("{}: {best} by count, {} {untuned}: {}x", input.name, r.baseline(), three(gain)))?;
     }
     let c = r.cost();
     let each = if trials > 0 { c.total() / trials as f64 } else { 0.0 };

@@ -49,6 +49,7 @@ fn term() -> impl Strategy<Value = Term> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
     fn the_diagram_is_the_filter(
         sizes in prop::collection::vec(1usize..5, 4),

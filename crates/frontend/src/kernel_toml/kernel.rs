@@ -1,7 +1,7 @@
 //! A user's kernel for one problem: its task, its choices, and the C around its source that gives
 //! it the interface of all kernels.
 
-use squall_core::{Bytes, Configuration, DType, KernelSource, RealizeError, Space, Task, Tunable};
+use squall_core::{Bytes, Configuration, DType, KernelSource, RealizeError, Reference, Space, Task, Tunable};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -14,15 +14,20 @@ pub struct OwnKernel {
     pub tunable: Arc<dyn Tunable>,
     /// Where it stands untuned: the one configuration from which gains are counted.
     pub plain: Arc<dyn Tunable>,
-    pub(super) reference: Recipe,
+    /// Bytes that are copied within each timed call, because the kernel writes over its input.
+    pub restored: Bytes,
+    /// Computes the right results; nothing where files hold them.
+    pub(super) reference: Option<Recipe>,
+    /// The right results where files hold them, and the inputs that files hold.
+    pub(super) given: Reference,
     /// Where the knobs stand in the reference, if it is the kernel itself or sees its macros.
     pub(super) standing: Configuration,
 }
 
 impl OwnKernel {
-    /// The kernel whose results are right.
-    pub fn reference(&self, symbol: &str) -> KernelSource {
-        self.reference.source(&self.standing, symbol)
+    /// What the kernel's results must agree with.
+    pub fn reference(&self, symbol: &str) -> Reference {
+        Reference { kernel: self.reference.as_ref().map(|r| r.source(&self.standing, symbol)), ..self.given.clone() }
     }
 }
 
@@ -31,10 +36,10 @@ impl OwnKernel {
 pub(super) enum Given {
     /// The n-th data pointer.
     Data(usize, DType),
-    /// The output.
-    Output(DType),
-    /// The output, after so many bytes of the n-th data were copied to it.
-    Copied(usize, DType, u64),
+    /// The n-th output.
+    Output(usize, DType),
+    /// The n-th output, after so many bytes of some data were copied to it.
+    Copied { output: usize, data: usize, dtype: DType, bytes: u64 },
     /// A number, as C writes it.
     Number(String),
     /// The value of the n-th knob as a number of a type.
@@ -107,10 +112,10 @@ impl Recipe {
         for a in &self.arguments {
             arguments.push(match a {
                 Given::Data(n, d) => format!("(const {} *)data[{n}]", c_type(*d)),
-                Given::Output(d) => format!("({} *)outputs[0]", c_type(*d)),
-                Given::Copied(n, d, bytes) => {
-                    let _ = writeln!(text, "  memcpy(outputs[0], data[{n}], {bytes});");
-                    format!("({} *)outputs[0]", c_type(*d))
+                Given::Output(n, d) => format!("({} *)outputs[{n}]", c_type(*d)),
+                Given::Copied { output, data, dtype, bytes } => {
+                    let _ = writeln!(text, "  memcpy(outputs[{output}], data[{data}], {bytes});");
+                    format!("({} *)outputs[{output}]", c_type(*dtype))
                 }
                 Given::Number(n) => n.clone(),
                 Given::Knob(k, d) => format!("({})({})", c_type(*d), c.value(*k)),

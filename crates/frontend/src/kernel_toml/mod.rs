@@ -12,10 +12,11 @@ pub use source::Read;
 use crate::error::ImportError;
 use document::{Fault, Item, Table, fault, identifier, text};
 use kernel::{Choices, Given, Reaches, Recipe};
-use model::{Amount, Argument, Dial, Part, Problem, Way};
+use model::{Amount, Argument, Dial, Part, Problem, Values, Way};
 use squall_core::space::{Knob, SpaceError, Term};
 use squall_core::workload::{Axis, Foreign, Input};
-use squall_core::{Configuration, DType, Space, Stage, Task, TensorKind, Workload};
+use squall_core::{Bytes, Configuration, DType, Reference, Space, Stage, Task, TensorKind, Workload};
+use std::ops::Range;
 use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
 
@@ -34,7 +35,7 @@ const TOP: &[&str] = &[
     "problem",
     "reference",
 ];
-const REFERENCE: &[&str] = &["source", "entry", "flags"];
+const REFERENCE: &[&str] = &["source", "entry", "flags", "outputs"];
 
 /// Reads a kernel.toml; `name` says in errors where the text comes from, `read` gives the sources
 /// that it names.
@@ -55,9 +56,8 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
     if arguments.is_empty() {
         return fault(top.at, "the kernel needs its arguments, in the order of the call: `[[argument]]` tables with name, type, role");
     }
-    let written = arguments.iter().filter(|a| matches!(a.part, Part::Output | Part::Inout { .. })).count();
-    if written != 1 {
-        return fault(top.need("argument")?.span(), format!("one argument is written (role output or inout), not {written}"));
+    if !arguments.iter().any(Argument::is_written) {
+        return fault(top.need("argument")?.span(), "no argument is written: one or more have role = \"output\" or \"inout\"");
     }
     let mut taken = Vec::new();
     let dials: Vec<Dial> = top.list("knob")?.into_iter().map(|k| model::knob(k, &mut taken)).collect::<Result<_, _>>()?;
@@ -93,8 +93,9 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
     if problems.is_empty() {
         problems.push(Problem { name: String::new(), sizes: Vec::new(), at: 0..0 });
     }
-    let file =
-        File { recipe: recipe(&top, "source", &title, &entry, read)?, reference: reference(&top, &title, read)?, top, arguments, dials };
+    let recipe = recipe(&top, "source", &title, &entry, read)?;
+    let (reference, results) = reference(&top, &title, &arguments, read)?;
+    let file = File { recipe, reference, results, top, arguments, dials, read };
     problems.iter().map(|p| file.kernel(p, &title)).collect()
 }
 
@@ -120,10 +121,31 @@ fn recipe(t: &Table, key: &str, title: &str, entry: &str, read: &Read) -> Result
     })
 }
 
-/// The reference, and whether it stands in the kernel's own source, where it sees the knobs' macros.
-fn reference(top: &Table, title: &str, read: &Read) -> Result<Option<(Recipe, bool)>, Fault> {
-    let Some(item) = top.get("reference") else { return Ok(None) };
+/// A second kernel, and whether it stands in the kernel's own source, where it sees the knobs' macros.
+type Second = (Recipe, bool);
+/// Names of files with their places.
+type Files = Vec<(String, Range<usize>)>;
+
+/// The reference: a second kernel, files that hold the results, or neither.
+fn reference(top: &Table, title: &str, arguments: &[Argument], read: &Read) -> Result<(Option<Second>, Files), Fault> {
+    let Some(item) = top.get("reference") else { return Ok((None, Files::new())) };
     let t = Table::of("the reference", item, REFERENCE)?;
+    if let Some(outputs) = t.get("outputs") {
+        if let Some(other) = ["entry", "source", "flags"].iter().find_map(|k| t.get(k)) {
+            return fault(other.span(), "results come from files (`outputs`) or from a second function (`entry`), not from both");
+        }
+        let written: Vec<&str> = arguments.iter().filter(|a| a.is_written()).map(|a| a.name.as_str()).collect();
+        let files: Files = t.texts("outputs")?.into_iter().zip(t.list("outputs")?).map(|(f, i)| (f.into(), i.span())).collect();
+        if files.len() != written.len() {
+            return fault(outputs.span(), format!("there are {} files for what is written: {}", files.len(), written.join(", ")));
+        }
+        let random =
+            |a: &&Argument| matches!(&a.part, Part::Input { values } | Part::Inout { values } if !matches!(values, Values::File(..)));
+        if let Some(a) = arguments.iter().find(random) {
+            return fault(outputs.span(), format!("results from files need inputs from files: `{}` has no `file`", a.name));
+        }
+        return Ok((None, files));
+    }
     let entry = t.need("entry")?;
     let entry = identifier(text(entry)?, entry.span())?;
     // A second function of the same file needs no second file.
@@ -131,7 +153,7 @@ fn reference(top: &Table, title: &str, read: &Read) -> Result<Option<(Recipe, bo
     let from = if same { top } else { &t };
     let mut made = recipe(from, "source", title, &entry, read)?;
     made.flags = t.texts("flags")?.into_iter().map(String::from).collect();
-    Ok(Some((made, same)))
+    Ok((Some((made, same)), Files::new()))
 }
 
 /// A file that was read, for one problem after another.
@@ -140,7 +162,21 @@ struct File<'a> {
     arguments: Vec<Argument>,
     dials: Vec<Dial>,
     recipe: Recipe,
-    reference: Option<(Recipe, bool)>,
+    reference: Option<Second>,
+    /// Files that hold the right results, one for each argument that is written.
+    results: Files,
+    read: &'a Read<'a>,
+}
+
+/// What goes in and out of a kernel, and how the call is written.
+#[derive(Default)]
+struct Interface {
+    inputs: Vec<Input>,
+    ranges: Vec<Option<(f64, f64)>>,
+    /// Bytes of the inputs that files hold.
+    files: Vec<Option<Arc<[u8]>>>,
+    outputs: Vec<Stage>,
+    given: Vec<Given>,
 }
 
 impl File<'_> {
@@ -154,7 +190,12 @@ impl File<'_> {
             Fault { at, message: format!("{e}{of}") }
         })?;
         let standing = self.standing(&space, p)?;
-        let (inputs, ranges, output, given) = self.interface(p)?;
+        let Interface { inputs, ranges, files, outputs, given } = self.interface(p)?;
+        let mut results = Vec::new();
+        for ((file, at), o) in self.results.iter().zip(&outputs) {
+            results.extend_from_slice(&self.array(file, at, o.dtype, &o.shape(), p)?);
+        }
+        let copied = given.iter().map(|g| if let Given::Copied { bytes, .. } = g { *bytes } else { 0 }).sum();
         let mut recipe = Recipe { arguments: given, openmp: self.top.truth("openmp")?, ..self.recipe.clone() };
         recipe.others = self.reference.iter().filter(|r| r.1).map(|r| r.0.entry.clone()).collect();
         recipe.reaches = self.dials.iter().map(|d| reaches(&d.way)).collect();
@@ -169,12 +210,12 @@ impl File<'_> {
             kind: self.recipe.entry.clone(),
             inputs,
             foreign: Some(Foreign {
-                digest: self.digest(p, reference.as_ref())?,
-                tolerance: self.tolerance(output.dtype)?,
+                digest: self.digest(p, reference.as_ref(), &files, &results)?,
+                tolerance: self.tolerance(&outputs)?,
                 flop: self.flop(p)?,
                 ranges,
             }),
-            stages: vec![output],
+            stages: outputs,
         };
         if let Err(e) = workload.check() {
             return fault(self.top.need("argument")?.span(), e.to_string());
@@ -186,7 +227,9 @@ impl File<'_> {
         Ok(OwnKernel {
             task: Task::new(name, workload),
             standing: at_rest,
-            reference: reference.unwrap_or_else(|| recipe.clone()),
+            restored: Bytes(copied),
+            reference: if self.results.is_empty() { Some(reference.unwrap_or_else(|| recipe.clone())) } else { None },
+            given: Reference { kernel: None, outputs: results.into(), inputs: files },
             plain: Arc::new(Choices { name: "untuned", space: fixed, recipe: recipe.clone() }),
             tunable: Arc::new(Choices { name: "own", space, recipe }),
         })
@@ -204,48 +247,70 @@ impl File<'_> {
         }
     }
 
-    /// What goes in and out, and how the call is written.
-    #[allow(clippy::type_complexity)] // four lists that are made together
-    fn interface(&self, p: &Problem) -> Result<(Vec<Input>, Vec<Option<(f64, f64)>>, Stage, Vec<Given>), Fault> {
-        let (mut inputs, mut ranges, mut given, mut output) = (Vec::new(), Vec::new(), Vec::new(), None);
+    /// The numbers of a .npy file that must be of a type and shape.
+    fn array(&self, file: &str, at: &Range<usize>, dtype: DType, shape: &[i64], p: &Problem) -> Result<Arc<[u8]>, Fault> {
+        let file = file.replace("{}", &p.name);
+        let shown = crate::error::shown(&file);
+        let bytes = (self.read)(&file).map_err(|why| Fault { at: at.clone(), message: format!("`{shown}` cannot be read: {why}") })?;
+        match crate::npy::read_numbers(&bytes) {
+            Ok(n) if n.dtype == dtype && n.shape == shape => Ok(n.bytes.into()),
+            Ok(n) => fault(
+                at.clone(),
+                format!("`{shown}` holds {} of shape {:?}, expected {} of shape {shape:?}", n.dtype.name(), n.shape, dtype.name()),
+            ),
+            Err(e) => fault(at.clone(), format!("`{shown}`: {e}")),
+        }
+    }
+
+    fn interface(&self, p: &Problem) -> Result<Interface, Fault> {
+        let mut all = Interface::default();
         for a in &self.arguments {
             let shape = model::extents(a, &p.sizes)?;
-            if let Part::Input { low_high } | Part::Inout { low_high } = a.part {
-                inputs.push(Input { name: a.name.clone(), dtype: a.dtype, shape: shape.clone(), kind: TensorKind::Data });
-                ranges.push(low_high);
+            if let Part::Input { values } | Part::Inout { values } = &a.part {
+                all.inputs.push(Input { name: a.name.clone(), dtype: a.dtype, shape: shape.clone(), kind: TensorKind::Data });
+                all.ranges.push(if let Values::Between(a, b) = values { Some((*a, *b)) } else { None });
+                all.files.push(match values {
+                    Values::File(file, at) => Some(self.array(file, at, a.dtype, &shape, p)?),
+                    _ => None,
+                });
             }
-            if let Part::Output | Part::Inout { .. } = a.part {
+            if a.is_written() {
                 let axes = shape.iter().enumerate().map(|(i, &e)| Axis::new(format!("i{i}"), e)).collect();
                 // What is read before it is written has one name as it comes, another as it goes.
                 let after = if matches!(a.part, Part::Output) { "" } else { "_after" };
                 let body = squall_core::expr::Expr::Const(0.0);
-                output = Some(Stage { name: format!("{}{after}", a.name), dtype: a.dtype, axes, reduction: None, body });
+                all.outputs.push(Stage { name: format!("{}{after}", a.name), dtype: a.dtype, axes, reduction: None, body });
             }
             let d = a.dtype;
             let bytes = shape.iter().product::<i64>() as u64 * d.bytes();
-            given.push(match &a.part {
-                Part::Input { .. } => Given::Data(inputs.len() - 1, d),
-                Part::Output => Given::Output(d),
-                Part::Inout { .. } => Given::Copied(inputs.len() - 1, d, bytes),
+            let (data, output) = (all.inputs.len().wrapping_sub(1), all.outputs.len().wrapping_sub(1));
+            all.given.push(match &a.part {
+                Part::Input { .. } => Given::Data(data, d),
+                Part::Output => Given::Output(output, d),
+                Part::Inout { .. } => Given::Copied { output, data, dtype: d, bytes },
                 Part::Scalar(x) => Given::Number(scalar(x, d, p)?),
                 Part::Knob => Given::Knob(self.dials.iter().position(|k| k.knob.name == a.name).unwrap_or(0), d),
             });
         }
-        match output {
-            Some(output) => Ok((inputs, ranges, output, given)),
-            None => fault(self.top.at.clone(), "no argument is written"),
-        }
+        Ok(all)
     }
 
     /// How far results may lie apart: whole numbers not at all, others by what rounding explains.
-    fn tolerance(&self, d: DType) -> Result<f64, Fault> {
+    /// (Where outputs are of both kinds, whoever compares takes whole numbers for exact.)
+    fn tolerance(&self, outputs: &[Stage]) -> Result<f64, Fault> {
         match self.top.get("tolerance") {
             Some(t) => match document::number(t)? {
                 x if (0.0..1.0).contains(&x) => Ok(x),
                 x => fault(t.span(), format!("a tolerance is relative to the largest element, from 0 to below 1, not {x}")),
             },
-            None if d.is_integer() => Ok(0.0),
-            None => Ok(if d == DType::F64 { 1e-10 } else { 1e-4 }),
+            None => {
+                let of = |o: &Stage| match o.dtype {
+                    d if d.is_integer() => 0.0,
+                    DType::F64 => 1e-10,
+                    _ => 1e-4,
+                };
+                Ok(outputs.iter().map(of).fold(0.0, f64::max))
+            }
         }
     }
 
@@ -259,7 +324,7 @@ impl File<'_> {
     }
 
     /// The kernel's identity: everything that decides what it computes and which choices it has.
-    fn digest(&self, p: &Problem, reference: Option<&Recipe>) -> Result<String, Fault> {
+    fn digest(&self, p: &Problem, reference: Option<&Recipe>, files: &[Option<Arc<[u8]>>], results: &[u8]) -> Result<String, Fault> {
         let mut h = blake3::Hasher::new();
         // Each part with its length: no two texts run into one another.
         let mut add = |text: &str| {
@@ -274,6 +339,8 @@ impl File<'_> {
             // Places move with every blank line.
             let part = match &a.part {
                 Part::Scalar(x) => format!("scalar {}", scalar(x, a.dtype, p)?),
+                Part::Input { values } => format!("Input {{ low_high: {} }}", values.digest()),
+                Part::Inout { values } => format!("Inout {{ low_high: {} }}", values.digest()),
                 other => format!("{other:?}"),
             };
             add(&format!("{} {} {part}", a.name, a.dtype.name()));
@@ -286,6 +353,9 @@ impl File<'_> {
         }
         p.sizes.iter().for_each(|(n, v)| add(&format!("{n}={v}")));
         add(if self.top.truth("openmp")? { "openmp" } else { "" });
+        for bytes in files.iter().flatten().map(|f| &f[..]).chain(Some(results).filter(|r| !r.is_empty())) {
+            add(&blake3::hash(bytes).to_hex());
+        }
         Ok(h.finalize().to_hex()[..16].to_string())
     }
 }

@@ -19,17 +19,28 @@ const MAX_VALUES: i64 = 1 << 16;
 #[derive(Clone, Debug)]
 pub enum Part {
     Input {
-        low_high: Option<(f64, f64)>,
+        values: Values,
     },
     Output,
     /// Read, then written over.
     Inout {
-        low_high: Option<(f64, f64)>,
+        values: Values,
     },
     /// A number, which the sizes may decide.
     Scalar(Amount),
     /// The value of the knob of the same name.
     Knob,
+}
+
+/// What stands in an input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Values {
+    /// Random: from -1 to 1, whole numbers from -8 to 8.
+    Any,
+    /// Random between these.
+    Between(f64, f64),
+    /// The numbers of a .npy file, `{}` in its name standing for the problem's.
+    File(String, Place),
 }
 
 /// A number that stands in the file, or an expression over sizes.
@@ -49,6 +60,24 @@ pub struct Argument {
     pub dtype: DType,
     pub part: Part,
     pub shape: Vec<(Amount, Place)>,
+}
+
+impl Argument {
+    /// Whether the kernel writes it.
+    pub fn is_written(&self) -> bool {
+        matches!(self.part, Part::Output | Part::Inout { .. })
+    }
+}
+
+impl Values {
+    /// What of it belongs to a kernel's identity; a file's content is added to that by itself.
+    pub fn digest(&self) -> String {
+        match self {
+            Values::Any => "None".into(),
+            Values::Between(a, b) => format!("Some(({a:?}, {b:?}))"),
+            Values::File(..) => "file".into(),
+        }
+    }
 }
 
 /// How a knob's value reaches the kernel.
@@ -77,7 +106,7 @@ pub struct Problem {
     pub at: Place,
 }
 
-const ARGUMENT: &[&str] = &["name", "type", "role", "shape", "range", "value"];
+const ARGUMENT: &[&str] = &["name", "type", "role", "shape", "range", "file", "value"];
 const KNOB: &[&str] = &["name", "values", "range", "powers_of_two", "kind", "as", "flag", "default"];
 const TYPES: &[&str] = &["f32", "f64", "i8", "u8", "i32", "i64"];
 
@@ -92,7 +121,9 @@ pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> 
         return fault(kind.span(), format!("there is no type `{said}`{}; there are {}", nearest(said, TYPES), TYPES.join(", ")));
     };
     let tensor = matches!(role, "input" | "output" | "inout");
-    for (key, good) in [("shape", tensor), ("range", tensor && role != "output"), ("value", role == "scalar")] {
+    for (key, good) in
+        [("shape", tensor), ("range", tensor && role != "output"), ("file", tensor && role != "output"), ("value", role == "scalar")]
+    {
         if let Some(v) = t.get(key).filter(|_| !good) {
             return fault(v.span(), format!("an argument with role = \"{role}\" has no `{key}`"));
         }
@@ -103,11 +134,16 @@ pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> 
             shape.push((amount(extent)?, extent.span()));
         }
     }
-    let low_high = t.get("range").map(|r| bounds(r, dtype)).transpose()?;
+    let values = match (t.get("range"), t.get("file")) {
+        (Some(_), Some(f)) => return fault(f.span(), "its values come from a file or from a range, not from both"),
+        (Some(r), None) => bounds(r, dtype)?,
+        (None, Some(f)) => Values::File(text(f)?.into(), f.span()),
+        (None, None) => Values::Any,
+    };
     let part = match role {
-        "input" => Part::Input { low_high },
+        "input" => Part::Input { values },
         "output" => Part::Output,
-        "inout" => Part::Inout { low_high },
+        "inout" => Part::Inout { values },
         "scalar" => Part::Scalar(amount(t.need("value")?)?),
         _ => Part::Knob,
     };
@@ -115,7 +151,7 @@ pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> 
 }
 
 /// The least and the largest value of an input.
-fn bounds(item: Item, dtype: DType) -> Result<(f64, f64), Fault> {
+fn bounds(item: Item, dtype: DType) -> Result<Values, Fault> {
     let [low, high] = list(item)?[..] else { return fault(item.span(), "a range of values is `[least, largest]`") };
     let (a, b) = (number(low)?, number(high)?);
     if a > b {
@@ -124,7 +160,7 @@ fn bounds(item: Item, dtype: DType) -> Result<(f64, f64), Fault> {
     if (dtype.round(a), dtype.round(b)) != (a, b) && dtype.is_integer() {
         return fault(item.span(), format!("{} does not hold these values", dtype.name()));
     }
-    Ok((a, b))
+    Ok(Values::Between(a, b))
 }
 
 fn amount(item: Item) -> Result<Amount, Fault> {

@@ -3,8 +3,12 @@
 
 use std::collections::HashSet;
 
-/// Gives the text of a file, its path relative to the kernel.toml; an error says why it cannot.
-pub type Read<'a> = dyn Fn(&str) -> Result<String, String> + 'a;
+/// Gives what is in a file, its path relative to the kernel.toml; an error says why it cannot.
+pub type Read<'a> = dyn Fn(&str) -> Result<Vec<u8>, String> + 'a;
+
+fn read_text(file: &str, read: &Read) -> Result<String, String> {
+    String::from_utf8(read(file)?).map_err(|_| "it is not UTF-8 text".into())
+}
 
 /// Deeper inclusion than any real one: two files that include each other end here.
 const MAX_DEPTH: usize = 32;
@@ -15,7 +19,7 @@ const MAX_BYTES: usize = 8 << 20;
 /// The others are left to the compiler.
 pub fn expand(file: &str, read: &Read) -> Result<String, String> {
     let mut out = String::new();
-    let text = read(file)?;
+    let text = read_text(file, read)?;
     append(file, &text, read, 0, &mut HashSet::new(), &mut out)?;
     Ok(out)
 }
@@ -38,7 +42,7 @@ fn append(file: &str, text: &str, read: &Read, depth: usize, once: &mut HashSet<
         });
         match included {
             Some(path) if once.contains(&path) => out.push('\n'),
-            Some(path) if let Ok(inner) = read(&path) => {
+            Some(path) if let Ok(inner) = read_text(&path, read) => {
                 append(&path, &inner, read, depth + 1, once, out)?;
                 *out += &marker(i + 2);
             }

@@ -58,13 +58,22 @@ n = 1000
 entry = "plain"
 "#;
 
-fn read(path: &str) -> Result<String, String> {
+fn read(path: &str) -> Result<Vec<u8>, String> {
+    let array = |shape: Vec<i64>, n: usize| crate::npy::write(&crate::npy::Array { shape, data: vec![0.5; n] });
     match path {
-        "axpy.c" => Ok("#include \"more.h\"\nvoid axpy(long n, const float *x, float *y, int c) { }\n".into()),
-        "more.h" => Ok("#pragma once\n#include \"axpy.h\"\nstatic int more;\n".into()),
-        "loop.c" => Ok("#include \"loop.c\"\n".into()),
-        _ => Err("no such file".into()),
+        "x_small.npy" | "y_small.npy" => return Ok(array(vec![16], 16)),
+        "x_n1000.npy" | "y_n1000.npy" => return Ok(array(vec![1000], 1000)),
+        "square.npy" => return Ok(array(vec![4, 4], 16)),
+        "bytes" => return Ok(vec![0xff, 0xfe]),
+        _ => {}
     }
+    let text: Result<&str, String> = match path {
+        "axpy.c" => Ok("#include \"more.h\"\nvoid axpy(long n, const float *x, float *y, int c) { }\n"),
+        "more.h" => Ok("#pragma once\n#include \"axpy.h\"\nstatic int more;\n"),
+        "loop.c" => Ok("#include \"loop.c\"\n"),
+        _ => Err("no such file".into()),
+    };
+    text.map(|t| t.as_bytes().to_vec())
 }
 
 fn said(text: &str) -> String {
@@ -114,7 +123,7 @@ fn knobs_arrive_as_macros_arguments_and_flags() {
         assert!(k.source.contains(part), "{part}\n{}", k.source);
     }
     assert!(!k.source.contains("#define CHUNK") && !k.source.contains("#define O "));
-    let r = all[0].reference("ref");
+    let r = all[0].reference("ref").kernel.unwrap();
     assert!(r.source.contains("#define plain ref_own") && r.source.contains("(float *)outputs[0]);"), "{}", r.source);
     assert!(r.flags.is_empty());
     // It stands in the same source, which needs the macros.
@@ -125,7 +134,7 @@ fn knobs_arrive_as_macros_arguments_and_flags() {
 fn without_a_reference_the_defaults_are_it() {
     let all = import_kernel(&GOOD.replace("[reference]\nentry = \"plain\"\n", ""), "kernel.toml", &read).unwrap();
     let c = all[0].plain.space().nth(0);
-    assert_eq!(all[0].reference("s"), all[0].plain.realize(&c, "s").unwrap());
+    assert_eq!(all[0].reference("s").kernel.unwrap(), all[0].plain.realize(&c, "s").unwrap());
 }
 
 #[test]
@@ -152,7 +161,7 @@ fn what_is_wrong_is_said() {
         ("\"axpy.c\"", "\"loop.c\"", "2:10", "include each other"),
         ("type = \"i64\"", "type = \"int64\"", "9:8", "did you mean `i64`?"),
         ("role = \"inout\"", "role = \"in_out\"", "21:8", "(did you mean `inout`?)"),
-        ("role = \"inout\"", "role = \"input\"", "7:1", "one argument is written (role output or inout), not 0"),
+        ("role = \"inout\"", "role = \"input\"", "7:1", "no argument is written: one or more have role"),
         ("shape = [\"n\"]", "shape = [\"m\"]", "16:11", "the sizes are n"),
         ("shape = [\"n\"]", "shape = [\"n - 16\"]", "16:10", "must be 1 or more, not 0"),
         ("shape = [\"n\"]", "shape = [\"n * 1000000000000\"]", "16:10", "too many elements"),
@@ -180,6 +189,71 @@ fn what_is_wrong_is_said() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// The good file with inputs and results from files.
+fn from_files() -> String {
+    let x = GOOD.replacen("shape = [\"n\"]", "shape = [\"n\"]\nfile = \"x_{}.npy\"", 1);
+    let y = x.replace("range = [0, 2]", "file = \"y_{}.npy\"");
+    y.replace("entry = \"plain\"", "outputs = [\"y_{}.npy\"]")
+}
+
+#[test]
+fn inputs_and_results_may_stand_in_files() {
+    let all = import_kernel(&from_files(), "kernel.toml", &read).unwrap();
+    for (k, n) in all.iter().zip([16, 1000]) {
+        let r = k.reference("r");
+        assert!(r.kernel.is_none() && r.outputs.len() == 4 * n);
+        assert_eq!(r.inputs.iter().map(|i| i.as_ref().map_or(0, |b| b.len())).collect::<Vec<_>>(), [4 * n, 4 * n]);
+        assert_eq!(k.restored, Bytes(4 * n as u64));
+    }
+    let other = import_kernel(GOOD, "kernel.toml", &read).unwrap();
+    assert_ne!(all[0].task.id, other[0].task.id, "what is in a file is part of the kernel's identity");
+    for (from, to, words) in [
+        ("file = \"x_{}.npy\"\n", "", "results from files need inputs from files: `x` has no `file`"),
+        ("x_{}", "z_{}", "`z_small.npy` cannot be read: no such file"),
+        ("x_{}", "square", "holds f32 of shape [4, 4], expected f32 of shape [16]"),
+        ("x_{}.npy", "bytes", "`bytes`: it is no .npy file"),
+        ("[\"y_{}.npy\"]", "[]", "there are 0 files for what is written: y"),
+        ("outputs = [", "entry = \"plain\"\noutputs = [", "not from both"),
+        ("file = \"x_{}.npy\"", "file = \"x_{}.npy\"\nrange = [0, 1]", "not from both"),
+    ] {
+        let text = from_files();
+        assert!(text.contains(from), "{from}");
+        let m = said(&text.replacen(from, to, 1));
+        assert!(m.contains(words) && m.contains('^'), "{from} -> {to}: {m}");
+    }
+    assert!(said(&GOOD.replace("axpy.c", "bytes")).contains("it is not UTF-8 text"));
+}
+
+#[test]
+fn several_arguments_may_be_written() {
+    let more = "[[argument]]\nname = \"count\"\ntype = \"i32\"\nrole = \"output\"\nshape = [4]\n\n[[knob]]\nname = \"UNROLL\"";
+    let text = GOOD.replacen("[[knob]]\nname = \"UNROLL\"", more, 1);
+    let all = import_kernel(&text, "kernel.toml", &read).unwrap();
+    let w = &all[0].task.workload;
+    assert_eq!(w.outputs().iter().map(|o| o.name.as_str()).collect::<Vec<_>>(), ["y_after", "count"]);
+    assert_eq!((w.tolerance(), w.bytes()), (1e-4, Bytes(3 * 64 + 16)));
+    assert_eq!(Workload::parse(&w.to_string()).unwrap(), *w);
+    let k = all[0].plain.realize(&all[0].plain.space().nth(0), "s").unwrap();
+    assert!(k.source.contains("(float *)outputs[0]") && k.source.contains("(int32_t *)outputs[1]"), "{}", k.source);
+}
+
+#[test]
+fn knobs_are_ordered_or_categorical_and_reach_the_kernel_in_three_ways() {
+    let text = GOOD
+        .replace("powers_of_two = [1, 8]", "values = [8, 1, 2]\nkind = \"ordered\"")
+        .replace("range = [8, 24, 8]", "values = [16, 8]\nkind = \"categorical\"")
+        .replace("values = [1, 2]\nflag = \"-O{}\"\ndefault = 2", "values = [\"\", \"-ffast-math\"]\nas = \"flag\"");
+    let all = import_kernel(&text, "kernel.toml", &read).unwrap();
+    let space = all[0].tunable.space();
+    assert_eq!(space.knobs().iter().map(Knob::is_ordered).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(space.knobs()[0].values, [1, 2, 8].map(squall_core::space::Value::Int));
+    let c = space.parse("UNROLL=2,CHUNK=16,O=-ffast-math").unwrap();
+    let k = all[0].tunable.realize(&c, "s").unwrap();
+    assert_eq!(k.flags, ["-ffast-math"]);
+    assert!(k.source.contains("#define UNROLL 2\n") && k.source.contains("(int32_t)(16)"), "{}", k.source);
+    assert!(changed("powers_of_two = [1, 8]", "values = [\"a\", \"b\"]\nkind = \"ordered\"").contains("words have no order"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Kernel Tuner's cache files: one JSON object whose `cache` maps the values of the parameters,
 //! joined by commas, to what was measured.
 
-use super::{Recording, Row, failure, fault, is_maximised, knob, listed, outcome_of};
+use super::{Recording, Row, failure, fault, is_maximised, knob, listed, outcome_of, point, t4};
 use crate::error::{ImportError, shown};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value as Json;
@@ -17,6 +17,7 @@ pub(super) struct Head {
     pub is_description: bool,
     device: String,
     kernel: String,
+    problem: Option<Json>,
     objective: Option<String>,
     keys: Option<Vec<String>>,
     parameters: Vec<(String, Vec<Json>)>,
@@ -48,6 +49,7 @@ pub(super) fn head(text: &str) -> serde_json::Result<Head> {
                     }
                     "device_name" => h.device = super::spelling(&map.next_value()?),
                     "kernel_name" => h.kernel = super::spelling(&map.next_value()?),
+                    "problem_size" => h.problem = Some(map.next_value()?),
                     "objective" => {
                         let o: Json = map.next_value()?;
                         let first = o.as_array().and_then(|a| a.first()).unwrap_or(&o);
@@ -74,6 +76,8 @@ pub(super) fn head(text: &str) -> serde_json::Result<Head> {
 struct Entry {
     objective: Option<Json>,
     error: Option<String>,
+    /// T4's finer word for a failure, which our own files add.
+    invalidity: Option<String>,
     cost: CpuCost,
 }
 
@@ -98,6 +102,7 @@ impl<'de> Visitor<'de> for ReadEntry<'_> {
         while let Some(key) = map.next_key::<std::borrow::Cow<str>>()? {
             match &*key {
                 k if k == self.0 => e.objective = Some(map.next_value()?),
+                "invalidity" => e.invalidity = map.next_value::<Json>()?.as_str().map(String::from),
                 "__error__" => e.error = Some(super::spelling(&map.next_value()?)),
                 "compile_time" => e.cost.build = seconds(map.next_value()?),
                 "benchmark_time" | "verification_time" => e.cost.measure += seconds(map.next_value()?),
@@ -180,28 +185,21 @@ pub(super) fn read(name: &str, text: &str, head: Head) -> Result<Recording, Impo
     let maximised = is_maximised(&objective);
     let mut rows = Vec::with_capacity(entries.len());
     for (key, e) in entries {
-        let point = point(&key, &positions).map_err(|why| fault(name, format!("the key `{}` {why}", shown(&key)), "mend the file"))?;
+        let values: Vec<&str> = key.split(',').map(str::trim).collect();
+        let point = point(values.into_iter(), &positions)
+            .map_err(|why| fault(name, format!("the key `{}` {why}", shown(&key)), "mend the file"))?;
         rows.push((point, Row { outcome: outcome(&e, maximised), key, cost: e.cost }));
     }
     let (space, rows) = listed(name, knobs, rows)?;
-    Ok(Recording { kernel: head.kernel, device: head.device, objective, maximised, space, rows })
-}
-
-fn point(key: &str, positions: &[HashMap<String, u16>]) -> Result<Box<[u16]>, String> {
-    let values: Vec<&str> = key.split(',').collect();
-    if values.len() != positions.len() {
-        return Err(format!("has {} values for {} parameters", values.len(), positions.len()));
-    }
-    let at = |(v, at): (&&str, &HashMap<String, u16>)| {
-        at.get(v.trim()).copied().ok_or_else(|| format!("has the value `{}`, which its parameter does not list", shown(v)))
-    };
-    values.iter().zip(positions).map(at).collect()
+    let problem = head.problem.unwrap_or(Json::Null).to_string();
+    Ok(Recording { kernel: head.kernel, device: head.device, problem, objective, maximised, conditions: Vec::new(), space, rows })
 }
 
 fn outcome(e: &Entry, maximised: bool) -> Outcome {
+    let failed = |word: &str| t4::failure(e.invalidity.as_deref().unwrap_or(""), word).unwrap_or_else(|| failure(word));
     match (&e.error, &e.objective) {
-        (Some(word), _) if !word.is_empty() => failure(word),
-        (_, Some(Json::String(word))) => failure(word),
+        (Some(word), _) if !word.is_empty() => failed(word),
+        (_, Some(Json::String(word))) => failed(word),
         (_, value) => outcome_of(value.as_ref().and_then(Json::as_f64), maximised),
     }
 }

@@ -1,14 +1,16 @@
-//! Spaces that others measured: Kernel Tuner's cache files and T4 results become a [`Recording`],
-//! T1 descriptions a [`Space`]. Plain or gzipped; a cache that was interrupted while it was
-//! written is closed first, as its readers are expected to.
+//! Spaces that others measured: Kernel Tuner's cache files and T4 results become a [`Recording`] and
+//! are written from one, T1 files become a [`Description`]. Plain or gzipped; a cache that was
+//! interrupted while it was written is closed first, as its readers are expected to.
 
+mod description;
 mod kernel_tuner;
-mod t1;
 mod t4;
 #[cfg(test)]
 mod tests;
+mod write;
 
-pub use t1::read_space;
+pub use description::{Description, read_space};
+pub use write::{Format, gzip, write};
 
 use crate::error::{ImportError, shown};
 use flate2::read::MultiGzDecoder;
@@ -28,10 +30,15 @@ pub struct Recording {
     pub kernel: String,
     /// The device, as the file has it; may be empty.
     pub device: String,
+    /// The problem's sizes as JSON, `null` where the file does not say.
+    pub problem: String,
     /// The field that was optimised.
     pub objective: String,
     /// Whether more of it is better. Times of the rows then stand for its inverse.
     pub maximised: bool,
+    /// Conditions that a T1 description gives; where there are none, the configurations at hand
+    /// are the legal ones.
+    pub conditions: Vec<String>,
     /// The configurations in the file: whatever is missing there broke a constraint.
     pub space: Space,
     /// One for each configuration, in the space's order.
@@ -54,19 +61,102 @@ impl Recording {
     pub fn optimum(&self) -> Option<Nanos> {
         self.rows.iter().filter_map(|r| r.outcome.time()).min_by(|a, b| a.0.total_cmp(&b.0))
     }
+
+    /// A recording of some configurations, each given by its values' spellings in the order of
+    /// `knobs`. `name` is for messages.
+    pub fn new(
+        name: &str,
+        description: Description,
+        device: &str,
+        trials: Vec<(Vec<String>, Outcome, CpuCost)>,
+    ) -> Result<Recording, ImportError> {
+        let Description { kernel, problem, objective, knobs, conditions } = description;
+        let at: Vec<HashMap<String, u16>> = knobs.iter().map(|k| k.values.iter().map(Value::to_string).zip(0..).collect()).collect();
+        let mut rows = Vec::with_capacity(trials.len());
+        for (values, outcome, cost) in trials {
+            let key = values.join(",");
+            let point =
+                point(values.iter().map(String::as_str), &at).map_err(|why| fault(name, format!("`{}` {why}", shown(&key)), "mend it"))?;
+            rows.push((point, Row { key, outcome, cost }));
+        }
+        let (space, rows) = listed(name, knobs, rows)?;
+        let maximised = is_maximised(&objective);
+        Ok(Recording { kernel, device: device.into(), problem, maximised, objective, conditions, space, rows })
+    }
+
+    /// What it is a recording of.
+    pub fn description(&self) -> Description {
+        let (kernel, problem, objective) = (self.kernel.clone(), self.problem.clone(), self.objective.clone());
+        Description { kernel, problem, objective, knobs: self.space.knobs().to_vec(), conditions: self.conditions.clone() }
+    }
+
+    /// Whether a T1 description has the same parameters.
+    pub fn fits(&self, t1: &Description) -> bool {
+        let names = |knobs: &[Knob]| {
+            let mut n: Vec<String> = knobs.iter().map(|k| k.name.clone()).collect();
+            n.sort();
+            n
+        };
+        names(self.space.knobs()) == names(&t1.knobs)
+    }
+
+    /// The same measurements under a T1 description of their space, which then says the order and
+    /// the values of the parameters. Every configuration must be legal there; `name` is for messages.
+    pub fn described(self, name: &str, t1: &Description) -> Result<Recording, ImportError> {
+        let legal = t1.space(name)?;
+        let from: Vec<Option<usize>> = t1.knobs.iter().map(|k| self.space.knob(&k.name)).collect();
+        let mut trials = Vec::with_capacity(self.rows.len());
+        for (c, row) in self.space.iter().zip(self.rows) {
+            let values: Vec<String> = from.iter().map(|k| k.map_or(String::new(), |k| c.value(k).to_string())).collect();
+            let text: Vec<String> = t1.knobs.iter().zip(&values).map(|(k, v)| format!("{}={v}", k.name)).collect();
+            if let Err(e) = legal.parse(&text.join(",")) {
+                return Err(fault(
+                    name,
+                    format!("the T1 description does not allow what was measured: {e}"),
+                    "give the T1 file of this very space",
+                ));
+            }
+            trials.push((values, row.outcome, row.cost));
+        }
+        let known = |mine: String, theirs: &str, none: &str| if mine == none { theirs.into() } else { mine };
+        let description = Description {
+            kernel: known(self.kernel, &t1.kernel, ""),
+            problem: known(self.problem, &t1.problem, "null"),
+            objective: self.objective,
+            ..t1.clone()
+        };
+        Recording::new(name, description, &self.device, trials)
+    }
+}
+
+/// A file of the tuning community.
+pub enum File {
+    /// Measured configurations.
+    Recording(Recording),
+    /// A space without measurements.
+    Description(Description),
+}
+
+const REMEDY: &str = "give a Kernel Tuner cache file or T4 results";
+
+/// Reads a Kernel Tuner cache file, T4 results or a T1 description, told apart by what is in them.
+/// `name` is for messages.
+pub fn read_any(name: &str, bytes: &[u8]) -> Result<File, ImportError> {
+    let text = text(name, bytes)?;
+    match kernel_tuner::head(&text) {
+        Ok(h) if h.is_cache => kernel_tuner::read(name, &text, h).map(File::Recording),
+        Ok(h) if h.is_results => t4::read(name, &text).map(File::Recording),
+        Ok(h) if h.is_description => Description::parse(name, &text).map(File::Description),
+        Ok(_) => Err(fault(name, "this is JSON without `cache` or `results`", REMEDY)),
+        Err(e) => Err(fault(name, format!("this is not readable as JSON: {e}"), REMEDY)),
+    }
 }
 
 /// Reads a Kernel Tuner cache file or T4 results. `name` is for messages.
 pub fn read(name: &str, bytes: &[u8]) -> Result<Recording, ImportError> {
-    let text = text(name, bytes)?;
-    match kernel_tuner::head(&text) {
-        Ok(h) if h.is_cache => kernel_tuner::read(name, &text, h),
-        Ok(h) if h.is_results => t4::read(name, &text),
-        Ok(h) if h.is_description => {
-            Err(fault(name, "this describes a space (T1) but holds no measurements", "give a cache file or T4 results"))
-        }
-        Ok(_) => Err(fault(name, "this is JSON without `cache` or `results`", "give a Kernel Tuner cache file or T4 results")),
-        Err(e) => Err(fault(name, format!("this is not readable as JSON: {e}"), "give a Kernel Tuner cache file or T4 results")),
+    match read_any(name, bytes)? {
+        File::Recording(r) => Ok(r),
+        File::Description(_) => Err(fault(name, "this describes a space (T1) but holds no measurements", REMEDY)),
     }
 }
 
@@ -123,6 +213,44 @@ fn spelling(v: &Json) -> String {
     }
 }
 
+/// A value as JSON has it, by how it is spelled.
+fn json_of(v: &Value) -> Json {
+    match v {
+        Value::Int(i) => (*i).into(),
+        Value::Word(w) => unspelled(w),
+    }
+}
+
+/// What [`spelling`] spelled.
+fn unspelled(word: &str) -> Json {
+    match word {
+        "True" => true.into(),
+        "False" => false.into(),
+        "None" => Json::Null,
+        w => match w.parse::<serde_json::Number>() {
+            Ok(n) if n.to_string() == w => n.into(),
+            _ => w.into(),
+        },
+    }
+}
+
+/// A parameter over values that are known by their spellings alone, in any order.
+pub fn knob_of_spellings(name: &str, spellings: &[String]) -> Knob {
+    let values: Vec<Json> = spellings.iter().map(|s| unspelled(s)).collect();
+    knob(name, &values).0
+}
+
+/// The positions of a configuration's values.
+fn point<'a>(values: impl ExactSizeIterator<Item = &'a str>, positions: &[HashMap<String, u16>]) -> Result<Box<[u16]>, String> {
+    if values.len() != positions.len() {
+        return Err(format!("has {} values for {} parameters", values.len(), positions.len()));
+    }
+    let at = |(v, at): (&str, &HashMap<String, u16>)| {
+        at.get(v).copied().ok_or_else(|| format!("has the value `{}`, which its parameter does not list", shown(v)))
+    };
+    values.zip(positions).map(at).collect()
+}
+
 /// A knob over the values of one parameter, with the position of each spelling.
 fn knob(name: &str, values: &[Json]) -> (Knob, HashMap<String, u16>) {
     let number = |v: &Json| v.as_f64().or(v.as_bool().map(|b| f64::from(u8::from(b))));
@@ -165,7 +293,7 @@ fn failed(stage: FailStage, detail: &str) -> Outcome {
     Outcome::Failed { stage, detail: shown(detail) }
 }
 
-/// What the words of Kernel Tuner mean; `None` where it is no word of its.
+/// What the words of Kernel Tuner mean.
 fn failure(word: &str) -> Outcome {
     match word {
         "CompilationFailedConfig" => failed(FailStage::Build, word),

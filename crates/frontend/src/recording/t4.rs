@@ -1,6 +1,6 @@
 //! T4 results: a list of configurations with what was measured of each.
 
-use super::{Recording, Row, failed, failure, fault, is_maximised, knob, listed, outcome_of, spelling};
+use super::{Recording, Row, failed, fault, is_maximised, knob, listed, outcome_of, spelling};
 use crate::error::{ImportError, shown};
 use serde_json::Value as Json;
 use squall_core::{CpuCost, FailStage, Outcome};
@@ -17,7 +17,8 @@ pub(super) fn read(name: &str, text: &str) -> Result<Recording, ImportError> {
     let maximised = is_maximised(&objective);
     // The hub's own spelling lacks an l.
     let unit = file["metadata"]["timeunit"].as_str().unwrap_or("seconds");
-    let seconds = if unit.starts_with("mili") || unit.starts_with("milli") { 1e-3 } else { 1.0 };
+    // So many milliseconds, and seconds, are one of its units.
+    let (milliseconds, seconds) = if unit.starts_with("mili") || unit.starts_with("milli") { (1.0, 1e-3) } else { (1e3, 1.0) };
 
     let (mut knobs, mut positions) = (Vec::new(), Vec::new());
     for n in &names {
@@ -42,7 +43,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Recording, ImportError> {
         let runs: f64 = r["times"]["runtimes"].as_array().map_or(0.0, |v| v.iter().filter_map(Json::as_f64).sum());
         let cost = CpuCost { build: spent("compilation"), measure: spent("validation") + runs * seconds, search: 0.0 };
         let measured = r["measurements"].as_array().and_then(|m| m.iter().find(|m| m["name"] == objective.as_str()));
-        let outcome = outcome(r, measured.map(|m| &m["value"]), maximised, seconds);
+        let outcome = outcome(r, measured.map(|m| &m["value"]), maximised, milliseconds);
         rows.push((point.into(), Row { key: key.join(","), outcome, cost }));
     }
     let (space, rows) = listed(name, knobs, rows)?;
@@ -50,25 +51,35 @@ pub(super) fn read(name: &str, text: &str) -> Result<Recording, ImportError> {
     Ok(Recording {
         kernel: text(&file["metadata"]["kernel"]),
         device: text(&file["metadata"]["device"]),
+        problem: "null".into(),
         objective,
         maximised,
+        conditions: Vec::new(),
         space,
         rows,
     })
 }
 
-fn outcome(result: &Json, value: Option<&Json>, maximised: bool, seconds: f64) -> Outcome {
+/// The failure that one of T4's words stands for; nothing where it stands for none.
+pub(super) fn failure(invalidity: &str, detail: &str) -> Option<Outcome> {
+    let detail = if detail.is_empty() { invalidity } else { detail };
+    Some(match invalidity {
+        "compile" => failed(FailStage::Build, detail),
+        "runtime" => failed(FailStage::Launch, detail),
+        "timeout" => failed(FailStage::Timeout, detail),
+        "correctness" => failed(FailStage::WrongAnswer, detail),
+        "constraints" => Outcome::Infeasible(shown(detail)),
+        _ => return None,
+    })
+}
+
+fn outcome(result: &Json, value: Option<&Json>, maximised: bool, milliseconds: f64) -> Outcome {
     let word = value.and_then(Json::as_str);
-    match result["invalidity"].as_str() {
-        Some("compile") => failed(FailStage::Build, word.unwrap_or("compile")),
-        Some("runtime") => failed(FailStage::Launch, word.unwrap_or("runtime")),
-        Some("timeout") => failed(FailStage::Timeout, word.unwrap_or("timeout")),
-        Some("correctness") => failed(FailStage::WrongAnswer, word.unwrap_or("correctness")),
-        Some("constraints") => Outcome::Infeasible("constraints".into()),
-        _ => match word {
-            Some(w) => failure(w),
-            // Rows count in milliseconds.
-            None => outcome_of(value.and_then(Json::as_f64).map(|v| if maximised { v } else { v * seconds * 1e3 }), maximised),
+    match failure(result["invalidity"].as_str().unwrap_or(""), word.unwrap_or("")) {
+        Some(failed) => failed,
+        None => match word {
+            Some(w) => super::failure(w),
+            None => outcome_of(value.and_then(Json::as_f64).map(|v| if maximised { v } else { v * milliseconds }), maximised),
         },
     }
 }

@@ -1,10 +1,8 @@
 //! Readers of measured spaces: made-up files, hostile ones, and the real ones where they are.
 
 use super::*;
-use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use squall_core::space::{Names, Term};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const CACHE: &str = r#"{ "device_name": "Some GPU", "kernel_name": "saxpy", "problem_size": 4096,
@@ -19,12 +17,6 @@ const CACHE: &str = r#"{ "device_name": "Some GPU", "kernel_name": "saxpy", "pro
     "64,1,7,True": {"time": 0.3, "__error__": "InvalidConfig"},
     "64,2,7,False": {"time": 0.25},
 "#;
-
-fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut e = GzEncoder::new(Vec::new(), Compression::fast());
-    e.write_all(bytes).unwrap();
-    e.finish().unwrap()
-}
 
 fn closed(text: &str) -> String {
     format!("{}}} }}", text.trim_end().trim_end_matches(','))
@@ -50,7 +42,9 @@ fn a_cache_file_plain_packed_or_interrupted() {
         "64,2,7,False: 250000",
         "64,2,7,True: launch",
     ];
-    for bytes in [CACHE.as_bytes().to_vec(), closed(CACHE).into_bytes(), gzip(CACHE.as_bytes()), gzip(closed(CACHE).as_bytes())] {
+    for bytes in
+        [CACHE.as_bytes().to_vec(), closed(CACHE).into_bytes(), gzip(CACHE.as_bytes()).unwrap(), gzip(closed(CACHE).as_bytes()).unwrap()]
+    {
         let r = read("c.json", &bytes).unwrap();
         assert_eq!(words(&r), want);
         assert_eq!((r.kernel.as_str(), r.device.as_str(), r.maximised, r.space.len()), ("saxpy", "Some GPU", false, 7));
@@ -87,9 +81,74 @@ fn results_in_t4() {
     assert_eq!(r.rows[5].cost, CpuCost { build: 0.29, measure: 0.02, search: 0.0 });
 }
 
+/// The same rows, but for the rounding of what was spent.
+fn alike(a: &Recording, b: &Recording) {
+    assert_eq!(a.description(), b.description());
+    assert_eq!(a.rows.len(), b.rows.len());
+    for (a, b) in a.rows.iter().zip(&b.rows) {
+        assert_eq!((&a.key, &a.outcome), (&b.key, &b.outcome));
+        assert!((a.cost.total() - b.cost.total()).abs() < 1e-12, "{:?} {:?}", a.cost, b.cost);
+    }
+}
+
+#[test]
+fn what_is_written_is_read() {
+    // Times that are no round numbers, failures of every class, and values of every type.
+    let all = ["CompilationFailedConfig", "RuntimeFailedConfig", "a\n\"word\" of ours"];
+    let mut outcomes: Vec<Outcome> = (1..40).map(|i| outcome_of(Some(f64::from(i) / 7.0), false)).collect();
+    outcomes.extend([FailStage::Build, FailStage::Launch, FailStage::Timeout, FailStage::WrongAnswer].map(|s| failed(s, "why")));
+    outcomes.extend(all.map(failure));
+    outcomes.push(Outcome::Infeasible("so".into()));
+    let n = outcomes.len();
+    let knobs = vec![
+        Knob { name: "a".into(), values: (0..n as i64 + 1).map(Value::Int).collect(), role: Role::Choice },
+        knob_of_spellings("how", &["True".into(), "False".into()]),
+        knob_of_spellings("x", &["1.5".into(), "0.25".into(), "1e-7".into()]),
+        knob_of_spellings("word", &["-O2".into(), String::new(), "é\"".into()]),
+    ];
+    for objective in ["time", "GFLOP/s"] {
+        let (kernel, problem) = ("k\"".to_string(), "[3,\"n\"]".to_string());
+        let d = Description { kernel, problem, objective: objective.into(), knobs: knobs.clone(), conditions: Vec::new() };
+        let trial = |(i, o): (usize, &Outcome)| {
+            let values = vec![i.to_string(), "False".into(), knobs[2].values[i % 3].to_string(), knobs[3].values[i % 3].to_string()];
+            (values, o.clone(), CpuCost { build: 0.1 * i as f64, measure: 0.3 + i as f64 / 11.0, search: 0.0 })
+        };
+        let r = Recording::new("r", d.clone(), "a device", outcomes.iter().enumerate().map(trial).collect()).unwrap();
+        let text = write(&r, Format::KernelTuner);
+        assert!(text.ends_with("}\n}"), "Kernel Tuner takes it for interrupted");
+        let back = read("k", text.as_bytes()).unwrap();
+        assert_eq!((&*back.device, back.maximised), ("a device", objective != "time"));
+        // Kernel Tuner's words stand for what was said of a failure.
+        let stage = |o: &Outcome| match o {
+            Outcome::Failed { stage, .. } => format!("{stage:?}"),
+            Outcome::Infeasible(_) => "infeasible".into(),
+            Outcome::Measured(m) => format!("{m:?}"),
+        };
+        assert_eq!(back.description(), d);
+        for (a, b) in r.rows.iter().zip(&back.rows) {
+            assert_eq!((&a.key, stage(&a.outcome), a.cost), (&b.key, stage(&b.outcome), b.cost));
+        }
+        // T4 keeps those too, but neither the problem nor the order and unused values of parameters.
+        let packed = gzip(write(&r, Format::T4).as_bytes()).unwrap();
+        let t4 = read("t4", &packed).unwrap();
+        assert_eq!(t4.space.knob("a"), Some(0));
+        alike(&t4.described("t4", &Description::read("t1", d.text().as_bytes()).unwrap()).unwrap(), &r);
+    }
+}
+
+#[test]
+fn descriptions_are_read_as_they_are_written() {
+    let text = r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1, 2] + [8]"}, {"Name": "b", "Values": [true, "x", 1.5]}],
+        "Conditions": [{"Expression": "a > 1", "Parameters": ["a"]}]}, "KernelSpecification": {"KernelName": "k", "ProblemSize": [1, "n"]}}"#;
+    let d = Description::read("d", text.as_bytes()).unwrap();
+    assert_eq!((&*d.kernel, &*d.problem, &*d.objective, d.conditions.len()), ("k", "[1,\"n\"]", "time", 1));
+    assert_eq!(Description::read("d", d.text().as_bytes()).unwrap(), d);
+    assert_eq!(d.space("d").unwrap().len(), 2 * 3);
+}
+
 #[test]
 fn hostile_files_end_in_a_message() {
-    let packed = gzip(CACHE.as_bytes());
+    let packed = gzip(CACHE.as_bytes()).unwrap();
     let entries = |body: &str| format!(r#"{{"tune_params": {{"a": [1, 2]}}, "cache": {{{body}}}}}"#).into_bytes();
     for (bytes, want) in [
         (packed[..packed.len() / 2].to_vec(), "cut short"),

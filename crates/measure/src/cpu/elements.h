@@ -6,7 +6,10 @@ typedef struct {
   size_t count;
   int bounded; /* values lie in low ..= high; else in [-1, 1), whole numbers in -8 ..= 8 */
   double low, high;
+  const char *file; /* holds the values where it is given */
 } tensor;
+
+static int is_whole(char type) { return type != 'f' && type != 'd'; }
 
 static size_t size_of(char type) {
   switch (type) {
@@ -18,17 +21,18 @@ static size_t size_of(char type) {
   }
 }
 
-/* TYPE,COUNT[,LOW,HIGH] */
+/* TYPE,COUNT[,LOW,HIGH] or TYPE,COUNT,@FILE */
 static int read_tensor(const char *text, tensor *t) {
   char *end;
   if (!*text || !strchr("fdbuil", *text) || text[1] != ',') return 0;
   t->type = *text;
   t->count = (size_t)strtoull(text + 2, &end, 10);
-  t->bounded = *end == ',';
+  t->file = *end == ',' && end[1] == '@' ? end + 2 : NULL;
+  t->bounded = *end == ',' && !t->file;
   if (t->bounded) t->low = strtod(end + 1, &end);
   if (t->bounded && *end != ',') return 0;
   if (t->bounded) t->high = strtod(end + 1, &end);
-  return *end == 0;
+  return t->file ? *t->file != 0 : *end == 0;
 }
 
 static double element(const unsigned char *x, char type, size_t i) {
@@ -69,7 +73,7 @@ static void fill_elements(unsigned char *to, const tensor *t, uint64_t *seed) {
     }
     return;
   }
-  int whole = t->type != 'f' && t->type != 'd';
+  int whole = is_whole(t->type);
   double low = t->bounded ? t->low : whole ? (t->type == 'u' ? 0 : -8) : -1, high = t->bounded ? t->high : whole ? 8 : 1;
   for (size_t i = 0; i < t->count; i++) {
     double part = (double)(random_bits(seed) >> 11) * 0x1p-53;

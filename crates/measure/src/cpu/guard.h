@@ -18,7 +18,7 @@ typedef struct {
   size_t size;           /* what the kernel may use of it */
 } buffer;
 
-static buffer *known[4 * TENSORS]; /* all that were ever placed, for the message of a crash */
+static buffer *known[8 * TENSORS]; /* all that were ever placed, for the message of a crash */
 static int known_count;
 
 static size_t rounded(size_t size) { return (size + ALIGN - 1) / ALIGN * ALIGN; }

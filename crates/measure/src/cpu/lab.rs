@@ -7,7 +7,7 @@ use super::{Device, Prober, Toolchain};
 use crate::MeasureError;
 use crate::process::pin;
 use crate::rematch::{Rematch, Sequential, Verdict};
-use squall_core::{CpuCost, DType, FailStage, KernelSource, Measurement, Nanos, Outcome, TensorKind, Workload};
+use squall_core::{CpuCost, DType, FailStage, KernelSource, Measurement, Nanos, Outcome, Reference, TensorKind, Workload};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -135,15 +135,25 @@ impl Lab {
     /// Makes `workload` the task that kernels are for: fresh inputs from `seed`, and the outputs
     /// that `reference` computes from them. Returning to an earlier task costs little.
     pub fn set_task(&mut self, workload: &Workload, reference: &KernelSource, seed: u64) -> Result<(), MeasureError> {
+        self.set_task_of(workload, &reference.clone().into(), seed)
+    }
+
+    /// As [`Lab::set_task`], with inputs and results that may be given instead of made.
+    pub fn set_task_of(&mut self, workload: &Workload, reference: &Reference, seed: u64) -> Result<(), MeasureError> {
         // Kernels made here compute in f32 whatever their tensors are said to be.
         if let Some(i) = workload.inputs.iter().find(|i| i.dtype != DType::F32 && workload.foreign.is_none() || letter(i.dtype).is_none()) {
             return Err(MeasureError::Reference(format!("input `{}` is {}: this cannot be measured yet", i.name, i.dtype.name())));
         }
-        let written = if workload.foreign.is_some() { workload.output().dtype } else { DType::F32 };
-        let Some(result) = letter(written) else {
-            return Err(MeasureError::Reference(format!("the output is {}: this cannot be measured yet", written.name())));
-        };
-        let key = format!("{seed} {} {workload}", digest(reference));
+        let mut results = Vec::new();
+        for o in workload.outputs() {
+            let written = if workload.foreign.is_some() { o.dtype } else { DType::F32 };
+            let Some(letter) = letter(written) else {
+                return Err(MeasureError::Reference(format!("the output is {}: this cannot be measured yet", written.name())));
+            };
+            results.push(format!("{letter},{}", o.elements()));
+        }
+        // What is given instead of made is part of the workload's digest.
+        let key = format!("{seed} {} {workload}", reference.kernel.as_ref().map_or_else(String::new, digest));
         if self.current.as_ref() == Some(&key) {
             return Ok(());
         }
@@ -152,15 +162,32 @@ impl Lab {
             self.current = Some(key);
             return self.restore_task();
         }
-        let mut tail = format!("{result},{} {}", workload.output().elements(), workload.inputs.len());
+        let number = self.tasks.len();
+        let put = |name: &str, parts: &[&[u8]]| {
+            let path = self.folder.path().join(name);
+            std::fs::write(&path, parts.concat()).map_err(|e| MeasureError::Folder { path, reason: e.to_string() })
+        };
+        let mut tail = format!("{} {}", results.join(";"), workload.inputs.len());
         for (k, i) in workload.inputs.iter().enumerate() {
             let kind = if i.kind == TensorKind::Data { 'd' } else { 'w' };
             let _ = write!(tail, " {kind}{},{}", letter(i.dtype).unwrap_or('f'), i.shape.iter().product::<i64>());
             if let Some((low, high)) = workload.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten()) {
                 let _ = write!(tail, ",{low:?},{high:?}");
             }
+            if let Some(bytes) = reference.inputs.get(k).and_then(Option::as_ref) {
+                put(&format!("input-{number}-{k}"), &[bytes])?;
+                let _ = write!(tail, ",@input-{number}-{k}");
+            }
         }
-        let head = format!("task {seed} reference-{}", self.tasks.len());
+        let head = format!("task {seed} reference-{number}");
+        let tolerance = workload.tolerance();
+        let Some(reference) = &reference.kernel else {
+            // The same for both sets of inputs, of which at least those that decide are given.
+            put(&format!("reference-{number}"), &[&reference.outputs, &reference.outputs])?;
+            self.tasks.insert(key.clone(), TaskState { head, tail, tolerance, reference_seconds: 0.0, best: f64::INFINITY });
+            self.current = Some(key);
+            return self.restore_task().inspect_err(|_| self.current = None);
+        };
         let library = match self.build(reference)? {
             (Built::Library(file), cpu) => {
                 self.overhead.build += cpu;
@@ -170,7 +197,6 @@ impl Lab {
         };
         let command = format!("{head} ./{library} {} {} {} {tail}", reference.symbol, reference.prepared.0, reference.workspace.0);
         let reference_seconds = self.tell_task(&command)?;
-        let tolerance = workload.tolerance();
         self.tasks.insert(key.clone(), TaskState { head, tail, tolerance, reference_seconds, best: f64::INFINITY });
         self.current = Some(key);
         Ok(())
@@ -507,7 +533,7 @@ fn lost(said: Said, swapped: bool) -> Result<Vec<f64>, MeasureError> {
 }
 
 /// The runner's letter for a type; none where it does not know it.
-fn letter(d: DType) -> Option<char> {
+pub fn letter(d: DType) -> Option<char> {
     match d {
         DType::F32 => Some('f'),
         DType::F64 => Some('d'),

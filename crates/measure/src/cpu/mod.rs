@@ -10,6 +10,7 @@ mod runner;
 mod toolchain;
 
 pub use device::{Cache, Device};
-pub use lab::Lab;
+pub use lab::{Lab, letter};
 pub use roof::{Level, Prober, Roof, roof};
+pub use runner::ELEMENTS;
 pub use toolchain::Toolchain;

@@ -1,10 +1,12 @@
 /* The process that runs kernels. It belongs to squall-measure, is compiled by the user's own C
  * compiler when a laboratory opens, and is spoken to in lines over its standard input and output:
  *
- *   task SEED REFERENCE_FILE LIB SYMBOL PREPARED WORKSPACE TYPE,COUNT N {d|w}TYPE,COUNT[,LOW,HIGH] ..
- *       -> CPU task SECONDS NONFINITE      inputs are made; the reference output is computed by LIB
- *                                          (SECONDS a call) or, where LIB is `-`, read from the file;
- *                                          the output comes first, types are those of elements.h
+ *   task SEED REFERENCE_FILE LIB SYMBOL PREPARED WORKSPACE OUTPUTS N {d|w}INPUT ..
+ *       -> CPU task SECONDS NONFINITE      inputs are made, or read where INPUT ends in ,@FILE; the
+ *                                          reference outputs are computed by LIB (SECONDS a call) or,
+ *                                          where LIB is `-`, read from the file; INPUT is TYPE,COUNT
+ *                                          or TYPE,COUNT,LOW,HIGH, OUTPUTS are TYPE,COUNT;TYPE,COUNT..
+ *                                          with the types of elements.h
  *   run LIB SYMBOL PREPARED WORKSPACE TOLERANCE LIMIT_NS FLUSH_BYTES
  *       -> CPU measured ERROR CALLS NS ..
  *   duel TOLERANCE LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
@@ -91,7 +93,7 @@ static void send_all(const char *text, size_t length) {
 
 #include "guard.h"
 
-static buffer data[2][TENSORS], weights[TENSORS], output, expected[2], prepared[2], workspace[2];
+static buffer data[2][TENSORS], weights[TENSORS], prepared[2], workspace[2];
 
 /* ---- crashes ---- */
 
@@ -152,10 +154,8 @@ typedef struct {
 
 static kernel kernels[2];
 static const void *data_pointers[2][TENSORS], *weight_pointers[TENSORS];
-static void *output_pointers[1];
-static char output_type;
+static void *output_pointers[TENSORS];
 static int data_count, weight_count, task_ready, duel_ready;
-static double largest[2];
 static int poison = NOTHING_WRITTEN;
 
 static double now(void) {
@@ -231,28 +231,7 @@ static double window(int which, int set, long calls) {
   return t / (double)calls;
 }
 
-/* Compares the output with the reference and looks for writes beside the buffers. */
-static int right(int which, int set, double tolerance) {
-  if (!untouched(&output) || !untouched(&workspace[which])) return 0;
-  const unsigned char *got = output.at, *want = expected[set].at;
-  size_t each = size_of(output_type), n = output.size / each, wrong = 0, first = 0;
-  double allowed = tolerance * largest[set], worst = 0;
-  for (size_t i = 0; i < n; i++) {
-    double d = apart(got, want, output_type, i);
-    if (d <= allowed) {
-      if (d > worst) worst = d;
-    } else if (!same(element(got, output_type, i), element(want, output_type, i))) {
-      if (wrong++ == 0) first = i;
-    }
-  }
-  double error = worst / largest[set];
-  if (error > kernels[which].error) kernels[which].error = error;
-  if (wrong == 0) return 1;
-  int unwritten = all_bytes(got + first * each, each, poison);
-  return fail("wrong", "output[%zu] is %.7g%s, expected %.7g; %zu of %zu elements differ by more than %.2g of the largest value %.4g%s",
-              first, element(got, output_type, first), unwritten ? " (never written)" : "", element(want, output_type, first), wrong, n, tolerance, largest[set],
-              set == 1 ? "; the first input set was right: does it keep results between calls?" : "");
-}
+#include "outputs.h"
 
 /* A window of kernels that take `t` ns lasts a millisecond, or one call. */
 static long calls_of_a_window(double t) { return t >= 1e6 ? 1 : t > 0.05 ? (long)(1e6 / t) + 1 : 20000000; }
@@ -261,7 +240,7 @@ static long calls_of_a_window(double t) { return t >= 1e6 ? 1 : t > 0.05 ? (long
  * more are not repeated for an estimate. */
 static int examine(int which, double tolerance) {
   kernel *k = &kernels[which];
-  memset(output.at, poison, output.size);
+  clear_outputs(poison);
   memset(workspace[which].at, NOTHING_WRITTEN, workspace[which].size);
   double t = window(which, 0, 1);
   if (t < 0 || !right(which, 0, tolerance)) return 0;
@@ -352,16 +331,6 @@ static int pairs(int count) {
 
 /* ---- tasks ---- */
 
-/* Uniform; what lies beside it is NaN, so that reading it shows. Then read-only. */
-static int make_input(buffer *b, const char *name, int number, const tensor *t, uint64_t seed) {
-  if (t->count > SIZE_MAX / 64) return fail("memory", "%s is too large", name);
-  if (!place(b, name, number, t->count * size_of(t->type))) return 0;
-  fill_slack(b, NOTHING_WRITTEN);
-  fill_elements(b->at, t, &seed);
-  access_to(b, PROT_READ);
-  return 1;
-}
-
 static int transfer(int fd, int writing, buffer *b) {
   for (size_t i = 0; i < b->size;) {
     ssize_t n = writing ? write(fd, b->at + i, b->size - i) : read(fd, b->at + i, b->size - i);
@@ -372,19 +341,37 @@ static int transfer(int fd, int writing, buffer *b) {
   return 1;
 }
 
+/* Uniform, or read from a file; what lies beside it is NaN, so that reading it shows. Then read-only. */
+static int make_input(buffer *b, const char *name, int number, const tensor *t, uint64_t seed) {
+  if (t->count > SIZE_MAX / 64) return fail("memory", "%s is too large", name);
+  if (!place(b, name, number, t->count * size_of(t->type))) return 0;
+  fill_slack(b, NOTHING_WRITTEN);
+  if (t->file) {
+    int fd = open(t->file, O_RDONLY), good = fd >= 0 && transfer(fd, 0, b);
+    if (fd >= 0) close(fd);
+    if (!good) return fail("file", "%s cannot be read", t->file);
+  } else {
+    fill_elements(b->at, t, &seed);
+  }
+  access_to(b, PROT_READ);
+  return 1;
+}
+
 static int keep(const char *path, int writing) {
   char name[600];
   snprintf(name, sizeof name, "%s%s", path, writing ? ".part" : "");
   int fd = writing ? open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600) : open(name, O_RDONLY);
   errno = fd < 0 ? errno : 0;
-  int good = fd >= 0 && transfer(fd, writing, &expected[0]) && transfer(fd, writing, &expected[1]);
+  int good = fd >= 0;
+  for (int set = 0; set < 2; set++)
+    for (int o = 0; o < output_count; o++) good = good && transfer(fd, writing, &outputs[o].expected[set]);
   int why = errno;
   if (fd >= 0 && close(fd) != 0) good = 0;
   if (good && writing) good = rename(name, path) == 0;
   return good ? 1 : fail("file", "%s: %s", name, why ? strerror(why) : "it is too short");
 }
 
-static int task(uint64_t seed, const char *file, const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, const char *result,
+static int task(uint64_t seed, const char *file, const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, char *results,
                 int count, char **tensors) {
   double seconds = 0;
   size_t nonfinite = 0;
@@ -405,23 +392,35 @@ static int task(uint64_t seed, const char *file, const char *library, const char
       weight_pointers[w] = weights[w].at;
     }
   }
-  tensor out;
-  if (!read_tensor(result, &out)) return fail("launch", "`%s` is no tensor", result);
-  if (out.count > SIZE_MAX / 64) return fail("memory", "the output is too large");
-  output_type = out.type;
-  size_t each = size_of(out.type), bytes = out.count * each;
-  if (!place(&output, "the output", -1, bytes) || !place(&expected[0], "the reference output", 0, bytes) || !place(&expected[1], "the reference output", 1, bytes)) return 0;
-  fill_slack(&output, CANARY);
-  output_pointers[0] = output.at;
+  int whole = 0;
+  output_count = 0;
+  for (char *next, *result = results; result; result = next) {
+    next = strchr(result, ';');
+    if (next) *next++ = 0;
+    tensor t;
+    if (output_count == TENSORS) return fail("launch", "more than %d outputs", TENSORS);
+    if (!read_tensor(result, &t)) return fail("launch", "`%s` is no tensor", result);
+    if (t.count > SIZE_MAX / 64) return fail("memory", "the output is too large");
+    int o = output_count++;
+    size_t bytes = t.count * size_of(t.type);
+    outputs[o].type = t.type;
+    whole += is_whole(t.type);
+    if (!place(&outputs[o].at, "the output", o > 0 ? o : -1, bytes)) return 0;
+    for (int set = 0; set < 2; set++)
+      if (!place(&outputs[o].expected[set], "the reference output", 2 * o + set, bytes)) return 0;
+    fill_slack(&outputs[o].at, CANARY);
+    output_pointers[o] = outputs[o].at.at;
+  }
+  mixed = whole > 0 && whole < output_count;
   if (strcmp(library, "-") != 0) {
     if (!load(0, library, symbol, prepared_bytes, workspace_bytes)) return 0;
     for (int set = 0; set < 2; set++) {
-      memset(output.at, NOTHING_WRITTEN, bytes);
+      clear_outputs(NOTHING_WRITTEN);
       memset(workspace[0].at, NOTHING_WRITTEN, workspace[0].size);
       double t = window(0, set, 1);
-      if (t < 0 || !untouched(&output) || !untouched(&workspace[0])) return 0;
+      if (t < 0 || !outputs_untouched() || !untouched(&workspace[0])) return 0;
       seconds = t * 1e-9;
-      memcpy(expected[set].at, output.at, bytes);
+      for (int o = 0; o < output_count; o++) memcpy(outputs[o].expected[set].at, outputs[o].at.at, outputs[o].at.size);
     }
     unload(0);
     if (!keep(file, 1)) return 0;
@@ -429,18 +428,22 @@ static int task(uint64_t seed, const char *file, const char *library, const char
     return 0;
   }
   poison = NOTHING_WRITTEN;
-  for (int set = 0; set < 2; set++) {
-    largest[set] = 0;
-    for (size_t i = 0; i < out.count; i++) {
-      double x = element(expected[set].at, out.type, i);
-      if (!isfinite(x)) nonfinite++;
-      else if (fabs(x) > largest[set]) largest[set] = fabs(x);
-      /* Nothing written must not pass for a result: NaN, or -1. */
-      if (isnan(x) || all_bytes(expected[set].at + i * each, each, NOTHING_WRITTEN)) poison = 0xFE;
+  for (int set = 0; set < 2; set++)
+    for (int o = 0; o < output_count; o++) {
+      const unsigned char *want = outputs[o].expected[set].at;
+      size_t each = size_of(outputs[o].type), n = outputs[o].at.size / each;
+      double *largest = &outputs[o].largest[set];
+      *largest = 0;
+      for (size_t i = 0; i < n; i++) {
+        double x = element(want, outputs[o].type, i);
+        if (!isfinite(x)) nonfinite++;
+        else if (fabs(x) > *largest) *largest = fabs(x);
+        /* Nothing written must not pass for a result: NaN, or -1. */
+        if (isnan(x) || all_bytes(want + i * each, each, NOTHING_WRITTEN)) poison = 0xFE;
+      }
+      if (*largest == 0) *largest = 1;
+      access_to(&outputs[o].expected[set], PROT_READ);
     }
-    if (largest[set] == 0) largest[set] = 1;
-    access_to(&expected[set], PROT_READ);
-  }
   say("task %.9f %zu", seconds, nonfinite);
   task_ready = 1;
   return 1;

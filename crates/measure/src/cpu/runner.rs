@@ -11,8 +11,16 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const SOURCES: [(&str, &str); 3] =
-    [("guard.h", include_str!("guard.h")), ("elements.h", include_str!("elements.h")), ("runner.c", include_str!("runner.c"))];
+/// C that makes, reads and compares elements of tensors; `random_bits` stands before it, and the
+/// letters are those of [`letter`](super::letter).
+pub const ELEMENTS: &str = include_str!("elements.h");
+
+const SOURCES: [(&str, &str); 4] = [
+    ("guard.h", include_str!("guard.h")),
+    ("elements.h", ELEMENTS),
+    ("outputs.h", include_str!("outputs.h")),
+    ("runner.c", include_str!("runner.c")),
+];
 const NAME: &str = "runner";
 
 /// What a command came to, with the CPU seconds that it took.

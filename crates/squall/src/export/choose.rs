@@ -74,11 +74,18 @@ pub fn choose(
                 Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
                 None => {
                     let source = kit.plain.realize(&kit.plain.space().nth(0), &symbol);
-                    let fail = |e| Error::Nothing(format!("`{}` has no plain loops: {e}", task.name));
+                    let fail = |e| Error::Nothing(format!("`{}` cannot be made untuned: {e}", task.name));
                     (source.map_err(fail)?, Origin::Plain)
                 }
             };
-            let reference = kit.reference(task, &format!("{symbol}_reference"));
+            let Some(reference) = kit.reference(task, &format!("{symbol}_reference")).kernel else {
+                return Err(Error::Input {
+                    place: task.name.clone(),
+                    message: "its right results stand in files, and an export checks itself against a second function".into(),
+                    hint: "name a function as the reference, or take the winner's values from `squall records best` into your own build"
+                        .into(),
+                });
+            };
             Ok(Chosen { task: (*task).clone(), source, reference, origin })
         })
         .collect()

@@ -1,15 +1,5 @@
 /* ---- the same in every export: checks, times and calls the kernels of the table above ---- */
 
-static uint64_t state = 0x9E3779B97F4A7C15u;
-
-static float uniform(void) { /* splitmix64, in [-1, 1) */
-  uint64_t z = state += 0x9E3779B97F4A7C15u;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-  z ^= z >> 31;
-  return (float)(int32_t)(z >> 40 << 8) * 0x1p-31f;
-}
-
 static void *memory(size_t bytes) {
   void *p = NULL;
   if (posix_memalign(&p, 64, (bytes + 63) / 64 * 64 + 64) != 0) {
@@ -29,11 +19,14 @@ struct call {
   const void *data[64];
   const void *weights[64];
   void *prepared, *workspace;
-  void *outputs[1];
+  void *outputs[64];
 };
 
-/* Sorts the inputs into data and weights and packs the weights. */
-static int prepare(const struct kernel *k, const struct entry *e, float *const *inputs, struct call *c) {
+static size_t bytes_of(const tensor *t) { return t->count * size_of(t->type); }
+
+/* Sorts the inputs into data and weights, packs the weights, and makes room for outputs that say
+ * if nothing was written to them. */
+static int prepare(const struct kernel *k, const struct entry *e, void *const *inputs, struct call *c) {
   int d = 0, w = 0;
   for (int i = 0; i < k->inputs; i++) {
     if (k->input[i].weight) c->weights[w++] = inputs[i];
@@ -41,17 +34,19 @@ static int prepare(const struct kernel *k, const struct entry *e, float *const *
   }
   c->prepared = memory(e->prepared_bytes);
   c->workspace = memory(e->workspace_bytes);
-  c->outputs[0] = memory(k->elements * sizeof(float));
-  for (size_t i = 0; i < k->elements; i++) ((float *)c->outputs[0])[i] = NAN;
+  for (int o = 0; o < k->outputs; o++) {
+    c->outputs[o] = memory(bytes_of(&k->output[o]));
+    memset(c->outputs[o], e == &k->ours ? 0xFF : 0xFE, bytes_of(&k->output[o])); /* what neither writes differs */
+  }
   return e->prepare ? e->prepare(c->weights, c->prepared) : 0;
 }
 
 static int run(const struct entry *e, const struct call *c) { return e->run(c->data, c->outputs, c->prepared, c->workspace); }
 
-static void release(struct call *c) {
+static void release(const struct kernel *k, struct call *c) {
   free(c->prepared);
   free(c->workspace);
-  free(c->outputs[0]);
+  for (int o = 0; o < k->outputs; o++) free(c->outputs[o]);
 }
 
 static int ascending(const void *a, const void *b) {
@@ -81,12 +76,26 @@ static double seconds(const struct entry *e, const struct call *c) {
   return sample[WINDOWS / 2];
 }
 
+/* The largest difference over the largest value; infinite where one is a number and the other is not. */
+static double difference(const unsigned char *got, const unsigned char *want, char type, size_t count) {
+  double largest = 0, worst = 0;
+  for (size_t i = 0; i < count; i++) {
+    double w = element(want, type, i), d = apart(got, want, type, i);
+    if (isfinite(w) && fabs(w) > largest) largest = fabs(w);
+    if (same(element(got, type, i), w)) continue;
+    if (isnan(d)) return INFINITY;
+    if (d > worst) worst = d;
+  }
+  return worst / (largest > 0 ? largest : 1);
+}
+
 static int check(const struct kernel *k, int timed) {
-  float *inputs[64];
+  void *inputs[64];
   struct call ours, plain;
+  uint64_t seed = 1;
   for (int i = 0; i < k->inputs; i++) {
-    inputs[i] = memory(k->input[i].elements * sizeof(float));
-    for (size_t j = 0; j < k->input[i].elements; j++) inputs[i][j] = uniform();
+    inputs[i] = memory(bytes_of(&k->input[i].is));
+    fill_elements(inputs[i], &k->input[i].is, &seed);
   }
   int code = prepare(k, &k->ours, inputs, &ours);
   if (!code) code = run(&k->ours, &ours);
@@ -96,54 +105,48 @@ static int check(const struct kernel *k, int timed) {
     printf("%-40s FAILED: code %d\n", k->name, code);
     return 0;
   }
-  const float *got = ours.outputs[0], *want = plain.outputs[0];
-  double largest = 0, worst = 0;
-  int unequal = 0;
-  for (size_t i = 0; i < k->elements; i++) {
-    if (isnan(want[i]) || isnan(got[i])) {
-      unequal |= !isnan(want[i]) || !isnan(got[i]);
-      continue;
-    }
-    if (got[i] == want[i]) {
-      if (isfinite(want[i]) && fabs(want[i]) > largest) largest = fabs(want[i]);
-      continue;
-    }
-    double d = fabs((double)got[i] - (double)want[i]);
-    if (d > worst || isnan(d)) worst = isnan(d) ? INFINITY : d;
-    if (isfinite(want[i]) && fabs(want[i]) > largest) largest = fabs(want[i]);
+  double error = 0;
+  int good = 1, whole = 0;
+  for (int o = 0; o < k->outputs; o++) whole += is_whole(k->output[o].type);
+  for (int o = 0; o < k->outputs; o++) {
+    char type = k->output[o].type;
+    /* What rounding explains in one output excuses no wrong count in another. */
+    double tolerance = is_whole(type) && whole < k->outputs ? 0 : k->tolerance;
+    double e = difference(ours.outputs[o], plain.outputs[o], type, k->output[o].count);
+    good &= e <= tolerance;
+    if (!(e <= error)) error = e;
   }
-  double error = worst / (largest > 0 ? largest : 1);
-  int good = !unequal && error <= k->tolerance;
-  printf("%-40s %s  error %.1e", k->name, good ? "right" : "WRONG", unequal ? INFINITY : error);
+  printf("%-40s %s  error %.1e", k->name, good ? "right" : "WRONG", error);
   if (good && timed) {
     double s = seconds(&k->ours, &ours);
     printf("  %10.2f us", s * 1e6);
     if (k->flop > 0) printf("  %8.2f GFLOP/s", k->flop / s * 1e-9);
   }
   printf("\n");
-  release(&ours);
-  release(&plain);
+  release(k, &ours);
+  release(k, &plain);
   for (int i = 0; i < k->inputs; i++) free(inputs[i]);
   return good;
 }
 
-/* driver --call SYMBOL OUTPUT INPUT..: one call on files of raw float32, weights among the inputs. */
+/* driver --call SYMBOL OUTPUT.. INPUT..: one call on files of raw numbers, weights among the inputs. */
 static int call(int argc, char **argv) {
   for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
     const struct kernel *k = &kernels[n];
     if (argc < 4 || strcmp(k->symbol, argv[2]) != 0) continue;
-    if (argc != 4 + k->inputs) {
-      fprintf(stderr, "error: %s takes %d inputs\n", k->symbol, k->inputs);
+    if (argc != 3 + k->outputs + k->inputs) {
+      fprintf(stderr, "error: %s has %d outputs and %d inputs\n", k->symbol, k->outputs, k->inputs);
       return 2;
     }
-    float *inputs[64];
+    char **outputs = argv + 3, **given = outputs + k->outputs;
+    void *inputs[64];
     struct call c;
     for (int i = 0; i < k->inputs; i++) {
-      size_t want = k->input[i].elements;
-      inputs[i] = memory(want * sizeof(float));
-      FILE *f = fopen(argv[4 + i], "rb");
-      if (!f || fread(inputs[i], sizeof(float), want, f) != want || fgetc(f) != EOF) {
-        fprintf(stderr, "error: %s does not hold %zu numbers\n", argv[4 + i], want);
+      size_t want = bytes_of(&k->input[i].is);
+      inputs[i] = memory(want);
+      FILE *f = fopen(given[i], "rb");
+      if (!f || fread(inputs[i], 1, want, f) != want || fgetc(f) != EOF) {
+        fprintf(stderr, "error: %s does not hold %zu numbers\n", given[i], k->input[i].is.count);
         return 1;
       }
       fclose(f);
@@ -154,10 +157,13 @@ static int call(int argc, char **argv) {
       fprintf(stderr, "error: %s returned %d\n", k->symbol, code);
       return 1;
     }
-    FILE *f = fopen(argv[3], "wb");
-    if (!f || fwrite(c.outputs[0], sizeof(float), k->elements, f) != k->elements || fclose(f) != 0) {
-      fprintf(stderr, "error: cannot write %s\n", argv[3]);
-      return 1;
+    for (int o = 0; o < k->outputs; o++) {
+      size_t bytes = bytes_of(&k->output[o]);
+      FILE *f = fopen(outputs[o], "wb");
+      if (!f || fwrite(c.outputs[o], 1, bytes, f) != bytes || fclose(f) != 0) {
+        fprintf(stderr, "error: cannot write %s\n", outputs[o]);
+        return 1;
+      }
     }
     return 0;
   }
@@ -173,7 +179,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[i], "--check") == 0) timed = 0;
     else if (argv[i][0] != '-') only = argv[i];
     else {
-      fprintf(stderr, "usage: %s [--check] [PART OF A NAME]\n  checks every kernel against plain loops in double precision and times it\n", argv[0]);
+      fprintf(stderr, "usage: %s [--check] [PART OF A NAME]\n  checks every kernel against its reference and times it\n", argv[0]);
       return 2;
     }
   }

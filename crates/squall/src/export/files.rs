@@ -6,8 +6,8 @@ use super::choose::{Chosen, Origin};
 use super::{DRIVER, LIBRARY};
 use crate::error::Error;
 use serde_json::{Value, json};
-use squall_core::{KernelSource, TensorKind};
-use squall_measure::cpu::Toolchain;
+use squall_core::{DType, KernelSource, Stage, TensorKind, Workload};
+use squall_measure::cpu::{ELEMENTS, Toolchain, letter};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub fn write(folder: &Path, kernels: &[Chosen], device: &str, tools: &str, toolc
 pub(crate) fn comment(k: &Chosen) -> String {
     let mut text = format!("{} (task {})\n", k.task.name, k.task.id);
     match &k.origin {
-        Origin::Plain => text += "plain loops: nothing tuned is known of this task\n",
+        Origin::Plain => text += &format!("{}: nothing tuned is known of this task\n", crate::report::baseline(&k.task.workload)),
         Origin::Tuned(r) | Origin::Elsewhere(r) => {
             let _ = writeln!(text, "{}: {}", r.tunable, r.configuration);
             if let Some(t) = r.outcome.time() {
@@ -103,7 +103,7 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
                 "nodes": k.task.nodes,
                 "data": inputs(TensorKind::Data),
                 "weights": inputs(TensorKind::Weight),
-                "outputs": [{"name": w.output().name, "dtype": w.output().dtype.name(), "shape": w.output().shape()}],
+                "outputs": w.outputs().iter().map(|o| json!({"name": o.name, "dtype": o.dtype.name(), "shape": o.shape()})).collect::<Vec<_>>(),
                 "prepared_bytes": k.source.prepared.0,
                 "workspace_bytes": k.source.workspace.0,
                 "openmp": k.source.openmp,
@@ -125,40 +125,55 @@ fn referee(folder: &Path, kernels: &[Chosen]) -> Value {
     Value::Object(entries.collect())
 }
 
+/// The letter of a tensor's type as kernels see it: those made here compute in f32 whatever their
+/// tensors are said to be.
+fn type_of(w: &Workload, d: DType) -> char {
+    if w.foreign.is_some() { letter(d).unwrap_or('f') } else { 'f' }
+}
+
 fn driver(kernels: &[Chosen]) -> String {
     let mut c = String::from(
-        "/* Checks every kernel against plain loops in double precision, and times it. Made by Squall. */\n\
+        "/* Checks every kernel against its reference (plain loops in double precision where it was made by rule), and times it.\n\
+         \x20* Made by Squall. */\n\
          #define _POSIX_C_SOURCE 200809L\n#include \"squall_kernels.h\"\n\
          #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <time.h>\n\n",
     );
     for k in kernels {
         c += &declarations(&k.reference);
     }
-    c += "\nstruct tensor {\n  int weight;\n  size_t elements;\n};\n\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *);\n  \
+    c += "\nstatic uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = *state += 0x9E3779B97F4A7C15u;\n  \
+          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n\n";
+    c += ELEMENTS;
+    c += "\nstruct input {\n  int weight;\n  tensor is;\n};\n\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *);\n  \
           int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n\nstruct kernel {\n  const char *name, *symbol;\n  \
-          struct entry ours, plain;\n  int inputs;\n  struct tensor input[64];\n  size_t elements;\n  double flop, tolerance;\n};\n\nstatic const struct kernel kernels[] = {\n";
+          struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  tensor output[64];\n  double flop, tolerance;\n};\n\nstatic const struct kernel kernels[] = {\n";
     for k in kernels {
         let w = &k.task.workload;
         let entry = |s: &KernelSource| {
             let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
             format!("{{{}, {prepare}, {}, {}}}", s.symbol, s.prepared.0, s.workspace.0)
         };
-        let tensors: Vec<String> = w
-            .inputs
-            .iter()
-            .map(|i| format!("{{{}, {}}}", i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>()))
-            .collect();
+        let range = |n: usize| w.foreign.as_ref().and_then(|f| f.ranges.get(n).copied().flatten());
+        let input = |(n, i): (usize, &squall_core::workload::Input)| {
+            let (bounded, low, high) = range(n).map_or((0, 0.0, 0.0), |r| (1, r.0, r.1));
+            let (weight, elements) = (i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>());
+            format!("{{{weight}, {{'{}', {elements}, {bounded}, {low:?}, {high:?}, NULL}}}}", type_of(w, i.dtype))
+        };
+        let inputs: Vec<String> = w.inputs.iter().enumerate().map(input).collect();
+        let output = |o: &Stage| format!("{{'{}', {}, 0, 0, 0, NULL}}", type_of(w, o.dtype), o.elements());
+        let outputs: Vec<String> = w.outputs().iter().map(output).collect();
         let tolerance = w.tolerance();
         let _ = writeln!(
             c,
-            "    {{{}, \"{}\", {}, {}, {}, {{{}}}, {}, {:e}, {tolerance:e}}},",
+            "    {{{}, \"{}\", {}, {}, {}, {{{}}}, {}, {{{}}}, {:e}, {tolerance:e}}},",
             literal(&k.task.name),
             k.source.symbol,
             entry(&k.source),
             entry(&k.reference),
-            tensors.len(),
-            if tensors.is_empty() { "{0, 0}".into() } else { tensors.join(", ") },
-            w.output().elements(),
+            inputs.len(),
+            if inputs.is_empty() { "{0}".into() } else { inputs.join(", ") },
+            outputs.len(),
+            outputs.join(", "),
             w.flop() as f64
         );
     }
@@ -189,7 +204,7 @@ fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
     let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", f(k).symbol)).collect::<Vec<_>>().join(" ");
     let mut m = format!(
         "# Builds {LIBRARY} and the driver with the flags that the kernels were measured with.\n\
-         # `make check` runs every kernel against plain loops, `make time` also times them.\n\
+         # `make check` runs every kernel against its reference, `make time` also times them.\n\
          CC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
          all: {LIBRARY} {DRIVER}\n\n\
          {LIBRARY}: $(KERNELS)\n\t$(CC) -shared{openmp} -o $@ $(KERNELS) -lm\n\n\

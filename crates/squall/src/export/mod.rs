@@ -13,7 +13,6 @@ pub(crate) use files::{comment, declarations, literal, write};
 use crate::error::Error;
 use crate::input::Input;
 use crate::session::toolchain_id;
-use squall_core::{DType, Task};
 use squall_measure::cpu::{Device, Toolchain};
 use squall_records::Store;
 use std::path::{Path, PathBuf};
@@ -46,21 +45,6 @@ pub fn export(
     compile: bool,
 ) -> Result<Exported, Error> {
     let tasks = input.select(only)?;
-    // The driver that comes along checks with inputs of its own.
-    let plain = |t: &&&Task| {
-        let w = &t.workload;
-        let f = w.foreign.as_ref();
-        f.is_none_or(|f| {
-            w.output().dtype == DType::F32 && w.inputs.iter().all(|i| i.dtype == DType::F32) && f.ranges.iter().all(Option::is_none)
-        })
-    };
-    if let Some(t) = tasks.iter().find(|t| !plain(t)) {
-        return Err(Error::Input {
-            place: t.name.clone(),
-            message: "exports hold kernels on f32 without ranges of values".into(),
-            hint: "`squall records best` says which values of the knobs won; give them to your own build".into(),
-        });
-    }
     let toolchain = Toolchain::detect()?;
     let device = Device::detect(threads, &toolchain)?;
     let kernels = choose(&tasks, &input.own, store, &device, &toolchain)?;

@@ -2,8 +2,10 @@
 //! that strategies can be compared fairly, thousands of runs a minute. A trial counts once, failed
 //! or not; it costs the seconds that the recording says.
 
+mod page;
 mod score;
 
+pub use page::page;
 pub use score::{BUDGETS, Score, budgets, score};
 
 use crate::error::Error;
@@ -101,7 +103,7 @@ pub struct Run {
 
 impl Replay<'_> {
     /// Runs everything; `tick` hears of each run, on its own thread. Runs come in order of strategy,
-    /// course and seed; where `stop` was set, fewer of them.
+    /// course and seed; where `stop` was set, those that had ended by then.
     pub fn run(&self, stop: &AtomicBool, tick: &(dyn Fn() + Sync)) -> Vec<Run> {
         let each = self.courses.len() * self.seeds as usize;
         let all = self.strategies.len() * each;
@@ -114,7 +116,8 @@ impl Replay<'_> {
                     break;
                 }
                 let (strategy, course) = (i / each, i % each / self.seeds as usize);
-                mine.push((i, self.single(strategy, course, i as u64 % self.seeds)));
+                let Some(run) = self.single(strategy, course, i as u64 % self.seeds, stop) else { break };
+                mine.push((i, run));
                 tick();
             }
             if let Ok(mut done) = done.lock() {
@@ -132,13 +135,17 @@ impl Replay<'_> {
         done.into_iter().map(|(_, r)| r).collect()
     }
 
-    fn single(&self, strategy: usize, course: usize, seed: u64) -> Run {
+    /// One run; none where it was ended early.
+    fn single(&self, strategy: usize, course: usize, seed: u64, stop: &AtomicBool) -> Option<Run> {
         let c = &self.courses[course];
         let began = Instant::now();
         let setting = Setting { tunables: vec![c.tunable.clone()], seed, trials: self.evaluations };
         let mut search = (self.strategies[strategy].make)(&setting);
         let (mut trace, mut spent) = (Vec::with_capacity(self.evaluations), 0.0);
         while trace.len() < self.evaluations && self.seconds.is_none_or(|s| spent < s) {
+            if stop.load(Ordering::Relaxed) {
+                return None;
+            }
             let asked = search.ask(1);
             let Some(candidate) = asked.into_iter().next() else { break };
             // Every strategy draws from the course's own space.
@@ -148,7 +155,13 @@ impl Replay<'_> {
             spent += row.cost.total();
             search.tell(&[Trial { candidate, outcome: row.outcome.clone(), cost: row.cost }]);
         }
-        Run { strategy, course, seed, trace, seconds: began.elapsed().as_secs_f64() }
+        Some(Run { strategy, course, seed, trace, seconds: began.elapsed().as_secs_f64() })
+    }
+
+    /// Positions of the strategies that ended all their runs.
+    pub fn complete(&self, runs: &[Run]) -> Vec<usize> {
+        let all = self.courses.len() * self.seeds as usize;
+        (0..self.strategies.len()).filter(|&s| runs.iter().filter(|r| r.strategy == s).count() == all).collect()
     }
 
     /// A run as a line of JSON, the form that referees of this protocol read.

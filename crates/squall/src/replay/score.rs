@@ -19,6 +19,8 @@ pub fn budgets(evaluations: usize) -> Vec<usize> {
 pub struct Score {
     /// Mean of optimum / best at each budget.
     pub value: Vec<f64>,
+    /// Median of optimum / best at each budget.
+    pub median: Vec<f64>,
     /// Score at each budget, from -1 to 1.
     pub score: Vec<f64>,
 }
@@ -52,6 +54,13 @@ fn chance(values: &[f64], k: usize) -> f64 {
     total
 }
 
+/// The value that even draws are expected to have at each budget, exactly.
+pub fn even(course: &Course, budgets: &[usize]) -> Vec<f64> {
+    let mut sorted = values(course);
+    sorted.sort_by(|a, b| b.total_cmp(a));
+    budgets.iter().map(|&k| chance(&sorted, k)).collect()
+}
+
 /// Scores the runs of one strategy on one course. Runs that ended early keep their best.
 pub fn score(course: &Course, runs: &[&Run], budgets: &[usize]) -> Score {
     let values = values(course);
@@ -63,5 +72,6 @@ pub fn score(course: &Course, runs: &[&Run], budgets: &[usize]) -> Score {
         let r = chance(&sorted, k);
         if r < 1.0 { ((v - r) / (1.0 - r)).clamp(-1.0, 1.0) } else { 0.0 }
     };
-    Score { score: value.iter().zip(budgets).map(against).collect(), value }
+    let middle = |&k: &usize| squall_core::median(runs.iter().map(|r| best(r, k)));
+    Score { median: budgets.iter().map(middle).collect(), score: value.iter().zip(budgets).map(against).collect(), value }
 }

@@ -17,12 +17,14 @@ pub fn page(r: &Report) -> String {
         subtitle(r)
     );
     tiles(&mut p, r);
-    section(&mut p, "Gain over plain loops", &svg::gains(r));
+    section(&mut p, &format!("Gain over {}", r.baseline()), &svg::gains(r));
     table(&mut p, r);
     if let Some(roof) = &r.roof {
-        let note = "<p class='sub'>Each task rises from its plain loops (hollow) to its best kernel (solid). \
-                    Bytes count every input once and the output once.</p>";
-        section(&mut p, "Roofline", &(note.to_string() + &svg::roofline(r, roof)));
+        let note = format!(
+            "<p class='sub'>Each task rises from its {} (hollow) to its best kernel (solid). Bytes count every input and output once.</p>",
+            escape(r.baseline())
+        );
+        section(&mut p, "Roofline", &(note + &svg::roofline(r, roof)));
     }
     curves(&mut p, r);
     failures(&mut p, r);
@@ -75,8 +77,8 @@ fn tiles(p: &mut String, r: &Report) {
         let _ = write!(all, "<div class='tile'><b>{}</b><span>{}</span></div>", escape(&big), escape(&small));
     };
     let gain = r.gain().map_or("\u{2013}".into(), |g| format!("{}x", short(g)));
-    tile(gain, "faster than plain loops, by count".into());
-    tile(if best.0 > 0.0 { best.to_string() } else { "\u{2013}".into() }, format!("all tasks once through, plain loops {untuned}"));
+    tile(gain, format!("faster than {}, by count", r.baseline()));
+    tile(if best.0 > 0.0 { best.to_string() } else { "\u{2013}".into() }, format!("all tasks once through, {} {untuned}", r.baseline()));
     if let Some(roof) = &r.roof {
         let bound: f64 = r.tasks.iter().filter(|t| t.best.is_some()).map(|t| t.count as f64 * roof.bound(t.flop, t.bytes).0).sum();
         let time: f64 = r.tasks.iter().filter_map(|t| Some(t.count as f64 * t.best?.0)).sum();
@@ -105,9 +107,10 @@ fn tiles(p: &mut String, r: &Report) {
 
 fn table(p: &mut String, r: &Report) {
     let all: f64 = r.tasks.iter().filter_map(|t| Some(t.count as f64 * t.best?.0)).sum();
-    let mut b = String::from(
-        "<table><thead><tr><th class='l'>task</th><th>count</th><th>best</th><th>plain loops</th><th>gain</th><th>GFLOP/s</th>\
+    let mut b = format!(
+        "<table><thead><tr><th class='l'>task</th><th>count</th><th>best</th><th>{}</th><th>gain</th><th>GFLOP/s</th>\
          <th class='l'>of its bound</th><th>of model time</th><th>trials</th><th>failed</th></tr></thead><tbody>",
+        escape(r.baseline())
     );
     let dash = || "\u{2013}".to_string();
     for t in &r.tasks {

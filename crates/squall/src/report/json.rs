@@ -56,6 +56,7 @@ fn task(t: &TaskReport, roof: Option<&Roof>) -> Value {
         "flop": t.flop,
         "bytes": t.bytes,
         "best_ns": t.best.map(|b| b.0),
+        "baseline": t.baseline,
         "untuned_ns": t.untuned.map(|u| u.0),
         "gain": t.gain(),
         "gflops": t.gflops(),

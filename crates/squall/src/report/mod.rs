@@ -4,7 +4,7 @@ pub mod html;
 pub mod json;
 pub(crate) mod svg;
 
-use squall_core::{CpuCost, Nanos, Outcome, TaskId};
+use squall_core::{CpuCost, Nanos, Outcome, TaskId, Workload};
 use std::path::PathBuf;
 
 /// The machine's limits, as measured.
@@ -93,6 +93,12 @@ pub struct Winner {
     pub configuration: String,
 }
 
+/// What gains are counted from: plain loops made from the expression, or a user's own kernel
+/// where its knobs stand by default.
+pub fn baseline(workload: &Workload) -> &'static str {
+    if workload.foreign.is_some() { "knobs' defaults" } else { "plain loops" }
+}
+
 /// What was found for one task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TaskReport {
@@ -110,7 +116,9 @@ pub struct TaskReport {
     pub flop: u64,
     /// Bytes that a call must move.
     pub bytes: u64,
-    /// Time of the plain loops.
+    /// What gains are counted from: see [`baseline`].
+    pub baseline: &'static str,
+    /// Time of the baseline.
     pub untuned: Option<Nanos>,
     /// Time of the winner.
     pub best: Option<Nanos>,
@@ -138,7 +146,7 @@ impl TaskReport {
         self.best.map(|t| t.giga_rate(self.flop as f64))
     }
 
-    /// How many times faster than the plain loops.
+    /// How many times faster than the baseline.
     pub fn gain(&self) -> Option<f64> {
         Some(self.untuned?.0 / self.best?.0)
     }
@@ -199,7 +207,15 @@ impl Report {
         (Nanos(best), Nanos(untuned))
     }
 
-    /// How many times faster one pass is than with plain loops.
+    /// What gains are counted from; `untuned` where that differs between tasks.
+    pub fn baseline(&self) -> &'static str {
+        match self.tasks.first().map(|t| t.baseline) {
+            Some(b) if self.tasks.iter().all(|t| t.baseline == b) => b,
+            _ => "untuned",
+        }
+    }
+
+    /// How many times faster one pass is than untuned.
     pub fn gain(&self) -> Option<f64> {
         let (best, untuned) = self.totals();
         (best.0 > 0.0).then(|| untuned.0 / best.0)

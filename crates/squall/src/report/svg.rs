@@ -79,7 +79,7 @@ fn nice(x: f64, up: bool) -> f64 {
     found.copied().unwrap_or(x)
 }
 
-/// The roofline: intensity against rate, each task an arrow from its plain loops to its winner.
+/// The roofline: intensity against rate, each task an arrow from its baseline to its winner.
 pub fn roofline(report: &Report, roof: &Roof) -> String {
     let (w, h, left, right, top, bottom) = (920.0, 440.0, 62.0, 20.0, 16.0, 48.0);
     let dots: Vec<(&TaskReport, f64, f64, Option<f64>)> = report
@@ -142,8 +142,9 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
             let _ = write!(s, "<line class='rise' x1='{cx:.1}' y1='{uy:.1}' x2='{cx:.1}' y2='{cy:.1}'/>");
             let _ = write!(
                 s,
-                "<circle class='plain' cx='{cx:.1}' cy='{uy:.1}' r='3.5'><title>{}: plain loops, {} GFLOP/s</title></circle>",
+                "<circle class='plain' cx='{cx:.1}' cy='{uy:.1}' r='3.5'><title>{}: {}, {} GFLOP/s</title></circle>",
                 escape(&t.name),
+                escape(t.baseline),
                 short(u)
             );
         }
@@ -209,10 +210,11 @@ pub fn curve(t: &TaskReport) -> String {
     if let Some(u) = plain {
         let _ = write!(
             s,
-            "<line class='plainline' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'><title>plain loops: {2}</title></line>",
+            "<line class='plainline' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'><title>{3}: {2}</title></line>",
             py(u),
             w - right,
-            short(u)
+            short(u),
+            escape(t.baseline)
         );
     }
     if let Some(first) = points.first() {
@@ -238,7 +240,7 @@ pub fn curve(t: &TaskReport) -> String {
     s + "</svg>"
 }
 
-/// One bar a task, as long as its gain over plain loops (logarithmic from 1), the model's last.
+/// One bar a task, as long as its gain over its baseline (logarithmic from 1), the model's last.
 pub fn gains(report: &Report) -> String {
     let mut rows: Vec<(String, f64, String, bool)> = report
         .tasks
@@ -257,7 +259,7 @@ pub fn gains(report: &Report) -> String {
     let h = top + line * rows.len() as f64 + 28.0;
     let most = rows.iter().map(|r| r.1).fold(2.0, f64::max);
     let x = Log { from: 1.0, to: nice(most, true), start: left, end: w - 70.0 };
-    let mut s = open(w, h, "Gain over plain loops");
+    let mut s = open(w, h, &format!("Gain over {}", report.baseline()));
     for t in x.ticks() {
         let p = x.at(t);
         let _ = write!(s, "<line class='grid' x1='{p:.1}' y1='{top}' x2='{p:.1}' y2='{:.1}'/>", h - 24.0);

@@ -1,0 +1,142 @@
+//! What others measured, taken into the store, and the store's trials in the forms that others read.
+//!
+//! The records of a recording carry its T1 description where those of a tensor expression carry the
+//! expression, so that they can be read alone and given out again as they came.
+
+use crate::error::Error;
+use crate::files::put;
+use crate::session::now;
+use squall_core::task::Objective;
+use squall_core::{Outcome, Record, RecordKind, TaskId};
+use squall_frontend::recording::{self, Description, Format, Recording, knob_of_spellings};
+use squall_records::{Query, Store};
+use std::path::Path;
+
+/// The tunable's name in records of what others measured.
+pub const RECORDED: &str = "recorded";
+/// Their toolchain: which compiler it was, the files do not say.
+const TOOLCHAIN: &str = "recorded by others";
+/// A device or a kernel that a file does not name.
+const UNKNOWN: &str = "unknown";
+
+/// What came of an import.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Imported {
+    /// The task.
+    pub task: TaskId,
+    /// Its name.
+    pub name: String,
+    /// Where it was measured.
+    pub device: String,
+    /// Trials without a time.
+    pub failed: u64,
+    /// Trials that were new to the store.
+    pub new: u64,
+    /// Trials that it had.
+    pub known: u64,
+}
+
+/// Puts the trials of a recording into a store, all or none. `stem` names its kernel where the file
+/// does not.
+pub fn import(recording: &Recording, stem: &str, store: &Store) -> Result<Imported, Error> {
+    let description = recording.description().text();
+    let task = TaskId::of_text(&description, Objective::Time);
+    let name = if recording.kernel.is_empty() { stem } else { &recording.kernel }.to_string();
+    let device = if recording.device.is_empty() { UNKNOWN } else { &recording.device }.to_string();
+    let time = now();
+    let record = |(c, row): (squall_core::Configuration, &recording::Row)| {
+        Ok(Record {
+            kind: RecordKind::Trial,
+            task,
+            name: name.clone(),
+            workload: description.clone(),
+            device: device.clone(),
+            toolchain: TOOLCHAIN.into(),
+            tunable: RECORDED.into(),
+            configuration: c.to_string(),
+            outcome: row.outcome.clone(),
+            cost: row.cost,
+            seed: 0,
+            time,
+        })
+    };
+    let (new, known) = store.append_all(recording.space.iter().zip(&recording.rows).map(record))?;
+    let failed = recording.rows.iter().filter(|r| r.outcome.time().is_none()).count() as u64;
+    Ok(Imported { task, name, device, failed, new, known })
+}
+
+/// The trials that `query` chooses as a recording. Others' forms hold one space: the trials must be
+/// of one task, device, toolchain and tunable.
+pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<Recording, Error> {
+    let mut records = store.query(&Query { kind: Some(RecordKind::Trial), ..query.clone() })?;
+    records.retain(|r| tunable.is_none_or(|t| r.tunable == t));
+    let Some(first) = records.first() else {
+        return Err(Error::Nothing("no trial is chosen; `squall records list` shows what there is".into()));
+    };
+    let group = |r: &Record| (r.task, r.device.clone(), r.toolchain.clone(), r.tunable.clone());
+    if let Some(other) = records.iter().find(|r| group(r) != group(first)) {
+        let show = |r: &Record| format!("{} ({}), {}, {}, {}", r.task, r.name, r.device, r.toolchain, r.tunable);
+        return Err(Error::Input {
+            place: store.path().display().to_string(),
+            message: format!("these forms hold one space, but several are chosen: {}; {}", show(first), show(other)),
+            hint: "choose one with --task, --device, --toolchain and --tunable".into(),
+        });
+    }
+    let place = store.path().display().to_string();
+    let pairs: Vec<Vec<(&str, &str)>> = records.iter().map(|r| pairs(&r.configuration)).collect();
+    let mut description = match Description::read(&place, first.workload.as_bytes()) {
+        Ok(d) => d,
+        Err(_) => seen(&pairs, &first.name),
+    };
+    if description.kernel.is_empty() {
+        description.kernel = first.name.clone();
+    }
+    let mut trials = Vec::with_capacity(records.len());
+    for (r, pairs) in records.iter().zip(&pairs) {
+        let value = |k: &squall_core::space::Knob| pairs.iter().find(|p| p.0 == k.name).map(|p| p.1.to_string());
+        let Some(values) = description.knobs.iter().map(value).collect::<Option<Vec<String>>>().filter(|v| v.len() == pairs.len()) else {
+            return Err(Error::Input {
+                place,
+                message: format!("`{}` has other knobs than the other trials", r.configuration),
+                hint: "were they made by different versions? choose some with --limit".into(),
+            });
+        };
+        trials.push((values, r.outcome.clone(), r.cost));
+    }
+    Recording::new(&place, description, &first.device, trials).map_err(Error::Recording)
+}
+
+/// The knobs and values of a configuration's text.
+fn pairs(configuration: &str) -> Vec<(&str, &str)> {
+    configuration.split(',').filter_map(|p| p.split_once('=')).collect()
+}
+
+/// The space that trials show: all values that occur.
+fn seen(trials: &[Vec<(&str, &str)>], name: &str) -> Description {
+    let knobs = trials.first().into_iter().flatten().map(|(knob, _)| {
+        let mut values: Vec<String> = Vec::new();
+        for v in trials.iter().flatten().filter(|p| p.0 == *knob).map(|p| p.1) {
+            if !values.iter().any(|o| o == v) {
+                values.push(v.into());
+            }
+        }
+        knob_of_spellings(knob, &values)
+    });
+    let knobs = knobs.collect();
+    Description { kernel: name.into(), problem: "null".into(), objective: "time".into(), knobs, conditions: Vec::new() }
+}
+
+/// Writes a recording to a file, packed where its name ends in `.gz`.
+pub fn write(recording: &Recording, format: Format, path: &Path) -> Result<(), Error> {
+    let fail = |source| Error::Write { path: path.into(), source };
+    let mut bytes = recording::write(recording, format).into_bytes();
+    if path.extension().is_some_and(|e| e == "gz") {
+        bytes = recording::gzip(&bytes).map_err(fail)?;
+    }
+    put(path, &bytes)
+}
+
+/// Trials of a recording that ran.
+pub fn ran(recording: &Recording) -> usize {
+    recording.rows.iter().filter(|r| matches!(r.outcome, Outcome::Measured(_))).count()
+}
