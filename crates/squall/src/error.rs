@@ -1,6 +1,7 @@
 //! What can go wrong on the way through the house, with what the user can do about it.
 
 use squall_frontend::ImportError;
+use squall_frontend::miopen::DatabaseError;
 use squall_measure::MeasureError;
 use squall_records::StoreError;
 use std::path::PathBuf;
@@ -20,6 +21,9 @@ pub enum Error {
     Recording(ImportError),
     #[error(transparent)]
     Kernel(ImportError),
+    /// Its message names the file and the remedy.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     #[error("{place}: {message}")]
     Input { place: String, message: String, hint: String },
     #[error(transparent)]
@@ -46,7 +50,7 @@ impl Error {
             Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
             Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),
-            Error::Nothing(_) | Error::Recording(_) => None,
+            Error::Nothing(_) | Error::Recording(_) | Error::Database(_) => None,
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
 //! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it ([`check`])
 //! and run it as a whole ([`network`]). [`verify`] holds stored winners against their runners-up
-//! again, and [`ablation`] search strategies against each other.
+//! again, and [`ablation`] search strategies against each other. [`forecast`] takes tuning databases in
+//! and gives predictions back.
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -20,6 +21,7 @@ mod desk;
 mod error;
 mod event;
 pub mod export;
+pub mod forecast;
 mod input;
 mod kit;
 pub mod network;

@@ -6,6 +6,8 @@ mod check;
 mod doctor;
 mod explain;
 mod export;
+mod import;
+mod import_database;
 mod init;
 mod records;
 mod records_verify;
@@ -25,6 +27,7 @@ pub enum Command {
     Tune(tune::Args),
     Export(export::Args),
     Explain(explain::Args),
+    Import(import::Args),
     Records(records::Args),
     Replay(replay::Args),
     Check(check::Args),
@@ -41,6 +44,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Tune(a) => tune::run(&a),
         Command::Export(a) => export::run(&a),
         Command::Explain(a) => explain::run(&a),
+        Command::Import(a) => import::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),
