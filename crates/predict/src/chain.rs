@@ -13,6 +13,7 @@ use squall_core::forecast::{FamilyError, Instance};
 
 /// Sizes of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ChainSizes {
     /// Width of the problem's perceptron.
     pub context: usize,
@@ -76,6 +77,11 @@ impl Chain {
         };
         let heads = knobs.iter().enumerate().map(head).collect();
         Chain { sizes, context, heads, layout: l }
+    }
+
+    /// Its sizes.
+    pub fn sizes(&self) -> ChainSizes {
+        self.sizes
     }
 
     /// Log-probabilities of all candidates of a case.

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 pub const UNKNOWN: u16 = 0;
 /// A size needs to occur this often to get a token of its own.
 const OFTEN: usize = 3;
+/// Numbers that each size becomes: logarithm, power of two, three divisors, four tiles.
+const NUMBERS: usize = 9;
 /// Standardised numbers stay within this many deviations.
 const CLIP: f32 = 6.0;
 /// Products of sizes that are looked at as sizes of their own: how much there is to spread.
@@ -19,6 +21,7 @@ const PRODUCTS: &[&[&str]] = &[&["oh", "ow"], &["n", "oh", "ow"], &["a", "b"]];
 
 /// How problems of one solver become tokens and numbers; learned from its training problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Encoder {
     /// Words, the device among them, each with its vocabulary in order; token i + 1 is the i-th.
     words: Vec<(String, Vec<String>)>,
@@ -71,6 +74,21 @@ impl Encoder {
         e
     }
 
+    /// How many sizes vary.
+    pub fn sizes(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// How many words a problem has, its device among them.
+    pub fn word_count(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether there is a scale for every number.
+    pub fn is_consistent(&self) -> bool {
+        self.scale.len() == (self.sizes.len() + self.products.len()) * NUMBERS
+    }
+
     /// The number of [`Encoder::numbers`].
     pub fn width(&self) -> usize {
         self.scale.len()
@@ -79,11 +97,6 @@ impl Encoder {
     /// For each token of [`Encoder::tokens`], how many there are.
     pub fn vocabulary(&self) -> Vec<usize> {
         self.words.iter().map(|(_, v)| v.len() + 1).chain(self.sizes.iter().map(|(_, v)| v.len() + 1)).collect()
-    }
-
-    /// Whether a name and word belong to what training showed.
-    pub fn knows(&self, name: &str, w: &str) -> bool {
-        self.words.iter().any(|(n, v)| n == name && v.iter().any(|x| x == w))
     }
 
     /// The tokens of a problem's words.
@@ -111,9 +124,9 @@ impl Encoder {
         self.raw(problem).into_iter().zip(&self.scale).map(scaled).collect()
     }
 
-    /// Where a problem lies among others: logarithms of its sizes.
+    /// Where a problem lies among others: logarithms of its sizes, each with its weight.
     pub fn place(&self, problem: &Problem) -> Vec<f32> {
-        self.sizes.iter().map(|(n, _)| logarithm(problem.number(n).unwrap_or(0))).collect()
+        self.sizes.iter().map(|(n, _)| weight(n) * logarithm(problem.number(n).unwrap_or(0))).collect()
     }
 
     fn raw(&self, problem: &Problem) -> Vec<f32> {
@@ -131,6 +144,17 @@ impl Encoder {
             }));
         }
         out
+    }
+}
+
+/// How much a doubling of a size takes problems apart. Answers change little with the batch; the
+/// two axes of an image count as one; its size after the kernel says nothing new.
+fn weight(size: &str) -> f32 {
+    match size {
+        "n" | "h" | "w" => 0.5,
+        "oh" | "ow" | "gfx" => 0.0,
+        "SH" => 2.0,
+        _ => 1.0,
     }
 }
 

@@ -19,6 +19,7 @@ use squall_core::forecast::{FamilyError, Instance};
 
 /// Sizes of a ranker.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RankerSizes {
     /// Width of the problem's perceptron.
     pub context: usize,
@@ -101,6 +102,11 @@ impl Ranker {
             skip: Linear::new(&mut l, "skip", ground.features(), 1, 0.1),
             layout: l,
         }
+    }
+
+    /// Its sizes.
+    pub fn sizes(&self) -> RankerSizes {
+        self.sizes
     }
 
     /// Log-probabilities of all candidates of a case.
