@@ -3,6 +3,7 @@
 
 use squall_core::forecast::{Example, Family, FamilySpec, Part, Split};
 use squall_predict::metrics::{calibration_error, kernel_precision_at, negative_log_likelihood, precision_at};
+use squall_predict::paper::{PaperModel, PaperOptions, Trained};
 use squall_predict::{Method, Options, Solver};
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,6 +34,23 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == solver && devices.contains(&e.problem.device)).filter(inside).collect();
         println!("# {solver}: {} examples of {devices}, checked in {:.1} s, {a:?}", mine.len(), t.elapsed().as_secs_f64());
+        for model in option("paper").unwrap_or("").split(',').filter(|m| !m.is_empty()) {
+            let kind: PaperModel = serde_json::from_str(&format!("\"{model}\""))?;
+            for precision in ["FP32", "FP16"] {
+                let row: Vec<&Example> = mine.iter().filter(|e| e.problem.word("precision") == Some(precision)).copied().collect();
+                let t = Instant::now();
+                let options = PaperOptions { hidden: number("width", 128.0) as usize, epochs: number("pepochs", 25.0) as usize, seed: options.seed, threads: options.threads };
+                let trained = Trained::train(family.clone(), &row, &|p| split.part(p), kind, &options, &mut |_, _| true)?;
+                let seconds = t.elapsed().as_secs_f64();
+                let test: Vec<&Example> = row.iter().filter(|e| split.part(&e.problem) == Part::Test).copied().collect();
+                let o = trained.evaluate(&test, options.threads)?;
+                let p: Vec<String> = [1, 10, 30, 50, 100].iter().map(|&k| format!("{:5.1}", 100.0 * precision_at(k, &o).value())).collect();
+                println!("{solver:20} {precision} n={} {model:16} {} {} epochs {seconds:.0} s", test.len(), p.join(" "), trained.curve.len());
+            }
+        }
+        if option("paper").is_some() {
+            continue;
+        }
         let t = Instant::now();
         let trained = Solver::train(family.clone(), &mine, &|p| split.part(p), &options, &mut |p| {
             if p.within == 0.0

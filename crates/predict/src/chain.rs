@@ -4,12 +4,13 @@
 //! in scoring alike, so the probabilities of a space's configurations add up to one.
 
 use crate::case::{Case, Ground};
-use crate::nn::vector::{gelu, gelu_backward};
+use crate::nn::vector::{exp, gelu, gelu_backward};
 use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, masked_cross_entropy, sized, zeroed};
+use crate::ranker::mean;
 use crate::train::Learner;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
-use squall_core::forecast::{FamilyError, Instance};
+use squall_core::forecast::{Candidates, FamilyError, Instance};
 
 /// Sizes of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -25,7 +26,7 @@ pub struct ChainSizes {
 
 impl Default for ChainSizes {
     fn default() -> ChainSizes {
-        ChainSizes { context: 256, head: 128, dropout: 0.2 }
+        ChainSizes { context: 256, head: 128, dropout: 0.3 }
     }
 }
 
@@ -84,67 +85,81 @@ impl Chain {
         self.sizes
     }
 
-    /// Log-probabilities of all candidates of a case.
-    pub fn score(&self, p: &[f32], ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<f32> {
+    /// Log-probabilities of all candidates of a case: the mean of those of several networks.
+    pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<f32> {
         let votes = ground.votes(case, &|_| false);
         sized(&mut room.inputs, ground.inputs());
         ground.write_inputs(case, &votes, &mut room.inputs);
+        let choices: Vec<Choices> = (0..self.heads.len()).map(|k| Choices::of(&case.candidates, k)).collect();
+        mean(members.iter().map(|p| self.walk(p, case, &choices, room)).collect())
+    }
+
+    /// Adds up the log-probabilities of values along every path; `room.inputs` is the problem.
+    fn walk(&self, p: &[f32], case: &Case, choices: &[Choices], room: &mut ChainRoom) -> Vec<f32> {
+        let (c, h) = (&case.candidates, self.sizes.head);
         self.context.forward(p, &room.inputs, &case.tokens, 1, None::<&mut Generator>, &mut room.mlp);
-        let c = &case.candidates;
-        let (n, width, h) = (c.len(), c.width, self.sizes.head);
-        // Where each candidate parts from the one before it.
-        let mut parts: Vec<usize> = Vec::with_capacity(n);
-        for i in 0..n {
-            parts.push(if i == 0 { 0 } else { (0..width).find(|&k| c.row(i)[k] != c.row(i - 1)[k]).unwrap_or(width) });
-        }
-        let mut out = vec![0.0f32; n];
-        // Nodes with a choice: first candidate, end, and the candidates where its children begin.
-        let (mut nodes, mut children): (Vec<(usize, usize)>, Vec<usize>) = (Vec::new(), Vec::new());
-        for (k, head) in self.heads.iter().enumerate() {
-            nodes.clear();
-            children.clear();
-            let mut begin = 0;
-            for i in 0..=n {
-                if i == n || i == 0 || parts[i] < k {
-                    if i > 0 && children.len() - begin < 2 {
-                        children.truncate(begin);
-                    } else if i > 0 {
-                        nodes.push((begin, i));
-                        begin = children.len();
-                    }
-                    if i < n {
-                        children.push(i);
-                    }
-                } else if parts[i] == k {
-                    children.push(i);
-                }
-            }
-            let view = sized(&mut room.view, h);
-            head.view.forward(p, &room.mlp.out, 1, view);
-            const PART: usize = 256;
-            for (g, group) in nodes.chunks(PART).enumerate() {
-                let m = group.len();
+        let mut out = vec![0.0f32; c.len()];
+        for (k, (head, choices)) in self.heads.iter().zip(choices).enumerate() {
+            head.view.forward(p, &room.mlp.out, 1, sized(&mut room.view, h));
+            // In parts that stay in the cache.
+            for nodes in choices.nodes.chunks(256) {
+                let m = nodes.len();
                 room.earlier.clear();
-                room.earlier.extend(group.iter().flat_map(|&(first, _)| &c.row(children[first])[..k]));
+                room.earlier.extend(nodes.iter().flat_map(|n| &c.row(choices.children[n.first])[..k]));
                 let z = sized(&mut room.z, m * h);
                 z.chunks_exact_mut(h).for_each(|z| z.copy_from_slice(&room.view));
                 head.earlier.forward_onto(p, &room.earlier, z);
                 gelu(z, sized(&mut room.a, m * h));
                 let values = head.out.outputs();
                 head.out.forward(p, &room.a, m, sized(&mut room.scores, m * values));
-                for (j, &(first, end)) in group.iter().enumerate() {
-                    let scores = &room.scores[j * values..(j + 1) * values];
-                    let last = nodes.get(g * PART + j + 1).map_or(children.len(), |next| next.0);
-                    let mine = &children[first..last];
+                for (node, scores) in nodes.iter().zip(room.scores.chunks_exact(values)) {
+                    let children = &choices.children[node.first..node.last];
                     let score = |i: usize| scores[c.row(i)[k] as usize];
-                    let top = mine.iter().map(|&i| score(i)).fold(f32::NEG_INFINITY, f32::max);
-                    let total = top + mine.iter().map(|&i| (score(i) - top).exp()).sum::<f32>().ln();
-                    for (b, &i) in mine.iter().enumerate() {
-                        let to = mine.get(b + 1).copied().unwrap_or(end);
+                    let top = children.iter().map(|&i| score(i)).fold(f32::NEG_INFINITY, f32::max);
+                    let total = top + children.iter().map(|&i| exp(score(i) - top)).sum::<f32>().ln();
+                    for (b, &i) in children.iter().enumerate() {
+                        let to = children.get(b + 1).copied().unwrap_or(node.end);
                         let add = score(i) - total;
                         out[i..to].iter_mut().for_each(|o| *o += add);
                     }
                 }
+            }
+        }
+        out
+    }
+}
+
+/// The prefixes of one length after which there is a choice.
+struct Choices {
+    nodes: Vec<Node>,
+    /// For each node in turn, the candidates at which its children begin.
+    children: Vec<usize>,
+}
+
+/// A prefix: its children's places in [`Choices::children`], and the candidate after its last.
+struct Node {
+    first: usize,
+    last: usize,
+    end: usize,
+}
+
+impl Choices {
+    /// Of prefixes of `k` values; candidates stand in lexicographic order.
+    fn of(c: &Candidates, k: usize) -> Choices {
+        let mut out = Choices { nodes: Vec::new(), children: Vec::new() };
+        let mut first = 0;
+        for i in 0..=c.len() {
+            let ends = i > 0 && (i == c.len() || c.row(i)[..k] != c.row(i - 1)[..k]);
+            if ends {
+                if out.children.len() - first > 1 {
+                    out.nodes.push(Node { first, last: out.children.len(), end: i });
+                } else {
+                    out.children.truncate(first);
+                }
+                first = out.children.len();
+            }
+            if i < c.len() && (i == 0 || ends || c.row(i)[k] != c.row(i - 1)[k]) {
+                out.children.push(i);
             }
         }
         out

@@ -12,15 +12,18 @@ mod file;
 mod memory;
 pub mod metrics;
 pub mod nn;
+pub mod paper;
 mod parallel;
 mod predictor;
 mod ranker;
+mod solver;
+#[cfg(test)]
+mod tests;
 mod train;
 
 pub use chain::ChainSizes;
 pub use file::{FileError, VERSION};
-pub use predictor::{
-    Curves, Info, Method, Mix, Options, PredictError, Predictor, Progress, Room, RowCount, Score, Solver,
-};
+pub use predictor::{Info, PredictError, Predictor, RowCount, Score};
+pub use solver::{Curves, Method, Mix, Options, Progress, Room, Solver};
 pub use ranker::RankerSizes;
 pub use train::Epoch;

@@ -80,6 +80,19 @@ pub struct RankerRoom {
     dcontext: Vec<f32>,
 }
 
+/// The mean of several networks' log-probabilities, as log-probabilities.
+pub fn mean(lists: Vec<Vec<f32>>) -> Vec<f32> {
+    let n = lists.len() as f32;
+    let mut lists = lists.into_iter();
+    let mut sum = lists.next().unwrap_or_default();
+    if n > 1.0 {
+        lists.for_each(|l| crate::nn::vector::add(&l, &mut sum));
+        sum.iter_mut().for_each(|s| *s /= n);
+        crate::nn::vector::log_softmax(&mut sum);
+    }
+    sum
+}
+
 /// The chance that a problem learns without the answers of its own layer, as it would for a layer
 /// that nobody tuned.
 const STRANGER: f64 = 0.25;
@@ -109,28 +122,32 @@ impl Ranker {
         self.sizes
     }
 
-    /// Log-probabilities of all candidates of a case.
-    pub fn score(&self, p: &[f32], ground: &Ground, case: &Case, instance: &Instance, room: &mut RankerRoom) -> Vec<f32> {
+    /// Log-probabilities of all candidates of a case: the mean of those of several networks.
+    pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, instance: &Instance, room: &mut RankerRoom) -> Vec<f32> {
         let votes = ground.votes(case, &|_| false);
         sized(&mut room.inputs, ground.inputs());
         ground.write_inputs(case, &votes, &mut room.inputs);
-        self.read(p, &case.tokens.clone(), 1, None::<&mut Generator>, room);
         let n = case.candidates.len();
-        let mut out = Vec::with_capacity(n);
         let (f, width) = (ground.features(), ground.offsets.len());
         let mut features = std::mem::take(&mut room.features);
         ground.write_features(case, instance, &votes, Rows::All, &case.candidates.table, sized(&mut features, n * f));
-        // In parts that stay in the cache.
-        const PART: usize = 512;
-        for (table, features) in case.candidates.table.chunks(PART * width).zip(features.chunks(PART * f)) {
-            room.counts.clear();
-            room.counts.push(table.len() / width);
-            self.weigh(p, ground, table, features, room);
-            out.extend_from_slice(&room.scores);
+        let mut lists = Vec::with_capacity(members.len());
+        for p in members {
+            self.read(p, &case.tokens, 1, None::<&mut Generator>, room);
+            let mut out = Vec::with_capacity(n);
+            // In parts that stay in the cache.
+            const PART: usize = 512;
+            for (table, features) in case.candidates.table.chunks(PART * width).zip(features.chunks(PART * f)) {
+                room.counts.clear();
+                room.counts.push(table.len() / width);
+                self.weigh(p, ground, table, features, room);
+                out.extend_from_slice(&room.scores);
+            }
+            crate::nn::vector::log_softmax(&mut out);
+            lists.push(out);
         }
         room.features = features;
-        crate::nn::vector::log_softmax(&mut out);
-        out
+        mean(lists)
     }
 
     /// The problems' perceptron and what follows from it for all candidates.

@@ -90,3 +90,70 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+
+    #[test]
+    fn lstm(steps in 1usize..5, n in 1usize..4, inputs in 1usize..5, hidden in 1usize..6, started: bool, seed: u64) {
+        let mut rng = Generator::seed_from_u64(seed);
+        let mut layout = Layout::default();
+        let l = Lstm::new(&mut layout, "l", inputs, hidden);
+        let mut p = layout.initial(&mut rng);
+        p.iter_mut().for_each(|p| *p += 0.05); // the bias too
+        let size = n * hidden;
+        let x = numbers(&mut rng, steps * n * inputs);
+        let (h0, c0) = (numbers(&mut rng, size), numbers(&mut rng, size));
+        let (w, wc) = (numbers(&mut rng, steps * size), numbers(&mut rng, size));
+        // The loss looks at every output and at the last cell.
+        let forward = |p: &[f32], x: &[f32], h0: &[f32], c0: &[f32], room: &mut LstmRoom| {
+            l.forward(p, x, steps, n, started.then_some((h0, c0)), room);
+            weighted(&room.outputs[size..], &w) + weighted(&room.cells[steps * size..], &wc)
+        };
+        let mut room = LstmRoom::default();
+        forward(&p, &x, &h0, &c0, &mut room);
+        let (mut g, mut dx) = (vec![0.0; p.len()], vec![0.0; x.len()]);
+        let (mut dh, mut dc) = (vec![0.0; size], wc.clone());
+        l.backward(&p, &x, steps, n, &w, (&mut dh, &mut dc), &mut room, &mut g, Some(&mut dx));
+        let mut again = LstmRoom::default();
+        check("lstm parameters", &p, &g, &mut |p| forward(p, &x, &h0, &c0, &mut again));
+        check("lstm argument", &x, &dx, &mut |x| forward(&p, x, &h0, &c0, &mut again));
+        if started {
+            check("lstm output", &h0, &dh, &mut |h0| forward(&p, &x, h0, &c0, &mut again));
+            check("lstm cell", &c0, &dc, &mut |c0| forward(&p, &x, &h0, c0, &mut again));
+        }
+    }
+
+    #[test]
+    fn attention(steps in 1usize..5, n in 1usize..4, h in 1usize..6, seed: u64) {
+        let mut rng = Generator::seed_from_u64(seed);
+        let (q, m, w) = (numbers(&mut rng, n * h), numbers(&mut rng, steps * n * h), numbers(&mut rng, n * h));
+        let (mut weights, mut out) = (vec![0.0; n * steps], vec![0.0; n * h]);
+        Attention::forward(&q, &m, steps, n, &mut weights, &mut out);
+        let (mut dq, mut dm) = (vec![0.0; q.len()], vec![0.0; m.len()]);
+        Attention::backward(&q, &m, steps, n, &weights, &w, &mut dq, &mut dm);
+        let mut loss = |q: &[f32], m: &[f32]| {
+            Attention::forward(q, m, steps, n, &mut weights, &mut out);
+            weighted(&out, &w)
+        };
+        check("attention query", &q, &dq, &mut |q| loss(q, &m));
+        check("attention memory", &m, &dm, &mut |m| loss(&q, m));
+    }
+
+    #[test]
+    fn convolution(steps in 1usize..5, n in 1usize..4, inputs in 1usize..4, outputs in 1usize..4, seed: u64) {
+        let mut rng = Generator::seed_from_u64(seed);
+        let mut layout = Layout::default();
+        let c = Convolution::new(&mut layout, "c", inputs, outputs);
+        let p = layout.initial(&mut rng);
+        let (x, w) = (numbers(&mut rng, steps * n * inputs), numbers(&mut rng, steps * n * outputs));
+        let mut columns = Vec::new();
+        let mut y = vec![0.0; steps * n * outputs];
+        c.forward(&p, &x, steps, n, &mut columns, &mut y);
+        let (mut g, mut dx) = (vec![0.0; p.len()], vec![0.0; x.len()]);
+        c.backward(&p, steps, n, &columns, &w, &mut g, &mut dx);
+        let mut loss = |p: &[f32], x: &[f32]| { c.forward(p, x, steps, n, &mut columns, &mut y); weighted(&y, &w) };
+        check("convolution parameters", &p, &g, &mut |p| loss(p, &x));
+        check("convolution argument", &x, &dx, &mut |x| loss(&p, x));
+    }
+}

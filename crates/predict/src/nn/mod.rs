@@ -10,12 +10,14 @@ mod adam;
 mod layer;
 mod loss;
 mod product;
+mod sequence;
 pub mod vector;
 
 pub use adam::{Adam, cosine};
 pub use layer::{Dropout, Linear, Mlp, MlpRoom, Tables};
 pub use loss::{cross_entropy, mask, masked_cross_entropy};
 pub use product::{Stored, product};
+pub use sequence::{Attention, Convolution, Lstm, LstmRoom};
 
 use rand::{Rng, RngExt};
 
@@ -112,4 +114,4 @@ pub fn sized(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
 }
 
 #[cfg(test)]
-mod gradients;
+pub(crate) mod gradients;
