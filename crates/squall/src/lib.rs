@@ -42,6 +42,7 @@ pub use squall_compiler as compiler;
 pub use squall_core as core;
 pub use squall_frontend as frontend;
 pub use squall_measure as measure;
+pub use squall_predict as predict;
 pub use squall_records as records;
 pub use squall_records::{Query, Store};
 pub use squall_search as search;

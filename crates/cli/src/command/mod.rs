@@ -4,16 +4,19 @@ mod bench;
 mod bench_search;
 mod check;
 mod doctor;
+mod evaluate;
 mod explain;
 mod export;
 mod import;
 mod import_database;
 mod init;
+mod predict;
 mod records;
 mod records_verify;
 mod replay;
 mod run;
 mod tasks;
+mod train;
 mod tune;
 
 use crate::failure::Failure;
@@ -28,6 +31,9 @@ pub enum Command {
     Export(export::Args),
     Explain(explain::Args),
     Import(import::Args),
+    Train(train::Args),
+    Predict(predict::Args),
+    Evaluate(evaluate::Args),
     Records(records::Args),
     Replay(replay::Args),
     Check(check::Args),
@@ -45,6 +51,9 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Export(a) => export::run(&a),
         Command::Explain(a) => explain::run(&a),
         Command::Import(a) => import::run(&a),
+        Command::Train(a) => train::run(&a),
+        Command::Predict(a) => predict::run(&a),
+        Command::Evaluate(a) => evaluate::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),
