@@ -3,7 +3,7 @@
 use super::train::split;
 use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs};
-use crate::terminal::{note, percent, say, table, three};
+use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::core::forecast::Split;
 use squall::forecast::{AT, METHODS, RowReport, evaluate, examples, load, published};
@@ -63,12 +63,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let mut t = table(&columns);
     for r in &reports {
         let mut cells = vec![r.solver.clone(), r.device.clone(), r.precision.clone(), r.method.into(), r.at[0].of.to_string()];
-        cells.extend(r.at.iter().map(|s| percent(s.value())));
+        cells.extend(r.at.iter().map(|s| format!("{:.1}", 100.0 * s.value())));
         let (low, high) = r.at[0].interval();
         cells.push(format!("{:.1}-{:.1}", 100.0 * low, 100.0 * high));
         cells.push(format!("{:.1} {:.1}", 100.0 * r.kernel_at[0].value(), 100.0 * r.kernel_at[1].value()));
         cells.push(three(r.negative_log_likelihood));
-        cells.push(percent(r.calibration_error));
+        cells.push(format!("{:.1}", 100.0 * r.calibration_error));
         cells.push(published(&r.solver, &r.precision).map_or(String::new(), |p| format!("{} {} {}", p.top_1, p.top_10, p.top_100)));
         t.add_row(cells);
     }

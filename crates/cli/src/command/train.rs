@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs};
-use crate::terminal::{note, percent, say, table, three};
+use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::core::forecast::Split;
 use squall::forecast::{examples, save, train};
@@ -122,7 +122,7 @@ fn print(predictor: &Predictor) -> Result<(), Failure> {
     let mut t = table(&columns);
     for s in scores {
         let mut row = vec![s.solver.clone(), s.device.clone(), s.precision.clone(), s.problems.to_string()];
-        row.extend(s.precision_at.iter().map(|(_, p)| percent(*p)));
+        row.extend(s.precision_at.iter().map(|(_, p)| format!("{:.1}", 100.0 * p)));
         row.push(three(s.negative_log_likelihood));
         t.add_row(row);
     }

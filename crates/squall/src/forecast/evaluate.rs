@@ -98,7 +98,7 @@ pub fn evaluate(
         let p = &e.problem;
         let solver = predictor.solvers().iter().find(|s| s.solver() == p.solver);
         if solver.is_some_and(|s| s.family().instance(p).is_ok()) {
-            rows.entry((&p.solver, &p.device, p.word("precision").unwrap_or("")).to_owned()).or_default().push(e);
+            rows.entry((p.solver.as_str(), p.device.as_str(), p.word("precision").unwrap_or(""))).or_default().push(e);
         }
     }
     let mut out = Vec::new();
