@@ -58,7 +58,7 @@ fn database() -> String {
     for c in [64, 128, 192, 256, 320, 384, 448, 512] {
         for k in [64, 128, 256] {
             for (hw, values) in [(14, "1,16,1,16,1,1,1,1"), (28, "1,8,2,16,1,2,1,1"), (56, "1,8,2,16,1,2,1,1")] {
-                text += &format!("{c}-{hw}-{hw}-1x1-{k}-{hw}-{hw}-8-0x0-1x1-1x1-0-NCHW-FP32-F=ConvAsm1x1U:{values}\n");
+                text += &format!("{c}-{hw}-{hw}-1x1-{k}-{hw}-{hw}-8-0x0-1x1-1x1-0-NCHW-FP32-F=ConvAsm1x1U:{values};Other:7,{}\n", hw / 14);
             }
         }
     }
@@ -70,7 +70,8 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     let place = Place::new();
     place.file("gfx906_60.cd.pdb.txt", database());
     place.squall(&["import", "gfx906_60.cd.pdb.txt", "--store", "s.squall"]).ok();
-    let trained = place.squall(&["train", "--store", "s.squall", "--epochs", "2", "--out", "p", "--json"]).ok().json();
+    let trained =
+        place.squall(&["train", "--store", "s.squall", "--solver", "ConvAsm1x1U", "--epochs", "2", "--out", "p", "--json"]).ok().json();
     assert_eq!(trained["rows"][0]["outside"], 0, "{trained}");
     let key = "96-28-28-1x1-96-28-28-8-0x0-1x1-1x1-0-NCHW-FP32-F";
     place.file("keys.txt", format!("# asked\n{key}\n"));
@@ -105,6 +106,21 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     refused(&["predict", "p", key, "--device", "mi50"], "is no device");
     refused(&["predict", "p", "nonsense", "--device", "gfx906"], "line:1");
     refused(&["predict", "keys.txt", key, "--device", "gfx906"], "cannot use the predictor");
-    refused(&["train", "--store", "s.squall", "--solver", "Other", "--out", "q"], "it has ConvAsm1x1U on gfx906_60");
+    refused(&["train", "--store", "s.squall", "--solver", "None", "--out", "q"], "it has ConvAsm1x1U on gfx906_60");
     assert!(!place.path().join("q").exists());
+}
+
+#[test]
+fn a_solver_without_rules_is_learned_from_its_rows() {
+    let place = Place::new();
+    place.file("gfx906_60.cd.pdb.txt", database());
+    place.squall(&["import", "gfx906_60.cd.pdb.txt", "--store", "s.squall"]).ok();
+    place.squall(&["train", "--store", "s.squall", "--solver", "Other", "--epochs", "1", "--out", "p"]).ok();
+    let key = "97-29-29-1x1-13-29-29-5-0x0-1x1-1x1-0-NCHW-BF16-F";
+    let said = place.squall(&["predict", "p", key, "--device", "gfx90a", "--solver", "Other", "--top", "10", "--json"]).ok().json();
+    let mut values: Vec<&str> = said["predictions"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
+    values.sort_unstable();
+    assert_eq!(values, ["7,1", "7,2", "7,4"], "only what was seen, and all of it");
+    let back = place.squall(&["predict", "p", &key.replace("-F", "-B"), "--device", "gfx90a", "--json"]).ok().json();
+    assert_eq!(back["predictions"].as_array().unwrap().len(), 0, "its rows are all forward");
 }
