@@ -4,7 +4,7 @@
 use squall_core::forecast::{Example, Family, FamilySpec, Part, Split};
 use squall_predict::metrics::{calibration_error, kernel_precision_at, negative_log_likelihood, precision_at};
 use squall_predict::paper::{PaperModel, PaperOptions, Trained};
-use squall_predict::{Method, Options, Solver};
+use squall_predict::{Method, Options, Room, Solver};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,6 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             legal.is_some()
         };
         let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == solver && devices.contains(&e.problem.device)).filter(inside).collect();
+        let mine: Vec<&Example> = mine.iter().step_by((mine.len() / number("limit", 1e9) as usize).max(1)).copied().collect();
         println!("# {solver}: {} examples of {devices}, checked in {:.1} s, {a:?}", mine.len(), t.elapsed().as_secs_f64());
         for model in option("paper").unwrap_or("").split(',').filter(|m| !m.is_empty()) {
             let kind: PaperModel = serde_json::from_str(&format!("\"{model}\""))?;
@@ -61,6 +62,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             true
         })?;
         println!("# trained in {:.1} s, mix {:?}", t.elapsed().as_secs_f64(), trained.mix());
+        if option("time").is_some() {
+            let mut room = Room::default();
+            for method in [Method::Frequency, Method::Neighbours, Method::Ranker, Method::Chain, Method::Pair] {
+                let mut all = Vec::new();
+                for e in examples.iter().filter(|e| e.problem.solver == solver && e.problem.device == test_device).filter(|e| split.part(&e.problem) == Part::Test) {
+                    let t = Instant::now();
+                    trained.predict(&e.problem, 100, method, &mut room)?;
+                    all.push(1e3 * t.elapsed().as_secs_f64());
+                }
+                all.sort_by(f64::total_cmp);
+                println!("{solver:20} {method:?} k=100 one thread: median {:.2} ms, 90 % {:.2}, worst {:.2}", all[all.len() / 2], all[all.len() * 9 / 10], all[all.len() - 1]);
+            }
+            continue;
+        }
         for precision in ["FP32", "FP16"] {
             let test: Vec<&Example> = examples
                 .iter()

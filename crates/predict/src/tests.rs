@@ -187,7 +187,7 @@ fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &
     let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
     let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
     let p = layout.initial(&mut Generator::seed_from_u64(5));
-    let mut loss = |p: &[f32], g: &mut [f32]| {
+    let loss = |p: &[f32], g: &mut [f32]| {
         learner.learn(p, ground, &pairs, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default()).expect("it learns")
     };
     let mut g = vec![0.0; p.len()];
