@@ -4,7 +4,7 @@
 use squall_core::forecast::{Example, Family, FamilySpec, Part, Split};
 use squall_predict::metrics::{calibration_error, kernel_precision_at, negative_log_likelihood, precision_at};
 use squall_predict::paper::{PaperModel, PaperOptions, Trained};
-use squall_predict::{Method, Options, Room, Solver};
+use squall_predict::{Method, Options, Predictor, Room};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -53,14 +53,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         let t = Instant::now();
-        let trained = Solver::train(family.clone(), &mine, &|p| split.part(p), &options, &mut |p| {
+        let owned: Vec<Example> = mine.iter().map(|e| (*e).clone()).collect();
+        let predictor = Predictor::train(&[family.clone()], &owned, Some(split), &options, &mut |p| {
             if p.within == 0.0
                 && let Some(l) = p.last
             {
-                eprintln!("{:7.1} s {} {:?} {}/{} train {:.4} validation {:.4}", t.elapsed().as_secs_f64(), p.network, p.member, p.epochs.0, p.epochs.1, l.train, l.validation);
+                eprintln!(
+                    "{:7.1} s {} {:?} {}/{} train {:.4} validation {:.4}",
+                    t.elapsed().as_secs_f64(), p.network, p.member, p.epochs.0, p.epochs.1, l.train, l.validation
+                );
             }
             true
         })?;
+        let trained = predictor.solver(solver)?;
+        if let Some(path) = option("out") {
+            let path = format!("{path}.{solver}");
+            predictor.save(path.as_ref())?;
+            let t = Instant::now();
+            squall_predict::Predictor::load(path.as_ref())?;
+            println!("# {} bytes, loaded in {:.1} ms", std::fs::metadata(&path)?.len(), 1e3 * t.elapsed().as_secs_f64());
+        }
         println!("# trained in {:.1} s, mix {:?}", t.elapsed().as_secs_f64(), trained.mix());
         if option("time").is_some() {
             let mut room = Room::default();

@@ -7,6 +7,7 @@
 
 mod case;
 mod chain;
+mod checkpoint;
 mod encode;
 mod file;
 mod memory;
@@ -22,6 +23,7 @@ mod tests;
 mod train;
 
 pub use chain::ChainSizes;
+pub use checkpoint::Checkpoint;
 pub use file::{FileError, VERSION};
 pub use predictor::{Info, PredictError, Predictor, RowCount, Score};
 pub use solver::{Curves, Method, Mix, Options, Progress, Room, Solver};

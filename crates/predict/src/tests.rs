@@ -8,7 +8,7 @@ use crate::solver::cases;
 use crate::paper::{PaperModel, PaperOptions, Sequence, Trained};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::train::Learner;
-use crate::{FileError, Method, Options, PredictError, Predictor};
+use crate::{Checkpoint, FileError, Method, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split};
@@ -178,6 +178,41 @@ fn baselines_answer_too_and_cancelling_ends_it() {
     assert!(matches!(stopped, Err(PredictError::Cancelled)));
     let none = Predictor::train(&[family()], &[], None, &small(), &mut |_| true);
     assert!(matches!(none, Err(PredictError::Nothing(_))));
+}
+
+#[test]
+fn training_resumes_where_it_stopped() {
+    let all = examples();
+    let options = Options { epochs: (2, 3), members: (1, 2), ..small() };
+    let whole = trained(&options);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("checkpoint");
+    let mut said = 0;
+    let stopped = Predictor::resume(
+        &[family()],
+        &all,
+        Some(Split::Random),
+        &options,
+        &mut Checkpoint::default(),
+        &mut |c| c.save(&path).expect("it can be saved"),
+        &mut |p| {
+            // In the middle of the second chain.
+            said += usize::from(p.network == "chain" && p.member.0 == 1);
+            said < 3
+        },
+    );
+    assert!(matches!(stopped, Err(PredictError::Cancelled)));
+    let mut checkpoint = Checkpoint::load(&path).expect("it can be loaded");
+    let mut epochs = 0;
+    let rest = Predictor::resume(&[family()], &all, Some(Split::Random), &options, &mut checkpoint, &mut |_| epochs += 1, &mut |_| true);
+    assert!(epochs < 4, "{epochs} epochs were done again");
+    let question = problem(9, 5, "FP16", "d1");
+    assert_eq!(rest.expect("it goes on").predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
+    let other = Options { seed: 9, ..options };
+    let refused = Predictor::resume(&[family()], &all, Some(Split::Random), &other, &mut checkpoint, &mut |_| (), &mut |_| true);
+    assert!(matches!(refused, Err(PredictError::OtherTraining)));
+    std::fs::write(&path, b"something else").unwrap();
+    assert!(matches!(Checkpoint::load(&path), Err(FileError::NotACheckpoint(_))));
 }
 
 /// Holds a network's gradient against finite differences, with the same samples and drop-out.
