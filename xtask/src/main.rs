@@ -125,7 +125,7 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text[..end].lines().enumerate().map(|(i, l)| (i + 1, l)).filter(|(_, l)| !l.trim_start().starts_with("//"))
 }
 
-const ROOMS: &[&str] = &["frontend", "compiler", "search", "measure", "records"];
+const ROOMS: &[&str] = &["frontend", "compiler", "search", "measure", "records", "predict"];
 
 fn rooms(r: &Repository) -> Vec<String> {
     let mut out = Vec::new();

@@ -1,7 +1,8 @@
 //! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
 //! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it ([`check`])
 //! and run it as a whole ([`network`]). [`verify`] holds stored winners against their runners-up
-//! again, and [`ablation`] search strategies against each other.
+//! again, and [`ablation`] search strategies against each other. [`forecast`] takes tuning databases in
+//! and gives predictions back.
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -20,6 +21,7 @@ mod desk;
 mod error;
 mod event;
 pub mod export;
+pub mod forecast;
 mod input;
 mod kit;
 pub mod network;
@@ -40,6 +42,7 @@ pub use squall_compiler as compiler;
 pub use squall_core as core;
 pub use squall_frontend as frontend;
 pub use squall_measure as measure;
+pub use squall_predict as predict;
 pub use squall_records as records;
 pub use squall_records::{Query, Store};
 pub use squall_search as search;

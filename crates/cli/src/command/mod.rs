@@ -4,14 +4,19 @@ mod bench;
 mod bench_search;
 mod check;
 mod doctor;
+mod evaluate;
 mod explain;
 mod export;
+mod import;
+mod import_database;
 mod init;
+mod predict;
 mod records;
 mod records_verify;
 mod replay;
 mod run;
 mod tasks;
+mod train;
 mod tune;
 
 use crate::failure::Failure;
@@ -25,6 +30,10 @@ pub enum Command {
     Tune(tune::Args),
     Export(export::Args),
     Explain(explain::Args),
+    Import(import::Args),
+    Train(train::Args),
+    Predict(predict::Args),
+    Evaluate(evaluate::Args),
     Records(records::Args),
     Replay(replay::Args),
     Check(check::Args),
@@ -41,6 +50,10 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Tune(a) => tune::run(&a),
         Command::Export(a) => export::run(&a),
         Command::Explain(a) => explain::run(&a),
+        Command::Import(a) => import::run(&a),
+        Command::Train(a) => train::run(&a),
+        Command::Predict(a) => predict::run(&a),
+        Command::Evaluate(a) => evaluate::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),

@@ -5,12 +5,12 @@
 //! is what the solver's own exhaustive search would have timed: the legal vectors of a main set of
 //! values or, where none of them is legal, of a spare set.
 
-use super::program::{Program, UNDEFINED};
+use super::program::{Program, Schedule, UNDEFINED};
 use super::{Example, Problem};
 use crate::space::{Knob, Names, Role, Space, SpaceError, Term};
 use crate::text::TextError;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Candidate sets that are kept, for problems that ask for the same.
@@ -58,7 +58,7 @@ pub struct FamilySpec {
     /// What of a vector reaches the compiler: equal numbers, the same kernel. Empty where all does.
     #[serde(default)]
     pub kernel: Vec<String>,
-    /// The only vectors, where nobody wrote down what rules them; then nothing else above is used.
+    /// The only vectors, where nobody wrote down what rules them; of `legal` only what the problem decides counts then.
     #[serde(default)]
     pub listed: Vec<Vec<i64>>,
 }
@@ -91,6 +91,9 @@ pub struct Family {
     tuned: Vec<Vec<u32>>,
     features: Vec<u32>,
     kernel: Vec<u32>,
+    /// What constraints need computed, and what features and kernels do.
+    for_constraints: Schedule,
+    for_features: Schedule,
     /// What of a problem its candidates depend on.
     frontier: Vec<u32>,
     candidates: Mutex<HashMap<Vec<i64>, Arc<Candidates>>>,
@@ -178,18 +181,34 @@ impl Family {
         let features = all(&mut spec.features.iter().map(|(_, t)| t))?;
         let kernel = all(&mut spec.kernel.iter())?;
         let levels = spec.knobs.len() + 1;
-        program.finish(levels);
         let constraints: Vec<u32> = legal.iter().chain(&extra).copied().collect();
         let mut tuned = vec![Vec::new(); levels];
         for &c in &constraints {
             tuned[program.level(c)].push(c);
         }
         let frontier = program.frontier(&constraints);
-        Ok(Family { words, numbers, knobs, legal, tuned, features, kernel, frontier, program, spec, candidates: Mutex::default() })
+        let for_constraints = program.schedule(&constraints, levels);
+        let for_features = program.schedule(&[&features[..], &kernel].concat(), levels);
+        let candidates = Mutex::default();
+        Ok(Family {
+            spec,
+            program,
+            words,
+            numbers,
+            knobs,
+            legal,
+            tuned,
+            features,
+            kernel,
+            for_constraints,
+            for_features,
+            frontier,
+            candidates,
+        })
     }
 
     /// A family of which nothing is known but examples: its space is the vectors that occur, for
-    /// every problem. Examples that have not as many values as most are left out; how many.
+    /// every problem in a direction and with a filter that occur. Examples that have not as many values as most are left out; how many.
     pub fn learned(solver: &str, examples: &[&Example]) -> Result<(Family, usize), FamilyError> {
         let mut lengths: HashMap<usize, usize> = HashMap::new();
         for e in examples {
@@ -207,13 +226,14 @@ impl Family {
             values.dedup();
             FamilyKnob { name: format!("p{k}"), main: values.clone(), values, spare: Vec::new() }
         };
+        let (words, numbers, legal) = applies(examples);
         let spec = FamilySpec {
             solver: solver.into(),
-            words: Vec::new(),
-            numbers: Vec::new(),
+            words,
+            numbers,
             knobs: (0..width).map(knob).collect(),
             definitions: Vec::new(),
-            legal: Vec::new(),
+            legal,
             tuned: Vec::new(),
             features: Vec::new(),
             kernel: Vec::new(),
@@ -263,7 +283,8 @@ impl Family {
             let lacks = || FamilyError::Lacks { solver: self.spec.solver.clone(), name: name.clone() };
             base[node as usize] = problem.number(name).or(*default).ok_or_else(lacks)?;
         }
-        self.program.run(0, &mut base);
+        self.program.run(&self.for_constraints, 0, &mut base);
+        self.program.run(&self.for_features, 0, &mut base);
         Ok(Instance { family: self, base })
     }
 
@@ -279,6 +300,9 @@ impl Family {
 
     fn enumerate(&self, base: &[i64], spare: bool) -> Candidates {
         let mut c = Candidates { width: self.spec.knobs.len(), table: Vec::new(), spare };
+        if !self.holds(0, base) {
+            return c;
+        }
         if !self.is_constrained() {
             let position = |v: &Vec<i64>| self.positions(v).unwrap_or_default();
             c.table = self.spec.listed.iter().flat_map(position).collect();
@@ -289,10 +313,7 @@ impl Family {
             set.iter().filter_map(|v| Some((k.values.binary_search(v).ok()? as u16, *v))).collect()
         };
         let tried: Vec<_> = self.spec.knobs.iter().map(tried).collect();
-        let mut values = base.to_vec();
-        if self.holds(0, &values) {
-            self.walk(0, &tried, &mut values, &mut Vec::with_capacity(c.width), &mut c.table);
-        }
+        self.walk(0, &tried, &mut base.to_vec(), &mut Vec::with_capacity(c.width), &mut c.table);
         c
     }
 
@@ -303,7 +324,7 @@ impl Family {
         }
         for &(i, v) in &tried[k] {
             values[self.knobs[k] as usize] = v;
-            self.program.run(k + 1, values);
+            self.program.run(&self.for_constraints, k + 1, values);
             if self.holds(k + 1, values) {
                 row.push(i);
                 self.walk(k + 1, tried, values, row, out);
@@ -345,7 +366,7 @@ impl Instance<'_> {
     pub fn is_legal(&self, values: &[i64]) -> bool {
         let f = self.family;
         if !f.is_constrained() {
-            return f.spec.listed.iter().any(|l| l == values);
+            return f.holds(0, &self.base) && f.spec.listed.binary_search_by(|l| l[..].cmp(values)).is_ok();
         }
         if f.positions(values).is_none() {
             return false;
@@ -353,7 +374,7 @@ impl Instance<'_> {
         let mut nodes = self.base.clone();
         for (k, &v) in values.iter().enumerate() {
             nodes[f.knobs[k] as usize] = v;
-            f.program.run(k + 1, &mut nodes);
+            f.program.run(&f.for_constraints, k + 1, &mut nodes);
         }
         f.legal.iter().all(|&c| is_true(nodes[c as usize]))
     }
@@ -418,12 +439,31 @@ impl Instance<'_> {
             let same = row.iter().zip(before).take_while(|(a, b)| a == b).count();
             for k in same..width {
                 values[f.knobs[k] as usize] = f.spec.knobs[k].values[row[k] as usize];
-                f.program.run(k + 1, &mut values);
+                f.program.run(&f.for_features, k + 1, &mut values);
             }
             before = row;
             visit(&values);
         }
     }
+}
+
+/// What examples say of the problems that a solver is for: directions, and filters where they are few.
+#[allow(clippy::type_complexity)] // the three parts of a spec
+fn applies(examples: &[&Example]) -> (Vec<(String, Vec<String>)>, Vec<(String, Option<i64>)>, Vec<String>) {
+    let mut words = Vec::new();
+    let directions: Option<BTreeSet<&str>> = examples.iter().map(|e| e.problem.word("direction")).collect();
+    if let Some(d) = directions {
+        words.push(("direction".into(), d.into_iter().map(String::from).collect()));
+    }
+    let (mut numbers, mut legal) = (Vec::new(), Vec::new());
+    for name in ["R", "S"] {
+        let seen: Option<BTreeSet<i64>> = examples.iter().map(|e| e.problem.number(name)).collect();
+        if let Some(seen) = seen.filter(|s| s.len() <= 3) {
+            numbers.push((name.to_string(), None));
+            legal.push(format!("{name} in [{}]", seen.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")));
+        }
+    }
+    (words, numbers, legal)
 }
 
 /// What every family asks of its numbers.

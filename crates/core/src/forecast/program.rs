@@ -36,9 +36,11 @@ pub(super) struct Program {
     levels: Vec<usize>,
     ids: HashMap<Op, u32>,
     names: HashMap<String, u32>,
-    /// The nodes of each level, operands before their users.
-    order: Vec<Vec<u32>>,
 }
+
+/// What has to be computed at each level for some expressions, operands before their users.
+#[derive(Debug, Default)]
+pub(super) struct Schedule(Vec<Vec<u32>>);
 
 impl Program {
     /// Declares an input, known by its name from here on; its node.
@@ -88,14 +90,15 @@ impl Program {
         self.levels[node as usize]
     }
 
-    /// To be called when all expressions are in.
-    pub fn finish(&mut self, levels: usize) {
-        self.order = vec![Vec::new(); levels];
-        for (i, op) in self.ops.iter().enumerate() {
-            if !matches!(op, Op::Input(_) | Op::Const(_)) {
-                self.order[self.levels[i]].push(i as u32);
+    /// What `roots` need.
+    pub fn schedule(&self, roots: &[u32], levels: usize) -> Schedule {
+        let mut order = vec![Vec::new(); levels];
+        for (i, used) in self.used(roots).into_iter().enumerate() {
+            if used && !matches!(self.ops[i], Op::Input(_) | Op::Const(_)) {
+                order[self.levels[i]].push(i as u32);
             }
         }
+        Schedule(order)
     }
 
     /// Room for a value of every node, constants filled in.
@@ -103,39 +106,52 @@ impl Program {
         self.ops.iter().map(|op| if let Op::Const(i) = op { *i } else { UNDEFINED }).collect()
     }
 
-    /// Computes the nodes of a level; inputs and lower levels must be there.
-    pub fn run(&self, level: usize, values: &mut [i64]) {
-        for &i in &self.order[level] {
+    /// Computes what is scheduled for a level; inputs and lower levels must be there.
+    pub fn run(&self, schedule: &Schedule, level: usize, values: &mut [i64]) {
+        for &i in &schedule.0[level] {
             values[i as usize] = evaluate(&self.ops[i as usize], values);
         }
     }
 
-    /// Nodes of the problem that expressions over knobs (or `roots`) read: the space of a problem
-    /// depends on nothing else.
+    /// Nodes that the problem fixes and that expressions over knobs read: all that the expressions
+    /// depend on of a problem.
     pub fn frontier(&self, roots: &[u32]) -> Vec<u32> {
+        let used = self.used(roots);
+        let mut read = vec![false; self.ops.len()];
+        for &r in roots {
+            read[r as usize] = true;
+        }
+        for i in (0..self.ops.len()).filter(|&i| used[i] && self.levels[i] > 0) {
+            self.operands(i).for_each(|o| read[o as usize] = true);
+        }
+        let fixed = |i: &usize| read[*i] && self.levels[*i] == 0 && !matches!(self.ops[*i], Op::Const(_));
+        (0..self.ops.len()).filter(fixed).map(|i| i as u32).collect()
+    }
+
+    /// Which nodes expressions need.
+    fn used(&self, roots: &[u32]) -> Vec<bool> {
         let mut used = vec![false; self.ops.len()];
-        let mut stack = roots.to_vec();
-        let mut out = Vec::new();
-        while let Some(i) = stack.pop() {
-            if std::mem::replace(&mut used[i as usize], true) {
-                continue;
-            }
-            if self.level(i) == 0 {
-                if !matches!(self.ops[i as usize], Op::Const(_)) {
-                    out.push(i);
-                }
-                continue;
-            }
-            match &self.ops[i as usize] {
-                Op::Const(_) | Op::Input(_) => {}
-                Op::Not(a) => stack.push(*a),
-                Op::And(v) | Op::Or(v) => stack.extend(v),
-                Op::Add(a, b) | Op::Mul(a, b) | Op::CeilDiv(a, b) | Op::FloorDiv(a, b) | Op::Mod(a, b) => stack.extend([*a, *b]),
-                Op::Pow(a, b) | Op::Min(a, b) | Op::Max(a, b) | Op::Le(a, b) | Op::Eq(a, b) => stack.extend([*a, *b]),
+        for &r in roots {
+            used[r as usize] = true;
+        }
+        // Operands stand before their users.
+        for i in (0..self.ops.len()).rev().filter(|&i| !matches!(self.ops[i], Op::Input(_))) {
+            if used[i] {
+                self.operands(i).for_each(|o| used[o as usize] = true);
             }
         }
-        out.sort_unstable();
-        out
+        used
+    }
+
+    fn operands(&self, node: usize) -> impl Iterator<Item = u32> + '_ {
+        let (pair, list): ([Option<u32>; 2], &[u32]) = match &self.ops[node] {
+            Op::Const(_) | Op::Input(_) => ([None; 2], &[]),
+            Op::Not(a) => ([Some(*a), None], &[]),
+            Op::And(v) | Op::Or(v) => ([None; 2], v),
+            Op::Add(a, b) | Op::Mul(a, b) | Op::CeilDiv(a, b) | Op::FloorDiv(a, b) | Op::Mod(a, b) => ([Some(*a), Some(*b)], &[]),
+            Op::Pow(a, b) | Op::Min(a, b) | Op::Max(a, b) | Op::Le(a, b) | Op::Eq(a, b) => ([Some(*a), Some(*b)], &[]),
+        };
+        pair.into_iter().flatten().chain(list.iter().copied())
     }
 
     /// A sum or product, lower levels first: what the problem fixes is then computed once.
@@ -150,15 +166,9 @@ impl Program {
         if let Some(&id) = self.ids.get(&op) {
             return id;
         }
-        let level = |i: &u32| self.levels[*i as usize];
-        let level = match &op {
-            Op::Const(_) | Op::Input(_) => 0,
-            Op::Not(a) => level(a),
-            Op::And(v) | Op::Or(v) => v.iter().map(level).max().unwrap_or(0),
-            Op::Add(a, b) | Op::Mul(a, b) | Op::CeilDiv(a, b) | Op::FloorDiv(a, b) | Op::Mod(a, b) => level(a).max(level(b)),
-            Op::Pow(a, b) | Op::Min(a, b) | Op::Max(a, b) | Op::Le(a, b) | Op::Eq(a, b) => level(a).max(level(b)),
-        };
-        self.push(op, level)
+        let id = self.push(op, 0);
+        self.levels[id as usize] = self.operands(id as usize).map(|o| self.levels[o as usize]).max().unwrap_or(0);
+        id
     }
 
     fn push(&mut self, op: Op, level: usize) -> u32 {

@@ -122,11 +122,11 @@ proptest! {
         let mut program = super::program::Program::default();
         let slots: Vec<u32> = names.iter().enumerate().map(|(l, n)| program.input(n, l)).collect();
         let root = program.add(&term).unwrap();
-        program.finish(3);
+        let schedule = program.schedule(&[root], 3);
         let mut values = program.values();
         for level in 0..3 {
             values[slots[level] as usize] = inputs[level];
-            program.run(level, &mut values);
+            program.run(&schedule, level, &mut values);
         }
         let got = values[root as usize];
         prop_assert_eq!((got != i64::MIN).then_some(got), want, "{}", text);
