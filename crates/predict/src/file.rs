@@ -93,7 +93,12 @@ impl Predictor {
             {
                 for (i, parameters) in members.iter().enumerate() {
                     for (what, m) in layout.entries() {
-                        part(&format!("{network}.{i}.{what}"), Dtype::F32, vec![m.rows, m.cols], bytes_of(m.of(parameters), f32::to_le_bytes));
+                        part(
+                            &format!("{network}.{i}.{what}"),
+                            Dtype::F32,
+                            vec![m.rows, m.cols],
+                            bytes_of(m.of(parameters), f32::to_le_bytes),
+                        );
                     }
                 }
             }

@@ -2,8 +2,8 @@
 //! is the answer. Every candidate of the tuner space is scored, so the k best are exact.
 
 use crate::case::{Case, Facts, Ground};
-use crate::checkpoint::Checkpoint;
 use crate::chain::{Chain, ChainRoom, ChainSizes};
+use crate::checkpoint::Checkpoint;
 use crate::metrics::Outcome;
 use crate::nn::vector::log_softmax;
 use crate::parallel;
@@ -52,7 +52,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (12, 14), members: (2, 3) }
+        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (8, 12), members: (2, 2) }
     }
 }
 
@@ -174,7 +174,13 @@ pub(crate) struct Keeper<'a> {
 type Ask<'a> = dyn FnMut((usize, usize), &Schedule, &State, f64) -> bool + 'a;
 
 impl Data<'_> {
-    fn train<L: Learner>(&self, learner: &L, plan: Plan, keeper: &mut Keeper, go_on: &mut Ask) -> Result<(Vec<Vec<f32>>, Vec<Vec<Epoch>>), FamilyError> {
+    fn train<L: Learner>(
+        &self,
+        learner: &L,
+        plan: Plan,
+        keeper: &mut Keeper,
+        go_on: &mut Ask,
+    ) -> Result<(Vec<Vec<f32>>, Vec<Vec<Epoch>>), FamilyError> {
         let (mut members, mut curves) = (Vec::new(), Vec::new());
         let solver = self.ground.family.solver();
         for i in 0..plan.members.max(1) {
@@ -207,6 +213,19 @@ impl Data<'_> {
 }
 
 impl Solver {
+    /// Trains a solver's models on a division of the examples of one's own, for folds and
+    /// experiments. All examples are of the family, inside their tuner space.
+    pub fn learn(
+        family: Arc<Family>,
+        examples: &[&Example],
+        part: &dyn Fn(&Problem) -> Part,
+        options: &Options,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Solver, FamilyError> {
+        let mut keeper = Keeper { checkpoint: &mut Checkpoint::default(), keep: &mut |_| () };
+        Solver::train(family, examples, part, options, &mut keeper, go_on)
+    }
+
     /// Trains a solver's models on the examples that `part` gives for training; those for
     /// validation say when to stop and how to mix. All examples are of this solver, and inside
     /// their tuner space.
@@ -222,7 +241,8 @@ impl Solver {
         let (training, validation) = (of(Part::Train), of(Part::Validation));
         let ground = Ground::learn(family, &training)?;
         let solver = ground.family.solver().to_owned();
-        let make = |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
+        let make =
+            |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
         let (training_cases, validation_cases) = (make(&training, true)?, make(&validation, false)?);
         let (learned, held) = (pairs(&training_cases, &training), pairs(&validation_cases, &validation));
         let mut run = |network: &'static str, member: (usize, usize), schedule: &Schedule, state: &State, within: f64| {
@@ -377,8 +397,10 @@ fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
     let width = ground.offsets.len();
     let table = &case.candidates.table;
     let marginal: Vec<f32> = v.values.iter().map(|s| (s + 0.01).ln()).collect();
-    let mut out: Vec<f32> =
-        table.chunks_exact(width).map(|row| 0.1 * row.iter().zip(&ground.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>().exp() + 1e-9).collect();
+    let mut out: Vec<f32> = table
+        .chunks_exact(width)
+        .map(|row| 0.1 * row.iter().zip(&ground.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>().exp() + 1e-9)
+        .collect();
     for (n, w) in neighbours.iter().zip(&v.weights) {
         if let Some(i) = case.candidates.find(ground.facts.memory.answer(n.index)) {
             out[i] += 0.9 * w.0 + 0.1 * w.1;

@@ -4,9 +4,9 @@
 use crate::case::Ground;
 use crate::chain::{Chain, ChainSizes};
 use crate::nn::Layout;
-use crate::solver::cases;
 use crate::paper::{PaperModel, PaperOptions, Sequence, Trained};
 use crate::ranker::{Ranker, RankerSizes};
+use crate::solver::cases;
 use crate::train::Learner;
 use crate::{Checkpoint, FileError, Method, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
@@ -150,7 +150,10 @@ fn refused(bytes: &[u8]) {
     let mut rng = Generator::seed_from_u64(3);
     for _ in 0..40 {
         // Any byte may be wrong: refused or not, nothing panics.
-        let (at, was) = { let i = rng.random_range(0..noise.len()); (i, noise[i]) };
+        let (at, was) = {
+            let i = rng.random_range(0..noise.len());
+            (i, noise[i])
+        };
         noise[at] = rng.random();
         if let Ok(p) = Predictor::from_bytes(&noise) {
             let _ = p.predict(&problem(9, 5, "FP16", "d1"), 3);
@@ -261,6 +264,23 @@ fn the_papers_models_learn_the_rule() {
         let outcomes = model.evaluate(&test, 2).expect("they are known");
         let share = crate::metrics::precision_at(10, &outcomes).value();
         assert!(share > 0.6, "{kind:?}: {share}");
+    }
+}
+
+#[test]
+fn classical_baselines_learn_the_rule() {
+    use crate::classical::{Classical, Trained};
+    let all = examples();
+    let some: Vec<&Example> = all.iter().collect();
+    let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
+    // A line cannot follow the rule as trees do.
+    for (kind, least) in
+        [(Classical::DecisionTree, 0.95), (Classical::RandomForest, 0.95), (Classical::NaiveBayes, 0.7), (Classical::Svm, 0.5)]
+    {
+        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, 1, 2).expect("it learns");
+        let outcomes = model.evaluate(&test, 2).expect("they are known");
+        let share = crate::metrics::precision_at(10, &outcomes).value();
+        assert!(share > least, "{kind:?}: {share}");
     }
 }
 

@@ -167,7 +167,8 @@ fn batch_loss<L: Learner>(
             let mut g = vec![0.0; if wants { parameters.len() } else { 0 }];
             let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
             let instances: Result<Vec<_>, _> = shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
-            let loss = instances.and_then(|cases| learner.learn(parameters, ground, &cases, &mut rng, wants.then_some(&mut g[..]), &mut room));
+            let loss =
+                instances.and_then(|cases| learner.learn(parameters, ground, &cases, &mut rng, wants.then_some(&mut g[..]), &mut room));
             if let Ok(mut slot) = results[i].lock() {
                 *slot = Some(loss.map(|l| (l, g)));
             }
