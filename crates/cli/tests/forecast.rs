@@ -73,6 +73,7 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     let trained =
         place.squall(&["train", "--store", "s.squall", "--solver", "ConvAsm1x1U", "--epochs", "2", "--out", "p", "--json"]).ok().json();
     assert_eq!(trained["rows"][0]["outside"], 0, "{trained}");
+    assert!(!place.path().join("p.checkpoint").exists());
     let key = "96-28-28-1x1-96-28-28-8-0x0-1x1-1x1-0-NCHW-FP32-F";
     place.file("keys.txt", format!("# asked\n{key}\n"));
     let predict =

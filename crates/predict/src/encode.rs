@@ -55,10 +55,7 @@ impl Encoder {
         let has = |product: &&&[&str]| product.iter().all(|n| problems.iter().all(|p| p.number(n).is_some()));
         let mut e = Encoder {
             words: words.iter().map(|(n, v)| (n.to_string(), v.keys().map(|w| w.to_string()).collect())).collect(),
-            sizes: sizes
-                .iter()
-                .map(|(n, v)| (n.to_string(), v.iter().filter(|(_, c)| **c >= OFTEN).map(|(v, _)| *v).collect()))
-                .collect(),
+            sizes: sizes.iter().map(|(n, v)| (n.to_string(), v.iter().filter(|(_, c)| **c >= OFTEN).map(|(v, _)| *v).collect())).collect(),
             products: PRODUCTS.iter().filter(has).map(|p| p.iter().map(|n| n.to_string()).collect()).collect(),
             scale: Vec::new(),
         };

@@ -31,6 +31,8 @@ pub enum FileError {
     Io { path: String, error: std::io::Error },
     #[error("it is no predictor: {0}; `squall train --out FILE` writes one")]
     NotAPredictor(String),
+    #[error("it is no checkpoint of training: {0}")]
+    NotACheckpoint(String),
     #[error("it is a predictor of version {found}, this build reads version {VERSION}: train it again with this build")]
     Version { found: u32 },
     #[error("its header does not fit: {0}")]
@@ -65,7 +67,8 @@ struct SolverHeader {
     curves: Curves,
 }
 
-fn bytes_of<const N: usize, T: Copy>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+/// The bytes of numbers.
+pub(crate) fn bytes_of<const N: usize, T: Copy>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Vec<u8> {
     values.iter().flat_map(|&v| to(v)).collect()
 }
 
@@ -90,7 +93,12 @@ impl Predictor {
             {
                 for (i, parameters) in members.iter().enumerate() {
                     for (what, m) in layout.entries() {
-                        part(&format!("{network}.{i}.{what}"), Dtype::F32, vec![m.rows, m.cols], bytes_of(m.of(parameters), f32::to_le_bytes));
+                        part(
+                            &format!("{network}.{i}.{what}"),
+                            Dtype::F32,
+                            vec![m.rows, m.cols],
+                            bytes_of(m.of(parameters), f32::to_le_bytes),
+                        );
                     }
                 }
             }
@@ -142,24 +150,9 @@ impl Predictor {
         Ok(Predictor::new(solvers, header.info))
     }
 
-    /// Writes the file: under another name first, so that no reader meets half of it.
+    /// Writes the file, whole or not at all.
     pub fn save(&self, path: &Path) -> Result<(), FileError> {
-        let io = |error| FileError::Io { path: path.display().to_string(), error };
-        let bytes = self.to_bytes()?;
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        let part = path.with_file_name(name);
-        let write = || {
-            let mut f = std::fs::File::create(&part)?;
-            std::io::Write::write_all(&mut f, &bytes)?;
-            f.sync_all()?;
-            std::fs::rename(&part, path)
-        };
-        write().map_err(|e| {
-            // Best effort: what failed to be written is of no use.
-            let _ = std::fs::remove_file(&part);
-            io(e)
-        })
+        write_atomically(path, &self.to_bytes()?)
     }
 
     /// Reads a predictor file.
@@ -169,8 +162,26 @@ impl Predictor {
     }
 }
 
+/// Writes under another name first, so that no reader meets half a file.
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    let write = || {
+        let mut f = std::fs::File::create(&part)?;
+        std::io::Write::write_all(&mut f, bytes)?;
+        f.sync_all()?;
+        std::fs::rename(&part, path)
+    };
+    write().map_err(|error| {
+        // Best effort: what failed to be written is of no use.
+        let _ = std::fs::remove_file(&part);
+        FileError::Io { path: path.display().to_string(), error }
+    })
+}
+
 /// A part's bytes, if it has this type and shape.
-fn part<'a>(parts: &SafeTensors<'a>, name: &str, kind: Dtype, shape: &[usize], read: &mut usize) -> Result<&'a [u8], FileError> {
+pub(crate) fn part<'a>(parts: &SafeTensors<'a>, name: &str, kind: Dtype, shape: &[usize], read: &mut usize) -> Result<&'a [u8], FileError> {
     let fault = |why: String| FileError::Part { name: name.into(), why };
     let t = parts.tensor(name).map_err(|_| fault("is missing".into()))?;
     if t.dtype() != kind || t.shape() != shape {
@@ -180,7 +191,8 @@ fn part<'a>(parts: &SafeTensors<'a>, name: &str, kind: Dtype, shape: &[usize], r
     Ok(t.data())
 }
 
-fn floats(bytes: &[u8], name: &str) -> Result<Vec<f32>, FileError> {
+/// Numbers, all of them finite.
+pub(crate) fn floats(bytes: &[u8], name: &str) -> Result<Vec<f32>, FileError> {
     let out: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     if out.iter().all(|x| x.is_finite()) {
         Ok(out)

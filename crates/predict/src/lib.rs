@@ -7,6 +7,8 @@
 
 mod case;
 mod chain;
+mod checkpoint;
+pub mod classical;
 mod encode;
 mod file;
 mod memory;
@@ -22,8 +24,9 @@ mod tests;
 mod train;
 
 pub use chain::ChainSizes;
+pub use checkpoint::Checkpoint;
 pub use file::{FileError, VERSION};
 pub use predictor::{Info, PredictError, Predictor, RowCount, Score};
-pub use solver::{Curves, Method, Mix, Options, Progress, Room, Solver};
 pub use ranker::RankerSizes;
+pub use solver::{Curves, Method, Mix, Options, Progress, Room, Solver};
 pub use train::Epoch;

@@ -87,8 +87,7 @@ impl Memory {
         }
         [true, false].map(|same| {
             let mine = |&i: &usize| (self.rows[i] == asker.row) == same && asker.own != Some(i as u32);
-            let mut all: Vec<Neighbour> =
-                (0..self.len()).filter(mine).map(|i| Neighbour { index: i as u32, distance: room[i] }).collect();
+            let mut all: Vec<Neighbour> = (0..self.len()).filter(mine).map(|i| Neighbour { index: i as u32, distance: room[i] }).collect();
             let order = |a: &Neighbour, b: &Neighbour| a.distance.total_cmp(&b.distance).then(a.index.cmp(&b.index));
             if all.len() > NEAREST {
                 all.select_nth_unstable_by(NEAREST - 1, order);

@@ -170,7 +170,17 @@ impl Sequence {
     /// Backwards through [`Sequence::read`]: `dsummary` is the summary's gradient, `dmemory` that of
     /// every output of a single encoder, `dcell` that of its last cell.
     #[allow(clippy::too_many_arguments)] // what reading took, and the gradients
-    fn unread(&self, p: &[f32], tokens: &[u16], n: usize, r: &mut Reading, dsummary: &[f32], dmemory: Vec<f32>, dcell: Vec<f32>, g: &mut [f32]) {
+    fn unread(
+        &self,
+        p: &[f32],
+        tokens: &[u16],
+        n: usize,
+        r: &mut Reading,
+        dsummary: &[f32],
+        dmemory: Vec<f32>,
+        dcell: Vec<f32>,
+        g: &mut [f32],
+    ) {
         let steps = r.steps;
         let convolved = self.convolutions.len();
         let mut dx = vec![0.0; steps * n * EMBEDDING];
@@ -196,7 +206,17 @@ impl Sequence {
                 let (mut dc, mut dc_back) = (vec![0.0; n * h], vec![0.0; n * h]);
                 let rooms = &mut r.rooms[2 * i..2 * i + 2];
                 pair[0].backward(p, &r.layers[convolved + 2 * i], steps, n, &there, (&mut dh, &mut dc), &mut rooms[0], g, Some(&mut d));
-                pair[1].backward(p, &r.layers[convolved + 2 * i + 1], steps, n, &back, (&mut dh_back, &mut dc_back), &mut rooms[1], g, Some(&mut d_back));
+                pair[1].backward(
+                    p,
+                    &r.layers[convolved + 2 * i + 1],
+                    steps,
+                    n,
+                    &back,
+                    (&mut dh_back, &mut dc_back),
+                    &mut rooms[1],
+                    g,
+                    Some(&mut d_back),
+                );
                 add(&reversed(&d_back, steps), &mut d);
                 dy = Some(d);
             }
@@ -204,7 +224,11 @@ impl Sequence {
         }
         for (i, c) in self.convolutions.iter().enumerate().rev() {
             // What the rectifier let through: the layer after holds its result.
-            dx.iter_mut().zip(&r.layers[i + 1]).for_each(|(d, y)| if *y <= 0.0 { *d = 0.0 });
+            dx.iter_mut().zip(&r.layers[i + 1]).for_each(|(d, y)| {
+                if *y <= 0.0 {
+                    *d = 0.0
+                }
+            });
             let mut before = vec![0.0; dx.len()];
             c.backward(p, steps, n, &r.columns[i], &dx, g, &mut before);
             dx = before;
@@ -303,8 +327,14 @@ impl Sequence {
                 let mut low = b.range.0;
                 while low < b.range.1 {
                     let value = c.row(low)[k];
-                    let high = low + c.table[low * c.width..b.range.1 * c.width].chunks_exact(c.width).take_while(|r| r[k] == value).count();
-                    next.push(Beam { score: b.score + row[value as usize], range: (low, high), value: value as usize, state: state.clone() });
+                    let high =
+                        low + c.table[low * c.width..b.range.1 * c.width].chunks_exact(c.width).take_while(|r| r[k] == value).count();
+                    next.push(Beam {
+                        score: b.score + row[value as usize],
+                        range: (low, high),
+                        value: value as usize,
+                        state: state.clone(),
+                    });
                     low = high;
                 }
             }

@@ -1,8 +1,9 @@
 //! A predictor: trained models of several solvers, and what it says of itself.
 
+use crate::checkpoint::Checkpoint;
 use crate::metrics::{Outcome, negative_log_likelihood, precision_at};
 use crate::parallel;
-use crate::solver::{Method, Options, Progress, Room, Solver};
+use crate::solver::{Keeper, Method, Options, Progress, Room, Solver};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, Split};
 use std::collections::BTreeMap;
@@ -78,6 +79,8 @@ pub enum PredictError {
     Solver { solver: String, known: String },
     #[error("there is nothing to learn for {0}: no example of training lies in a tuner space")]
     Nothing(String),
+    #[error("the checkpoint belongs to a training with other examples, split or options: remove it to begin anew")]
+    OtherTraining,
     #[error("training was cancelled")]
     Cancelled,
     #[error(transparent)]
@@ -95,12 +98,31 @@ impl Predictor {
         options: &Options,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Predictor, PredictError> {
+        Predictor::resume(families, examples, split, options, &mut Checkpoint::default(), &mut |_| (), progress)
+    }
+
+    /// As [`Predictor::train`], going on from a checkpoint of the same training; `keep` is shown it
+    /// after every epoch, to be saved.
+    pub fn resume(
+        families: &[Arc<Family>],
+        examples: &[Example],
+        split: Option<Split>,
+        options: &Options,
+        checkpoint: &mut Checkpoint,
+        keep: &mut dyn FnMut(&Checkpoint),
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Predictor, PredictError> {
         let part = move |p: &Problem| match split {
             Some(split) => split.part(p),
             None if Split::Random.part(p) == Part::Validation => Part::Validation,
             None => Part::Train,
         };
-        let mut info = Info { data: digest(examples), split, options: options.clone(), ..Info::default() };
+        let data = digest(examples);
+        if !checkpoint.fits(&data, split, options) {
+            return Err(PredictError::OtherTraining);
+        }
+        checkpoint.claim(&data, split, options);
+        let mut info = Info { data, split, options: options.clone(), ..Info::default() };
         let mut solvers = Vec::new();
         for family in families {
             let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
@@ -114,7 +136,8 @@ impl Predictor {
                 return Err(PredictError::Nothing(family.solver().to_owned()));
             }
             let mut cancelled = false;
-            let solver = Solver::train(family.clone(), &known, &part, options, &mut |p| {
+            let mut keeper = Keeper { checkpoint: &mut *checkpoint, keep: &mut *keep };
+            let solver = Solver::train(family.clone(), &known, &part, options, &mut keeper, &mut |p| {
                 cancelled |= !progress(p);
                 !cancelled
             })?;

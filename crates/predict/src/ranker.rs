@@ -236,7 +236,8 @@ impl Ranker {
                 rows.push(truth);
                 corrections.push(0.0);
             }
-            let frequency = if often > 0.0 { f64::from(ground.frequency(case.row, case.candidates.row(i as usize)) / case.legal_share) } else { 0.0 };
+            let frequency =
+                if often > 0.0 { f64::from(ground.frequency(case.row, case.candidates.row(i as usize)) / case.legal_share) } else { 0.0 };
             let share = near.iter().filter(|x| **x == i).count() as f64 / near.len().max(1) as f64;
             let q = even / n as f64 + often * frequency + close * share;
             rows.push(i);

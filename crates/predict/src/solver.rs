@@ -3,6 +3,7 @@
 
 use crate::case::{Case, Facts, Ground};
 use crate::chain::{Chain, ChainRoom, ChainSizes};
+use crate::checkpoint::Checkpoint;
 use crate::metrics::Outcome;
 use crate::nn::vector::log_softmax;
 use crate::parallel;
@@ -33,6 +34,7 @@ pub enum Method {
 
 /// How to train the default model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Options {
     /// Seed of everything.
     pub seed: u64,
@@ -50,7 +52,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (12, 14), members: (2, 3) }
+        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (8, 12), members: (2, 2) }
     }
 }
 
@@ -151,6 +153,7 @@ struct Data<'a> {
 /// How many networks of one kind, and how each is trained.
 #[derive(Clone, Copy)]
 struct Plan {
+    network: &'static str,
     epochs: usize,
     members: usize,
     batch: usize,
@@ -158,20 +161,50 @@ struct Plan {
     threads: usize,
 }
 
+/// Who keeps the state of training after every epoch.
+pub(crate) struct Keeper<'a> {
+    /// What was done before, and is done now.
+    pub checkpoint: &'a mut Checkpoint,
+    /// Told after every epoch.
+    pub keep: &'a mut dyn FnMut(&Checkpoint),
+}
+
 /// Asked as training goes: which network of how many, its schedule and state, the share of the
 /// epoch that is done.
 type Ask<'a> = dyn FnMut((usize, usize), &Schedule, &State, f64) -> bool + 'a;
 
 impl Data<'_> {
-    fn train<L: Learner>(&self, learner: &L, plan: Plan, go_on: &mut Ask) -> Result<(Vec<Vec<f32>>, Vec<Vec<Epoch>>), FamilyError> {
+    fn train<L: Learner>(
+        &self,
+        learner: &L,
+        plan: Plan,
+        keeper: &mut Keeper,
+        go_on: &mut Ask,
+    ) -> Result<(Vec<Vec<f32>>, Vec<Vec<Epoch>>), FamilyError> {
         let (mut members, mut curves) = (Vec::new(), Vec::new());
+        let solver = self.ground.family.solver();
         for i in 0..plan.members.max(1) {
             let seed = plan.seed.wrapping_mul(1000).wrapping_add(i as u64);
-            let Plan { epochs, batch, threads, .. } = plan;
+            let Plan { network, epochs, batch, threads, .. } = plan;
             let schedule = Schedule { epochs, batch, rate: 2e-3, decay: 0.01, patience: 5, seed, threads };
-            let mut state = State::new(learner.layout(), &schedule);
-            let ask = &mut |s: &State, w: f64| go_on((i, plan.members), &schedule, s, w);
-            train(learner, self.ground, self.learned, self.held, &schedule, &mut state, ask)?;
+            let (mut state, finished) = match keeper.checkpoint.state(solver, network, i) {
+                Some((state, finished)) if state.parameters.len() == learner.layout().len() => (state.clone(), finished),
+                _ => (State::new(learner.layout(), &schedule), false),
+            };
+            let mut went_on = true;
+            if !finished {
+                train(learner, self.ground, self.learned, self.held, &schedule, &mut state, &mut |s, within| {
+                    if within == 0.0 {
+                        keeper.checkpoint.keep(solver, network, i, s, false);
+                        (keeper.keep)(keeper.checkpoint);
+                    }
+                    went_on = go_on((i, plan.members), &schedule, s, within);
+                    went_on
+                })?;
+            }
+            if went_on && !finished {
+                keeper.checkpoint.keep(solver, network, i, &state, true);
+            }
             members.push(state.best);
             curves.push(state.curve);
         }
@@ -180,21 +213,36 @@ impl Data<'_> {
 }
 
 impl Solver {
+    /// Trains a solver's models on a division of the examples of one's own, for folds and
+    /// experiments. All examples are of the family, inside their tuner space.
+    pub fn learn(
+        family: Arc<Family>,
+        examples: &[&Example],
+        part: &dyn Fn(&Problem) -> Part,
+        options: &Options,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Solver, FamilyError> {
+        let mut keeper = Keeper { checkpoint: &mut Checkpoint::default(), keep: &mut |_| () };
+        Solver::train(family, examples, part, options, &mut keeper, go_on)
+    }
+
     /// Trains a solver's models on the examples that `part` gives for training; those for
     /// validation say when to stop and how to mix. All examples are of this solver, and inside
     /// their tuner space.
-    pub fn train(
+    pub(crate) fn train(
         family: Arc<Family>,
         examples: &[&Example],
-        part: &(dyn Fn(&Problem) -> Part + Sync),
+        part: &dyn Fn(&Problem) -> Part,
         options: &Options,
+        keeper: &mut Keeper,
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Solver, FamilyError> {
         let of = |p: Part| -> Vec<&Example> { examples.iter().filter(|e| part(&e.problem) == p).copied().collect() };
         let (training, validation) = (of(Part::Train), of(Part::Validation));
         let ground = Ground::learn(family, &training)?;
         let solver = ground.family.solver().to_owned();
-        let make = |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
+        let make =
+            |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
         let (training_cases, validation_cases) = (make(&training, true)?, make(&validation, false)?);
         let (learned, held) = (pairs(&training_cases, &training), pairs(&validation_cases, &validation));
         let mut run = |network: &'static str, member: (usize, usize), schedule: &Schedule, state: &State, within: f64| {
@@ -204,11 +252,11 @@ impl Solver {
         let data = Data { ground: &ground, learned: &learned, held: &held };
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
-        let plan = |(epochs, members, batch)| Plan { epochs, members, batch, seed: options.seed, threads: options.threads };
-        let (ranker_members, ranker_curves) =
-            data.train(&ranker, plan((options.epochs.0, options.members.0, 64)), &mut |m, p, s, w| run("ranker", m, p, s, w))?;
-        let (chain_members, chain_curves) =
-            data.train(&chain, plan((options.epochs.1, options.members.1, 128)), &mut |m, p, s, w| run("chain", m, p, s, w))?;
+        let plan = |network, epochs, members, batch| Plan { network, epochs, members, batch, seed: options.seed, threads: options.threads };
+        let ranking = plan("ranker", options.epochs.0, options.members.0, 64);
+        let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
+        let chaining = plan("chain", options.epochs.1, options.members.1, 128);
+        let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
         let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, curves, ground };
@@ -349,8 +397,10 @@ fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
     let width = ground.offsets.len();
     let table = &case.candidates.table;
     let marginal: Vec<f32> = v.values.iter().map(|s| (s + 0.01).ln()).collect();
-    let mut out: Vec<f32> =
-        table.chunks_exact(width).map(|row| 0.1 * row.iter().zip(&ground.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>().exp() + 1e-9).collect();
+    let mut out: Vec<f32> = table
+        .chunks_exact(width)
+        .map(|row| 0.1 * row.iter().zip(&ground.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>().exp() + 1e-9)
+        .collect();
     for (n, w) in neighbours.iter().zip(&v.weights) {
         if let Some(i) = case.candidates.find(ground.facts.memory.answer(n.index)) {
             out[i] += 0.9 * w.0 + 0.1 * w.1;

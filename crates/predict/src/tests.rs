@@ -4,11 +4,11 @@
 use crate::case::Ground;
 use crate::chain::{Chain, ChainSizes};
 use crate::nn::Layout;
-use crate::solver::cases;
 use crate::paper::{PaperModel, PaperOptions, Sequence, Trained};
 use crate::ranker::{Ranker, RankerSizes};
+use crate::solver::cases;
 use crate::train::Learner;
-use crate::{FileError, Method, Options, PredictError, Predictor};
+use crate::{Checkpoint, FileError, Method, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split};
@@ -150,7 +150,10 @@ fn refused(bytes: &[u8]) {
     let mut rng = Generator::seed_from_u64(3);
     for _ in 0..40 {
         // Any byte may be wrong: refused or not, nothing panics.
-        let (at, was) = { let i = rng.random_range(0..noise.len()); (i, noise[i]) };
+        let (at, was) = {
+            let i = rng.random_range(0..noise.len());
+            (i, noise[i])
+        };
         noise[at] = rng.random();
         if let Ok(p) = Predictor::from_bytes(&noise) {
             let _ = p.predict(&problem(9, 5, "FP16", "d1"), 3);
@@ -180,6 +183,41 @@ fn baselines_answer_too_and_cancelling_ends_it() {
     assert!(matches!(none, Err(PredictError::Nothing(_))));
 }
 
+#[test]
+fn training_resumes_where_it_stopped() {
+    let all = examples();
+    let options = Options { epochs: (2, 3), members: (1, 2), ..small() };
+    let whole = trained(&options);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("checkpoint");
+    let mut said = 0;
+    let stopped = Predictor::resume(
+        &[family()],
+        &all,
+        Some(Split::Random),
+        &options,
+        &mut Checkpoint::default(),
+        &mut |c| c.save(&path).expect("it can be saved"),
+        &mut |p| {
+            // In the middle of the second chain.
+            said += usize::from(p.network == "chain" && p.member.0 == 1);
+            said < 3
+        },
+    );
+    assert!(matches!(stopped, Err(PredictError::Cancelled)));
+    let mut checkpoint = Checkpoint::load(&path).expect("it can be loaded");
+    let mut epochs = 0;
+    let rest = Predictor::resume(&[family()], &all, Some(Split::Random), &options, &mut checkpoint, &mut |_| epochs += 1, &mut |_| true);
+    assert!(epochs < 4, "{epochs} epochs were done again");
+    let question = problem(9, 5, "FP16", "d1");
+    assert_eq!(rest.expect("it goes on").predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
+    let other = Options { seed: 9, ..options };
+    let refused = Predictor::resume(&[family()], &all, Some(Split::Random), &other, &mut checkpoint, &mut |_| (), &mut |_| true);
+    assert!(matches!(refused, Err(PredictError::OtherTraining)));
+    std::fs::write(&path, b"something else").unwrap();
+    assert!(matches!(Checkpoint::load(&path), Err(FileError::NotACheckpoint(_))));
+}
+
 /// Holds a network's gradient against finite differences, with the same samples and drop-out.
 fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &Ground, all: &[Example]) {
     let chosen: Vec<&Example> = all.iter().step_by(29).collect();
@@ -187,7 +225,7 @@ fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &
     let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
     let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
     let p = layout.initial(&mut Generator::seed_from_u64(5));
-    let mut loss = |p: &[f32], g: &mut [f32]| {
+    let loss = |p: &[f32], g: &mut [f32]| {
         learner.learn(p, ground, &pairs, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default()).expect("it learns")
     };
     let mut g = vec![0.0; p.len()];
@@ -226,6 +264,23 @@ fn the_papers_models_learn_the_rule() {
         let outcomes = model.evaluate(&test, 2).expect("they are known");
         let share = crate::metrics::precision_at(10, &outcomes).value();
         assert!(share > 0.6, "{kind:?}: {share}");
+    }
+}
+
+#[test]
+fn classical_baselines_learn_the_rule() {
+    use crate::classical::{Classical, Trained};
+    let all = examples();
+    let some: Vec<&Example> = all.iter().collect();
+    let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
+    // A line cannot follow the rule as trees do.
+    for (kind, least) in
+        [(Classical::DecisionTree, 0.95), (Classical::RandomForest, 0.95), (Classical::NaiveBayes, 0.7), (Classical::Svm, 0.5)]
+    {
+        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, 1, 2).expect("it learns");
+        let outcomes = model.evaluate(&test, 2).expect("they are known");
+        let share = crate::metrics::precision_at(10, &outcomes).value();
+        assert!(share > least, "{kind:?}: {share}");
     }
 }
 

@@ -106,7 +106,8 @@ pub fn train<L: Learner>(
     let decays = learner.layout().decays();
     let steps = cases.len().div_ceil(schedule.batch.max(1));
     let mut gradient = vec![0.0; state.parameters.len()];
-    while state.curve.len() < schedule.epochs {
+    let patient = |s: &State| s.best_epoch().is_none_or(|best| validation.is_empty() || s.curve.len() - 1 - best < schedule.patience);
+    while state.curve.len() < schedule.epochs && patient(state) {
         let epoch = state.curve.len();
         let mut rng = Generator::seed_from_u64(schedule.seed ^ (epoch as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut order: Vec<usize> = (0..cases.len()).collect();
@@ -137,7 +138,7 @@ pub fn train<L: Learner>(
         if best == epoch || validation.is_empty() {
             state.best.clone_from(&state.parameters);
         }
-        if !go_on(state, 0.0) || (!validation.is_empty() && epoch - best >= schedule.patience) {
+        if !go_on(state, 0.0) {
             break;
         }
     }
@@ -166,7 +167,8 @@ fn batch_loss<L: Learner>(
             let mut g = vec![0.0; if wants { parameters.len() } else { 0 }];
             let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
             let instances: Result<Vec<_>, _> = shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
-            let loss = instances.and_then(|cases| learner.learn(parameters, ground, &cases, &mut rng, wants.then_some(&mut g[..]), &mut room));
+            let loss =
+                instances.and_then(|cases| learner.learn(parameters, ground, &cases, &mut rng, wants.then_some(&mut g[..]), &mut room));
             if let Ok(mut slot) = results[i].lock() {
                 *slot = Some(loss.map(|l| (l, g)));
             }

@@ -62,7 +62,7 @@ proptest! {
         let tokens: Vec<u16> = (0..n).flat_map(|i| [(i % 3) as u16, (i % 2) as u16]).collect();
         let mut room = MlpRoom::default();
         // The same generator draws the same elements to drop.
-        let mut forward = |p: &[f32], room: &mut MlpRoom| {
+        let forward = |p: &[f32], room: &mut MlpRoom| {
             let mut again = dropout.then(|| Generator::seed_from_u64(seed));
             m.forward(p, &x, &tokens, n, again.as_mut(), room);
             weighted(&room.out, &w)
@@ -80,7 +80,7 @@ proptest! {
         let truth = rng.random_range(0..n);
         let allowed = if truth < 64 { allowed | 1 << truth } else { allowed };
         for masked in [false, true] {
-            let mut loss = |x: &[f32], g: &mut Vec<f32>| {
+            let loss = |x: &[f32], g: &mut Vec<f32>| {
                 *g = x.to_vec();
                 if masked { masked_cross_entropy(g, allowed, truth, 0.5) } else { cross_entropy(g, truth, 0.5) }
             };

@@ -17,7 +17,10 @@ impl Linear {
     /// that a result has about the variance of its inputs.
     pub fn new(layout: &mut Layout, name: &str, inputs: usize, outputs: usize, gain: f32) -> Linear {
         let bound = gain * (3.0 / inputs.max(1) as f32).sqrt();
-        Linear { w: layout.matrix(format!("{name}.weight"), inputs, outputs, bound), b: layout.matrix(format!("{name}.bias"), 1, outputs, 0.0) }
+        Linear {
+            w: layout.matrix(format!("{name}.weight"), inputs, outputs, bound),
+            b: layout.matrix(format!("{name}.bias"), 1, outputs, 0.0),
+        }
     }
 
     /// Columns of the argument.
@@ -220,4 +223,3 @@ impl Mlp {
         self.tables.backward(tokens, d1, g);
     }
 }
-

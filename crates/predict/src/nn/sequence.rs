@@ -147,7 +147,15 @@ impl Lstm {
         sum_rows(&room.dgates[..rows * wide_h], self.b.of_mut(gradient));
         if let Some(dx) = dx {
             let inputs = self.wx.rows;
-            product(rows, inputs, wide_h, (&room.dgates, Stored::Plain), (self.wx.of(p), Stored::Transposed), &mut dx[..rows * inputs], false);
+            product(
+                rows,
+                inputs,
+                wide_h,
+                (&room.dgates, Stored::Plain),
+                (self.wx.of(p), Stored::Transposed),
+                &mut dx[..rows * inputs],
+                false,
+            );
         }
     }
 }
@@ -167,7 +175,13 @@ impl Attention {
                 *w = super::vector::dot(q, at(t));
             }
             let top = w.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let total: f32 = w.iter_mut().map(|w| { *w = exp(*w - top); *w }).sum();
+            let total: f32 = w
+                .iter_mut()
+                .map(|w| {
+                    *w = exp(*w - top);
+                    *w
+                })
+                .sum();
             let out = &mut out[s * h..(s + 1) * h];
             out.fill(0.0);
             for (t, w) in w.iter_mut().enumerate() {
@@ -179,7 +193,16 @@ impl Attention {
 
     /// Adds the gradients of query and memory, given that of the result.
     #[allow(clippy::too_many_arguments)] // what forward took, and the gradients
-    pub fn backward(query: &[f32], memory: &[f32], steps: usize, n: usize, weights: &[f32], dout: &[f32], dquery: &mut [f32], dmemory: &mut [f32]) {
+    pub fn backward(
+        query: &[f32],
+        memory: &[f32],
+        steps: usize,
+        n: usize,
+        weights: &[f32],
+        dout: &[f32],
+        dquery: &mut [f32],
+        dmemory: &mut [f32],
+    ) {
         let h = query.len() / n.max(1);
         let mut dw = vec![0.0; steps];
         for s in 0..n {

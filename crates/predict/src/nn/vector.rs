@@ -196,6 +196,6 @@ mod tests {
     #[test]
     fn dot_of_odd_lengths() {
         let x: Vec<f32> = (0..37).map(|i| i as f32).collect();
-        assert_eq!(dot(&x, &x), (0..37).map(|i| (i * i) as f32).sum());
+        assert_eq!(dot(&x, &x), (0..37).map(|i| (i * i) as f32).sum::<f32>());
     }
 }
