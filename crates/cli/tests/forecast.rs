@@ -98,6 +98,13 @@ fn what_was_imported_trains_a_predictor_that_answers() {
 
     let scored = place.squall(&["evaluate", "p", "--store", "s.squall", "--models", "all", "--json"]).ok().json();
     assert_eq!(scored["rows"].as_array().unwrap().len(), 5, "{scored}");
+    let others =
+        ["evaluate", "--models", "naive-bayes,hybrid-2", "--epochs", "1", "--solver", "ConvAsm1x1U", "--store", "s.squall", "--json"];
+    let others = place.squall(&others).ok().json();
+    assert_eq!(others["rows"][0]["model"], "hybrid-2", "{others}");
+    assert_eq!(others["rows"][1]["at"].as_array().unwrap().len(), 5);
+    assert_eq!(place.squall(&["evaluate", "p", "--models", "svm", "--store", "s.squall"]).code, Some(2));
+    assert_eq!(place.squall(&["evaluate", "--store", "s.squall"]).code, Some(2));
     let refused = |args: &[&str], says: &str| {
         let ran = place.squall(args).fails();
         assert!(ran.err.contains(says), "{args:?}: {}", ran.err);

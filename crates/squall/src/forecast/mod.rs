@@ -1,11 +1,12 @@
 //! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store, [`train`]
 //! learns from it, [`questions`] reads the problems that somebody asks about, [`answer`] predicts,
-//! [`write`] puts answers into a user database, and [`evaluate`] says what they are worth.
+//! [`write`] puts answers into a user database, [`evaluate`] says what they are
+//! worth, and [`compare`] what other models would give.
 
 mod evaluate;
 mod user_database;
 
-pub use evaluate::{AT, METHODS, Published, RowReport, evaluate, published};
+pub use evaluate::{AT, METHODS, MODELS, Model, Published, RowReport, compare, evaluate, published};
 pub use user_database::{Row, write};
 
 use crate::error::Error;
