@@ -45,7 +45,7 @@ type Rule = fn(&Repository) -> Vec<String>;
 const RULES: &[(&str, Rule)] = &[
     ("rooms depend on core only", rooms),
     ("core, compiler and search do no IO and read no clock, environment or global random state", pure_rooms),
-    ("unsafe stands in measure only", unsafe_code),
+    ("unsafe stands in measure, and around one product in predict", unsafe_code),
     ("files open with //! and stay under 600 lines", files),
     ("names say what they hold", names),
     ("every dependency has its reason", dependencies),
@@ -127,7 +127,7 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text[..end].lines().enumerate().map(|(i, l)| (i + 1, l)).filter(|(_, l)| !l.trim_start().starts_with("//"))
 }
 
-const ROOMS: &[&str] = &["frontend", "compiler", "search", "measure", "records"];
+const ROOMS: &[&str] = &["frontend", "compiler", "search", "measure", "records", "predict"];
 
 fn rooms(r: &Repository) -> Vec<String> {
     let mut out = Vec::new();
@@ -178,8 +178,8 @@ fn pure_rooms(r: &Repository) -> Vec<String> {
 }
 
 fn unsafe_code(r: &Repository) -> Vec<String> {
-    let others =
-        r.sources.iter().filter(|s| s.path.ends_with(".rs") && !s.path.starts_with("crates/measure/") && !s.path.starts_with("xtask/"));
+    let may = ["crates/measure/", "crates/predict/src/nn/product.rs", "xtask/"];
+    let others = r.sources.iter().filter(|s| s.path.ends_with(".rs") && !may.iter().any(|m| s.path.starts_with(m)));
     search(others, &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"])
 }
 

@@ -1,9 +1,10 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions
 //! ([`expr`], [`workload`]), what to tune and where ([`target`], [`task`]), the legal
-//! choices ([`space`]), how a choice becomes a kernel ([`kernel`]) and what became of it
-//! ([`trial`]). This crate does no IO and reads no clock.
+//! choices ([`space`]), how a choice becomes a kernel ([`kernel`]), what became of it
+//! ([`trial`]), and what a predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod expr;
+pub mod forecast;
 pub mod kernel;
 pub mod space;
 pub mod target;

@@ -1,12 +1,14 @@
 //! What users own becomes tasks: ONNX models ([`import_onnx`]) and operator lines ([`import_ops`]).
-//! Users' own kernels come as kernel.toml ([`import_kernel`]). Spaces that others measured become recordings ([`recording`]).
-//! Bytes and text come from the caller; this crate does no IO.
+//! Users' own kernels come as kernel.toml ([`import_kernel`]). Spaces that others measured become recordings ([`recording`]),
+//! MIOpen's databases problems and examples ([`miopen`]). Bytes and text come from the caller; databases alone are opened
+//! here, for SQLite must see who else writes them.
 
 mod error;
 mod graph;
 mod import;
 pub mod kernel_toml;
 mod lower;
+pub mod miopen;
 pub mod npy;
 pub mod onnx;
 mod operator;

@@ -1,7 +1,9 @@
 //! What can go wrong on the way through the house, with what the user can do about it.
 
 use squall_frontend::ImportError;
+use squall_frontend::miopen::DatabaseError;
 use squall_measure::MeasureError;
+use squall_predict::{FileError, PredictError};
 use squall_records::StoreError;
 use std::path::PathBuf;
 
@@ -20,6 +22,9 @@ pub enum Error {
     Recording(ImportError),
     #[error(transparent)]
     Kernel(ImportError),
+    /// Its message names the file and the remedy.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     #[error("{place}: {message}")]
     Input { place: String, message: String, hint: String },
     #[error(transparent)]
@@ -30,6 +35,10 @@ pub enum Error {
     Strategy { name: String, known: String },
     #[error("{0}")]
     Nothing(String),
+    #[error("cannot use the predictor `{}`: {source}", path.display())]
+    Predictor { path: PathBuf, source: FileError },
+    #[error(transparent)]
+    Predict(#[from] PredictError),
     #[error("{message}")]
     Build { message: String, hint: String },
 }
@@ -46,7 +55,12 @@ impl Error {
             Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
             Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),
-            Error::Nothing(_) | Error::Recording(_) => None,
+            Error::Predictor { .. } => {
+                Some("`squall train --out FILE` writes a predictor; a checkpoint can be removed to begin anew".into())
+            }
+            Error::Predict(PredictError::Solver { .. }) => Some("name one of these, or `all`".into()),
+            Error::Predict(_) => None,
+            Error::Nothing(_) | Error::Recording(_) | Error::Database(_) => None,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Files that are whole or not there.
+//! Files that are whole or not there, and what they hold.
 
 use crate::error::Error;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -19,4 +19,16 @@ pub fn put(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     part.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(fail)?;
     part.persist(path).map_err(|e| fail(e.error))?;
     Ok(())
+}
+
+/// Whether a file holds JSON, packed by gzip or not, as far as its name and its first bytes say.
+pub fn holds_json(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    if name.ends_with(".json") || name.ends_with(".json.gz") {
+        return true;
+    }
+    let mut head = Vec::new();
+    // What cannot be read is for its reader to complain of.
+    let _ = std::fs::File::open(path).and_then(|f| f.take(1 << 16).read_to_end(&mut head));
+    squall_frontend::recording::begins_json(&head)
 }

@@ -2,7 +2,8 @@
 //! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it ([`check`])
 //! and run it as a whole ([`network`]). [`verify`] holds stored winners against their runners-up
 //! again, and [`ablation`] search strategies against each other. [`exchange`] takes in what others
-//! measured and gives out what they read.
+//! measured and gives out what they read; [`forecast`] takes tuning databases in and gives
+//! predictions back.
 //!
 //! ```no_run
 //! use squall::{Budget, Input, Session, Settings, Store};
@@ -23,6 +24,7 @@ mod event;
 pub mod exchange;
 pub mod export;
 pub mod files;
+pub mod forecast;
 mod input;
 mod kin;
 mod kit;
@@ -44,6 +46,7 @@ pub use squall_compiler as compiler;
 pub use squall_core as core;
 pub use squall_frontend as frontend;
 pub use squall_measure as measure;
+pub use squall_predict as predict;
 pub use squall_records as records;
 pub use squall_records::{Query, Store};
 pub use squall_search as search;

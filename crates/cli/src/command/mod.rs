@@ -4,15 +4,20 @@ mod bench;
 mod bench_search;
 mod check;
 mod doctor;
+mod evaluate;
 mod explain;
 mod export;
 mod import;
+mod import_database;
+mod import_recording;
 mod init;
+mod predict;
 mod records;
 mod records_verify;
 mod replay;
 mod run;
 mod tasks;
+mod train;
 mod tune;
 
 use crate::failure::Failure;
@@ -27,6 +32,9 @@ pub enum Command {
     Export(export::Args),
     Explain(explain::Args),
     Import(import::Args),
+    Train(train::Args),
+    Predict(predict::Args),
+    Evaluate(evaluate::Args),
     Records(records::Args),
     Replay(replay::Args),
     Check(check::Args),
@@ -44,6 +52,9 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Export(a) => export::run(&a),
         Command::Explain(a) => explain::run(&a),
         Command::Import(a) => import::run(&a),
+        Command::Train(a) => train::run(&a),
+        Command::Predict(a) => predict::run(&a),
+        Command::Evaluate(a) => evaluate::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),

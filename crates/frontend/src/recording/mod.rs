@@ -160,6 +160,14 @@ pub fn read(name: &str, bytes: &[u8]) -> Result<Recording, ImportError> {
     }
 }
 
+/// Whether the first bytes of a file, packed by gzip or not, are those of JSON.
+pub fn begins_json(head: &[u8]) -> bool {
+    let mut first = [0; 256];
+    let mut plain: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(head)) } else { Box::new(head) };
+    let n = plain.read(&mut first).unwrap_or(0);
+    first[..n].iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
+}
+
 fn fault(name: &str, what: impl Into<String>, remedy: impl Into<String>) -> ImportError {
     ImportError::Recording { name: name.into(), what: what.into(), remedy: remedy.into() }
 }

@@ -2,11 +2,12 @@
 //! opening a file of an older version upgrades it, one step after another, in one transaction.
 
 pub mod v1;
+pub mod v2;
 
 use rusqlite::Connection;
 
 /// The schema that this program writes.
-pub const CURRENT: i64 = 1;
+pub const CURRENT: i64 = 2;
 
 /// Marks a database as ours (`PRAGMA application_id`): the letters SQLL.
 pub const APPLICATION_ID: i64 = 0x5351_4c4c;
@@ -16,6 +17,9 @@ pub const APPLICATION_ID: i64 = 0x5351_4c4c;
 pub fn upgrade(c: &Connection, from: i64) -> rusqlite::Result<()> {
     if from < 1 {
         c.execute_batch(v1::CREATE)?;
+    }
+    if from < 2 {
+        c.execute_batch(v2::UPGRADE)?;
     }
     c.pragma_update(None, "application_id", APPLICATION_ID)?;
     c.pragma_update(None, "user_version", CURRENT)

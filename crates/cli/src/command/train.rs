@@ -1,0 +1,133 @@
+//! `squall train`: a predictor from the examples of a store.
+
+use crate::failure::Failure;
+use crate::interrupt::interruptible;
+use crate::option::{JsonArgs, StoreArgs};
+use crate::terminal::{note, say, table, three};
+use serde_json::json;
+use squall::core::forecast::Split;
+use squall::forecast::{checkpoint, examples, train};
+use squall::predict::{Options, PredictError, Predictor, Progress};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Learn to predict tuned parameters from what was imported
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  squall train --store miopen.squall --out miopen.predictor
+  squall train --store miopen.squall --solver ConvAsm1x1U --split layer --out 1x1u.predictor
+  squall train --store miopen.squall --split none --out all.predictor
+
+A tenth of the rows is held out and scored (--split random, or layer for whole layers); none learns
+from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
+goes on from there, to the very same predictor.")]
+pub struct Args {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Only this solver
+    #[arg(long, value_name = "S")]
+    solver: Option<String>,
+    /// Only examples of this device
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// What to train
+    #[arg(long, value_name = "NAME", default_value = "pair", value_parser = ["pair"])]
+    model: String,
+    /// What is held out for the scores
+    #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer", "none"])]
+    split: String,
+    /// Seed of everything random
+    #[arg(long, value_name = "K", default_value_t = 1)]
+    seed: u64,
+    /// Passes over the data, fewer than the default for a quick try
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    epochs: Option<u16>,
+    /// Where the predictor goes
+    #[arg(long, value_name = "PREDICTOR")]
+    out: PathBuf,
+    #[command(flatten)]
+    json: JsonArgs,
+}
+
+/// The split that a name stands for.
+pub fn split(name: &str) -> Option<Split> {
+    match name {
+        "random" => Some(Split::Random),
+        "layer" => Some(Split::Layer),
+        _ => None,
+    }
+}
+
+/// Runs it.
+pub fn run(a: &Args) -> Result<u8, Failure> {
+    let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
+    // A folder that is not there shows before the work, not after it.
+    let folder = a.out.parent().filter(|f| !f.as_os_str().is_empty());
+    if let Some(f) = folder.filter(|f| !f.is_dir()) {
+        return Err(Failure::usage(format!("there is no folder `{}` for the predictor", f.display()), "make it, or name another"));
+    }
+    let stop = interruptible()?;
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut options = Options { seed: a.seed, threads, ..Options::default() };
+    if let Some(n) = a.epochs {
+        options.epochs = (n.into(), n.into());
+    }
+    note(format_args!("{} examples, {threads} threads", all.len()));
+    let began = Instant::now();
+    let mut last: Option<Instant> = None;
+    if checkpoint(&a.out).exists() {
+        note(format_args!("goes on from {}", checkpoint(&a.out).display()));
+    }
+    let trained = train(&all, split(&a.split), &options, &a.out, &mut |p| {
+        if p.within == 0.0 || last.is_none_or(|t| t.elapsed() > Duration::from_secs(10)) {
+            last = Some(Instant::now());
+            note(line(p, began.elapsed()));
+        }
+        !stop.load(Ordering::Relaxed)
+    });
+    let predictor = match trained {
+        Err(squall::Error::Predict(PredictError::Cancelled)) => {
+            note("stopped; the same command goes on from here");
+            return Ok(130);
+        }
+        other => other?,
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    let info = predictor.info();
+    if a.json.json {
+        let scores: Vec<_> = info.scores.iter().map(|s| json!(s)).collect();
+        say(json!({"predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "scores": scores}))?;
+        return Ok(0);
+    }
+    print(&predictor)?;
+    say(format_args!("{} in {seconds:.0} s: {}", a.model, a.out.display()))?;
+    Ok(0)
+}
+
+fn line(p: &Progress, elapsed: Duration) -> String {
+    let last = p.last.map_or(String::new(), |l| format!(", loss {:.3}, of validation {:.3}", l.train, l.validation));
+    let done = p.epochs.0 as f64 + p.within;
+    let (member, members) = (p.member.0 + 1, p.member.1);
+    format!("{:6.0} s  {} {} {member}/{members}, epoch {done:.1} of {}{last}", elapsed.as_secs_f64(), p.solver, p.network, p.epochs.1)
+}
+
+fn print(predictor: &Predictor) -> Result<(), Failure> {
+    let scores = &predictor.info().scores;
+    if scores.is_empty() {
+        return Ok(());
+    }
+    let heads: Vec<String> = scores[0].precision_at.iter().map(|(k, _)| format!("P@{k}")).collect();
+    let mut columns = vec!["solver", "device", "precision", "problems"];
+    columns.extend(heads.iter().map(String::as_str));
+    columns.push("NLL");
+    let mut t = table(&columns);
+    for s in scores {
+        let mut row = vec![s.solver.clone(), s.device.clone(), s.precision.clone(), s.problems.to_string()];
+        row.extend(s.precision_at.iter().map(|(_, p)| format!("{:.1}", 100.0 * p)));
+        row.push(three(s.negative_log_likelihood));
+        t.add_row(row);
+    }
+    say(t)
+}

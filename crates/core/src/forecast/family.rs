@@ -1,0 +1,504 @@
+//! A solver's kernel family as data: knobs, legality, tuner space and derived features, all written
+//! in the constraint language over knobs and the problem's fields.
+//!
+//! A *legal* vector is one that the kernel accepts. The *tuner space*, which predictions come from,
+//! is what the solver's own exhaustive search would have timed: the legal vectors of a main set of
+//! values or, where none of them is legal, of a spare set.
+
+use super::program::{Program, Schedule, UNDEFINED};
+use super::{Example, Problem};
+use crate::space::{Knob, Names, Role, Space, SpaceError, Term};
+use crate::text::TextError;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Candidate sets that are kept, for problems that ask for the same.
+const KEPT: usize = 64;
+
+/// A knob of a family, in the solver's serialised order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FamilyKnob {
+    /// As expressions call it.
+    pub name: String,
+    /// What the kernel takes, ascending.
+    pub values: Vec<i64>,
+    /// What the tuner tries.
+    pub main: Vec<i64>,
+    /// What it tries where the main set holds nothing legal; may be empty for all knobs.
+    #[serde(default)]
+    pub spare: Vec<i64>,
+}
+
+/// What a family says, as text and numbers: the form that files hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FamilySpec {
+    /// Whose family it is.
+    pub solver: String,
+    /// The words that matter, each with all it may be; in expressions `direction == 'F'`.
+    #[serde(default)]
+    pub words: Vec<(String, Vec<String>)>,
+    /// The numbers that matter, with what stands in where a problem lacks one.
+    #[serde(default)]
+    pub numbers: Vec<(String, Option<i64>)>,
+    /// The knobs, in serialised order.
+    pub knobs: Vec<FamilyKnob>,
+    /// Names for expressions, which later ones may use.
+    #[serde(default)]
+    pub definitions: Vec<(String, String)>,
+    /// Each must hold of a legal vector.
+    #[serde(default)]
+    pub legal: Vec<String>,
+    /// Each must hold, beside those, of what the tuner tries.
+    #[serde(default)]
+    pub tuned: Vec<String>,
+    /// What a vector means on the hardware. Ratios are in thousandths.
+    #[serde(default)]
+    pub features: Vec<(String, String)>,
+    /// What of a vector reaches the compiler: equal numbers, the same kernel. Empty where all does.
+    #[serde(default)]
+    pub kernel: Vec<String>,
+    /// The only vectors, where nobody wrote down what rules them; of `legal` only what the problem decides counts then.
+    #[serde(default)]
+    pub listed: Vec<Vec<i64>>,
+}
+
+/// What is wrong with a family, or with a problem for it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what the fields are
+pub enum FamilyError {
+    #[error("{solver}: `{text}`: {error}")]
+    Expression { solver: String, text: String, error: TextError },
+    #[error("{solver}: knob `{knob}`: {why}")]
+    Knob { solver: String, knob: String, why: String },
+    #[error("{solver} takes no problem without `{name}`")]
+    Lacks { solver: String, name: String },
+    #[error("{solver} knows no {name} `{word}`; it knows {known}")]
+    Word { solver: String, name: String, word: String, known: String },
+    #[error("{solver}: there is no example to learn its values from")]
+    NoExamples { solver: String },
+}
+
+/// A family, ready to use. See [`FamilySpec`].
+pub struct Family {
+    spec: FamilySpec,
+    program: Program,
+    words: Vec<u32>,
+    numbers: Vec<u32>,
+    knobs: Vec<u32>,
+    legal: Vec<u32>,
+    /// `legal` and `tuned` by the level at which they are known.
+    tuned: Vec<Vec<u32>>,
+    features: Vec<u32>,
+    kernel: Vec<u32>,
+    /// What constraints need computed, and what features and kernels do.
+    for_constraints: Schedule,
+    for_features: Schedule,
+    /// What of a problem its candidates depend on.
+    frontier: Vec<u32>,
+    candidates: Mutex<HashMap<Vec<i64>, Arc<Candidates>>>,
+}
+
+impl std::fmt::Debug for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Family({}, {} knobs)", self.spec.solver, self.spec.knobs.len())
+    }
+}
+
+/// The vectors of a problem's tuner space.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Candidates {
+    /// Numbers in a vector.
+    pub width: usize,
+    /// Positions of values in their knobs' lists ([`FamilyKnob::values`]), one vector after another
+    /// in lexicographic order.
+    pub table: Vec<u16>,
+    /// Whether they come from the spare set.
+    pub spare: bool,
+}
+
+impl Candidates {
+    /// How many there are; none for a problem that the kernel cannot compute.
+    pub fn len(&self) -> usize {
+        self.table.len() / self.width
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// The i-th vector.
+    pub fn row(&self, i: usize) -> &[u16] {
+        &self.table[i * self.width..(i + 1) * self.width]
+    }
+
+    /// Where a vector stands.
+    pub fn find(&self, row: &[u16]) -> Option<usize> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            match self.row(middle).cmp(row) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return Some(middle),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+}
+
+impl Family {
+    /// Compiles a family.
+    pub fn new(spec: FamilySpec) -> Result<Family, FamilyError> {
+        check(&spec)?;
+        let mut program = Program::default();
+        // What expressions may name: only names and words matter to the parser.
+        let mut names = Vec::new();
+        let words: Vec<u32> = spec.words.iter().map(|(n, _)| program.input(n, 0)).collect();
+        names.extend(spec.words.iter().map(|(n, all)| Knob::words(n, Role::Choice, &all.iter().map(String::as_str).collect::<Vec<_>>())));
+        let numbers = spec.numbers.iter().map(|(n, _)| program.input(n, 0)).collect();
+        let knobs = spec.knobs.iter().enumerate().map(|(k, knob)| program.input(&knob.name, k + 1)).collect();
+        let number = |n: &String| Knob::ints(n, Role::Choice, [0]);
+        names.extend(spec.numbers.iter().map(|(n, _)| number(n)));
+        names.extend(spec.knobs.iter().map(|k| number(&k.name)));
+        let add = |program: &mut Program, names: &[Knob], text: &String| {
+            let fault = |error| FamilyError::Expression { solver: spec.solver.clone(), text: text.clone(), error };
+            let term = Term::parse(text, Names { knobs: names, constants: &[] }).map_err(fault)?;
+            let unknown = |name| TextError { line: 1, column: 1, message: format!("there is no `{name}`") };
+            program.add(&term).map_err(|name| fault(unknown(name)))
+        };
+        for (name, text) in &spec.definitions {
+            let node = add(&mut program, &names, text)?;
+            program.define(name, node);
+            names.push(number(name));
+        }
+        let mut all = |texts: &mut dyn Iterator<Item = &String>| -> Result<Vec<u32>, FamilyError> {
+            texts.map(|t| add(&mut program, &names, t)).collect()
+        };
+        let legal = all(&mut spec.legal.iter())?;
+        let extra = all(&mut spec.tuned.iter())?;
+        let features = all(&mut spec.features.iter().map(|(_, t)| t))?;
+        let kernel = all(&mut spec.kernel.iter())?;
+        let levels = spec.knobs.len() + 1;
+        let constraints: Vec<u32> = legal.iter().chain(&extra).copied().collect();
+        let mut tuned = vec![Vec::new(); levels];
+        for &c in &constraints {
+            tuned[program.level(c)].push(c);
+        }
+        let frontier = program.frontier(&constraints);
+        let for_constraints = program.schedule(&constraints, levels);
+        let for_features = program.schedule(&[&features[..], &kernel].concat(), levels);
+        let candidates = Mutex::default();
+        Ok(Family {
+            spec,
+            program,
+            words,
+            numbers,
+            knobs,
+            legal,
+            tuned,
+            features,
+            kernel,
+            for_constraints,
+            for_features,
+            frontier,
+            candidates,
+        })
+    }
+
+    /// A family of which nothing is known but examples: its space is the vectors that occur, for
+    /// every problem in a direction and with a filter that occur. Examples that have not as many values as most are left out; how many.
+    pub fn learned(solver: &str, examples: &[&Example]) -> Result<(Family, usize), FamilyError> {
+        let mut lengths: HashMap<usize, usize> = HashMap::new();
+        for e in examples {
+            *lengths.entry(e.values.len()).or_default() += 1;
+        }
+        let width = lengths.iter().map(|(&l, &n)| (n, l)).max().map(|(_, l)| l).filter(|&l| l > 0);
+        let Some(width) = width else { return Err(FamilyError::NoExamples { solver: solver.into() }) };
+        let mut listed: Vec<Vec<i64>> = examples.iter().filter(|e| e.values.len() == width).map(|e| e.values.clone()).collect();
+        let odd = examples.len() - listed.len();
+        listed.sort_unstable();
+        listed.dedup();
+        let knob = |k: usize| {
+            let mut values: Vec<i64> = listed.iter().map(|v| v[k]).collect();
+            values.sort_unstable();
+            values.dedup();
+            FamilyKnob { name: format!("p{k}"), main: values.clone(), values, spare: Vec::new() }
+        };
+        let (words, numbers, legal) = applies(examples);
+        let spec = FamilySpec {
+            solver: solver.into(),
+            words,
+            numbers,
+            knobs: (0..width).map(knob).collect(),
+            definitions: Vec::new(),
+            legal,
+            tuned: Vec::new(),
+            features: Vec::new(),
+            kernel: Vec::new(),
+            listed,
+        };
+        Ok((Family::new(spec)?, odd))
+    }
+
+    /// What it was made from.
+    pub fn spec(&self) -> &FamilySpec {
+        &self.spec
+    }
+
+    /// Whose family it is.
+    pub fn solver(&self) -> &str {
+        &self.spec.solver
+    }
+
+    /// Whether rules say what is legal; else the space is what examples showed.
+    pub fn is_constrained(&self) -> bool {
+        self.spec.listed.is_empty()
+    }
+
+    /// The positions of values in their knobs' lists; `None` where one is not in its list or there
+    /// are too few or too many.
+    pub fn positions(&self, values: &[i64]) -> Option<Vec<u16>> {
+        let at = |(v, k): (&i64, &FamilyKnob)| k.values.binary_search(v).ok().map(|i| i as u16);
+        (values.len() == self.spec.knobs.len()).then(|| values.iter().zip(&self.spec.knobs).map(at).collect())?
+    }
+
+    /// The values at positions.
+    pub fn values(&self, row: &[u16]) -> Vec<i64> {
+        row.iter().zip(&self.spec.knobs).map(|(&i, k)| k.values[i as usize]).collect()
+    }
+
+    /// The family for one problem.
+    pub fn instance(&self, problem: &Problem) -> Result<Instance<'_>, FamilyError> {
+        let mut base = self.program.values();
+        for ((name, known), &node) in self.spec.words.iter().zip(&self.words) {
+            let solver = || self.spec.solver.clone();
+            let word = problem.word(name).ok_or_else(|| FamilyError::Lacks { solver: solver(), name: name.clone() })?;
+            let at = known.iter().position(|k| k == word);
+            let unknown = || FamilyError::Word { solver: solver(), name: name.clone(), word: word.into(), known: known.join(", ") };
+            base[node as usize] = at.ok_or_else(unknown)? as i64;
+        }
+        for ((name, default), &node) in self.spec.numbers.iter().zip(&self.numbers) {
+            let lacks = || FamilyError::Lacks { solver: self.spec.solver.clone(), name: name.clone() };
+            base[node as usize] = problem.number(name).or(*default).ok_or_else(lacks)?;
+        }
+        self.program.run(&self.for_constraints, 0, &mut base);
+        self.program.run(&self.for_features, 0, &mut base);
+        Ok(Instance { family: self, base })
+    }
+
+    /// Whether the values are legal for a problem; see [`Instance::is_legal`].
+    pub fn is_legal(&self, problem: &Problem, values: &[i64]) -> bool {
+        self.instance(problem).is_ok_and(|i| i.is_legal(values))
+    }
+
+    /// The tuner space of a problem, as the rest of Squall knows spaces.
+    pub fn space(&self, problem: &Problem) -> Result<Space, SpaceOfError> {
+        Ok(self.instance(problem)?.space()?)
+    }
+
+    fn enumerate(&self, base: &[i64], spare: bool) -> Candidates {
+        let mut c = Candidates { width: self.spec.knobs.len(), table: Vec::new(), spare };
+        if !self.holds(0, base) {
+            return c;
+        }
+        if !self.is_constrained() {
+            let position = |v: &Vec<i64>| self.positions(v).unwrap_or_default();
+            c.table = self.spec.listed.iter().flat_map(position).collect();
+            return c;
+        }
+        let tried = |k: &FamilyKnob| -> Vec<(u16, i64)> {
+            let set = if spare { &k.spare } else { &k.main };
+            set.iter().filter_map(|v| Some((k.values.binary_search(v).ok()? as u16, *v))).collect()
+        };
+        let tried: Vec<_> = self.spec.knobs.iter().map(tried).collect();
+        self.walk(0, &tried, &mut base.to_vec(), &mut Vec::with_capacity(c.width), &mut c.table);
+        c
+    }
+
+    fn walk(&self, k: usize, tried: &[Vec<(u16, i64)>], values: &mut [i64], row: &mut Vec<u16>, out: &mut Vec<u16>) {
+        if k == tried.len() {
+            out.extend_from_slice(row);
+            return;
+        }
+        for &(i, v) in &tried[k] {
+            values[self.knobs[k] as usize] = v;
+            self.program.run(&self.for_constraints, k + 1, values);
+            if self.holds(k + 1, values) {
+                row.push(i);
+                self.walk(k + 1, tried, values, row, out);
+                row.pop();
+            }
+        }
+    }
+
+    fn holds(&self, level: usize, values: &[i64]) -> bool {
+        self.tuned[level].iter().all(|&c| is_true(values[c as usize]))
+    }
+}
+
+fn is_true(value: i64) -> bool {
+    value != 0 && value != UNDEFINED
+}
+
+/// Why there is no space for a problem.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpaceOfError {
+    /// The family does not take the problem.
+    #[error(transparent)]
+    Family(#[from] FamilyError),
+    /// Nothing is legal for it.
+    #[error(transparent)]
+    Space(#[from] SpaceError),
+}
+
+/// A family for one problem.
+pub struct Instance<'a> {
+    family: &'a Family,
+    /// A value for each node that the problem fixes.
+    base: Vec<i64>,
+}
+
+impl Instance<'_> {
+    /// Whether the kernel accepts these values for this problem. In a listed family, whether they
+    /// occurred.
+    pub fn is_legal(&self, values: &[i64]) -> bool {
+        let f = self.family;
+        if !f.is_constrained() {
+            return f.holds(0, &self.base) && f.spec.listed.binary_search_by(|l| l[..].cmp(values)).is_ok();
+        }
+        if f.positions(values).is_none() {
+            return false;
+        }
+        let mut nodes = self.base.clone();
+        for (k, &v) in values.iter().enumerate() {
+            nodes[f.knobs[k] as usize] = v;
+            f.program.run(&f.for_constraints, k + 1, &mut nodes);
+        }
+        f.legal.iter().all(|&c| is_true(nodes[c as usize]))
+    }
+
+    /// The tuner space: the main set or, where nothing in it is legal, the spare set.
+    pub fn candidates(&self) -> Arc<Candidates> {
+        let key: Vec<i64> = self.family.frontier.iter().map(|&i| self.base[i as usize]).collect();
+        // Poison cannot be: nothing panics while the lock is held.
+        let lock = || self.family.candidates.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&key) {
+            return known.clone();
+        }
+        let mut found = self.family.enumerate(&self.base, false);
+        if found.is_empty() {
+            found = self.family.enumerate(&self.base, true);
+        }
+        let found = Arc::new(found);
+        let mut kept = lock();
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        kept.insert(key, found.clone());
+        found
+    }
+
+    /// The same as a [`Space`], over all values of the knobs.
+    pub fn space(&self) -> Result<Space, SpaceError> {
+        let knobs = self.family.spec.knobs.iter().map(|k| Knob::ints(&k.name, Role::Choice, k.values.iter().copied()));
+        let candidates = self.candidates();
+        Space::listed(knobs.collect(), candidates.table.chunks(candidates.width).map(Into::into).collect())
+    }
+
+    /// Derived features of vectors given by positions, one row of [`FamilySpec::features`] after
+    /// another; 0 where one is undefined. Rows in lexicographic order cost least.
+    pub fn features(&self, table: &[u16]) -> Vec<f32> {
+        let f = self.family;
+        let mut out = Vec::with_capacity(table.len() / f.knobs.len() * f.features.len());
+        self.each(table, &mut |values| {
+            let feature = |&i: &u32| if values[i as usize] == UNDEFINED { 0.0 } else { values[i as usize] as f32 };
+            out.extend(f.features.iter().map(feature));
+        });
+        out
+    }
+
+    /// What of a vector reaches the compiler; equal for vectors that are the same kernel.
+    pub fn kernel(&self, row: &[u16]) -> Vec<i64> {
+        if self.family.kernel.is_empty() {
+            return self.family.values(row);
+        }
+        let mut out = Vec::new();
+        self.each(row, &mut |values| out.extend(self.family.kernel.iter().map(|&i| values[i as usize])));
+        out
+    }
+
+    /// Visits the nodes' values for vectors, computing only what changes from one to the next.
+    fn each(&self, table: &[u16], visit: &mut dyn FnMut(&[i64])) {
+        let f = self.family;
+        let width = f.knobs.len();
+        let mut values = self.base.clone();
+        let mut before: &[u16] = &[];
+        for row in table.chunks_exact(width) {
+            let same = row.iter().zip(before).take_while(|(a, b)| a == b).count();
+            for k in same..width {
+                values[f.knobs[k] as usize] = f.spec.knobs[k].values[row[k] as usize];
+                f.program.run(&f.for_features, k + 1, &mut values);
+            }
+            before = row;
+            visit(&values);
+        }
+    }
+}
+
+/// What examples say of the problems that a solver is for: directions, and filters where they are few.
+#[allow(clippy::type_complexity)] // the three parts of a spec
+fn applies(examples: &[&Example]) -> (Vec<(String, Vec<String>)>, Vec<(String, Option<i64>)>, Vec<String>) {
+    let mut words = Vec::new();
+    let directions: Option<BTreeSet<&str>> = examples.iter().map(|e| e.problem.word("direction")).collect();
+    if let Some(d) = directions {
+        words.push(("direction".into(), d.into_iter().map(String::from).collect()));
+    }
+    let (mut numbers, mut legal) = (Vec::new(), Vec::new());
+    for name in ["R", "S"] {
+        let seen: Option<BTreeSet<i64>> = examples.iter().map(|e| e.problem.number(name)).collect();
+        if let Some(seen) = seen.filter(|s| s.len() <= 3) {
+            numbers.push((name.to_string(), None));
+            legal.push(format!("{name} in [{}]", seen.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")));
+        }
+    }
+    (words, numbers, legal)
+}
+
+/// What every family asks of its numbers.
+fn check(spec: &FamilySpec) -> Result<(), FamilyError> {
+    let fault = |knob: &str, why: &str| Err(FamilyError::Knob { solver: spec.solver.clone(), knob: knob.into(), why: why.into() });
+    if spec.knobs.is_empty() {
+        return fault("", "a family needs a knob");
+    }
+    for k in &spec.knobs {
+        if k.values.is_empty() || k.values.len() > usize::from(u16::MAX) || !k.values.windows(2).all(|w| w[0] < w[1]) {
+            return fault(&k.name, "its values must ascend, and there must be some");
+        }
+        for set in [&k.main, &k.spare] {
+            if !set.windows(2).all(|w| w[0] < w[1]) || set.iter().any(|v| k.values.binary_search(v).is_err()) {
+                return fault(&k.name, "what the tuner tries must ascend and be among its values");
+            }
+        }
+    }
+    let mut names: Vec<&String> = spec.words.iter().map(|(n, _)| n).collect();
+    names.extend(spec.numbers.iter().map(|(n, _)| n));
+    names.extend(spec.knobs.iter().map(|k| &k.name));
+    names.extend(spec.definitions.iter().map(|(n, _)| n));
+    names.sort_unstable();
+    if let Some(w) = names.windows(2).find(|w| w[0] == w[1]) {
+        return fault(w[0], "the name is taken twice");
+    }
+    if let Some(v) = spec.listed.iter().find(|v| v.len() != spec.knobs.len()) {
+        return fault("", &format!("the listed vector {v:?} has not one value for each knob"));
+    }
+    let fits = |v: &Vec<i64>| v.iter().zip(&spec.knobs).all(|(v, k)| k.values.binary_search(v).is_ok());
+    if let Some(v) = spec.listed.iter().find(|v| !fits(v)) {
+        return fault("", &format!("the listed vector {v:?} has a value that its knob lacks"));
+    }
+    if !spec.listed.windows(2).all(|w| w[0] < w[1]) {
+        return fault("", "listed vectors must ascend without duplicates");
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! The chain: one value after another, each given the problem and the values before it. A
+//! perceptron reads the problem; every knob has a head that adds to its view of the problem a table
+//! vector for each earlier value. Values without a legal completion take no part, in the loss and
+//! in scoring alike, so the probabilities of a space's configurations add up to one.
+
+use crate::case::{Case, Ground};
+use crate::nn::vector::{exp, gelu, gelu_backward};
+use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, masked_cross_entropy, sized, zeroed};
+use crate::ranker::mean;
+use crate::train::Learner;
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus as Generator;
+use squall_core::forecast::{Candidates, FamilyError, Instance};
+
+/// Sizes of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChainSizes {
+    /// Width of the problem's perceptron.
+    pub context: usize,
+    /// Width of a head.
+    pub head: usize,
+    /// Share of elements dropped while training.
+    pub dropout: f32,
+}
+
+impl Default for ChainSizes {
+    fn default() -> ChainSizes {
+        ChainSizes { context: 256, head: 128, dropout: 0.3 }
+    }
+}
+
+/// The layers that choose one knob's value.
+#[derive(Clone, Debug)]
+struct Head {
+    view: Linear,
+    earlier: Tables,
+    out: Linear,
+}
+
+/// The chain's layers.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    sizes: ChainSizes,
+    layout: Layout,
+    context: Mlp,
+    heads: Vec<Head>,
+}
+
+/// Buffers of one thread.
+#[derive(Debug, Default)]
+pub struct ChainRoom {
+    mlp: MlpRoom,
+    inputs: Vec<f32>,
+    tokens: Vec<u16>,
+    earlier: Vec<u16>,
+    view: Vec<f32>,
+    z: Vec<f32>,
+    a: Vec<f32>,
+    scores: Vec<f32>,
+    d: Vec<f32>,
+    dcontext: Vec<f32>,
+}
+
+const STRANGER: f64 = 0.25;
+
+impl Chain {
+    /// A chain for a solver.
+    pub fn new(ground: &Ground, sizes: ChainSizes) -> Chain {
+        let mut l = Layout::default();
+        let knobs: Vec<usize> = ground.family.spec().knobs.iter().map(|k| k.values.len()).collect();
+        let vocabulary = ground.facts.encoder.vocabulary();
+        let context = Mlp::new(&mut l, "context", ground.inputs(), &vocabulary, sizes.context, sizes.dropout);
+        let head = |(k, &n): (usize, &usize)| Head {
+            view: Linear::new(&mut l, &format!("head.{k}.view"), sizes.context, sizes.head, 1.0),
+            earlier: Tables::new(&mut l, &format!("head.{k}.earlier"), &knobs[..k], sizes.head, 0.4),
+            out: Linear::new(&mut l, &format!("head.{k}.out"), sizes.head, n, 1.0),
+        };
+        let heads = knobs.iter().enumerate().map(head).collect();
+        Chain { sizes, context, heads, layout: l }
+    }
+
+    /// Its sizes.
+    pub fn sizes(&self) -> ChainSizes {
+        self.sizes
+    }
+
+    /// Log-probabilities of all candidates of a case: the mean of those of several networks.
+    pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<f32> {
+        let votes = ground.votes(case, &|_| false);
+        sized(&mut room.inputs, ground.inputs());
+        ground.write_inputs(case, &votes, &mut room.inputs);
+        let choices: Vec<Choices> = (0..self.heads.len()).map(|k| Choices::of(&case.candidates, k)).collect();
+        mean(members.iter().map(|p| self.walk(p, case, &choices, room)).collect())
+    }
+
+    /// Adds up the log-probabilities of values along every path; `room.inputs` is the problem.
+    fn walk(&self, p: &[f32], case: &Case, choices: &[Choices], room: &mut ChainRoom) -> Vec<f32> {
+        let (c, h) = (&case.candidates, self.sizes.head);
+        self.context.forward(p, &room.inputs, &case.tokens, 1, None::<&mut Generator>, &mut room.mlp);
+        let mut out = vec![0.0f32; c.len()];
+        for (k, (head, choices)) in self.heads.iter().zip(choices).enumerate() {
+            head.view.forward(p, &room.mlp.out, 1, sized(&mut room.view, h));
+            // In parts that stay in the cache.
+            for nodes in choices.nodes.chunks(256) {
+                let m = nodes.len();
+                room.earlier.clear();
+                room.earlier.extend(nodes.iter().flat_map(|n| &c.row(choices.children[n.first])[..k]));
+                let z = sized(&mut room.z, m * h);
+                z.chunks_exact_mut(h).for_each(|z| z.copy_from_slice(&room.view));
+                head.earlier.forward_onto(p, &room.earlier, z);
+                gelu(z, sized(&mut room.a, m * h));
+                let values = head.out.outputs();
+                head.out.forward(p, &room.a, m, sized(&mut room.scores, m * values));
+                for (node, scores) in nodes.iter().zip(room.scores.chunks_exact(values)) {
+                    let children = &choices.children[node.first..node.last];
+                    let score = |i: usize| scores[c.row(i)[k] as usize];
+                    let top = children.iter().map(|&i| score(i)).fold(f32::NEG_INFINITY, f32::max);
+                    let total = top + children.iter().map(|&i| exp(score(i) - top)).sum::<f32>().ln();
+                    for (b, &i) in children.iter().enumerate() {
+                        let to = children.get(b + 1).copied().unwrap_or(node.end);
+                        let add = score(i) - total;
+                        out[i..to].iter_mut().for_each(|o| *o += add);
+                    }
+                }
+            }
+        }
+        out
+    }
+}
+
+/// The prefixes of one length after which there is a choice.
+struct Choices {
+    nodes: Vec<Node>,
+    /// For each node in turn, the candidates at which its children begin.
+    children: Vec<usize>,
+}
+
+/// A prefix: its children's places in [`Choices::children`], and the candidate after its last.
+struct Node {
+    first: usize,
+    last: usize,
+    end: usize,
+}
+
+impl Choices {
+    /// Of prefixes of `k` values; candidates stand in lexicographic order.
+    fn of(c: &Candidates, k: usize) -> Choices {
+        let mut out = Choices { nodes: Vec::new(), children: Vec::new() };
+        let mut first = 0;
+        for i in 0..=c.len() {
+            let ends = i > 0 && (i == c.len() || c.row(i)[..k] != c.row(i - 1)[..k]);
+            if ends {
+                if out.children.len() - first > 1 {
+                    out.nodes.push(Node { first, last: out.children.len(), end: i });
+                } else {
+                    out.children.truncate(first);
+                }
+                first = out.children.len();
+            }
+            if i < c.len() && (i == 0 || ends || c.row(i)[k] != c.row(i - 1)[k]) {
+                out.children.push(i);
+            }
+        }
+        out
+    }
+}
+
+impl Learner for Chain {
+    type Room = ChainRoom;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn learn(
+        &self,
+        p: &[f32],
+        ground: &Ground,
+        cases: &[(&Case, Instance)],
+        rng: &mut Generator,
+        mut gradient: Option<&mut [f32]>,
+        room: &mut ChainRoom,
+    ) -> Result<f64, FamilyError> {
+        let (n, h, inputs) = (cases.len(), self.sizes.head, ground.inputs());
+        zeroed(&mut room.inputs, n * inputs);
+        room.tokens.clear();
+        for (i, (case, _)) in cases.iter().enumerate() {
+            let strange = gradient.is_some() && rng.random_bool(STRANGER);
+            let layers = &ground.facts.memory.layers;
+            let votes = ground.votes(case, &|index| strange && Some(layers[index as usize]) == case.layer);
+            ground.write_inputs(case, &votes, &mut room.inputs[i * inputs..(i + 1) * inputs]);
+            room.tokens.extend(&case.tokens);
+        }
+        let training = gradient.is_some();
+        self.context.forward(p, &room.inputs, &room.tokens, n, training.then_some(rng), &mut room.mlp);
+        let dcontext = zeroed(&mut room.dcontext, n * self.sizes.context);
+        let mut loss = 0.0;
+        let truth = |case: &Case| case.truth.unwrap_or(0) as usize;
+        for (k, head) in self.heads.iter().enumerate() {
+            room.earlier.clear();
+            room.earlier.extend(cases.iter().flat_map(|(c, _)| &c.candidates.row(truth(c))[..k]));
+            let z = sized(&mut room.z, n * h);
+            head.view.forward(p, &room.mlp.out, n, z);
+            head.earlier.forward_onto(p, &room.earlier, z);
+            gelu(z, sized(&mut room.a, n * h));
+            let values = head.out.outputs();
+            let scores = sized(&mut room.scores, n * values);
+            head.out.forward(p, &room.a, n, scores);
+            for ((case, _), scores) in cases.iter().zip(scores.chunks_exact_mut(values)) {
+                let at = case.candidates.row(truth(case))[k] as usize;
+                loss += masked_cross_entropy(scores, case.allowed[k], at, 1.0);
+            }
+            if let Some(g) = gradient.as_deref_mut() {
+                head.out.backward(&room.a, n, scores, g);
+                let d = sized(&mut room.d, n * h);
+                head.out.backward_argument(p, scores, n, d, false);
+                gelu_backward(z, d);
+                head.view.backward(&room.mlp.out, n, d, g);
+                head.view.backward_argument(p, d, n, dcontext, true);
+                head.earlier.backward(&room.earlier, d, g);
+            }
+        }
+        if let Some(g) = gradient {
+            self.context.backward(p, &room.inputs, &room.tokens, n, dcontext, &mut room.mlp, g);
+        }
+        Ok(loss)
+    }
+}

@@ -1,0 +1,293 @@
+//! The classical baselines of the paper's Table II: one classifier a knob, on the problem's
+//! standardised numbers, and the product of what they say over the tuner space. Decision tree and
+//! random forest (Breiman 2001) split on 32 bins a number by Gini's impurity; Gaussian naive Bayes;
+//! linear support vector machines, one against the rest (Pegasos, Shalev-Shwartz et al. 2011). The
+//! nearest neighbours are [`Method::Neighbours`](crate::Method::Neighbours).
+
+use crate::case::{Case, Ground};
+use crate::metrics::Outcome;
+use crate::nn::vector::{add_scaled, dot, log_softmax};
+use crate::parallel;
+use crate::solver::{cases, outcome, pairs};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Generator;
+use serde::{Deserialize, Serialize};
+use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
+use std::sync::Arc;
+
+/// Which classifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Classical {
+    /// One decision tree a knob.
+    DecisionTree,
+    /// Fifty trees a knob, on resampled problems and random numbers.
+    RandomForest,
+    /// Gaussian naive Bayes.
+    NaiveBayes,
+    /// Linear support vector machines.
+    Svm,
+}
+
+const BINS: usize = 32;
+const TREES: usize = 50;
+const DEPTH: usize = 24;
+
+/// Problems and the values of one knob.
+struct Table<'a> {
+    /// `n x width`
+    numbers: &'a [f32],
+    /// The same by bin.
+    bins: &'a [u8],
+    width: usize,
+    labels: Vec<u16>,
+    classes: usize,
+}
+
+/// One knob's classifier: gives a score, like a log-probability, for each value.
+#[derive(Debug)]
+enum Classifier {
+    Trees(Vec<Vec<Node>>),
+    Bayes { prior: Vec<f32>, mean: Vec<f32>, inverse: Vec<f32> },
+    Linear { weights: Vec<f32>, bias: Vec<f32> },
+}
+
+/// A node of a tree, children by place.
+#[derive(Debug)]
+enum Node {
+    Split { number: usize, bin: u8, left: usize, right: usize },
+    Leaf(Vec<f32>),
+}
+
+impl Classifier {
+    fn learn(kind: Classical, t: &Table, rng: &mut Generator) -> Classifier {
+        let n = t.labels.len();
+        let all: Vec<u32> = (0..n as u32).collect();
+        match kind {
+            Classical::DecisionTree => Classifier::Trees(vec![grow(t, all, t.width, 4, rng)]),
+            Classical::RandomForest => {
+                let tried = (t.width as f64).sqrt().ceil() as usize;
+                let sample = |rng: &mut Generator| (0..n).map(|_| rng.random_range(0..n as u32)).collect();
+                Classifier::Trees(
+                    (0..TREES)
+                        .map(|_| {
+                            let s = sample(rng);
+                            grow(t, s, tried, 1, rng)
+                        })
+                        .collect(),
+                )
+            }
+            Classical::NaiveBayes => bayes(t),
+            Classical::Svm => machines(t, rng),
+        }
+    }
+
+    fn scores(&self, numbers: &[f32], bins: &[u8], classes: usize) -> Vec<f32> {
+        match self {
+            Classifier::Trees(trees) => {
+                let mut sum = vec![0.0; classes];
+                for tree in trees {
+                    let mut at = 0;
+                    while let Node::Split { number, bin, left, right } = &tree[at] {
+                        at = if bins[*number] <= *bin { *left } else { *right };
+                    }
+                    if let Node::Leaf(shares) = &tree[at] {
+                        add_scaled(1.0, shares, &mut sum);
+                    }
+                }
+                sum.iter().map(|s| (s / trees.len() as f32 + 1e-3).ln()).collect()
+            }
+            Classifier::Bayes { prior, mean, inverse } => {
+                let w = numbers.len();
+                let score = |c: usize| {
+                    let (m, i) = (&mean[c * w..(c + 1) * w], &inverse[c * w..(c + 1) * w]);
+                    let terms = numbers.iter().zip(m).zip(i).map(|((x, m), i)| 0.5 * i.ln() - 0.5 * i * (x - m) * (x - m));
+                    prior[c] + terms.sum::<f32>()
+                };
+                (0..classes).map(score).collect()
+            }
+            Classifier::Linear { weights, bias } => {
+                let w = numbers.len();
+                (0..classes).map(|c| bias[c] + dot(numbers, &weights[c * w..(c + 1) * w])).collect()
+            }
+        }
+    }
+}
+
+/// Grows a tree over samples; each split tries `tried` numbers, and no child has fewer than `least`.
+fn grow(t: &Table, samples: Vec<u32>, tried: usize, least: usize, rng: &mut Generator) -> Vec<Node> {
+    let mut nodes = vec![Node::Leaf(Vec::new())];
+    let mut open = vec![(0usize, samples, 0usize)];
+    let mut order: Vec<usize> = (0..t.width).collect();
+    while let Some((at, samples, depth)) = open.pop() {
+        let mut counts = vec![0.0f32; t.classes];
+        samples.iter().for_each(|&s| counts[t.labels[s as usize] as usize] += 1.0);
+        let total = samples.len() as f32;
+        // Samples times purity: what a split has to raise.
+        let purity = |counts: &[f32], n: f32| if n > 0.0 { counts.iter().map(|c| c * c).sum::<f32>() / n } else { 0.0 };
+        let mut best = (purity(&counts, total) + 1e-4, None);
+        if depth < DEPTH && counts.iter().filter(|c| **c > 0.0).count() > 1 {
+            for i in 0..tried {
+                let j = rng.random_range(i..t.width);
+                order.swap(i, j);
+                let number = order[i];
+                let mut histogram = vec![0.0f32; BINS * t.classes];
+                for &s in &samples {
+                    histogram[t.bins[s as usize * t.width + number] as usize * t.classes + t.labels[s as usize] as usize] += 1.0;
+                }
+                let (mut left, mut right) = (vec![0.0f32; t.classes], counts.clone());
+                let mut below = 0.0;
+                for (bin, row) in histogram.chunks_exact(t.classes).enumerate().take(BINS - 1) {
+                    for (c, &x) in row.iter().enumerate() {
+                        left[c] += x;
+                        right[c] -= x;
+                        below += x;
+                    }
+                    if below >= least as f32 && total - below >= least as f32 {
+                        let gain = purity(&left, below) + purity(&right, total - below);
+                        if gain > best.0 {
+                            best = (gain, Some((number, bin as u8)));
+                        }
+                    }
+                }
+            }
+        }
+        match best.1 {
+            None => nodes[at] = Node::Leaf(counts.iter().map(|c| c / total.max(1.0)).collect()),
+            Some((number, bin)) => {
+                let goes_left = |s: &u32| t.bins[*s as usize * t.width + number] <= bin;
+                let (left, right): (Vec<u32>, Vec<u32>) = samples.into_iter().partition(goes_left);
+                let next = nodes.len();
+                nodes.extend([Node::Leaf(Vec::new()), Node::Leaf(Vec::new())]);
+                nodes[at] = Node::Split { number, bin, left: next, right: next + 1 };
+                open.extend([(next, left, depth + 1), (next + 1, right, depth + 1)]);
+            }
+        }
+    }
+    nodes
+}
+
+fn bayes(t: &Table) -> Classifier {
+    let mut count = vec![0.0f32; t.classes];
+    let (mut sum, mut square) = (vec![0.0f32; t.classes * t.width], vec![0.0f32; t.classes * t.width]);
+    for (x, &label) in t.numbers.chunks_exact(t.width).zip(&t.labels) {
+        let c = label as usize;
+        count[c] += 1.0;
+        for (i, x) in x.iter().enumerate() {
+            sum[c * t.width + i] += x;
+            square[c * t.width + i] += x * x;
+        }
+    }
+    let total = t.labels.len() as f32;
+    let of = |i: usize| count[i / t.width].max(1.0);
+    let mean: Vec<f32> = sum.iter().enumerate().map(|(i, s)| s / of(i)).collect();
+    // A hundredth of the whole variance is added, so that no class is infinitely narrow.
+    let inverse = square.iter().enumerate().map(|(i, q)| 1.0 / ((q / of(i) - mean[i] * mean[i]).max(0.0) + 0.01)).collect();
+    Classifier::Bayes { prior: count.iter().map(|c| ((c + 1e-3) / total).ln()).collect(), mean, inverse }
+}
+
+fn machines(t: &Table, rng: &mut Generator) -> Classifier {
+    const LAMBDA: f32 = 1e-4;
+    const PASSES: usize = 20;
+    let n = t.labels.len();
+    let (mut weights, mut bias) = (vec![0.0f32; t.classes * t.width], vec![0.0f32; t.classes]);
+    for step in 0..PASSES * n {
+        let s = rng.random_range(0..n);
+        let x = &t.numbers[s * t.width..(s + 1) * t.width];
+        let rate = 1.0 / (LAMBDA * (step as f32 + 1.0 / LAMBDA));
+        for c in 0..t.classes {
+            let w = &mut weights[c * t.width..(c + 1) * t.width];
+            let y = if t.labels[s] as usize == c { 1.0 } else { -1.0 };
+            let margin = y * (dot(x, w) + bias[c]);
+            w.iter_mut().for_each(|w| *w *= 1.0 - rate * LAMBDA);
+            if margin < 1.0 {
+                // Numbers are many and of unit size: the step is shared among them.
+                add_scaled(rate * y / t.width as f32, x, w);
+                bias[c] += rate * y / t.width as f32;
+            }
+        }
+    }
+    Classifier::Linear { weights, bias }
+}
+
+/// Classifiers of all knobs of a solver.
+#[derive(Debug)]
+pub struct Trained {
+    ground: Ground,
+    /// Upper ends of every number's bins but the last.
+    edges: Vec<Vec<f32>>,
+    classifiers: Vec<Classifier>,
+}
+
+impl Trained {
+    /// Trains on the examples that `part` gives for training; all are of the family, inside their
+    /// tuner space.
+    pub fn train(
+        family: Arc<Family>,
+        examples: &[&Example],
+        part: &dyn Fn(&Problem) -> Part,
+        kind: Classical,
+        seed: u64,
+        threads: usize,
+    ) -> Result<Trained, FamilyError> {
+        let training: Vec<&Example> = examples.iter().filter(|e| part(&e.problem) == Part::Train).copied().collect();
+        let ground = Ground::learn(family, &training)?;
+        let made = cases(&ground, &training, threads, false)?;
+        let learned: Vec<&Case> = pairs(&made, &training).into_iter().map(|(c, _)| c).collect();
+        let width = ground.facts.encoder.width();
+        let numbers: Vec<f32> = learned.iter().flat_map(|c| c.numbers.iter().copied()).collect();
+        let edges: Vec<Vec<f32>> = (0..width).map(|i| quantiles(numbers.iter().skip(i).step_by(width.max(1)).copied().collect())).collect();
+        let bins: Vec<u8> = numbers.chunks_exact(width.max(1)).flat_map(|x| binned(&edges, x)).collect();
+        let knobs: Vec<usize> = (0..ground.offsets.len()).collect();
+        let classifiers = parallel::map(threads, &knobs, |&k, _: &mut ()| {
+            let labels = learned.iter().map(|c| c.candidates.row(c.truth.unwrap_or(0) as usize)[k]).collect();
+            let classes = ground.family.spec().knobs[k].values.len();
+            let table = Table { numbers: &numbers, bins: &bins, width, labels, classes };
+            Classifier::learn(kind, &table, &mut Generator::seed_from_u64(seed ^ (k as u64) << 32))
+        });
+        Ok(Trained { ground, edges, classifiers })
+    }
+
+    /// What predictions for examples with known answers are worth, in their order.
+    pub fn evaluate(&self, examples: &[&Example], threads: usize) -> Result<Vec<Outcome>, FamilyError> {
+        let outcomes = parallel::map(threads, examples, |e, room: &mut Vec<f32>| {
+            let case = self.ground.case(&e.problem, Some(&e.values), None, room)?;
+            outcome(&self.ground, &case, &e.problem, &self.score(&case))
+        });
+        outcomes.into_iter().collect()
+    }
+
+    fn score(&self, case: &Case) -> Vec<f32> {
+        let bins: Vec<u8> = binned(&self.edges, &case.numbers).collect();
+        let mut values = vec![0.0f32; self.ground.values];
+        for ((c, offset), knob) in self.classifiers.iter().zip(&self.ground.offsets).zip(&self.ground.family.spec().knobs) {
+            let n = knob.values.len();
+            let mut scores = c.scores(&case.numbers, &bins, n);
+            log_softmax(&mut scores);
+            values[*offset..offset + n].copy_from_slice(&scores);
+        }
+        let one = |row: &[u16]| row.iter().zip(&self.ground.offsets).map(|(&v, o)| values[o + v as usize]).sum();
+        let mut out: Vec<f32> = case.candidates.table.chunks_exact(case.candidates.width).map(one).collect();
+        log_softmax(&mut out);
+        out
+    }
+}
+
+/// Up to 31 values that part the numbers into bins of about equal size.
+fn quantiles(mut x: Vec<f32>) -> Vec<f32> {
+    x.sort_unstable_by(f32::total_cmp);
+    let mut distinct = x.clone();
+    distinct.dedup();
+    if distinct.len() <= BINS {
+        distinct.pop();
+        return distinct;
+    }
+    let mut out: Vec<f32> = (1..BINS).map(|i| x[i * x.len() / BINS]).collect();
+    out.dedup();
+    out
+}
+
+/// The bins of a problem's numbers.
+fn binned(edges: &[Vec<f32>], x: &[f32]) -> impl Iterator<Item = u8> {
+    edges.iter().zip(x).map(|(e, x)| e.partition_point(|e| e < x) as u8)
+}

@@ -1,0 +1,190 @@
+//! From a problem to numbers: what the models see of it.
+//!
+//! Sizes enter three times: as logarithms, which extrapolate; as what divides them and what tiles
+//! of 8 to 64 waste of them; and as tokens, which remember the very sizes that occurred. A size
+//! that never occurred has the token 0, and the other two carry it.
+
+use serde::{Deserialize, Serialize};
+use squall_core::forecast::Problem;
+use std::collections::BTreeMap;
+
+/// The token of what training never showed.
+pub const UNKNOWN: u16 = 0;
+/// A size needs to occur this often to get a token of its own.
+const OFTEN: usize = 3;
+/// Numbers that each size becomes: logarithm, power of two, three divisors, four tiles.
+const NUMBERS: usize = 9;
+/// Standardised numbers stay within this many deviations.
+const CLIP: f32 = 6.0;
+/// Products of sizes that are looked at as sizes of their own: how much there is to spread.
+const PRODUCTS: &[&[&str]] = &[&["oh", "ow"], &["n", "oh", "ow"], &["a", "b"]];
+
+/// How problems of one solver become tokens and numbers; learned from its training problems.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Encoder {
+    /// Words, the device among them, each with its vocabulary in order; token i + 1 is the i-th.
+    words: Vec<(String, Vec<String>)>,
+    /// Sizes that vary, each with the sizes that have tokens.
+    sizes: Vec<(String, Vec<i64>)>,
+    /// Products of sizes that occur in this solver's problems.
+    products: Vec<Vec<String>>,
+    /// Mean and inverse deviation of every number.
+    scale: Vec<(f32, f32)>,
+}
+
+fn word<'a>(problem: &'a Problem, name: &str) -> &'a str {
+    if name == "device" { &problem.device } else { problem.word(name).unwrap_or("") }
+}
+
+impl Encoder {
+    /// Learns vocabulary and scales.
+    pub fn learn(problems: &[&Problem]) -> Encoder {
+        let mut words: BTreeMap<&str, BTreeMap<&str, usize>> = BTreeMap::new();
+        let mut sizes: BTreeMap<&str, BTreeMap<i64, usize>> = BTreeMap::new();
+        for p in problems {
+            *words.entry("device").or_default().entry(&p.device).or_default() += 1;
+            for (n, w) in &p.words {
+                *words.entry(n).or_default().entry(w).or_default() += 1;
+            }
+            for (n, v) in &p.numbers {
+                *sizes.entry(n).or_default().entry(*v).or_default() += 1;
+            }
+        }
+        sizes.retain(|_, v| v.len() > 1);
+        let has = |product: &&&[&str]| product.iter().all(|n| problems.iter().all(|p| p.number(n).is_some()));
+        let mut e = Encoder {
+            words: words.iter().map(|(n, v)| (n.to_string(), v.keys().map(|w| w.to_string()).collect())).collect(),
+            sizes: sizes.iter().map(|(n, v)| (n.to_string(), v.iter().filter(|(_, c)| **c >= OFTEN).map(|(v, _)| *v).collect())).collect(),
+            products: PRODUCTS.iter().filter(has).map(|p| p.iter().map(|n| n.to_string()).collect()).collect(),
+            scale: Vec::new(),
+        };
+        let rows: Vec<Vec<f32>> = problems.iter().map(|p| e.raw(p)).collect();
+        let count = rows.len().max(1) as f32;
+        e.scale = (0..rows.first().map_or(0, Vec::len))
+            .map(|i| {
+                let mean = rows.iter().map(|r| r[i]).sum::<f32>() / count;
+                let variance = rows.iter().map(|r| (r[i] - mean).powi(2)).sum::<f32>() / count;
+                (mean, if variance > 1e-8 { 1.0 / variance.sqrt() } else { 0.0 })
+            })
+            .collect();
+        e
+    }
+
+    /// How many sizes vary.
+    pub fn sizes(&self) -> usize {
+        self.sizes.len()
+    }
+
+    /// How many words a problem has, its device among them.
+    pub fn word_count(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether there is a scale for every number.
+    pub fn is_consistent(&self) -> bool {
+        self.scale.len() == (self.sizes.len() + self.products.len()) * NUMBERS
+    }
+
+    /// The number of [`Encoder::numbers`].
+    pub fn width(&self) -> usize {
+        self.scale.len()
+    }
+
+    /// For each token of [`Encoder::tokens`], how many there are.
+    pub fn vocabulary(&self) -> Vec<usize> {
+        self.words.iter().map(|(_, v)| v.len() + 1).chain(self.sizes.iter().map(|(_, v)| v.len() + 1)).collect()
+    }
+
+    /// The tokens of a problem's words.
+    pub fn words(&self, problem: &Problem) -> Vec<u16> {
+        let token = |(n, v): &(String, Vec<String>)| {
+            let w = word(problem, n);
+            let at = |w: &str| v.iter().position(|x| x == w);
+            // The two formats of 16 bits are nearest to each other.
+            at(w).or_else(|| if w == "BF16" { at("FP16") } else { None }).map_or(UNKNOWN, |i| i as u16 + 1)
+        };
+        self.words.iter().map(token).collect()
+    }
+
+    /// The tokens of a problem: words, then sizes.
+    pub fn tokens(&self, problem: &Problem) -> Vec<u16> {
+        let size = |(n, v): &(String, Vec<i64>)| problem.number(n).and_then(|x| v.binary_search(&x).ok()).map_or(UNKNOWN, |i| i as u16 + 1);
+        let mut out = self.words(problem);
+        out.extend(self.sizes.iter().map(size));
+        out
+    }
+
+    /// The standardised numbers of a problem.
+    pub fn numbers(&self, problem: &Problem) -> Vec<f32> {
+        let scaled = |(x, (mean, inverse)): (f32, &(f32, f32))| ((x - mean) * inverse).clamp(-CLIP, CLIP);
+        self.raw(problem).into_iter().zip(&self.scale).map(scaled).collect()
+    }
+
+    /// Where a problem lies among others: logarithms of its sizes, each with its weight.
+    pub fn place(&self, problem: &Problem) -> Vec<f32> {
+        self.sizes.iter().map(|(n, _)| weight(n) * logarithm(problem.number(n).unwrap_or(0))).collect()
+    }
+
+    fn raw(&self, problem: &Problem) -> Vec<f32> {
+        let mut out = Vec::new();
+        let sizes = self.sizes.iter().map(|(n, _)| problem.number(n).unwrap_or(0));
+        let product = |names: &Vec<String>| names.iter().fold(1i64, |p, n| p.saturating_mul(problem.number(n).unwrap_or(0)));
+        for x in sizes.chain(self.products.iter().map(product)) {
+            out.push(logarithm(x));
+            out.push(x.max(1).trailing_zeros().min(7) as f32);
+            out.extend([3, 5, 7].map(|d| if x % d == 0 { 1.0 } else { 0.0 }));
+            // What is lost where tiles of t cover x.
+            out.extend([8i64, 16, 32, 64].map(|t| {
+                let covered = (x.max(1) / t + i64::from(x.max(1) % t != 0)) as f32 * t as f32;
+                1.0 - x.max(1) as f32 / covered
+            }));
+        }
+        out
+    }
+}
+
+/// How much a doubling of a size takes problems apart. Answers change little with the batch; the
+/// two axes of an image count as one; its size after the kernel says nothing new.
+fn weight(size: &str) -> f32 {
+    match size {
+        "n" | "h" | "w" => 0.5,
+        "oh" | "ow" | "gfx" => 0.0,
+        "SH" => 2.0,
+        _ => 1.0,
+    }
+}
+
+/// The binary logarithm of a size; -1 for none.
+fn logarithm(x: i64) -> f32 {
+    if x < 1 { -1.0 } else { (x as f32).log2() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(a: i64, direction: &str) -> Problem {
+        Problem {
+            solver: "S".into(),
+            device: "d".into(),
+            words: vec![("direction".into(), direction.into())],
+            numbers: vec![("a".into(), a), ("b".into(), 7)],
+            key: String::new(),
+            layer: String::new(),
+        }
+    }
+
+    #[test]
+    fn what_never_occurred_is_unknown_and_finite() {
+        let known: Vec<Problem> = (0..12).map(|i| problem(1 << (i % 4), if i % 2 == 0 { "F" } else { "B" })).collect();
+        let e = Encoder::learn(&known.iter().collect::<Vec<_>>());
+        assert_eq!(e.vocabulary(), [2, 3, 5]); // device, direction, a; b never varies
+        assert_eq!(e.tokens(&known[3]), [1, 1, 4]);
+        for a in [0, -5, 3, 1 << 40, i64::MAX] {
+            let odd = problem(a, "W");
+            assert_eq!(e.tokens(&odd), [1, UNKNOWN, UNKNOWN]);
+            assert!(e.numbers(&odd).iter().all(|x| x.is_finite() && x.abs() <= CLIP), "{a}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Tuned parameters of problems that nobody tuned yet: what tuning found for many problems is
+//! learned, and for a new one the most probable configurations of its tuner space are given, best
+//! first, each legal and each with its probability.
+//!
+//! This crate does no IO but reading and writing predictor files, and reads no clock, environment or global random state: equal
+//! seeds and equal examples give equal predictors.
+
+mod case;
+mod chain;
+mod checkpoint;
+pub mod classical;
+mod encode;
+mod file;
+mod memory;
+pub mod metrics;
+pub mod nn;
+pub mod paper;
+mod parallel;
+mod predictor;
+mod ranker;
+mod solver;
+#[cfg(test)]
+mod tests;
+mod train;
+
+pub use chain::ChainSizes;
+pub use checkpoint::Checkpoint;
+pub use file::{FileError, VERSION};
+pub use predictor::{Info, PredictError, Predictor, RowCount, Score};
+pub use ranker::RankerSizes;
+pub use solver::{Curves, Method, Mix, Options, Progress, Room, Solver};
+pub use train::Epoch;

@@ -1,0 +1,225 @@
+//! Layers that look at one sample at a time: linear maps, sums of embedding tables, drop-out and
+//! the two-layer perceptron that every model begins with.
+
+use super::vector::{add_row, gelu, gelu_backward, sum_rows, wide};
+use super::{Layout, Matrix, Stored, product, sized};
+use rand::Rng;
+
+/// `y = x w + b`
+#[derive(Clone, Copy, Debug)]
+pub struct Linear {
+    w: Matrix,
+    b: Matrix,
+}
+
+impl Linear {
+    /// Places for its parameters; weights begin evenly in +-sqrt(3 / inputs) times `gain`, so
+    /// that a result has about the variance of its inputs.
+    pub fn new(layout: &mut Layout, name: &str, inputs: usize, outputs: usize, gain: f32) -> Linear {
+        let bound = gain * (3.0 / inputs.max(1) as f32).sqrt();
+        Linear {
+            w: layout.matrix(format!("{name}.weight"), inputs, outputs, bound),
+            b: layout.matrix(format!("{name}.bias"), 1, outputs, 0.0),
+        }
+    }
+
+    /// Columns of the argument.
+    pub fn inputs(&self) -> usize {
+        self.w.rows
+    }
+
+    /// Columns of the result.
+    pub fn outputs(&self) -> usize {
+        self.w.cols
+    }
+
+    /// `x` is `n x inputs`, `y` `n x outputs`.
+    pub fn forward(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32]) {
+        self.forward_onto(parameters, x, n, y, false);
+    }
+
+    /// As [`Linear::forward`]; adds to what `y` holds where `onto` says so.
+    pub fn forward_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32], onto: bool) {
+        let y = &mut y[..n * self.w.cols];
+        product(n, self.w.cols, self.w.rows, (x, Stored::Plain), (self.w.of(parameters), Stored::Plain), y, onto);
+        add_row(self.b.of(parameters), y);
+    }
+
+    /// Adds the gradients of the parameters to `g`.
+    pub fn backward(&self, x: &[f32], n: usize, dy: &[f32], g: &mut [f32]) {
+        let (k, m) = (self.w.rows, self.w.cols);
+        product(k, m, n, (x, Stored::Transposed), (dy, Stored::Plain), self.w.of_mut(g), true);
+        sum_rows(&dy[..n * m], self.b.of_mut(g));
+    }
+
+    /// Writes the gradient of the argument to `dx`, or adds it.
+    pub fn backward_argument(&self, parameters: &[f32], dy: &[f32], n: usize, dx: &mut [f32], onto: bool) {
+        let (k, m) = (self.w.rows, self.w.cols);
+        product(n, k, m, (dy, Stored::Plain), (self.w.of(parameters), Stored::Transposed), &mut dx[..n * k], onto);
+    }
+}
+
+/// A sum of embeddings: one table for each of several categorical inputs.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    tables: Vec<Matrix>,
+    width: usize,
+}
+
+impl Tables {
+    /// One table of `sizes[i]` rows for the i-th input.
+    pub fn new(layout: &mut Layout, name: &str, sizes: &[usize], width: usize, bound: f32) -> Tables {
+        Tables { tables: sizes.iter().enumerate().map(|(i, &s)| layout.matrix(format!("{name}.{i}"), s, width, bound)).collect(), width }
+    }
+
+    /// Adds the rows that `indices` name, one of each table, to every row of `y`: `indices` is
+    /// `n x tables`, `y` `n x width`.
+    pub fn forward_onto(&self, parameters: &[f32], indices: &[u16], y: &mut [f32]) {
+        if self.tables.is_empty() {
+            return;
+        }
+        wide(
+            #[inline(always)]
+            || {
+                for (index, y) in indices.chunks_exact(self.tables.len()).zip(y.chunks_exact_mut(self.width)) {
+                    for (t, &i) in self.tables.iter().zip(index) {
+                        let row = t.row(parameters, i as usize);
+                        y.iter_mut().zip(row).for_each(|(y, x)| *y += x);
+                    }
+                }
+            },
+        );
+    }
+
+    /// Adds the gradients of the tables to `g`.
+    pub fn backward(&self, indices: &[u16], dy: &[f32], g: &mut [f32]) {
+        if self.tables.is_empty() {
+            return;
+        }
+        wide(
+            #[inline(always)]
+            || {
+                for (index, dy) in indices.chunks_exact(self.tables.len()).zip(dy.chunks_exact(self.width)) {
+                    for (t, &i) in self.tables.iter().zip(index) {
+                        let row = t.row_mut(g, i as usize);
+                        row.iter_mut().zip(dy).for_each(|(y, x)| *y += x);
+                    }
+                }
+            },
+        );
+    }
+}
+
+/// Drop-out: while training, elements become zero with some probability and the others grow, so
+/// that the mean stays.
+#[derive(Clone, Copy, Debug)]
+pub struct Dropout {
+    /// The probability, as so many of 65,536.
+    threshold: u64,
+}
+
+impl Dropout {
+    /// Drops this share of elements.
+    pub fn new(share: f32) -> Dropout {
+        Dropout { threshold: (share.clamp(0.0, 0.99) * 65536.0) as u64 }
+    }
+
+    /// Draws factors and applies them to `x`.
+    pub fn forward(&self, rng: &mut impl Rng, x: &mut [f32], factors: &mut Vec<f32>) {
+        let keep = 65536.0 / (65536 - self.threshold) as f32;
+        let factors = sized(factors, x.len());
+        for f in factors.chunks_mut(4) {
+            let bits = rng.next_u64();
+            for (i, f) in f.iter_mut().enumerate() {
+                *f = if (bits >> (16 * i)) & 0xffff < self.threshold { 0.0 } else { keep };
+            }
+        }
+        self.backward(factors, x);
+    }
+
+    /// Applies the factors that were drawn.
+    pub fn backward(&self, factors: &[f32], x: &mut [f32]) {
+        wide(
+            #[inline(always)]
+            || x.iter_mut().zip(factors).for_each(|(x, f)| *x *= f),
+        );
+    }
+}
+
+/// A perceptron of two hidden layers: linear (and tables on the same level), GELU, drop-out,
+/// linear, GELU, drop-out.
+#[derive(Clone, Debug)]
+pub struct Mlp {
+    first: Linear,
+    tables: Tables,
+    second: Linear,
+    dropout: Dropout,
+}
+
+/// What [`Mlp`] keeps between forward and backward.
+#[derive(Clone, Debug, Default)]
+pub struct MlpRoom {
+    z1: Vec<f32>,
+    a1: Vec<f32>,
+    z2: Vec<f32>,
+    /// The result: `n x width`.
+    pub out: Vec<f32>,
+    drop1: Vec<f32>,
+    drop2: Vec<f32>,
+    gradient: Vec<f32>,
+}
+
+impl Mlp {
+    /// For `inputs` numbers and tokens out of `tables` sorts.
+    pub fn new(layout: &mut Layout, name: &str, inputs: usize, tables: &[usize], width: usize, dropout: f32) -> Mlp {
+        Mlp {
+            first: Linear::new(layout, &format!("{name}.first"), inputs, width, 1.0),
+            tables: Tables::new(layout, &format!("{name}.tokens"), tables, width, 0.05),
+            second: Linear::new(layout, &format!("{name}.second"), width, width, 1.4),
+            dropout: Dropout::new(dropout),
+        }
+    }
+
+    /// Columns of the result.
+    pub fn outputs(&self) -> usize {
+        self.second.outputs()
+    }
+
+    /// `x` is `n x inputs`, `tokens` `n x tables`; with `rng` it is a training step. The result
+    /// stands in `room.out`.
+    pub fn forward(&self, parameters: &[f32], x: &[f32], tokens: &[u16], n: usize, rng: Option<&mut impl Rng>, room: &mut MlpRoom) {
+        let len = n * self.outputs();
+        self.first.forward(parameters, x, n, sized(&mut room.z1, len));
+        self.tables.forward_onto(parameters, tokens, &mut room.z1);
+        gelu(&room.z1, sized(&mut room.a1, len));
+        let mut rng = rng;
+        match &mut rng {
+            Some(rng) => self.dropout.forward(rng, &mut room.a1, &mut room.drop1),
+            None => room.drop1.clear(),
+        }
+        self.second.forward(parameters, &room.a1, n, sized(&mut room.z2, len));
+        gelu(&room.z2, sized(&mut room.out, len));
+        match &mut rng {
+            Some(rng) => self.dropout.forward(rng, &mut room.out, &mut room.drop2),
+            None => room.drop2.clear(),
+        }
+    }
+
+    /// Adds the gradients of the parameters; `dout` is the gradient of the result and is used up.
+    #[allow(clippy::too_many_arguments)] // what forward took, and two gradients
+    pub fn backward(&self, parameters: &[f32], x: &[f32], tokens: &[u16], n: usize, dout: &mut [f32], room: &mut MlpRoom, g: &mut [f32]) {
+        if !room.drop2.is_empty() {
+            self.dropout.backward(&room.drop2, dout);
+        }
+        gelu_backward(&room.z2, dout);
+        self.second.backward(&room.a1, n, dout, g);
+        let d1 = sized(&mut room.gradient, n * self.outputs());
+        self.second.backward_argument(parameters, dout, n, d1, false);
+        if !room.drop1.is_empty() {
+            self.dropout.backward(&room.drop1, d1);
+        }
+        gelu_backward(&room.z1, d1);
+        self.first.backward(x, n, d1, g);
+        self.tables.backward(tokens, d1, g);
+    }
+}

@@ -1,0 +1,33 @@
+//! A map over a slice on several threads, whose results come in the slice's order.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Applies `f` to every element; each thread has a room of its own.
+pub fn map<T: Sync, R: Send, Room: Default>(threads: usize, items: &[T], f: impl Fn(&T, &mut Room) -> R + Sync) -> Vec<R> {
+    const PART: usize = 8;
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Vec<R>)>> = Mutex::new(Vec::new());
+    let work = || {
+        let mut room = Room::default();
+        loop {
+            let first = next.fetch_add(PART, Ordering::Relaxed);
+            if first >= items.len() {
+                break;
+            }
+            let part = items[first..(first + PART).min(items.len())].iter().map(|x| f(x, &mut room)).collect();
+            if let Ok(mut done) = done.lock() {
+                done.push((first, part));
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for _ in 1..threads.max(1) {
+            s.spawn(work);
+        }
+        work();
+    });
+    let mut parts = done.into_inner().unwrap_or_default();
+    parts.sort_unstable_by_key(|(first, _)| *first);
+    parts.into_iter().flat_map(|(_, part)| part).collect()
+}

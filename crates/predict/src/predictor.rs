@@ -1,0 +1,250 @@
+//! A predictor: trained models of several solvers, and what it says of itself.
+
+use crate::checkpoint::Checkpoint;
+use crate::metrics::{Outcome, negative_log_likelihood, precision_at};
+use crate::parallel;
+use crate::solver::{Keeper, Method, Options, Progress, Room, Solver};
+use serde::{Deserialize, Serialize};
+use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, Split};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a predictor says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Info {
+    /// Digest of the examples, in any order.
+    pub data: String,
+    /// Examples by solver, device and precision, counted by what they were used for.
+    pub rows: Vec<RowCount>,
+    /// How test rows were held out; none were where it is absent.
+    pub split: Option<Split>,
+    /// How it was trained.
+    pub options: Options,
+    /// Scores on the test rows.
+    pub scores: Vec<Score>,
+}
+
+/// Examples of a row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RowCount {
+    /// Whose.
+    pub solver: String,
+    /// On what.
+    pub device: String,
+    /// FP32, FP16, BF16.
+    pub precision: String,
+    /// Learned from.
+    pub train: usize,
+    /// For stopping and mixing.
+    pub validation: usize,
+    /// Held out.
+    pub test: usize,
+    /// Outside their tuner space, or of a problem that the family does not take: left out of
+    /// training and validation.
+    pub outside: usize,
+}
+
+/// Scores on a row's test problems.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Score {
+    /// Whose.
+    pub solver: String,
+    /// On what.
+    pub device: String,
+    /// FP32, FP16, BF16.
+    pub precision: String,
+    /// Test problems.
+    pub problems: usize,
+    /// P@1, P@10, P@30, P@50, P@100: shares, 0 to 1.
+    pub precision_at: Vec<(usize, f64)>,
+    /// Mean negative log-likelihood.
+    pub negative_log_likelihood: f64,
+}
+
+/// Trained models of several solvers, in one file.
+#[derive(Debug)]
+pub struct Predictor {
+    solvers: Vec<Solver>,
+    info: Info,
+}
+
+/// A question that no predictor can answer.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // the messages say what the fields are
+pub enum PredictError {
+    #[error("this predictor was not trained for `{solver}`; it knows {known}")]
+    Solver { solver: String, known: String },
+    #[error("there is nothing to learn for {0}: no example of training lies in a tuner space")]
+    Nothing(String),
+    #[error("the checkpoint belongs to a training with other examples, split or options: remove it to begin anew")]
+    OtherTraining,
+    #[error("training was cancelled")]
+    Cancelled,
+    #[error(transparent)]
+    Family(#[from] FamilyError),
+}
+
+impl Predictor {
+    /// Trains the default model of every family that has examples. `split` holds test rows out,
+    /// and they are scored; without it all examples that are not for validation are learned.
+    /// `progress` is told often, and ends training early by saying no.
+    pub fn train(
+        families: &[Arc<Family>],
+        examples: &[Example],
+        split: Option<Split>,
+        options: &Options,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Predictor, PredictError> {
+        Predictor::resume(families, examples, split, options, &mut Checkpoint::default(), &mut |_| (), progress)
+    }
+
+    /// As [`Predictor::train`], going on from a checkpoint of the same training; `keep` is shown it
+    /// after every epoch, to be saved.
+    pub fn resume(
+        families: &[Arc<Family>],
+        examples: &[Example],
+        split: Option<Split>,
+        options: &Options,
+        checkpoint: &mut Checkpoint,
+        keep: &mut dyn FnMut(&Checkpoint),
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Predictor, PredictError> {
+        let part = move |p: &Problem| match split {
+            Some(split) => split.part(p),
+            None if Split::Random.part(p) == Part::Validation => Part::Validation,
+            None => Part::Train,
+        };
+        let data = digest(examples);
+        if !checkpoint.fits(&data, split, options) {
+            return Err(PredictError::OtherTraining);
+        }
+        checkpoint.claim(&data, split, options);
+        let mut info = Info { data, split, options: options.clone(), ..Info::default() };
+        let mut solvers = Vec::new();
+        for family in families {
+            let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
+            if mine.is_empty() {
+                continue;
+            }
+            let inside = parallel::map(options.threads, &mine, |e, _: &mut ()| is_inside(family, e));
+            info.rows.extend(count(&mine, &inside, &part));
+            let known: Vec<&Example> = mine.iter().zip(&inside).filter(|(_, i)| **i).map(|(e, _)| *e).collect();
+            if !known.iter().any(|e| part(&e.problem) == Part::Train) {
+                return Err(PredictError::Nothing(family.solver().to_owned()));
+            }
+            let mut cancelled = false;
+            let mut keeper = Keeper { checkpoint: &mut *checkpoint, keep: &mut *keep };
+            let solver = Solver::train(family.clone(), &known, &part, options, &mut keeper, &mut |p| {
+                cancelled |= !progress(p);
+                !cancelled
+            })?;
+            if cancelled {
+                return Err(PredictError::Cancelled);
+            }
+            let taken = |e: &&&Example| family.instance(&e.problem).is_ok();
+            let test: Vec<&Example> = mine.iter().filter(|e| part(&e.problem) == Part::Test).filter(taken).copied().collect();
+            info.scores.extend(scores(&solver, &test, options.threads)?);
+            solvers.push(solver);
+        }
+        if solvers.is_empty() {
+            return Err(PredictError::Nothing("any solver".into()));
+        }
+        Ok(Predictor { solvers, info })
+    }
+
+    pub(crate) fn new(solvers: Vec<Solver>, info: Info) -> Predictor {
+        Predictor { solvers, info }
+    }
+
+    /// Its solvers.
+    pub fn solvers(&self) -> &[Solver] {
+        &self.solvers
+    }
+
+    /// What it says of itself.
+    pub fn info(&self) -> &Info {
+        &self.info
+    }
+
+    /// The models of one solver.
+    pub fn solver(&self, solver: &str) -> Result<&Solver, PredictError> {
+        let known = || self.solvers.iter().map(Solver::solver).collect::<Vec<_>>().join(", ");
+        let found = self.solvers.iter().find(|s| s.solver() == solver);
+        found.ok_or_else(|| PredictError::Solver { solver: solver.into(), known: known() })
+    }
+
+    /// The k most probable configurations of `problem`'s tuner space, best first, with their
+    /// probabilities; fewer where the space is smaller, none where nothing is legal.
+    pub fn predict(&self, problem: &Problem, k: usize) -> Result<Vec<(Vec<i64>, f64)>, PredictError> {
+        Ok(self.solver(&problem.solver)?.predict(problem, k, Method::Pair, &mut Room::default())?)
+    }
+
+    /// What predictions for examples with known answers are worth, in their order.
+    pub fn evaluate(&self, solver: &str, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, PredictError> {
+        Ok(self.solver(solver)?.evaluate(examples, method, threads)?)
+    }
+}
+
+fn is_inside(family: &Family, e: &Example) -> bool {
+    let place = || family.instance(&e.problem).ok()?.candidates().find(&family.positions(&e.values)?);
+    place().is_some()
+}
+
+/// Names of a row: device and precision.
+fn row(p: &Problem) -> (&str, &str) {
+    (&p.device, p.word("precision").unwrap_or(""))
+}
+
+fn by_row<'a>(examples: &[&'a Example]) -> BTreeMap<(&'a str, &'a str), Vec<&'a Example>> {
+    let mut out: BTreeMap<_, Vec<&Example>> = BTreeMap::new();
+    for e in examples {
+        out.entry(row(&e.problem)).or_default().push(e);
+    }
+    out
+}
+
+fn count(examples: &[&Example], inside: &[bool], part: &dyn Fn(&Problem) -> Part) -> Vec<RowCount> {
+    let mut out: BTreeMap<(&str, &str), RowCount> = BTreeMap::new();
+    for (e, inside) in examples.iter().zip(inside) {
+        let (device, precision) = row(&e.problem);
+        let c = out.entry((device, precision)).or_insert_with(|| RowCount {
+            solver: e.problem.solver.clone(),
+            device: device.into(),
+            precision: precision.into(),
+            ..RowCount::default()
+        });
+        match part(&e.problem) {
+            Part::Test => c.test += 1,
+            _ if !inside => c.outside += 1,
+            Part::Train => c.train += 1,
+            Part::Validation => c.validation += 1,
+        }
+    }
+    out.into_values().collect()
+}
+
+fn scores(solver: &Solver, test: &[&Example], threads: usize) -> Result<Vec<Score>, FamilyError> {
+    let one = |((device, precision), examples): (_, Vec<&Example>)| {
+        let outcomes = solver.evaluate(&examples, Method::Pair, threads)?;
+        Ok(Score {
+            solver: solver.solver().into(),
+            device: String::from(device),
+            precision: String::from(precision),
+            problems: outcomes.len(),
+            precision_at: [1, 10, 30, 50, 100].map(|k| (k, precision_at(k, &outcomes).value())).to_vec(),
+            negative_log_likelihood: negative_log_likelihood(&outcomes),
+        })
+    };
+    by_row(test).into_iter().map(one).collect()
+}
+
+/// A digest of examples that does not depend on their order.
+fn digest(examples: &[Example]) -> String {
+    let line = |e: &Example| format!("{} {} {} {:?}", e.problem.solver, e.problem.device, e.problem.key, e.values);
+    let mut lines: Vec<String> = examples.iter().map(line).collect();
+    lines.sort_unstable();
+    blake3::hash(lines.join("\n").as_bytes()).to_hex().to_string()
+}

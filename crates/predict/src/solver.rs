@@ -1,0 +1,411 @@
+//! The default model of a solver: a candidate ranker and a chain over the same ground; the mean of their log-probabilities, weighed and sharpened so that validation answers are likeliest,
+//! is the answer. Every candidate of the tuner space is scored, so the k best are exact.
+
+use crate::case::{Case, Facts, Ground};
+use crate::chain::{Chain, ChainRoom, ChainSizes};
+use crate::checkpoint::Checkpoint;
+use crate::metrics::Outcome;
+use crate::nn::vector::log_softmax;
+use crate::parallel;
+use crate::ranker::{Ranker, RankerRoom, RankerSizes};
+use crate::train::{Epoch, Learner, Pair, Schedule, State, train};
+use serde::{Deserialize, Serialize};
+use squall_core::forecast::{Candidates, Example, Family, FamilyError, Part, Problem};
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// What answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// How often training gave each answer.
+    Frequency,
+    /// The nearest problems' answers, whole and value by value.
+    Neighbours,
+    /// The candidate ranker alone.
+    Ranker,
+    /// The chain alone.
+    Chain,
+    /// Ranker and chain: the default.
+    Pair,
+}
+
+/// How to train the default model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Options {
+    /// Seed of everything.
+    pub seed: u64,
+    /// Threads.
+    pub threads: usize,
+    /// Sizes of the ranker.
+    pub ranker: RankerSizes,
+    /// Sizes of the chain.
+    pub chain: ChainSizes,
+    /// Passes over the data, for the ranker and the chain.
+    pub epochs: (usize, usize),
+    /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged.
+    pub members: (usize, usize),
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (8, 12), members: (2, 2) }
+    }
+}
+
+/// How the two models' log-probabilities become one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mix {
+    /// Factor on the ranker's.
+    pub ranker: f32,
+    /// Factor on the chain's.
+    pub chain: f32,
+}
+
+/// What trained a solver's networks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curves {
+    /// Epochs of each ranker.
+    pub ranker: Vec<Vec<Epoch>>,
+    /// Epochs of each chain.
+    pub chain: Vec<Vec<Epoch>>,
+}
+
+/// A solver's trained models.
+#[derive(Debug)]
+pub struct Solver {
+    pub(crate) ground: Ground,
+    pub(crate) ranker: Ranker,
+    pub(crate) ranker_members: Vec<Vec<f32>>,
+    pub(crate) chain: Chain,
+    pub(crate) chain_members: Vec<Vec<f32>>,
+    pub(crate) mix: Mix,
+    /// How training went.
+    pub curves: Curves,
+}
+
+/// Buffers of one thread.
+#[derive(Debug, Default)]
+pub struct Room {
+    near: Vec<f32>,
+    ranker: RankerRoom,
+    chain: ChainRoom,
+}
+
+/// What training says as it goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Progress<'a> {
+    /// The solver.
+    pub solver: &'a str,
+    /// `ranker` or `chain`.
+    pub network: &'static str,
+    /// Which network of its kind, from 0, and how many there are.
+    pub member: (usize, usize),
+    /// Epochs done, and of how many.
+    pub epochs: (usize, usize),
+    /// The share of the running epoch that is done.
+    pub within: f64,
+    /// The last epoch's losses.
+    pub last: Option<Epoch>,
+}
+
+/// Makes cases of examples on all threads, sharing equal candidate sets.
+pub(crate) fn cases(ground: &Ground, examples: &[&Example], threads: usize, remembered: bool) -> Result<Vec<Case>, FamilyError> {
+    let numbered: Vec<(usize, &&Example)> = examples.iter().enumerate().collect();
+    let made: Vec<Result<Case, FamilyError>> = parallel::map(threads, &numbered, |(i, e), room: &mut Vec<f32>| {
+        let mut case = ground.case(&e.problem, Some(&e.values), remembered.then_some(*i as u32), room)?;
+        if remembered {
+            case.legal_share = ground.legal_share(&case);
+        }
+        Ok(case)
+    });
+    let mut known: HashMap<u64, Vec<Arc<Candidates>>> = HashMap::new();
+    let mut out = Vec::with_capacity(made.len());
+    for case in made {
+        let mut case = case?;
+        let mut hasher = DefaultHasher::new();
+        case.candidates.table.hash(&mut hasher);
+        let alike = known.entry(hasher.finish()).or_default();
+        match alike.iter().find(|c| c.table == case.candidates.table) {
+            Some(c) => case.candidates = c.clone(),
+            None => alike.push(case.candidates.clone()),
+        }
+        out.push(case);
+    }
+    Ok(out)
+}
+
+/// Cases whose truth is in their tuner space, with their problems.
+pub(crate) fn pairs<'a>(cases: &'a [Case], examples: &[&'a Example]) -> Vec<Pair<'a>> {
+    cases.iter().zip(examples).filter(|(c, _)| c.truth.is_some()).map(|(c, e)| (c, &e.problem)).collect()
+}
+
+/// What networks learn from.
+struct Data<'a> {
+    ground: &'a Ground,
+    learned: &'a [Pair<'a>],
+    held: &'a [Pair<'a>],
+}
+
+/// How many networks of one kind, and how each is trained.
+#[derive(Clone, Copy)]
+struct Plan {
+    network: &'static str,
+    epochs: usize,
+    members: usize,
+    batch: usize,
+    seed: u64,
+    threads: usize,
+}
+
+/// Who keeps the state of training after every epoch.
+pub(crate) struct Keeper<'a> {
+    /// What was done before, and is done now.
+    pub checkpoint: &'a mut Checkpoint,
+    /// Told after every epoch.
+    pub keep: &'a mut dyn FnMut(&Checkpoint),
+}
+
+/// Asked as training goes: which network of how many, its schedule and state, the share of the
+/// epoch that is done.
+type Ask<'a> = dyn FnMut((usize, usize), &Schedule, &State, f64) -> bool + 'a;
+
+impl Data<'_> {
+    fn train<L: Learner>(
+        &self,
+        learner: &L,
+        plan: Plan,
+        keeper: &mut Keeper,
+        go_on: &mut Ask,
+    ) -> Result<(Vec<Vec<f32>>, Vec<Vec<Epoch>>), FamilyError> {
+        let (mut members, mut curves) = (Vec::new(), Vec::new());
+        let solver = self.ground.family.solver();
+        for i in 0..plan.members.max(1) {
+            let seed = plan.seed.wrapping_mul(1000).wrapping_add(i as u64);
+            let Plan { network, epochs, batch, threads, .. } = plan;
+            let schedule = Schedule { epochs, batch, rate: 2e-3, decay: 0.01, patience: 5, seed, threads };
+            let (mut state, finished) = match keeper.checkpoint.state(solver, network, i) {
+                Some((state, finished)) if state.parameters.len() == learner.layout().len() => (state.clone(), finished),
+                _ => (State::new(learner.layout(), &schedule), false),
+            };
+            let mut went_on = true;
+            if !finished {
+                train(learner, self.ground, self.learned, self.held, &schedule, &mut state, &mut |s, within| {
+                    if within == 0.0 {
+                        keeper.checkpoint.keep(solver, network, i, s, false);
+                        (keeper.keep)(keeper.checkpoint);
+                    }
+                    went_on = go_on((i, plan.members), &schedule, s, within);
+                    went_on
+                })?;
+            }
+            if went_on && !finished {
+                keeper.checkpoint.keep(solver, network, i, &state, true);
+            }
+            members.push(state.best);
+            curves.push(state.curve);
+        }
+        Ok((members, curves))
+    }
+}
+
+impl Solver {
+    /// Trains a solver's models on a division of the examples of one's own, for folds and
+    /// experiments. All examples are of the family, inside their tuner space.
+    pub fn learn(
+        family: Arc<Family>,
+        examples: &[&Example],
+        part: &dyn Fn(&Problem) -> Part,
+        options: &Options,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Solver, FamilyError> {
+        let mut keeper = Keeper { checkpoint: &mut Checkpoint::default(), keep: &mut |_| () };
+        Solver::train(family, examples, part, options, &mut keeper, go_on)
+    }
+
+    /// Trains a solver's models on the examples that `part` gives for training; those for
+    /// validation say when to stop and how to mix. All examples are of this solver, and inside
+    /// their tuner space.
+    pub(crate) fn train(
+        family: Arc<Family>,
+        examples: &[&Example],
+        part: &dyn Fn(&Problem) -> Part,
+        options: &Options,
+        keeper: &mut Keeper,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Solver, FamilyError> {
+        let of = |p: Part| -> Vec<&Example> { examples.iter().filter(|e| part(&e.problem) == p).copied().collect() };
+        let (training, validation) = (of(Part::Train), of(Part::Validation));
+        let ground = Ground::learn(family, &training)?;
+        let solver = ground.family.solver().to_owned();
+        let make =
+            |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
+        let (training_cases, validation_cases) = (make(&training, true)?, make(&validation, false)?);
+        let (learned, held) = (pairs(&training_cases, &training), pairs(&validation_cases, &validation));
+        let mut run = |network: &'static str, member: (usize, usize), schedule: &Schedule, state: &State, within: f64| {
+            let epochs = (state.curve.len(), schedule.epochs);
+            go_on(&Progress { solver: &solver, network, member, epochs, within, last: state.curve.last().copied() })
+        };
+        let data = Data { ground: &ground, learned: &learned, held: &held };
+        let ranker = Ranker::new(&ground, options.ranker);
+        let chain = Chain::new(&ground, options.chain);
+        let plan = |network, epochs, members, batch| Plan { network, epochs, members, batch, seed: options.seed, threads: options.threads };
+        let ranking = plan("ranker", options.epochs.0, options.members.0, 64);
+        let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
+        let chaining = plan("chain", options.epochs.1, options.members.1, 128);
+        let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
+        let curves = Curves { ranker: ranker_curves, chain: chain_curves };
+        let mix = Mix { ranker: 0.5, chain: 0.5 };
+        let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, curves, ground };
+        out.fit_mix(&held, options.threads)?;
+        Ok(out)
+    }
+
+    /// What training learned of the data.
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.ground.facts
+    }
+
+    /// Chooses the mix that makes validation answers likeliest, from a grid; equal parts where
+    /// there is nothing to choose by.
+    fn fit_mix(&mut self, held: &[Pair], threads: usize) -> Result<(), FamilyError> {
+        const GRID: [f32; 6] = [0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
+        let step = held.len() / 400 + 1;
+        let some: Vec<Pair> = held.iter().step_by(step).copied().collect();
+        let lists = parallel::map(threads, &some, |(case, problem), room: &mut Room| {
+            let r = self.log_probabilities(Method::Ranker, case, problem, room)?;
+            let c = self.log_probabilities(Method::Chain, case, problem, room)?;
+            let truth = case.truth.unwrap_or(0) as usize;
+            let mut out = Vec::new();
+            for a in GRID {
+                for b in GRID {
+                    let mut sum: Vec<f32> = r.iter().zip(&c).map(|(r, c)| a * r + b * c).collect();
+                    log_softmax(&mut sum);
+                    out.push(f64::from(sum[truth]));
+                }
+            }
+            Ok(out)
+        });
+        let lists: Vec<Vec<f64>> = lists.into_iter().collect::<Result<_, FamilyError>>()?;
+        if lists.is_empty() {
+            return Ok(());
+        }
+        let total = |i: usize| lists.iter().map(|l| l[i]).sum::<f64>();
+        let best = (0..GRID.len() * GRID.len()).max_by(|&i, &j| total(i).total_cmp(&total(j))).unwrap_or(0);
+        self.mix = Mix { ranker: GRID[best / GRID.len()], chain: GRID[best % GRID.len()] };
+        Ok(())
+    }
+
+    /// Whose kernels it knows.
+    pub fn solver(&self) -> &str {
+        self.ground.family.solver()
+    }
+
+    /// The family that it was trained with.
+    pub fn family(&self) -> &Family {
+        &self.ground.family
+    }
+
+    /// The mix that was fitted.
+    pub fn mix(&self) -> Mix {
+        self.mix
+    }
+
+    fn log_probabilities(&self, method: Method, case: &Case, problem: &Problem, room: &mut Room) -> Result<Vec<f32>, FamilyError> {
+        let g = &self.ground;
+        Ok(match method {
+            Method::Frequency => g.by_frequency(case),
+            Method::Neighbours => by_neighbours(g, case),
+            Method::Ranker => self.ranker.score(&self.ranker_members, g, case, &g.family.instance(problem)?, &mut room.ranker),
+            Method::Chain => self.chain.score(&self.chain_members, g, case, &mut room.chain),
+            Method::Pair => {
+                let r = self.log_probabilities(Method::Ranker, case, problem, room)?;
+                let c = self.log_probabilities(Method::Chain, case, problem, room)?;
+                let mut sum: Vec<f32> = r.iter().zip(&c).map(|(r, c)| self.mix.ranker * r + self.mix.chain * c).collect();
+                log_softmax(&mut sum);
+                sum
+            }
+        })
+    }
+
+    /// The k most probable configurations of a problem's tuner space, best first, with their
+    /// probabilities; fewer where the space is smaller, none where nothing is legal.
+    pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
+        let mut near = std::mem::take(&mut room.near);
+        let case = self.ground.case(problem, None, None, &mut near)?;
+        room.near = near;
+        let scores = self.log_probabilities(method, &case, problem, room)?;
+        let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+        let better = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
+        if k < order.len() && k > 0 {
+            order.select_nth_unstable_by(k - 1, better);
+        }
+        order.truncate(k);
+        order.sort_unstable_by(better);
+        let answer = |&i: &u32| (self.ground.family.values(case.candidates.row(i as usize)), f64::from(scores[i as usize]).exp());
+        Ok(order.iter().map(answer).collect())
+    }
+
+    /// What predictions for examples with known answers are worth.
+    pub fn evaluate(&self, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, FamilyError> {
+        let outcomes = parallel::map(threads, examples, |e, room: &mut Room| {
+            let mut near = std::mem::take(&mut room.near);
+            let case = self.ground.case(&e.problem, Some(&e.values), None, &mut near)?;
+            room.near = near;
+            let scores = self.log_probabilities(method, &case, &e.problem, room)?;
+            outcome(&self.ground, &case, &e.problem, &scores)
+        });
+        outcomes.into_iter().collect()
+    }
+}
+
+/// The rank of the truth, and of the first candidate that is the truth's kernel.
+pub(crate) fn outcome(ground: &Ground, case: &Case, problem: &Problem, scores: &[f32]) -> Result<Outcome, FamilyError> {
+    let confidence = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let confidence = f64::from(confidence).exp();
+    let Some(truth) = case.truth.map(|t| t as usize) else {
+        return Ok(Outcome { rank: None, kernel_rank: None, log_likelihood: f64::NEG_INFINITY, confidence });
+    };
+    if scores[truth] == f32::NEG_INFINITY {
+        // A beam search lost it.
+        return Ok(Outcome { rank: None, kernel_rank: None, log_likelihood: f64::NEG_INFINITY, confidence });
+    }
+    let before = |i: usize| scores.iter().enumerate().filter(|(j, s)| **s > scores[i] || **s == scores[i] && *j < i).count();
+    let rank = before(truth);
+    let instance = ground.family.instance(problem)?;
+    let mut kernel_rank = rank;
+    if !ground.family.spec().kernel.is_empty() {
+        let kernel = instance.kernel(case.candidates.row(truth));
+        for i in 0..scores.len() {
+            if scores[i] > scores[truth] && instance.kernel(case.candidates.row(i)) == kernel {
+                kernel_rank = kernel_rank.min(before(i));
+            }
+        }
+    }
+    Ok(Outcome { rank: Some(rank), kernel_rank: Some(kernel_rank), log_likelihood: f64::from(scores[truth]), confidence })
+}
+
+/// The neighbours' answers: shares of whole answers, a little of the product of shares of values,
+/// and a trace of even chances.
+fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
+    let votes = ground.votes(case, &|_| false);
+    // A row that training never showed has neighbours in the others only.
+    let (neighbours, v) = if votes[0].0.is_empty() { &votes[1] } else { &votes[0] };
+    let width = ground.offsets.len();
+    let table = &case.candidates.table;
+    let marginal: Vec<f32> = v.values.iter().map(|s| (s + 0.01).ln()).collect();
+    let mut out: Vec<f32> = table
+        .chunks_exact(width)
+        .map(|row| 0.1 * row.iter().zip(&ground.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>().exp() + 1e-9)
+        .collect();
+    for (n, w) in neighbours.iter().zip(&v.weights) {
+        if let Some(i) = case.candidates.find(ground.facts.memory.answer(n.index)) {
+            out[i] += 0.9 * w.0 + 0.1 * w.1;
+        }
+    }
+    let total: f32 = out.iter().sum();
+    out.iter().map(|x| (x / total).ln()).collect()
+}

@@ -1,0 +1,311 @@
+//! The whole predictor on a small family of our own, whose best configurations follow a rule:
+//! tile `t` should cover `a`, `u` follows `b`, and `v` may not exceed `t`.
+
+use crate::case::Ground;
+use crate::chain::{Chain, ChainSizes};
+use crate::nn::Layout;
+use crate::paper::{PaperModel, PaperOptions, Sequence, Trained};
+use crate::ranker::{Ranker, RankerSizes};
+use crate::solver::cases;
+use crate::train::Learner;
+use crate::{Checkpoint, FileError, Method, Options, PredictError, Predictor};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Generator;
+use squall_core::forecast::{Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split};
+use std::sync::Arc;
+
+const PAPER: [PaperModel; 5] =
+    [PaperModel::EncoderDecoder, PaperModel::Attention, PaperModel::Attention2, PaperModel::Hybrid, PaperModel::Hybrid2];
+
+fn knob(name: &str, values: &[i64]) -> FamilyKnob {
+    FamilyKnob { name: name.into(), values: values.into(), main: values.into(), spare: Vec::new() }
+}
+
+fn family() -> Arc<Family> {
+    let spec = FamilySpec {
+        solver: "Toy".into(),
+        words: vec![("precision".into(), vec!["FP32".into(), "FP16".into(), "BF16".into()])],
+        numbers: vec![("a".into(), None), ("b".into(), None)],
+        knobs: vec![knob("t", &[1, 2, 4, 8, 16, 32]), knob("u", &[0, 1, 2, 3, 4, 5]), knob("v", &[1, 2, 4, 8, 16, 32])],
+        definitions: vec![("tiles".into(), "-(-a // t)".into())],
+        legal: vec!["v <= t".into(), "t <= 2 * a".into()],
+        tuned: Vec::new(),
+        features: vec![("tiles".into(), "tiles".into()), ("waste".into(), "1000 * (tiles * t - a) // (tiles * t)".into())],
+        kernel: Vec::new(),
+        listed: Vec::new(),
+    };
+    Arc::new(Family::new(spec).expect("our family is well formed"))
+}
+
+fn problem(a: i64, b: i64, precision: &str, device: &str) -> Problem {
+    Problem {
+        solver: "Toy".into(),
+        device: device.into(),
+        words: vec![("precision".into(), precision.into())],
+        numbers: vec![("a".into(), a), ("b".into(), b)],
+        key: format!("{a}-{b}-{precision}"),
+        layer: format!("{a}-{b}"),
+    }
+}
+
+/// Every problem with its best configuration.
+fn examples() -> Vec<Example> {
+    let mut out = Vec::new();
+    for a in 1..40i64 {
+        for b in 1..12i64 {
+            for precision in ["FP32", "FP16"] {
+                let t = 1i64 << a.ilog2().min(5);
+                let v = if precision == "FP32" { t } else { (t / 2).max(1) };
+                out.push(Example { problem: problem(a, b, precision, "d1"), values: vec![t, (b / 2).min(5), v] });
+            }
+        }
+    }
+    out
+}
+
+fn small() -> Options {
+    Options {
+        threads: 2,
+        ranker: RankerSizes { context: 32, hidden: 32, last: 16, negatives: 24, dropout: 0.1 },
+        chain: ChainSizes { context: 32, head: 32, dropout: 0.1 },
+        epochs: (10, 14),
+        members: (1, 2),
+        ..Options::default()
+    }
+}
+
+fn trained(options: &Options) -> Predictor {
+    Predictor::train(&[family()], &examples(), Some(Split::Random), options, &mut |_| true).expect("our examples can be learned")
+}
+
+#[test]
+fn a_rule_is_learned_and_every_answer_is_legal() {
+    let p = trained(&small());
+    for score in &p.info().scores {
+        assert!(score.precision_at[0].1 > 0.6 && score.precision_at[1].1 > 0.95, "{score:?}");
+    }
+    // Known sizes, unknown ones, unknown devices, a precision that training never showed.
+    for (a, b, precision, device) in [(7, 3, "FP32", "d1"), (1000, 5, "FP16", "d1"), (3, 99, "FP32", "other"), (20, 4, "BF16", "d1")] {
+        let question = problem(a, b, precision, device);
+        let answers = p.predict(&question, 100).expect("the family takes it");
+        let space = family().instance(&question).expect("the family takes it").candidates().len();
+        assert_eq!(answers.len(), space.min(100));
+        assert!(answers.iter().all(|(v, _)| family().is_legal(&question, v)), "{answers:?}");
+        assert!(answers.windows(2).all(|w| w[0].1 >= w[1].1));
+        let total: f64 = p.predict(&question, space).expect("as before").iter().map(|a| a.1).sum();
+        assert!((total - 1.0).abs() < 1e-4, "{total}");
+        let mut distinct: Vec<_> = answers.iter().map(|a| &a.0).collect();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), answers.len());
+    }
+    let unknown = p.predict(&problem(1, 1, "FP32", "d1").of("Other"), 1);
+    assert!(matches!(&unknown, Err(PredictError::Solver { .. })), "{unknown:?}");
+    assert!(p.predict(&problem(1, 1, "FP64", "d1"), 1).is_err());
+}
+
+#[test]
+fn seed_decides_threads_do_not_and_the_file_keeps_everything() {
+    let options = Options { epochs: (2, 2), ..small() };
+    let p = trained(&options);
+    let bytes = p.to_bytes().expect("it can be written");
+    let one = trained(&Options { threads: 1, ..options.clone() });
+    let question = problem(9, 5, "FP16", "d1");
+    assert_eq!(p.predict(&question, 50).unwrap(), one.predict(&question, 50).unwrap());
+    let other = trained(&Options { seed: 2, ..options });
+    assert_ne!(p.predict(&question, 50).unwrap(), other.predict(&question, 50).unwrap());
+    let again = Predictor::from_bytes(&bytes).expect("it can be read");
+    assert_eq!(again.info(), p.info());
+    for e in examples().iter().step_by(37) {
+        assert_eq!(again.predict(&e.problem, 20).unwrap(), p.predict(&e.problem, 20).unwrap());
+    }
+    assert_eq!(again.to_bytes().unwrap().len(), bytes.len());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("p.safetensors");
+    p.save(&path).expect("it can be saved");
+    assert_eq!(Predictor::load(&path).expect("it can be loaded").info(), p.info());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing but the file is left");
+    assert!(matches!(p.save(&folder.path().join("no/such")), Err(FileError::Io { .. })));
+    refused(&bytes);
+}
+
+/// Damaged files say why they are refused.
+fn refused(bytes: &[u8]) {
+    let replace = |from: &str, to: &str| {
+        assert_eq!(from.len(), to.len());
+        let at = bytes.windows(from.len()).position(|w| w == from.as_bytes()).expect("it is there");
+        let mut out = bytes.to_vec();
+        out[at..at + to.len()].copy_from_slice(to.as_bytes());
+        out
+    };
+    let why = |b: &[u8]| Predictor::from_bytes(b).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(why(&replace("\\\"version\\\":1", "\\\"version\\\":7")).contains("version 7"));
+    assert!(why(&replace("\\\"info\\\"", "\\\"inf0\\\"")).contains("header"));
+    assert!(why(&replace("Toy/memory.rows", "Toy/memory.rowz")).contains("missing"));
+    assert!(why(b"PK\x03\x04 something else entirely").contains("no predictor"));
+    for cut in [0, 4, 100, bytes.len() / 2, bytes.len() - 1] {
+        assert!(!why(&bytes[..cut]).is_empty(), "cut at {cut}");
+    }
+    let mut noise = bytes.to_vec();
+    let mut rng = Generator::seed_from_u64(3);
+    for _ in 0..40 {
+        // Any byte may be wrong: refused or not, nothing panics.
+        let (at, was) = {
+            let i = rng.random_range(0..noise.len());
+            (i, noise[i])
+        };
+        noise[at] = rng.random();
+        if let Ok(p) = Predictor::from_bytes(&noise) {
+            let _ = p.predict(&problem(9, 5, "FP16", "d1"), 3);
+        }
+        noise[at] = was;
+    }
+}
+
+#[test]
+fn baselines_answer_too_and_cancelling_ends_it() {
+    let p = trained(&Options { epochs: (1, 1), ..small() });
+    let all = examples();
+    let some: Vec<&Example> = all.iter().step_by(11).collect();
+    for method in [Method::Frequency, Method::Neighbours, Method::Ranker, Method::Chain, Method::Pair] {
+        let outcomes = p.evaluate("Toy", &some, method, 2).expect("they are known");
+        assert!(outcomes.iter().all(|o| o.rank.is_some() && o.log_likelihood <= 0.0 && o.log_likelihood.is_finite()), "{method:?}");
+    }
+    let neighbours = p.evaluate("Toy", &some, Method::Neighbours, 2).unwrap();
+    assert!(crate::metrics::precision_at(10, &neighbours).value() > 0.8);
+    let mut asked = 0;
+    let stopped = Predictor::train(&[family()], &all, None, &small(), &mut |_| {
+        asked += 1;
+        asked < 3
+    });
+    assert!(matches!(stopped, Err(PredictError::Cancelled)));
+    let none = Predictor::train(&[family()], &[], None, &small(), &mut |_| true);
+    assert!(matches!(none, Err(PredictError::Nothing(_))));
+}
+
+#[test]
+fn training_resumes_where_it_stopped() {
+    let all = examples();
+    let options = Options { epochs: (2, 3), members: (1, 2), ..small() };
+    let whole = trained(&options);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("checkpoint");
+    let mut said = 0;
+    let stopped = Predictor::resume(
+        &[family()],
+        &all,
+        Some(Split::Random),
+        &options,
+        &mut Checkpoint::default(),
+        &mut |c| c.save(&path).expect("it can be saved"),
+        &mut |p| {
+            // In the middle of the second chain.
+            said += usize::from(p.network == "chain" && p.member.0 == 1);
+            said < 3
+        },
+    );
+    assert!(matches!(stopped, Err(PredictError::Cancelled)));
+    let mut checkpoint = Checkpoint::load(&path).expect("it can be loaded");
+    let mut epochs = 0;
+    let rest = Predictor::resume(&[family()], &all, Some(Split::Random), &options, &mut checkpoint, &mut |_| epochs += 1, &mut |_| true);
+    assert!(epochs < 4, "{epochs} epochs were done again");
+    let question = problem(9, 5, "FP16", "d1");
+    assert_eq!(rest.expect("it goes on").predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
+    let other = Options { seed: 9, ..options };
+    let refused = Predictor::resume(&[family()], &all, Some(Split::Random), &other, &mut checkpoint, &mut |_| (), &mut |_| true);
+    assert!(matches!(refused, Err(PredictError::OtherTraining)));
+    std::fs::write(&path, b"something else").unwrap();
+    assert!(matches!(Checkpoint::load(&path), Err(FileError::NotACheckpoint(_))));
+}
+
+/// Holds a network's gradient against finite differences, with the same samples and drop-out.
+fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &Ground, all: &[Example]) {
+    let chosen: Vec<&Example> = all.iter().step_by(29).collect();
+    let cases = cases(ground, &chosen, 1, false).expect("the family takes them");
+    let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
+    let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
+    let p = layout.initial(&mut Generator::seed_from_u64(5));
+    let loss = |p: &[f32], g: &mut [f32]| {
+        learner.learn(p, ground, &pairs, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default()).expect("it learns")
+    };
+    let mut g = vec![0.0; p.len()];
+    loss(&p, &mut g);
+    crate::nn::gradients::check(what, &p, &g, &mut |x| loss(x, &mut vec![0.0; x.len()]));
+}
+
+#[test]
+fn gradients_of_ranker_and_chain() {
+    let all = examples();
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 9, dropout: 0.2 });
+    check_network("ranker", &ranker, ranker.layout(), &ground, &all);
+    let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.2 });
+    check_network("chain", &chain, chain.layout(), &ground, &all);
+}
+
+#[test]
+fn gradients_of_the_papers_models() {
+    let all = examples();
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    for kind in PAPER {
+        let model = Sequence::new(&ground, kind, 5);
+        check_network(&format!("{kind:?}"), &model, model.layout(), &ground, &all);
+    }
+}
+
+#[test]
+fn the_papers_models_learn_the_rule() {
+    let all = examples();
+    let some: Vec<&Example> = all.iter().collect();
+    let options = PaperOptions { hidden: 24, epochs: 12, ..PaperOptions::default() };
+    for kind in PAPER {
+        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, &options, &mut |_, _| true).expect("it learns");
+        let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
+        let outcomes = model.evaluate(&test, 2).expect("they are known");
+        let share = crate::metrics::precision_at(10, &outcomes).value();
+        assert!(share > 0.6, "{kind:?}: {share}");
+    }
+}
+
+#[test]
+fn classical_baselines_learn_the_rule() {
+    use crate::classical::{Classical, Trained};
+    let all = examples();
+    let some: Vec<&Example> = all.iter().collect();
+    let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
+    // A line cannot follow the rule as trees do.
+    for (kind, least) in
+        [(Classical::DecisionTree, 0.95), (Classical::RandomForest, 0.95), (Classical::NaiveBayes, 0.7), (Classical::Svm, 0.5)]
+    {
+        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, 1, 2).expect("it learns");
+        let outcomes = model.evaluate(&test, 2).expect("they are known");
+        let share = crate::metrics::precision_at(10, &outcomes).value();
+        assert!(share > least, "{kind:?}: {share}");
+    }
+}
+
+#[test]
+fn a_sample_estimates_the_whole_space() {
+    // With all candidates drawn the loss is that of the whole space; with few it is near on average.
+    let all = examples();
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    let few = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 40, dropout: 0.0 });
+    let chosen: Vec<&Example> = all.iter().filter(|e| e.values[0] == 32).take(6).collect();
+    let mut cases = cases(&ground, &chosen, 1, false).expect("the family takes them");
+    cases.iter_mut().for_each(|c| c.legal_share = ground.legal_share(c));
+    let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
+    let p = few.layout().initial(&mut Generator::seed_from_u64(5));
+    let whole: f64 = pairs
+        .iter()
+        .map(|(c, i)| {
+            let scores = few.score(std::slice::from_ref(&p), &ground, c, i, &mut Default::default());
+            -f64::from(scores[c.truth.expect("it is inside") as usize])
+        })
+        .sum();
+    let rounds = 60;
+    let sampled: f64 = (0..rounds)
+        .map(|s| few.learn(&p, &ground, &pairs, &mut Generator::seed_from_u64(s), None, &mut Default::default()).expect("it learns"))
+        .sum::<f64>()
+        / rounds as f64;
+    assert!((whole - sampled).abs() < 0.03 * whole, "{whole} against {sampled}");
+}

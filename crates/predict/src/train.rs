@@ -1,0 +1,198 @@
+//! The training loop that all networks share: batches cut into shards for the threads, AdamW under
+//! a cosine, the loss on validation after every epoch, the best parameters kept. Shards are the
+//! same however many threads there are, and their gradients are added in order, so a seed gives the
+//! same network on one core as on sixteen.
+
+use crate::case::{Case, Ground};
+use crate::nn::{Adam, Layout, cosine, vector};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus as Generator;
+use serde::{Deserialize, Serialize};
+use squall_core::forecast::{FamilyError, Instance, Problem};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Parts of a batch, each a thread's work at a time.
+const SHARDS: usize = 4;
+
+/// A network that learns cases.
+pub trait Learner: Sync {
+    /// Buffers of one thread.
+    type Room: Default + Send;
+
+    /// Its parameters.
+    fn layout(&self) -> &Layout;
+
+    /// The sum of the cases' losses; with `gradient` a training step, whose gradient is added.
+    fn learn(
+        &self,
+        parameters: &[f32],
+        ground: &Ground,
+        cases: &[(&Case, Instance)],
+        rng: &mut Generator,
+        gradient: Option<&mut [f32]>,
+        room: &mut Self::Room,
+    ) -> Result<f64, FamilyError>;
+}
+
+/// How to train.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Passes over the training cases.
+    pub epochs: usize,
+    /// Cases a step.
+    pub batch: usize,
+    /// Greatest step of AdamW.
+    pub rate: f32,
+    /// Weight decay.
+    pub decay: f32,
+    /// Epochs without a better validation loss before training stops.
+    pub patience: usize,
+    /// Seed of parameters, order, drop-out and samples.
+    pub seed: u64,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// One epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Epoch {
+    /// Mean loss of training cases as they were learned.
+    pub train: f64,
+    /// Mean loss of validation cases after it.
+    pub validation: f64,
+}
+
+/// Training in the middle: what a checkpoint holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// Parameters now.
+    pub parameters: Vec<f32>,
+    /// The optimiser's state.
+    pub adam: Adam,
+    /// The best parameters so far.
+    pub best: Vec<f32>,
+    /// Every epoch so far.
+    pub curve: Vec<Epoch>,
+}
+
+impl State {
+    /// Before the first epoch.
+    pub fn new(layout: &Layout, schedule: &Schedule) -> State {
+        let parameters = layout.initial(&mut Generator::seed_from_u64(schedule.seed));
+        State { adam: Adam::new(parameters.len(), schedule.decay), best: parameters.clone(), parameters, curve: Vec::new() }
+    }
+
+    /// The epoch with the least loss on validation, counted from 0.
+    pub fn best_epoch(&self) -> Option<usize> {
+        (0..self.curve.len()).min_by(|&a, &b| self.curve[a].validation.total_cmp(&self.curve[b].validation))
+    }
+}
+
+/// A case and the problem that it was made from.
+pub type Pair<'a> = (&'a Case, &'a Problem);
+
+/// Trains until the schedule ends, patience does, or `go_on` says no; it is asked after every epoch
+/// and every few batches (with the epoch's share done), and may keep the state.
+pub fn train<L: Learner>(
+    learner: &L,
+    ground: &Ground,
+    cases: &[Pair],
+    validation: &[Pair],
+    schedule: &Schedule,
+    state: &mut State,
+    go_on: &mut dyn FnMut(&State, f64) -> bool,
+) -> Result<(), FamilyError> {
+    let decays = learner.layout().decays();
+    let steps = cases.len().div_ceil(schedule.batch.max(1));
+    let mut gradient = vec![0.0; state.parameters.len()];
+    let patient = |s: &State| s.best_epoch().is_none_or(|best| validation.is_empty() || s.curve.len() - 1 - best < schedule.patience);
+    while state.curve.len() < schedule.epochs && patient(state) {
+        let epoch = state.curve.len();
+        let mut rng = Generator::seed_from_u64(schedule.seed ^ (epoch as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut order: Vec<usize> = (0..cases.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, rng.random_range(0..=i));
+        }
+        let mut total = 0.0;
+        for (step, batch) in order.chunks(schedule.batch.max(1)).enumerate() {
+            let chosen: Vec<Pair> = batch.iter().map(|&i| cases[i]).collect();
+            let loss = batch_loss(learner, ground, &chosen, &state.parameters, rng.random(), Some(&mut gradient), schedule.threads)?;
+            total += loss;
+            let scale = 1.0 / batch.len() as f32;
+            gradient.iter_mut().for_each(|g| *g *= scale);
+            let rate = schedule.rate * cosine(epoch * steps + step, schedule.epochs * steps);
+            state.adam.step(&mut state.parameters, &gradient, &decays, rate);
+            if step % 16 == 15 && !go_on(state, (step + 1) as f64 / steps as f64) {
+                return Ok(());
+            }
+        }
+        // The same samples every time, so that epochs can be compared.
+        let mut held = 0.0;
+        for part in validation.chunks(256) {
+            held += batch_loss(learner, ground, part, &state.parameters, schedule.seed, None, schedule.threads)?;
+        }
+        let mean = |sum: f64, n: usize| if n == 0 { 0.0 } else { sum / n as f64 };
+        state.curve.push(Epoch { train: mean(total, cases.len()), validation: mean(held, validation.len()) });
+        let best = state.best_epoch().unwrap_or(epoch);
+        if best == epoch || validation.is_empty() {
+            state.best.clone_from(&state.parameters);
+        }
+        if !go_on(state, 0.0) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The loss of a batch, and its gradient where there is room for one.
+fn batch_loss<L: Learner>(
+    learner: &L,
+    ground: &Ground,
+    batch: &[Pair],
+    parameters: &[f32],
+    seed: u64,
+    gradient: Option<&mut Vec<f32>>,
+    threads: usize,
+) -> Result<f64, FamilyError> {
+    let shards: Vec<&[Pair]> = batch.chunks(batch.len().div_ceil(SHARDS).max(1)).collect();
+    let results: Vec<Mutex<Option<Result<(f64, Vec<f32>), FamilyError>>>> = shards.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let wants = gradient.is_some();
+    let work = || {
+        let mut room = L::Room::default();
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(shard) = shards.get(i) else { break };
+            let mut g = vec![0.0; if wants { parameters.len() } else { 0 }];
+            let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
+            let instances: Result<Vec<_>, _> = shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
+            let loss =
+                instances.and_then(|cases| learner.learn(parameters, ground, &cases, &mut rng, wants.then_some(&mut g[..]), &mut room));
+            if let Ok(mut slot) = results[i].lock() {
+                *slot = Some(loss.map(|l| (l, g)));
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        for _ in 1..threads.min(shards.len()).max(1) {
+            s.spawn(work);
+        }
+        work();
+    });
+    let mut total = 0.0;
+    let mut sum: Option<&mut Vec<f32>> = gradient;
+    if let Some(g) = &mut sum {
+        g.iter_mut().for_each(|g| *g = 0.0);
+    }
+    for slot in results {
+        // Every shard was taken: a missing one would be a panic, which the scope has passed on.
+        let Some(result) = slot.into_inner().unwrap_or(None) else { continue };
+        let (loss, g) = result?;
+        total += loss;
+        if let Some(sum) = &mut sum {
+            vector::add(&g, sum);
+        }
+    }
+    Ok(total)
+}

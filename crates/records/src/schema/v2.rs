@@ -1,0 +1,23 @@
+//! Version 2 adds a table of examples: what others tuned, for predictors to learn from. `problem` is
+//! the problem in JSON; the other columns repeat what queries choose by. A problem that is tuned
+//! again gets another row, and the newest speaks.
+
+/// The statements that make it from version 1.
+pub const UPGRADE: &str = "
+CREATE TABLE example (
+    seq     INTEGER PRIMARY KEY,
+    solver  TEXT NOT NULL,
+    device  TEXT NOT NULL,
+    key     TEXT NOT NULL,
+    answer  TEXT NOT NULL,
+    problem TEXT NOT NULL,
+    UNIQUE (solver, device, key, answer)
+) STRICT;
+CREATE TRIGGER example_is_never_changed BEFORE UPDATE ON example
+BEGIN SELECT RAISE(ABORT, 'examples are never changed'); END;
+CREATE TRIGGER example_is_never_deleted BEFORE DELETE ON example
+BEGIN SELECT RAISE(ABORT, 'examples are never deleted'); END;
+";
+
+/// Adds an example unless it is known.
+pub const INSERT: &str = "INSERT OR IGNORE INTO example (solver, device, key, answer, problem) VALUES (?1, ?2, ?3, ?4, ?5)";
