@@ -9,11 +9,12 @@ use crate::event::{Event, Listen, Progress};
 use crate::input::{Input, name_matches};
 use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
-use crate::settings::Settings;
+use crate::settings::{Aim, Settings};
 use rustix::time::{ClockId, clock_gettime};
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::{CpuCost, Outcome, Record, RecordKind, Target, Task, Trial};
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
+use squall_measure::cuda::Gpu;
 use squall_measure::{MeasureError, Verdict};
 use squall_records::Store;
 use squall_search::{Allocator, DEFAULT, Setting, StrategyInfo, TaskFacts, strategies};
@@ -43,6 +44,17 @@ pub struct Session<'a> {
 struct Bench<'l, 'e> {
     lab: Lab,
     hall: Hall<'l, 'e>,
+}
+
+/// What kernels are tuned for, as records and search see it, and what measures there.
+#[derive(Clone)]
+struct Aimed {
+    id: String,
+    tools: String,
+    target: Target,
+    roof: Option<Roof>,
+    gpu: Option<Gpu>,
+    device: Device,
 }
 
 /// What is needed while the laboratory is busy.
@@ -139,14 +151,16 @@ impl<'a> Session<'a> {
         let strategy = strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
         let toolchain = Toolchain::detect()?;
-        let device = Device::detect(self.settings.threads, &toolchain)?;
-        let roof = if self.settings.roof { Some(measure_roof(&device, &toolchain)?) } else { None };
-        let (id, tools, target) = (device.id(), toolchain_id(&toolchain), device.target.clone());
+        let aimed = self.aim(&toolchain)?;
+        let Aimed { id, tools, target, roof, .. } = aimed.clone();
         listen(Event::Opened { device: &id, toolchain: &tools, roof: roof.as_ref() });
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
         let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
-        let lab = Lab::open(device, toolchain)?;
+        let lab = match aimed.gpu {
+            Some(gpu) => Lab::open_gpu(gpu, aimed.device, toolchain)?,
+            None => Lab::open(aimed.device, toolchain)?,
+        };
         let opening = lab.overhead();
         Ok(Bench {
             lab,
@@ -165,6 +179,24 @@ impl<'a> Session<'a> {
                 listen,
             },
         })
+    }
+
+    /// Looks at what kernels are tuned for.
+    fn aim(&self, toolchain: &Toolchain) -> Result<Aimed, Error> {
+        match self.settings.aim {
+            Aim::Cpu => {
+                let device = Device::detect(self.settings.threads, toolchain)?;
+                let roof = if self.settings.roof { Some(measure_roof(&device, toolchain)?) } else { None };
+                Ok(Aimed { id: device.id(), tools: toolchain_id(toolchain), target: device.target.clone(), roof, gpu: None, device })
+            }
+            Aim::Cuda(ordinal) => {
+                let gpu = Gpu::detect(ordinal, toolchain)?;
+                // One core runs the references and starts kernels, the others compile.
+                let device = Device::detect(1, toolchain)?;
+                let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", gpu.toolchain());
+                Ok(Aimed { id: gpu.id(), tools, target: gpu.target.clone(), roof: None, gpu: Some(gpu), device })
+            }
+        }
     }
 
     /// Whether the session as a whole is over.

@@ -125,6 +125,7 @@ impl Recipe {
             openmp: self.openmp,
             full_optimisation: true,
             flags,
+            launches: Vec::new(),
         }
     }
 }
