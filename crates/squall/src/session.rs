@@ -23,6 +23,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
 pub(crate) const BATCH: usize = 16;
+/// The same where all cores but one compile: twice as many as there are, so that none waits for the slowest.
+const BATCH_MOST: usize = 32;
 /// Entry point of the kernels measured here; each is a library of its own.
 pub(crate) const SYMBOL: &str = "squall_kernel";
 /// After so many trials of a task without a single time, the user hears of it.
@@ -65,6 +67,7 @@ struct Hall<'l, 'e> {
     roof: Option<Roof>,
     strategy: &'static StrategyInfo,
     tasks: usize,
+    batch: usize,
     start: Instant,
     /// When the first trials were asked for: what came before says nothing of their rate.
     searching: Option<Instant>,
@@ -157,6 +160,7 @@ impl<'a> Session<'a> {
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
         let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
+        let aimed_at_gpu = aimed.gpu.is_some();
         let lab = match aimed.gpu {
             Some(gpu) => Lab::open_gpu(gpu, aimed.device, toolchain)?,
             None => Lab::open(aimed.device, toolchain)?,
@@ -171,6 +175,7 @@ impl<'a> Session<'a> {
                 roof,
                 strategy,
                 tasks,
+                batch: if aimed_at_gpu { BATCH_MOST } else { BATCH },
                 start,
                 searching: None,
                 deadline,
@@ -302,7 +307,7 @@ impl<'a> Session<'a> {
     fn batch(&self, bench: &mut Bench, desk: &mut Desk, since: Instant) -> Result<usize, Error> {
         let b = &self.settings.budget;
         let left = b.task_trials.map(|n| n.saturating_sub(desk.report.trials)).into_iter();
-        let left = left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(BATCH as u64) as usize;
+        let left = left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(bench.hall.batch as u64) as usize;
         let task_end = b.task_seconds.map(|s| since + Duration::from_secs_f64((s - desk.spent).max(0.0)));
         if left == 0 {
             desk.closed.get_or_insert(StopReason::Trials);

@@ -27,6 +27,30 @@ static __device__ __forceinline__ void cluster_barrier() {
 }
 ";
 
+/// Copies to shared memory that do not pass through registers, where the device has them; they
+/// have arrived at the next barrier. Where `valid` does not hold, zeros are written.
+const COPIES: &str = "\
+static __device__ __forceinline__ void copy4(float *to, const float *from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(\"cp.async.ca.shared.global [%0], [%1], 4, %2;\" :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(valid ? 4 : 0) : \"memory\");
+#else
+  *to = valid ? *from : 0.0f;
+#endif
+}
+static __device__ __forceinline__ void copy16(float *to, const float *from) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\");
+#else
+  *(float4 *)to = *(const float4 *)from;
+#endif
+}
+static __device__ __forceinline__ void copies_arrive() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(\"cp.async.wait_all;\" ::: \"memory\");
+#endif
+}
+";
+
 /// The CUDA C of a verified GPU program; the functions' names begin with `symbol`.
 pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     let mut source = format!("// {}, made by Squall\n", n.name);
@@ -42,6 +66,9 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     }
     if functions.contains("cluster_barrier") {
         source += PEER;
+    }
+    if functions.contains("copies_arrive") {
+        source += COPIES;
     }
     source += "extern __shared__ __align__(16) float shared[];\n\n";
     source += &functions;
@@ -107,6 +134,8 @@ struct Function<'a> {
     vectors: HashMap<String, String>,
     temporaries: usize,
     prepared: HashMap<Source, u64>,
+    /// Whether copies may still be on their way.
+    copies: bool,
 }
 
 impl<'a> Function<'a> {
@@ -135,6 +164,7 @@ impl<'a> Function<'a> {
             vectors: HashMap::new(),
             temporaries: 0,
             prepared,
+            copies: false,
         };
         let mut groups: [Vec<&Loop>; 3] = Default::default();
         let mut stmts = std::slice::from_ref(top);
@@ -155,6 +185,11 @@ impl<'a> Function<'a> {
         let grid: Vec<&Loop> = groups[0].iter().chain(&groups[1]).copied().collect();
         f.number("blockIdx.x", &grid);
         f.number("threadIdx.x", &groups[2]);
+        crate::nest::visit(stmts, &mut |s| {
+            if let Stmt::Store { buffer, value, .. } = s {
+                f.copies |= f.copied(*buffer, value).is_some();
+            }
+        });
         f.block(stmts);
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
@@ -236,8 +271,12 @@ impl<'a> Function<'a> {
     fn stmt(&mut self, s: &Stmt) {
         match s {
             Stmt::Loop(l) => self.loop_(l),
-            Stmt::Barrier(Reach::Cluster) if self.rank.1 > 1 => self.line("cluster_barrier();"),
-            Stmt::Barrier(_) => self.line("__syncthreads();"),
+            Stmt::Barrier(reach) => {
+                if self.copies {
+                    self.line("copies_arrive();");
+                }
+                self.line(if *reach == Reach::Cluster && self.rank.1 > 1 { "cluster_barrier();" } else { "__syncthreads();" });
+            }
             Stmt::Local(b) => {
                 let shared = shared_elements(self.n, *b);
                 if shared > 0 {
@@ -324,6 +363,21 @@ impl<'a> Function<'a> {
         self.close();
     }
 
+    /// What a store copies from device to shared memory as it is, if that is all it does, and
+    /// where; elsewhere it stores zero.
+    fn copied<'e>(&self, to: Source, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
+        let global = |s: &Source| matches!(self.n.buffer(*s).scope, Scope::Data(_) | Scope::Prepared);
+        let found = match value {
+            Expr::Load { source, index } => (*source, &index[..], &[][..]),
+            Expr::Select { conds, then, other } => match (&**then, &**other) {
+                (Expr::Load { source, index }, Expr::Const(0.0)) => (*source, &index[..], &conds[..]),
+                _ => return None,
+            },
+            _ => return None,
+        };
+        (self.n.buffer(to).scope == Scope::Shared && global(&found.0)).then_some(found)
+    }
+
     /// A statement for all lanes of a vector loop.
     fn vector(&mut self, l: &Loop, s: &Stmt) {
         let (b, index, op, value) = match s {
@@ -331,6 +385,17 @@ impl<'a> Function<'a> {
             Stmt::Update { op, buffer, index, value } => (*buffer, index, Some(*op), value),
             _ => return,
         };
+        if l.extent == 4
+            && let Some((from, at, [])) = self.copied(b, value)
+        {
+            let (to, source) = (self.offset(b, index), self.offset(from, at));
+            if [&to, &source].iter().all(|o| o.coefficient(l.var) == 1 && self.aligned(o, l.var, 4)) {
+                self.known.insert(l.var, 0);
+                let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
+                self.known.remove(&l.var);
+                return self.line(&format!("copy16(&{to}, &{source});"));
+            }
+        }
         self.open("{");
         let mut lanes = Vec::new();
         for i in 0..l.extent {
@@ -359,6 +424,20 @@ impl<'a> Function<'a> {
     }
 
     fn assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
+        if op.is_none()
+            && let Some((from, at, conds)) = self.copied(b, value)
+        {
+            let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
+            let first = self.at(from, &[], &Affine::constant(0));
+            let text = match conds {
+                [] => format!("copy4(&{to}, &{source}, true);"),
+                _ => {
+                    let valid = self.conds(conds);
+                    format!("{{ const bool valid = {valid}; copy4(&{to}, valid ? &{source} : &{first}, valid); }}")
+                }
+            };
+            return self.line(&text);
+        }
         let v = self.value(value);
         let off = self.offset(b, index);
         let place = self.at(b, index, &off);

@@ -180,7 +180,8 @@ impl<'a> Walk<'a> {
         let mut touch = |b: Source, index: &[Affine], write: bool| {
             let buf = self.n.buffer(b);
             let off = flatten(index, &buf.shape);
-            let vector = self.loops.last().filter(|l| l.mode == Mode::Vector && off.coefficient(l.var) == 1).map_or(1.0, |l| l.extent as f64);
+            let vector =
+                self.loops.last().filter(|l| l.mode == Mode::Vector && off.coefficient(l.var) == 1).map_or(1.0, |l| l.extent as f64);
             // Threads side by side: the innermost share loop, else the innermost thread loop.
             let stride = shared_loop.or(self.fastest).map_or(0, |v| off.coefficient(v).abs());
             let times = self.points(&off, true);

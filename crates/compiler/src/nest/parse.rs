@@ -58,8 +58,7 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
     }
 }
 
-const MODES: [Mode; 8] =
-    [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll, Mode::Block, Mode::Cluster, Mode::Thread, Mode::Share];
+const MODES: [Mode; 8] = [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll, Mode::Block, Mode::Cluster, Mode::Thread, Mode::Share];
 
 fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, TextError> {
     c.expect("{")?;

@@ -45,7 +45,11 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
     let mut at = top;
     let body = loop {
         let Stmt::Loop(l) = at else { return Err("statements stand between thread loops".into()) };
-        if l.mode == Mode::Cluster { cluster.push(l) } else { threads.push(l) }
+        if l.mode == Mode::Cluster {
+            cluster.push(l)
+        } else {
+            threads.push(l)
+        }
         match &l.body[..] {
             [next @ Stmt::Loop(n)] if matches!(n.mode, Mode::Cluster | Mode::Thread) => at = next,
             body => break body,
@@ -194,7 +198,11 @@ impl Team<'_, '_> {
                 e.read.push(mark);
             }
         }
-        self.locals.get(&(b, owner)).and_then(|m| m.get(at)).copied().ok_or_else(|| format!("`{}` is read undeclared", self.s.nest.buffer(b).name))
+        self.locals
+            .get(&(b, owner))
+            .and_then(|m| m.get(at))
+            .copied()
+            .ok_or_else(|| format!("`{}` is read undeclared", self.s.nest.buffer(b).name))
     }
 
     fn write(&mut self, b: Source, index: &[Affine], t: usize, x: f64) -> Result<(), String> {

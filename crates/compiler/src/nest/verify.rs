@@ -15,7 +15,15 @@ pub struct Broken(pub String);
 /// barriers where all threads come, and one at the end of each block of statements that declares
 /// shared memory, so that its place can be used again.
 pub fn verify(n: &Nest) -> Result<(), Broken> {
-    let mut c = Checker { n, bounds: HashMap::new(), bound: HashSet::new(), locals: HashSet::new(), preparing: true, guards: Vec::new(), level: Level::Host };
+    let mut c = Checker {
+        n,
+        bounds: HashMap::new(),
+        bound: HashSet::new(),
+        locals: HashSet::new(),
+        preparing: true,
+        guards: Vec::new(),
+        level: Level::Host,
+    };
     c.block(&n.prepare)?;
     c.preparing = false;
     c.block(&n.body)
@@ -172,10 +180,14 @@ impl Checker<'_> {
             self.affine(a)?;
             let (mut lo, mut hi) = a.range(|v| self.bounds[&v]);
             for g in &self.guards {
-                if g.index.terms() == a.terms() {
-                    let d = a.offset() - g.index.offset();
-                    lo = lo.max(g.low + d);
-                    hi = hi.min(g.high - 1 + d);
+                // The index is a multiple of what is tested, plus a rest without its variables.
+                let Some(&(first, c)) = g.index.terms().first() else { continue };
+                let k = a.coefficient(first) / c;
+                let rest = a.add(&g.index.scale(-k));
+                if k > 0 && g.index.terms().iter().all(|t| !rest.uses(t.0)) {
+                    let (low, high) = rest.range(|v| self.bounds[&v]);
+                    lo = lo.max(k * g.low + low);
+                    hi = hi.min(k * (g.high - 1) + high);
                 }
             }
             if lo < 0 || hi >= extent {

@@ -1,6 +1,6 @@
 //! NVIDIA GPUs, through the driver and NVRTC. Both are loaded at run time by the process that runs
 //! kernels (`gpu.h`, a part of the laboratory's `runner.c`), never by ours: a compiler that crashes
-//! or a kernel that hangs ends a process that can be replaced (docs/decisions/0007).
+//! or a kernel that hangs ends a process that can be replaced (docs/decisions/0011).
 
 mod nvrtc;
 
@@ -109,7 +109,10 @@ mod tests {
             Err(e) => {
                 let e = e.to_string();
                 println!("skipped: {e}");
-                assert!(e.starts_with("CUDA cannot be used: ") && (e.contains("driver") || e.contains("NVRTC") || e.contains("device")), "{e}");
+                assert!(
+                    e.starts_with("CUDA cannot be used: ") && (e.contains("driver") || e.contains("NVRTC") || e.contains("device")),
+                    "{e}"
+                );
             }
         }
     }

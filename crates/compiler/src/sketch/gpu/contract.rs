@@ -4,7 +4,7 @@
 //! A block computes a tile of the output, a thread `v x i` elements of it along each axis, `v`
 //! far apart (virtual threads) and `i` next to each other. The block's threads fetch what a chunk
 //! of the reduction needs of each operand into shared memory; padding is tested there. Weights lie
-//! in tiles ahead of time. The first reduction axis can be split over groups of a block's threads
+//! in tiles ahead of time. With two stages the next chunk is on its way while one is summed. The first reduction axis can be split over groups of a block's threads
 //! and over the blocks of a cluster: partial sums then meet in shared memory, each block finishes
 //! a slice of the tile with the epilogue, and nothing of it goes through device memory.
 
@@ -18,8 +18,8 @@ use squall_core::workload::Reducer;
 use squall_core::{Configuration, DType, Gpu, Space};
 use std::sync::Arc;
 
-/// Statements written out for one step of the reduction; NVRTC takes seconds beyond.
-const MOST_UNROLLED: i64 = 2600;
+/// Multiplications written out; NVRTC takes over a second beyond, and builders wait for the slowest.
+const MOST_UNROLLED: i64 = 2048;
 
 /// A value that is read at each step.
 #[derive(Clone)]
@@ -135,13 +135,18 @@ fn space(p: &Problem, gpu: Gpu) -> Option<Space> {
         }
     }
     let first = &p.reduce[0];
-    knobs.push(Knob::ints("chunk", Role::Tile { axis: first.short.clone(), level: 0 }, divisors(first.extent).into_iter().filter(|d| *d <= 64)));
+    knobs.push(Knob::ints(
+        "chunk",
+        Role::Tile { axis: first.short.clone(), level: 0 },
+        divisors(first.extent).into_iter().filter(|d| *d <= 64),
+    ));
     let splits = |most: i64| divisors(first.extent).into_iter().filter(move |d| *d <= most && d.count_ones() == 1);
     knobs.push(Knob::ints("split_threads", Role::Parallel, splits(16)));
     knobs.push(Knob::ints("split_blocks", Role::Parallel, splits(gpu.cluster())));
     knobs.push(Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]));
     knobs.push(Knob::ints("vector", Role::Vector, [1, 4]));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1, 4]));
+    knobs.push(Knob::ints("stages", Role::Choice, [1, 2]));
     constraints.push(Term::product(["chunk", "split_threads", "split_blocks"].map(Term::knob)).divides(first.extent));
     let threads = || Term::product(p.axes.iter().map(|a| k(a, "t")).chain([Term::knob("split_threads")]));
     constraints.push(threads().at_most(i64::from(gpu.threads_per_block)));
@@ -189,6 +194,8 @@ struct Tiling<'a> {
     unroll: i64,
     vector: i64,
     pad: i64,
+    /// Chunks that shared memory holds: 2 where the next is fetched during a sum.
+    stages: i64,
     /// Variables: block number, tile start and thread of each axis; group, block in the cluster, step.
     block: Vec<Var>,
     start: Vec<Var>,
@@ -207,7 +214,7 @@ impl<'a> Tiling<'a> {
         let (chunk, groups, cluster) = (get("chunk"), get("split_threads"), get("split_blocks"));
         let unroll = divisors(chunk).into_iter().filter(|d| *d <= get("unroll")).max().unwrap_or(1);
         let window: i64 = p.reduce[1..].iter().map(|r| r.extent).product();
-        let written = unroll * window * v.iter().chain(&i).product::<i64>();
+        let written = get("stages") * unroll * window * v.iter().chain(&i).product::<i64>();
         if written > MOST_UNROLLED {
             return Err(format!("{written} multiplications written out, {MOST_UNROLLED} are the most"));
         }
@@ -220,7 +227,32 @@ impl<'a> Tiling<'a> {
         let [group, rank, step] = ["group", "rank", "step"].map(|x| n.new_var(x));
         let steps = p.reduce[0].extent / (chunk * groups * cluster);
         let (vector, pad) = (get("vector"), get("pad"));
-        Ok(Tiling { p, n, size, t, v, i, chunk, groups, cluster, steps, unroll, vector, pad, block, start, thread, group, rank, step })
+        let stages = get("stages");
+        if steps % stages != 0 {
+            return Err(format!("{steps} steps in {stages} stages"));
+        }
+        Ok(Tiling {
+            p,
+            n,
+            size,
+            t,
+            v,
+            i,
+            chunk,
+            groups,
+            cluster,
+            steps,
+            unroll,
+            vector,
+            pad,
+            stages,
+            block,
+            start,
+            thread,
+            group,
+            rank,
+            step,
+        })
     }
 
     fn program(mut self) -> Result<Nest, String> {
@@ -231,9 +263,12 @@ impl<'a> Tiling<'a> {
         let own = self.own("z");
         let zero = Stmt::Store { buffer: acc, index: own.index, value: Expr::Const(p.op.identity()) };
         body.extend(around(&own.loops, Mode::Unroll, vec![zero]));
-        let step = self.step_body(acc);
-        body.push(count(self.step, self.steps, Mode::Serial, step));
-        if self.groups * self.cluster > 1 { self.meet(acc, &mut body) } else { self.finish(acc, &mut body) }
+        self.sum(acc, &mut body);
+        if self.groups * self.cluster > 1 {
+            self.meet(acc, &mut body)
+        } else {
+            self.finish(acc, &mut body)
+        }
         let threads: Vec<(Var, i64)> =
             [(self.group, self.groups)].into_iter().chain(self.thread.iter().copied().zip(self.t.iter().copied())).collect();
         let body = around(&threads, Mode::Thread, body);
@@ -265,11 +300,11 @@ impl<'a> Tiling<'a> {
         own
     }
 
-    /// The tile of an operand, by dimensions of its source; `own` and `within` say which element
-    /// a step needs.
-    fn spans(&self, index: &[Affine], own: &[Affine], main: &Affine, within: &[Affine]) -> Vec<Span> {
+    /// The tile of an operand at a step, by dimensions of its source; `own` and `within` say which
+    /// element the sum needs.
+    fn spans(&self, index: &[Affine], step: &Affine, own: &[Affine], main: &Affine, within: &[Affine]) -> Vec<Span> {
         let whole = self.chunk * self.groups;
-        let from = Affine::new([(self.rank, self.steps * whole), (self.step, whole)], 0);
+        let from = Affine::new([(self.rank, self.steps * whole)], 0).add(&step.scale(whole));
         let mut out = Vec::new();
         for a in index {
             let mut s = Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), spatial: false };
@@ -320,7 +355,8 @@ impl<'a> Tiling<'a> {
                 None => reduce.iter().position(|&x| p.reduce[x].var == v).map_or_else(|| Affine::var(v), |j| Affine::var(vars[k + j])),
             })
         });
-        let store = Stmt::Store { buffer: to, index: vars.iter().map(|v| Affine::var(*v)).collect(), value: Expr::load(o.source, index.collect()) };
+        let store =
+            Stmt::Store { buffer: to, index: vars.iter().map(|v| Affine::var(*v)).collect(), value: Expr::load(o.source, index.collect()) };
         let loops: Vec<(Var, i64)> = vars.into_iter().zip(shape).collect();
         let plain = around(&loops, Mode::Serial, vec![store]);
         let made = launches(&mut self.n, plain);
@@ -328,33 +364,37 @@ impl<'a> Tiling<'a> {
         (to, axes, reduce)
     }
 
-    /// Fetches the tiles of a chunk, and adds up what they give.
-    fn step_body(&mut self, acc: Source) -> Vec<Stmt> {
+    /// Walks through the reduction: fetches the tiles of each chunk, and adds up what they give.
+    fn sum(&mut self, acc: Source, body: &mut Vec<Stmt>) {
         let p = self.p;
         let own = self.own("c");
-        let [co, cu] = ["co", "cu"].map(|x| self.n.new_var(x));
+        let [co, cu, stage] = ["co", "cu", "stage"].map(|x| self.n.new_var(x));
         let main = Affine::new([(self.group, self.chunk), (co, self.unroll), (cu, 1)], 0);
         let within: Vec<Var> = p.reduce[1..].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
         let inside: Vec<Affine> = within.iter().map(|v| Affine::var(*v)).collect();
-        let (mut declared, mut fetches, mut loads) = (Vec::new(), Vec::new(), Vec::new());
-        for o in &p.operands {
-            let (source, spans) = if o.packed {
-                let (source, axes, reduce) = self.pack(o);
-                let fixed = axes.iter().map(|&a| (Affine::var(self.block[a]), 1, Affine::constant(0), false));
-                let tile = axes.iter().map(|&a| (Affine::constant(0), self.size[a], own.place[a].clone(), true));
+        let packed: Vec<_> = p.operands.iter().map(|o| o.packed.then(|| self.pack(o))).collect();
+        // The spans of all operands at a step.
+        let at = |me: &Self, step: &Affine| -> Vec<(Source, Vec<Span>)> {
+            let one = |(o, packed): (&Operand, &Option<(Source, Vec<usize>, Vec<usize>)>)| {
+                let Some((source, axes, reduce)) = packed else { return (o.source, me.spans(&o.index, step, &own.place, &main, &inside)) };
+                let fixed = axes.iter().map(|&a| (Affine::var(me.block[a]), 1, Affine::constant(0), false));
+                let tile = axes.iter().map(|&a| (Affine::constant(0), me.size[a], own.place[a].clone(), true));
                 let span = |(base, extent, inner, spatial)| Span { base, step: 1, extent, inner, spatial };
                 let middle: Vec<Affine> = reduce.iter().map(|&r| Affine::var(p.reduce[r].var)).collect();
                 let mut all: Vec<Span> = fixed.map(span).collect();
-                all.extend(self.spans(&middle, &own.place, &main, &inside));
+                all.extend(me.spans(&middle, step, &own.place, &main, &inside));
                 all.extend(tile.map(span));
-                (source, all)
-            } else {
-                (o.source, self.spans(&o.index, &own.place, &main, &inside))
+                (*source, all)
             };
-            let (tile, load) = self.fetch(o, source, &spans, &mut fetches);
-            declared.push(Stmt::Local(tile));
-            loads.push(load);
-        }
+            p.operands.iter().zip(&packed).map(one).collect()
+        };
+        let double = self.stages > 1;
+        let now = if double { Affine::new([(self.step, 2), (stage, 1)], 0) } else { Affine::var(self.step) };
+        let shapes = at(self, &now);
+        let tiles: Vec<(Source, Vec<usize>)> = shapes.iter().map(|(source, spans)| self.tile(*source, spans)).collect();
+        let declared = tiles.iter().map(|t| Stmt::Local(t.0));
+        let loads: Vec<Expr> =
+            tiles.iter().zip(&shapes).map(|(t, s)| t.load(double.then(|| Affine::var(stage)), |d| s.1[d].inner.clone())).collect();
         let value = p.value.rewrite(&mut |a| a.clone(), &mut |e| match e {
             Expr::Load { source, index } if index.is_empty() => loads[source.0 as usize].clone(),
             e => e,
@@ -364,20 +404,40 @@ impl<'a> Tiling<'a> {
         let windows: Vec<(Var, i64)> = within.iter().zip(&p.reduce[1..]).map(|(v, r)| (*v, r.extent)).collect();
         sum = around(&windows, Mode::Unroll, sum);
         sum = vec![count(cu, self.unroll, Mode::Unroll, sum)];
-        sum = vec![count(co, self.chunk / self.unroll, Mode::Serial, sum)];
-        let mut body = declared;
-        body.extend(fetches);
-        body.push(Stmt::Barrier(Reach::Block));
-        body.extend(sum);
-        body.push(Stmt::Barrier(Reach::Block));
-        body
+        let sum = count(co, self.chunk / self.unroll, Mode::Serial, sum);
+        let barrier = || Stmt::Barrier(Reach::Block);
+        if !double {
+            let mut inner: Vec<Stmt> = declared.collect();
+            for (k, (source, spans)) in shapes.iter().enumerate() {
+                inner.push(self.fetch(&p.operands[k], *source, spans, &tiles[k], None));
+            }
+            inner.extend([barrier(), sum, barrier()]);
+            body.push(count(self.step, self.steps, Mode::Serial, inner));
+            return;
+        }
+        let mut outer: Vec<Stmt> = declared.collect();
+        for (k, (source, spans)) in at(self, &Affine::constant(0)).iter().enumerate() {
+            outer.push(self.fetch(&p.operands[k], *source, spans, &tiles[k], Some(Affine::constant(0))));
+        }
+        outer.push(barrier());
+        let next = now.plus(1);
+        let mut ahead = Vec::new();
+        for (k, (source, spans)) in at(self, &next).iter().enumerate() {
+            ahead.push(self.fetch(&p.operands[k], *source, spans, &tiles[k], Some(Affine::new([(stage, -1)], 1))));
+        }
+        let ahead = Stmt::If { conds: vec![Cond { index: next, low: 0, high: self.steps }], body: ahead };
+        let inner = vec![count(stage, 2, Mode::Unroll, vec![ahead, sum, barrier()])];
+        outer.extend([count(self.step, self.steps / 2, Mode::Serial, inner), barrier()]);
+        // A loop that runs once gives the tiles a block of statements, at whose end their place is free.
+        let once = self.n.new_var("once");
+        body.push(count(once, 1, Mode::Serial, outer));
     }
 
-    /// Copies an operand's tile to shared memory; the shared buffer, and the load of what a step needs.
-    fn fetch(&mut self, o: &Operand, source: Source, spans: &[Span], out: &mut Vec<Stmt>) -> (Source, Expr) {
+    /// The shared buffer of an operand's tile, and the dimensions that it has, in its order.
+    fn tile(&mut self, source: Source, spans: &[Span]) -> (Source, Vec<usize>) {
         // Axes that threads lie along come last: their accesses then touch all banks.
-        let order: Vec<usize> = [false, true].into_iter().flat_map(|s| (0..spans.len()).filter(move |&d| spans[d].spatial == s)).collect();
-        let kept: Vec<usize> = order.into_iter().filter(|&d| spans[d].extent > 1).collect();
+        let order = [false, true].into_iter().flat_map(|s| (0..spans.len()).filter(move |&d| spans[d].spatial == s));
+        let kept: Vec<usize> = order.filter(|&d| spans[d].extent > 1).collect();
         let mut shape: Vec<i64> = kept.iter().map(|&d| spans[d].extent).collect();
         if let [_, .., last] = &mut shape[..] {
             *last += self.pad;
@@ -385,11 +445,15 @@ impl<'a> Tiling<'a> {
         if shape.is_empty() {
             shape.push(1);
         }
+        if self.stages > 1 {
+            shape.insert(0, self.stages);
+        }
         let name = format!("{}_s", self.n.buffer(source).name);
-        let tile = self.buffer(&name, shape, Scope::Shared);
-        let at = |f: &dyn Fn(usize) -> Affine| -> Vec<Affine> {
-            if kept.is_empty() { vec![Affine::constant(0)] } else { kept.iter().map(|&d| f(d)).collect() }
-        };
+        (self.buffer(&name, shape, Scope::Shared), kept)
+    }
+
+    /// Copies an operand's tile to shared memory, in one of the stages where there are several.
+    fn fetch(&mut self, o: &Operand, source: Source, spans: &[Span], tile: &(Source, Vec<usize>), stage: Option<Affine>) -> Stmt {
         let mut loops = Vec::new();
         let mut f: Vec<Affine> = vec![Affine::constant(0); spans.len()];
         let mut lanes = None;
@@ -407,21 +471,26 @@ impl<'a> Tiling<'a> {
             }
         }
         let global: Vec<Affine> = spans.iter().enumerate().map(|(d, s)| s.base.add(&f[d].scale(s.step))).collect();
-        let conds: Vec<Cond> = o.conds.iter().map(|c| {
+        let guard = |c: &Cond| {
             let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
             Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
-        }).collect();
+        };
+        let conds: Vec<Cond> = o.conds.iter().map(guard).collect();
         let load = Expr::load(source, global);
-        let value = if conds.is_empty() { load } else { Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(o.other)) } };
-        let mut copy = vec![Stmt::Store { buffer: tile, index: at(&|d| f[d].clone()), value }];
+        let value =
+            if conds.is_empty() { load } else { Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(o.other)) } };
+        let index = match tile.load(stage, |d| f[d].clone()) {
+            Expr::Load { index, .. } => index,
+            _ => Vec::new(),
+        };
+        let mut copy = vec![Stmt::Store { buffer: tile.0, index, value }];
         if let Some((lane, width)) = lanes {
             copy = vec![count(lane, width, Mode::Vector, copy)];
         }
         if loops.is_empty() {
             loops.push((self.n.new_var("x"), 1));
         }
-        out.extend(around(&loops, Mode::Share, copy));
-        (tile, Expr::load(tile, at(&|d| spans[d].inner.clone())))
+        around(&loops, Mode::Share, copy).remove(0)
     }
 
     /// The epilogue at tile elements, the sum being `sum`.
@@ -446,7 +515,8 @@ impl<'a> Tiling<'a> {
         let mut own = self.own("y");
         let y = self.result(&own.place, &Expr::load(acc, own.index));
         let inner = own.loops.pop();
-        let last = inner.map_or_else(Vec::new, |(v, e)| vec![count(v, e, if matches!(e, 2 | 4) { Mode::Vector } else { Mode::Unroll }, vec![y])]);
+        let last =
+            inner.map_or_else(Vec::new, |(v, e)| vec![count(v, e, if matches!(e, 2 | 4) { Mode::Vector } else { Mode::Unroll }, vec![y])]);
         body.extend(around(&own.loops, Mode::Unroll, last));
     }
 
@@ -478,12 +548,34 @@ impl<'a> Tiling<'a> {
         let sum = self.buffer("sum", vec![1], Scope::Local);
         let zero = || vec![Affine::constant(0)];
         let [r, g] = ["r", "g"].map(|x| self.n.new_var(x));
-        let add = Stmt::Update { op: p.op, buffer: sum, index: zero(), value: Expr::load(partial, index(Affine::var(r), Affine::var(g), &place)) };
+        let add = Stmt::Update {
+            op: p.op,
+            buffer: sum,
+            index: zero(),
+            value: Expr::load(partial, index(Affine::var(r), Affine::var(g), &place)),
+        };
         let mut each = vec![Stmt::Local(sum), Stmt::Store { buffer: sum, index: zero(), value: Expr::Const(p.op.identity()) }];
         each.extend(around(&[(r, self.cluster), (g, self.groups)], Mode::Unroll, vec![add]));
         each.push(self.result(&place, &Expr::load(sum, zero())));
         body.extend(around(&loops, Mode::Share, each));
         body.push(Stmt::Barrier(Reach::Cluster));
+    }
+}
+
+/// Reads a tile.
+trait Tile {
+    /// The element at `at` along each dimension of the operand.
+    fn load(&self, stage: Option<Affine>, at: impl Fn(usize) -> Affine) -> Expr;
+}
+
+impl Tile for (Source, Vec<usize>) {
+    fn load(&self, stage: Option<Affine>, at: impl Fn(usize) -> Affine) -> Expr {
+        let mut index: Vec<Affine> = stage.into_iter().collect();
+        index.extend(self.1.iter().map(|&d| at(d)));
+        if self.1.is_empty() {
+            index.push(Affine::constant(0));
+        }
+        Expr::load(self.0, index)
     }
 }
 

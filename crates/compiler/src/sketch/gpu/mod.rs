@@ -101,7 +101,8 @@ fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
         let mut body = vec![s];
         while let [Stmt::Loop(l)] = &body[..] {
             // The loops of a sum belong to one thread: what is written does not move along them.
-            let moves = crate::nest::accesses(&l.body).iter().all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));
+            let moves =
+                crate::nest::accesses(&l.body).iter().all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));
             if !moves || l.start.is_some() {
                 break;
             }

@@ -107,20 +107,27 @@ impl Writer {
                     let from = Affine::new([(f, 1), (g, fan)], 0);
                     let step = vec![
                         Stmt::Store { buffer: part, index: zero(), value: identity() },
-                        count(g, self.threads / fan, Mode::Unroll, vec![Stmt::Update {
-                            op: *op,
-                            buffer: part,
-                            index: zero(),
-                            value: Expr::load(across, vec![from]),
-                        }]),
+                        count(
+                            g,
+                            self.threads / fan,
+                            Mode::Unroll,
+                            vec![Stmt::Update { op: *op, buffer: part, index: zero(), value: Expr::load(across, vec![from]) }],
+                        ),
                         Stmt::Store { buffer: some, index: vec![Affine::var(f)], value: Expr::load(part, zero()) },
                     ];
                     out.push(count(f, fan, Mode::Share, step));
                     out.push(Stmt::Barrier(Reach::Block));
-                    let all = Stmt::Update { op: *op, buffer: *buffer, index: index.clone(), value: Expr::load(some, vec![Affine::var(h)]) };
+                    let all =
+                        Stmt::Update { op: *op, buffer: *buffer, index: index.clone(), value: Expr::load(some, vec![Affine::var(h)]) };
                     out.push(count(h, fan, Mode::Unroll, vec![all]));
                 }
-                body => out.push(self.pass(l.var, l.extent, body.to_vec())),
+                body => {
+                    out.push(self.pass(l.var, l.extent, body.to_vec()));
+                    // What is copied as it is may arrive only at a barrier.
+                    if let [Stmt::Store { value: Expr::Load { .. } | Expr::Select { .. }, .. }] = body {
+                        out.push(Stmt::Barrier(Reach::Block));
+                    }
+                }
             },
             // Every thread computes single values for itself; all write the same result.
             other => out.push(other.clone()),
