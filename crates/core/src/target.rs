@@ -35,9 +35,14 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Blocks that may form a cluster and read each other's shared memory: 8 from Hopper on.
+    /// Blocks that may form a cluster and read each other's shared memory: 8 from Hopper on, and 16
+    /// on its and its successor's data centre chips, where a kernel asks for it.
     pub fn cluster(&self) -> i64 {
-        if self.capability >= 90 { 8 } else { 1 }
+        match self.capability {
+            0..90 => 1,
+            90..110 => 16,
+            _ => 8,
+        }
     }
 }
 

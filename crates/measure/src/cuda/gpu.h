@@ -237,6 +237,8 @@ static int gpu_load(int which, const char *path, size_t prepared_bytes, size_t w
     l->prepare = strcmp(phase_name, "prepare") == 0;
     fine = good(cuModuleGetFunction(&l->function, k->module, name), name);
     if (fine && l->shared > 48 << 10) fine = good(cuFuncSetAttribute(l->function, 8, (int)l->shared), "its shared memory");
+    /* Clusters of more than 8 blocks; a device without them refuses the launch. */
+    if (fine) cuFuncSetAttribute(l->function, 14, 1);
     k->count++;
   }
   fclose(f);

@@ -96,7 +96,7 @@ mod tests {
     fn a_description_is_read() {
         let g = Gpu::parse(1, "13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 1980000 NVIDIA H200").unwrap();
         assert_eq!((g.id().as_str(), g.toolchain().as_str()), ("cuda NVIDIA H200", "nvrtc 13.0, sm_90a"));
-        assert_eq!((g.limits.multiprocessors, g.limits.shared_per_block, g.limits.cluster()), (132, 232448, 8));
+        assert_eq!((g.limits.multiprocessors, g.limits.shared_per_block, g.limits.cluster()), (132, 232448, 16));
         assert!(Gpu::parse(0, "13000 13 0 9").is_none());
     }
 
