@@ -5,7 +5,7 @@ use crate::terminal::note;
 use clap::Args;
 use squall::frontend::npy::Array;
 use squall::network::{Network, accepts};
-use squall::{Input, Store};
+use squall::{Aim, Input, Store};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -49,6 +49,14 @@ pub struct ThreadArgs {
     /// Threads that a kernel may use; records of different numbers do not mix
     #[arg(long, value_name = "T", env = "SQUALL_THREADS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub threads: u16,
+}
+
+/// What kernels are tuned for.
+#[derive(Args)]
+pub struct TargetArgs {
+    /// What to tune for: `cpu`, or a CUDA device as `cuda` or `cuda:N`
+    #[arg(long, value_name = "TARGET", env = "SQUALL_TARGET", default_value = "cpu")]
+    pub target: Aim,
 }
 
 /// How a model is run as a whole.

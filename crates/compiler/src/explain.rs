@@ -16,6 +16,9 @@ pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &
     if stage == "expression" {
         return Ok(w.to_string());
     }
+    if let squall_core::TargetKind::Cuda(gpu) = t.kind {
+        return explain_gpu(w, t, gpu, stage, candidate);
+    }
     let mut all = sketch::derive(w, t);
     if candidate.is_some_and(|c| c.0 == "untuned") {
         all = vec![sketch::plain_sketch(w, t)];
@@ -61,6 +64,41 @@ pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &
             let _ = writeln!(out, "# {}: {c}", chosen.name);
             out += &schedule::print(&chosen.schedule(&c));
         }
+        "nest" => out += &chosen.nest(&c).map_err(|e| e.to_string())?.to_string(),
+        _ => out += &chosen.realize(&c, "kernel").map_err(|e| e.to_string())?.source,
+    }
+    Ok(out)
+}
+
+/// The same of GPU programs, which have no schedules.
+fn explain_gpu(w: &Workload, t: &Target, gpu: squall_core::Gpu, stage: &str, candidate: Option<(&str, &str)>) -> Result<String, String> {
+    let facts = sketch::Facts { workload: w, target: t };
+    let all = match candidate {
+        Some(("untuned", _)) => vec![sketch::gpu::plain(&facts, gpu)],
+        _ => sketch::gpu::derive(&facts, gpu),
+    };
+    let names = || all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    let chosen = match candidate {
+        None => all.first(),
+        Some((name, _)) => all.iter().find(|s| s.name == name),
+    };
+    let chosen = chosen.ok_or_else(|| format!("there is no such sketch; there are {}", names()))?;
+    let c = match candidate {
+        Some((_, text)) if !text.is_empty() => chosen.space.parse(text).map_err(|e| e.to_string())?,
+        _ => chosen.space.nth(0),
+    };
+    let mut out = String::new();
+    match stage {
+        "sketches" | "space" => {
+            for s in &all {
+                let _ = writeln!(out, "sketch {}: {} legal of {:e}, {} states", s.name, s.space.len(), s.space.raw_size(), s.space.nodes());
+                for k in s.space.knobs() {
+                    let values: Vec<String> = k.values.iter().map(|v| v.to_string()).collect();
+                    let _ = writeln!(out, "  {:<10} {}", k.name, values.join(" "));
+                }
+            }
+        }
+        "schedule" => return Err("a GPU sketch has no schedule: it writes the whole nest".into()),
         "nest" => out += &chosen.nest(&c).map_err(|e| e.to_string())?.to_string(),
         _ => out += &chosen.realize(&c, "kernel").map_err(|e| e.to_string())?.source,
     }

@@ -2,6 +2,8 @@
 //! much memory each buffer's accesses touch at each cache level. Logarithms throughout, so that
 //! ratios of kernels are differences of features.
 
+pub(crate) mod gpu;
+
 use crate::emit::{register_count, stack_bytes};
 use crate::nest::{Loop, Mode, Nest, Scope, Stmt};
 use squall_core::Target;
@@ -151,7 +153,7 @@ fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>
                 walk(n, t, &l.body, rings, s);
                 rings.pop();
             }
-            Stmt::Local(_) => {}
+            Stmt::Local(_) | Stmt::Barrier(_) => {}
             Stmt::If { body, .. } => walk(n, t, body, rings, s),
             Stmt::Store { buffer, index, value } => statement(n, t, rings, *buffer, index, value, false, s),
             Stmt::Update { buffer, index, value, .. } => statement(n, t, rings, *buffer, index, value, true, s),

@@ -6,6 +6,31 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
+/// When a launch happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LaunchPhase {
+    /// Once, ahead of all calls; the arguments are the weights, then the prepared memory.
+    Prepare,
+    /// At each call; the arguments are the data, the output, the prepared memory, the workspace.
+    Call,
+}
+
+/// One launch of a GPU function of a [`KernelSource`]. Launches follow one another in order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Launch {
+    /// When it happens, which also decides its arguments.
+    pub phase: LaunchPhase,
+    /// The `__global__` function's name.
+    pub entry: String,
+    /// Blocks, along x.
+    pub blocks: u32,
+    /// Threads of a block, along x.
+    pub threads: u32,
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+}
+
 /// Source text with everything needed to build and call it. The C interface of `symbol`:
 ///
 /// ```c
@@ -19,7 +44,7 @@ use std::sync::Arc;
 /// 64-byte aligned; 0 means success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelSource {
-    /// A complete C translation unit.
+    /// A complete translation unit: C, or CUDA C where there are `launches`.
     pub source: String,
     /// The entry's name.
     pub symbol: String,
@@ -35,6 +60,9 @@ pub struct KernelSource {
     /// Further arguments of the compiler, which it reads last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
+    /// How the functions of a CUDA source are launched; empty for C, which is called by `symbol`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launches: Vec<Launch>,
 }
 
 /// What the kernels of a task are checked against, and on which inputs.

@@ -14,9 +14,9 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
-pub use kernel::{Candidate, KernelSource, RealizeError, Reference, Tunable};
+pub use kernel::{Candidate, KernelSource, Launch, LaunchPhase, RealizeError, Reference, Tunable};
 pub use space::{Configuration, Prefix, Space};
-pub use target::{Target, TargetKind};
+pub use target::{Gpu, Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
 pub use trial::{CpuCost, FailStage, Measurement, Outcome, Record, RecordKind, Trial, median};
 pub use units::{Bytes, Nanos};

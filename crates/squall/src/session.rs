@@ -11,11 +11,12 @@ use crate::kin::{FIRST, LATER, elders, guesses};
 use crate::kit::Kit;
 use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
-use crate::settings::Settings;
+use crate::settings::{Aim, Settings};
 use rustix::time::{ClockId, clock_gettime};
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::{Candidate, CpuCost, Outcome, Record, RecordKind, Target, Task, TaskId, Trial};
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
+use squall_measure::cuda::Gpu;
 use squall_measure::{MeasureError, Verdict};
 use squall_records::Store;
 use squall_search::{Allocator, DEFAULT, Setting, StrategyInfo, TaskFacts, strategies};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
 pub(crate) const BATCH: usize = 16;
+/// The same where all cores but one compile: twice as many as there are, so that none waits for the slowest.
+const BATCH_MOST: usize = 32;
 /// Entry point of the kernels measured here; each is a library of its own.
 pub(crate) const SYMBOL: &str = "squall_kernel";
 /// After so many trials of a task without a single time, the user hears of it.
@@ -47,6 +50,17 @@ struct Bench<'l, 'e> {
     hall: Hall<'l, 'e>,
 }
 
+/// What kernels are tuned for, as records and search see it, and what measures there.
+#[derive(Clone)]
+struct Aimed {
+    id: String,
+    tools: String,
+    target: Target,
+    roof: Option<Roof>,
+    gpu: Option<Gpu>,
+    device: Device,
+}
+
 /// What is needed while the laboratory is busy.
 struct Hall<'l, 'e> {
     target: Target,
@@ -55,6 +69,7 @@ struct Hall<'l, 'e> {
     roof: Option<Roof>,
     strategy: &'static StrategyInfo,
     tasks: usize,
+    batch: usize,
     start: Instant,
     /// When the first trials were asked for: what came before says nothing of their rate.
     searching: Option<Instant>,
@@ -152,14 +167,17 @@ impl<'a> Session<'a> {
         let strategy = strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
         let toolchain = Toolchain::detect()?;
-        let device = Device::detect(self.settings.threads, &toolchain)?;
-        let roof = if self.settings.roof { Some(measure_roof(&device, &toolchain)?) } else { None };
-        let (id, tools, target) = (device.id(), toolchain_id(&toolchain), device.target.clone());
+        let aimed = self.aim(&toolchain)?;
+        let Aimed { id, tools, target, roof, .. } = aimed.clone();
         listen(Event::Opened { device: &id, toolchain: &tools, roof: roof.as_ref() });
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
         let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
-        let lab = Lab::open(device, toolchain)?;
+        let aimed_at_gpu = aimed.gpu.is_some();
+        let lab = match aimed.gpu {
+            Some(gpu) => Lab::open_gpu(gpu, aimed.device, toolchain)?,
+            None => Lab::open(aimed.device, toolchain)?,
+        };
         let opening = lab.overhead();
         Ok(Bench {
             lab,
@@ -170,6 +188,7 @@ impl<'a> Session<'a> {
                 roof,
                 strategy,
                 tasks,
+                batch: if aimed_at_gpu { BATCH_MOST } else { BATCH },
                 start,
                 searching: None,
                 deadline,
@@ -178,6 +197,24 @@ impl<'a> Session<'a> {
                 listen,
             },
         })
+    }
+
+    /// Looks at what kernels are tuned for.
+    fn aim(&self, toolchain: &Toolchain) -> Result<Aimed, Error> {
+        match self.settings.aim {
+            Aim::Cpu => {
+                let device = Device::detect(self.settings.threads, toolchain)?;
+                let roof = if self.settings.roof { Some(measure_roof(&device, toolchain)?) } else { None };
+                Ok(Aimed { id: device.id(), tools: toolchain_id(toolchain), target: device.target.clone(), roof, gpu: None, device })
+            }
+            Aim::Cuda(ordinal) => {
+                let gpu = Gpu::detect(ordinal, toolchain)?;
+                // One core runs the references and starts kernels, the others compile.
+                let device = Device::detect(1, toolchain)?;
+                let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", gpu.toolchain());
+                Ok(Aimed { id: gpu.id(), tools, target: gpu.target.clone(), roof: None, gpu: Some(gpu), device })
+            }
+        }
     }
 
     /// Whether the session as a whole is over.
@@ -284,7 +321,8 @@ impl<'a> Session<'a> {
     fn batch(&self, bench: &mut Bench, desk: &mut Desk, mut guesses: Vec<Candidate>, since: Instant) -> Result<usize, Error> {
         let b = &self.settings.budget;
         let left = b.task_trials.map(|n| n.saturating_sub(desk.report.trials)).into_iter();
-        let left = left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(BATCH as u64) as usize;
+        let left =
+            left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(bench.hall.batch as u64) as usize;
         let task_end = b.task_seconds.map(|s| since + Duration::from_secs_f64((s - desk.spent).max(0.0)));
         if left == 0 {
             desk.closed.get_or_insert(StopReason::Trials);

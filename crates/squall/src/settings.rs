@@ -21,12 +21,36 @@ impl Budget {
     }
 }
 
+/// What kernels are tuned for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// This machine's CPU.
+    #[default]
+    Cpu,
+    /// The CUDA device of this number.
+    Cuda(u32),
+}
+
+impl std::str::FromStr for Aim {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Aim, String> {
+        let number = match text {
+            "cpu" => return Ok(Aim::Cpu),
+            "cuda" => Some(0),
+            _ => text.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
+        };
+        number.map(Aim::Cuda).ok_or_else(|| "expected `cpu`, `cuda` or `cuda:N` with the number of a device".into())
+    }
+}
+
 /// What a session is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How much may be spent.
     pub budget: Budget,
-    /// Threads that a kernel may use.
+    /// What kernels are tuned for.
+    pub aim: Aim,
+    /// Threads that a kernel may use; of no meaning on a GPU.
     pub threads: usize,
     /// Of everything random.
     pub seed: u64,
@@ -38,12 +62,22 @@ pub struct Settings {
     pub sketch: Option<String>,
     /// Whether what holds similar tasks is tried first.
     pub transfer: bool,
-    /// Whether the machine's roof is measured first (half a second).
+    /// Whether the machine's roof is measured first (half a second); a GPU's is not yet.
     pub roof: bool,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { budget: Budget::default(), threads: 1, seed: 0, strategy: None, only: None, sketch: None, transfer: true, roof: true }
+        Settings {
+            budget: Budget::default(),
+            aim: Aim::Cpu,
+            threads: 1,
+            seed: 0,
+            strategy: None,
+            only: None,
+            sketch: None,
+            transfer: true,
+            roof: true,
+        }
     }
 }

@@ -5,6 +5,7 @@ use crate::option::{JsonArgs, StoreArgs, ThreadArgs};
 use crate::terminal::{say, three};
 use serde_json::{Value, json};
 use squall::measure::cpu::{Device, Toolchain};
+use squall::measure::cuda::Gpu;
 use squall::records::StoreError;
 use squall::{Roof, Store, measure_roof, toolchain_id};
 
@@ -92,6 +93,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 });
             }
             Err(e) => add("CPU", false, e.to_string(), Some("choose fewer --threads, or allow more cores (taskset, cgroup)".into())),
+        }
+    }
+    if let Some(tc) = &toolchain {
+        // Without a GPU tuning for the CPU is possible all the same.
+        match Gpu::detect(0, tc) {
+            Ok(g) => add("CUDA", true, format!("{}, driver {}, {}", g.name, g.driver, g.toolchain()), None),
+            Err(e) => add("CUDA", true, format!("none: {e}"), None),
         }
     }
     let store = store(a, &mut add);

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{InputArgs, JsonArgs, StoreArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::progress::Display;
 use crate::terminal::{note, or_dash, percent, say, table, three};
 use serde_json::json;
@@ -22,6 +22,7 @@ Examples:
   squall tune model.onnx --trials-per-task 64          64 trials of every task
   squall tune kernels.ops --trials 200 --threads 2
   squall tune 'matmul m=512 n=512 k=512' --trials 100 --store mm.squall --json
+  squall tune kernels.ops --trials 500 --target cuda   on the first NVIDIA GPU
 
 A budget is for the whole model with .onnx and for each task with operator lines. It counts new
 trials: what the store knows of this device and toolchain is never repeated, so the same command
@@ -43,6 +44,8 @@ pub struct Args {
     /// Seconds: for all tasks together for a model, for each task for operator lines
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
+    #[command(flatten)]
+    target: TargetArgs,
     #[command(flatten)]
     threads: ThreadArgs,
     /// Seed of everything random
@@ -93,6 +96,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     };
     let settings = Settings {
         budget,
+        aim: a.target.target,
         threads: a.threads.threads as usize,
         seed: a.seed,
         strategy: a.strategy.clone(),

@@ -2,9 +2,12 @@
 //! written out, and small local buffers become named variables, so that nothing is left to the
 //! compiler's auto-vectoriser: register allocation and scheduling are all it has to do.
 
+mod cuda;
 mod prelude;
 mod registers;
 mod value;
+
+pub use cuda::{emit_cuda, shared_bytes};
 
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes};
 use registers::Registers;
@@ -60,6 +63,7 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
         openmp,
         full_optimisation: o.full_optimisation,
         flags: Vec::new(),
+        launches: Vec::new(),
     }
 }
 
@@ -170,6 +174,7 @@ impl<'a> Emitter<'a> {
             match s {
                 Stmt::Loop(l) => self.loop_(l),
                 Stmt::Local(b) => self.declare(*b),
+                Stmt::Barrier(_) => {}
                 Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
                 Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),
                 Stmt::If { conds, body } => {
@@ -247,7 +252,8 @@ impl<'a> Emitter<'a> {
                 self.known.remove(&l.var);
                 self.vector = None;
             }
-            Mode::Serial => self.counted(&[l], ""),
+            // The modes of GPU programs never come here: another dialect prints them.
+            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share => self.counted(&[l], ""),
             Mode::Parallel => {
                 let mut chain = vec![l];
                 while let [Stmt::Loop(next)] = &chain[chain.len() - 1].body[..] {

@@ -68,7 +68,7 @@ fn walk(n: &Nest, stmts: &[Stmt], around: &mut Vec<Around>, uses: &mut HashMap<S
                 around.truncate(around.len() - 1 - usize::from(start.is_some()));
             }
             Stmt::If { body, .. } => walk(n, body, around, uses),
-            Stmt::Local(_) => {}
+            Stmt::Local(_) | Stmt::Barrier(_) => {}
             Stmt::Store { buffer, index, value } | Stmt::Update { buffer, index, value, .. } => {
                 note(n, *buffer, index, around, uses);
                 for (b, i) in value.loads() {
@@ -98,7 +98,7 @@ fn note(n: &Nest, b: Source, index: &[Affine], around: &[Around], uses: &mut Has
             Mode::Vector => {
                 u.strided |= c != 1;
             }
-            Mode::Serial | Mode::Parallel => u.fixed = false,
+            _ => u.fixed = false,
         }
     }
     if let Some(&(v, _, lanes)) = vector {

@@ -1,21 +1,28 @@
 //! The reference interpreter: runs a nest in double precision, each store rounded to its
 //! buffer's format. Slow and plain; what it says is what a nest means.
 
-use super::{Loop, Nest, Scope, Stmt};
+use super::{Loop, Mode, Nest, Scope, Stmt, simt};
 use squall_core::expr::{Affine, Expr};
 
-struct State<'a> {
-    nest: &'a Nest,
-    vars: Vec<i64>,
-    memory: Vec<Vec<f64>>,
+pub(super) struct State<'a> {
+    pub nest: &'a Nest,
+    pub vars: Vec<i64>,
+    pub memory: Vec<Vec<f64>>,
 }
 
 /// The output for `data` and `weights` in the nest's order. Memory starts as NaN, and a local
 /// buffer turns NaN at each declaration, so reading what was never written shows.
 ///
 /// # Panics
-/// If an input has not its buffer's size; nests are to be verified first.
+/// If an input has not its buffer's size, or a GPU program's threads race; nests are to be
+/// verified first.
 pub fn interpret(nest: &Nest, data: &[Vec<f64>], weights: &[Vec<f64>]) -> Vec<f64> {
+    try_interpret(nest, data, weights).unwrap_or_else(|race| panic!("{race}"))
+}
+
+/// The same, and an error where threads of a GPU program access one element of shared memory
+/// without a barrier in between.
+pub fn try_interpret(nest: &Nest, data: &[Vec<f64>], weights: &[Vec<f64>]) -> Result<Vec<f64>, String> {
     let memory = nest
         .buffers
         .iter()
@@ -26,29 +33,31 @@ pub fn interpret(nest: &Nest, data: &[Vec<f64>], weights: &[Vec<f64>]) -> Vec<f6
         })
         .collect();
     let mut s = State { nest, vars: vec![0; nest.vars.len()], memory };
-    s.block(&nest.prepare);
-    s.block(&nest.body);
+    s.block(&nest.prepare)?;
+    s.block(&nest.body)?;
     let out = nest.buffers.iter().position(|b| b.scope == Scope::Output);
-    out.map(|i| s.memory.swap_remove(i)).unwrap_or_default()
+    Ok(out.map(|i| s.memory.swap_remove(i)).unwrap_or_default())
 }
 
-fn flat(index: &[Affine], shape: &[i64], vars: &[i64]) -> usize {
+pub(super) fn flat(index: &[Affine], shape: &[i64], vars: &[i64]) -> usize {
     index.iter().zip(shape).fold(0, |o, (a, &e)| o * e + a.eval(|v| vars[v.0 as usize])) as usize
 }
 
 impl State<'_> {
-    fn block(&mut self, stmts: &[Stmt]) {
+    fn block(&mut self, stmts: &[Stmt]) -> Result<(), String> {
         for s in stmts {
             match s {
+                Stmt::Loop(l) if matches!(l.mode, Mode::Cluster | Mode::Thread) => simt::run(self, s)?,
                 Stmt::Loop(Loop { var, extent, start, body, .. }) => {
                     for i in 0..*extent {
                         self.vars[var.0 as usize] = i;
                         if let Some(s) = start {
                             self.vars[s.var.0 as usize] = (s.step * i).min(s.cap);
                         }
-                        self.block(body);
+                        self.block(body)?;
                     }
                 }
+                Stmt::Barrier(_) => return Err("a barrier outside of thread loops".into()),
                 Stmt::Local(b) => self.memory[b.0 as usize].fill(f64::NAN),
                 Stmt::Store { buffer, index, value } => {
                     let x = self.eval(value);
@@ -65,11 +74,12 @@ impl State<'_> {
                 }
                 Stmt::If { conds, body } => {
                     if conds.iter().all(|c| c.holds(|v| self.vars[v.0 as usize])) {
-                        self.block(body);
+                        self.block(body)?;
                     }
                 }
             }
         }
+        Ok(())
     }
 
     fn eval(&self, e: &Expr) -> f64 {

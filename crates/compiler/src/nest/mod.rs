@@ -25,9 +25,10 @@ mod interpret;
 mod lower;
 mod parse;
 mod print;
+mod simt;
 mod verify;
 
-pub use interpret::interpret;
+pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
 pub use verify::verify;
@@ -51,6 +52,10 @@ pub enum Scope {
     Workspace,
     /// Declared inside a loop body, undefined at each declaration: registers or stack.
     Local,
+    /// Declared inside the thread loops, one for each block: shared memory.
+    Shared,
+    /// Shared memory of the blocks of a cluster, seen by all of them: the first index says whose.
+    Cluster,
 }
 
 /// A dense row-major array.
@@ -84,6 +89,24 @@ pub enum Mode {
     Vector,
     /// The body is written out once for each iteration.
     Unroll,
+    /// Iterations are the blocks of a GPU launch; only outermost.
+    Block,
+    /// Iterations are the blocks of a cluster, which can read each other's [`Scope::Cluster`].
+    Cluster,
+    /// Iterations are the threads of a block.
+    Thread,
+    /// Iterations of directly nested loops of this mode, counted together, are dealt to the
+    /// threads of the block in turn: the i-th to thread `i mod threads`.
+    Share,
+}
+
+/// Who waits for whom at a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reach {
+    /// The threads of a block.
+    Block,
+    /// The threads of all blocks of a cluster.
+    Cluster,
 }
 
 /// `start = min(step * loop variable, cap)`.
@@ -146,6 +169,8 @@ pub enum Stmt {
         /// Guarded.
         body: Vec<Stmt>,
     },
+    /// Threads wait for each other; what was written before is seen after.
+    Barrier(Reach),
 }
 
 /// A program: `prepare` runs once on weights, `body` at every call.

@@ -1,6 +1,6 @@
 //! Reads a nest's text.
 
-use super::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, verify};
+use super::{Buffer, Loop, Mode, Nest, Reach, Scope, Start, Stmt, verify};
 use squall_core::expr::Source;
 use squall_core::text::{Cursor, Scope as Names, TextError};
 use squall_core::workload::Reducer;
@@ -26,6 +26,8 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
             Some("prepared") => Scope::Prepared,
             Some("workspace") => Scope::Workspace,
             Some("local") => Scope::Local,
+            Some("shared") => Scope::Shared,
+            Some("distributed") => Scope::Cluster,
             _ => break,
         };
         c.name()?;
@@ -56,11 +58,13 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
     }
 }
 
+const MODES: [Mode; 8] = [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll, Mode::Block, Mode::Cluster, Mode::Thread, Mode::Share];
+
 fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, TextError> {
     c.expect("{")?;
     let mut out = Vec::new();
     while !c.accept("}") {
-        let mode = [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll].into_iter().find(|m| c.peek_name() == Some(m.word()));
+        let mode = MODES.into_iter().find(|m| c.peek_name() == Some(m.word()));
         if let Some(mode) = mode {
             c.name()?;
             let var = declare(c, n, names)?;
@@ -84,6 +88,10 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
                 Some(&s) => out.push(Stmt::Local(s)),
                 None => return c.error(format!("unknown buffer `{name}`")),
             }
+        } else if c.accept_word("barrier") {
+            out.push(Stmt::Barrier(Reach::Block));
+        } else if c.accept_word("barrier_cluster") {
+            out.push(Stmt::Barrier(Reach::Cluster));
         } else if c.accept_word("if") {
             let conds = c.conds(names)?;
             out.push(Stmt::If { conds, body: block(c, n, names)? });

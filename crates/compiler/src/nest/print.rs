@@ -1,6 +1,6 @@
 //! Nests as text; [`parse`](super::parse) reads them back.
 
-use super::{Mode, Nest, Scope, Stmt};
+use super::{Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Names, PrintExpr, Source, Var, print_affine, print_cond};
 use std::fmt;
 
@@ -21,6 +21,10 @@ impl Mode {
             Mode::Parallel => "parallel",
             Mode::Vector => "vector",
             Mode::Unroll => "unroll",
+            Mode::Block => "block",
+            Mode::Cluster => "cluster",
+            Mode::Thread => "thread",
+            Mode::Share => "share",
         }
     }
 }
@@ -35,6 +39,8 @@ impl Scope {
             Scope::Prepared => "prepared",
             Scope::Workspace => "workspace",
             Scope::Local => "local",
+            Scope::Shared => "shared",
+            Scope::Cluster => "distributed",
         }
     }
 }
@@ -81,6 +87,8 @@ fn block(f: &mut fmt::Formatter<'_>, n: &Nest, stmts: &[Stmt], depth: usize) -> 
                 block(f, n, &l.body, depth + 1)?;
                 writeln!(f, "{:1$}}}", "", depth * 2)?;
             }
+            Stmt::Barrier(Reach::Block) => writeln!(f, "barrier")?,
+            Stmt::Barrier(Reach::Cluster) => writeln!(f, "barrier_cluster")?,
             Stmt::Local(b) => writeln!(f, "local {}", n.source(*b))?,
             Stmt::Store { buffer, index: i, value } => {
                 write!(f, "{}", n.source(*buffer))?;

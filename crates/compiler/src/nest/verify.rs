@@ -1,6 +1,6 @@
 //! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
 
-use super::{Loop, Mode, Nest, Scope, Stmt};
+use super::{Loop, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -11,9 +11,19 @@ pub struct Broken(pub String);
 
 /// Checks that variables are bound once and used in scope, indices have the right rank and stay
 /// in bounds, locals are declared before use, inputs are not written, weights are read in
-/// `prepare` only, and vector loops are innermost.
+/// `prepare` only, and vector loops are innermost. In GPU programs: blocks outermost, threads next,
+/// barriers where all threads come, and one at the end of each block of statements that declares
+/// shared memory, so that its place can be used again.
 pub fn verify(n: &Nest) -> Result<(), Broken> {
-    let mut c = Checker { n, bounds: HashMap::new(), bound: HashSet::new(), locals: HashSet::new(), preparing: true, guards: Vec::new() };
+    let mut c = Checker {
+        n,
+        bounds: HashMap::new(),
+        bound: HashSet::new(),
+        locals: HashSet::new(),
+        preparing: true,
+        guards: Vec::new(),
+        level: Level::Host,
+    };
     c.block(&n.prepare)?;
     c.preparing = false;
     c.block(&n.body)
@@ -28,6 +38,18 @@ struct Checker<'a> {
     locals: HashSet<Source>,
     preparing: bool,
     guards: Vec<Cond>,
+    level: Level,
+}
+
+/// Where in a GPU program a statement stands.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Level {
+    Host,
+    Block,
+    Cluster,
+    Thread,
+    /// Where not all threads come.
+    Apart,
 }
 
 impl Checker<'_> {
@@ -54,7 +76,12 @@ impl Checker<'_> {
             match s {
                 Stmt::Loop(l) => self.loop_(l)?,
                 Stmt::Local(b) => {
-                    if self.n.buffer(*b).scope != Scope::Local || !self.locals.insert(*b) {
+                    let fits = match self.n.buffer(*b).scope {
+                        Scope::Local => true,
+                        Scope::Shared | Scope::Cluster => self.level == Level::Thread,
+                        _ => false,
+                    };
+                    if !fits || !self.locals.insert(*b) {
                         return self.fail(format!("`{}` cannot be declared here", self.n.buffer(*b).name));
                     }
                     declared.push(*b);
@@ -66,11 +93,23 @@ impl Checker<'_> {
                 Stmt::If { conds, body } => {
                     conds.iter().try_for_each(|c| self.affine(&c.index))?;
                     let n = self.guards.len();
+                    let level = self.level;
+                    self.level = if level == Level::Thread { Level::Apart } else { level };
                     self.guards.extend(conds.iter().cloned());
                     self.block(body)?;
                     self.guards.truncate(n);
+                    self.level = level;
                 }
+                Stmt::Barrier(_) if self.level == Level::Thread => {}
+                Stmt::Barrier(_) => return self.fail("a barrier stands where not all threads of a block come"),
             }
+        }
+        let shared = |scope| declared.iter().any(|b| self.n.buffer(*b).scope == scope);
+        let last = stmts.last();
+        if shared(Scope::Cluster) && last != Some(&Stmt::Barrier(Reach::Cluster))
+            || shared(Scope::Shared) && !matches!(last, Some(Stmt::Barrier(_)))
+        {
+            return self.fail("a block that declares shared memory does not end with a barrier");
         }
         declared.iter().for_each(|b| {
             self.locals.remove(b);
@@ -92,7 +131,20 @@ impl Checker<'_> {
         if l.mode == Mode::Vector && l.body.iter().any(|s| !matches!(s, Stmt::Store { .. } | Stmt::Update { .. })) {
             return self.fail(format!("the vector loop `{}` is not innermost", self.var(l.var)));
         }
+        let level = self.level;
+        let (from, to) = match l.mode {
+            Mode::Block => (Level::Host..=Level::Block, Level::Block),
+            Mode::Cluster => (Level::Block..=Level::Cluster, Level::Cluster),
+            Mode::Thread => (Level::Block..=Level::Thread, Level::Thread),
+            Mode::Share => (Level::Thread..=Level::Apart, Level::Apart),
+            _ => (Level::Host..=Level::Apart, level),
+        };
+        if !from.contains(&level) {
+            return self.fail(format!("the {} loop `{}` stands in a wrong place", l.mode.word(), self.var(l.var)));
+        }
+        self.level = to;
         self.block(&l.body)?;
+        self.level = level;
         self.bounds.remove(&l.var);
         if let Some(s) = l.start {
             self.bounds.remove(&s.var);
@@ -115,7 +167,7 @@ impl Checker<'_> {
             Scope::Output => !self.preparing,
             Scope::Prepared => self.preparing || !write,
             Scope::Workspace => !self.preparing,
-            Scope::Local => self.locals.contains(&b),
+            Scope::Local | Scope::Shared | Scope::Cluster => self.locals.contains(&b),
         };
         if !allowed {
             let what = if write { "written" } else { "read" };
@@ -128,10 +180,14 @@ impl Checker<'_> {
             self.affine(a)?;
             let (mut lo, mut hi) = a.range(|v| self.bounds[&v]);
             for g in &self.guards {
-                if g.index.terms() == a.terms() {
-                    let d = a.offset() - g.index.offset();
-                    lo = lo.max(g.low + d);
-                    hi = hi.min(g.high - 1 + d);
+                // The index is a multiple of what is tested, plus a rest without its variables.
+                let Some(&(first, c)) = g.index.terms().first() else { continue };
+                let k = a.coefficient(first) / c;
+                let rest = a.add(&g.index.scale(-k));
+                if k > 0 && g.index.terms().iter().all(|t| !rest.uses(t.0)) {
+                    let (low, high) = rest.range(|v| self.bounds[&v]);
+                    lo = lo.max(k * g.low + low);
+                    hi = hi.min(k * (g.high - 1) + high);
                 }
             }
             if lo < 0 || hi >= extent {

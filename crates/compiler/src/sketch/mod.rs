@@ -5,6 +5,7 @@
 //! collapsed), a space, and a function from configurations to the rest of the schedule.
 
 mod collapse;
+pub(crate) mod gpu;
 mod map;
 mod plain;
 mod rows;
@@ -15,7 +16,7 @@ use crate::emit::{Options, emit, stack_bytes};
 use crate::features;
 use crate::nest::{Nest, lower, verify};
 use crate::schedule::{Primitive, apply};
-use squall_core::{Configuration, KernelSource, RealizeError, Space, Target, Tunable, Workload};
+use squall_core::{Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, Workload};
 use std::sync::Arc;
 
 pub use plain::{reference, untuned};
@@ -67,6 +68,10 @@ pub(crate) fn plain_sketch(w: &Workload, t: &Target) -> Sketch {
 
 /// The tuned spaces of a task: at least one.
 pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
+    if let TargetKind::Cuda(gpu) = t.kind {
+        let facts = Facts { workload: w, target: t };
+        return gpu::derive(&facts, gpu).into_iter().map(|s| Arc::new(s) as Arc<dyn Tunable>).collect();
+    }
     derive(w, t).into_iter().map(|s| Arc::new(s) as Arc<dyn Tunable>).collect()
 }
 

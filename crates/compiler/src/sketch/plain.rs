@@ -7,11 +7,11 @@ use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, lower};
 use crate::schedule::Primitive;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
-use squall_core::{KernelSource, Space, Target, Tunable, Workload};
+use squall_core::{KernelSource, Space, Target, TargetKind, Tunable, Workload};
 use std::sync::Arc;
 
 /// Accumulates every reduction in a scalar, as anyone would write it.
-fn scalars(n: &mut Nest) -> Vec<Primitive> {
+pub(super) fn scalars(n: &mut Nest) -> Vec<Primitive> {
     let mut roots = Vec::new();
     reductions(&n.body, &mut roots);
     let mut done = Vec::new();
@@ -66,7 +66,7 @@ pub fn sketch(f: &Facts<'_>) -> Sketch {
 }
 
 /// The space of a kernel without choices.
-fn one() -> Space {
+pub(super) fn one() -> Space {
     match Space::new(vec![Knob::ints("plain", Role::Choice, [1])], &[]) {
         Ok(s) => s,
         Err(e) => unreachable!("one knob with one value is a space: {e}"),
@@ -75,7 +75,11 @@ fn one() -> Space {
 
 /// Plain loops with exactly one configuration: what a C programmer gets from the compiler.
 pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
-    Arc::new(sketch(&Facts { workload: w, target: t }))
+    let facts = Facts { workload: w, target: t };
+    match t.kind {
+        TargetKind::Cpu => Arc::new(sketch(&facts)),
+        TargetKind::Cuda(gpu) => Arc::new(super::gpu::plain(&facts, gpu)),
+    }
 }
 
 /// Plain loops that compute in double precision: the reference of every check. Its interface is

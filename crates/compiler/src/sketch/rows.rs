@@ -26,8 +26,18 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     shaped(f, false).into_iter().chain(shaped(f, true)).collect()
 }
 
-/// The sketch with elementwise intermediates kept for the row, or computed again at each use.
-fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
+/// All stages joined at the rows.
+pub(super) struct Joined {
+    pub nest: Nest,
+    prefix: Vec<Primitive>,
+    /// The row loops, outermost first: name and extent.
+    pub rows: Vec<(String, i64)>,
+    /// The passes over a row: name, extent, whether it reduces.
+    pub passes: Vec<(String, i64, bool)>,
+}
+
+/// Joins the stages, with elementwise intermediates kept for the row or computed again at each use.
+pub(super) fn joined(f: &Facts<'_>, inline: bool) -> Option<Joined> {
     let w = f.workload;
     let (mut n, mut prefix) = start(w);
     let mut inlined = 0;
@@ -62,7 +72,13 @@ fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
             return None;
         }
     }
-    let passes = passes(&n, &row)?;
+    let passes = passes(&n, &row)?.into_iter().map(|p| (p.name, p.extent, p.reduces)).collect();
+    Some(Joined { nest: n, prefix, rows, passes })
+}
+
+fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
+    let Joined { nest: n, prefix, rows, passes } = joined(f, inline)?;
+    let passes: Vec<Pass> = passes.into_iter().map(|(name, extent, reduces)| Pass { name, extent, reduces }).collect();
     let longest = passes.iter().map(|p| p.extent).max()?;
     let lanes = f.target.lanes_f32();
     let knobs = vec![

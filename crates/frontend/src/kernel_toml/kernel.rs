@@ -130,6 +130,7 @@ impl Recipe {
             openmp: self.openmp,
             full_optimisation: true,
             flags,
+            launches: Vec::new(),
         }
     }
 }

@@ -4,6 +4,7 @@
 use super::Toolchain;
 use super::toolchain::first_error;
 use crate::MeasureError;
+use crate::cuda::Nvrtc;
 use squall_core::KernelSource;
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -40,6 +41,8 @@ pub(crate) fn digest(k: &KernelSource) -> String {
 /// Compiles one kernel after another.
 pub(crate) struct Builder<'a> {
     pub toolchain: &'a Toolchain,
+    /// For CUDA C, where there is a GPU.
+    pub nvrtc: Option<&'a Nvrtc>,
     pub folder: &'a Path,
     pub patience: Duration,
     pub cancel: &'a AtomicBool,
@@ -48,6 +51,10 @@ pub(crate) struct Builder<'a> {
 impl Builder<'_> {
     /// Compiles a kernel. An error means that no kernel would build.
     pub fn build(&self, kernel: &KernelSource) -> Build {
+        match self.nvrtc {
+            Some(nvrtc) if !kernel.launches.is_empty() => return nvrtc.build(self.folder, kernel, self.patience),
+            _ => {}
+        }
         let name = digest(kernel);
         let (source, library) = (self.folder.join(format!("{name}.c")), self.folder.join(format!("{name}.so")));
         fs::write(&source, &kernel.source).map_err(|e| MeasureError::folder(&source, &e))?;

@@ -5,12 +5,14 @@ use super::folder::Folder;
 use super::runner::{Reply, Runner};
 use super::{Device, Prober, Toolchain};
 use crate::MeasureError;
+use crate::cuda::{Gpu, Nvrtc};
 use crate::process::pin;
 use crate::rematch::{Rematch, Sequential, Verdict};
 use squall_core::{CpuCost, DType, FailStage, KernelSource, Measurement, Nanos, Outcome, Reference, TensorKind, Workload};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -24,6 +26,7 @@ const REMATCH_NANOS: f64 = 4e9;
 pub struct Lab {
     // First, because fields are dropped in order: the runner ends before its folder goes.
     runner: Option<Runner>,
+    gpu: Option<Arc<(Gpu, Nvrtc)>>,
     folder: Folder,
     device: Device,
     toolchain: Toolchain,
@@ -62,18 +65,30 @@ impl Lab {
         Lab::open_in(&std::env::temp_dir(), device, toolchain)
     }
 
+    /// A laboratory whose kernels run on a GPU; references still run on the CPU.
+    pub fn open_gpu(gpu: Gpu, device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+        Lab::set_up(&std::env::temp_dir(), device, toolchain, Some(gpu))
+    }
+
     /// A laboratory in a folder of its own under `parent`.
-    pub fn open_in(parent: &Path, mut device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+    pub fn open_in(parent: &Path, device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+        Lab::set_up(parent, device, toolchain, None)
+    }
+
+    fn set_up(parent: &Path, mut device: Device, toolchain: Toolchain, gpu: Option<Gpu>) -> Result<Lab, MeasureError> {
         let folder = Folder::open(parent)?;
-        if !device.spare.is_empty() {
+        // What a GPU does is not disturbed by compilers.
+        if !device.spare.is_empty() && gpu.is_none() {
             device.spare = Prober::build(&device, &toolchain)?.undisturbing()?;
         }
         let mut overhead = CpuCost::default();
         overhead.build += toolchain.check(folder.path(), None)?;
-        overhead.build += Runner::build(folder.path(), &toolchain)?;
-        let runner = Runner::start(folder.path(), &device)?;
+        overhead.build += Runner::build(folder.path(), &toolchain, gpu.is_some())?;
+        let runner = Runner::start(folder.path(), &device, gpu.as_ref().map(|g| g.ordinal))?;
+        let gpu = gpu.map(|g| (g.clone(), Nvrtc::new(g.architecture()))).map(Arc::new);
         Ok(Lab {
             runner: Some(runner),
+            gpu,
             folder,
             device,
             toolchain,
@@ -243,7 +258,7 @@ impl Lab {
     /// A command to the runner, which is started if need be.
     fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
         if self.runner.is_none() {
-            self.runner = Some(Runner::start(self.folder.path(), &self.device)?);
+            self.runner = Some(Runner::start(self.folder.path(), &self.device, self.gpu.as_ref().map(|g| g.0.ordinal))?);
         }
         match &mut self.runner {
             Some(runner) => runner.ask(command, patience),
@@ -288,7 +303,9 @@ impl Lab {
         let belt = Belt::new(jobs, known, if apart { jobs.len() } else { 2 * builders + 2 });
         let cancel = AtomicBool::new(false);
         let (toolchain, folder, cores) = (self.toolchain.clone(), self.folder.path().to_path_buf(), builder_cores.clone());
-        let builder = Builder { toolchain: &toolchain, folder: &folder, patience: self.build_patience, cancel: &cancel };
+        let gpu = self.gpu.clone();
+        let nvrtc = gpu.as_ref().map(|g| &g.1);
+        let builder = Builder { toolchain: &toolchain, nvrtc, folder: &folder, patience: self.build_patience, cancel: &cancel };
         std::thread::scope(|scope| {
             let _closing = Closing(&belt, &cancel);
             for _ in 0..builders {
@@ -325,7 +342,8 @@ impl Lab {
         }
         let cancel = AtomicBool::new(false);
         let patience = self.build_patience.max(Duration::from_secs(30));
-        let builder = Builder { toolchain: &self.toolchain, folder: self.folder.path(), patience, cancel: &cancel };
+        let nvrtc = self.gpu.as_ref().map(|g| &g.1);
+        let builder = Builder { toolchain: &self.toolchain, nvrtc, folder: self.folder.path(), patience, cancel: &cancel };
         let cores = if self.device.spare.is_empty() { &self.device.cores } else { &self.device.spare };
         // In a thread, because the compiler inherits its cores.
         let build: Build = std::thread::scope(|scope| {
@@ -408,8 +426,9 @@ impl Lab {
                     "damage" | "wrong" => FailStage::WrongAnswer,
                     _ => FailStage::Launch,
                 };
-                if place == "damage" {
-                    // Who wrote beside its buffers may have hit the runner's own memory.
+                if place == "damage" || place == "fault" {
+                    // Who wrote beside its buffers may have hit the runner's own memory; a fault of
+                    // a GPU ends the process's context.
                     self.runner = None;
                 }
                 Ok(Said::Failed { stage, detail: detail.to_string() })

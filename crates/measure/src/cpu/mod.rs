@@ -9,6 +9,9 @@ mod roof;
 mod runner;
 mod toolchain;
 
+pub(crate) use build::{Build, Built, digest};
+pub(crate) use runner::{Reply, Runner};
+
 pub use device::{Cache, Device};
 pub use lab::{Lab, letter};
 pub use roof::{Level, Prober, Roof, roof};

@@ -18,6 +18,8 @@
  *   when it dies by a signal
  *       -> 0 crash MESSAGE
  *
+ * With SQUALL_CUDA, gpu.h lets LIB be a cubin too, and tells of further commands.
+ *
  * CPU is the CPU time in seconds that the command took. Every buffer that a kernel sees lies between
  * pages that cannot be touched, its end as close to the upper one as 64-byte alignment allows. */
 #define _GNU_SOURCE
@@ -150,6 +152,7 @@ typedef struct {
   long calls;   /* in a window */
   double time;  /* of one call, estimated, in ns */
   double error; /* largest seen */
+  int gpu;      /* whether it is a cubin */
 } kernel;
 
 static kernel kernels[2];
@@ -157,6 +160,16 @@ static const void *data_pointers[2][TENSORS], *weight_pointers[TENSORS];
 static void *output_pointers[TENSORS];
 static int data_count, weight_count, task_ready, duel_ready;
 static int poison = NOTHING_WRITTEN;
+
+static int process_mode; /* what this process is: see main */
+
+#ifdef SQUALL_CUDA
+static int gpu_fetch(int which);
+#endif
+#include "outputs.h"
+#ifdef SQUALL_CUDA
+#include "gpu.h"
+#endif
 
 static double now(void) {
   struct timespec t;
@@ -167,6 +180,9 @@ static double now(void) {
 static void unload(int which) {
   phase = "its unloading";
   if (kernels[which].library) dlclose(kernels[which].library);
+#ifdef SQUALL_CUDA
+  if (kernels[which].gpu) gpu_unload(which);
+#endif
   phase = "the runner itself";
   memset(&kernels[which], 0, sizeof kernels[which]);
 }
@@ -187,6 +203,12 @@ static int load(int which, const char *path, const char *symbol, size_t prepared
   buffer *p = &prepared[which];
   char name[600];
   unload(which);
+#ifdef SQUALL_CUDA
+  if (is_cubin(path)) {
+    k->gpu = 1;
+    return gpu_load(which, path, prepared_bytes, workspace_bytes);
+  }
+#endif
   fesetenv(FE_DFL_ENV);
   phase = "its loading";
   k->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -216,6 +238,9 @@ static int load(int which, const char *path, const char *symbol, size_t prepared
 /* `calls` calls on an input set; the time of one in ns, or a negative number after an error. */
 static double window(int which, int set, long calls) {
   kernel *k = &kernels[which];
+#ifdef SQUALL_CUDA
+  if (k->gpu) return gpu_window(which, set, calls);
+#endif
   const void *p = prepared[which].at;
   void *w = workspace[which].at;
   int code = 0;
@@ -231,20 +256,29 @@ static double window(int which, int set, long calls) {
   return t / (double)calls;
 }
 
-#include "outputs.h"
 
 /* A window of kernels that take `t` ns lasts a millisecond, or one call. */
-static long calls_of_a_window(double t) { return t >= 1e6 ? 1 : t > 0.05 ? (long)(1e6 / t) + 1 : 20000000; }
+static long calls_of_a_window(double t) {
+  long calls = t >= 1e6 ? 1 : t > 0.05 ? (long)(1e6 / t) + 1 : 20000000;
+  /* Each call is a node of a graph that has to be made. */
+  return kernels[0].gpu && calls > 100 ? 100 : calls;
+}
 
 /* Checked on the first input set; then the time of a warm call on the second. Calls of 0.1 s and
  * more are not repeated for an estimate. */
 static int examine(int which, double tolerance) {
   kernel *k = &kernels[which];
   clear_outputs(poison);
-  memset(workspace[which].at, NOTHING_WRITTEN, workspace[which].size);
+  if (!k->gpu) memset(workspace[which].at, NOTHING_WRITTEN, workspace[which].size);
+#ifdef SQUALL_CUDA
+  if (k->gpu && !gpu_poison(which, poison)) return 0;
+#endif
   double t = window(which, 0, 1);
   if (t < 0 || !right(which, 0, tolerance)) return 0;
-  if (t < 1e8) {
+  if (k->gpu) {
+    t = window(which, 1, t < 1e6 ? 10 : 1);
+    if (t < 0) return 0;
+  } else if (t < 1e8) {
     long n = 1;
     for (;;) {
       t = window(which, 1, n);
@@ -281,7 +315,10 @@ static int run(const char *library, const char *symbol, size_t prepared_bytes, s
   if (k->time > 1e9 || (limit > 0 && k->time > limit)) windows = 2;
   double samples[WINDOWS];
   for (int i = 0; i < windows; i++) {
-    if (flush) flush_caches(flush);
+#ifdef SQUALL_CUDA
+    if (flush && k->gpu && !gpu_flush_caches(flush)) return 0;
+#endif
+    if (flush && !k->gpu) flush_caches(flush);
     samples[i] = window(0, 1, calls);
     if (samples[i] < 0) return 0;
   }
@@ -444,6 +481,9 @@ static int task(uint64_t seed, const char *file, const char *library, const char
       if (*largest == 0) *largest = 1;
       access_to(&outputs[o].expected[set], PROT_READ);
     }
+#ifdef SQUALL_CUDA
+  if (!gpu_task()) return 0;
+#endif
   say("task %.9f %zu", seconds, nonfinite);
   task_ready = 1;
   return 1;
@@ -474,6 +514,9 @@ static int obey(char *line) {
     return duel(atof(word[1]), library, symbol, p, w);
   }
   if (n == 2 && strcmp(word[0], "pairs") == 0 && duel_ready) return pairs(atoi(word[1]));
+#ifdef SQUALL_CUDA
+  if (n == 3 && strcmp(word[0], "compile") == 0 && process_mode == 'n') return compile(word[1], word[2]);
+#endif
   return fail("launch", "the runner does not understand `%s` now", n > 0 ? word[0] : "");
 }
 
@@ -496,7 +539,10 @@ static int pin(const char *cores) {
   return 1;
 }
 
-/* runner CORE,CORE.. cpu|wall */
+/* runner CORE,CORE.. cpu|wall      runs kernels, on one GPU too where it is
+ * runner CORE,CORE.. gpu:ORDINAL
+ * runner describe ORDINAL          says what the GPU is, and ends
+ * runner nvrtc ARCHITECTURE        compiles: `compile SOURCE CUBIN` */
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
   parent = getppid();
@@ -514,11 +560,13 @@ int main(int argc, char **argv) {
 
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
+  process_mode = strcmp(argv[1], "describe") == 0 ? 'd' : strcmp(argv[1], "nvrtc") == 0 ? 'n' : strncmp(argv[2], "gpu:", 4) == 0 ? 'g' : 'c';
 #ifdef _SC_PHYS_PAGES
   /* A kernel that allocates without end shall fail alone. */
   rlim_t all = (rlim_t)sysconf(_SC_PHYS_PAGES) * page;
   struct rlimit memory = {all, all};
-  setrlimit(RLIMIT_AS, &memory);
+  /* CUDA reserves more addresses than there is memory. */
+  if (process_mode == 'c') setrlimit(RLIMIT_AS, &memory);
 #endif
   static unsigned char spare_stack[65536];
   stack_t stack = {.ss_sp = spare_stack, .ss_size = sizeof spare_stack};
@@ -535,8 +583,16 @@ int main(int argc, char **argv) {
   /* Keeps the OpenMP library and its threads: unloading it with the first kernel would crash. */
   omp_set_dynamic(0);
 #endif
-  int good = pin(argv[1]);
-  if (good) say("ready");
+  int fine = process_mode == 'd' || process_mode == 'n' || pin(argv[1]);
+#ifdef SQUALL_CUDA
+  if (process_mode == 'd') fine = describe_gpu(atoi(argv[2]));
+  if (process_mode == 'g') fine = fine && open_gpu(atoi(argv[2] + 4));
+  if (process_mode == 'n') {
+    snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", argv[2]);
+    fine = open_nvrtc();
+  }
+#endif
+  if (fine && process_mode != 'd') say("ready");
   double before = 0;
   char *line = NULL;
   size_t room = 0;
@@ -544,7 +600,7 @@ int main(int argc, char **argv) {
     double after = cpu_seconds();
     char start[32];
     send_all(start, (size_t)snprintf(start, sizeof start, "%.6f ", after - before));
-    if (!good) {
+    if (!fine) {
       reply_length = 0;
       say("failed %s %s", fail_where, fail_text);
     }
@@ -553,7 +609,7 @@ int main(int argc, char **argv) {
     reply_length = 0;
     before = after;
     if (getline(&line, &room, in) < 0) break;
-    good = obey(line);
+    fine = obey(line);
   } while (1);
   return 0;
 }

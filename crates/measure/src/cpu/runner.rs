@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 /// letters are those of [`letter`](super::letter).
 pub const ELEMENTS: &str = include_str!("elements.h");
 
-const SOURCES: [(&str, &str); 4] = [
+const SOURCES: [(&str, &str); 5] = [
     ("guard.h", include_str!("guard.h")),
     ("elements.h", ELEMENTS),
     ("outputs.h", include_str!("outputs.h")),
+    ("gpu.h", include_str!("../cuda/gpu.h")),
     ("runner.c", include_str!("runner.c")),
 ];
 const NAME: &str = "runner";
@@ -46,8 +47,8 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Compiles the runner into `folder`; the CPU seconds that took.
-    pub fn build(folder: &Path, toolchain: &Toolchain) -> Result<f64, MeasureError> {
+    /// Compiles the runner into `folder`, for kernels on a GPU too where asked; the CPU seconds that took.
+    pub fn build(folder: &Path, toolchain: &Toolchain, gpu: bool) -> Result<f64, MeasureError> {
         for (name, text) in SOURCES {
             let path = folder.join(name);
             fs::write(&path, text).map_err(|e| MeasureError::folder(&path, &e))?;
@@ -56,6 +57,9 @@ impl Runner {
         let mut args = vec!["-O2", "-w"];
         if toolchain.openmp() {
             args.push("-fopenmp");
+        }
+        if gpu {
+            args.push("-DSQUALL_CUDA");
         }
         // Before glibc 2.34 dlopen was in a library of its own; where it never was, -ldl fails.
         let mut said = String::new();
@@ -71,17 +75,37 @@ impl Runner {
         Err(MeasureError::Runner(format!("`{}` cannot build it: {}", toolchain.command(), super::toolchain::first_error(&said))))
     }
 
-    /// Starts the runner built in `folder`, pinned to the device's cores.
-    pub fn start(folder: &Path, device: &Device) -> Result<Runner, MeasureError> {
+    /// Starts the runner built in `folder`, pinned to the device's cores; with a GPU's number, on that.
+    pub fn start(folder: &Path, device: &Device, gpu: Option<u32>) -> Result<Runner, MeasureError> {
         let cores: Vec<String> = device.cores.iter().map(usize::to_string).collect();
         let places: Vec<String> = device.cores.iter().map(|c| format!("{{{c}}}")).collect();
-        let path = folder.join(NAME);
-        let mut command = Command::new(&path);
         // One thread is timed by its CPU time: being preempted on a shared machine does not count.
-        command.arg(cores.join(",")).arg(if device.target.threads == 1 { "cpu" } else { "wall" });
-        command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let clock = if device.target.threads == 1 { "cpu".to_string() } else { "wall".into() };
+        let mut command = Runner::command(folder, &[&cores.join(","), &gpu.map_or(clock, |g| format!("gpu:{g}"))]);
         command.env("OMP_NUM_THREADS", cores.len().to_string()).env("OMP_PROC_BIND", "true").env("OMP_PLACES", places.join(","));
         command.env("OMP_DYNAMIC", "false").env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
+        let mut runner = Runner::spawn(folder, command)?;
+        match runner.hear(Duration::from_secs(60))? {
+            Reply::Answer(a, _) if a == "ready" => Ok(runner),
+            Reply::Answer(a, _) => Err(MeasureError::Runner(a)),
+            Reply::Died(detail, _) => Err(MeasureError::Runner(format!("it does not start: {detail}"))),
+            Reply::Late(_) => Err(MeasureError::Runner("it does not start within 60 s".into())),
+        }
+    }
+
+    /// Starts the program built in `folder` as something else than a runner of kernels.
+    pub fn begin(folder: &Path, arguments: &[&str]) -> Result<Runner, MeasureError> {
+        Runner::spawn(folder, Runner::command(folder, arguments))
+    }
+
+    fn command(folder: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(folder.join(NAME));
+        command.args(arguments).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+    }
+
+    fn spawn(folder: &Path, mut command: Command) -> Result<Runner, MeasureError> {
+        let path = folder.join(NAME);
         let mut process = Process::spawn(&mut command).map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => MeasureError::Folder { path, reason: "programs cannot be run from there".into() },
             _ => MeasureError::Folder { path, reason: e.to_string() },
@@ -89,13 +113,12 @@ impl Runner {
         let (Some(input), Some(output)) = (process.child.stdin.take(), process.child.stdout.take()) else {
             return Err(MeasureError::Runner("it has no pipes".into()));
         };
-        let mut runner = Runner { process, input, output, unread: Vec::new(), reported: 0.0, used: false };
-        match runner.listen(Instant::now() + Duration::from_secs(20))? {
-            Reply::Answer(a, _) if a == "ready" => Ok(runner),
-            Reply::Answer(a, _) => Err(MeasureError::Runner(a)),
-            Reply::Died(detail, _) => Err(MeasureError::Runner(format!("it does not start: {detail}"))),
-            Reply::Late(_) => Err(MeasureError::Runner("it does not start within 20 s".into())),
-        }
+        Ok(Runner { process, input, output, unread: Vec::new(), reported: 0.0, used: false })
+    }
+
+    /// Waits for what it says unasked.
+    pub fn hear(&mut self, patience: Duration) -> Result<Reply, MeasureError> {
+        self.listen(Instant::now() + patience)
     }
 
     /// Gives a command and waits for the answer. After anything but an answer the runner is dead.

@@ -51,6 +51,7 @@ fn plain(source: &str, symbol: &str) -> KernelSource {
         openmp: false,
         full_optimisation: false,
         flags: Vec::new(),
+        launches: Vec::new(),
     }
 }
 

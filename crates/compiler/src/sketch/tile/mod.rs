@@ -25,16 +25,16 @@ const SHORT: i64 = 32;
 
 /// An axis of the main stage: loop name, short name for knobs, extent.
 #[derive(Clone, Debug)]
-struct Axis {
-    name: String,
-    short: String,
-    extent: i64,
-    var: Var,
+pub(super) struct Axis {
+    pub name: String,
+    pub short: String,
+    pub extent: i64,
+    pub var: Var,
 }
 
 /// How padding is done.
 #[derive(Clone, Copy, PartialEq)]
-enum Pad {
+pub(super) enum Pad {
     /// There is none.
     None,
     /// A padded copy of the whole input, made first.
@@ -161,7 +161,7 @@ fn side_stages_first(w: &Workload) -> Workload {
 }
 
 /// Whether a stage before the main one tests positions: a padding.
-fn padding(w: &Workload, main: usize) -> bool {
+pub(super) fn padding(w: &Workload, main: usize) -> bool {
     w.stages[..main].iter().any(is_padding)
 }
 
@@ -170,7 +170,7 @@ fn is_padding(s: &Stage) -> bool {
 }
 
 /// Joins the epilogue, brings padding into its form and collapses axes.
-fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, Vec<Primitive>)> {
+pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, Vec<Primitive>)> {
     let (mut n, mut prefix) = start(w);
     for s in w.stages[..main].iter().filter(|s| s.reduction.is_none()) {
         if !is_padding(s) || pad == Pad::Guard {
@@ -212,7 +212,7 @@ fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, Vec<Primitiv
 }
 
 /// The loops of the main stage: those around its fill, then those of its accumulation.
-fn main_loops(n: &Nest, c: &str) -> Option<(Vec<Axis>, Vec<Axis>)> {
+pub(super) fn main_loops(n: &Nest, c: &str) -> Option<(Vec<Axis>, Vec<Axis>)> {
     let b = n.find_buffer(c)?;
     let axis = |l: &Loop| {
         let name = n.var(l.var).to_string();

@@ -1,0 +1,214 @@
+//! What the cost model sees of a GPU program: its launch, what limits how many blocks a
+//! multiprocessor holds, and the work of a thread. Logarithms, as on CPUs.
+
+use crate::emit::shared_bytes;
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt};
+use squall_core::Gpu;
+use squall_core::expr::{Affine, Expr, Source, Var};
+use squall_core::workload::flatten;
+use std::collections::HashMap;
+
+/// Names of the features of GPU programs, in order.
+pub const GPU_FEATURES: &[&str] = &[
+    "estimate",
+    "blocks",
+    "cluster",
+    "threads",
+    "shared_bytes",
+    "registers",
+    "flop",
+    "shared_loads",
+    "shared_stores",
+    "global_loads",
+    "global_loads_scattered",
+    "global_stores",
+    "barriers",
+    "steps",
+    "unrolled",
+    "resident_blocks",
+    "resident_warps",
+    "waves",
+    "blocks_of_the_last_wave",
+    "warps_per_multiprocessor",
+    "flop_per_shared_load",
+    "flop_per_global_byte",
+    "traffic",
+    "conflicts",
+    "block_flop",
+    "idle_lanes",
+];
+
+#[derive(Default)]
+struct Counts {
+    values: HashMap<&'static str, f64>,
+}
+
+impl Counts {
+    fn add(&mut self, k: &'static str, x: f64) {
+        *self.values.entry(k).or_default() += x;
+    }
+    fn get(&self, k: &str) -> f64 {
+        self.values.get(k).copied().unwrap_or(0.0)
+    }
+    fn most(&mut self, k: &'static str, x: f64) {
+        let v = self.values.entry(k).or_default();
+        *v = v.max(x);
+    }
+}
+
+struct Walk<'a> {
+    n: &'a Nest,
+    threads: f64,
+    /// Innermost thread loop that runs more than once.
+    fastest: Option<Var>,
+    loops: Vec<&'a Loop>,
+    c: Counts,
+}
+
+/// The features of a GPU program, one for each of [`GPU_FEATURES`].
+pub fn extract(n: &Nest, gpu: Gpu) -> Vec<f32> {
+    let (mut blocks, mut cluster, mut threads, mut fastest) = (1.0, 1.0, 1.0, None);
+    let mut launches = 0.0;
+    let mut c = Counts::default();
+    for s in &n.body {
+        let mut at = std::slice::from_ref(s);
+        let (mut b, mut k, mut t) = (1.0, 1.0, 1.0);
+        while let [Stmt::Loop(l)] = at {
+            let e = l.extent as f64;
+            match l.mode {
+                Mode::Block => b *= e,
+                Mode::Cluster => k *= e,
+                Mode::Thread => t *= e,
+                _ => break,
+            }
+            if l.mode == Mode::Thread && l.extent > 1 {
+                fastest = Some(l.var);
+            }
+            at = &l.body;
+        }
+        launches += 1.0;
+        (blocks, cluster, threads) = (f64::max(blocks, b * k), f64::max(cluster, k), f64::max(threads, t));
+        let mut w = Walk { n, threads: t, fastest, loops: Vec::new(), c };
+        w.stmts(at);
+        c = w.c;
+    }
+    let shared = shared_bytes(n) as f64;
+    let registers = c.get("registers") + 28.0;
+    let limit = |all: u32, each: f64| (f64::from(all) / each.max(1.0)).floor();
+    let resident = limit(gpu.threads_per_multiprocessor, (threads / 32.0).ceil() * 32.0)
+        .min(limit(gpu.shared_per_multiprocessor, shared + 1024.0))
+        .min(limit(gpu.registers_per_multiprocessor, threads * registers))
+        .clamp(1.0, 32.0);
+    let units = f64::from(gpu.multiprocessors);
+    let waves = (blocks / (units * resident)).ceil();
+    let each = (blocks / units).ceil();
+    let warps = (threads / 32.0).ceil();
+    let active = each.min(resident) * warps;
+    // Cycles of one multiprocessor: arithmetic at 128 lanes, one shared load a warp and cycle;
+    // few warps cannot keep either busy. Fetches and barriers cost their latency each step.
+    let busy = (active / 12.0).min(1.0).powf(0.7);
+    let arithmetic = each * warps * c.get("flop") / 2.0 / 4.0 / busy;
+    let loads = each * warps * (c.get("shared_loads") * 0.6 + c.get("shared_stores") + c.get("conflicts")) / busy.sqrt();
+    let traffic = blocks * threads * (c.get("global_loads") + 3.0 * c.get("global_loads_scattered") + c.get("global_stores")) * 4.0;
+    let memory = traffic / 2600.0;
+    let latency = waves * (700.0 * c.get("steps").max(1.0) + 30.0 * c.get("barriers") + 8.0 * c.get("global_loads"));
+    let longest = arithmetic.max(loads).max(memory);
+    let estimate = longest + 0.3 * (arithmetic + loads + memory - longest) + latency + 2500.0 * launches + 600.0 * (cluster - 1.0).min(1.0);
+    let flop = c.get("flop");
+    for (k, x) in [
+        ("estimate", estimate),
+        ("blocks", blocks),
+        ("cluster", cluster),
+        ("threads", threads),
+        ("shared_bytes", shared),
+        ("resident_blocks", resident),
+        ("resident_warps", resident * warps),
+        ("waves", waves),
+        ("blocks_of_the_last_wave", blocks - (waves - 1.0) * units * resident),
+        ("warps_per_multiprocessor", active),
+        ("flop_per_shared_load", flop / (c.get("shared_loads") + 0.1)),
+        ("flop_per_global_byte", flop / (4.0 * c.get("global_loads") + 0.1)),
+        ("traffic", traffic),
+        ("block_flop", flop * threads),
+        ("idle_lanes", warps * 32.0 - threads),
+    ] {
+        c.values.insert(k, x);
+    }
+    GPU_FEATURES.iter().map(|k| (c.get(k).max(0.0) + 1.0).log2() as f32).collect()
+}
+
+impl<'a> Walk<'a> {
+    fn stmts(&mut self, stmts: &'a [Stmt]) {
+        for s in stmts {
+            match s {
+                Stmt::Loop(l) => {
+                    if l.mode == Mode::Serial {
+                        self.c.most("steps", self.points(&Affine::constant(0), false) * l.extent as f64);
+                    }
+                    self.loops.push(l);
+                    self.stmts(&l.body);
+                    self.loops.pop();
+                }
+                Stmt::If { body, .. } => self.stmts(body),
+                Stmt::Barrier(_) => self.c.add("barriers", self.points(&Affine::constant(0), false)),
+                Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Local => self.c.add("registers", self.n.buffer(*b).elements() as f64),
+                Stmt::Local(_) => {}
+                Stmt::Store { buffer, index, value } => self.statement(*buffer, index, value, false),
+                Stmt::Update { buffer, index, value, .. } => self.statement(*buffer, index, value, true),
+            }
+        }
+    }
+
+    /// How often a thread does something in the current loops; with `once`, unrolled loops that do
+    /// not move the offset count once.
+    fn points(&self, off: &Affine, once: bool) -> f64 {
+        let share: f64 = self.loops.iter().filter(|l| l.mode == Mode::Share).map(|l| l.extent as f64).product();
+        let counted = |l: &&&Loop| {
+            let still = matches!(l.mode, Mode::Unroll | Mode::Vector) && !off.uses(l.var);
+            l.mode != Mode::Share && !(once && still)
+        };
+        let own: f64 = self.loops.iter().filter(counted).map(|l| l.extent as f64).product();
+        own * if share > 1.0 { (share / self.threads).ceil() } else { 1.0 }
+    }
+
+    fn statement(&mut self, buffer: Source, index: &[Affine], value: &Expr, update: bool) {
+        let all = self.points(&Affine::constant(0), false);
+        self.c.add("flop", all * (value.flop() + u64::from(update)) as f64);
+        let unrolled: f64 = self.loops.iter().filter(|l| l.mode == Mode::Unroll).map(|l| l.extent as f64).product();
+        self.c.most("unrolled", unrolled);
+        let shared_loop = self.loops.iter().rev().find(|l| l.mode == Mode::Share && l.extent > 1).map(|l| l.var);
+        let mut touch = |b: Source, index: &[Affine], write: bool| {
+            let buf = self.n.buffer(b);
+            let off = flatten(index, &buf.shape);
+            let vector =
+                self.loops.last().filter(|l| l.mode == Mode::Vector && off.coefficient(l.var) == 1).map_or(1.0, |l| l.extent as f64);
+            // Threads side by side: the innermost share loop, else the innermost thread loop.
+            let stride = shared_loop.or(self.fastest).map_or(0, |v| off.coefficient(v).abs());
+            let times = self.points(&off, true);
+            match (buf.scope, write) {
+                (Scope::Local, _) => {}
+                (Scope::Shared | Scope::Cluster, _) => {
+                    self.c.add(if write { "shared_stores" } else { "shared_loads" }, times / vector);
+                    // Threads at a stride of s words meet in every bank min(s, 32) deep.
+                    let ways = if stride > 1 && vector == 1.0 { (gcd(stride, 32) as f64).log2() } else { 0.0 };
+                    self.c.add("conflicts", times * ways);
+                }
+                (_, true) => self.c.add("global_stores", times),
+                (_, false) => {
+                    self.c.add("global_loads", times);
+                    if stride > 4 {
+                        self.c.add("global_loads_scattered", times);
+                    }
+                }
+            }
+        };
+        for (b, i) in value.loads() {
+            touch(b, i, false);
+        }
+        touch(buffer, index, true);
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

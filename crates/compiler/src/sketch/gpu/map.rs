@@ -1,0 +1,64 @@
+//! Elementwise kernels on a GPU, and plain loops.
+
+use super::super::{Facts, attempt, collapse::collapse, plain::scalars, powers, start};
+use super::{Program, around, count, launches, tiles};
+use crate::nest::{Mode, Nest, Stmt, lower, substitute};
+use crate::schedule::Primitive;
+use squall_core::expr::Affine;
+use squall_core::space::{Knob, Role, Term};
+use squall_core::{Gpu, Space};
+
+/// One launch a stage, one thread an element.
+pub fn plain(f: &Facts<'_>) -> Nest {
+    let mut n = lower(f.workload);
+    scalars(&mut n);
+    let (prepare, body) = (std::mem::take(&mut n.prepare), std::mem::take(&mut n.body));
+    n.prepare = launches(&mut n, prepare);
+    n.body = launches(&mut n, body);
+    n
+}
+
+/// Blocks of threads that walk through the last axis, several vectors each.
+pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
+    let w = f.workload;
+    if w.stages.iter().any(|s| s.reduction.is_some()) {
+        return Vec::new();
+    }
+    let (mut base, mut prefix) = start(w);
+    for s in &w.stages[..w.stages.len() - 1] {
+        if attempt(&mut base, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_none() {
+            return Vec::new();
+        }
+    }
+    collapse(&mut base, &mut prefix);
+    let mut chain = Vec::new();
+    let mut body = &base.body[..];
+    while let [Stmt::Loop(l)] = body {
+        chain.push((l.var, l.extent));
+        body = &l.body;
+    }
+    let body = body.to_vec();
+    let Some((last, extent)) = chain.pop() else { return Vec::new() };
+    let knobs = vec![
+        Knob::ints("threads", Role::Parallel, powers(1, 1024)),
+        Knob::ints("vector", Role::Vector, [1, 2, 4]),
+        Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]),
+    ];
+    let product = |k: &[&str]| Term::product(k.iter().map(|k| Term::knob(*k)));
+    let Ok(space) = Space::new(knobs, &[product(&["threads", "vector", "unroll"]).at_most(extent)]) else { return Vec::new() };
+    let prepare = std::mem::take(&mut base.prepare);
+    base.prepare = launches(&mut base, prepare);
+    let make = move |c: &squall_core::Configuration| {
+        let get = |k: &str| c.int(k).unwrap_or(1);
+        let (threads, vector, unroll) = (get("threads"), get("vector"), get("unroll"));
+        let mut n = base.clone();
+        let [b, at, t, u, v] = ["b", "base", "t", "u", "v"].map(|x| n.new_var(x));
+        let mut inner = body.clone();
+        substitute(&mut inner, last, &Affine::new([(at, 1), (u, threads * vector), (t, vector), (v, 1)], 0));
+        let inner = vec![count(u, unroll, Mode::Unroll, vec![count(v, vector, Mode::Vector, inner)])];
+        let block = tiles(b, at, extent, threads * vector * unroll, vec![count(t, threads, Mode::Thread, inner)]);
+        n.body = around(&chain, Mode::Block, vec![block]);
+        Ok(n)
+    };
+    vec![Program { name: "gpu_map".into(), space, gpu, make: Box::new(make) }]
+}

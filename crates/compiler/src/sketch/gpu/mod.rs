@@ -1,0 +1,141 @@
+//! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
+//! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads
+//! to in small steps: `contract` for sums over tiles, `rows` for reductions along rows, `map` for
+//! the rest, and plain loops, one thread an element, where none applies.
+
+mod contract;
+mod map;
+mod rows;
+
+use super::Facts;
+use crate::emit::{emit_cuda, shared_bytes};
+use crate::features::gpu::extract;
+use crate::nest::{Loop, Mode, Nest, Start, Stmt, verify};
+use squall_core::expr::{Affine, Var};
+use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, Tunable};
+
+type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
+
+/// A derived sketch: a space, and the GPU program of each of its configurations.
+pub(crate) struct Program {
+    pub name: String,
+    pub space: Space,
+    gpu: Gpu,
+    make: Make,
+}
+
+type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
+
+/// In order; the first that applies gives all sketches.
+const RULES: &[(&str, Rule)] = &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
+
+pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
+    let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
+    derived.unwrap_or_else(|| vec![plain(f, gpu)])
+}
+
+/// One thread an element of each stage, one launch a stage.
+pub(crate) fn plain(f: &Facts<'_>, gpu: Gpu) -> Program {
+    let nest = map::plain(f);
+    Program { name: "untuned".into(), space: super::plain::one(), gpu, make: Box::new(move |_| Ok(nest.clone())) }
+}
+
+impl Program {
+    /// The verified nest of a configuration, within the device's limits.
+    pub fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError> {
+        let n = (self.make)(c).map_err(RealizeError)?;
+        let shared = shared_bytes(&n);
+        if shared > u64::from(self.gpu.shared_per_block) {
+            return Err(RealizeError(format!("{shared} bytes of shared memory, a block has {}", self.gpu.shared_per_block)));
+        }
+        Ok(n)
+    }
+}
+
+impl Tunable for Program {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn space(&self) -> &Space {
+        &self.space
+    }
+
+    fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+        let n = self.nest(c)?;
+        verify(&n).map_err(|e| RealizeError(format!("a bug of Squall: {e}")))?;
+        Ok(emit_cuda(&n, symbol))
+    }
+
+    fn features(&self, c: &Configuration) -> Vec<f32> {
+        self.nest(c).map_or_else(|_| Vec::new(), |n| extract(&n, self.gpu))
+    }
+
+    fn prior(&self, features: &[f32]) -> Option<f32> {
+        features.first().copied()
+    }
+}
+
+/// A loop from 0.
+fn count(var: Var, extent: i64, mode: Mode, body: Vec<Stmt>) -> Stmt {
+    Stmt::Loop(Loop { var, extent, mode, start: None, body })
+}
+
+/// Loops around statements, the first outermost.
+fn around(loops: &[(Var, i64)], mode: Mode, body: Vec<Stmt>) -> Vec<Stmt> {
+    loops.iter().rev().fold(body, |body, &(v, e)| vec![count(v, e, mode, body)])
+}
+
+/// A block loop over tiles of an axis; the last tile moves back to stay inside.
+fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> Stmt {
+    let start = Some(Start { var: start, step: tile, cap: extent - tile });
+    Stmt::Loop(Loop { var, extent: extent.div_euclid(tile) + i64::from(extent % tile > 0), mode: Mode::Block, start, body })
+}
+
+/// Makes launches of statements that are plain loops: outer loops become blocks, and the threads
+/// of a block share the inner ones.
+fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
+    const THREADS: i64 = 256;
+    let one = |n: &mut Nest, s: Stmt| {
+        let mut chain: Vec<(Var, i64)> = Vec::new();
+        let mut body = vec![s];
+        while let [Stmt::Loop(l)] = &body[..] {
+            // The loops of a sum belong to one thread: what is written does not move along them.
+            let moves =
+                crate::nest::accesses(&l.body).iter().all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));
+            if !moves || l.start.is_some() {
+                break;
+            }
+            chain.push((l.var, l.extent));
+            body = l.body.clone();
+        }
+        let t = n.new_var("t");
+        let (block, mut threads) = (n.new_var("b"), THREADS);
+        if let Some((v, extent)) = chain.last().copied().filter(|c| c.1 >= THREADS) {
+            // Long rows are cut; the last cut moves back.
+            chain.pop();
+            let start = n.new_var("base");
+            let at = Affine::new([(start, 1), (t, 1)], 0);
+            crate::nest::substitute(&mut body, v, &at);
+            let inner = vec![count(t, THREADS, Mode::Thread, body)];
+            return around(&chain, Mode::Block, vec![tiles(block, start, extent, THREADS, inner)]).remove(0);
+        }
+        let mut cut = chain.len();
+        let mut shared = 1;
+        while cut > 0 && shared < THREADS {
+            cut -= 1;
+            shared *= chain[cut].1;
+        }
+        if chain.is_empty() {
+            threads = 1;
+        }
+        let inner = around(&chain[cut..], Mode::Share, body);
+        let inner = vec![count(block, 1, Mode::Block, vec![count(t, threads, Mode::Thread, inner)])];
+        around(&chain[..cut], Mode::Block, inner).remove(0)
+    };
+    stmts.into_iter().map(|s| one(n, s)).collect()
+}
+
+fn local(n: &Nest, b: squall_core::expr::Source) -> bool {
+    n.buffer(b).scope == crate::nest::Scope::Local
+}

@@ -1,0 +1,341 @@
+/* Part of runner.c where it is compiled with SQUALL_CUDA: kernels that are cubins run on a GPU
+ * through the driver, and NVRTC makes cubins of CUDA C. Both libraries are loaded at run time, so
+ * that nothing of CUDA is needed to compile this. Prototypes are those of the driver's ABI.
+ *
+ * A cubin comes with a file PATH.launch of lines `prepare|call ENTRY BLOCKS THREADS SHARED`. */
+
+typedef int cu_result;
+typedef unsigned long long cu_pointer;
+typedef struct cu_opaque *cu_handle;
+
+#define DRIVER(X)                                                                                   \
+  X(cuInit, (unsigned))                                                                             \
+  X(cuDriverGetVersion, (int *))                                                                    \
+  X(cuDeviceGetCount, (int *))                                                                      \
+  X(cuDeviceGet, (int *, int))                                                                      \
+  X(cuDeviceGetName, (char *, int, int))                                                            \
+  X(cuDeviceGetAttribute, (int *, int, int))                                                        \
+  X(cuDevicePrimaryCtxRetain, (cu_handle *, int))                                                   \
+  X(cuCtxSetCurrent, (cu_handle))                                                                   \
+  X(cuMemAlloc_v2, (cu_pointer *, size_t))                                                          \
+  X(cuMemFree_v2, (cu_pointer))                                                                     \
+  X(cuMemcpyHtoD_v2, (cu_pointer, const void *, size_t))                                            \
+  X(cuMemcpyDtoH_v2, (void *, cu_pointer, size_t))                                                  \
+  X(cuMemsetD8_v2, (cu_pointer, unsigned char, size_t))                                             \
+  X(cuMemsetD8Async, (cu_pointer, unsigned char, size_t, cu_handle))                                \
+  X(cuModuleLoad, (cu_handle *, const char *))                                                      \
+  X(cuModuleUnload, (cu_handle))                                                                    \
+  X(cuModuleGetFunction, (cu_handle *, cu_handle, const char *))                                    \
+  X(cuFuncSetAttribute, (cu_handle, int, int))                                                      \
+  X(cuLaunchKernel, (cu_handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, cu_handle, void **, void **)) \
+  X(cuStreamCreate, (cu_handle *, unsigned))                                                        \
+  X(cuStreamSynchronize, (cu_handle))                                                               \
+  X(cuStreamBeginCapture_v2, (cu_handle, int))                                                      \
+  X(cuStreamEndCapture, (cu_handle, cu_handle *))                                                   \
+  X(cuGraphInstantiateWithFlags, (cu_handle *, cu_handle, unsigned long long))                      \
+  X(cuGraphLaunch, (cu_handle, cu_handle))                                                          \
+  X(cuGraphExecDestroy, (cu_handle))                                                                \
+  X(cuGraphDestroy, (cu_handle))                                                                    \
+  X(cuEventCreate, (cu_handle *, unsigned))                                                         \
+  X(cuEventRecord, (cu_handle, cu_handle))                                                          \
+  X(cuEventSynchronize, (cu_handle))                                                                \
+  X(cuEventElapsedTime, (float *, cu_handle, cu_handle))                                            \
+  X(cuGetErrorString, (cu_result, const char **))
+
+#define NVRTC(X)                                                                                    \
+  X(nvrtcVersion, (int *, int *))                                                                   \
+  X(nvrtcCreateProgram, (cu_handle *, const char *, const char *, int, const char *const *, const char *const *)) \
+  X(nvrtcCompileProgram, (cu_handle, int, const char *const *))                                     \
+  X(nvrtcGetProgramLogSize, (cu_handle, size_t *))                                                  \
+  X(nvrtcGetProgramLog, (cu_handle, char *))                                                        \
+  X(nvrtcGetCUBINSize, (cu_handle, size_t *))                                                       \
+  X(nvrtcGetCUBIN, (cu_handle, char *))                                                             \
+  X(nvrtcDestroyProgram, (cu_handle *))
+
+#define DECLARE(name, arguments) static cu_result (*name) arguments;
+DRIVER(DECLARE)
+NVRTC(DECLARE)
+
+#define RESOLVE(name, arguments)                                                                    \
+  *(void **)&name = dlsym(library, #name);                                                          \
+  if (!name) return fail("device", "the CUDA library is too old: it has no %s", #name);
+
+static int open_driver(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  if (!library) return fail("device", "no NVIDIA driver: %s", dlerror());
+  DRIVER(RESOLVE)
+  return 1;
+}
+
+static int open_nvrtc(void) {
+  static const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"};
+  const char *asked = getenv("SQUALL_NVRTC");
+  void *library = asked ? dlopen(asked, RTLD_NOW) : NULL;
+  for (int i = 0; !library && !asked && i < 4; i++) library = dlopen(names[i], RTLD_NOW);
+  if (!library) return fail("device", "no NVRTC, which compiles CUDA C: %s (SQUALL_NVRTC names its file)", dlerror());
+  NVRTC(RESOLVE)
+  return 1;
+}
+
+/* A fault of the device ends the context: the process must be replaced. */
+static int good(cu_result code, const char *what) {
+  if (code == 0) return 1;
+  const char *text = NULL;
+  if (cuGetErrorString) cuGetErrorString(code, &text);
+  int lasting = code == 700 || (code >= 702 && code <= 720 && code != 709) || code == 999;
+  return fail(lasting ? "fault" : code == 2 ? "memory" : "launch", "%s: %s (CUDA error %d)", what, text ? text : "unknown", code);
+}
+
+enum { SLACK = 4096, LAUNCHES = 32 };
+
+typedef struct {
+  cu_pointer base;
+  size_t size, room;
+} device_buffer;
+
+typedef struct {
+  cu_handle function;
+  int prepare;
+  unsigned blocks, threads, shared;
+} launch;
+
+typedef struct {
+  cu_handle module;
+  launch launches[LAUNCHES];
+  int count;
+  cu_handle graph[2]; /* by input set */
+  long calls[2];      /* that it holds */
+} gpu_kernel;
+
+static gpu_kernel gpu_kernels[2];
+static device_buffer gpu_data[2][TENSORS], gpu_weights[TENSORS], gpu_output, gpu_prepared[2], gpu_workspace[2], gpu_flush;
+static cu_handle stream, began, ended;
+static int gpu_ready;
+
+static int open_gpu(int ordinal) {
+  int device, count = 0;
+  cu_handle context;
+  if (!open_driver() || !good(cuInit(0), "the driver does not start") || !good(cuDeviceGetCount(&count), "devices")) return 0;
+  if (ordinal >= count) return fail("device", "there is no CUDA device %d: the driver sees %d", ordinal, count);
+  gpu_ready = good(cuDeviceGet(&device, ordinal), "the device") && good(cuDevicePrimaryCtxRetain(&context, device), "its context") &&
+              good(cuCtxSetCurrent(context), "its context") && good(cuStreamCreate(&stream, 1), "a stream") &&
+              good(cuEventCreate(&began, 0), "an event") && good(cuEventCreate(&ended, 0), "an event");
+  return gpu_ready;
+}
+
+/* capability, multiprocessors, limits; then the name */
+static int describe_gpu(int ordinal) {
+  static const int wanted[] = {75, 76, 16, 1, 39, 97, 81, 82, 38, 13};
+  int device, version = 0, major = 0, minor = 0, value;
+  char name[200];
+  if (!open_gpu(ordinal) || !open_nvrtc()) return 0;
+  if (!good(cuDeviceGet(&device, ordinal), "the device") || !good(cuDeviceGetName(name, sizeof name, device), "its name")) return 0;
+  cuDriverGetVersion(&version);
+  nvrtcVersion(&major, &minor);
+  say("device %d %d %d", version, major, minor);
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    if (!good(cuDeviceGetAttribute(&value, wanted[i], device), "its attributes")) return 0;
+    say(" %d", value);
+  }
+  say(" %s", name);
+  return 1;
+}
+
+/* Room with slack on both sides, filled with `byte` there. */
+static int gpu_place(device_buffer *b, size_t size, int byte) {
+  if (b->base && (b->room < size || b->room > 4 * size + (1 << 20))) {
+    cuMemFree_v2(b->base);
+    b->base = 0;
+  }
+  if (!b->base) {
+    b->room = (size + 255) / 256 * 256;
+    if (!good(cuMemAlloc_v2(&b->base, b->room + 2 * SLACK), "device memory")) {
+      b->base = 0;
+      return 0;
+    }
+  }
+  b->size = size;
+  return good(cuMemsetD8_v2(b->base, (unsigned char)byte, b->room + 2 * SLACK), "device memory");
+}
+
+static cu_pointer gpu_at(const device_buffer *b) { return b->base + SLACK; }
+
+static int gpu_untouched(const device_buffer *b, const char *name) {
+  unsigned char edge[SLACK];
+  for (int behind = 0; behind < 2; behind++) {
+    cu_pointer from = behind ? gpu_at(b) + b->size : b->base;
+    if (!good(cuMemcpyDtoH_v2(edge, from, SLACK), "reading back")) return 0;
+    for (int i = 0; i < SLACK; i++)
+      if (edge[i] != CANARY) return fail("damage", "wrote %s %s (byte %d of the edge)", behind ? "behind the end of" : "in front of", name, i);
+  }
+  return 1;
+}
+
+static int gpu_task(void) {
+  if (!gpu_ready) return 1;
+  if (output_count != 1) return fail("launch", "%d outputs: kernels of a GPU write one as yet", output_count);
+  for (int set = 0; set < 2; set++)
+    for (int i = 0; i < data_count; i++) {
+      buffer *b = &data[set][i];
+      if (!gpu_place(&gpu_data[set][i], b->size, 0xFF) || !good(cuMemcpyHtoD_v2(gpu_at(&gpu_data[set][i]), b->at, b->size), "an input")) return 0;
+    }
+  for (int i = 0; i < weight_count; i++) {
+    buffer *b = &weights[i];
+    if (!gpu_place(&gpu_weights[i], b->size, 0xFF) || !good(cuMemcpyHtoD_v2(gpu_at(&gpu_weights[i]), b->at, b->size), "a weight")) return 0;
+  }
+  return gpu_place(&gpu_output, outputs[0].at.size, CANARY);
+}
+
+static int is_cubin(const char *path) {
+  size_t n = strlen(path);
+  return n > 6 && strcmp(path + n - 6, ".cubin") == 0;
+}
+
+static void gpu_drop_graph(int which, int set) {
+  gpu_kernel *k = &gpu_kernels[which];
+  if (k->graph[set]) cuGraphExecDestroy(k->graph[set]);
+  k->graph[set] = NULL;
+  k->calls[set] = 0;
+}
+
+static void gpu_unload(int which) {
+  gpu_drop_graph(which, 0);
+  gpu_drop_graph(which, 1);
+  if (gpu_kernels[which].module) cuModuleUnload(gpu_kernels[which].module);
+  memset(&gpu_kernels[which], 0, sizeof gpu_kernels[which]);
+}
+
+/* One call, or the preparation of weights, on the stream. */
+static int gpu_launch(int which, int set, int prepare) {
+  gpu_kernel *k = &gpu_kernels[which];
+  static cu_pointer values[TENSORS + 4];
+  static void *arguments[TENSORS + 4];
+  int n = 0;
+  for (int i = 0; i < (prepare ? weight_count : data_count); i++) values[n++] = gpu_at(prepare ? &gpu_weights[i] : &gpu_data[set][i]);
+  if (!prepare) values[n++] = gpu_at(&gpu_output);
+  values[n++] = gpu_at(&gpu_prepared[which]);
+  values[n++] = gpu_at(&gpu_workspace[which]);
+  for (int i = 0; i < n; i++) arguments[i] = &values[i];
+  for (int i = 0; i < k->count; i++) {
+    launch *l = &k->launches[i];
+    if (l->prepare == prepare && !good(cuLaunchKernel(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream, arguments, NULL), "the launch")) return 0;
+  }
+  return 1;
+}
+
+static int gpu_load(int which, const char *path, size_t prepared_bytes, size_t workspace_bytes) {
+  gpu_kernel *k = &gpu_kernels[which];
+  char name[700], phase_name[16];
+  if (!gpu_ready) return fail("launch", "no GPU was opened");
+  if (!good(cuModuleLoad(&k->module, path), "its loading")) return 0;
+  snprintf(name, sizeof name, "%s.launch", path);
+  FILE *f = fopen(name, "r");
+  if (!f) return fail("launch", "%s cannot be read", name);
+  int fine = 1;
+  while (fine && k->count < LAUNCHES) {
+    launch *l = &k->launches[k->count];
+    if (fscanf(f, "%15s %600s %u %u %u", phase_name, name, &l->blocks, &l->threads, &l->shared) != 5) break;
+    l->prepare = strcmp(phase_name, "prepare") == 0;
+    fine = good(cuModuleGetFunction(&l->function, k->module, name), name);
+    if (fine && l->shared > 48 << 10) fine = good(cuFuncSetAttribute(l->function, 8, (int)l->shared), "its shared memory");
+    /* Clusters of more than 8 blocks; a device without them refuses the launch. */
+    if (fine) cuFuncSetAttribute(l->function, 14, 1);
+    k->count++;
+  }
+  fclose(f);
+  if (!fine) return 0;
+  if (k->count == 0 || k->count == LAUNCHES) return fail("launch", "has %d launches", k->count);
+  if (!gpu_place(&gpu_prepared[which], prepared_bytes, CANARY) || !gpu_place(&gpu_workspace[which], workspace_bytes, CANARY)) return 0;
+  if (!good(cuMemsetD8_v2(gpu_at(&gpu_prepared[which]), NOTHING_WRITTEN, prepared_bytes ? prepared_bytes : 1), "poisoning")) return 0;
+  if (prepared_bytes == 0 && !gpu_place(&gpu_prepared[which], 0, CANARY)) return 0;
+  return gpu_launch(which, 0, 1) && good(cuStreamSynchronize(stream), "the preparation of weights") && gpu_untouched(&gpu_prepared[which], "the prepared weights");
+}
+
+static int gpu_poison(int which, int byte) {
+  return good(cuMemsetD8_v2(gpu_at(&gpu_output), (unsigned char)byte, outputs[0].at.size), "poisoning") &&
+         (gpu_workspace[which].size == 0 || good(cuMemsetD8_v2(gpu_at(&gpu_workspace[which]), NOTHING_WRITTEN, gpu_workspace[which].size), "poisoning"));
+}
+
+/* What the kernel wrote, to where the check looks for it. */
+static int gpu_fetch(int which) {
+  return good(cuMemcpyDtoH_v2(outputs[0].at.at, gpu_at(&gpu_output), outputs[0].at.size), "reading back") && gpu_untouched(&gpu_output, "the output") &&
+         gpu_untouched(&gpu_workspace[which], "the workspace") && gpu_untouched(&gpu_prepared[which], "the prepared weights");
+}
+
+static int gpu_capture(int which, int set, long calls) {
+  gpu_kernel *k = &gpu_kernels[which];
+  cu_handle graph = NULL;
+  gpu_drop_graph(which, set);
+  if (!good(cuStreamBeginCapture_v2(stream, 2), "recording")) return 0;
+  int fine = 1;
+  for (long i = 0; fine && i < calls; i++) fine = gpu_launch(which, set, 0);
+  cu_result code = cuStreamEndCapture(stream, &graph);
+  if (!fine) return 0;
+  fine = good(code, "recording") && good(cuGraphInstantiateWithFlags(&k->graph[set], graph, 0), "recording");
+  if (graph) cuGraphDestroy(graph);
+  if (fine) k->calls[set] = calls;
+  return fine;
+}
+
+/* So many calls, recorded once and replayed; the time of one in ns. */
+static double gpu_window(int which, int set, long calls) {
+  gpu_kernel *k = &gpu_kernels[which];
+  float ms = 0;
+  int fresh = k->calls[set] != calls;
+  if (fresh && !gpu_capture(which, set, calls)) return -1;
+  phase = "the kernel";
+  /* The first replay of a long recording carries its upload. */
+  if (fresh && calls > 1 && !(good(cuGraphLaunch(k->graph[set], stream), "the launch") && good(cuStreamSynchronize(stream), "the kernel"))) return -1;
+  int fine = good(cuEventRecord(began, stream), "timing") && good(cuGraphLaunch(k->graph[set], stream), "the launch") &&
+             good(cuEventRecord(ended, stream), "timing") && good(cuEventSynchronize(ended), "the kernel") &&
+             good(cuEventElapsedTime(&ms, began, ended), "timing");
+  phase = "the runner itself";
+  return fine ? 1e6 * (double)ms / (double)calls : -1;
+}
+
+static int gpu_flush_caches(size_t bytes) {
+  if (gpu_flush.size < bytes && !gpu_place(&gpu_flush, bytes, 0)) return 0;
+  return good(cuMemsetD8Async(gpu_at(&gpu_flush), 1, bytes, stream), "flushing") && good(cuStreamSynchronize(stream), "flushing");
+}
+
+/* ---- NVRTC: a life of compiling; `SOURCE CUBIN` -> CPU built | CPU failed build MESSAGE ---- */
+
+static char architecture[40];
+
+static int compile(const char *from, const char *to) {
+  char *text = NULL, *cubin = NULL;
+  size_t size = 0, log = 0;
+  FILE *f = fopen(from, "r");
+  if (!f || fseek(f, 0, SEEK_END) != 0) return fail("file", "%s cannot be read", from);
+  long length = ftell(f);
+  rewind(f);
+  text = calloc(1, (size_t)length + 1);
+  if (!text || fread(text, 1, (size_t)length, f) != (size_t)length) return fail("file", "%s cannot be read", from);
+  fclose(f);
+  cu_handle program = NULL;
+  const char *options[] = {architecture, "-default-device", "-w"};
+  cu_result code = nvrtcCreateProgram(&program, text, "kernel.cu", 0, NULL, NULL);
+  free(text);
+  if (code != 0) return fail("build", "NVRTC error %d", code);
+  code = nvrtcCompileProgram(program, 3, options);
+  int fine = code == 0;
+  if (!fine) {
+    char *said = nvrtcGetProgramLogSize(program, &log) == 0 ? calloc(1, log + 1) : NULL;
+    if (said) nvrtcGetProgramLog(program, said);
+    fail("build", "%.600s", said && *said ? said : "NVRTC fails");
+    free(said);
+  } else {
+    fine = nvrtcGetCUBINSize(program, &size) == 0 && (cubin = malloc(size + 1)) && nvrtcGetCUBIN(program, cubin) == 0;
+    if (!fine) fail("build", "NVRTC gives no cubin");
+  }
+  nvrtcDestroyProgram(&program);
+  if (fine) {
+    f = fopen(to, "w");
+    fine = f && fwrite(cubin, 1, size, f) == size;
+    if (f && fclose(f) != 0) fine = 0;
+    if (!fine) fail("file", "%s: %s", to, strerror(errno));
+  }
+  free(cubin);
+  if (fine) say("built %zu", size);
+  return fine;
+}
