@@ -119,7 +119,6 @@ fn seed_decides_threads_do_not_and_the_file_keeps_everything() {
     for e in examples().iter().step_by(37) {
         assert_eq!(again.predict(&e.problem, 20).unwrap(), p.predict(&e.problem, 20).unwrap());
     }
-    assert_eq!(again.to_bytes().unwrap().len(), bytes.len());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("p.safetensors");
     p.save(&path).expect("it can be saved");
