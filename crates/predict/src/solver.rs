@@ -44,16 +44,15 @@ pub struct Options {
     pub ranker: RankerSizes,
     /// Sizes of the chain.
     pub chain: ChainSizes,
-    /// Passes over the data, for the ranker and the chain; up to twice as many where there are
-    /// fewer than 8,000 examples.
+    /// Passes over the data, for the ranker and the chain, at most.
     pub epochs: (usize, usize),
-    /// Networks of each kind, as with epochs twice as many for few examples, which differ by their seeds; their log-probabilities are averaged.
+    /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged.
     pub members: (usize, usize),
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (8, 12), members: (2, 2) }
+        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (16, 24), members: (1, 1) }
     }
 }
 
@@ -254,12 +253,9 @@ impl Solver {
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
         let plan = |network, epochs, members, batch| Plan { network, epochs, members, batch, seed: options.seed, threads: options.threads };
-        // Small data need more passes, and more networks to agree: they are cheap there.
-        let scarce = (8000.0 / learned.len().max(1) as f64).clamp(1.0, 2.0);
-        let more = |n: usize| (n as f64 * scarce) as usize;
-        let ranking = plan("ranker", more(options.epochs.0), more(options.members.0), 64);
+        let ranking = plan("ranker", options.epochs.0, options.members.0, 64);
         let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
-        let chaining = plan("chain", more(options.epochs.1), more(options.members.1), 128);
+        let chaining = plan("chain", options.epochs.1, options.members.1, 128);
         let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
@@ -407,7 +403,7 @@ fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
         .collect();
     for (n, w) in neighbours.iter().zip(&v.weights) {
         if let Some(i) = case.candidates.find(ground.facts.memory.answer(n.index)) {
-            out[i] += 0.9 * w.0 + 0.1 * w.1;
+            out[i] += 0.5 * w.0 + 0.5 * w.1;
         }
     }
     let total: f32 = out.iter().sum();
