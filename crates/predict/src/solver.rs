@@ -44,9 +44,10 @@ pub struct Options {
     pub ranker: RankerSizes,
     /// Sizes of the chain.
     pub chain: ChainSizes,
-    /// Passes over the data, for the ranker and the chain.
+    /// Passes over the data, for the ranker and the chain; up to twice as many where there are
+    /// fewer than 8,000 examples.
     pub epochs: (usize, usize),
-    /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged.
+    /// Networks of each kind, as with epochs twice as many for few examples, which differ by their seeds; their log-probabilities are averaged.
     pub members: (usize, usize),
 }
 
@@ -253,9 +254,12 @@ impl Solver {
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
         let plan = |network, epochs, members, batch| Plan { network, epochs, members, batch, seed: options.seed, threads: options.threads };
-        let ranking = plan("ranker", options.epochs.0, options.members.0, 64);
+        // Small data need more passes, and more networks to agree: they are cheap there.
+        let scarce = (8000.0 / learned.len().max(1) as f64).clamp(1.0, 2.0);
+        let more = |n: usize| (n as f64 * scarce) as usize;
+        let ranking = plan("ranker", more(options.epochs.0), more(options.members.0), 64);
         let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
-        let chaining = plan("chain", options.epochs.1, options.members.1, 128);
+        let chaining = plan("chain", more(options.epochs.1), more(options.members.1), 128);
         let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
