@@ -51,3 +51,84 @@ fn what_is_no_database_is_refused_and_nothing_is_stored() {
     place.squall(&["import", "mine.txt", "--device", "gfx900_56", "--store", "s.squall"]).ok();
     place.squall(&["import", "mine.txt", "--device", "mi50", "--store", "s.squall"]).fails();
 }
+
+/// Problems of one solver whose answer depends on the size of the picture.
+fn database() -> String {
+    let mut text = String::new();
+    for c in [64, 128, 192, 256, 320, 384, 448, 512] {
+        for k in [64, 128, 256] {
+            for (hw, values) in [(14, "1,16,1,16,1,1,1,1"), (28, "1,8,2,16,1,2,1,1"), (56, "1,8,2,16,1,2,1,1")] {
+                text += &format!("{c}-{hw}-{hw}-1x1-{k}-{hw}-{hw}-8-0x0-1x1-1x1-0-NCHW-FP32-F=ConvAsm1x1U:{values};Other:7,{}\n", hw / 14);
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn what_was_imported_trains_a_predictor_that_answers() {
+    let place = Place::new();
+    place.file("gfx906_60.cd.pdb.txt", database());
+    place.squall(&["import", "gfx906_60.cd.pdb.txt", "--store", "s.squall"]).ok();
+    let trained =
+        place.squall(&["train", "--store", "s.squall", "--solver", "ConvAsm1x1U", "--epochs", "2", "--out", "p", "--json"]).ok().json();
+    assert_eq!(trained["rows"][0]["outside"], 0, "{trained}");
+    assert!(!place.path().join("p.checkpoint").exists());
+    let key = "96-28-28-1x1-96-28-28-8-0x0-1x1-1x1-0-NCHW-FP32-F";
+    place.file("keys.txt", format!("# asked\n{key}\n"));
+    let predict =
+        ["predict", "p", "--problems", "keys.txt", "--device", "gfx906", "--top", "5", "--json", "--write-user-db", "gfx906_60.u.txt"];
+    let said = place.squall(&predict).ok().json();
+    assert_eq!((said["problem"].as_str(), said["solver"].as_str()), (Some(key), Some("ConvAsm1x1U")), "{said}");
+    let values: Vec<&str> = said["predictions"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
+    assert_eq!(values.len(), 5);
+    assert!(values.iter().all(|v| v.split(',').count() == 8));
+    // The user database holds the best of them, and reads as one: its rows are legal.
+    assert_eq!(std::fs::read_to_string(place.path().join("gfx906_60.u.txt")).unwrap(), format!("{key}=ConvAsm1x1U:{}\n", values[0]));
+    let back = place.squall(&["import", "gfx906_60.u.txt", "--store", "back.squall", "--json"]).ok().json();
+    assert_eq!((back["files"][0]["new"].as_u64(), back["files"][0]["left_out"].as_array().unwrap().len()), (Some(1), 0));
+
+    // A log's line asks for all directions; the kernel has no answer for the weights.
+    let line = "MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver conv -n 8 -c 96 -H 28 -W 28 -k 96 -y 1 -x 1";
+    let all = place.squall(&["predict", "p", line, "--device", "gfx900", "--top", "3", "--json"]).ok();
+    let counts: Vec<usize> =
+        all.out.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["predictions"].as_array().unwrap().len()).collect();
+    assert_eq!(counts, [3, 3, 0], "{}", all.out);
+    assert!(all.err.contains("no solver of this predictor takes this problem"), "{}", all.err);
+
+    let scored = place.squall(&["evaluate", "p", "--store", "s.squall", "--models", "all", "--json"]).ok().json();
+    assert_eq!(scored["rows"].as_array().unwrap().len(), 5, "{scored}");
+    let others =
+        ["evaluate", "--models", "naive-bayes,hybrid-2", "--epochs", "1", "--solver", "ConvAsm1x1U", "--store", "s.squall", "--json"];
+    let others = place.squall(&others).ok().json();
+    assert_eq!(others["rows"][0]["model"], "hybrid-2", "{others}");
+    assert_eq!(others["rows"][1]["at"].as_array().unwrap().len(), 5);
+    assert_eq!(place.squall(&["evaluate", "p", "--models", "svm", "--store", "s.squall"]).code, Some(2));
+    assert_eq!(place.squall(&["evaluate", "--store", "s.squall"]).code, Some(2));
+    let refused = |args: &[&str], says: &str| {
+        let ran = place.squall(args).fails();
+        assert!(ran.err.contains(says), "{args:?}: {}", ran.err);
+    };
+    refused(&["evaluate", "p", "--store", "s.squall", "--split", "layer"], "learned from test rows");
+    refused(&["predict", "p", key, "--device", "gfx906", "--solver", "Other"], "it knows ConvAsm1x1U");
+    refused(&["predict", "p", key, "--device", "mi50"], "is no device");
+    refused(&["predict", "p", "nonsense", "--device", "gfx906"], "line:1");
+    refused(&["predict", "keys.txt", key, "--device", "gfx906"], "cannot use the predictor");
+    refused(&["train", "--store", "s.squall", "--solver", "None", "--out", "q"], "it has ConvAsm1x1U on gfx906_60");
+    assert!(!place.path().join("q").exists());
+}
+
+#[test]
+fn a_solver_without_rules_is_learned_from_its_rows() {
+    let place = Place::new();
+    place.file("gfx906_60.cd.pdb.txt", database());
+    place.squall(&["import", "gfx906_60.cd.pdb.txt", "--store", "s.squall"]).ok();
+    place.squall(&["train", "--store", "s.squall", "--solver", "Other", "--epochs", "1", "--out", "p"]).ok();
+    let key = "97-29-29-1x1-13-29-29-5-0x0-1x1-1x1-0-NCHW-BF16-F";
+    let said = place.squall(&["predict", "p", key, "--device", "gfx90a", "--solver", "Other", "--top", "10", "--json"]).ok().json();
+    let mut values: Vec<&str> = said["predictions"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
+    values.sort_unstable();
+    assert_eq!(values, ["7,1", "7,2", "7,4"], "only what was seen, and all of it");
+    let back = place.squall(&["predict", "p", &key.replace("-F", "-B"), "--device", "gfx90a", "--json"]).ok().json();
+    assert_eq!(back["predictions"].as_array().unwrap().len(), 0, "its rows are all forward");
+}

@@ -55,7 +55,9 @@ impl Error {
             Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
             Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),
-            Error::Predictor { .. } => Some("`squall train --out FILE` writes a predictor".into()),
+            Error::Predictor { .. } => {
+                Some("`squall train --out FILE` writes a predictor; a checkpoint can be removed to begin anew".into())
+            }
             Error::Predict(PredictError::Solver { .. }) => Some("name one of these, or `all`".into()),
             Error::Predict(_) => None,
             Error::Nothing(_) | Error::Recording(_) | Error::Database(_) => None,

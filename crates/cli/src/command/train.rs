@@ -3,10 +3,10 @@
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs};
-use crate::terminal::{note, percent, say, table, three};
+use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::core::forecast::Split;
-use squall::forecast::{examples, save, train};
+use squall::forecast::{checkpoint, examples, train};
 use squall::predict::{Options, PredictError, Predictor, Progress};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -21,7 +21,8 @@ Examples:
   squall train --store miopen.squall --split none --out all.predictor
 
 A tenth of the rows is held out and scored (--split random, or layer for whole layers); none learns
-from all. Ctrl-C ends it without a file.")]
+from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
+goes on from there, to the very same predictor.")]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
@@ -76,7 +77,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     note(format_args!("{} examples, {threads} threads", all.len()));
     let began = Instant::now();
     let mut last: Option<Instant> = None;
-    let trained = train(&all, split(&a.split), &options, &mut |p| {
+    if checkpoint(&a.out).exists() {
+        note(format_args!("goes on from {}", checkpoint(&a.out).display()));
+    }
+    let trained = train(&all, split(&a.split), &options, &a.out, &mut |p| {
         if p.within == 0.0 || last.is_none_or(|t| t.elapsed() > Duration::from_secs(10)) {
             last = Some(Instant::now());
             note(line(p, began.elapsed()));
@@ -85,12 +89,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     });
     let predictor = match trained {
         Err(squall::Error::Predict(PredictError::Cancelled)) => {
-            note("stopped: nothing was written");
+            note("stopped; the same command goes on from here");
             return Ok(130);
         }
         other => other?,
     };
-    save(&predictor, &a.out)?;
     let seconds = began.elapsed().as_secs_f64();
     let info = predictor.info();
     if a.json.json {
@@ -122,7 +125,7 @@ fn print(predictor: &Predictor) -> Result<(), Failure> {
     let mut t = table(&columns);
     for s in scores {
         let mut row = vec![s.solver.clone(), s.device.clone(), s.precision.clone(), s.problems.to_string()];
-        row.extend(s.precision_at.iter().map(|(_, p)| percent(*p)));
+        row.extend(s.precision_at.iter().map(|(_, p)| format!("{:.1}", 100.0 * p)));
         row.push(three(s.negative_log_likelihood));
         t.add_row(row);
     }

@@ -1,18 +1,20 @@
 //! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store, [`train`]
 //! learns from it, [`questions`] reads the problems that somebody asks about, [`answer`] predicts,
-//! [`write`] puts answers into a user database, and [`evaluate`] says what they are worth.
+//! [`write`] puts answers into a user database, [`evaluate`] says what they are
+//! worth, and [`compare`] what other models would give.
 
 mod evaluate;
 mod user_database;
 
-pub use evaluate::{AT, METHODS, Published, RowReport, evaluate, published};
+pub use evaluate::{AT, METHODS, MODELS, Model, Published, RowReport, compare, evaluate, published};
 pub use user_database::{Row, write};
 
 use crate::error::Error;
 use squall_core::forecast::{Example, Family, FamilyError, Split, serialised};
 use squall_frontend::miopen::{self, Convolution, Database, Device, driver};
-use squall_predict::{Method, Options, PredictError, Predictor, Progress, Room};
+use squall_predict::{Checkpoint, Method, Options, PredictError, Predictor, Progress, Room};
 use squall_records::Store;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,26 +106,49 @@ pub fn examples(store: &Path, solver: Option<&str>, device: Option<&str>) -> Res
     Ok(found)
 }
 
-/// Trains a predictor on examples. `split` holds test rows out, which are scored. `progress` is told
-/// often, and ends training by saying no.
+/// Trains a predictor on examples and writes its file, as a whole or not at all. `split` holds test
+/// rows out, which are scored. Every epoch is kept in a file beside it, [`checkpoint`], from which the
+/// same training goes on where it was ended. `progress` is told often, and ends training by saying no.
 pub fn train(
     examples: &[Example],
     split: Option<Split>,
     options: &Options,
+    out: &Path,
     progress: &mut dyn FnMut(&Progress) -> bool,
 ) -> Result<Predictor, Error> {
     let families = families(examples).map_err(PredictError::from)?;
-    Ok(Predictor::train(&families, examples, split, options, progress)?)
+    let kept = checkpoint(out);
+    let broken = |source| Error::Predictor { path: kept.clone(), source };
+    let mut state = if kept.exists() { Checkpoint::load(&kept).map_err(broken)? } else { Checkpoint::default() };
+    let failed = RefCell::new(None);
+    let mut keep = |c: &Checkpoint| {
+        if let Err(e) = c.save(&kept) {
+            failed.borrow_mut().get_or_insert(e);
+        }
+    };
+    // A disk that is full shows now and not after an hour.
+    let mut go_on = |p: &Progress| progress(p) && failed.borrow().is_none();
+    let trained = Predictor::resume(&families, examples, split, options, &mut state, &mut keep, &mut go_on);
+    if let Some(source) = failed.into_inner() {
+        return Err(broken(source));
+    }
+    let predictor = trained?;
+    predictor.save(out).map_err(|source| Error::Predictor { path: out.into(), source })?;
+    // Its work is done; where it cannot be removed, the next training says so.
+    let _ = std::fs::remove_file(&kept);
+    Ok(predictor)
+}
+
+/// Where the training of a predictor file keeps its state.
+pub fn checkpoint(out: &Path) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(".checkpoint");
+    name.into()
 }
 
 /// Reads a predictor file.
 pub fn load(path: &Path) -> Result<Predictor, Error> {
     Predictor::load(path).map_err(|source| Error::Predictor { path: path.into(), source })
-}
-
-/// Writes a predictor file, as a whole or not at all.
-pub fn save(predictor: &Predictor, path: &Path) -> Result<(), Error> {
-    predictor.save(path).map_err(|source| Error::Predictor { path: path.into(), source })
 }
 
 /// What a predictor says to a question.
