@@ -26,7 +26,7 @@ pub struct ChainSizes {
 
 impl Default for ChainSizes {
     fn default() -> ChainSizes {
-        ChainSizes { context: 256, head: 128, dropout: 0.3 }
+        ChainSizes { context: 256, head: 128, dropout: 0.2 }
     }
 }
 

@@ -121,9 +121,9 @@ impl Encoder {
         self.raw(problem).into_iter().zip(&self.scale).map(scaled).collect()
     }
 
-    /// Where a problem lies among others: logarithms of its sizes, each with its weight.
+    /// Where a problem lies among others: logarithms of its sizes.
     pub fn place(&self, problem: &Problem) -> Vec<f32> {
-        self.sizes.iter().map(|(n, _)| weight(n) * logarithm(problem.number(n).unwrap_or(0))).collect()
+        self.sizes.iter().map(|(n, _)| logarithm(problem.number(n).unwrap_or(0))).collect()
     }
 
     fn raw(&self, problem: &Problem) -> Vec<f32> {
@@ -141,17 +141,6 @@ impl Encoder {
             }));
         }
         out
-    }
-}
-
-/// How much a doubling of a size takes problems apart. Answers change little with the batch; the
-/// two axes of an image count as one; its size after the kernel says nothing new.
-fn weight(size: &str) -> f32 {
-    match size {
-        "n" | "h" | "w" => 0.5,
-        "oh" | "ow" | "gfx" => 0.0,
-        "SH" => 2.0,
-        _ => 1.0,
     }
 }
 

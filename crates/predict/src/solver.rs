@@ -44,7 +44,7 @@ pub struct Options {
     pub ranker: RankerSizes,
     /// Sizes of the chain.
     pub chain: ChainSizes,
-    /// Passes over the data, for the ranker and the chain.
+    /// Passes over the data, for the ranker and the chain, at most.
     pub epochs: (usize, usize),
     /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged.
     pub members: (usize, usize),
@@ -52,7 +52,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (8, 12), members: (2, 2) }
+        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (16, 24), members: (1, 1) }
     }
 }
 
@@ -403,7 +403,7 @@ fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
         .collect();
     for (n, w) in neighbours.iter().zip(&v.weights) {
         if let Some(i) = case.candidates.find(ground.facts.memory.answer(n.index)) {
-            out[i] += 0.9 * w.0 + 0.1 * w.1;
+            out[i] += 0.5 * w.0 + 0.5 * w.1;
         }
     }
     let total: f32 = out.iter().sum();

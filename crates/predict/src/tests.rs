@@ -119,7 +119,6 @@ fn seed_decides_threads_do_not_and_the_file_keeps_everything() {
     for e in examples().iter().step_by(37) {
         assert_eq!(again.predict(&e.problem, 20).unwrap(), p.predict(&e.problem, 20).unwrap());
     }
-    assert_eq!(again.to_bytes().unwrap().len(), bytes.len());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("p.safetensors");
     p.save(&path).expect("it can be saved");
@@ -201,14 +200,15 @@ fn training_resumes_where_it_stopped() {
         &mut |p| {
             // In the middle of the second chain.
             said += usize::from(p.network == "chain" && p.member.0 == 1);
-            said < 3
+            said < 2
         },
     );
     assert!(matches!(stopped, Err(PredictError::Cancelled)));
     let mut checkpoint = Checkpoint::load(&path).expect("it can be loaded");
     let mut epochs = 0;
     let rest = Predictor::resume(&[family()], &all, Some(Split::Random), &options, &mut checkpoint, &mut |_| epochs += 1, &mut |_| true);
-    assert!(epochs < 4, "{epochs} epochs were done again");
+    // Two of three epochs of the last of three networks were done.
+    assert_eq!(epochs, 1);
     let question = problem(9, 5, "FP16", "d1");
     assert_eq!(rest.expect("it goes on").predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
     let other = Options { seed: 9, ..options };

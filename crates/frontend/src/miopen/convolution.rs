@@ -227,7 +227,10 @@ impl Device {
     /// The device that a database's name begins with: `gfx900_56-2.0.0.cd.pdb.txt.gz`.
     pub fn of_file(path: &Path) -> Option<Device> {
         let name = path.file_name()?.to_str()?;
-        let end = name.char_indices().skip(3).find(|(_, c)| !c.is_ascii_hexdigit() && *c != '_').map_or(name.len(), |(i, _)| i);
+        let after = |from: usize, is: fn(&char) -> bool| from + name[from..].chars().take_while(is).count();
+        let architecture = after(name.strip_prefix("gfx").map(|_| 3)?, char::is_ascii_hexdigit);
+        let units = name[architecture..].strip_prefix('_').map(|_| after(architecture + 1, char::is_ascii_digit));
+        let end = units.filter(|&u| u > architecture + 1).unwrap_or(architecture);
         Device::parse(&name[..end]).ok()
     }
 }
