@@ -126,7 +126,8 @@ fn what_is_written_is_read() {
         };
         assert_eq!(back.description(), d);
         for (a, b) in r.rows.iter().zip(&back.rows) {
-            assert_eq!((&a.key, stage(&a.outcome), a.cost), (&b.key, stage(&b.outcome), b.cost));
+            assert_eq!((&a.key, stage(&a.outcome)), (&b.key, stage(&b.outcome)));
+            assert!((a.cost.total() - b.cost.total()).abs() < 1e-12, "{:?} {:?}", a.cost, b.cost);
         }
         // T4 keeps those too, but neither the problem nor the order and unused values of parameters.
         let packed = gzip(write(&r, Format::T4).as_bytes()).unwrap();
