@@ -152,3 +152,13 @@ fn commands_that_need_an_expression_say_so() {
     }
     assert_eq!(v["tasks"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn errors_show_the_line() {
+    let p = Place::new();
+    p.squall(&["init", "a.toml"]).ok();
+    let text = std::fs::read_to_string(p.path().join("a.toml")).unwrap();
+    p.file("b.toml", text.replace("default = 3", "defualt = 3"));
+    let e = p.squall(&["tune", "b.toml", "--trials", "1"]).fails().err;
+    assert!(e.contains("(did you mean `default`?)") && e.contains("| defualt = 3\n") && e.contains("| ^^^^^^^\n"), "{e}");
+}

@@ -78,7 +78,7 @@ fn a_million_values_end_in_a_message() {
 /// 10^12 raw combinations, 10^6 legal ones: four knobs of a thousand values, two of them tied to the
 /// others.
 #[test]
-fn a_huge_product_is_counted_exactly_within_two_seconds() {
+fn a_huge_product_is_counted_exactly_and_soon() {
     let knobs: Vec<Knob> = (0..4).map(|k| Knob::ints(format!("k{k}"), Role::Choice, 0..1000)).collect();
     let names = Names { knobs: &knobs, constants: &[] };
     let parse = |t: &str| Term::parse(t, names).unwrap();
@@ -88,7 +88,9 @@ fn a_huge_product_is_counted_exactly_within_two_seconds() {
     let seconds = began.elapsed().as_secs_f64();
     println!("{} legal of {:e} in {seconds:.2} s", s.len(), s.raw_size());
     assert_eq!((s.raw_size(), s.len()), (1e12, 1_000_000));
-    assert!(seconds < 2.0, "{seconds} s");
+    // Two seconds are asked of optimised code on a machine that does nothing else.
+    let allowed = if cfg!(debug_assertions) { 20.0 } else { 2.0 };
+    assert!(seconds < allowed, "{seconds} s");
 }
 
 /// Every measured space opens at once, from its constraints where they are known.
@@ -105,6 +107,7 @@ fn real_spaces_open_at_once() {
         let s = read_space(file, &bytes).unwrap();
         let seconds = began.elapsed().as_secs_f64();
         println!("{file}: {} configurations in {:.1} ms", s.len(), 1e3 * seconds);
-        assert!(seconds < 0.2, "{file}: {seconds} s");
+        let allowed = if cfg!(debug_assertions) { 2.0 } else { 0.2 };
+        assert!(seconds < allowed, "{file}: {seconds} s");
     }
 }

@@ -8,12 +8,13 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 use squall::core::{Outcome, Record, RecordKind, TaskId};
 use squall::exchange;
+use squall::files::put;
 use squall::frontend::recording::{self, Format};
 use squall::records::wire;
 use squall::report::html::utc;
 use squall::{Query, Store};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 
 /// Look into a store, take records out of it or into it
@@ -226,10 +227,9 @@ fn lines(store: &Store, query: &Query, out: Option<&Path>) -> Result<(), Failure
     let n = match out {
         None => store.export(query, &mut BufWriter::new(io::stdout().lock()))?,
         Some(path) => {
-            let fail = |source: io::Error| Failure::from(squall::Error::Write { path: path.into(), source });
-            let mut file = BufWriter::new(File::create(path).map_err(fail)?);
-            let n = store.export(query, &mut file)?;
-            file.flush().map_err(fail)?;
+            let mut bytes = Vec::new();
+            let n = store.export(query, &mut bytes)?;
+            put(path, &bytes)?;
             n
         }
     };

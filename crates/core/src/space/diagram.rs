@@ -4,6 +4,43 @@
 
 use super::{Knob, SpaceError, Term, Value};
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A hash in a few cycles a word (the multiplication and rotation of Firefox's): keys here are our
+/// own small numbers and terms, and there are millions of them.
+#[derive(Default)]
+struct Quick(u64);
+
+impl Hasher for Quick {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u8(&mut self, x: u8) {
+        self.write_u64(x.into());
+    }
+    fn write_u16(&mut self, x: u16) {
+        self.write_u64(x.into());
+    }
+    fn write_u32(&mut self, x: u32) {
+        self.write_u64(x.into());
+    }
+    fn write_u64(&mut self, x: u64) {
+        self.0 = (self.0.rotate_left(5) ^ x).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+    fn write_usize(&mut self, x: usize) {
+        self.write_u64(x as u64);
+    }
+    fn finish(&self) -> u64 {
+        // Products are well mixed at their top only, and tables look at the bottom.
+        self.0.rotate_left(26)
+    }
+}
+
+type Map<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
 /// More nodes than this and a space refuses to open.
 pub const MAX_NODES: usize = 4_000_000;
@@ -34,16 +71,25 @@ const FALSE: u32 = u32::MAX;
 /// A residual constraint that is met whatever comes.
 const TRUE: u32 = u32::MAX - 1;
 
+/// What is left of a constraint.
+struct Residual {
+    term: Term,
+    /// Of each knob whether it is in it.
+    uses: Vec<bool>,
+    /// Whether just one is: binding that one decides it.
+    last: bool,
+}
+
 struct Builder<'a> {
     knobs: &'a [Knob],
     numbers: Vec<Vec<i64>>,
     /// The least and the greatest number of each knob.
     ranges: HashMap<&'a str, (i64, i64)>,
     /// Residual constraints, each once.
-    terms: Vec<(Term, Vec<bool>)>,
-    term_ids: HashMap<Term, u32>,
-    bound: HashMap<(u32, u16, u16), u32>,
-    memo: HashMap<(u16, Box<[u32]>), Option<u32>>,
+    terms: Vec<Residual>,
+    term_ids: Map<Term, u32>,
+    bound: Map<(u32, u16, u16), u32>,
+    memo: Map<(u16, Box<[u32]>), Option<u32>>,
     diagram: Diagram,
 }
 
@@ -61,9 +107,9 @@ impl Diagram {
             numbers,
             ranges,
             terms: Vec::new(),
-            term_ids: HashMap::new(),
-            bound: HashMap::new(),
-            memo: HashMap::new(),
+            term_ids: Map::default(),
+            bound: Map::default(),
+            memo: Map::default(),
             diagram: Diagram { nodes: vec![leaf], edges: Vec::new(), root: LEAF },
         };
         let mut state = Vec::new();
@@ -192,8 +238,9 @@ impl Builder<'_> {
                 None => {
                     let id = self.terms.len() as u32;
                     let names = t.knobs();
-                    let uses = self.knobs.iter().map(|k| names.contains(&k.name.as_str())).collect();
-                    self.terms.push((t.clone(), uses));
+                    let uses: Vec<bool> = self.knobs.iter().map(|k| names.contains(&k.name.as_str())).collect();
+                    let last = uses.iter().filter(|u| **u).count() == 1;
+                    self.terms.push(Residual { term: t.clone(), uses, last });
                     self.term_ids.insert(t, id);
                     id
                 }
@@ -202,14 +249,23 @@ impl Builder<'_> {
     }
 
     fn bind(&mut self, term: u32, knob: usize, value: usize) -> u32 {
-        if !self.terms[term as usize].1[knob] {
+        let residual = &self.terms[term as usize];
+        if !residual.uses[knob] {
             return term;
+        }
+        if residual.last {
+            // Decided here and now: to remember it would cost more than to do it again.
+            return match residual.term.bind(&self.knobs[knob].name, self.numbers[knob][value]) {
+                None | Some(Term::Const(0)) => FALSE,
+                Some(Term::Const(_)) => TRUE,
+                other => self.intern(other),
+            };
         }
         let key = (term, knob as u16, value as u16);
         if let Some(&id) = self.bound.get(&key) {
             return id;
         }
-        let t = self.terms[term as usize].0.bind(&self.knobs[knob].name, self.numbers[knob][value]);
+        let t = self.terms[term as usize].term.bind(&self.knobs[knob].name, self.numbers[knob][value]);
         let id = self.intern(t);
         self.bound.insert(key, id);
         id

@@ -298,7 +298,13 @@ fn outcome_of(value: Option<f64>, maximised: bool) -> Outcome {
 }
 
 fn failed(stage: FailStage, detail: &str) -> Outcome {
-    Outcome::Failed { stage, detail: shown(detail) }
+    Outcome::Failed { stage, detail: tame(detail) }
+}
+
+/// What a file says of a failure: no control characters but line breaks, no pages of text. What is
+/// tame stays as it is, so that it comes back as it went out.
+fn tame(detail: &str) -> String {
+    detail.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).take(4000).collect()
 }
 
 /// What the words of Kernel Tuner mean.

@@ -68,7 +68,7 @@ pub(super) fn failure(invalidity: &str, detail: &str) -> Option<Outcome> {
         "runtime" => failed(FailStage::Launch, detail),
         "timeout" => failed(FailStage::Timeout, detail),
         "correctness" => failed(FailStage::WrongAnswer, detail),
-        "constraints" => Outcome::Infeasible(shown(detail)),
+        "constraints" => Outcome::Infeasible(super::tame(detail)),
         _ => return None,
     })
 }

@@ -111,7 +111,12 @@ fn what_is_written_is_read() {
         let d = Description { kernel, problem, objective: objective.into(), knobs: knobs.clone(), conditions: Vec::new() };
         let trial = |(i, o): (usize, &Outcome)| {
             let values = vec![i.to_string(), "False".into(), knobs[2].values[i % 3].to_string(), knobs[3].values[i % 3].to_string()];
-            (values, o.clone(), CpuCost { build: 0.1 * i as f64, measure: 0.3 + i as f64 / 11.0, search: 0.0 })
+            // As the file would have it: times in this objective's own numbers.
+            let o = match o {
+                Outcome::Measured(_) => outcome_of(Some((i + 1) as f64 / 7.0), objective != "time"),
+                other => other.clone(),
+            };
+            (values, o, CpuCost { build: 0.1 * i as f64, measure: 0.3 + i as f64 / 11.0, search: 0.0 })
         };
         let r = Recording::new("r", d.clone(), "a device", outcomes.iter().enumerate().map(trial).collect()).unwrap();
         let text = write(&r, Format::KernelTuner);
@@ -126,7 +131,8 @@ fn what_is_written_is_read() {
         };
         assert_eq!(back.description(), d);
         for (a, b) in r.rows.iter().zip(&back.rows) {
-            assert_eq!((&a.key, stage(&a.outcome), a.cost), (&b.key, stage(&b.outcome), b.cost));
+            assert_eq!((&a.key, stage(&a.outcome)), (&b.key, stage(&b.outcome)));
+            assert!((a.cost.total() - b.cost.total()).abs() < 1e-12, "{:?} {:?}", a.cost, b.cost);
         }
         // T4 keeps those too, but neither the problem nor the order and unused values of parameters.
         let packed = gzip(write(&r, Format::T4).as_bytes()).unwrap();

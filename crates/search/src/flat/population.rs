@@ -14,6 +14,8 @@ const MEMBERS: usize = 16;
 #[derive(Default)]
 struct Members {
     all: Vec<(f64, Spot)>,
+    /// Points told before the population began.
+    before: usize,
     /// Whose turn it is, where they take turns.
     turn: usize,
 }
@@ -22,7 +24,7 @@ impl Members {
     /// Takes what is known into the population until it is full.
     fn fill(&mut self, field: &Field) -> bool {
         if self.all.len() < MEMBERS {
-            self.all = field.told().iter().take(MEMBERS).map(|&s| (field.time(s), s)).collect();
+            self.all = field.told().iter().skip(self.before).take(MEMBERS).map(|&s| (field.time(s), s)).collect();
         }
         self.all.len() == MEMBERS
     }
@@ -39,6 +41,10 @@ impl Members {
             self.all[self.turn] = (time, spot);
         }
         self.turn = (self.turn + 1) % MEMBERS;
+    }
+
+    fn best(&self) -> Option<(f64, Spot)> {
+        self.all.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     fn worst(&self) -> usize {
@@ -131,18 +137,23 @@ impl Steps for Differential {
 }
 
 /// A particle swarm (Kennedy and Eberhart, 1995): each particle is drawn to its own best place
-/// and to that of all. One that stands still is pushed.
+/// and to that of all. One that stands still is pushed; a swarm that has come together and gains no
+/// more makes way for a new one.
 #[derive(Default)]
 pub(crate) struct Swarm {
     /// Best of each particle.
     bests: Members,
     places: Vec<Vec<f64>>,
     speeds: Vec<Vec<f64>>,
+    /// Trials since the last gain.
+    idle: usize,
 }
 
 const INERTIA: f64 = 0.5;
 const OWN: f64 = 1.0;
 const ALL: f64 = 1.5;
+/// Trials without a gain after which a swarm on known ground is given up.
+const PATIENCE: usize = 3 * MEMBERS;
 
 impl Steps for Swarm {
     fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
@@ -154,7 +165,8 @@ impl Steps for Swarm {
             self.speeds = self.places.iter().map(|p| p.iter().map(|_| rng.random_range(-0.25..0.25)).collect()).collect();
         }
         let turn = self.bests.turn;
-        let (own, all) = (levels(field, self.bests.all[turn].1), levels(field, field.best()?));
+        let leader = self.bests.best()?.1;
+        let (own, all) = (levels(field, self.bests.all[turn].1), levels(field, leader));
         let (place, speed) = (&mut self.places[turn], &mut self.speeds[turn]);
         for &k in field.live() {
             let pull = OWN * rng.random::<f64>() * (own[k] - place[k]) + ALL * rng.random::<f64>() * (all[k] - place[k]);
@@ -166,12 +178,21 @@ impl Steps for Swarm {
         if field.is_fresh(s) {
             return Some(s);
         }
+        if self.idle > PATIENCE {
+            *self = Swarm { bests: Members { before: field.told().len(), ..Members::default() }, ..Swarm::default() };
+            return None;
+        }
         let pushed = kick(field, s, 1, rng)?;
         self.places[turn] = levels(field, pushed);
         Some(pushed)
     }
 
     fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
+        if self.bests.best().is_some_and(|b| time < b.0) {
+            self.idle = 0
+        } else {
+            self.idle += 1
+        }
         self.bests.end_turn(spot, time);
     }
 }

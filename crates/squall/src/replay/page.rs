@@ -89,7 +89,7 @@ fn lines(replay: &Replay, runs: &[Run], shown: &[usize], (c, course): (usize, &C
 
 fn plot(lines: &[Line], places: &[usize], large: bool) -> String {
     let (w, h, left, right, top, bottom) =
-        if large { (920.0, 420.0, 52.0, 190.0, 14.0, 44.0) } else { (300.0, 170.0, 34.0, 8.0, 8.0, 22.0) };
+        if large { (920.0, 420.0, 52.0, 190.0, 14.0, 44.0) } else { (300.0, 170.0, 34.0, 14.0, 8.0, 22.0) };
     let (from, to) = (places[0] as f64, places[places.len() - 1] as f64);
     let x = Log { from, to: to.max(from + 1.0), start: left, end: w - right };
     let least = lines.iter().flat_map(|l| &l.values).copied().fold(1.0, f64::min);
