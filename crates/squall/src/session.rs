@@ -307,7 +307,8 @@ impl<'a> Session<'a> {
     fn batch(&self, bench: &mut Bench, desk: &mut Desk, since: Instant) -> Result<usize, Error> {
         let b = &self.settings.budget;
         let left = b.task_trials.map(|n| n.saturating_sub(desk.report.trials)).into_iter();
-        let left = left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(bench.hall.batch as u64) as usize;
+        let left =
+            left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(bench.hall.batch as u64) as usize;
         let task_end = b.task_seconds.map(|s| since + Duration::from_secs_f64((s - desk.spent).max(0.0)));
         if left == 0 {
             desk.closed.get_or_insert(StopReason::Trials);
