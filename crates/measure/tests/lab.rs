@@ -62,6 +62,7 @@ fn next_to_nothing_is_timed_too() {
         openmp: false,
         full_optimisation: false,
         flags: Vec::new(),
+        launches: Vec::new(),
     };
     lab.set_task(&tiny, &k, 1).unwrap();
     let all = outcomes(&mut lab, &[k]).unwrap();

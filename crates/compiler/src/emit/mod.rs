@@ -3,6 +3,7 @@
 //! compiler's auto-vectoriser: register allocation and scheduling are all it has to do.
 
 mod cuda;
+mod cuda_helpers;
 mod prelude;
 mod registers;
 mod value;

@@ -35,6 +35,10 @@ pub(crate) fn digest(k: &KernelSource) -> String {
     for flag in &k.flags {
         h.update(b"\0").update(flag.as_bytes());
     }
+    // How it is launched lies beside what it compiles to.
+    for l in &k.launches {
+        h.update(format!("\0{l:?}").as_bytes());
+    }
     h.finalize().to_hex()[..24].to_string()
 }
 

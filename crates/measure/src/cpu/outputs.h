@@ -47,9 +47,7 @@ static int right_in(int which, int set, int o, double tolerance) {
 
 /* Compares all outputs with the reference and looks for writes beside the buffers. */
 static int right(int which, int set, double tolerance) {
-#ifdef SQUALL_CUDA
   if (kernels[which].gpu && !gpu_fetch(which)) return 0;
-#endif
   if (!outputs_untouched() || (!kernels[which].gpu && !untouched(&workspace[which]))) return 0;
   for (int o = 0; o < output_count; o++)
     if (!right_in(which, set, o, tolerance)) return 0;

@@ -19,7 +19,6 @@
  *       -> 0 crash MESSAGE
  *
  * With SQUALL_CUDA, gpu.h lets LIB be a cubin too, and tells of further commands.
- *
  * CPU is the CPU time in seconds that the command took. Every buffer that a kernel sees lies between
  * pages that cannot be touched, its end as close to the upper one as 64-byte alignment allows. */
 #define _GNU_SOURCE
@@ -161,14 +160,19 @@ static void *output_pointers[TENSORS];
 static int data_count, weight_count, task_ready, duel_ready;
 static int poison = NOTHING_WRITTEN;
 
-static int process_mode; /* what this process is: see main */
-
+static int process_mode; /* see main */
 #ifdef SQUALL_CUDA
 static int gpu_fetch(int which);
-#endif
 #include "outputs.h"
-#ifdef SQUALL_CUDA
 #include "gpu.h"
+#else
+#define gpu_unload(which) (void)0
+#define gpu_fetch(which) 1
+#define gpu_poison(which, byte) 1
+#define gpu_flush_caches(bytes) 1
+#define gpu_task() 1
+#define compile(from, to) 0
+#include "outputs.h"
 #endif
 
 static double now(void) {
@@ -180,9 +184,7 @@ static double now(void) {
 static void unload(int which) {
   phase = "its unloading";
   if (kernels[which].library) dlclose(kernels[which].library);
-#ifdef SQUALL_CUDA
   if (kernels[which].gpu) gpu_unload(which);
-#endif
   phase = "the runner itself";
   memset(&kernels[which], 0, sizeof kernels[which]);
 }
@@ -270,9 +272,7 @@ static int examine(int which, double tolerance) {
   kernel *k = &kernels[which];
   clear_outputs(poison);
   if (!k->gpu) memset(workspace[which].at, NOTHING_WRITTEN, workspace[which].size);
-#ifdef SQUALL_CUDA
   if (k->gpu && !gpu_poison(which, poison)) return 0;
-#endif
   double t = window(which, 0, 1);
   if (t < 0 || !right(which, 0, tolerance)) return 0;
   if (k->gpu) {
@@ -315,9 +315,7 @@ static int run(const char *library, const char *symbol, size_t prepared_bytes, s
   if (k->time > 1e9 || (limit > 0 && k->time > limit)) windows = 2;
   double samples[WINDOWS];
   for (int i = 0; i < windows; i++) {
-#ifdef SQUALL_CUDA
     if (flush && k->gpu && !gpu_flush_caches(flush)) return 0;
-#endif
     if (flush && !k->gpu) flush_caches(flush);
     samples[i] = window(0, 1, calls);
     if (samples[i] < 0) return 0;
@@ -481,9 +479,7 @@ static int task(uint64_t seed, const char *file, const char *library, const char
       if (*largest == 0) *largest = 1;
       access_to(&outputs[o].expected[set], PROT_READ);
     }
-#ifdef SQUALL_CUDA
   if (!gpu_task()) return 0;
-#endif
   say("task %.9f %zu", seconds, nonfinite);
   task_ready = 1;
   return 1;
@@ -514,9 +510,7 @@ static int obey(char *line) {
     return duel(atof(word[1]), library, symbol, p, w);
   }
   if (n == 2 && strcmp(word[0], "pairs") == 0 && duel_ready) return pairs(atoi(word[1]));
-#ifdef SQUALL_CUDA
   if (n == 3 && strcmp(word[0], "compile") == 0 && process_mode == 'n') return compile(word[1], word[2]);
-#endif
   return fail("launch", "the runner does not understand `%s` now", n > 0 ? word[0] : "");
 }
 
@@ -539,8 +533,7 @@ static int pin(const char *cores) {
   return 1;
 }
 
-/* runner CORE,CORE.. cpu|wall      runs kernels, on one GPU too where it is
- * runner CORE,CORE.. gpu:ORDINAL
+/* runner CORE,CORE.. cpu|wall|gpu:ORDINAL   runs kernels
  * runner describe ORDINAL          says what the GPU is, and ends
  * runner nvrtc ARCHITECTURE        compiles: `compile SOURCE CUBIN` */
 int main(int argc, char **argv) {
@@ -585,12 +578,7 @@ int main(int argc, char **argv) {
 #endif
   int fine = process_mode == 'd' || process_mode == 'n' || pin(argv[1]);
 #ifdef SQUALL_CUDA
-  if (process_mode == 'd') fine = describe_gpu(atoi(argv[2]));
-  if (process_mode == 'g') fine = fine && open_gpu(atoi(argv[2] + 4));
-  if (process_mode == 'n') {
-    snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", argv[2]);
-    fine = open_nvrtc();
-  }
+  fine = fine && begin_gpu(argv[2]);
 #endif
   if (fine && process_mode != 'd') say("ready");
   double before = 0;

@@ -339,3 +339,12 @@ static int compile(const char *from, const char *to) {
   if (fine) say("built %zu", size);
   return fine;
 }
+
+/* What this process needs of CUDA, by what it was started as. */
+static int begin_gpu(const char *argument) {
+  if (process_mode == 'd') return describe_gpu(atoi(argument));
+  if (process_mode == 'g') return open_gpu(atoi(argument + 4));
+  if (process_mode != 'n') return 1;
+  snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", argument);
+  return open_nvrtc();
+}

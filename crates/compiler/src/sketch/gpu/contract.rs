@@ -169,6 +169,9 @@ struct Span {
     spatial: bool,
 }
 
+/// A weight's copy in tiles, with the axes and the reduction axes that it has.
+type Packed = (Source, Vec<usize>, Vec<usize>);
+
 /// Variables of the tile's elements that a thread owns: `v`, `i` of each axis, with extents.
 struct Own {
     loops: Vec<(Var, i64)>,
@@ -337,7 +340,7 @@ impl<'a> Tiling<'a> {
     }
 
     /// Makes the copy of a weight in tiles: the tile's numbers, the reduction axes, the tile.
-    fn pack(&mut self, o: &Operand) -> (Source, Vec<usize>, Vec<usize>) {
+    fn pack(&mut self, o: &Operand) -> Packed {
         let p = self.p;
         let used = |v: Var| o.index.iter().any(|i| i.uses(v));
         let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
@@ -375,7 +378,7 @@ impl<'a> Tiling<'a> {
         let packed: Vec<_> = p.operands.iter().map(|o| o.packed.then(|| self.pack(o))).collect();
         // The spans of all operands at a step.
         let at = |me: &Self, step: &Affine| -> Vec<(Source, Vec<Span>)> {
-            let one = |(o, packed): (&Operand, &Option<(Source, Vec<usize>, Vec<usize>)>)| {
+            let one = |(o, packed): (&Operand, &Option<Packed>)| {
                 let Some((source, axes, reduce)) = packed else { return (o.source, me.spans(&o.index, step, &own.place, &main, &inside)) };
                 let fixed = axes.iter().map(|&a| (Affine::var(me.block[a]), 1, Affine::constant(0), false));
                 let tile = axes.iter().map(|&a| (Affine::constant(0), me.size[a], own.place[a].clone(), true));
