@@ -1,3 +1,5 @@
+//! What a family of kernels says of a problem: its space, its rules, its derived numbers.
+
 use super::*;
 use crate::space::{Knob, Names, Role, Term, Value};
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! Databases and driver lines of our own, and, where they are at hand, every row of the real ones.
+
 use super::*;
 use squall_core::forecast::{Part, Problem, Split};
 use std::path::PathBuf;

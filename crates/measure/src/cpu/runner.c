@@ -366,16 +366,6 @@ static int pairs(int count) {
 
 /* ---- tasks ---- */
 
-static int transfer(int fd, int writing, buffer *b) {
-  for (size_t i = 0; i < b->size;) {
-    ssize_t n = writing ? write(fd, b->at + i, b->size - i) : read(fd, b->at + i, b->size - i);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return 0;
-    i += (size_t)n;
-  }
-  return 1;
-}
-
 /* Uniform, or read from a file; what lies beside it is NaN, so that reading it shows. Then read-only. */
 static int make_input(buffer *b, const char *name, int number, const tensor *t, uint64_t seed) {
   if (t->count > SIZE_MAX / 64) return fail("memory", "%s is too large", name);
@@ -390,20 +380,6 @@ static int make_input(buffer *b, const char *name, int number, const tensor *t, 
   }
   access_to(b, PROT_READ);
   return 1;
-}
-
-static int keep(const char *path, int writing) {
-  char name[600];
-  snprintf(name, sizeof name, "%s%s", path, writing ? ".part" : "");
-  int fd = writing ? open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600) : open(name, O_RDONLY);
-  errno = fd < 0 ? errno : 0;
-  int good = fd >= 0;
-  for (int set = 0; set < 2; set++)
-    for (int o = 0; o < output_count; o++) good = good && transfer(fd, writing, &outputs[o].expected[set]);
-  int why = errno;
-  if (fd >= 0 && close(fd) != 0) good = 0;
-  if (good && writing) good = rename(name, path) == 0;
-  return good ? 1 : fail("file", "%s: %s", name, why ? strerror(why) : "it is too short");
 }
 
 static int task(uint64_t seed, const char *file, const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, char *results,
