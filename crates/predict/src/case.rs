@@ -352,7 +352,7 @@ pub fn allowed(candidates: &Candidates, truth: usize) -> Vec<u64> {
     let (mut low, mut high) = (0, candidates.len());
     let row = candidates.row(truth).to_vec();
     let mut out = Vec::with_capacity(width);
-    for k in 0..width {
+    for (k, &chosen) in row.iter().enumerate() {
         let mut bits = 0u64;
         let (mut first, mut last) = (high, high);
         for i in low..high {
@@ -360,7 +360,7 @@ pub fn allowed(candidates: &Candidates, truth: usize) -> Vec<u64> {
             if v < 64 {
                 bits |= 1 << v;
             }
-            if v == row[k] {
+            if v == chosen {
                 first = first.min(i);
                 last = i + 1;
             }

@@ -173,14 +173,11 @@ pub(crate) struct Keeper<'a> {
 /// epoch that is done.
 type Ask<'a> = dyn FnMut((usize, usize), &Schedule, &State, f64) -> bool + 'a;
 
+/// Parameters and curves of trained networks, one of each a member.
+type Trained = (Vec<Vec<f32>>, Vec<Vec<Epoch>>);
+
 impl Data<'_> {
-    fn train<L: Learner>(
-        &self,
-        learner: &L,
-        plan: Plan,
-        keeper: &mut Keeper,
-        go_on: &mut Ask,
-    ) -> Result<(Vec<Vec<f32>>, Vec<Vec<Epoch>>), FamilyError> {
+    fn train<L: Learner>(&self, learner: &L, plan: Plan, keeper: &mut Keeper, go_on: &mut Ask) -> Result<Trained, FamilyError> {
         let (mut members, mut curves) = (Vec::new(), Vec::new());
         let solver = self.ground.family.solver();
         for i in 0..plan.members.max(1) {

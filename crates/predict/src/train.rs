@@ -145,6 +145,9 @@ pub fn train<L: Learner>(
     Ok(())
 }
 
+/// What a shard gives: its loss and gradient.
+type Given = Result<(f64, Vec<f32>), FamilyError>;
+
 /// The loss of a batch, and its gradient where there is room for one.
 fn batch_loss<L: Learner>(
     learner: &L,
@@ -156,7 +159,7 @@ fn batch_loss<L: Learner>(
     threads: usize,
 ) -> Result<f64, FamilyError> {
     let shards: Vec<&[Pair]> = batch.chunks(batch.len().div_ceil(SHARDS).max(1)).collect();
-    let results: Vec<Mutex<Option<Result<(f64, Vec<f32>), FamilyError>>>> = shards.iter().map(|_| Mutex::new(None)).collect();
+    let results: Vec<Mutex<Option<Given>>> = shards.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
     let wants = gradient.is_some();
     let work = || {

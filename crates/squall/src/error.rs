@@ -36,7 +36,7 @@ pub enum Error {
     #[error("{0}")]
     Nothing(String),
     #[error("cannot use the predictor `{}`: {source}", path.display())]
-    Predictor { path: PathBuf, source: FileError },
+    Predictor { path: PathBuf, source: Box<FileError> },
     #[error(transparent)]
     Predict(#[from] PredictError),
     #[error("{message}")]

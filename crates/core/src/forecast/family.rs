@@ -68,7 +68,7 @@ pub struct FamilySpec {
 #[allow(missing_docs)] // the messages say what the fields are
 pub enum FamilyError {
     #[error("{solver}: `{text}`: {error}")]
-    Expression { solver: String, text: String, error: TextError },
+    Expression { solver: String, text: String, error: Box<TextError> },
     #[error("{solver}: knob `{knob}`: {why}")]
     Knob { solver: String, knob: String, why: String },
     #[error("{solver} takes no problem without `{name}`")]
@@ -163,7 +163,8 @@ impl Family {
         names.extend(spec.numbers.iter().map(|(n, _)| number(n)));
         names.extend(spec.knobs.iter().map(|k| number(&k.name)));
         let add = |program: &mut Program, names: &[Knob], text: &String| {
-            let fault = |error| FamilyError::Expression { solver: spec.solver.clone(), text: text.clone(), error };
+            let fault =
+                |error: TextError| FamilyError::Expression { solver: spec.solver.clone(), text: text.clone(), error: Box::new(error) };
             let term = Term::parse(text, Names { knobs: names, constants: &[] }).map_err(fault)?;
             let unknown = |name| TextError { line: 1, column: 1, message: format!("there is no `{name}`") };
             program.add(&term).map_err(|name| fault(unknown(name)))

@@ -60,7 +60,7 @@ fn spec(text: &str) -> Result<FamilySpec, FamilyError> {
     let fault = |text: &str, message: String| FamilyError::Expression {
         solver: "a family's file".into(),
         text: text.into(),
-        error: TextError { line: 1, column: 1, message },
+        error: Box::new(TextError { line: 1, column: 1, message }),
     };
     let d: Document = toml::from_str(text).map_err(|e| fault("", e.to_string()))?;
     let named = |line: &String| match line.split_once(" = ") {

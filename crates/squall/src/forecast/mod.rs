@@ -118,7 +118,7 @@ pub fn train(
 ) -> Result<Predictor, Error> {
     let families = families(examples).map_err(PredictError::from)?;
     let kept = checkpoint(out);
-    let broken = |source| Error::Predictor { path: kept.clone(), source };
+    let broken = |e| Error::Predictor { path: kept.clone(), source: Box::new(e) };
     let mut state = if kept.exists() { Checkpoint::load(&kept).map_err(broken)? } else { Checkpoint::default() };
     let failed = RefCell::new(None);
     let mut keep = |c: &Checkpoint| {
@@ -133,7 +133,7 @@ pub fn train(
         return Err(broken(source));
     }
     let predictor = trained?;
-    predictor.save(out).map_err(|source| Error::Predictor { path: out.into(), source })?;
+    predictor.save(out).map_err(|e| Error::Predictor { path: out.into(), source: Box::new(e) })?;
     // Its work is done; where it cannot be removed, the next training says so.
     let _ = std::fs::remove_file(&kept);
     Ok(predictor)
@@ -148,7 +148,7 @@ pub fn checkpoint(out: &Path) -> PathBuf {
 
 /// Reads a predictor file.
 pub fn load(path: &Path) -> Result<Predictor, Error> {
-    Predictor::load(path).map_err(|source| Error::Predictor { path: path.into(), source })
+    Predictor::load(path).map_err(|e| Error::Predictor { path: path.into(), source: Box::new(e) })
 }
 
 /// What a predictor says to a question.
