@@ -212,7 +212,8 @@ fn solver(h: SolverHeader, parts: &SafeTensors, read: &mut usize) -> Result<Solv
     let header = |why: String| FileError::Header(format!("{name}: {why}"));
     let full = |what: &str| format!("{name}/{what}");
     let rows_name = full("memory.rows");
-    let n = parts.tensor(&rows_name).map(|t| t.shape().iter().product()).unwrap_or(0);
+    let missing = |_| FileError::Part { name: rows_name.clone(), why: "is missing".into() };
+    let n = parts.tensor(&rows_name).map_err(missing)?.shape().iter().product();
     let mut get = |what: &str, kind, shape: &[usize]| part(parts, &full(what), kind, shape, read);
     let memory = Memory {
         dimensions: h.dimensions,

@@ -140,7 +140,8 @@ fn refused(bytes: &[u8]) {
     let why = |b: &[u8]| Predictor::from_bytes(b).err().map(|e| e.to_string()).unwrap_or_default();
     assert!(why(&replace("\\\"version\\\":1", "\\\"version\\\":7")).contains("version 7"));
     assert!(why(&replace("\\\"info\\\"", "\\\"inf0\\\"")).contains("header"));
-    assert!(why(&replace("Toy/memory.rows", "Toy/memory.rowz")).contains("missing"));
+    let renamed = why(&replace("Toy/memory.rows", "Toy/memory.rowz"));
+    assert!(renamed.contains("missing"), "{renamed}");
     assert!(why(b"PK\x03\x04 something else entirely").contains("no predictor"));
     for cut in [0, 4, 100, bytes.len() / 2, bytes.len() - 1] {
         assert!(!why(&bytes[..cut]).is_empty(), "cut at {cut}");

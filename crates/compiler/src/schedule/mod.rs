@@ -99,8 +99,12 @@ impl Primitive {
         };
         let refuse = |reason: String| Refused { primitive: self.to_string(), reason };
         r.map_err(refuse)?;
-        if cfg!(debug_assertions) {
-            verify(n).map_err(|e| refuse(format!("it broke the nest (a bug of Squall): {e}")))?;
+        // The first three merge indices or copy them away from the tests that guard them; a loop that
+        // is moved may be a vector loop. The verifier decides; the others never break a nest.
+        let unsure = matches!(self, Primitive::Reshape(..) | Primitive::Pack(..) | Primitive::PackNear(..) | Primitive::Reorder(..));
+        if unsure || cfg!(debug_assertions) {
+            let why = if unsure { "what comes of it is not known to be right" } else { "it broke the nest (a bug of Squall)" };
+            verify(n).map_err(|e| refuse(format!("{why}: {e}")))?;
         }
         Ok(())
     }
