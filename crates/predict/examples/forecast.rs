@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         let t = Instant::now();
         let owned: Vec<Example> = mine.iter().map(|e| (*e).clone()).collect();
-        let predictor = Predictor::train(&[family.clone()], &owned, Some(split), &options, &mut |p| {
+        let predictor = Predictor::train(std::slice::from_ref(&family), &owned, Some(split), &options, &mut |p| {
             if p.within == 0.0
                 && let Some(l) = p.last
             {
