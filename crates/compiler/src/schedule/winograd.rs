@@ -17,7 +17,8 @@ use squall_core::workload::Reducer;
 pub struct WinogradTile {
     /// m: outputs of a tile along each axis.
     pub output: i64,
-    /// Tile rows of a block: what is transformed before it is multiplied.
+    /// Tile rows of a block: what is transformed before it is multiplied. Where they cover more
+    /// than the output's rows there is one block, and its last tile row is moved back to end with it.
     pub rows: i64,
     /// Vector lanes, over input channels in the input's transform and over output channels after.
     pub lanes: i64,
@@ -170,7 +171,7 @@ pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), Str
     let conv = find(n, name)?;
     let t = Transforms::new(tile.output.max(0) as usize, 3).ok_or_else(|| format!("there are no points for tiles of {}", tile.output))?;
     let w = tile;
-    if w.output < 2 || w.output * w.rows > conv.height || w.output > conv.width || w.rows < 1 {
+    if w.output < 2 || w.output > conv.height.min(conv.width) || w.rows < 1 || w.rows > tiles(conv.height, w.output) {
         return Err(format!("{} rows of {} x {} do not fit the output", w.rows, w.output, w.output));
     }
     let in_block = w.rows * tiles(conv.width, w.output);
@@ -208,6 +209,8 @@ struct Maker<'a> {
     /// Tiles along a row, and in a block.
     across: i64,
     in_block: i64,
+    /// Output rows of a block.
+    block: i64,
     /// U [place, panel, channel, lane], V [place, tile x channel], M [place, tile x output].
     u: Source,
     v: Source,
@@ -244,6 +247,7 @@ impl<'a> Maker<'a> {
         let size = w.output + 2;
         let across = tiles(conv.width, w.output);
         let in_block = w.rows * across;
+        let block = (w.rows * w.output).min(conv.height);
         let places = size * size;
         // Places lie an odd number of lines apart, or all lines of a transform would meet in the
         // same set of a cache.
@@ -252,11 +256,11 @@ impl<'a> Maker<'a> {
             |name: &str, shape: Vec<i64>, scope: Scope| n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope });
         let width = w.lanes * w.vectors;
         let u = buffer("U", vec![places, tiles(conv.outputs, width), conv.channels, width], Scope::Prepared);
-        let x = buffer("Xt", vec![w.rows * w.output + 2, conv.width + 2, conv.channels], Scope::Workspace);
+        let x = buffer("Xt", vec![block + 2, conv.width + 2, conv.channels], Scope::Workspace);
         let v = buffer("V", vec![places, odd(in_block * conv.channels)], Scope::Workspace);
         let m = buffer("M", vec![places, odd(in_block * conv.outputs)], Scope::Workspace);
         let (v_row, m_row) = (conv.channels, conv.outputs);
-        Maker { n, conv, w, t, size, across, in_block, u, v, m, x, v_row, m_row }
+        Maker { n, conv, w, t, size, across, in_block, block, u, v, m, x, v_row, m_row }
     }
 
     fn count(&mut self, name: &str, extent: i64, mode: Mode) -> Loop {
@@ -363,7 +367,7 @@ impl<'a> Maker<'a> {
     fn blocks(&mut self) -> Vec<Stmt> {
         let batch = (self.conv.batch > 1).then(|| self.serial("n", self.conv.batch));
         let image = batch.as_ref().map_or(Affine::constant(0), var);
-        let (block, y) = self.tiled("block", self.conv.height, self.w.output * self.w.rows, false);
+        let (block, y) = self.tiled("block", self.conv.height, self.block, false);
         let mut phases = self.gather(&image, &y);
         phases.extend(self.input());
         phases.extend(self.product());
@@ -377,7 +381,7 @@ impl<'a> Maker<'a> {
         let shape = self.n.buffer(self.conv.input).shape.clone();
         let (height, width) = (shape[2], shape[3]);
         let columns = self.conv.width + 2;
-        let row = self.shared("row_X", self.w.rows * self.w.output + 2);
+        let row = self.shared("row_X", self.block + 2);
         let from = y.add(&var(&row)).plus(-top);
         let mut inside = Vec::new();
         let kept = width.min(columns - left);
@@ -426,28 +430,26 @@ impl<'a> Maker<'a> {
     }
 
     /// The loops over a block's tiles: row, column, and the number of the tile.
-    fn tiles_of_block(&mut self, suffix: &str, shared: bool) -> (Loop, Tiled, Affine) {
-        let (name, rows) = (format!("ty_{suffix}"), self.w.rows);
-        let ty = if shared { self.shared(&name, rows) } else { self.serial(&name, rows) };
+    fn tiles_of_block(&mut self, suffix: &str, shared: bool) -> (Tiled, Tiled, Affine) {
+        let ty = self.tiled(&format!("ty_{suffix}"), self.block, self.w.output, shared);
         let tx = self.tiled(&format!("tx_{suffix}"), self.conv.width, self.w.output, false);
-        let number = var(&ty).scale(self.across).add(&var(&tx.0));
+        let number = var(&ty.0).scale(self.across).add(&var(&tx.0));
         (ty, tx, number)
     }
 
     /// V = B^T d B, lanes over channels.
     fn input(&mut self) -> Vec<Stmt> {
-        let (size, m) = (self.size, self.w.output);
-        let (ty, (tx, x), number) = self.tiles_of_block("V", true);
+        let size = self.size;
+        let ((ty, y), (tx, x), number) = self.tiles_of_block("V", true);
         let (ct, c) = self.tiled("c_V", self.conv.channels, self.w.lanes, false);
         let half = self.local("half_V", vec![size, size, self.w.lanes]);
         let rows = self.t.input.clone();
         let column = self.serial("column_V", size);
         let (source, into, by_row) = (self.x, self.v, self.v_row);
-        let first = self.transform(
-            &rows,
-            &|a, v| Expr::load(source, vec![var(&ty).scale(m).plus(a as i64), x.add(&var(&column)), c.add(v)]),
-            &|i, v, value| Stmt::Store { buffer: half, index: vec![Affine::constant(i as i64), var(&column), v.clone()], value },
-        );
+        let first =
+            self.transform(&rows, &|a, v| Expr::load(source, vec![y.plus(a as i64), x.add(&var(&column)), c.add(v)]), &|i, v, value| {
+                Stmt::Store { buffer: half, index: vec![Affine::constant(i as i64), var(&column), v.clone()], value }
+            });
         let row = self.serial("row_V", size);
         let second =
             self.transform(&rows, &|a, v| Expr::load(half, vec![var(&row), Affine::constant(a as i64), v.clone()]), &|j, v, value| {
@@ -498,7 +500,7 @@ impl<'a> Maker<'a> {
     fn output(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
         let (size, out, lanes) = (self.size, self.w.output, self.w.lanes);
         let (kt, k) = self.tiled("k_Y", self.conv.outputs, lanes, true);
-        let (ty, (tx, x), number) = self.tiles_of_block("Y", false);
+        let ((ty, tile_y), (tx, x), number) = self.tiles_of_block("Y", false);
         let rows = self.t.output.clone();
         let sums = columns(&rows);
         let (half, line) = (self.local("half_Y", vec![out, size, lanes]), self.local("line_Y", vec![out, self.conv.width, lanes]));
@@ -524,7 +526,7 @@ impl<'a> Maker<'a> {
         let wide = [16, 8, 4, 2, 1].into_iter().find(|&l| l <= self.conv.width && l <= lanes).unwrap_or(1);
         let (qt, q) = self.tiled("q_Y", self.conv.width, wide, false);
         let near = var(&group).scale(4).add(&var(&u));
-        let (channel, height) = (k.add(&near), y.add(&var(&ty).scale(out)).add(&var(&p)));
+        let (channel, height) = (k.add(&near), y.add(&tile_y).add(&var(&p)));
         let store = vector(self.n, wide, &|v| {
             let at = [image.clone(), channel.clone(), height.clone(), q.add(v)];
             let sum = Expr::load(line, vec![var(&p), q.add(v), near.clone()]);

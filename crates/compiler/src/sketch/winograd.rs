@@ -38,7 +38,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         return Vec::new();
     }
     let registers = f.target.vector_registers as i64;
-    let rows: Vec<i64> = (1..=conv.height / outputs[0]).filter(|&r| r <= 8 || conv.height % r == 0).collect();
+    let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0]).filter(|&r| r <= 8 || conv.height % r == 0).collect();
     let knobs = vec![
         Knob::ints("m", Role::Choice, outputs),
         Knob::ints("rows", Role::Tile { axis: "tile_rows".into(), level: 1 }, rows),
@@ -53,7 +53,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let block = || Term::product(["m", "rows"].map(Term::knob));
     let in_block = Term::product([Term::knob("rows"), Term::Const(width).ceil_div(Term::knob("m"))]);
     let must = [
-        block().at_most(height),
+        // One block may cover a little more than all rows: then filters are read once.
+        Term::knob("rows").at_most(Term::Const(height).ceil_div(Term::knob("m"))),
         Term::knob("tiles").at_most(in_block),
         accumulators().at_most(registers - 2),
         // More lines gain nothing, and the compiler's time grows with them.

@@ -40,6 +40,11 @@ static int place(buffer *b, const char *name, int number, size_t size) {
     if (m == MAP_FAILED) return fail("memory", "cannot allocate %zu bytes for %s", size, name);
     b->base = m;
     b->inside = inside;
+#ifdef MADV_HUGEPAGE
+    /* As the memory that kernels are given elsewhere (numpy's, a network's arena): 9 MB of weights
+     * are more small pages than the second-level TLB holds. */
+    if (inside >= (size_t)4 << 20) madvise(b->base + page, inside, MADV_HUGEPAGE);
+#endif
     int i = 0;
     while (i < known_count && known[i] != b) i++;
     if (i == known_count) known[known_count++] = b;
