@@ -7,25 +7,31 @@ use super::{Device, Prober, Toolchain};
 use crate::MeasureError;
 use crate::cuda::{Gpu, Nvrtc};
 use crate::process::pin;
-use crate::rematch::{Rematch, Sequential, Verdict};
 use squall_core::{CpuCost, DType, FailStage, KernelSource, Measurement, Nanos, Outcome, Reference, TensorKind, Workload};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Where no core is left for building, builds and measuring take turns in portions of this size.
 const PORTION: usize = 32;
 
-/// The largest time that the pairs of a rematch shall take together, if its first look allows.
-const REMATCH_NANOS: f64 = 4e9;
+/// Where builds and measuring take turns, jobs are looked at again once their group took this long:
+/// shared machines are slow for moments of this order, all kernels alike.
+const GROUP: Duration = Duration::from_millis(1500);
+
+/// A second look sooner than this would fall into the same moment.
+const APART: Duration = Duration::from_millis(250);
+
+/// Slower than the task's best by more than this, a job is not looked at again.
+const CONTENDER: f64 = 1.5;
 
 /// Builds kernels, runs them in a process of their own, checks and times them.
 pub struct Lab {
     // First, because fields are dropped in order: the runner ends before its folder goes.
-    runner: Option<Runner>,
+    pub(super) runner: Option<Runner>,
     gpu: Option<Arc<(Gpu, Nvrtc)>>,
     folder: Folder,
     device: Device,
@@ -33,7 +39,7 @@ pub struct Lab {
     shelf: Shelf,
     tasks: HashMap<String, TaskState>,
     current: Option<String>,
-    patience: Duration,
+    pub(super) patience: Duration,
     build_patience: Duration,
     reject: f64,
     flush: u64,
@@ -42,19 +48,19 @@ pub struct Lab {
 
 /// A task that was set up in this laboratory before; its reference outputs lie in the folder.
 #[derive(Clone)]
-struct TaskState {
+pub(super) struct TaskState {
     /// The runner's command without the library: seed, file.
     head: String,
     /// Sizes.
     tail: String,
-    tolerance: f64,
+    pub(super) tolerance: f64,
     reference_seconds: f64,
     /// The best time measured, for rejecting hopeless ones quickly.
     best: f64,
 }
 
 /// What the runner said about a kernel.
-enum Said {
+pub(super) enum Said {
     Words(Vec<f64>),
     Failed { stage: FailStage, detail: String },
 }
@@ -250,13 +256,13 @@ impl Lab {
         }
     }
 
-    fn task(&self) -> Result<&TaskState, MeasureError> {
+    pub(super) fn task(&self) -> Result<&TaskState, MeasureError> {
         let known = self.current.as_ref().and_then(|k| self.tasks.get(k));
         known.ok_or_else(|| MeasureError::Reference("no task was set, or setting it failed".into()))
     }
 
     /// A command to the runner, which is started if need be.
-    fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
+    pub(super) fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
         if self.runner.is_none() {
             self.runner = Some(Runner::start(self.folder.path(), &self.device, self.gpu.as_ref().map(|g| g.0.ordinal))?);
         }
@@ -268,7 +274,10 @@ impl Lab {
 
     /// Builds and measures `jobs`; `each` hears of every one, in their order, as soon as it is
     /// known. Builds run ahead on the spare cores. Once `stop` is set, the job being measured is
-    /// finished and reported, the others are not.
+    /// finished, and what was measured is reported, the others are not.
+    ///
+    /// Without spare cores, a shared machine by all signs, jobs near the best are measured again a
+    /// moment later, and the faster of the two looks counts.
     ///
     /// An error means that no job can be measured, and says what to mend; jobs reported before it
     /// are valid.
@@ -317,25 +326,58 @@ impl Lab {
             if apart {
                 belt.settle(stop);
             }
-            for (i, job) in jobs.iter().enumerate() {
-                if stop.load(Ordering::Relaxed) {
-                    break;
+            let mut group: Vec<Look> = Vec::new();
+            let mut first_looks = || {
+                for (i, job) in jobs.iter().enumerate() {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let mut cost = CpuCost::default();
+                    if let Some((built, cpu)) = belt.take(i, stop)? {
+                        cost.build = cpu;
+                        self.shelf.put(digests[i].clone(), built);
+                    }
+                    let Some(built) = self.shelf.get(&digests[i]).cloned() else { break };
+                    let at = Instant::now();
+                    let outcome = self.measure(job, built, &mut cost)?;
+                    if !apart {
+                        each(i, outcome, cost);
+                        continue;
+                    }
+                    group.push(Look { job: i, at, outcome, cost });
+                    if group[0].at.elapsed() >= GROUP {
+                        self.look_again(jobs, &digests, &mut group, stop)?;
+                        group.drain(..).for_each(|l| each(l.job, l.outcome, l.cost));
+                    }
                 }
-                let mut cost = CpuCost::default();
-                if let Some((built, cpu)) = belt.take(i, stop)? {
-                    cost.build = cpu;
-                    self.shelf.put(digests[i].clone(), built);
-                }
-                let Some(built) = self.shelf.get(&digests[i]).cloned() else { break };
-                let outcome = self.measure(job, built, &mut cost)?;
-                each(i, outcome, cost);
-            }
-            Ok(())
+                self.look_again(jobs, &digests, &mut group, stop)
+            };
+            let end = first_looks();
+            group.into_iter().for_each(|l| each(l.job, l.outcome, l.cost));
+            end
         })
     }
 
+    /// Measures those again that are near the task's best. One that fails now has failed.
+    fn look_again(&mut self, jobs: &[KernelSource], digests: &[String], group: &mut [Look], stop: &AtomicBool) -> Result<(), MeasureError> {
+        for l in group {
+            let Outcome::Measured(first) = &l.outcome else { continue };
+            let near = first.median().0 <= CONTENDER * self.task()?.best;
+            if !near || l.at.elapsed() < APART || stop.load(Ordering::Relaxed) {
+                continue;
+            }
+            let Some(built) = self.shelf.get(&digests[l.job]).cloned() else { continue };
+            let again = self.measure(&jobs[l.job], built, &mut l.cost)?;
+            match again {
+                Outcome::Measured(second) if second.median().0 >= first.median().0 => {}
+                again => l.outcome = again,
+            }
+        }
+        Ok(())
+    }
+
     /// Builds a kernel now, on the spare cores.
-    fn build(&mut self, kernel: &KernelSource) -> Result<(Built, f64), MeasureError> {
+    pub(super) fn build(&mut self, kernel: &KernelSource) -> Result<(Built, f64), MeasureError> {
         let key = digest(kernel);
         if let Some(built) = self.shelf.get(&key) {
             return Ok((built.clone(), 0.0));
@@ -384,7 +426,7 @@ impl Lab {
 
     /// A command that runs kernels. A crash in a runner that ran others before is tried again in a
     /// fresh one: an earlier kernel may have damaged the process without showing it.
-    fn try_kernel(&mut self, command: &str, verb: &str, cost: &mut CpuCost) -> Result<Said, MeasureError> {
+    pub(super) fn try_kernel(&mut self, command: &str, verb: &str, cost: &mut CpuCost) -> Result<Said, MeasureError> {
         loop {
             if self.runner.is_none() {
                 self.restore_task()?;
@@ -413,7 +455,7 @@ impl Lab {
         }
     }
 
-    fn understand(&mut self, words: &str, verb: &str) -> Result<Said, MeasureError> {
+    pub(super) fn understand(&mut self, words: &str, verb: &str) -> Result<Said, MeasureError> {
         let strange = || MeasureError::Runner(format!("it answers `{words}`"));
         let (first, rest) = words.split_once(' ').ok_or_else(strange)?;
         if first == verb {
@@ -436,119 +478,14 @@ impl Lab {
             _ => Err(strange()),
         }
     }
-
-    /// Measures the incumbent `a` and the challenger `b` in alternating windows, until a
-    /// sequential test can tell whether `b` is faster. Both must have passed [`Lab::run`] before,
-    /// here or elsewhere; if one fails now, that is [`MeasureError::Contender`].
-    ///
-    /// Where a process's buffers happen to lie can favour one of two equal kernels by more than
-    /// the minimum effect. Each look of the test is therefore fed by two fresh processes, which
-    /// ran no trials, and in which the two have changed places.
-    pub fn rematch(&mut self, a: &KernelSource, b: &KernelSource) -> Result<Rematch, MeasureError> {
-        let mut cost = CpuCost::default();
-        let mut interfaces = Vec::new();
-        for (kernel, challenger) in [(a, false), (b, true)] {
-            let (built, cpu) = self.build(kernel)?;
-            cost.build += cpu;
-            match built {
-                Built::Library(file) => interfaces.push(interface(&file, kernel)),
-                Built::Refused(detail) => return Err(MeasureError::Contender { challenger, detail }),
-            }
-        }
-        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0 });
-        let mut test: Option<Sequential> = None;
-        let mut swapped = false;
-        let test = loop {
-            let duel = self.begin_duel(&interfaces, swapped, &mut cost)?;
-            let mut t = test.take().unwrap_or_else(|| Sequential::new((REMATCH_NANOS / duel.nanos.max(1.0)) as usize));
-            let count = if swapped { t.wanted() } else { t.wanted().div_ceil(2) };
-            for pair in self.pairs(&duel, count, &mut cost)? {
-                t.give(pair[0], pair[1]);
-                for (side, time) in sides.iter_mut().zip(pair) {
-                    side.samples.push(Nanos(time));
-                }
-            }
-            for (i, side) in sides.iter_mut().enumerate() {
-                side.calls = duel.calls[i];
-                side.error = side.error.max(duel.errors[i]);
-            }
-            if t.wanted() == 0 {
-                break t;
-            }
-            swapped = !swapped;
-            test = Some(t);
-        };
-        let [a, b] = sides;
-        let verdict = test.verdict().unwrap_or(Verdict::Tie);
-        Ok(Rematch { a, b, verdict, ratio: test.ratio(), confidence: test.confidence(), cost })
-    }
-
-    /// Loads and checks two kernels in a fresh process; with `swapped`, the challenger first.
-    fn begin_duel(&mut self, interfaces: &[String], swapped: bool, cost: &mut CpuCost) -> Result<Duel, MeasureError> {
-        self.runner = None;
-        let tolerance = self.task()?.tolerance;
-        let mut order: Vec<&str> = interfaces.iter().map(String::as_str).collect();
-        if swapped {
-            order.reverse();
-        }
-        let command = format!("duel {tolerance} {}", order.join(" "));
-        let numbers = lost(self.try_kernel(&command, "duel", cost)?, swapped)?;
-        let &[e0, e1, c0, c1, t0, t1] = numbers.as_slice() else {
-            return Err(MeasureError::Runner("its answer is too short".into()));
-        };
-        let nanos = t0 * c0 + t1 * c1;
-        let (errors, calls) = if swapped { ([e1, e0], [c1, c0]) } else { ([e0, e1], [c0, c1]) };
-        Ok(Duel { swapped, errors, calls: calls.map(|c| c as u64), nanos })
-    }
-
-    /// So many more pairs of windows of a duel, each the incumbent's time and the challenger's.
-    fn pairs(&mut self, duel: &Duel, count: usize, cost: &mut CpuCost) -> Result<Vec<[f64; 2]>, MeasureError> {
-        let patience = self.patience + Duration::from_secs_f64(20e-9 * duel.nanos * count as f64);
-        let said = match self.ask(&format!("pairs {count}"), patience)? {
-            Reply::Answer(words, cpu) => {
-                cost.measure += cpu;
-                self.understand(&words, "pairs")?
-            }
-            Reply::Died(detail, _) => {
-                self.runner = None;
-                Said::Failed { stage: FailStage::Launch, detail }
-            }
-            Reply::Late(_) => {
-                self.runner = None;
-                Said::Failed { stage: FailStage::Timeout, detail: "did not end in time".into() }
-            }
-        };
-        let times = lost(said, duel.swapped)?;
-        if times.len() != 2 * count {
-            return Err(MeasureError::Runner("its answer has the wrong length".into()));
-        }
-        Ok(times.chunks_exact(2).map(|t| if duel.swapped { [t[1], t[0]] } else { [t[0], t[1]] }).collect())
-    }
 }
 
-/// Two kernels that stand ready in one process; the incumbent's figures first.
-struct Duel {
-    /// Whether the runner calls the challenger `a`.
-    swapped: bool,
-    errors: [f64; 2],
-    calls: [u64; 2],
-    /// What a pair of windows takes.
-    nanos: f64,
-}
-
-/// A duel's answer, or which of the two failed. Where it is not said, the challenger.
-fn lost(said: Said, swapped: bool) -> Result<Vec<f64>, MeasureError> {
-    match said {
-        Said::Words(numbers) => Ok(numbers),
-        Said::Failed { detail, .. } => {
-            let (challenger, what) = match detail.split_once(' ') {
-                Some(("a", what)) => (swapped, what.to_string()),
-                Some(("b", what)) => (!swapped, what.to_string()),
-                _ => (true, detail),
-            };
-            Err(MeasureError::Contender { challenger, detail: what })
-        }
-    }
+/// A job that was measured and not yet reported.
+struct Look {
+    job: usize,
+    at: Instant,
+    outcome: Outcome,
+    cost: CpuCost,
 }
 
 /// The runner's letter for a type; none where it does not know it.
@@ -565,6 +502,6 @@ pub fn letter(d: DType) -> Option<char> {
 }
 
 /// What the runner needs to call a kernel.
-fn interface(library: &str, kernel: &KernelSource) -> String {
+pub(super) fn interface(library: &str, kernel: &KernelSource) -> String {
     format!("./{library} {} {} {}", kernel.symbol, kernel.prepared.0, kernel.workspace.0)
 }

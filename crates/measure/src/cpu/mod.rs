@@ -3,6 +3,7 @@
 
 mod build;
 mod device;
+mod duel;
 mod folder;
 mod lab;
 mod roof;
