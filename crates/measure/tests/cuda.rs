@@ -37,7 +37,7 @@ fn kernel(work: &str, shared: u32) -> KernelSource {
            y[i * 100 + j] = x[i * 100 + j] * p[i * 100 + j] + s;\n\
          }}\n"
     );
-    let launch = |phase, entry: &str, shared| Launch { phase, entry: entry.into(), blocks: 10, threads: 100, shared };
+    let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
     KernelSource {
         source,
         symbol: "k".into(),

@@ -193,7 +193,7 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
         interrupted: false,
     };
     for task in tasks {
-        let kit = input.kit(task, &lab.device().target);
+        let kit = input.kit(task, &lab.device().target)?;
         let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else { continue };
         let place = done.tasks.len();
         done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });

@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
     /// Sets a task up: what is known of it, its spaces, its plain loops' time.
     fn open<'t>(&self, bench: &mut Bench, input: &Input, task: &'t Task) -> Result<Desk<'t>, Error> {
         let clock = cpu_time();
-        let mut kit = input.kit(task, &bench.hall.target);
+        let mut kit = input.kit(task, &bench.hall.target)?;
         if let Some(pattern) = &self.settings.sketch
             && kit.tunables.iter().any(|t| name_matches(pattern, t.name()))
         {

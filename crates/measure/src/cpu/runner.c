@@ -171,7 +171,7 @@ static int gpu_fetch(int which);
 #define gpu_poison(which, byte) 1
 #define gpu_flush_caches(bytes) 1
 #define gpu_task() 1
-#define compile(from, to) 0
+#define compile(from, to, with) 0
 #include "outputs.h"
 #endif
 
@@ -423,13 +423,16 @@ static int task(uint64_t seed, const char *file, const char *library, const char
     output_pointers[o] = outputs[o].at.at;
   }
   mixed = whole > 0 && whole < output_count;
+  if (!gpu_task()) return 0;
   if (strcmp(library, "-") != 0) {
     if (!load(0, library, symbol, prepared_bytes, workspace_bytes)) return 0;
+    int gpu = kernels[0].gpu;
     for (int set = 0; set < 2; set++) {
       clear_outputs(NOTHING_WRITTEN);
-      memset(workspace[0].at, NOTHING_WRITTEN, workspace[0].size);
+      if (!gpu) memset(workspace[0].at, NOTHING_WRITTEN, workspace[0].size);
+      if (gpu && !gpu_poison(0, NOTHING_WRITTEN)) return 0;
       double t = window(0, set, 1);
-      if (t < 0 || !outputs_untouched() || !untouched(&workspace[0])) return 0;
+      if (t < 0 || (gpu && !gpu_fetch(0)) || !outputs_untouched() || (!gpu && !untouched(&workspace[0]))) return 0;
       seconds = t * 1e-9;
       for (int o = 0; o < output_count; o++) memcpy(outputs[o].expected[set].at, outputs[o].at.at, outputs[o].at.size);
     }
@@ -455,7 +458,6 @@ static int task(uint64_t seed, const char *file, const char *library, const char
       if (*largest == 0) *largest = 1;
       access_to(&outputs[o].expected[set], PROT_READ);
     }
-  if (!gpu_task()) return 0;
   say("task %.9f %zu", seconds, nonfinite);
   task_ready = 1;
   return 1;
@@ -486,7 +488,7 @@ static int obey(char *line) {
     return duel(atof(word[1]), library, symbol, p, w);
   }
   if (n == 2 && strcmp(word[0], "pairs") == 0 && duel_ready) return pairs(atoi(word[1]));
-  if (n == 3 && strcmp(word[0], "compile") == 0 && process_mode == 'n') return compile(word[1], word[2]);
+  if ((n == 3 || n == 4) && strcmp(word[0], "compile") == 0 && process_mode == 'n') return compile(word[1], word[2], n == 4 ? word[3] : NULL);
   return fail("launch", "the runner does not understand `%s` now", n > 0 ? word[0] : "");
 }
 
@@ -511,7 +513,7 @@ static int pin(const char *cores) {
 
 /* runner CORE,CORE.. cpu|wall|gpu:ORDINAL   runs kernels
  * runner describe ORDINAL          says what the GPU is, and ends
- * runner nvrtc ARCHITECTURE        compiles: `compile SOURCE CUBIN` */
+ * runner nvrtc ARCHITECTURE        compiles: `compile SOURCE CUBIN [OPTIONS]` (nvrtc.h) */
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
   parent = getppid();

@@ -55,7 +55,7 @@ pub fn choose(
     tasks
         .iter()
         .map(|task| {
-            let mut kit = Kit::new(task, own, &device.target);
+            let mut kit = Kit::new(task, own, &device.target)?;
             kit.tunables.push(kit.plain.clone());
             let symbol = symbol(task);
             let mut best = match store {
