@@ -212,7 +212,8 @@ impl<'a> Session<'a> {
                 // One core runs the references and starts kernels, the others compile.
                 let device = Device::detect(1, toolchain)?;
                 let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", gpu.toolchain());
-                Ok(Aimed { id: gpu.id(), tools, target: gpu.target.clone(), roof: None, gpu: Some(gpu), device })
+                let roof = if self.settings.roof { Some(gpu_roof(&gpu, toolchain)?) } else { None };
+                Ok(Aimed { id: gpu.id(), tools, target: gpu.target.clone(), roof, gpu: Some(gpu), device })
             }
         }
     }
@@ -477,6 +478,13 @@ pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Erro
         gbs: l.read_gbs,
     };
     Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.bandwidth_gbs, levels: caches.map(level).collect() })
+}
+
+/// The same of a GPU: f32 without tensor cores, its second-level cache, its memory.
+pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
+    let r = gpu.roof(toolchain)?;
+    let l2 = RoofLevel { name: "L2".into(), bytes: u64::from(gpu.limits.l2), gbs: r.l2_gbs };
+    Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.copy_gbs, levels: vec![l2] })
 }
 
 /// Why nothing is left to do: what most tasks ended for.

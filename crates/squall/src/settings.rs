@@ -62,7 +62,7 @@ pub struct Settings {
     pub sketch: Option<String>,
     /// Whether what holds similar tasks is tried first.
     pub transfer: bool,
-    /// Whether the machine's roof is measured first (half a second); a GPU's is not yet.
+    /// Whether the machine's roof is measured first (half a second).
     pub roof: bool,
 }
 

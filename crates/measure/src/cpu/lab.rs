@@ -8,7 +8,7 @@ use crate::MeasureError;
 use crate::cuda::{Gpu, Nvrtc};
 use crate::process::pin;
 use crate::rematch::{Rematch, Sequential, Verdict};
-use squall_core::{CpuCost, DType, FailStage, KernelSource, Measurement, Nanos, Outcome, Reference, TensorKind, Workload};
+use squall_core::{CpuCost, DType, FailStage, GpuState, KernelSource, Measurement, Nanos, Outcome, Reference, TensorKind, Workload};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -370,8 +370,10 @@ impl Lab {
         match self.try_kernel(&command, "measured", cost)? {
             Said::Failed { stage, detail } => Ok(Outcome::Failed { stage, detail }),
             Said::Words(numbers) => match numbers.as_slice() {
-                [error, calls, samples @ ..] if !samples.is_empty() => {
-                    let m = Measurement { samples: samples.iter().copied().map(Nanos).collect(), calls: *calls as u64, error: *error };
+                [error, calls, count, rest @ ..] if *count > 0.0 && rest.len() >= *count as usize => {
+                    let (samples, gpu) = rest.split_at(*count as usize);
+                    let samples = samples.iter().copied().map(Nanos).collect();
+                    let m = Measurement { samples, calls: *calls as u64, error: *error, gpu: state(gpu) };
                     if let Some(task) = self.current.as_ref().and_then(|k| self.tasks.get_mut(k)) {
                         task.best = task.best.min(m.median().0);
                     }
@@ -455,7 +457,7 @@ impl Lab {
                 Built::Refused(detail) => return Err(MeasureError::Contender { challenger, detail }),
             }
         }
-        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0 });
+        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0, gpu: None });
         let mut test: Option<Sequential> = None;
         let mut swapped = false;
         let test = loop {
@@ -549,6 +551,12 @@ fn lost(said: Said, swapped: bool) -> Result<Vec<f64>, MeasureError> {
             Err(MeasureError::Contender { challenger, detail: what })
         }
     }
+}
+
+/// What the runner says of a GPU.
+fn state(words: &[f64]) -> Option<GpuState> {
+    let &[device, sm, memory, throttle] = words else { return None };
+    Some(GpuState { device: device as u32, sm_mhz: sm as u32, memory_mhz: memory as u32, throttle: throttle as u32 })
 }
 
 /// The runner's letter for a type; none where it does not know it.

@@ -8,7 +8,7 @@
  *                                          or TYPE,COUNT,LOW,HIGH, OUTPUTS are TYPE,COUNT;TYPE,COUNT..
  *                                          with the types of elements.h
  *   run LIB SYMBOL PREPARED WORKSPACE TOLERANCE LIMIT_NS FLUSH_BYTES
- *       -> CPU measured ERROR CALLS NS ..
+ *       -> CPU measured ERROR CALLS COUNT NS .. [GPU SM_MHZ MEMORY_MHZ THROTTLED_BY]
  *   duel TOLERANCE LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
  *       -> CPU duel ERROR_A ERROR_B CALLS_A CALLS_B NS_A NS_B
  *   pairs COUNT
@@ -172,6 +172,7 @@ static int gpu_fetch(int which);
 #define gpu_flush_caches(bytes) 1
 #define gpu_task() 1
 #define compile(from, to, with) 0
+#define say_gpu() (void)0
 #include "outputs.h"
 #endif
 
@@ -321,8 +322,9 @@ static int run(const char *library, const char *symbol, size_t prepared_bytes, s
     if (samples[i] < 0) return 0;
   }
   if (!right(0, 1, tolerance)) return 0;
-  say("measured %.6g %ld", k->error, calls);
+  say("measured %.6g %ld %d", k->error, calls, windows);
   for (int i = 0; i < windows; i++) say(" %.4f", samples[i]);
+  if (k->gpu) say_gpu();
   unload(0);
   return 1;
 }
@@ -513,6 +515,7 @@ static int pin(const char *cores) {
 
 /* runner CORE,CORE.. cpu|wall|gpu:ORDINAL   runs kernels
  * runner describe ORDINAL          says what the GPU is, and ends
+ * runner roof ORDINAL:ARCHITECTURE  measures what the GPU can do at most (roof.h), and ends
  * runner nvrtc ARCHITECTURE        compiles: `compile SOURCE CUBIN [OPTIONS]` (nvrtc.h) */
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
@@ -531,7 +534,7 @@ int main(int argc, char **argv) {
 
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
-  process_mode = strcmp(argv[1], "describe") == 0 ? 'd' : strcmp(argv[1], "nvrtc") == 0 ? 'n' : strncmp(argv[2], "gpu:", 4) == 0 ? 'g' : 'c';
+  process_mode = strcmp(argv[1], "describe") == 0 ? 'd' : strcmp(argv[1], "nvrtc") == 0 ? 'n' : strcmp(argv[1], "roof") == 0 ? 'r' : strncmp(argv[2], "gpu:", 4) == 0 ? 'g' : 'c';
 #ifdef _SC_PHYS_PAGES
   /* A kernel that allocates without end shall fail alone. */
   rlim_t all = (rlim_t)sysconf(_SC_PHYS_PAGES) * page;
@@ -554,11 +557,11 @@ int main(int argc, char **argv) {
   /* Keeps the OpenMP library and its threads: unloading it with the first kernel would crash. */
   omp_set_dynamic(0);
 #endif
-  int fine = process_mode == 'd' || process_mode == 'n' || pin(argv[1]);
+  int fine = strchr("dnr", process_mode) || pin(argv[1]);
 #ifdef SQUALL_CUDA
   fine = fine && begin_gpu(argv[2]);
 #endif
-  if (fine && process_mode != 'd') say("ready");
+  if (fine && process_mode != 'd' && process_mode != 'r') say("ready");
   double before = 0;
   char *line = NULL;
   size_t room = 0;

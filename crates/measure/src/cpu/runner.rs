@@ -15,12 +15,15 @@ use std::time::{Duration, Instant};
 /// letters are those of [`letter`](super::letter).
 pub const ELEMENTS: &str = include_str!("elements.h");
 
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: [(&str, &str); 9] = [
     ("guard.h", include_str!("guard.h")),
     ("elements.h", ELEMENTS),
     ("outputs.h", include_str!("outputs.h")),
     ("gpu.h", include_str!("../cuda/gpu.h")),
     ("nvrtc.h", include_str!("../cuda/nvrtc.h")),
+    ("nvml.h", include_str!("../cuda/nvml.h")),
+    ("roof.h", include_str!("../cuda/roof.h")),
+    ("roof.cu", include_str!("../cuda/roof.cu")),
     ("runner.c", include_str!("runner.c")),
 ];
 const NAME: &str = "runner";

@@ -17,6 +17,7 @@ typedef struct cu_opaque *cu_handle;
   X(cuDeviceGet, (int *, int))                                                                      \
   X(cuDeviceGetName, (char *, int, int))                                                            \
   X(cuDeviceGetAttribute, (int *, int, int))                                                        \
+  X(cuDeviceGetPCIBusId, (char *, int, int))                                                        \
   X(cuDevicePrimaryCtxRetain, (cu_handle *, int))                                                   \
   X(cuCtxSetCurrent, (cu_handle))                                                                   \
   X(cuMemAlloc_v2, (cu_pointer *, size_t))                                                          \
@@ -66,7 +67,8 @@ NVRTC(DECLARE)
   if (!name) return fail("device", "the CUDA library is too old: it has no %s", #name);
 
 static int open_driver(void) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  const char *asked = getenv("SQUALL_LIBCUDA");
+  void *library = dlopen(asked ? asked : "libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (!library) return fail("device", "no NVIDIA driver: %s", dlerror());
   DRIVER(RESOLVE)
   return 1;
@@ -90,6 +92,8 @@ static int good(cu_result code, const char *what) {
   int lasting = code == 700 || (code >= 702 && code <= 720 && code != 709) || code == 999;
   return fail(lasting ? "fault" : code == 2 ? "memory" : "launch", "%s: %s (CUDA error %d)", what, text ? text : "unknown", code);
 }
+
+#include "nvml.h"
 
 enum { SLACK = 4096, LAUNCHES = 32, ARGUMENTS = 64 };
 
@@ -123,7 +127,7 @@ typedef struct {
 static gpu_kernel gpu_kernels[2];
 static device_buffer gpu_data[2][TENSORS], gpu_weights[TENSORS], gpu_outputs[TENSORS], gpu_prepared[2], gpu_workspace[2], gpu_flush;
 static cu_handle stream, began, ended;
-static int gpu_ready;
+static int gpu_ready, gpu_ordinal;
 
 static int open_gpu(int ordinal) {
   int device, count = 0;
@@ -133,24 +137,39 @@ static int open_gpu(int ordinal) {
   gpu_ready = good(cuDeviceGet(&device, ordinal), "the device") && good(cuDevicePrimaryCtxRetain(&context, device), "its context") &&
               good(cuCtxSetCurrent(context), "its context") && good(cuStreamCreate(&stream, 1), "a stream") &&
               good(cuEventCreate(&began, 0), "an event") && good(cuEventCreate(&ended, 0), "an event");
+  gpu_ordinal = ordinal;
+  if (gpu_ready) open_nvml(device);
   return gpu_ready;
 }
 
-/* capability, multiprocessors, limits; then the name */
+/* Which GPU it is, and its clocks as the kernel left them. */
+static void say_gpu(void) {
+  say(" %d", gpu_ordinal);
+  say_clocks();
+}
+
+/* How many there are; versions; capability, multiprocessors, limits; clocks now and at most,
+ * degrees, watts; then the name. */
 static int describe_gpu(int ordinal) {
-  static const int wanted[] = {75, 76, 16, 1, 39, 97, 81, 82, 38, 13};
+  static const int wanted[] = {75, 76, 16, 1, 39, 97, 81, 82, 38};
   int device, version = 0, major = 0, minor = 0, value;
   char name[200];
   if (!open_gpu(ordinal) || !open_nvrtc()) return 0;
   if (!good(cuDeviceGet(&device, ordinal), "the device") || !good(cuDeviceGetName(name, sizeof name, device), "its name")) return 0;
   cuDriverGetVersion(&version);
   nvrtcVersion(&major, &minor);
-  say("device %d %d %d", version, major, minor);
+  unsigned degrees = 0, milliwatts = 0;
+  int count = 0;
+  if (nvml_device) nvmlDeviceGetTemperature(nvml_device, 0, &degrees);
+  if (nvml_device) nvmlDeviceGetPowerUsage(nvml_device, &milliwatts);
+  if (!good(cuDeviceGetCount(&count), "devices")) return 0;
+  say("device %d %d %d %d", count, version, major, minor);
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
     if (!good(cuDeviceGetAttribute(&value, wanted[i], device), "its attributes")) return 0;
     say(" %d", value);
   }
-  say(" %s", name);
+  say_clocks();
+  say(" %u %u %u %u %s", nvml_clock(CLOCK_SM, 1), nvml_clock(CLOCK_MEMORY, 1), degrees, milliwatts / 1000, name);
   return 1;
 }
 
@@ -364,10 +383,12 @@ static int gpu_flush_caches(size_t bytes) {
 }
 
 #include "nvrtc.h"
+#include "roof.h"
 
 /* What this process needs of CUDA, by what it was started as. */
 static int begin_gpu(const char *argument) {
   if (process_mode == 'd') return describe_gpu(atoi(argument));
+  if (process_mode == 'r') return measure_roof(argument);
   if (process_mode == 'g') return open_gpu(atoi(argument + 4));
   if (process_mode != 'n') return 1;
   snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", argument);

@@ -23,12 +23,11 @@ static char *read_text(const char *path) {
   return text;
 }
 
-/* The first line of a log that tells of an error; without it the first. */
+/* A log from its first line that tells of an error. */
 static void first_complaint(char *log) {
   char *start = strstr(log, "error");
   while (start && start > log && start[-1] != '\n') start--;
   fail("build", "%.600s", start ? start : log);
-  /* What follows on further lines explains, and stands behind it. */
 }
 
 static int write_cubin(cu_handle program, const char *to) {

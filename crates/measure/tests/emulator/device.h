@@ -36,6 +36,7 @@ extern "C" void emulated_barrier(void);
 using std::max;
 using std::min;
 template <class T> static inline T __ldg(const T *p) { return *p; }
+template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
 static inline long long clock64(void) { return 1 + (long long)clock(); }
 static inline float __fdividef(float a, float b) { return a / b; }
