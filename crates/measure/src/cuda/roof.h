@@ -22,7 +22,7 @@ static int measure_roof(const char *argument) {
   snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", colon ? colon + 1 : "");
   if (!open_gpu(ordinal) || !open_nvrtc() || !compile("roof.cu", "roof.cubin", NULL)) return 0;
   reply_length = 0;
-  if (!good(cuModuleLoad(&module, "roof.cubin"), "the probe") || !good(cuModuleGetFunction(&fused, module, "fused"), "the probe") ||
+  if (!good(cuModuleLoad(&module, "./roof.cubin"), "the probe") || !good(cuModuleGetFunction(&fused, module, "fused"), "the probe") ||
       !good(cuModuleGetFunction(&copy, module, "copy"), "the probe") || !good(cuModuleGetFunction(&reads, module, "reads"), "the probe") ||
       !good(cuDeviceGet(&device, ordinal), "the device") || !good(cuDeviceGetAttribute(&processors, 16, device), "its attributes") ||
       !good(cuDeviceGetAttribute(&cache, 38, device), "its attributes"))
