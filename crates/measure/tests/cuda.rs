@@ -20,7 +20,7 @@ fn lab() -> Option<Lab> {
         }
     };
     let device = Device::detect(1, &toolchain).unwrap();
-    let mut lab = Lab::open_gpu(gpu, device, toolchain).unwrap();
+    let mut lab = Lab::open_gpus(&[gpu], device, toolchain).unwrap();
     lab.set_task(&workload(), &reference(), 1).unwrap();
     lab.set_patience(Duration::from_secs(3));
     Some(lab)

@@ -40,6 +40,11 @@ impl Kit {
         Kit { tunables: sketches(&task.workload, target), plain: untuned(&task.workload, target), own: None }
     }
 
+    /// Whether what the kernels must agree with runs on a GPU too.
+    pub fn is_reference_cuda(&self) -> bool {
+        self.own.as_ref().and_then(|k| k.reference("r").kernel).is_some_and(|k| !k.launches.is_empty())
+    }
+
     /// What the kernels must agree with.
     pub fn reference(&self, task: &Task, symbol: &str) -> Reference {
         match &self.own {

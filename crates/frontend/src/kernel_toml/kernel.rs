@@ -145,6 +145,13 @@ impl Recipe {
     /// The user's function as it is, and how it is launched.
     fn cuda_source(&self, shape: &Shape, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
         let (mut text, flags) = self.settings(c);
+        // As in C: exported kernels are linked into one library. A namespace keeps its name.
+        let last = |name: &str| name.rsplit("::").next().unwrap_or(name).to_string();
+        let (path, name) = self.entry.rsplit_once("::").map_or(("", self.entry.as_str()), |(p, n)| (&self.entry[..p.len() + 2], n));
+        for other in self.others.iter().map(|o| last(o)).filter(|o| o != name) {
+            let _ = writeln!(text, "#define {other} {symbol}_own_{other}");
+        }
+        let _ = writeln!(text, "#define {name} {symbol}_own");
         text += &self.source;
         let (blocks, threads, shared) = shape.of(c)?;
         let mut arguments = Vec::new();
@@ -162,7 +169,8 @@ impl Recipe {
         }
         let of_template = |(_, reach): &((&Knob, &Value), &Reaches)| matches!(reach, Reaches::Template);
         let parameters: Vec<String> = c.iter().zip(&self.reaches).filter(of_template).map(|((_, v), _)| v.to_string()).collect();
-        let entry = if parameters.is_empty() { self.entry.clone() } else { format!("{}<{}>", self.entry, parameters.join(", ")) };
+        let entry = format!("{path}{symbol}_own");
+        let entry = if parameters.is_empty() { entry } else { format!("{entry}<{}>", parameters.join(", ")) };
         Ok(KernelSource {
             source: text,
             symbol: symbol.into(),

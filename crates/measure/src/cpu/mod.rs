@@ -7,7 +7,9 @@ mod folder;
 mod lab;
 mod roof;
 mod runner;
+mod seat;
 mod toolchain;
+mod work;
 
 pub(crate) use build::{Build, Built, digest};
 pub(crate) use runner::{Reply, Runner};
