@@ -20,6 +20,7 @@ fn lab() -> Option<Lab> {
         }
     };
     let device = Device::detect(1, &toolchain).unwrap();
+    // One that is emulated (tests/emulator) has no caches.
     let mut lab = Lab::open_gpus(&[gpu], device, toolchain).unwrap();
     lab.set_task(&workload(), &reference(), 1).unwrap();
     lab.set_patience(Duration::from_secs(3));

@@ -496,4 +496,6 @@ fn scalar(x: &Amount, d: DType, p: &Problem) -> Result<String, Fault> {
 }
 
 #[cfg(test)]
+mod cuda_tests;
+#[cfg(test)]
 mod tests;

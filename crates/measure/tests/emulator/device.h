@@ -39,6 +39,8 @@ template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
 static inline long long clock64(void) { return 1 + (long long)clock(); }
+static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
+static inline int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
 static inline float __fdividef(float a, float b) { return a / b; }
 
 /* A function from pointers to its arguments, and the arguments' sizes. */

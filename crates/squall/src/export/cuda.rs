@@ -163,7 +163,7 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
     let mut m = format!(
         "# Builds {LIBRARY} and the driver, with nvcc of the CUDA toolkit.\n\
          # `make check` runs every kernel against its reference, `make time` also times them.\n\
-         NVCC ?= nvcc\nARCH = {}\nNVFLAGS = -O3 -std=c++17 -arch=$(ARCH) -Xcompiler -fPIC\nCC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
+         NVCC ?= nvcc\nARCH = {}\nNVFLAGS = -O3 -std=c++17 -arch=$(ARCH) -Xcompiler -fPIC -diag-suppress 177\nCC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
          all: {LIBRARY} {DRIVER}\n\n\
          {LIBRARY}: $(KERNELS)\n\t$(NVCC) -arch=$(ARCH) -shared -o $@ $(KERNELS)\n\n\
          {DRIVER}: driver.cu squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(NVCC) $(NVFLAGS) -o $@ driver.cu $(KERNELS) $(REFERENCES) -Xcompiler -fopenmp -lm\n\n\

@@ -24,9 +24,11 @@ convolution(const float *__restrict__ image, const float *__restrict__ filter, f
       part[y][x] = y0 + y < image_h && x0 + x < image_w ? image[(long long)(y0 + y) * image_w + x0 + x] : 0.0f;
   __syncthreads();
 
+  /* A pragma takes constants; nvcc knows no macros there. */
+  constexpr int unroll = UNROLL;
   float sum[TILE_Y][TILE_X] = {};
   for (int i = 0; i < FILTER_H; i++) {
-#pragma unroll UNROLL
+#pragma unroll unroll
     for (int j = 0; j < FILTER_W; j++) {
       const float f = READ(filter[i * FILTER_W + j]);
 #pragma unroll
