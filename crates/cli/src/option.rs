@@ -54,7 +54,7 @@ pub struct ThreadArgs {
 /// What kernels are tuned for.
 #[derive(Args)]
 pub struct TargetArgs {
-    /// What to tune for: `cpu`, or a CUDA device as `cuda` or `cuda:N`
+    /// What kernels are for: `cpu`, a CUDA device as `cuda` or `cuda:N`, or all of one model as `cuda:all`
     #[arg(long, value_name = "TARGET", env = "SQUALL_TARGET", default_value = "cpu")]
     pub target: Aim,
 }

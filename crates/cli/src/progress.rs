@@ -40,8 +40,9 @@ impl Display {
     /// Shows an event.
     pub fn event(&mut self, e: &Event) {
         match e {
-            Event::Opened { device, toolchain, roof } => {
-                self.line(format_args!("{device}\n{toolchain}"));
+            Event::Opened { device, toolchain, gpus, roof } => {
+                let several = if *gpus > 1 { format!(", {gpus} side by side") } else { String::new() };
+                self.line(format_args!("{device}{several}\n{toolchain}"));
                 if let Some(r) = roof {
                     self.line(format_args!("roof: {} GFLOP/s, {} GB/s from memory", three(r.peak_gflops), three(r.memory_gbs)));
                 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
-/// When a launch happens.
+/// When a launch happens, and which arguments it gets where it names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LaunchPhase {
@@ -16,19 +16,48 @@ pub enum LaunchPhase {
     Call,
 }
 
+/// What a launch gives to one parameter of its function.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LaunchArgument {
+    /// The n-th data pointer.
+    Data(u32),
+    /// The n-th output.
+    Output(u32),
+    /// The n-th output, after the bytes of some data were copied to it.
+    Restored {
+        /// Which output.
+        output: u32,
+        /// Which data.
+        data: u32,
+    },
+    /// A number, by the bytes that it has in memory.
+    Number(Vec<u8>),
+}
+
 /// One launch of a GPU function of a [`KernelSource`]. Launches follow one another in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
-    /// When it happens, which also decides its arguments.
+    /// When it happens.
     pub phase: LaunchPhase,
-    /// The `__global__` function's name.
+    /// The `__global__` function as C++ names it: `scale`, `image::blur<32, float>`.
     pub entry: String,
-    /// Blocks, along x.
-    pub blocks: u32,
-    /// Threads of a block, along x.
-    pub threads: u32,
+    /// Blocks along x, y and z.
+    pub blocks: [u32; 3],
+    /// Threads of a block along x, y and z.
+    pub threads: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// What its parameters are given; nothing where the phase decides it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Vec<LaunchArgument>>,
+}
+
+impl Launch {
+    /// A launch along x, of a function whose parameters the phase decides.
+    pub fn linear(phase: LaunchPhase, entry: impl Into<String>, blocks: u32, threads: u32, shared: u32) -> Launch {
+        Launch { phase, entry: entry.into(), blocks: [blocks, 1, 1], threads: [threads, 1, 1], shared, arguments: None }
+    }
 }
 
 /// Source text with everything needed to build and call it. The C interface of `symbol`:

@@ -14,10 +14,10 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
-pub use kernel::{Candidate, KernelSource, Launch, LaunchPhase, RealizeError, Reference, Tunable};
+pub use kernel::{Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, RealizeError, Reference, Tunable};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Gpu, Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
-pub use trial::{CpuCost, FailStage, Measurement, Outcome, Record, RecordKind, Trial, median};
+pub use trial::{CpuCost, FailStage, GpuState, Measurement, Outcome, Record, RecordKind, Trial, median};
 pub use units::{Bytes, Nanos};
 pub use workload::{DType, Stage, TensorKind, Workload};

@@ -14,6 +14,36 @@ pub struct Measurement {
     pub calls: u64,
     /// Largest absolute error against the reference over the largest reference value.
     pub error: f64,
+    /// The GPU's state right after the timing, where one ran the kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuState>,
+}
+
+/// Which GPU ran a kernel, and how fast it was clocked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuState {
+    /// The driver's number of the device.
+    pub device: u32,
+    /// MHz of the multiprocessors; 0 where the management library does not say.
+    pub sm_mhz: u32,
+    /// MHz of memory; 0 likewise.
+    pub memory_mhz: u32,
+    /// What slowed the clocks down, as the bits of NVML's throttle reasons; 0 for nothing.
+    pub throttle: u32,
+}
+
+impl GpuState {
+    /// What slowed the clocks down, in words.
+    pub fn throttled_by(self) -> Vec<&'static str> {
+        let known = [
+            (0x4, "power cap"),
+            (0x8, "hardware slowdown"),
+            (0x20, "heat, by software"),
+            (0x40, "heat, by hardware"),
+            (0x80, "power brake"),
+        ];
+        known.into_iter().filter(|(bit, _)| self.throttle & bit != 0).map(|(_, word)| word).collect()
+    }
 }
 
 /// The median; infinite without samples.
@@ -42,7 +72,7 @@ impl Measurement {
     pub fn spread(&self) -> f64 {
         let m = self.median().0;
         let deviations = self.samples.iter().map(|s| Nanos((s.0 - m).abs())).collect();
-        Measurement { samples: deviations, calls: 1, error: 0.0 }.median().0 / m
+        Measurement { samples: deviations, calls: 1, error: 0.0, gpu: None }.median().0 / m
     }
 }
 

@@ -20,7 +20,8 @@ fn lab() -> Option<Lab> {
         }
     };
     let device = Device::detect(1, &toolchain).unwrap();
-    let mut lab = Lab::open_gpu(gpu, device, toolchain).unwrap();
+    // One that is emulated (tests/emulator) has no caches.
+    let mut lab = Lab::open_gpus(&[gpu], device, toolchain).unwrap();
     lab.set_task(&workload(), &reference(), 1).unwrap();
     lab.set_patience(Duration::from_secs(3));
     Some(lab)
@@ -37,7 +38,7 @@ fn kernel(work: &str, shared: u32) -> KernelSource {
            y[i * 100 + j] = x[i * 100 + j] * p[i * 100 + j] + s;\n\
          }}\n"
     );
-    let launch = |phase, entry: &str, shared| Launch { phase, entry: entry.into(), blocks: 10, threads: 100, shared };
+    let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
     KernelSource {
         source,
         symbol: "k".into(),

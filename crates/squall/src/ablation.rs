@@ -6,12 +6,13 @@ mod page;
 
 pub use page::page;
 
+use crate::aim::toolchain_id;
 use crate::desk::realize;
 use crate::error::Error;
 use crate::input::Input;
 use crate::kit::Kit;
 use crate::runoff::Scribe;
-use crate::session::{BATCH, SYMBOL, cpu_time, strategy, toolchain_id};
+use crate::session::{BATCH, SYMBOL, cpu_time, strategy};
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable};
 use squall_measure::MeasureError;
 use squall_measure::cpu::{Device, Lab, Toolchain};
@@ -193,7 +194,7 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
         interrupted: false,
     };
     for task in tasks {
-        let kit = input.kit(task, &lab.device().target);
+        let kit = input.kit(task, &lab.device().target)?;
         let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else { continue };
         let place = done.tasks.len();
         done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });

@@ -1,13 +1,14 @@
 //! A model run layer by layer through its kernels, against known output. Kernels run in a child
 //! process, call by call, through the driver of an export.
 
+use crate::aim::Aimed;
 use crate::error::Error;
 use crate::export::{Chosen, DRIVER, Origin, build, choose, write};
 use crate::input::Input;
-use crate::session::toolchain_id;
+use crate::settings::Aim;
 use squall_core::TaskId;
 use squall_frontend::npy::{self, Array};
-use squall_measure::cpu::{Device, Toolchain};
+
 use squall_records::Store;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -66,13 +67,12 @@ struct Kernels {
 impl Kernels {
     fn build(input: &Input, store: Option<&Store>, threads: usize) -> Result<Kernels, Error> {
         let tasks: Vec<_> = input.tasks.iter().collect();
-        let toolchain = Toolchain::detect()?;
-        let device = Device::detect(threads, &toolchain)?;
-        let chosen = choose(&tasks, &[], store, &device, &toolchain)?;
+        let aimed = Aimed::at(Aim::Cpu, threads)?;
+        let chosen = choose(&tasks, &[], store, &aimed)?;
         let temporary = |source| Error::Write { path: std::env::temp_dir(), source };
         let folder = tempfile::Builder::new().prefix("squall-check-").tempdir().map_err(temporary)?;
-        write(folder.path(), &chosen, &device.id(), &toolchain_id(&toolchain), &toolchain)?;
-        build(folder.path(), &chosen, &toolchain)?;
+        write(folder.path(), &chosen, &aimed)?;
+        build(folder.path(), &chosen, &aimed)?;
         Ok(Kernels { folder, chosen, calls: 0 })
     }
 

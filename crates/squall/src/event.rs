@@ -26,7 +26,7 @@ pub struct Progress {
 #[allow(missing_docs)] // the variants say what the fields are
 pub enum Event<'a> {
     /// The machine is known.
-    Opened { device: &'a str, toolchain: &'a str, roof: Option<&'a Roof> },
+    Opened { device: &'a str, toolchain: &'a str, gpus: usize, roof: Option<&'a Roof> },
     /// Work on a task begins; so many of its trials are known.
     Task { task: &'a Task, known: u64, untuned: Option<Nanos> },
     /// A trial was made and stands in the store.

@@ -1,8 +1,9 @@
 //! How the kernels of a task are made: by rule from its expression, or from the user's own source.
 
+use crate::error::Error;
 use crate::input::Input;
 use squall_compiler::{reference, sketches, untuned};
-use squall_core::{Reference, Target, Task, Tunable};
+use squall_core::{Reference, Target, TargetKind, Task, Tunable};
 use squall_frontend::OwnKernel;
 use std::sync::Arc;
 
@@ -16,14 +17,17 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    /// Of a task that may be the user's own.
-    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Kit {
-        match own.iter().find(|k| k.task.id == task.id) {
-            Some(k) => Kit { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k.clone()) },
+    /// Of a task that may be the user's own; an error where the target has no place for that.
+    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<Kit, Error> {
+        Ok(match own.iter().find(|k| k.task.id == task.id) {
+            Some(k) => {
+                let k = on(k, target)?;
+                Kit { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k) }
+            }
             // Its source is not at hand, and its expression means nothing.
             None if task.workload.foreign.is_some() => Kit::empty(task, target),
-            None => Kit { tunables: sketches(&task.workload, target), plain: untuned(&task.workload, target), own: None },
-        }
+            None => Kit::generated(task, target),
+        })
     }
 
     /// Of a task that has no turn: nothing is made for it.
@@ -33,7 +37,12 @@ impl Kit {
 
     /// Of a task that is made by rule.
     pub fn generated(task: &Task, target: &Target) -> Kit {
-        Kit::new(task, &[], target)
+        Kit { tunables: sketches(&task.workload, target), plain: untuned(&task.workload, target), own: None }
+    }
+
+    /// Whether what the kernels must agree with runs on a GPU too.
+    pub fn is_reference_cuda(&self) -> bool {
+        self.own.as_ref().and_then(|k| k.reference("r").kernel).is_some_and(|k| !k.launches.is_empty())
     }
 
     /// What the kernels must agree with.
@@ -45,9 +54,23 @@ impl Kit {
     }
 }
 
+/// A user's kernel where it shall run.
+fn on(k: &OwnKernel, target: &Target) -> Result<OwnKernel, Error> {
+    let fault = |message: String, hint: &str| Error::Input { place: k.task.name.clone(), message, hint: hint.into() };
+    match target.kind {
+        TargetKind::Cuda(gpu) if k.is_cuda() => {
+            let hint = "the constraints may name the device's limits: max_threads, max_shared, multiprocessors";
+            k.on(&gpu).map_err(|e| fault(e, hint))
+        }
+        TargetKind::Cuda(_) => Err(fault("it is a kernel in C, which no GPU runs".into(), "leave out --target, or say `--target cpu`")),
+        TargetKind::Cpu if k.is_cuda() => Err(fault("it is a kernel in CUDA, which no CPU runs".into(), "say `--target cuda`")),
+        TargetKind::Cpu => Ok(k.clone()),
+    }
+}
+
 impl Input {
     /// What makes the kernels of one of its tasks.
-    pub(crate) fn kit(&self, task: &Task, target: &Target) -> Kit {
+    pub(crate) fn kit(&self, task: &Task, target: &Target) -> Result<Kit, Error> {
         Kit::new(task, &self.own, target)
     }
 }

@@ -3,20 +3,19 @@
 //! A trial is appended to the store before anybody hears of it. A challenger becomes a task's
 //! winner only after it was measured interleaved with the incumbent ([`run_off`]).
 
+use crate::aim::Aimed;
 use crate::desk::{Desk, Idle, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::input::{Input, name_matches};
 use crate::kin::{FIRST, LATER, elders, guesses};
 use crate::kit::Kit;
-use crate::report::{Report, Roof, RoofLevel, StopReason, UntunedNode};
+use crate::report::{Report, Roof, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
-use crate::settings::{Aim, Settings};
+use crate::settings::Settings;
 use rustix::time::{ClockId, clock_gettime};
-use squall_compiler::CODEGEN_VERSION;
 use squall_core::{Candidate, CpuCost, Outcome, Record, RecordKind, Target, Task, TaskId, Trial};
-use squall_measure::cpu::{Device, Lab, Toolchain, roof};
-use squall_measure::cuda::Gpu;
+use squall_measure::cpu::Lab;
 use squall_measure::{MeasureError, Verdict};
 use squall_records::Store;
 use squall_search::{Allocator, DEFAULT, Setting, StrategyInfo, TaskFacts, strategies};
@@ -32,11 +31,6 @@ pub(crate) const SYMBOL: &str = "squall_kernel";
 /// After so many trials of a task without a single time, the user hears of it.
 const TROUBLE: u64 = 32;
 
-/// The toolchain's name in records: what turns a configuration into machine code.
-pub fn toolchain_id(toolchain: &Toolchain) -> String {
-    format!("squall-codegen {CODEGEN_VERSION}; {}", toolchain.id())
-}
-
 /// A session on one device with one store.
 pub struct Session<'a> {
     settings: &'a Settings,
@@ -48,17 +42,6 @@ pub struct Session<'a> {
 struct Bench<'l, 'e> {
     lab: Lab,
     hall: Hall<'l, 'e>,
-}
-
-/// What kernels are tuned for, as records and search see it, and what measures there.
-#[derive(Clone)]
-struct Aimed {
-    id: String,
-    tools: String,
-    target: Target,
-    roof: Option<Roof>,
-    gpu: Option<Gpu>,
-    device: Device,
 }
 
 /// What is needed while the laboratory is busy.
@@ -166,18 +149,19 @@ impl<'a> Session<'a> {
     fn bench<'l, 'e>(&self, tasks: usize, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
         let strategy = strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
-        let toolchain = Toolchain::detect()?;
-        let aimed = self.aim(&toolchain)?;
-        let Aimed { id, tools, target, roof, .. } = aimed.clone();
-        listen(Event::Opened { device: &id, toolchain: &tools, roof: roof.as_ref() });
+        let mut aimed = Aimed::at(self.settings.aim, self.settings.threads)?;
+        let roof = if self.settings.roof { Some(aimed.roof()?) } else { None };
+        let mut lab = aimed.lab()?;
+        if self.settings.flush {
+            // Times with cold caches and with warm ones are not of one device.
+            aimed.id += ", caches flushed";
+            lab.set_cache_flush(aimed.flushing_bytes());
+        }
+        let Aimed { id, tools, target, gpus, .. } = aimed;
+        listen(Event::Opened { device: &id, toolchain: &tools, gpus: gpus.len(), roof: roof.as_ref() });
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
         let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
-        let aimed_at_gpu = aimed.gpu.is_some();
-        let lab = match aimed.gpu {
-            Some(gpu) => Lab::open_gpu(gpu, aimed.device, toolchain)?,
-            None => Lab::open(aimed.device, toolchain)?,
-        };
         let opening = lab.overhead();
         Ok(Bench {
             lab,
@@ -188,7 +172,7 @@ impl<'a> Session<'a> {
                 roof,
                 strategy,
                 tasks,
-                batch: if aimed_at_gpu { BATCH_MOST } else { BATCH },
+                batch: if gpus.is_empty() { BATCH } else { BATCH_MOST * gpus.len() },
                 start,
                 searching: None,
                 deadline,
@@ -197,24 +181,6 @@ impl<'a> Session<'a> {
                 listen,
             },
         })
-    }
-
-    /// Looks at what kernels are tuned for.
-    fn aim(&self, toolchain: &Toolchain) -> Result<Aimed, Error> {
-        match self.settings.aim {
-            Aim::Cpu => {
-                let device = Device::detect(self.settings.threads, toolchain)?;
-                let roof = if self.settings.roof { Some(measure_roof(&device, toolchain)?) } else { None };
-                Ok(Aimed { id: device.id(), tools: toolchain_id(toolchain), target: device.target.clone(), roof, gpu: None, device })
-            }
-            Aim::Cuda(ordinal) => {
-                let gpu = Gpu::detect(ordinal, toolchain)?;
-                // One core runs the references and starts kernels, the others compile.
-                let device = Device::detect(1, toolchain)?;
-                let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", gpu.toolchain());
-                Ok(Aimed { id: gpu.id(), tools, target: gpu.target.clone(), roof: None, gpu: Some(gpu), device })
-            }
-        }
     }
 
     /// Whether the session as a whole is over.
@@ -233,7 +199,7 @@ impl<'a> Session<'a> {
     /// Sets a task up: what is known of it, its spaces, its plain loops' time.
     fn open<'t>(&self, bench: &mut Bench, input: &Input, task: &'t Task) -> Result<Desk<'t>, Error> {
         let clock = cpu_time();
-        let mut kit = input.kit(task, &bench.hall.target);
+        let mut kit = input.kit(task, &bench.hall.target)?;
         if let Some(pattern) = &self.settings.sketch
             && kit.tunables.iter().any(|t| name_matches(pattern, t.name()))
         {
@@ -465,18 +431,6 @@ impl<'a> Session<'a> {
 pub(crate) fn strategy(name: &str, all: impl IntoIterator<Item = &'static StrategyInfo> + Clone) -> Result<&'static StrategyInfo, Error> {
     let known = || all.clone().into_iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
     all.clone().into_iter().find(|s| s.name == name).ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
-}
-
-/// The roof of a device, in the report's words.
-pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Error> {
-    let r = roof(device, toolchain)?;
-    let caches = r.levels.iter().filter(|l| l.name != "memory").enumerate();
-    let level = |(i, l): (usize, &squall_measure::cpu::Level)| RoofLevel {
-        name: l.name.clone(),
-        bytes: device.target.cache(i + 1),
-        gbs: l.read_gbs,
-    };
-    Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.bandwidth_gbs, levels: caches.map(level).collect() })
 }
 
 /// Why nothing is left to do: what most tasks ended for.

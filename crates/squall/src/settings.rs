@@ -29,6 +29,8 @@ pub enum Aim {
     Cpu,
     /// The CUDA device of this number.
     Cuda(u32),
+    /// All CUDA devices side by side; they are of one model.
+    CudaAll,
 }
 
 impl std::str::FromStr for Aim {
@@ -36,10 +38,11 @@ impl std::str::FromStr for Aim {
     fn from_str(text: &str) -> Result<Aim, String> {
         let number = match text {
             "cpu" => return Ok(Aim::Cpu),
+            "cuda:all" => return Ok(Aim::CudaAll),
             "cuda" => Some(0),
             _ => text.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
         };
-        number.map(Aim::Cuda).ok_or_else(|| "expected `cpu`, `cuda` or `cuda:N` with the number of a device".into())
+        number.map(Aim::Cuda).ok_or_else(|| "expected `cpu`, `cuda`, `cuda:N` with the number of a device, or `cuda:all`".into())
     }
 }
 
@@ -62,8 +65,10 @@ pub struct Settings {
     pub sketch: Option<String>,
     /// Whether what holds similar tasks is tried first.
     pub transfer: bool,
-    /// Whether the machine's roof is measured first (half a second); a GPU's is not yet.
+    /// Whether the machine's roof is measured first (half a second).
     pub roof: bool,
+    /// Whether caches are emptied before each timed call. Such times are kept apart from others.
+    pub flush: bool,
 }
 
 impl Default for Settings {
@@ -78,6 +83,7 @@ impl Default for Settings {
             sketch: None,
             transfer: true,
             roof: true,
+            flush: false,
         }
     }
 }

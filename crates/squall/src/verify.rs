@@ -1,14 +1,16 @@
 //! Stored winners held against their runners-up once more: does what the store says still hold?
 
+use crate::aim::Aimed;
 use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::input::name_matches;
 use crate::kit::Kit;
 use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
-use crate::session::{SYMBOL, toolchain_id};
-use squall_core::{Nanos, Task, TaskId, Workload, median};
+use crate::session::SYMBOL;
+use crate::settings::Aim;
+use squall_core::{Nanos, Target, Task, TaskId, Workload, median};
 pub use squall_measure::Verdict;
-use squall_measure::cpu::{Device, Lab, Toolchain};
+use squall_measure::cpu::Lab;
 use squall_measure::rematch::MINIMUM_EFFECT;
 use squall_measure::{MeasureError, Rematch};
 use squall_records::{Name, Query, Store};
@@ -160,7 +162,9 @@ pub struct Choice {
     pub task: Option<TaskId>,
     /// Those whose name matches or whose id begins so.
     pub only: Option<String>,
-    /// Threads that a kernel may use.
+    /// What the winners run on.
+    pub aim: Aim,
+    /// Threads that a kernel may use on a CPU.
     pub threads: usize,
     /// Run-offs to hold of each pair, taking turns as incumbent. The first counts for the store;
     /// the others say how far it can be trusted.
@@ -171,9 +175,8 @@ pub struct Choice {
 /// ran nothing before, and keeps what came of it as tuning does. Only tasks with records of this
 /// device and toolchain are looked at.
 pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn FnMut(&Verified)) -> Result<Verification, Error> {
-    let toolchain = Toolchain::detect()?;
-    let device = Device::detect(choice.threads, &toolchain)?;
-    let (device_id, tools) = (device.id(), toolchain_id(&toolchain));
+    let aimed = Aimed::at(choice.aim, choice.threads)?;
+    let (device_id, tools) = (aimed.id.clone(), aimed.tools.clone());
     let query = Query { task: choice.task, device: Some(device_id.clone()), toolchain: Some(tools.clone()), ..Query::default() };
     let chosen = |name: &str, id: TaskId| choice.only.as_ref().is_none_or(|p| name_matches(p, name) || id.to_string().starts_with(p));
     let known = store.summaries(&query)?;
@@ -185,13 +188,13 @@ pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn
         )));
     }
     let scribe = Scribe { store, device: &device_id, toolchain: &tools, seed: 0 };
-    let mut lab = Lab::open(device, toolchain)?;
+    let mut lab = aimed.lab()?;
     let mut tasks = Vec::new();
     for summary in &known {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        tasks.extend(one(&mut lab, scribe, (summary.task, &summary.name), choice.rounds, stop)?);
+        tasks.extend(one(&mut lab, &aimed.target, scribe, (summary.task, &summary.name), choice.rounds, stop)?);
         if let Some(t) = tasks.last() {
             heard(t);
         }
@@ -201,13 +204,19 @@ pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn
 }
 
 /// One task; none where the store says nothing of it after all.
-fn one(lab: &mut Lab, scribe: Scribe, (id, name): (TaskId, &str), rounds: usize, stop: &AtomicBool) -> Result<Option<Verified>, Error> {
+fn one(
+    lab: &mut Lab,
+    target: &Target,
+    scribe: Scribe,
+    (id, name): (TaskId, &str),
+    rounds: usize,
+    stop: &AtomicBool,
+) -> Result<Option<Verified>, Error> {
     let records = scribe.store.trials(id, scribe.device, scribe.toolchain)?;
     let Some(text) = records.first().map(|r| r.workload.clone()) else { return Ok(None) };
     let Ok(workload) = Workload::parse(&text) else { return Ok(None) };
     let task = Task::new(name, workload);
-    let target = lab.device().target.clone();
-    let mut desk = Desk::new(&task, Kit::generated(&task, &target), Box::new(Idle));
+    let mut desk = Desk::new(&task, Kit::generated(&task, target), Box::new(Idle));
     desk.learn(records);
     let Some(winner) = desk.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
     let contender =

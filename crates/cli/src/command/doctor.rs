@@ -95,10 +95,44 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             Err(e) => add("CPU", false, e.to_string(), Some("choose fewer --threads, or allow more cores (taskset, cgroup)".into())),
         }
     }
+    let mut gpu = Value::Null;
     if let Some(tc) = &toolchain {
         // Without a GPU tuning for the CPU is possible all the same.
         match Gpu::detect(0, tc) {
-            Ok(g) => add("CUDA", true, format!("{}, driver {}, {}", g.name, g.driver, g.toolchain()), None),
+            Ok(g) => {
+                let more = if g.count > 1 { format!(", the first of {}", g.count) } else { String::new() };
+                add("CUDA", true, format!("{}{more}, driver {}, {}", g.name, g.driver, g.toolchain()), None);
+                let (h, slow) = (g.health, g.health.now.throttled_by());
+                let slow = if slow.is_empty() { "nothing slows it down".into() } else { format!("slowed down by: {}", slow.join(", ")) };
+                let clocks = match h.most_sm_mhz {
+                    0 => "unknown: no NVML (libnvidia-ml.so.1)".to_string(),
+                    most => format!(
+                        "{} of {most} MHz, memory {} of {} MHz, {} C, {} W; {slow}",
+                        h.now.sm_mhz, h.now.memory_mhz, h.most_memory_mhz, h.degrees, h.watts
+                    ),
+                };
+                add("GPU clocks", true, clocks, None);
+                let roof = squall::gpu_roof(&g, tc);
+                match &roof {
+                    Ok(r) => {
+                        let levels: Vec<String> = r.levels.iter().map(|l| format!("{} {} GB/s", l.name, three(l.gbs))).collect();
+                        let text = format!(
+                            "{} GFLOP/s f32, {}, memory {} GB/s, measured",
+                            three(r.peak_gflops),
+                            levels.join(", "),
+                            three(r.memory_gbs)
+                        );
+                        add("GPU roof", true, text, None);
+                    }
+                    Err(e) => add("GPU roof", true, format!("none: {e}"), None),
+                }
+                gpu = json!({
+                    "id": g.id(), "count": g.count, "driver": g.driver, "toolchain": g.toolchain(),
+                    "sm_mhz": h.now.sm_mhz, "memory_mhz": h.now.memory_mhz, "most_sm_mhz": h.most_sm_mhz, "most_memory_mhz": h.most_memory_mhz,
+                    "degrees": h.degrees, "watts": h.watts, "throttled_by": h.now.throttled_by(),
+                    "roof": roof.ok().as_ref().map(squall::report::json::roof),
+                });
+            }
             Err(e) => add("CUDA", true, format!("none: {e}"), None),
         }
     }
@@ -113,6 +147,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "compiler": toolchain.as_ref().map(|t| json!({"command": t.command(), "version": t.version(), "flags": t.flags(), "openmp": t.openmp()})),
             "toolchain": toolchain.as_ref().map(toolchain_id),
             "device": machine,
+            "gpu": gpu,
             "roof": measured.as_ref().map(squall::report::json::roof),
             "store": store,
         }))?;

@@ -1,12 +1,11 @@
 //! `squall explain`: what stands between an expression and its kernel.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::say;
 use serde_json::json;
 use squall::compiler::{STAGES, explain};
-use squall::measure::cpu::{Device, Toolchain};
-use squall::{Query, Store, toolchain_id};
+use squall::{Aimed, Query, Store};
 use std::path::PathBuf;
 
 /// Show a task at a stage: expression, sketches, space, schedule, loop nest, C source
@@ -15,6 +14,7 @@ use std::path::PathBuf;
 Examples:
   squall explain 'matmul m=64 n=64 k=64' --stage sketches
   squall explain model.onnx --task 1f2e3d --stage space
+  squall explain 'matmul m=64 n=64 k=64' --stage source --target cuda
   squall explain model.onnx --task 1f2e3d --stage source --best --store tuned.squall
   squall explain 'matmul m=64 n=64 k=64' --stage nest --tunable NAME --configuration 'knob=value,..'")]
 pub struct Args {
@@ -38,6 +38,8 @@ pub struct Args {
     /// The store of records
     #[arg(long, value_name = "FILE", env = "SQUALL_STORE", default_value = "tuned.squall")]
     store: PathBuf,
+    #[command(flatten)]
+    target: TargetArgs,
     #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
@@ -64,10 +66,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             Some("`squall tune` and `squall export` take it; its source says the rest".into()),
         ));
     }
-    let toolchain = Toolchain::detect()?;
-    let device = Device::detect(a.threads.threads as usize, &toolchain)?;
+    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
     let best = if a.best {
-        let query = Query { device: Some(device.id()), toolchain: Some(toolchain_id(&toolchain)), ..Query::task(task.id) };
+        let query = Query { device: Some(aimed.id.clone()), toolchain: Some(aimed.tools.clone()), ..Query::task(task.id) };
         let record = Store::open_read_only(&a.store)?.best(&query)?.into_iter().next();
         let none = || {
             let hint = "tune it first, or name a candidate with --tunable and --configuration";
@@ -82,7 +83,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         (None, Some(t)) => Some((t.as_str(), a.configuration.as_deref().unwrap_or(""))),
         (None, None) => None,
     };
-    let text = explain(&task.workload, &device.target, &a.stage, candidate)
+    let text = explain(&task.workload, &aimed.target, &a.stage, candidate)
         .map_err(|e| Failure::new(e, Some("`--stage space` lists the sketches with their knobs and values".into())))?;
     if a.json.json {
         say(json!({"task": task.id.to_string(), "name": task.name, "stage": a.stage, "text": text}))?;

@@ -1,20 +1,21 @@
 //! `squall export`: the best kernels as files.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, StoreArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
-use squall::Store;
 use squall::export::{DRIVER, LIBRARY, Origin, export};
 use squall::report::baseline;
+use squall::{Aimed, Store};
 use std::path::PathBuf;
 
-/// Write the best kernels as C sources with a header, a manifest and a driver
+/// Write the best kernels as C or CUDA sources with a header, a manifest and a driver
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   squall export model.onnx --out kernels --build
   squall export 'matmul m=512 n=512 k=512' --store mm.squall --out mm
   make -C kernels check                      every kernel against plain loops in double precision
+  squall export kernel.toml --target cuda --out gpu --build      CUDA, with launchers; needs nvcc
   python libs.py --so kernels/so.json        beside other people's libraries
 
 A task of which the store knows nothing gets plain loops, and it is said so.")]
@@ -23,6 +24,8 @@ pub struct Args {
     input: InputArgs,
     #[command(flatten)]
     store: StoreArgs,
+    #[command(flatten)]
+    target: TargetArgs,
     #[command(flatten)]
     threads: ThreadArgs,
     /// The folder to write; made if need be
@@ -42,7 +45,8 @@ pub struct Args {
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let input = a.input.load()?;
     let store = Store::open_read_only(&a.store.store)?;
-    let done = export(&input, a.only.as_deref(), Some(&store), a.threads.threads as usize, &a.out, a.build)?;
+    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
+    let done = export(&input, a.only.as_deref(), Some(&store), &aimed, &a.out, a.build)?;
     for k in &done.kernels {
         match &k.origin {
             Origin::Plain => note(format_args!("warning: {} was never tuned: it gets its {}", k.task.name, baseline(&k.task.workload))),

@@ -8,18 +8,25 @@ use std::path::{Path, PathBuf};
 
 const FILE: &str = include_str!("init/kernel.toml");
 const SOURCE: &str = include_str!("init/kernel.c");
+const CUDA_FILE: &str = include_str!("init/cuda.toml");
+const CUDA_SOURCE: &str = include_str!("init/kernel.cu");
 
-/// Write a commented kernel.toml and a small C kernel to begin with
+/// Write a commented kernel.toml and a small kernel to begin with, in C or CUDA
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   squall init                      kernel.toml and kernel.c here
   squall init blur.toml            blur.toml and blur.c
-  squall tune kernel.toml --trials 50")]
+  squall init --cuda               kernel.toml and kernel.cu here
+  squall tune kernel.toml --trials 50
+  squall tune kernel.toml --trials 50 --target cuda")]
 pub struct Args {
-    /// The file; its source lies beside it, with the ending .c
+    /// The file; its source lies beside it, with the ending .c or .cu
     #[arg(value_name = "FILE", default_value = "kernel.toml")]
     file: PathBuf,
+    /// A kernel for NVIDIA GPUs, in CUDA
+    #[arg(long)]
+    cuda: bool,
     /// Write over what is there
     #[arg(long)]
     force: bool,
@@ -30,7 +37,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if a.file.extension().is_none_or(|e| e != "toml") {
         return Err(Failure::usage(format!("`{}` is no name for it", a.file.display()), "kernels of your own are read from files `.toml`"));
     }
-    let source = a.file.with_extension("c");
+    let (file, text, ending) = if a.cuda { (CUDA_FILE, CUDA_SOURCE, "cu") } else { (FILE, SOURCE, "c") };
+    let source = a.file.with_extension(ending);
     if let Some(there) = [&a.file, &source].into_iter().find(|f| f.exists()).filter(|_| !a.force) {
         let hint = "name another file, or write over it with --force";
         return Err(Failure::new(format!("`{}` is there already", there.display()), Some(hint.into())));
@@ -38,9 +46,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let name = source.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     // A name may hold what a TOML text may not.
     let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
-    put(&a.file, &FILE.replace("\"kernel.c\"", &format!("\"{quoted}\"")), a.force)?;
-    put(&source, SOURCE, a.force)?;
-    say(format_args!("{} and {}: `squall tune {} --trials 50`", a.file.display(), source.display(), a.file.display()))?;
+    put(&a.file, &file.replace(&format!("\"kernel.{ending}\""), &format!("\"{quoted}\"")), a.force)?;
+    put(&source, text, a.force)?;
+    let target = if a.cuda { " --target cuda" } else { "" };
+    say(format_args!("{} and {}: `squall tune {} --trials 50{target}`", a.file.display(), source.display(), a.file.display()))?;
     Ok(0)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{JsonArgs, StoreArgs, ThreadArgs};
+use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, percent, say, table};
 use serde_json::{Value, json};
 use squall::Store;
@@ -15,6 +15,7 @@ use squall::verify::{Choice, Contender, Round, Standing, Verdict, Verification, 
 Examples:
   squall records verify --store tuned.squall
   squall records verify --only 'resnet*' --threads 2 --json
+  squall records verify --store tuned.squall --target cuda
   squall records verify --repeat 20 --json                     # can run-offs be trusted here?
 
 Each winner of this device and toolchain meets the next best candidate within 50 % in interleaved
@@ -36,6 +37,8 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
     #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
     json: JsonArgs,
@@ -46,7 +49,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     // A store that is not there is an error here, not one to be made.
     drop(Store::open_read_only(&a.store.store)?);
     let store = Store::open(&a.store.store)?;
-    let choice = Choice { task: a.task, only: a.only.clone(), threads: a.threads.threads as usize, rounds: a.repeat as usize };
+    let choice =
+        Choice { task: a.task, only: a.only.clone(), aim: a.target.target, threads: a.threads.threads as usize, rounds: a.repeat as usize };
     let stop = interruptible()?;
     let v = verify(&store, &choice, &stop, &mut |t| note(format_args!("{}: {}", t.name, t.standing.name())))?;
     if a.json.json {

@@ -23,6 +23,7 @@ Examples:
   squall tune kernels.ops --trials 200 --threads 2
   squall tune 'matmul m=512 n=512 k=512' --trials 100 --store mm.squall --json
   squall tune kernels.ops --trials 500 --target cuda   on the first NVIDIA GPU
+  squall tune kernel.toml --trials 200 --target cuda:all   on all of them, side by side
 
 A budget is for the whole model with .onnx and for each task with operator lines. It counts new
 trials: what the store knows of this device and toolchain is never repeated, so the same command
@@ -62,6 +63,9 @@ pub struct Args {
     /// Do not begin with what holds similar tasks, of this input or of the store
     #[arg(long)]
     no_transfer: bool,
+    /// Empty the caches before each timed call; such times are kept apart from others
+    #[arg(long)]
+    flush: bool,
     /// How candidates are chosen
     #[arg(long, value_name = "NAME", value_parser = strategy_names())]
     strategy: Option<String>,
@@ -104,6 +108,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         sketch: a.sketch.clone(),
         transfer: !a.no_transfer,
         roof: true,
+        flush: a.flush,
     };
     for k in input.own.iter().filter(|k| k.restored.0 > 0) {
         note(format_args!("note: {} writes over its input: a fresh copy of {} is part of each timed call", k.task.name, k.restored));

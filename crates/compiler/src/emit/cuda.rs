@@ -157,7 +157,7 @@ impl<'a> Function<'a> {
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
         let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({}) {entry}({}) {{", f.threads, f.parameters(phase));
-        let launch = Launch { phase, entry, blocks: (blocks * cluster) as u32, threads: f.threads as u32, shared: 4 * f.most as u32 };
+        let launch = Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, 4 * f.most as u32);
         (head + &f.out + "}\n\n", launch)
     }
 

@@ -1,7 +1,11 @@
 //! A user's kernel for one problem: its task, its choices, and the C around its source that gives
 //! it the interface of all kernels.
 
-use squall_core::{Bytes, Configuration, DType, KernelSource, RealizeError, Reference, Space, Task, Tunable};
+use super::cuda::{Plan, Shape};
+use squall_core::space::{Knob, Value};
+use squall_core::{
+    Bytes, Configuration, DType, Gpu, KernelSource, Launch, LaunchArgument, LaunchPhase, RealizeError, Reference, Space, Task, Tunable,
+};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -22,12 +26,30 @@ pub struct OwnKernel {
     pub(super) given: Reference,
     /// Where the knobs stand in the reference, if it is the kernel itself or sees its macros.
     pub(super) standing: Configuration,
+    /// Of a CUDA kernel, what the device decides anew.
+    pub(super) plan: Option<Arc<Plan>>,
 }
 
 impl OwnKernel {
+    /// Whether it is written in CUDA C++.
+    pub fn is_cuda(&self) -> bool {
+        self.plan.is_some()
+    }
+
+    /// The kernel on a GPU: its choices are those that the GPU's limits leave. An error says why
+    /// none is left.
+    pub fn on(&self, gpu: &Gpu) -> Result<OwnKernel, String> {
+        let Some(plan) = &self.plan else { return Ok(self.clone()) };
+        let placed = plan.place(gpu).map_err(|f| f.message)?;
+        let reference = self.reference.as_ref().map(|r| if r.cuda.is_none() { r.clone() } else { placed.reference() });
+        Ok(OwnKernel { tunable: placed.tunable, plain: placed.plain, standing: placed.standing, reference, ..self.clone() })
+    }
+
     /// What the kernel's results must agree with.
     pub fn reference(&self, symbol: &str) -> Reference {
-        Reference { kernel: self.reference.as_ref().map(|r| r.source(&self.standing, symbol)), ..self.given.clone() }
+        // That it has a source where the knobs stand was seen when it was read.
+        let kernel = self.reference.as_ref().and_then(|r| r.source(&self.standing, symbol).ok());
+        Reference { kernel, ..self.given.clone() }
     }
 }
 
@@ -40,8 +62,8 @@ pub(super) enum Given {
     Output(usize, DType),
     /// The n-th output, after so many bytes of some data were copied to it.
     Copied { output: usize, data: usize, dtype: DType, bytes: u64 },
-    /// A number, as C writes it.
-    Number(String),
+    /// A number, as C writes it and as it lies in memory.
+    Number { c: String, bytes: Vec<u8> },
     /// The value of the n-th knob as a number of a type.
     Knob(usize, DType),
 }
@@ -52,6 +74,8 @@ pub(super) enum Reaches {
     Macro,
     Argument,
     Flag(String),
+    /// A parameter of the entry's template.
+    Template,
 }
 
 /// How a source becomes a kernel.
@@ -68,6 +92,17 @@ pub(super) struct Recipe {
     pub reaches: Vec<Reaches>,
     pub flags: Vec<String>,
     pub openmp: bool,
+    /// How it is launched; nothing where it is C.
+    pub cuda: Option<Arc<Shape>>,
+}
+
+/// A whole number as it lies in memory.
+pub(super) fn whole_bytes(i: i64, d: DType) -> Vec<u8> {
+    match d {
+        DType::F64 => (i as f64).to_le_bytes().into(),
+        d if d.is_integer() => i.to_le_bytes()[..d.bytes() as usize].into(),
+        _ => (i as f32).to_le_bytes().into(),
+    }
 }
 
 fn c_type(d: DType) -> &'static str {
@@ -82,8 +117,8 @@ fn c_type(d: DType) -> &'static str {
 }
 
 impl Recipe {
-    /// The kernel at a configuration, with entry point `symbol`.
-    pub fn source(&self, c: &Configuration, symbol: &str) -> KernelSource {
+    /// The knobs' macros, and the compiler's arguments.
+    fn settings(&self, c: &Configuration) -> (String, Vec<String>) {
         let mut text = format!("/* {} */\n", self.name.replace("*/", "* /"));
         let mut flags = self.flags.clone();
         for ((knob, value), reach) in c.iter().zip(&self.reaches) {
@@ -92,10 +127,64 @@ impl Recipe {
                     let _ = writeln!(text, "#define {} {value}", knob.name);
                 }
                 Reaches::Flag(form) => flags.push(form.replace("{}", &value.to_string())),
-                Reaches::Argument => {}
+                Reaches::Argument | Reaches::Template => {}
             }
         }
         flags.retain(|f| !f.is_empty());
+        (text, flags)
+    }
+
+    /// The kernel at a configuration, with entry point `symbol`; an error where it cannot be launched so.
+    pub fn source(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+        match &self.cuda {
+            Some(shape) => self.cuda_source(shape, c, symbol),
+            None => Ok(self.c_source(c, symbol)),
+        }
+    }
+
+    /// The user's function as it is, and how it is launched.
+    fn cuda_source(&self, shape: &Shape, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+        let (mut text, flags) = self.settings(c);
+        // As in C: exported kernels are linked into one library. A namespace keeps its name.
+        let last = |name: &str| name.rsplit("::").next().unwrap_or(name).to_string();
+        let (path, name) = self.entry.rsplit_once("::").map_or(("", self.entry.as_str()), |(p, n)| (&self.entry[..p.len() + 2], n));
+        for other in self.others.iter().map(|o| last(o)).filter(|o| o != name) {
+            let _ = writeln!(text, "#define {other} {symbol}_own_{other}");
+        }
+        let _ = writeln!(text, "#define {name} {symbol}_own");
+        text += &self.source;
+        let (blocks, threads, shared) = shape.of(c)?;
+        let mut arguments = Vec::new();
+        for a in &self.arguments {
+            arguments.push(match a {
+                Given::Data(n, _) => LaunchArgument::Data(*n as u32),
+                Given::Output(n, _) => LaunchArgument::Output(*n as u32),
+                Given::Copied { output, data, .. } => LaunchArgument::Restored { output: *output as u32, data: *data as u32 },
+                Given::Number { bytes, .. } => LaunchArgument::Number(bytes.clone()),
+                Given::Knob(k, d) => match c.value(*k) {
+                    Value::Int(i) => LaunchArgument::Number(whole_bytes(*i, *d)),
+                    Value::Word(w) => return Err(RealizeError(format!("`{w}` is a word, which no argument takes"))),
+                },
+            });
+        }
+        let of_template = |(_, reach): &((&Knob, &Value), &Reaches)| matches!(reach, Reaches::Template);
+        let parameters: Vec<String> = c.iter().zip(&self.reaches).filter(of_template).map(|((_, v), _)| v.to_string()).collect();
+        let entry = format!("{path}{symbol}_own");
+        let entry = if parameters.is_empty() { entry } else { format!("{entry}<{}>", parameters.join(", ")) };
+        Ok(KernelSource {
+            source: text,
+            symbol: symbol.into(),
+            prepared: Bytes(0),
+            workspace: Bytes(0),
+            openmp: false,
+            full_optimisation: true,
+            flags,
+            launches: vec![Launch { phase: LaunchPhase::Call, entry, blocks, threads, shared, arguments: Some(arguments) }],
+        })
+    }
+
+    fn c_source(&self, c: &Configuration, symbol: &str) -> KernelSource {
+        let (mut text, flags) = self.settings(c);
         // Several kernels are linked into one library, and may come from one source.
         for other in self.others.iter().filter(|o| **o != self.entry) {
             let _ = writeln!(text, "#define {other} {symbol}_own_{other}");
@@ -117,7 +206,7 @@ impl Recipe {
                     let _ = writeln!(text, "  memcpy(outputs[{output}], data[{data}], {bytes});");
                     format!("({} *)outputs[{output}]", c_type(*dtype))
                 }
-                Given::Number(n) => n.clone(),
+                Given::Number { c, .. } => c.clone(),
                 Given::Knob(k, d) => format!("({})({})", c_type(*d), c.value(*k)),
             });
         }
@@ -136,6 +225,7 @@ impl Recipe {
 }
 
 /// A recipe with choices.
+#[derive(Clone)]
 pub(super) struct Choices {
     pub name: &'static str,
     pub space: Space,
@@ -150,7 +240,7 @@ impl Tunable for Choices {
         &self.space
     }
     fn realize(&self, configuration: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
-        Ok(self.recipe.source(configuration, symbol))
+        self.recipe.source(configuration, symbol)
     }
     fn is_flat(&self) -> bool {
         true

@@ -1,6 +1,7 @@
-//! kernel.toml: users' own C kernels with their knobs, each set of sizes a task. `squall init`
-//! writes one that says what may stand in it.
+//! kernel.toml: users' own kernels in C or CUDA with their knobs, each set of sizes a task. `squall
+//! init` writes one that says what may stand in it.
 
+mod cuda;
 mod document;
 mod kernel;
 mod model;
@@ -11,7 +12,7 @@ pub use source::Read;
 
 use crate::error::ImportError;
 use document::{Fault, Item, Table, fault, identifier, text};
-use kernel::{Choices, Given, Reaches, Recipe};
+use kernel::{Choices, Given, Reaches, Recipe, whole_bytes};
 use model::{Amount, Argument, Dial, Part, Problem, Values, Way};
 use squall_core::space::{Knob, SpaceError, Term};
 use squall_core::workload::{Axis, Foreign, Input};
@@ -34,8 +35,11 @@ const TOP: &[&str] = &[
     "knob",
     "problem",
     "reference",
+    "grid",
+    "block",
+    "shared",
 ];
-const REFERENCE: &[&str] = &["source", "entry", "flags", "outputs"];
+const REFERENCE: &[&str] = &["source", "entry", "flags", "outputs", "grid", "block", "shared"];
 
 /// Reads a kernel.toml; `name` says in errors where the text comes from, `read` gives the sources
 /// that it names.
@@ -46,9 +50,8 @@ pub fn import_kernel(contents: &str, name: &str, read: &Read) -> Result<Vec<OwnK
 fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
     let document = DeTable::parse(contents).map_err(|e| Fault { at: e.span().unwrap_or(0..0), message: e.message().trim().into() })?;
     let top = Table::new("a kernel.toml", document.get_ref(), 0..0, TOP)?;
-    top.word("language", &["c"], "c")?;
-    let entry = top.need("entry")?;
-    let entry = identifier(text(entry)?, entry.span())?;
+    let cuda = is_cuda(&top, "c")?;
+    let entry = entry(&top, cuda)?;
     let title = top.text("name")?.unwrap_or(&entry).to_string();
 
     let mut taken = Vec::new();
@@ -60,7 +63,7 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
         return fault(top.need("argument")?.span(), "no argument is written: one or more have role = \"output\" or \"inout\"");
     }
     let mut taken = Vec::new();
-    let dials: Vec<Dial> = top.list("knob")?.into_iter().map(|k| model::knob(k, &mut taken)).collect::<Result<_, _>>()?;
+    let dials: Vec<Dial> = top.list("knob")?.into_iter().map(|k| model::knob(k, cuda, &mut taken)).collect::<Result<_, _>>()?;
     if dials.is_empty() {
         return fault(top.at, "there is nothing to tune: it needs a `[[knob]]` with name and values");
     }
@@ -85,6 +88,9 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
         if let Some((n, _)) = p.sizes.iter().find(|s| dials.iter().any(|d| d.knob.name == s.0)) {
             return fault(p.at, format!("`{n}` is a knob already"));
         }
+        if let Some((n, _)) = p.sizes.iter().find(|s| cuda && cuda::limits(&cuda::LARGEST).iter().any(|l| l.0 == s.0)) {
+            return fault(p.at, format!("`{n}` is a limit of the device: choose another name"));
+        }
         if problems.iter().any(|q| q.name == p.name) {
             return fault(p.at, format!("a problem above is called `{}` too", p.name));
         }
@@ -93,13 +99,45 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
     if problems.is_empty() {
         problems.push(Problem { name: String::new(), sizes: Vec::new(), at: 0..0 });
     }
-    let recipe = recipe(&top, "source", &title, &entry, read)?;
-    let (reference, results) = reference(&top, &title, &arguments, read)?;
-    let file = File { recipe, reference, results, top, arguments, dials, read };
+    let launching = if cuda { Some(cuda::launching(&top, "a kernel")?) } else { None };
+    let recipe = recipe(&top, "source", &title, &entry, cuda, read)?;
+    if cuda {
+        cuda::has_entry(&recipe.source, &entry, top.need("entry")?.span(), top.text("source")?.unwrap_or(""))?;
+        if let Some(o) = top.get("openmp") {
+            return fault(o.span(), "`openmp` is for C: a GPU's threads are those of `block` and `grid`");
+        }
+    }
+    let (reference, results) = reference(&top, &title, &arguments, cuda, read)?;
+    let file = File { recipe, launching, reference, results, top, arguments, dials, read };
     problems.iter().map(|p| file.kernel(p, &title)).collect()
 }
 
-fn recipe(t: &Table, key: &str, title: &str, entry: &str, read: &Read) -> Result<Recipe, Fault> {
+/// Whether a table speaks of CUDA, which the ending of its source says too; what else there is, in which
+/// nothing is launched.
+fn is_cuda(t: &Table, otherwise: &str) -> Result<bool, Fault> {
+    let by_name = match t.text("source")? {
+        Some(s) if s.ends_with(".cu") => "cuda",
+        Some(_) => "c",
+        None => otherwise,
+    };
+    let cuda = t.word("language", &["c", "cuda"], by_name)? == "cuda";
+    match cuda::KEYS.iter().filter(|_| !cuda).find_map(|k| Some((k, t.get(k)?))) {
+        Some((k, v)) => fault(v.span(), format!("`{k}` says how a CUDA kernel is launched, and this is C; CUDA has `language = \"cuda\"`")),
+        None => Ok(cuda),
+    }
+}
+
+/// The function's name; of CUDA it may lie in a namespace.
+fn entry(t: &Table, cuda: bool) -> Result<String, Fault> {
+    let item = t.need("entry")?;
+    let name = text(item)?;
+    for part in name.split("::").filter(|_| cuda) {
+        identifier(part, item.span())?;
+    }
+    if cuda { Ok(name.into()) } else { identifier(name, item.span()) }
+}
+
+fn recipe(t: &Table, key: &str, title: &str, entry: &str, cuda: bool, read: &Read) -> Result<Recipe, Fault> {
     let file = t.need(key)?;
     let source = match source::expand(text(file)?, read) {
         Ok(s) => s,
@@ -107,7 +145,7 @@ fn recipe(t: &Table, key: &str, title: &str, entry: &str, read: &Read) -> Result
     };
     let flags = t.texts("flags")?;
     for (flag, item) in flags.iter().zip(t.list("flags")?) {
-        model::compiler_flag(flag, item.span())?;
+        if cuda { cuda::compiler_flag(flag, item.span())? } else { model::compiler_flag(flag, item.span())? }
     }
     Ok(Recipe {
         name: title.into(),
@@ -118,16 +156,23 @@ fn recipe(t: &Table, key: &str, title: &str, entry: &str, read: &Read) -> Result
         others: Vec::new(),
         flags: flags.into_iter().map(String::from).collect(),
         openmp: false,
+        cuda: None,
     })
 }
 
 /// A second kernel, and whether it stands in the kernel's own source, where it sees the knobs' macros.
-type Second = (Recipe, bool);
+#[derive(Clone)]
+struct Second {
+    recipe: Recipe,
+    same: bool,
+    /// How it is launched, where it is in CUDA.
+    launching: Option<cuda::Launching>,
+}
 /// Names of files with their places.
 type Files = Vec<(String, Range<usize>)>;
 
 /// The reference: a second kernel, files that hold the results, or neither.
-fn reference(top: &Table, title: &str, arguments: &[Argument], read: &Read) -> Result<(Option<Second>, Files), Fault> {
+fn reference(top: &Table, title: &str, arguments: &[Argument], cuda: bool, read: &Read) -> Result<(Option<Second>, Files), Fault> {
     let Some(item) = top.get("reference") else { return Ok((None, Files::new())) };
     let t = Table::of("the reference", item, REFERENCE)?;
     if let Some(outputs) = t.get("outputs") {
@@ -146,14 +191,24 @@ fn reference(top: &Table, title: &str, arguments: &[Argument], read: &Read) -> R
         }
         return Ok((None, files));
     }
-    let entry = t.need("entry")?;
-    let entry = identifier(text(entry)?, entry.span())?;
     // A second function of the same file needs no second file.
     let same = t.get("source").is_none();
-    let from = if same { top } else { &t };
-    let mut made = recipe(from, "source", title, &entry, read)?;
+    let own = cuda;
+    let cuda = is_cuda(&t, if own { "cuda" } else { "c" })?;
+    match t.get("source") {
+        None if own != cuda => return fault(t.at.clone(), "a reference in another language stands in a file of its own: `source = ..`"),
+        Some(s) if cuda && !own => return fault(s.span(), "the reference of a C kernel is C: nothing here runs on a GPU"),
+        _ => {}
+    }
+    let entry = entry(&t, cuda)?;
+    let file = if same { top.need("source")? } else { t.need("source")? };
+    let mut made = recipe(if same { top } else { &t }, "source", title, &entry, cuda, read)?;
+    if cuda {
+        cuda::has_entry(&made.source, &entry, t.need("entry")?.span(), text(file)?)?;
+    }
     made.flags = t.texts("flags")?.into_iter().map(String::from).collect();
-    Ok((Some((made, same)), Files::new()))
+    let launching = if cuda { Some(cuda::launching(&t, "a reference")?) } else { None };
+    Ok((Some(Second { recipe: made, same, launching }), Files::new()))
 }
 
 /// A file that was read, for one problem after another.
@@ -162,6 +217,8 @@ struct File<'a> {
     arguments: Vec<Argument>,
     dials: Vec<Dial>,
     recipe: Recipe,
+    /// How it is launched, where it is in CUDA.
+    launching: Option<cuda::Launching>,
     reference: Option<Second>,
     /// Files that hold the right results, one for each argument that is written.
     results: Files,
@@ -181,15 +238,6 @@ struct Interface {
 
 impl File<'_> {
     fn kernel(&self, p: &Problem, title: &str) -> Result<OwnKernel, Fault> {
-        let knobs: Vec<Knob> = self.dials.iter().map(|d| d.knob.clone()).collect();
-        let constraints: Vec<Item> = self.top.list("constraints")?;
-        let terms: Vec<Term> = constraints.iter().map(|c| model::constraint(c, &knobs, &p.sizes)).collect::<Result<_, _>>()?;
-        let space = Space::new(knobs.clone(), &terms).map_err(|e| {
-            let at = self.top.get("constraints").map_or(self.dials[0].at.clone(), |c| c.span());
-            let of = if p.name.is_empty() { String::new() } else { format!(" (problem `{}`)", p.name) };
-            Fault { at, message: format!("{e}{of}") }
-        })?;
-        let standing = self.standing(&space, p)?;
         let Interface { inputs, ranges, files, outputs, given } = self.interface(p)?;
         let mut results = Vec::new();
         for ((file, at), o) in self.results.iter().zip(&outputs) {
@@ -197,17 +245,17 @@ impl File<'_> {
         }
         let copied = given.iter().map(|g| if let Given::Copied { bytes, .. } = g { *bytes } else { 0 }).sum();
         let mut recipe = Recipe { arguments: given, openmp: self.top.truth("openmp")?, ..self.recipe.clone() };
-        recipe.others = self.reference.iter().filter(|r| r.1).map(|r| r.0.entry.clone()).collect();
+        recipe.others = self.reference.iter().filter(|r| r.same).map(|r| r.recipe.entry.clone()).collect();
         recipe.reaches = self.dials.iter().map(|d| reaches(&d.way)).collect();
         // The same arguments, but for knobs.
         let macros = |r: &Reaches| if matches!(r, Reaches::Macro) { Reaches::Macro } else { Reaches::Argument };
-        let reference = self.reference.as_ref().map(|(r, same)| {
+        let reference = self.reference.as_ref().map(|Second { recipe: r, same, .. }| {
             let reaches = if *same { recipe.reaches.iter().map(macros).collect() } else { Vec::new() };
             let arguments = recipe.arguments.iter().filter(|g| !matches!(g, Given::Knob(..))).cloned().collect();
             Recipe { arguments, reaches, others: if *same { vec![recipe.entry.clone()] } else { Vec::new() }, ..r.clone() }
         });
         let workload = Workload {
-            kind: self.recipe.entry.clone(),
+            kind: self.recipe.entry.rsplit("::").next().unwrap_or(&self.recipe.entry).into(),
             inputs,
             foreign: Some(Foreign {
                 digest: self.digest(p, reference.as_ref(), &files, &results)?,
@@ -221,17 +269,65 @@ impl File<'_> {
             return fault(self.top.need("argument")?.span(), e.to_string());
         }
         let name = if p.name.is_empty() { title.to_string() } else { format!("{title}_{}", p.name) };
+        let task = Task::new(name, workload);
+        let given = Reference { kernel: None, outputs: results.into(), inputs: files };
+        let made = |tunable, plain, standing, reference: Option<Recipe>, plan| OwnKernel {
+            task,
+            standing,
+            restored: Bytes(copied),
+            reference: reference.filter(|_| self.results.is_empty()),
+            given,
+            plain,
+            tunable,
+            plan,
+        };
+        if let Some(launching) = &self.launching {
+            let second = self.reference.as_ref().and_then(|r| r.launching.clone());
+            let plan = self.plan(p, launching, recipe, second.zip(reference.clone()))?;
+            let placed = plan.place(&cuda::LARGEST)?;
+            // A second kernel in C is what it is on any device.
+            let reference = reference.filter(|_| plan.reference.is_none()).unwrap_or_else(|| placed.reference());
+            return Ok(made(placed.tunable, placed.plain, placed.standing, Some(reference), Some(Arc::new(plan))));
+        }
+        let space = self.space(p)?;
+        let standing = self.standing(&space, p)?;
         let only = standing.iter().map(|(k, v)| Knob { values: vec![v.clone()], ..k.clone() }).collect();
         let fixed = Space::new(only, &[]).map_err(|e: SpaceError| Fault { at: self.dials[0].at.clone(), message: e.to_string() })?;
         let at_rest = fixed.nth(0);
-        Ok(OwnKernel {
-            task: Task::new(name, workload),
-            standing: at_rest,
-            restored: Bytes(copied),
-            reference: if self.results.is_empty() { Some(reference.unwrap_or_else(|| recipe.clone())) } else { None },
-            given: Reference { kernel: None, outputs: results.into(), inputs: files },
-            plain: Arc::new(Choices { name: "untuned", space: fixed, recipe: recipe.clone() }),
-            tunable: Arc::new(Choices { name: "own", space, recipe }),
+        let plain = Arc::new(Choices { name: "untuned", space: fixed, recipe: recipe.clone() });
+        let reference = reference.unwrap_or_else(|| recipe.clone());
+        Ok(made(Arc::new(Choices { name: "own", space, recipe }), plain, at_rest, Some(reference), None))
+    }
+
+    fn space(&self, p: &Problem) -> Result<Space, Fault> {
+        let knobs: Vec<Knob> = self.dials.iter().map(|d| d.knob.clone()).collect();
+        let constraints: Vec<Item> = self.top.list("constraints")?;
+        let terms: Vec<Term> = constraints.iter().map(|c| model::constraint(c, &knobs, &p.sizes)).collect::<Result<_, _>>()?;
+        Space::new(knobs, &terms).map_err(|e| {
+            let at = self.top.get("constraints").map_or(self.dials[0].at.clone(), |c| c.span());
+            let of = if p.name.is_empty() { String::new() } else { format!(" (problem `{}`)", p.name) };
+            Fault { at, message: format!("{e}{of}") }
+        })
+    }
+
+    /// What a device decides of a CUDA kernel, as far as the file says it.
+    fn plan(
+        &self,
+        p: &Problem,
+        launching: &cuda::Launching,
+        recipe: Recipe,
+        reference: Option<(cuda::Launching, Recipe)>,
+    ) -> Result<cuda::Plan, Fault> {
+        let said = self.dials.iter().find(|d| d.default.is_some()).map(|d| d.at.clone());
+        Ok(cuda::Plan {
+            knobs: self.dials.iter().map(|d| d.knob.clone()).collect(),
+            defaults: (self.dials.iter().map(|d| d.default.unwrap_or(0)).collect(), said),
+            constraints: self.top.list("constraints")?.into_iter().map(cuda::said).collect::<Result<_, _>>()?,
+            sizes: p.sizes.clone(),
+            launching: launching.clone(),
+            recipe,
+            reference,
+            problem: p.name.clone(),
         })
     }
 
@@ -288,7 +384,7 @@ impl File<'_> {
                 Part::Input { .. } => Given::Data(data, d),
                 Part::Output => Given::Output(output, d),
                 Part::Inout { .. } => Given::Copied { output, data, dtype: d, bytes },
-                Part::Scalar(x) => Given::Number(scalar(x, d, p)?),
+                Part::Scalar(x) => Given::Number { c: scalar(x, d, p)?, bytes: number_bytes(x, d, p)? },
                 Part::Knob => Given::Knob(self.dials.iter().position(|k| k.knob.name == a.name).unwrap_or(0), d),
             });
         }
@@ -351,6 +447,10 @@ impl File<'_> {
         for c in self.top.texts("constraints")? {
             add(c);
         }
+        let second = self.reference.iter().filter_map(|r| r.launching.as_ref());
+        for l in self.launching.iter().chain(second) {
+            l.texts().for_each(&mut add);
+        }
         p.sizes.iter().for_each(|(n, v)| add(&format!("{n}={v}")));
         add(if self.top.truth("openmp")? { "openmp" } else { "" });
         for bytes in files.iter().flatten().map(|f| &f[..]).chain(Some(results).filter(|r| !r.is_empty())) {
@@ -365,7 +465,18 @@ fn reaches(way: &Way) -> Reaches {
         Way::Macro => Reaches::Macro,
         Way::Argument => Reaches::Argument,
         Way::Flag(form) => Reaches::Flag(form.clone()),
+        Way::Template => Reaches::Template,
     }
+}
+
+/// A number as it lies in memory.
+fn number_bytes(x: &Amount, d: DType, p: &Problem) -> Result<Vec<u8>, Fault> {
+    Ok(match x {
+        Amount::Number(x) if d == DType::F64 => x.to_le_bytes().into(),
+        Amount::Number(x) if d == DType::F32 => (*x as f32).to_le_bytes().into(),
+        Amount::Number(x) => whole_bytes(*x as i64, d),
+        Amount::Text(e, at) => whole_bytes(model::evaluate(e, at, &p.sizes)?, d),
+    })
 }
 
 /// A number as C writes it.
@@ -384,5 +495,7 @@ fn scalar(x: &Amount, d: DType, p: &Problem) -> Result<String, Fault> {
     })
 }
 
+#[cfg(test)]
+mod cuda_tests;
 #[cfg(test)]
 mod tests;

@@ -87,6 +87,8 @@ pub enum Way {
     Argument,
     /// A compiler's argument, `{}` in it standing for the value.
     Flag(String),
+    /// A parameter of the entry's template, in the order of the file.
+    Template,
 }
 
 /// A knob with its way into the kernel and, if the file says so, where it stands untuned.
@@ -209,7 +211,7 @@ pub fn extents(a: &Argument, sizes: &Sizes) -> Result<Vec<i64>, Fault> {
 }
 
 /// Reads one `[[knob]]`.
-pub fn knob(item: Item, taken: &mut Vec<String>) -> Result<Dial, Fault> {
+pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fault> {
     let t = Table::of("a knob", item, KNOB)?;
     let name = t.identifier("name", taken)?;
     let given: Vec<(&str, Item)> = ["values", "range", "powers_of_two"].into_iter().filter_map(|k| Some((k, t.get(k)?))).collect();
@@ -243,16 +245,19 @@ pub fn knob(item: Item, taken: &mut Vec<String>) -> Result<Dial, Fault> {
     if let Some(i) = (1..values.len()).find(|&i| values[..i].contains(&values[i])) {
         return fault(v.span(), format!("`{name}` lists {} twice", values[i]));
     }
-    let way = match (t.word("as", &["macro", "argument", "flag"], if t.get("flag").is_some() { "flag" } else { "macro" })?, t.get("flag")) {
+    let ways: &[&str] = if cuda { &["macro", "argument", "flag", "template"] } else { &["macro", "argument", "flag"] };
+    let way = match (t.word("as", ways, if t.get("flag").is_some() { "flag" } else { "macro" })?, t.get("flag")) {
         ("flag", flag) => Way::Flag(flag.map_or(Ok("{}"), text)?.into()),
         (_, Some(f)) => return fault(f.span(), "`flag` is for knobs with `as = \"flag\"`"),
         ("argument", None) => Way::Argument,
+        ("template", None) => Way::Template,
         _ => Way::Macro,
     };
     if let Way::Flag(form) = &way {
         for x in &values {
             let flag = form.replace("{}", &x.to_string());
-            compiler_flag(&flag, t.get("flag").unwrap_or(v).span())?;
+            let at = t.get("flag").unwrap_or(v).span();
+            if cuda { super::cuda::compiler_flag(&flag, at)? } else { compiler_flag(&flag, at)? }
         }
     }
     let default = match t.get("default") {

@@ -171,7 +171,7 @@ impl<'a> Belt<'a> {
     /// Waits for job `i`'s build; `None` when `stop` is set first, or when nothing needed building.
     pub fn take(&self, i: usize, stop: &AtomicBool) -> Build {
         let mut state = self.lock();
-        state.wanted = i;
+        state.wanted = state.wanted.max(i);
         self.changed.notify_all();
         loop {
             if let Some(build) = state.built[i].take() {

@@ -2,8 +2,9 @@
 //! tell whether the challenger is faster.
 
 use super::build::Built;
-use super::lab::{Lab, Said, interface};
+use super::lab::Lab;
 use super::runner::Reply;
+use super::seat::{Said, interface};
 use crate::MeasureError;
 use crate::rematch::{Rematch, Sequential, Verdict};
 use squall_core::{CpuCost, FailStage, KernelSource, Measurement, Nanos};
@@ -31,7 +32,7 @@ impl Lab {
                 Built::Refused(detail) => return Err(MeasureError::Contender { challenger, detail }),
             }
         }
-        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0 });
+        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0, gpu: None });
         let mut test: Option<Sequential> = None;
         let mut swapped = false;
         let test = loop {
@@ -61,14 +62,15 @@ impl Lab {
 
     /// Loads and checks two kernels in a fresh process; with `swapped`, the challenger first.
     fn begin_duel(&mut self, interfaces: &[String], swapped: bool, cost: &mut CpuCost) -> Result<Duel, MeasureError> {
-        self.runner = None;
-        let tolerance = self.task()?.tolerance;
+        self.seats[0].renew();
+        let task = self.task()?.clone();
         let mut order: Vec<&str> = interfaces.iter().map(String::as_str).collect();
         if swapped {
             order.reverse();
         }
-        let command = format!("duel {tolerance} {}", order.join(" "));
-        let numbers = lost(self.try_kernel(&command, "duel", cost)?, swapped)?;
+        let command = format!("duel {} {}", task.tolerance, order.join(" "));
+        let said = self.on_first_seat(|seat, rules| seat.try_kernel(rules, &task, &command, "duel", cost))?;
+        let numbers = lost(said, swapped)?;
         let &[e0, e1, c0, c1, t0, t1] = numbers.as_slice() else {
             return Err(MeasureError::Runner("its answer is too short".into()));
         };
@@ -80,20 +82,20 @@ impl Lab {
     /// So many more pairs of windows of a duel, each the incumbent's time and the challenger's.
     fn pairs(&mut self, duel: &Duel, count: usize, cost: &mut CpuCost) -> Result<Vec<[f64; 2]>, MeasureError> {
         let patience = self.patience + Duration::from_secs_f64(20e-9 * duel.nanos * count as f64);
-        let said = match self.ask(&format!("pairs {count}"), patience)? {
+        let said = self.on_first_seat(|seat, rules| match seat.ask(rules, &format!("pairs {count}"), patience)? {
             Reply::Answer(words, cpu) => {
                 cost.measure += cpu;
-                self.understand(&words, "pairs")?
+                seat.understand(&words, "pairs")
             }
             Reply::Died(detail, _) => {
-                self.runner = None;
-                Said::Failed { stage: FailStage::Launch, detail }
+                seat.renew();
+                Ok(Said::Failed { stage: FailStage::Launch, detail })
             }
             Reply::Late(_) => {
-                self.runner = None;
-                Said::Failed { stage: FailStage::Timeout, detail: "did not end in time".into() }
+                seat.renew();
+                Ok(Said::Failed { stage: FailStage::Timeout, detail: "did not end in time".into() })
             }
-        };
+        })?;
         let times = lost(said, duel.swapped)?;
         if times.len() != 2 * count {
             return Err(MeasureError::Runner("its answer has the wrong length".into()));

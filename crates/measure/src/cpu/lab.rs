@@ -2,37 +2,29 @@
 
 use super::build::{Belt, Build, Builder, Built, Closing, Shelf, digest};
 use super::folder::Folder;
-use super::runner::{Reply, Runner};
+use super::runner::Runner;
+use super::seat::{Rules, Seat, TaskState, interface};
+use super::work::Work;
 use super::{Device, Prober, Toolchain};
 use crate::MeasureError;
 use crate::cuda::{Gpu, Nvrtc};
 use crate::process::pin;
-use squall_core::{CpuCost, DType, FailStage, KernelSource, Measurement, Nanos, Outcome, Reference, TensorKind, Workload};
+use squall_core::{CpuCost, DType, KernelSource, Outcome, Reference, TensorKind, Workload};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Where no core is left for building, builds and measuring take turns in portions of this size.
 const PORTION: usize = 32;
 
-/// Where builds and measuring take turns, jobs are looked at again once their group took this long:
-/// shared machines are slow for moments of this order, all kernels alike.
-const GROUP: Duration = Duration::from_millis(1500);
-
-/// A second look sooner than this would fall into the same moment.
-const APART: Duration = Duration::from_millis(250);
-
-/// Slower than the task's best by more than this, a job is not looked at again.
-const CONTENDER: f64 = 1.5;
-
 /// Builds kernels, runs them in a process of their own, checks and times them.
 pub struct Lab {
-    // First, because fields are dropped in order: the runner ends before its folder goes.
-    pub(super) runner: Option<Runner>,
-    gpu: Option<Arc<(Gpu, Nvrtc)>>,
+    // First, because fields are dropped in order: runners end before their folder goes.
+    pub(super) seats: Vec<Seat>,
+    nvrtc: Option<Arc<Nvrtc>>,
     folder: Folder,
     device: Device,
     toolchain: Toolchain,
@@ -46,55 +38,38 @@ pub struct Lab {
     overhead: CpuCost,
 }
 
-/// A task that was set up in this laboratory before; its reference outputs lie in the folder.
-#[derive(Clone)]
-pub(super) struct TaskState {
-    /// The runner's command without the library: seed, file.
-    head: String,
-    /// Sizes.
-    tail: String,
-    pub(super) tolerance: f64,
-    reference_seconds: f64,
-    /// The best time measured, for rejecting hopeless ones quickly.
-    best: f64,
-}
-
-/// What the runner said about a kernel.
-pub(super) enum Said {
-    Words(Vec<f64>),
-    Failed { stage: FailStage, detail: String },
-}
-
 impl Lab {
     /// A laboratory in a folder of its own under the system's temporary folder.
     pub fn open(device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
         Lab::open_in(&std::env::temp_dir(), device, toolchain)
     }
 
-    /// A laboratory whose kernels run on a GPU; references still run on the CPU.
-    pub fn open_gpu(gpu: Gpu, device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
-        Lab::set_up(&std::env::temp_dir(), device, toolchain, Some(gpu))
+    /// A laboratory whose kernels run on GPUs of one model, side by side where there are several;
+    /// references in C still run on the CPU.
+    pub fn open_gpus(gpus: &[Gpu], device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+        Lab::set_up(&std::env::temp_dir(), device, toolchain, gpus)
     }
 
     /// A laboratory in a folder of its own under `parent`.
     pub fn open_in(parent: &Path, device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
-        Lab::set_up(parent, device, toolchain, None)
+        Lab::set_up(parent, device, toolchain, &[])
     }
 
-    fn set_up(parent: &Path, mut device: Device, toolchain: Toolchain, gpu: Option<Gpu>) -> Result<Lab, MeasureError> {
+    fn set_up(parent: &Path, mut device: Device, toolchain: Toolchain, gpus: &[Gpu]) -> Result<Lab, MeasureError> {
         let folder = Folder::open(parent)?;
         // What a GPU does is not disturbed by compilers.
-        if !device.spare.is_empty() && gpu.is_none() {
+        if !device.spare.is_empty() && gpus.is_empty() {
             device.spare = Prober::build(&device, &toolchain)?.undisturbing()?;
         }
         let mut overhead = CpuCost::default();
         overhead.build += toolchain.check(folder.path(), None)?;
-        overhead.build += Runner::build(folder.path(), &toolchain, gpu.is_some())?;
-        let runner = Runner::start(folder.path(), &device, gpu.as_ref().map(|g| g.ordinal))?;
-        let gpu = gpu.map(|g| (g.clone(), Nvrtc::new(g.architecture()))).map(Arc::new);
+        overhead.build += Runner::build(folder.path(), &toolchain, !gpus.is_empty())?;
+        let places: Vec<Option<u32>> = if gpus.is_empty() { vec![None] } else { gpus.iter().map(|g| Some(g.ordinal)).collect() };
+        let seats = places.into_iter().map(|g| Seat::take(folder.path(), &device, g)).collect::<Result<_, _>>()?;
+        let nvrtc = gpus.first().map(|g| Arc::new(Nvrtc::new(g.architecture())));
         Ok(Lab {
-            runner: Some(runner),
-            gpu,
+            seats,
+            nvrtc,
             folder,
             device,
             toolchain,
@@ -200,12 +175,13 @@ impl Lab {
                 let _ = write!(tail, ",@input-{number}-{k}");
             }
         }
-        let head = format!("task {seed} reference-{number}");
         let tolerance = workload.tolerance();
+        let head = format!("task {seed} reference-{number}");
+        let state = |seconds| TaskState::new(number, head.clone(), tail.clone(), tolerance, seconds);
         let Some(reference) = &reference.kernel else {
             // The same for both sets of inputs, of which at least those that decide are given.
             put(&format!("reference-{number}"), &[&reference.outputs, &reference.outputs])?;
-            self.tasks.insert(key.clone(), TaskState { head, tail, tolerance, reference_seconds: 0.0, best: f64::INFINITY });
+            self.tasks.insert(key.clone(), state(0.0));
             self.current = Some(key);
             return self.restore_task().inspect_err(|_| self.current = None);
         };
@@ -216,60 +192,31 @@ impl Lab {
             }
             (Built::Refused(why), _) => return Err(MeasureError::Reference(format!("it does not compile: {why}"))),
         };
-        let command = format!("{head} ./{library} {} {} {} {tail}", reference.symbol, reference.prepared.0, reference.workspace.0);
-        let reference_seconds = self.tell_task(&command)?;
-        self.tasks.insert(key.clone(), TaskState { head, tail, tolerance, reference_seconds, best: f64::INFINITY });
+        let mut task = state(0.0);
+        let (seconds, cpu) = self.on_first_seat(|seat, rules| seat.set(rules, &task, Some(&interface(&library, reference))))?;
+        self.overhead.measure += cpu;
+        task.reference_seconds = seconds;
+        self.tasks.insert(key.clone(), task);
         self.current = Some(key);
         Ok(())
     }
 
-    /// Starts the runner if it is dead, and lets it know the current task.
+    /// Lets the first process know the current task; the others hear of it when they need it.
     fn restore_task(&mut self) -> Result<(), MeasureError> {
-        let task = self.task()?;
-        let command = format!("{} - - 0 0 {}", task.head, task.tail);
-        self.tell_task(&command).map(|_| ())
+        let task = self.task()?.clone();
+        let (_, cpu) = self.on_first_seat(|seat, rules| seat.set(rules, &task, None))?;
+        self.overhead.measure += cpu;
+        Ok(())
     }
 
-    fn tell_task(&mut self, command: &str) -> Result<f64, MeasureError> {
-        // A reference is plain loops and may take long, but not for ever.
-        match self.ask(command, Duration::from_secs(600))? {
-            Reply::Answer(words, cpu) => {
-                self.overhead.measure += cpu;
-                match words.split_once(' ').unwrap_or((&words, "")) {
-                    ("task", numbers) => Ok(numbers.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0.0)),
-                    ("failed", why) => match why.split_once(' ') {
-                        Some(("file", message)) => Err(MeasureError::Folder { path: self.folder.path().into(), reason: message.into() }),
-                        Some((_, message)) => Err(MeasureError::Reference(message.into())),
-                        None => Err(MeasureError::Reference(why.into())),
-                    },
-                    _ => Err(MeasureError::Runner(format!("it answers `{words}`"))),
-                }
-            }
-            Reply::Died(how, _) => {
-                self.runner = None;
-                Err(MeasureError::Reference(how))
-            }
-            Reply::Late(_) => {
-                self.runner = None;
-                Err(MeasureError::Reference("it did not end within 600 s".into()))
-            }
-        }
+    pub(super) fn on_first_seat<T>(&mut self, f: impl FnOnce(&mut Seat, &Rules) -> Result<T, MeasureError>) -> Result<T, MeasureError> {
+        let rules = rules(&self.folder, &self.device, self.patience, self.reject, self.flush);
+        f(&mut self.seats[0], &rules)
     }
 
     pub(super) fn task(&self) -> Result<&TaskState, MeasureError> {
         let known = self.current.as_ref().and_then(|k| self.tasks.get(k));
         known.ok_or_else(|| MeasureError::Reference("no task was set, or setting it failed".into()))
-    }
-
-    /// A command to the runner, which is started if need be.
-    pub(super) fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
-        if self.runner.is_none() {
-            self.runner = Some(Runner::start(self.folder.path(), &self.device, self.gpu.as_ref().map(|g| g.0.ordinal))?);
-        }
-        match &mut self.runner {
-            Some(runner) => runner.ask(command, patience),
-            None => Err(MeasureError::Runner("it is not running".into())),
-        }
     }
 
     /// Builds and measures `jobs`; `each` hears of every one, in their order, as soon as it is
@@ -312,9 +259,9 @@ impl Lab {
         let belt = Belt::new(jobs, known, if apart { jobs.len() } else { 2 * builders + 2 });
         let cancel = AtomicBool::new(false);
         let (toolchain, folder, cores) = (self.toolchain.clone(), self.folder.path().to_path_buf(), builder_cores.clone());
-        let gpu = self.gpu.clone();
-        let nvrtc = gpu.as_ref().map(|g| &g.1);
-        let builder = Builder { toolchain: &toolchain, nvrtc, folder: &folder, patience: self.build_patience, cancel: &cancel };
+        let nvrtc = self.nvrtc.clone();
+        let builder =
+            Builder { toolchain: &toolchain, nvrtc: nvrtc.as_deref(), folder: &folder, patience: self.build_patience, cancel: &cancel };
         std::thread::scope(|scope| {
             let _closing = Closing(&belt, &cancel);
             for _ in 0..builders {
@@ -326,54 +273,21 @@ impl Lab {
             if apart {
                 belt.settle(stop);
             }
-            let mut group: Vec<Look> = Vec::new();
-            let mut first_looks = || {
-                for (i, job) in jobs.iter().enumerate() {
-                    if stop.load(Ordering::Relaxed) {
-                        break;
-                    }
-                    let mut cost = CpuCost::default();
-                    if let Some((built, cpu)) = belt.take(i, stop)? {
-                        cost.build = cpu;
-                        self.shelf.put(digests[i].clone(), built);
-                    }
-                    let Some(built) = self.shelf.get(&digests[i]).cloned() else { break };
-                    let at = Instant::now();
-                    let outcome = self.measure(job, built, &mut cost)?;
-                    if !apart {
+            let task = self.task()?.clone();
+            let rules = rules(&self.folder, &self.device, self.patience, self.reject, self.flush);
+            let shelf = Mutex::new(&mut self.shelf);
+            let work = Work { jobs, digests: &digests, belt: &belt, shelf: &shelf, task: &task, rules: &rules, stop };
+            match self.seats.as_mut_slice() {
+                [seat] if apart => work.twice(seat, each),
+                [seat] => (0..jobs.len()).try_for_each(|i| {
+                    if let Some((outcome, cost)) = work.one(seat, i)? {
                         each(i, outcome, cost);
-                        continue;
                     }
-                    group.push(Look { job: i, at, outcome, cost });
-                    if group[0].at.elapsed() >= GROUP {
-                        self.look_again(jobs, &digests, &mut group, stop)?;
-                        group.drain(..).for_each(|l| each(l.job, l.outcome, l.cost));
-                    }
-                }
-                self.look_again(jobs, &digests, &mut group, stop)
-            };
-            let end = first_looks();
-            group.into_iter().for_each(|l| each(l.job, l.outcome, l.cost));
-            end
+                    Ok(())
+                }),
+                seats => work.shared(seats, each),
+            }
         })
-    }
-
-    /// Measures those again that are near the task's best. One that fails now has failed.
-    fn look_again(&mut self, jobs: &[KernelSource], digests: &[String], group: &mut [Look], stop: &AtomicBool) -> Result<(), MeasureError> {
-        for l in group {
-            let Outcome::Measured(first) = &l.outcome else { continue };
-            let near = first.median().0 <= CONTENDER * self.task()?.best;
-            if !near || l.at.elapsed() < APART || stop.load(Ordering::Relaxed) {
-                continue;
-            }
-            let Some(built) = self.shelf.get(&digests[l.job]).cloned() else { continue };
-            let again = self.measure(&jobs[l.job], built, &mut l.cost)?;
-            match again {
-                Outcome::Measured(second) if second.median().0 >= first.median().0 => {}
-                again => l.outcome = again,
-            }
-        }
-        Ok(())
     }
 
     /// Builds a kernel now, on the spare cores.
@@ -384,7 +298,7 @@ impl Lab {
         }
         let cancel = AtomicBool::new(false);
         let patience = self.build_patience.max(Duration::from_secs(30));
-        let nvrtc = self.gpu.as_ref().map(|g| &g.1);
+        let nvrtc = self.nvrtc.as_deref();
         let builder = Builder { toolchain: &self.toolchain, nvrtc, folder: self.folder.path(), patience, cancel: &cancel };
         let cores = if self.device.spare.is_empty() { &self.device.cores } else { &self.device.spare };
         // In a thread, because the compiler inherits its cores.
@@ -399,93 +313,6 @@ impl Lab {
         self.shelf.put(key, built.clone());
         Ok((built, cpu))
     }
-
-    fn measure(&mut self, kernel: &KernelSource, built: Built, cost: &mut CpuCost) -> Result<Outcome, MeasureError> {
-        let library = match built {
-            Built::Library(file) => file,
-            Built::Refused(detail) => return Ok(Outcome::Failed { stage: FailStage::Build, detail }),
-        };
-        let task = self.task()?;
-        let limit = if task.best.is_finite() && self.reject.is_finite() { task.best * self.reject } else { 0.0 };
-        let call = interface(&library, kernel);
-        let command = format!("run {call} {} {limit:.0} {}", task.tolerance, self.flush);
-        match self.try_kernel(&command, "measured", cost)? {
-            Said::Failed { stage, detail } => Ok(Outcome::Failed { stage, detail }),
-            Said::Words(numbers) => match numbers.as_slice() {
-                [error, calls, samples @ ..] if !samples.is_empty() => {
-                    let m = Measurement { samples: samples.iter().copied().map(Nanos).collect(), calls: *calls as u64, error: *error };
-                    if let Some(task) = self.current.as_ref().and_then(|k| self.tasks.get_mut(k)) {
-                        task.best = task.best.min(m.median().0);
-                    }
-                    Ok(Outcome::Measured(m))
-                }
-                _ => Err(MeasureError::Runner("its answer is too short".into())),
-            },
-        }
-    }
-
-    /// A command that runs kernels. A crash in a runner that ran others before is tried again in a
-    /// fresh one: an earlier kernel may have damaged the process without showing it.
-    pub(super) fn try_kernel(&mut self, command: &str, verb: &str, cost: &mut CpuCost) -> Result<Said, MeasureError> {
-        loop {
-            if self.runner.is_none() {
-                self.restore_task()?;
-            }
-            let fresh = self.runner.as_mut().is_none_or(|r| !std::mem::replace(&mut r.used, true));
-            let patience = self.patience + Duration::from_secs_f64((8.0 * self.task()?.reference_seconds).min(1e6));
-            match self.ask(command, patience)? {
-                Reply::Answer(words, cpu) => {
-                    cost.measure += cpu;
-                    return self.understand(&words, verb);
-                }
-                Reply::Late(cpu) => {
-                    cost.measure += cpu;
-                    self.runner = None;
-                    let detail = format!("did not end within {:.1} s", patience.as_secs_f64());
-                    return Ok(Said::Failed { stage: FailStage::Timeout, detail });
-                }
-                Reply::Died(detail, cpu) => {
-                    cost.measure += cpu;
-                    self.runner = None;
-                    if fresh {
-                        return Ok(Said::Failed { stage: FailStage::Launch, detail });
-                    }
-                }
-            }
-        }
-    }
-
-    pub(super) fn understand(&mut self, words: &str, verb: &str) -> Result<Said, MeasureError> {
-        let strange = || MeasureError::Runner(format!("it answers `{words}`"));
-        let (first, rest) = words.split_once(' ').ok_or_else(strange)?;
-        if first == verb {
-            let numbers: Result<Vec<f64>, _> = rest.split(' ').map(str::parse).collect();
-            return Ok(Said::Words(numbers.map_err(|_| strange())?));
-        }
-        match (first, rest.split_once(' ')) {
-            ("failed", Some((place, detail))) => {
-                let stage = match place {
-                    "damage" | "wrong" => FailStage::WrongAnswer,
-                    _ => FailStage::Launch,
-                };
-                if place == "damage" || place == "fault" {
-                    // Who wrote beside its buffers may have hit the runner's own memory; a fault of
-                    // a GPU ends the process's context.
-                    self.runner = None;
-                }
-                Ok(Said::Failed { stage, detail: detail.to_string() })
-            }
-            _ => Err(strange()),
-        }
-    }
-}
-
-/// A job that was measured and not yet reported.
-struct Look {
-    job: usize,
-    at: Instant,
-    outcome: Outcome,
-    cost: CpuCost,
 }
 
 /// The runner's letter for a type; none where it does not know it.
@@ -501,7 +328,6 @@ pub fn letter(d: DType) -> Option<char> {
     }
 }
 
-/// What the runner needs to call a kernel.
-pub(super) fn interface(library: &str, kernel: &KernelSource) -> String {
-    format!("./{library} {} {} {}", kernel.symbol, kernel.prepared.0, kernel.workspace.0)
+fn rules<'a>(folder: &'a Folder, device: &'a Device, patience: Duration, reject: f64, flush: u64) -> Rules<'a> {
+    Rules { folder: folder.path(), device, patience, reject, flush }
 }

@@ -8,7 +8,9 @@ mod folder;
 mod lab;
 mod roof;
 mod runner;
+mod seat;
 mod toolchain;
+mod work;
 
 pub(crate) use build::{Build, Built, digest};
 pub(crate) use runner::{Reply, Runner};

@@ -8,7 +8,7 @@
  *                                          or TYPE,COUNT,LOW,HIGH, OUTPUTS are TYPE,COUNT;TYPE,COUNT..
  *                                          with the types of elements.h
  *   run LIB SYMBOL PREPARED WORKSPACE TOLERANCE LIMIT_NS FLUSH_BYTES
- *       -> CPU measured ERROR CALLS NS ..
+ *       -> CPU measured ERROR CALLS COUNT NS .. [GPU SM_MHZ MEMORY_MHZ THROTTLED_BY]
  *   duel TOLERANCE LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
  *       -> CPU duel ERROR_A ERROR_B CALLS_A CALLS_B NS_A NS_B
  *   pairs COUNT
@@ -171,7 +171,8 @@ static int gpu_fetch(int which);
 #define gpu_poison(which, byte) 1
 #define gpu_flush_caches(bytes) 1
 #define gpu_task() 1
-#define compile(from, to) 0
+#define compile(from, to, with) 0
+#define say_gpu() (void)0
 #include "outputs.h"
 #endif
 
@@ -321,8 +322,9 @@ static int run(const char *library, const char *symbol, size_t prepared_bytes, s
     if (samples[i] < 0) return 0;
   }
   if (!right(0, 1, tolerance)) return 0;
-  say("measured %.6g %ld", k->error, calls);
+  say("measured %.6g %ld %d", k->error, calls, windows);
   for (int i = 0; i < windows; i++) say(" %.4f", samples[i]);
+  if (k->gpu) say_gpu();
   unload(0);
   return 1;
 }
@@ -423,13 +425,16 @@ static int task(uint64_t seed, const char *file, const char *library, const char
     output_pointers[o] = outputs[o].at.at;
   }
   mixed = whole > 0 && whole < output_count;
+  if (!gpu_task()) return 0;
   if (strcmp(library, "-") != 0) {
     if (!load(0, library, symbol, prepared_bytes, workspace_bytes)) return 0;
+    int gpu = kernels[0].gpu;
     for (int set = 0; set < 2; set++) {
       clear_outputs(NOTHING_WRITTEN);
-      memset(workspace[0].at, NOTHING_WRITTEN, workspace[0].size);
+      if (!gpu) memset(workspace[0].at, NOTHING_WRITTEN, workspace[0].size);
+      if (gpu && !gpu_poison(0, NOTHING_WRITTEN)) return 0;
       double t = window(0, set, 1);
-      if (t < 0 || !outputs_untouched() || !untouched(&workspace[0])) return 0;
+      if (t < 0 || (gpu && !gpu_fetch(0)) || !outputs_untouched() || (!gpu && !untouched(&workspace[0]))) return 0;
       seconds = t * 1e-9;
       for (int o = 0; o < output_count; o++) memcpy(outputs[o].expected[set].at, outputs[o].at.at, outputs[o].at.size);
     }
@@ -455,7 +460,6 @@ static int task(uint64_t seed, const char *file, const char *library, const char
       if (*largest == 0) *largest = 1;
       access_to(&outputs[o].expected[set], PROT_READ);
     }
-  if (!gpu_task()) return 0;
   say("task %.9f %zu", seconds, nonfinite);
   task_ready = 1;
   return 1;
@@ -486,7 +490,7 @@ static int obey(char *line) {
     return duel(atof(word[1]), library, symbol, p, w);
   }
   if (n == 2 && strcmp(word[0], "pairs") == 0 && duel_ready) return pairs(atoi(word[1]));
-  if (n == 3 && strcmp(word[0], "compile") == 0 && process_mode == 'n') return compile(word[1], word[2]);
+  if ((n == 3 || n == 4) && strcmp(word[0], "compile") == 0 && process_mode == 'n') return compile(word[1], word[2], n == 4 ? word[3] : NULL);
   return fail("launch", "the runner does not understand `%s` now", n > 0 ? word[0] : "");
 }
 
@@ -511,7 +515,8 @@ static int pin(const char *cores) {
 
 /* runner CORE,CORE.. cpu|wall|gpu:ORDINAL   runs kernels
  * runner describe ORDINAL          says what the GPU is, and ends
- * runner nvrtc ARCHITECTURE        compiles: `compile SOURCE CUBIN` */
+ * runner roof ORDINAL:ARCHITECTURE  measures what the GPU can do at most (roof.h), and ends
+ * runner nvrtc ARCHITECTURE        compiles: `compile SOURCE CUBIN [OPTIONS]` (nvrtc.h) */
 int main(int argc, char **argv) {
   if (argc != 3) return 2;
   parent = getppid();
@@ -529,7 +534,7 @@ int main(int argc, char **argv) {
 
   struct rlimit none = {0, 0};
   setrlimit(RLIMIT_CORE, &none);
-  process_mode = strcmp(argv[1], "describe") == 0 ? 'd' : strcmp(argv[1], "nvrtc") == 0 ? 'n' : strncmp(argv[2], "gpu:", 4) == 0 ? 'g' : 'c';
+  process_mode = strcmp(argv[1], "describe") == 0 ? 'd' : strcmp(argv[1], "nvrtc") == 0 ? 'n' : strcmp(argv[1], "roof") == 0 ? 'r' : strncmp(argv[2], "gpu:", 4) == 0 ? 'g' : 'c';
 #ifdef _SC_PHYS_PAGES
   /* A kernel that allocates without end shall fail alone. */
   rlim_t all = (rlim_t)sysconf(_SC_PHYS_PAGES) * page;
@@ -552,11 +557,11 @@ int main(int argc, char **argv) {
   /* Keeps the OpenMP library and its threads: unloading it with the first kernel would crash. */
   omp_set_dynamic(0);
 #endif
-  int fine = process_mode == 'd' || process_mode == 'n' || pin(argv[1]);
+  int fine = strchr("dnr", process_mode) || pin(argv[1]);
 #ifdef SQUALL_CUDA
   fine = fine && begin_gpu(argv[2]);
 #endif
-  if (fine && process_mode != 'd') say("ready");
+  if (fine && process_mode != 'd' && process_mode != 'r') say("ready");
   double before = 0;
   char *line = NULL;
   size_t room = 0;

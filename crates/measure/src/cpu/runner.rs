@@ -15,14 +15,20 @@ use std::time::{Duration, Instant};
 /// letters are those of [`letter`](super::letter).
 pub const ELEMENTS: &str = include_str!("elements.h");
 
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 9] = [
     ("guard.h", include_str!("guard.h")),
     ("elements.h", ELEMENTS),
     ("outputs.h", include_str!("outputs.h")),
     ("gpu.h", include_str!("../cuda/gpu.h")),
+    ("nvrtc.h", include_str!("../cuda/nvrtc.h")),
+    ("nvml.h", include_str!("../cuda/nvml.h")),
+    ("roof.h", include_str!("../cuda/roof.h")),
+    ("roof.cu", include_str!("../cuda/roof.cu")),
     ("runner.c", include_str!("runner.c")),
 ];
 const NAME: &str = "runner";
+/// How often it may die on its start until that counts.
+const STARTS: usize = 3;
 
 /// What a command came to, with the CPU seconds that it took.
 pub(crate) enum Reply {
@@ -81,15 +87,21 @@ impl Runner {
         let places: Vec<String> = device.cores.iter().map(|c| format!("{{{c}}}")).collect();
         // One thread is timed by its CPU time: being preempted on a shared machine does not count.
         let clock = if device.target.threads == 1 { "cpu".to_string() } else { "wall".into() };
-        let mut command = Runner::command(folder, &[&cores.join(","), &gpu.map_or(clock, |g| format!("gpu:{g}"))]);
-        command.env("OMP_NUM_THREADS", cores.len().to_string()).env("OMP_PROC_BIND", "true").env("OMP_PLACES", places.join(","));
-        command.env("OMP_DYNAMIC", "false").env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
-        let mut runner = Runner::spawn(folder, command)?;
-        match runner.hear(Duration::from_secs(60))? {
-            Reply::Answer(a, _) if a == "ready" => Ok(runner),
-            Reply::Answer(a, _) => Err(MeasureError::Runner(a)),
-            Reply::Died(detail, _) => Err(MeasureError::Runner(format!("it does not start: {detail}"))),
-            Reply::Late(_) => Err(MeasureError::Runner("it does not start within 60 s".into())),
+        let mut tries = 0;
+        loop {
+            let mut command = Runner::command(folder, &[&cores.join(","), &gpu.map_or(clock.clone(), |g| format!("gpu:{g}"))]);
+            command.env("OMP_NUM_THREADS", cores.len().to_string()).env("OMP_PROC_BIND", "true").env("OMP_PLACES", places.join(","));
+            command.env("OMP_DYNAMIC", "false").env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
+            let mut runner = Runner::spawn(folder, command)?;
+            tries += 1;
+            return match runner.hear(Duration::from_secs(60))? {
+                Reply::Answer(a, _) if a == "ready" => Ok(runner),
+                Reply::Answer(a, _) => Err(MeasureError::Runner(a)),
+                // Killed from outside before it could say a word: a long run shall survive that.
+                Reply::Died(..) if tries < STARTS => continue,
+                Reply::Died(detail, _) => Err(MeasureError::Runner(format!("it does not start: {detail}"))),
+                Reply::Late(_) => Err(MeasureError::Runner("it does not start within 60 s".into())),
+            };
         }
     }
 

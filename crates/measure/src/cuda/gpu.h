@@ -2,7 +2,9 @@
  * through the driver, and NVRTC makes cubins of CUDA C. Both libraries are loaded at run time, so
  * that nothing of CUDA is needed to compile this. Prototypes are those of the driver's ABI.
  *
- * A cubin comes with a file PATH.launch of lines `prepare|call ENTRY BLOCKS THREADS SHARED`. */
+ * A cubin comes with a file PATH.launch of lines `prepare|call ENTRY X Y Z X Y Z SHARED COUNT ARGUMENT ..`: blocks, threads of
+ * a block, and arguments dN (data), oN (output), rN,M (output N after data M was copied to it), xBYTES (a number); COUNT
+ * is -1 where the phase decides the arguments. */
 
 typedef int cu_result;
 typedef unsigned long long cu_pointer;
@@ -15,12 +17,14 @@ typedef struct cu_opaque *cu_handle;
   X(cuDeviceGet, (int *, int))                                                                      \
   X(cuDeviceGetName, (char *, int, int))                                                            \
   X(cuDeviceGetAttribute, (int *, int, int))                                                        \
+  X(cuDeviceGetPCIBusId, (char *, int, int))                                                        \
   X(cuDevicePrimaryCtxRetain, (cu_handle *, int))                                                   \
   X(cuCtxSetCurrent, (cu_handle))                                                                   \
   X(cuMemAlloc_v2, (cu_pointer *, size_t))                                                          \
   X(cuMemFree_v2, (cu_pointer))                                                                     \
   X(cuMemcpyHtoD_v2, (cu_pointer, const void *, size_t))                                            \
   X(cuMemcpyDtoH_v2, (void *, cu_pointer, size_t))                                                  \
+  X(cuMemcpyDtoDAsync_v2, (cu_pointer, cu_pointer, size_t, cu_handle))                              \
   X(cuMemsetD8_v2, (cu_pointer, unsigned char, size_t))                                             \
   X(cuMemsetD8Async, (cu_pointer, unsigned char, size_t, cu_handle))                                \
   X(cuModuleLoad, (cu_handle *, const char *))                                                      \
@@ -45,7 +49,9 @@ typedef struct cu_opaque *cu_handle;
 #define NVRTC(X)                                                                                    \
   X(nvrtcVersion, (int *, int *))                                                                   \
   X(nvrtcCreateProgram, (cu_handle *, const char *, const char *, int, const char *const *, const char *const *)) \
+  X(nvrtcAddNameExpression, (cu_handle, const char *))                                              \
   X(nvrtcCompileProgram, (cu_handle, int, const char *const *))                                     \
+  X(nvrtcGetLoweredName, (cu_handle, const char *, const char **))                                  \
   X(nvrtcGetProgramLogSize, (cu_handle, size_t *))                                                  \
   X(nvrtcGetProgramLog, (cu_handle, char *))                                                        \
   X(nvrtcGetCUBINSize, (cu_handle, size_t *))                                                       \
@@ -61,7 +67,8 @@ NVRTC(DECLARE)
   if (!name) return fail("device", "the CUDA library is too old: it has no %s", #name);
 
 static int open_driver(void) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+  const char *asked = getenv("SQUALL_LIBCUDA");
+  void *library = dlopen(asked ? asked : "libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (!library) return fail("device", "no NVIDIA driver: %s", dlerror());
   DRIVER(RESOLVE)
   return 1;
@@ -86,7 +93,9 @@ static int good(cu_result code, const char *what) {
   return fail(lasting ? "fault" : code == 2 ? "memory" : "launch", "%s: %s (CUDA error %d)", what, text ? text : "unknown", code);
 }
 
-enum { SLACK = 4096, LAUNCHES = 32 };
+#include "nvml.h"
+
+enum { SLACK = 4096, LAUNCHES = 32, ARGUMENTS = 64 };
 
 typedef struct {
   cu_pointer base;
@@ -94,9 +103,17 @@ typedef struct {
 } device_buffer;
 
 typedef struct {
+  char kind; /* d, o, r, x */
+  int index, from;
+  unsigned char bytes[8];
+} argument;
+
+typedef struct {
   cu_handle function;
   int prepare;
-  unsigned blocks, threads, shared;
+  unsigned blocks[3], threads[3], shared;
+  int count; /* of arguments, or -1 */
+  argument arguments[ARGUMENTS];
 } launch;
 
 typedef struct {
@@ -108,9 +125,9 @@ typedef struct {
 } gpu_kernel;
 
 static gpu_kernel gpu_kernels[2];
-static device_buffer gpu_data[2][TENSORS], gpu_weights[TENSORS], gpu_output, gpu_prepared[2], gpu_workspace[2], gpu_flush;
+static device_buffer gpu_data[2][TENSORS], gpu_weights[TENSORS], gpu_outputs[TENSORS], gpu_prepared[2], gpu_workspace[2], gpu_flush;
 static cu_handle stream, began, ended;
-static int gpu_ready;
+static int gpu_ready, gpu_ordinal;
 
 static int open_gpu(int ordinal) {
   int device, count = 0;
@@ -120,24 +137,39 @@ static int open_gpu(int ordinal) {
   gpu_ready = good(cuDeviceGet(&device, ordinal), "the device") && good(cuDevicePrimaryCtxRetain(&context, device), "its context") &&
               good(cuCtxSetCurrent(context), "its context") && good(cuStreamCreate(&stream, 1), "a stream") &&
               good(cuEventCreate(&began, 0), "an event") && good(cuEventCreate(&ended, 0), "an event");
+  gpu_ordinal = ordinal;
+  if (gpu_ready) open_nvml(device);
   return gpu_ready;
 }
 
-/* capability, multiprocessors, limits; then the name */
+/* Which GPU it is, and its clocks as the kernel left them. */
+static void say_gpu(void) {
+  say(" %d", gpu_ordinal);
+  say_clocks();
+}
+
+/* How many there are; versions; capability, multiprocessors, limits; clocks now and at most,
+ * degrees, watts; then the name. */
 static int describe_gpu(int ordinal) {
-  static const int wanted[] = {75, 76, 16, 1, 39, 97, 81, 82, 38, 13};
+  static const int wanted[] = {75, 76, 16, 1, 39, 97, 81, 82, 38};
   int device, version = 0, major = 0, minor = 0, value;
   char name[200];
   if (!open_gpu(ordinal) || !open_nvrtc()) return 0;
   if (!good(cuDeviceGet(&device, ordinal), "the device") || !good(cuDeviceGetName(name, sizeof name, device), "its name")) return 0;
   cuDriverGetVersion(&version);
   nvrtcVersion(&major, &minor);
-  say("device %d %d %d", version, major, minor);
+  unsigned degrees = 0, milliwatts = 0;
+  int count = 0;
+  if (nvml_device) nvmlDeviceGetTemperature(nvml_device, 0, &degrees);
+  if (nvml_device) nvmlDeviceGetPowerUsage(nvml_device, &milliwatts);
+  if (!good(cuDeviceGetCount(&count), "devices")) return 0;
+  say("device %d %d %d %d", count, version, major, minor);
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
     if (!good(cuDeviceGetAttribute(&value, wanted[i], device), "its attributes")) return 0;
     say(" %d", value);
   }
-  say(" %s", name);
+  say_clocks();
+  say(" %u %u %u %u %s", nvml_clock(CLOCK_SM, 1), nvml_clock(CLOCK_MEMORY, 1), degrees, milliwatts / 1000, name);
   return 1;
 }
 
@@ -173,7 +205,6 @@ static int gpu_untouched(const device_buffer *b, const char *name) {
 
 static int gpu_task(void) {
   if (!gpu_ready) return 1;
-  if (output_count != 1) return fail("launch", "%d outputs: kernels of a GPU write one as yet", output_count);
   for (int set = 0; set < 2; set++)
     for (int i = 0; i < data_count; i++) {
       buffer *b = &data[set][i];
@@ -183,7 +214,9 @@ static int gpu_task(void) {
     buffer *b = &weights[i];
     if (!gpu_place(&gpu_weights[i], b->size, 0xFF) || !good(cuMemcpyHtoD_v2(gpu_at(&gpu_weights[i]), b->at, b->size), "a weight")) return 0;
   }
-  return gpu_place(&gpu_output, outputs[0].at.size, CANARY);
+  for (int o = 0; o < output_count; o++)
+    if (!gpu_place(&gpu_outputs[o], outputs[o].at.size, CANARY)) return 0;
+  return 1;
 }
 
 static int is_cubin(const char *path) {
@@ -205,46 +238,93 @@ static void gpu_unload(int which) {
   memset(&gpu_kernels[which], 0, sizeof gpu_kernels[which]);
 }
 
-/* One call, or the preparation of weights, on the stream. */
-static int gpu_launch(int which, int set, int prepare) {
-  gpu_kernel *k = &gpu_kernels[which];
-  static cu_pointer values[TENSORS + 4];
-  static void *arguments[TENSORS + 4];
+/* The arguments of a launch as the driver takes them; what is restored is copied first. */
+static int gpu_arguments(int which, int set, launch *l, void **arguments) {
+  static cu_pointer values[TENSORS + ARGUMENTS];
   int n = 0;
-  for (int i = 0; i < (prepare ? weight_count : data_count); i++) values[n++] = gpu_at(prepare ? &gpu_weights[i] : &gpu_data[set][i]);
-  if (!prepare) values[n++] = gpu_at(&gpu_output);
-  values[n++] = gpu_at(&gpu_prepared[which]);
-  values[n++] = gpu_at(&gpu_workspace[which]);
+  if (l->count < 0) {
+    for (int i = 0; i < (l->prepare ? weight_count : data_count); i++) values[n++] = gpu_at(l->prepare ? &gpu_weights[i] : &gpu_data[set][i]);
+    if (!l->prepare) values[n++] = gpu_at(&gpu_outputs[0]);
+    values[n++] = gpu_at(&gpu_prepared[which]);
+    values[n++] = gpu_at(&gpu_workspace[which]);
+  }
   for (int i = 0; i < n; i++) arguments[i] = &values[i];
-  for (int i = 0; i < k->count; i++) {
-    launch *l = &k->launches[i];
-    if (l->prepare == prepare && !good(cuLaunchKernel(l->function, l->blocks, 1, 1, l->threads, 1, 1, l->shared, stream, arguments, NULL), "the launch")) return 0;
+  for (int i = 0; i < l->count; i++) {
+    argument *a = &l->arguments[i];
+    device_buffer *b = a->kind == 'd' ? &gpu_data[set][a->index] : &gpu_outputs[a->index];
+    arguments[i] = a->kind == 'x' ? (void *)a->bytes : (void *)&values[i];
+    if (a->kind != 'x') values[i] = gpu_at(b);
+    if (a->kind == 'r' && !good(cuMemcpyDtoDAsync_v2(values[i], gpu_at(&gpu_data[set][a->from]), b->size, stream), "restoring an input")) return 0;
   }
   return 1;
 }
 
+/* One call, or the preparation of weights, on the stream. */
+static int gpu_launch(int which, int set, int prepare) {
+  gpu_kernel *k = &gpu_kernels[which];
+  static void *arguments[TENSORS + ARGUMENTS];
+  for (int i = 0; i < k->count; i++) {
+    launch *l = &k->launches[i];
+    const unsigned *b = l->blocks, *t = l->threads;
+    if (l->prepare == prepare && !(gpu_arguments(which, set, l, arguments) &&
+                                   good(cuLaunchKernel(l->function, b[0], b[1], b[2], t[0], t[1], t[2], l->shared, stream, arguments, NULL), "the launch")))
+      return 0;
+  }
+  return 1;
+}
+
+/* An argument's text; its buffers must be there. */
+static int read_argument(const char *text, argument *a) {
+  char *end = NULL;
+  a->kind = text[0];
+  if (a->kind == 'x') {
+    size_t n = strlen(text + 1) / 2;
+    if (n < 1 || n > sizeof a->bytes) return 0;
+    for (size_t i = 0; i < n; i++) {
+      unsigned byte;
+      if (sscanf(text + 1 + 2 * i, "%2x", &byte) != 1) return 0;
+      a->bytes[i] = (unsigned char)byte;
+    }
+    return 1;
+  }
+  a->index = (int)strtol(text + 1, &end, 10);
+  if (a->kind == 'd') return a->index >= 0 && a->index < data_count;
+  if (a->kind != 'o' && a->kind != 'r') return 0;
+  if (a->kind == 'r') a->from = *end == ',' ? (int)strtol(end + 1, NULL, 10) : -1;
+  if (a->index < 0 || a->index >= output_count) return 0;
+  return a->kind == 'o' || (a->from >= 0 && a->from < data_count && gpu_data[0][a->from].size >= gpu_outputs[a->index].size);
+}
+
+static int read_launches(FILE *f, const char *path, gpu_kernel *k) {
+  char name[1100], phase_name[16];
+  for (; k->count < LAUNCHES; k->count++) {
+    launch *l = &k->launches[k->count];
+    unsigned *b = l->blocks, *t = l->threads;
+    int n = fscanf(f, "%15s %1023s %u %u %u %u %u %u %u %d", phase_name, name, b, b + 1, b + 2, t, t + 1, t + 2, &l->shared, &l->count);
+    if (n == EOF) break;
+    if (n != 10 || l->count > ARGUMENTS) return fail("launch", "%s: line %d is no launch", path, k->count + 1);
+    l->prepare = strcmp(phase_name, "prepare") == 0;
+    if (!good(cuModuleGetFunction(&l->function, k->module, name), name)) return 0;
+    if (l->shared > 48 << 10 && !good(cuFuncSetAttribute(l->function, 8, (int)l->shared), "its shared memory")) return 0;
+    /* Clusters of more than 8 blocks; a device without them refuses the launch. */
+    cuFuncSetAttribute(l->function, 14, 1);
+    for (int i = 0; i < l->count; i++)
+      if (fscanf(f, "%1023s", name) != 1 || !read_argument(name, &l->arguments[i])) return fail("launch", "%s: argument %d does not fit the task", path, i + 1);
+  }
+  return k->count > 0 && k->count < LAUNCHES ? 1 : fail("launch", "has %d launches", k->count);
+}
+
 static int gpu_load(int which, const char *path, size_t prepared_bytes, size_t workspace_bytes) {
   gpu_kernel *k = &gpu_kernels[which];
-  char name[700], phase_name[16];
+  char name[700];
   if (!gpu_ready) return fail("launch", "no GPU was opened");
   if (!good(cuModuleLoad(&k->module, path), "its loading")) return 0;
   snprintf(name, sizeof name, "%s.launch", path);
   FILE *f = fopen(name, "r");
   if (!f) return fail("launch", "%s cannot be read", name);
-  int fine = 1;
-  while (fine && k->count < LAUNCHES) {
-    launch *l = &k->launches[k->count];
-    if (fscanf(f, "%15s %600s %u %u %u", phase_name, name, &l->blocks, &l->threads, &l->shared) != 5) break;
-    l->prepare = strcmp(phase_name, "prepare") == 0;
-    fine = good(cuModuleGetFunction(&l->function, k->module, name), name);
-    if (fine && l->shared > 48 << 10) fine = good(cuFuncSetAttribute(l->function, 8, (int)l->shared), "its shared memory");
-    /* Clusters of more than 8 blocks; a device without them refuses the launch. */
-    if (fine) cuFuncSetAttribute(l->function, 14, 1);
-    k->count++;
-  }
+  int fine = read_launches(f, name, k);
   fclose(f);
   if (!fine) return 0;
-  if (k->count == 0 || k->count == LAUNCHES) return fail("launch", "has %d launches", k->count);
   if (!gpu_place(&gpu_prepared[which], prepared_bytes, CANARY) || !gpu_place(&gpu_workspace[which], workspace_bytes, CANARY)) return 0;
   if (!good(cuMemsetD8_v2(gpu_at(&gpu_prepared[which]), NOTHING_WRITTEN, prepared_bytes ? prepared_bytes : 1), "poisoning")) return 0;
   if (prepared_bytes == 0 && !gpu_place(&gpu_prepared[which], 0, CANARY)) return 0;
@@ -252,14 +332,18 @@ static int gpu_load(int which, const char *path, size_t prepared_bytes, size_t w
 }
 
 static int gpu_poison(int which, int byte) {
-  return good(cuMemsetD8_v2(gpu_at(&gpu_output), (unsigned char)byte, outputs[0].at.size), "poisoning") &&
-         (gpu_workspace[which].size == 0 || good(cuMemsetD8_v2(gpu_at(&gpu_workspace[which]), NOTHING_WRITTEN, gpu_workspace[which].size), "poisoning"));
+  for (int o = 0; o < output_count; o++)
+    if (!good(cuMemsetD8_v2(gpu_at(&gpu_outputs[o]), (unsigned char)byte, outputs[o].at.size), "poisoning")) return 0;
+  return gpu_workspace[which].size == 0 || good(cuMemsetD8_v2(gpu_at(&gpu_workspace[which]), NOTHING_WRITTEN, gpu_workspace[which].size), "poisoning");
 }
 
 /* What the kernel wrote, to where the check looks for it. */
 static int gpu_fetch(int which) {
-  return good(cuMemcpyDtoH_v2(outputs[0].at.at, gpu_at(&gpu_output), outputs[0].at.size), "reading back") && gpu_untouched(&gpu_output, "the output") &&
-         gpu_untouched(&gpu_workspace[which], "the workspace") && gpu_untouched(&gpu_prepared[which], "the prepared weights");
+  for (int o = 0; o < output_count; o++)
+    if (!good(cuMemcpyDtoH_v2(outputs[o].at.at, gpu_at(&gpu_outputs[o]), outputs[o].at.size), "reading back") ||
+        !gpu_untouched(&gpu_outputs[o], output_count > 1 ? outputs[o].at.name : "the output"))
+      return 0;
+  return gpu_untouched(&gpu_workspace[which], "the workspace") && gpu_untouched(&gpu_prepared[which], "the prepared weights");
 }
 
 static int gpu_capture(int which, int set, long calls) {
@@ -298,51 +382,13 @@ static int gpu_flush_caches(size_t bytes) {
   return good(cuMemsetD8Async(gpu_at(&gpu_flush), 1, bytes, stream), "flushing") && good(cuStreamSynchronize(stream), "flushing");
 }
 
-/* ---- NVRTC: a life of compiling; `SOURCE CUBIN` -> CPU built | CPU failed build MESSAGE ---- */
-
-static char architecture[40];
-
-static int compile(const char *from, const char *to) {
-  char *text = NULL, *cubin = NULL;
-  size_t size = 0, log = 0;
-  FILE *f = fopen(from, "r");
-  if (!f || fseek(f, 0, SEEK_END) != 0) return fail("file", "%s cannot be read", from);
-  long length = ftell(f);
-  rewind(f);
-  text = calloc(1, (size_t)length + 1);
-  if (!text || fread(text, 1, (size_t)length, f) != (size_t)length) return fail("file", "%s cannot be read", from);
-  fclose(f);
-  cu_handle program = NULL;
-  const char *options[] = {architecture, "-default-device", "-w"};
-  cu_result code = nvrtcCreateProgram(&program, text, "kernel.cu", 0, NULL, NULL);
-  free(text);
-  if (code != 0) return fail("build", "NVRTC error %d", code);
-  code = nvrtcCompileProgram(program, 3, options);
-  int fine = code == 0;
-  if (!fine) {
-    char *said = nvrtcGetProgramLogSize(program, &log) == 0 ? calloc(1, log + 1) : NULL;
-    if (said) nvrtcGetProgramLog(program, said);
-    fail("build", "%.600s", said && *said ? said : "NVRTC fails");
-    free(said);
-  } else {
-    fine = nvrtcGetCUBINSize(program, &size) == 0 && (cubin = malloc(size + 1)) && nvrtcGetCUBIN(program, cubin) == 0;
-    if (!fine) fail("build", "NVRTC gives no cubin");
-  }
-  nvrtcDestroyProgram(&program);
-  if (fine) {
-    f = fopen(to, "w");
-    fine = f && fwrite(cubin, 1, size, f) == size;
-    if (f && fclose(f) != 0) fine = 0;
-    if (!fine) fail("file", "%s: %s", to, strerror(errno));
-  }
-  free(cubin);
-  if (fine) say("built %zu", size);
-  return fine;
-}
+#include "nvrtc.h"
+#include "roof.h"
 
 /* What this process needs of CUDA, by what it was started as. */
 static int begin_gpu(const char *argument) {
   if (process_mode == 'd') return describe_gpu(atoi(argument));
+  if (process_mode == 'r') return measure_roof(argument);
   if (process_mode == 'g') return open_gpu(atoi(argument + 4));
   if (process_mode != 'n') return 1;
   snprintf(architecture, sizeof architecture, "--gpu-architecture=%s", argument);

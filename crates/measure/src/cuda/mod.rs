@@ -8,7 +8,7 @@ pub(crate) use nvrtc::Nvrtc;
 
 use crate::MeasureError;
 use crate::cpu::{Reply, Runner, Toolchain};
-use squall_core::{Bytes, Gpu as Limits, Target, TargetKind};
+use squall_core::{Bytes, Gpu as Limits, GpuState, Target, TargetKind};
 use std::time::Duration;
 
 /// A GPU of this machine, as its driver describes it.
@@ -26,33 +26,70 @@ pub struct Gpu {
     pub target: Target,
     /// The limits behind it.
     pub limits: Limits,
+    /// How many devices the driver sees.
+    pub count: u32,
+    /// Clocks now and at most, heat and power; zeros where the management library does not say.
+    pub health: Health,
+}
+
+/// A GPU's state by the management library; 0 for what it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// The clocks, and what slows them down.
+    pub now: GpuState,
+    /// Most MHz of the multiprocessors.
+    pub most_sm_mhz: u32,
+    /// Most MHz of memory.
+    pub most_memory_mhz: u32,
+    /// Degrees Celsius.
+    pub degrees: u32,
+    /// Watts.
+    pub watts: u32,
+}
+
+/// What a GPU can do at most, measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roof {
+    /// f32 multiply-adds without tensor cores, in GFLOP/s (one is two operations).
+    pub peak_gflops: f64,
+    /// Copying within its memory, in GB/s; bytes read and bytes written both count.
+    pub copy_gbs: f64,
+    /// Reading what its second-level cache holds, in GB/s.
+    pub l2_gbs: f64,
+    /// Its clocks meanwhile.
+    pub state: GpuState,
 }
 
 impl Gpu {
     /// The GPU of this number. An error says what is missing: device, driver or NVRTC.
     pub fn detect(ordinal: u32, toolchain: &Toolchain) -> Result<Gpu, MeasureError> {
-        let temp = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
-        Runner::build(folder.path(), toolchain, true)?;
-        let mut runner = Runner::begin(folder.path(), &["describe", &ordinal.to_string()])?;
-        match runner.hear(Duration::from_secs(60))? {
-            Reply::Answer(words, _) => match (words.strip_prefix("device "), words.strip_prefix("failed ")) {
-                (Some(text), _) => Gpu::parse(ordinal, text).ok_or_else(|| MeasureError::Runner(format!("it answers `{words}`"))),
-                (_, Some(why)) => {
-                    let why = why.split_once(' ').map_or(why, |w| w.1);
-                    Err(MeasureError::Device(format!("CUDA cannot be used: {why}")))
-                }
-                _ => Err(MeasureError::Runner(format!("it answers `{words}`"))),
-            },
-            Reply::Died(how, _) => Err(MeasureError::Device(format!("CUDA cannot be used: asking the driver ended the process: {how}"))),
-            Reply::Late(_) => Err(MeasureError::Device("CUDA cannot be used: the driver does not answer within 60 s".into())),
-        }
+        let words = ask(toolchain, &["describe", &ordinal.to_string()], "device ")?;
+        Gpu::parse(ordinal, &words).ok_or_else(|| MeasureError::Runner(format!("it answers `{words}`")))
     }
 
-    /// Reads `DRIVER NVRTC_MAJOR NVRTC_MINOR` and ten attributes, then the name.
+    /// All GPUs that the driver sees, of which there is one at least.
+    pub fn detect_all(toolchain: &Toolchain) -> Result<Vec<Gpu>, MeasureError> {
+        let first = Gpu::detect(0, toolchain)?;
+        let others = (1..first.count).map(|n| Gpu::detect(n, toolchain));
+        std::iter::once(Ok(first.clone())).chain(others).collect()
+    }
+
+    /// What it can do at most; takes half a second.
+    pub fn roof(&self, toolchain: &Toolchain) -> Result<Roof, MeasureError> {
+        let words = ask(toolchain, &["roof", &format!("{}:{}", self.ordinal, self.architecture())], "roof ")?;
+        let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
+        let &[peak_gflops, copy_gbs, l2_gbs, sm, memory, throttle] = numbers.as_slice() else {
+            return Err(MeasureError::Runner(format!("it answers `{words}`")));
+        };
+        let state = GpuState { device: self.ordinal, sm_mhz: sm as u32, memory_mhz: memory as u32, throttle: throttle as u32 };
+        Ok(Roof { peak_gflops, copy_gbs, l2_gbs, state })
+    }
+
+    /// Reads `COUNT DRIVER NVRTC_MAJOR NVRTC_MINOR`, nine attributes, seven numbers of its health, then the name.
     fn parse(ordinal: u32, text: &str) -> Option<Gpu> {
-        let mut words = text.splitn(14, ' ');
+        let mut words = text.splitn(21, ' ');
         let mut number = || words.next()?.parse::<u32>().ok();
+        let count = number()?;
         let (driver, major, minor) = (number()?, number()?, number()?);
         let limits = Limits {
             capability: 10 * number()? + number()?,
@@ -64,11 +101,12 @@ impl Gpu {
             registers_per_multiprocessor: number()?,
             l2: number()?,
         };
-        let _clock = number()?;
+        let now = GpuState { device: ordinal, sm_mhz: number()?, memory_mhz: number()?, throttle: number()? };
+        let health = Health { now, most_sm_mhz: number()?, most_memory_mhz: number()?, degrees: number()?, watts: number()? };
         let name = words.next()?.trim().to_string();
         let caches = vec![Bytes(u64::from(limits.shared_per_multiprocessor)), Bytes(u64::from(limits.l2))];
         let target = Target { kind: TargetKind::Cuda(limits), threads: 1, vector_bytes: 16, vector_registers: 255, caches };
-        Some(Gpu { ordinal, name, driver, nvrtc: format!("{major}.{minor}"), target, limits })
+        Some(Gpu { ordinal, name, driver, nvrtc: format!("{major}.{minor}"), target, limits, count, health })
     }
 
     /// The device's name in records: times compare only within one.
@@ -88,15 +126,35 @@ impl Gpu {
     }
 }
 
+/// What the runner program says when started so, behind a first word.
+fn ask(toolchain: &Toolchain, arguments: &[&str], first: &str) -> Result<String, MeasureError> {
+    let temp = std::env::temp_dir();
+    let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
+    Runner::build(folder.path(), toolchain, true)?;
+    let unusable = |why: &str| MeasureError::Device(format!("CUDA cannot be used: {why}"));
+    match Runner::begin(folder.path(), arguments)?.hear(Duration::from_secs(60))? {
+        Reply::Answer(words, _) => match (words.strip_prefix(first), words.strip_prefix("failed ")) {
+            (Some(text), _) => Ok(text.into()),
+            (_, Some(why)) => Err(unusable(why.split_once(' ').map_or(why, |w| w.1))),
+            _ => Err(MeasureError::Runner(format!("it answers `{words}`"))),
+        },
+        Reply::Died(how, _) => Err(unusable(&format!("asking the driver ended the process: {how}"))),
+        Reply::Late(_) => Err(unusable("the driver does not answer within 60 s")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_description_is_read() {
-        let g = Gpu::parse(1, "13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 1980000 NVIDIA H200").unwrap();
+        let g =
+            Gpu::parse(1, "2 13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 345 3201 4 1980 3201 31 77 NVIDIA H200").unwrap();
         assert_eq!((g.id().as_str(), g.toolchain().as_str()), ("cuda NVIDIA H200", "nvrtc 13.0, sm_90a"));
         assert_eq!((g.limits.multiprocessors, g.limits.shared_per_block, g.limits.cluster()), (132, 232448, 16));
+        assert_eq!((g.count, g.health.now.sm_mhz, g.health.most_sm_mhz, g.health.watts), (2, 345, 1980, 77));
+        assert_eq!(g.health.now.throttled_by(), ["power cap"]);
         assert!(Gpu::parse(0, "13000 13 0 9").is_none());
     }
 

@@ -2,12 +2,40 @@
 
 use crate::MeasureError;
 use crate::cpu::{Build, Built, Reply, Runner, digest};
-use squall_core::{KernelSource, LaunchPhase};
-use std::fmt::Write;
+use squall_core::{KernelSource, LaunchArgument, LaunchPhase};
+use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+/// Where CUDA's headers usually lie, for users' kernels that include them.
+const INCLUDES: [&str; 1] = ["/usr/local/cuda/include"];
+
+/// How a kernel is launched, as `gpu.h` reads it; `names` of its functions in the cubin, where they
+/// are not those of the source.
+fn launches(kernel: &KernelSource, names: &[&str]) -> String {
+    let mut text = String::new();
+    for (i, l) in kernel.launches.iter().enumerate() {
+        let phase = if l.phase == LaunchPhase::Prepare { "prepare" } else { "call" };
+        let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
+        let entry = names.get(i).copied().unwrap_or(&l.entry);
+        let count = l.arguments.as_ref().map_or(-1, |a| a.len() as i64);
+        let _ = write!(text, "{phase} {entry} {a} {b} {c} {x} {y} {z} {} {count}", l.shared);
+        for a in l.arguments.iter().flatten() {
+            let _ = match a {
+                LaunchArgument::Data(n) => write!(text, " d{n}"),
+                LaunchArgument::Output(n) => write!(text, " o{n}"),
+                LaunchArgument::Restored { output, data } => write!(text, " r{output},{data}"),
+                LaunchArgument::Number(bytes) => {
+                    write!(text, " x{}", bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
+                }
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
 
 /// Compilers that stand ready; they run the laboratory's runner program.
 pub(crate) struct Nvrtc {
@@ -29,24 +57,33 @@ impl Nvrtc {
             fs::write(&path, text).map_err(|e| MeasureError::folder(&path, &e))
         };
         write(format!("{name}.cu"), &kernel.source)?;
-        let mut launches = String::new();
-        for l in &kernel.launches {
-            let phase = if l.phase == LaunchPhase::Prepare { "prepare" } else { "call" };
-            let _ = writeln!(launches, "{phase} {} {} {} {}", l.entry, l.blocks, l.threads, l.shared);
+        // Functions of ours have C names; users' are what C++ makes of them, which NVRTC knows.
+        let named = kernel.launches.iter().any(|l| l.arguments.is_some());
+        let mut command = format!("compile {name}.cu {name}.cubin");
+        if named {
+            let options = kernel.flags.iter().map(|f| format!("option {f}\n"));
+            let include = INCLUDES.into_iter().filter(|p| Path::new(p).is_dir()).map(|p| format!("option -I{p}\n"));
+            let names = kernel.launches.iter().map(|l| format!("name {}\n", l.entry));
+            write(format!("{name}.options"), &options.chain(include).chain(names).collect::<String>())?;
+            let _ = write!(command, " {name}.options");
         }
-        write(format!("{name}.cubin.launch"), &launches)?;
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut compiler = match waiting {
             Some(c) => c,
             None => self.start(folder)?,
         };
-        let reply = compiler.ask(&format!("compile {name}.cu {name}.cubin"), patience)?;
+        let reply = compiler.ask(&command, patience)?;
         let _ = fs::remove_file(folder.join(format!("{name}.cu")));
+        let _ = fs::remove_file(folder.join(format!("{name}.options")));
         let (built, cpu) = match reply {
             Reply::Answer(words, cpu) => {
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(compiler);
                 match words.strip_prefix("failed ") {
-                    None => (Built::Library(format!("{name}.cubin").into()), cpu),
+                    None => {
+                        let names: Vec<&str> = words.split(' ').skip(2).collect();
+                        write(format!("{name}.cubin.launch"), &launches(kernel, &names))?;
+                        (Built::Library(format!("{name}.cubin").into()), cpu)
+                    }
                     Some(why) => match why.split_once(' ') {
                         Some(("file", why)) => return Err(MeasureError::Folder { path: folder.into(), reason: why.into() }),
                         Some((_, why)) => (Built::Refused(why.trim().into()), cpu),

@@ -2,6 +2,7 @@
 
 use super::choose::Chosen;
 use super::{DRIVER, LIBRARY};
+use crate::aim::Aimed;
 use crate::error::Error;
 use squall_core::KernelSource;
 use squall_measure::cpu::Toolchain;
@@ -11,7 +12,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Compiles the kernels of a folder into its library and its driver.
-pub fn build(folder: &Path, kernels: &[Chosen], toolchain: &Toolchain) -> Result<(), Error> {
+pub fn build(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<(), Error> {
+    if !aimed.gpus.is_empty() {
+        return make(folder, aimed);
+    }
+    let toolchain = &aimed.toolchain;
     let sources: Vec<&KernelSource> = kernels.iter().flat_map(|k| [&k.source, &k.reference]).collect();
     objects(folder, &sources, toolchain)?;
     let openmp = kernels.iter().any(|k| k.source.openmp).then_some("-fopenmp");
@@ -34,6 +39,30 @@ pub fn build(folder: &Path, kernels: &[Chosen], toolchain: &Toolchain) -> Result
         let _ = std::fs::remove_file(folder.join(object));
     }
     Ok(())
+}
+
+/// CUDA goes through the folder's own Makefile: its compiler is nvcc, which calls others itself.
+fn make(folder: &Path, aimed: &Aimed) -> Result<(), Error> {
+    let jobs = format!("-j{}", aimed.device.allowed_cores());
+    let nvcc = std::env::var("NVCC").map(|n| format!("NVCC={n}"));
+    let mut command = Command::new("make");
+    command.arg(jobs).args(nvcc).current_dir(folder).stdin(Stdio::null());
+    let fail = |message: String| Error::Build {
+        message,
+        hint: format!(
+            "the sources are in `{}`; `make` there needs nvcc of the CUDA toolkit (in PATH, or NVCC=/usr/local/cuda/bin/nvcc)",
+            folder.display()
+        ),
+    };
+    match command.output() {
+        Ok(o) if o.status.success() => Ok(()),
+        Ok(o) => {
+            let said = String::from_utf8_lossy(&o.stderr);
+            let line = said.lines().find(|l| l.contains("rror")).or(said.lines().next()).unwrap_or("it says nothing").to_string();
+            Err(fail(format!("the export cannot be built: {line}")))
+        }
+        Err(e) => Err(fail(format!("`make` cannot be run: {e}"))),
+    }
 }
 
 /// Compiles `SYMBOL.c` of each source in a folder into `SYMBOL.o`, several at a time.

@@ -1,12 +1,11 @@
 //! Which kernel of a task is shipped: the store's best for this device and toolchain, else the
 //! best of another that can be made here too, else plain loops.
 
+use crate::aim::Aimed;
 use crate::error::Error;
 use crate::kit::Kit;
-use crate::session::toolchain_id;
 use squall_core::{KernelSource, Outcome, Record, Task, Tunable};
 use squall_frontend::OwnKernel;
-use squall_measure::cpu::{Device, Toolchain};
 use squall_records::{Query, Store};
 
 /// Where a kernel comes from.
@@ -44,41 +43,39 @@ pub struct Chosen {
 }
 
 /// The kernels of some tasks.
-pub fn choose(
-    tasks: &[&Task],
-    own: &[OwnKernel],
-    store: Option<&Store>,
-    device: &Device,
-    toolchain: &Toolchain,
-) -> Result<Vec<Chosen>, Error> {
-    let (device_id, tools) = (device.id(), toolchain_id(toolchain));
+pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: &Aimed) -> Result<Vec<Chosen>, Error> {
+    let (device_id, tools) = (&aimed.id, &aimed.tools);
+    let gpu = !aimed.gpus.is_empty();
     tasks
         .iter()
         .map(|task| {
-            let mut kit = Kit::new(task, own, &device.target);
+            let mut kit = Kit::new(task, own, &aimed.target)?;
             kit.tunables.push(kit.plain.clone());
             let symbol = symbol(task);
+            // The name without an ending is the launcher's, which the host calls.
+            let entry = if gpu { format!("{symbol}_gpu") } else { symbol.clone() };
             let mut best = match store {
                 Some(s) => s.best(&Query::task(task.id))?,
                 None => Vec::new(),
             };
             // Nearest first: same device before same toolchain; then the faster.
             best.sort_by(|a, b| {
-                let far = |r: &Record| (r.device != device_id, r.toolchain != tools);
+                let far = |r: &Record| (&r.device != device_id, &r.toolchain != tools);
                 let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
                 far(a).cmp(&far(b)).then(time(a).total_cmp(&time(b)))
             });
-            let made = best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &symbol)?, r)));
+            let made = best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &entry)?, r)));
             let (source, origin) = match made {
-                Some((source, r)) if r.device == device_id && r.toolchain == tools => (source, Origin::Tuned(Box::new(r))),
+                Some((source, r)) if &r.device == device_id && &r.toolchain == tools => (source, Origin::Tuned(Box::new(r))),
                 Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
                 None => {
-                    let source = kit.plain.realize(&kit.plain.space().nth(0), &symbol);
+                    let source = kit.plain.realize(&kit.plain.space().nth(0), &entry);
                     let fail = |e| Error::Nothing(format!("`{}` cannot be made untuned: {e}", task.name));
                     (source.map_err(fail)?, Origin::Plain)
                 }
             };
-            let Some(reference) = kit.reference(task, &format!("{symbol}_reference")).kernel else {
+            let of_gpu = gpu && kit.is_reference_cuda();
+            let Some(reference) = kit.reference(task, &format!("{symbol}_reference{}", if of_gpu { "_gpu" } else { "" })).kernel else {
                 return Err(Error::Input {
                     place: task.name.clone(),
                     message: "its right results stand in files, and an export checks itself against a second function".into(),
@@ -86,6 +83,8 @@ pub fn choose(
                         .into(),
                 });
             };
+            let source = KernelSource { symbol: symbol.clone(), ..source };
+            let reference = KernelSource { symbol: format!("{symbol}_reference"), ..reference };
             Ok(Chosen { task: (*task).clone(), source, reference, origin })
         })
         .collect()

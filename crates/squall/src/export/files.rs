@@ -3,7 +3,8 @@
 //! of libraries takes (`so.json`).
 
 use super::choose::{Chosen, Origin};
-use super::{DRIVER, LIBRARY};
+use super::{DRIVER, LIBRARY, cuda};
+use crate::aim::Aimed;
 use crate::error::Error;
 use serde_json::{Value, json};
 use squall_core::{DType, KernelSource, Stage, TensorKind, Workload};
@@ -14,22 +15,36 @@ use std::path::Path;
 const DRIVER_BODY: &str = include_str!("driver.c");
 
 /// Writes all files; returns the manifest.
-pub fn write(folder: &Path, kernels: &[Chosen], device: &str, tools: &str, toolchain: &Toolchain) -> Result<Value, Error> {
+pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, Error> {
     std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
     let put = |name: &str, text: &str| {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|source| Error::Write { path, source })
     };
+    let gpu = aimed.gpus.first();
     for k in kernels {
-        put(&format!("{}.c", k.source.symbol), &(comment(k) + &k.source.source))?;
-        put(&format!("{}.c", k.reference.symbol), &k.reference.source)?;
+        for (s, head) in [(&k.source, comment(k)), (&k.reference, String::new())] {
+            let launcher = if s.launches.is_empty() { String::new() } else { cuda::launcher(s, &k.task.workload) };
+            put(&cuda::file(s), &(head + &s.source + &launcher))?;
+        }
     }
-    put("squall_kernels.h", &header(kernels))?;
-    put("driver.c", &driver(kernels))?;
-    put("Makefile", &makefile(kernels, toolchain))?;
-    let manifest = manifest(kernels, device, tools);
+    match gpu {
+        Some(gpu) => {
+            put("squall_kernels.h", &cuda::header(kernels))?;
+            put("driver.cu", &cuda::driver(kernels))?;
+            put("Makefile", &cuda::makefile(kernels, gpu, &aimed.toolchain))?;
+        }
+        None => {
+            put("squall_kernels.h", &header(kernels))?;
+            put("driver.c", &driver(kernels))?;
+            put("Makefile", &makefile(kernels, &aimed.toolchain))?;
+        }
+    }
+    let manifest = manifest(kernels, &aimed.id, &aimed.tools);
     put("manifest.json", &format!("{manifest:#}\n"))?;
-    put("so.json", &format!("{:#}\n", referee(folder, kernels)))?;
+    if gpu.is_none() {
+        put("so.json", &format!("{:#}\n", referee(folder, kernels)))?;
+    }
     Ok(manifest)
 }
 
@@ -97,7 +112,7 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
                 "name": k.task.name,
                 "task": k.task.id.to_string(),
                 "symbol": k.source.symbol,
-                "source": format!("{}.c", k.source.symbol),
+                "source": cuda::file(&k.source),
                 "kind": w.kind,
                 "count": k.task.count,
                 "nodes": k.task.nodes,
@@ -112,6 +127,7 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
                 "configuration": record.map(|r| r.configuration.as_str()),
                 "best_ns": record.and_then(|r| r.outcome.time()).map(|t| t.0),
                 "measured_on": record.map(|r| r.device.as_str()),
+                "launches": k.source.launches,
             })
         })
         .collect();
@@ -147,12 +163,19 @@ fn driver(kernels: &[Chosen]) -> String {
     c += "\nstruct input {\n  int weight;\n  tensor is;\n};\n\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *);\n  \
           int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n\nstruct kernel {\n  const char *name, *symbol;\n  \
           struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  tensor output[64];\n  double flop, tolerance;\n};\n\nstatic const struct kernel kernels[] = {\n";
+    let entry = |s: &KernelSource| {
+        let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
+        format!("{{{}, {prepare}, {}, {}}}", s.symbol, s.prepared.0, s.workspace.0)
+    };
+    c += &table(kernels, &entry);
+    c + "};\n\n" + DRIVER_BODY
+}
+
+/// The rows of the driver's table of kernels.
+pub(super) fn table(kernels: &[Chosen], entry: &dyn Fn(&KernelSource) -> String) -> String {
+    let mut c = String::new();
     for k in kernels {
         let w = &k.task.workload;
-        let entry = |s: &KernelSource| {
-            let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
-            format!("{{{}, {prepare}, {}, {}}}", s.symbol, s.prepared.0, s.workspace.0)
-        };
         let range = |n: usize| w.foreign.as_ref().and_then(|f| f.ranges.get(n).copied().flatten());
         let input = |(n, i): (usize, &squall_core::workload::Input)| {
             let (bounded, low, high) = range(n).map_or((0, 0.0, 0.0), |r| (1, r.0, r.1));
@@ -177,7 +200,7 @@ fn driver(kernels: &[Chosen]) -> String {
             w.flop() as f64
         );
     }
-    c + "};\n\n" + DRIVER_BODY
+    c
 }
 
 /// A C string literal.

@@ -1,8 +1,9 @@
-//! Tuned kernels as files that anyone can compile: C sources, one header, a manifest, and a
+//! Tuned kernels as files that anyone can compile: C or CUDA sources, one header, a manifest, and a
 //! driver that checks and times them.
 
 mod build;
 mod choose;
+mod cuda;
 mod files;
 
 pub use build::build;
@@ -10,10 +11,9 @@ pub(crate) use build::{compile, objects};
 pub use choose::{Chosen, Origin, choose};
 pub(crate) use files::{comment, declarations, literal, write};
 
+use crate::aim::Aimed;
 use crate::error::Error;
 use crate::input::Input;
-use crate::session::toolchain_id;
-use squall_measure::cpu::{Device, Toolchain};
 use squall_records::Store;
 use std::path::{Path, PathBuf};
 
@@ -40,18 +40,16 @@ pub fn export(
     input: &Input,
     only: Option<&str>,
     store: Option<&Store>,
-    threads: usize,
+    aimed: &Aimed,
     folder: &Path,
     compile: bool,
 ) -> Result<Exported, Error> {
     let tasks = input.select(only)?;
-    let toolchain = Toolchain::detect()?;
-    let device = Device::detect(threads, &toolchain)?;
-    let kernels = choose(&tasks, &input.own, store, &device, &toolchain)?;
+    let kernels = choose(&tasks, &input.own, store, aimed)?;
     let folder = std::path::absolute(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
-    let manifest = files::write(&folder, &kernels, &device.id(), &toolchain_id(&toolchain), &toolchain)?;
+    let manifest = write(&folder, &kernels, aimed)?;
     if compile {
-        build(&folder, &kernels, &toolchain)?;
+        build(&folder, &kernels, aimed)?;
     }
     Ok(Exported { folder, kernels, manifest, built: compile })
 }

@@ -5,15 +5,17 @@
 pub mod arena;
 mod files;
 
+use crate::aim::Aimed;
 use crate::error::Error;
 use crate::export::{Chosen, Origin, choose, comment, compile, objects};
 use crate::input::Input;
+use crate::settings::Aim;
 use files::Layout;
 use squall_core::{KernelSource, TaskId};
 use squall_frontend::npy::{self, Array};
 use squall_frontend::plan::{Plan, Work};
 use squall_frontend::{Graph, Weights};
-use squall_measure::cpu::{Device, Toolchain};
+use squall_measure::cpu::Toolchain;
 use squall_records::Store;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
@@ -87,16 +89,15 @@ impl Network {
         let weights = Weights::read(&bytes, &input.name, &mut |name, offset, length| beside(path, name, offset, length)).map_err(import)?;
         drop(bytes);
         let mut plan = graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
-        let toolchain = Toolchain::detect()?;
-        let device = Device::detect(threads, &toolchain)?;
-        let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), &[], store, &device, &toolchain)?;
+        let aimed = Aimed::at(Aim::Cpu, threads)?;
+        let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), &[], store, &aimed)?;
         let layout = Layout::new(&plan, &kernels);
         let (folder, temporary) = folder(keep)?;
         files::write(&folder, &plan, &layout, &kernels)?;
         // They are in the file now.
         plan.constants = Vec::new();
-        program(&folder, &plan, &kernels, threads, &toolchain)?;
-        let (name, graph, cores) = (input.name.clone(), graph.clone(), device.cores);
+        program(&folder, &plan, &kernels, threads, &aimed.toolchain)?;
+        let (name, graph, cores) = (input.name.clone(), graph.clone(), aimed.device.cores);
         Ok(Network { name, folder, _temporary: temporary, graph, plan, kernels, cores, arena_bytes: layout.bytes })
     }
 

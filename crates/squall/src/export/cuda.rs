@@ -1,0 +1,201 @@
+//! What an export for a GPU writes otherwise: `SYMBOL.cu` with a launcher behind the kernel, a header
+//! for hosts, a driver that keeps data on the device, and a Makefile for nvcc.
+
+use super::choose::Chosen;
+use super::files::table;
+use super::{DRIVER, LIBRARY, declarations};
+use squall_core::{KernelSource, Launch, LaunchArgument, LaunchPhase, TensorKind, Workload};
+use squall_measure::cpu::{ELEMENTS, Toolchain};
+use squall_measure::cuda::Gpu;
+use std::fmt::Write as _;
+
+const DRIVER_BODY: &str = include_str!("driver_cuda.cu");
+
+/// The file that a kernel stands in.
+pub fn file(s: &KernelSource) -> String {
+    format!("{}.{}", s.symbol, if s.launches.is_empty() { "c" } else { "cu" })
+}
+
+fn prototypes(s: &KernelSource) -> String {
+    let n = &s.symbol;
+    let mut text = format!(
+        "int {n}(const void *const *data, void *const *outputs, const void *prepared, void *workspace, cudaStream_t stream);\nsize_t {n}_workspace_bytes(void);\n"
+    );
+    if s.prepared.0 > 0 {
+        let _ = write!(
+            text,
+            "size_t {n}_prepared_bytes(void);\nint {n}_prepare(const void *const *weights, void *prepared, cudaStream_t stream);\n"
+        );
+    }
+    text
+}
+
+/// The host's part of a kernel's file.
+pub fn launcher(s: &KernelSource, w: &Workload) -> String {
+    let n = &s.symbol;
+    let mut text = String::from(
+        "\n/* ---- the launcher, made by Squall: for the host, left out by NVRTC ---- */\n#ifndef __CUDACC_RTC__\n#include <cuda_runtime.h>\n#include <stddef.h>\n\nextern \"C\" {\n",
+    );
+    text += &prototypes(s);
+    let _ = writeln!(text, "}}\n\nextern \"C\" size_t {n}_workspace_bytes(void) {{ return {}; }}", s.workspace.0);
+    if s.prepared.0 > 0 {
+        let _ = writeln!(text, "extern \"C\" size_t {n}_prepared_bytes(void) {{ return {}; }}", s.prepared.0);
+        let _ = writeln!(text, "extern \"C\" int {n}_prepare(const void *const *weights, void *prepared, cudaStream_t stream) {{");
+        text += &body(s, w, LaunchPhase::Prepare);
+    }
+    let _ = writeln!(
+        text,
+        "extern \"C\" int {n}(const void *const *data, void *const *outputs, const void *prepared, void *workspace, cudaStream_t stream) {{"
+    );
+    text += "  (void)data, (void)outputs, (void)prepared, (void)workspace;\n";
+    text += &body(s, w, LaunchPhase::Call);
+    text + "#endif\n"
+}
+
+fn body(s: &KernelSource, w: &Workload, phase: LaunchPhase) -> String {
+    let mut text = String::from("  cudaError_t e = cudaSuccess;\n");
+    for l in s.launches.iter().filter(|l| l.phase == phase) {
+        text += &launch(l, w);
+    }
+    text + "  return (int)e;\n}\n"
+}
+
+fn launch(l: &Launch, w: &Workload) -> String {
+    let count = |kind: TensorKind| w.inputs.iter().filter(|i| i.kind == kind).count();
+    let mut text = format!("  {{\n    const void *const f = (const void *)&{};\n", l.entry);
+    let mut names: Vec<String> = Vec::new();
+    let pointer = |text: &mut String, names: &mut Vec<String>, from: String| {
+        let name = format!("a{}", names.len());
+        let _ = writeln!(text, "    const void *{name} = {from};");
+        names.push(format!("(void *)&{name}"));
+    };
+    match &l.arguments {
+        None if l.phase == LaunchPhase::Prepare => {
+            (0..count(TensorKind::Weight)).for_each(|i| pointer(&mut text, &mut names, format!("weights[{i}]")));
+            pointer(&mut text, &mut names, "prepared".into());
+        }
+        None => {
+            (0..count(TensorKind::Data)).for_each(|i| pointer(&mut text, &mut names, format!("data[{i}]")));
+            ["outputs[0]", "prepared", "workspace"].into_iter().for_each(|p| pointer(&mut text, &mut names, p.into()));
+        }
+        Some(arguments) => {
+            for a in arguments {
+                match a {
+                    LaunchArgument::Data(n) => pointer(&mut text, &mut names, format!("data[{n}]")),
+                    LaunchArgument::Output(n) => pointer(&mut text, &mut names, format!("outputs[{n}]")),
+                    LaunchArgument::Restored { output, data } => {
+                        let o = &w.outputs()[*output as usize];
+                        let bytes = o.elements() as u64 * o.dtype.bytes();
+                        let _ = writeln!(
+                            text,
+                            "    if (!e) e = cudaMemcpyAsync(outputs[{output}], data[{data}], {bytes}, cudaMemcpyDeviceToDevice, stream);"
+                        );
+                        pointer(&mut text, &mut names, format!("outputs[{output}]"));
+                    }
+                    LaunchArgument::Number(bytes) => {
+                        let name = format!("a{}", names.len());
+                        let list: Vec<String> = bytes.iter().map(u8::to_string).collect();
+                        let _ = writeln!(text, "    alignas(8) static const unsigned char {name}[] = {{{}}};", list.join(", "));
+                        names.push(format!("(void *){name}"));
+                    }
+                }
+            }
+        }
+    }
+    let _ = writeln!(text, "    void *arguments[] = {{{}}};", names.join(", "));
+    // More than 48 KiB have to be asked for. Clusters of more than 8 blocks too: devices without them refuse.
+    if l.shared > 48 << 10 {
+        let _ = writeln!(text, "    if (!e) e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize, {});", l.shared);
+    }
+    text += "    if (cudaFuncSetAttribute(f, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) cudaGetLastError();\n";
+    let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
+    let _ = writeln!(
+        text,
+        "    if (!e) e = cudaLaunchKernel(f, dim3({a}, {b}, {c}), dim3({x}, {y}, {z}), arguments, {}, stream);\n  }}",
+        l.shared
+    );
+    text
+}
+
+/// The header, for hosts in C and C++.
+pub fn header(kernels: &[Chosen]) -> String {
+    let mut h = format!(
+        "/* CUDA kernels tuned by Squall. `make` builds {LIBRARY} and `{DRIVER}`, which checks and times them.\n\
+         \x20*\n\
+         \x20* Every kernel has this interface; all pointers are the device's, 256-byte aligned as cudaMalloc gives them,\n\
+         \x20* tensors are dense and row-major, data and weights come in the order of manifest.json, each kind counted by\n\
+         \x20* itself. Calls return once launched, with a cudaError_t: 0 means success.\n\
+         \x20*\n\
+         \x20*   SYMBOL(data, outputs, prepared, workspace, stream)   one call\n\
+         \x20*   SYMBOL_workspace_bytes()                     scratch memory that a call needs\n\
+         \x20*   SYMBOL_prepare(weights, prepared, stream)    packs constant weights once; only where declared,\n\
+         \x20*   SYMBOL_prepared_bytes()                      else `prepared` is not used\n\
+         \x20*/\n#ifndef SQUALL_KERNELS_H\n#define SQUALL_KERNELS_H\n\n#include <cuda_runtime_api.h>\n#include <stddef.h>\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n"
+    );
+    for k in kernels {
+        let name = k.task.name.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ");
+        let _ = write!(h, "\n/* {name} */\n{}", prototypes(&k.source));
+    }
+    h + "\n#ifdef __cplusplus\n}\n#endif\n#endif\n"
+}
+
+/// The program that checks and times.
+pub fn driver(kernels: &[Chosen]) -> String {
+    let mut c = String::from(
+        "/* Checks every kernel against its reference, and times it on the GPU. Made by Squall. */\n#include \"squall_kernels.h\"\n\
+         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\nextern \"C\" {\n",
+    );
+    for k in kernels {
+        c += &if k.reference.launches.is_empty() { declarations(&k.reference) } else { prototypes(&k.reference) };
+    }
+    c += "}\n\nstatic uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = *state += 0x9E3779B97F4A7C15u;\n  \
+          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n\n";
+    c += ELEMENTS;
+    c += "\n/* On the device, or in C on the host. */\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *, cudaStream_t);\n  \
+          int (*prepare)(const void *const *, void *, cudaStream_t);\n  int (*c_run)(const void *const *, void *const *, const void *, void *);\n  \
+          int (*c_prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n\nstruct input {\n  int weight;\n  tensor is;\n};\n\n\
+          struct kernel {\n  const char *name, *symbol;\n  struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  \
+          tensor output[64];\n  double flop, tolerance;\n};\n\nstatic const struct kernel kernels[] = {\n";
+    let entry = |s: &KernelSource| {
+        let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
+        let (p, w) = (s.prepared.0, s.workspace.0);
+        if s.launches.is_empty() {
+            format!("{{NULL, NULL, {}, {prepare}, {p}, {w}}}", s.symbol)
+        } else {
+            format!("{{{}, {prepare}, NULL, NULL, {p}, {w}}}", s.symbol)
+        }
+    };
+    c += &table(kernels, &entry);
+    c + "};\n\n" + DRIVER_BODY
+}
+
+/// How all of it is built.
+pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String {
+    let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", f(k).symbol)).collect::<Vec<_>>().join(" ");
+    let mut m = format!(
+        "# Builds {LIBRARY} and the driver, with nvcc of the CUDA toolkit.\n\
+         # `make check` runs every kernel against its reference, `make time` also times them.\n\
+         NVCC ?= nvcc\nARCH = {}\nNVFLAGS = -O3 -std=c++17 -arch=$(ARCH) -Xcompiler -fPIC -diag-suppress 177\nCC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
+         all: {LIBRARY} {DRIVER}\n\n\
+         {LIBRARY}: $(KERNELS)\n\t$(NVCC) -arch=$(ARCH) -shared -o $@ $(KERNELS)\n\n\
+         {DRIVER}: driver.cu squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(NVCC) $(NVFLAGS) -o $@ driver.cu $(KERNELS) $(REFERENCES) -Xcompiler -fopenmp -lm\n\n\
+         check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
+        gpu.architecture(),
+        toolchain.command(),
+        toolchain.flags().join(" "),
+        objects(&|k| &k.source),
+        objects(&|k| &k.reference),
+    );
+    for s in kernels.iter().flat_map(|k| [&k.source, &k.reference]) {
+        let own: String = s.flags.iter().map(|f| format!(" '{f}'").replace('$', "$$")).collect();
+        let symbol = &s.symbol;
+        let _ = if s.launches.is_empty() {
+            let omp = if s.openmp { " -fopenmp" } else { "" };
+            write!(m, "{symbol}.o: {symbol}.c\n\t$(CC) {} -fPIC $(CFLAGS){omp}{own} -c -o $@ $<\n", toolchain.optimisation(s).join(" "))
+        } else {
+            write!(m, "{symbol}.o: {symbol}.cu\n\t$(NVCC) $(NVFLAGS){own} -c -o $@ $<\n")
+        };
+    }
+    let _ = write!(m, "\nclean:\n\trm -f *.o {LIBRARY} {DRIVER}\n\n.PHONY: all check time clean\n");
+    m
+}
