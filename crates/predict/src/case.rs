@@ -75,7 +75,10 @@ const VOTED: usize = 3 * CHANNELS + 1;
 fn row_of(rows: &[(String, String)], problem: &Problem) -> u16 {
     let precision = problem.word("precision").unwrap_or("");
     let find = |p: &str| rows.iter().position(|(d, q)| *d == problem.device && q == p);
-    find(precision).or_else(|| if precision == "BF16" { find("FP16") } else { None }).unwrap_or(rows.len()) as u16
+    let any = |p: &str| rows.iter().position(|(_, q)| q == p);
+    let half = if precision == "BF16" { "FP16" } else { precision };
+    // A device that training never showed asks as the known one of its precision would.
+    find(precision).or_else(|| find(half)).or_else(|| any(precision)).or_else(|| any(half)).unwrap_or(rows.len()) as u16
 }
 
 impl Ground {
