@@ -32,6 +32,8 @@ pub enum Classical {
 const BINS: usize = 32;
 const TREES: usize = 50;
 const DEPTH: usize = 24;
+/// Stands for a leaf in the numbers of a tree.
+const LEAF: u32 = u32::MAX;
 
 /// Problems and the values of one knob.
 struct Table<'a> {
@@ -257,7 +259,104 @@ impl Trained {
         outcomes.into_iter().collect()
     }
 
-    fn score(&self, case: &Case) -> Vec<f32> {
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// Everything learned, as numbers: what [`Trained::from_numbers`] reads.
+    pub(crate) fn numbers(&self) -> (Vec<u32>, Vec<f32>) {
+        let (mut ints, mut floats) = (Vec::new(), Vec::new());
+        for e in &self.edges {
+            ints.push(e.len() as u32);
+            floats.extend(e);
+        }
+        for c in &self.classifiers {
+            match c {
+                Classifier::Trees(trees) => {
+                    ints.extend([0, trees.len() as u32]);
+                    for tree in trees {
+                        ints.push(tree.len() as u32);
+                        for node in tree {
+                            match node {
+                                Node::Split { number, bin, left, right } => {
+                                    ints.extend([*number as u32, u32::from(*bin), *left as u32, *right as u32]);
+                                }
+                                Node::Leaf(shares) => {
+                                    ints.push(LEAF);
+                                    floats.extend(shares);
+                                }
+                            }
+                        }
+                    }
+                }
+                Classifier::Bayes { prior, mean, inverse } => {
+                    ints.push(1);
+                    [prior, mean, inverse].into_iter().for_each(|v| floats.extend(v));
+                }
+                Classifier::Linear { weights, bias } => {
+                    ints.push(2);
+                    [weights, bias].into_iter().for_each(|v| floats.extend(v));
+                }
+            }
+        }
+        (ints, floats)
+    }
+
+    /// Reads what [`Trained::numbers`] gave; `None` where it does not fit together.
+    pub(crate) fn from_numbers(ground: Ground, ints: &[u32], floats: &[f32]) -> Option<Trained> {
+        let width = ground.facts.encoder.width();
+        let (mut ints, mut floats) = (ints.iter(), floats);
+        let mut take = |n: usize| -> Option<Vec<f32>> {
+            let (now, rest) = floats.split_at_checked(n)?;
+            floats = rest;
+            Some(now.to_vec())
+        };
+        let mut edges = Vec::new();
+        for _ in 0..width {
+            edges.push(take(*ints.next()? as usize)?);
+        }
+        let mut classifiers = Vec::new();
+        for knob in &ground.family.spec().knobs {
+            let n = knob.values.len();
+            classifiers.push(match ints.next()? {
+                0 => {
+                    let mut trees = Vec::new();
+                    for _ in 0..*ints.next()? {
+                        let mut tree = Vec::new();
+                        let nodes = *ints.next()? as usize;
+                        for i in 0..nodes {
+                            let number = *ints.next()?;
+                            if number == LEAF {
+                                tree.push(Node::Leaf(take(n)?));
+                                continue;
+                            }
+                            let (bin, left, right) = (u8::try_from(*ints.next()?).ok()?, *ints.next()? as usize, *ints.next()? as usize);
+                            // Children stand after their parent, so every walk ends.
+                            if number as usize >= width || left <= i || right <= i || left >= nodes || right >= nodes {
+                                return None;
+                            }
+                            tree.push(Node::Split { number: number as usize, bin, left, right });
+                        }
+                        if tree.is_empty() {
+                            return None;
+                        }
+                        trees.push(tree);
+                    }
+                    if trees.is_empty() {
+                        return None;
+                    }
+                    Classifier::Trees(trees)
+                }
+                1 => Classifier::Bayes { prior: take(n)?, mean: take(n * width)?, inverse: take(n * width)? },
+                2 => Classifier::Linear { weights: take(n * width)?, bias: take(n)? },
+                _ => return None,
+            });
+        }
+        (ints.next().is_none() && floats.is_empty()).then_some(Trained { ground, edges, classifiers })
+    }
+
+    /// Log-probabilities of a case's candidates.
+    pub(crate) fn score(&self, case: &Case) -> Vec<f32> {
         let bins: Vec<u8> = binned(&self.edges, &case.numbers).collect();
         let mut values = vec![0.0f32; self.ground.values];
         for ((c, offset), knob) in self.classifiers.iter().zip(&self.ground.offsets).zip(&self.ground.family.spec().knobs) {

@@ -9,12 +9,13 @@
 //! else a beam of [`BEAM`] is searched.
 
 use crate::case::{Case, Ground};
+use crate::checkpoint::Checkpoint;
 use crate::metrics::Outcome;
 use crate::nn::vector::{add, log_softmax, relu};
 use crate::nn::{Attention, Convolution, Layout, Linear, Lstm, LstmRoom, Matrix, cross_entropy};
 use crate::parallel;
-use crate::solver::{cases, outcome, pairs};
-use crate::train::{Epoch, Learner, Schedule, State, train};
+use crate::solver::{Keeper, cases, outcome, pairs};
+use crate::train::{Epoch, Learner, Schedule, State};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Instance, Part, Problem};
@@ -119,6 +120,11 @@ impl Sequence {
         let attended = if attends { &knobs[..] } else { &[] };
         let attended = attended.iter().enumerate().map(|(k, &n)| Linear::new(&mut l, &format!("attended.{k}"), hidden, n, 1.0)).collect();
         Sequence { kind, tokens, convolutions, encoders, decoder, fed, heads, attended, layout: l }
+    }
+
+    /// Width of its LSTMs.
+    pub(crate) fn hidden(&self) -> usize {
+        self.encoders[0].hidden()
     }
 
     fn feeds_back(&self) -> bool {
@@ -466,6 +472,20 @@ impl Trained {
         options: &PaperOptions,
         go_on: &mut dyn FnMut(&[Epoch], f64) -> bool,
     ) -> Result<Trained, FamilyError> {
+        let mut keeper = Keeper { checkpoint: &mut Checkpoint::default(), keep: &mut |_| (), first: 0 };
+        Trained::resume(family, examples, part, kind, options, &mut keeper, go_on)
+    }
+
+    /// As [`Trained::train`], from where a checkpoint has it.
+    pub(crate) fn resume(
+        family: Arc<Family>,
+        examples: &[&Example],
+        part: &dyn Fn(&Problem) -> Part,
+        kind: PaperModel,
+        options: &PaperOptions,
+        keeper: &mut Keeper,
+        go_on: &mut dyn FnMut(&[Epoch], f64) -> bool,
+    ) -> Result<Trained, FamilyError> {
         let of = |p: Part| -> Vec<&Example> { examples.iter().filter(|e| part(&e.problem) == p).copied().collect() };
         let (training, validation) = (of(Part::Train), of(Part::Validation));
         let ground = Ground::learn(family, &training)?;
@@ -476,16 +496,35 @@ impl Trained {
         let (learned, held) = (pairs(&learned, &training), pairs(&held, &validation));
         let PaperOptions { epochs, seed, threads, .. } = *options;
         let schedule = Schedule { epochs, batch: 128, rate: 3e-3, decay: 0.01, patience: 6, seed, threads };
-        let mut state = State::new(model.layout(), &schedule);
-        train(&model, &ground, &learned, &held, &schedule, &mut state, &mut |s, within| go_on(&s.curve, within))?;
+        let mut ask = |s: &State, within: f64| go_on(&s.curve, within);
+        let state = keeper.train((&model, "sequence model", 0), &ground, (&learned, &held), &schedule, &mut ask)?;
         Ok(Trained { ground, model, parameters: state.best, curve: state.curve })
+    }
+
+    /// Of what a file holds; `parameters` are as many as the model asks for.
+    pub(crate) fn new(ground: Ground, model: Sequence, parameters: Vec<f32>, curve: Vec<Epoch>) -> Trained {
+        Trained { ground, model, parameters, curve }
+    }
+
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// The layers, and what they hold.
+    pub(crate) fn network(&self) -> (&Sequence, &[f32]) {
+        (&self.model, &self.parameters)
+    }
+
+    /// Log-probabilities of a case's candidates.
+    pub(crate) fn score(&self, case: &Case) -> Vec<f32> {
+        self.model.score(&self.parameters, case)
     }
 
     /// What predictions for examples with known answers are worth, in their order.
     pub fn evaluate(&self, examples: &[&Example], threads: usize) -> Result<Vec<Outcome>, FamilyError> {
         let outcomes = parallel::map(threads, examples, |e, room: &mut Vec<f32>| {
             let case = self.ground.case(&e.problem, Some(&e.values), None, room)?;
-            outcome(&self.ground, &case, &e.problem, &self.model.score(&self.parameters, &case))
+            outcome(&self.ground, &case, &e.problem, &self.score(&case))
         });
         outcomes.into_iter().collect()
     }

@@ -6,7 +6,7 @@ use crate::option::{JsonArgs, StoreArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::core::forecast::Split;
-use squall::forecast::{checkpoint, examples, train};
+use squall::forecast::{checkpoint, examples, kinds, train};
 use squall::predict::{Options, PredictError, Predictor, Progress};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -19,6 +19,7 @@ Examples:
   squall train --store miopen.squall --out miopen.predictor
   squall train --store miopen.squall --solver ConvAsm1x1U --split layer --out 1x1u.predictor
   squall train --store miopen.squall --split none --out all.predictor
+  squall train --store miopen.squall --model hybrid-2 --solver ConvAsmBwdWrW3x3 --out hybrid.predictor
 
 A tenth of the rows is held out and scored (--split random, or layer for whole layers); none learns
 from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
@@ -32,8 +33,9 @@ pub struct Args {
     /// Only examples of this device
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// What to train
-    #[arg(long, value_name = "NAME", default_value = "pair", value_parser = ["pair"])]
+    /// What to train: pair (a ranker and a chain, the default), the nearest neighbours, or a model of the
+    /// paper's or a classical one for each device and precision apart
+    #[arg(long, value_name = "NAME", default_value = "pair", value_parser = names())]
     model: String,
     /// What is held out for the scores
     #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer", "none"])]
@@ -49,6 +51,10 @@ pub struct Args {
     out: PathBuf,
     #[command(flatten)]
     json: JsonArgs,
+}
+
+fn names() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(kinds().into_iter().map(|(n, _)| n))
 }
 
 /// The split that a name stands for.
@@ -70,7 +76,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     let stop = interruptible()?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut options = Options { seed: a.seed, threads, ..Options::default() };
+    let kind = kinds().into_iter().find(|(n, _)| *n == a.model).map(|(_, k)| k).unwrap_or_default();
+    let mut options = Options { seed: a.seed, threads, ..Options::of(kind) };
     if let Some(n) = a.epochs {
         options.epochs = (n.into(), n.into());
     }
