@@ -7,9 +7,9 @@ use crate::case::{Case, Ground};
 use crate::nn::vector::{dot_within, exp, gelu, gelu_backward, wide};
 use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, masked_cross_entropy, sized, zeroed};
 use crate::ranker::mean;
-use crate::train::Learner;
+use crate::train::{Learner, Lesson};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
-use squall_core::forecast::{FamilyError, Instance};
+use squall_core::forecast::FamilyError;
 
 /// Sizes of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -194,12 +194,12 @@ impl Learner for Chain {
     fn learn(
         &self,
         p: &[f32],
-        ground: &Ground,
-        cases: &[(&Case, Instance)],
+        lesson: Lesson,
         rng: &mut Generator,
         mut gradient: Option<&mut [f32]>,
         room: &mut ChainRoom,
     ) -> Result<f64, FamilyError> {
+        let Lesson { ground, cases } = lesson;
         let (n, h, inputs) = (cases.len(), self.sizes.head, ground.inputs());
         zeroed(&mut room.inputs, n * inputs);
         room.tokens.clear();

@@ -5,15 +5,13 @@
 //! nearest neighbours are [`Method::Neighbours`](crate::Method::Neighbours).
 
 use crate::case::{Case, Ground};
-use crate::metrics::Outcome;
 use crate::nn::vector::{add_scaled, dot, log_softmax};
 use crate::parallel;
-use crate::solver::{cases, outcome, pairs};
+use crate::solver::{Material, Options, cases, pairs};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use serde::{Deserialize, Serialize};
-use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
-use std::sync::Arc;
+use squall_core::forecast::{FamilyError, Part};
 
 /// Which classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -222,18 +220,11 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Trains on the examples that `part` gives for training; all are of the family, inside their
-    /// tuner space.
-    pub fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        kind: Classical,
-        seed: u64,
-        threads: usize,
-    ) -> Result<Trained, FamilyError> {
-        let training: Vec<&Example> = examples.iter().filter(|e| part(&e.problem) == Part::Train).copied().collect();
-        let ground = Ground::learn(family, &training)?;
+    /// Trains the classifiers.
+    pub(crate) fn train(m: &Material, kind: Classical) -> Result<Trained, FamilyError> {
+        let Options { seed, threads, .. } = *m.options;
+        let training = m.of(Part::Train);
+        let ground = Ground::learn(m.family.clone(), &training)?;
         let made = cases(&ground, &training, threads, false)?;
         let learned: Vec<&Case> = pairs(&made, &training).into_iter().map(|(c, _)| c).collect();
         let width = ground.facts.encoder.width();
@@ -248,15 +239,6 @@ impl Trained {
             Classifier::learn(kind, &table, &mut Generator::seed_from_u64(seed ^ (k as u64) << 32))
         });
         Ok(Trained { ground, edges, classifiers })
-    }
-
-    /// What predictions for examples with known answers are worth, in their order.
-    pub fn evaluate(&self, examples: &[&Example], threads: usize) -> Result<Vec<Outcome>, FamilyError> {
-        let outcomes = parallel::map(threads, examples, |e, room: &mut Vec<f32>| {
-            let case = self.ground.case(&e.problem, Some(&e.values), None, room)?;
-            outcome(&self.ground, &case, &e.problem, &self.score(&case))
-        });
-        outcomes.into_iter().collect()
     }
 
     pub(crate) fn ground(&self) -> &Ground {

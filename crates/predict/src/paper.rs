@@ -9,17 +9,13 @@
 //! else a beam of [`BEAM`] is searched.
 
 use crate::case::{Case, Ground};
-use crate::checkpoint::Checkpoint;
-use crate::metrics::Outcome;
 use crate::nn::vector::{add, log_softmax, relu};
 use crate::nn::{Attention, Convolution, Layout, Linear, Lstm, LstmRoom, Matrix, cross_entropy};
-use crate::parallel;
-use crate::solver::{Keeper, cases, outcome, pairs};
-use crate::train::{Epoch, Learner, Schedule, State};
+use crate::solver::{Keeper, Material, Options, cases, pairs};
+use crate::train::{Epoch, Learner, Lesson, Schedule, State};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use serde::{Deserialize, Serialize};
-use squall_core::forecast::{Example, Family, FamilyError, Instance, Part, Problem};
-use std::sync::Arc;
+use squall_core::forecast::{FamilyError, Part};
 
 /// Which of the five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -368,15 +364,8 @@ impl Learner for Sequence {
         &self.layout
     }
 
-    fn learn(
-        &self,
-        p: &[f32],
-        _: &Ground,
-        cases: &[(&Case, Instance)],
-        _: &mut Generator,
-        gradient: Option<&mut [f32]>,
-        (): &mut (),
-    ) -> Result<f64, FamilyError> {
+    fn learn(&self, p: &[f32], lesson: Lesson, _: &mut Generator, gradient: Option<&mut [f32]>, (): &mut ()) -> Result<f64, FamilyError> {
+        let cases = lesson.cases;
         let n = cases.len();
         let tokens: Vec<u16> = cases.iter().flat_map(|(c, _)| c.tokens.iter().copied()).collect();
         let answers: Vec<&[u16]> = cases.iter().map(|(c, _)| c.candidates.row(c.truth.unwrap_or(0) as usize)).collect();
@@ -441,60 +430,29 @@ pub struct Trained {
     pub curve: Vec<Epoch>,
 }
 
-/// How to train a model of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PaperOptions {
-    /// Width of the LSTMs.
-    pub hidden: usize,
-    /// Passes over the data, at most.
-    pub epochs: usize,
-    /// Seed of everything.
-    pub seed: u64,
-    /// Threads.
-    pub threads: usize,
-}
-
-impl Default for PaperOptions {
-    fn default() -> PaperOptions {
-        PaperOptions { hidden: 128, epochs: 30, seed: 1, threads: 2 }
-    }
-}
+/// Width of the LSTMs, where not told otherwise.
+pub const LSTM: usize = 128;
+/// Passes over the data at most, where not told otherwise.
+pub const EPOCHS: usize = 30;
 
 impl Trained {
-    /// Trains on the examples that `part` gives for training, and stops by those for validation.
-    /// All are of the family, inside their tuner space. `go_on` is told the epochs so far and the
-    /// share of the next that is done, and ends training early by saying no.
-    pub fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
+    /// Trains `kind`; `go_on` is told the epochs so far and the share of the next that is done, and
+    /// ends training early by saying no.
+    pub(crate) fn train(
+        m: &Material,
         kind: PaperModel,
-        options: &PaperOptions,
-        go_on: &mut dyn FnMut(&[Epoch], f64) -> bool,
-    ) -> Result<Trained, FamilyError> {
-        let mut keeper = Keeper { checkpoint: &mut Checkpoint::default(), keep: &mut |_| (), first: 0 };
-        Trained::resume(family, examples, part, kind, options, &mut keeper, go_on)
-    }
-
-    /// As [`Trained::train`], from where a checkpoint has it.
-    pub(crate) fn resume(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        kind: PaperModel,
-        options: &PaperOptions,
         keeper: &mut Keeper,
         go_on: &mut dyn FnMut(&[Epoch], f64) -> bool,
     ) -> Result<Trained, FamilyError> {
-        let of = |p: Part| -> Vec<&Example> { examples.iter().filter(|e| part(&e.problem) == p).copied().collect() };
-        let (training, validation) = (of(Part::Train), of(Part::Validation));
-        let ground = Ground::learn(family, &training)?;
-        let model = Sequence::new(&ground, kind, options.hidden);
+        let options = m.options;
+        let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
+        let ground = Ground::learn(m.family.clone(), &training)?;
+        let model = Sequence::new(&ground, kind, options.lstm);
         let made = [&training, &validation].map(|e| cases(&ground, e, options.threads, false));
         let [learned, held] = made;
         let (learned, held) = (learned?, held?);
         let (learned, held) = (pairs(&learned, &training), pairs(&held, &validation));
-        let PaperOptions { epochs, seed, threads, .. } = *options;
+        let Options { epochs: (_, epochs), seed, threads, .. } = *options;
         let schedule = Schedule { epochs, batch: 128, rate: 3e-3, decay: 0.01, patience: 6, seed, threads };
         let mut ask = |s: &State, within: f64| go_on(&s.curve, within);
         let state = keeper.train((&model, "sequence model", 0), &ground, (&learned, &held), &schedule, &mut ask)?;
@@ -518,14 +476,5 @@ impl Trained {
     /// Log-probabilities of a case's candidates.
     pub(crate) fn score(&self, case: &Case) -> Vec<f32> {
         self.model.score(&self.parameters, case)
-    }
-
-    /// What predictions for examples with known answers are worth, in their order.
-    pub fn evaluate(&self, examples: &[&Example], threads: usize) -> Result<Vec<Outcome>, FamilyError> {
-        let outcomes = parallel::map(threads, examples, |e, room: &mut Vec<f32>| {
-            let case = self.ground.case(&e.problem, Some(&e.values), None, room)?;
-            outcome(&self.ground, &case, &e.problem, &self.score(&case))
-        });
-        outcomes.into_iter().collect()
     }
 }

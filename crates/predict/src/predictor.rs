@@ -4,7 +4,7 @@ use crate::checkpoint::Checkpoint;
 use crate::metrics::{Outcome, negative_log_likelihood, precision_at};
 use crate::parallel;
 use crate::rows::{Kind, Rows};
-use crate::solver::{Keeper, Method, Options, Progress, Room, Solver, hashes};
+use crate::solver::{Keeper, Material, Method, Options, Progress, Room, Solver, hashes};
 use crate::train::Epoch;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, Split, fnv1a};
@@ -76,37 +76,28 @@ pub enum Model {
 }
 
 impl Model {
-    /// Trains on a division of the examples of one's own, for folds and experiments. All examples are
-    /// of the family, inside their tuner space. `None` where `go_on` said no.
-    pub fn learn(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        options: &Options,
-        go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Option<Model>, FamilyError> {
-        Model::resume(family, examples, part, options, &mut Checkpoint::default(), &mut |_| (), go_on)
+    /// Trains on a division of the examples of one's own, for folds and experiments. `None` where
+    /// `go_on` said no.
+    pub fn learn(material: &Material, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Option<Model>, FamilyError> {
+        Model::resume(material, &mut Checkpoint::default(), &mut |_| (), go_on)
     }
 
     fn resume(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        options: &Options,
+        material: &Material,
         checkpoint: &mut Checkpoint,
         keep: &mut dyn FnMut(&Checkpoint),
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Option<Model>, FamilyError> {
-        if options.model != Kind::Pair {
-            return Ok(Rows::train(family, examples, part, options, checkpoint, keep, go_on)?.map(Model::Rows));
+        let mut keeper = Keeper { checkpoint, keep, first: 0 };
+        if material.options.model != Kind::Pair {
+            return Ok(Rows::train(material, &mut keeper, go_on)?.map(Model::Rows));
         }
         let mut on = true;
         let mut ask = |p: &Progress| {
             on &= go_on(p);
             on
         };
-        let mut keeper = Keeper { checkpoint, keep, first: 0 };
-        let solver = Solver::train(family, examples, part, options, &mut keeper, &mut ask)?;
+        let solver = Solver::train(material, &mut keeper, &mut ask)?;
         Ok(on.then(|| Model::Pair(Box::new(solver))))
     }
 
@@ -248,7 +239,8 @@ impl Predictor {
                 cancelled |= !progress(p);
                 !cancelled
             };
-            let model = Model::resume(family.clone(), &known, &part, options, checkpoint, keep, &mut ask)?;
+            let material = Material { family: family.clone(), examples: &known, part: &part, options };
+            let model = Model::resume(&material, checkpoint, keep, &mut ask)?;
             let Some(mut model) = model.filter(|_| !cancelled) else { return Err(PredictError::Cancelled) };
             *model.keys() = hashes(&mine);
             let taken = |e: &&&Example| family.instance(&e.problem).is_ok();

@@ -12,7 +12,7 @@ use crate::case::{Case, Ground, Rows};
 use crate::memory::Neighbour;
 use crate::nn::vector::{add_row, gelu, gelu_backward, sum_rows};
 use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, cross_entropy, sized, zeroed};
-use crate::train::Learner;
+use crate::train::{Learner, Lesson};
 use rand::{Rng, RngExt};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{FamilyError, Instance};
@@ -276,15 +276,15 @@ impl Learner for Ranker {
     fn learn(
         &self,
         p: &[f32],
-        ground: &Ground,
-        cases: &[(&Case, Instance)],
+        lesson: Lesson,
         rng: &mut Generator,
         mut gradient: Option<&mut [f32]>,
         room: &mut RankerRoom,
     ) -> Result<f64, FamilyError> {
+        let ground = lesson.ground;
         let (h, f, width, inputs) = (self.sizes.hidden, ground.features(), ground.offsets.len(), ground.inputs());
         let mut loss = 0.0;
-        for cases in cases.chunks(8) {
+        for cases in lesson.cases.chunks(8) {
             let n = cases.len();
             zeroed(&mut room.inputs, n * inputs);
             room.tokens.clear();

@@ -2,12 +2,11 @@
 //! classical ones that it compares with, and the nearest neighbours.
 
 use crate::case::Ground;
-use crate::checkpoint::Checkpoint;
 use crate::classical::{self, Classical};
 use crate::metrics::Outcome;
 use crate::paper::{self, PaperModel};
 use crate::parallel;
-use crate::solver::{Keeper, Options, Progress, Room, best, by_neighbours, hashes, outcome};
+use crate::solver::{Keeper, Material, Progress, Room, best, by_neighbours, hashes, outcome};
 use crate::train::Epoch;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
@@ -54,40 +53,28 @@ pub(crate) enum RowModel {
 }
 
 impl RowModel {
-    /// Trains on the examples of a row, all inside their tuner space; `None` where `go_on` said no.
-    fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        options: &Options,
-        keeper: &mut Keeper,
-        go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Option<RowModel>, FamilyError> {
-        let solver = family.solver().to_owned();
+    /// Trains on the examples of a row; `None` where `go_on` said no.
+    fn train(m: &Material, keeper: &mut Keeper, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Option<RowModel>, FamilyError> {
         let mut say = |network: &'static str, epochs: (usize, usize), within: f64, last: Option<Epoch>| {
-            go_on(&Progress { solver: &solver, network, member: (0, 1), epochs, within, last })
+            go_on(&Progress { solver: m.family.solver(), network, member: (0, 1), epochs, within, last })
         };
-        Ok(match options.model {
+        Ok(match m.options.model {
             Kind::Paper(kind) => {
                 let mut on = true;
                 let mut ask = |curve: &[Epoch], within: f64| {
-                    on = say("sequence model", (curve.len(), options.epochs.1), within, curve.last().copied());
+                    on = say("sequence model", (curve.len(), m.options.epochs.1), within, curve.last().copied());
                     on
                 };
-                let trained = paper::Trained::resume(family, examples, part, kind, &options.paper(), keeper, &mut ask)?;
+                let trained = paper::Trained::train(m, kind, keeper, &mut ask)?;
                 on.then(|| RowModel::Paper(Box::new(trained)))
             }
             Kind::Classical(kind) => {
                 if !say("classifiers", (0, 1), 0.0, None) {
                     return Ok(None);
                 }
-                let trained = classical::Trained::train(family, examples, part, kind, options.seed, options.threads)?;
-                Some(RowModel::Classical(Box::new(trained)))
+                Some(RowModel::Classical(Box::new(classical::Trained::train(m, kind)?)))
             }
-            Kind::Neighbours | Kind::Pair => {
-                let training: Vec<&Example> = examples.iter().filter(|e| part(&e.problem) == Part::Train).copied().collect();
-                Some(RowModel::Neighbours(Box::new(Ground::learn(family, &training)?)))
-            }
+            Kind::Neighbours | Kind::Pair => Some(RowModel::Neighbours(Box::new(Ground::learn(m.family.clone(), &m.of(Part::Train))?))),
         })
     }
 
@@ -108,31 +95,24 @@ impl RowModel {
 }
 
 impl Rows {
-    /// Trains a model for each device and precision that has examples for training; all are of the
-    /// family, inside their tuner space. `None` where `go_on` said no.
-    pub(crate) fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        options: &Options,
-        checkpoint: &mut Checkpoint,
-        keep: &mut dyn FnMut(&Checkpoint),
-        go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Option<Rows>, FamilyError> {
+    /// Trains a model for each device and precision that has examples for training. `None` where
+    /// `go_on` said no.
+    pub(crate) fn train(m: &Material, keeper: &mut Keeper, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Option<Rows>, FamilyError> {
         let mut by_row: BTreeMap<(&str, &str), Vec<&Example>> = BTreeMap::new();
-        for e in examples {
+        for e in m.examples {
             by_row.entry((&e.problem.device, e.problem.word("precision").unwrap_or(""))).or_default().push(e);
         }
         let mut rows = Vec::new();
-        for (i, ((device, precision), examples)) in by_row.into_iter().enumerate() {
-            if !examples.iter().any(|e| part(&e.problem) == Part::Train) {
+        for ((device, precision), examples) in by_row {
+            let m = Material { examples: &examples, ..m.clone() };
+            if m.of(Part::Train).is_empty() {
                 continue;
             }
-            let mut keeper = Keeper { checkpoint: &mut *checkpoint, keep: &mut *keep, first: i };
-            let Some(model) = RowModel::train(family.clone(), &examples, part, options, &mut keeper, go_on)? else { return Ok(None) };
+            let Some(model) = RowModel::train(&m, keeper, go_on)? else { return Ok(None) };
             rows.push(Row { device: device.into(), precision: precision.into(), model });
+            keeper.first += 1;
         }
-        Ok(Some(Rows { family, kind: options.model, rows, keys: hashes(examples) }))
+        Ok(Some(Rows { family: m.family.clone(), kind: m.options.model, rows, keys: hashes(m.examples) }))
     }
 
     /// The model that answers a problem: of its device and precision; of another device, or of the

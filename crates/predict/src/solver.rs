@@ -6,11 +6,10 @@ use crate::chain::{Chain, ChainRoom, ChainSizes};
 use crate::checkpoint::Checkpoint;
 use crate::metrics::Outcome;
 use crate::nn::vector::log_softmax;
-use crate::paper::PaperOptions;
-use crate::parallel;
 use crate::ranker::{Ranker, RankerRoom, RankerSizes};
 use crate::rows::Kind;
 use crate::train::{Epoch, Learner, Pair, Schedule, State, train};
+use crate::{paper, parallel};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Candidates, Example, Family, FamilyError, Part, Problem, fnv1a};
 use std::collections::HashMap;
@@ -68,7 +67,7 @@ impl Default for Options {
             chain: ChainSizes::default(),
             epochs: (16, 24),
             members: (0, 0),
-            lstm: PaperOptions::default().hidden,
+            lstm: paper::LSTM,
         }
     }
 }
@@ -78,14 +77,9 @@ impl Options {
     pub fn of(model: Kind) -> Options {
         let mut options = Options { model, ..Options::default() };
         if matches!(model, Kind::Paper(_)) {
-            options.epochs.1 = PaperOptions::default().epochs;
+            options.epochs.1 = paper::EPOCHS;
         }
         options
-    }
-
-    /// What of it is for the paper's models.
-    pub(crate) fn paper(&self) -> PaperOptions {
-        PaperOptions { hidden: self.lstm, epochs: self.epochs.1, seed: self.seed, threads: self.threads }
     }
 }
 
@@ -195,6 +189,27 @@ pub(crate) fn pairs<'a>(cases: &'a [Case], examples: &[&'a Example]) -> Vec<Pair
     cases.iter().zip(examples).filter(|(c, _)| c.truth.is_some()).map(|(c, e)| (c, &e.problem)).collect()
 }
 
+/// What a model of a solver is made from. All examples are of the family, inside their tuner space;
+/// of those, `part` says which are learned, and which say when to stop and how to mix.
+#[derive(Clone)]
+pub struct Material<'a> {
+    /// The kernels.
+    pub family: Arc<Family>,
+    /// Problems with what tuning found.
+    pub examples: &'a [&'a Example],
+    /// What an example is for.
+    pub part: &'a dyn Fn(&Problem) -> Part,
+    /// What is trained, and how.
+    pub options: &'a Options,
+}
+
+impl<'a> Material<'a> {
+    /// The examples that are for something.
+    pub(crate) fn of(&self, part: Part) -> Vec<&'a Example> {
+        self.examples.iter().filter(|e| (self.part)(&e.problem) == part).copied().collect()
+    }
+}
+
 /// What networks learn from.
 struct Data<'a> {
     ground: &'a Ground,
@@ -284,20 +299,11 @@ impl Data<'_> {
 }
 
 impl Solver {
-    /// Trains a solver's models on the examples that `part` gives for training; those for
-    /// validation say when to stop and how to mix. All examples are of this solver, and inside
-    /// their tuner space.
-    pub(crate) fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        options: &Options,
-        keeper: &mut Keeper,
-        go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Solver, FamilyError> {
-        let of = |p: Part| -> Vec<&Example> { examples.iter().filter(|e| part(&e.problem) == p).copied().collect() };
-        let (training, validation) = (of(Part::Train), of(Part::Validation));
-        let ground = Ground::learn(family, &training)?;
+    /// Trains a solver's models.
+    pub(crate) fn train(m: &Material, keeper: &mut Keeper, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Solver, FamilyError> {
+        let options = m.options;
+        let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
+        let ground = Ground::learn(m.family.clone(), &training)?;
         let solver = ground.family.solver().to_owned();
         let make =
             |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
@@ -317,7 +323,7 @@ impl Solver {
         let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
-        let keys = hashes(examples);
+        let keys = hashes(m.examples);
         let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, keys, curves, ground };
         out.fit_mix(&held, options.threads)?;
         Ok(out)

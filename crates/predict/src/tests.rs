@@ -4,11 +4,11 @@
 use crate::case::Ground;
 use crate::chain::{Chain, ChainSizes};
 use crate::nn::Layout;
-use crate::paper::{PaperModel, PaperOptions, Sequence, Trained};
+use crate::paper::{PaperModel, Sequence};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::solver::cases;
-use crate::train::Learner;
-use crate::{Checkpoint, FileError, Kind, Method, Options, PredictError, Predictor};
+use crate::train::{Learner, Lesson};
+use crate::{Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split};
@@ -229,7 +229,9 @@ fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &
     let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
     let p = layout.initial(&mut Generator::seed_from_u64(5));
     let loss = |p: &[f32], g: &mut [f32]| {
-        learner.learn(p, ground, &pairs, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default()).expect("it learns")
+        learner
+            .learn(p, Lesson { ground, cases: &pairs }, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default())
+            .expect("it learns")
     };
     let mut g = vec![0.0; p.len()];
     loss(&p, &mut g);
@@ -256,33 +258,32 @@ fn gradients_of_the_papers_models() {
     }
 }
 
+/// P@10 on the test rows after training on the others.
+fn share_at_ten(options: &Options) -> f64 {
+    let (all, part) = (examples(), |p: &Problem| Split::Random.part(p));
+    let some: Vec<&Example> = all.iter().collect();
+    let test: Vec<&Example> = all.iter().filter(|e| part(&e.problem) == Part::Test).collect();
+    let material = Material { family: family(), examples: &some, part: &part, options };
+    let model = Model::learn(&material, &mut |_| true).expect("it learns").expect("nobody ended it");
+    crate::metrics::precision_at(10, &model.evaluate(&test, Method::Pair, 2).expect("they are known")).value()
+}
+
 #[test]
 fn the_papers_models_learn_the_rule() {
-    let all = examples();
-    let some: Vec<&Example> = all.iter().collect();
-    let options = PaperOptions { hidden: 24, epochs: 12, ..PaperOptions::default() };
     for kind in PAPER {
-        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, &options, &mut |_, _| true).expect("it learns");
-        let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
-        let outcomes = model.evaluate(&test, 2).expect("they are known");
-        let share = crate::metrics::precision_at(10, &outcomes).value();
+        let share = share_at_ten(&Options { lstm: 24, epochs: (1, 12), ..Options::of(Kind::Paper(kind)) });
         assert!(share > 0.6, "{kind:?}: {share}");
     }
 }
 
 #[test]
 fn classical_baselines_learn_the_rule() {
-    use crate::classical::{Classical, Trained};
-    let all = examples();
-    let some: Vec<&Example> = all.iter().collect();
-    let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
+    use crate::classical::Classical;
     // A line cannot follow the rule as trees do.
     for (kind, least) in
         [(Classical::DecisionTree, 0.95), (Classical::RandomForest, 0.95), (Classical::NaiveBayes, 0.7), (Classical::Svm, 0.5)]
     {
-        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, 1, 2).expect("it learns");
-        let outcomes = model.evaluate(&test, 2).expect("they are known");
-        let share = crate::metrics::precision_at(10, &outcomes).value();
+        let share = share_at_ten(&Options::of(Kind::Classical(kind)));
         assert!(share > least, "{kind:?}: {share}");
     }
 }
@@ -369,9 +370,13 @@ fn scores_of_whole_spaces_are_what_training_lowers() {
             made[0].truth = Some(i as u32);
             made[0].allowed = crate::case::allowed(&made[0].candidates, i);
             let rng = || Generator::seed_from_u64(1);
-            let loss = ranker.learn(&p, &ground, &[(&made[0], instance())], &mut rng(), None, &mut Default::default()).unwrap();
+            let loss = ranker
+                .learn(&p, Lesson { ground: &ground, cases: &[(&made[0], instance())] }, &mut rng(), None, &mut Default::default())
+                .unwrap();
             assert!((loss + f64::from(by_ranker[i])).abs() < 1e-4, "ranker, {i}: {loss}, {}", by_ranker[i]);
-            let loss = chain.learn(&q, &ground, &[(&made[0], instance())], &mut rng(), None, &mut Default::default()).unwrap();
+            let loss = chain
+                .learn(&q, Lesson { ground: &ground, cases: &[(&made[0], instance())] }, &mut rng(), None, &mut Default::default())
+                .unwrap();
             assert!((loss + f64::from(by_chain[i])).abs() < 1e-4, "chain, {i}: {loss}, {}", by_chain[i]);
         }
     }
@@ -410,7 +415,10 @@ fn a_sample_estimates_the_whole_space() {
         .sum();
     let rounds = 60;
     let sampled: f64 = (0..rounds)
-        .map(|s| few.learn(&p, &ground, &pairs, &mut Generator::seed_from_u64(s), None, &mut Default::default()).expect("it learns"))
+        .map(|s| {
+            few.learn(&p, Lesson { ground: &ground, cases: &pairs }, &mut Generator::seed_from_u64(s), None, &mut Default::default())
+                .expect("it learns")
+        })
         .sum::<f64>()
         / rounds as f64;
     assert!((whole - sampled).abs() < 0.03 * whole, "{whole} against {sampled}");

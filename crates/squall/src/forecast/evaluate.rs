@@ -8,7 +8,7 @@ use squall_predict::metrics::{
     Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood, precision_at, reliability,
 };
 use squall_predict::paper::PaperModel;
-use squall_predict::{Epoch, Kind, Method, Model, Options, PredictError, Predictor, Room};
+use squall_predict::{Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -265,10 +265,11 @@ pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) 
                         family.solver(),
                         study.folds.map_or(String::new(), |_| format!(", fold {}", fold + 1))
                     );
-                    let model = Model::learn(family.clone(), &learned, &part, &options, &mut |p| {
-                        let (done, all) = (p.epochs.0 as f64 + p.within, p.epochs.1);
-                        go_on(&format!("{what}: {} {} of {}, epoch {done:.0} of {all}", p.network, p.member.0 + 1, p.member.1))
-                    });
+                    let model =
+                        Model::learn(&Material { family: family.clone(), examples: &learned, part: &part, options: &options }, &mut |p| {
+                            let (done, all) = (p.epochs.0 as f64 + p.within, p.epochs.1);
+                            go_on(&format!("{what}: {} {} of {}, epoch {done:.0} of {all}", p.network, p.member.0 + 1, p.member.1))
+                        });
                     model.map_err(PredictError::from)?.ok_or_else(|| PredictError::Cancelled.into())
                 };
                 let mut score = |model: &Model, method: Method, name: &'static str| -> Result<(), Error> {
@@ -319,7 +320,8 @@ pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) 
 
 /// A default model whose networks were not trained: for the methods that ask none.
 fn quick_model(family: &Arc<Family>, learned: &[&Example], part: &dyn Fn(&Problem) -> Part, options: &Options) -> Result<Model, Error> {
-    let model = Model::learn(family.clone(), learned, part, options, &mut |_| true).map_err(PredictError::from)?;
+    let material = Material { family: family.clone(), examples: learned, part, options };
+    let model = Model::learn(&material, &mut |_| true).map_err(PredictError::from)?;
     model.ok_or_else(|| PredictError::Cancelled.into())
 }
 
