@@ -30,5 +30,5 @@ pub use file::{FileError, VERSION};
 pub use predictor::{Info, Model, PredictError, Predictor, RowCount, Score};
 pub use ranker::RankerSizes;
 pub use rows::{Kind, Rows};
-pub use solver::{Curves, MOST_MEMBERS, Material, Method, Mix, Options, Progress, Room, Solver};
+pub use solver::{Curves, Material, Method, Mix, Options, Progress, Room, STEPS, Solver};
 pub use train::Epoch;

@@ -150,7 +150,7 @@ impl Model {
     pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
         match self {
             Model::Pair(s) => s.predict(problem, k, method, room),
-            Model::Rows(r) => r.predict(problem, k, room),
+            Model::Rows(r) => r.predict(problem, k, method, room),
         }
     }
 
@@ -158,7 +158,7 @@ impl Model {
     pub fn evaluate(&self, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, FamilyError> {
         match self {
             Model::Pair(s) => s.evaluate(examples, method, threads),
-            Model::Rows(r) => r.evaluate(examples, threads),
+            Model::Rows(r) => r.evaluate(examples, method, threads),
         }
     }
 }
@@ -288,8 +288,7 @@ impl Predictor {
 }
 
 fn is_inside(family: &Family, e: &Example) -> bool {
-    let place = || family.instance(&e.problem).ok()?.candidates().find(&family.positions(&e.values)?);
-    place().is_some()
+    family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values))
 }
 
 /// Names of a row: device and precision.

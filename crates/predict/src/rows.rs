@@ -1,12 +1,12 @@
 //! Models that are trained on each device and precision apart, as the paper does: its own five, the
 //! classical ones that it compares with, and the nearest neighbours.
 
-use crate::case::Ground;
+use crate::case::{Case, Ground};
 use crate::classical::{self, Classical};
 use crate::metrics::Outcome;
 use crate::paper::{self, PaperModel};
 use crate::parallel;
-use crate::solver::{Keeper, Material, Progress, Room, best, by_neighbours, hashes, outcome};
+use crate::solver::{Keeper, Material, Method, Progress, Room, best, by_neighbours, hashes, outcome};
 use crate::train::Epoch;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
@@ -126,29 +126,31 @@ impl Rows {
         row.or(self.rows.first()).map(|r| &r.model)
     }
 
-    /// As [`Solver::predict`](crate::Solver::predict).
-    pub fn predict(&self, problem: &Problem, k: usize, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
+    /// As [`Solver::predict`](crate::Solver::predict); the nearest neighbours can answer by frequency too.
+    pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
         let Some(model) = self.of(problem) else { return Ok(Vec::new()) };
         let case = model.ground().case(problem, None, None, &mut room.near)?;
-        Ok(best(&self.family, &case, &self.scores(model, &case), k))
+        Ok(best(&self.family, &case, &scores(model, &case, method), k))
     }
 
     /// As [`Solver::evaluate`](crate::Solver::evaluate).
-    pub fn evaluate(&self, examples: &[&Example], threads: usize) -> Result<Vec<Outcome>, FamilyError> {
+    pub fn evaluate(&self, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, FamilyError> {
         let outcomes = parallel::map(threads, examples, |e, room: &mut Room| {
             let lost = Outcome { rank: None, kernel_rank: None, log_likelihood: f64::NEG_INFINITY, confidence: 0.0 };
             let Some(model) = self.of(&e.problem) else { return Ok(lost) };
             let case = model.ground().case(&e.problem, Some(&e.values), None, &mut room.near)?;
-            outcome(model.ground(), &case, &e.problem, &self.scores(model, &case))
+            outcome(model.ground(), &case, &e.problem, &scores(model, &case, method))
         });
         outcomes.into_iter().collect()
     }
+}
 
-    fn scores(&self, model: &RowModel, case: &crate::case::Case) -> Vec<f32> {
-        match model {
-            RowModel::Neighbours(g) => by_neighbours(g, case),
-            RowModel::Paper(t) => t.score(case),
-            RowModel::Classical(t) => t.score(case),
-        }
+/// Log-probabilities of a case's candidates; of all methods only the frequency is another's.
+fn scores(model: &RowModel, case: &Case, method: Method) -> Vec<f32> {
+    match model {
+        RowModel::Neighbours(g) if method == Method::Frequency => g.by_frequency(case),
+        RowModel::Neighbours(g) => by_neighbours(g, case),
+        RowModel::Paper(t) => t.score(case),
+        RowModel::Classical(t) => t.score(case),
     }
 }

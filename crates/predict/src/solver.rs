@@ -48,10 +48,11 @@ pub struct Options {
     pub ranker: RankerSizes,
     /// Sizes of the chain.
     pub chain: ChainSizes,
-    /// Passes over the data, for the ranker and the chain, at most.
+    /// Passes over the data, for the ranker and the chain, at most. 0 is as many as take about
+    /// [`STEPS`] steps, from 8 to 20.
     pub epochs: (usize, usize),
     /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged. 0 is
-    /// as many as make up for few examples: up to [`MOST_MEMBERS`] where there are under 3,000.
+    /// two, or four where there are under 3,000 examples.
     pub members: (usize, usize),
     /// Width of the paper's LSTMs.
     pub lstm: usize,
@@ -65,7 +66,7 @@ impl Default for Options {
             threads: 2,
             ranker: RankerSizes::default(),
             chain: ChainSizes::default(),
-            epochs: (16, 24),
+            epochs: (0, 0),
             members: (0, 0),
             lstm: paper::LSTM,
         }
@@ -83,13 +84,23 @@ impl Options {
     }
 }
 
-/// Most networks of a kind, where their number is not given.
-pub const MOST_MEMBERS: usize = 4;
-
-/// How many networks of a kind are trained on so many examples: together they take as long as one
-/// on 12,000, which hardly gains from a second.
+/// How many networks of a kind are trained on so many examples: a second one steadies every answer,
+/// and where examples are few a third and a fourth cost little.
 fn members(asked: usize, examples: usize) -> usize {
-    if asked > 0 { asked } else { (12_000 / examples.max(1)).clamp(1, MOST_MEMBERS) }
+    match (asked, examples) {
+        (0, ..3000) => 4,
+        (0, _) => 2,
+        (asked, _) => asked,
+    }
+}
+
+/// Steps of 64 examples after which a network hardly gains from more: on large data it learns them
+/// by heart, on small data it needs more passes.
+pub const STEPS: usize = 1900;
+
+/// How many passes over so many examples are made.
+fn passes(asked: usize, examples: usize) -> usize {
+    if asked > 0 { asked } else { (STEPS * 64 / examples.max(1)).clamp(8, 20) }
 }
 
 /// How the two models' log-probabilities become one.
@@ -317,9 +328,9 @@ impl Solver {
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
         let plan = |network, epochs, members, batch| Plan { network, epochs, members, batch, seed: options.seed, threads: options.threads };
-        let ranking = plan("ranker", options.epochs.0, members(options.members.0, learned.len()), 64);
+        let ranking = plan("ranker", passes(options.epochs.0, learned.len()), members(options.members.0, learned.len()), 64);
         let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
-        let chaining = plan("chain", options.epochs.1, members(options.members.1, learned.len()), 128);
+        let chaining = plan("chain", passes(options.epochs.1, learned.len()), members(options.members.1, learned.len()), 128);
         let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };

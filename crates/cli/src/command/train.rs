@@ -46,6 +46,9 @@ pub struct Args {
     /// Passes over the data, fewer than the default for a quick try
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     epochs: Option<u16>,
+    /// Networks of each kind, averaged: more answer better and slower [default: 2, and 4 for few examples]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    members: Option<u16>,
     /// Where the predictor goes
     #[arg(long, value_name = "PREDICTOR")]
     out: PathBuf,
@@ -80,6 +83,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let mut options = Options { seed: a.seed, threads, ..Options::of(kind) };
     if let Some(n) = a.epochs {
         options.epochs = (n.into(), n.into());
+    }
+    if let Some(n) = a.members {
+        options.members = (n.into(), n.into());
     }
     note(format_args!("{} examples, {threads} threads", all.len()));
     let began = Instant::now();

@@ -388,12 +388,32 @@ impl Instance<'_> {
         if f.positions(values).is_none() {
             return false;
         }
+        let nodes = self.at(values);
+        f.legal.iter().all(|&c| is_true(nodes[c as usize]))
+    }
+
+    /// Whether the values are in the tuner space: what [`Instance::candidates`] would find, for less.
+    pub fn is_candidate(&self, values: &[i64]) -> bool {
+        let f = self.family;
+        let Some(row) = f.positions(values) else { return false };
+        let in_main = values.iter().zip(&f.spec.knobs).all(|(v, k)| k.main.binary_search(v).is_ok());
+        if !f.is_constrained() || !in_main {
+            // Only a look at the main set says whether the spare one counts.
+            return self.candidates().find(&row).is_some();
+        }
+        let nodes = self.at(values);
+        f.tuned.iter().flatten().all(|&c| is_true(nodes[c as usize]))
+    }
+
+    /// The constraints' nodes at a vector.
+    fn at(&self, values: &[i64]) -> Vec<i64> {
+        let f = self.family;
         let mut nodes = self.base.clone();
         for (k, &v) in values.iter().enumerate() {
             nodes[f.knobs[k] as usize] = v;
             f.program.run(&f.for_constraints, k + 1, &mut nodes);
         }
-        f.legal.iter().all(|&c| is_true(nodes[c as usize]))
+        nodes
     }
 
     /// The tuner space: the main set or, where nothing in it is legal, the spare set.

@@ -53,6 +53,15 @@ fn the_tuner_space_is_the_legal_part_of_the_main_set_else_of_the_spare_set() {
     assert!(i.is_legal(&[1, 3]) && !i.is_legal(&[2, 3]) && !i.is_legal(&[1]) && !i.is_legal(&[3, 1]) && !i.is_legal(&[8, 2]));
     assert!(f.is_legal(&problem(8, 4, "FP16"), &[2, 4]));
     assert_eq!(i.space().unwrap().len(), 3);
+    for (a, b, precision) in [(8, 4, "FP32"), (8, 3, "FP32"), (9, 4, "FP16"), (0, 3, "FP32")] {
+        let i = f.instance(&problem(a, b, precision)).unwrap();
+        let all: Vec<Vec<i64>> = i.candidates().table.chunks(2).map(|r| f.values(r)).collect();
+        for x in 0..10 {
+            for y in 0..7 {
+                assert_eq!(i.is_candidate(&[x, y]), all.contains(&vec![x, y]), "{a}, {b}: {x}, {y}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::families;
 use crate::error::Error;
-use squall_core::forecast::{Example, Family, Part, Problem, Split, fnv1a};
+use squall_core::forecast::{Example, Part, Problem, Split, fnv1a};
 use squall_predict::classical::Classical;
 use squall_predict::metrics::{
     Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood, precision_at, reliability,
@@ -10,7 +10,6 @@ use squall_predict::metrics::{
 use squall_predict::paper::PaperModel;
 use squall_predict::{Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// The ways in which the default model can answer, by name; the first is the default.
@@ -246,7 +245,10 @@ pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) 
     for family in &families {
         let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
         let of = |e: &Example, device: &Option<String>| device.as_ref().is_none_or(|d| *d == e.problem.device);
-        let learned: Vec<&Example> = mine.iter().filter(|e| of(e, &study.learn_from) && is_inside(family, e)).copied().collect();
+        let learned: Vec<&Example> = {
+            let inside = |e: &Example| family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values));
+            mine.iter().filter(|e| of(e, &study.learn_from) && inside(e)).copied().collect()
+        };
         let test: Vec<&Example> = mine.iter().filter(|e| of(e, &study.ask_for) && family.instance(&e.problem).is_ok()).copied().collect();
         for (s, &seed) in study.seeds.iter().enumerate() {
             for fold in 0..study.folds.unwrap_or(1) {
@@ -289,13 +291,8 @@ pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) 
                 let methods: Vec<_> = METHODS.into_iter().filter(|(n, _)| study.models.contains(n)).collect();
                 if !methods.is_empty() {
                     // What asks no network needs none.
-                    let plain = |m: &Method| matches!(m, Method::Frequency | Method::Neighbours);
-                    let quick = methods.iter().all(|(_, m)| plain(m));
-                    let mut options = Options { seed, threads: study.threads, ..Options::default() };
-                    if quick {
-                        options.epochs = (0, 0);
-                    }
-                    let model = if quick { quick_model(family, &learned, &part, &options)? } else { train(Kind::Pair, "pair")? };
+                    let quick = methods.iter().all(|(_, m)| matches!(m, Method::Frequency | Method::Neighbours));
+                    let model = if quick { train(Kind::Neighbours, "neighbours")? } else { train(Kind::Pair, "pair")? };
                     keep(&model, "pair");
                     for (name, method) in methods {
                         score(&model, method, name)?;
@@ -316,18 +313,6 @@ pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) 
         return Err(Error::Nothing("the store has no row with both training and test problems".into()));
     }
     Ok(out)
-}
-
-/// A default model whose networks were not trained: for the methods that ask none.
-fn quick_model(family: &Arc<Family>, learned: &[&Example], part: &dyn Fn(&Problem) -> Part, options: &Options) -> Result<Model, Error> {
-    let material = Material { family: family.clone(), examples: learned, part, options };
-    let model = Model::learn(&material, &mut |_| true).map_err(PredictError::from)?;
-    model.ok_or_else(|| PredictError::Cancelled.into())
-}
-
-fn is_inside(family: &Family, e: &Example) -> bool {
-    let place = || family.instance(&e.problem).ok()?.candidates().find(&family.positions(&e.values)?);
-    place().is_some()
 }
 
 /// Examples by row.
