@@ -151,8 +151,13 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     refused(&["predict", "keys.txt", key, "--device", "gfx906"], "cannot use the predictor");
     refused(&["train", "--store", "s.squall", "--solver", "None", "--out", "q"], "it has ConvAsm1x1U on gfx906_60");
     refused(&["evaluate", "p", "--store", "s.squall", "--rows", "unseen"], "no such row");
-    refused(&["evaluate", "--models", "pair", "--store", "s.squall", "--learn-from", "gfx900_56"], "no example is of the device");
-    refused(&["evaluate", "p", "--store", "s.squall", "--html", "no/such/page.html"], "there is no folder");
+    for (args, says) in [
+        (["evaluate", "--models", "pair", "--store", "s.squall", "--learn-from", "gfx900_56"], "no example is of the device"),
+        (["evaluate", "p", "--store", "s.squall", "--html", "no/such/page.html", "--json"], "there is no folder"),
+    ] {
+        let ran = place.squall(&args);
+        assert!(ran.code == Some(2) && ran.err.contains(says), "{args:?}: {}", ran.err);
+    }
     // Another version, and a file that was cut short.
     let bytes = std::fs::read(place.path().join("p")).unwrap();
     let text = b"\\\"version\\\":2";
