@@ -201,4 +201,6 @@ fn every_model_can_be_trained_and_answers_from_its_file() {
         let scored = place.squall(&["evaluate", "p", "--store", "s.squall", "--json"]).ok().json();
         assert_eq!(scored["rows"][0]["model"], model, "{scored}");
     }
+    let members = ["train", "--store", "s.squall", "--model", "svm", "--members", "2", "--out", "q"];
+    assert_eq!(place.squall(&members).code, Some(2));
 }

@@ -7,7 +7,7 @@ use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::core::forecast::Split;
 use squall::forecast::{checkpoint, examples, kinds, train};
-use squall::predict::{Options, PredictError, Predictor, Progress};
+use squall::predict::{Kind, Options, PredictError, Predictor, Progress};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -85,6 +85,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         options.epochs = (n.into(), n.into());
     }
     if let Some(n) = a.members {
+        if kind != Kind::Pair {
+            return Err(Failure::usage(format!("`{}` is one network for each device and precision", a.model), "leave --members out"));
+        }
         options.members = (n.into(), n.into());
     }
     note(format_args!("{} examples, {threads} threads", all.len()));
