@@ -70,8 +70,10 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     let place = Place::new();
     place.file("gfx906_60.cd.pdb.txt", database());
     place.squall(&["import", "gfx906_60.cd.pdb.txt", "--store", "s.squall"]).ok();
-    let trained =
-        place.squall(&["train", "--store", "s.squall", "--solver", "ConvAsm1x1U", "--epochs", "2", "--out", "p", "--json"]).ok().json();
+    let trained = place
+        .squall(&["train", "--store", "s.squall", "--solver", "ConvAsm1x1U", "--epochs", "2", "--members", "1", "--out", "p", "--json"])
+        .ok()
+        .json();
     assert_eq!(trained["rows"][0]["outside"], 0, "{trained}");
     assert!(!place.path().join("p.checkpoint").exists());
     let key = "96-28-28-1x1-96-28-28-8-0x0-1x1-1x1-0-NCHW-FP32-F";
@@ -105,6 +107,41 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     assert_eq!(others["rows"][1]["at"].as_array().unwrap().len(), 5);
     assert_eq!(place.squall(&["evaluate", "p", "--models", "svm", "--store", "s.squall"]).code, Some(2));
     assert_eq!(place.squall(&["evaluate", "--store", "s.squall"]).code, Some(2));
+    // Folds, seeds and another device are trained here; the page holds the tables and the curves.
+    let study = [
+        "evaluate",
+        "--models",
+        "pair,neighbours",
+        "--folds",
+        "2",
+        "--seeds",
+        "1,2",
+        "--epochs",
+        "1",
+        "--solver",
+        "ConvAsm1x1U",
+        "--store",
+        "s.squall",
+        "--html",
+        "page.html",
+        "--json",
+    ];
+    let study = place.squall(&study).ok().json();
+    let rows = study["rows"].as_array().unwrap();
+    assert_eq!(rows.iter().map(|r| r["model"].as_str().unwrap()).collect::<Vec<_>>(), ["neighbours", "hybrid-2"]);
+    // Every problem is held out once.
+    assert!(rows.iter().all(|r| r["problems"] == 72 && r["samples"] == 72 && r["spread"].is_array()), "{study}");
+    assert_eq!(rows[0]["spread"][0], 0.0, "neighbours do not depend on the seed");
+    let page = std::fs::read_to_string(place.path().join("page.html")).unwrap();
+    assert!(page.contains("Table III") && page.contains("hybrid-2 gfx906_60 FP32") && page.contains("seed 1, 2"), "{page}");
+
+    // Rows of another database: those of keys that the predictor's data lacked, and no others.
+    place.file("gfx906_60.newer.txt", database().replace("-8-0x0-", "-16-0x0-") + &database());
+    place.squall(&["import", "gfx906_60.newer.txt", "--store", "newer.squall"]).ok();
+    let unseen = place.squall(&["evaluate", "p", "--store", "newer.squall", "--rows", "unseen", "--time", "--json"]).ok().json();
+    assert_eq!((unseen["rows"][0]["problems"].as_u64(), unseen["rows"][0]["samples"].as_u64()), (Some(72), Some(144)), "{unseen}");
+    assert!(unseen["time"][0]["median_ms"].as_f64().unwrap() > 0.0);
+
     let refused = |args: &[&str], says: &str| {
         let ran = place.squall(args).fails();
         assert!(ran.err.contains(says), "{args:?}: {}", ran.err);
@@ -115,6 +152,24 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     refused(&["predict", "p", "nonsense", "--device", "gfx906"], "line:1");
     refused(&["predict", "keys.txt", key, "--device", "gfx906"], "cannot use the predictor");
     refused(&["train", "--store", "s.squall", "--solver", "None", "--out", "q"], "it has ConvAsm1x1U on gfx906_60");
+    refused(&["evaluate", "p", "--store", "s.squall", "--rows", "unseen"], "no such row");
+    for (args, says) in [
+        (["evaluate", "--models", "pair", "--store", "s.squall", "--learn-from", "gfx900_56"], "no example is of the device"),
+        (["evaluate", "p", "--store", "s.squall", "--html", "no/such/page.html", "--json"], "there is no folder"),
+    ] {
+        let ran = place.squall(&args);
+        assert!(ran.code == Some(2) && ran.err.contains(says), "{args:?}: {}", ran.err);
+    }
+    // Another version, and a file that was cut short.
+    let bytes = std::fs::read(place.path().join("p")).unwrap();
+    let text = b"\\\"version\\\":2";
+    let at = bytes.windows(text.len()).position(|w| w == text).expect("the header says its version");
+    let mut other = bytes.clone();
+    other[at + text.len() - 1] = b'9';
+    place.file("other", &other);
+    place.file("cut", &bytes[..bytes.len() / 2]);
+    refused(&["predict", "other", key, "--device", "gfx906"], "version 9, this build reads version 2");
+    refused(&["predict", "cut", key, "--device", "gfx906"], "cannot use the predictor");
     assert!(!place.path().join("q").exists());
 }
 
@@ -131,4 +186,23 @@ fn a_solver_without_rules_is_learned_from_its_rows() {
     assert_eq!(values, ["7,1", "7,2", "7,4"], "only what was seen, and all of it");
     let back = place.squall(&["predict", "p", &key.replace("-F", "-B"), "--device", "gfx90a", "--json"]).ok().json();
     assert_eq!(back["predictions"].as_array().unwrap().len(), 0, "its rows are all forward");
+}
+
+#[test]
+fn every_model_can_be_trained_and_answers_from_its_file() {
+    let place = Place::new();
+    place.file("gfx906_60.cd.pdb.txt", database());
+    place.squall(&["import", "gfx906_60.cd.pdb.txt", "--store", "s.squall"]).ok();
+    let key = "96-28-28-1x1-96-28-28-8-0x0-1x1-1x1-0-NCHW-FP32-F";
+    for model in ["neighbours", "hybrid-2", "random-forest"] {
+        let train = ["train", "--store", "s.squall", "--solver", "ConvAsm1x1U", "--model", model, "--epochs", "1", "--out", "p", "--json"];
+        let trained = place.squall(&train).ok().json();
+        assert_eq!(trained["scores"].as_array().unwrap().len(), 1, "{trained}");
+        let said = place.squall(&["predict", "p", key, "--device", "gfx906", "--top", "3", "--json"]).ok().json();
+        assert_eq!(said["predictions"].as_array().unwrap().len(), 3, "{model}: {said}");
+        let scored = place.squall(&["evaluate", "p", "--store", "s.squall", "--json"]).ok().json();
+        assert_eq!(scored["rows"][0]["model"], model, "{scored}");
+    }
+    let members = ["train", "--store", "s.squall", "--model", "svm", "--members", "2", "--out", "q"];
+    assert_eq!(place.squall(&members).code, Some(2));
 }

@@ -2,8 +2,9 @@
 //! among the training answers, and what all of that says about single candidates.
 
 use crate::encode::Encoder;
-use crate::memory::{Asker, CHANNELS, Memory, Neighbour, Votes};
+use crate::memory::{Asker, CHANNELS, Memory, Neighbour, Votes, columns};
 use crate::nn::vector::wide;
+use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Candidates, Example, Family, FamilyError, Instance, Problem};
 use std::collections::HashMap;
@@ -71,11 +72,21 @@ pub struct Case {
 /// one of single values; how often its row gave it.
 const VOTED: usize = 3 * CHANNELS + 1;
 
+/// For each channel, the neighbours that vote and what they say.
+pub type Votings = [(Vec<Neighbour>, Votes); CHANNELS];
+
+/// The chance that a problem learns without the answers of its own layer, as it would for a layer
+/// that nobody tuned.
+const STRANGER: f64 = 0.25;
+
 /// Row number for words that training never showed.
 fn row_of(rows: &[(String, String)], problem: &Problem) -> u16 {
     let precision = problem.word("precision").unwrap_or("");
     let find = |p: &str| rows.iter().position(|(d, q)| *d == problem.device && q == p);
-    find(precision).or_else(|| if precision == "BF16" { find("FP16") } else { None }).unwrap_or(rows.len()) as u16
+    let any = |p: &str| rows.iter().position(|(_, q)| q == p);
+    let half = if precision == "BF16" { "FP16" } else { precision };
+    // A device that training never showed asks as the known one of its precision would.
+    find(precision).or_else(|| find(half)).or_else(|| any(precision)).or_else(|| any(half)).unwrap_or(rows.len()) as u16
 }
 
 impl Ground {
@@ -101,6 +112,8 @@ impl Ground {
             memory.layers.push(*layers.entry(&e.problem.layer).or_insert(next));
             memory.answers.extend(family.positions(&e.values).unwrap_or_else(|| vec![0; width]));
         }
+        memory.places = columns(&memory.places, memory.dimensions);
+        memory.tokens = columns(&memory.tokens, memory.words);
         // The scale of derived features, from some candidates of some problems.
         let features = family.spec().features.len();
         let (mut sums, mut squares, mut count) = (vec![0.0f64; features], vec![0.0f64; features], 0.0f64);
@@ -218,7 +231,7 @@ impl Ground {
     }
 
     /// What the neighbours of a case say, for each channel; those that `skip` says are left out.
-    pub fn votes(&self, case: &Case, skip: &dyn Fn(u32) -> bool) -> [(Vec<Neighbour>, Votes); CHANNELS] {
+    pub fn votes(&self, case: &Case, skip: &dyn Fn(u32) -> bool) -> Votings {
         [0, 1].map(|c| {
             let kept: Vec<Neighbour> = case.neighbours[c].iter().filter(|n| !skip(n.index)).copied().collect();
             let votes = Votes::count(&self.facts.memory, &kept, &self.offsets, self.values);
@@ -226,9 +239,26 @@ impl Ground {
         })
     }
 
+    /// What the neighbours say of a problem that somebody asks about; writes its inputs.
+    pub fn ask(&self, case: &Case, out: &mut [f32]) -> Votings {
+        let votes = self.votes(case, &|_| false);
+        self.write_inputs(case, &votes, out);
+        votes
+    }
+
+    /// The same of a problem that is learned: in some lessons it does without the answers of its
+    /// own layer.
+    pub fn read(&self, case: &Case, is_lesson: bool, rng: &mut impl Rng, out: &mut [f32]) -> Votings {
+        let strange = is_lesson && rng.random_bool(STRANGER);
+        let layers = &self.facts.memory.layers;
+        let votes = self.votes(case, &|index| strange && Some(layers[index as usize]) == case.layer);
+        self.write_inputs(case, &votes, out);
+        votes
+    }
+
     /// Writes a problem's inputs: its numbers, then for each channel the shares of values and how
     /// far the nearest is.
-    pub fn write_inputs(&self, case: &Case, votes: &[(Vec<Neighbour>, Votes); CHANNELS], out: &mut [f32]) {
+    pub fn write_inputs(&self, case: &Case, votes: &Votings, out: &mut [f32]) {
         let (numbers, mut rest) = out.split_at_mut(case.numbers.len());
         numbers.copy_from_slice(&case.numbers);
         for (_, v) in votes {
@@ -243,15 +273,7 @@ impl Ground {
 
     /// Writes the features of candidates: `rows` are places among the case's candidates, ascending;
     /// `table` their positions; `out` is `rows x features`.
-    pub fn write_features(
-        &self,
-        case: &Case,
-        instance: &Instance,
-        votes: &[(Vec<Neighbour>, Votes); CHANNELS],
-        rows: Rows,
-        table: &[u16],
-        out: &mut [f32],
-    ) {
+    pub fn write_features(&self, case: &Case, instance: &Instance, votes: &Votings, rows: Rows, table: &[u16], out: &mut [f32]) {
         let (width, derived, all) = (self.offsets.len(), self.facts.scale.len(), self.features());
         if derived > 0 {
             let raw = instance.features(table);

@@ -4,13 +4,12 @@
 //! in scoring alike, so the probabilities of a space's configurations add up to one.
 
 use crate::case::{Case, Ground};
-use crate::nn::vector::{exp, gelu, gelu_backward};
+use crate::nn::vector::{dot_within, exp, gelu, gelu_backward, wide};
 use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, masked_cross_entropy, sized, zeroed};
 use crate::ranker::mean;
-use crate::train::Learner;
-use rand::RngExt;
+use crate::train::{Learner, Lesson};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
-use squall_core::forecast::{Candidates, FamilyError, Instance};
+use squall_core::forecast::FamilyError;
 
 /// Sizes of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -55,14 +54,15 @@ pub struct ChainRoom {
     tokens: Vec<u16>,
     earlier: Vec<u16>,
     view: Vec<f32>,
+    sums: Vec<f32>,
+    weights: Vec<f32>,
     z: Vec<f32>,
     a: Vec<f32>,
     scores: Vec<f32>,
+    exps: Vec<f32>,
     d: Vec<f32>,
     dcontext: Vec<f32>,
 }
-
-const STRANGER: f64 = 0.25;
 
 impl Chain {
     /// A chain for a solver.
@@ -87,10 +87,11 @@ impl Chain {
 
     /// Log-probabilities of all candidates of a case: the mean of those of several networks.
     pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<f32> {
-        let votes = ground.votes(case, &|_| false);
-        sized(&mut room.inputs, ground.inputs());
-        ground.write_inputs(case, &votes, &mut room.inputs);
-        let choices: Vec<Choices> = (0..self.heads.len()).map(|k| Choices::of(&case.candidates, k)).collect();
+        ground.ask(case, sized(&mut room.inputs, ground.inputs()));
+        let c = &case.candidates;
+        let same = |i: usize| if i == 0 { 0 } else { c.row(i).iter().zip(c.row(i - 1)).take_while(|(a, b)| a == b).count() };
+        let same: Vec<usize> = (0..c.len()).map(same).collect();
+        let choices: Vec<Choices> = (0..self.heads.len()).map(|k| Choices::of(&same, k)).collect();
         mean(members.iter().map(|p| self.walk(p, case, &choices, room)).collect())
     }
 
@@ -101,28 +102,45 @@ impl Chain {
         let mut out = vec![0.0f32; c.len()];
         for (k, (head, choices)) in self.heads.iter().zip(choices).enumerate() {
             head.view.forward(p, &room.mlp.out, 1, sized(&mut room.view, h));
+            head.out.by_output(p, &mut room.weights);
+            let bias = head.out.bias(p);
             // In parts that stay in the cache.
-            for nodes in choices.nodes.chunks(256) {
+            for nodes in choices.nodes.chunks(128) {
                 let m = nodes.len();
                 room.earlier.clear();
                 room.earlier.extend(nodes.iter().flat_map(|n| &c.row(choices.children[n.first])[..k]));
                 let z = sized(&mut room.z, m * h);
-                z.chunks_exact_mut(h).for_each(|z| z.copy_from_slice(&room.view));
-                head.earlier.forward_onto(p, &room.earlier, z);
+                head.earlier.forward_sorted(p, &room.view, &room.earlier, z, &mut room.sums);
                 gelu(z, sized(&mut room.a, m * h));
-                let values = head.out.outputs();
-                head.out.forward(p, &room.a, m, sized(&mut room.scores, m * values));
-                for (node, scores) in nodes.iter().zip(room.scores.chunks_exact(values)) {
-                    let children = &choices.children[node.first..node.last];
-                    let score = |i: usize| scores[c.row(i)[k] as usize];
-                    let top = children.iter().map(|&i| score(i)).fold(f32::NEG_INFINITY, f32::max);
-                    let total = top + children.iter().map(|&i| exp(score(i) - top)).sum::<f32>().ln();
-                    for (b, &i) in children.iter().enumerate() {
-                        let to = children.get(b + 1).copied().unwrap_or(node.end);
-                        let add = score(i) - total;
-                        out[i..to].iter_mut().for_each(|o| *o += add);
-                    }
-                }
+                let (a, weights, scores, exps) = (&room.a, &room.weights, &mut room.scores, &mut room.exps);
+                wide(
+                    #[inline(always)]
+                    || {
+                        scores.clear();
+                        for (node, a) in nodes.iter().zip(a.chunks_exact(h)) {
+                            let at = scores.len();
+                            scores.extend(choices.children[node.first..node.last].iter().map(|&i| {
+                                let v = c.row(i)[k] as usize;
+                                bias[v] + dot_within(a, &weights[v * h..(v + 1) * h])
+                            }));
+                            let top = scores[at..].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                            scores[at..].iter_mut().for_each(|s| *s -= top);
+                        }
+                        // All exponentials together, for the vectors' sake.
+                        exps.clear();
+                        exps.extend(scores.iter().map(|s| exp(*s)));
+                        let mut at = 0;
+                        for node in nodes {
+                            let children = &choices.children[node.first..node.last];
+                            let total = exps[at..at + children.len()].iter().sum::<f32>().ln();
+                            for (b, &i) in children.iter().enumerate() {
+                                let to = children.get(b + 1).copied().unwrap_or(node.end);
+                                out[i..to].iter_mut().for_each(|o| *o += scores[at + b] - total);
+                            }
+                            at += children.len();
+                        }
+                    },
+                );
             }
         }
         out
@@ -144,13 +162,13 @@ struct Node {
 }
 
 impl Choices {
-    /// Of prefixes of `k` values; candidates stand in lexicographic order.
-    fn of(c: &Candidates, k: usize) -> Choices {
+    /// Of prefixes of `k` values; `same` says how many values each candidate shares with the one
+    /// before, in lexicographic order.
+    fn of(same: &[usize], k: usize) -> Choices {
         let mut out = Choices { nodes: Vec::new(), children: Vec::new() };
         let mut first = 0;
-        for i in 0..=c.len() {
-            let ends = i > 0 && (i == c.len() || c.row(i)[..k] != c.row(i - 1)[..k]);
-            if ends {
+        for i in 0..=same.len() {
+            if i > 0 && (i == same.len() || same[i] < k) {
                 if out.children.len() - first > 1 {
                     out.nodes.push(Node { first, last: out.children.len(), end: i });
                 } else {
@@ -158,7 +176,7 @@ impl Choices {
                 }
                 first = out.children.len();
             }
-            if i < c.len() && (i == 0 || ends || c.row(i)[k] != c.row(i - 1)[k]) {
+            if i < same.len() && (i == 0 || same[i] <= k) {
                 out.children.push(i);
             }
         }
@@ -176,20 +194,17 @@ impl Learner for Chain {
     fn learn(
         &self,
         p: &[f32],
-        ground: &Ground,
-        cases: &[(&Case, Instance)],
+        lesson: Lesson,
         rng: &mut Generator,
         mut gradient: Option<&mut [f32]>,
         room: &mut ChainRoom,
     ) -> Result<f64, FamilyError> {
+        let Lesson { ground, cases } = lesson;
         let (n, h, inputs) = (cases.len(), self.sizes.head, ground.inputs());
         zeroed(&mut room.inputs, n * inputs);
         room.tokens.clear();
         for (i, (case, _)) in cases.iter().enumerate() {
-            let strange = gradient.is_some() && rng.random_bool(STRANGER);
-            let layers = &ground.facts.memory.layers;
-            let votes = ground.votes(case, &|index| strange && Some(layers[index as usize]) == case.layer);
-            ground.write_inputs(case, &votes, &mut room.inputs[i * inputs..(i + 1) * inputs]);
+            ground.read(case, gradient.is_some(), rng, &mut room.inputs[i * inputs..(i + 1) * inputs]);
             room.tokens.extend(&case.tokens);
         }
         let training = gradient.is_some();

@@ -5,15 +5,13 @@
 //! nearest neighbours are [`Method::Neighbours`](crate::Method::Neighbours).
 
 use crate::case::{Case, Ground};
-use crate::metrics::Outcome;
 use crate::nn::vector::{add_scaled, dot, log_softmax};
 use crate::parallel;
-use crate::solver::{cases, outcome, pairs};
+use crate::solver::{Material, Options, cases, pairs};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use serde::{Deserialize, Serialize};
-use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
-use std::sync::Arc;
+use squall_core::forecast::{FamilyError, Part};
 
 /// Which classifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -32,6 +30,8 @@ pub enum Classical {
 const BINS: usize = 32;
 const TREES: usize = 50;
 const DEPTH: usize = 24;
+/// Stands for a leaf in the numbers of a tree.
+const LEAF: u32 = u32::MAX;
 
 /// Problems and the values of one knob.
 struct Table<'a> {
@@ -220,18 +220,11 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Trains on the examples that `part` gives for training; all are of the family, inside their
-    /// tuner space.
-    pub fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        kind: Classical,
-        seed: u64,
-        threads: usize,
-    ) -> Result<Trained, FamilyError> {
-        let training: Vec<&Example> = examples.iter().filter(|e| part(&e.problem) == Part::Train).copied().collect();
-        let ground = Ground::learn(family, &training)?;
+    /// Trains the classifiers.
+    pub(crate) fn train(m: &Material, kind: Classical) -> Result<Trained, FamilyError> {
+        let Options { seed, threads, .. } = *m.options;
+        let training = m.of(Part::Train);
+        let ground = Ground::learn(m.family.clone(), &training)?;
         let made = cases(&ground, &training, threads, false)?;
         let learned: Vec<&Case> = pairs(&made, &training).into_iter().map(|(c, _)| c).collect();
         let width = ground.facts.encoder.width();
@@ -248,16 +241,104 @@ impl Trained {
         Ok(Trained { ground, edges, classifiers })
     }
 
-    /// What predictions for examples with known answers are worth, in their order.
-    pub fn evaluate(&self, examples: &[&Example], threads: usize) -> Result<Vec<Outcome>, FamilyError> {
-        let outcomes = parallel::map(threads, examples, |e, room: &mut Vec<f32>| {
-            let case = self.ground.case(&e.problem, Some(&e.values), None, room)?;
-            outcome(&self.ground, &case, &e.problem, &self.score(&case))
-        });
-        outcomes.into_iter().collect()
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
     }
 
-    fn score(&self, case: &Case) -> Vec<f32> {
+    /// Everything learned, as numbers: what [`Trained::from_numbers`] reads.
+    pub(crate) fn numbers(&self) -> (Vec<u32>, Vec<f32>) {
+        let (mut ints, mut floats) = (Vec::new(), Vec::new());
+        for e in &self.edges {
+            ints.push(e.len() as u32);
+            floats.extend(e);
+        }
+        for c in &self.classifiers {
+            match c {
+                Classifier::Trees(trees) => {
+                    ints.extend([0, trees.len() as u32]);
+                    for tree in trees {
+                        ints.push(tree.len() as u32);
+                        for node in tree {
+                            match node {
+                                Node::Split { number, bin, left, right } => {
+                                    ints.extend([*number as u32, u32::from(*bin), *left as u32, *right as u32]);
+                                }
+                                Node::Leaf(shares) => {
+                                    ints.push(LEAF);
+                                    floats.extend(shares);
+                                }
+                            }
+                        }
+                    }
+                }
+                Classifier::Bayes { prior, mean, inverse } => {
+                    ints.push(1);
+                    [prior, mean, inverse].into_iter().for_each(|v| floats.extend(v));
+                }
+                Classifier::Linear { weights, bias } => {
+                    ints.push(2);
+                    [weights, bias].into_iter().for_each(|v| floats.extend(v));
+                }
+            }
+        }
+        (ints, floats)
+    }
+
+    /// Reads what [`Trained::numbers`] gave; `None` where it does not fit together.
+    pub(crate) fn from_numbers(ground: Ground, ints: &[u32], floats: &[f32]) -> Option<Trained> {
+        let width = ground.facts.encoder.width();
+        let (mut ints, mut floats) = (ints.iter(), floats);
+        let mut take = |n: usize| -> Option<Vec<f32>> {
+            let (now, rest) = floats.split_at_checked(n)?;
+            floats = rest;
+            Some(now.to_vec())
+        };
+        let mut edges = Vec::new();
+        for _ in 0..width {
+            edges.push(take(*ints.next()? as usize)?);
+        }
+        let mut classifiers = Vec::new();
+        for knob in &ground.family.spec().knobs {
+            let n = knob.values.len();
+            classifiers.push(match ints.next()? {
+                0 => {
+                    let mut trees = Vec::new();
+                    for _ in 0..*ints.next()? {
+                        let mut tree = Vec::new();
+                        let nodes = *ints.next()? as usize;
+                        for i in 0..nodes {
+                            let number = *ints.next()?;
+                            if number == LEAF {
+                                tree.push(Node::Leaf(take(n)?));
+                                continue;
+                            }
+                            let (bin, left, right) = (u8::try_from(*ints.next()?).ok()?, *ints.next()? as usize, *ints.next()? as usize);
+                            // Children stand after their parent, so every walk ends.
+                            if number as usize >= width || left <= i || right <= i || left >= nodes || right >= nodes {
+                                return None;
+                            }
+                            tree.push(Node::Split { number: number as usize, bin, left, right });
+                        }
+                        if tree.is_empty() {
+                            return None;
+                        }
+                        trees.push(tree);
+                    }
+                    if trees.is_empty() {
+                        return None;
+                    }
+                    Classifier::Trees(trees)
+                }
+                1 => Classifier::Bayes { prior: take(n)?, mean: take(n * width)?, inverse: take(n * width)? },
+                2 => Classifier::Linear { weights: take(n * width)?, bias: take(n)? },
+                _ => return None,
+            });
+        }
+        (ints.next().is_none() && floats.is_empty()).then_some(Trained { ground, edges, classifiers })
+    }
+
+    /// Log-probabilities of a case's candidates.
+    pub(crate) fn score(&self, case: &Case) -> Vec<f32> {
         let bins: Vec<u8> = binned(&self.edges, &case.numbers).collect();
         let mut values = vec![0.0f32; self.ground.values];
         for ((c, offset), knob) in self.classifiers.iter().zip(&self.ground.offsets).zip(&self.ground.family.spec().knobs) {

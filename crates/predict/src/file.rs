@@ -5,13 +5,16 @@
 
 use crate::case::{Facts, Ground};
 use crate::chain::{Chain, ChainSizes};
+use crate::classical;
 use crate::encode::Encoder;
 use crate::memory::Memory;
 use crate::nn::Layout;
-use crate::predictor::{Info, Predictor};
+use crate::paper::{self, Sequence};
+use crate::predictor::{Info, Model, Predictor};
 use crate::ranker::{Ranker, RankerSizes};
+use crate::rows::{Kind, Row, RowModel, Rows};
 use crate::solver::{Curves, Mix, Solver};
-use crate::train::Learner;
+use crate::train::{Epoch, Learner};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Family, FamilyError, FamilySpec};
@@ -20,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The version that this build writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 const KEY: &str = "squall";
 
 /// Why a predictor file cannot be used.
@@ -49,17 +52,46 @@ struct Header {
     version: u32,
     info: Info,
     solvers: Vec<SolverHeader>,
+    /// Solvers whose models are of each device and precision apart.
+    #[serde(default)]
+    others: Vec<RowsHeader>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RowsHeader {
+    family: FamilySpec,
+    kind: Kind,
+    rows: Vec<RowHeader>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RowHeader {
+    device: String,
+    precision: String,
+    facts: FactsHeader,
+    /// Of the paper's models: width of the LSTMs.
+    hidden: usize,
+    curve: Vec<Epoch>,
+}
+
+/// What of [`Facts`] is no list of numbers.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FactsHeader {
+    encoder: Encoder,
+    rows: Vec<(String, String)>,
+    scale: Vec<(f32, f32)>,
+    dimensions: usize,
+    words: usize,
 }
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SolverHeader {
     family: FamilySpec,
-    encoder: Encoder,
-    rows: Vec<(String, String)>,
-    scale: Vec<(f32, f32)>,
-    dimensions: usize,
-    words: usize,
+    facts: FactsHeader,
     ranker: RankerSizes,
     chain: ChainSizes,
     members: (usize, usize),
@@ -72,51 +104,88 @@ pub(crate) fn bytes_of<const N: usize, T: Copy>(values: &[T], to: impl Fn(T) -> 
     values.iter().flat_map(|&v| to(v)).collect()
 }
 
+/// Parts of a file: name, type, shape, bytes.
+type Parts = Vec<(String, Dtype, Vec<usize>, Vec<u8>)>;
+
+fn write(name: &str, kind: Dtype, shape: Vec<usize>, bytes: Vec<u8>, parts: &mut Parts) {
+    parts.push((name.into(), kind, shape, bytes));
+}
+
+fn write_network(name: &str, layout: &Layout, parameters: &[f32], parts: &mut Parts) {
+    for (entry, m) in layout.entries() {
+        let bytes = bytes_of(m.of(parameters), f32::to_le_bytes);
+        write(&format!("{name}.{entry}"), Dtype::F32, vec![m.rows, m.cols], bytes, parts);
+    }
+}
+
+fn write_facts(name: &str, facts: &Facts, parts: &mut Parts) -> FactsHeader {
+    let Facts { encoder, rows, memory, scale } = facts;
+    let n = memory.len();
+    let mut part = |what: &str, kind, shape, bytes| write(&format!("{name}/{what}"), kind, shape, bytes, parts);
+    part("memory.places", Dtype::F32, vec![memory.dimensions, n], bytes_of(&memory.places, f32::to_le_bytes));
+    part("memory.tokens", Dtype::U16, vec![memory.words, n], bytes_of(&memory.tokens, u16::to_le_bytes));
+    part("memory.rows", Dtype::U16, vec![n], bytes_of(&memory.rows, u16::to_le_bytes));
+    part("memory.layers", Dtype::U32, vec![n], bytes_of(&memory.layers, u32::to_le_bytes));
+    part("memory.answers", Dtype::U16, vec![n, memory.width], bytes_of(&memory.answers, u16::to_le_bytes));
+    FactsHeader { encoder: encoder.clone(), rows: rows.clone(), scale: scale.clone(), dimensions: memory.dimensions, words: memory.words }
+}
+
 impl Predictor {
     /// The whole file.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
         let broken = |e: &dyn std::fmt::Display| FileError::Header(e.to_string());
-        let mut parts: Vec<(String, Dtype, Vec<usize>, Vec<u8>)> = Vec::new();
-        let mut headers = Vec::new();
-        for s in self.solvers() {
-            let name = s.solver();
-            let Facts { encoder, rows, memory, scale } = s.facts();
-            let n = memory.len();
-            let mut part = |what: &str, kind, shape, bytes| parts.push((format!("{name}/{what}"), kind, shape, bytes));
-            part("memory.places", Dtype::F32, vec![n, memory.dimensions], bytes_of(&memory.places, f32::to_le_bytes));
-            part("memory.tokens", Dtype::U16, vec![n, memory.words], bytes_of(&memory.tokens, u16::to_le_bytes));
-            part("memory.rows", Dtype::U16, vec![n], bytes_of(&memory.rows, u16::to_le_bytes));
-            part("memory.layers", Dtype::U32, vec![n], bytes_of(&memory.layers, u32::to_le_bytes));
-            part("memory.answers", Dtype::U16, vec![n, memory.width], bytes_of(&memory.answers, u16::to_le_bytes));
-            for (network, layout, members) in
-                [("ranker", s.ranker.layout(), &s.ranker_members), ("chain", s.chain.layout(), &s.chain_members)]
-            {
-                for (i, parameters) in members.iter().enumerate() {
-                    for (what, m) in layout.entries() {
-                        part(
-                            &format!("{network}.{i}.{what}"),
-                            Dtype::F32,
-                            vec![m.rows, m.cols],
-                            bytes_of(m.of(parameters), f32::to_le_bytes),
-                        );
+        let mut parts: Parts = Vec::new();
+        let mut header = Header { version: VERSION, info: self.info().clone(), solvers: Vec::new(), others: Vec::new() };
+        for model in self.models() {
+            let name = model.solver();
+            match model {
+                Model::Pair(s) => {
+                    let facts = write_facts(name, s.facts(), &mut parts);
+                    write(&format!("{name}/keys"), Dtype::U64, vec![s.keys.len()], bytes_of(&s.keys, u64::to_le_bytes), &mut parts);
+                    let networks = [("ranker", s.ranker.layout(), &s.ranker_members), ("chain", s.chain.layout(), &s.chain_members)];
+                    for (what, layout, members) in networks {
+                        for (i, parameters) in members.iter().enumerate() {
+                            write_network(&format!("{name}/{what}.{i}"), layout, parameters, &mut parts);
+                        }
                     }
+                    header.solvers.push(SolverHeader {
+                        family: s.ground.family.spec().clone(),
+                        facts,
+                        ranker: s.ranker.sizes(),
+                        chain: s.chain.sizes(),
+                        members: (s.ranker_members.len(), s.chain_members.len()),
+                        mix: s.mix,
+                        curves: s.curves.clone(),
+                    });
+                }
+                Model::Rows(r) => {
+                    write(&format!("{name}/keys"), Dtype::U64, vec![r.keys.len()], bytes_of(&r.keys, u64::to_le_bytes), &mut parts);
+                    let mut rows = Vec::new();
+                    for (i, row) in r.rows.iter().enumerate() {
+                        let name = format!("{name}/{i}");
+                        let facts = write_facts(&name, &row.model.ground().facts, &mut parts);
+                        let mut hidden = 0;
+                        match &row.model {
+                            RowModel::Neighbours(_) => {}
+                            RowModel::Paper(t) => {
+                                let (sequence, parameters) = t.network();
+                                hidden = sequence.hidden();
+                                write_network(&format!("{name}/sequence"), sequence.layout(), parameters, &mut parts);
+                            }
+                            RowModel::Classical(t) => {
+                                let (ints, floats) = t.numbers();
+                                write(&format!("{name}/ints"), Dtype::U32, vec![ints.len()], bytes_of(&ints, u32::to_le_bytes), &mut parts);
+                                let bytes = bytes_of(&floats, f32::to_le_bytes);
+                                write(&format!("{name}/floats"), Dtype::F32, vec![floats.len()], bytes, &mut parts);
+                            }
+                        }
+                        let (device, precision) = (row.device.clone(), row.precision.clone());
+                        rows.push(RowHeader { device, precision, facts, hidden, curve: row.model.curve().to_vec() });
+                    }
+                    header.others.push(RowsHeader { family: r.family.spec().clone(), kind: r.kind, rows });
                 }
             }
-            headers.push(SolverHeader {
-                family: s.ground.family.spec().clone(),
-                encoder: encoder.clone(),
-                rows: rows.clone(),
-                scale: scale.clone(),
-                dimensions: memory.dimensions,
-                words: memory.words,
-                ranker: s.ranker.sizes(),
-                chain: s.chain.sizes(),
-                members: (s.ranker_members.len(), s.chain_members.len()),
-                mix: s.mix,
-                curves: s.curves.clone(),
-            });
         }
-        let header = Header { version: VERSION, info: self.info().clone(), solvers: headers };
         let header = serde_json::to_string(&header).map_err(|e| broken(&e))?;
         let mut views = Vec::with_capacity(parts.len());
         for (name, kind, shape, bytes) in &parts {
@@ -140,14 +209,17 @@ impl Predictor {
         let header: Header = serde_json::from_value(value).map_err(|e| FileError::Header(e.to_string()))?;
         let parts = SafeTensors::deserialize(bytes).map_err(no)?;
         let mut read = 0;
-        let mut solvers = Vec::new();
+        let mut models = Vec::new();
         for h in header.solvers {
-            solvers.push(solver(h, &parts, &mut read)?);
+            models.push(Model::Pair(Box::new(solver(h, &parts, &mut read)?)));
+        }
+        for h in header.others {
+            models.push(Model::Rows(rows(h, &parts, &mut read)?));
         }
         if read != parts.len() {
             return Err(FileError::Header(format!("it has {} parts, of which {read} are known", parts.len())));
         }
-        Ok(Predictor::new(solvers, header.info))
+        Ok(Predictor::new(models, header.info))
     }
 
     /// Writes the file, whole or not at all.
@@ -201,13 +273,25 @@ pub(crate) fn floats(bytes: &[u8], name: &str) -> Result<Vec<f32>, FileError> {
     }
 }
 
+fn ints(bytes: &[u8]) -> Vec<u32> {
+    bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b)).collect()
+}
+
 fn shorts(bytes: &[u8]) -> Vec<u16> {
     bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]])).collect()
 }
 
-fn solver(h: SolverHeader, parts: &SafeTensors, read: &mut usize) -> Result<Solver, FileError> {
-    let family = Arc::new(Family::new(h.family)?);
-    let name = family.solver().to_owned();
+/// Ascending numbers, as many as there are.
+fn longs(parts: &SafeTensors, name: &str, read: &mut usize) -> Result<Vec<u64>, FileError> {
+    let fault = |why: &str| FileError::Part { name: name.into(), why: why.into() };
+    let n = parts.tensor(name).map_err(|_| fault("is missing"))?.shape().iter().product();
+    let bytes = part(parts, name, Dtype::U64, &[n], read)?;
+    let out: Vec<u64> = bytes.as_chunks().0.iter().map(|b| u64::from_le_bytes(*b)).collect();
+    if out.is_sorted() { Ok(out) } else { Err(fault("does not ascend")) }
+}
+
+/// What training learned of the data, under a name; all that the models rely on holds of it.
+fn read_facts(name: &str, h: FactsHeader, family: &Family, parts: &SafeTensors, read: &mut usize) -> Result<Facts, FileError> {
     let width = family.spec().knobs.len();
     let header = |why: String| FileError::Header(format!("{name}: {why}"));
     let full = |what: &str| format!("{name}/{what}");
@@ -219,10 +303,10 @@ fn solver(h: SolverHeader, parts: &SafeTensors, read: &mut usize) -> Result<Solv
         dimensions: h.dimensions,
         words: h.words,
         width,
-        places: floats(get("memory.places", Dtype::F32, &[n, h.dimensions])?, &full("memory.places"))?,
-        tokens: shorts(get("memory.tokens", Dtype::U16, &[n, h.words])?),
+        places: floats(get("memory.places", Dtype::F32, &[h.dimensions, n])?, &full("memory.places"))?,
+        tokens: shorts(get("memory.tokens", Dtype::U16, &[h.words, n])?),
         rows: shorts(get("memory.rows", Dtype::U16, &[n])?),
-        layers: get("memory.layers", Dtype::U32, &[n])?.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(),
+        layers: ints(get("memory.layers", Dtype::U32, &[n])?),
         answers: shorts(get("memory.answers", Dtype::U16, &[n, width])?),
     };
     let legal = |(i, v): (usize, &u16)| usize::from(*v) < family.spec().knobs[i % width].values.len();
@@ -238,29 +322,79 @@ fn solver(h: SolverHeader, parts: &SafeTensors, read: &mut usize) -> Result<Solv
     if !h.encoder.is_consistent() || (h.encoder.sizes(), h.encoder.word_count()) != (h.dimensions, h.words) {
         return Err(header("its vocabulary and its scales do not fit together".into()));
     }
+    Ok(Facts { encoder: h.encoder, rows: h.rows, memory, scale: h.scale })
+}
+
+/// The parameters of a network, under a name.
+fn read_network(name: &str, layout: &Layout, parts: &SafeTensors, read: &mut usize) -> Result<Vec<f32>, FileError> {
+    let mut out = Vec::with_capacity(layout.len());
+    for (entry, m) in layout.entries() {
+        let full = format!("{name}.{entry}");
+        out.extend(floats(part(parts, &full, Dtype::F32, &[m.rows, m.cols], read)?, &full)?);
+    }
+    Ok(out)
+}
+
+/// Widths of layers that are none.
+fn check_widths(name: &str, widths: &[usize]) -> Result<(), FileError> {
+    match widths.iter().find(|&&w| w == 0 || w > 1 << 14) {
+        Some(w) => Err(FileError::Header(format!("{name}: a layer of width {w}"))),
+        None => Ok(()),
+    }
+}
+
+fn solver(h: SolverHeader, parts: &SafeTensors, read: &mut usize) -> Result<Solver, FileError> {
+    let family = Arc::new(Family::new(h.family)?);
+    let name = family.solver().to_owned();
     if h.members.0 == 0 || h.members.1 == 0 || h.members.0 > 64 || h.members.1 > 64 {
-        return Err(header(format!("{:?} networks", h.members)));
+        return Err(FileError::Header(format!("{name}: {:?} networks", h.members)));
     }
-    for size in [h.ranker.context, h.ranker.hidden, h.ranker.last, h.chain.context, h.chain.head] {
-        if size == 0 || size > 1 << 14 {
-            return Err(header(format!("a layer of width {size}")));
-        }
-    }
-    let facts = Facts { encoder: h.encoder, rows: h.rows, memory, scale: h.scale };
+    check_widths(&name, &[h.ranker.context, h.ranker.hidden, h.ranker.last, h.chain.context, h.chain.head])?;
+    let facts = read_facts(&name, h.facts, &family, parts, read)?;
+    let keys = longs(parts, &format!("{name}/keys"), read)?;
     let ground = Ground::new(family, facts);
     let (ranker, chain) = (Ranker::new(&ground, h.ranker), Chain::new(&ground, h.chain));
     let mut network = |what: &str, layout: &Layout, members: usize| -> Result<Vec<Vec<f32>>, FileError> {
-        let member = |i: usize, read: &mut usize| {
-            let mut out = Vec::with_capacity(layout.len());
-            for (entry, m) in layout.entries() {
-                let full = full(&format!("{what}.{i}.{entry}"));
-                out.extend(floats(part(parts, &full, Dtype::F32, &[m.rows, m.cols], read)?, &full)?);
-            }
-            Ok(out)
-        };
-        (0..members).map(|i| member(i, read)).collect()
+        (0..members).map(|i| read_network(&format!("{name}/{what}.{i}"), layout, parts, read)).collect()
     };
     let ranker_members = network("ranker", ranker.layout(), h.members.0)?;
     let chain_members = network("chain", chain.layout(), h.members.1)?;
-    Ok(Solver { ground, ranker, ranker_members, chain, chain_members, mix: h.mix, curves: h.curves })
+    Ok(Solver { ground, ranker, ranker_members, chain, chain_members, mix: h.mix, keys, curves: h.curves })
+}
+
+fn rows(h: RowsHeader, parts: &SafeTensors, read: &mut usize) -> Result<Rows, FileError> {
+    let family = Arc::new(Family::new(h.family)?);
+    let solver = family.solver().to_owned();
+    let keys = longs(parts, &format!("{solver}/keys"), read)?;
+    let mut all = Vec::new();
+    for (i, row) in h.rows.into_iter().enumerate() {
+        let name = format!("{solver}/{i}");
+        let ground = Ground::new(family.clone(), read_facts(&name, row.facts, &family, parts, read)?);
+        let model = match h.kind {
+            Kind::Pair => return Err(FileError::Header(format!("{name}: the default model is of all devices together"))),
+            Kind::Neighbours => RowModel::Neighbours(Box::new(ground)),
+            Kind::Paper(kind) => {
+                check_widths(&name, &[row.hidden])?;
+                let sequence = Sequence::new(&ground, kind, row.hidden);
+                let parameters = read_network(&format!("{name}/sequence"), sequence.layout(), parts, read)?;
+                RowModel::Paper(Box::new(paper::Trained::new(ground, sequence, parameters, row.curve)))
+            }
+            Kind::Classical(_) => {
+                let list = |what: &str, kind, read: &mut usize| -> Result<(String, &[u8]), FileError> {
+                    let full = format!("{name}/{what}");
+                    let missing = |_| FileError::Part { name: full.clone(), why: "is missing".into() };
+                    let n = parts.tensor(&full).map_err(missing)?.shape().iter().product();
+                    let bytes = part(parts, &full, kind, &[n], read)?;
+                    Ok((full, bytes))
+                };
+                let numbers = ints(list("ints", Dtype::U32, read)?.1);
+                let (full, bytes) = list("floats", Dtype::F32, read)?;
+                let trained = classical::Trained::from_numbers(ground, &numbers, &floats(bytes, &full)?);
+                let broken = || FileError::Part { name: full.clone(), why: "does not hold the classifiers that it should".into() };
+                RowModel::Classical(Box::new(trained.ok_or_else(broken)?))
+            }
+        };
+        all.push(Row { device: row.device, precision: row.precision, model });
+    }
+    Ok(Rows { family, kind: h.kind, rows: all, keys })
 }

@@ -18,6 +18,7 @@ pub mod paper;
 mod parallel;
 mod predictor;
 mod ranker;
+mod rows;
 mod solver;
 #[cfg(test)]
 mod tests;
@@ -26,7 +27,8 @@ mod train;
 pub use chain::ChainSizes;
 pub use checkpoint::Checkpoint;
 pub use file::{FileError, VERSION};
-pub use predictor::{Info, PredictError, Predictor, RowCount, Score};
+pub use predictor::{Info, Model, PredictError, Predictor, RowCount, Score};
 pub use ranker::RankerSizes;
-pub use solver::{Curves, Method, Mix, Options, Progress, Room, Solver};
+pub use rows::{Kind, Rows};
+pub use solver::{Curves, Material, Method, Mix, Options, Progress, Room, STEPS, Solver};
 pub use train::Epoch;

@@ -21,9 +21,9 @@ pub struct Memory {
     pub words: usize,
     /// Numbers an answer has.
     pub width: usize,
-    /// `n x dimensions`
+    /// `dimensions x n`: one coordinate of all after another.
     pub places: Vec<f32>,
-    /// `n x words`: tokens; those of the row stand in `rows` as well.
+    /// `words x n`: tokens; those of the row stand in `rows` as well.
     pub tokens: Vec<u16>,
     /// Device and precision.
     pub rows: Vec<u16>,
@@ -38,7 +38,7 @@ pub struct Memory {
 pub struct Neighbour {
     /// Which.
     pub index: u32,
-    /// In doublings: the sum over sizes of differences of logarithms.
+    /// In doublings: the weighed sum over sizes of differences of logarithms.
     pub distance: f32,
 }
 
@@ -71,31 +71,39 @@ impl Memory {
     pub fn nearest(&self, asker: &Asker, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
         room.clear();
         room.resize(self.len(), 0.0);
-        let d = self.dimensions;
+        let n = self.len().max(1);
         wide(
             #[inline(always)]
             || {
-                for (out, place) in room.iter_mut().zip(self.places.chunks_exact(d.max(1))) {
-                    *out = place.iter().zip(asker.place).map(|(x, y)| (x - y).abs()).sum();
+                for (column, at) in self.places.chunks_exact(n).zip(asker.place) {
+                    room.iter_mut().zip(column).for_each(|(d, x)| *d += (x - at).abs());
+                }
+                for (column, at) in self.tokens.chunks_exact(n).zip(asker.tokens) {
+                    room.iter_mut().zip(column).for_each(|(d, x)| *d += if x == at { 0.0 } else { WORD });
                 }
             },
         );
-        if self.words > 0 {
-            for (out, tokens) in room.iter_mut().zip(self.tokens.chunks_exact(self.words)) {
-                *out += WORD * tokens.iter().zip(asker.tokens).filter(|(x, y)| x != y).count() as f32;
+        let order = |a: &Neighbour, b: &Neighbour| a.distance.total_cmp(&b.distance).then(a.index.cmp(&b.index));
+        let mut near: [Vec<Neighbour>; CHANNELS] = [Vec::with_capacity(2 * NEAREST), Vec::with_capacity(2 * NEAREST)];
+        // Beyond the bound there is nobody who is wanted; of equals the earlier came first.
+        let mut bounds = [f32::INFINITY; CHANNELS];
+        for (i, (&distance, &row)) in room.iter().zip(&self.rows).enumerate() {
+            let channel = usize::from(row != asker.row);
+            if distance < bounds[channel] && asker.own != Some(i as u32) {
+                let all = &mut near[channel];
+                all.push(Neighbour { index: i as u32, distance });
+                if all.len() == 2 * NEAREST {
+                    all.select_nth_unstable_by(NEAREST - 1, order);
+                    all.truncate(NEAREST);
+                    bounds[channel] = all[NEAREST - 1].distance;
+                }
             }
         }
-        [true, false].map(|same| {
-            let mine = |&i: &usize| (self.rows[i] == asker.row) == same && asker.own != Some(i as u32);
-            let mut all: Vec<Neighbour> = (0..self.len()).filter(mine).map(|i| Neighbour { index: i as u32, distance: room[i] }).collect();
-            let order = |a: &Neighbour, b: &Neighbour| a.distance.total_cmp(&b.distance).then(a.index.cmp(&b.index));
-            if all.len() > NEAREST {
-                all.select_nth_unstable_by(NEAREST - 1, order);
-                all.truncate(NEAREST);
-            }
-            all.sort_by(order);
-            all
-        })
+        for all in &mut near {
+            all.sort_unstable_by(order);
+            all.truncate(NEAREST);
+        }
+        near
     }
 }
 
@@ -104,7 +112,7 @@ impl Memory {
 pub struct Votes {
     /// For each value of each knob, one knob after another: its share among near neighbours.
     pub values: Vec<f32>,
-    /// Sum of the weights of each neighbour's vote, sharp and flat: `exp(-2 d)`, `exp(-d/2)`.
+    /// The weight of each neighbour's vote, sharp and flat: `exp(-4 d)`, `exp(-d)`.
     pub weights: Vec<(f32, f32)>,
     /// Distance of the nearest.
     pub nearest: f32,
@@ -120,7 +128,7 @@ impl Votes {
         let first = neighbours.first().map_or(0.0, |n| n.distance);
         // Relative to the nearest, so that lonely problems get full votes too; how far the
         // nearest is stands beside.
-        let weight = |n: &Neighbour| ((-2.0 * (n.distance - first)).exp(), (-0.5 * (n.distance - first)).exp());
+        let weight = |n: &Neighbour| ((-4.0 * (n.distance - first)).exp(), (-(n.distance - first)).exp());
         let mut out = Votes { values: vec![0.0; values], weights: neighbours.iter().map(weight).collect(), nearest: FAR };
         for w in &out.weights {
             sharp += w.0;
@@ -138,5 +146,54 @@ impl Votes {
             out.nearest = n.distance.min(FAR);
         }
         out
+    }
+}
+
+/// Rows of numbers, turned into columns.
+pub fn columns<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
+    (0..width).flat_map(|c| rows.iter().skip(c).step_by(width.max(1)).copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against the definition: sort everybody else by distance, then by place.
+        #[test]
+        fn the_nearest_are_the_nearest(
+            points in prop::collection::vec((0u8..6, 0u8..4, 0u16..3, 0u16..2), 1..400),
+            at in (0u8..6, 0u8..4, 0u16..3, 0u16..3),
+            own in prop::option::of(0u32..50),
+        ) {
+            let places: Vec<f32> = points.iter().flat_map(|p| [f32::from(p.0) / 2.0, f32::from(p.1)]).collect();
+            let memory = Memory {
+                dimensions: 2,
+                words: 1,
+                width: 0,
+                places: columns(&places, 2),
+                tokens: points.iter().map(|p| p.2).collect(),
+                rows: points.iter().map(|p| p.3).collect(),
+                layers: Vec::new(),
+                answers: Vec::new(),
+            };
+            let place = [f32::from(at.0) / 2.0, f32::from(at.1)];
+            let found = memory.nearest(&Asker { place: &place, tokens: &[at.2], row: at.3, own }, &mut vec![7.0; 3]);
+            for (c, found) in found.iter().enumerate() {
+                let mut all: Vec<Neighbour> = Vec::new();
+                for (i, p) in points.iter().enumerate() {
+                    if (p.3 != at.3) == (c == 1) && own != Some(i as u32) {
+                        let distance = (f32::from(p.0) / 2.0 - place[0]).abs()
+                            + (f32::from(p.1) - place[1]).abs()
+                            + if p.2 == at.2 { 0.0 } else { WORD };
+                        all.push(Neighbour { index: i as u32, distance });
+                    }
+                }
+                all.sort_by(|a, b| a.distance.total_cmp(&b.distance));
+                all.truncate(NEAREST);
+                prop_assert_eq!(found, &all);
+            }
+        }
     }
 }

@@ -9,16 +9,13 @@
 //! else a beam of [`BEAM`] is searched.
 
 use crate::case::{Case, Ground};
-use crate::metrics::Outcome;
 use crate::nn::vector::{add, log_softmax, relu};
 use crate::nn::{Attention, Convolution, Layout, Linear, Lstm, LstmRoom, Matrix, cross_entropy};
-use crate::parallel;
-use crate::solver::{cases, outcome, pairs};
-use crate::train::{Epoch, Learner, Schedule, State, train};
+use crate::solver::{Keeper, Material, Options, cases, pairs};
+use crate::train::{Epoch, Learner, Lesson, Schedule, State};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use serde::{Deserialize, Serialize};
-use squall_core::forecast::{Example, Family, FamilyError, Instance, Part, Problem};
-use std::sync::Arc;
+use squall_core::forecast::{FamilyError, Part};
 
 /// Which of the five.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -119,6 +116,11 @@ impl Sequence {
         let attended = if attends { &knobs[..] } else { &[] };
         let attended = attended.iter().enumerate().map(|(k, &n)| Linear::new(&mut l, &format!("attended.{k}"), hidden, n, 1.0)).collect();
         Sequence { kind, tokens, convolutions, encoders, decoder, fed, heads, attended, layout: l }
+    }
+
+    /// Width of its LSTMs.
+    pub(crate) fn hidden(&self) -> usize {
+        self.encoders[0].hidden()
     }
 
     fn feeds_back(&self) -> bool {
@@ -362,15 +364,8 @@ impl Learner for Sequence {
         &self.layout
     }
 
-    fn learn(
-        &self,
-        p: &[f32],
-        _: &Ground,
-        cases: &[(&Case, Instance)],
-        _: &mut Generator,
-        gradient: Option<&mut [f32]>,
-        (): &mut (),
-    ) -> Result<f64, FamilyError> {
+    fn learn(&self, p: &[f32], lesson: Lesson, _: &mut Generator, gradient: Option<&mut [f32]>, (): &mut ()) -> Result<f64, FamilyError> {
+        let cases = lesson.cases;
         let n = cases.len();
         let tokens: Vec<u16> = cases.iter().flat_map(|(c, _)| c.tokens.iter().copied()).collect();
         let answers: Vec<&[u16]> = cases.iter().map(|(c, _)| c.candidates.row(c.truth.unwrap_or(0) as usize)).collect();
@@ -435,58 +430,53 @@ pub struct Trained {
     pub curve: Vec<Epoch>,
 }
 
-/// How to train a model of the paper.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PaperOptions {
-    /// Width of the LSTMs.
-    pub hidden: usize,
-    /// Passes over the data, at most.
-    pub epochs: usize,
-    /// Seed of everything.
-    pub seed: u64,
-    /// Threads.
-    pub threads: usize,
-}
-
-impl Default for PaperOptions {
-    fn default() -> PaperOptions {
-        PaperOptions { hidden: 128, epochs: 30, seed: 1, threads: 2 }
-    }
-}
+/// Width of the LSTMs, where not told otherwise.
+pub const LSTM: usize = 128;
+/// Passes over the data at most, where not told otherwise.
+pub const EPOCHS: usize = 30;
 
 impl Trained {
-    /// Trains on the examples that `part` gives for training, and stops by those for validation.
-    /// All are of the family, inside their tuner space. `go_on` is told the epochs so far and the
-    /// share of the next that is done, and ends training early by saying no.
-    pub fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
+    /// Trains `kind`; `go_on` is told the epochs so far and the share of the next that is done, and
+    /// ends training early by saying no.
+    pub(crate) fn train(
+        m: &Material,
         kind: PaperModel,
-        options: &PaperOptions,
+        keeper: &mut Keeper,
         go_on: &mut dyn FnMut(&[Epoch], f64) -> bool,
     ) -> Result<Trained, FamilyError> {
-        let of = |p: Part| -> Vec<&Example> { examples.iter().filter(|e| part(&e.problem) == p).copied().collect() };
-        let (training, validation) = (of(Part::Train), of(Part::Validation));
-        let ground = Ground::learn(family, &training)?;
-        let model = Sequence::new(&ground, kind, options.hidden);
+        let options = m.options;
+        let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
+        let ground = Ground::learn(m.family.clone(), &training)?;
+        let model = Sequence::new(&ground, kind, options.lstm);
         let made = [&training, &validation].map(|e| cases(&ground, e, options.threads, false));
         let [learned, held] = made;
         let (learned, held) = (learned?, held?);
         let (learned, held) = (pairs(&learned, &training), pairs(&held, &validation));
-        let PaperOptions { epochs, seed, threads, .. } = *options;
-        let schedule = Schedule { epochs, batch: 128, rate: 3e-3, decay: 0.01, patience: 6, seed, threads };
-        let mut state = State::new(model.layout(), &schedule);
-        train(&model, &ground, &learned, &held, &schedule, &mut state, &mut |s, within| go_on(&s.curve, within))?;
+        let Options { epochs: (_, epochs), seed, threads, .. } = *options;
+        // On a few hundred examples batches of 128 would be too few steps.
+        let batch = (learned.len() / 32).clamp(16, 128);
+        let schedule = Schedule { epochs, batch, rate: 3e-3, decay: 0.01, patience: 6, seed, threads };
+        let mut ask = |s: &State, within: f64| go_on(&s.curve, within);
+        let state = keeper.train((&model, "sequence model", 0), &ground, (&learned, &held), &schedule, &mut ask)?;
         Ok(Trained { ground, model, parameters: state.best, curve: state.curve })
     }
 
-    /// What predictions for examples with known answers are worth, in their order.
-    pub fn evaluate(&self, examples: &[&Example], threads: usize) -> Result<Vec<Outcome>, FamilyError> {
-        let outcomes = parallel::map(threads, examples, |e, room: &mut Vec<f32>| {
-            let case = self.ground.case(&e.problem, Some(&e.values), None, room)?;
-            outcome(&self.ground, &case, &e.problem, &self.model.score(&self.parameters, &case))
-        });
-        outcomes.into_iter().collect()
+    /// Of what a file holds; `parameters` are as many as the model asks for.
+    pub(crate) fn new(ground: Ground, model: Sequence, parameters: Vec<f32>, curve: Vec<Epoch>) -> Trained {
+        Trained { ground, model, parameters, curve }
+    }
+
+    pub(crate) fn ground(&self) -> &Ground {
+        &self.ground
+    }
+
+    /// The layers, and what they hold.
+    pub(crate) fn network(&self) -> (&Sequence, &[f32]) {
+        (&self.model, &self.parameters)
+    }
+
+    /// Log-probabilities of a case's candidates.
+    pub(crate) fn score(&self, case: &Case) -> Vec<f32> {
+        self.model.score(&self.parameters, case)
     }
 }

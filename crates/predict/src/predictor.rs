@@ -3,9 +3,11 @@
 use crate::checkpoint::Checkpoint;
 use crate::metrics::{Outcome, negative_log_likelihood, precision_at};
 use crate::parallel;
-use crate::solver::{Keeper, Method, Options, Progress, Room, Solver};
+use crate::rows::{Kind, Rows};
+use crate::solver::{Keeper, Material, Method, Options, Progress, Room, Solver, hashes};
+use crate::train::Epoch;
 use serde::{Deserialize, Serialize};
-use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, Split};
+use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, Split, fnv1a};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -64,10 +66,107 @@ pub struct Score {
     pub negative_log_likelihood: f64,
 }
 
+/// What a predictor has of a solver.
+#[derive(Debug)]
+pub enum Model {
+    /// The default model.
+    Pair(Box<Solver>),
+    /// Another, of each device and precision apart.
+    Rows(Rows),
+}
+
+impl Model {
+    /// Trains on a division of the examples of one's own, for folds and experiments. `None` where
+    /// `go_on` said no.
+    pub fn learn(material: &Material, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Option<Model>, FamilyError> {
+        Model::resume(material, &mut Checkpoint::default(), &mut |_| (), go_on)
+    }
+
+    fn resume(
+        material: &Material,
+        checkpoint: &mut Checkpoint,
+        keep: &mut dyn FnMut(&Checkpoint),
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Option<Model>, FamilyError> {
+        let mut keeper = Keeper { checkpoint, keep, first: 0 };
+        if material.options.model != Kind::Pair {
+            return Ok(Rows::train(material, &mut keeper, go_on)?.map(Model::Rows));
+        }
+        let mut on = true;
+        let mut ask = |p: &Progress| {
+            on &= go_on(p);
+            on
+        };
+        let solver = Solver::train(material, &mut keeper, &mut ask)?;
+        Ok(on.then(|| Model::Pair(Box::new(solver))))
+    }
+
+    fn keys(&mut self) -> &mut Vec<u64> {
+        match self {
+            Model::Pair(s) => &mut s.keys,
+            Model::Rows(r) => &mut r.keys,
+        }
+    }
+
+    /// Whose kernels it knows.
+    pub fn solver(&self) -> &str {
+        self.family().solver()
+    }
+
+    /// The family that it was trained with.
+    pub fn family(&self) -> &Family {
+        match self {
+            Model::Pair(s) => s.family(),
+            Model::Rows(r) => &r.family,
+        }
+    }
+
+    /// Whether a key was among the examples when it was trained, held out or not.
+    pub fn has_seen(&self, key: &str) -> bool {
+        let keys = match self {
+            Model::Pair(s) => &s.keys,
+            Model::Rows(r) => &r.keys,
+        };
+        keys.binary_search(&fnv1a(key.as_bytes())).is_ok()
+    }
+
+    /// The epochs of each network, by what it is called.
+    pub fn curves(&self) -> Vec<(String, &[Epoch])> {
+        match self {
+            Model::Pair(s) => {
+                let all = [("ranker", &s.curves.ranker), ("chain", &s.curves.chain)];
+                all.into_iter().flat_map(|(n, v)| v.iter().enumerate().map(move |(i, c)| (format!("{n} {}", i + 1), &c[..]))).collect()
+            }
+            Model::Rows(r) => {
+                let all = r.rows.iter().filter(|row| !row.model.curve().is_empty());
+                all.map(|row| (format!("{} {}", row.device, row.precision), row.model.curve())).collect()
+            }
+        }
+    }
+
+    /// The k most probable configurations of a problem's tuner space, best first, with their
+    /// probabilities; fewer where the space is smaller, none where nothing is legal. `method` is for
+    /// the default model, which can answer in several ways.
+    pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
+        match self {
+            Model::Pair(s) => s.predict(problem, k, method, room),
+            Model::Rows(r) => r.predict(problem, k, method, room),
+        }
+    }
+
+    /// What predictions for examples with known answers are worth, in their order.
+    pub fn evaluate(&self, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, FamilyError> {
+        match self {
+            Model::Pair(s) => s.evaluate(examples, method, threads),
+            Model::Rows(r) => r.evaluate(examples, method, threads),
+        }
+    }
+}
+
 /// Trained models of several solvers, in one file.
 #[derive(Debug)]
 pub struct Predictor {
-    solvers: Vec<Solver>,
+    models: Vec<Model>,
     info: Info,
 }
 
@@ -88,7 +187,7 @@ pub enum PredictError {
 }
 
 impl Predictor {
-    /// Trains the default model of every family that has examples. `split` holds test rows out,
+    /// Trains a model of every family that has examples. `split` holds test rows out,
     /// and they are scored; without it all examples that are not for validation are learned.
     /// `progress` is told often, and ends training early by saying no.
     pub fn train(
@@ -123,7 +222,7 @@ impl Predictor {
         }
         checkpoint.claim(&data, split, options);
         let mut info = Info { data, split, options: options.clone(), ..Info::default() };
-        let mut solvers = Vec::new();
+        let mut models = Vec::new();
         for family in families {
             let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
             if mine.is_empty() {
@@ -136,32 +235,32 @@ impl Predictor {
                 return Err(PredictError::Nothing(family.solver().to_owned()));
             }
             let mut cancelled = false;
-            let mut keeper = Keeper { checkpoint: &mut *checkpoint, keep: &mut *keep };
-            let solver = Solver::train(family.clone(), &known, &part, options, &mut keeper, &mut |p| {
+            let mut ask = |p: &Progress| {
                 cancelled |= !progress(p);
                 !cancelled
-            })?;
-            if cancelled {
-                return Err(PredictError::Cancelled);
-            }
+            };
+            let material = Material { family: family.clone(), examples: &known, part: &part, options };
+            let model = Model::resume(&material, checkpoint, keep, &mut ask)?;
+            let Some(mut model) = model.filter(|_| !cancelled) else { return Err(PredictError::Cancelled) };
+            *model.keys() = hashes(&mine);
             let taken = |e: &&&Example| family.instance(&e.problem).is_ok();
             let test: Vec<&Example> = mine.iter().filter(|e| part(&e.problem) == Part::Test).filter(taken).copied().collect();
-            info.scores.extend(scores(&solver, &test, options.threads)?);
-            solvers.push(solver);
+            info.scores.extend(scores(&model, &test, options.threads)?);
+            models.push(model);
         }
-        if solvers.is_empty() {
+        if models.is_empty() {
             return Err(PredictError::Nothing("any solver".into()));
         }
-        Ok(Predictor { solvers, info })
+        Ok(Predictor { models, info })
     }
 
-    pub(crate) fn new(solvers: Vec<Solver>, info: Info) -> Predictor {
-        Predictor { solvers, info }
+    pub(crate) fn new(models: Vec<Model>, info: Info) -> Predictor {
+        Predictor { models, info }
     }
 
-    /// Its solvers.
-    pub fn solvers(&self) -> &[Solver] {
-        &self.solvers
+    /// What it has of each solver.
+    pub fn models(&self) -> &[Model] {
+        &self.models
     }
 
     /// What it says of itself.
@@ -169,28 +268,27 @@ impl Predictor {
         &self.info
     }
 
-    /// The models of one solver.
-    pub fn solver(&self, solver: &str) -> Result<&Solver, PredictError> {
-        let known = || self.solvers.iter().map(Solver::solver).collect::<Vec<_>>().join(", ");
-        let found = self.solvers.iter().find(|s| s.solver() == solver);
+    /// What it has of one solver.
+    pub fn model(&self, solver: &str) -> Result<&Model, PredictError> {
+        let known = || self.models.iter().map(Model::solver).collect::<Vec<_>>().join(", ");
+        let found = self.models.iter().find(|s| s.solver() == solver);
         found.ok_or_else(|| PredictError::Solver { solver: solver.into(), known: known() })
     }
 
     /// The k most probable configurations of `problem`'s tuner space, best first, with their
     /// probabilities; fewer where the space is smaller, none where nothing is legal.
     pub fn predict(&self, problem: &Problem, k: usize) -> Result<Vec<(Vec<i64>, f64)>, PredictError> {
-        Ok(self.solver(&problem.solver)?.predict(problem, k, Method::Pair, &mut Room::default())?)
+        Ok(self.model(&problem.solver)?.predict(problem, k, Method::Pair, &mut Room::default())?)
     }
 
     /// What predictions for examples with known answers are worth, in their order.
     pub fn evaluate(&self, solver: &str, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, PredictError> {
-        Ok(self.solver(solver)?.evaluate(examples, method, threads)?)
+        Ok(self.model(solver)?.evaluate(examples, method, threads)?)
     }
 }
 
 fn is_inside(family: &Family, e: &Example) -> bool {
-    let place = || family.instance(&e.problem).ok()?.candidates().find(&family.positions(&e.values)?);
-    place().is_some()
+    family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values))
 }
 
 /// Names of a row: device and precision.
@@ -226,19 +324,24 @@ fn count(examples: &[&Example], inside: &[bool], part: &dyn Fn(&Problem) -> Part
     out.into_values().collect()
 }
 
-fn scores(solver: &Solver, test: &[&Example], threads: usize) -> Result<Vec<Score>, FamilyError> {
+fn scores(model: &Model, test: &[&Example], threads: usize) -> Result<Vec<Score>, FamilyError> {
     let one = |((device, precision), examples): (_, Vec<&Example>)| {
-        let outcomes = solver.evaluate(&examples, Method::Pair, threads)?;
+        let outcomes = model.evaluate(&examples, Method::Pair, threads)?;
         Ok(Score {
-            solver: solver.solver().into(),
+            solver: model.solver().into(),
             device: String::from(device),
             precision: String::from(precision),
             problems: outcomes.len(),
-            precision_at: [1, 10, 30, 50, 100].map(|k| (k, precision_at(k, &outcomes).value())).to_vec(),
-            negative_log_likelihood: negative_log_likelihood(&outcomes),
+            precision_at: [1, 10, 30, 50, 100].map(|k| (k, short(precision_at(k, &outcomes).value()))).to_vec(),
+            negative_log_likelihood: short(negative_log_likelihood(&outcomes)),
         })
     };
     by_row(test).into_iter().map(one).collect()
+}
+
+/// So many digits that a file gives back the very number.
+fn short(x: f64) -> f64 {
+    (x * 1e9).round() / 1e9
 }
 
 /// A digest of examples that does not depend on their order.

@@ -9,10 +9,10 @@
 //! the row answered elsewhere, a quarter what the neighbours answered.
 
 use crate::case::{Case, Ground, Rows};
-use crate::memory::{CHANNELS, Neighbour, Votes};
+use crate::memory::Neighbour;
 use crate::nn::vector::{add_row, gelu, gelu_backward, sum_rows};
 use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, cross_entropy, sized, zeroed};
-use crate::train::Learner;
+use crate::train::{Learner, Lesson};
 use rand::{Rng, RngExt};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{FamilyError, Instance};
@@ -62,6 +62,8 @@ pub struct RankerRoom {
     tokens: Vec<u16>,
     query: Vec<f32>,
     products: Vec<f32>,
+    start: Vec<f32>,
+    sums: Vec<f32>,
     table: Vec<u16>,
     features: Vec<f32>,
     z1: Vec<f32>,
@@ -80,6 +82,13 @@ pub struct RankerRoom {
     dcontext: Vec<f32>,
 }
 
+/// Adds to each candidate's score the scores of its values.
+fn add_lines(products: &[f32], offsets: &[usize], table: &[u16], scores: &mut [f32]) {
+    for (s, row) in scores.iter_mut().zip(table.chunks_exact(offsets.len())) {
+        *s += row.iter().zip(offsets).map(|(&v, o)| products[o + v as usize]).sum::<f32>();
+    }
+}
+
 /// The mean of several networks' log-probabilities, as log-probabilities.
 pub fn mean(lists: Vec<Vec<f32>>) -> Vec<f32> {
     let n = lists.len() as f32;
@@ -92,10 +101,6 @@ pub fn mean(lists: Vec<Vec<f32>>) -> Vec<f32> {
     }
     sum
 }
-
-/// The chance that a problem learns without the answers of its own layer, as it would for a layer
-/// that nobody tuned.
-const STRANGER: f64 = 0.25;
 
 impl Ranker {
     /// A ranker for a solver.
@@ -124,9 +129,7 @@ impl Ranker {
 
     /// Log-probabilities of all candidates of a case: the mean of those of several networks.
     pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, instance: &Instance, room: &mut RankerRoom) -> Vec<f32> {
-        let votes = ground.votes(case, &|_| false);
-        sized(&mut room.inputs, ground.inputs());
-        ground.write_inputs(case, &votes, &mut room.inputs);
+        let votes = ground.ask(case, sized(&mut room.inputs, ground.inputs()));
         let n = case.candidates.len();
         let (f, width) = (ground.features(), ground.offsets.len());
         let mut features = std::mem::take(&mut room.features);
@@ -135,12 +138,19 @@ impl Ranker {
         for p in members {
             self.read(p, &case.tokens, 1, None::<&mut Generator>, room);
             let mut out = Vec::with_capacity(n);
+            // Where values of all candidates begin: the problem's view and the features' bias.
+            let start = sized(&mut room.start, self.sizes.hidden);
+            start.copy_from_slice(&room.query);
+            crate::nn::vector::add(self.features.bias(p), start);
             // In parts that stay in the cache.
             const PART: usize = 512;
             for (table, features) in case.candidates.table.chunks(PART * width).zip(features.chunks(PART * f)) {
-                room.counts.clear();
-                room.counts.push(table.len() / width);
-                self.weigh(p, ground, table, features, room);
+                let n = table.len() / width;
+                let z1 = sized(&mut room.z1, n * self.sizes.hidden);
+                self.tables.forward_sorted(p, &room.start, table, z1, &mut room.sums);
+                self.features.weigh_onto(p, features, n, z1);
+                self.finish(p, features, n, room);
+                add_lines(&room.products, &ground.offsets, table, &mut room.scores);
                 out.extend_from_slice(&room.scores);
             }
             crate::nn::vector::log_softmax(&mut out);
@@ -168,20 +178,24 @@ impl Ranker {
             add_row(&room.query[i * h..(i + 1) * h], &mut room.z1[at * h..(at + count) * h]);
             at += count;
         }
-        gelu(&room.z1, sized(&mut room.a1, n * h));
-        self.hidden.forward(p, &room.a1, n, sized(&mut room.z2, n * self.sizes.last));
-        gelu(&room.z2, sized(&mut room.a2, n * self.sizes.last));
-        self.last.forward(p, &room.a2, n, sized(&mut room.scores, n));
-        self.skip.forward_onto(p, features, n, &mut room.scores, true);
+        self.finish(p, features, n, room);
         let values = self.products.outputs();
         let mut at = 0;
         for (i, &count) in room.counts.iter().enumerate() {
             let products = &room.products[i * values..(i + 1) * values];
-            for (s, row) in room.scores[at..at + count].iter_mut().zip(table[at * width..].chunks_exact(width)) {
-                *s += row.iter().zip(&ground.offsets).map(|(&v, o)| products[o + v as usize]).sum::<f32>();
-            }
+            add_lines(products, &ground.offsets, &table[at * width..(at + count) * width], &mut room.scores[at..at + count]);
             at += count;
         }
+    }
+
+    /// From the sums in `room.z1` to scores, without the scores of single values.
+    fn finish(&self, p: &[f32], features: &[f32], n: usize, room: &mut RankerRoom) {
+        let (h, last) = (self.sizes.hidden, self.sizes.last);
+        gelu(&room.z1[..n * h], sized(&mut room.a1, n * h));
+        self.hidden.forward(p, &room.a1, n, sized(&mut room.z2, n * last));
+        gelu(&room.z2, sized(&mut room.a2, n * last));
+        self.last.forward(p, &room.a2, n, sized(&mut room.scores, n));
+        self.skip.forward_onto(p, features, n, &mut room.scores, true);
     }
 
     /// Draws candidates of a case: places in ascending order and what their scores are corrected
@@ -262,15 +276,15 @@ impl Learner for Ranker {
     fn learn(
         &self,
         p: &[f32],
-        ground: &Ground,
-        cases: &[(&Case, Instance)],
+        lesson: Lesson,
         rng: &mut Generator,
         mut gradient: Option<&mut [f32]>,
         room: &mut RankerRoom,
     ) -> Result<f64, FamilyError> {
+        let ground = lesson.ground;
         let (h, f, width, inputs) = (self.sizes.hidden, ground.features(), ground.offsets.len(), ground.inputs());
         let mut loss = 0.0;
-        for cases in cases.chunks(8) {
+        for cases in lesson.cases.chunks(8) {
             let n = cases.len();
             zeroed(&mut room.inputs, n * inputs);
             room.tokens.clear();
@@ -280,11 +294,7 @@ impl Learner for Ranker {
             room.truths.clear();
             let mut all_corrections = Vec::new();
             for (i, (case, instance)) in cases.iter().enumerate() {
-                let strange = gradient.is_some() && rng.random_bool(STRANGER);
-                let layers = &ground.facts.memory.layers;
-                let skip = |index: u32| strange && Some(layers[index as usize]) == case.layer;
-                let votes: [(Vec<Neighbour>, Votes); CHANNELS] = ground.votes(case, &skip);
-                ground.write_inputs(case, &votes, &mut room.inputs[i * inputs..(i + 1) * inputs]);
+                let votes = ground.read(case, gradient.is_some(), rng, &mut room.inputs[i * inputs..(i + 1) * inputs]);
                 room.tokens.extend(&case.tokens);
                 let (mut rows, mut corrections) = (std::mem::take(&mut room.rows), std::mem::take(&mut room.corrections));
                 room.truths.push(self.sample(ground, case, &votes[0].0, rng, &mut rows, &mut corrections));

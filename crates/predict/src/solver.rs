@@ -6,11 +6,12 @@ use crate::chain::{Chain, ChainRoom, ChainSizes};
 use crate::checkpoint::Checkpoint;
 use crate::metrics::Outcome;
 use crate::nn::vector::log_softmax;
-use crate::parallel;
 use crate::ranker::{Ranker, RankerRoom, RankerSizes};
+use crate::rows::Kind;
 use crate::train::{Epoch, Learner, Pair, Schedule, State, train};
+use crate::{paper, parallel};
 use serde::{Deserialize, Serialize};
-use squall_core::forecast::{Candidates, Example, Family, FamilyError, Part, Problem};
+use squall_core::forecast::{Candidates, Example, Family, FamilyError, Part, Problem, fnv1a};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -36,6 +37,9 @@ pub enum Method {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Options {
+    /// What is trained. Of the rest, the default model reads the sizes and the members; the paper's
+    /// read the second number of epochs and the width of their LSTMs.
+    pub model: Kind,
     /// Seed of everything.
     pub seed: u64,
     /// Threads.
@@ -44,16 +48,55 @@ pub struct Options {
     pub ranker: RankerSizes,
     /// Sizes of the chain.
     pub chain: ChainSizes,
-    /// Passes over the data, for the ranker and the chain, at most.
+    /// Passes over the data, for the ranker and the chain, at most. 0 is as many as take about
+    /// [`STEPS`] steps, from 8 to 20.
     pub epochs: (usize, usize),
-    /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged.
+    /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged. 0 is
+    /// one, and up to four where examples are few.
     pub members: (usize, usize),
+    /// Width of the paper's LSTMs.
+    pub lstm: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, threads: 2, ranker: RankerSizes::default(), chain: ChainSizes::default(), epochs: (16, 24), members: (1, 1) }
+        Options {
+            model: Kind::Pair,
+            seed: 1,
+            threads: 2,
+            ranker: RankerSizes::default(),
+            chain: ChainSizes::default(),
+            epochs: (0, 0),
+            members: (0, 0),
+            lstm: paper::LSTM,
+        }
     }
+}
+
+impl Options {
+    /// The defaults for a model.
+    pub fn of(model: Kind) -> Options {
+        let mut options = Options { model, ..Options::default() };
+        if matches!(model, Kind::Paper(_)) {
+            options.epochs.1 = paper::EPOCHS;
+        }
+        options
+    }
+}
+
+/// How many networks of a kind are trained on so many examples: together they take about as long as
+/// one on 12,000.
+fn members(asked: usize, examples: usize) -> usize {
+    if asked > 0 { asked } else { (12_000 / examples.max(1)).clamp(1, 4) }
+}
+
+/// Steps of 64 examples after which a network hardly gains from more: on large data it learns them
+/// by heart, on small data it needs more passes.
+pub const STEPS: usize = 1900;
+
+/// How many passes over so many examples are made.
+fn passes(asked: usize, examples: usize) -> usize {
+    if asked > 0 { asked } else { (STEPS * 64 / examples.max(1)).clamp(8, 20) }
 }
 
 /// How the two models' log-probabilities become one.
@@ -83,6 +126,8 @@ pub struct Solver {
     pub(crate) chain: Chain,
     pub(crate) chain_members: Vec<Vec<f32>>,
     pub(crate) mix: Mix,
+    /// Hashes of all keys that were among the examples, held out or not; ascending.
+    pub(crate) keys: Vec<u64>,
     /// How training went.
     pub curves: Curves,
 }
@@ -90,7 +135,7 @@ pub struct Solver {
 /// Buffers of one thread.
 #[derive(Debug, Default)]
 pub struct Room {
-    near: Vec<f32>,
+    pub(crate) near: Vec<f32>,
     ranker: RankerRoom,
     chain: ChainRoom,
 }
@@ -110,6 +155,14 @@ pub struct Progress<'a> {
     pub within: f64,
     /// The last epoch's losses.
     pub last: Option<Epoch>,
+}
+
+/// Hashes of the examples' keys, ascending.
+pub(crate) fn hashes(examples: &[&Example]) -> Vec<u64> {
+    let mut keys: Vec<u64> = examples.iter().map(|e| fnv1a(e.problem.key.as_bytes())).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
 }
 
 /// Makes cases of examples on all threads, sharing equal candidate sets.
@@ -143,6 +196,27 @@ pub(crate) fn pairs<'a>(cases: &'a [Case], examples: &[&'a Example]) -> Vec<Pair
     cases.iter().zip(examples).filter(|(c, _)| c.truth.is_some()).map(|(c, e)| (c, &e.problem)).collect()
 }
 
+/// What a model of a solver is made from. All examples are of the family, inside their tuner space;
+/// of those, `part` says which are learned, and which say when to stop and how to mix.
+#[derive(Clone)]
+pub struct Material<'a> {
+    /// The kernels.
+    pub family: Arc<Family>,
+    /// Problems with what tuning found.
+    pub examples: &'a [&'a Example],
+    /// What an example is for.
+    pub part: &'a dyn Fn(&Problem) -> Part,
+    /// What is trained, and how.
+    pub options: &'a Options,
+}
+
+impl<'a> Material<'a> {
+    /// The examples that are for something.
+    pub(crate) fn of(&self, part: Part) -> Vec<&'a Example> {
+        self.examples.iter().filter(|e| (self.part)(&e.problem) == part).copied().collect()
+    }
+}
+
 /// What networks learn from.
 struct Data<'a> {
     ground: &'a Ground,
@@ -167,6 +241,44 @@ pub(crate) struct Keeper<'a> {
     pub checkpoint: &'a mut Checkpoint,
     /// Told after every epoch.
     pub keep: &'a mut dyn FnMut(&Checkpoint),
+    /// The number of the first network of a kind.
+    pub first: usize,
+}
+
+impl Keeper<'_> {
+    /// Trains a network from where the checkpoint has it. `go_on` may end it, and then it is not
+    /// kept as finished.
+    pub fn train<L: Learner>(
+        &mut self,
+        (learner, network, member): (&L, &str, usize),
+        ground: &Ground,
+        (learned, held): (&[Pair], &[Pair]),
+        schedule: &Schedule,
+        go_on: &mut dyn FnMut(&State, f64) -> bool,
+    ) -> Result<State, FamilyError> {
+        let solver = ground.family.solver();
+        let member = self.first + member;
+        let (mut state, finished) = match self.checkpoint.state(solver, network, member) {
+            Some((state, finished)) if state.parameters.len() == learner.layout().len() => (state.clone(), finished),
+            _ => (State::new(learner.layout(), schedule), false),
+        };
+        if finished {
+            return Ok(state);
+        }
+        let mut went_on = true;
+        train(learner, ground, learned, held, schedule, &mut state, &mut |s, within| {
+            if within == 0.0 {
+                self.checkpoint.keep(solver, network, member, s, false);
+                (self.keep)(self.checkpoint);
+            }
+            went_on = go_on(s, within);
+            went_on
+        })?;
+        if went_on {
+            self.checkpoint.keep(solver, network, member, &state, true);
+        }
+        Ok(state)
+    }
 }
 
 /// Asked as training goes: which network of how many, its schedule and state, the share of the
@@ -179,29 +291,13 @@ type Trained = (Vec<Vec<f32>>, Vec<Vec<Epoch>>);
 impl Data<'_> {
     fn train<L: Learner>(&self, learner: &L, plan: Plan, keeper: &mut Keeper, go_on: &mut Ask) -> Result<Trained, FamilyError> {
         let (mut members, mut curves) = (Vec::new(), Vec::new());
-        let solver = self.ground.family.solver();
         for i in 0..plan.members.max(1) {
             let seed = plan.seed.wrapping_mul(1000).wrapping_add(i as u64);
             let Plan { network, epochs, batch, threads, .. } = plan;
             let schedule = Schedule { epochs, batch, rate: 2e-3, decay: 0.01, patience: 5, seed, threads };
-            let (mut state, finished) = match keeper.checkpoint.state(solver, network, i) {
-                Some((state, finished)) if state.parameters.len() == learner.layout().len() => (state.clone(), finished),
-                _ => (State::new(learner.layout(), &schedule), false),
-            };
-            let mut went_on = true;
-            if !finished {
-                train(learner, self.ground, self.learned, self.held, &schedule, &mut state, &mut |s, within| {
-                    if within == 0.0 {
-                        keeper.checkpoint.keep(solver, network, i, s, false);
-                        (keeper.keep)(keeper.checkpoint);
-                    }
-                    went_on = go_on((i, plan.members), &schedule, s, within);
-                    went_on
-                })?;
-            }
-            if went_on && !finished {
-                keeper.checkpoint.keep(solver, network, i, &state, true);
-            }
+            let of = (self.learned, self.held);
+            let mut ask = |s: &State, within: f64| go_on((i, plan.members), &schedule, s, within);
+            let state = keeper.train((learner, network, i), self.ground, of, &schedule, &mut ask)?;
             members.push(state.best);
             curves.push(state.curve);
         }
@@ -210,33 +306,11 @@ impl Data<'_> {
 }
 
 impl Solver {
-    /// Trains a solver's models on a division of the examples of one's own, for folds and
-    /// experiments. All examples are of the family, inside their tuner space.
-    pub fn learn(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        options: &Options,
-        go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Solver, FamilyError> {
-        let mut keeper = Keeper { checkpoint: &mut Checkpoint::default(), keep: &mut |_| () };
-        Solver::train(family, examples, part, options, &mut keeper, go_on)
-    }
-
-    /// Trains a solver's models on the examples that `part` gives for training; those for
-    /// validation say when to stop and how to mix. All examples are of this solver, and inside
-    /// their tuner space.
-    pub(crate) fn train(
-        family: Arc<Family>,
-        examples: &[&Example],
-        part: &dyn Fn(&Problem) -> Part,
-        options: &Options,
-        keeper: &mut Keeper,
-        go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Solver, FamilyError> {
-        let of = |p: Part| -> Vec<&Example> { examples.iter().filter(|e| part(&e.problem) == p).copied().collect() };
-        let (training, validation) = (of(Part::Train), of(Part::Validation));
-        let ground = Ground::learn(family, &training)?;
+    /// Trains a solver's models.
+    pub(crate) fn train(m: &Material, keeper: &mut Keeper, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Solver, FamilyError> {
+        let options = m.options;
+        let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
+        let ground = Ground::learn(m.family.clone(), &training)?;
         let solver = ground.family.solver().to_owned();
         let make =
             |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
@@ -250,13 +324,14 @@ impl Solver {
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
         let plan = |network, epochs, members, batch| Plan { network, epochs, members, batch, seed: options.seed, threads: options.threads };
-        let ranking = plan("ranker", options.epochs.0, options.members.0, 64);
+        let ranking = plan("ranker", passes(options.epochs.0, learned.len()), members(options.members.0, learned.len()), 64);
         let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
-        let chaining = plan("chain", options.epochs.1, options.members.1, 128);
+        let chaining = plan("chain", passes(options.epochs.1, learned.len()), members(options.members.1, learned.len()), 128);
         let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
-        let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, curves, ground };
+        let keys = hashes(m.examples);
+        let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, keys, curves, ground };
         out.fit_mix(&held, options.threads)?;
         Ok(out)
     }
@@ -331,32 +406,34 @@ impl Solver {
     /// The k most probable configurations of a problem's tuner space, best first, with their
     /// probabilities; fewer where the space is smaller, none where nothing is legal.
     pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
-        let mut near = std::mem::take(&mut room.near);
-        let case = self.ground.case(problem, None, None, &mut near)?;
-        room.near = near;
+        let case = self.ground.case(problem, None, None, &mut room.near)?;
         let scores = self.log_probabilities(method, &case, problem, room)?;
-        let mut order: Vec<u32> = (0..scores.len() as u32).collect();
-        let better = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
-        if k < order.len() && k > 0 {
-            order.select_nth_unstable_by(k - 1, better);
-        }
-        order.truncate(k);
-        order.sort_unstable_by(better);
-        let answer = |&i: &u32| (self.ground.family.values(case.candidates.row(i as usize)), f64::from(scores[i as usize]).exp());
-        Ok(order.iter().map(answer).collect())
+        Ok(best(&self.ground.family, &case, &scores, k))
     }
 
     /// What predictions for examples with known answers are worth.
     pub fn evaluate(&self, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, FamilyError> {
         let outcomes = parallel::map(threads, examples, |e, room: &mut Room| {
-            let mut near = std::mem::take(&mut room.near);
-            let case = self.ground.case(&e.problem, Some(&e.values), None, &mut near)?;
-            room.near = near;
+            let case = self.ground.case(&e.problem, Some(&e.values), None, &mut room.near)?;
             let scores = self.log_probabilities(method, &case, &e.problem, room)?;
             outcome(&self.ground, &case, &e.problem, &scores)
         });
         outcomes.into_iter().collect()
     }
+}
+
+/// The k most probable candidates, best first, with their probabilities; of equals the first.
+pub(crate) fn best(family: &Family, case: &Case, scores: &[f32], k: usize) -> Vec<(Vec<i64>, f64)> {
+    // A beam search gives up candidates.
+    let mut order: Vec<u32> = (0..scores.len() as u32).filter(|&i| scores[i as usize] > f32::NEG_INFINITY).collect();
+    let better = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
+    if k < order.len() && k > 0 {
+        order.select_nth_unstable_by(k - 1, better);
+    }
+    order.truncate(k);
+    order.sort_unstable_by(better);
+    let answer = |&i: &u32| (family.values(case.candidates.row(i as usize)), f64::from(scores[i as usize]).exp());
+    order.iter().map(answer).collect()
 }
 
 /// The rank of the truth, and of the first candidate that is the truth's kernel.
@@ -387,7 +464,7 @@ pub(crate) fn outcome(ground: &Ground, case: &Case, problem: &Problem, scores: &
 
 /// The neighbours' answers: shares of whole answers, a little of the product of shares of values,
 /// and a trace of even chances.
-fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
+pub(crate) fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
     let votes = ground.votes(case, &|_| false);
     // A row that training never showed has neighbours in the others only.
     let (neighbours, v) = if votes[0].0.is_empty() { &votes[1] } else { &votes[0] };

@@ -4,11 +4,11 @@
 use crate::case::Ground;
 use crate::chain::{Chain, ChainSizes};
 use crate::nn::Layout;
-use crate::paper::{PaperModel, PaperOptions, Sequence, Trained};
+use crate::paper::{PaperModel, Sequence};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::solver::cases;
-use crate::train::Learner;
-use crate::{Checkpoint, FileError, Method, Options, PredictError, Predictor};
+use crate::train::{Learner, Lesson};
+use crate::{Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split};
@@ -102,6 +102,8 @@ fn a_rule_is_learned_and_every_answer_is_legal() {
     let unknown = p.predict(&problem(1, 1, "FP32", "d1").of("Other"), 1);
     assert!(matches!(&unknown, Err(PredictError::Solver { .. })), "{unknown:?}");
     assert!(p.predict(&problem(1, 1, "FP64", "d1"), 1).is_err());
+    let solver = p.model("Toy").expect("it was trained");
+    assert!(examples().iter().all(|e| solver.has_seen(&e.problem.key)) && !solver.has_seen("1000-5-FP16"));
 }
 
 #[test]
@@ -138,7 +140,7 @@ fn refused(bytes: &[u8]) {
         out
     };
     let why = |b: &[u8]| Predictor::from_bytes(b).err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(why(&replace("\\\"version\\\":1", "\\\"version\\\":7")).contains("version 7"));
+    assert!(why(&replace("\\\"version\\\":2", "\\\"version\\\":7")).contains("version 7"));
     assert!(why(&replace("\\\"info\\\"", "\\\"inf0\\\"")).contains("header"));
     let renamed = why(&replace("Toy/memory.rows", "Toy/memory.rowz"));
     assert!(renamed.contains("missing"), "{renamed}");
@@ -227,7 +229,9 @@ fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &
     let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
     let p = layout.initial(&mut Generator::seed_from_u64(5));
     let loss = |p: &[f32], g: &mut [f32]| {
-        learner.learn(p, ground, &pairs, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default()).expect("it learns")
+        learner
+            .learn(p, Lesson { ground, cases: &pairs }, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default())
+            .expect("it learns")
     };
     let mut g = vec![0.0; p.len()];
     loss(&p, &mut g);
@@ -254,34 +258,140 @@ fn gradients_of_the_papers_models() {
     }
 }
 
+/// P@10 on the test rows after training on the others.
+fn share_at_ten(options: &Options) -> f64 {
+    let (all, part) = (examples(), |p: &Problem| Split::Random.part(p));
+    let some: Vec<&Example> = all.iter().collect();
+    let test: Vec<&Example> = all.iter().filter(|e| part(&e.problem) == Part::Test).collect();
+    let material = Material { family: family(), examples: &some, part: &part, options };
+    let model = Model::learn(&material, &mut |_| true).expect("it learns").expect("nobody ended it");
+    crate::metrics::precision_at(10, &model.evaluate(&test, Method::Pair, 2).expect("they are known")).value()
+}
+
 #[test]
 fn the_papers_models_learn_the_rule() {
-    let all = examples();
-    let some: Vec<&Example> = all.iter().collect();
-    let options = PaperOptions { hidden: 24, epochs: 12, ..PaperOptions::default() };
     for kind in PAPER {
-        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, &options, &mut |_, _| true).expect("it learns");
-        let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
-        let outcomes = model.evaluate(&test, 2).expect("they are known");
-        let share = crate::metrics::precision_at(10, &outcomes).value();
+        let share = share_at_ten(&Options { lstm: 24, epochs: (1, 24), ..Options::of(Kind::Paper(kind)) });
         assert!(share > 0.6, "{kind:?}: {share}");
     }
 }
 
 #[test]
 fn classical_baselines_learn_the_rule() {
-    use crate::classical::{Classical, Trained};
-    let all = examples();
-    let some: Vec<&Example> = all.iter().collect();
-    let test: Vec<&Example> = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Test).collect();
+    use crate::classical::Classical;
     // A line cannot follow the rule as trees do.
     for (kind, least) in
         [(Classical::DecisionTree, 0.95), (Classical::RandomForest, 0.95), (Classical::NaiveBayes, 0.7), (Classical::Svm, 0.5)]
     {
-        let model = Trained::train(family(), &some, &|p| Split::Random.part(p), kind, 1, 2).expect("it learns");
-        let outcomes = model.evaluate(&test, 2).expect("they are known");
-        let share = crate::metrics::precision_at(10, &outcomes).value();
+        let share = share_at_ten(&Options::of(Kind::Classical(kind)));
         assert!(share > least, "{kind:?}: {share}");
+    }
+}
+
+#[test]
+fn every_kind_of_model_trains_answers_and_goes_through_its_file() {
+    use crate::classical::Classical;
+    let all = examples();
+    let kinds = [
+        Kind::Neighbours,
+        Kind::Paper(PaperModel::Attention),
+        Kind::Paper(PaperModel::Hybrid2),
+        Kind::Classical(Classical::RandomForest),
+        Kind::Classical(Classical::NaiveBayes),
+        Kind::Classical(Classical::Svm),
+    ];
+    for kind in kinds {
+        let options = Options { epochs: (1, 2), lstm: 12, ..Options::of(kind) };
+        let p = Predictor::train(&[family()], &all, Some(Split::Random), &options, &mut |_| true).expect("it learns");
+        assert_eq!(p.info().scores.len(), 2);
+        let bytes = p.to_bytes().expect("it can be written");
+        let again = Predictor::from_bytes(&bytes).expect("it can be read");
+        assert_eq!(again.info(), p.info());
+        for (a, b, precision, device) in [(9, 5, "FP16", "d1"), (1000, 3, "FP32", "other"), (7, 7, "BF16", "d1")] {
+            let question = problem(a, b, precision, device);
+            let answers = p.predict(&question, 20).expect("the family takes it");
+            assert!(!answers.is_empty() && answers.iter().all(|(v, _)| family().is_legal(&question, v)), "{kind:?}");
+            assert_eq!(again.predict(&question, 20).expect("as before"), answers, "{kind:?}");
+        }
+        for cut in (8..bytes.len()).step_by(bytes.len() / 9) {
+            assert!(Predictor::from_bytes(&bytes[..cut]).is_err());
+        }
+        let mut noise = bytes.clone();
+        let mut rng = Generator::seed_from_u64(4);
+        for _ in 0..30 {
+            let i = rng.random_range(0..noise.len());
+            let was = std::mem::replace(&mut noise[i], rng.random());
+            if let Ok(p) = Predictor::from_bytes(&noise) {
+                let _ = p.predict(&problem(9, 5, "FP16", "d1"), 3);
+            }
+            noise[i] = was;
+        }
+    }
+}
+
+#[test]
+fn training_of_a_paper_s_model_resumes_too() {
+    let all = examples();
+    let options = Options { epochs: (1, 3), lstm: 12, ..Options::of(Kind::Paper(PaperModel::EncoderDecoder)) };
+    let train = |checkpoint: &mut Checkpoint, keep: &mut dyn FnMut(&Checkpoint), until: usize| {
+        let mut epochs = 0;
+        Predictor::resume(&[family()], &all, Some(Split::Random), &options, checkpoint, keep, &mut |p| {
+            epochs += usize::from(p.within == 0.0);
+            epochs < until
+        })
+    };
+    let whole = train(&mut Checkpoint::default(), &mut |_| (), usize::MAX).expect("it learns");
+    let mut kept = None;
+    // The second model's second epoch.
+    assert!(matches!(train(&mut Checkpoint::default(), &mut |c| kept = Some(c.clone()), 5), Err(PredictError::Cancelled)));
+    let mut epochs = 0;
+    let rest = train(&mut kept.expect("epochs were kept"), &mut |_| epochs += 1, usize::MAX).expect("it goes on");
+    assert_eq!(epochs, 1);
+    for precision in ["FP16", "FP32"] {
+        let question = problem(9, 5, precision, "d1");
+        assert_eq!(rest.predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
+    }
+}
+
+#[test]
+fn scores_of_whole_spaces_are_what_training_lowers() {
+    // A candidate's score is minus the loss that it would have as the truth, network by network.
+    let all = examples();
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 20, last: 5, negatives: 1000, dropout: 0.2 });
+    let chain = Chain::new(&ground, ChainSizes { context: 7, head: 20, dropout: 0.2 });
+    let (p, q) = (ranker.layout().initial(&mut Generator::seed_from_u64(5)), chain.layout().initial(&mut Generator::seed_from_u64(6)));
+    for e in all.iter().step_by(131) {
+        let mut made = cases(&ground, &[e], 1, false).expect("the family takes it");
+        let instance = || ground.family.instance(&e.problem).expect("as before");
+        let by_ranker = ranker.score(std::slice::from_ref(&p), &ground, &made[0], &instance(), &mut Default::default());
+        let by_chain = chain.score(std::slice::from_ref(&q), &ground, &made[0], &mut Default::default());
+        for i in 0..made[0].candidates.len() {
+            made[0].truth = Some(i as u32);
+            made[0].allowed = crate::case::allowed(&made[0].candidates, i);
+            let rng = || Generator::seed_from_u64(1);
+            let loss = ranker
+                .learn(&p, Lesson { ground: &ground, cases: &[(&made[0], instance())] }, &mut rng(), None, &mut Default::default())
+                .unwrap();
+            assert!((loss + f64::from(by_ranker[i])).abs() < 1e-4, "ranker, {i}: {loss}, {}", by_ranker[i]);
+            let loss = chain
+                .learn(&q, Lesson { ground: &ground, cases: &[(&made[0], instance())] }, &mut rng(), None, &mut Default::default())
+                .unwrap();
+            assert!((loss + f64::from(by_chain[i])).abs() < 1e-4, "chain, {i}: {loss}, {}", by_chain[i]);
+        }
+    }
+}
+
+#[test]
+fn the_first_k_are_the_best_of_all() {
+    let p = trained(&Options { epochs: (1, 1), ..small() });
+    for (a, b) in [(9, 5), (39, 1), (1, 1), (500, 7)] {
+        let question = problem(a, b, "FP16", "d1");
+        let all = p.predict(&question, usize::MAX).unwrap();
+        assert!(all.windows(2).all(|w| w[0].1 >= w[1].1));
+        for k in [0, 1, 2, 10, 35, all.len()] {
+            assert_eq!(p.predict(&question, k).unwrap(), all[..k.min(all.len())]);
+        }
     }
 }
 
@@ -305,7 +415,10 @@ fn a_sample_estimates_the_whole_space() {
         .sum();
     let rounds = 60;
     let sampled: f64 = (0..rounds)
-        .map(|s| few.learn(&p, &ground, &pairs, &mut Generator::seed_from_u64(s), None, &mut Default::default()).expect("it learns"))
+        .map(|s| {
+            few.learn(&p, Lesson { ground: &ground, cases: &pairs }, &mut Generator::seed_from_u64(s), None, &mut Default::default())
+                .expect("it learns")
+        })
         .sum::<f64>()
         / rounds as f64;
     assert!((whole - sampled).abs() < 0.03 * whole, "{whole} against {sampled}");

@@ -15,6 +15,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Parts of a batch, each a thread's work at a time.
 const SHARDS: usize = 4;
 
+/// Cases that are learned together.
+#[derive(Clone, Copy)]
+pub struct Lesson<'a> {
+    /// What is known of the solver.
+    pub ground: &'a Ground,
+    /// The cases, each with the family for its problem.
+    pub cases: &'a [(&'a Case, Instance<'a>)],
+}
+
 /// A network that learns cases.
 pub trait Learner: Sync {
     /// Buffers of one thread.
@@ -27,8 +36,7 @@ pub trait Learner: Sync {
     fn learn(
         &self,
         parameters: &[f32],
-        ground: &Ground,
-        cases: &[(&Case, Instance)],
+        lesson: Lesson,
         rng: &mut Generator,
         gradient: Option<&mut [f32]>,
         room: &mut Self::Room,
@@ -170,8 +178,9 @@ fn batch_loss<L: Learner>(
             let mut g = vec![0.0; if wants { parameters.len() } else { 0 }];
             let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
             let instances: Result<Vec<_>, _> = shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
-            let loss =
-                instances.and_then(|cases| learner.learn(parameters, ground, &cases, &mut rng, wants.then_some(&mut g[..]), &mut room));
+            let loss = instances.and_then(|cases| {
+                learner.learn(parameters, Lesson { ground, cases: &cases }, &mut rng, wants.then_some(&mut g[..]), &mut room)
+            });
             if let Ok(mut slot) = results[i].lock() {
                 *slot = Some(loss.map(|l| (l, g)));
             }

@@ -1,4 +1,4 @@
-//! `squall evaluate`: what a predictor is worth on rows that were held out.
+//! `squall evaluate`: what predictions are worth on rows that were held out.
 
 use super::train::split;
 use crate::failure::Failure;
@@ -7,28 +7,37 @@ use crate::option::{JsonArgs, StoreArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::core::forecast::Split;
-use squall::forecast::{AT, METHODS, MODELS, RowReport, compare, evaluate, examples, load, published};
+use squall::files::put;
+use squall::forecast::{
+    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, examples, load, page, pooled, published,
+    time,
+};
 use squall::predict::PredictError;
-use squall::predict::paper::PaperOptions;
+use squall::predict::metrics::Share;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-/// Score a predictor on rows that were held out, beside the published figures
+/// Score predictions on rows that were held out, beside the published figures
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  squall evaluate miopen.predictor --store miopen.squall
-  squall evaluate miopen.predictor --store miopen.squall --models all --json
+  squall evaluate miopen.predictor --store miopen.squall --html forecast.html
+  squall evaluate miopen.predictor --store miopen.squall --models all --time --json
   squall evaluate layers.predictor --store miopen.squall --split layer
+  squall evaluate gfx900.predictor --store newer.squall --rows unseen
+  squall evaluate gfx900.predictor --store miopen.squall --device gfx906_60
   squall evaluate --models hybrid-2,random-forest --solver ConvAsm1x1U --store miopen.squall
+  squall evaluate --models pair,neighbours --folds 5 --seeds 1,2,3 --store miopen.squall
+  squall evaluate --models pair --learn-from gfx900_56 --device gfx906_60 --store miopen.squall
 
 P@k is the share of problems whose tuned vector is among the first k predictions, with Wilson's
-interval at 95 %. Without a predictor, the paper's models and the classical ones are trained, a row at
-a time: minutes each. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not
-public: other rows than these.")]
+interval at 95 %. With a predictor, its rows are held out as when it was trained, or (--rows unseen)
+are those of keys that its data lacked. Without one, --models are trained here and scored on what is
+held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public: other
+rows than these. `goal` is Squall's own, for its default model on MIOpen's gfx900 2.0.0.")]
 pub struct Args {
-    /// A file that `squall train` wrote; without one, --models are trained on each row of their own
+    /// A file that `squall train` wrote; without one, --models are trained here
     #[arg(value_name = "PREDICTOR")]
     predictor: Option<PathBuf>,
     #[command(flatten)]
@@ -39,18 +48,33 @@ pub struct Args {
     /// Which rows were held out
     #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer"])]
     split: String,
+    /// Of a predictor: rows that its split held out, or of keys that its data lacked
+    #[arg(long, value_name = "ROWS", default_value = "held", value_parser = ["held", "unseen"], requires = "predictor")]
+    rows: String,
+    /// Hold out each of so many parts once, instead of one; --split says whether problems or layers
+    #[arg(long, value_name = "N", conflicts_with = "predictor", value_parser = clap::value_parser!(u64).range(2..=20))]
+    folds: Option<u64>,
     /// Only this solver
     #[arg(long, value_name = "S")]
     solver: Option<String>,
-    /// Seed of the models that are trained here
-    #[arg(long, value_name = "K", default_value_t = 1)]
-    seed: u64,
-    /// Passes over the data of the models that are trained here, at most
-    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
-    epochs: u16,
-    /// Only examples of this device
+    /// Only rows of this device
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
+    /// Learn from the rows of this device only
+    #[arg(long, value_name = "DEVICE", conflicts_with = "predictor")]
+    learn_from: Option<String>,
+    /// Seeds of the models that are trained here, one training each [default: 1]
+    #[arg(long, value_name = "K", value_delimiter = ',', conflicts_with = "predictor")]
+    seeds: Vec<u64>,
+    /// Passes over the data of the models that are trained here, at most
+    #[arg(long, value_name = "N", conflicts_with = "predictor", value_parser = clap::value_parser!(u16).range(1..))]
+    epochs: Option<u16>,
+    /// Time the predictor too: the best 100 for each row, three times, on one thread
+    #[arg(long, requires = "predictor")]
+    time: bool,
+    /// Write a page with the paper's tables, learning curves and reliability
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArgs,
 }
@@ -60,85 +84,205 @@ fn model_names() -> clap::builder::PossibleValuesParser {
 }
 
 /// The names among `known` that are asked for.
-fn asked<T>(models: &[String], known: &[(&'static str, T)], none: &'static str) -> Result<Vec<&'static str>, Failure> {
+fn asked(models: &[String], known: &[&'static str]) -> Result<Vec<&'static str>, Failure> {
     if models.is_empty() {
-        return Ok(vec![none]);
+        return Ok(vec![known[0]]);
     }
-    let names = || known.iter().map(|(n, _)| *n);
-    if let Some(odd) = models.iter().find(|m| *m != "all" && !names().any(|n| n == m.as_str())) {
-        let hint = format!("here there are {} and all", names().collect::<Vec<_>>().join(", "));
+    if let Some(odd) = models.iter().find(|m| *m != "all" && !known.contains(&m.as_str())) {
+        let hint = format!("here there are {} and all", known.join(", "));
         return Err(Failure::usage(format!("`{odd}` is not among the models that this can evaluate"), hint));
     }
-    Ok(names().filter(|n| models.iter().any(|m| m == "all" || m == n)).collect())
+    Ok(known.iter().filter(|n| models.iter().any(|m| m == "all" || m == *n)).copied().collect())
 }
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let held = split(&a.split).unwrap_or(Split::Random);
-    let (reports, seed, data) = match &a.predictor {
-        Some(path) => {
-            let methods = asked(&a.models, &METHODS, METHODS[0].0)?;
-            let predictor = load(path)?;
-            let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
-            let info = predictor.info();
-            (evaluate(&predictor, &all, held, &methods, threads)?, info.options.seed, info.data.clone())
-        }
+    let methods: Vec<&str> = METHODS.iter().map(|(n, _)| *n).collect();
+    // A page that cannot be written shows before the work, not after it.
+    if let Some(f) = a.html.as_ref().and_then(|p| p.parent()).filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
+        return Err(Failure::usage(format!("there is no folder `{}` for the page", f.display()), "make it, or name another"));
+    }
+    let (found, timings, about) = match &a.predictor {
+        Some(path) => of_predictor(a, path, &asked(&a.models, &methods)?)?,
         None => {
-            let models = asked(&a.models, &MODELS, MODELS[0].0)?;
-            let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
-            let options = PaperOptions { epochs: a.epochs.into(), seed: a.seed, threads, ..PaperOptions::default() };
-            let stop = interruptible()?;
-            let (began, mut last) = (Instant::now(), String::new());
-            let reports = compare(&all, held, &models, options, &mut |model, row| {
-                let now = format!("{model}, {row}");
-                if now != last {
-                    note(format_args!("{:6.0} s  {now}", began.elapsed().as_secs_f64()));
-                    last = now;
-                }
-                !stop.load(Ordering::Relaxed)
-            });
-            let reports = match reports {
-                Err(squall::Error::Predict(PredictError::Cancelled)) => return Ok(130),
-                other => other?,
-            };
-            (reports, a.seed, format!("{} examples", all.len()))
+            let all: Vec<&str> = methods.into_iter().chain(MODELS.iter().map(|(n, _)| *n)).collect();
+            match trained_here(a, asked(&a.models, &all)?)? {
+                Some(x) => x,
+                None => return Ok(130),
+            }
         }
     };
+    if let Some(path) = &a.html {
+        put(path, page(&about, &found, &timings).as_bytes())?;
+        note(format_args!("page: {}", path.display()));
+    }
     if a.json.json {
-        let rows: Vec<_> = reports.iter().map(row).collect();
-        say(json!({"predictor": a.predictor, "split": a.split, "seed": seed, "data": data, "rows": rows}))?;
+        let rows: Vec<_> = found.rows.iter().map(row).collect();
+        let curves: Vec<_> = found.curves.iter().map(|(n, c)| json!({"network": n, "epochs": c})).collect();
+        let times: Vec<_> = timings.iter().map(timing).collect();
+        say(json!({
+            "predictor": a.predictor, "split": a.split, "held": about.held, "seeds": about.seeds, "data": about.data,
+            "rows": rows, "curves": curves, "time": times,
+        }))?;
         return Ok(0);
     }
-    let heads: Vec<String> = AT.iter().map(|k| format!("P@{k}")).collect();
-    let mut columns = vec!["solver", "device", "precision", "model", "problems"];
-    columns.extend(heads.iter().map(String::as_str));
-    columns.extend(["95 % at 1", "kernel at 1, 10", "NLL", "calibration", "paper"]);
-    let mut t = table(&columns);
-    for r in &reports {
-        let mut cells = vec![r.solver.clone(), r.device.clone(), r.precision.clone(), r.method.into(), r.at[0].of.to_string()];
-        cells.extend(r.at.iter().map(|s| format!("{:.1}", 100.0 * s.value())));
-        let (low, high) = r.at[0].interval();
-        cells.push(format!("{:.1}-{:.1}", 100.0 * low, 100.0 * high));
-        cells.push(format!("{:.1} {:.1}", 100.0 * r.kernel_at[0].value(), 100.0 * r.kernel_at[1].value()));
-        cells.push(three(r.negative_log_likelihood));
-        cells.push(format!("{:.1}", 100.0 * r.calibration_error));
-        cells.push(published(&r.solver, &r.precision).map_or(String::new(), |p| format!("{} {} {}", p.top_1, p.top_10, p.top_100)));
-        t.add_row(cells);
-    }
-    say(t)?;
-    note(format_args!("split {}, seed {seed}, data {data}", a.split));
+    show(&found, &timings)?;
+    let seeds: Vec<String> = about.seeds.iter().map(u64::to_string).collect();
+    note(format_args!("{}; seed {}; data {}", about.held, seeds.join(", "), about.data));
     Ok(0)
 }
 
+type Found = (Evaluation, Vec<Timing>, About);
+
+fn of_predictor(a: &Args, path: &std::path::Path, methods: &[&'static str]) -> Result<Found, Failure> {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let held = split(&a.split).unwrap_or(Split::Random);
+    let (which, what) = match a.rows.as_str() {
+        "unseen" => (Asked::Unseen, "rows of keys that the predictor's data lacked".to_string()),
+        _ => (Asked::Held(held), format!("rows that the {} split holds out", a.split)),
+    };
+    let predictor = load(path)?;
+    let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
+    let info = predictor.info();
+    let about = About { title: path.display().to_string(), held: what, seeds: vec![info.options.seed], data: info.data.clone() };
+    let found = evaluate(&predictor, &all, which, methods, threads)?;
+    let timings = if a.time { time(&predictor, &all, which, 100)? } else { Vec::new() };
+    Ok((found, timings, about))
+}
+
+/// Trains the models and scores them; `None` where it was interrupted.
+fn trained_here(a: &Args, models: Vec<&'static str>) -> Result<Option<Found>, Failure> {
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    // Where one device is learned from and another asked for, both are read.
+    let device = a.device.as_deref().filter(|_| a.learn_from.is_none());
+    let all = examples(&a.store.store, a.solver.as_deref(), device)?;
+    for d in a.learn_from.iter().chain(&a.device) {
+        if !all.iter().any(|e| e.problem.device == *d) {
+            return Err(Failure::usage(format!("no example is of the device `{d}`"), "squall import says which devices there are"));
+        }
+    }
+    let study = Study {
+        models,
+        split: split(&a.split).unwrap_or(Split::Random),
+        folds: a.folds,
+        seeds: if a.seeds.is_empty() { vec![1] } else { a.seeds.clone() },
+        learn_from: a.learn_from.clone(),
+        ask_for: a.device.clone(),
+        epochs: a.epochs.map(usize::from),
+        threads,
+    };
+    let stop = interruptible()?;
+    let (began, mut last) = (Instant::now(), None::<Instant>);
+    let found = compare(&all, &study, &mut |what| {
+        if last.is_none_or(|t| t.elapsed() > Duration::from_secs(5)) {
+            last = Some(Instant::now());
+            note(format_args!("{:6.0} s  {what}", began.elapsed().as_secs_f64()));
+        }
+        !stop.load(Ordering::Relaxed)
+    });
+    let found = match found {
+        Err(squall::Error::Predict(PredictError::Cancelled)) => {
+            note("stopped");
+            return Ok(None);
+        }
+        other => other?,
+    };
+    let held = match a.folds {
+        Some(n) => format!("{n} folds of the {} split", a.split),
+        None => format!("rows that the {} split holds out", a.split),
+    };
+    let from = a.learn_from.as_ref().map_or(String::new(), |d| format!("; learned from {d}"));
+    let title = format!("Models trained on {}", a.store.store.display());
+    Ok(Some((found, Vec::new(), About { title, held: held + &from, seeds: study.seeds, data: format!("{} examples", all.len()) })))
+}
+
+fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
+    let mut t = table(&[
+        "row",
+        "model",
+        "problems",
+        "P@1",
+        "95 %",
+        "P@10",
+        "95 %",
+        "P@100",
+        "95 %",
+        "kernel at 1, 10",
+        "NLL",
+        "calibration",
+        "paper",
+        "goal",
+    ]);
+    for r in &found.rows {
+        let mut cells = vec![format!("{} {} {}", r.solver, r.device, r.precision), r.method.into(), r.at[0].of.to_string()];
+        for i in [0, 1, 4] {
+            let (low, high) = r.at[i].interval();
+            let spread = r.spread.as_ref().map_or(String::new(), |d| format!(" \u{b1} {:.1}", 100.0 * d[i]));
+            cells.push(format!("{:.1}{spread}", 100.0 * r.at[i].value()));
+            cells.push(format!("{:.0}-{:.0}", 100.0 * low, 100.0 * high));
+        }
+        cells.push(format!("{:.1} {:.1}", 100.0 * r.kernel_at[0].value(), 100.0 * r.kernel_at[1].value()));
+        cells.extend([three(r.negative_log_likelihood), format!("{:.1} %", 100.0 * r.calibration_error)]);
+        let known = published(&r.solver, &r.precision);
+        let three = |v: [f64; 3], digits: usize| v.map(|x| format!("{x:.digits$}")).join("/");
+        cells.push(known.map_or(String::new(), |p| three(p.at(), 1)));
+        cells.push(known.map_or(String::new(), |p| three(p.goal, 0)));
+        t.add_row(cells);
+    }
+    let mut models: Vec<&str> = Vec::new();
+    found.rows.iter().for_each(|r| {
+        if !models.contains(&r.method) {
+            models.push(r.method)
+        }
+    });
+    for m in &models {
+        let rows: Vec<&RowReport> = found.rows.iter().filter(|r| r.method == *m).collect();
+        if rows.len() > 1 {
+            let mean = |i: usize| format!("{:.1}", 100.0 * rows.iter().map(|r| r.at[i].value()).sum::<f64>() / rows.len() as f64);
+            let none = String::new;
+            t.add_row([format!("mean of {} rows", rows.len()), m.to_string(), none(), mean(0), none(), mean(1), none(), mean(4)]);
+        }
+    }
+    say(t)?;
+    let first = models.first().copied().unwrap_or_default();
+    let mut t = table(&["probability given", "mean", "right", "95 %", "problems"]);
+    for l in pooled(found.rows.iter().filter(|r| r.method == first)) {
+        let (low, high) = l.observed.interval();
+        t.add_row([
+            format!("{:.0}-{:.0} %", 100.0 * l.from, 100.0 * l.to),
+            format!("{:.1} %", 100.0 * l.predicted),
+            format!("{:.1} %", 100.0 * l.observed.value()),
+            format!("{:.0}-{:.0} %", 100.0 * low, 100.0 * high),
+            l.observed.of.to_string(),
+        ]);
+    }
+    say(format_args!("\nreliability of {first}, first predictions of all rows"))?;
+    say(t)?;
+    if !timings.is_empty() {
+        let mut t = table(&["solver", "problems", "median", "90 %", "worst"]);
+        for x in timings {
+            let ms = |v: f64| format!("{v:.2} ms");
+            t.add_row([x.solver.clone(), x.problems.to_string(), ms(x.median), ms(x.ninety), ms(x.worst)]);
+        }
+        say("\ntime of a prediction, best 100, one thread")?;
+        say(t)?;
+    }
+    Ok(())
+}
+
+fn timing(t: &Timing) -> serde_json::Value {
+    json!({"solver": t.solver, "problems": t.problems, "median_ms": t.median, "ninety_ms": t.ninety, "worst_ms": t.worst})
+}
+
 fn row(r: &RowReport) -> serde_json::Value {
-    let shares = |all: &[squall::predict::metrics::Share]| -> Vec<_> {
+    let shares = |all: &[Share]| -> Vec<_> {
         all.iter().zip(AT).map(|(s, k)| json!({"k": k, "share": s.value(), "interval": s.interval()})).collect()
     };
+    let known = published(&r.solver, &r.precision);
     json!({
-        "solver": r.solver, "device": r.device, "precision": r.precision, "model": r.method, "problems": r.at[0].of,
-        "at": shares(&r.at), "kernel_at": shares(&r.kernel_at), "nll": r.negative_log_likelihood,
+        "solver": r.solver, "device": r.device, "precision": r.precision, "model": r.method, "problems": r.at[0].of, "samples": r.samples,
+        "at": shares(&r.at), "spread": r.spread, "kernel_at": shares(&r.kernel_at), "nll": r.negative_log_likelihood,
         "calibration_error": r.calibration_error, "reliability": r.reliability,
-        "paper": published(&r.solver, &r.precision).map(|p| [p.top_1, p.top_10, p.top_100]),
+        "paper": known.map(|p| p.at()), "goal": known.map(|p| p.goal),
     })
 }

@@ -6,8 +6,8 @@ use crate::option::{JsonArgs, StoreArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::core::forecast::Split;
-use squall::forecast::{checkpoint, examples, train};
-use squall::predict::{Options, PredictError, Predictor, Progress};
+use squall::forecast::{checkpoint, examples, kinds, train};
+use squall::predict::{Kind, Options, PredictError, Predictor, Progress};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ Examples:
   squall train --store miopen.squall --out miopen.predictor
   squall train --store miopen.squall --solver ConvAsm1x1U --split layer --out 1x1u.predictor
   squall train --store miopen.squall --split none --out all.predictor
+  squall train --store miopen.squall --model hybrid-2 --solver ConvAsmBwdWrW3x3 --out hybrid.predictor
 
 A tenth of the rows is held out and scored (--split random, or layer for whole layers); none learns
 from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
@@ -32,8 +33,9 @@ pub struct Args {
     /// Only examples of this device
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// What to train
-    #[arg(long, value_name = "NAME", default_value = "pair", value_parser = ["pair"])]
+    /// What to train: pair (a ranker and a chain, the default), the nearest neighbours, or a model of the
+    /// paper's or a classical one for each device and precision apart
+    #[arg(long, value_name = "NAME", default_value = "pair", value_parser = names())]
     model: String,
     /// What is held out for the scores
     #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer", "none"])]
@@ -44,11 +46,18 @@ pub struct Args {
     /// Passes over the data, fewer than the default for a quick try
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     epochs: Option<u16>,
+    /// Networks of each kind, averaged: more answer better and slower [default: 1, and up to 4 for few examples]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    members: Option<u16>,
     /// Where the predictor goes
     #[arg(long, value_name = "PREDICTOR")]
     out: PathBuf,
     #[command(flatten)]
     json: JsonArgs,
+}
+
+fn names() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(kinds().into_iter().map(|(n, _)| n))
 }
 
 /// The split that a name stands for.
@@ -70,9 +79,16 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     let stop = interruptible()?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let mut options = Options { seed: a.seed, threads, ..Options::default() };
+    let kind = kinds().into_iter().find(|(n, _)| *n == a.model).map(|(_, k)| k).unwrap_or_default();
+    let mut options = Options { seed: a.seed, threads, ..Options::of(kind) };
     if let Some(n) = a.epochs {
         options.epochs = (n.into(), n.into());
+    }
+    if let Some(n) = a.members {
+        if kind != Kind::Pair {
+            return Err(Failure::usage(format!("`{}` is one network for each device and precision", a.model), "leave --members out"));
+        }
+        options.members = (n.into(), n.into());
     }
     note(format_args!("{} examples, {threads} threads", all.len()));
     let began = Instant::now();

@@ -5,6 +5,7 @@
 //! is what the solver's own exhaustive search would have timed: the legal vectors of a main set of
 //! values or, where none of them is legal, of a spare set.
 
+use super::columns::{Columns, Level, TooLarge};
 use super::program::{Program, Schedule, UNDEFINED};
 use super::{Example, Problem};
 use crate::space::{Knob, Names, Role, Space, SpaceError, Term};
@@ -314,10 +315,25 @@ impl Family {
             set.iter().filter_map(|v| Some((k.values.binary_search(v).ok()? as u16, *v))).collect()
         };
         let tried: Vec<_> = self.spec.knobs.iter().map(tried).collect();
-        self.walk(0, &tried, &mut base.to_vec(), &mut Vec::with_capacity(c.width), &mut c.table);
+        match self.grow(&tried, base) {
+            Ok(table) => c.table = table,
+            Err(TooLarge) => self.walk(0, &tried, &mut base.to_vec(), &mut Vec::with_capacity(c.width), &mut c.table),
+        }
         c
     }
 
+    /// All vectors that hold, level by level.
+    fn grow(&self, tried: &[Vec<(u16, i64)>], base: &[i64]) -> Result<Vec<u16>, TooLarge> {
+        let mut columns = Columns::new(&self.program, base)?;
+        for (k, tried) in tried.iter().enumerate() {
+            columns.grow(self.knobs[k], tried)?;
+            columns.run(&self.for_constraints)?;
+            columns.keep(&self.tuned[k + 1]);
+        }
+        Ok(columns.table())
+    }
+
+    /// The same, vector by vector.
     fn walk(&self, k: usize, tried: &[Vec<(u16, i64)>], values: &mut [i64], row: &mut Vec<u16>, out: &mut Vec<u16>) {
         if k == tried.len() {
             out.extend_from_slice(row);
@@ -372,12 +388,32 @@ impl Instance<'_> {
         if f.positions(values).is_none() {
             return false;
         }
+        let nodes = self.at(values);
+        f.legal.iter().all(|&c| is_true(nodes[c as usize]))
+    }
+
+    /// Whether the values are in the tuner space: what [`Instance::candidates`] would find, for less.
+    pub fn is_candidate(&self, values: &[i64]) -> bool {
+        let f = self.family;
+        let Some(row) = f.positions(values) else { return false };
+        let in_main = values.iter().zip(&f.spec.knobs).all(|(v, k)| k.main.binary_search(v).is_ok());
+        if !f.is_constrained() || !in_main {
+            // Only a look at the main set says whether the spare one counts.
+            return self.candidates().find(&row).is_some();
+        }
+        let nodes = self.at(values);
+        f.tuned.iter().flatten().all(|&c| is_true(nodes[c as usize]))
+    }
+
+    /// The constraints' nodes at a vector.
+    fn at(&self, values: &[i64]) -> Vec<i64> {
+        let f = self.family;
         let mut nodes = self.base.clone();
         for (k, &v) in values.iter().enumerate() {
             nodes[f.knobs[k] as usize] = v;
             f.program.run(&f.for_constraints, k + 1, &mut nodes);
         }
-        f.legal.iter().all(|&c| is_true(nodes[c as usize]))
+        nodes
     }
 
     /// The tuner space: the main set or, where nothing in it is legal, the spare set.
@@ -411,6 +447,48 @@ impl Instance<'_> {
     /// Derived features of vectors given by positions, one row of [`FamilySpec::features`] after
     /// another; 0 where one is undefined. Rows in lexicographic order cost least.
     pub fn features(&self, table: &[u16]) -> Vec<f32> {
+        self.features_by_column(table).unwrap_or_else(|TooLarge| self.features_by_row(table))
+    }
+
+    fn features_by_column(&self, table: &[u16]) -> Result<Vec<f32>, TooLarge> {
+        let f = self.family;
+        let (width, count) = (f.knobs.len(), f.features.len());
+        let n = table.len() / width;
+        let mut out = vec![0.0f32; n * count];
+        let mut columns = Columns::new(&f.program, &self.base)?;
+        // Where a prefix begins that is not the row's before: at how many values.
+        let mut same: Vec<usize> = vec![0; n];
+        for i in 1..n {
+            let (a, b) = (&table[(i - 1) * width..i * width], &table[i * width..(i + 1) * width]);
+            same[i] = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+        }
+        for k in 0..width {
+            let mut level = Level::default();
+            let (mut parent, mut column) = (0u32, Vec::new());
+            let values = &f.spec.knobs[k].values;
+            for i in 0..n {
+                // Every row stands for itself at the last level, equal ones too.
+                let new = |k: usize| i == 0 || same[i] <= k;
+                parent += u32::from(i > 0 && k > 0 && new(k - 1));
+                if new(k) || k + 1 == width {
+                    level.parents.push(parent);
+                    level.positions.push(table[i * width + k]);
+                    column.push(values[table[i * width + k] as usize] as f64);
+                }
+            }
+            columns.push(f.knobs[k], level, column, values)?;
+            columns.run(&f.for_features)?;
+        }
+        for (j, &node) in f.features.iter().enumerate() {
+            let numbers = columns.numbers(node);
+            for (row, x) in out.chunks_exact_mut(count).zip(numbers) {
+                row[j] = if x.is_nan() { 0.0 } else { x as f32 };
+            }
+        }
+        Ok(out)
+    }
+
+    fn features_by_row(&self, table: &[u16]) -> Vec<f32> {
         let f = self.family;
         let mut out = Vec::with_capacity(table.len() / f.knobs.len() * f.features.len());
         self.each(table, &mut |values| {

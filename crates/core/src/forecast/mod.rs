@@ -6,6 +6,7 @@
 //! The words follow MIOpen, whose databases are the largest that are public: a *solver* is one way
 //! to compute a convolution, and serialises its tuned values in a fixed order.
 
+mod columns;
 mod family;
 mod program;
 mod split;

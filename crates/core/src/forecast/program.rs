@@ -8,8 +8,9 @@ use std::collections::HashMap;
 /// What a division by zero or an overflow gives, and all that is computed from it.
 pub(super) const UNDEFINED: i64 = i64::MIN;
 
+/// One instruction; operands are nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Op {
+pub(super) enum Op {
     Const(i64),
     /// A number that comes from outside: of the problem, or a knob.
     Input(u32),
@@ -41,6 +42,13 @@ pub(super) struct Program {
 /// What has to be computed at each level for some expressions, operands before their users.
 #[derive(Debug, Default)]
 pub(super) struct Schedule(Vec<Vec<u32>>);
+
+impl Schedule {
+    /// What has to be computed at a level.
+    pub fn level(&self, level: usize) -> &[u32] {
+        &self.0[level]
+    }
+}
 
 impl Program {
     /// Declares an input, known by its name from here on; its node.
@@ -83,6 +91,11 @@ impl Program {
                 Ok(self.node(if matches!(t, Term::And(_)) { Op::And(all) } else { Op::Or(all) }))
             }
         }
+    }
+
+    /// What computes a node.
+    pub fn op(&self, node: u32) -> &Op {
+        &self.ops[node as usize]
     }
 
     /// The level at which a node is known.
@@ -143,7 +156,8 @@ impl Program {
         used
     }
 
-    fn operands(&self, node: usize) -> impl Iterator<Item = u32> + '_ {
+    /// What a node is computed from.
+    pub fn operands(&self, node: usize) -> impl Iterator<Item = u32> + '_ {
         let (pair, list): ([Option<u32>; 2], &[u32]) = match &self.ops[node] {
             Op::Const(_) | Op::Input(_) => ([None; 2], &[]),
             Op::Not(a) => ([Some(*a), None], &[]),

@@ -53,6 +53,15 @@ fn the_tuner_space_is_the_legal_part_of_the_main_set_else_of_the_spare_set() {
     assert!(i.is_legal(&[1, 3]) && !i.is_legal(&[2, 3]) && !i.is_legal(&[1]) && !i.is_legal(&[3, 1]) && !i.is_legal(&[8, 2]));
     assert!(f.is_legal(&problem(8, 4, "FP16"), &[2, 4]));
     assert_eq!(i.space().unwrap().len(), 3);
+    for (a, b, precision) in [(8, 4, "FP32"), (8, 3, "FP32"), (9, 4, "FP16"), (0, 3, "FP32")] {
+        let i = f.instance(&problem(a, b, precision)).unwrap();
+        let all: Vec<Vec<i64>> = i.candidates().table.chunks(2).map(|r| f.values(r)).collect();
+        for x in 0..10 {
+            for y in 0..7 {
+                assert_eq!(i.is_candidate(&[x, y]), all.contains(&vec![x, y]), "{a}, {b}: {x}, {y}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -109,23 +118,19 @@ fn the_fixed_split() {
 }
 
 proptest! {
-    /// Computing level by level is what binding one knob after another gives, but for a division by
-    /// zero in a part on which the rest does not depend (`(x // 0) and 0`): which of the two sees
-    /// it depends on the order in which values come.
+    /// Computing level by level is what the term means, and what binding one knob after another
+    /// gives. Where a part of the term is undefined, binding may meet it earlier or pass it by (of
+    /// `(x // 0) and 0` it depends on which value comes first), and then one of the two may be
+    /// undefined where the other is not; but what both define is the same.
     #[test]
     fn programs_agree_with_terms(text in expression(4), inputs in prop::array::uniform3(-3i64..9)) {
-        let names = ["p", "x", "y"];
-        let knobs: Vec<Knob> = names.iter().map(|n| Knob::ints(*n, Role::Choice, [0])).collect();
-        let term = Term::parse(&text, Names { knobs: &knobs, constants: &[] }).unwrap();
-        let want = names.iter().zip(inputs).try_fold(term.clone(), |t, (n, v)| t.bind(n, v));
+        let (term, program, slots, root) = compiled(&text);
+        let want = NAMES.iter().zip(inputs).try_fold(term.clone(), |t, (n, v)| t.bind(n, v));
         let want = match want {
             Some(Term::Const(i)) => Some(i),
             None => None,
             Some(t) => panic!("{t} is left of {text}"),
         };
-        let mut program = super::program::Program::default();
-        let slots: Vec<u32> = names.iter().enumerate().map(|(l, n)| program.input(n, l)).collect();
-        let root = program.add(&term).unwrap();
         let schedule = program.schedule(&[root], 3);
         let mut values = program.values();
         for level in 0..3 {
@@ -134,9 +139,134 @@ proptest! {
         }
         let got = values[root as usize];
         let got = (got != i64::MIN).then_some(got);
-        let divides = ["//", "%", "divides"].iter().any(|d| text.contains(d));
-        prop_assert!(got == want || divides && (got.is_none() || want.is_none()), "{}: {:?}, expected {:?}", text, got, want);
+        let mut undefined = 0;
+        let meant = meaning(&term, &inputs, &mut undefined);
+        prop_assert_eq!(got, meant, "{}", &text);
+        if undefined == 0 || want.is_some() && got.is_some() {
+            prop_assert_eq!(want, got, "{}", &text);
+        }
     }
+
+    /// A whole tree at once is the same as point by point.
+    #[test]
+    fn columns_agree_with_points(
+        text in expression(4),
+        p in -3i64..9,
+        tried in prop::array::uniform2(prop::collection::vec(-3i64..9, 1..5)),
+        filter: bool,
+    ) {
+        let (_, program, slots, root) = compiled(&text);
+        let schedule = program.schedule(&[root], 3);
+        let mut base = program.values();
+        base[slots[0] as usize] = p;
+        program.run(&schedule, 0, &mut base);
+        let (mut want, mut large) = (Vec::new(), false);
+        for &x in &tried[0] {
+            for &y in &tried[1] {
+                let mut values = base.clone();
+                values[slots[1] as usize] = x;
+                program.run(&schedule, 1, &mut values);
+                values[slots[2] as usize] = y;
+                program.run(&schedule, 2, &mut values);
+                let at = values[root as usize];
+                // What only the root reads may be undefined by its size.
+                large |= values.iter().any(|v| *v == i64::MIN || v.abs() > 1 << 51);
+                if !(filter && program.level(root) == 2 && (at == 0 || at == i64::MIN)) {
+                    want.push((x, y, (at != i64::MIN).then_some(at as f64)));
+                }
+            }
+        }
+        let all = || -> Result<Vec<f64>, columns::TooLarge> {
+            let mut columns = columns::Columns::new(&program, &base)?;
+            for k in 0..2 {
+                let pairs: Vec<(u16, i64)> = tried[k].iter().enumerate().map(|(i, v)| (i as u16, *v)).collect();
+                columns.grow(slots[k + 1], &pairs)?;
+                columns.run(&schedule)?;
+            }
+            if filter && program.level(root) == 2 {
+                columns.keep(&[root]);
+            }
+            let numbers = columns.numbers(root);
+            let rows: Vec<(i64, i64)> = columns.table().chunks(2).map(|r| (tried[0][r[0] as usize], tried[1][r[1] as usize])).collect();
+            let wanted: Vec<(i64, i64)> = want.iter().map(|w| (w.0, w.1)).collect();
+            assert_eq!(rows, wanted, "{text}");
+            Ok(numbers)
+        };
+        match all() {
+            Ok(numbers) => for (x, w) in numbers.iter().zip(&want) {
+                prop_assert_eq!((!x.is_nan()).then_some(*x), w.2, "{} at {:?}", &text, (p, w));
+            },
+            Err(columns::TooLarge) => prop_assert!(large, "{} with p = {p} was given up", text),
+        }
+    }
+}
+
+const NAMES: [&str; 3] = ["p", "x", "y"];
+
+/// An expression over [`NAMES`] as a term and as a program: with the nodes of its inputs, of levels
+/// 0, 1 and 2, and of its value.
+fn compiled(text: &str) -> (Term, super::program::Program, Vec<u32>, u32) {
+    let knobs: Vec<Knob> = NAMES.iter().map(|n| Knob::ints(*n, Role::Choice, [0])).collect();
+    let term = Term::parse(text, Names { knobs: &knobs, constants: &[] }).unwrap();
+    let mut program = super::program::Program::default();
+    let slots: Vec<u32> = NAMES.iter().enumerate().map(|(l, n)| program.input(n, l)).collect();
+    let root = program.add(&term).unwrap();
+    (term, program, slots, root)
+}
+
+/// What a term means, by its definition; counts the parts that are undefined, those on which
+/// nothing depends among them.
+fn meaning(t: &Term, inputs: &[i64; 3], undefined: &mut usize) -> Option<i64> {
+    let mut of = |t: &Term| meaning(t, inputs, undefined);
+    let floor = |a: i64, b: i64| (b != 0).then(|| (a as f64 / b as f64).floor() as i64);
+    let out = match t {
+        Term::Const(i) => Some(*i),
+        Term::Knob(k) => NAMES.iter().position(|n| n == k).map(|i| inputs[i]),
+        Term::And(v) | Term::Or(v) => {
+            let parts: Vec<Option<i64>> = v.iter().map(&mut of).collect();
+            if matches!(t, Term::Or(_)) {
+                return Some(i64::from(parts.iter().any(|p| p.is_some_and(|p| p != 0))));
+            }
+            return match parts.into_iter().find(|p| p.is_none_or(|p| p == 0)) {
+                Some(decides) => decides,
+                None => Some(1),
+            };
+        }
+        Term::Not(a) => of(a).map(|a| i64::from(a == 0)),
+        Term::Sum(v) => {
+            let parts: Vec<Option<i64>> = v.iter().map(&mut of).collect();
+            parts.into_iter().try_fold(0i64, |s, p| s.checked_add(p?))
+        }
+        Term::Product(v) => {
+            let parts: Vec<Option<i64>> = v.iter().map(&mut of).collect();
+            parts.into_iter().try_fold(1i64, |s, p| s.checked_mul(p?))
+        }
+        Term::CeilDiv(a, b)
+        | Term::FloorDiv(a, b)
+        | Term::Mod(a, b)
+        | Term::Pow(a, b)
+        | Term::Min(a, b)
+        | Term::Max(a, b)
+        | Term::Le(a, b)
+        | Term::Eq(a, b) => {
+            let (a, b) = (of(a), of(b));
+            (|| {
+                let (a, b) = (a?, b?);
+                match t {
+                    Term::CeilDiv(..) => floor(-a, b).map(|q| -q),
+                    Term::FloorDiv(..) => floor(a, b),
+                    Term::Mod(..) => floor(a, b).map(|q| a - b * q),
+                    Term::Pow(..) => a.checked_pow(u32::try_from(b).ok()?),
+                    Term::Min(..) => Some(a.min(b)),
+                    Term::Max(..) => Some(a.max(b)),
+                    Term::Le(..) => Some(i64::from(a <= b)),
+                    _ => Some(i64::from(a == b)),
+                }
+            })()
+        }
+    };
+    *undefined += usize::from(out.is_none());
+    out
 }
 
 /// Random expressions over `p`, `x` and `y`.

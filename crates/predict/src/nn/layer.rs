@@ -1,7 +1,7 @@
 //! Layers that look at one sample at a time: linear maps, sums of embedding tables, drop-out and
 //! the two-layer perceptron that every model begins with.
 
-use super::vector::{add_row, gelu, gelu_backward, sum_rows, wide};
+use super::vector::{add_row, add_within, dot_rows, gelu, gelu_backward, sum_rows, wide};
 use super::{Layout, Matrix, Stored, product, sized};
 use rand::Rng;
 
@@ -38,9 +38,30 @@ impl Linear {
         self.forward_onto(parameters, x, n, y, false);
     }
 
+    /// What it adds to every row.
+    pub fn bias<'a>(&self, parameters: &'a [f32]) -> &'a [f32] {
+        self.b.of(parameters)
+    }
+
+    /// Adds to `y`, without the bias.
+    pub fn weigh_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32]) {
+        product(n, self.w.cols, self.w.rows, (x, Stored::Plain), (self.w.of(parameters), Stored::Plain), &mut y[..n * self.w.cols], true);
+    }
+
+    /// The weights of each output in turn: `outputs x inputs`.
+    pub fn by_output(&self, parameters: &[f32], out: &mut Vec<f32>) {
+        let w = self.w.of(parameters);
+        out.clear();
+        (0..self.w.cols).for_each(|c| out.extend(w.iter().skip(c).step_by(self.w.cols)));
+    }
+
     /// As [`Linear::forward`]; adds to what `y` holds where `onto` says so.
     pub fn forward_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32], onto: bool) {
         let y = &mut y[..n * self.w.cols];
+        if self.w.cols == 1 {
+            // A product with one column is slow in `gemm`.
+            return dot_rows(x, self.w.of(parameters), self.b.of(parameters)[0], y, onto);
+        }
         product(n, self.w.cols, self.w.rows, (x, Stored::Plain), (self.w.of(parameters), Stored::Plain), y, onto);
         add_row(self.b.of(parameters), y);
     }
@@ -75,17 +96,38 @@ impl Tables {
     /// Adds the rows that `indices` name, one of each table, to every row of `y`: `indices` is
     /// `n x tables`, `y` `n x width`.
     pub fn forward_onto(&self, parameters: &[f32], indices: &[u16], y: &mut [f32]) {
-        if self.tables.is_empty() {
-            return;
+        let rows = indices.chunks_exact(self.tables.len().max(1)).zip(y.chunks_exact_mut(self.width));
+        wide(
+            #[inline(always)]
+            || rows.for_each(|(index, y)| self.tables.iter().zip(index).for_each(|(t, &i)| add_within(t.row(parameters, i as usize), y))),
+        );
+    }
+
+    /// Writes `start` plus the rows that `indices` name: as [`Tables::forward_onto`], where
+    /// neighbouring rows begin alike and only what differs is added anew. `room` is for sums.
+    pub fn forward_sorted(&self, parameters: &[f32], start: &[f32], indices: &[u16], y: &mut [f32], room: &mut Vec<f32>) {
+        let (width, count) = (self.width, self.tables.len());
+        if count == 0 {
+            return y.chunks_exact_mut(width).for_each(|y| y.copy_from_slice(&start[..width]));
         }
+        // Row k: the sum of the start and the first k tables' rows.
+        let sums = sized(room, (count + 1) * width);
+        sums[..width].copy_from_slice(&start[..width]);
         wide(
             #[inline(always)]
             || {
-                for (index, y) in indices.chunks_exact(self.tables.len()).zip(y.chunks_exact_mut(self.width)) {
-                    for (t, &i) in self.tables.iter().zip(index) {
-                        let row = t.row(parameters, i as usize);
-                        y.iter_mut().zip(row).for_each(|(y, x)| *y += x);
+                let mut before: &[u16] = &[];
+                for (index, y) in indices.chunks_exact(count).zip(y.chunks_exact_mut(width)) {
+                    let same = index.iter().zip(before).take_while(|(a, b)| a == b).count();
+                    for k in same..count {
+                        let (from, to) = sums[k * width..(k + 2) * width].split_at_mut(width);
+                        let row = &self.tables[k].row(parameters, index[k] as usize)[..width];
+                        for i in 0..width {
+                            to[i] = from[i] + row[i];
+                        }
                     }
+                    y.copy_from_slice(&sums[count * width..]);
+                    before = index;
                 }
             },
         );
@@ -93,19 +135,10 @@ impl Tables {
 
     /// Adds the gradients of the tables to `g`.
     pub fn backward(&self, indices: &[u16], dy: &[f32], g: &mut [f32]) {
-        if self.tables.is_empty() {
-            return;
-        }
+        let rows = indices.chunks_exact(self.tables.len().max(1)).zip(dy.chunks_exact(self.width));
         wide(
             #[inline(always)]
-            || {
-                for (index, dy) in indices.chunks_exact(self.tables.len()).zip(dy.chunks_exact(self.width)) {
-                    for (t, &i) in self.tables.iter().zip(index) {
-                        let row = t.row_mut(g, i as usize);
-                        row.iter_mut().zip(dy).for_each(|(y, x)| *y += x);
-                    }
-                }
-            },
+            || rows.for_each(|(index, dy)| self.tables.iter().zip(index).for_each(|(t, &i)| add_within(dy, t.row_mut(g, i as usize)))),
         );
     }
 }

@@ -88,4 +88,53 @@ mod tests {
             prop_assert_eq!(c, expected); // small whole numbers: exact in any order
         }
     }
+
+    /// What share of the rate of a large product those of training reach, on one thread. Run with
+    /// `cargo test --release -p squall-predict rate -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn rate_of_the_products_of_training() {
+        use Stored::{Plain, Transposed};
+        let time = |(m, n, k): (usize, usize, usize), a: Stored, b: Stored| {
+            let (x, y, mut z) = (vec![0.5f32; m * k], vec![0.25f32; k * n], vec![0.0f32; m * n]);
+            let mut least = f64::INFINITY;
+            for _ in 0..9 {
+                let rounds = (20_000_000 / (m * n * k)).max(1);
+                let began = std::time::Instant::now();
+                (0..rounds).for_each(|_| product(m, n, k, (&x, a), (&y, b), &mut z, false));
+                least = least.min(began.elapsed().as_secs_f64() / rounds as f64);
+            }
+            (2e-9 * (m * n * k) as f64, least)
+        };
+        let (work, seconds) = time((1024, 1024, 1024), Plain, Plain);
+        let peak = work / seconds;
+        println!("1024 x 1024 x 1024: {peak:.1} GFLOP/s");
+        // Ranker: 8 problems with 97 candidates of 27 features; chain: 32 problems with 9 heads.
+        for (what, rows, problems, width, heads) in [("ranker", 776, 8, 192, 0), ("chain", 0, 32, 256, 9)] {
+            let (mut work, mut seconds) = (0.0, 0.0);
+            // A layer's forward product and the two of its gradient, so many times.
+            let mut layer = |n: usize, inputs: usize, outputs: usize, times: f64, argument: bool| {
+                let mut all = vec![time((n, outputs, inputs), Plain, Plain), time((inputs, outputs, n), Transposed, Plain)];
+                if argument {
+                    all.push(time((n, inputs, outputs), Plain, Transposed));
+                }
+                let (w, s) = all.iter().fold((0.0, 0.0), |(w, s), x| (w + x.0, s + x.1));
+                println!("{what}: {n} x {inputs} x {outputs}: {:.1} GFLOP/s, {:.0} % of it", w / s, 100.0 * w / s / peak);
+                work += times * w;
+                seconds += times * s;
+            };
+            layer(problems, 350, width, 1.0, false);
+            layer(problems, width, width, 1.0, true);
+            if rows > 0 {
+                layer(rows, 27, 128, 1.0, false);
+                layer(rows, 128, 64, 1.0, true);
+                layer(problems, width, 128, 1.0, true);
+            }
+            if heads > 0 {
+                layer(problems, width, 128, f64::from(heads), true);
+                layer(problems, 128, 8, f64::from(heads), true);
+            }
+            println!("{what}, all together: {:.1} GFLOP/s, {:.0} % of it", work / seconds, 100.0 * work / seconds / peak);
+        }
+    }
 }

@@ -96,24 +96,56 @@ pub fn add_scaled(a: f32, x: &[f32], y: &mut [f32]) {
     );
 }
 
-/// The sum of products.
-pub fn dot(x: &[f32], y: &[f32]) -> f32 {
-    // Sixteen sums, in a fixed order, so that vectors can be used and the answer is the same
-    // everywhere.
+/// The sum of products, for loops that already run in wide instructions. Sixteen sums, in a fixed
+/// order, so that vectors can be used and the answer is the same everywhere.
+#[inline(always)]
+pub fn dot_within(x: &[f32], y: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];
     let (xs, ys) = (x.chunks_exact(16), y.chunks_exact(16));
     let rest: f32 = xs.remainder().iter().zip(ys.remainder()).map(|(x, y)| x * y).sum();
+    for (x, y) in xs.zip(ys) {
+        for i in 0..16 {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    let mut half = 8;
+    while half > 0 {
+        for i in 0..half {
+            sums[i] += sums[i + half];
+        }
+        half /= 2;
+    }
+    sums[0] + rest
+}
+
+/// The sum of products.
+pub fn dot(x: &[f32], y: &[f32]) -> f32 {
+    wide(
+        #[inline(always)]
+        || dot_within(x, y),
+    )
+}
+
+/// The product of every row of `x` with `w`, plus `bias`; added to what `y` holds where `onto` says.
+pub fn dot_rows(x: &[f32], w: &[f32], bias: f32, y: &mut [f32], onto: bool) {
     wide(
         #[inline(always)]
         || {
-            for (x, y) in xs.zip(ys) {
-                for i in 0..16 {
-                    sums[i] += x[i] * y[i];
-                }
+            for (y, x) in y.iter_mut().zip(x.chunks_exact(w.len().max(1))) {
+                *y = dot_within(x, w) + bias + if onto { *y } else { 0.0 };
             }
         },
     );
-    sums.iter().sum::<f32>() + rest
+}
+
+/// `y += x`, for loops that already run in wide instructions.
+#[inline(always)]
+pub fn add_within(x: &[f32], y: &mut [f32]) {
+    let n = y.len();
+    let x = &x[..n];
+    for i in 0..n {
+        y[i] += x[i];
+    }
 }
 
 /// Adds `row` to every row of `y`.
@@ -147,13 +179,19 @@ pub fn log_softmax(scores: &mut [f32]) {
     if top == f32::NEG_INFINITY {
         return;
     }
-    let mut total = 0.0f64;
-    wide(
+    let term = |s: f32| if s == f32::NEG_INFINITY { 0.0 } else { f64::from(exp(s - top)) };
+    let mut sums = [0.0f64; 16];
+    let total = wide(
         #[inline(always)]
         || {
-            for s in scores.iter() {
-                total += if *s == f32::NEG_INFINITY { 0.0 } else { f64::from(exp(*s - top)) };
+            let parts = scores.chunks_exact(16);
+            let rest: f64 = parts.remainder().iter().map(|&s| term(s)).sum();
+            for part in parts {
+                for i in 0..16 {
+                    sums[i] += term(part[i]);
+                }
             }
+            sums.iter().sum::<f64>() + rest
         },
     );
     let shift = top + total.ln() as f32;

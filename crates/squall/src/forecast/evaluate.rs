@@ -1,16 +1,18 @@
-//! What predictions are worth on examples that were held out, beside what was published.
+//! What predictions are worth on examples that were held out.
 
+use super::families;
 use crate::error::Error;
-use squall_core::forecast::{Example, Part, Problem, Split};
-use squall_predict::classical::{self, Classical};
+use squall_core::forecast::{Example, Part, Problem, Split, fnv1a};
+use squall_predict::classical::Classical;
 use squall_predict::metrics::{
     Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood, precision_at, reliability,
 };
-use squall_predict::paper::{self, PaperModel, PaperOptions};
-use squall_predict::{Epoch, Method, PredictError, Predictor};
+use squall_predict::paper::PaperModel;
+use squall_predict::{Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
-/// The ways in which a predictor can answer, by name; the first is the default.
+/// The ways in which the default model can answer, by name; the first is the default.
 pub const METHODS: [(&str, Method); 5] = [
     ("pair", Method::Pair),
     ("ranker", Method::Ranker),
@@ -19,62 +21,49 @@ pub const METHODS: [(&str, Method); 5] = [
     ("frequency", Method::Frequency),
 ];
 
-/// A model that is trained for one row alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Model {
-    /// One of the paper's.
-    Paper(PaperModel),
-    /// One that it compares with.
-    Classical(Classical),
-}
-
-/// The models of the paper and those that it compares with, by name.
-pub const MODELS: [(&str, Model); 9] = [
-    ("encoder-decoder", Model::Paper(PaperModel::EncoderDecoder)),
-    ("attention", Model::Paper(PaperModel::Attention)),
-    ("attention-2", Model::Paper(PaperModel::Attention2)),
-    ("hybrid", Model::Paper(PaperModel::Hybrid)),
-    ("hybrid-2", Model::Paper(PaperModel::Hybrid2)),
-    ("decision-tree", Model::Classical(Classical::DecisionTree)),
-    ("random-forest", Model::Classical(Classical::RandomForest)),
-    ("naive-bayes", Model::Classical(Classical::NaiveBayes)),
-    ("svm", Model::Classical(Classical::Svm)),
+/// The models that are trained for each device and precision apart, by name: the paper's, and those
+/// that it compares with.
+pub const MODELS: [(&str, Kind); 9] = [
+    ("encoder-decoder", Kind::Paper(PaperModel::EncoderDecoder)),
+    ("attention", Kind::Paper(PaperModel::Attention)),
+    ("attention-2", Kind::Paper(PaperModel::Attention2)),
+    ("hybrid", Kind::Paper(PaperModel::Hybrid)),
+    ("hybrid-2", Kind::Paper(PaperModel::Hybrid2)),
+    ("decision-tree", Kind::Classical(Classical::DecisionTree)),
+    ("random-forest", Kind::Classical(Classical::RandomForest)),
+    ("naive-bayes", Kind::Classical(Classical::NaiveBayes)),
+    ("svm", Kind::Classical(Classical::Svm)),
 ];
+
+/// What can be trained, by name; the first is the default.
+pub fn kinds() -> Vec<(&'static str, Kind)> {
+    let mut all = vec![("pair", Kind::Pair), ("neighbours", Kind::Neighbours)];
+    all.extend(MODELS);
+    all
+}
 
 /// How many candidates P@k looks at.
 pub const AT: [usize; 5] = [1, 10, 30, 50, 100];
 
-/// A row of "Optimal Kernel Tuning Parameter Prediction using Deep Sequence Models" (Mahmood, Khan,
-/// Afzal): the share of problems whose tuned vector is predicted, in percent. Its databases were not
-/// published; its rows are not those of any public version of MIOpen.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Published {
-    /// Table III, Hybrid-2: the single best.
-    pub top_1: f64,
-    /// Table IV: among the best 10 and 100 of the constrained beam search (of the plain one for
-    /// ConvAsmBwdWrW3x3, where it reports no other).
-    pub top_10: f64,
-    /// As before.
-    pub top_100: f64,
+/// Which examples are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Those that a split holds out.
+    Held(Split),
+    /// Those of keys that training's data lack, on whatever device.
+    Unseen,
 }
 
-/// What the paper reports for a solver and a precision.
-pub fn published(solver: &str, precision: &str) -> Option<Published> {
-    let (top_1, top_10, top_100) = match (solver, precision) {
-        ("ConvAsm1x1U", "FP32") => (6.5, 19.9, 40.9),
-        ("ConvAsm1x1U", "FP16") => (31.5, 68.5, 87.3),
-        ("ConvOclDirectFwd1x1", "FP32") => (18.9, 72.5, 95.8),
-        ("ConvOclDirectFwd1x1", "FP16") => (31.3, 79.7, 91.6),
-        ("ConvAsmBwdWrW1x1", "FP32") => (10.0, 36.5, 71.4),
-        ("ConvAsmBwdWrW1x1", "FP16") => (13.7, 44.1, 73.3),
-        ("ConvAsmBwdWrW3x3", "FP32") => (15.4, 58.6, 91.4),
-        ("ConvAsmBwdWrW3x3", "FP16") => (22.2, 77.8, 95.6),
-        _ => return None,
-    };
-    Some(Published { top_1, top_10, top_100 })
+/// What an evaluation found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evaluation {
+    /// A line for each solver, device, precision and model.
+    pub rows: Vec<RowReport>,
+    /// Learning curves, by what was trained.
+    pub curves: Vec<(String, Vec<Epoch>)>,
 }
 
-/// How a predictor does on the test problems of a solver, a device and a precision.
+/// How a model does on the test problems of a solver, a device and a precision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowReport {
     /// Whose.
@@ -83,10 +72,14 @@ pub struct RowReport {
     pub device: String,
     /// FP32, FP16, BF16.
     pub precision: String,
-    /// How it was asked.
+    /// What answered.
     pub method: &'static str,
-    /// Shares of problems whose tuned vector is among the first [`AT`].
+    /// Examples of this row that there are, held out or not.
+    pub samples: usize,
+    /// Shares of problems whose tuned vector is among the first [`AT`]; of several seeds the mean.
     pub at: Vec<Share>,
+    /// Of several seeds, the standard deviation of those shares.
+    pub spread: Option<Vec<f64>>,
     /// The same by kernel: vectors that compile to the same code count as one.
     pub kernel_at: Vec<Share>,
     /// Mean negative log-likelihood.
@@ -97,16 +90,18 @@ pub struct RowReport {
     pub reliability: Vec<Reliability>,
 }
 
-/// Asks a predictor for the test rows of a split. `methods` are names of [`METHODS`]. An error where
-/// the predictor learned from some of these rows.
+/// Asks a predictor for examples that it did not learn from. `methods` are names of [`METHODS`],
+/// for the default model; others answer in their one way.
 pub fn evaluate(
     predictor: &Predictor,
     examples: &[Example],
-    split: Split,
+    asked: Asked,
     methods: &[&'static str],
     threads: usize,
-) -> Result<Vec<RowReport>, Error> {
-    if predictor.info().split != Some(split) {
+) -> Result<Evaluation, Error> {
+    if let Asked::Held(split) = asked
+        && predictor.info().split != Some(split)
+    {
         let held = match predictor.info().split {
             Some(Split::Random) => "random",
             Some(Split::Layer) => "layer",
@@ -114,87 +109,218 @@ pub fn evaluate(
         };
         let message =
             format!("the predictor was trained with the split `{held}`: it learned from test rows of the split that is asked for");
-        let hint = "evaluate with the split of training, or train again: squall train --split random|layer".into();
+        let hint = "evaluate with the split of training, with --rows unseen, or train again: squall train --split random|layer".into();
         return Err(Error::Input { place: "--split".into(), message, hint });
     }
-    let takes = |p: &Problem| {
-        let solver = predictor.solvers().iter().find(|s| s.solver() == p.solver);
-        solver.is_some_and(|s| s.family().instance(p).is_ok())
-    };
-    let mut out = Vec::new();
-    for ((solver, device, precision), all) in rows(examples) {
-        let test: Vec<&Example> = all.into_iter().filter(|e| split.part(&e.problem) == Part::Test && takes(&e.problem)).collect();
-        for (name, method) in METHODS.iter().filter(|(n, _)| methods.contains(n) && !test.is_empty()) {
-            let outcomes = predictor.evaluate(solver, &test, *method, threads)?;
-            out.push(RowReport::new((solver, device, precision), name, &outcomes));
+    let mut out = Evaluation::default();
+    for model in predictor.models() {
+        for (name, curve) in model.curves() {
+            out.curves.push((format!("{} {name}", model.solver()), curve.to_vec()));
         }
     }
-    if out.is_empty() {
-        return Err(Error::Nothing("the store has no test row of this predictor's solvers".into()));
+    let own = name_of(predictor.info().options.model);
+    for (row, all) in rows(examples) {
+        let Some(model) = predictor.models().iter().find(|m| m.solver() == row.0) else { continue };
+        let test = asked_of(model, &all, asked);
+        if test.is_empty() {
+            continue;
+        }
+        let methods: Vec<_> = match model {
+            Model::Pair(_) => METHODS.into_iter().filter(|(n, _)| methods.contains(n)).collect(),
+            Model::Rows(_) => vec![(own, Method::Pair)],
+        };
+        for (name, method) in methods {
+            let outcomes = model.evaluate(&test, method, threads).map_err(PredictError::from)?;
+            out.rows.push(RowReport::new(row, name, all.len(), &[outcomes]));
+        }
+    }
+    if out.rows.is_empty() {
+        return Err(Error::Nothing("the store has no such row of this predictor's solvers".into()));
     }
     Ok(out)
 }
 
-/// Trains models of the paper and classical ones on each row of their own, as the paper does, and
-/// scores them on its test rows. `models` are names of [`MODELS`]; `epochs` bounds the training of the
-/// paper's. `go_on` hears which model is at which row, again and again, and ends all by saying no.
-pub fn compare(
-    examples: &[Example],
-    split: Split,
-    models: &[&'static str],
-    options: PaperOptions,
-    go_on: &mut dyn FnMut(&str, &str) -> bool,
-) -> Result<Vec<RowReport>, Error> {
-    let families = super::families(examples).map_err(PredictError::from)?;
+fn asked_of<'a>(model: &Model, all: &[&'a Example], asked: Asked) -> Vec<&'a Example> {
+    let is_asked = |p: &Problem| match asked {
+        Asked::Held(split) => split.part(p) == Part::Test,
+        Asked::Unseen => !model.has_seen(&p.key),
+    };
+    all.iter().filter(|e| is_asked(&e.problem) && model.family().instance(&e.problem).is_ok()).copied().collect()
+}
+
+/// What a kind of model is called.
+fn name_of(kind: Kind) -> &'static str {
+    kinds().into_iter().find(|(_, k)| *k == kind).map_or("pair", |(n, _)| n)
+}
+
+/// How long predictions of a solver take, in milliseconds: each problem's best of three.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timing {
+    /// Whose.
+    pub solver: String,
+    /// Problems that were timed.
+    pub problems: usize,
+    /// Of half of the problems.
+    pub median: f64,
+    /// Of nine in ten.
+    pub ninety: f64,
+    /// Of the slowest.
+    pub worst: f64,
+}
+
+/// Times predictions of `k` configurations for the examples that are asked for, on one thread.
+pub fn time(predictor: &Predictor, examples: &[Example], asked: Asked, k: usize) -> Result<Vec<Timing>, Error> {
     let mut out = Vec::new();
-    for ((solver, device, precision), all) in rows(examples) {
-        let Some(family) = families.iter().find(|f| f.solver() == solver) else { continue };
-        let inside = |e: &&Example| {
-            let candidates = family.instance(&e.problem).ok().map(|i| i.candidates());
-            candidates.is_some_and(|c| family.positions(&e.values).is_some_and(|p| c.find(&p).is_some()))
-        };
-        let part = |p: &Problem| split.part(p);
-        let learned: Vec<&Example> = all.iter().filter(|e| part(&e.problem) != Part::Test).filter(|e| inside(e)).copied().collect();
-        let test: Vec<&Example> =
-            all.iter().filter(|e| part(&e.problem) == Part::Test && family.instance(&e.problem).is_ok()).copied().collect();
-        if test.is_empty() || !learned.iter().any(|e| part(&e.problem) == Part::Train) {
-            continue;
+    for model in predictor.models() {
+        let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == model.solver()).collect();
+        let (mut room, mut all) = (Room::default(), Vec::new());
+        for e in asked_of(model, &mine, asked) {
+            let mut least = f64::INFINITY;
+            for _ in 0..3 {
+                let began = Instant::now();
+                model.predict(&e.problem, k, Method::Pair, &mut room).map_err(PredictError::from)?;
+                least = least.min(1e3 * began.elapsed().as_secs_f64());
+            }
+            all.push(least);
         }
-        let row = format!("{solver} {device} {precision}");
-        for (name, model) in MODELS.iter().filter(|(n, _)| models.contains(n)) {
-            let mut ended = !go_on(name, &row);
-            let outcomes = match model {
-                _ if ended => return Err(PredictError::Cancelled.into()),
-                Model::Paper(kind) => {
-                    let mut ask = |_: &[Epoch], _: f64| {
-                        ended |= !go_on(name, &row);
-                        !ended
-                    };
-                    let trained = paper::Trained::train(family.clone(), &learned, &part, *kind, &options, &mut ask);
-                    if ended {
-                        return Err(PredictError::Cancelled.into());
-                    }
-                    trained.and_then(|t| t.evaluate(&test, options.threads))
-                }
-                Model::Classical(kind) => {
-                    let trained = classical::Trained::train(family.clone(), &learned, &part, *kind, options.seed, options.threads);
-                    trained.and_then(|t| t.evaluate(&test, options.threads))
-                }
-            };
-            out.push(RowReport::new((solver, device, precision), name, &outcomes.map_err(PredictError::from)?));
+        all.sort_by(f64::total_cmp);
+        if let Some(&worst) = all.last() {
+            let (median, ninety) = (all[all.len() / 2], all[all.len() * 9 / 10]);
+            out.push(Timing { solver: model.solver().into(), problems: all.len(), median, ninety, worst });
         }
     }
-    if out.is_empty() {
+    Ok(out)
+}
+
+/// How models are trained and scored here, without a predictor file.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// Names of [`METHODS`] and [`MODELS`].
+    pub models: Vec<&'static str>,
+    /// What is held out, where there are no folds.
+    pub split: Split,
+    /// So many parts, each held out once; none for one held-out part, that of the split.
+    pub folds: Option<u64>,
+    /// One training each.
+    pub seeds: Vec<u64>,
+    /// The only device to learn from.
+    pub learn_from: Option<String>,
+    /// The only device to ask for.
+    pub ask_for: Option<String>,
+    /// Passes over the data, where not the default.
+    pub epochs: Option<usize>,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Study {
+    /// What a problem is for, when a fold is held out.
+    fn part(&self, problem: &Problem, fold: u64) -> Part {
+        let Some(folds) = self.folds else { return self.split.part(problem) };
+        let held = match self.split {
+            Split::Random => &problem.key,
+            Split::Layer => &problem.layer,
+        };
+        // The hundreds: the split itself looks at the rest.
+        match (fnv1a(held.as_bytes()) / 100 % folds == fold, self.split.part(problem)) {
+            (true, _) => Part::Test,
+            (false, Part::Validation) => Part::Validation,
+            (false, _) => Part::Train,
+        }
+    }
+}
+
+/// A row: solver, device, precision.
+type Row<'a> = (&'a str, &'a str, &'a str);
+/// Outcomes of a row and a model, a list for each seed.
+type Found<'a> = BTreeMap<(Row<'a>, &'static str), Vec<Vec<Outcome>>>;
+
+/// Trains models and scores them on what was held out. `go_on` hears what is being trained, again
+/// and again, and ends all by saying no.
+pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) -> bool) -> Result<Evaluation, Error> {
+    let families = families(examples).map_err(PredictError::from)?;
+    let mut found: Found = BTreeMap::new();
+    let mut out = Evaluation::default();
+    let all_rows = rows(examples);
+    for family in &families {
+        let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
+        let of = |e: &Example, device: &Option<String>| device.as_ref().is_none_or(|d| *d == e.problem.device);
+        let learned: Vec<&Example> = {
+            let inside = |e: &Example| family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values));
+            mine.iter().filter(|e| of(e, &study.learn_from) && inside(e)).copied().collect()
+        };
+        let test: Vec<&Example> = mine.iter().filter(|e| of(e, &study.ask_for) && family.instance(&e.problem).is_ok()).copied().collect();
+        for (s, &seed) in study.seeds.iter().enumerate() {
+            for fold in 0..study.folds.unwrap_or(1) {
+                let part = |p: &Problem| study.part(p, fold);
+                let test: Vec<&Example> = test.iter().filter(|e| part(&e.problem) == Part::Test).copied().collect();
+                let learned: Vec<&Example> = learned.iter().filter(|e| part(&e.problem) != Part::Test).copied().collect();
+                if test.is_empty() || !learned.iter().any(|e| part(&e.problem) == Part::Train) {
+                    continue;
+                }
+                let test = by_row(&test);
+                let mut train = |kind: Kind, name: &str| -> Result<Model, Error> {
+                    let mut options = Options { seed, threads: study.threads, ..Options::of(kind) };
+                    options.epochs = study.epochs.map_or(options.epochs, |n| (n, n));
+                    let what = format!(
+                        "{}, {name}, seed {seed}{}",
+                        family.solver(),
+                        study.folds.map_or(String::new(), |_| format!(", fold {}", fold + 1))
+                    );
+                    let model =
+                        Model::learn(&Material { family: family.clone(), examples: &learned, part: &part, options: &options }, &mut |p| {
+                            let (done, all) = (p.epochs.0 as f64 + p.within, p.epochs.1);
+                            go_on(&format!("{what}: {} {} of {}, epoch {done:.0} of {all}", p.network, p.member.0 + 1, p.member.1))
+                        });
+                    model.map_err(PredictError::from)?.ok_or_else(|| PredictError::Cancelled.into())
+                };
+                let mut score = |model: &Model, method: Method, name: &'static str| -> Result<(), Error> {
+                    for (row, examples) in &test {
+                        let outcomes = model.evaluate(examples, method, study.threads).map_err(PredictError::from)?;
+                        let seeds = found.entry((*row, name)).or_default();
+                        seeds.resize_with(s + 1, Vec::new);
+                        seeds[s].extend(outcomes);
+                    }
+                    Ok(())
+                };
+                let first = s == 0 && fold == 0;
+                let mut keep = |model: &Model, name: &str| {
+                    let named = |(network, curve): (String, &[Epoch])| (format!("{} {name} {network}", family.solver()), curve.to_vec());
+                    out.curves.extend(model.curves().into_iter().filter(|_| first).map(named));
+                };
+                let methods: Vec<_> = METHODS.into_iter().filter(|(n, _)| study.models.contains(n)).collect();
+                if !methods.is_empty() {
+                    // What asks no network needs none.
+                    let quick = methods.iter().all(|(_, m)| matches!(m, Method::Frequency | Method::Neighbours));
+                    let model = if quick { train(Kind::Neighbours, "neighbours")? } else { train(Kind::Pair, "pair")? };
+                    keep(&model, "pair");
+                    for (name, method) in methods {
+                        score(&model, method, name)?;
+                    }
+                }
+                for (name, kind) in MODELS.into_iter().filter(|(n, _)| study.models.contains(n)) {
+                    let model = train(kind, name)?;
+                    keep(&model, name);
+                    score(&model, Method::Pair, name)?;
+                }
+            }
+        }
+    }
+    let order = |name: &str| METHODS.iter().map(|m| m.0).chain(MODELS.iter().map(|m| m.0)).position(|n| n == name);
+    out.rows = found.iter().map(|((row, name), seeds)| RowReport::new(*row, name, all_rows[row].len(), seeds)).collect();
+    out.rows.sort_by_key(|r| (r.solver.clone(), r.device.clone(), std::cmp::Reverse(r.precision.clone()), order(r.method)));
+    if out.rows.is_empty() {
         return Err(Error::Nothing("the store has no row with both training and test problems".into()));
     }
     Ok(out)
 }
 
-/// A row: solver, device, precision.
-type Row<'a> = (&'a str, &'a str, &'a str);
-
 /// Examples by row.
 fn rows(examples: &[Example]) -> BTreeMap<Row<'_>, Vec<&Example>> {
+    by_row(&examples.iter().collect::<Vec<_>>())
+}
+
+fn by_row<'a>(examples: &[&'a Example]) -> BTreeMap<Row<'a>, Vec<&'a Example>> {
     let mut rows: BTreeMap<Row, Vec<&Example>> = BTreeMap::new();
     for e in examples {
         let p = &e.problem;
@@ -204,17 +330,49 @@ fn rows(examples: &[Example]) -> BTreeMap<Row<'_>, Vec<&Example>> {
 }
 
 impl RowReport {
-    fn new((solver, device, precision): Row, method: &'static str, outcomes: &[Outcome]) -> RowReport {
+    /// Of outcomes in a list for each seed.
+    fn new((solver, device, precision): Row, method: &'static str, samples: usize, seeds: &[Vec<Outcome>]) -> RowReport {
+        let n = seeds.len().max(1);
+        let mean = |shares: Vec<Share>| {
+            let hits: usize = shares.iter().map(|s| s.hits).sum();
+            Share { hits: (hits + n / 2) / n, of: shares.iter().map(|s| s.of).sum::<usize>() / n }
+        };
+        let over = |f: &dyn Fn(&[Outcome]) -> f64| seeds.iter().map(|o| f(o)).sum::<f64>() / n as f64;
+        let deviation = |k: usize| {
+            let values: Vec<f64> = seeds.iter().map(|o| precision_at(k, o).value()).collect();
+            let mean = values.iter().sum::<f64>() / n as f64;
+            (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1) as f64).sqrt()
+        };
         RowReport {
             solver: solver.into(),
             device: device.into(),
             precision: precision.into(),
             method,
-            at: AT.iter().map(|&k| precision_at(k, outcomes)).collect(),
-            kernel_at: AT.iter().map(|&k| kernel_precision_at(k, outcomes)).collect(),
-            negative_log_likelihood: negative_log_likelihood(outcomes),
-            calibration_error: calibration_error(outcomes),
-            reliability: reliability(outcomes),
+            samples,
+            at: AT.iter().map(|&k| mean(seeds.iter().map(|o| precision_at(k, o)).collect())).collect(),
+            spread: (n > 1).then(|| AT.iter().map(|&k| deviation(k)).collect()),
+            kernel_at: AT.iter().map(|&k| mean(seeds.iter().map(|o| kernel_precision_at(k, o)).collect())).collect(),
+            negative_log_likelihood: over(&negative_log_likelihood),
+            calibration_error: over(&calibration_error),
+            reliability: reliability(&seeds.concat()),
         }
     }
+}
+
+/// Reliability tables of several rows as one.
+pub fn pooled<'a>(rows: impl Iterator<Item = &'a RowReport>) -> Vec<Reliability> {
+    let mut lines: Vec<Reliability> = Vec::new();
+    for l in rows.flat_map(|r| &r.reliability) {
+        match lines.iter_mut().find(|m| m.from == l.from) {
+            Some(m) => {
+                let (a, b) = (m.observed.of as f64, l.observed.of as f64);
+                m.predicted = (a * m.predicted + b * l.predicted) / (a + b);
+                m.observed.hits += l.observed.hits;
+                m.observed.of += l.observed.of;
+            }
+            None => lines.push(*l),
+        }
+    }
+    lines.sort_by(|a, b| a.from.total_cmp(&b.from));
+    lines
 }

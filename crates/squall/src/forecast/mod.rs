@@ -1,12 +1,16 @@
 //! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store, [`train`]
 //! learns from it, [`questions`] reads the problems that somebody asks about, [`answer`] predicts,
-//! [`write`] puts answers into a user database, [`evaluate`] says what they are
-//! worth, and [`compare`] what other models would give.
+//! [`write`] puts answers into a user database, [`evaluate`] says what they are worth, [`compare`] what
+//! other models would give, and [`page`] shows it.
 
 mod evaluate;
+mod page;
+mod tables;
 mod user_database;
 
-pub use evaluate::{AT, METHODS, MODELS, Model, Published, RowReport, compare, evaluate, published};
+pub use evaluate::{AT, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, kinds, pooled, time};
+pub use page::{About, page};
+pub use tables::{Published, ROWS, published};
 pub use user_database::{Row, write};
 
 use crate::error::Error;
@@ -171,8 +175,8 @@ pub fn answer(predictor: &Predictor, questions: &[Question], solver: Option<&str
     let fault = |message| Error::Input { place: "device".into(), message, hint: hint.into() };
     let device = Device::parse(device).map_err(fault)?;
     let solvers = match solver {
-        Some(s) => vec![predictor.solver(s)?],
-        None => predictor.solvers().iter().collect(),
+        Some(s) => vec![predictor.model(s)?],
+        None => predictor.models().iter().collect(),
     };
     let mut room = Room::default();
     let mut answers = Vec::new();
