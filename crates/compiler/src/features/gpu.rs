@@ -152,7 +152,7 @@ impl<'a> Walk<'a> {
                 Stmt::If { body, .. } => self.stmts(body),
                 Stmt::Barrier(_) => self.c.add("barriers", self.points(&Affine::constant(0), false)),
                 Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Local => self.c.add("registers", self.n.buffer(*b).elements() as f64),
-                Stmt::Local(_) => {}
+                Stmt::Local(_) | Stmt::Let { .. } | Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::Warp(_) => {}
                 Stmt::Store { buffer, index, value } => self.statement(*buffer, index, value, false),
                 Stmt::Update { buffer, index, value, .. } => self.statement(*buffer, index, value, true),
             }

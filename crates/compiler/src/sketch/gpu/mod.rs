@@ -1,17 +1,21 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
 //! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads
-//! to in small steps: `contract` for sums over tiles, `rows` for reductions along rows, `map` for
+//! to in small steps: `contract` for sums over tiles, `tensor` for those that
+//! tensor cores multiply, `rows` for reductions along rows, `map` for
 //! the rest, and plain loops, one thread an element, where none applies.
 
 mod contract;
 mod map;
+mod problem;
 mod rows;
+mod tensor;
+mod tensor_tile;
 
 use super::Facts;
 use crate::emit::{emit_cuda, shared_bytes};
 use crate::features::gpu::extract;
 use crate::nest::{Loop, Mode, Nest, Start, Stmt, verify};
-use squall_core::expr::{Affine, Var};
+use squall_core::expr::{Affine, Expr, Var};
 use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, Tunable};
 
 type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
@@ -90,6 +94,26 @@ fn around(loops: &[(Var, i64)], mode: Mode, body: Vec<Stmt>) -> Vec<Stmt> {
 fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> Stmt {
     let start = Some(Start { var: start, step: tile, cap: extent - tile });
     Stmt::Loop(Loop { var, extent: extent.div_euclid(tile) + i64::from(extent % tile > 0), mode: Mode::Block, start, body })
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A contraction's epilogue at elements of a tile that begins at `start`, the sum being `sum`.
+fn epilogue(p: &problem::Problem, start: &[Var], place: &[Affine], sum: &Expr) -> Stmt {
+    let mut at = |a: &Affine| {
+        a.map_vars(|v| match p.axes.iter().position(|x| x.var == v) {
+            Some(k) => place[k].add(&Affine::var(start[k])),
+            None => Affine::var(v),
+        })
+    };
+    let index = p.y_index.iter().map(&mut at).collect();
+    let value = p.y_value.rewrite(&mut at, &mut |e| match e {
+        Expr::Load { source, .. } if source == p.acc => sum.clone(),
+        e => e,
+    });
+    Stmt::Store { buffer: p.output, index, value }
 }
 
 /// Makes launches of statements that are plain loops: outer loops become blocks, and the threads
