@@ -124,3 +124,44 @@ fn matrices_mean_what_the_workload_means() {
     }
     assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
 }
+
+/// A copy of 32 elements through shared memory, with the statements between fetch and use.
+fn copy(between: &str) -> String {
+    format!(
+        "nest copy\ndata X: f32[32]\noutput Y: f32[32]\nshared S: f32[32]\n{{\n  block b in 1 {{\n    thread t in 32 {{\n      local S\n      \
+         S[t] = X[t]\n      commit_copies\n{between}      Y[t] = S[31 - t]\n      barrier\n    }}\n  }}\n}}\n"
+    )
+}
+
+#[test]
+fn a_copy_that_is_not_awaited_is_found() {
+    let data = vec![(0..32).map(f64::from).collect::<Vec<_>>()];
+    let good = nest::parse(&copy("      await_copies 0\n      barrier\n")).expect("parses");
+    assert_eq!(nest::try_interpret(&good, &data, &[]), Ok((0..32).rev().map(f64::from).collect()));
+    for (between, what) in [
+        ("      barrier\n", "before its copy is awaited"),
+        ("      await_copies 1\n      barrier\n", "before its copy is awaited"),
+        // Others see it only after a barrier behind the wait.
+        ("      barrier\n      await_copies 0\n", "without a barrier"),
+    ] {
+        let bad = nest::parse(&copy(between)).expect("parses");
+        let why = nest::try_interpret(&bad, &data, &[]).expect_err("a race");
+        assert!(why.contains(what), "{between}: {why}");
+    }
+}
+
+#[test]
+fn warps_stand_where_all_their_threads_come() {
+    let text = |threads: u32, row: &str| {
+        format!(
+            "nest x\noutput Y: f32[16, 16]\nshared S: f32[48, 16]\nfragment C: f32[1, 16, 16]\n{{\n  block b in 1 {{\n    thread w in 2 {{\n      \
+             thread t in {threads} {{\n        local S\n        local C\n        warp_zero C[0]\n        \
+             warp_store row r column c: S[{row}, c] = C[0]\n        barrier\n      }}\n    }}\n  }}\n}}\n"
+        )
+    };
+    assert!(nest::parse(&text(32, "r + 16*w")).is_ok());
+    let why = nest::parse(&text(16, "r + 16*w")).expect_err("half a warp").to_string();
+    assert!(why.contains("its 32 threads"), "{why}");
+    let why = nest::parse(&text(32, "r + t")).expect_err("a thread's own").to_string();
+    assert!(why.contains("depends on `t`"), "{why}");
+}

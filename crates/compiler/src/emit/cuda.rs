@@ -8,11 +8,11 @@
 use super::c_name;
 use super::cuda_helpers::{COPIES, FORMATS, PEER, TENSOR_CORES};
 use super::cuda_value::{c_type, combined};
-use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, aligned_bytes};
+use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource, Launch, LaunchPhase};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// The CUDA C of a verified GPU program; the functions' names begin with `symbol`.
@@ -34,7 +34,7 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     if ["half_t", "bfloat_t", "tf32("].iter().any(|f| functions.contains(f)) {
         source += FORMATS;
     }
-    if functions.contains("copy4(") || functions.contains("copy16(") {
+    if ["copy4(", "copy8(", "copy16(", "copies_"].iter().any(|f| functions.contains(f)) {
         source += COPIES;
     }
     if functions.contains("warp_lane") {
@@ -105,6 +105,8 @@ pub(super) struct Function<'a> {
     pub(super) vectors: HashMap<String, String>,
     pub(super) temporaries: usize,
     pub(super) prepared: HashMap<Source, u64>,
+    /// Fragments that are second factors: their registers come in another order.
+    pub(super) second: HashSet<Source>,
     /// Whether every barrier awaits copies.
     pub(super) copies: bool,
 }
@@ -135,6 +137,7 @@ impl<'a> Function<'a> {
             vectors: HashMap::new(),
             temporaries: 0,
             prepared,
+            second: HashSet::new(),
             copies: false,
         };
         let mut groups: [Vec<&Loop>; 3] = Default::default();
@@ -163,6 +166,9 @@ impl<'a> Function<'a> {
             }
             awaits |= *s == Stmt::CommitCopies;
             warps |= matches!(s, Stmt::Warp(_));
+            if let Stmt::Warp(Warp::Multiply { b, .. }) = s {
+                f.second.insert(b.buffer);
+            }
         });
         f.copies &= !awaits;
         if warps {
@@ -372,15 +378,29 @@ impl<'a> Function<'a> {
         let dtype = self.n.buffer(b).dtype;
         let bytes = l.extent * dtype.bytes() as i64;
         let copied = self.copied(b, value);
-        if bytes == 16
-            && let Some((from, at, [])) = copied
+        if matches!(bytes, 8 | 16)
+            && let Some((from, at, conds)) = copied
         {
             let (to, source) = (self.offset(b, index), self.offset(from, at));
-            if [&to, &source].iter().all(|o| o.coefficient(l.var) == 1 && self.aligned(o, l.var, l.extent)) {
+            let aligned = [&to, &source].iter().all(|o| o.coefficient(l.var) == 1 && self.aligned(o, l.var, l.extent));
+            // All lanes lie inside or all outside.
+            let together = |c: &Cond| {
+                let i = self.fold(&c.index.plus(-c.low));
+                !i.uses(l.var) || i.coefficient(l.var) == 1 && self.aligned(&i, l.var, l.extent) && (c.high - c.low) % l.extent == 0
+            };
+            if aligned && conds.iter().all(together) {
                 self.known.insert(l.var, 0);
                 let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
+                let first = self.at(from, &[], &Affine::constant(0));
+                let text = match conds {
+                    [] => format!("copy{bytes}(&{to}, &{source}, true);"),
+                    _ => {
+                        let valid = self.conds(conds);
+                        format!("{{ const bool valid = {valid}; copy{bytes}(&{to}, valid ? &{source} : &{first}, valid); }}")
+                    }
+                };
                 self.known.remove(&l.var);
-                return self.line(&format!("copy16(&{to}, &{source});"));
+                return self.line(&text);
             }
         }
         self.open("{");

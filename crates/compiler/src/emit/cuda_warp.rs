@@ -27,9 +27,16 @@ impl Function<'_> {
                 self.line("#pragma unroll");
                 self.line(&text);
             }
-            Warp::Load { to, rows, first, column, from, index } => {
+            Warp::Load { to, rest, rows, first, column, from, index } => {
                 self.open("{");
                 self.load_matrix(to, rows, first, *column, *from, index);
+                let whole = self.registers(to);
+                if let Some(rest) = rest {
+                    let rest = self.registers(rest);
+                    self.line(&format!("matrix_split({whole}, {rest});"));
+                } else if self.n.buffer(*from).dtype != self.n.buffer(to.buffer).dtype {
+                    self.line(&format!("matrix_round({whole});"));
+                }
                 self.close();
             }
             Warp::Multiply { to, a, b } => {
@@ -52,23 +59,25 @@ impl Function<'_> {
     }
 
     fn load_matrix(&mut self, to: &Matrix, rows: &[(Var, i64)], first: &Affine, column: Var, from: Source, index: &[Affine]) {
-        let (dtype, memory) = (self.n.buffer(to.buffer).dtype, self.n.buffer(from).dtype);
+        let dtype = self.n.buffer(to.buffer).dtype;
         let registers = self.registers(to);
         let total: i64 = rows.iter().map(|r| r.1).product();
         // Elements that one lane's address stands for.
         let each = 16 / dtype.bytes() as i64;
         let k = self.var(column);
+        // Which quarter of the matrix the registers hold: a first factor goes down its rows first.
+        let second = self.second.contains(&to.buffer);
+        let (lane_row, lane_column) = match second {
+            false => ("(warp_lane & 15)".to_string(), format!("(warp_lane >> 4) * {each}")),
+            true => ("(warp_lane & 7) + (warp_lane >> 4) * 8".to_string(), format!("(warp_lane >> 3 & 1) * {each}")),
+        };
         let off = self.offset(from, index);
         let innermost = rows.iter().rev().find(|r| r.1 > 1).copied();
         if off.coefficient(column) == 1 && self.aligned(&off, column, each) {
-            self.row(rows, first, "(warp_lane & 15)", total - 1);
-            self.line(&format!("const int {k} = (warp_lane >> 4) * {each};"));
+            self.row(rows, first, &lane_row, total - 1);
+            self.line(&format!("const int {k} = {lane_column};"));
             let place = self.at(from, index, &self.offset(from, index));
-            self.line(&format!("matrix({registers}, &{place});"));
-            if memory != dtype {
-                self.line(&format!("matrix_round({registers});"));
-            }
-            return;
+            return self.line(&format!("matrix({registers}, &{place});"));
         }
         if let Some((v, extent)) = innermost
             && dtype.is_half()
@@ -76,26 +85,28 @@ impl Function<'_> {
             && off.coefficient(v) == 1
             && self.aligned(&off, v, 8)
         {
-            self.row(rows, first, "(warp_lane & 8)", total - 8);
-            self.line(&format!("const int {k} = (warp_lane & 7) + (warp_lane >> 4) * 8;"));
+            let (row, column) = if second {
+                ("(warp_lane >> 4) * 8", "warp_lane & 15")
+            } else {
+                ("(warp_lane & 8)", "(warp_lane & 7) + (warp_lane >> 4) * 8")
+            };
+            self.row(rows, first, row, total - 8);
+            self.line(&format!("const int {k} = {column};"));
             let place = self.at(from, index, &self.offset(from, index));
             return self.line(&format!("matrix_transposed({registers}, &{place});"));
         }
         // Element by element, as the instruction would.
         self.line("#pragma unroll");
         self.open("for (int r = 0; r < 4; r++) {");
-        self.row(rows, first, "(warp_lane >> 2) + (r & 1) * 8", total - 1);
+        let (down, across) = if second { ("(r >> 1)", "(r & 1)") } else { ("(r & 1)", "(r >> 1)") };
+        self.row(rows, first, &format!("(warp_lane >> 2) + {down} * 8"), total - 1);
         let per = if dtype.is_half() { 2 } else { 1 };
-        let start = format!("(warp_lane & 3) * {per} + (r >> 1) * {each}");
+        let start = format!("(warp_lane & 3) * {per} + {across} * {each}");
         for i in 0..per {
             self.open("{");
             self.line(&format!("const int {k} = {start} + {i};"));
             let place = self.at(from, index, &self.offset(from, index));
-            let text = match (dtype.is_half(), memory == dtype) {
-                (true, _) => format!("{place}.bits"),
-                (false, true) => format!("__float_as_uint({place})"),
-                (false, false) => format!("__float_as_uint(tf32({place}))"),
-            };
+            let text = if dtype.is_half() { format!("{place}.bits") } else { format!("__float_as_uint({place})") };
             self.line(&match i {
                 0 => format!("({registers})[r] = {text};"),
                 _ => format!("({registers})[r] |= (unsigned){text} << 16;"),

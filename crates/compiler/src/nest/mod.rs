@@ -344,7 +344,7 @@ pub fn copied<'e>(n: &Nest, value: &'e Expr) -> Option<(Source, &'e [Affine], &'
         },
         _ => return None,
     };
-    matches!(n.buffer(found.0).scope, Scope::Data(_) | Scope::Prepared).then_some(found)
+    matches!(n.buffer(found.0).scope, Scope::Data(_) | Scope::Prepared | Scope::Workspace).then_some(found)
 }
 
 /// One access of a buffer.

@@ -152,8 +152,9 @@ fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<W
             let column = declare(c, n, names)?;
             c.expect(":")?;
             let to = matrix(c, names)?;
+            let rest = if c.accept_word("and") { Some(matrix(c, names)?) } else { None };
             c.expect("=")?;
-            Ok(Warp::Load { to, rows, first, column, from: buffer(c, names)?, index: c.index(names)? })
+            Ok(Warp::Load { to, rest, rows, first, column, from: buffer(c, names)?, index: c.index(names)? })
         }
         "warp_multiply" => {
             let to = matrix(c, names)?;

@@ -38,8 +38,10 @@ impl Team<'_, '_> {
                 let ((r, c), at) = (extents(self.s.nest, m), self.base(m, t));
                 self.elements(m.buffer, t)?[at..at + (r * c) as usize].fill(0.0);
             }
-            Warp::Load { to, rows, first, column, from, index } => {
+            Warp::Load { to, rest, rows, first, column, from, index } => {
                 let ((r, c), at) = (extents(self.s.nest, to), self.base(to, t));
+                let rest = rest.as_ref().map(|m| (m.buffer, self.base(m, t)));
+                let format = self.s.nest.buffer(to.buffer).dtype;
                 let total: i64 = rows.iter().map(|r| r.1).product();
                 let first = first.eval(|v| self.vars[t][v.0 as usize]);
                 for i in 0..r {
@@ -51,8 +53,11 @@ impl Team<'_, '_> {
                     for k in 0..c {
                         self.set(t, *column, k);
                         let x = self.read(*from, index, t)?;
-                        let x = self.s.nest.buffer(to.buffer).dtype.round(x);
-                        self.elements(to.buffer, t)?[at + (i * c + k) as usize] = x;
+                        let rounded = format.round(x);
+                        self.elements(to.buffer, t)?[at + (i * c + k) as usize] = rounded;
+                        if let Some((buffer, at)) = rest {
+                            self.elements(buffer, t)?[at + (i * c + k) as usize] = format.round(x - rounded);
+                        }
                     }
                 }
             }

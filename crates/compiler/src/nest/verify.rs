@@ -1,6 +1,7 @@
 //! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
 
 use super::{Loop, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp, extents};
+use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -203,7 +204,11 @@ impl Checker<'_> {
         };
         match w {
             Warp::Zero(_) => Ok(()),
-            Warp::Load { to, rows, first, column, from, index } => {
+            Warp::Load { to, rest, rows, first, column, from, index } => {
+                if rest.as_ref().is_some_and(|r| self.n.buffer(r.buffer).dtype != DType::Tf32 || extents(self.n, r) != extents(self.n, to))
+                {
+                    return self.fail("what rounding leaves of a matrix is as large as it, and tf32");
+                }
                 self.affine(first)?;
                 if first.range(|v| self.bounds[&v]).0 < 0 || rows.iter().any(|r| r.1 < 1) {
                     return self.fail("rows are counted from below 0");

@@ -8,6 +8,7 @@
 //! warp_store row m column n: T[m, n] = C_f[i, j]
 //! ```
 //!
+//! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps what rounding leaves.
 //! A fragment's last two dimensions are the matrix, the ones before say which. The second factor of
 //! a product lies transposed, as `[n, k]`, so that both are loaded alike. Products of elements are
 //! exact, their sums are rounded to the format of what they are added to.
@@ -34,6 +35,9 @@ pub enum Warp {
     Load {
         /// What is filled.
         to: Matrix,
+        /// Filled with what rounding leaves, rounded itself: products of both parts are as precise as
+        /// products of what was read.
+        rest: Option<Matrix>,
         /// Variables that say which row; counted together, the last fastest.
         rows: Vec<(Var, i64)>,
         /// The count at the matrix's first row. Where the count runs over, the last row is read again.
@@ -74,7 +78,9 @@ impl Warp {
     pub fn affine_mut(&mut self, f: &mut dyn FnMut(&mut Affine)) {
         let (matrices, more): (Vec<&mut Matrix>, Vec<&mut Affine>) = match self {
             Warp::Zero(m) => (vec![m], Vec::new()),
-            Warp::Load { to, first, index, .. } => (vec![to], index.iter_mut().chain([first]).collect()),
+            Warp::Load { to, rest, first, index, .. } => {
+                ([to].into_iter().chain(rest).collect(), index.iter_mut().chain([first]).collect())
+            }
             Warp::Multiply { to, a, b } => (vec![to, a, b], Vec::new()),
             Warp::Store { from, index, .. } => (vec![from], index.iter_mut().collect()),
         };
@@ -84,7 +90,8 @@ impl Warp {
     /// The matrices that it names, the changed one first.
     pub fn matrices(&self) -> Vec<&Matrix> {
         match self {
-            Warp::Zero(m) | Warp::Load { to: m, .. } | Warp::Store { from: m, .. } => vec![m],
+            Warp::Zero(m) | Warp::Store { from: m, .. } => vec![m],
+            Warp::Load { to, rest, .. } => [to].into_iter().chain(rest).collect(),
             Warp::Multiply { to, a, b } => vec![to, a, b],
         }
     }
@@ -108,7 +115,7 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             write!(f, "warp_zero ")?;
             matrix(f, m)?;
         }
-        Warp::Load { to, rows, first, column, from, index } => {
+        Warp::Load { to, rest, rows, first, column, from, index } => {
             write!(f, "warp_load rows ")?;
             for (i, (v, e)) in rows.iter().enumerate() {
                 write!(f, "{}{} in {e}", if i > 0 { ", " } else { "" }, n.var(*v))?;
@@ -117,6 +124,10 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             print_affine(f, first, n)?;
             write!(f, " column {}: ", n.var(*column))?;
             matrix(f, to)?;
+            if let Some(rest) = rest {
+                write!(f, " and ")?;
+                matrix(f, rest)?;
+            }
             write!(f, " = {}", n.source(*from))?;
             super::print::index(f, n, index)?;
         }

@@ -78,8 +78,8 @@ pub(super) fn one() -> Space {
 pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
     let facts = Facts { workload: w, target: t };
     match t.kind {
-        TargetKind::Cpu => Arc::new(sketch(&facts)),
-        TargetKind::Cuda(gpu) => Arc::new(super::gpu::plain(&facts, gpu)),
+        TargetKind::Cpu => super::open(sketch(&facts)),
+        TargetKind::Cuda(gpu) => super::open(super::gpu::plain(&facts, gpu)),
     }
 }
 

@@ -11,7 +11,7 @@
 use super::super::tile::{Axis, Pad, padding, shape_base, with_epilogue};
 use super::super::{Facts, divisors, powers};
 use super::problem::{Operand, Problem, problem};
-use super::{Program, around, count, epilogue, gcd, launches, tensor, tiles};
+use super::{Program, around, count, epilogue, gcd, launches, line_width, tensor, tiles};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
@@ -92,6 +92,8 @@ struct Span {
     inner: Affine,
     /// Whether threads side by side lie along it.
     spatial: bool,
+    /// Elements that are fetched at once.
+    lanes: i64,
 }
 
 /// A weight's copy in tiles, with the axes and the reduction axes that it has.
@@ -235,7 +237,8 @@ impl<'a> Tiling<'a> {
         let from = Affine::new([(self.rank, self.steps * whole)], 0).add(&step.scale(whole));
         let mut out = Vec::new();
         for a in index {
-            let mut s = Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), spatial: false };
+            let mut s =
+                Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), spatial: false, lanes: 1 };
             let mut width = 0;
             for &(v, c) in a.terms() {
                 let mut add = |base: &Affine, inner: &Affine, extent: i64| {
@@ -262,6 +265,22 @@ impl<'a> Tiling<'a> {
             out.push(s);
         }
         out
+    }
+
+    /// Has a line fetched several elements at once where none of them can lie apart from the others:
+    /// from an aligned element on, each group inside or outside of the tensor as a whole.
+    fn widen(&self, o: &Operand, spans: &mut [Span]) {
+        let Some(s) = spans.last_mut().filter(|s| s.step == 1 && s.extent > 1) else { return };
+        if o.packed || o.conds.is_empty() {
+            s.lanes = if s.extent % self.vector == 0 { self.vector } else { 1 };
+            return;
+        }
+        let Some(width) = line_width(self.p, &self.n, o, &self.size).filter(|w| *w <= self.vector && self.pad % w == 0) else { return };
+        let shift = s.base.offset().rem_euclid(width);
+        s.base = s.base.plus(-shift);
+        s.inner = s.inner.plus(shift);
+        s.extent = (s.extent + shift + width - 1) / width * width;
+        s.lanes = width;
     }
 
     /// Makes the copy of a weight in tiles: the tile's numbers, the reduction axes, the tile.
@@ -304,14 +323,19 @@ impl<'a> Tiling<'a> {
         // The spans of all operands at a step.
         let at = |me: &Self, step: &Affine| -> Vec<(Source, Vec<Span>)> {
             let one = |(o, packed): (&Operand, &Option<Packed>)| {
-                let Some((source, axes, reduce)) = packed else { return (o.source, me.spans(&o.index, step, &own.place, &main, &inside)) };
+                let Some((source, axes, reduce)) = packed else {
+                    let mut spans = me.spans(&o.index, step, &own.place, &main, &inside);
+                    me.widen(o, &mut spans);
+                    return (o.source, spans);
+                };
                 let fixed = axes.iter().map(|&a| (Affine::var(me.block[a]), 1, Affine::constant(0), false));
                 let tile = axes.iter().map(|&a| (Affine::constant(0), me.size[a], own.place[a].clone(), true));
-                let span = |(base, extent, inner, spatial)| Span { base, step: 1, extent, inner, spatial };
+                let span = |(base, extent, inner, spatial)| Span { base, step: 1, extent, inner, spatial, lanes: 1 };
                 let middle: Vec<Affine> = reduce.iter().map(|&r| Affine::var(p.reduce[r].var)).collect();
                 let mut all: Vec<Span> = fixed.map(span).collect();
                 all.extend(me.spans(&middle, step, &own.place, &main, &inside));
                 all.extend(tile.map(span));
+                me.widen(o, &mut all);
                 (*source, all)
             };
             p.operands.iter().zip(&packed).map(one).collect()
@@ -387,12 +411,11 @@ impl<'a> Tiling<'a> {
         let mut lanes = None;
         for (d, s) in spans.iter().enumerate().filter(|(_, s)| s.extent > 1) {
             let x = self.n.new_var(&format!("x{d}"));
-            let wide = d + 1 == spans.len() && self.vector > 1 && s.step == 1 && s.extent % self.vector == 0 && o.conds.is_empty();
-            if wide {
+            if s.lanes > 1 {
                 let lane = self.n.new_var("lane");
-                loops.push((x, s.extent / self.vector));
-                f[d] = Affine::new([(x, self.vector), (lane, 1)], 0);
-                lanes = Some((lane, self.vector));
+                loops.push((x, s.extent / s.lanes));
+                f[d] = Affine::new([(x, s.lanes), (lane, 1)], 0);
+                lanes = Some((lane, s.lanes));
             } else {
                 loops.push((x, s.extent));
                 f[d] = Affine::var(x);

@@ -1,5 +1,7 @@
 //! Matrix products and convolutions on tensor cores (`mma.sync`), for factors of 16 bits and for
-//! 32-bit floats whose task allows them to be rounded to tf32; sums are 32-bit floats.
+//! 32-bit floats whose task allows them to be rounded to tf32; sums are 32-bit floats. Factors whose
+//! task does not are split into two numbers of tf32 each, and three of the four products added up:
+//! what is lost is 2^-22 of a product (docs/decisions/0012).
 //!
 //! The axes that only one factor has, counted together, are the rows of the product, those of the
 //! other factor the columns: the output's innermost axis is among the columns. A block computes a tile
@@ -27,6 +29,7 @@ const MOST_UNROLLED: i64 = 256;
 pub(super) const SIDE: i64 = 16;
 
 /// One factor's part.
+#[derive(Clone)]
 pub(super) struct Factor {
     /// Among the problem's operands.
     pub operand: usize,
@@ -36,6 +39,8 @@ pub(super) struct Factor {
     pub along: usize,
     /// How it lies in shared memory.
     pub layout: Layout,
+    /// Filled up with zeros behind the reduction's end.
+    pub filled: bool,
 }
 
 /// What lies side by side in shared memory.
@@ -47,6 +52,9 @@ pub(super) enum Layout {
     Along,
     /// The reduction, transposed on the way.
     Turned,
+    /// Everything but the reduction, which comes first: elements of 32 bits are gathered one by one
+    /// when a matrix is loaded.
+    Planes,
     /// The last axis, as in device memory: matrices are transposed when they are loaded.
     Across,
 }
@@ -54,6 +62,8 @@ pub(super) enum Layout {
 /// Who is who.
 pub(super) struct Roles {
     pub format: DType,
+    /// Each factor is the sum of two numbers, for products as precise as those of 32-bit floats.
+    pub split: bool,
     pub rows: Factor,
     pub columns: Factor,
 }
@@ -72,10 +82,11 @@ pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
     let roles = Arc::new(roles(p)?);
     let space = space(p, &roles, gpu)?;
     let p = Arc::clone(p);
-    Some(Program { name: "gpu_tensor".into(), space, gpu, make: Box::new(move |c| Ok(Tiling::new(&p, &roles, c).program())) })
+    let name = if roles.split { "gpu_tensor_split" } else { "gpu_tensor" };
+    Some(Program { name: name.into(), space, gpu, make: Box::new(move |c| Ok(Tiling::new(&p, &roles, c).program())) })
 }
 
-/// The format that both factors of the summand are multiplied in.
+/// The format that both factors of the summand lie or are allowed to be rounded in.
 fn format(n: &Nest, p: &Problem) -> Option<DType> {
     let Expr::Binary(Binary::Mul, x, y) = &p.value else { return None };
     let factor = |e: &Expr| match e {
@@ -89,12 +100,15 @@ fn format(n: &Nest, p: &Problem) -> Option<DType> {
         _ => None,
     };
     let ((a, x), (b, y)) = (factor(x)?, factor(y)?);
-    (a != b && x == y && (x.is_half() || x == DType::Tf32)).then_some(x)
+    (a != b && x == y && (x.is_half() || matches!(x, DType::Tf32 | DType::F32))).then_some(x)
 }
 
 fn roles(p: &Problem) -> Option<Roles> {
     let n = &p.base;
-    let format = format(n, p)?;
+    let (format, split) = match format(n, p)? {
+        DType::F32 => (DType::Tf32, true),
+        other => (other, false),
+    };
     if p.op != Reducer::Sum || p.operands.len() != 2 || p.operands.iter().any(|o| o.other != 0.0) {
         return None;
     }
@@ -115,9 +129,9 @@ fn roles(p: &Problem) -> Option<Roles> {
             && o.index[along].coefficient(k) == 1
             && o.index[along].terms().iter().all(|t| t.0 == k || (0..p.axes.len()).any(|a| p.axes[a].var == t.0 && both(a)));
         let axes = own(operand);
-        simple.then(|| Factor { operand, layout: layout(n, p, o, &axes, along, format), axes, along })
+        simple.then(|| Factor { operand, layout: layout(n, p, o, &axes, along, format), axes, along, filled: false })
     };
-    Some(Roles { format, rows: factor(1 - columns)?, columns: factor(columns)? })
+    Some(Roles { format, split, rows: factor(1 - columns)?, columns: factor(columns)? })
 }
 
 fn layout(n: &Nest, p: &Problem, o: &Operand, axes: &[usize], along: usize, format: DType) -> Layout {
@@ -164,6 +178,11 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     knobs.push(Knob::ints("split_blocks", Role::Parallel, powers(1, gpu.cluster())));
     knobs.push(Knob::ints("stages", Role::Choice, [1, 2, 3, 4]));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
+    if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
+        // On the way; ahead, by a launch of its own; or not at all, where elements are wide enough.
+        knobs.push(Knob::ints("turn", Role::Layout, if roles.format.is_half() { 0..=1 } else { 0..=2 }));
+    }
+    knobs.push(Knob::ints("ahead", Role::Choice, [0, 1]));
     if p.reduce.len() > 1 {
         knobs.push(Knob::ints("unroll", Role::Unroll, [0, 1]));
     }

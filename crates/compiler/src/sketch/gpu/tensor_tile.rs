@@ -2,7 +2,7 @@
 
 use super::problem::{Operand, Problem};
 use super::tensor::{Factor, Layout, Roles, SIDE};
-use super::{around, count, launches, tiles};
+use super::{around, count, line_width, tiles};
 use crate::nest::{Buffer, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::{Configuration, DType};
@@ -14,6 +14,8 @@ struct Span {
     step: i64,
     extent: i64,
     inner: Affine,
+    /// Elements that are fetched at once, of planes.
+    lanes: i64,
 }
 
 /// A factor's tile in shared memory.
@@ -25,31 +27,60 @@ struct Tile {
     along: usize,
     /// Dimensions of the source in the tile's order.
     order: Vec<usize>,
+    /// Extents of the tile, in its order.
+    extents: Vec<i64>,
+}
+
+impl Tile {
+    /// The element at `at` along each dimension of the source.
+    fn index(&self, stage: &Affine, planes: bool, at: impl Fn(usize) -> Affine) -> Vec<Affine> {
+        let mut index = vec![stage.clone()];
+        if planes {
+            index.push(at(self.order[0]));
+            let rest = self.order.iter().zip(&self.extents).skip(1);
+            index.push(rest.fold(Affine::constant(0), |sum, (&d, &e)| sum.scale(e).add(&at(d))));
+        } else {
+            index.extend(self.order.iter().map(|&d| at(d)));
+        }
+        index
+    }
 }
 
 pub(super) struct Tiling<'a> {
-    p: &'a Problem,
-    roles: &'a Roles,
-    n: Nest,
+    pub(super) p: &'a Problem,
+    pub(super) format: DType,
+    pub(super) split: bool,
+    pub(super) depth: i64,
+    /// Rows and columns, and what they read.
+    pub(super) factors: [Factor; 2],
+    pub(super) operands: Vec<Operand>,
+    pub(super) n: Nest,
     /// Elements of a tile, by axis.
-    size: Vec<i64>,
+    pub(super) size: Vec<i64>,
     /// Warps along rows and columns, and matrices of each.
-    warps: [i64; 2],
-    sides: [i64; 2],
-    chunk: i64,
-    groups: i64,
-    cluster: i64,
-    steps: i64,
-    stages: i64,
-    pad: i64,
-    unroll: bool,
-    block: Vec<Var>,
-    start: Vec<Var>,
+    pub(super) warps: [i64; 2],
+    pub(super) sides: [i64; 2],
+    pub(super) chunk: i64,
+    pub(super) groups: i64,
+    pub(super) cluster: i64,
+    pub(super) steps: i64,
+    pub(super) stages: i64,
+    pub(super) pad: i64,
+    pub(super) unroll: bool,
+    /// Whether matrices are loaded one slice ahead.
+    pub(super) ahead: bool,
+    pub(super) block: Vec<Var>,
+    pub(super) start: Vec<Var>,
     /// Which warp of a group along rows and columns; which group; thread of the warp.
-    warp: [Var; 2],
-    group: Var,
-    lane: Var,
-    rank: Var,
+    pub(super) warp: [Var; 2],
+    pub(super) group: Var,
+    pub(super) lane: Var,
+    pub(super) rank: Var,
+}
+
+/// A value, zero where a condition does not hold.
+pub(super) fn guarded(conds: Vec<Cond>, value: Expr) -> Expr {
+    if conds.is_empty() { value } else { Expr::Select { conds, then: Box::new(value), other: Box::new(Expr::Const(0.0)) } }
 }
 
 impl<'a> Tiling<'a> {
@@ -69,9 +100,13 @@ impl<'a> Tiling<'a> {
         let (block, start) = (fresh(&mut n, "b"), fresh(&mut n, "0"));
         let [rows, columns, group, lane, rank] = ["warp_rows", "warp_columns", "group", "lane", "rank"].map(|x| n.new_var(x));
         let pad = get("pad") * roles.depth() / 2;
-        Tiling {
+        let mut t = Tiling {
             p,
-            roles,
+            format: roles.format,
+            split: roles.split,
+            depth: roles.depth(),
+            factors: [roles.rows.clone(), roles.columns.clone()],
+            operands: p.operands.clone(),
             n,
             size,
             warps,
@@ -83,17 +118,27 @@ impl<'a> Tiling<'a> {
             stages,
             pad,
             unroll,
+            ahead: get("ahead") > 0,
             block,
             start,
             warp: [rows, columns],
             group,
             lane,
             rank,
+        };
+        for f in 0..2 {
+            match (t.factors[f].layout, c.int("turn")) {
+                (Layout::Turned, Some(1)) => t.turn(f),
+                (Layout::Turned, Some(2)) => t.factors[f].layout = Layout::Planes,
+                _ => {}
+            }
         }
+        t
     }
 
     pub fn program(mut self) -> Nest {
         let p = self.p;
+        let ahead = std::mem::take(&mut self.n.body);
         let sums = self.buffer("sums", vec![self.sides[0], self.sides[1], SIDE, SIDE], Scope::Fragment, DType::F32);
         let mut body = vec![Stmt::Local(sums)];
         let at = self.each("z");
@@ -107,11 +152,11 @@ impl<'a> Tiling<'a> {
         for a in (0..p.axes.len()).rev() {
             body = vec![tiles(self.block[a], self.start[a], p.axes[a].extent, self.size[a], body)];
         }
-        self.n.body = body;
+        self.n.body = ahead.into_iter().chain(body).collect();
         self.n
     }
 
-    fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
+    pub(super) fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
         self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
     }
 
@@ -125,72 +170,26 @@ impl<'a> Tiling<'a> {
     }
 
     /// Elements of the reduction in one step of a block.
-    fn whole(&self) -> i64 {
+    pub(super) fn whole(&self) -> i64 {
         self.chunk * self.groups
     }
 
     /// Whether chunks run over the reduction's end.
-    fn runs_over(&self) -> bool {
+    pub(super) fn runs_over(&self) -> bool {
         self.steps * self.whole() * self.cluster > self.p.reduce[0].extent
-    }
-
-    /// Makes the copy of a weight: numbers of tiles, steps, windows, the tile, and what a step takes of the
-    /// reduction, filled up with zeros.
-    fn pack(&mut self, o: &Operand) -> Source {
-        let p = self.p;
-        let used = |v: Var| o.index.iter().any(|i| i.uses(v));
-        let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
-        let windows: Vec<usize> = (1..p.reduce.len()).filter(|&r| used(p.reduce[r].var)).collect();
-        let (whole, steps) = (self.whole(), self.steps * self.cluster);
-        let mut shape: Vec<i64> = axes.iter().map(|&a| (p.axes[a].extent + self.size[a] - 1) / self.size[a]).collect();
-        shape.push(steps);
-        shape.extend(windows.iter().map(|&r| p.reduce[r].extent));
-        shape.extend(axes.iter().map(|&a| self.size[a]));
-        shape.push(whole);
-        let name = format!("{}_tiles", self.n.buffer(o.source).name);
-        let to = self.buffer(&name, shape.clone(), Scope::Prepared, self.roles.format);
-        let vars: Vec<Var> = (0..shape.len()).map(|d| self.n.new_var(&format!("w{d}"))).collect();
-        let starts: Vec<Var> = axes.iter().map(|_| self.n.new_var("from")).collect();
-        let (k, r) = (axes.len(), windows.len());
-        let along = Affine::new([(vars[k], whole), (vars[vars.len() - 1], 1)], 0);
-        let at = |v: Var| {
-            if v == p.reduce[0].var {
-                return along.clone();
-            }
-            match axes.iter().position(|&a| p.axes[a].var == v) {
-                Some(j) => Affine::new([(starts[j], 1), (vars[k + 1 + r + j], 1)], 0),
-                None => windows.iter().position(|&x| p.reduce[x].var == v).map_or_else(|| Affine::var(v), |j| Affine::var(vars[k + 1 + j])),
-            }
-        };
-        let load = Expr::load(o.source, o.index.iter().map(|i| i.map_vars(at)).collect());
-        let value = if self.runs_over() {
-            let conds = vec![Cond { index: along.clone(), low: 0, high: p.reduce[0].extent }];
-            Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) }
-        } else {
-            load
-        };
-        let store = Stmt::Store { buffer: to, index: vars.iter().map(|v| Affine::var(*v)).collect(), value };
-        let loops: Vec<(Var, i64)> = vars.iter().copied().zip(shape).collect();
-        let plain = around(&loops[k..], Mode::Serial, vec![store]);
-        let mut made = launches(&mut self.n, plain);
-        for j in (0..k).rev() {
-            made = vec![tiles(vars[j], starts[j], p.axes[axes[j]].extent, self.size[axes[j]], made)];
-        }
-        self.n.prepare.extend(made);
-        to
     }
 
     /// The tile of a factor at a step, by dimensions of its source. `rows` says which row of the tile
     /// is meant, `within` the position in the window, `main` the place in the reduction's chunk.
     fn spans(&self, f: &Factor, step: &Affine, rows: &[(usize, Affine)], within: &[Affine], main: &Affine) -> Vec<Span> {
-        let (p, o) = (self.p, &self.p.operands[f.operand]);
+        let (p, o) = (self.p, &self.operands[f.operand]);
         let number = Affine::new([(self.rank, self.steps)], 0).add(step);
         let row = |a: usize| rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone());
-        let constant = |base: Affine| Span { base, step: 1, extent: 1, inner: Affine::constant(0) };
+        let constant = |base: Affine| Span { base, step: 1, extent: 1, inner: Affine::constant(0), lanes: 1 };
         if f.layout == Layout::Packed {
             let used = |v: Var| o.index.iter().any(|i| i.uses(v));
             let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
-            let fetched = |extent: i64, inner: Affine| Span { base: Affine::constant(0), step: 1, extent, inner };
+            let fetched = |extent: i64, inner: Affine| Span { base: Affine::constant(0), step: 1, extent, inner, lanes: 1 };
             let mut out: Vec<Span> = axes.iter().map(|&a| constant(Affine::var(self.block[a]))).collect();
             out.push(constant(number));
             let windows = (1..p.reduce.len()).filter(|&r| used(p.reduce[r].var));
@@ -201,7 +200,7 @@ impl<'a> Tiling<'a> {
         }
         let from = number.scale(self.whole());
         let span = |a: &Affine| {
-            let mut s = Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0) };
+            let mut s = Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), lanes: 1 };
             let mut width = 0;
             for &(v, c) in a.terms() {
                 let mut add = |base: &Affine, inner: &Affine, extent: i64| {
@@ -223,15 +222,36 @@ impl<'a> Tiling<'a> {
             s.step = s.step.max(1);
             s.extent = width / s.step + 1;
             let g = s.step;
-            s.inner = Affine::new(s.inner.terms().iter().map(|t| (t.0, t.1 / g)), 0);
+            s.inner = Affine::new(s.inner.terms().iter().map(|t| (t.0, t.1 / g)), s.inner.offset() / g);
             s
         };
-        o.index.iter().map(span).collect()
+        let mut out: Vec<Span> = o.index.iter().map(span).collect();
+        if f.layout == Layout::Planes
+            && let Some(s) = out.last_mut().filter(|s| s.step == 1 && s.extent > 1)
+            && let Some(width) = line_width(p, &self.n, o, &self.size)
+        {
+            // From an aligned element on.
+            let shift = s.base.offset().rem_euclid(width);
+            (s.base, s.inner, s.lanes) = (s.base.plus(-shift), s.inner.plus(shift), width);
+            s.extent = (s.extent + shift + width - 1) / width * width;
+        }
+        out
     }
 
     /// The shared buffer of a factor's tile.
     fn tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> Tile {
         let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
+        if f.layout == Layout::Planes {
+            let order: Vec<usize> = [along].into_iter().chain((0..spans.len()).filter(|&d| d != along && spans[d].extent > 1)).collect();
+            let extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
+            // Four planes are read at once, eight elements of each: they shall not meet in banks.
+            let plane: i64 = extents[1..].iter().product();
+            let plane = if self.pad > 0 { plane + (40 - plane % 32) % 32 } else { (plane + 3) / 4 * 4 };
+            let name = format!("{}_s", self.n.buffer(from).name);
+            let dtype = self.n.buffer(from).dtype;
+            let buffer = self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
+            return Tile { buffer, from, along, order, extents };
+        }
         let last = if f.layout == Layout::Across { spans.len() - 1 } else { along };
         let mut order: Vec<usize> = (0..spans.len()).filter(|&d| d != along && d != last && spans[d].extent > 1).collect();
         if last != along {
@@ -243,19 +263,21 @@ impl<'a> Tiling<'a> {
             *last += self.pad;
         }
         // What passes through registers on its way is rounded there, what does not when it is loaded.
-        let rounded = matches!(f.layout, Layout::Packed | Layout::Turned);
-        let dtype = if rounded { self.roles.format } else { self.n.buffer(from).dtype };
+        let rounded = matches!(f.layout, Layout::Packed | Layout::Turned) && !self.split;
+        let dtype = if rounded { self.format } else { self.n.buffer(from).dtype };
         let name = format!("{}_s", self.n.buffer(from).name);
-        Tile { buffer: self.buffer(&name, shape, Scope::Shared, dtype), from, along, order }
+        let extents = order.iter().map(|&d| spans[d].extent).collect();
+        Tile { buffer: self.buffer(&name, shape, Scope::Shared, dtype), from, along, order, extents }
     }
 
     /// Copies a factor's tile to one of the stages.
     fn fetch(&mut self, f: &Factor, t: &Tile, spans: &[Span], stage: &Affine) -> Stmt {
-        let o = &self.p.operands[f.operand];
-        let width = self.roles.depth() / 2;
-        let across = t.order.last() != Some(&t.along);
+        let o = self.operands[f.operand].clone();
+        let planes = f.layout == Layout::Planes;
+        let width = if planes { spans.last().map_or(1, |s| s.lanes) } else { self.depth / 2 };
         // Whole lines go from last to last dimension; where they turn, a lane takes a column of the source.
-        let vector = if across { t.order[t.order.len() - 1] } else { t.along };
+        let across = planes || t.order.last() != Some(&t.along);
+        let vector = if across { spans.len() - 1 } else { t.along };
         let lane = self.n.new_var("v");
         let (mut loops, mut at) = (Vec::new(), vec![Affine::constant(0); spans.len()]);
         let mut dims: Vec<usize> = (0..spans.len()).filter(|&d| spans[d].extent > 1 || d == vector).collect();
@@ -264,7 +286,7 @@ impl<'a> Tiling<'a> {
         }
         for d in dims {
             let x = self.n.new_var(&format!("x{d}"));
-            if d == vector {
+            if d == vector && width > 1 {
                 loops.push((x, spans[d].extent / width));
                 at[d] = Affine::new([(x, width), (lane, 1)], 0);
             } else {
@@ -279,7 +301,7 @@ impl<'a> Tiling<'a> {
         };
         let packed = f.layout == Layout::Packed;
         let mut conds: Vec<Cond> = if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
-        if !packed && self.runs_over() {
+        if !packed && !f.filled && self.runs_over() {
             // Without the groups that may stand beside the reduction.
             let rest = o.index[f.along].map_vars(|v| match self.p.axes.iter().position(|x| x.var == v) {
                 Some(a) => Affine::var(self.start[a]),
@@ -288,19 +310,22 @@ impl<'a> Tiling<'a> {
             conds.push(Cond { index: global[f.along].add(&rest.scale(-1)), low: 0, high: self.p.reduce[0].extent });
         }
         let load = Expr::load(t.from, global);
-        let value = if conds.is_empty() { load } else { Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) } };
-        let index = [stage.clone()].into_iter().chain(t.order.iter().map(|&d| at[d].clone())).collect();
-        let copy = vec![count(lane, width, Mode::Vector, vec![Stmt::Store { buffer: t.buffer, index, value }])];
+        let index = t.index(stage, planes, |d| at[d].clone());
+        let mut copy = vec![Stmt::Store { buffer: t.buffer, index, value: guarded(conds, load) }];
+        if width > 1 {
+            copy = vec![count(lane, width, Mode::Vector, copy)];
+        }
         around(&loops, Mode::Share, copy).remove(0)
     }
 
     /// Walks through the reduction.
     fn sum(&mut self, sums: Source, body: &mut Vec<Stmt>) {
-        let (p, roles) = (self.p, self.roles);
-        let factors = [&roles.rows, &roles.columns];
+        let p = self.p;
+        let all = self.factors.clone();
+        let factors = [&all[0], &all[1]];
         let from = factors.map(|f| match f.layout {
             Layout::Packed => self.pack(&p.operands[f.operand]),
-            _ => p.operands[f.operand].source,
+            _ => self.operands[f.operand].source,
         });
         let none = Affine::constant(0);
         let still = vec![none.clone(); p.reduce.len()];
@@ -347,46 +372,87 @@ impl<'a> Tiling<'a> {
         body.push(count(once, 1, Mode::Serial, inner));
     }
 
-    /// Adds what a chunk gives.
+    /// Adds what a chunk gives: slices of it, at all positions of the window. The matrices of the next
+    /// slice can be loaded before those of one are multiplied.
     fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine) -> Vec<Stmt> {
-        let (p, roles) = (self.p, self.roles);
-        let depth = roles.depth();
-        let slice = self.n.new_var("slice");
-        let within: Vec<Var> = p.reduce[1..].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
-        let inside: Vec<Affine> = within.iter().map(|v| Affine::var(*v)).collect();
-        let mut body = Vec::new();
-        let mut fragments = Vec::new();
-        for (k, (f, name)) in [(&roles.rows, "left"), (&roles.columns, "right")].into_iter().enumerate() {
-            let fragment = self.buffer(name, vec![self.sides[k], SIDE, depth], Scope::Fragment, roles.format);
-            fragments.push(fragment);
-            let i = self.n.new_var(["il", "jl"][k]);
-            let column = self.n.new_var(["kl", "kr"][k]);
-            let rows: Vec<(Var, i64)> = f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a])).collect();
-            let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::var(r.0))).collect();
-            let main = Affine::new([(self.group, self.chunk), (slice, depth), (column, 1)], 0);
-            let spans = self.spans(f, &Affine::constant(0), &at, &inside, &main);
-            let index = [stage.clone()].into_iter().chain(shared[k].order.iter().map(|&d| spans[d].inner.clone())).collect();
-            let load = Warp::Load {
-                to: Matrix { buffer: fragment, at: vec![Affine::var(i)] },
-                rows,
-                first: Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0),
-                column,
-                from: shared[k].buffer,
-                index,
-            };
-            body.push(count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)]));
+        let p = self.p;
+        let written = p.reduce[1..].last().filter(|_| self.unroll).map(|r| r.extent);
+        let looped = p.reduce.len() - 1 - usize::from(written.is_some());
+        let within: Vec<Var> = p.reduce[1..=looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
+        let slices = self.chunk / self.depth;
+        let at: Vec<(i64, i64)> = (0..written.unwrap_or(1)).flat_map(|w| (0..slices).map(move |s| (w, s))).collect();
+        let held = if self.ahead && at.len() > 1 { 2 } else { 1 };
+        let mut fragment = |name: &str, k: usize| {
+            let shape = vec![held, self.sides[k], SIDE, self.depth];
+            self.n.new_buffer(Buffer { name: name.into(), dtype: self.format, shape, scope: Scope::Fragment })
+        };
+        let whole = [fragment("left", 0), fragment("right", 1)];
+        let rest = self.split.then(|| [fragment("left_rest", 0), fragment("right_rest", 1)]);
+        let mut body: Vec<Stmt> = whole.iter().chain(rest.iter().flatten()).map(|b| Stmt::Local(*b)).collect();
+        let load = |me: &mut Self, i: usize| -> Vec<Stmt> {
+            let (w, slice) = at[i];
+            let mut inside: Vec<Affine> = within.iter().map(|v| Affine::var(*v)).collect();
+            inside.extend(written.map(|_| Affine::constant(w)));
+            let which = Affine::constant(i as i64 % held);
+            (0..2).map(|k| me.load(k, &shared[k], stage, &inside, slice, whole[k], rest.map(|r| r[k]), &which)).collect()
+        };
+        for i in 0..at.len() {
+            if i == 0 || held == 1 {
+                body.extend(load(self, i));
+            }
+            if held > 1 && i + 1 < at.len() {
+                body.extend(load(self, i + 1));
+            }
+            let which = Affine::constant(i as i64 % held);
+            // Small products first: sums lose less of them. Neighbours add to other sums, so that none waits.
+            let mut pairs = rest.map_or_else(Vec::new, |r| vec![(whole[0], r[1]), (r[0], whole[1])]);
+            pairs.push((whole[0], whole[1]));
+            for (a, b) in pairs {
+                let each = self.each("m");
+                let one = |buffer, v: Var| Matrix { buffer, at: vec![which.clone(), Affine::var(v)] };
+                let to = Matrix { buffer: sums, at: each.iter().map(|v| Affine::var(*v)).collect() };
+                let product = Warp::Multiply { to, a: one(a, each[0]), b: one(b, each[1]) };
+                body.extend(self.over(&each, vec![Stmt::Warp(product)]));
+            }
         }
-        let at = self.each("m");
-        let matrix = |buffer, at: &[Var]| Matrix { buffer, at: at.iter().map(|v| Affine::var(*v)).collect() };
-        let product = Warp::Multiply { to: matrix(sums, &at), a: matrix(fragments[0], &at[..1]), b: matrix(fragments[1], &at[1..]) };
-        body.extend(self.over(&at, vec![Stmt::Warp(product)]));
-        let mut all: Vec<Stmt> = fragments.into_iter().map(Stmt::Local).collect();
-        all.push(count(slice, self.chunk / depth, Mode::Unroll, body));
-        for (i, v) in within.iter().enumerate().rev() {
-            let mode = if self.unroll && i + 1 == within.len() { Mode::Unroll } else { Mode::Serial };
-            all = vec![count(*v, p.reduce[i + 1].extent, mode, all)];
+        for (v, r) in within.iter().zip(&p.reduce[1..]).rev() {
+            body = vec![count(*v, r.extent, Mode::Serial, body)];
         }
-        all
+        body
+    }
+
+    /// Loads a warp's matrices of a factor at a slice of the chunk.
+    #[allow(clippy::too_many_arguments)] // one call site; a struct would only rename them
+    fn load(
+        &mut self,
+        k: usize,
+        tile: &Tile,
+        stage: &Affine,
+        within: &[Affine],
+        slice: i64,
+        whole: Source,
+        rest: Option<Source>,
+        which: &Affine,
+    ) -> Stmt {
+        let f = self.factors[k].clone();
+        let i = self.n.new_var(["il", "jl"][k]);
+        let column = self.n.new_var(["kl", "kr"][k]);
+        let p = self.p;
+        let rows: Vec<(Var, i64)> = f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a])).collect();
+        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::var(r.0))).collect();
+        let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
+        let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
+        let matrix = |buffer| Matrix { buffer, at: vec![which.clone(), Affine::var(i)] };
+        let load = Warp::Load {
+            to: matrix(whole),
+            rest: rest.map(matrix),
+            rows,
+            first: Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0),
+            column,
+            from: tile.buffer,
+            index: tile.index(stage, f.layout == Layout::Planes, |d| spans[d].inner.clone()),
+        };
+        count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)])
     }
 
     /// Where an element of the tile lies among rows or columns.
@@ -436,7 +502,7 @@ impl<'a> Tiling<'a> {
             place.push(at);
         }
         let part = |rank: i64, group: i64| {
-            let (row, column) = (self.place(&self.roles.rows, &place), self.place(&self.roles.columns, &place));
+            let (row, column) = (self.place(&self.factors[0], &place), self.place(&self.factors[1], &place));
             Expr::load(partial, vec![Affine::constant(rank), Affine::constant(group), row, column])
         };
         let parts = (0..self.cluster).flat_map(|r| (0..self.groups).map(move |g| (r, g)));
