@@ -199,8 +199,13 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     constraints.push(sums().at_most(16));
     let threads = || Term::product(["warps_rows", "warps_columns", "split_warps"].map(Term::knob).into_iter().chain([Term::from(32)]));
     constraints.push(threads().at_most(i64::from(gpu.threads_per_block)));
-    let registers = Term::sum([Term::product([sums(), Term::from(8)]), Term::from(64)]);
-    constraints.push(Term::product([threads(), registers]).at_most(i64::from(gpu.registers_per_multiprocessor)));
+    // Sums, factors in one or two parts, once or twice; addresses and the like.
+    let factors = Term::sum([sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")]);
+    let held = Term::sum([Term::knob("ahead"), Term::from(1)]);
+    let factors = Term::product([factors, held, Term::from(if roles.split { 8 } else { 4 })]);
+    let registers = || Term::sum([Term::product([sums(), Term::from(8)]), factors.clone(), Term::from(48)]);
+    constraints.push(registers().at_most(256));
+    constraints.push(Term::product([threads(), registers()]).at_most(i64::from(gpu.registers_per_multiprocessor)));
     let step = || Term::product(["chunk", "split_warps", "split_blocks"].map(Term::knob));
     let most = (9 * k / 8).max((k + depth - 1) / depth * depth);
     constraints.push(Term::product([Term::from(k).ceil_div(step()), step()]).at_most(most));
@@ -209,7 +214,8 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let cut = cuts.fold(Term::knob("split_blocks").equals(1), |t, (a, _)| t.or(Term::knob("split_blocks").divides(knob(a))));
     constraints.push(cut);
     // Products of matrices that are written out.
-    let written = |window: i64| Term::product([sums(), Term::knob("chunk"), Term::from(window)]).at_most(MOST_UNROLLED * depth);
+    let each = if roles.split { 3 } else { 1 };
+    let written = |window: i64| Term::product([sums(), Term::knob("chunk"), Term::from(each * window)]).at_most(MOST_UNROLLED * depth);
     constraints.push(written(1));
     if let Some(last) = p.reduce[1..].last() {
         constraints.push(Term::knob("unroll").equals(0).or(written(last.extent)));
