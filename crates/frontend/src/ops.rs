@@ -4,6 +4,7 @@
 //! # a comment
 //! conv2: conv2d c=64 h=56 k=64 r=3 pad=1 epilogue=bias,relu
 //! matmul m=128 n=3072 k=768 weight=b epilogue=bias,gelu
+//! matmul m=1024 n=1024 k=1024 dtype=bf16
 //! ```
 
 use crate::error::ImportError;

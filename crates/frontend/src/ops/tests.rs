@@ -26,6 +26,20 @@ fn defaults_and_names() {
 }
 
 #[test]
+fn products_come_in_other_formats() {
+    let plain = one("matmul m=64 n=64 k=64");
+    let allowed = one("matmul m=64 n=64 k=64 dtype=tf32");
+    assert!(allowed.workload.to_string().contains("tf32(A[m, k]) * tf32(B[k, n])"), "{}", allowed.workload);
+    assert!(allowed.id != plain.id && allowed.name == "matmul_64x64x64_tf32" && allowed.workload.tolerance() > plain.workload.tolerance());
+    let half = one("conv2d c=64 h=56 k=64 r=3 pad=1 dtype=bf16 epilogue=bias,relu").workload;
+    assert!(half.inputs.iter().all(|i| i.dtype == squall_core::DType::Bf16));
+    // The border and the result are as the inputs, the sum is not.
+    let formats: Vec<&str> = half.stages.iter().map(|s| s.dtype.name()).collect();
+    assert_eq!(formats, ["bf16", "f32", "bf16"]);
+    assert_eq!(squall_core::Workload::parse(&half.to_string()).unwrap(), half);
+}
+
+#[test]
 fn every_step_and_operator_parses() {
     for (step, _) in functions::NAMED {
         let t = one(&format!("matmul m=4 n=4 k=4 weight=b epilogue=bias,{step}"));
