@@ -1,7 +1,8 @@
 //! What stands between an expression and its kernel, stage by stage, as text.
 
+use crate::sketch::Derived;
 use crate::{schedule, sketch};
-use squall_core::{Configuration, Target, Tunable, Workload};
+use squall_core::{Configuration, Target, Workload};
 use std::fmt::Write;
 
 /// Stages that [`explain`] knows.

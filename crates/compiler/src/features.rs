@@ -153,10 +153,10 @@ fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>
                 walk(n, t, &l.body, rings, s);
                 rings.pop();
             }
-            Stmt::Local(_) | Stmt::Barrier(_) => {}
             Stmt::If { body, .. } => walk(n, t, body, rings, s),
             Stmt::Store { buffer, index, value } => statement(n, t, rings, *buffer, index, value, false, s),
             Stmt::Update { buffer, index, value, .. } => statement(n, t, rings, *buffer, index, value, true, s),
+            _ => {}
         }
     }
 }

@@ -260,10 +260,14 @@ impl Workload {
 
     /// How far an element of a kernel's output may lie from the reference, relative to the largest
     /// element: rounding errors of a sum grow like the root of its length where they are
-    /// independent.
+    /// independent. Of outputs in formats of 16 bits this is what is allowed beside their last
+    /// place. Factors rounded to tf32 cost a sum a few 1e-4 of its largest results.
     pub fn tolerance(&self) -> f64 {
         if let Some(f) = &self.foreign {
             return f.tolerance;
+        }
+        if self.stages.iter().any(|s| casts(&s.body, DType::Tf32)) {
+            return 1e-3;
         }
         (2e-6 * (8.0 + (self.reduction_length() as f64).sqrt())).max(1e-5)
     }
@@ -279,6 +283,13 @@ impl Workload {
             if !names.insert(n) {
                 return fail(n, "the name is taken".into());
             }
+        }
+        let tensors = self.inputs.iter().map(|i| (&i.name, i.dtype)).chain(self.stages.iter().map(|s| (&s.name, s.dtype)));
+        if let Some((name, _)) = tensors.into_iter().find(|t| t.1 == DType::Tf32) {
+            return fail(
+                name,
+                "tf32 says how factors are multiplied, as in `tf32(A[m, k]) * tf32(B[k, n])`; no tensor has it as its format".into(),
+            );
         }
         for i in &self.inputs {
             if i.shape.iter().any(|&e| e < 1) {
@@ -451,6 +462,13 @@ impl Workload {
         w.check()?;
         Ok(w)
     }
+}
+
+/// Whether a value is rounded to a format somewhere in an expression.
+fn casts(e: &Expr, format: DType) -> bool {
+    let mut found = false;
+    e.visit(&mut |x| found |= matches!(x, Expr::Cast(t, _) if *t == format));
+    found
 }
 
 /// Advances a row-major counter; false when it wraps.

@@ -4,11 +4,12 @@
 //! # a comment
 //! conv2: conv2d c=64 h=56 k=64 r=3 pad=1 epilogue=bias,relu
 //! matmul m=128 n=3072 k=768 weight=b epilogue=bias,gelu
+//! matmul m=1024 n=1024 k=1024 dtype=bf16
 //! ```
 
 use crate::error::ImportError;
 use crate::import::{Import, Tasks, named};
-use crate::operator::{Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions};
+use crate::operator::{Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions, in_format};
 use squall_core::text::nearest;
 use squall_core::{TensorKind, Workload};
 
@@ -168,11 +169,10 @@ fn split(code: &str) -> Result<Line<'_>, Fault> {
         pairs.push(Pair { key, value, at, value_at: at + key.len() + 1 });
     }
     let line = Line { name: name.map(|n| n.1), operator, operator_at: at, pairs };
-    if let Some(p) = line.pairs.iter().find(|p| p.key == "dtype" && p.value != "f32") {
-        return match squall_core::DType::from_name(p.value) {
-            Some(_) => fault(p.value_at, format!("dtype={}: kernels are made for f32 today", p.value)),
-            None => fault(p.value_at, format!("there is no dtype `{}`; kernels are made for f32 today", p.value)),
-        };
+    let formats: &[&str] = if ["conv2d", "matmul"].contains(&operator.name) { &["f32", "tf32", "f16", "bf16"] } else { &["f32"] };
+    if let Some(p) = line.pairs.iter().find(|p| p.key == "dtype" && !formats.contains(&p.value)) {
+        let what = format!("{} kernels are made for {} today", operator.name, formats.join(", "));
+        return fault(p.value_at, format!("dtype={}: {what}{}", p.value, nearest(p.value, formats)));
     }
     Ok(line)
 }
@@ -244,7 +244,12 @@ impl<'a> Line<'a> {
             }
         }
         let w = e.attach(w, shape).map_err(here)?;
-        Ok((named(stem, &e.tags), w))
+        let name = named(stem, &e.tags);
+        let Some(p) = self.pair("dtype").filter(|p| p.value != "f32") else { return Ok((name, w)) };
+        match squall_core::DType::from_name(p.value) {
+            Some(d) => Ok((format!("{name}_{}", p.value), in_format(w, d).map_err(here)?)),
+            None => fault(p.value_at, format!("there is no dtype `{}`", p.value)),
+        }
     }
 
     fn step(&self, step: &str, at: usize, e: &mut Epilogue, shape: &[i64], bias: &Option<(&'static str, Vec<i64>)>) -> Result<(), Fault> {

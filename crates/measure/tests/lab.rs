@@ -2,7 +2,7 @@
 
 mod support;
 
-use squall_core::{KernelSource, Outcome, Workload};
+use squall_core::{Bytes, FailStage, KernelSource, Outcome, Workload};
 use squall_measure::cpu::{Device, Lab, Toolchain};
 use squall_measure::{MeasureError, Verdict};
 use std::fs;
@@ -266,10 +266,35 @@ fn a_reference_that_fails_is_an_error_that_says_so() {
         assert!(matches!(error, MeasureError::Reference(_)) && error.to_string().contains(words), "{error}");
         assert!(outcomes(&mut lab, &[right()]).is_err());
     }
-    let half = Workload::parse("workload h\ndata X: f16[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n").unwrap();
-    assert!(lab.set_task(&half, &reference(), 7).unwrap_err().to_string().contains("f16"));
+    let bytes = Workload::parse("workload h\ndata X: i8[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n").unwrap();
+    assert!(lab.set_task(&bytes, &reference(), 7).unwrap_err().to_string().contains("i8"));
     lab.set_task(&workload(), &reference(), 7).unwrap();
     measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+}
+
+/// Elements of 16 bits are copied; `change` alters the bits on their way.
+fn copy_of_bits(change: &str) -> KernelSource {
+    let source = format!(
+        "int copy(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{\n\
+         const unsigned short *x = data[0]; unsigned short *y = outputs[0]; (void)prepared; (void)workspace;\n\
+         for (int i = 0; i < 1000; i++) y[i] = (unsigned short)({change});\n  return 0;\n}}\n\
+         __SIZE_TYPE__ copy_workspace_bytes(void) {{ return 0; }}\n"
+    );
+    KernelSource { source, symbol: "copy".into(), prepared: Bytes(0), workspace: Bytes(0), ..reference() }
+}
+
+#[test]
+fn elements_of_16_bits_may_differ_in_their_last_place() {
+    let toolchain = Toolchain::detect().unwrap();
+    let mut lab = Lab::open(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    for format in ["f16", "bf16"] {
+        let text = format!("workload h\ndata X: {format}[1000]\nstage Y: {format}[i: 1000] = X[i]\noutput Y\n");
+        lab.set_task(&Workload::parse(&text).unwrap(), &copy_of_bits("x[i]"), 7).unwrap();
+        let got = outcomes(&mut lab, &[copy_of_bits("x[i]"), copy_of_bits("x[i] ^ 1"), copy_of_bits("x[i] ^ 4")]).unwrap();
+        measured(&got[0].0);
+        measured(&got[1].0);
+        assert!(matches!(&got[2].0, Outcome::Failed { stage: FailStage::WrongAnswer, .. }), "{format}: {:?}", got[2].0);
+    }
 }
 
 /// A compiler that works until a file appears.

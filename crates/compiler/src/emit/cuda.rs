@@ -6,12 +6,13 @@
 //! joins loads; vector loops become accesses of 8 or 16 bytes where alignment can be proved.
 
 use super::c_name;
-use super::cuda_helpers::{COPIES, PEER};
-use crate::nest::{Loop, Mode, Nest, Reach, Scope, Stmt, aligned_bytes};
-use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
-use squall_core::workload::{Reducer, flatten};
-use squall_core::{Bytes, KernelSource, Launch, LaunchPhase};
-use std::collections::HashMap;
+use super::cuda_helpers::{COPIES, FORMATS, PEER, TENSOR_CORES};
+use super::cuda_value::{c_type, combined};
+use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes};
+use squall_core::expr::{Affine, Cond, Expr, Source, Var};
+use squall_core::workload::Reducer;
+use squall_core::{Bytes, DType, KernelSource, Launch, LaunchPhase};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// The CUDA C of a verified GPU program; the functions' names begin with `symbol`.
@@ -30,8 +31,14 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     if functions.contains("cluster_barrier") {
         source += PEER;
     }
-    if functions.contains("copies_arrive") {
+    if ["half_t", "bfloat_t", "tf32("].iter().any(|f| functions.contains(f)) {
+        source += FORMATS;
+    }
+    if ["copy4(", "copy8(", "copy16(", "copies_"].iter().any(|f| functions.contains(f)) {
         source += COPIES;
+    }
+    if functions.contains("warp_lane") {
+        source += TENSOR_CORES;
     }
     source += "extern __shared__ __align__(16) float shared[];\n\n";
     source += &functions;
@@ -54,7 +61,7 @@ pub fn shared_bytes(n: &Nest) -> u64 {
         for s in stmts {
             match s {
                 Stmt::Local(b) => {
-                    top += shared_elements(n, *b);
+                    top += shared_room(n, *b);
                     most = most.max(top);
                 }
                 Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => most = most.max(go(n, body, top)),
@@ -63,42 +70,45 @@ pub fn shared_bytes(n: &Nest) -> u64 {
         }
         most
     }
-    4 * n.body.iter().map(|s| go(n, std::slice::from_ref(s), 0)).max().unwrap_or(0) as u64
+    n.body.iter().map(|s| go(n, std::slice::from_ref(s), 0)).max().unwrap_or(0) as u64
 }
 
-/// Elements of a block's share of a buffer, in whole vectors; 0 where it is not shared.
-fn shared_elements(n: &Nest, b: Source) -> i64 {
+/// Bytes of a block's share of a buffer, in whole vectors; 0 where it is not shared.
+fn shared_room(n: &Nest, b: Source) -> i64 {
     let buf = n.buffer(b);
-    match buf.scope {
-        Scope::Shared => (buf.elements() + 3) / 4 * 4,
-        Scope::Cluster => (buf.elements() / buf.shape[0] + 3) / 4 * 4,
+    let elements = match buf.scope {
+        Scope::Shared => buf.elements(),
+        Scope::Cluster => buf.elements() / buf.shape[0],
         _ => 0,
-    }
+    };
+    (elements * buf.dtype.bytes() as i64 + 15) / 16 * 16
 }
 
-struct Function<'a> {
-    n: &'a Nest,
-    out: String,
-    depth: usize,
+pub(super) struct Function<'a> {
+    pub(super) n: &'a Nest,
+    pub(super) out: String,
+    pub(super) depth: usize,
     /// Variables with a known value.
-    known: HashMap<Var, i64>,
+    pub(super) known: HashMap<Var, i64>,
     /// What tile starts are multiples of.
-    multiple: HashMap<Var, i64>,
-    /// Where shared buffers lie, and the first free element.
-    places: HashMap<Source, i64>,
-    top: i64,
-    most: i64,
-    threads: i64,
+    pub(super) multiple: HashMap<Var, i64>,
+    /// Where shared buffers lie, and the first free byte.
+    pub(super) places: HashMap<Source, i64>,
+    pub(super) top: i64,
+    pub(super) most: i64,
+    pub(super) threads: i64,
     /// The variable of the block's number in its cluster, and the cluster's size.
-    rank: (Option<Var>, i64),
+    pub(super) rank: (Option<Var>, i64),
     /// The vector loop's variable, lane and width; whether a load may be made for all lanes.
-    lane: Option<(Var, i64, i64)>,
-    whole: bool,
-    vectors: HashMap<String, String>,
-    temporaries: usize,
-    prepared: HashMap<Source, u64>,
-    /// Whether copies may still be on their way.
-    copies: bool,
+    pub(super) lane: Option<(Var, i64, i64)>,
+    pub(super) whole: bool,
+    pub(super) vectors: HashMap<String, String>,
+    pub(super) temporaries: usize,
+    pub(super) prepared: HashMap<Source, u64>,
+    /// Fragments that are second factors: their registers come in another order.
+    pub(super) second: HashSet<Source>,
+    /// Whether every barrier awaits copies.
+    pub(super) copies: bool,
 }
 
 impl<'a> Function<'a> {
@@ -108,7 +118,7 @@ impl<'a> Function<'a> {
             let mut at = 0;
             for (i, b) in n.buffers.iter().enumerate().filter(|(_, b)| b.scope == scope) {
                 prepared.insert(Source(i as u32), at);
-                at += aligned_bytes(b) / 4;
+                at += aligned_bytes(b);
             }
         }
         let mut f = Function {
@@ -127,6 +137,7 @@ impl<'a> Function<'a> {
             vectors: HashMap::new(),
             temporaries: 0,
             prepared,
+            second: HashSet::new(),
             copies: false,
         };
         let mut groups: [Vec<&Loop>; 3] = Default::default();
@@ -148,16 +159,26 @@ impl<'a> Function<'a> {
         let grid: Vec<&Loop> = groups[0].iter().chain(&groups[1]).copied().collect();
         f.number("blockIdx.x", &grid);
         f.number("threadIdx.x", &groups[2]);
-        crate::nest::visit(stmts, &mut |s| {
+        let (mut awaits, mut warps) = (false, false);
+        nest::visit(stmts, &mut |s| {
             if let Stmt::Store { buffer, value, .. } = s {
                 f.copies |= f.copied(*buffer, value).is_some();
             }
+            awaits |= *s == Stmt::CommitCopies;
+            warps |= matches!(s, Stmt::Warp(_));
+            if let Stmt::Warp(Warp::Multiply { b, .. }) = s {
+                f.second.insert(b.buffer);
+            }
         });
+        f.copies &= !awaits;
+        if warps {
+            f.line("const int warp_lane = (int)(threadIdx.x & 31);");
+        }
         f.block(stmts);
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
         let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({}) {entry}({}) {{", f.threads, f.parameters(phase));
-        let launch = Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, 4 * f.most as u32);
+        let launch = Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, f.most as u32);
         (head + &f.out + "}\n\n", launch)
     }
 
@@ -169,13 +190,13 @@ impl<'a> Function<'a> {
         };
         // Buffers stand in the order of the workload's inputs, and so do the arguments.
         for b in self.n.buffers.iter().filter(|b| wanted(b.scope)) {
-            list.push(format!("const float *__restrict__ {}", c_name(&b.name)));
+            list.push(format!("const {} *__restrict__ {}", c_type(b.dtype), c_name(&b.name)));
         }
         match phase {
             LaunchPhase::Prepare => list.push("float *prepared".into()),
             LaunchPhase::Call => {
                 let output = self.n.buffers.iter().filter(|b| b.scope == Scope::Output);
-                list.extend(output.map(|b| format!("float *__restrict__ {}", c_name(&b.name))));
+                list.extend(output.map(|b| format!("{} *__restrict__ {}", c_type(b.dtype), c_name(&b.name))));
                 list.push("const float *__restrict__ prepared".into());
                 list.push("float *__restrict__ workspace".into());
             }
@@ -183,12 +204,12 @@ impl<'a> Function<'a> {
         list.join(", ")
     }
 
-    fn line(&mut self, text: &str) {
+    pub(super) fn line(&mut self, text: &str) {
         let _ = writeln!(self.out, "{:1$}{text}", "", self.depth * 2);
     }
 
     /// Declares the variables of loops that run over one number, the first slowest.
-    fn number(&mut self, number: &str, loops: &[&Loop]) {
+    pub(super) fn number(&mut self, number: &str, loops: &[&Loop]) {
         let mut inner = 1;
         let total: i64 = loops.iter().map(|l| l.extent).product();
         let mut lines = Vec::new();
@@ -241,17 +262,31 @@ impl<'a> Function<'a> {
                 self.line(if *reach == Reach::Cluster && self.rank.1 > 1 { "cluster_barrier();" } else { "__syncthreads();" });
             }
             Stmt::Local(b) => {
-                let shared = shared_elements(self.n, *b);
+                let shared = shared_room(self.n, *b);
                 if shared > 0 {
                     self.places.insert(*b, self.top);
                     self.top += shared;
                     self.most = self.most.max(self.top);
                 } else {
                     let buf = self.n.buffer(*b);
-                    let text = format!("float {}[{}];", c_name(&buf.name), buf.elements());
+                    let text = match (buf.scope, buf.dtype) {
+                        // Four registers a matrix of factors, eight of sums.
+                        (Scope::Fragment, DType::F32) => format!("float {}[{}];", c_name(&buf.name), buf.elements() / 32),
+                        (Scope::Fragment, d) => {
+                            format!("unsigned {}[{}];", c_name(&buf.name), buf.elements() * d.bytes() as i64 / 128)
+                        }
+                        _ => format!("float {}[{}];", c_name(&buf.name), buf.elements()),
+                    };
                     self.line(&text);
                 }
             }
+            Stmt::Let { var, value, modulo } => {
+                let text = format!("const int {} = ({}) % {modulo};", self.var(*var), self.affine(&self.fold(value)));
+                self.line(&text);
+            }
+            Stmt::Warp(w) => self.warp(w),
+            Stmt::CommitCopies => self.line("copies_commit();"),
+            Stmt::AwaitCopies(n) => self.line(&format!("copies_await<{n}>();")),
             Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
             Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),
             Stmt::If { conds, body } => {
@@ -263,12 +298,12 @@ impl<'a> Function<'a> {
         }
     }
 
-    fn open(&mut self, head: &str) {
+    pub(super) fn open(&mut self, head: &str) {
         self.line(head);
         self.depth += 1;
     }
 
-    fn close(&mut self) {
+    pub(super) fn close(&mut self) {
         self.depth -= 1;
         self.line("}");
     }
@@ -277,7 +312,7 @@ impl<'a> Function<'a> {
         if l.mode == Mode::Share {
             return self.share(l);
         }
-        if l.mode == Mode::Vector && matches!(l.extent, 2 | 4) {
+        if l.mode == Mode::Vector && matches!(l.extent, 2 | 4 | 8) {
             return l.body.iter().for_each(|s| self.vector(l, s));
         }
         if l.extent == 1 {
@@ -329,16 +364,8 @@ impl<'a> Function<'a> {
     /// What a store copies from device to shared memory as it is, if that is all it does, and
     /// where; elsewhere it stores zero.
     fn copied<'e>(&self, to: Source, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
-        let global = |s: &Source| matches!(self.n.buffer(*s).scope, Scope::Data(_) | Scope::Prepared);
-        let found = match value {
-            Expr::Load { source, index } => (*source, &index[..], &[][..]),
-            Expr::Select { conds, then, other } => match (&**then, &**other) {
-                (Expr::Load { source, index }, Expr::Const(0.0)) => (*source, &index[..], &conds[..]),
-                _ => return None,
-            },
-            _ => return None,
-        };
-        (self.n.buffer(to).scope == Scope::Shared && global(&found.0)).then_some(found)
+        let same = |from: Source| self.n.buffer(from).dtype == self.n.buffer(to).dtype;
+        nest::copied(self.n, value).filter(|found| self.n.buffer(to).scope == Scope::Shared && same(found.0))
     }
 
     /// A statement for all lanes of a vector loop.
@@ -348,37 +375,62 @@ impl<'a> Function<'a> {
             Stmt::Update { op, buffer, index, value } => (*buffer, index, Some(*op), value),
             _ => return,
         };
-        if l.extent == 4
-            && let Some((from, at, [])) = self.copied(b, value)
+        let dtype = self.n.buffer(b).dtype;
+        let bytes = l.extent * dtype.bytes() as i64;
+        let copied = self.copied(b, value);
+        if matches!(bytes, 8 | 16)
+            && let Some((from, at, conds)) = copied
         {
             let (to, source) = (self.offset(b, index), self.offset(from, at));
-            if [&to, &source].iter().all(|o| o.coefficient(l.var) == 1 && self.aligned(o, l.var, 4)) {
+            let aligned = [&to, &source].iter().all(|o| o.coefficient(l.var) == 1 && self.aligned(o, l.var, l.extent));
+            // All lanes lie inside or all outside.
+            let together = |c: &Cond| {
+                let i = self.fold(&c.index.plus(-c.low));
+                !i.uses(l.var) || i.coefficient(l.var) == 1 && self.aligned(&i, l.var, l.extent) && (c.high - c.low) % l.extent == 0
+            };
+            if aligned && conds.iter().all(together) {
                 self.known.insert(l.var, 0);
                 let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
+                let first = self.at(from, &[], &Affine::constant(0));
+                let text = match conds {
+                    [] => format!("copy{bytes}(&{to}, &{source}, true);"),
+                    _ => {
+                        let valid = self.conds(conds);
+                        format!("{{ const bool valid = {valid}; copy{bytes}(&{to}, valid ? &{source} : &{first}, valid); }}")
+                    }
+                };
                 self.known.remove(&l.var);
-                return self.line(&format!("copy16(&{to}, &{source});"));
+                return self.line(&text);
             }
         }
         self.open("{");
         let mut lanes = Vec::new();
+        // Elements of 16 bits that are only moved stay as they are.
+        let raw = dtype.is_half() && copied.is_some();
         for i in 0..l.extent {
             self.lane = Some((l.var, i, l.extent));
-            lanes.push(self.value(value));
+            lanes.push(match copied {
+                Some((from, at, conds)) if raw => self.bits(from, at, conds),
+                _ => self.value(value),
+            });
         }
         self.lane = None;
         self.vectors.clear();
         let off = self.offset(b, index);
-        if op.is_none() && off.coefficient(l.var) == 1 && self.aligned(&off, l.var, l.extent) && self.n.buffer(b).scope != Scope::Local {
+        let width = l.extent.min(16 / dtype.bytes() as i64);
+        if op.is_none() && off.coefficient(l.var) == 1 && self.aligned(&off, l.var, width) && self.n.buffer(b).scope != Scope::Local {
             let mut base = off.clone();
             base.add_term(l.var, -1);
-            let place = self.at(b, index, &base);
-            self.line(&format!("*(float{0} *)&{place} = make_float{0}({1});", l.extent, lanes.join(", ")));
+            for (k, part) in lanes.chunks(width as usize).enumerate() {
+                let place = self.at(b, index, &base.plus(k as i64 * width));
+                self.line(&format!("{};", wide(dtype, raw, &place, part)));
+            }
         } else {
             for (i, text) in lanes.iter().enumerate() {
                 self.known.insert(l.var, i as i64);
                 let off = self.offset(b, index);
                 let place = self.at(b, index, &off);
-                let text = combined(&place, op, text);
+                let text = if raw { format!("{place}.bits = {text};") } else { combined(&place, op, &rounded(dtype, text)) };
                 self.line(&text);
             }
             self.known.remove(&l.var);
@@ -386,13 +438,26 @@ impl<'a> Function<'a> {
         self.close();
     }
 
+    /// The bits of an element of 16, zero where a condition does not hold.
+    fn bits(&mut self, from: Source, at: &[Affine], conds: &[Cond]) -> String {
+        let (v, lane) = self.lane.map_or((Var(u32::MAX), 0), |l| (l.0, l.1));
+        let at: Vec<Affine> = at.iter().map(|a| a.substitute(v, &Affine::constant(lane))).collect();
+        let place = self.at(from, &at, &self.offset(from, &at));
+        if conds.is_empty() {
+            return format!("{place}.bits");
+        }
+        format!("(unsigned short)({} ? {place}.bits : 0)", self.conds(conds))
+    }
+
     fn assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
+        let dtype = self.n.buffer(b).dtype;
         if op.is_none()
             && let Some((from, at, conds)) = self.copied(b, value)
         {
             let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
             let first = self.at(from, &[], &Affine::constant(0));
             let text = match conds {
+                _ if dtype.is_half() => format!("{to}.bits = {};", self.bits(from, at, conds)),
                 [] => format!("copy4(&{to}, &{source}, true);"),
                 _ => {
                     let valid = self.conds(conds);
@@ -404,180 +469,30 @@ impl<'a> Function<'a> {
         let v = self.value(value);
         let off = self.offset(b, index);
         let place = self.at(b, index, &off);
-        let text = combined(&place, op, &v);
+        let text = combined(&place, op, &rounded(dtype, &v));
         self.line(&text);
     }
+}
 
-    fn var(&self, v: Var) -> String {
-        c_name(&self.n.vars[v.0 as usize])
+/// A value on its way to an element: formats of 16 bits round in their assignment.
+fn rounded(dtype: DType, text: &str) -> String {
+    if dtype == DType::Tf32 { format!("tf32({text})") } else { text.into() }
+}
+
+/// An assignment of elements that lie side by side, aligned.
+fn wide(dtype: DType, raw: bool, place: &str, lanes: &[String]) -> String {
+    if !dtype.is_half() {
+        let list: Vec<String> = lanes.iter().map(|l| rounded(dtype, l)).collect();
+        return format!("*(float{0} *)&{place} = make_float{0}({1})", lanes.len(), list.join(", "));
     }
-
-    fn fold(&self, a: &Affine) -> Affine {
-        a.map_vars(|v| self.known.get(&v).map_or_else(|| Affine::var(v), |&k| Affine::constant(k)))
-    }
-
-    /// The element offset of an access; of a cluster's buffer, inside the block's share.
-    fn offset(&self, b: Source, index: &[Affine]) -> Affine {
-        let buf = self.n.buffer(b);
-        let skip = usize::from(buf.scope == Scope::Cluster);
-        self.fold(&flatten(&index[skip..], &buf.shape[skip..]))
-    }
-
-    /// Whether an offset without its lane is a multiple of the vector's width.
-    fn aligned(&self, off: &Affine, lane: Var, lanes: i64) -> bool {
-        let multiple = |v: &Var| self.multiple.get(v).copied().unwrap_or(1);
-        off.offset() % lanes == 0 && off.terms().iter().all(|(v, c)| *v == lane || c * multiple(v) % lanes == 0)
-    }
-
-    /// The C text of an element.
-    fn at(&self, b: Source, index: &[Affine], off: &Affine) -> String {
-        let buf = self.n.buffer(b);
-        let own = |at: &Affine| self.affine(at);
-        match buf.scope {
-            Scope::Prepared => format!("prepared[{}]", own(&off.plus(self.prepared[&b] as i64))),
-            Scope::Workspace => format!("workspace[{}]", own(&off.plus(self.prepared[&b] as i64))),
-            Scope::Shared | Scope::Cluster => {
-                let here = format!("shared[{}]", own(&off.plus(self.places.get(&b).copied().unwrap_or(0))));
-                let rank = if buf.scope == Scope::Cluster { self.fold(&index[0]) } else { Affine::constant(0) };
-                let mine = self.rank.1 == 1 || buf.scope == Scope::Shared || self.rank.0.is_some() && rank.as_var() == self.rank.0;
-                if mine { here } else { format!("peer(&{here}, {})", own(&rank)) }
-            }
-            _ => format!("{}[{}]", c_name(&buf.name), own(off)),
-        }
-    }
-
-    fn affine(&self, a: &Affine) -> String {
-        let mut s = String::new();
-        for &(v, c) in a.terms() {
-            let sign = match (s.is_empty(), c < 0) {
-                (true, true) => "-",
-                (true, false) => "",
-                (false, true) => " - ",
-                (false, false) => " + ",
-            };
-            s += sign;
-            if c.abs() != 1 {
-                let _ = write!(s, "{}*", c.abs());
-            }
-            s += &self.var(v);
-        }
-        match (s.is_empty(), a.offset()) {
-            (true, o) => o.to_string(),
-            (false, 0) => s,
-            (false, o) if o < 0 => format!("{s} - {}", -o),
-            (false, o) => format!("{s} + {o}"),
-        }
-    }
-
-    fn conds(&self, conds: &[Cond]) -> String {
-        let one = |c: &Cond| {
-            let mut i = self.fold(&c.index);
-            if let Some((v, l, _)) = self.lane {
-                i = i.substitute(v, &Affine::constant(l));
-            }
-            format!("(unsigned)({}) < {}u", self.affine(&i.plus(-c.low)), (c.high - c.low).max(0))
-        };
-        conds.iter().map(one).collect::<Vec<_>>().join(" && ")
-    }
-
-    fn value(&mut self, e: &Expr) -> String {
-        match e {
-            Expr::Const(c) => constant(*c),
-            Expr::Load { source, index } => self.load(*source, index),
-            Expr::Cast(_, a) => self.value(a),
-            Expr::Unary(op, a) => {
-                let a = self.value(a);
-                unary(*op, &a)
-            }
-            Expr::Binary(op, a, b) => {
-                let (a, b) = (self.value(a), self.value(b));
-                match op {
-                    Binary::Add => format!("({a} + {b})"),
-                    Binary::Sub => format!("({a} - {b})"),
-                    Binary::Mul => format!("({a} * {b})"),
-                    Binary::Div => format!("({a} / {b})"),
-                    Binary::Max => format!("fmaxf({a}, {b})"),
-                    Binary::Min => format!("fminf({a}, {b})"),
-                    Binary::Pow => format!("powf({a}, {b})"),
-                }
-            }
-            Expr::Select { conds, then, other } => {
-                let test = self.conds(conds);
-                // What a condition guards may not be loaded ahead of it.
-                let whole = std::mem::replace(&mut self.whole, false);
-                let (a, b) = (self.value(then), self.value(other));
-                self.whole = whole;
-                format!("({test} ? {a} : {b})")
-            }
-        }
-    }
-
-    fn load(&mut self, b: Source, index: &[Affine]) -> String {
-        let mut off = self.offset(b, index);
-        let Some((v, lane, lanes)) = self.lane else { return self.at(b, index, &off) };
-        let scope = self.n.buffer(b).scope;
-        if self.whole && off.coefficient(v) == 1 && !matches!(scope, Scope::Local | Scope::Cluster) && self.aligned(&off, v, lanes) {
-            off.add_term(v, -1);
-            let place = self.at(b, index, &off);
-            let name = match self.vectors.get(&place) {
-                Some(t) => t.clone(),
-                None => {
-                    self.temporaries += 1;
-                    let t = format!("t{}", self.temporaries);
-                    self.line(&format!("const float{lanes} {t} = *(const float{lanes} *)&{place};"));
-                    self.vectors.insert(place, t.clone());
-                    t
-                }
-            };
-            return format!("{name}.{}", ["x", "y", "z", "w"][lane as usize]);
-        }
-        off = off.substitute(v, &Affine::constant(lane));
-        let index: Vec<Affine> = index.iter().map(|a| a.substitute(v, &Affine::constant(lane))).collect();
-        self.at(b, &index, &off)
+    let f = if raw { "join".into() } else { format!("pair_{}", c_type(dtype)) };
+    let pairs: Vec<String> = lanes.chunks(2).map(|p| format!("{f}({})", p.join(", "))).collect();
+    match &pairs[..] {
+        [one] => format!("*(unsigned *)&{place} = {one}"),
+        list => format!("*(uint{0} *)&{place} = make_uint{0}({1})", list.len(), list.join(", ")),
     }
 }
 
 fn gcd(a: i64, b: i64) -> i64 {
     if b == 0 { a } else { gcd(b, a % b) }
-}
-
-fn combined(place: &str, op: Option<Reducer>, v: &str) -> String {
-    match op {
-        None => format!("{place} = {v};"),
-        Some(Reducer::Sum) => format!("{place} += {v};"),
-        Some(Reducer::Prod) => format!("{place} *= {v};"),
-        Some(Reducer::Max) => format!("{place} = fmaxf({place}, {v});"),
-        Some(Reducer::Min) => format!("{place} = fminf({place}, {v});"),
-    }
-}
-
-fn constant(c: f64) -> String {
-    if c.is_nan() {
-        return "__int_as_float(0x7fffffff)".into();
-    }
-    if c.is_infinite() {
-        return if c < 0.0 { "__int_as_float(0xff800000)".into() } else { "__int_as_float(0x7f800000)".into() };
-    }
-    let text = format!("{:?}", c as f32);
-    let text = if text.contains(['.', 'e']) { text } else { format!("{text}.0") };
-    if c < 0.0 { format!("({text}f)") } else { format!("{text}f") }
-}
-
-fn unary(op: Unary, a: &str) -> String {
-    match op {
-        Unary::Neg => format!("(-{a})"),
-        Unary::Abs => format!("fabsf({a})"),
-        Unary::Exp => format!("expf({a})"),
-        Unary::Log => format!("logf({a})"),
-        Unary::Sqrt => format!("sqrtf({a})"),
-        Unary::Tanh => format!("tanhf({a})"),
-        Unary::Erf => format!("erff({a})"),
-        Unary::Sigmoid => format!("(1.0f / (1.0f + expf(-{a})))"),
-        Unary::Floor => format!("floorf({a})"),
-        Unary::Ceil => format!("ceilf({a})"),
-        Unary::Round => format!("rintf({a})"),
-        Unary::Sin => format!("sinf({a})"),
-        Unary::Cos => format!("cosf({a})"),
-        Unary::Sign => format!("(float)(({a} > 0.0f) - ({a} < 0.0f))"),
-    }
 }

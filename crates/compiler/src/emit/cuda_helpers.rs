@@ -14,8 +14,73 @@ static __device__ __forceinline__ void cluster_barrier() {
 }
 ";
 
+/// Elements of 16 bits, and rounding of factors: they convert to and from `float` where they are used.
+pub const FORMATS: &str = "\
+struct bfloat_t {
+  unsigned short bits;
+  __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
+  __device__ bfloat_t &operator=(float x) { asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(x)); return *this; }
+};
+struct half_t {
+  unsigned short bits;
+  __device__ operator float() const { float x; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(x) : \"h\"(bits)); return x; }
+  __device__ half_t &operator=(float x) { asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(bits) : \"f\"(x)); return *this; }
+};
+static __device__ __forceinline__ unsigned join(unsigned low, unsigned high) { return low | high << 16; }
+static __device__ __forceinline__ unsigned pair_bfloat_t(float low, float high) {
+  unsigned p;
+  asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(p) : \"f\"(high), \"f\"(low));
+  return p;
+}
+static __device__ __forceinline__ unsigned pair_half_t(float low, float high) {
+  unsigned p;
+  asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(p) : \"f\"(high), \"f\"(low));
+  return p;
+}
+static __device__ __forceinline__ float tf32(float x) {
+  unsigned bits;
+  asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(bits) : \"f\"(x));
+  return __uint_as_float(bits);
+}
+";
+
+/// Matrices across a warp's registers. A matrix of factors has 16 rows of 32 bytes: four registers
+/// a thread, in the order in which the first factor of `mma` wants them; the second factor is two
+/// matrices of 8 rows, in registers side by side. Sums are 16 x 16: two results side by side.
+pub const TENSOR_CORES: &str = "\
+static __device__ __forceinline__ void matrix(unsigned *r, const void *row) {
+  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"
+    : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");
+}
+static __device__ __forceinline__ void matrix_transposed(unsigned *r, const void *row) {
+  asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"
+    : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");
+}
+static __device__ __forceinline__ void matrix_round(unsigned *r) {
+  for (int i = 0; i < 4; i++) asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r[i]) : \"f\"(__uint_as_float(r[i])));
+}
+static __device__ __forceinline__ void matrix_split(unsigned *r, unsigned *rest) {
+  for (int i = 0; i < 4; i++) {
+    float x = __uint_as_float(r[i]);
+    asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r[i]) : \"f\"(x));
+    asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(rest[i]) : \"f\"(x - __uint_as_float(r[i])));
+  }
+}
+#define MULTIPLY(name, what, b0, b1) \\
+static __device__ __forceinline__ void name(float *c, const unsigned *a, const unsigned *b) { \\
+  asm(\"mma.sync.aligned.\" what \" {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};\" \\
+    : \"+f\"(c[0]), \"+f\"(c[1]), \"+f\"(c[2]), \"+f\"(c[3]) : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"r\"(b[b0]), \"r\"(b[b1])); \\
+}
+MULTIPLY(left_bf16, \"m16n8k16.row.col.f32.bf16.bf16.f32\", 0, 1)
+MULTIPLY(right_bf16, \"m16n8k16.row.col.f32.bf16.bf16.f32\", 2, 3)
+MULTIPLY(left_f16, \"m16n8k16.row.col.f32.f16.f16.f32\", 0, 1)
+MULTIPLY(right_f16, \"m16n8k16.row.col.f32.f16.f16.f32\", 2, 3)
+MULTIPLY(left_tf32, \"m16n8k8.row.col.f32.tf32.tf32.f32\", 0, 1)
+MULTIPLY(right_tf32, \"m16n8k8.row.col.f32.tf32.tf32.f32\", 2, 3)
+";
+
 /// Copies to shared memory that do not pass through registers, where the device has them; they
-/// have arrived at the next barrier. Where `valid` does not hold, zeros are written.
+/// have arrived at the next barrier, or once their batch is awaited. Where `valid` does not hold, zeros are written.
 pub const COPIES: &str = "\
 static __device__ __forceinline__ void copy4(float *to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
@@ -24,16 +89,33 @@ static __device__ __forceinline__ void copy4(float *to, const float *from, bool 
   *to = valid ? *from : 0.0f;
 #endif
 }
-static __device__ __forceinline__ void copy16(float *to, const float *from) {
+static __device__ __forceinline__ void copy8(void *to, const void *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
-  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16;\" :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from) : \"memory\");
+  asm volatile(\"cp.async.ca.shared.global [%0], [%1], 8, %2;\" :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(valid ? 8 : 0) : \"memory\");
 #else
-  *(float4 *)to = *(const float4 *)from;
+  *(float2 *)to = valid ? *(const float2 *)from : make_float2(0.0f, 0.0f);
+#endif
+}
+static __device__ __forceinline__ void copy16(void *to, const void *from, bool valid) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(\"cp.async.cg.shared.global [%0], [%1], 16, %2;\" :: \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(from), \"r\"(valid ? 16 : 0) : \"memory\");
+#else
+  *(float4 *)to = valid ? *(const float4 *)from : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #endif
 }
 static __device__ __forceinline__ void copies_arrive() {
 #if __CUDA_ARCH__ >= 800
   asm volatile(\"cp.async.wait_all;\" ::: \"memory\");
+#endif
+}
+static __device__ __forceinline__ void copies_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(\"cp.async.commit_group;\" ::: \"memory\");
+#endif
+}
+template <int LAST> static __device__ __forceinline__ void copies_await() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(\"cp.async.wait_group %0;\" :: \"n\"(LAST) : \"memory\");
 #endif
 }
 ";

@@ -4,6 +4,8 @@
 
 mod cuda;
 mod cuda_helpers;
+mod cuda_value;
+mod cuda_warp;
 mod prelude;
 mod registers;
 mod value;
@@ -14,14 +16,14 @@ use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes};
 use registers::Registers;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
-use squall_core::{Bytes, KernelSource};
+use squall_core::{Bytes, DType, KernelSource};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
 /// What the emitter is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Threads that parallel loops are shared among; 1 leaves OpenMP out.
+    /// Threads that parallel loops are shared among; 1 leaves OpenMP out, 0 lets it choose.
     pub threads: usize,
     /// Computes and keeps intermediates in double precision: for references.
     pub double: bool,
@@ -35,26 +37,25 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
     let prepared = n.scope_bytes(|s| *s == Scope::Prepared);
     let workspace = n.scope_bytes(|s| *s == Scope::Workspace) * if o.double { 2 } else { 1 };
     let mut functions = String::new();
-    let real = e.real();
     if prepared > 0 {
         let _ = writeln!(functions, "size_t {symbol}_prepared_bytes(void) {{ return {prepared}; }}\n");
         let _ = writeln!(functions, "int {symbol}_prepare(const void *const *weights, void *prepared) {{");
-        functions += &e.pointers(|s| matches!(s, Scope::Weight(_)), "const float", "weights");
-        functions += &e.offsets(Scope::Prepared, "float", "prepared");
+        functions += &e.pointers(|s| matches!(s, Scope::Weight(_)), "weights");
         e.preparing = true;
+        functions += &e.offsets(Scope::Prepared, "prepared");
         functions += &e.run(&n.prepare);
         e.preparing = false;
         functions += "  return 0;\n}\n\n";
     }
     let _ = writeln!(functions, "size_t {symbol}_workspace_bytes(void) {{ return {workspace}; }}\n");
     let _ = writeln!(functions, "int {symbol}(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{");
-    functions += &e.pointers(|s| matches!(s, Scope::Data(_)), "const float", "data");
-    functions += &e.pointers(|s| *s == Scope::Output, "float", "outputs");
-    functions += &e.offsets(Scope::Prepared, "const float", "prepared");
-    functions += &e.offsets(Scope::Workspace, real, "workspace");
+    functions += &e.pointers(|s| matches!(s, Scope::Data(_)), "data");
+    functions += &e.pointers(|s| *s == Scope::Output, "outputs");
+    functions += &e.offsets(Scope::Prepared, "prepared");
+    functions += &e.offsets(Scope::Workspace, "workspace");
     functions += &e.run(&n.body);
     functions += "  (void)data; (void)outputs; (void)prepared; (void)workspace;\n  return 0;\n}\n";
-    let openmp = o.threads > 1 && functions.contains("#pragma omp");
+    let openmp = o.threads != 1 && functions.contains("#pragma omp");
     let source = format!("/* {}, made by Squall */\n{}\n{functions}", n.name, prelude::text(&e.lanes_used, &e.helpers));
     KernelSource {
         source,
@@ -120,10 +121,10 @@ impl<'a> Emitter<'a> {
         format!("v{lanes}")
     }
 
-    fn pointers(&self, wanted: fn(&Scope) -> bool, ty: &str, from: &str) -> String {
+    fn pointers(&self, wanted: fn(&Scope) -> bool, from: &str) -> String {
         let mut out = String::new();
         let mut outputs = 0;
-        for b in self.n.buffers.iter().filter(|b| wanted(&b.scope)) {
+        for (k, b) in self.n.buffers.iter().enumerate().filter(|(_, b)| wanted(&b.scope)) {
             let i = match b.scope {
                 Scope::Data(i) | Scope::Weight(i) => i,
                 _ => {
@@ -131,15 +132,16 @@ impl<'a> Emitter<'a> {
                     outputs - 1
                 }
             };
-            let _ = writeln!(out, "  {ty} *restrict {} = {from}[{i}];", c_name(&b.name));
+            let _ = writeln!(out, "  {} *restrict {} = {from}[{i}];", self.pointer_type(Source(k as u32)), c_name(&b.name));
         }
         out
     }
 
-    fn offsets(&self, scope: Scope, ty: &str, from: &str) -> String {
+    fn offsets(&self, scope: Scope, from: &str) -> String {
         let mut out = String::new();
         let mut at = 0;
-        for b in self.n.buffers.iter().filter(|b| b.scope == scope) {
+        for (k, b) in self.n.buffers.iter().enumerate().filter(|(_, b)| b.scope == scope) {
+            let ty = self.pointer_type(Source(k as u32));
             let _ = writeln!(out, "  {ty} *restrict {} = ({ty} *)((const char *){from} + {at});", c_name(&b.name));
             at += aligned_bytes(b) * if ty == "double" { 2 } else { 1 };
         }
@@ -175,7 +177,8 @@ impl<'a> Emitter<'a> {
             match s {
                 Stmt::Loop(l) => self.loop_(l),
                 Stmt::Local(b) => self.declare(*b),
-                Stmt::Barrier(_) => {}
+                // Programs for GPUs only.
+                Stmt::Barrier(_) | Stmt::Let { .. } | Stmt::Warp(_) | Stmt::CommitCopies | Stmt::AwaitCopies(_) => {}
                 Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
                 Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),
                 Stmt::If { conds, body } => {
@@ -264,7 +267,8 @@ impl<'a> Emitter<'a> {
                     chain.push(next);
                 }
                 let pragma = match (self.o.threads, chain.len()) {
-                    (0 | 1, _) => String::new(),
+                    (1, _) => String::new(),
+                    (0, _) => "#pragma omp parallel for schedule(static)".into(),
                     (t, 1) => format!("#pragma omp parallel for schedule(static) num_threads({t})"),
                     (t, k) => format!("#pragma omp parallel for schedule(static) collapse({k}) num_threads({t})"),
                 };
@@ -354,26 +358,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn affine(&self, a: &Affine) -> String {
-        let mut s = String::new();
-        for &(v, c) in a.terms() {
-            let sign = match (s.is_empty(), c < 0) {
-                (true, true) => "-",
-                (true, false) => "",
-                (false, true) => " - ",
-                (false, false) => " + ",
-            };
-            s += sign;
-            if c.abs() != 1 {
-                let _ = write!(s, "{}*", c.abs());
-            }
-            s += &self.var(v);
-        }
-        match (s.is_empty(), a.offset()) {
-            (true, o) => o.to_string(),
-            (false, 0) => s,
-            (false, o) if o < 0 => format!("{s} - {}", -o),
-            (false, o) => format!("{s} + {o}"),
-        }
+        affine_text(a, |v| self.var(v))
     }
 
     fn conds(&self, conds: &[Cond]) -> String {
@@ -408,7 +393,18 @@ impl<'a> Emitter<'a> {
                 Some(l) => format!("{name}_{}[{}]", off.offset() / l, off.offset() % l),
                 None => self.place(b, &off),
             };
-            let text = self.combined(&place, op, &v.text, 1);
+            let text = match self.n.buffer(b).dtype {
+                d if d.is_half() && self.registers.get(b).is_none() => {
+                    let old = self.number(b, place.clone());
+                    let new = match op {
+                        None => v.text,
+                        Some(r) => self.binary(r.binary(), value::Value { text: old, vector: false }, v).text,
+                    };
+                    let round = self.plain_function(if d == DType::F16 { "to_f16" } else { "to_bf16" });
+                    format!("{place} = {round}({new});")
+                }
+                _ => self.combined(&place, op, &v.text, 1),
+            };
             self.line(&text);
             self.forget(b);
             return;
@@ -469,12 +465,30 @@ impl<'a> Emitter<'a> {
 
     /// The C type behind a buffer's pointer.
     fn pointer_type(&self, b: Source) -> &'static str {
-        match (self.n.buffer(b).scope, self.o.double) {
-            (Scope::Data(_) | Scope::Weight(_), _) => "const float",
-            (Scope::Prepared, _) if !self.preparing => "const float",
-            (Scope::Workspace | Scope::Local, true) => "double",
+        let buf = self.n.buffer(b);
+        let fixed = matches!(buf.scope, Scope::Data(_) | Scope::Weight(_)) || buf.scope == Scope::Prepared && !self.preparing;
+        match (buf.scope, self.o.double, fixed) {
+            (Scope::Workspace | Scope::Local, true, _) => "double",
+            (_, _, true) if buf.dtype.is_half() => "const unsigned short",
+            _ if buf.dtype.is_half() => "unsigned short",
+            (_, _, true) => "const float",
             _ => "float",
         }
+    }
+
+    /// An element of a buffer as a number, at a place in memory.
+    fn number(&mut self, b: Source, place: String) -> String {
+        match self.n.buffer(b).dtype {
+            DType::F16 => format!("{}({place})", self.plain_function("from_f16")),
+            DType::Bf16 => format!("{}({place})", self.plain_function("from_bf16")),
+            _ => place,
+        }
+    }
+
+    /// The name of a helper function that works on one number.
+    fn plain_function(&mut self, name: &'static str) -> &'static str {
+        self.helpers.insert(name);
+        name
     }
 
     fn temporary(&mut self) -> String {
@@ -506,6 +520,30 @@ impl<'a> Emitter<'a> {
                 format!("{name}_v{lanes}")
             }
         }
+    }
+}
+
+/// An affine form as C.
+fn affine_text(a: &Affine, name: impl Fn(Var) -> String) -> String {
+    let mut s = String::new();
+    for &(v, c) in a.terms() {
+        let sign = match (s.is_empty(), c < 0) {
+            (true, true) => "-",
+            (true, false) => "",
+            (false, true) => " - ",
+            (false, false) => " + ",
+        };
+        s += sign;
+        if c.abs() != 1 {
+            let _ = write!(s, "{}*", c.abs());
+        }
+        s += &name(v);
+    }
+    match (s.is_empty(), a.offset()) {
+        (true, o) => o.to_string(),
+        (false, 0) => s,
+        (false, o) if o < 0 => format!("{s} - {}", -o),
+        (false, o) => format!("{s} + {o}"),
     }
 }
 

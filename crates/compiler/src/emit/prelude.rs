@@ -5,6 +5,29 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+/// Conversions from and to elements of 16 bits, to the nearest and ties to even.
+const HALVES: &[(&str, &str)] = &[
+    ("from_bf16", "static inline float from_bf16(unsigned short h) { union float_bits u = {(unsigned)h << 16}; return u.x; }\n"),
+    (
+        "to_bf16",
+        "static inline unsigned short to_bf16(float x) {\n  union float_bits u = {.x = x};\n  \
+         return x != x ? 0x7fff : (unsigned short)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);\n}\n",
+    ),
+    // Scaled by 2^112, exponents of both formats agree, below the normal range too.
+    (
+        "from_f16",
+        "static inline float from_f16(unsigned short h) {\n  union float_bits u = {(unsigned)(h & 0x7fff) << 13};\n  \
+         u.x *= 0x1p112f;\n  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;\n  u.bits |= (unsigned)(h & 0x8000) << 16;\n  return u.x;\n}\n",
+    ),
+    (
+        "to_f16",
+        "static inline unsigned short to_f16(float x) {\n  union float_bits u = {.x = x};\n  unsigned sign = u.bits >> 16 & 0x8000;\n  \
+         u.bits &= 0x7fffffff;\n  if (x != x) return 0x7fff;\n  if (u.x >= 65520.0f) return (unsigned short)(sign | 0x7c00);\n  \
+         if (u.x < 0x1p-14f) {\n    u.x += 0.5f;\n    return (unsigned short)(sign | (u.bits - 0x3f000000));\n  }\n  \
+         return (unsigned short)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> 13));\n}\n",
+    ),
+];
+
 /// Types and functions for the given lane widths and helper names.
 pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
     let has = |n: &str| helpers.contains(n);
@@ -12,6 +35,10 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
     // Reading math.h takes longer than compiling a small kernel.
     if SCALAR.iter().any(|(n, ..)| has(n)) {
         s += "#include <math.h>\n";
+    }
+    if HALVES.iter().any(|(n, _)| has(n)) {
+        s += "union float_bits { unsigned bits; float x; };\n";
+        HALVES.iter().filter(|(n, _)| has(n)).for_each(|(_, text)| s += text);
     }
     if has("max") {
         s += "static inline float max_f(float a, float b) { return a > b ? a : b; }\n";

@@ -68,13 +68,13 @@ fn walk(n: &Nest, stmts: &[Stmt], around: &mut Vec<Around>, uses: &mut HashMap<S
                 around.truncate(around.len() - 1 - usize::from(start.is_some()));
             }
             Stmt::If { body, .. } => walk(n, body, around, uses),
-            Stmt::Local(_) | Stmt::Barrier(_) => {}
             Stmt::Store { buffer, index, value } | Stmt::Update { buffer, index, value, .. } => {
                 note(n, *buffer, index, around, uses);
                 for (b, i) in value.loads() {
                     note(n, b, i, around, uses);
                 }
             }
+            _ => {}
         }
     }
 }

@@ -99,7 +99,7 @@ impl Emitter<'_> {
         Value { text: format!("{}({})", self.function(op.name(), lanes), a.text), vector: a.vector }
     }
 
-    fn binary(&mut self, op: Binary, a: Value, b: Value) -> Value {
+    pub(super) fn binary(&mut self, op: Binary, a: Value, b: Value) -> Value {
         let vector = a.vector || b.vector;
         let sign = match op {
             Binary::Add => "+",
@@ -135,6 +135,7 @@ impl Emitter<'_> {
                 Some(l) => scalar(format!("{name}_{}[{}]", off.offset() / l, off.offset() % l)),
                 None => {
                     let place = self.place(b, &off);
+                    let place = self.number(b, place);
                     scalar(if self.o.double { format!("(double){place}") } else { place })
                 }
             };

@@ -2,10 +2,10 @@
 //! multiprocessor holds, and the work of a thread. Logarithms, as on CPUs.
 
 use crate::emit::shared_bytes;
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt};
-use squall_core::Gpu;
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, Warp, visit};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::flatten;
+use squall_core::{DType, Gpu};
 use std::collections::HashMap;
 
 /// Names of the features of GPU programs, in order.
@@ -36,6 +36,9 @@ pub const GPU_FEATURES: &[&str] = &[
     "conflicts",
     "block_flop",
     "idle_lanes",
+    "matrix_products",
+    "matrix_loads",
+    "stages_ahead",
 ];
 
 #[derive(Default)]
@@ -62,6 +65,8 @@ struct Walk<'a> {
     /// Innermost thread loop that runs more than once.
     fastest: Option<Var>,
     loops: Vec<&'a Loop>,
+    /// Whether tensor cores are used: loops without barriers then cost no latency of their own.
+    tensor: bool,
     c: Counts,
 }
 
@@ -88,7 +93,9 @@ pub fn extract(n: &Nest, gpu: Gpu) -> Vec<f32> {
         }
         launches += 1.0;
         (blocks, cluster, threads) = (f64::max(blocks, b * k), f64::max(cluster, k), f64::max(threads, t));
-        let mut w = Walk { n, threads: t, fastest, loops: Vec::new(), c };
+        let mut tensor = false;
+        visit(at, &mut |s| tensor |= matches!(s, Stmt::Warp(_)));
+        let mut w = Walk { n, threads: t, fastest, loops: Vec::new(), tensor, c };
         w.stmts(at);
         c = w.c;
     }
@@ -108,10 +115,13 @@ pub fn extract(n: &Nest, gpu: Gpu) -> Vec<f32> {
     // few warps cannot keep either busy. Fetches and barriers cost their latency each step.
     let busy = (active / 12.0).min(1.0).powf(0.7);
     let arithmetic = each * warps * c.get("flop") / 2.0 / 4.0 / busy;
+    // A product of 16 x 16 sums takes a multiprocessor four cycles.
+    let arithmetic = arithmetic + each * warps * 4.0 * c.get("matrix_products") / (active / 8.0).min(1.0);
     let loads = each * warps * (c.get("shared_loads") * 0.6 + c.get("shared_stores") + c.get("conflicts")) / busy.sqrt();
     let traffic = blocks * threads * (c.get("global_loads") + 3.0 * c.get("global_loads_scattered") + c.get("global_stores")) * 4.0;
     let memory = traffic / 2600.0;
-    let latency = waves * (700.0 * c.get("steps").max(1.0) + 30.0 * c.get("barriers") + 8.0 * c.get("global_loads"));
+    let latency =
+        waves * (700.0 * c.get("steps").max(1.0) / (1.0 + c.get("stages_ahead")) + 30.0 * c.get("barriers") + 8.0 * c.get("global_loads"));
     let longest = arithmetic.max(loads).max(memory);
     let estimate = longest + 0.3 * (arithmetic + loads + memory - longest) + latency + 2500.0 * launches + 600.0 * (cluster - 1.0).min(1.0);
     let flop = c.get("flop");
@@ -142,7 +152,12 @@ impl<'a> Walk<'a> {
         for s in stmts {
             match s {
                 Stmt::Loop(l) => {
-                    if l.mode == Mode::Serial {
+                    let waits = |l: &Loop| {
+                        let mut found = false;
+                        visit(&l.body, &mut |s| found |= matches!(s, Stmt::Barrier(_)));
+                        found
+                    };
+                    if l.mode == Mode::Serial && (!self.tensor || waits(l)) {
                         self.c.most("steps", self.points(&Affine::constant(0), false) * l.extent as f64);
                     }
                     self.loops.push(l);
@@ -152,9 +167,35 @@ impl<'a> Walk<'a> {
                 Stmt::If { body, .. } => self.stmts(body),
                 Stmt::Barrier(_) => self.c.add("barriers", self.points(&Affine::constant(0), false)),
                 Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Local => self.c.add("registers", self.n.buffer(*b).elements() as f64),
-                Stmt::Local(_) => {}
+                Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Fragment => {
+                    let b = self.n.buffer(*b);
+                    let each = if b.dtype == DType::F32 { 32 } else { 128 / b.dtype.bytes() as i64 };
+                    self.c.add("registers", (b.elements() / each) as f64);
+                }
+                Stmt::Warp(w) => self.warp(w),
+                Stmt::AwaitCopies(last) => self.c.most("stages_ahead", f64::from(*last) + 1.0),
+                Stmt::Local(_) | Stmt::Let { .. } | Stmt::CommitCopies => {}
                 Stmt::Store { buffer, index, value } => self.statement(*buffer, index, value, false),
                 Stmt::Update { buffer, index, value, .. } => self.statement(*buffer, index, value, true),
+            }
+        }
+    }
+
+    fn warp(&mut self, w: &Warp) {
+        let times = self.points(&Affine::constant(0), false);
+        match w {
+            Warp::Zero(_) => {}
+            Warp::Multiply { .. } => self.c.add("matrix_products", times),
+            Warp::Store { .. } => self.c.add("shared_stores", 8.0 * times),
+            Warp::Load { rows, column, from, index, .. } => {
+                let b = self.n.buffer(*from);
+                let (off, bytes) = (flatten(index, &b.shape), b.dtype.bytes() as i64);
+                let inner = rows.iter().rev().find(|r| r.1 > 1).map_or(0, |r| off.coefficient(r.0));
+                // Eight rows of 16 bytes are read at once; rows that begin in the same banks wait.
+                let (row, whole) = if off.coefficient(*column) == 1 { (inner, true) } else { (off.coefficient(*column), inner == 1) };
+                let ways = gcd((row * bytes / 16).max(1), 8) as f64;
+                self.c.add("matrix_loads", times);
+                self.c.add("shared_loads", times * if whole { 4.0 * ways } else { 16.0 });
             }
         }
     }
@@ -183,8 +224,9 @@ impl<'a> Walk<'a> {
             let vector =
                 self.loops.last().filter(|l| l.mode == Mode::Vector && off.coefficient(l.var) == 1).map_or(1.0, |l| l.extent as f64);
             // Threads side by side: the innermost share loop, else the innermost thread loop.
-            let stride = shared_loop.or(self.fastest).map_or(0, |v| off.coefficient(v).abs());
-            let times = self.points(&off, true);
+            let stride = shared_loop.or(self.fastest).map_or(0, |v| off.coefficient(v).abs()) / vector as i64;
+            // In words.
+            let times = self.points(&off, true) * buf.dtype.bytes() as f64 / 4.0;
             match (buf.scope, write) {
                 (Scope::Local, _) => {}
                 (Scope::Shared | Scope::Cluster, _) => {

@@ -26,12 +26,15 @@ mod lower;
 mod parse;
 mod print;
 mod simt;
+mod simt_warp;
 mod verify;
+mod warp;
 
 pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
 pub use verify::verify;
+pub use warp::{Matrix, Warp, extents};
 
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
@@ -56,6 +59,8 @@ pub enum Scope {
     Shared,
     /// Shared memory of the blocks of a cluster, seen by all of them: the first index says whose.
     Cluster,
+    /// Declared inside thread loops, one for each warp: matrices across its threads' registers.
+    Fragment,
 }
 
 /// A dense row-major array.
@@ -171,6 +176,23 @@ pub enum Stmt {
     },
     /// Threads wait for each other; what was written before is seen after.
     Barrier(Reach),
+    /// Binds a variable for the rest of the block: `value mod modulo`.
+    Let {
+        /// The variable.
+        var: Var,
+        /// Not negative.
+        value: Affine,
+        /// Above 0.
+        modulo: i64,
+    },
+    /// What a warp's threads do together.
+    Warp(Warp),
+    /// Ends a batch of copies from device to shared memory. In programs with such statements
+    /// copies are on their way until they are awaited; elsewhere every barrier awaits them.
+    CommitCopies,
+    /// Waits until all batches of the thread's copies but the last so many have arrived. Other
+    /// threads see them after a barrier.
+    AwaitCopies(u32),
 }
 
 /// A program: `prepare` runs once on weights, `body` at every call.
@@ -300,6 +322,8 @@ pub fn rewrite(stmts: &mut [Stmt], affine: &mut dyn FnMut(&Affine) -> Affine, le
             *value = value.rewrite(&mut |a| affine(a), &mut |e| leaf(e));
         }
         Stmt::If { conds, .. } => conds.iter_mut().for_each(|c| c.index = affine(&c.index)),
+        Stmt::Let { value, .. } => *value = affine(value),
+        Stmt::Warp(w) => w.affine_mut(&mut |a| *a = affine(a)),
         _ => {}
     });
 }
@@ -307,6 +331,20 @@ pub fn rewrite(stmts: &mut [Stmt], affine: &mut dyn FnMut(&Affine) -> Affine, le
 /// Replaces a variable everywhere in the statements.
 pub fn substitute(stmts: &mut [Stmt], v: Var, by: &Affine) {
     rewrite(stmts, &mut |a| a.substitute(v, by), &mut |e| e);
+}
+
+/// What a stored value copies from device memory as it is, where that is all it does: the source, its
+/// index, and the conditions outside of which it is zero.
+pub fn copied<'e>(n: &Nest, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
+    let found = match value {
+        Expr::Load { source, index } => (*source, &index[..], &[][..]),
+        Expr::Select { conds, then, other } => match (&**then, &**other) {
+            (Expr::Load { source, index }, Expr::Const(0.0)) => (*source, &index[..], &conds[..]),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    matches!(n.buffer(found.0).scope, Scope::Data(_) | Scope::Prepared | Scope::Workspace).then_some(found)
 }
 
 /// One access of a buffer.

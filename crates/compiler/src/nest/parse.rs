@@ -1,6 +1,6 @@
 //! Reads a nest's text.
 
-use super::{Buffer, Loop, Mode, Nest, Reach, Scope, Start, Stmt, verify};
+use super::{Buffer, Loop, Matrix, Mode, Nest, Reach, Scope, Start, Stmt, Warp, verify};
 use squall_core::expr::Source;
 use squall_core::text::{Cursor, Scope as Names, TextError};
 use squall_core::workload::Reducer;
@@ -28,6 +28,7 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
             Some("local") => Scope::Local,
             Some("shared") => Scope::Shared,
             Some("distributed") => Scope::Cluster,
+            Some("fragment") => Scope::Fragment,
             _ => break,
         };
         c.name()?;
@@ -83,10 +84,22 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
             let body = block(c, n, names)?;
             out.push(Stmt::Loop(Loop { var, extent, mode, start, body }));
         } else if c.accept_word("local") {
-            let name = c.name()?;
-            match names.sources.get(&name) {
-                Some(&s) => out.push(Stmt::Local(s)),
-                None => return c.error(format!("unknown buffer `{name}`")),
+            out.push(Stmt::Local(buffer(c, names)?));
+        } else if let Some(word) = c.peek_name().filter(|w| w.starts_with("warp_")).map(String::from) {
+            c.name()?;
+            out.push(Stmt::Warp(warp(&word, c, n, names)?));
+        } else if c.accept_word("let") {
+            let var = declare(c, n, names)?;
+            c.expect("=")?;
+            let value = c.affine(names)?;
+            c.expect_word("mod")?;
+            out.push(Stmt::Let { var, value, modulo: c.extent()? });
+        } else if c.accept_word("commit_copies") {
+            out.push(Stmt::CommitCopies);
+        } else if c.accept_word("await_copies") {
+            match u32::try_from(c.int()?) {
+                Ok(n) => out.push(Stmt::AwaitCopies(n)),
+                Err(_) => return c.error("expected a number of batches"),
             }
         } else if c.accept_word("barrier") {
             out.push(Stmt::Barrier(Reach::Block));
@@ -96,10 +109,7 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
             let conds = c.conds(names)?;
             out.push(Stmt::If { conds, body: block(c, n, names)? });
         } else {
-            let name = c.name()?;
-            let Some(&buffer) = names.sources.get(&name) else {
-                return c.error(format!("unknown buffer `{name}`"));
-            };
+            let buffer = buffer(c, names)?;
             let index = c.index(names)?;
             if c.accept("=") {
                 out.push(Stmt::Store { buffer, index, value: c.expr(names)? });
@@ -113,6 +123,58 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
         }
     }
     Ok(out)
+}
+
+fn buffer(c: &mut Cursor, names: &Names) -> Result<Source, TextError> {
+    let name = c.name()?;
+    match names.sources.get(&name) {
+        Some(&s) => Ok(s),
+        None => c.error(format!("unknown buffer `{name}`")),
+    }
+}
+
+/// What stands behind `word`, the name of an instruction of warps.
+fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Warp, TextError> {
+    let matrix = |c: &mut Cursor, names: &Names| Ok(Matrix { buffer: buffer(c, names)?, at: c.index(names)? });
+    match word {
+        "warp_zero" => Ok(Warp::Zero(matrix(c, names)?)),
+        "warp_load" => {
+            c.expect_word("rows")?;
+            let mut rows = Vec::new();
+            while rows.is_empty() || c.accept(",") {
+                let v = declare(c, n, names)?;
+                c.expect_word("in")?;
+                rows.push((v, c.extent()?));
+            }
+            c.expect_word("from")?;
+            let first = c.affine(names)?;
+            c.expect_word("column")?;
+            let column = declare(c, n, names)?;
+            c.expect(":")?;
+            let to = matrix(c, names)?;
+            let rest = if c.accept_word("and") { Some(matrix(c, names)?) } else { None };
+            c.expect("=")?;
+            Ok(Warp::Load { to, rest, rows, first, column, from: buffer(c, names)?, index: c.index(names)? })
+        }
+        "warp_multiply" => {
+            let to = matrix(c, names)?;
+            c.expect("+=")?;
+            let a = matrix(c, names)?;
+            c.expect("*")?;
+            Ok(Warp::Multiply { to, a, b: matrix(c, names)? })
+        }
+        "warp_store" => {
+            c.expect_word("row")?;
+            let row = declare(c, n, names)?;
+            c.expect_word("column")?;
+            let column = declare(c, n, names)?;
+            c.expect(":")?;
+            let (to, index) = (buffer(c, names)?, c.index(names)?);
+            c.expect("=")?;
+            Ok(Warp::Store { from: matrix(c, names)?, row, column, to, index })
+        }
+        _ => c.error(format!("there is no instruction `{word}`; there are warp_zero, warp_load, warp_multiply and warp_store")),
+    }
 }
 
 fn declare(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<squall_core::expr::Var, TextError> {

@@ -41,6 +41,7 @@ impl Scope {
             Scope::Local => "local",
             Scope::Shared => "shared",
             Scope::Cluster => "distributed",
+            Scope::Fragment => "fragment",
         }
     }
 }
@@ -63,7 +64,7 @@ impl fmt::Display for Nest {
     }
 }
 
-fn index(f: &mut fmt::Formatter<'_>, n: &Nest, index: &[Affine]) -> fmt::Result {
+pub(super) fn index(f: &mut fmt::Formatter<'_>, n: &Nest, index: &[Affine]) -> fmt::Result {
     write!(f, "[")?;
     for (i, a) in index.iter().enumerate() {
         if i > 0 {
@@ -89,6 +90,14 @@ fn block(f: &mut fmt::Formatter<'_>, n: &Nest, stmts: &[Stmt], depth: usize) -> 
             }
             Stmt::Barrier(Reach::Block) => writeln!(f, "barrier")?,
             Stmt::Barrier(Reach::Cluster) => writeln!(f, "barrier_cluster")?,
+            Stmt::Let { var, value, modulo } => {
+                write!(f, "let {} = ", n.var(*var))?;
+                print_affine(f, value, n)?;
+                writeln!(f, " mod {modulo}")?;
+            }
+            Stmt::Warp(w) => super::warp::print(f, n, w)?,
+            Stmt::CommitCopies => writeln!(f, "commit_copies")?,
+            Stmt::AwaitCopies(n) => writeln!(f, "await_copies {n}")?,
             Stmt::Local(b) => writeln!(f, "local {}", n.source(*b))?,
             Stmt::Store { buffer, index: i, value } => {
                 write!(f, "{}", n.source(*buffer))?;

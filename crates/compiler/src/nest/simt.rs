@@ -11,7 +11,7 @@
 use super::interpret::{State, flat};
 use super::{Loop, Mode, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 /// When and by whom an element was accessed.
 #[derive(Clone, Copy, PartialEq)]
@@ -25,18 +25,23 @@ struct Mark {
 struct Element {
     written: Option<Mark>,
     read: Vec<Mark>,
+    /// Whether a copy to it is on its way.
+    flying: bool,
 }
 
-struct Team<'s, 'n> {
-    s: &'s mut State<'n>,
+pub(super) struct Team<'s, 'n> {
+    pub(super) s: &'s mut State<'n>,
     /// Variables of each thread.
-    vars: Vec<Vec<i64>>,
+    pub(super) vars: Vec<Vec<i64>>,
     /// Threads of a block; thread `i` belongs to block `i / block` of the cluster.
     block: usize,
-    locals: HashMap<(Source, usize), Vec<f64>>,
+    pub(super) locals: HashMap<(Source, usize), Vec<f64>>,
     /// By buffer and, where each block has its own, block.
     marks: HashMap<(Source, usize), Vec<Element>>,
     passed: [u64; 2],
+    /// Copies that may still be on their way, in programs that await them: batches from the oldest
+    /// on, the last one open, of buffer, owner and element.
+    flying: Option<VecDeque<Vec<(Source, usize, usize)>>>,
 }
 
 /// Runs the cluster and thread loops that `top` begins with.
@@ -69,7 +74,10 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
         vars.push(v);
     }
     let all: Vec<usize> = (0..total as usize).collect();
-    let mut team = Team { s, vars, block: block as usize, locals: HashMap::new(), marks: HashMap::new(), passed: [0; 2] };
+    let mut awaits = false;
+    super::visit(body, &mut |s| awaits |= *s == Stmt::CommitCopies);
+    let flying = awaits.then(|| VecDeque::from([Vec::new()]));
+    let mut team = Team { s, vars, block: block as usize, locals: HashMap::new(), marks: HashMap::new(), passed: [0; 2], flying };
     team.block(body, &all)
 }
 
@@ -103,11 +111,30 @@ impl Team<'_, '_> {
                 self.passed[1] += u64::from(*reach == Reach::Cluster);
                 Ok(())
             }
+            Stmt::Let { var, value, modulo } => {
+                for &t in active {
+                    let x = value.eval(|v| self.vars[t][v.0 as usize]).rem_euclid(*modulo);
+                    self.vars[t][var.0 as usize] = x;
+                }
+                Ok(())
+            }
+            Stmt::Warp(w) => self.warps(w, active),
+            Stmt::CommitCopies => {
+                self.flying.iter_mut().for_each(|f| f.push_back(Vec::new()));
+                Ok(())
+            }
+            Stmt::AwaitCopies(last) => {
+                self.arrive(*last as usize);
+                Ok(())
+            }
             Stmt::Local(b) => {
                 let size = self.s.nest.buffer(*b).elements() as usize;
                 match self.s.nest.buffer(*b).scope {
                     Scope::Local => active.iter().for_each(|&t| _ = self.locals.insert((*b, t), vec![f64::NAN; size])),
                     Scope::Cluster => self.declare(*b, 0, size),
+                    Scope::Fragment => {
+                        active.iter().filter(|t| *t % 32 == 0).for_each(|&t| _ = self.locals.insert((*b, t / 32), vec![f64::NAN; size]));
+                    }
                     _ => (0..self.vars.len() / self.block).for_each(|k| self.declare(*b, k, size)),
                 }
                 Ok(())
@@ -120,7 +147,9 @@ impl Team<'_, '_> {
             Stmt::Store { buffer, index, value } => active.iter().try_for_each(|&t| {
                 let x = self.eval(value, t)?;
                 let x = self.s.nest.buffer(*buffer).dtype.round(x);
-                self.write(*buffer, index, t, x)
+                self.write(*buffer, index, t, x)?;
+                self.copies(*buffer, index, value, t);
+                Ok(())
             }),
             Stmt::Update { op, buffer, index, value } => active.iter().try_for_each(|&t| {
                 let x = self.eval(value, t)?;
@@ -162,12 +191,41 @@ impl Team<'_, '_> {
         Ok(())
     }
 
+    /// Notes an element that a copy is on its way to.
+    fn copies(&mut self, b: Source, index: &[Affine], value: &Expr, t: usize) {
+        let Some(batch) = self.flying.as_mut().and_then(|f| f.back_mut()) else { return };
+        if self.s.nest.buffer(b).scope != Scope::Shared || super::copied(self.s.nest, value).is_none() {
+            return;
+        }
+        let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
+        let owner = t / self.block;
+        batch.push((b, owner, at));
+        if let Some(e) = self.marks.get_mut(&(b, owner)).and_then(|m| m.get_mut(at)) {
+            e.flying = true;
+        }
+    }
+
+    /// All batches but the last so many, and the open one, arrive.
+    fn arrive(&mut self, last: usize) {
+        let Some(flying) = &mut self.flying else { return };
+        while flying.len() > last + 1 {
+            for (b, owner, at) in flying.pop_front().unwrap_or_default() {
+                if let Some(e) = self.marks.get_mut(&(b, owner)).and_then(|m| m.get_mut(at)) {
+                    e.flying = false;
+                    // From now on a barrier lets others see it.
+                    e.written.iter_mut().for_each(|w| w.passed = self.passed);
+                }
+            }
+        }
+    }
+
     /// Whose memory a buffer's element is for a thread: its own, its block's, the cluster's.
     fn owner(&self, b: Source, t: usize) -> Option<usize> {
         match self.s.nest.buffer(b).scope {
             Scope::Local => Some(t),
             Scope::Shared => Some(t / self.block),
             Scope::Cluster => Some(0),
+            Scope::Fragment => Some(t / 32),
             _ => None,
         }
     }
@@ -182,11 +240,14 @@ impl Team<'_, '_> {
         Err(format!("threads {} and {t} access element {at} of `{name}` without a {kind} between them", old.thread))
     }
 
-    fn read(&mut self, b: Source, index: &[Affine], t: usize) -> Result<f64, String> {
+    pub(super) fn read(&mut self, b: Source, index: &[Affine], t: usize) -> Result<f64, String> {
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
         let Some(owner) = self.owner(b, t) else { return Ok(self.s.memory[b.0 as usize][at]) };
         let mark = Mark { thread: t, passed: self.passed };
         if let Some(e) = self.marks.get(&(b, owner)).and_then(|m| m.get(at)) {
+            if e.flying {
+                return Err(format!("element {at} of `{}` is read before its copy is awaited", self.s.nest.buffer(b).name));
+            }
             if let Some(w) = e.written {
                 self.clash(b, at, w, t)?;
             }
@@ -205,17 +266,20 @@ impl Team<'_, '_> {
             .ok_or_else(|| format!("`{}` is read undeclared", self.s.nest.buffer(b).name))
     }
 
-    fn write(&mut self, b: Source, index: &[Affine], t: usize, x: f64) -> Result<(), String> {
+    pub(super) fn write(&mut self, b: Source, index: &[Affine], t: usize, x: f64) -> Result<(), String> {
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
         let Some(owner) = self.owner(b, t) else {
             self.s.memory[b.0 as usize][at] = x;
             return Ok(());
         };
         if let Some(e) = self.marks.get(&(b, owner)).and_then(|m| m.get(at)).cloned() {
+            if e.flying {
+                return Err(format!("element {at} of `{}` is written before its copy is awaited", self.s.nest.buffer(b).name));
+            }
             e.written.iter().chain(&e.read).try_for_each(|m| self.clash(b, at, *m, t))?;
             let mark = Mark { thread: t, passed: self.passed };
             if let Some(e) = self.marks.get_mut(&(b, owner)).and_then(|m| m.get_mut(at)) {
-                *e = Element { written: Some(mark), read: Vec::new() };
+                *e = Element { written: Some(mark), ..Element::default() };
             }
         }
         let name = &self.s.nest.buffer(b).name;

@@ -1,6 +1,7 @@
 //! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
 
-use super::{Loop, Mode, Nest, Reach, Scope, Stmt};
+use super::{Loop, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp, extents};
+use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -13,7 +14,8 @@ pub struct Broken(pub String);
 /// in bounds, locals are declared before use, inputs are not written, weights are read in
 /// `prepare` only, and vector loops are innermost. In GPU programs: blocks outermost, threads next,
 /// barriers where all threads come, and one at the end of each block of statements that declares
-/// shared memory, so that its place can be used again.
+/// shared memory, so that its place can be used again. What a warp does together stands where all its
+/// threads come and is the same for all of them; the innermost thread loop counts its threads.
 pub fn verify(n: &Nest) -> Result<(), Broken> {
     let mut c = Checker {
         n,
@@ -23,6 +25,7 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
         preparing: true,
         guards: Vec::new(),
         level: Level::Host,
+        lane: None,
     };
     c.block(&n.prepare)?;
     c.preparing = false;
@@ -39,6 +42,8 @@ struct Checker<'a> {
     preparing: bool,
     guards: Vec<Cond>,
     level: Level,
+    /// The innermost thread loop so far, and its extent.
+    lane: Option<(Var, i64)>,
 }
 
 /// Where in a GPU program a statement stands.
@@ -71,14 +76,14 @@ impl Checker<'_> {
     }
 
     fn block(&mut self, stmts: &[Stmt]) -> Result<(), Broken> {
-        let mut declared = Vec::new();
+        let (mut declared, mut lets) = (Vec::new(), Vec::new());
         for s in stmts {
             match s {
                 Stmt::Loop(l) => self.loop_(l)?,
                 Stmt::Local(b) => {
                     let fits = match self.n.buffer(*b).scope {
                         Scope::Local => true,
-                        Scope::Shared | Scope::Cluster => self.level == Level::Thread,
+                        Scope::Shared | Scope::Cluster | Scope::Fragment => self.level == Level::Thread,
                         _ => false,
                     };
                     if !fits || !self.locals.insert(*b) {
@@ -100,6 +105,17 @@ impl Checker<'_> {
                     self.guards.truncate(n);
                     self.level = level;
                 }
+                Stmt::Let { var, value, modulo } => {
+                    self.affine(value)?;
+                    if value.range(|v| self.bounds[&v]).0 < 0 || *modulo < 1 {
+                        return self.fail(format!("`{}` is a remainder of what may be negative", self.var(*var)));
+                    }
+                    self.bind(*var, modulo - 1)?;
+                    lets.push(*var);
+                }
+                Stmt::Warp(w) => self.warp(w)?,
+                Stmt::CommitCopies | Stmt::AwaitCopies(_) if self.level == Level::Thread => {}
+                Stmt::CommitCopies | Stmt::AwaitCopies(_) => return self.fail("copies are counted where not all threads come"),
                 Stmt::Barrier(_) if self.level == Level::Thread => {}
                 Stmt::Barrier(_) => return self.fail("a barrier stands where not all threads of a block come"),
             }
@@ -114,6 +130,7 @@ impl Checker<'_> {
         declared.iter().for_each(|b| {
             self.locals.remove(b);
         });
+        lets.iter().for_each(|v| _ = self.bounds.remove(v));
         Ok(())
     }
 
@@ -143,13 +160,72 @@ impl Checker<'_> {
             return self.fail(format!("the {} loop `{}` stands in a wrong place", l.mode.word(), self.var(l.var)));
         }
         self.level = to;
+        let lane = self.lane;
+        if l.mode == Mode::Thread {
+            self.lane = Some((l.var, l.extent));
+        }
         self.block(&l.body)?;
+        self.lane = lane;
         self.level = level;
         self.bounds.remove(&l.var);
         if let Some(s) = l.start {
             self.bounds.remove(&s.var);
         }
         Ok(())
+    }
+
+    fn warp(&mut self, w: &Warp) -> Result<(), Broken> {
+        let Some((lane, 32)) = self.lane.filter(|_| self.level == Level::Thread) else {
+            return self.fail("what a warp does together stands where its 32 threads, the innermost thread loop, do not all come");
+        };
+        let mut uniform = true;
+        w.clone().affine_mut(&mut |a| uniform &= !a.uses(lane));
+        if !uniform {
+            return self.fail(format!("what a warp does together depends on `{}`, its thread", self.var(lane)));
+        }
+        let list = w.matrices();
+        for m in &list {
+            if self.n.buffer(m.buffer).scope != Scope::Fragment {
+                return self.fail(format!("`{}` is no fragment", self.n.buffer(m.buffer).name));
+            }
+            let zero = [Affine::constant(0), Affine::constant(0)];
+            let index: Vec<Affine> = m.at.iter().chain(&zero).cloned().collect();
+            self.access(m.buffer, &index, true)?;
+        }
+        let places = |me: &mut Self, of: &[(Var, i64)], m: &Matrix, column: Var, memory: Source, index: &[Affine], write: bool| {
+            of.iter().chain([&(column, extents(me.n, m).1)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
+            if !matches!(me.n.buffer(memory).scope, Scope::Shared | Scope::Cluster) {
+                return me.fail(format!("`{}` is not in shared memory", me.n.buffer(memory).name));
+            }
+            let done = me.access(memory, index, write);
+            of.iter().for_each(|(v, _)| _ = me.bounds.remove(v));
+            me.bounds.remove(&column);
+            done
+        };
+        match w {
+            Warp::Zero(_) => Ok(()),
+            Warp::Load { to, rest, rows, first, column, from, index } => {
+                if rest.as_ref().is_some_and(|r| self.n.buffer(r.buffer).dtype != DType::Tf32 || extents(self.n, r) != extents(self.n, to))
+                {
+                    return self.fail("what rounding leaves of a matrix is as large as it, and tf32");
+                }
+                self.affine(first)?;
+                if first.range(|v| self.bounds[&v]).0 < 0 || rows.iter().any(|r| r.1 < 1) {
+                    return self.fail("rows are counted from below 0");
+                }
+                places(self, rows, to, *column, *from, index, false)
+            }
+            Warp::Store { from, row, column, to, index } => {
+                places(self, &[(*row, extents(self.n, from).0)], from, *column, *to, index, true)
+            }
+            Warp::Multiply { .. } => {
+                let [(m, n), (am, ak), (bn, bk)] = [0, 1, 2].map(|i| extents(self.n, list[i]));
+                if (m, n, ak) != (am, bn, bk) {
+                    return self.fail(format!("matrices of {am} x {ak} and {bn} x {bk} do not multiply to {m} x {n}"));
+                }
+                Ok(())
+            }
+        }
     }
 
     fn affine(&self, a: &Affine) -> Result<(), Broken> {
@@ -167,7 +243,7 @@ impl Checker<'_> {
             Scope::Output => !self.preparing,
             Scope::Prepared => self.preparing || !write,
             Scope::Workspace => !self.preparing,
-            Scope::Local | Scope::Shared | Scope::Cluster => self.locals.contains(&b),
+            Scope::Local | Scope::Shared | Scope::Cluster | Scope::Fragment => self.locals.contains(&b),
         };
         if !allowed {
             let what = if write { "written" } else { "read" };

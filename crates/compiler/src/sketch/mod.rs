@@ -55,6 +55,10 @@ const RULES: &[(&str, Rule)] = &[("multi-level tiling", tile::derive), ("row fus
 
 pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
     let facts = Facts { workload: w, target: t };
+    // Vectors of 16-bit elements are not printed yet.
+    if w.inputs.iter().any(|i| i.dtype.is_half()) || w.stages.iter().any(|s| s.dtype.is_half()) {
+        return vec![plain::sketch(&facts)];
+    }
     let derived = RULES.iter().map(|(_, rule)| rule(&facts)).find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain::sketch(&facts)]);
     list.extend(winograd::derive(&facts));
@@ -70,9 +74,9 @@ pub(crate) fn plain_sketch(w: &Workload, t: &Target) -> Sketch {
 pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
     if let TargetKind::Cuda(gpu) = t.kind {
         let facts = Facts { workload: w, target: t };
-        return gpu::derive(&facts, gpu).into_iter().map(|s| Arc::new(s) as Arc<dyn Tunable>).collect();
+        return gpu::derive(&facts, gpu).into_iter().map(open).collect();
     }
-    derive(w, t).into_iter().map(|s| Arc::new(s) as Arc<dyn Tunable>).collect()
+    derive(w, t).into_iter().map(open).collect()
 }
 
 impl Sketch {
@@ -93,7 +97,7 @@ impl Sketch {
     }
 }
 
-impl Tunable for Sketch {
+impl Derived for Sketch {
     fn name(&self) -> &str {
         &self.name
     }
@@ -102,22 +106,65 @@ impl Tunable for Sketch {
         &self.space
     }
 
+    fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError> {
+        Sketch::nest(self, c)
+    }
+
+    fn print(&self, n: &Nest, symbol: &str) -> KernelSource {
+        emit(n, symbol, Options { threads: self.target.threads, double: false, full_optimisation: self.full_optimisation })
+    }
+
+    fn features(&self, n: &Nest) -> Vec<f32> {
+        features::extract(n, &self.target)
+    }
+}
+
+/// What rules derive, for any device: a space, and the nest of each of its configurations.
+pub(crate) trait Derived: Send + Sync {
+    fn name(&self) -> &str;
+    fn space(&self) -> &Space;
+    fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError>;
+    /// The nest in the device's dialect.
+    fn print(&self, n: &Nest, symbol: &str) -> KernelSource;
+    /// What the cost model sees of the nest; the first is what a formula expects.
+    fn features(&self, n: &Nest) -> Vec<f32>;
+
+    /// The kernel of a configuration.
     fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
         let n = self.nest(c)?;
         verify(&n).map_err(|e| RealizeError(format!("a bug of Squall: {e}")))?;
-        Ok(emit(&n, symbol, Options { threads: self.target.threads, double: false, full_optimisation: self.full_optimisation }))
+        Ok(self.print(&n, symbol))
+    }
+}
+
+/// A derived sketch as search sees it.
+struct Open<D>(D);
+
+impl<D: Derived> Tunable for Open<D> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn space(&self) -> &Space {
+        self.0.space()
+    }
+
+    fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+        self.0.realize(c, symbol)
     }
 
     fn features(&self, c: &Configuration) -> Vec<f32> {
-        match self.nest(c) {
-            Ok(n) => features::extract(&n, &self.target),
-            Err(_) => Vec::new(),
-        }
+        self.0.nest(c).map_or_else(|_| Vec::new(), |n| self.0.features(&n))
     }
 
     fn prior(&self, features: &[f32]) -> Option<f32> {
         features.first().copied()
     }
+}
+
+/// A sketch as search sees it.
+fn open(d: impl Derived + 'static) -> Arc<dyn Tunable> {
+    Arc::new(Open(d))
 }
 
 /// Applies primitives to a nest at derivation; `None`, and the nest unchanged, where one refuses.

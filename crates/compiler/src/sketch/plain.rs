@@ -7,7 +7,7 @@ use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, lower};
 use crate::schedule::Primitive;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
-use squall_core::{KernelSource, Space, Target, TargetKind, Tunable, Workload};
+use squall_core::{DType, KernelSource, Space, Target, TargetKind, Tunable, Workload};
 use std::sync::Arc;
 
 /// Accumulates every reduction in a scalar, as anyone would write it.
@@ -53,6 +53,7 @@ fn moves(body: &[Stmt], v: Var, index: &[Affine]) -> bool {
 /// The plain loops as a sketch of one configuration.
 pub fn sketch(f: &Facts<'_>) -> Sketch {
     let (mut base, mut prefix) = start(f.workload);
+    widen(&mut base);
     prefix.extend(scalars(&mut base));
     Sketch {
         name: "untuned".into(),
@@ -77,8 +78,8 @@ pub(super) fn one() -> Space {
 pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
     let facts = Facts { workload: w, target: t };
     match t.kind {
-        TargetKind::Cpu => Arc::new(sketch(&facts)),
-        TargetKind::Cuda(gpu) => Arc::new(super::gpu::plain(&facts, gpu)),
+        TargetKind::Cpu => super::open(sketch(&facts)),
+        TargetKind::Cuda(gpu) => super::open(super::gpu::plain(&facts, gpu)),
     }
 }
 
@@ -102,6 +103,55 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
         let body = vec![Stmt::Store { buffer: copy, index: vec![Affine::var(v)], value }];
         n.body.push(Stmt::Loop(Loop { var: v, extent: flat[0], mode: Mode::Serial, start: None, body }));
     }
+    widen(&mut n);
+    if w.flop() >= LARGE {
+        let mut body = std::mem::take(&mut n.body);
+        body.iter_mut().for_each(|s| stream(&mut n, s));
+        n.body = body;
+        return emit(&n, symbol, Options { threads: 0, double: true, full_optimisation: true });
+    }
     scalars(&mut n);
     emit(&n, symbol, Options { threads: 1, double: true, full_optimisation: true })
+}
+
+/// Operations from which on a reference is worth all threads that its process may use.
+const LARGE: u64 = 1 << 31;
+
+/// Intermediates are kept in the precision that is computed in.
+fn widen(n: &mut Nest) {
+    n.buffers.iter_mut().filter(|b| matches!(b.scope, Scope::Workspace | Scope::Local)).for_each(|b| b.dtype = DType::F32);
+}
+
+/// Sums along the output's innermost axis side by side, instead of one after another, and shares
+/// the outermost loop among threads: a product of 4096 would take minutes otherwise.
+fn stream(n: &mut Nest, s: &mut Stmt) {
+    let Stmt::Loop(l) = s else { return };
+    let only_one = !accesses(&l.body).iter().any(|a| a.write && !a.index.iter().any(|i| i.uses(l.var)));
+    interchange(n, &mut l.body);
+    if only_one {
+        l.mode = Mode::Parallel;
+    }
+}
+
+fn interchange(n: &mut Nest, stmts: &mut Vec<Stmt>) {
+    let [Stmt::Loop(l)] = &mut stmts[..] else { return };
+    let [Stmt::Store { .. }, Stmt::Loop(reduce)] = &l.body[..] else { return interchange(n, &mut l.body) };
+    let mut sum = vec![Stmt::Loop(reduce.clone())];
+    let first = vec![l.body[0].clone()];
+    let v = n.new_var("side");
+    innermost(&mut sum, v, l.extent);
+    crate::nest::substitute(&mut sum, l.var, &Affine::var(v));
+    l.body = first;
+    stmts.extend(sum);
+}
+
+/// Puts a loop around the update inside of reduction loops.
+fn innermost(stmts: &mut Vec<Stmt>, var: Var, extent: i64) {
+    match &mut stmts[..] {
+        [Stmt::Loop(l)] => innermost(&mut l.body, var, extent),
+        _ => {
+            let body = std::mem::take(stmts);
+            stmts.push(Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body }));
+        }
+    }
 }

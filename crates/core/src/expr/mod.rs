@@ -225,7 +225,8 @@ pub enum Binary {
     Pow,
 }
 
-/// Numeric formats. Kernels are made for `F32` today; the others are understood by the types.
+/// Numeric formats of tensors. `Tf32` is none to store tensors in: it says in a [`Expr::Cast`] how
+/// precisely factors are multiplied, and lies in memory as an `F32` with 13 zero bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names are the formats
@@ -238,6 +239,7 @@ pub enum DType {
     I32,
     I64,
     U8,
+    Tf32,
 }
 
 impl DType {
@@ -245,14 +247,20 @@ impl DType {
     pub fn bytes(self) -> u64 {
         match self {
             DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
+            DType::F32 | DType::I32 | DType::Tf32 => 4,
             DType::F16 | DType::Bf16 => 2,
             DType::I8 | DType::U8 => 1,
         }
     }
 
     /// All of them.
-    pub const ALL: [DType; 8] = [DType::F32, DType::F16, DType::Bf16, DType::I8, DType::F64, DType::I32, DType::I64, DType::U8];
+    pub const ALL: [DType; 9] =
+        [DType::F32, DType::F16, DType::Bf16, DType::I8, DType::F64, DType::I32, DType::I64, DType::U8, DType::Tf32];
+
+    /// Whether it is one of the floating-point formats of 16 bits.
+    pub fn is_half(self) -> bool {
+        matches!(self, DType::F16 | DType::Bf16)
+    }
 
     /// Whether its values are whole numbers.
     pub fn is_integer(self) -> bool {
@@ -270,6 +278,7 @@ impl DType {
             DType::I32 => "i32",
             DType::I64 => "i64",
             DType::U8 => "u8",
+            DType::Tf32 => "tf32",
         }
     }
 

@@ -6,6 +6,7 @@
 
 mod conv;
 mod elementwise;
+mod format;
 pub mod functions;
 mod matmul;
 mod pool;
@@ -13,6 +14,7 @@ mod rows;
 
 pub use conv::Conv;
 pub use elementwise::elementwise;
+pub use format::in_format;
 pub use matmul::MatMul;
 pub use pool::{Pool, PoolKind};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};

@@ -26,6 +26,20 @@ fn defaults_and_names() {
 }
 
 #[test]
+fn products_come_in_other_formats() {
+    let plain = one("matmul m=64 n=64 k=64");
+    let allowed = one("matmul m=64 n=64 k=64 dtype=tf32");
+    assert!(allowed.workload.to_string().contains("tf32(A[m, k]) * tf32(B[k, n])"), "{}", allowed.workload);
+    assert!(allowed.id != plain.id && allowed.name == "matmul_64x64x64_tf32" && allowed.workload.tolerance() > plain.workload.tolerance());
+    let half = one("conv2d c=64 h=56 k=64 r=3 pad=1 dtype=bf16 epilogue=bias,relu").workload;
+    assert!(half.inputs.iter().all(|i| i.dtype == squall_core::DType::Bf16));
+    // The border and the result are as the inputs, the sum is not.
+    let formats: Vec<&str> = half.stages.iter().map(|s| s.dtype.name()).collect();
+    assert_eq!(formats, ["bf16", "f32", "bf16"]);
+    assert_eq!(squall_core::Workload::parse(&half.to_string()).unwrap(), half);
+}
+
+#[test]
 fn every_step_and_operator_parses() {
     for (step, _) in functions::NAMED {
         let t = one(&format!("matmul m=4 n=4 k=4 weight=b epilogue=bias,{step}"));
@@ -59,7 +73,8 @@ fn errors_name_the_place_and_the_nearest_thing() {
         ("conv2d c=1 h=8 k=4", "a.ops:1:1: conv2d needs `r=`"),
         ("conv2d c=1 h=8 k=4 r=3 c=2", "a.ops:1:24: `c` is given twice"),
         ("conv2d c=1 h=8 k=4 r=9", "a.ops:1:1: a window of 9 does not fit"),
-        ("conv2d c=1 h=8 k=4 r=3 dtype=f16", "a.ops:1:30: dtype=f16: kernels are made for f32 today"),
+        ("conv2d c=1 h=8 k=4 r=3 dtype=f64", "a.ops:1:30: dtype=f64: conv2d kernels are made for f32, tf32, f16, bf16 today"),
+        ("softmax rows=2 cols=4 dtype=bf16", "a.ops:1:29: dtype=bf16: softmax kernels are made for f32 today"),
         ("conv2d c=1 h=8 k=4 r=3 epilogue=bias,rely", "a.ops:1:38: there is no step `rely` (did you mean `relu`?)"),
         ("matmul m=1 n=1 k=1 weight=a", "a.ops:1:27: `weight` is one of b, none, not `a`"),
         ("x: matmul m=1 n=1 k=1\nx: matmul m=2 n=1 k=1", "a.ops:2:1: the name `x` is taken"),

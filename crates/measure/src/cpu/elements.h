@@ -1,5 +1,5 @@
 /* Part of runner.c: the elements of tensors. A letter stands for a type:
- * f f32, d f64, b i8, u u8, i i32, l i64. */
+ * f f32, d f64, h f16, B bf16, b i8, u u8, i i32, l i64. */
 
 typedef struct {
   char type;
@@ -9,7 +9,40 @@ typedef struct {
   const char *file; /* holds the values where it is given */
 } tensor;
 
-static int is_whole(char type) { return type != 'f' && type != 'd'; }
+static int is_whole(char type) { return !strchr("fdhB", type); }
+
+/* Between the last places of neighbouring numbers of 16 bits, relative to the number. */
+static double last_place(char type) { return type == 'h' ? 0x1p-10 : type == 'B' ? 0x1p-7 : 0; }
+
+union float_bits {
+  uint32_t bits;
+  float x;
+};
+
+static float from_half(char type, uint16_t h) {
+  union float_bits u = {(uint32_t)h << 16};
+  if (type == 'B') return u.x;
+  /* Scaled by 2^112, exponents of both formats agree, below the normal range too. */
+  u.bits = (uint32_t)(h & 0x7fff) << 13;
+  u.x *= 0x1p112f;
+  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;
+  u.bits |= (uint32_t)(h & 0x8000) << 16;
+  return u.x;
+}
+
+/* To the nearest, ties to even; of finite numbers that f16 can hold. */
+static uint16_t to_half(char type, float x) {
+  union float_bits u = {.x = x};
+  if (type == 'B') return (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
+  uint32_t sign = u.bits >> 16 & 0x8000;
+  u.bits &= 0x7fffffff;
+  if (u.x >= 65520.0f) return (uint16_t)(sign | 0x7c00);
+  if (u.x < 0x1p-14f) {
+    u.x += 0.5f;
+    return (uint16_t)(sign | (u.bits - 0x3f000000));
+  }
+  return (uint16_t)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> 13));
+}
 
 static size_t size_of(char type) {
   switch (type) {
@@ -17,6 +50,8 @@ static size_t size_of(char type) {
   case 'l': return 8;
   case 'f':
   case 'i': return 4;
+  case 'h':
+  case 'B': return 2;
   default: return 1;
   }
 }
@@ -24,7 +59,7 @@ static size_t size_of(char type) {
 /* TYPE,COUNT[,LOW,HIGH] or TYPE,COUNT,@FILE */
 static int read_tensor(const char *text, tensor *t) {
   char *end;
-  if (!*text || !strchr("fdbuil", *text) || text[1] != ',') return 0;
+  if (!*text || !strchr("fdhBbuil", *text) || text[1] != ',') return 0;
   t->type = *text;
   t->count = (size_t)strtoull(text + 2, &end, 10);
   t->file = *end == ',' && end[1] == '@' ? end + 2 : NULL;
@@ -42,6 +77,8 @@ static double element(const unsigned char *x, char type, size_t i) {
   case 'b': return ((const int8_t *)x)[i];
   case 'u': return x[i];
   case 'i': return ((const int32_t *)x)[i];
+  case 'h':
+  case 'B': return from_half(type, ((const uint16_t *)x)[i]);
   default: return (double)((const int64_t *)x)[i];
   }
 }
@@ -86,6 +123,8 @@ static void fill_elements(unsigned char *to, const tensor *t, uint64_t *seed) {
     case 'b': ((int8_t *)to)[i] = (int8_t)v; break;
     case 'u': to[i] = (unsigned char)v; break;
     case 'i': ((int32_t *)to)[i] = (int32_t)v; break;
+    case 'h':
+    case 'B': ((uint16_t *)to)[i] = to_half(t->type, (float)v); break;
     default: ((int64_t *)to)[i] = (int64_t)v;
     }
   }

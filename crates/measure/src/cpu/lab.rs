@@ -136,13 +136,14 @@ impl Lab {
 
     /// As [`Lab::set_task`], with inputs and results that may be given instead of made.
     pub fn set_task_of(&mut self, workload: &Workload, reference: &Reference, seed: u64) -> Result<(), MeasureError> {
-        // Kernels made here compute in f32 whatever their tensors are said to be.
-        if let Some(i) = workload.inputs.iter().find(|i| i.dtype != DType::F32 && workload.foreign.is_none() || letter(i.dtype).is_none()) {
+        // Kernels made here know f32 and the formats of 16 bits.
+        let known = |d: DType| workload.foreign.is_some() || d == DType::F32 || d.is_half();
+        if let Some(i) = workload.inputs.iter().find(|i| !known(i.dtype) || letter(i.dtype).is_none()) {
             return Err(MeasureError::Reference(format!("input `{}` is {}: this cannot be measured yet", i.name, i.dtype.name())));
         }
         let mut results = Vec::new();
         for o in workload.outputs() {
-            let written = if workload.foreign.is_some() { o.dtype } else { DType::F32 };
+            let written = if workload.foreign.is_some() || o.dtype.is_half() { o.dtype } else { DType::F32 };
             let Some(letter) = letter(written) else {
                 return Err(MeasureError::Reference(format!("the output is {}: this cannot be measured yet", written.name())));
             };
@@ -324,7 +325,9 @@ pub fn letter(d: DType) -> Option<char> {
         DType::U8 => Some('u'),
         DType::I32 => Some('i'),
         DType::I64 => Some('l'),
-        DType::F16 | DType::Bf16 => None,
+        DType::F16 => Some('h'),
+        DType::Bf16 => Some('B'),
+        DType::Tf32 => None,
     }
 }
 

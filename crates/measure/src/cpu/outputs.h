@@ -26,9 +26,10 @@ static int right_in(int which, int set, int o, double tolerance) {
   double largest = outputs[o].largest[set], worst = 0;
   /* What rounding explains in one output excuses no wrong count in another. */
   if (mixed && is_whole(type)) tolerance = 0;
-  double allowed = tolerance * largest;
+  double place = last_place(type);
   for (size_t i = 0; i < n; i++) {
-    double d = apart(got, want, type, i);
+    double d = apart(got, want, type, i), allowed = tolerance * largest;
+    if (place > 0) allowed += place * fabs(element(want, type, i));
     if (d <= allowed) {
       if (d > worst) worst = d;
     } else if (!same(element(got, type, i), element(want, type, i))) {

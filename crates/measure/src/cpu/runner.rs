@@ -81,10 +81,12 @@ impl Runner {
         Err(MeasureError::Runner(format!("`{}` cannot build it: {}", toolchain.command(), super::toolchain::first_error(&said))))
     }
 
-    /// Starts the runner built in `folder`, pinned to the device's cores; with a GPU's number, on that.
+    /// Starts the runner built in `folder`, pinned to the device's cores; with a GPU's number, on that,
+    /// where references may use all cores.
     pub fn start(folder: &Path, device: &Device, gpu: Option<u32>) -> Result<Runner, MeasureError> {
-        let cores: Vec<String> = device.cores.iter().map(usize::to_string).collect();
-        let places: Vec<String> = device.cores.iter().map(|c| format!("{{{c}}}")).collect();
+        let all = device.cores.iter().chain(device.spare.iter().filter(|_| gpu.is_some()));
+        let cores: Vec<String> = all.map(usize::to_string).collect();
+        let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
         // One thread is timed by its CPU time: being preempted on a shared machine does not count.
         let clock = if device.target.threads == 1 { "cpu".to_string() } else { "wall".into() };
         let mut tries = 0;

@@ -144,7 +144,7 @@ fn referee(folder: &Path, kernels: &[Chosen]) -> Value {
 /// The letter of a tensor's type as kernels see it: those made here compute in f32 whatever their
 /// tensors are said to be.
 fn type_of(w: &Workload, d: DType) -> char {
-    if w.foreign.is_some() { letter(d).unwrap_or('f') } else { 'f' }
+    if w.foreign.is_some() || d.is_half() { letter(d).unwrap_or('f') } else { 'f' }
 }
 
 fn driver(kernels: &[Chosen]) -> String {

@@ -8,45 +8,18 @@
 //! and over the blocks of a cluster: partial sums then meet in shared memory, each block finishes
 //! a slice of the tile with the epilogue, and nothing of it goes through device memory.
 
-use super::super::tile::{Axis, Pad, main_loops, padding, shape_base, with_epilogue};
+use super::super::tile::{Axis, Pad, padding, shape_base, with_epilogue};
 use super::super::{Facts, divisors, powers};
-use super::{Program, around, count, launches, tiles};
+use super::problem::{Operand, Problem, problem};
+use super::{Program, around, count, epilogue, gcd, launches, line_width, tensor, tiles};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
-use squall_core::workload::Reducer;
 use squall_core::{Configuration, DType, Gpu, Space};
 use std::sync::Arc;
 
 /// Multiplications written out; NVRTC takes over a second beyond, and builders wait for the slowest.
 const MOST_UNROLLED: i64 = 2048;
-
-/// A value that is read at each step.
-#[derive(Clone)]
-struct Operand {
-    source: Source,
-    index: Vec<Affine>,
-    /// Outside of these the value is `other`.
-    conds: Vec<Cond>,
-    other: f64,
-    /// A weight, of which a copy in tiles is made ahead of time.
-    packed: bool,
-}
-
-/// What is computed, taken from the joined plain nest.
-struct Problem {
-    base: Nest,
-    axes: Vec<Axis>,
-    reduce: Vec<Axis>,
-    op: Reducer,
-    /// The summand; operand `j` stands as a load of source `j` without indices.
-    value: Expr,
-    operands: Vec<Operand>,
-    acc: Source,
-    output: Source,
-    y_index: Vec<Affine>,
-    y_value: Expr,
-}
 
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some((w, main)) = with_epilogue(f.workload) else { return Vec::new() };
@@ -57,57 +30,9 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(p) = problem(base, &w.stages[main].name) else { return Vec::new() };
     let Some(space) = space(&p, gpu) else { return Vec::new() };
     let p = Arc::new(p);
-    vec![Program { name: "gpu_tile".into(), space, gpu, make: Box::new(move |c| Tiling::new(&p, c)?.program()) }]
-}
-
-fn problem(mut base: Nest, c: &str) -> Option<Problem> {
-    let [Stmt::Loop(_)] = &base.body[..] else { return None };
-    let (axes, reduce) = main_loops(&base, c)?;
-    if axes.len() > 5 || reduce.is_empty() {
-        return None;
-    }
-    let acc = base.find_buffer(c)?;
-    let (mut update, mut store) = (None, None);
-    crate::nest::visit(&base.body, &mut |s| match s {
-        Stmt::Update { op, buffer, value, .. } if *buffer == acc => update = Some((*op, value.clone())),
-        Stmt::Store { buffer, index, value } if *buffer != acc => store = Some((*buffer, index.clone(), value.clone())),
-        _ => {}
-    });
-    let ((op, value), (output, y_index, y_value)) = (update?, store?);
-    let mut operands = Vec::new();
-    let value = lift(&base, &value, &mut operands)?;
-    base.body.clear();
-    base.buffers[acc.0 as usize].scope = Scope::Local;
-    Some(Problem { base, axes, reduce, op, value, operands, acc, output, y_index, y_value })
-}
-
-/// Takes the operands out of a summand.
-fn lift(n: &Nest, e: &Expr, out: &mut Vec<Operand>) -> Option<Expr> {
-    let mut operand = |source: Source, index: &[Affine], conds: &[Cond], other: f64| {
-        let forward = index.iter().all(|a| a.terms().iter().all(|t| t.1 > 0));
-        let guarded = conds.iter().all(|c| index.iter().any(|a| a.terms() == c.index.terms()));
-        let packed = n.buffer(source).scope == Scope::Prepared && conds.is_empty();
-        out.push(Operand { source, index: index.to_vec(), conds: conds.to_vec(), other, packed });
-        (forward && guarded).then(|| Expr::load(Source(out.len() as u32 - 1), Vec::new()))
-    };
-    Some(match e {
-        Expr::Const(c) => Expr::Const(*c),
-        Expr::Load { source, index } => operand(*source, index, &[], 0.0)?,
-        Expr::Select { conds, then, other } => match (&**then, &**other) {
-            (Expr::Load { source, index }, Expr::Const(c)) => operand(*source, index, conds, *c)?,
-            _ => return None,
-        },
-        Expr::Unary(op, a) => Expr::unary(*op, lift(n, a, out)?),
-        Expr::Cast(t, a) => Expr::Cast(*t, Box::new(lift(n, a, out)?)),
-        Expr::Binary(op, a, b) => Expr::binary(*op, lift(n, a, out)?, lift(n, b, out)?),
-    })
-}
-
-impl Problem {
-    /// Whether an axis cuts the tiles of a packed weight, so that its tiles may not overlap.
-    fn cuts_weight(&self, a: &Axis) -> bool {
-        self.operands.iter().any(|o| o.packed && o.index.iter().any(|i| i.uses(a.var)))
-    }
+    let tensor = tensor::derive(&p, gpu);
+    let tile = Program { name: "gpu_tile".into(), space, gpu, make: Box::new(move |c| Tiling::new(&p, c)?.program()) };
+    tensor.into_iter().chain([tile]).collect()
 }
 
 fn space(p: &Problem, gpu: Gpu) -> Option<Space> {
@@ -167,6 +92,8 @@ struct Span {
     inner: Affine,
     /// Whether threads side by side lie along it.
     spatial: bool,
+    /// Elements that are fetched at once.
+    lanes: i64,
 }
 
 /// A weight's copy in tiles, with the axes and the reduction axes that it has.
@@ -310,7 +237,8 @@ impl<'a> Tiling<'a> {
         let from = Affine::new([(self.rank, self.steps * whole)], 0).add(&step.scale(whole));
         let mut out = Vec::new();
         for a in index {
-            let mut s = Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), spatial: false };
+            let mut s =
+                Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), spatial: false, lanes: 1 };
             let mut width = 0;
             for &(v, c) in a.terms() {
                 let mut add = |base: &Affine, inner: &Affine, extent: i64| {
@@ -337,6 +265,22 @@ impl<'a> Tiling<'a> {
             out.push(s);
         }
         out
+    }
+
+    /// Has a line fetched several elements at once where none of them can lie apart from the others:
+    /// from an aligned element on, each group inside or outside of the tensor as a whole.
+    fn widen(&self, o: &Operand, spans: &mut [Span]) {
+        let Some(s) = spans.last_mut().filter(|s| s.step == 1 && s.extent > 1) else { return };
+        if o.packed || o.conds.is_empty() {
+            s.lanes = if s.extent % self.vector == 0 { self.vector } else { 1 };
+            return;
+        }
+        let Some(width) = line_width(self.p, &self.n, o, &self.size).filter(|w| *w <= self.vector && self.pad % w == 0) else { return };
+        let shift = s.base.offset().rem_euclid(width);
+        s.base = s.base.plus(-shift);
+        s.inner = s.inner.plus(shift);
+        s.extent = (s.extent + shift + width - 1) / width * width;
+        s.lanes = width;
     }
 
     /// Makes the copy of a weight in tiles: the tile's numbers, the reduction axes, the tile.
@@ -379,14 +323,19 @@ impl<'a> Tiling<'a> {
         // The spans of all operands at a step.
         let at = |me: &Self, step: &Affine| -> Vec<(Source, Vec<Span>)> {
             let one = |(o, packed): (&Operand, &Option<Packed>)| {
-                let Some((source, axes, reduce)) = packed else { return (o.source, me.spans(&o.index, step, &own.place, &main, &inside)) };
+                let Some((source, axes, reduce)) = packed else {
+                    let mut spans = me.spans(&o.index, step, &own.place, &main, &inside);
+                    me.widen(o, &mut spans);
+                    return (o.source, spans);
+                };
                 let fixed = axes.iter().map(|&a| (Affine::var(me.block[a]), 1, Affine::constant(0), false));
                 let tile = axes.iter().map(|&a| (Affine::constant(0), me.size[a], own.place[a].clone(), true));
-                let span = |(base, extent, inner, spatial)| Span { base, step: 1, extent, inner, spatial };
+                let span = |(base, extent, inner, spatial)| Span { base, step: 1, extent, inner, spatial, lanes: 1 };
                 let middle: Vec<Affine> = reduce.iter().map(|&r| Affine::var(p.reduce[r].var)).collect();
                 let mut all: Vec<Span> = fixed.map(span).collect();
                 all.extend(me.spans(&middle, step, &own.place, &main, &inside));
                 all.extend(tile.map(span));
+                me.widen(o, &mut all);
                 (*source, all)
             };
             p.operands.iter().zip(&packed).map(one).collect()
@@ -462,12 +411,11 @@ impl<'a> Tiling<'a> {
         let mut lanes = None;
         for (d, s) in spans.iter().enumerate().filter(|(_, s)| s.extent > 1) {
             let x = self.n.new_var(&format!("x{d}"));
-            let wide = d + 1 == spans.len() && self.vector > 1 && s.step == 1 && s.extent % self.vector == 0 && o.conds.is_empty();
-            if wide {
+            if s.lanes > 1 {
                 let lane = self.n.new_var("lane");
-                loops.push((x, s.extent / self.vector));
-                f[d] = Affine::new([(x, self.vector), (lane, 1)], 0);
-                lanes = Some((lane, self.vector));
+                loops.push((x, s.extent / s.lanes));
+                f[d] = Affine::new([(x, s.lanes), (lane, 1)], 0);
+                lanes = Some((lane, s.lanes));
             } else {
                 loops.push((x, s.extent));
                 f[d] = Affine::var(x);
@@ -496,27 +444,10 @@ impl<'a> Tiling<'a> {
         around(&loops, Mode::Share, copy).remove(0)
     }
 
-    /// The epilogue at tile elements, the sum being `sum`.
-    fn result(&self, place: &[Affine], sum: &Expr) -> Stmt {
-        let p = self.p;
-        let mut at = |a: &Affine| {
-            a.map_vars(|v| match p.axes.iter().position(|x| x.var == v) {
-                Some(k) => place[k].add(&Affine::var(self.start[k])),
-                None => Affine::var(v),
-            })
-        };
-        let index = p.y_index.iter().map(&mut at).collect();
-        let value = p.y_value.rewrite(&mut at, &mut |e| match e {
-            Expr::Load { source, .. } if source == p.acc => sum.clone(),
-            e => e,
-        });
-        Stmt::Store { buffer: p.output, index, value }
-    }
-
     /// Every thread finishes its own elements.
     fn finish(&mut self, acc: Source, body: &mut Vec<Stmt>) {
         let mut own = self.own("y");
-        let y = self.result(&own.place, &Expr::load(acc, own.index));
+        let y = epilogue(self.p, &self.start, &own.place, &Expr::load(acc, own.index));
         let inner = own.loops.pop();
         let last =
             inner.map_or_else(Vec::new, |(v, e)| vec![count(v, e, if matches!(e, 2 | 4) { Mode::Vector } else { Mode::Unroll }, vec![y])]);
@@ -559,7 +490,7 @@ impl<'a> Tiling<'a> {
         };
         let mut each = vec![Stmt::Local(sum), Stmt::Store { buffer: sum, index: zero(), value: Expr::Const(p.op.identity()) }];
         each.extend(around(&[(r, self.cluster), (g, self.groups)], Mode::Unroll, vec![add]));
-        each.push(self.result(&place, &Expr::load(sum, zero())));
+        each.push(epilogue(p, &self.start, &place, &Expr::load(sum, zero())));
         body.extend(around(&loops, Mode::Share, each));
         body.push(Stmt::Barrier(Reach::Cluster));
     }
@@ -580,8 +511,4 @@ impl Tile for (Source, Vec<usize>) {
         }
         Expr::load(self.0, index)
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -1,18 +1,23 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
 //! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads
-//! to in small steps: `contract` for sums over tiles, `rows` for reductions along rows, `map` for
+//! to in small steps: `contract` for sums over tiles, `tensor` for those that
+//! tensor cores multiply, `rows` for reductions along rows, `map` for
 //! the rest, and plain loops, one thread an element, where none applies.
 
 mod contract;
 mod map;
+mod problem;
 mod rows;
+mod tensor;
+mod tensor_copies;
+mod tensor_tile;
 
-use super::Facts;
+use super::{Derived, Facts};
 use crate::emit::{emit_cuda, shared_bytes};
 use crate::features::gpu::extract;
-use crate::nest::{Loop, Mode, Nest, Start, Stmt, verify};
-use squall_core::expr::{Affine, Var};
-use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, Tunable};
+use crate::nest::{Loop, Mode, Nest, Start, Stmt};
+use squall_core::expr::{Affine, Expr, Var};
+use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space};
 
 type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
 
@@ -52,7 +57,7 @@ impl Program {
     }
 }
 
-impl Tunable for Program {
+impl Derived for Program {
     fn name(&self) -> &str {
         &self.name
     }
@@ -61,18 +66,16 @@ impl Tunable for Program {
         &self.space
     }
 
-    fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
-        let n = self.nest(c)?;
-        verify(&n).map_err(|e| RealizeError(format!("a bug of Squall: {e}")))?;
-        Ok(emit_cuda(&n, symbol))
+    fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError> {
+        Program::nest(self, c)
     }
 
-    fn features(&self, c: &Configuration) -> Vec<f32> {
-        self.nest(c).map_or_else(|_| Vec::new(), |n| extract(&n, self.gpu))
+    fn print(&self, n: &Nest, symbol: &str) -> KernelSource {
+        emit_cuda(n, symbol)
     }
 
-    fn prior(&self, features: &[f32]) -> Option<f32> {
-        features.first().copied()
+    fn features(&self, n: &Nest) -> Vec<f32> {
+        extract(n, self.gpu)
     }
 }
 
@@ -92,6 +95,53 @@ fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> Stmt 
     Stmt::Loop(Loop { var, extent: extent.div_euclid(tile) + i64::from(extent % tile > 0), mode: Mode::Block, start, body })
 }
 
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned element
+/// on, where each group lies inside or outside of the tensor as a whole; `size` is the tile's.
+fn line_width(p: &problem::Problem, n: &Nest, o: &problem::Operand, size: &[i64]) -> Option<i64> {
+    let d = o.index.len() - 1;
+    let a = &o.index[d];
+    let tested = o.conds.iter().any(|c| c.index.terms() == a.terms());
+    let fits = |w: i64| {
+        // Without a test nothing may be read beside the tile.
+        let inside = a.as_var().is_some_and(|v| p.axes.iter().position(|x| x.var == v).is_some_and(|k| size[k] % w == 0));
+        // What tile starts are multiples of; the window and the tile itself move inside of the line.
+        let moves = |v: Var, c: i64| match p.axes.iter().position(|x| x.var == v) {
+            Some(k) => p.axes[k].extent == size[k] || c * gcd(size[k], p.axes[k].extent - size[k]) % w == 0,
+            None => p.reduce[0].var != v,
+        };
+        let whole = |c: &squall_core::expr::Cond| {
+            let shift = c.index.offset() - a.offset();
+            c.index.terms() != a.terms() || (c.low - shift) % w == 0 && (c.high - shift) % w == 0
+        };
+        (tested || inside)
+            && n.buffer(o.source).dtype.bytes() == 4
+            && n.buffer(o.source).shape[d] % w == 0
+            && a.terms().iter().all(|t| moves(t.0, t.1))
+            && o.conds.iter().all(whole)
+    };
+    [4, 2].into_iter().find(|w| fits(*w))
+}
+
+/// A contraction's epilogue at elements of a tile that begins at `start`, the sum being `sum`.
+fn epilogue(p: &problem::Problem, start: &[Var], place: &[Affine], sum: &Expr) -> Stmt {
+    let mut at = |a: &Affine| {
+        a.map_vars(|v| match p.axes.iter().position(|x| x.var == v) {
+            Some(k) => place[k].add(&Affine::var(start[k])),
+            None => Affine::var(v),
+        })
+    };
+    let index = p.y_index.iter().map(&mut at).collect();
+    let value = p.y_value.rewrite(&mut at, &mut |e| match e {
+        Expr::Load { source, .. } if source == p.acc => sum.clone(),
+        e => e,
+    });
+    Stmt::Store { buffer: p.output, index, value }
+}
+
 /// Makes launches of statements that are plain loops: outer loops become blocks, and the threads
 /// of a block share the inner ones.
 fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
@@ -103,7 +153,7 @@ fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
             // The loops of a sum belong to one thread: what is written does not move along them.
             let moves =
                 crate::nest::accesses(&l.body).iter().all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));
-            if !moves || l.start.is_some() {
+            if !moves || l.start.is_some() || l.mode != Mode::Serial {
                 break;
             }
             chain.push((l.var, l.extent));

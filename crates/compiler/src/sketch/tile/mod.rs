@@ -17,7 +17,7 @@ use plan::plan;
 use squall_core::expr::{Affine, Expr, Names, Source, Var};
 use squall_core::space::Term;
 use squall_core::workload::{Stage, Workload};
-use squall_core::{Configuration, Space, Target};
+use squall_core::{Configuration, DType, Space, Target};
 use std::sync::Arc;
 
 /// Reductions below this many steps stay in one piece.
@@ -130,7 +130,11 @@ pub(super) fn with_epilogue(w: &Workload) -> Option<(Workload, usize)> {
         let old = &mut w.stages[main];
         let name = std::mem::replace(&mut old.name, "C_acc".into());
         let axes = old.axes.clone();
+        // Sums of 16-bit elements are rounded once, when they are stored.
         let dtype = old.dtype;
+        if dtype.is_half() {
+            old.dtype = DType::F32;
+        }
         let index = (0..axes.len()).map(|i| Affine::var(Var(i as u32))).collect();
         let body = Expr::load(w.stage_source(main), index);
         w.stages.push(Stage { name, dtype, axes, reduction: None, body });

@@ -1,0 +1,143 @@
+//! What a warp does together as CUDA C: instructions of tensor cores.
+//!
+//! Thread `l` of a warp holds of a matrix of factors the elements of rows `l / 4` and `l / 4 + 8` at
+//! 4 bytes from column byte `4 * (l % 4)` on, and 16 bytes further; of a matrix of sums two
+//! neighbours at column `2 * (l % 4)` of those rows, and 8 columns further.
+
+use super::c_name;
+use super::cuda::Function;
+use crate::nest::{Loop, Matrix, Mode, Warp};
+use squall_core::DType;
+use squall_core::expr::{Affine, Source, Var};
+use squall_core::workload::flatten;
+
+impl Function<'_> {
+    /// The registers of a matrix.
+    fn registers(&self, m: &Matrix) -> String {
+        let buf = self.n.buffer(m.buffer);
+        let each = if buf.dtype == DType::F32 { 8 } else { 4 };
+        let leading = &buf.shape[..buf.shape.len() - 2];
+        format!("{} + {}", c_name(&buf.name), self.affine(&self.fold(&flatten(&m.at, leading).scale(each))))
+    }
+
+    pub(super) fn warp(&mut self, w: &Warp) {
+        match w {
+            Warp::Zero(m) => {
+                let text = format!("for (int i = 0; i < 8; i++) ({})[i] = 0.0f;", self.registers(m));
+                self.line("#pragma unroll");
+                self.line(&text);
+            }
+            Warp::Load { to, rest, rows, first, column, from, index } => {
+                self.open("{");
+                self.load_matrix(to, rows, first, *column, *from, index);
+                let whole = self.registers(to);
+                if let Some(rest) = rest {
+                    let rest = self.registers(rest);
+                    self.line(&format!("matrix_split({whole}, {rest});"));
+                } else if self.n.buffer(*from).dtype != self.n.buffer(to.buffer).dtype {
+                    self.line(&format!("matrix_round({whole});"));
+                }
+                self.close();
+            }
+            Warp::Multiply { to, a, b } => {
+                let [c, a_, b] = [to, a, b].map(|m| self.registers(m));
+                let name = self.n.buffer(a.buffer).dtype.name();
+                self.line(&format!("left_{name}({c}, {a_}, {b});"));
+                self.line(&format!("right_{name}({c} + 4, {a_}, {b});"));
+            }
+            Warp::Store { from, row, column, to, index } => self.store_matrix(from, *row, *column, *to, index),
+        }
+    }
+
+    /// Declares the row variables at a count of rows, which is not to pass `last`.
+    fn row(&mut self, rows: &[(Var, i64)], first: &Affine, and: &str, last: i64) {
+        let first = self.affine(&self.fold(first));
+        self.line(&format!("const int count = min({first} + {and}, {last});"));
+        let loops: Vec<Loop> =
+            rows.iter().map(|&(var, extent)| Loop { var, extent, mode: Mode::Serial, start: None, body: Vec::new() }).collect();
+        self.number("count", &loops.iter().collect::<Vec<_>>());
+    }
+
+    fn load_matrix(&mut self, to: &Matrix, rows: &[(Var, i64)], first: &Affine, column: Var, from: Source, index: &[Affine]) {
+        let dtype = self.n.buffer(to.buffer).dtype;
+        let registers = self.registers(to);
+        let total: i64 = rows.iter().map(|r| r.1).product();
+        // Elements that one lane's address stands for.
+        let each = 16 / dtype.bytes() as i64;
+        let k = self.var(column);
+        // Which quarter of the matrix the registers hold: a first factor goes down its rows first.
+        let second = self.second.contains(&to.buffer);
+        let (lane_row, lane_column) = match second {
+            false => ("(warp_lane & 15)".to_string(), format!("(warp_lane >> 4) * {each}")),
+            true => ("(warp_lane & 7) + (warp_lane >> 4) * 8".to_string(), format!("(warp_lane >> 3 & 1) * {each}")),
+        };
+        let off = self.offset(from, index);
+        let innermost = rows.iter().rev().find(|r| r.1 > 1).copied();
+        if off.coefficient(column) == 1 && self.aligned(&off, column, each) {
+            self.row(rows, first, &lane_row, total - 1);
+            self.line(&format!("const int {k} = {lane_column};"));
+            let place = self.at(from, index, &self.offset(from, index));
+            return self.line(&format!("matrix({registers}, &{place});"));
+        }
+        if let Some((v, extent)) = innermost
+            && dtype.is_half()
+            && extent % 8 == 0
+            && off.coefficient(v) == 1
+            && self.aligned(&off, v, 8)
+        {
+            let (row, column) = if second {
+                ("(warp_lane >> 4) * 8", "warp_lane & 15")
+            } else {
+                ("(warp_lane & 8)", "(warp_lane & 7) + (warp_lane >> 4) * 8")
+            };
+            self.row(rows, first, row, total - 8);
+            self.line(&format!("const int {k} = {column};"));
+            let place = self.at(from, index, &self.offset(from, index));
+            return self.line(&format!("matrix_transposed({registers}, &{place});"));
+        }
+        // Element by element, as the instruction would.
+        self.line("#pragma unroll");
+        self.open("for (int r = 0; r < 4; r++) {");
+        let (down, across) = if second { ("(r >> 1)", "(r & 1)") } else { ("(r & 1)", "(r >> 1)") };
+        self.row(rows, first, &format!("(warp_lane >> 2) + {down} * 8"), total - 1);
+        let per = if dtype.is_half() { 2 } else { 1 };
+        let start = format!("(warp_lane & 3) * {per} + {across} * {each}");
+        for i in 0..per {
+            self.open("{");
+            self.line(&format!("const int {k} = {start} + {i};"));
+            let place = self.at(from, index, &self.offset(from, index));
+            let text = if dtype.is_half() { format!("{place}.bits") } else { format!("__float_as_uint({place})") };
+            self.line(&match i {
+                0 => format!("({registers})[r] = {text};"),
+                _ => format!("({registers})[r] |= (unsigned){text} << 16;"),
+            });
+            self.close();
+        }
+        self.close();
+    }
+
+    fn store_matrix(&mut self, from: &Matrix, row: Var, column: Var, to: Source, index: &[Affine]) {
+        let registers = self.registers(from);
+        let off = self.offset(to, index);
+        // The column is even.
+        self.multiple.insert(column, 2);
+        let pairs = off.coefficient(column) == 1 && self.aligned(&off, Var(u32::MAX), 2) && !self.n.buffer(to).dtype.is_half();
+        self.multiple.remove(&column);
+        let (r, c) = (self.var(row), self.var(column));
+        self.line("#pragma unroll");
+        self.open("for (int h = 0; h < 4; h++) {");
+        self.line(&format!("const int {r} = (warp_lane >> 2) + (h & 1) * 8;"));
+        self.line(&format!("const int {c} = (warp_lane & 3) * 2 + (h >> 1) * 8;"));
+        if pairs {
+            let place = self.at(to, index, &off);
+            self.line(&format!("*(float2 *)&{place} = make_float2(({registers})[2*h], ({registers})[2*h + 1]);"));
+        } else {
+            for i in 0..2 {
+                let index: Vec<Affine> = index.iter().map(|a| a.substitute(column, &Affine::new([(column, 1)], i))).collect();
+                let place = self.at(to, &index, &self.offset(to, &index));
+                self.line(&format!("{place} = ({registers})[2*h + {i}];"));
+            }
+        }
+        self.close();
+    }
+}

@@ -1,0 +1,91 @@
+//! The interpreter's part for what warps do together: each matrix lies once for a warp, and its
+//! first thread stands for all in the search for races.
+
+use super::simt::Team;
+use super::warp::{Matrix, Warp, extents};
+use squall_core::expr::{Source, Var};
+
+impl Team<'_, '_> {
+    pub(super) fn warps(&mut self, w: &Warp, active: &[usize]) -> Result<(), String> {
+        for warp in active.chunks(32) {
+            if warp.len() != 32 || warp[0] % 32 != 0 || warp[31] != warp[0] + 31 {
+                return Err("not all threads of a warp come to what they do together".into());
+            }
+            self.warp(w, warp[0])?;
+        }
+        Ok(())
+    }
+
+    /// The first element of a matrix in its fragment.
+    fn base(&self, m: &Matrix, t: usize) -> usize {
+        let (r, c) = extents(self.s.nest, m);
+        let shape = &self.s.nest.buffer(m.buffer).shape;
+        super::interpret::flat(&m.at, &shape[..shape.len() - 2], &self.vars[t]) * (r * c) as usize
+    }
+
+    fn elements(&mut self, b: Source, t: usize) -> Result<&mut Vec<f64>, String> {
+        let name = self.s.nest.buffer(b).name.clone();
+        self.locals.get_mut(&(b, t / 32)).ok_or_else(|| format!("`{name}` is used undeclared"))
+    }
+
+    fn set(&mut self, t: usize, v: Var, x: i64) {
+        self.vars[t][v.0 as usize] = x;
+    }
+
+    fn warp(&mut self, w: &Warp, t: usize) -> Result<(), String> {
+        match w {
+            Warp::Zero(m) => {
+                let ((r, c), at) = (extents(self.s.nest, m), self.base(m, t));
+                self.elements(m.buffer, t)?[at..at + (r * c) as usize].fill(0.0);
+            }
+            Warp::Load { to, rest, rows, first, column, from, index } => {
+                let ((r, c), at) = (extents(self.s.nest, to), self.base(to, t));
+                let rest = rest.as_ref().map(|m| (m.buffer, self.base(m, t)));
+                let format = self.s.nest.buffer(to.buffer).dtype;
+                let total: i64 = rows.iter().map(|r| r.1).product();
+                let first = first.eval(|v| self.vars[t][v.0 as usize]);
+                for i in 0..r {
+                    let mut count = (first + i).min(total - 1);
+                    for &(v, e) in rows.iter().rev() {
+                        self.set(t, v, count % e);
+                        count /= e;
+                    }
+                    for k in 0..c {
+                        self.set(t, *column, k);
+                        let x = self.read(*from, index, t)?;
+                        let rounded = format.round(x);
+                        self.elements(to.buffer, t)?[at + (i * c + k) as usize] = rounded;
+                        if let Some((buffer, at)) = rest {
+                            self.elements(buffer, t)?[at + (i * c + k) as usize] = format.round(x - rounded);
+                        }
+                    }
+                }
+            }
+            Warp::Store { from, row, column, to, index } => {
+                let ((r, c), at) = (extents(self.s.nest, from), self.base(from, t));
+                for i in 0..r * c {
+                    self.set(t, *row, i / c);
+                    self.set(t, *column, i % c);
+                    let x = self.elements(from.buffer, t)?[at + i as usize];
+                    let x = self.s.nest.buffer(*to).dtype.round(x);
+                    self.write(*to, index, t, x)?;
+                }
+            }
+            Warp::Multiply { to, a, b } => {
+                let ((m, n), k) = (extents(self.s.nest, to), extents(self.s.nest, a).1);
+                let [at, a_at, b_at] = [to, a, b].map(|m| self.base(m, t));
+                let (a, b) = (self.elements(a.buffer, t)?.clone(), self.elements(b.buffer, t)?.clone());
+                let format = self.s.nest.buffer(to.buffer).dtype;
+                let sums = self.elements(to.buffer, t)?;
+                for i in 0..m {
+                    for j in 0..n {
+                        let product = |k_: i64| a[a_at + (i * k + k_) as usize] * b[b_at + (j * k + k_) as usize];
+                        let sum = &mut sums[at + (i * n + j) as usize];
+                        *sum = format.round(*sum + (0..k).map(product).sum::<f64>());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}

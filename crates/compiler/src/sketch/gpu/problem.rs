@@ -1,0 +1,84 @@
+//! What a contraction computes, taken from the joined plain nest: axes, reduction axes, the operands
+//! that are read at each step, and what becomes of the sums.
+
+use super::super::tile::{Axis, main_loops};
+use crate::nest::{Nest, Scope, Stmt};
+use squall_core::expr::{Affine, Cond, Expr, Source};
+use squall_core::workload::Reducer;
+
+/// A value that is read at each step.
+#[derive(Clone)]
+pub struct Operand {
+    pub source: Source,
+    pub index: Vec<Affine>,
+    /// Outside of these the value is `other`.
+    pub conds: Vec<Cond>,
+    pub other: f64,
+    /// A weight, of which a copy in tiles is made ahead of time.
+    pub packed: bool,
+}
+
+/// What is computed, taken from the joined plain nest.
+pub struct Problem {
+    pub base: Nest,
+    pub axes: Vec<Axis>,
+    pub reduce: Vec<Axis>,
+    pub op: Reducer,
+    /// The summand; operand `j` stands as a load of source `j` without indices.
+    pub value: Expr,
+    pub operands: Vec<Operand>,
+    pub acc: Source,
+    pub output: Source,
+    pub y_index: Vec<Affine>,
+    pub y_value: Expr,
+}
+
+pub fn problem(mut base: Nest, c: &str) -> Option<Problem> {
+    let [Stmt::Loop(_)] = &base.body[..] else { return None };
+    let (axes, reduce) = main_loops(&base, c)?;
+    if axes.len() > 5 || reduce.is_empty() {
+        return None;
+    }
+    let acc = base.find_buffer(c)?;
+    let (mut update, mut store) = (None, None);
+    crate::nest::visit(&base.body, &mut |s| match s {
+        Stmt::Update { op, buffer, value, .. } if *buffer == acc => update = Some((*op, value.clone())),
+        Stmt::Store { buffer, index, value } if *buffer != acc => store = Some((*buffer, index.clone(), value.clone())),
+        _ => {}
+    });
+    let ((op, value), (output, y_index, y_value)) = (update?, store?);
+    let mut operands = Vec::new();
+    let value = lift(&base, &value, &mut operands)?;
+    base.body.clear();
+    base.buffers[acc.0 as usize].scope = Scope::Local;
+    Some(Problem { base, axes, reduce, op, value, operands, acc, output, y_index, y_value })
+}
+
+/// Takes the operands out of a summand.
+fn lift(n: &Nest, e: &Expr, out: &mut Vec<Operand>) -> Option<Expr> {
+    let mut operand = |source: Source, index: &[Affine], conds: &[Cond], other: f64| {
+        let forward = index.iter().all(|a| a.terms().iter().all(|t| t.1 > 0));
+        let guarded = conds.iter().all(|c| index.iter().any(|a| a.terms() == c.index.terms()));
+        let packed = n.buffer(source).scope == Scope::Prepared && conds.is_empty();
+        out.push(Operand { source, index: index.to_vec(), conds: conds.to_vec(), other, packed });
+        (forward && guarded).then(|| Expr::load(Source(out.len() as u32 - 1), Vec::new()))
+    };
+    Some(match e {
+        Expr::Const(c) => Expr::Const(*c),
+        Expr::Load { source, index } => operand(*source, index, &[], 0.0)?,
+        Expr::Select { conds, then, other } => match (&**then, &**other) {
+            (Expr::Load { source, index }, Expr::Const(c)) => operand(*source, index, conds, *c)?,
+            _ => return None,
+        },
+        Expr::Unary(op, a) => Expr::unary(*op, lift(n, a, out)?),
+        Expr::Cast(t, a) => Expr::Cast(*t, Box::new(lift(n, a, out)?)),
+        Expr::Binary(op, a, b) => Expr::binary(*op, lift(n, a, out)?, lift(n, b, out)?),
+    })
+}
+
+impl Problem {
+    /// Whether an axis cuts the tiles of a packed weight, so that its tiles may not overlap.
+    pub fn cuts_weight(&self, a: &Axis) -> bool {
+        self.operands.iter().any(|o| o.packed && o.index.iter().any(|i| i.uses(a.var)))
+    }
+}

@@ -1,0 +1,239 @@
+//! Matrix products and convolutions on tensor cores (`mma.sync`), for factors of 16 bits and for
+//! 32-bit floats whose task allows them to be rounded to tf32; sums are 32-bit floats. Factors whose
+//! task does not are split into two numbers of tf32 each, and three of the four products added up:
+//! what is lost is 2^-22 of a product (docs/decisions/0012).
+//!
+//! The axes that only one factor has, counted together, are the rows of the product, those of the
+//! other factor the columns: the output's innermost axis is among the columns. A block computes a tile
+//! of both, a warp `16 i` rows by `16 j` columns of it. Chunks of the reduction wait in shared memory in
+//! several stages; a convolution's input lies there once for all positions of the window, and a row
+//! of a matrix finds its place by its lane, so that nothing is copied out as an implicit product
+//! would. The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
+//! through shared memory, from where the epilogue writes whole lines of the output.
+
+use super::super::{divisors, powers};
+use super::Program;
+use super::problem::{Operand, Problem};
+use super::tensor_tile::Tiling;
+use crate::nest::{Nest, Scope};
+use squall_core::expr::{Affine, Binary, Expr};
+use squall_core::space::{Knob, Role, Term};
+use squall_core::workload::{Reducer, flatten};
+use squall_core::{DType, Gpu, Space};
+use std::sync::Arc;
+
+/// Products of matrices that are written out at most: builders wait for the slowest compilation.
+const MOST_UNROLLED: i64 = 256;
+
+/// Rows and columns of a matrix of sums.
+pub(super) const SIDE: i64 = 16;
+
+/// One factor's part.
+#[derive(Clone)]
+pub(super) struct Factor {
+    /// Among the problem's operands.
+    pub operand: usize,
+    /// Axes that only this factor has.
+    pub axes: Vec<usize>,
+    /// Which of its dimensions the reduction runs along.
+    pub along: usize,
+    /// How it lies in shared memory.
+    pub layout: Layout,
+    /// Filled up with zeros behind the reduction's end.
+    pub filled: bool,
+}
+
+/// What lies side by side in shared memory.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Layout {
+    /// The reduction, in a copy of a weight that was made ahead of time.
+    Packed,
+    /// The reduction, as in device memory.
+    Along,
+    /// The reduction, transposed on the way.
+    Turned,
+    /// Everything but the reduction, which comes first: elements of 32 bits are gathered one by one
+    /// when a matrix is loaded.
+    Planes,
+    /// The last axis, as in device memory: matrices are transposed when they are loaded.
+    Across,
+}
+
+/// Who is who.
+pub(super) struct Roles {
+    pub format: DType,
+    /// Each factor is the sum of two numbers, for products as precise as those of 32-bit floats.
+    pub split: bool,
+    pub rows: Factor,
+    pub columns: Factor,
+}
+
+impl Roles {
+    /// Columns of a matrix of factors.
+    pub fn depth(&self) -> i64 {
+        32 / self.format.bytes() as i64
+    }
+}
+
+pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
+    if gpu.capability < 80 {
+        return None;
+    }
+    let roles = Arc::new(roles(p)?);
+    let space = space(p, &roles, gpu)?;
+    let p = Arc::clone(p);
+    let name = if roles.split { "gpu_tensor_split" } else { "gpu_tensor" };
+    Some(Program { name: name.into(), space, gpu, make: Box::new(move |c| Ok(Tiling::new(&p, &roles, c).program())) })
+}
+
+/// The format that both factors of the summand lie or are allowed to be rounded in.
+fn format(n: &Nest, p: &Problem) -> Option<DType> {
+    let Expr::Binary(Binary::Mul, x, y) = &p.value else { return None };
+    let factor = |e: &Expr| match e {
+        Expr::Load { source, .. } => Some((source.0, n.buffer(p.operands[source.0 as usize].source).dtype)),
+        Expr::Cast(DType::Tf32, a) => match &**a {
+            Expr::Load { source, .. } if n.buffer(p.operands[source.0 as usize].source).dtype == DType::F32 => {
+                Some((source.0, DType::Tf32))
+            }
+            _ => None,
+        },
+        _ => None,
+    };
+    let ((a, x), (b, y)) = (factor(x)?, factor(y)?);
+    (a != b && x == y && (x.is_half() || matches!(x, DType::Tf32 | DType::F32))).then_some(x)
+}
+
+fn roles(p: &Problem) -> Option<Roles> {
+    let n = &p.base;
+    let (format, split) = match format(n, p)? {
+        DType::F32 => (DType::Tf32, true),
+        other => (other, false),
+    };
+    if p.op != Reducer::Sum || p.operands.len() != 2 || p.operands.iter().any(|o| o.other != 0.0) {
+        return None;
+    }
+    let uses = |o: usize, a: usize| p.operands[o].index.iter().any(|i| i.uses(p.axes[a].var));
+    let own = |o: usize| -> Vec<usize> { (0..p.axes.len()).filter(|&a| uses(o, a) && !uses(1 - o, a)).collect() };
+    let both = |a: usize| uses(0, a) && uses(1, a);
+    if own(0).is_empty() || own(1).is_empty() {
+        return None;
+    }
+    let y = flatten(&p.y_index, &n.buffer(p.output).shape);
+    let columns = (0..2).find(|&o| own(o).iter().any(|&a| y.coefficient(p.axes[a].var) == 1)).unwrap_or(1);
+    let factor = |operand: usize| {
+        let o = &p.operands[operand];
+        let k = p.reduce[0].var;
+        let along = o.index.iter().position(|i| i.uses(k))?;
+        // Beside the reduction its dimension may hold axes that both factors have: groups.
+        let simple = o.index.iter().filter(|i| i.uses(k)).count() == 1
+            && o.index[along].coefficient(k) == 1
+            && o.index[along].terms().iter().all(|t| t.0 == k || (0..p.axes.len()).any(|a| p.axes[a].var == t.0 && both(a)));
+        let axes = own(operand);
+        simple.then(|| Factor { operand, layout: layout(n, p, o, &axes, along, format), axes, along, filled: false })
+    };
+    Some(Roles { format, split, rows: factor(1 - columns)?, columns: factor(columns)? })
+}
+
+fn layout(n: &Nest, p: &Problem, o: &Operand, axes: &[usize], along: usize, format: DType) -> Layout {
+    let buffer = n.buffer(o.source);
+    if o.packed && buffer.scope == Scope::Prepared {
+        return Layout::Packed;
+    }
+    let last = o.index.len() - 1;
+    if along == last {
+        return Layout::Along;
+    }
+    let single = |i: &Affine| i.as_var().is_some_and(|v| axes.iter().any(|&a| p.axes[a].var == v && p.axes[a].extent % 8 == 0));
+    let tested = o.conds.iter().any(|c| c.index.terms() == o.index[last].terms());
+    if format.is_half() && single(&o.index[last]) && !tested && buffer.shape[last] % 8 == 0 { Layout::Across } else { Layout::Turned }
+}
+
+fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
+    let mut knobs = Vec::new();
+    let (mut constraints, mut strict) = (Vec::new(), Vec::new());
+    let knob = |a: usize| Term::knob(format!("{}_b", p.axes[a].short));
+    for f in [&roles.rows, &roles.columns] {
+        for &a in &f.axes {
+            let (axis, last) = (&p.axes[a], f.axes.last() == Some(&a));
+            let most = axis.extent.min(if last { 256 } else { 32 });
+            let values: Vec<i64> = powers(1, most).chain(divisors(axis.extent)).filter(|d| *d <= most).collect();
+            let across = last && f.layout == Layout::Across;
+            knobs.push(Knob::ints(
+                format!("{}_b", axis.short),
+                Role::Tile { axis: axis.short.clone(), level: 0 },
+                values.into_iter().filter(|v| !across || v % 8 == 0),
+            ));
+            // Overlapping tiles may waste an eighth.
+            let covered = Term::product([Term::from(axis.extent).ceil_div(knob(a)), knob(a), Term::from(8)]);
+            strict.push(covered.at_most(9 * axis.extent));
+        }
+    }
+    let depth = roles.depth();
+    let k = p.reduce[0].extent;
+    for name in ["warps_rows", "warps_columns"] {
+        knobs.push(Knob::ints(name, Role::Parallel, [1, 2, 4, 8]));
+    }
+    knobs.push(Knob::ints("chunk", Role::Tile { axis: p.reduce[0].short.clone(), level: 0 }, powers(depth, 8 * depth)));
+    knobs.push(Knob::ints("split_warps", Role::Parallel, [1, 2, 4]));
+    knobs.push(Knob::ints("split_blocks", Role::Parallel, powers(1, gpu.cluster())));
+    knobs.push(Knob::ints("stages", Role::Choice, [1, 2, 3, 4]));
+    knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
+    if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
+        // On the way; ahead, by a launch of its own; or not at all, where elements are wide enough.
+        knobs.push(Knob::ints("turn", Role::Layout, if roles.format.is_half() { 0..=1 } else { 0..=2 }));
+    }
+    knobs.push(Knob::ints("ahead", Role::Choice, [0, 1]));
+    if p.reduce.len() > 1 {
+        knobs.push(Knob::ints("unroll", Role::Unroll, [0, 1]));
+    }
+    let size = |f: &Factor| Term::product(f.axes.iter().map(|&a| knob(a)));
+    let sides = |f: &Factor, warps: &str| size(f).ceil_div(Term::product([Term::knob(warps), Term::from(SIDE)]));
+    let pairs = [(&roles.rows, "warps_rows"), (&roles.columns, "warps_columns")];
+    for (f, warps) in pairs {
+        // Rows and columns that are computed for nothing: a third at most, where there are enough.
+        let covered = Term::product([sides(f, warps), Term::knob(warps), Term::from(3 * SIDE)]);
+        strict.push(covered.clone().at_most(Term::product([size(f), Term::from(4)])));
+        constraints.push(covered.at_most(Term::sum([Term::product([size(f), Term::from(6)]), Term::from(3 * SIDE)])));
+    }
+    let sums = || Term::product([sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")]);
+    constraints.push(sums().at_most(16));
+    let threads = || Term::product(["warps_rows", "warps_columns", "split_warps"].map(Term::knob).into_iter().chain([Term::from(32)]));
+    constraints.push(threads().at_most(i64::from(gpu.threads_per_block)));
+    // Sums, factors in one or two parts, once or twice; addresses and the like.
+    let factors = Term::sum([sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")]);
+    let held = Term::sum([Term::knob("ahead"), Term::from(1)]);
+    let factors = Term::product([factors, held, Term::from(if roles.split { 8 } else { 4 })]);
+    let registers = || Term::sum([Term::product([sums(), Term::from(8)]), factors.clone(), Term::from(48)]);
+    constraints.push(registers().at_most(256));
+    constraints.push(Term::product([threads(), registers()]).at_most(i64::from(gpu.registers_per_multiprocessor)));
+    let step = || Term::product(["chunk", "split_warps", "split_blocks"].map(Term::knob));
+    let most = (9 * k / 8).max((k + depth - 1) / depth * depth);
+    constraints.push(Term::product([Term::from(k).ceil_div(step()), step()]).at_most(most));
+    constraints.push(Term::knob("stages").at_most(Term::from(k).ceil_div(step())));
+    let cuts = p.axes.iter().enumerate().filter(|(a, _)| roles.rows.axes.contains(a) || roles.columns.axes.contains(a));
+    let cut = cuts.fold(Term::knob("split_blocks").equals(1), |t, (a, _)| t.or(Term::knob("split_blocks").divides(knob(a))));
+    constraints.push(cut);
+    // Products of matrices that are written out.
+    let each = if roles.split { 3 } else { 1 };
+    let written = |window: i64| Term::product([sums(), Term::knob("chunk"), Term::from(each * window)]).at_most(MOST_UNROLLED * depth);
+    constraints.push(written(1));
+    if let Some(last) = p.reduce[1..].last() {
+        constraints.push(Term::knob("unroll").equals(0).or(written(last.extent)));
+    }
+    // Shared memory at least: a weight lies there for each position of the window.
+    let window: i64 = p.reduce[1..].iter().map(|r| r.extent).product();
+    let lines =
+        [&roles.rows, &roles.columns].map(|f| Term::product([size(f), Term::from(if f.layout == Layout::Packed { window } else { 1 })]));
+    let bytes = Term::product([
+        Term::sum(lines),
+        Term::product(["chunk", "split_warps", "stages"].map(Term::knob)),
+        Term::from(format_bytes(roles)),
+    ]);
+    constraints.push(bytes.at_most(i64::from(gpu.shared_per_block)));
+    strict.extend(constraints.iter().cloned());
+    Space::new(knobs.clone(), &strict).or_else(|_| Space::new(knobs, &constraints)).ok()
+}
+
+fn format_bytes(roles: &Roles) -> i64 {
+    roles.format.bytes() as i64
+}

@@ -1,0 +1,536 @@
+//! A configuration of the tensor cores' sketch on its way to a nest.
+
+use super::problem::{Operand, Problem};
+use super::tensor::{Factor, Layout, Roles, SIDE};
+use super::{around, count, line_width, tiles};
+use crate::nest::{Buffer, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp};
+use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
+use squall_core::{Configuration, DType};
+
+/// A dimension of a factor's tile: what is fetched lies at `base + step * f`, and `inner` is where a
+/// row finds its element.
+struct Span {
+    base: Affine,
+    step: i64,
+    extent: i64,
+    inner: Affine,
+    /// Elements that are fetched at once, of planes.
+    lanes: i64,
+}
+
+/// A factor's tile in shared memory.
+struct Tile {
+    buffer: Source,
+    /// Where it is fetched from.
+    from: Source,
+    /// The dimension of the source that the reduction runs along.
+    along: usize,
+    /// Dimensions of the source in the tile's order.
+    order: Vec<usize>,
+    /// Extents of the tile, in its order.
+    extents: Vec<i64>,
+}
+
+impl Tile {
+    /// The element at `at` along each dimension of the source.
+    fn index(&self, stage: &Affine, planes: bool, at: impl Fn(usize) -> Affine) -> Vec<Affine> {
+        let mut index = vec![stage.clone()];
+        if planes {
+            index.push(at(self.order[0]));
+            let rest = self.order.iter().zip(&self.extents).skip(1);
+            index.push(rest.fold(Affine::constant(0), |sum, (&d, &e)| sum.scale(e).add(&at(d))));
+        } else {
+            index.extend(self.order.iter().map(|&d| at(d)));
+        }
+        index
+    }
+}
+
+pub(super) struct Tiling<'a> {
+    pub(super) p: &'a Problem,
+    pub(super) format: DType,
+    pub(super) split: bool,
+    pub(super) depth: i64,
+    /// Rows and columns, and what they read.
+    pub(super) factors: [Factor; 2],
+    pub(super) operands: Vec<Operand>,
+    pub(super) n: Nest,
+    /// Elements of a tile, by axis.
+    pub(super) size: Vec<i64>,
+    /// Warps along rows and columns, and matrices of each.
+    pub(super) warps: [i64; 2],
+    pub(super) sides: [i64; 2],
+    pub(super) chunk: i64,
+    pub(super) groups: i64,
+    pub(super) cluster: i64,
+    pub(super) steps: i64,
+    pub(super) stages: i64,
+    pub(super) pad: i64,
+    pub(super) unroll: bool,
+    /// Whether matrices are loaded one slice ahead.
+    pub(super) ahead: bool,
+    pub(super) block: Vec<Var>,
+    pub(super) start: Vec<Var>,
+    /// Which warp of a group along rows and columns; which group; thread of the warp.
+    pub(super) warp: [Var; 2],
+    pub(super) group: Var,
+    pub(super) lane: Var,
+    pub(super) rank: Var,
+}
+
+/// A value, zero where a condition does not hold.
+pub(super) fn guarded(conds: Vec<Cond>, value: Expr) -> Expr {
+    if conds.is_empty() { value } else { Expr::Select { conds, then: Box::new(value), other: Box::new(Expr::Const(0.0)) } }
+}
+
+impl<'a> Tiling<'a> {
+    pub fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Tiling<'a> {
+        let get = |k: &str| c.int(k).unwrap_or(1);
+        let size: Vec<i64> = p.axes.iter().map(|a| get(&format!("{}_b", a.short))).collect();
+        let total = |f: &Factor| f.axes.iter().map(|&a| size[a]).product::<i64>();
+        let warps = [get("warps_rows"), get("warps_columns")];
+        let up = |x: i64, y: i64| (x + y - 1) / y;
+        let sides = [up(total(&roles.rows), SIDE * warps[0]), up(total(&roles.columns), SIDE * warps[1])];
+        let (chunk, groups, cluster) = (get("chunk"), get("split_warps"), get("split_blocks"));
+        let steps = up(p.reduce[0].extent, chunk * groups * cluster);
+        let stages = get("stages");
+        let unroll = get("unroll") > 0;
+        let mut n = p.base.clone();
+        let fresh = |n: &mut Nest, what: &str| -> Vec<Var> { p.axes.iter().map(|a| n.new_var(&format!("{}{what}", a.short))).collect() };
+        let (block, start) = (fresh(&mut n, "b"), fresh(&mut n, "0"));
+        let [rows, columns, group, lane, rank] = ["warp_rows", "warp_columns", "group", "lane", "rank"].map(|x| n.new_var(x));
+        let pad = get("pad") * roles.depth() / 2;
+        let mut t = Tiling {
+            p,
+            format: roles.format,
+            split: roles.split,
+            depth: roles.depth(),
+            factors: [roles.rows.clone(), roles.columns.clone()],
+            operands: p.operands.clone(),
+            n,
+            size,
+            warps,
+            sides,
+            chunk,
+            groups,
+            cluster,
+            steps,
+            stages,
+            pad,
+            unroll,
+            ahead: get("ahead") > 0,
+            block,
+            start,
+            warp: [rows, columns],
+            group,
+            lane,
+            rank,
+        };
+        for f in 0..2 {
+            match (t.factors[f].layout, c.int("turn")) {
+                (Layout::Turned, Some(1)) => t.turn(f),
+                (Layout::Turned, Some(2)) => t.factors[f].layout = Layout::Planes,
+                _ => {}
+            }
+        }
+        t
+    }
+
+    pub fn program(mut self) -> Nest {
+        let p = self.p;
+        let ahead = std::mem::take(&mut self.n.body);
+        let sums = self.buffer("sums", vec![self.sides[0], self.sides[1], SIDE, SIDE], Scope::Fragment, DType::F32);
+        let mut body = vec![Stmt::Local(sums)];
+        let at = self.each("z");
+        let zero = Stmt::Warp(Warp::Zero(Matrix { buffer: sums, at: at.iter().map(|v| Affine::var(*v)).collect() }));
+        body.extend(self.over(&at, vec![zero]));
+        self.sum(sums, &mut body);
+        self.finish(sums, &mut body);
+        let threads = [(self.group, self.groups), (self.warp[0], self.warps[0]), (self.warp[1], self.warps[1]), (self.lane, 32)];
+        let body = around(&threads, Mode::Thread, body);
+        let mut body = vec![count(self.rank, self.cluster, Mode::Cluster, body)];
+        for a in (0..p.axes.len()).rev() {
+            body = vec![tiles(self.block[a], self.start[a], p.axes[a].extent, self.size[a], body)];
+        }
+        self.n.body = ahead.into_iter().chain(body).collect();
+        self.n
+    }
+
+    pub(super) fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
+        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
+    }
+
+    /// Variables that count a warp's matrices of sums.
+    fn each(&mut self, suffix: &str) -> [Var; 2] {
+        ["i", "j"].map(|x| self.n.new_var(&format!("{x}_{suffix}")))
+    }
+
+    fn over(&self, at: &[Var; 2], body: Vec<Stmt>) -> Vec<Stmt> {
+        around(&[(at[0], self.sides[0]), (at[1], self.sides[1])], Mode::Unroll, body)
+    }
+
+    /// Elements of the reduction in one step of a block.
+    pub(super) fn whole(&self) -> i64 {
+        self.chunk * self.groups
+    }
+
+    /// Whether chunks run over the reduction's end.
+    pub(super) fn runs_over(&self) -> bool {
+        self.steps * self.whole() * self.cluster > self.p.reduce[0].extent
+    }
+
+    /// The tile of a factor at a step, by dimensions of its source. `rows` says which row of the tile
+    /// is meant, `within` the position in the window, `main` the place in the reduction's chunk.
+    fn spans(&self, f: &Factor, step: &Affine, rows: &[(usize, Affine)], within: &[Affine], main: &Affine) -> Vec<Span> {
+        let (p, o) = (self.p, &self.operands[f.operand]);
+        let number = Affine::new([(self.rank, self.steps)], 0).add(step);
+        let row = |a: usize| rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone());
+        let constant = |base: Affine| Span { base, step: 1, extent: 1, inner: Affine::constant(0), lanes: 1 };
+        if f.layout == Layout::Packed {
+            let used = |v: Var| o.index.iter().any(|i| i.uses(v));
+            let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
+            let fetched = |extent: i64, inner: Affine| Span { base: Affine::constant(0), step: 1, extent, inner, lanes: 1 };
+            let mut out: Vec<Span> = axes.iter().map(|&a| constant(Affine::var(self.block[a]))).collect();
+            out.push(constant(number));
+            let windows = (1..p.reduce.len()).filter(|&r| used(p.reduce[r].var));
+            out.extend(windows.map(|r| fetched(p.reduce[r].extent, within[r - 1].clone())));
+            out.extend(axes.iter().map(|&a| fetched(self.size[a], row(a))));
+            out.push(fetched(self.whole(), main.clone()));
+            return out;
+        }
+        let from = number.scale(self.whole());
+        let span = |a: &Affine| {
+            let mut s = Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), lanes: 1 };
+            let mut width = 0;
+            for &(v, c) in a.terms() {
+                let mut add = |base: &Affine, inner: &Affine, extent: i64| {
+                    s.base = s.base.add(&base.scale(c));
+                    if extent > 1 {
+                        s.inner = s.inner.add(&inner.scale(c));
+                        s.step = super::gcd(s.step, c);
+                        width += c * (extent - 1);
+                    }
+                };
+                if let Some(k) = p.axes.iter().position(|x| x.var == v) {
+                    add(&Affine::var(self.start[k]), &row(k), self.size[k]);
+                } else if p.reduce[0].var == v {
+                    add(&from, main, self.whole());
+                } else if let Some(k) = p.reduce.iter().position(|x| x.var == v) {
+                    add(&Affine::constant(0), &within[k - 1], p.reduce[k].extent);
+                }
+            }
+            s.step = s.step.max(1);
+            s.extent = width / s.step + 1;
+            let g = s.step;
+            s.inner = Affine::new(s.inner.terms().iter().map(|t| (t.0, t.1 / g)), s.inner.offset() / g);
+            s
+        };
+        let mut out: Vec<Span> = o.index.iter().map(span).collect();
+        if f.layout == Layout::Planes
+            && let Some(s) = out.last_mut().filter(|s| s.step == 1 && s.extent > 1)
+            && let Some(width) = line_width(p, &self.n, o, &self.size)
+        {
+            // From an aligned element on.
+            let shift = s.base.offset().rem_euclid(width);
+            (s.base, s.inner, s.lanes) = (s.base.plus(-shift), s.inner.plus(shift), width);
+            s.extent = (s.extent + shift + width - 1) / width * width;
+        }
+        out
+    }
+
+    /// The shared buffer of a factor's tile.
+    fn tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> Tile {
+        let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
+        if f.layout == Layout::Planes {
+            let order: Vec<usize> = [along].into_iter().chain((0..spans.len()).filter(|&d| d != along && spans[d].extent > 1)).collect();
+            let extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
+            // Four planes are read at once, eight elements of each: they shall not meet in banks.
+            let plane: i64 = extents[1..].iter().product();
+            let plane = if self.pad > 0 { plane + (40 - plane % 32) % 32 } else { (plane + 3) / 4 * 4 };
+            let name = format!("{}_s", self.n.buffer(from).name);
+            let dtype = self.n.buffer(from).dtype;
+            let buffer = self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
+            return Tile { buffer, from, along, order, extents };
+        }
+        let last = if f.layout == Layout::Across { spans.len() - 1 } else { along };
+        let mut order: Vec<usize> = (0..spans.len()).filter(|&d| d != along && d != last && spans[d].extent > 1).collect();
+        if last != along {
+            order.push(along);
+        }
+        order.push(last);
+        let mut shape: Vec<i64> = [self.stages].into_iter().chain(order.iter().map(|&d| spans[d].extent)).collect();
+        if let Some(last) = shape.last_mut() {
+            *last += self.pad;
+        }
+        // What passes through registers on its way is rounded there, what does not when it is loaded.
+        let rounded = matches!(f.layout, Layout::Packed | Layout::Turned) && !self.split;
+        let dtype = if rounded { self.format } else { self.n.buffer(from).dtype };
+        let name = format!("{}_s", self.n.buffer(from).name);
+        let extents = order.iter().map(|&d| spans[d].extent).collect();
+        Tile { buffer: self.buffer(&name, shape, Scope::Shared, dtype), from, along, order, extents }
+    }
+
+    /// Copies a factor's tile to one of the stages.
+    fn fetch(&mut self, f: &Factor, t: &Tile, spans: &[Span], stage: &Affine) -> Stmt {
+        let o = self.operands[f.operand].clone();
+        let planes = f.layout == Layout::Planes;
+        let width = if planes { spans.last().map_or(1, |s| s.lanes) } else { self.depth / 2 };
+        // Whole lines go from last to last dimension; where they turn, a lane takes a column of the source.
+        let across = planes || t.order.last() != Some(&t.along);
+        let vector = if across { spans.len() - 1 } else { t.along };
+        let lane = self.n.new_var("v");
+        let (mut loops, mut at) = (Vec::new(), vec![Affine::constant(0); spans.len()]);
+        let mut dims: Vec<usize> = (0..spans.len()).filter(|&d| spans[d].extent > 1 || d == vector).collect();
+        if f.layout == Layout::Turned {
+            dims.sort_by_key(|&d| d != vector);
+        }
+        for d in dims {
+            let x = self.n.new_var(&format!("x{d}"));
+            if d == vector && width > 1 {
+                loops.push((x, spans[d].extent / width));
+                at[d] = Affine::new([(x, width), (lane, 1)], 0);
+            } else {
+                loops.push((x, spans[d].extent));
+                at[d] = Affine::var(x);
+            }
+        }
+        let global: Vec<Affine> = spans.iter().enumerate().map(|(d, s)| s.base.add(&at[d].scale(s.step))).collect();
+        let guard = |c: &Cond| {
+            let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
+            Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
+        };
+        let packed = f.layout == Layout::Packed;
+        let mut conds: Vec<Cond> = if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
+        if !packed && !f.filled && self.runs_over() {
+            // Without the groups that may stand beside the reduction.
+            let rest = o.index[f.along].map_vars(|v| match self.p.axes.iter().position(|x| x.var == v) {
+                Some(a) => Affine::var(self.start[a]),
+                None => Affine::constant(0),
+            });
+            conds.push(Cond { index: global[f.along].add(&rest.scale(-1)), low: 0, high: self.p.reduce[0].extent });
+        }
+        let load = Expr::load(t.from, global);
+        let index = t.index(stage, planes, |d| at[d].clone());
+        let mut copy = vec![Stmt::Store { buffer: t.buffer, index, value: guarded(conds, load) }];
+        if width > 1 {
+            copy = vec![count(lane, width, Mode::Vector, copy)];
+        }
+        around(&loops, Mode::Share, copy).remove(0)
+    }
+
+    /// Walks through the reduction.
+    fn sum(&mut self, sums: Source, body: &mut Vec<Stmt>) {
+        let p = self.p;
+        let all = self.factors.clone();
+        let factors = [&all[0], &all[1]];
+        let from = factors.map(|f| match f.layout {
+            Layout::Packed => self.pack(&p.operands[f.operand]),
+            _ => self.operands[f.operand].source,
+        });
+        let none = Affine::constant(0);
+        let still = vec![none.clone(); p.reduce.len()];
+        let shapes = factors.map(|f| self.spans(f, &none, &[], &still, &none));
+        let shared = [0, 1].map(|i| self.tile(factors[i], from[i], &shapes[i]));
+        let fetch = |me: &mut Self, step: &Affine, stage: &Affine| -> Vec<Stmt> {
+            let one = |i: usize| {
+                let spans = me.spans(factors[i], step, &[], &still, &none);
+                me.fetch(factors[i], &shared[i], &spans, stage)
+            };
+            (0..2).map(one).collect()
+        };
+        let mut inner: Vec<Stmt> = shared.iter().map(|t| Stmt::Local(t.buffer)).collect();
+        let ahead = self.stages - 1;
+        if ahead > 0 {
+            let s = self.n.new_var("s");
+            let mut first = fetch(self, &Affine::var(s), &Affine::var(s));
+            first.push(Stmt::CommitCopies);
+            inner.push(count(s, ahead, Mode::Unroll, first));
+        }
+        let step = self.n.new_var("step");
+        let now = Affine::var(step);
+        let mut each = Vec::new();
+        let barrier = || Stmt::Barrier(Reach::Block);
+        if ahead > 0 {
+            let [stage, next] = ["stage", "next"].map(|x| self.n.new_var(x));
+            each.extend([Stmt::AwaitCopies((ahead - 1) as u32), barrier()]);
+            each.push(Stmt::Let { var: stage, value: now.clone(), modulo: self.stages });
+            each.push(Stmt::Let { var: next, value: now.plus(ahead), modulo: self.stages });
+            let later = fetch(self, &now.plus(ahead), &Affine::var(next));
+            each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
+            each.push(Stmt::CommitCopies);
+            each.extend(self.multiply(sums, &shared, &Affine::var(stage)));
+        } else {
+            each.extend(fetch(self, &now, &none));
+            each.extend([Stmt::CommitCopies, Stmt::AwaitCopies(0), barrier()]);
+            each.extend(self.multiply(sums, &shared, &none));
+            each.push(barrier());
+        }
+        inner.push(count(step, self.steps, Mode::Serial, each));
+        inner.push(barrier());
+        // A loop that runs once gives the tiles a block of statements, at whose end their place is free.
+        let once = self.n.new_var("once");
+        body.push(count(once, 1, Mode::Serial, inner));
+    }
+
+    /// Adds what a chunk gives: slices of it, at all positions of the window. The matrices of the next
+    /// slice can be loaded before those of one are multiplied.
+    fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine) -> Vec<Stmt> {
+        let p = self.p;
+        let written = p.reduce[1..].last().filter(|_| self.unroll).map(|r| r.extent);
+        let looped = p.reduce.len() - 1 - usize::from(written.is_some());
+        let within: Vec<Var> = p.reduce[1..=looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
+        let slices = self.chunk / self.depth;
+        let at: Vec<(i64, i64)> = (0..written.unwrap_or(1)).flat_map(|w| (0..slices).map(move |s| (w, s))).collect();
+        let held = if self.ahead && at.len() > 1 { 2 } else { 1 };
+        let mut fragment = |name: &str, k: usize| {
+            let shape = vec![held, self.sides[k], SIDE, self.depth];
+            self.n.new_buffer(Buffer { name: name.into(), dtype: self.format, shape, scope: Scope::Fragment })
+        };
+        let whole = [fragment("left", 0), fragment("right", 1)];
+        let rest = self.split.then(|| [fragment("left_rest", 0), fragment("right_rest", 1)]);
+        let mut body: Vec<Stmt> = whole.iter().chain(rest.iter().flatten()).map(|b| Stmt::Local(*b)).collect();
+        let load = |me: &mut Self, i: usize| -> Vec<Stmt> {
+            let (w, slice) = at[i];
+            let mut inside: Vec<Affine> = within.iter().map(|v| Affine::var(*v)).collect();
+            inside.extend(written.map(|_| Affine::constant(w)));
+            let which = Affine::constant(i as i64 % held);
+            (0..2).map(|k| me.load(k, &shared[k], stage, &inside, slice, whole[k], rest.map(|r| r[k]), &which)).collect()
+        };
+        for i in 0..at.len() {
+            if i == 0 || held == 1 {
+                body.extend(load(self, i));
+            }
+            if held > 1 && i + 1 < at.len() {
+                body.extend(load(self, i + 1));
+            }
+            let which = Affine::constant(i as i64 % held);
+            // Small products first: sums lose less of them. Neighbours add to other sums, so that none waits.
+            let mut pairs = rest.map_or_else(Vec::new, |r| vec![(whole[0], r[1]), (r[0], whole[1])]);
+            pairs.push((whole[0], whole[1]));
+            for (a, b) in pairs {
+                let each = self.each("m");
+                let one = |buffer, v: Var| Matrix { buffer, at: vec![which.clone(), Affine::var(v)] };
+                let to = Matrix { buffer: sums, at: each.iter().map(|v| Affine::var(*v)).collect() };
+                let product = Warp::Multiply { to, a: one(a, each[0]), b: one(b, each[1]) };
+                body.extend(self.over(&each, vec![Stmt::Warp(product)]));
+            }
+        }
+        for (v, r) in within.iter().zip(&p.reduce[1..]).rev() {
+            body = vec![count(*v, r.extent, Mode::Serial, body)];
+        }
+        body
+    }
+
+    /// Loads a warp's matrices of a factor at a slice of the chunk.
+    #[allow(clippy::too_many_arguments)] // one call site; a struct would only rename them
+    fn load(
+        &mut self,
+        k: usize,
+        tile: &Tile,
+        stage: &Affine,
+        within: &[Affine],
+        slice: i64,
+        whole: Source,
+        rest: Option<Source>,
+        which: &Affine,
+    ) -> Stmt {
+        let f = self.factors[k].clone();
+        let i = self.n.new_var(["il", "jl"][k]);
+        let column = self.n.new_var(["kl", "kr"][k]);
+        let p = self.p;
+        let rows: Vec<(Var, i64)> = f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a])).collect();
+        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::var(r.0))).collect();
+        let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
+        let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
+        let matrix = |buffer| Matrix { buffer, at: vec![which.clone(), Affine::var(i)] };
+        let load = Warp::Load {
+            to: matrix(whole),
+            rest: rest.map(matrix),
+            rows,
+            first: Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0),
+            column,
+            from: tile.buffer,
+            index: tile.index(stage, f.layout == Layout::Planes, |d| spans[d].inner.clone()),
+        };
+        count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)])
+    }
+
+    /// Where an element of the tile lies among rows or columns.
+    fn place(&self, f: &Factor, at: &[Affine]) -> Affine {
+        f.axes.iter().fold(Affine::constant(0), |sum, &a| sum.scale(self.size[a]).add(&at[a]))
+    }
+
+    /// Sums meet in shared memory; each block of the cluster finishes a slice of the tile.
+    fn finish(&mut self, sums: Source, body: &mut Vec<Stmt>) {
+        let p = self.p;
+        let [rows, columns] = [0, 1].map(|k| self.warps[k] * self.sides[k] * SIDE);
+        let alone = self.cluster == 1;
+        let (scope, reach) = if alone { (Scope::Shared, Reach::Block) } else { (Scope::Cluster, Reach::Cluster) };
+        let partial = self.buffer("partial", vec![self.cluster, self.groups, rows, columns + 8], scope, DType::F32);
+        body.push(Stmt::Local(partial));
+        let at = self.each("p");
+        let [r, c] = ["row", "column"].map(|x| self.n.new_var(x));
+        let position = |k: usize, v: Var| Affine::new([(self.warp[k], SIDE * self.sides[k]), (at[k], SIDE), (v, 1)], 0);
+        let put = Warp::Store {
+            from: Matrix { buffer: sums, at: at.iter().map(|v| Affine::var(*v)).collect() },
+            row: r,
+            column: c,
+            to: partial,
+            index: vec![Affine::var(self.rank), Affine::var(self.group), position(0, r), position(1, c)],
+        };
+        body.extend(self.over(&at, vec![Stmt::Warp(put)]));
+        body.push(Stmt::Barrier(reach));
+        // What the blocks of the cluster share out.
+        let cut = self.size.iter().position(|s| s % self.cluster == 0).unwrap_or(0);
+        let last = p.axes.len() - 1;
+        let slice = |k: usize| if k == cut { self.size[k] / self.cluster } else { self.size[k] };
+        let widths: &[i64] = if self.n.buffer(p.output).dtype.is_half() { &[8, 4, 2] } else { &[4, 2] };
+        let width = widths.iter().copied().find(|w| slice(last) % w == 0).unwrap_or(1);
+        let lane = self.n.new_var("v");
+        let (mut loops, mut place) = (Vec::new(), Vec::new());
+        for (k, axis) in p.axes.iter().enumerate() {
+            let e = self.n.new_var(&format!("{}e", axis.short));
+            let each = if k == last { width } else { 1 };
+            loops.push((e, slice(k) / each));
+            let mut at = Affine::new([(e, each)], 0);
+            if k == last && width > 1 {
+                at.add_term(lane, 1);
+            }
+            if k == cut && !alone {
+                at.add_term(self.rank, slice(k));
+            }
+            place.push(at);
+        }
+        let part = |rank: i64, group: i64| {
+            let (row, column) = (self.place(&self.factors[0], &place), self.place(&self.factors[1], &place));
+            Expr::load(partial, vec![Affine::constant(rank), Affine::constant(group), row, column])
+        };
+        let parts = (0..self.cluster).flat_map(|r| (0..self.groups).map(move |g| (r, g)));
+        let total = parts.map(|(r, g)| part(r, g)).reduce(|a, b| Expr::binary(Binary::Add, a, b)).unwrap_or(Expr::Const(0.0));
+        let uses = p.y_value.loads().iter().filter(|l| l.0 == p.acc).count();
+        let vector = |v: Var, body: Vec<Stmt>| if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body };
+        let mut each = Vec::new();
+        if self.groups * self.cluster > 1 && uses != 1 {
+            let sum = self.buffer("sum", vec![width], Scope::Local, DType::F32);
+            let own = if width > 1 { Affine::var(lane) } else { Affine::constant(0) };
+            each.push(Stmt::Local(sum));
+            each.extend(vector(lane, vec![Stmt::Store { buffer: sum, index: vec![own], value: total }]));
+            // A variable is bound once.
+            let other = self.n.new_var("v");
+            let own = if width > 1 { Affine::var(other) } else { Affine::constant(0) };
+            let place: Vec<Affine> = place.iter().map(|a| a.substitute(lane, &Affine::var(other))).collect();
+            let y = self.result(&place, &Expr::load(sum, vec![own]));
+            each.extend(vector(other, vec![y]));
+        } else {
+            let y = self.result(&place, &total);
+            each.extend(vector(lane, vec![y]));
+        }
+        body.extend(around(&loops, Mode::Share, each));
+        body.push(Stmt::Barrier(reach));
+    }
+
+    /// The epilogue at tile elements, the sum being `sum`.
+    fn result(&self, place: &[Affine], sum: &Expr) -> Stmt {
+        super::epilogue(self.p, &self.start, place, sum)
+    }
+}

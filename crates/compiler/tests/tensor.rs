@@ -1,0 +1,167 @@
+//! Programs for tensor cores, run by the interpreter: structure, barriers, awaited copies, rounding.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use squall_compiler::{GPU_FEATURES, explain, nest, sketches};
+use squall_core::units::Bytes;
+use squall_core::{Gpu, Target, TargetKind, TensorKind, Workload};
+
+fn target() -> Target {
+    let gpu = Gpu {
+        capability: 90,
+        multiprocessors: 132,
+        threads_per_block: 1024,
+        threads_per_multiprocessor: 2048,
+        shared_per_block: 232448,
+        shared_per_multiprocessor: 233472,
+        registers_per_multiprocessor: 65536,
+        l2: 60 << 20,
+    };
+    Target { kind: TargetKind::Cuda(gpu), threads: 1, vector_bytes: 16, vector_registers: 255, caches: vec![Bytes(228 << 10)] }
+}
+
+/// Names, texts, and how far results may lie from exact ones, of the largest.
+const CASES: &[(&str, &str, f64)] = &[
+    (
+        "matmul",
+        "workload m\ndata A: bf16[32, 64]\ndata B: bf16[64, 48]\nstage Y: f32[m: 32, n: 48] = sum(k: 64) A[m, k] * B[k, n]\noutput Y",
+        1e-6,
+    ),
+    (
+        "odd matmul with a weight",
+        "workload m\ndata A: f16[21, 40]\nweight B: f16[40, 35]\nstage Y: f32[m: 21, n: 35] = sum(k: 40) A[m, k] * B[k, n]\noutput Y",
+        1e-6,
+    ),
+    (
+        "transposed matmul",
+        "workload m\ndata A: bf16[32, 20]\ndata B: bf16[24, 32]\nstage Y: f32[m: 20, n: 24] = sum(k: 32) A[k, m] * B[n, k]\noutput Y",
+        1e-6,
+    ),
+    (
+        "tf32 matmul",
+        "workload m\ndata A: f32[32, 64]\ndata B: f32[64, 48]\nstage Y: f32[m: 32, n: 48] = sum(k: 64) tf32(A[m, k]) * tf32(B[k, n])\noutput Y",
+        1e-6,
+    ),
+    (
+        "batched",
+        "workload m\ndata A: bf16[3, 16, 32]\ndata B: bf16[3, 32, 24]\nstage Y: f32[b: 3, m: 16, n: 24] = sum(k: 32) A[b, m, k] * B[b, k, n]\noutput Y",
+        1e-6,
+    ),
+    (
+        "convolution",
+        "workload c\ndata X: bf16[2, 20, 9, 9]\nweight W: bf16[32, 20, 3, 3]\n\
+         stage P: bf16[n: 2, c: 20, h: 11, w: 11] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 9, X[n, c, h - 1, w - 1], 0)\n\
+         stage Y: f32[n: 2, k: 32, p: 9, q: 9] = sum(c: 20, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]\noutput Y",
+        1e-6,
+    ),
+    (
+        "strided tf32 convolution",
+        "workload c\ndata X: f32[1, 3, 15, 15]\nweight W: f32[16, 3, 3, 3]\n\
+         stage P: f32[n: 1, c: 3, h: 17, w: 17] = select(0 <= h - 1 < 15 and 0 <= w - 1 < 15, X[n, c, h - 1, w - 1], 0)\n\
+         stage Y: f32[n: 1, k: 16, p: 8, q: 8] = sum(c: 3, r: 3, s: 3) tf32(P[n, c, 2*p + r, 2*q + s]) * tf32(W[k, c, r, s])\noutput Y",
+        1e-6,
+    ),
+    (
+        "1x1 convolution with an epilogue",
+        "workload c\ndata X: bf16[2, 32, 8, 8]\nweight W: bf16[48, 32, 1, 1]\nweight B: bf16[48]\n\
+         stage C: f32[n: 2, k: 48, p: 8, q: 8] = sum(c: 32, r: 1, s: 1) X[n, c, p + r, q + s] * W[k, c, r, s]\n\
+         stage Y: bf16[n: 2, k: 48, p: 8, q: 8] = (C[n, k, p, q] + B[k]) * sigmoid(C[n, k, p, q] + B[k])\noutput Y",
+        8e-3,
+    ),
+    (
+        "groups",
+        "workload c\ndata X: f16[1, 32, 6, 6]\nweight W: f16[2, 16, 16, 3, 3]\n\
+         stage Y: f32[n: 1, g: 2, k: 16, p: 4, q: 4] = sum(c: 16, r: 3, s: 3) X[n, 16*g + c, p + r, q + s] * W[g, k, c, r, s]\noutput Y",
+        1e-6,
+    ),
+];
+
+fn inputs(w: &Workload) -> (Vec<Vec<f64>>, Vec<Vec<f64>>, Vec<Vec<f64>>) {
+    let mut state = 12345u64;
+    let mut number = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        f64::from((state >> 33) as u32) / f64::from(1u32 << 30) - 1.0
+    };
+    let all: Vec<Vec<f64>> =
+        w.inputs.iter().map(|i| (0..i.shape.iter().product::<i64>()).map(|_| i.dtype.round(number())).collect()).collect();
+    let of = |kind| w.inputs.iter().zip(&all).filter(|(i, _)| i.kind == kind).map(|(_, x)| x.clone()).collect();
+    (of(TensorKind::Data), of(TensorKind::Weight), all)
+}
+
+#[test]
+fn matrices_mean_what_the_workload_means() {
+    let (mut refused, mut run) = (0, 0);
+    for (name, text, tolerance) in CASES {
+        let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let (data, weights, all) = inputs(&w);
+        let want = w.evaluate(&all);
+        let list = sketches(&w, &target());
+        assert!(list.iter().any(|s| s.name() == "gpu_tensor"), "{name} has a sketch for tensor cores");
+        for s in list {
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
+            for _ in 0..if s.name() == "gpu_tensor" { 24 } else { 4 } {
+                let c = s.space().sample(&mut rng);
+                run += 1;
+                let text = match explain(&w, &target(), "nest", Some((s.name(), &c.to_string()))) {
+                    Ok(text) => text,
+                    Err(why) => {
+                        refused += 1;
+                        assert!(!why.contains("bug") && s.features(&c).is_empty(), "{name} {} {c}: {why}", s.name());
+                        continue;
+                    }
+                };
+                assert_eq!(s.features(&c).len(), GPU_FEATURES.len());
+                let n = nest::parse(&text).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
+                assert_eq!(n.to_string(), text, "{name}: the nest prints and parses back");
+                let got = nest::try_interpret(&n, &data, &weights).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
+                let scale = want.iter().fold(1e-30f64, |m, x| m.max(x.abs()));
+                for (i, (g, w)) in got.iter().zip(&want).enumerate() {
+                    assert!((g - w).abs() <= tolerance * scale, "{name} {} {c}: element {i} is {g}, expected {w}\n{text}", s.name());
+                }
+                assert!(s.realize(&c, "k").expect("realizes").source.contains("__global__"));
+            }
+        }
+    }
+    assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
+}
+
+/// A copy of 32 elements through shared memory, with the statements between fetch and use.
+fn copy(between: &str) -> String {
+    format!(
+        "nest copy\ndata X: f32[32]\noutput Y: f32[32]\nshared S: f32[32]\n{{\n  block b in 1 {{\n    thread t in 32 {{\n      local S\n      \
+         S[t] = X[t]\n      commit_copies\n{between}      Y[t] = S[31 - t]\n      barrier\n    }}\n  }}\n}}\n"
+    )
+}
+
+#[test]
+fn a_copy_that_is_not_awaited_is_found() {
+    let data = vec![(0..32).map(f64::from).collect::<Vec<_>>()];
+    let good = nest::parse(&copy("      await_copies 0\n      barrier\n")).expect("parses");
+    assert_eq!(nest::try_interpret(&good, &data, &[]), Ok((0..32).rev().map(f64::from).collect()));
+    for (between, what) in [
+        ("      barrier\n", "before its copy is awaited"),
+        ("      await_copies 1\n      barrier\n", "before its copy is awaited"),
+        // Others see it only after a barrier behind the wait.
+        ("      barrier\n      await_copies 0\n", "without a barrier"),
+    ] {
+        let bad = nest::parse(&copy(between)).expect("parses");
+        let why = nest::try_interpret(&bad, &data, &[]).expect_err("a race");
+        assert!(why.contains(what), "{between}: {why}");
+    }
+}
+
+#[test]
+fn warps_stand_where_all_their_threads_come() {
+    let text = |threads: u32, row: &str| {
+        format!(
+            "nest x\noutput Y: f32[16, 16]\nshared S: f32[48, 16]\nfragment C: f32[1, 16, 16]\n{{\n  block b in 1 {{\n    thread w in 2 {{\n      \
+             thread t in {threads} {{\n        local S\n        local C\n        warp_zero C[0]\n        \
+             warp_store row r column c: S[{row}, c] = C[0]\n        barrier\n      }}\n    }}\n  }}\n}}\n"
+        )
+    };
+    assert!(nest::parse(&text(32, "r + 16*w")).is_ok());
+    let why = nest::parse(&text(16, "r + 16*w")).expect_err("half a warp").to_string();
+    assert!(why.contains("its 32 threads"), "{why}");
+    let why = nest::parse(&text(32, "r + t")).expect_err("a thread's own").to_string();
+    assert!(why.contains("depends on `t`"), "{why}");
+}
