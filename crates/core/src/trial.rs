@@ -35,7 +35,13 @@ pub struct GpuState {
 impl GpuState {
     /// What slowed the clocks down, in words.
     pub fn throttled_by(self) -> Vec<&'static str> {
-        let known = [(0x4, "power cap"), (0x8, "hardware slowdown"), (0x20, "heat, by software"), (0x40, "heat, by hardware"), (0x80, "power brake")];
+        let known = [
+            (0x4, "power cap"),
+            (0x8, "hardware slowdown"),
+            (0x20, "heat, by software"),
+            (0x40, "heat, by hardware"),
+            (0x80, "power brake"),
+        ];
         known.into_iter().filter(|(bit, _)| self.throttle & bit != 0).map(|(_, word)| word).collect()
     }
 }

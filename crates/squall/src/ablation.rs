@@ -6,12 +6,12 @@ mod page;
 
 pub use page::page;
 
+use crate::aim::toolchain_id;
 use crate::desk::realize;
 use crate::error::Error;
 use crate::input::Input;
 use crate::kit::Kit;
 use crate::runoff::Scribe;
-use crate::aim::toolchain_id;
 use crate::session::{BATCH, SYMBOL, cpu_time, strategy};
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable};
 use squall_measure::MeasureError;

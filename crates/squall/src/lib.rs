@@ -37,11 +37,11 @@ mod session;
 mod settings;
 pub mod verify;
 
+pub use aim::{Aimed, gpu_roof, measure_roof, toolchain_id};
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use input::{Input, InputKind, beside, name_matches};
 pub use report::{Report, Roof, RoofLevel, StopReason, TaskReport};
-pub use aim::{Aimed, gpu_roof, measure_roof, toolchain_id};
 pub use session::Session;
 pub use settings::{Aim, Budget, Settings};
 pub use squall_compiler as compiler;

@@ -1,11 +1,11 @@
 //! Stored winners held against their runners-up once more: does what the store says still hold?
 
+use crate::aim::Aimed;
 use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::input::name_matches;
 use crate::kit::Kit;
 use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
-use crate::aim::Aimed;
 use crate::session::SYMBOL;
 use crate::settings::Aim;
 use squall_core::{Nanos, Target, Task, TaskId, Workload, median};
@@ -207,7 +207,11 @@ pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn
 fn one(
     lab: &mut Lab,
     target: &Target,
-    scribe: Scribe, (id, name): (TaskId, &str), rounds: usize, stop: &AtomicBool) -> Result<Option<Verified>, Error> {
+    scribe: Scribe,
+    (id, name): (TaskId, &str),
+    rounds: usize,
+    stop: &AtomicBool,
+) -> Result<Option<Verified>, Error> {
     let records = scribe.store.trials(id, scribe.device, scribe.toolchain)?;
     let Some(text) = records.first().map(|r| r.workload.clone()) else { return Ok(None) };
     let Ok(workload) = Workload::parse(&text) else { return Ok(None) };

@@ -106,14 +106,22 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 let slow = if slow.is_empty() { "nothing slows it down".into() } else { format!("slowed down by: {}", slow.join(", ")) };
                 let clocks = match h.most_sm_mhz {
                     0 => "unknown: no NVML (libnvidia-ml.so.1)".to_string(),
-                    most => format!("{} of {most} MHz, memory {} of {} MHz, {} C, {} W; {slow}", h.now.sm_mhz, h.now.memory_mhz, h.most_memory_mhz, h.degrees, h.watts),
+                    most => format!(
+                        "{} of {most} MHz, memory {} of {} MHz, {} C, {} W; {slow}",
+                        h.now.sm_mhz, h.now.memory_mhz, h.most_memory_mhz, h.degrees, h.watts
+                    ),
                 };
                 add("GPU clocks", true, clocks, None);
                 let roof = squall::gpu_roof(&g, tc);
                 match &roof {
                     Ok(r) => {
                         let levels: Vec<String> = r.levels.iter().map(|l| format!("{} {} GB/s", l.name, three(l.gbs))).collect();
-                        let text = format!("{} GFLOP/s f32, {}, memory {} GB/s, measured", three(r.peak_gflops), levels.join(", "), three(r.memory_gbs));
+                        let text = format!(
+                            "{} GFLOP/s f32, {}, memory {} GB/s, measured",
+                            three(r.peak_gflops),
+                            levels.join(", "),
+                            three(r.memory_gbs)
+                        );
                         add("GPU roof", true, text, None);
                     }
                     Err(e) => add("GPU roof", true, format!("none: {e}"), None),

@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
-use squall::{Aimed, Store};
 use squall::export::{DRIVER, LIBRARY, Origin, export};
 use squall::report::baseline;
+use squall::{Aimed, Store};
 use std::path::PathBuf;
 
 /// Write the best kernels as C or CUDA sources with a header, a manifest and a driver

@@ -49,7 +49,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     // A store that is not there is an error here, not one to be made.
     drop(Store::open_read_only(&a.store.store)?);
     let store = Store::open(&a.store.store)?;
-    let choice = Choice { task: a.task, only: a.only.clone(), aim: a.target.target, threads: a.threads.threads as usize, rounds: a.repeat as usize };
+    let choice =
+        Choice { task: a.task, only: a.only.clone(), aim: a.target.target, threads: a.threads.threads as usize, rounds: a.repeat as usize };
     let stop = interruptible()?;
     let v = verify(&store, &choice, &stop, &mut |t| note(format_args!("{}: {}", t.name, t.standing.name())))?;
     if a.json.json {

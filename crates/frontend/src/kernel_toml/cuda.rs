@@ -147,7 +147,10 @@ impl Said {
         let term = self.condition(knobs, constants)?;
         let words = |k: &&Knob| k.values.iter().any(|v| matches!(v, Value::Word(_)));
         match knobs.iter().filter(|k| term.knobs().contains(&k.name.as_str())).find(words) {
-            Some(k) => Err(Fault { at: self.at.clone(), message: format!("the values of `{}` are words, with which nothing can be counted", k.name) }),
+            Some(k) => Err(Fault {
+                at: self.at.clone(),
+                message: format!("the values of `{}` are words, with which nothing can be counted", k.name),
+            }),
             None => Ok(term),
         }
     }
@@ -219,11 +222,19 @@ impl Plan {
             Err(SpaceError::Empty) if space(&fits[1..]).is_ok() => {
                 let at = self.launching.block[0].at.start..self.launching.block[self.launching.block.len() - 1].at.end;
                 let most = shape.limits.0;
-                return fault(at, format!("every block has more than {most} threads, the most that the device takes: give its knobs smaller values"));
+                return fault(
+                    at,
+                    format!("every block has more than {most} threads, the most that the device takes: give its knobs smaller values"),
+                );
             }
             Err(SpaceError::Empty) if space(&fits[..1]).is_ok() => {
                 let most = shape.limits.1;
-                return fault(self.launching.shared.at.clone(), format!("every block asks for more than {most} bytes of shared memory, the most that the device gives one: give its knobs smaller values"));
+                return fault(
+                    self.launching.shared.at.clone(),
+                    format!(
+                        "every block asks for more than {most} bytes of shared memory, the most that the device gives one: give its knobs smaller values"
+                    ),
+                );
             }
             Err(e) => {
                 let at = self.constraints.first().zip(self.constraints.last()).map(|(a, b)| a.at.start..b.at.end);
@@ -244,7 +255,9 @@ impl Plan {
         let standing = fixed.nth(0);
         let reference = match &self.reference {
             None => None,
-            Some((l, r)) => Some((Recipe { cuda: Some(Arc::new(l.shape(&self.knobs, &constants, gpu)?)), ..r.clone() }, l.grid[0].at.clone())),
+            Some((l, r)) => {
+                Some((Recipe { cuda: Some(Arc::new(l.shape(&self.knobs, &constants, gpu)?)), ..r.clone() }, l.grid[0].at.clone()))
+            }
         };
         let recipe = Recipe { cuda: Some(Arc::new(shape)), ..self.recipe.clone() };
         // What stands at the defaults is launched first of all.
@@ -270,10 +283,19 @@ pub fn has_entry(source: &str, entry: &str, at: Place, file: &str) -> Result<(),
     }
     // The word in front of the bracket, behind attributes with brackets of their own.
     let mut kernels: Vec<&str> = Vec::new();
-    for rest in source.split("__global__").skip(1) {
-        let rest = rest.trim_start().strip_prefix("__launch_bounds__").and_then(|r| r.split_once(')')).map_or(rest, |r| r.1);
-        let name = rest.split('(').next().unwrap_or("").rsplit(|c: char| !(c == '_' || c.is_ascii_alphanumeric())).find(|w| !w.is_empty());
-        kernels.extend(name);
+    for mut rest in source.split("__global__").skip(1) {
+        let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        while let Some((head, more)) = rest.split_once('(') {
+            match head.rsplit(|c| !is_part(c)).find(|w| !w.is_empty()) {
+                // `__launch_bounds__(..)` and the like.
+                Some(word) if word.starts_with("__") => rest = more.split_once(')').map_or("", |r| r.1),
+                Some(name) => {
+                    kernels.push(name);
+                    break;
+                }
+                None => rest = more,
+            }
+        }
     }
     let has = if kernels.is_empty() { "it has no `__global__` function at all".into() } else { format!("it has {}", kernels.join(", ")) };
     fault(at, format!("`{}` has no function `{plain}`{}; {has}", crate::error::shown(file), nearest(plain, &kernels)))
@@ -282,12 +304,28 @@ pub fn has_entry(source: &str, entry: &str, at: Place, file: &str) -> Result<(),
 /// Refuses what would make NVRTC do anything but compile this kernel.
 pub fn compiler_flag(flag: &str, at: Place) -> Result<(), Fault> {
     let (dashes, word) = flag.split_at(flag.len() - flag.trim_start_matches('-').len());
-    let words = ["use_fast_math", "maxrregcount=", "fmad=", "ftz=", "prec-div=", "prec-sqrt=", "std=", "extra-device-vectorization", "lineinfo", "restrict", "D", "U", "I"];
+    let words = [
+        "use_fast_math",
+        "maxrregcount=",
+        "fmad=",
+        "ftz=",
+        "prec-div=",
+        "prec-sqrt=",
+        "std=",
+        "extra-device-vectorization",
+        "lineinfo",
+        "restrict",
+        "D",
+        "U",
+        "I",
+    ];
     let meant = flag.is_empty() || (matches!(dashes, "-" | "--") && words.iter().any(|w| word.starts_with(w)));
     if !meant || flag.contains(char::is_whitespace) {
         return fault(
             at,
-            format!("`{flag}` is no flag of NVRTC for one kernel: -D, -U, -I, --std=, --use_fast_math, --maxrregcount=, --fmad=, --ftz=, --prec-div=, --prec-sqrt=, --extra-device-vectorization, --restrict and -lineinfo are, without spaces"),
+            format!(
+                "`{flag}` is no flag of NVRTC for one kernel: -D, -U, -I, --std=, --use_fast_math, --maxrregcount=, --fmad=, --ftz=, --prec-div=, --prec-sqrt=, --extra-device-vectorization, --restrict and -lineinfo are, without spaces"
+            ),
         );
     }
     Ok(())

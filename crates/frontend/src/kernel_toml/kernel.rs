@@ -2,10 +2,10 @@
 //! it the interface of all kernels.
 
 use super::cuda::{Plan, Shape};
+use squall_core::space::{Knob, Value};
 use squall_core::{
     Bytes, Configuration, DType, Gpu, KernelSource, Launch, LaunchArgument, LaunchPhase, RealizeError, Reference, Space, Task, Tunable,
 };
-use squall_core::space::{Knob, Value};
 use std::fmt::Write as _;
 use std::sync::Arc;
 

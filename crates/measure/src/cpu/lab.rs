@@ -69,7 +69,15 @@ impl Lab {
         overhead.build += toolchain.check(folder.path(), None)?;
         overhead.build += Runner::build(folder.path(), &toolchain, !gpus.is_empty())?;
         let places: Vec<Option<u32>> = if gpus.is_empty() { vec![None] } else { gpus.iter().map(|g| Some(g.ordinal)).collect() };
-        let seats = places.into_iter().map(|g| Seat::take(folder.path(), &device, g)).collect::<Result<_, _>>()?;
+        let mut seats = Vec::new();
+        for gpu in places {
+            let mut at = device.clone();
+            // Results are compared on a core, of which each GPU's process has its own where there are enough.
+            if !seats.is_empty() && device.spare.len() > 1 {
+                at.cores = device.spare.pop().into_iter().collect();
+            }
+            seats.push(Seat::take(folder.path(), at, gpu)?);
+        }
         let nvrtc = gpus.first().map(|g| Arc::new(Nvrtc::new(g.architecture())));
         Ok(Lab {
             seats,
@@ -214,7 +222,7 @@ impl Lab {
     }
 
     fn on_first_seat<T>(&mut self, f: impl FnOnce(&mut Seat, &Rules) -> Result<T, MeasureError>) -> Result<T, MeasureError> {
-        let rules = rules(&self.folder, &self.device, self.patience, self.reject, self.flush);
+        let rules = rules(&self.folder, self.patience, self.reject, self.flush);
         f(&mut self.seats[0], &rules)
     }
 
@@ -261,7 +269,8 @@ impl Lab {
         let cancel = AtomicBool::new(false);
         let (toolchain, folder, cores) = (self.toolchain.clone(), self.folder.path().to_path_buf(), builder_cores.clone());
         let nvrtc = self.nvrtc.clone();
-        let builder = Builder { toolchain: &toolchain, nvrtc: nvrtc.as_deref(), folder: &folder, patience: self.build_patience, cancel: &cancel };
+        let builder =
+            Builder { toolchain: &toolchain, nvrtc: nvrtc.as_deref(), folder: &folder, patience: self.build_patience, cancel: &cancel };
         std::thread::scope(|scope| {
             let _closing = Closing(&belt, &cancel);
             for _ in 0..builders {
@@ -274,7 +283,7 @@ impl Lab {
                 belt.settle(stop);
             }
             let task = self.task()?.clone();
-            let rules = rules(&self.folder, &self.device, self.patience, self.reject, self.flush);
+            let rules = rules(&self.folder, self.patience, self.reject, self.flush);
             let shelf = Mutex::new(&mut self.shelf);
             let work = Work { jobs, digests: &digests, belt: &belt, shelf: &shelf, task: &task, rules: &rules, stop };
             match self.seats.as_mut_slice() {
@@ -367,7 +376,7 @@ impl Lab {
         if swapped {
             order.reverse();
         }
-        let command = format!("duel {} {}", task.tolerance, order.join(" "));
+        let command = format!("duel {} {} {}", task.tolerance, self.flush, order.join(" "));
         let said = self.on_first_seat(|seat, rules| seat.try_kernel(rules, &task, &command, "duel", cost))?;
         let numbers = lost(said, swapped)?;
         let &[e0, e1, c0, c1, t0, t1] = numbers.as_slice() else {
@@ -441,6 +450,6 @@ pub fn letter(d: DType) -> Option<char> {
     }
 }
 
-fn rules<'a>(folder: &'a Folder, device: &'a Device, patience: Duration, reject: f64, flush: u64) -> Rules<'a> {
-    Rules { folder: folder.path(), device, patience, reject, flush }
+fn rules(folder: &Folder, patience: Duration, reject: f64, flush: u64) -> Rules<'_> {
+    Rules { folder: folder.path(), patience, reject, flush }
 }

@@ -149,7 +149,8 @@ mod tests {
 
     #[test]
     fn a_description_is_read() {
-        let g = Gpu::parse(1, "2 13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 345 3201 4 1980 3201 31 77 NVIDIA H200").unwrap();
+        let g =
+            Gpu::parse(1, "2 13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 345 3201 4 1980 3201 31 77 NVIDIA H200").unwrap();
         assert_eq!((g.id().as_str(), g.toolchain().as_str()), ("cuda NVIDIA H200", "nvrtc 13.0, sm_90a"));
         assert_eq!((g.limits.multiprocessors, g.limits.shared_per_block, g.limits.cluster()), (132, 232448, 16));
         assert_eq!((g.count, g.health.now.sm_mhz, g.health.most_sm_mhz, g.health.watts), (2, 345, 1980, 77));

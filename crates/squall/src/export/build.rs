@@ -49,7 +49,10 @@ fn make(folder: &Path, aimed: &Aimed) -> Result<(), Error> {
     command.arg(jobs).args(nvcc).current_dir(folder).stdin(Stdio::null());
     let fail = |message: String| Error::Build {
         message,
-        hint: format!("the sources are in `{}`; `make` there needs nvcc of the CUDA toolkit (in PATH, or NVCC=/usr/local/cuda/bin/nvcc)", folder.display()),
+        hint: format!(
+            "the sources are in `{}`; `make` there needs nvcc of the CUDA toolkit (in PATH, or NVCC=/usr/local/cuda/bin/nvcc)",
+            folder.display()
+        ),
     };
     match command.output() {
         Ok(o) if o.status.success() => Ok(()),

@@ -43,12 +43,7 @@ pub struct Chosen {
 }
 
 /// The kernels of some tasks.
-pub fn choose(
-    tasks: &[&Task],
-    own: &[OwnKernel],
-    store: Option<&Store>,
-    aimed: &Aimed,
-) -> Result<Vec<Chosen>, Error> {
+pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: &Aimed) -> Result<Vec<Chosen>, Error> {
     let (device_id, tools) = (&aimed.id, &aimed.tools);
     let gpu = !aimed.gpus.is_empty();
     tasks

@@ -22,7 +22,10 @@ fn prototypes(s: &KernelSource) -> String {
         "int {n}(const void *const *data, void *const *outputs, const void *prepared, void *workspace, cudaStream_t stream);\nsize_t {n}_workspace_bytes(void);\n"
     );
     if s.prepared.0 > 0 {
-        let _ = write!(text, "size_t {n}_prepared_bytes(void);\nint {n}_prepare(const void *const *weights, void *prepared, cudaStream_t stream);\n");
+        let _ = write!(
+            text,
+            "size_t {n}_prepared_bytes(void);\nint {n}_prepare(const void *const *weights, void *prepared, cudaStream_t stream);\n"
+        );
     }
     text
 }
@@ -30,7 +33,9 @@ fn prototypes(s: &KernelSource) -> String {
 /// The host's part of a kernel's file.
 pub fn launcher(s: &KernelSource, w: &Workload) -> String {
     let n = &s.symbol;
-    let mut text = String::from("\n/* ---- the launcher, made by Squall: for the host, left out by NVRTC ---- */\n#ifndef __CUDACC_RTC__\n#include <cuda_runtime.h>\n#include <stddef.h>\n\nextern \"C\" {\n");
+    let mut text = String::from(
+        "\n/* ---- the launcher, made by Squall: for the host, left out by NVRTC ---- */\n#ifndef __CUDACC_RTC__\n#include <cuda_runtime.h>\n#include <stddef.h>\n\nextern \"C\" {\n",
+    );
     text += &prototypes(s);
     let _ = writeln!(text, "}}\n\nextern \"C\" size_t {n}_workspace_bytes(void) {{ return {}; }}", s.workspace.0);
     if s.prepared.0 > 0 {
@@ -38,7 +43,10 @@ pub fn launcher(s: &KernelSource, w: &Workload) -> String {
         let _ = writeln!(text, "extern \"C\" int {n}_prepare(const void *const *weights, void *prepared, cudaStream_t stream) {{");
         text += &body(s, w, LaunchPhase::Prepare);
     }
-    let _ = writeln!(text, "extern \"C\" int {n}(const void *const *data, void *const *outputs, const void *prepared, void *workspace, cudaStream_t stream) {{");
+    let _ = writeln!(
+        text,
+        "extern \"C\" int {n}(const void *const *data, void *const *outputs, const void *prepared, void *workspace, cudaStream_t stream) {{"
+    );
     text += "  (void)data, (void)outputs, (void)prepared, (void)workspace;\n";
     text += &body(s, w, LaunchPhase::Call);
     text + "#endif\n"
@@ -101,7 +109,11 @@ fn launch(l: &Launch, w: &Workload) -> String {
     }
     text += "    if (cudaFuncSetAttribute(f, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) cudaGetLastError();\n";
     let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
-    let _ = writeln!(text, "    if (!e) e = cudaLaunchKernel(f, dim3({a}, {b}, {c}), dim3({x}, {y}, {z}), arguments, {}, stream);\n  }}", l.shared);
+    let _ = writeln!(
+        text,
+        "    if (!e) e = cudaLaunchKernel(f, dim3({a}, {b}, {c}), dim3({x}, {y}, {z}), arguments, {}, stream);\n  }}",
+        l.shared
+    );
     text
 }
 
