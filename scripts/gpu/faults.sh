@@ -56,7 +56,8 @@ T
 $squall tune faults.toml --trials "$trials" --target cuda --strategy random --store faults.squall --json > trials.json 2> log &
 pid=$!
 killed=0
-# The child that runs kernels, and no other, is killed a few times.
+# The child that runs kernels, and no other, is killed a few times, once there is something to lose.
+while kill -0 $pid 2>/dev/null && [ "$(wc -l < trials.json)" -lt 20 ]; do sleep 0.2; done
 for i in 1 2 3 4 5 6; do
   sleep 4
   kill -0 $pid 2>/dev/null || break
@@ -71,6 +72,9 @@ python3 - "$trials" "$code" "$killed" <<'P'
 import collections, json, sys
 trials, code, killed = map(int, sys.argv[1:])
 heard = [json.loads(l) for l in open("trials.json")]
+if not heard or "tasks" not in heard[-1]:
+    print(f"exit {code}: no report; {len(heard)} trials heard, {len(stored) if (stored := json.load(open('stored.json'))['records']) else 0} stored; NOT as it should be")
+    sys.exit(1)
 report, heard = heard[-1], [h["trial"] for h in heard if "trial" in h]
 stored = json.load(open("stored.json"))["records"]
 table, good = collections.Counter(), code == 0

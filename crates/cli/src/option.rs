@@ -59,12 +59,27 @@ pub struct TargetArgs {
     pub target: Aim,
 }
 
+impl TargetArgs {
+    /// Refuses GPUs, on which whole models are not run.
+    pub fn only_cpu(&self) -> Result<(), Failure> {
+        match self.target {
+            Aim::Cpu => Ok(()),
+            _ => Err(Failure::usage(
+                "whole models are run on the CPU only",
+                "`squall tune` and `squall export` make their kernels for a GPU; here say `--target cpu`",
+            )),
+        }
+    }
+}
+
 /// How a model is run as a whole.
 #[derive(Args)]
 pub struct NetworkArgs {
     /// Use the tuned kernels of this store; without it all loops are plain
     #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
     pub store: Option<PathBuf>,
+    #[command(flatten)]
+    pub target: TargetArgs,
     #[command(flatten)]
     pub threads: ThreadArgs,
     /// Keep the program that runs the network here; what did not change is not compiled again
@@ -75,6 +90,7 @@ pub struct NetworkArgs {
 impl NetworkArgs {
     /// Builds a model for an input, and says what its kernels and weights are.
     pub fn build(&self, model: &InputArgs, x: Option<&Array>) -> Result<Network, Failure> {
+        self.target.only_cpu()?;
         let model = model.load()?;
         x.map_or(Ok(()), |x| accepts(&model, x))?;
         let store = self.store.as_ref().map(Store::open_read_only).transpose()?;

@@ -24,3 +24,12 @@ fn a_target_that_is_none_is_refused() {
     assert_eq!(ran.code, Some(2), "{}", ran.err);
     assert!(ran.err.contains("expected `cpu`, `cuda`, `cuda:N`"), "{}", ran.err);
 }
+
+#[test]
+fn whole_models_are_refused_on_a_gpu() {
+    let p = Place::new();
+    let ran = p.squall(&["run", "model.onnx", "--input", "x.npy", "--output", "y.npy", "--target", "cuda"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.err);
+    let ran = p.squall(&["check", "model.onnx", "--input", "x.npy", "--expect", "y.npy", "--target", "cuda"]);
+    assert!(ran.err.contains("on the CPU only") && ran.err.contains("squall export"), "{}", ran.err);
+}

@@ -2,7 +2,7 @@
 
 use crate::kit::Kit;
 use crate::report::{Failures, StopReason, TaskReport, Winner, baseline};
-use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, Record, RecordKind, Reference, Task, Trial, Tunable};
+use squall_core::{Candidate, CpuCost, KernelSource, Measurement, Nanos, Outcome, Record, RecordKind, Reference, Task, Trial, Tunable};
 use squall_records::{Name, Standings};
 use squall_search::Strategy;
 use std::collections::HashSet;
@@ -85,6 +85,7 @@ impl<'a> Desk<'a> {
             winner: None,
             trials: 0,
             failed: 0,
+            throttled: (0, Vec::new()),
             known: 0,
             stop,
             curve: Vec::new(),
@@ -148,10 +149,25 @@ impl<'a> Desk<'a> {
     pub fn note(&mut self, name: &Name, outcome: &Outcome) {
         self.tried.insert(name.clone());
         match outcome.time() {
-            Some(t) => self.stand(name.clone(), t),
+            Some(t) => {
+                self.stand(name.clone(), t);
+                self.heed(outcome);
+            }
             None => {
                 self.report.failed += 1;
                 self.failures.add(outcome);
+            }
+        }
+    }
+
+    /// Remembers that a GPU was slowed down meanwhile.
+    fn heed(&mut self, outcome: &Outcome) {
+        let Outcome::Measured(Measurement { gpu: Some(gpu), .. }) = outcome else { return };
+        let (count, reasons) = &mut self.report.throttled;
+        *count += u64::from(gpu.throttle != 0);
+        for reason in gpu.throttled_by() {
+            if !reasons.contains(&reason) {
+                reasons.push(reason);
             }
         }
     }
@@ -182,7 +198,7 @@ impl<'a> Desk<'a> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use squall_core::{Bytes, FailStage, Measurement, Target, TargetKind, Workload};
+    use squall_core::{Bytes, FailStage, Target, TargetKind, Workload};
 
     fn task() -> Task {
         let text = "workload matmul\ndata A: f32[16, 16]\nweight B: f32[16, 16]\nstage Y: f32[i: 16, j: 16] = sum(k: 16) A[i, k] * B[k, j]\noutput Y\n";

@@ -1,7 +1,7 @@
 //! `squall check`: a model run layer by layer through its kernels, against known output.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::say;
 use serde_json::json;
 use squall::Store;
@@ -33,6 +33,8 @@ pub struct Args {
     #[arg(long, value_name = "T", default_value_t = 1e-4, value_parser = tolerance)]
     tolerance: f64,
     #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
     json: JsonArgs,
@@ -44,6 +46,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
+    a.target.only_cpu()?;
     let (x, expected) = (read_array(&a.x)?, read_array(&a.expect)?);
     let model = a.model.load()?;
     let store = a.store.as_ref().map(Store::open_read_only).transpose()?;

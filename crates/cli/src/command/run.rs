@@ -35,6 +35,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
+    a.network.target.only_cpu()?;
     let x = read_array(&a.x)?;
     let network = a.network.build(&a.model, Some(&x))?;
     let y = network.run(&x)?;

@@ -178,7 +178,7 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
             k.count.to_string(),
             or_dash(k.best),
             or_dash(k.gflops().filter(|_| k.flop > 0).map(three)),
-            or_dash(r.roof.as_ref().and_then(|roof| k.share(roof)).map(percent)),
+            or_dash(r.roof.as_ref().and_then(|roof| Some(format!("{} ({})", percent(k.share(roof)?), roof.limit(k.flop, k.bytes))))),
             or_dash(k.untuned),
             or_dash(k.gain().map(|g| three(g) + "x")),
             if k.known > 0 { format!("{}+{}", k.known, k.trials) } else { k.trials.to_string() },
@@ -202,6 +202,10 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
         c.search,
         r.stop.name()
     ))?;
+    for k in r.tasks.iter().filter(|k| k.throttled.0 > 0) {
+        let (count, reasons) = &k.throttled;
+        say(format_args!("{}: {count} of {} trials were timed while the GPU was slowed down: {}", k.name, k.trials, reasons.join(", ")))?;
+    }
     for k in &r.tasks {
         if let Some(f) = k.failures.first().filter(|_| k.failed * 2 > k.trials) {
             say(format_args!("{}: {} of {} trials failed; most: {} ({}x): {}", k.name, k.failed, k.trials, f.stage, f.count, f.detail))?;

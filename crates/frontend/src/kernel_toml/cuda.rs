@@ -283,10 +283,19 @@ pub fn has_entry(source: &str, entry: &str, at: Place, file: &str) -> Result<(),
     }
     // The word in front of the bracket, behind attributes with brackets of their own.
     let mut kernels: Vec<&str> = Vec::new();
-    for rest in source.split("__global__").skip(1) {
-        let rest = rest.trim_start().strip_prefix("__launch_bounds__").and_then(|r| r.split_once(')')).map_or(rest, |r| r.1);
-        let name = rest.split('(').next().unwrap_or("").rsplit(|c: char| !(c == '_' || c.is_ascii_alphanumeric())).find(|w| !w.is_empty());
-        kernels.extend(name);
+    for mut rest in source.split("__global__").skip(1) {
+        let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+        while let Some((head, more)) = rest.split_once('(') {
+            match head.rsplit(|c| !is_part(c)).find(|w| !w.is_empty()) {
+                // `__launch_bounds__(..)` and the like.
+                Some(word) if word.starts_with("__") => rest = more.split_once(')').map_or("", |r| r.1),
+                Some(name) => {
+                    kernels.push(name);
+                    break;
+                }
+                None => rest = more,
+            }
+        }
     }
     let has = if kernels.is_empty() { "it has no `__global__` function at all".into() } else { format!("it has {}", kernels.join(", ")) };
     fault(at, format!("`{}` has no function `{plain}`{}; {has}", crate::error::shown(file), nearest(plain, &kernels)))

@@ -68,7 +68,7 @@ impl Lab {
         if swapped {
             order.reverse();
         }
-        let command = format!("duel {} {}", task.tolerance, order.join(" "));
+        let command = format!("duel {} {} {}", task.tolerance, self.flush, order.join(" "));
         let said = self.on_first_seat(|seat, rules| seat.try_kernel(rules, &task, &command, "duel", cost))?;
         let numbers = lost(said, swapped)?;
         let &[e0, e1, c0, c1, t0, t1] = numbers.as_slice() else {

@@ -34,7 +34,7 @@ pub struct Lab {
     pub(super) patience: Duration,
     build_patience: Duration,
     reject: f64,
-    flush: u64,
+    pub(super) flush: u64,
     overhead: CpuCost,
 }
 
@@ -65,7 +65,15 @@ impl Lab {
         overhead.build += toolchain.check(folder.path(), None)?;
         overhead.build += Runner::build(folder.path(), &toolchain, !gpus.is_empty())?;
         let places: Vec<Option<u32>> = if gpus.is_empty() { vec![None] } else { gpus.iter().map(|g| Some(g.ordinal)).collect() };
-        let seats = places.into_iter().map(|g| Seat::take(folder.path(), &device, g)).collect::<Result<_, _>>()?;
+        let mut seats = Vec::new();
+        for gpu in places {
+            let mut at = device.clone();
+            // Results are compared on a core, of which each GPU's process has its own where there are enough.
+            if !seats.is_empty() && device.spare.len() > 1 {
+                at.cores = device.spare.pop().into_iter().collect();
+            }
+            seats.push(Seat::take(folder.path(), at, gpu)?);
+        }
         let nvrtc = gpus.first().map(|g| Arc::new(Nvrtc::new(g.architecture())));
         Ok(Lab {
             seats,
@@ -211,7 +219,7 @@ impl Lab {
     }
 
     pub(super) fn on_first_seat<T>(&mut self, f: impl FnOnce(&mut Seat, &Rules) -> Result<T, MeasureError>) -> Result<T, MeasureError> {
-        let rules = rules(&self.folder, &self.device, self.patience, self.reject, self.flush);
+        let rules = rules(&self.folder, self.patience, self.reject, self.flush);
         f(&mut self.seats[0], &rules)
     }
 
@@ -275,7 +283,7 @@ impl Lab {
                 belt.settle(stop);
             }
             let task = self.task()?.clone();
-            let rules = rules(&self.folder, &self.device, self.patience, self.reject, self.flush);
+            let rules = rules(&self.folder, self.patience, self.reject, self.flush);
             let shelf = Mutex::new(&mut self.shelf);
             let work = Work { jobs, digests: &digests, belt: &belt, shelf: &shelf, task: &task, rules: &rules, stop };
             match self.seats.as_mut_slice() {
@@ -331,6 +339,6 @@ pub fn letter(d: DType) -> Option<char> {
     }
 }
 
-fn rules<'a>(folder: &'a Folder, device: &'a Device, patience: Duration, reject: f64, flush: u64) -> Rules<'a> {
-    Rules { folder: folder.path(), device, patience, reject, flush }
+fn rules(folder: &Folder, patience: Duration, reject: f64, flush: u64) -> Rules<'_> {
+    Rules { folder: folder.path(), patience, reject, flush }
 }

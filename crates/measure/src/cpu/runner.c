@@ -9,7 +9,7 @@
  *                                          with the types of elements.h
  *   run LIB SYMBOL PREPARED WORKSPACE TOLERANCE LIMIT_NS FLUSH_BYTES
  *       -> CPU measured ERROR CALLS COUNT NS .. [GPU SM_MHZ MEMORY_MHZ THROTTLED_BY]
- *   duel TOLERANCE LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
+ *   duel TOLERANCE FLUSH_BYTES LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
  *       -> CPU duel ERROR_A ERROR_B CALLS_A CALLS_B NS_A NS_B
  *   pairs COUNT
  *       -> CPU pairs NS_A NS_B NS_A NS_B ..
@@ -306,6 +306,13 @@ static void flush_caches(size_t bytes) {
   for (size_t i = 0; i < bytes; i += 64) flush_memory[i]++;
 }
 
+/* A window after which nothing is left of what the last one brought into the caches. */
+static double cold_window(int which, long calls, size_t flush) {
+  if (flush && kernels[which].gpu && !gpu_flush_caches(flush)) return -1;
+  if (flush && !kernels[which].gpu) flush_caches(flush);
+  return window(which, 1, calls);
+}
+
 static int run(const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, double tolerance, double limit, size_t flush) {
   kernel *k = &kernels[0];
   if (!load(0, library, symbol, prepared_bytes, workspace_bytes) || !examine(0, tolerance)) return 0;
@@ -316,9 +323,7 @@ static int run(const char *library, const char *symbol, size_t prepared_bytes, s
   if (k->time > 1e9 || (limit > 0 && k->time > limit)) windows = 2;
   double samples[WINDOWS];
   for (int i = 0; i < windows; i++) {
-    if (flush && k->gpu && !gpu_flush_caches(flush)) return 0;
-    if (flush && !k->gpu) flush_caches(flush);
-    samples[i] = window(0, 1, calls);
+    samples[i] = cold_window(0, calls, flush);
     if (samples[i] < 0) return 0;
   }
   if (!right(0, 1, tolerance)) return 0;
@@ -329,7 +334,9 @@ static int run(const char *library, const char *symbol, size_t prepared_bytes, s
   return 1;
 }
 
-static int duel(double tolerance, const char *const library[2], const char *const symbol[2], const size_t prepared_bytes[2], const size_t workspace_bytes[2]) {
+static size_t duel_flush;
+
+static int duel(double tolerance, size_t flush, const char *const library[2], const char *const symbol[2], const size_t prepared_bytes[2], const size_t workspace_bytes[2]) {
   for (int i = 0; i < 2; i++) {
     int good = load(i, library[i], symbol[i], prepared_bytes[i], workspace_bytes[i]) && examine(i, tolerance) && window(i, 1, 1) >= 0 && right(i, 1, tolerance);
     if (!good) {
@@ -341,7 +348,8 @@ static int duel(double tolerance, const char *const library[2], const char *cons
   /* As many calls for both, by the slower: the median of longer windows is larger, because more of
    * them are disturbed, and near the edge of two and three calls that alone would name a winner. */
   double slower = kernels[0].time > kernels[1].time ? kernels[0].time : kernels[1].time;
-  kernels[0].calls = kernels[1].calls = calls_of_a_window(slower);
+  duel_flush = flush;
+  kernels[0].calls = kernels[1].calls = flush ? 1 : calls_of_a_window(slower);
   say("duel %.6g %.6g %ld %ld %.4f %.4f", kernels[0].error, kernels[1].error, kernels[0].calls, kernels[1].calls, kernels[0].time, kernels[1].time);
   duel_ready = 1;
   return 1;
@@ -358,7 +366,7 @@ static int pairs(int count) {
     int first = (int)(random_bits(&chance) & 1);
     for (int j = 0; j < 2; j++) {
       int which = first ^ j;
-      t[which] = window(which, 1, kernels[which].calls);
+      t[which] = cold_window(which, kernels[which].calls, duel_flush);
       if (t[which] < 0) return 0;
     }
     say(" %.4f %.4f", t[0], t[1]);
@@ -483,11 +491,11 @@ static int obey(char *line) {
     unload(1);
     return run(word[1], word[2], NUMBER(3), NUMBER(4), atof(word[5]), atof(word[6]), NUMBER(7));
   }
-  if (n == 10 && strcmp(word[0], "duel") == 0 && task_ready) {
-    const char *library[2] = {word[2], word[6]}, *symbol[2] = {word[3], word[7]};
-    const size_t p[2] = {NUMBER(4), NUMBER(8)}, w[2] = {NUMBER(5), NUMBER(9)};
+  if (n == 11 && strcmp(word[0], "duel") == 0 && task_ready) {
+    const char *library[2] = {word[3], word[7]}, *symbol[2] = {word[4], word[8]};
+    const size_t p[2] = {NUMBER(5), NUMBER(9)}, w[2] = {NUMBER(6), NUMBER(10)};
     duel_ready = 0;
-    return duel(atof(word[1]), library, symbol, p, w);
+    return duel(atof(word[1]), NUMBER(2), library, symbol, p, w);
   }
   if (n == 2 && strcmp(word[0], "pairs") == 0 && duel_ready) return pairs(atoi(word[1]));
   if ((n == 3 || n == 4) && strcmp(word[0], "compile") == 0 && process_mode == 'n') return compile(word[1], word[2], n == 4 ? word[3] : NULL);

@@ -28,7 +28,7 @@ const SOURCES: [(&str, &str); 9] = [
 ];
 const NAME: &str = "runner";
 /// How often it may die on its start until that counts.
-const STARTS: usize = 3;
+pub(super) const STARTS: usize = 3;
 
 /// What a command came to, with the CPU seconds that it took.
 pub(crate) enum Reply {

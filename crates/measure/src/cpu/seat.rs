@@ -1,7 +1,7 @@
 //! Where kernels run: a process on the CPU or on one GPU, which is started again when it died.
 
 use super::Device;
-use super::runner::{Reply, Runner};
+use super::runner::{Reply, Runner, STARTS};
 use crate::MeasureError;
 use squall_core::{CpuCost, FailStage, GpuState, KernelSource, Measurement, Nanos, Outcome};
 use std::path::Path;
@@ -42,7 +42,6 @@ pub(super) enum Said {
 /// What all seats of a laboratory have in common.
 pub(super) struct Rules<'a> {
     pub folder: &'a Path,
-    pub device: &'a Device,
     pub patience: Duration,
     pub reject: f64,
     pub flush: u64,
@@ -50,6 +49,8 @@ pub(super) struct Rules<'a> {
 
 /// One place where kernels run.
 pub(super) struct Seat {
+    /// The cores of its process.
+    device: Device,
     /// The GPU's number.
     gpu: Option<u32>,
     runner: Option<Runner>,
@@ -59,8 +60,8 @@ pub(super) struct Seat {
 
 impl Seat {
     /// A seat whose process is started now.
-    pub fn take(folder: &Path, device: &Device, gpu: Option<u32>) -> Result<Seat, MeasureError> {
-        Ok(Seat { gpu, runner: Some(Runner::start(folder, device, gpu)?), task: None })
+    pub fn take(folder: &Path, device: Device, gpu: Option<u32>) -> Result<Seat, MeasureError> {
+        Ok(Seat { runner: Some(Runner::start(folder, &device, gpu)?), device, gpu, task: None })
     }
 
     /// Ends the process; the next command starts a fresh one.
@@ -72,7 +73,8 @@ impl Seat {
     /// A command to the runner, which is started if need be.
     pub fn ask(&mut self, rules: &Rules, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
         if self.runner.is_none() {
-            *self = Seat::take(rules.folder, rules.device, self.gpu)?;
+            self.task = None;
+            self.runner = Some(Runner::start(rules.folder, &self.device, self.gpu)?);
         }
         match &mut self.runner {
             Some(runner) => runner.ask(command, patience),
@@ -86,7 +88,15 @@ impl Seat {
         let command = format!("{} {} {}", task.head, library.unwrap_or("- - 0 0"), task.tail);
         self.task = None;
         // A reference is plain loops and may take long, but not for ever.
-        match self.ask(rules, &command, Duration::from_secs(600))? {
+        let mut reply = self.ask(rules, &command, Duration::from_secs(600))?;
+        for _ in 1..STARTS {
+            // No code of anybody's runs when a known task is set: who killed it may not do so again.
+            if library.is_none() && matches!(reply, Reply::Died(..)) {
+                self.renew();
+                reply = self.ask(rules, &command, Duration::from_secs(600))?;
+            }
+        }
+        match reply {
             Reply::Answer(words, cpu) => match words.split_once(' ').unwrap_or((&words, "")) {
                 ("task", numbers) => {
                     self.task = Some(task.number);

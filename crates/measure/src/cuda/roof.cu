@@ -15,9 +15,18 @@ extern "C" __global__ void fused(float *out, float a, float b, int n) {
   if (sum == 0.12345f) out[0] = sum;
 }
 
-extern "C" __global__ void copy(const float4 *from, float4 *to, long long n) {
+extern "C" __global__ void copy(const float4 *__restrict__ from, float4 *__restrict__ to, long long n) {
   const long long step = (long long)gridDim.x * blockDim.x;
-  for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) to[i] = from[i];
+  long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  // Several loads are under way before the first store.
+  for (; i + 3 * step < n; i += 4 * step) {
+    const float4 a = from[i], b = from[i + step], c = from[i + 2 * step], d = from[i + 3 * step];
+    to[i] = a;
+    to[i + step] = b;
+    to[i + 2 * step] = c;
+    to[i + 3 * step] = d;
+  }
+  for (; i < n; i += step) to[i] = from[i];
 }
 
 extern "C" __global__ void reads(const float4 *from, float *out, long long n, int times) {

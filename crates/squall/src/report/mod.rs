@@ -34,14 +34,29 @@ impl Roof {
     /// bytes moved, each from the innermost level that still has room for it, since a tuned
     /// kernel is timed with its data where the last call left them.
     pub fn bound(&self, flop: u64, bytes: u64) -> Nanos {
+        Nanos(self.arithmetic(flop).max(self.moving(bytes)))
+    }
+
+    /// What sets that bound: `arithmetic`, or the farthest level that bytes come from.
+    pub fn limit(&self, flop: u64, bytes: u64) -> &str {
+        if self.arithmetic(flop) >= self.moving(bytes) {
+            return "arithmetic";
+        }
+        self.levels.iter().find(|l| bytes <= l.bytes).map_or("memory", |l| &l.name)
+    }
+
+    fn arithmetic(&self, flop: u64) -> f64 {
+        flop as f64 / self.peak_gflops
+    }
+
+    fn moving(&self, bytes: u64) -> f64 {
         let (mut held, mut moving) = (0, 0.0);
         for level in &self.levels {
             let here = bytes.min(level.bytes).saturating_sub(held);
             moving += here as f64 / level.gbs.max(self.memory_gbs);
             held += here;
         }
-        moving += (bytes - held) as f64 / self.memory_gbs;
-        Nanos((flop as f64 / self.peak_gflops).max(moving))
+        moving + (bytes - held) as f64 / self.memory_gbs
     }
 }
 
@@ -128,6 +143,8 @@ pub struct TaskReport {
     pub trials: u64,
     /// Those of them that have no time.
     pub failed: u64,
+    /// Those of them that were timed while something slowed the GPU's clocks down, and what, first come first.
+    pub throttled: (u64, Vec<&'static str>),
     /// Trials that the store knew already.
     pub known: u64,
     /// Why its trials ended.
