@@ -2,8 +2,9 @@
 //! them.
 
 use crate::error::Error;
+use crate::input::{Input, InputKind};
 use crate::report::{Roof, RoofLevel};
-use crate::settings::Aim;
+use crate::settings::{Aim, Caches};
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::Target;
 use squall_measure::MeasureError;
@@ -30,7 +31,12 @@ pub struct Aimed {
     pub device: Device,
     /// The GPUs, of one model; none for a CPU.
     pub gpus: Vec<Gpu>,
+    /// Whether calls are timed with cold caches.
+    pub is_cold: bool,
 }
+
+/// What the names of devices end with whose caches are cold: times of the two kinds do not mix.
+const COLD: &str = ", cold caches";
 
 impl Aimed {
     /// Looks at the machine; `threads` are a kernel's on the CPU.
@@ -40,7 +46,7 @@ impl Aimed {
             Aim::Cpu => {
                 let device = Device::detect(threads, &toolchain)?;
                 let (id, tools, target) = (device.id(), toolchain_id(&toolchain), device.target.clone());
-                return Ok(Aimed { id, tools, target, toolchain, device, gpus: Vec::new() });
+                return Ok(Aimed { id, tools, target, toolchain, device, gpus: Vec::new(), is_cold: false });
             }
             Aim::Cuda(ordinal) => vec![Gpu::detect(ordinal, &toolchain)?],
             Aim::CudaAll => Gpu::detect_all(&toolchain)?,
@@ -56,7 +62,27 @@ impl Aimed {
         let device = Device::detect(1, &toolchain)?;
         let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain());
         let (id, target) = (first.id(), first.target.clone());
-        Ok(Aimed { id, tools, target, toolchain, device, gpus })
+        Ok(Aimed { id, tools, target, toolchain, device, gpus, is_cold: false })
+    }
+
+    /// The same with the caches that kernels of this input will find.
+    pub fn used_by(self, input: &Input) -> Aimed {
+        let aim = if self.gpus.is_empty() { Aim::Cpu } else { Aim::CudaAll };
+        if Caches::AsUsed.are_cold(input.kind == InputKind::Model, aim) { self.cold() } else { self }
+    }
+
+    /// The same with cold caches.
+    pub fn cold(mut self) -> Aimed {
+        if !std::mem::replace(&mut self.is_cold, true) {
+            self.id += COLD;
+        }
+        self
+    }
+
+    /// How far a device is from this one: 0 is this one, 1 this one with other caches.
+    pub fn distance(&self, device: &str) -> u8 {
+        let bare = |d: &str| d.strip_suffix(COLD).unwrap_or(d).to_string();
+        if device == self.id { 0 } else { 2 - u8::from(bare(device) == bare(&self.id)) }
     }
 
     /// What the machine can do at most, measured now (half a second).
@@ -70,16 +96,20 @@ impl Aimed {
     /// Opens a laboratory there.
     pub fn lab(&self) -> Result<Lab, Error> {
         let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
-        Ok(if self.gpus.is_empty() { Lab::open(device, toolchain)? } else { Lab::open_gpus(&self.gpus, device, toolchain)? })
+        let mut lab = if self.gpus.is_empty() { Lab::open(device, toolchain)? } else { Lab::open_gpus(&self.gpus, device, toolchain)? };
+        if self.is_cold {
+            lab.set_cache_flush(self.flushing_bytes());
+        }
+        Ok(lab)
     }
 
     /// Bytes that push everything out of the caches.
-    pub fn flushing_bytes(&self) -> u64 {
-        let largest = match self.gpus.first() {
-            Some(gpu) => u64::from(gpu.limits.l2),
-            None => self.device.caches.iter().map(|c| c.size.0).max().unwrap_or(32 << 20),
-        };
-        2 * largest.max(1 << 20)
+    fn flushing_bytes(&self) -> u64 {
+        match self.gpus.first() {
+            Some(gpu) => 2 * u64::from(gpu.limits.l2),
+            // A walk through more would cost more than the kernels.
+            None => self.device.caches.iter().map(|c| c.size.0).max().unwrap_or(32 << 20).clamp(1 << 20, 64 << 20),
+        }
     }
 }
 
@@ -100,4 +130,21 @@ pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
     let r = gpu.roof(toolchain)?;
     let l2 = RoofLevel { name: "L2".into(), bytes: u64::from(gpu.limits.l2), gbs: r.l2_gbs };
     Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.copy_gbs, levels: vec![l2] })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_with_other_caches_is_nearer_than_another_machine() {
+        let warm = Aimed::at(Aim::Cpu, 1).expect("a CPU and a compiler");
+        let cold = warm.clone().cold();
+        assert_eq!([warm.distance(&warm.id), warm.distance(&cold.id), warm.distance("another")], [0, 1, 2]);
+        assert_eq!([cold.distance(&cold.id), cold.distance(&warm.id), cold.distance("another")], [0, 1, 2]);
+        assert_eq!(cold.clone().cold().id, cold.id);
+        let (model, kernels) = (true, false);
+        assert!(Caches::AsUsed.are_cold(model, Aim::Cpu) && !Caches::AsUsed.are_cold(kernels, Aim::Cpu));
+        assert!(!Caches::AsUsed.are_cold(model, Aim::Cuda(0)) && Caches::Cold.are_cold(kernels, Aim::Cuda(0)));
+    }
 }

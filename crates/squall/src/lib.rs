@@ -43,7 +43,7 @@ pub use event::{Event, Listen, Progress};
 pub use input::{Input, InputKind, beside, name_matches};
 pub use report::{Report, Roof, RoofLevel, StopReason, TaskReport};
 pub use session::Session;
-pub use settings::{Aim, Budget, Settings};
+pub use settings::{Aim, Budget, Caches, Settings};
 pub use squall_compiler as compiler;
 pub use squall_core as core;
 pub use squall_frontend as frontend;

@@ -7,7 +7,7 @@ use crate::aim::Aimed;
 use crate::desk::{Desk, Idle, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
-use crate::input::{Input, name_matches};
+use crate::input::{Input, InputKind, name_matches};
 use crate::kin::{FIRST, LATER, elders, guesses};
 use crate::kit::Kit;
 use crate::report::{Report, Roof, StopReason, UntunedNode};
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
     pub fn tune(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Report, Error> {
         let tasks = input.select(self.settings.only.as_deref())?;
         let started = now();
-        let mut bench = self.bench(tasks.len(), listen)?;
+        let mut bench = self.bench(tasks.len(), input.kind == InputKind::Model, listen)?;
         let facts: Vec<TaskFacts> = tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
         let mut allocator = Allocator::new(&facts, self.settings.seed);
         let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
@@ -146,17 +146,15 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at the machine and opens the laboratory.
-    fn bench<'l, 'e>(&self, tasks: usize, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
+    fn bench<'l, 'e>(&self, tasks: usize, is_network: bool, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
         let strategy = strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
         let mut aimed = Aimed::at(self.settings.aim, self.settings.threads)?;
-        let roof = if self.settings.roof { Some(aimed.roof()?) } else { None };
-        let mut lab = aimed.lab()?;
-        if self.settings.flush {
-            // Times with cold caches and with warm ones are not of one device.
-            aimed.id += ", caches flushed";
-            lab.set_cache_flush(aimed.flushing_bytes());
+        if self.settings.caches.are_cold(is_network, self.settings.aim) {
+            aimed = aimed.cold();
         }
+        let roof = if self.settings.roof { Some(aimed.roof()?) } else { None };
+        let lab = aimed.lab()?;
         let Aimed { id, tools, target, gpus, .. } = aimed;
         listen(Event::Opened { device: &id, toolchain: &tools, gpus: gpus.len(), roof: roof.as_ref() });
         // Shared time keeps a little back for the rematches at its end.

@@ -46,6 +46,41 @@ impl std::str::FromStr for Aim {
     }
 }
 
+/// What the caches hold when a call is timed. Times of the two kinds are kept apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Caches {
+    /// As the kernel will be used: cold for the layers of a model on a CPU, else warm.
+    #[default]
+    AsUsed,
+    /// What the call before left.
+    Warm,
+    /// Nothing but the data inputs, which the layer before has just written.
+    Cold,
+}
+
+impl Caches {
+    /// Whether they are cold for kernels of a whole network or of other inputs.
+    pub fn are_cold(self, is_network: bool, aim: Aim) -> bool {
+        match self {
+            Caches::AsUsed => is_network && aim == Aim::Cpu,
+            Caches::Warm => false,
+            Caches::Cold => true,
+        }
+    }
+}
+
+impl std::str::FromStr for Caches {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Caches, String> {
+        match text {
+            "as-used" => Ok(Caches::AsUsed),
+            "warm" => Ok(Caches::Warm),
+            "cold" => Ok(Caches::Cold),
+            _ => Err("expected `as-used`, `warm` or `cold`".into()),
+        }
+    }
+}
+
 /// What a session is told.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -67,8 +102,8 @@ pub struct Settings {
     pub transfer: bool,
     /// Whether the machine's roof is measured first (half a second).
     pub roof: bool,
-    /// Whether caches are emptied before each timed call. Such times are kept apart from others.
-    pub flush: bool,
+    /// What the caches hold when a call is timed.
+    pub caches: Caches,
 }
 
 impl Default for Settings {
@@ -83,7 +118,7 @@ impl Default for Settings {
             sketch: None,
             transfer: true,
             roof: true,
-            flush: false,
+            caches: Caches::AsUsed,
         }
     }
 }

@@ -172,35 +172,40 @@ pub struct Choice {
 }
 
 /// Measures each chosen task's stored winner against its runner-up, interleaved, in processes that
-/// ran nothing before, and keeps what came of it as tuning does. Only tasks with records of this
-/// device and toolchain are looked at.
+/// ran nothing before, with warm or cold caches as it was tuned, and keeps what came of it as tuning
+/// does. Only tasks with records of this device and toolchain are looked at.
 pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn FnMut(&Verified)) -> Result<Verification, Error> {
-    let aimed = Aimed::at(choice.aim, choice.threads)?;
-    let (device_id, tools) = (aimed.id.clone(), aimed.tools.clone());
-    let query = Query { task: choice.task, device: Some(device_id.clone()), toolchain: Some(tools.clone()), ..Query::default() };
+    let warm = Aimed::at(choice.aim, choice.threads)?;
+    let (device_id, tools) = (warm.id.clone(), warm.tools.clone());
     let chosen = |name: &str, id: TaskId| choice.only.as_ref().is_none_or(|p| name_matches(p, name) || id.to_string().starts_with(p));
-    let known = store.summaries(&query)?;
-    let known: Vec<_> = known.into_iter().filter(|s| s.best.is_some() && chosen(&s.name, s.task)).collect();
-    if known.is_empty() {
+    let mut known = Vec::new();
+    for aimed in [warm.clone().cold(), warm] {
+        let query = Query { task: choice.task, device: Some(aimed.id.clone()), toolchain: Some(tools.clone()), ..Query::default() };
+        let held = store.summaries(&query)?.into_iter().filter(|s| s.best.is_some() && chosen(&s.name, s.task));
+        known.push((held.collect::<Vec<_>>(), aimed));
+    }
+    let count: usize = known.iter().map(|k| k.0.len()).sum();
+    if count == 0 {
         return Err(Error::Nothing(format!(
             "`{}` knows no winner of a matching task on this device with this toolchain ({device_id}; {tools})",
             store.path().display()
         )));
     }
-    let scribe = Scribe { store, device: &device_id, toolchain: &tools, seed: 0 };
-    let mut lab = aimed.lab()?;
     let mut tasks = Vec::new();
-    for summary in &known {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        tasks.extend(one(&mut lab, &aimed.target, scribe, (summary.task, &summary.name), choice.rounds, stop)?);
-        if let Some(t) = tasks.last() {
-            heard(t);
+    for (held, aimed) in known.iter().filter(|k| !k.0.is_empty()) {
+        let scribe = Scribe { store, device: &aimed.id, toolchain: &tools, seed: 0 };
+        let mut lab = aimed.lab()?;
+        for summary in held {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let seen = one(&mut lab, &aimed.target, scribe, (summary.task, &summary.name), choice.rounds, stop)?;
+            seen.iter().for_each(&mut *heard);
+            tasks.extend(seen);
         }
     }
-    let interrupted = tasks.len() < known.len() && stop.load(Ordering::Relaxed);
-    Ok(Verification { device: device_id.clone(), toolchain: tools.clone(), effect: MINIMUM_EFFECT, tasks, interrupted })
+    let interrupted = tasks.len() < count && stop.load(Ordering::Relaxed);
+    Ok(Verification { device: device_id, toolchain: tools, effect: MINIMUM_EFFECT, tasks, interrupted })
 }
 
 /// One task; none where the store says nothing of it after all.

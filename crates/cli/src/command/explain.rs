@@ -66,10 +66,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             Some("`squall tune` and `squall export` take it; its source says the rest".into()),
         ));
     }
-    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
+    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?.used_by(&input);
     let best = if a.best {
-        let query = Query { device: Some(aimed.id.clone()), toolchain: Some(aimed.tools.clone()), ..Query::task(task.id) };
-        let record = Store::open_read_only(&a.store)?.best(&query)?.into_iter().next();
+        let query = Query { toolchain: Some(aimed.tools.clone()), ..Query::task(task.id) };
+        let known = Store::open_read_only(&a.store)?.best(&query)?.into_iter().filter(|r| aimed.distance(&r.device) < 2);
+        let record = known.min_by_key(|r| aimed.distance(&r.device));
         let none = || {
             let hint = "tune it first, or name a candidate with --tunable and --configuration";
             Failure::new(format!("the store knows no kernel of {} for this device and toolchain", task.name), Some(hint.into()))

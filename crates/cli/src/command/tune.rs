@@ -8,7 +8,7 @@ use crate::terminal::{note, or_dash, percent, say, table, three};
 use serde_json::json;
 use squall::core::{Outcome, Record};
 use squall::report::{html, json};
-use squall::{Budget, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside};
+use squall::{Budget, Caches, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -63,9 +63,10 @@ pub struct Args {
     /// Do not begin with what holds similar tasks, of this input or of the store
     #[arg(long)]
     no_transfer: bool,
-    /// Empty the caches before each timed call; such times are kept apart from others
-    #[arg(long)]
-    flush: bool,
+    /// What the caches hold when a call is timed: `cold` as between the layers of a network, `warm` as after the same
+    /// call, `as-used` the one for models on a CPU and the other for all else; times of the two kinds are kept apart
+    #[arg(long, value_name = "STATE", default_value = "as-used")]
+    caches: Caches,
     /// How candidates are chosen
     #[arg(long, value_name = "NAME", value_parser = strategy_names())]
     strategy: Option<String>,
@@ -108,7 +109,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         sketch: a.sketch.clone(),
         transfer: !a.no_transfer,
         roof: true,
-        flush: a.flush,
+        caches: a.caches,
     };
     for k in input.own.iter().filter(|k| k.restored.0 > 0) {
         note(format_args!("note: {} writes over its input: a fresh copy of {} is part of each timed call", k.task.name, k.restored));

@@ -125,7 +125,7 @@ impl Lab {
     }
 
     /// Times single calls, before each of which this many bytes are walked through, so that the
-    /// caches hold nothing of use; 0 (off) at first.
+    /// caches hold nothing of use but, on a CPU, the data inputs; 0 (off) at first.
     pub fn set_cache_flush(&mut self, bytes: u64) {
         self.flush = bytes;
     }

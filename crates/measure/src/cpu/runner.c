@@ -301,9 +301,14 @@ static void flush_caches(size_t bytes) {
     unsigned char *m = realloc(flush_memory, bytes);
     if (!m) return;
     flush_memory = m;
+    memset(m, 1, bytes); /* pages of their own */
     have = bytes;
   }
-  for (size_t i = 0; i < bytes; i += 64) flush_memory[i]++;
+  volatile unsigned char sum = 0;
+  for (size_t i = 0; i < bytes; i += 64) sum += flush_memory[i];
+  /* What the layer before has just written is near. */
+  for (int d = 0; d < data_count; d++)
+    for (size_t i = 0; i < data[1][d].size; i += 64) sum += data[1][d].at[i];
 }
 
 /* A window after which nothing is left of what the last one brought into the caches. */

@@ -1,5 +1,5 @@
-//! Which kernel of a task is shipped: the store's best for this device and toolchain, else the
-//! best of another that can be made here too, else plain loops.
+//! Which kernel of a task is shipped: the store's best for this device and toolchain, at first of
+//! those timed with the caches as they will be, else the best of another that can be made here too, else plain loops.
 
 use crate::aim::Aimed;
 use crate::error::Error;
@@ -44,7 +44,7 @@ pub struct Chosen {
 
 /// The kernels of some tasks.
 pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: &Aimed) -> Result<Vec<Chosen>, Error> {
-    let (device_id, tools) = (&aimed.id, &aimed.tools);
+    let tools = &aimed.tools;
     let gpu = !aimed.gpus.is_empty();
     tasks
         .iter()
@@ -60,13 +60,13 @@ pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: 
             };
             // Nearest first: same device before same toolchain; then the faster.
             best.sort_by(|a, b| {
-                let far = |r: &Record| (&r.device != device_id, &r.toolchain != tools);
+                let far = |r: &Record| (aimed.distance(&r.device), &r.toolchain != tools);
                 let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
                 far(a).cmp(&far(b)).then(time(a).total_cmp(&time(b)))
             });
             let made = best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &entry)?, r)));
             let (source, origin) = match made {
-                Some((source, r)) if &r.device == device_id && &r.toolchain == tools => (source, Origin::Tuned(Box::new(r))),
+                Some((source, r)) if aimed.distance(&r.device) < 2 && &r.toolchain == tools => (source, Origin::Tuned(Box::new(r))),
                 Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
                 None => {
                     let source = kit.plain.realize(&kit.plain.space().nth(0), &entry);
