@@ -111,7 +111,7 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     let study = [
         "evaluate",
         "--models",
-        "pair,neighbours",
+        "hybrid-2,neighbours",
         "--folds",
         "2",
         "--seeds",

@@ -34,8 +34,8 @@ Examples:
 P@k is the share of problems whose tuned vector is among the first k predictions, with Wilson's
 interval at 95 %. With a predictor, its rows are held out as when it was trained, or (--rows unseen)
 are those of keys that its data lacked. Without one, --models are trained here and scored on what is
-held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public: other
-rows than these. `goal` is Squall's own, for its default model on MIOpen's gfx900 2.0.0.")]
+held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public and
+hold other rows. `goal` is Squall's own, for its default model on MIOpen's gfx900 2.0.0.")]
 pub struct Args {
     /// A file that `squall train` wrote; without one, --models are trained here
     #[arg(value_name = "PREDICTOR")]
