@@ -93,12 +93,19 @@ fn several_devices_measure_side_by_side() {
 #[test]
 fn the_device_decides_which_choices_are_left() {
     let p = Place::new();
-    p.squall(&["init", "--cuda"]).ok();
-    let Some(all) = on_gpu(&p, &["tune", "kernel.toml", "--only", "small", "--trials", "500", "--target", "cuda", "--json"], &[]) else {
-        return;
-    };
-    let made = all.ok().json()["tasks"][0]["trials"].as_u64().unwrap();
-    assert_eq!(made, (6 * 4 - 1) * 3 * 2, "1024 x 8 is above 4 x max_threads");
+    p.file("k.cu", "__global__ void same(const float *x, float *y) { y[threadIdx.x] = x[threadIdx.x]; }\n");
+    p.file(
+        "k.toml",
+        "source = \"k.cu\"\nentry = \"same\"\ngrid = 1\nblock = 32\nconstraints = [\"capability >= 80 or NEW == 0\", \"SIZE <= multiprocessors\"]\n\
+         argument = [{ name = \"x\", type = \"f32\", shape = [32] }, { name = \"y\", type = \"f32\", role = \"output\", shape = [32] }]\n\
+         knob = [{ name = \"NEW\", values = [0, 1] }, { name = \"SIZE\", values = [2, 4, 8] }]\n",
+    );
+    for (capability, left) in [("75", 2), ("90", 4)] {
+        let args = ["tune", "k.toml", "--trials", "50", "--target", "cuda", "--json", "--store", capability];
+        let Some(ran) = on_gpu(&p, &args, &[("EMULATED_CAPABILITY", capability)]) else { return };
+        let t = ran.ok().json()["tasks"][0].clone();
+        assert_eq!((&t["trials"], t["stop"].as_str()), (&left.into(), Some("exhausted")), "{t}");
+    }
 }
 
 #[test]

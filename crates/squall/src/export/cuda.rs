@@ -85,7 +85,7 @@ fn launch(l: &Launch, w: &Workload) -> String {
                     LaunchArgument::Output(n) => pointer(&mut text, &mut names, format!("outputs[{n}]")),
                     LaunchArgument::Restored { output, data } => {
                         let o = &w.outputs()[*output as usize];
-                        let bytes = o.elements() as u64 * o.dtype.bytes();
+                        let bytes = o.elements() * o.dtype.bytes();
                         let _ = writeln!(
                             text,
                             "    if (!e) e = cudaMemcpyAsync(outputs[{output}], data[{data}], {bytes}, cudaMemcpyDeviceToDevice, stream);"
