@@ -2,9 +2,8 @@
 //! them.
 
 use crate::error::Error;
-use crate::input::{Input, InputKind};
 use crate::report::{Roof, RoofLevel};
-use crate::settings::{Aim, Caches};
+use crate::settings::Aim;
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::Target;
 use squall_measure::MeasureError;
@@ -63,12 +62,6 @@ impl Aimed {
         let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain());
         let (id, target) = (first.id(), first.target.clone());
         Ok(Aimed { id, tools, target, toolchain, device, gpus, is_cold: false })
-    }
-
-    /// The same with the caches that kernels of this input will find.
-    pub fn used_by(self, input: &Input) -> Aimed {
-        let aim = if self.gpus.is_empty() { Aim::Cpu } else { Aim::CudaAll };
-        if Caches::AsUsed.are_cold(input.kind == InputKind::Model, aim) { self.cold() } else { self }
     }
 
     /// The same with cold caches.
@@ -143,8 +136,5 @@ mod tests {
         assert_eq!([warm.distance(&warm.id), warm.distance(&cold.id), warm.distance("another")], [0, 1, 2]);
         assert_eq!([cold.distance(&cold.id), cold.distance(&warm.id), cold.distance("another")], [0, 1, 2]);
         assert_eq!(cold.clone().cold().id, cold.id);
-        let (model, kernels) = (true, false);
-        assert!(Caches::AsUsed.are_cold(model, Aim::Cpu) && !Caches::AsUsed.are_cold(kernels, Aim::Cpu));
-        assert!(!Caches::AsUsed.are_cold(model, Aim::Cuda(0)) && Caches::Cold.are_cold(kernels, Aim::Cuda(0)));
     }
 }

@@ -67,7 +67,7 @@ struct Kernels {
 impl Kernels {
     fn build(input: &Input, store: Option<&Store>, threads: usize) -> Result<Kernels, Error> {
         let tasks: Vec<_> = input.tasks.iter().collect();
-        let aimed = Aimed::at(Aim::Cpu, threads)?.cold();
+        let aimed = Aimed::at(Aim::Cpu, threads)?;
         let chosen = choose(&tasks, &[], store, &aimed)?;
         let temporary = |source| Error::Write { path: std::env::temp_dir(), source };
         let folder = tempfile::Builder::new().prefix("squall-check-").tempdir().map_err(temporary)?;

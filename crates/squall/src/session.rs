@@ -7,12 +7,12 @@ use crate::aim::Aimed;
 use crate::desk::{Desk, Idle, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
-use crate::input::{Input, InputKind, name_matches};
+use crate::input::{Input, name_matches};
 use crate::kin::{FIRST, LATER, elders, guesses};
 use crate::kit::Kit;
 use crate::report::{Report, Roof, StopReason, UntunedNode};
 use crate::runoff::{Scribe, next_rival, run_off};
-use crate::settings::Settings;
+use crate::settings::{Caches, Settings};
 use rustix::time::{ClockId, clock_gettime};
 use squall_core::{Candidate, CpuCost, Outcome, Record, RecordKind, Target, Task, TaskId, Trial};
 use squall_measure::cpu::Lab;
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
     pub fn tune(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Report, Error> {
         let tasks = input.select(self.settings.only.as_deref())?;
         let started = now();
-        let mut bench = self.bench(tasks.len(), input.kind == InputKind::Model, listen)?;
+        let mut bench = self.bench(tasks.len(), listen)?;
         let facts: Vec<TaskFacts> = tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
         let mut allocator = Allocator::new(&facts, self.settings.seed);
         let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
@@ -146,11 +146,11 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at the machine and opens the laboratory.
-    fn bench<'l, 'e>(&self, tasks: usize, is_network: bool, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
+    fn bench<'l, 'e>(&self, tasks: usize, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
         let strategy = strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
         let mut aimed = Aimed::at(self.settings.aim, self.settings.threads)?;
-        if self.settings.caches.are_cold(is_network, self.settings.aim) {
+        if self.settings.caches == Caches::Cold {
             aimed = aimed.cold();
         }
         let roof = if self.settings.roof { Some(aimed.roof()?) } else { None };

@@ -49,34 +49,20 @@ impl std::str::FromStr for Aim {
 /// What the caches hold when a call is timed. Times of the two kinds are kept apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Caches {
-    /// As the kernel will be used: cold for the layers of a model on a CPU, else warm.
-    #[default]
-    AsUsed,
     /// What the call before left.
+    #[default]
     Warm,
-    /// Nothing but the data inputs, which the layer before has just written.
+    /// Nothing; on a CPU nothing but the data inputs, as if a layer before had just written them.
     Cold,
-}
-
-impl Caches {
-    /// Whether they are cold for kernels of a whole network or of other inputs.
-    pub fn are_cold(self, is_network: bool, aim: Aim) -> bool {
-        match self {
-            Caches::AsUsed => is_network && aim == Aim::Cpu,
-            Caches::Warm => false,
-            Caches::Cold => true,
-        }
-    }
 }
 
 impl std::str::FromStr for Caches {
     type Err = String;
     fn from_str(text: &str) -> Result<Caches, String> {
         match text {
-            "as-used" => Ok(Caches::AsUsed),
             "warm" => Ok(Caches::Warm),
             "cold" => Ok(Caches::Cold),
-            _ => Err("expected `as-used`, `warm` or `cold`".into()),
+            _ => Err("expected `warm` or `cold`".into()),
         }
     }
 }
@@ -118,7 +104,7 @@ impl Default for Settings {
             sketch: None,
             transfer: true,
             roof: true,
-            caches: Caches::AsUsed,
+            caches: Caches::Warm,
         }
     }
 }

@@ -66,7 +66,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             Some("`squall tune` and `squall export` take it; its source says the rest".into()),
         ));
     }
-    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?.used_by(&input);
+    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
     let best = if a.best {
         let query = Query { toolchain: Some(aimed.tools.clone()), ..Query::task(task.id) };
         let known = Store::open_read_only(&a.store)?.best(&query)?.into_iter().filter(|r| aimed.distance(&r.device) < 2);

@@ -45,7 +45,7 @@ pub struct Args {
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let input = a.input.load()?;
     let store = Store::open_read_only(&a.store.store)?;
-    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?.used_by(&input);
+    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
     let done = export(&input, a.only.as_deref(), Some(&store), &aimed, &a.out, a.build)?;
     for k in &done.kernels {
         match &k.origin {

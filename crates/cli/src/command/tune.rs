@@ -63,9 +63,9 @@ pub struct Args {
     /// Do not begin with what holds similar tasks, of this input or of the store
     #[arg(long)]
     no_transfer: bool,
-    /// What the caches hold when a call is timed: `cold` as between the layers of a network, `warm` as after the same
-    /// call, `as-used` the one for models on a CPU and the other for all else; times of the two kinds are kept apart
-    #[arg(long, value_name = "STATE", default_value = "as-used")]
+    /// What the caches hold when a call is timed: `warm` what the call before left, `cold` no more than a layer before
+    /// would leave; times of the two kinds are kept apart
+    #[arg(long, value_name = "STATE", default_value = "warm")]
     caches: Caches,
     /// How candidates are chosen
     #[arg(long, value_name = "NAME", value_parser = strategy_names())]

@@ -1,5 +1,5 @@
-//! Which kernel of a task is shipped: the store's best for this device and toolchain, at first of
-//! those timed with the caches as they will be, else the best of another that can be made here too, else plain loops.
+//! Which kernel of a task is shipped: the store's best for this device and toolchain, those timed with
+//! warm caches before those with cold ones, else the best of another that can be made here too, else plain loops.
 
 use crate::aim::Aimed;
 use crate::error::Error;

@@ -89,7 +89,7 @@ impl Network {
         let weights = Weights::read(&bytes, &input.name, &mut |name, offset, length| beside(path, name, offset, length)).map_err(import)?;
         drop(bytes);
         let mut plan = graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
-        let aimed = Aimed::at(Aim::Cpu, threads)?.cold();
+        let aimed = Aimed::at(Aim::Cpu, threads)?;
         let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), &[], store, &aimed)?;
         let layout = Layout::new(&plan, &kernels);
         let (folder, temporary) = folder(keep)?;
