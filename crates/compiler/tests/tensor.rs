@@ -76,7 +76,9 @@ const CASES: &[(&str, &str, f64)] = &[
     ),
 ];
 
-fn inputs(w: &Workload) -> (Vec<Vec<f64>>, Vec<Vec<f64>>, Vec<Vec<f64>>) {
+type Tensors = Vec<Vec<f64>>;
+
+fn inputs(w: &Workload) -> (Tensors, Tensors, Tensors) {
     let mut state = 12345u64;
     let mut number = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
