@@ -235,7 +235,14 @@ impl Record {
             self.configuration
         );
         if self.kind != RecordKind::Trial {
-            text.push_str(&format!("{}\n{:?}", self.time, self.outcome));
+            // As records of the first version were told apart; what measurements tell since is no part of it.
+            let outcome = match &self.outcome {
+                Outcome::Measured(m) => {
+                    format!("Measured(Measurement {{ samples: {:?}, calls: {}, error: {:?} }})", m.samples, m.calls, m.error)
+                }
+                other => format!("{other:?}"),
+            };
+            text.push_str(&format!("{}\n{outcome}", self.time));
         }
         blake3::hash(text.as_bytes()).to_hex()[..32].to_string()
     }
