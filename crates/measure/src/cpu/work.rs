@@ -47,15 +47,15 @@ impl Work<'_, '_> {
         }
         let mut cost = CpuCost::default();
         let Some(built) = self.built(i, &mut cost, &|| false)? else { return Ok(None) };
-        self.measure(seat, i, built, cost).map(Some)
+        let outcome = self.measure(seat, i, built, &mut cost)?;
+        Ok(Some((outcome, cost)))
     }
 
-    fn measure(&self, seat: &mut Seat, i: usize, built: Built, mut cost: CpuCost) -> Result<(Outcome, CpuCost), MeasureError> {
-        let outcome = match built {
-            Built::Library(file) => seat.measure(self.rules, self.task, &self.jobs[i], &file, &mut cost)?,
-            Built::Refused(detail) => Outcome::Failed { stage: FailStage::Build, detail },
-        };
-        Ok((outcome, cost))
+    fn measure(&self, seat: &mut Seat, i: usize, built: Built, cost: &mut CpuCost) -> Result<Outcome, MeasureError> {
+        match built {
+            Built::Library(file) => seat.measure(self.rules, self.task, &self.jobs[i], &file, cost),
+            Built::Refused(detail) => Ok(Outcome::Failed { stage: FailStage::Build, detail }),
+        }
     }
 
     /// What became of a job's source. The like of it may be on another seat's way to the shelf, for
@@ -77,32 +77,25 @@ impl Work<'_, '_> {
 
     /// All jobs in order, those near the best measured again a moment later.
     pub fn twice(&self, seat: &mut Seat, each: &mut dyn FnMut(usize, Outcome, CpuCost)) -> Result<(), MeasureError> {
-        let mut group: Vec<Look> = Vec::new();
+        let mut group = Vec::new();
         let mut report = |group: &mut Vec<Look>| group.drain(..).for_each(|l| each(l.job, l.outcome, l.cost));
-        let mut error = None;
+        let end = self.in_groups(seat, &mut group, &mut report);
+        // What an error cut off was measured all the same.
+        report(&mut group);
+        end
+    }
+
+    fn in_groups(&self, seat: &mut Seat, group: &mut Vec<Look>, report: &mut dyn FnMut(&mut Vec<Look>)) -> Result<(), MeasureError> {
         for job in 0..self.jobs.len() {
             let at = Instant::now();
-            match self.one(seat, job) {
-                Ok(Some((outcome, cost))) => group.push(Look { job, at, outcome, cost }),
-                Ok(None) => break,
-                Err(e) => {
-                    error = Some(e);
-                    break;
-                }
-            }
+            let Some((outcome, cost)) = self.one(seat, job)? else { break };
+            group.push(Look { job, at, outcome, cost });
             if group[0].at.elapsed() >= GROUP {
-                error = self.look_again(seat, &mut group).err();
-                report(&mut group);
-                if error.is_some() {
-                    break;
-                }
+                self.look_again(seat, group)?;
+                report(group);
             }
         }
-        if error.is_none() {
-            error = self.look_again(seat, &mut group).err();
-        }
-        report(&mut group);
-        error.map_or(Ok(()), Err)
+        self.look_again(seat, group)
     }
 
     /// Measures those again that are near the task's best. One that fails now has failed.
@@ -114,10 +107,7 @@ impl Work<'_, '_> {
                 continue;
             }
             let Some(built) = self.built(l.job, &mut l.cost, &|| true)? else { continue };
-            let cost = std::mem::take(&mut l.cost);
-            let (again, cost) = self.measure(seat, l.job, built, cost)?;
-            l.cost = cost;
-            match again {
+            match self.measure(seat, l.job, built, &mut l.cost)? {
                 Outcome::Measured(second) if second.median().0 >= first.median().0 => {}
                 again => l.outcome = again,
             }
@@ -141,7 +131,7 @@ impl Work<'_, '_> {
                         }
                         let mut cost = CpuCost::default();
                         let done = match self.built(i, &mut cost, &over) {
-                            Ok(Some(built)) => self.measure(seat, i, built, cost),
+                            Ok(Some(built)) => self.measure(seat, i, built, &mut cost).map(|outcome| (outcome, cost)),
                             Ok(None) => break,
                             Err(e) => Err(e),
                         };
@@ -164,6 +154,8 @@ impl Work<'_, '_> {
                     wanted += 1;
                 }
             }
+            // Behind one that `stop` or an error left out.
+            waiting.into_iter().for_each(|(i, (outcome, cost))| each(i, outcome, cost));
             error.map_or(Ok(()), Err)
         })
     }
