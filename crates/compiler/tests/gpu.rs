@@ -3,26 +3,11 @@
 
 mod cases;
 
-use cases::{CASES, inputs, split_inputs};
+use cases::{CASES, h200, inputs, split_inputs};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches, untuned};
-use squall_core::units::Bytes;
-use squall_core::{Gpu, Target, TargetKind, Workload};
-
-fn target() -> Target {
-    let gpu = Gpu {
-        capability: 90,
-        multiprocessors: 132,
-        threads_per_block: 1024,
-        threads_per_multiprocessor: 2048,
-        shared_per_block: 232448,
-        shared_per_multiprocessor: 233472,
-        registers_per_multiprocessor: 65536,
-        l2: 60 << 20,
-    };
-    Target { kind: TargetKind::Cuda(gpu), threads: 1, vector_bytes: 16, vector_registers: 255, caches: vec![Bytes(228 << 10)] }
-}
+use squall_core::Workload;
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{name}: size");
@@ -36,7 +21,7 @@ fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
 fn check(name: &str, w: &Workload, candidate: (&str, &str)) -> Result<(), String> {
     let all = inputs(w, 1);
     let (data, weights) = split_inputs(w, &all);
-    let text = explain(w, &target(), "nest", Some(candidate))?;
+    let text = explain(w, &h200(), "nest", Some(candidate))?;
     let n = nest::parse(&text).unwrap_or_else(|e| panic!("{name} {candidate:?}: {e}\n{text}"));
     assert_eq!(n.to_string(), text, "{name}: the nest prints and parses back");
     let got = nest::try_interpret(&n, &data, &weights).unwrap_or_else(|e| panic!("{name} {candidate:?}: {e}\n{text}"));
@@ -51,8 +36,8 @@ fn programs_mean_what_the_workload_means() {
     for (name, text) in CASES {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         check(name, &w, ("untuned", "")).expect("plain loops are always possible");
-        assert!(!untuned(&w, &target()).realize(&untuned(&w, &target()).space().nth(0), "k").expect("plain").launches.is_empty());
-        for s in sketches(&w, &target()) {
+        assert!(!untuned(&w, &h200()).realize(&untuned(&w, &h200()).space().nth(0), "k").expect("plain").launches.is_empty());
+        for s in sketches(&w, &h200()) {
             names.insert(s.name().to_string());
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
             for _ in 0..10 {

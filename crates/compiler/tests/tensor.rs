@@ -1,24 +1,12 @@
 //! Programs for tensor cores, run by the interpreter: structure, barriers, awaited copies, rounding.
 
+mod cases;
+
+use cases::h200;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{GPU_FEATURES, explain, nest, sketches};
-use squall_core::units::Bytes;
-use squall_core::{Gpu, Target, TargetKind, TensorKind, Workload};
-
-fn target() -> Target {
-    let gpu = Gpu {
-        capability: 90,
-        multiprocessors: 132,
-        threads_per_block: 1024,
-        threads_per_multiprocessor: 2048,
-        shared_per_block: 232448,
-        shared_per_multiprocessor: 233472,
-        registers_per_multiprocessor: 65536,
-        l2: 60 << 20,
-    };
-    Target { kind: TargetKind::Cuda(gpu), threads: 1, vector_bytes: 16, vector_registers: 255, caches: vec![Bytes(228 << 10)] }
-}
+use squall_core::{TensorKind, Workload};
 
 /// Names, texts, and how far results may lie from exact ones, of the largest.
 const CASES: &[(&str, &str, f64)] = &[
@@ -97,14 +85,14 @@ fn matrices_mean_what_the_workload_means() {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (data, weights, all) = inputs(&w);
         let want = w.evaluate(&all);
-        let list = sketches(&w, &target());
+        let list = sketches(&w, &h200());
         assert!(list.iter().any(|s| s.name() == "gpu_tensor"), "{name} has a sketch for tensor cores");
         for s in list {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
             for _ in 0..if s.name() == "gpu_tensor" { 24 } else { 4 } {
                 let c = s.space().sample(&mut rng);
                 run += 1;
-                let text = match explain(&w, &target(), "nest", Some((s.name(), &c.to_string()))) {
+                let text = match explain(&w, &h200(), "nest", Some((s.name(), &c.to_string()))) {
                     Ok(text) => text,
                     Err(why) => {
                         refused += 1;

@@ -4,7 +4,8 @@
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use squall_core::{TensorKind, Workload};
+use squall_core::units::Bytes;
+use squall_core::{Gpu, Target, TargetKind, TensorKind, Workload};
 
 pub const CASES: &[(&str, &str)] = &[
     (
@@ -221,4 +222,19 @@ pub fn inputs(w: &Workload, seed: u64) -> Vec<Vec<f64>> {
 pub fn split_inputs(w: &Workload, all: &[Vec<f64>]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let pick = |k: TensorKind| w.inputs.iter().zip(all).filter(|(i, _)| i.kind == k).map(|(_, v)| v.clone()).collect();
     (pick(TensorKind::Data), pick(TensorKind::Weight))
+}
+
+/// An NVIDIA H200.
+pub fn h200() -> Target {
+    let gpu = Gpu {
+        capability: 90,
+        multiprocessors: 132,
+        threads_per_block: 1024,
+        threads_per_multiprocessor: 2048,
+        shared_per_block: 232448,
+        shared_per_multiprocessor: 233472,
+        registers_per_multiprocessor: 65536,
+        l2: 60 << 20,
+    };
+    Target { kind: TargetKind::Cuda(gpu), threads: 1, vector_bytes: 16, vector_registers: 255, caches: vec![Bytes(228 << 10)] }
 }
