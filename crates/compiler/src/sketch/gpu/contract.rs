@@ -11,7 +11,8 @@
 use super::super::tile::{Axis, Pad, padding, shape_base, with_epilogue};
 use super::super::{Facts, divisors, powers};
 use super::problem::{Operand, Problem, problem};
-use super::{Program, around, count, epilogue, gcd, launches, line_width, tensor, tiles};
+use super::span::{Part, Span};
+use super::{Program, around, count, epilogue, launches, line_width, tensor, tiles};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
@@ -81,19 +82,6 @@ fn space(p: &Problem, gpu: Gpu) -> Option<Space> {
     let elements: i64 = p.axes.iter().map(|a| a.extent).product();
     let strict: Vec<Term> = constraints.iter().cloned().chain([Term::from(64.min(elements)).at_most(threads())]).collect();
     Space::new(knobs.clone(), &strict).or_else(|_| Space::new(knobs, &constraints)).ok()
-}
-
-/// One dimension of an operand's tile: the operand is read at `base + step * f`, and the element
-/// that a step of the sum needs lies at `inner`.
-struct Span {
-    base: Affine,
-    step: i64,
-    extent: i64,
-    inner: Affine,
-    /// Whether threads side by side lie along it.
-    spatial: bool,
-    /// Elements that are fetched at once.
-    lanes: i64,
 }
 
 /// A weight's copy in tiles, with the axes and the reduction axes that it has.
@@ -235,36 +223,12 @@ impl<'a> Tiling<'a> {
     fn spans(&self, index: &[Affine], step: &Affine, own: &[Affine], main: &Affine, within: &[Affine]) -> Vec<Span> {
         let whole = self.chunk * self.groups;
         let from = Affine::new([(self.rank, self.steps * whole)], 0).add(&step.scale(whole));
-        let mut out = Vec::new();
-        for a in index {
-            let mut s =
-                Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), spatial: false, lanes: 1 };
-            let mut width = 0;
-            for &(v, c) in a.terms() {
-                let mut add = |base: &Affine, inner: &Affine, extent: i64| {
-                    s.base = s.base.add(&base.scale(c));
-                    if extent > 1 {
-                        s.inner = s.inner.add(&inner.scale(c));
-                        s.step = gcd(s.step, c);
-                        width += c * (extent - 1);
-                    }
-                };
-                if let Some(k) = self.p.axes.iter().position(|x| x.var == v) {
-                    add(&Affine::var(self.start[k]), &own[k], self.size[k]);
-                    s.spatial = true;
-                } else if self.p.reduce[0].var == v {
-                    add(&from, main, whole);
-                } else if let Some(k) = self.p.reduce.iter().position(|x| x.var == v) {
-                    add(&Affine::constant(0), &within[k - 1], self.p.reduce[k].extent);
-                }
-            }
-            s.step = s.step.max(1);
-            s.extent = width / s.step + 1;
-            let g = s.step;
-            s.inner = Affine::new(s.inner.terms().iter().map(|t| (t.0, t.1 / g)), 0);
-            out.push(s);
-        }
-        out
+        let part = |part| match part {
+            Part::Axis(k) => (Affine::var(self.start[k]), own[k].clone(), self.size[k]),
+            Part::Chunk => (from.clone(), main.clone(), whole),
+            Part::Window(k) => (Affine::constant(0), within[k].clone(), self.p.reduce[k + 1].extent),
+        };
+        index.iter().map(|a| Span::of(self.p, a, &part)).collect()
     }
 
     /// Has a line fetched several elements at once where none of them can lie apart from the others:
@@ -276,11 +240,7 @@ impl<'a> Tiling<'a> {
             return;
         }
         let Some(width) = line_width(self.p, &self.n, o, &self.size).filter(|w| *w <= self.vector && self.pad % w == 0) else { return };
-        let shift = s.base.offset().rem_euclid(width);
-        s.base = s.base.plus(-shift);
-        s.inner = s.inner.plus(shift);
-        s.extent = (s.extent + shift + width - 1) / width * width;
-        s.lanes = width;
+        s.align(width);
     }
 
     /// Makes the copy of a weight in tiles: the tile's numbers, the reduction axes, the tile.
@@ -330,7 +290,7 @@ impl<'a> Tiling<'a> {
                 };
                 let fixed = axes.iter().map(|&a| (Affine::var(me.block[a]), 1, Affine::constant(0), false));
                 let tile = axes.iter().map(|&a| (Affine::constant(0), me.size[a], own.place[a].clone(), true));
-                let span = |(base, extent, inner, spatial)| Span { base, step: 1, extent, inner, spatial, lanes: 1 };
+                let span = |(base, extent, inner, spatial)| Span { spatial, ..Span::new(base, extent, inner) };
                 let middle: Vec<Affine> = reduce.iter().map(|&r| Affine::var(p.reduce[r].var)).collect();
                 let mut all: Vec<Span> = fixed.map(span).collect();
                 all.extend(me.spans(&middle, step, &own.place, &main, &inside));

@@ -8,6 +8,7 @@ mod contract;
 mod map;
 mod problem;
 mod rows;
+mod span;
 mod tensor;
 mod tensor_copies;
 mod tensor_tile;

@@ -1,22 +1,12 @@
 //! A configuration of the tensor cores' sketch on its way to a nest.
 
 use super::problem::{Operand, Problem};
+use super::span::{Part, Span};
 use super::tensor::{Factor, Layout, Roles, SIDE};
 use super::{around, count, line_width, tiles};
 use crate::nest::{Buffer, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::{Configuration, DType};
-
-/// A dimension of a factor's tile: what is fetched lies at `base + step * f`, and `inner` is where a
-/// row finds its element.
-struct Span {
-    base: Affine,
-    step: i64,
-    extent: i64,
-    inner: Affine,
-    /// Elements that are fetched at once, of planes.
-    lanes: i64,
-}
 
 /// A factor's tile in shared memory.
 struct Tile {
@@ -185,11 +175,11 @@ impl<'a> Tiling<'a> {
         let (p, o) = (self.p, &self.operands[f.operand]);
         let number = Affine::new([(self.rank, self.steps)], 0).add(step);
         let row = |a: usize| rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone());
-        let constant = |base: Affine| Span { base, step: 1, extent: 1, inner: Affine::constant(0), lanes: 1 };
+        let constant = |base: Affine| Span::new(base, 1, Affine::constant(0));
         if f.layout == Layout::Packed {
             let used = |v: Var| o.index.iter().any(|i| i.uses(v));
             let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
-            let fetched = |extent: i64, inner: Affine| Span { base: Affine::constant(0), step: 1, extent, inner, lanes: 1 };
+            let fetched = |extent: i64, inner: Affine| Span::new(Affine::constant(0), extent, inner);
             let mut out: Vec<Span> = axes.iter().map(|&a| constant(Affine::var(self.block[a]))).collect();
             out.push(constant(number));
             let windows = (1..p.reduce.len()).filter(|&r| used(p.reduce[r].var));
@@ -199,41 +189,17 @@ impl<'a> Tiling<'a> {
             return out;
         }
         let from = number.scale(self.whole());
-        let span = |a: &Affine| {
-            let mut s = Span { base: Affine::constant(a.offset()), step: 0, extent: 1, inner: Affine::constant(0), lanes: 1 };
-            let mut width = 0;
-            for &(v, c) in a.terms() {
-                let mut add = |base: &Affine, inner: &Affine, extent: i64| {
-                    s.base = s.base.add(&base.scale(c));
-                    if extent > 1 {
-                        s.inner = s.inner.add(&inner.scale(c));
-                        s.step = super::gcd(s.step, c);
-                        width += c * (extent - 1);
-                    }
-                };
-                if let Some(k) = p.axes.iter().position(|x| x.var == v) {
-                    add(&Affine::var(self.start[k]), &row(k), self.size[k]);
-                } else if p.reduce[0].var == v {
-                    add(&from, main, self.whole());
-                } else if let Some(k) = p.reduce.iter().position(|x| x.var == v) {
-                    add(&Affine::constant(0), &within[k - 1], p.reduce[k].extent);
-                }
-            }
-            s.step = s.step.max(1);
-            s.extent = width / s.step + 1;
-            let g = s.step;
-            s.inner = Affine::new(s.inner.terms().iter().map(|t| (t.0, t.1 / g)), s.inner.offset() / g);
-            s
+        let part = |part| match part {
+            Part::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
+            Part::Chunk => (from.clone(), main.clone(), self.whole()),
+            Part::Window(k) => (Affine::constant(0), within[k].clone(), p.reduce[k + 1].extent),
         };
-        let mut out: Vec<Span> = o.index.iter().map(span).collect();
+        let mut out: Vec<Span> = o.index.iter().map(|a| Span::of(p, a, &part)).collect();
         if f.layout == Layout::Planes
             && let Some(s) = out.last_mut().filter(|s| s.step == 1 && s.extent > 1)
             && let Some(width) = line_width(p, &self.n, o, &self.size)
         {
-            // From an aligned element on.
-            let shift = s.base.offset().rem_euclid(width);
-            (s.base, s.inner, s.lanes) = (s.base.plus(-shift), s.inner.plus(shift), width);
-            s.extent = (s.extent + shift + width - 1) / width * width;
+            s.align(width);
         }
         out
     }

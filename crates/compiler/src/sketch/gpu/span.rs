@@ -1,0 +1,71 @@
+//! What an operand's tile takes of each dimension of its source.
+
+use super::gcd;
+use super::problem::Problem;
+use squall_core::expr::Affine;
+
+/// One dimension of an operand's tile: the source is read at `base + step * f`, and the element that a
+/// step of the sum needs lies at `inner`.
+pub(super) struct Span {
+    pub base: Affine,
+    pub step: i64,
+    pub extent: i64,
+    pub inner: Affine,
+    /// Whether threads side by side lie along it.
+    pub spatial: bool,
+    /// Elements that are fetched at once.
+    pub lanes: i64,
+}
+
+/// Which loop moves an index.
+pub(super) enum Part {
+    /// An axis of the output, by its number.
+    Axis(usize),
+    /// The reduction that is cut into chunks.
+    Chunk,
+    /// Another reduction axis, by its number among them.
+    Window(usize),
+}
+
+impl Span {
+    /// A dimension that is read at `base` on.
+    pub fn new(base: Affine, extent: i64, inner: Affine) -> Span {
+        Span { base, step: 1, extent, inner, spatial: false, lanes: 1 }
+    }
+
+    /// The dimension that is read at `index`. `part` says of a loop where its tile begins, which element
+    /// of the tile is meant, and how many there are.
+    pub fn of(p: &Problem, index: &Affine, part: &dyn Fn(Part) -> (Affine, Affine, i64)) -> Span {
+        let mut s = Span { step: 0, ..Span::new(Affine::constant(index.offset()), 1, Affine::constant(0)) };
+        let mut width = 0;
+        for &(v, c) in index.terms() {
+            let axis = p.axes.iter().position(|x| x.var == v);
+            let (base, inner, extent) = match (axis, p.reduce.iter().position(|x| x.var == v)) {
+                (Some(k), _) => part(Part::Axis(k)),
+                (None, Some(0)) => part(Part::Chunk),
+                (None, Some(k)) => part(Part::Window(k - 1)),
+                (None, None) => continue,
+            };
+            s.spatial |= axis.is_some();
+            s.base = s.base.add(&base.scale(c));
+            if extent > 1 {
+                s.inner = s.inner.add(&inner.scale(c));
+                s.step = gcd(s.step, c);
+                width += c * (extent - 1);
+            }
+        }
+        s.step = s.step.max(1);
+        s.extent = width / s.step + 1;
+        s.inner = Affine::new(s.inner.terms().iter().map(|t| (t.0, t.1 / s.step)), s.inner.offset() / s.step);
+        s
+    }
+
+    /// Fetches `width` elements at once, from an aligned one on.
+    pub fn align(&mut self, width: i64) {
+        let shift = self.base.offset().rem_euclid(width);
+        self.base = self.base.plus(-shift);
+        self.inner = self.inner.plus(shift);
+        self.extent = (self.extent + shift + width - 1) / width * width;
+        self.lanes = width;
+    }
+}
