@@ -69,6 +69,8 @@ fn what_was_never_tuned_gets_plain_loops_and_says_so() {
     assert!(ran.err.contains("never tuned"), "{}", ran.err);
     assert_eq!(ran.json()["kernels"][0]["tuned"], false);
     assert!(Command::new(p.path().join("plain/driver")).arg("--check").output().unwrap().status.success());
+    // The reference of so large a product runs on all cores, its kernel on one.
+    p.squall(&["export", "matmul m=1024 n=1024 k=1024", "--out", "large", "--build"]).ok();
     let none = p.squall(&["export", SMALL, "--store", "none.squall", "--out", "x"]).fails();
     assert!(none.err.contains("none.squall"), "{}", none.err);
     p.file("taken", "");

@@ -84,7 +84,9 @@ pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: 
                 });
             };
             let source = KernelSource { symbol: symbol.clone(), ..source };
-            let reference = KernelSource { symbol: format!("{symbol}_reference"), ..reference };
+            // Without OpenMP it computes the same on one core.
+            let openmp = reference.openmp && aimed.toolchain.openmp();
+            let reference = KernelSource { symbol: format!("{symbol}_reference"), openmp, ..reference };
             Ok(Chosen { task: (*task).clone(), source, reference, origin })
         })
         .collect()
