@@ -2,9 +2,11 @@
 //! referee time them beside the libraries in one run. The result goes to `benches/runs/`.
 
 mod examples;
+mod threads;
 mod trust;
 
 pub use examples::examples;
+pub use threads::threads;
 pub use trust::trust;
 
 use serde_json::{Value, json};

@@ -1,7 +1,8 @@
 //! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that
 //! no compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
-//! kernels with libraries, `cargo xtask bench trust` run-offs with each other, and
-//! `cargo xtask bench examples` says what tuning gains on the examples.
+//! kernels with libraries, `cargo xtask bench trust` run-offs with each other, `cargo xtask bench threads`
+//! kernels of two threads with those of one, and `cargo xtask bench examples` says what tuning gains
+//! on the examples.
 
 mod bench;
 
@@ -15,9 +16,10 @@ fn main() -> ExitCode {
         ["tidy"] => tidy(),
         ["bench", "cpu", ref rest @ ..] => done(bench::cpu(&root(), rest)),
         ["bench", "trust"] => done(bench::trust(&root())),
+        ["bench", "threads", ref rest @ ..] => done(bench::threads(&root(), rest)),
         ["bench", "examples", ref rest @ ..] => done(bench::examples(&root(), rest)),
         _ => {
-            eprintln!("usage: cargo xtask tidy | cargo xtask bench cpu [--short] | cargo xtask bench trust | cargo xtask bench examples");
+            eprintln!("usage: cargo xtask tidy | cargo xtask bench cpu [--short] | cargo xtask bench (trust | threads | examples)");
             ExitCode::from(2)
         }
     }

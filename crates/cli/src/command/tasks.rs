@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
 use serde_json::json;
+use squall::frontend::Untuned;
 use squall::measure::cpu::{Device, Toolchain};
 use squall::{Roof, measure_roof};
 
@@ -82,14 +83,22 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     if !input.untuned.is_empty() {
         say(format_args!("\nnot tuned:"))?;
-        let mut t = table(&["node", "operator", "reason"]);
-        for c in 1..3 {
+        let mut t = table(&["operator", "nodes", "first of them", "reason"]);
+        for c in [2, 3] {
             if let Some(c) = t.column_mut(c) {
                 c.set_cell_alignment(comfy_table::CellAlignment::Left);
             }
         }
+        // A network of equal blocks has the same reasons hundreds of times; `--json` lists each node.
+        let mut alike: Vec<(&Untuned, usize)> = Vec::new();
         for u in &input.untuned {
-            t.add_row([&u.node, &u.op, &u.reason]);
+            match alike.iter_mut().find(|(a, _)| a.op == u.op && a.reason == u.reason) {
+                Some((_, n)) => *n += 1,
+                None => alike.push((u, 1)),
+            }
+        }
+        for (u, n) in alike {
+            t.add_row([&u.op, &n.to_string(), &u.node, &u.reason]);
         }
         say(t)?;
     }
