@@ -19,7 +19,7 @@ const USAGE: &str = "usage: cargo xtask bench cpu [--short] [--trials N] [--only
   --short         32 trials and 3 rounds: under ten minutes
   --trials N      of each workload [default: 300]
   --only PATTERN  workloads whose name matches
-  --rounds N      of the referee [default: 10]
+  --rounds N      of the referee [default: 40]
   --python PATH   with the packages of ../shared/peers/README.md [default: peers-venv beside the repository, else python3]";
 
 /// The workloads, as operator lines of ours with the referee's names.
@@ -117,7 +117,7 @@ fn circumstances(root: &Path) -> Value {
 }
 
 fn settings(arguments: &[&str]) -> Result<Settings, String> {
-    let mut s = Settings { trials: 300, rounds: 10, only: None, python: None };
+    let mut s = Settings { trials: 300, rounds: 40, only: None, python: None };
     let mut rest = arguments.iter();
     let number = |v: Option<&&str>| v.and_then(|v| v.parse().ok()).filter(|n| *n > 0).ok_or_else(|| USAGE.to_string());
     while let Some(a) = rest.next() {
