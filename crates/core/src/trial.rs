@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// How long a kernel took, over repeated windows of one or more calls after warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Time of one call in each window, in the order measured.
+    /// Time of one call in each window, in the order measured; where there is a pace, divided by it.
     pub samples: Vec<Nanos>,
     /// Calls in each window.
     pub calls: u64,
@@ -17,6 +17,10 @@ pub struct Measurement {
     /// The GPU's state right after the timing, where one ran the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuState>,
+    /// How many times slower than at its best the machine was then, told by another kernel of the
+    /// task that was timed right before and after; times it, the samples are what the clock said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pace: Option<f64>,
 }
 
 /// Which GPU ran a kernel, and how fast it was clocked.
@@ -72,7 +76,7 @@ impl Measurement {
     pub fn spread(&self) -> f64 {
         let m = self.median().0;
         let deviations = self.samples.iter().map(|s| Nanos((s.0 - m).abs())).collect();
-        Measurement { samples: deviations, calls: 1, error: 0.0, gpu: None }.median().0 / m
+        Measurement { samples: deviations, calls: 1, error: 0.0, gpu: None, pace: None }.median().0 / m
     }
 }
 

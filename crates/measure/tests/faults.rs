@@ -113,6 +113,12 @@ fn results_kept_between_calls_are_found() {
 }
 
 #[test]
+fn results_of_others_are_not_taken_for_its_own() {
+    let lazy = kernel("static int calls;", "if (calls++ > 0) return 0;", "");
+    fails(&mut lab(), lazy, FailStage::WrongAnswer, &["output[0]"]);
+}
+
+#[test]
 fn faults_of_the_preparation_are_found() {
     let mut lab = lab();
     let change = |from: &str, to: &str| {

@@ -145,6 +145,20 @@ fn the_best_is_looked_at_again_where_builds_and_measuring_take_turns() {
 }
 
 #[test]
+fn others_are_timed_beside_a_pacemaker() {
+    let mut lab = lab();
+    let all = outcomes(&mut lab, &[right(), repeated(3), right(), kernel("", "abort();", ""), repeated(2)]).unwrap();
+    let paces: Vec<Option<f64>> = [0, 1, 2, 4].map(|i| measured(&all[i].0).pace).to_vec();
+    assert!(paces[0].is_none() && paces[1..].iter().all(|p| p.is_some_and(|p| (1.0..20.0).contains(&p))), "{paces:?}");
+    // It is for its own task, and does not outlive it in the process.
+    let text = workload().to_string().replace("X[i, j] * W[i, j] + S[i]", "X[i, j] * W[i, j]");
+    let other = KernelSource { source: reference().source.replace("(double)(float)s", "0"), ..reference() };
+    lab.set_task(&Workload::parse(&text).unwrap(), &other, 7).unwrap();
+    let all = outcomes(&mut lab, &[other.clone()]).unwrap();
+    assert!(measured(&all[0].0).pace.is_none());
+}
+
+#[test]
 fn stop_ends_between_jobs() {
     let mut lab = lab();
     // Some hundred milliseconds each, more than a group of jobs that are looked at twice.

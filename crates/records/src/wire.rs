@@ -49,7 +49,7 @@ mod tests {
         #[test]
         fn records_come_back_with_their_identity(ns in 1e-3f64..1e12, error in 0.0f64..1.0, time in 0.0f64..4e9, text in ".*") {
             for outcome in [
-                Outcome::Measured(Measurement { samples: vec![Nanos(ns), Nanos(ns * 1.1)], calls: 3, error, gpu: None }),
+                Outcome::Measured(Measurement { samples: vec![Nanos(ns), Nanos(ns * 1.1)], calls: 3, error, gpu: None, pace: None }),
                 Outcome::Infeasible(text.clone()),
                 Outcome::Failed { stage: FailStage::WrongAnswer, detail: text.clone() },
             ] {
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn numbers_that_json_cannot_say_are_refused() {
         assert!(encode(&record(Outcome::Infeasible("x".into()), f64::NAN, "x")).is_err());
-        let inf = Measurement { samples: vec![Nanos(f64::INFINITY)], calls: 1, error: 0.0, gpu: None };
+        let inf = Measurement { samples: vec![Nanos(f64::INFINITY)], calls: 1, error: 0.0, gpu: None, pace: None };
         assert!(encode(&record(Outcome::Measured(inf), 0.0, "x")).is_err());
     }
 }

@@ -12,7 +12,7 @@ fn workload(n: i64) -> Workload {
 }
 
 fn measured(ns: f64) -> Outcome {
-    Outcome::Measured(Measurement { samples: vec![Nanos(ns)], calls: 1, error: 1e-7, gpu: None })
+    Outcome::Measured(Measurement { samples: vec![Nanos(ns)], calls: 1, error: 1e-7, gpu: None, pace: None })
 }
 
 /// The i-th trial of a task; `time` orders records.

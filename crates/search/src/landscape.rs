@@ -149,7 +149,7 @@ impl Landscape {
             let disturbed = if rng.random_bool(0.03) { 1.1 } else { 1.0 };
             Nanos(time * (1.0 + 0.008 * normal) * disturbed)
         };
-        Outcome::Measured(Measurement { samples: (0..5).map(|_| window()).collect(), calls: 1, error: 0.0, gpu: None })
+        Outcome::Measured(Measurement { samples: (0..5).map(|_| window()).collect(), calls: 1, error: 0.0, gpu: None, pace: None })
     }
 }
 

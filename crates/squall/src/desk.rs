@@ -219,7 +219,7 @@ pub(crate) mod tests {
     }
 
     fn measured(ns: f64) -> Outcome {
-        Outcome::Measured(Measurement { samples: vec![Nanos(ns)], calls: 1, error: 0.0, gpu: None })
+        Outcome::Measured(Measurement { samples: vec![Nanos(ns)], calls: 1, error: 0.0, gpu: None, pace: None })
     }
 
     /// The i-th configuration of the first sketch.

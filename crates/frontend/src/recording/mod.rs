@@ -291,7 +291,7 @@ fn outcome_of(value: Option<f64>, maximised: bool) -> Outcome {
     match value.filter(|v| v.is_finite() && *v > 0.0 && *v != 1e20) {
         Some(v) => {
             let time = if maximised { 1e9 / v } else { v * 1e6 };
-            Outcome::Measured(Measurement { samples: vec![Nanos(time)], calls: 1, error: 0.0, gpu: None })
+            Outcome::Measured(Measurement { samples: vec![Nanos(time)], calls: 1, error: 0.0, gpu: None, pace: None })
         }
         None => failed(FailStage::Launch, "no usable time"),
     }

@@ -32,7 +32,7 @@ impl Lab {
                 Built::Refused(detail) => return Err(MeasureError::Contender { challenger, detail }),
             }
         }
-        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0, gpu: None });
+        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0, gpu: None, pace: None });
         let mut test: Option<Sequential> = None;
         let mut swapped = false;
         let test = loop {

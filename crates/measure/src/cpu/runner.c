@@ -7,8 +7,10 @@
  *                                          where LIB is `-`, read from the file; INPUT is TYPE,COUNT
  *                                          or TYPE,COUNT,LOW,HIGH, OUTPUTS are TYPE,COUNT;TYPE,COUNT..
  *                                          with the types of elements.h
+ *   pace LIB SYMBOL PREPARED WORKSPACE TOLERANCE FLUSH_BYTES
+ *       -> CPU paced NS                    until the next task or duel, runs tell how long this kernel took
  *   run LIB SYMBOL PREPARED WORKSPACE TOLERANCE LIMIT_NS FLUSH_BYTES
- *       -> CPU measured ERROR CALLS COUNT NS .. [GPU SM_MHZ MEMORY_MHZ THROTTLED_BY]
+ *       -> CPU measured ERROR CALLS COUNT NS .. [PACE_NS] [GPU SM_MHZ MEMORY_MHZ THROTTLED_BY]
  *   duel TOLERANCE FLUSH_BYTES LIB SYMBOL PREPARED WORKSPACE  LIB SYMBOL PREPARED WORKSPACE
  *       -> CPU duel ERROR_A ERROR_B CALLS_A CALLS_B NS_A NS_B
  *   pairs COUNT
@@ -157,7 +159,7 @@ typedef struct {
 static kernel kernels[2];
 static const void *data_pointers[2][TENSORS], *weight_pointers[TENSORS];
 static void *output_pointers[TENSORS];
-static int data_count, weight_count, task_ready, duel_ready;
+static int data_count, weight_count, task_ready, duel_ready, pace_ready;
 static int poison = NOTHING_WRITTEN;
 
 static int process_mode; /* see main */
@@ -293,91 +295,7 @@ static int examine(int which, double tolerance) {
   return 1;
 }
 
-static unsigned char *flush_memory;
-
-static void flush_caches(size_t bytes) {
-  static size_t have;
-  if (bytes > have) {
-    unsigned char *m = realloc(flush_memory, bytes);
-    if (!m) return;
-    flush_memory = m;
-    memset(m, 1, bytes); /* pages of their own */
-    have = bytes;
-  }
-  volatile unsigned char sum = 0;
-  for (size_t i = 0; i < bytes; i += 64) sum += flush_memory[i];
-  /* What the layer before has just written is near. */
-  for (int d = 0; d < data_count; d++)
-    for (size_t i = 0; i < data[1][d].size; i += 64) sum += data[1][d].at[i];
-}
-
-/* A window after which nothing is left of what the last one brought into the caches. */
-static double cold_window(int which, long calls, size_t flush) {
-  if (flush && kernels[which].gpu && !gpu_flush_caches(flush)) return -1;
-  if (flush && !kernels[which].gpu) flush_caches(flush);
-  return window(which, 1, calls);
-}
-
-static int run(const char *library, const char *symbol, size_t prepared_bytes, size_t workspace_bytes, double tolerance, double limit, size_t flush) {
-  kernel *k = &kernels[0];
-  if (!load(0, library, symbol, prepared_bytes, workspace_bytes) || !examine(0, tolerance)) return 0;
-  long calls = flush ? 1 : k->calls;
-  double one = k->time * (double)calls;
-  int windows = (int)(4e7 / (one + 1));
-  windows = windows < 3 ? 3 : windows > WINDOWS ? WINDOWS : windows;
-  if (k->time > 1e9 || (limit > 0 && k->time > limit)) windows = 2;
-  double samples[WINDOWS];
-  for (int i = 0; i < windows; i++) {
-    samples[i] = cold_window(0, calls, flush);
-    if (samples[i] < 0) return 0;
-  }
-  if (!right(0, 1, tolerance)) return 0;
-  say("measured %.6g %ld %d", k->error, calls, windows);
-  for (int i = 0; i < windows; i++) say(" %.4f", samples[i]);
-  if (k->gpu) say_gpu();
-  unload(0);
-  return 1;
-}
-
-static size_t duel_flush;
-
-static int duel(double tolerance, size_t flush, const char *const library[2], const char *const symbol[2], const size_t prepared_bytes[2], const size_t workspace_bytes[2]) {
-  for (int i = 0; i < 2; i++) {
-    int good = load(i, library[i], symbol[i], prepared_bytes[i], workspace_bytes[i]) && examine(i, tolerance) && window(i, 1, 1) >= 0 && right(i, 1, tolerance);
-    if (!good) {
-      char text[sizeof fail_text];
-      memcpy(text, fail_text, sizeof text);
-      return fail(fail_where, "%c %s", i == 0 ? 'a' : 'b', text);
-    }
-  }
-  /* As many calls for both, by the slower: the median of longer windows is larger, because more of
-   * them are disturbed, and near the edge of two and three calls that alone would name a winner. */
-  double slower = kernels[0].time > kernels[1].time ? kernels[0].time : kernels[1].time;
-  duel_flush = flush;
-  kernels[0].calls = kernels[1].calls = flush ? 1 : calls_of_a_window(slower);
-  say("duel %.6g %.6g %ld %ld %.4f %.4f", kernels[0].error, kernels[1].error, kernels[0].calls, kernels[1].calls, kernels[0].time, kernels[1].time);
-  duel_ready = 1;
-  return 1;
-}
-
-/* Which of a pair comes first is left to chance. In a fixed order, a disturbance that returns every
- * few windows, such as another process's time slices, always meets the same kernel. */
-static int pairs(int count) {
-  static uint64_t chance;
-  if (!chance) chance = (uint64_t)now() ^ (uint64_t)getpid() << 32;
-  say("pairs");
-  for (int i = 0; i < count && i < 100; i++) {
-    double t[2];
-    int first = (int)(random_bits(&chance) & 1);
-    for (int j = 0; j < 2; j++) {
-      int which = first ^ j;
-      t[which] = cold_window(which, kernels[which].calls, duel_flush);
-      if (t[which] < 0) return 0;
-    }
-    say(" %.4f %.4f", t[0], t[1]);
-  }
-  return 1;
-}
+#include "timing.h"
 
 /* ---- tasks ---- */
 
@@ -486,20 +404,24 @@ static int obey(char *line) {
   for (char *w = strtok(line, " \n"); w && n < TENSORS + 16; w = strtok(NULL, " \n")) word[n++] = w;
 #define NUMBER(i) ((size_t)strtoull(word[i], NULL, 10))
   if (n >= 9 && strcmp(word[0], "task") == 0 && n == 9 + atoi(word[8])) {
-    task_ready = duel_ready = 0;
+    task_ready = duel_ready = pace_ready = 0;
     unload(1);
     if (n - 9 > TENSORS) return fail("launch", "more than %d inputs", TENSORS);
     return task(strtoull(word[1], NULL, 10), word[2], word[3], word[4], NUMBER(5), NUMBER(6), word[7], n - 9, word + 9);
   }
   if (n == 8 && strcmp(word[0], "run") == 0 && task_ready) {
     duel_ready = 0;
-    unload(1);
+    if (!pace_ready) unload(1);
     return run(word[1], word[2], NUMBER(3), NUMBER(4), atof(word[5]), atof(word[6]), NUMBER(7));
+  }
+  if (n == 7 && strcmp(word[0], "pace") == 0 && task_ready) {
+    duel_ready = pace_ready = 0;
+    return pace(word[1], word[2], NUMBER(3), NUMBER(4), atof(word[5]), NUMBER(6));
   }
   if (n == 11 && strcmp(word[0], "duel") == 0 && task_ready) {
     const char *library[2] = {word[3], word[7]}, *symbol[2] = {word[4], word[8]};
     const size_t p[2] = {NUMBER(5), NUMBER(9)}, w[2] = {NUMBER(6), NUMBER(10)};
-    duel_ready = 0;
+    duel_ready = pace_ready = 0;
     return duel(atof(word[1]), NUMBER(2), library, symbol, p, w);
   }
   if (n == 2 && strcmp(word[0], "pairs") == 0 && duel_ready) return pairs(atoi(word[1]));

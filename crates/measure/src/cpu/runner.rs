@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 /// letters are those of [`letter`](super::letter).
 pub const ELEMENTS: &str = include_str!("elements.h");
 
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 10] = [
     ("guard.h", include_str!("guard.h")),
     ("elements.h", ELEMENTS),
     ("outputs.h", include_str!("outputs.h")),
+    ("timing.h", include_str!("timing.h")),
     ("gpu.h", include_str!("../cuda/gpu.h")),
     ("nvrtc.h", include_str!("../cuda/nvrtc.h")),
     ("nvml.h", include_str!("../cuda/nvml.h")),

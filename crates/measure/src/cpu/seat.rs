@@ -5,7 +5,7 @@ use super::runner::{Reply, Runner, STARTS};
 use crate::MeasureError;
 use squall_core::{CpuCost, FailStage, GpuState, KernelSource, Measurement, Nanos, Outcome};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -23,13 +23,52 @@ pub(super) struct TaskState {
     /// The best time measured, for rejecting hopeless ones quickly: the bits of a positive number,
     /// which are in the order of the numbers.
     pub best: Arc<AtomicU64>,
+    /// The kernel that every other is timed beside; none for GPUs.
+    pub pacemaker: Arc<Mutex<Option<Pacemaker>>>,
 }
+
+/// A kernel whose time tells slow moments of a shared machine from slow kernels.
+#[derive(Clone)]
+pub(super) struct Pacemaker {
+    /// What the runner needs to call it.
+    interface: String,
+    /// The least that it took in any moment, in ns.
+    fastest: f64,
+}
+
+/// Slower kernels do not make the pace: they would be most of a trial's cost, and last longer than
+/// the moments that they should tell apart.
+const SLOWEST_PACEMAKER: f64 = 5e6;
+
+/// A kernel faster by this factor becomes the pacemaker in its stead.
+const BETTER_PACEMAKER: f64 = 2.0;
 
 impl TaskState {
     /// A task that nothing was measured of.
     pub fn new(number: usize, head: String, tail: String, tolerance: f64, reference_seconds: f64) -> TaskState {
         let best = Arc::new(AtomicU64::new(f64::INFINITY.to_bits()));
-        TaskState { number, head, tail, tolerance, reference_seconds, best }
+        TaskState { number, head, tail, tolerance, reference_seconds, best, pacemaker: Arc::default() }
+    }
+
+    fn pacemaker(&self) -> MutexGuard<'_, Option<Pacemaker>> {
+        self.pacemaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many times slower than at its best the machine is, by what the pacemaker took just now.
+    fn pace(&self, nanos: Option<f64>) -> Option<f64> {
+        let (mut pacemaker, nanos) = (self.pacemaker(), nanos.filter(|n| *n > 0.0)?);
+        let p = pacemaker.as_mut()?;
+        p.fastest = p.fastest.min(nanos);
+        Some(nanos / p.fastest)
+    }
+
+    /// A kernel that took `nanos` makes the pace if none does, or a much slower one.
+    fn propose_pacemaker(&self, interface: &str, nanos: f64) {
+        let mut pacemaker = self.pacemaker();
+        let worthy = pacemaker.as_ref().is_none_or(|p| nanos * BETTER_PACEMAKER < p.fastest);
+        if worthy && nanos > 0.0 && nanos <= SLOWEST_PACEMAKER {
+            *pacemaker = Some(Pacemaker { interface: interface.into(), fastest: nanos });
+        }
     }
 }
 
@@ -56,24 +95,27 @@ pub(super) struct Seat {
     runner: Option<Runner>,
     /// The number of the task that the process knows.
     task: Option<usize>,
+    /// The pacemaker that the process has loaded.
+    pacemaker: Option<String>,
 }
 
 impl Seat {
     /// A seat whose process is started now.
     pub fn take(folder: &Path, device: Device, gpu: Option<u32>) -> Result<Seat, MeasureError> {
-        Ok(Seat { runner: Some(Runner::start(folder, &device, gpu)?), device, gpu, task: None })
+        Ok(Seat { runner: Some(Runner::start(folder, &device, gpu)?), device, gpu, task: None, pacemaker: None })
     }
 
     /// Ends the process; the next command starts a fresh one.
     pub fn renew(&mut self) {
         self.runner = None;
         self.task = None;
+        self.pacemaker = None;
     }
 
     /// A command to the runner, which is started if need be.
     pub fn ask(&mut self, rules: &Rules, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
         if self.runner.is_none() {
-            self.task = None;
+            self.renew();
             self.runner = Some(Runner::start(rules.folder, &self.device, self.gpu)?);
         }
         match &mut self.runner {
@@ -86,7 +128,7 @@ impl Seat {
     /// where that lies; seconds that the reference took, and CPU seconds in all.
     pub fn set(&mut self, rules: &Rules, task: &TaskState, library: Option<&str>) -> Result<(f64, f64), MeasureError> {
         let command = format!("{} {} {}", task.head, library.unwrap_or("- - 0 0"), task.tail);
-        self.task = None;
+        (self.task, self.pacemaker) = (None, None);
         // A reference is plain loops and may take long, but not for ever.
         let mut reply = self.ask(rules, &command, Duration::from_secs(600))?;
         for _ in 1..STARTS {
@@ -188,6 +230,20 @@ impl Seat {
         }
     }
 
+    /// Lets the process know the task's pacemaker. One that fails makes no pace any more.
+    fn find_pace(&mut self, rules: &Rules, task: &TaskState, cost: &mut CpuCost) -> Result<(), MeasureError> {
+        let Some(wanted) = task.pacemaker().as_ref().map(|p| p.interface.clone()) else { return Ok(()) };
+        if self.runner.is_some() && self.task == Some(task.number) && self.pacemaker.as_ref() == Some(&wanted) {
+            return Ok(());
+        }
+        let command = format!("pace {wanted} {} {}", task.tolerance, rules.flush);
+        match self.try_kernel(rules, task, &command, "paced", cost)? {
+            Said::Words(_) => self.pacemaker = Some(wanted),
+            Said::Failed { .. } => *task.pacemaker() = None,
+        }
+        Ok(())
+    }
+
     /// Checks and times a kernel that was built.
     pub fn measure(
         &mut self,
@@ -199,15 +255,24 @@ impl Seat {
     ) -> Result<Outcome, MeasureError> {
         let best = f64::from_bits(task.best.load(Ordering::Relaxed));
         let limit = if best.is_finite() && rules.reject.is_finite() { best * rules.reject } else { 0.0 };
+        self.find_pace(rules, task, cost)?;
         let command = format!("run {} {} {limit:.0} {}", interface(library, kernel), task.tolerance, rules.flush);
         match self.try_kernel(rules, task, &command, "measured", cost)? {
             Said::Failed { stage, detail } => Ok(Outcome::Failed { stage, detail }),
             Said::Words(numbers) => match numbers.as_slice() {
                 [error, calls, count, rest @ ..] if *count > 0.0 && rest.len() >= *count as usize => {
-                    let (samples, gpu) = rest.split_at(*count as usize);
-                    let samples = samples.iter().copied().map(Nanos).collect();
-                    let m = Measurement { samples, calls: *calls as u64, error: *error, gpu: state(gpu) };
-                    task.best.fetch_min(m.median().0.max(0.0).to_bits(), Ordering::Relaxed);
+                    let (samples, rest) = rest.split_at(*count as usize);
+                    let pace = task.pace(match rest {
+                        [nanos] => Some(*nanos),
+                        _ => None,
+                    });
+                    let samples = samples.iter().map(|s| Nanos(s / pace.unwrap_or(1.0))).collect();
+                    let m = Measurement { samples, calls: *calls as u64, error: *error, gpu: state(rest), pace };
+                    let time = m.median().0.max(0.0);
+                    task.best.fetch_min(time.to_bits(), Ordering::Relaxed);
+                    if self.gpu.is_none() {
+                        task.propose_pacemaker(&interface(library, kernel), time);
+                    }
                     Ok(Outcome::Measured(m))
                 }
                 _ => Err(MeasureError::Runner("its answer is too short".into())),

@@ -20,6 +20,9 @@ const APART: Duration = Duration::from_millis(250);
 /// Slower than the task's best by more than this, a job is not looked at again.
 const CONTENDER: f64 = 1.5;
 
+/// The same of jobs that were timed beside a pacemaker: their times are surer.
+const PACED_CONTENDER: f64 = 1.2;
+
 /// A job that was measured and not yet reported.
 struct Look {
     job: usize,
@@ -101,13 +104,19 @@ impl Work<'_, '_> {
     /// Measures those again that are near the task's best. One that fails now has failed.
     fn look_again(&self, seat: &mut Seat, group: &mut [Look]) -> Result<(), MeasureError> {
         for l in group {
-            let Outcome::Measured(first) = &l.outcome else { continue };
-            let far = first.median().0 > CONTENDER * f64::from_bits(self.task.best.load(Ordering::Relaxed));
+            let Outcome::Measured(first) = &mut l.outcome else { continue };
+            let near = if first.pace.is_some() { PACED_CONTENDER } else { CONTENDER };
+            let far = first.median().0 > near * f64::from_bits(self.task.best.load(Ordering::Relaxed));
             if far || l.at.elapsed() < APART || self.stop.load(Ordering::Relaxed) {
                 continue;
             }
             let Some(built) = self.built(l.job, &mut l.cost, &|| true)? else { continue };
             match self.measure(seat, l.job, built, &mut l.cost)? {
+                // What the moment did to them is taken out already.
+                Outcome::Measured(second) if first.pace.is_some() && second.pace.is_some() => {
+                    first.samples.extend(second.samples);
+                    first.pace = first.pace.zip(second.pace).map(|(a, b)| (a * b).sqrt());
+                }
                 Outcome::Measured(second) if second.median().0 >= first.median().0 => {}
                 again => l.outcome = again,
             }

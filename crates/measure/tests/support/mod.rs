@@ -117,15 +117,20 @@ pub fn measured(o: &Outcome) -> &Measurement {
     }
 }
 
-/// Asserts that a kernel fails at a stage, with certain words in the detail.
+/// Asserts that a kernel fails at a stage, with certain words in the detail: alone, and beside a
+/// pacemaker that writes right results before and after it.
 pub fn fails(lab: &mut Lab, job: KernelSource, stage: FailStage, words: &[&str]) {
-    match outcome(lab, job) {
-        Outcome::Failed { stage: s, detail } => {
-            assert_eq!(s, stage, "{detail}");
-            for w in words {
-                assert!(detail.contains(w), "`{detail}` lacks `{w}`");
+    let all = outcomes(lab, &[job.clone(), right(), job, right()]).unwrap();
+    for (o, _) in [&all[0], &all[2]] {
+        match o {
+            Outcome::Failed { stage: s, detail } => {
+                assert_eq!(*s, stage, "{detail}");
+                for w in words {
+                    assert!(detail.contains(w), "`{detail}` lacks `{w}`");
+                }
             }
+            other => panic!("{other:?} where {stage:?} was expected"),
         }
-        other => panic!("{other:?} where {stage:?} was expected"),
     }
+    assert!(measured(&all[1].0).samples.len() > 1 && measured(&all[3].0).samples.len() > 1);
 }

@@ -48,7 +48,7 @@ pub(super) fn measured(candidate: &Candidate, times: &[f64]) -> Trial {
     let samples = times.iter().map(|&t| Nanos(t)).collect();
     Trial {
         candidate: candidate.clone(),
-        outcome: Outcome::Measured(Measurement { samples, calls: 1, error: 0.0, gpu: None }),
+        outcome: Outcome::Measured(Measurement { samples, calls: 1, error: 0.0, gpu: None, pace: None }),
         cost: CpuCost::default(),
     }
 }
