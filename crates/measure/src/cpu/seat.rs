@@ -5,8 +5,8 @@ use super::runner::{Reply, Runner, STARTS};
 use crate::MeasureError;
 use squall_core::{CpuCost, FailStage, GpuState, KernelSource, Measurement, Nanos, Outcome};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// A task that was set up in this laboratory before; its reference outputs lie in the folder.
