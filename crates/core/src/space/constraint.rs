@@ -76,6 +76,26 @@ impl Term {
         Term::Or(vec![Term::Not(Box::new(self)), other])
     }
 
+    /// Numbers, knobs and operations in it, as its text has them: a sum of three is two
+    /// operations, so that the text that it prints as is as large as itself.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Term::Const(_) | Term::Knob(_) => 1,
+            Term::Sum(v) | Term::Product(v) | Term::And(v) | Term::Or(v) => {
+                v.iter().map(Term::size).sum::<usize>() + v.len().saturating_sub(1).max(usize::from(v.is_empty()))
+            }
+            Term::CeilDiv(a, b) => a.size() + b.size() + 5,
+            Term::FloorDiv(a, b)
+            | Term::Mod(a, b)
+            | Term::Pow(a, b)
+            | Term::Min(a, b)
+            | Term::Max(a, b)
+            | Term::Le(a, b)
+            | Term::Eq(a, b) => a.size() + b.size() + 1,
+            Term::Not(a) => a.size() + 1,
+        }
+    }
+
     /// Names of the knobs that occur.
     pub fn knobs(&self) -> Vec<&str> {
         fn go<'a>(t: &'a Term, out: &mut Vec<&'a str>) {

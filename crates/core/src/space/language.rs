@@ -23,6 +23,7 @@ use crate::text::{Cursor, TextError, nearest};
 const MAX_DEPTH: usize = 100;
 /// Larger terms than any real constraint: fractions of fractions grow fast.
 const MAX_SIZE: usize = 20_000;
+const TOO_LARGE: &str = "this expression is too large";
 /// The longest list that `range` may stand for.
 const MAX_RANGE: i64 = 1 << 20;
 
@@ -67,8 +68,6 @@ struct Operand {
     top: Term,
     /// Nothing where it is one.
     bottom: Option<Term>,
-    /// Terms in it, to stop hostile growth.
-    size: usize,
     /// The text it is, if it is one.
     text: Option<String>,
     /// The knob it is, if it is just that.
@@ -77,7 +76,7 @@ struct Operand {
 
 impl From<Term> for Operand {
     fn from(top: Term) -> Operand {
-        Operand { top, bottom: None, size: 1, text: None, knob: None }
+        Operand { top, bottom: None, text: None, knob: None }
     }
 }
 
@@ -173,8 +172,8 @@ impl Parser<'_> {
         if let Some(t) = &o.text {
             return self.cursor.error_at(place, format!("'{t}' is no number; a text can only be compared with a knob"));
         }
-        if o.size > MAX_SIZE {
-            return self.cursor.error_at(place, "this expression is too large");
+        if o.top.size() + o.bottom.as_ref().map_or(0, Term::size) > MAX_SIZE {
+            return self.cursor.error_at(place, TOO_LARGE);
         }
         Ok(Operand { knob: None, ..o })
     }
@@ -183,7 +182,7 @@ impl Parser<'_> {
     fn truth(&self, place: usize, o: Operand) -> Result<Term, TextError> {
         let o = self.number(place, o)?;
         Ok(match o.bottom {
-            Some(d) => Term::sum([o.top, Term::Mod(Box::new(Term::Const(0)), Box::new(d))]),
+            Some(d) => self.number(place, Term::sum([o.top, Term::Mod(Box::new(Term::Const(0)), Box::new(d))]).into())?.top,
             None => o.top,
         })
     }
@@ -200,16 +199,14 @@ impl Parser<'_> {
         if self.cursor.peek_name() != Some(word) && !self.cursor.peek_sign(sign) {
             return Ok(first);
         }
-        let mut size = first.size;
         let mut all = vec![self.truth(place, first)?];
         while self.either(word, sign) {
             let place = self.cursor.place();
             let next = if any { self.joined(false)? } else { self.negation()? };
-            size += next.size;
             all.push(self.truth(place, next)?);
         }
         let term = if any { Term::Or(all) } else { Term::And(all) };
-        Ok(Operand { size: size + 1, ..term.into() })
+        Ok(term.into())
     }
 
     fn negation(&mut self) -> Result<Operand, TextError> {
@@ -218,22 +215,19 @@ impl Parser<'_> {
         }
         let place = self.cursor.place();
         let o = self.nested(|p| p.negation())?;
-        let size = o.size + 1;
-        Ok(Operand { size, ..not(self.truth(place, o)?).into() })
+        Ok(not(self.truth(place, o)?).into())
     }
 
     fn comparison(&mut self) -> Result<Operand, TextError> {
         let mut place = self.cursor.place();
         let mut left = self.sum()?;
         let mut links = Vec::new();
-        let mut size = 0;
         loop {
             let sign = COMPARISONS.into_iter().find(|s| self.cursor.accept(s));
             let (link, right) = if let Some(sign) = sign {
                 let at = self.cursor.place();
                 let right = self.sum()?;
                 let (a, b) = self.sides(place, left, at, right.clone(), sign == "==" || sign == "!=")?;
-                size += a.size + b.size;
                 place = at;
                 (compared(sign, &a, &b), right)
             } else if self.cursor.accept_word("divides") {
@@ -241,7 +235,6 @@ impl Parser<'_> {
                 let right = self.sum()?;
                 let (a, b) = (self.number(place, left)?, self.number(at, right.clone())?);
                 let (x, y, _) = common(&a, &b);
-                size += a.size + b.size;
                 place = at;
                 (x.divides(y), right)
             } else if self.cursor.peek_name() == Some("in") || self.cursor.peek_name() == Some("not") {
@@ -249,11 +242,15 @@ impl Parser<'_> {
                 if !self.cursor.accept_word("in") {
                     return self.cursor.error(format!("expected `in` after `not`, found {}", self.cursor.found()));
                 }
-                let mut any = Vec::new();
+                let (mut any, mut size) = (Vec::new(), 0);
                 for (at, item) in self.list()? {
                     let (a, b) = self.sides(place, left.clone(), at, item, true)?;
-                    size += a.size + b.size;
-                    any.push(compared("==", &a, &b));
+                    let equal = compared("==", &a, &b);
+                    size += equal.size();
+                    if size > MAX_SIZE {
+                        return self.cursor.error_at(place, TOO_LARGE);
+                    }
+                    any.push(equal);
                 }
                 let any = Term::Or(any);
                 links.push(if negative { not(any) } else { any });
@@ -266,8 +263,8 @@ impl Parser<'_> {
         }
         Ok(match links.len() {
             0 => left,
-            1 => Operand { size: size + 1, ..links.remove(0).into() },
-            _ => Operand { size: size + 1, ..Term::And(links).into() },
+            1 => links.remove(0).into(),
+            _ => Term::And(links).into(),
         })
     }
 
@@ -335,7 +332,7 @@ impl Parser<'_> {
             let (x, y) = (self.number(place, a)?, self.number(at, b)?);
             let (s, t, bottom) = common(&x, &y);
             let top = Term::sum([s, if minus { negated(t) } else { t }]);
-            a = Operand { bottom, size: 2 * (x.size + y.size), ..top.into() };
+            a = Operand { bottom, ..top.into() };
             place = at;
         }
     }
@@ -348,7 +345,6 @@ impl Parser<'_> {
             let at = self.cursor.place();
             let b = self.unary()?;
             let (x, y) = (self.number(place, a)?, self.number(at, b)?);
-            let size = 2 * (x.size + y.size);
             let (top, bottom) = match sign {
                 "*" => {
                     let bottom = match (&x.bottom, y.bottom) {
@@ -368,7 +364,7 @@ impl Parser<'_> {
                     (Term::Mod(Box::new(s), Box::new(t)), bottom)
                 }
             };
-            a = Operand { bottom, size, ..top.into() };
+            a = Operand { bottom, ..top.into() };
             place = at;
         }
     }
@@ -381,7 +377,7 @@ impl Parser<'_> {
         let place = self.cursor.place();
         let o = self.nested(|p| p.unary())?;
         let o = self.number(place, o)?;
-        Ok(if minus { Operand { top: negated(o.top.clone()), size: o.size + 1, ..o } } else { o })
+        Ok(if minus { Operand { top: negated(o.top), ..o } } else { o })
     }
 
     fn power(&mut self) -> Result<Operand, TextError> {
@@ -398,7 +394,7 @@ impl Parser<'_> {
         }
         let raise = |t: Term| Term::Pow(Box::new(t), Box::new(b.top.clone()));
         let bottom = a.bottom.map(raise);
-        Ok(Operand { bottom, size: 2 * (a.size + b.size), ..raise(a.top).into() })
+        Ok(Operand { bottom, ..raise(a.top).into() })
     }
 
     fn atom(&mut self) -> Result<Operand, TextError> {
@@ -592,7 +588,7 @@ fn extreme(name: &str, a: &Operand, b: &Operand) -> Operand {
     let (x, y, bottom) = comparable(a, b);
     let (x, y) = (Box::new(x), Box::new(y));
     let top = if name == "min" { Term::Min(x, y) } else { Term::Max(x, y) };
-    Operand { bottom, size: 4 * (a.size + b.size), ..top.into() }
+    Operand { bottom, ..top.into() }
 }
 
 #[cfg(test)]

@@ -2,14 +2,12 @@
 //! for hosts, a driver that keeps data on the device, and a Makefile for nvcc.
 
 use super::choose::Chosen;
-use super::files::table;
+use super::files::{driver_of, table};
 use super::{DRIVER, LIBRARY, declarations};
 use squall_core::{KernelSource, Launch, LaunchArgument, LaunchPhase, TensorKind, Workload};
-use squall_measure::cpu::{ELEMENTS, Toolchain};
+use squall_measure::cpu::Toolchain;
 use squall_measure::cuda::Gpu;
 use std::fmt::Write as _;
-
-const DRIVER_BODY: &str = include_str!("driver_cuda.cu");
 
 /// The file that a kernel stands in.
 pub fn file(s: &KernelSource) -> String {
@@ -141,21 +139,13 @@ pub fn header(kernels: &[Chosen]) -> String {
 
 /// The program that checks and times.
 pub fn driver(kernels: &[Chosen]) -> String {
-    let mut c = String::from(
-        "/* Checks every kernel against its reference, and times it on the GPU. Made by Squall. */\n#include \"squall_kernels.h\"\n\
-         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\nextern \"C\" {\n",
-    );
-    for k in kernels {
-        c += &if k.reference.launches.is_empty() { declarations(&k.reference) } else { prototypes(&k.reference) };
-    }
-    c += "}\n\nstatic uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = *state += 0x9E3779B97F4A7C15u;\n  \
-          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n\n";
-    c += ELEMENTS;
-    c += "\n/* On the device, or in C on the host. */\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *, cudaStream_t);\n  \
+    let head = "/* Checks every kernel against its reference, and times it on the GPU. Made by Squall. */\n#include \"squall_kernels.h\"\n\
+         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\n";
+    let of = |k: &Chosen| if k.reference.launches.is_empty() { declarations(&k.reference) } else { prototypes(&k.reference) };
+    let references = format!("extern \"C\" {{\n{}}}\n", kernels.iter().map(of).collect::<String>());
+    let form = "/* On the device, or in C on the host. */\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *, cudaStream_t);\n  \
           int (*prepare)(const void *const *, void *, cudaStream_t);\n  int (*c_run)(const void *const *, void *const *, const void *, void *);\n  \
-          int (*c_prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n\nstruct input {\n  int weight;\n  tensor is;\n};\n\n\
-          struct kernel {\n  const char *name, *symbol;\n  struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  \
-          tensor output[64];\n  double flop, tolerance;\n};\n\nstatic const struct kernel kernels[] = {\n";
+          int (*c_prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n";
     let entry = |s: &KernelSource| {
         let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
         let (p, w) = (s.prepared.0, s.workspace.0);
@@ -165,8 +155,7 @@ pub fn driver(kernels: &[Chosen]) -> String {
             format!("{{{}, {prepare}, NULL, NULL, {p}, {w}}}", s.symbol)
         }
     };
-    c += &table(kernels, &entry);
-    c + "};\n\n" + DRIVER_BODY
+    driver_of(head, &references, form, &table(kernels, &entry), include_str!("driver_cuda.cu"))
 }
 
 /// How all of it is built.

@@ -1,14 +1,3 @@
-/* ---- the same in every export: checks, times and calls the kernels of the table above ---- */
-
-static void *memory(size_t bytes) {
-  void *p = NULL;
-  if (posix_memalign(&p, 64, (bytes + 63) / 64 * 64 + 64) != 0) {
-    fprintf(stderr, "error: no memory for %zu bytes\n", bytes);
-    exit(1);
-  }
-  return p;
-}
-
 static double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
@@ -21,8 +10,6 @@ struct call {
   void *prepared, *workspace;
   void *outputs[64];
 };
-
-static size_t bytes_of(const tensor *t) { return t->count * size_of(t->type); }
 
 /* Sorts the inputs into data and weights, packs the weights, and makes room for outputs that say
  * if nothing was written to them. */
@@ -49,11 +36,6 @@ static void release(const struct kernel *k, struct call *c) {
   for (int o = 0; o < k->outputs; o++) free(c->outputs[o]);
 }
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Seconds of one call: the median of 15 windows of at least 2 ms. */
 static double seconds(const struct entry *e, const struct call *c) {
   enum { WINDOWS = 15 };
@@ -76,19 +58,6 @@ static double seconds(const struct entry *e, const struct call *c) {
   return sample[WINDOWS / 2];
 }
 
-/* The largest difference over the largest value; infinite where one is a number and the other is not. */
-static double difference(const unsigned char *got, const unsigned char *want, char type, size_t count) {
-  double largest = 0, worst = 0;
-  for (size_t i = 0; i < count; i++) {
-    double w = element(want, type, i), d = apart(got, want, type, i);
-    if (isfinite(w) && fabs(w) > largest) largest = fabs(w);
-    if (same(element(got, type, i), w)) continue;
-    if (isnan(d)) return INFINITY;
-    if (d > worst) worst = d;
-  }
-  return worst / (largest > 0 ? largest : 1);
-}
-
 static int check(const struct kernel *k, int timed) {
   void *inputs[64];
   struct call ours, plain;
@@ -106,14 +75,11 @@ static int check(const struct kernel *k, int timed) {
     return 0;
   }
   double error = 0;
-  int good = 1, whole = 0;
-  for (int o = 0; o < k->outputs; o++) whole += is_whole(k->output[o].type);
+  int good = 1;
   for (int o = 0; o < k->outputs; o++) {
     char type = k->output[o].type;
-    /* What rounding explains in one output excuses no wrong count in another. */
-    double tolerance = is_whole(type) && whole < k->outputs ? 0 : k->tolerance;
     double e = difference(ours.outputs[o], plain.outputs[o], type, k->output[o].count);
-    good &= e <= tolerance;
+    good &= e <= tolerance_of(k, o);
     if (!(e <= error)) error = e;
   }
   printf("%-40s %s  error %.1e", k->name, good ? "right" : "WRONG", error);
@@ -172,24 +138,6 @@ static int call(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  int timed = 1, good = 1, seen = 0;
-  const char *only = "";
   if (argc > 1 && strcmp(argv[1], "--call") == 0) return call(argc, argv);
-  for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--check") == 0) timed = 0;
-    else if (argv[i][0] != '-') only = argv[i];
-    else {
-      fprintf(stderr, "usage: %s [--check] [PART OF A NAME]\n  checks every kernel against its reference and times it\n", argv[0]);
-      return 2;
-    }
-  }
-  for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
-    if (strstr(kernels[n].name, only) || strstr(kernels[n].symbol, only)) {
-      good &= check(&kernels[n], timed);
-      seen++;
-      fflush(stdout);
-    }
-  }
-  if (!seen) fprintf(stderr, "error: no kernel matches `%s`\n", only);
-  return good && seen ? 0 : 1;
+  return check_all(argc, argv);
 }

@@ -1,18 +1,7 @@
-/* ---- the same in every export: checks and times the kernels of the table above ---- */
-
 static void good(cudaError_t e, const char *what) {
   if (e == cudaSuccess) return;
   fprintf(stderr, "error: %s: %s\n", what, cudaGetErrorString(e));
   exit(1);
-}
-
-static void *host(size_t bytes) {
-  void *p = NULL;
-  if (posix_memalign(&p, 64, (bytes + 63) / 64 * 64 + 64) != 0) {
-    fprintf(stderr, "error: no memory for %zu bytes\n", bytes);
-    exit(1);
-  }
-  return p;
 }
 
 static void *device(size_t bytes) {
@@ -20,8 +9,6 @@ static void *device(size_t bytes) {
   good(cudaMalloc(&p, bytes ? bytes : 1), "device memory");
   return p;
 }
-
-static size_t bytes_of(const tensor *t) { return t->count * size_of(t->type); }
 
 struct call {
   const void *data[64], *weights[64];
@@ -40,11 +27,11 @@ static int prepare(const struct kernel *k, const struct entry *e, void *const *i
     }
     (k->input[i].weight ? c->weights[w++] : c->data[d++]) = p;
   }
-  c->prepared = e->run ? device(e->prepared_bytes) : host(e->prepared_bytes);
-  c->workspace = e->run ? device(e->workspace_bytes) : host(e->workspace_bytes);
+  c->prepared = e->run ? device(e->prepared_bytes) : memory(e->prepared_bytes);
+  c->workspace = e->run ? device(e->workspace_bytes) : memory(e->workspace_bytes);
   for (int o = 0; o < k->outputs; o++) {
     size_t bytes = bytes_of(&k->output[o]);
-    c->outputs[o] = e->run ? device(bytes) : host(bytes);
+    c->outputs[o] = e->run ? device(bytes) : memory(bytes);
     if (e->run) good(cudaMemset(c->outputs[o], poison, bytes), "poisoning");
     else memset(c->outputs[o], poison, bytes);
   }
@@ -57,7 +44,7 @@ static int run(const struct entry *e, const struct call *c, cudaStream_t stream)
 }
 
 static void *result(const struct entry *e, const struct call *c, const tensor *t, int o) {
-  void *p = host(bytes_of(t));
+  void *p = memory(bytes_of(t));
   if (e->run) good(cudaMemcpy(p, c->outputs[o], bytes_of(t), cudaMemcpyDeviceToHost), "reading back");
   else memcpy(p, c->outputs[o], bytes_of(t));
   return p;
@@ -69,11 +56,6 @@ static void release(const struct kernel *k, const struct entry *e, struct call *
   e->run ? (void)cudaFree(c->workspace) : free(c->workspace);
   int d = 0, w = 0;
   for (int i = 0; i < k->inputs && e->run; i++) cudaFree((void *)(k->input[i].weight ? c->weights[w++] : c->data[d++]));
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
 }
 
 /* Microseconds of one call: the median of 15 replays of a graph of 20 calls, by events. */
@@ -109,25 +91,12 @@ static double microseconds(const struct entry *e, const struct call *c) {
   return sample[WINDOWS / 2];
 }
 
-/* The largest difference over the largest value; infinite where one is a number and the other is not. */
-static double difference(const unsigned char *got, const unsigned char *want, char type, size_t count) {
-  double largest = 0, worst = 0;
-  for (size_t i = 0; i < count; i++) {
-    double w = element(want, type, i), d = apart(got, want, type, i);
-    if (isfinite(w) && fabs(w) > largest) largest = fabs(w);
-    if (same(element(got, type, i), w)) continue;
-    if (isnan(d)) return INFINITY;
-    if (d > worst) worst = d;
-  }
-  return worst / (largest > 0 ? largest : 1);
-}
-
 static int check(const struct kernel *k, int timed) {
   void *inputs[64];
   struct call ours, plain;
   uint64_t seed = 1;
   for (int i = 0; i < k->inputs; i++) {
-    inputs[i] = host(bytes_of(&k->input[i].is));
+    inputs[i] = memory(bytes_of(&k->input[i].is));
     fill_elements((unsigned char *)inputs[i], &k->input[i].is, &seed);
   }
   int code = prepare(k, &k->ours, inputs, 0xFF, &ours);
@@ -141,15 +110,12 @@ static int check(const struct kernel *k, int timed) {
     return 0;
   }
   double error = 0;
-  int right = 1, whole = 0;
-  for (int o = 0; o < k->outputs; o++) whole += is_whole(k->output[o].type);
+  int right = 1;
   for (int o = 0; o < k->outputs; o++) {
     char type = k->output[o].type;
-    /* What rounding explains in one output excuses no wrong count in another. */
-    double tolerance = is_whole(type) && whole < k->outputs ? 0 : k->tolerance;
     void *got = result(&k->ours, &ours, &k->output[o], o), *want = result(&k->plain, &plain, &k->output[o], o);
     double e = difference((unsigned char *)got, (unsigned char *)want, type, k->output[o].count);
-    right &= e <= tolerance;
+    right &= e <= tolerance_of(k, o);
     if (!(e <= error)) error = e;
     free(got);
     free(want);
@@ -167,24 +133,4 @@ static int check(const struct kernel *k, int timed) {
   return right;
 }
 
-int main(int argc, char **argv) {
-  int timed = 1, right = 1, seen = 0;
-  const char *only = "";
-  for (int i = 1; i < argc; i++) {
-    if (strcmp(argv[i], "--check") == 0) timed = 0;
-    else if (argv[i][0] != '-') only = argv[i];
-    else {
-      fprintf(stderr, "usage: %s [--check] [PART OF A NAME]\n  checks every kernel against its reference and times it\n", argv[0]);
-      return 2;
-    }
-  }
-  for (size_t n = 0; n < sizeof kernels / sizeof *kernels; n++) {
-    if (strstr(kernels[n].name, only) || strstr(kernels[n].symbol, only)) {
-      right &= check(&kernels[n], timed);
-      seen++;
-      fflush(stdout);
-    }
-  }
-  if (!seen) fprintf(stderr, "error: no kernel matches `%s`\n", only);
-  return right && seen ? 0 : 1;
-}
+int main(int argc, char **argv) { return check_all(argc, argv); }

@@ -12,8 +12,6 @@ use squall_measure::cpu::{ELEMENTS, Toolchain, letter};
 use std::fmt::Write as _;
 use std::path::Path;
 
-const DRIVER_BODY: &str = include_str!("driver.c");
-
 /// Writes all files; returns the manifest.
 pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, Error> {
     std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
@@ -148,27 +146,31 @@ fn type_of(w: &Workload, d: DType) -> char {
 }
 
 fn driver(kernels: &[Chosen]) -> String {
-    let mut c = String::from(
-        "/* Checks every kernel against its reference (plain loops in double precision where it was made by rule), and times it.\n\
+    let head = "/* Checks every kernel against its reference (plain loops in double precision where it was made by rule), and times it.\n\
          \x20* Made by Squall. */\n\
          #define _POSIX_C_SOURCE 200809L\n#include \"squall_kernels.h\"\n\
-         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <time.h>\n\n",
-    );
-    for k in kernels {
-        c += &declarations(&k.reference);
-    }
-    c += "\nstatic uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = *state += 0x9E3779B97F4A7C15u;\n  \
-          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n\n";
-    c += ELEMENTS;
-    c += "\nstruct input {\n  int weight;\n  tensor is;\n};\n\nstruct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *);\n  \
-          int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n\nstruct kernel {\n  const char *name, *symbol;\n  \
-          struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  tensor output[64];\n  double flop, tolerance;\n};\n\nstatic const struct kernel kernels[] = {\n";
+         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <time.h>\n\n";
+    let references: String = kernels.iter().map(|k| declarations(&k.reference)).collect();
+    let form = "struct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *);\n  \
+          int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n";
     let entry = |s: &KernelSource| {
         let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
         format!("{{{}, {prepare}, {}, {}}}", s.symbol, s.prepared.0, s.workspace.0)
     };
-    c += &table(kernels, &entry);
-    c + "};\n\n" + DRIVER_BODY
+    driver_of(head, &references, form, &table(kernels, &entry), include_str!("driver.c"))
+}
+
+/// A driver's text: what it includes, the references' prototypes, the form of an entry, the table of
+/// kernels, and how one is checked.
+pub(super) fn driver_of(head: &str, references: &str, entry: &str, table: &str, check: &str) -> String {
+    let random = "static uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = *state += 0x9E3779B97F4A7C15u;\n  \
+          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n";
+    let forms = "struct input {\n  int weight;\n  tensor is;\n};\n\nstruct kernel {\n  const char *name, *symbol;\n  \
+          struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  tensor output[64];\n  double flop, tolerance;\n};\n";
+    let common = include_str!("driver_common.c");
+    format!(
+        "{head}{references}\n{random}\n{ELEMENTS}\n{entry}\n{forms}\nstatic const struct kernel kernels[] = {{\n{table}}};\n\n{common}{check}"
+    )
 }
 
 /// The rows of the driver's table of kernels.
