@@ -47,20 +47,18 @@ fn generated_kernels_are_right_as_they_are_printed() {
          bf16: conv2d n=1 c=16 h=6 w=6 k=32 r=3 s=3 stride=1 pad=1 epilogue=bias,relu dtype=bf16\n\
          f16: matmul m=40 n=48 k=64 dtype=f16\ntf32: matmul m=32 n=36 k=40 dtype=tf32\nrows: softmax rows=4 cols=300\n",
     );
-    for (capability, trials) in [("90", "8"), ("75", "3")] {
+    for (capability, trials) in [("90", "6"), ("75", "2")] {
         let mut c = p.command(&["tune", "kernels.ops", "--trials", trials, "--target", "cuda", "--store", capability, "--json"]);
         let ran: support::Ran = c.envs(gpu.clone()).env("EMULATED_CAPABILITY", capability).output().unwrap().into();
         let ran = ran.ok();
         for t in ran.json()["tasks"].as_array().unwrap() {
             // Some tiles do not fit; what was built is right.
             let failures = t["failures"].as_array().unwrap();
-            assert!(failures.iter().all(|f| f["stage"] == "infeasible") && t["failed"].as_u64() < Some(4), "{t}");
+            assert!(failures.iter().all(|f| f["stage"] == "infeasible") && t["failed"].as_u64() < Some(3), "{t}");
         }
-        let tunables: std::collections::BTreeSet<String> = ran
-            .out
-            .lines()
-            .filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial")?.get("tunable")?.as_str().map(String::from))
-            .collect();
+        let trials = ran.out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned());
+        let algorithm = |t: serde_json::Value| t["tunable"].as_str().unwrap().split(',').next().unwrap().to_string();
+        let tunables: std::collections::BTreeSet<String> = trials.map(algorithm).collect();
         let wanted: &[&str] =
             if capability == "90" { &["gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile"] } else { &["gpu_rows", "gpu_tile"] };
         assert!(wanted.iter().all(|w| tunables.contains(*w)), "{tunables:?}");
