@@ -1,5 +1,8 @@
-//! `--target`: what is said where there is no GPU, and a small tuning where there is one.
+//! `--target`: what is said where there is no GPU, a small tuning where there is one, and Squall's own
+//! kernels on an emulated one, as they are printed: blocks, clusters, warps, tensor cores.
 
+#[path = "support/emulator.rs"]
+mod emulated;
 mod support;
 
 use support::Place;
@@ -32,4 +35,32 @@ fn whole_models_are_refused_on_a_gpu() {
     assert_eq!(ran.code, Some(2), "{}", ran.err);
     let ran = p.squall(&["check", "model.onnx", "--input", "x.npy", "--expect", "y.npy", "--target", "cuda"]);
     assert!(ran.err.contains("on the CPU only") && ran.err.contains("squall export"), "{}", ran.err);
+}
+
+#[test]
+fn generated_kernels_are_right_as_they_are_printed() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    p.file(
+        "kernels.ops",
+        "split: conv2d n=1 c=24 h=7 w=7 k=32 r=3 s=3 stride=1 pad=1\n\
+         bf16: conv2d n=1 c=16 h=6 w=6 k=32 r=3 s=3 stride=1 pad=1 epilogue=bias,relu dtype=bf16\n\
+         f16: matmul m=40 n=48 k=64 dtype=f16\ntf32: matmul m=32 n=36 k=40 dtype=tf32\nrows: softmax rows=4 cols=300\n",
+    );
+    for (capability, trials) in [("90", "6"), ("75", "2")] {
+        let mut c = p.command(&["tune", "kernels.ops", "--trials", trials, "--target", "cuda", "--store", capability, "--json"]);
+        let ran: support::Ran = c.envs(gpu.clone()).env("EMULATED_CAPABILITY", capability).output().unwrap().into();
+        let ran = ran.ok();
+        for t in ran.json()["tasks"].as_array().unwrap() {
+            // Some tiles do not fit; what was built is right.
+            let failures = t["failures"].as_array().unwrap();
+            assert!(failures.iter().all(|f| f["stage"] == "infeasible") && t["failed"].as_u64() < Some(3), "{t}");
+        }
+        let trials = ran.out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned());
+        let algorithm = |t: serde_json::Value| t["tunable"].as_str().unwrap().split(',').next().unwrap().to_string();
+        let tunables: std::collections::BTreeSet<String> = trials.map(algorithm).collect();
+        let wanted: &[&str] =
+            if capability == "90" { &["gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile"] } else { &["gpu_rows", "gpu_tile"] };
+        assert!(wanted.iter().all(|w| tunables.contains(*w)), "{tunables:?}");
+    }
 }

@@ -28,6 +28,16 @@ fn what_init_writes_is_tuned_and_exported() {
     assert!(said.out.contains("--target cuda"), "{}", said.out);
     let args = ["tune", "kernel.toml", "--only", "small", "--trials", "6", "--target", "cuda", "--json"];
     let Some(ran) = on_gpu(&p, &args, &[]) else { return };
+    // Bounds are those of the device that the kernels run on.
+    let bound = |ran: &Ran| {
+        let line = ran.out.lines().find(|l| l.contains("axpy_small")).expect("the task").to_string();
+        line.split_whitespace().last().expect("columns").to_string()
+    };
+    let here = p.squall(&["tasks", "kernel.toml"]).ok();
+    assert_eq!(bound(&here), "-", "{}", here.out);
+    assert!(here.err.contains("kernel in CUDA") && here.err.contains("--target cuda"), "{}", here.err);
+    let there = on_gpu(&p, &["tasks", "kernel.toml", "--target", "cuda"], &[]).unwrap().ok();
+    assert!(bound(&there).parse::<f64>().is_ok_and(|b| b > 0.0), "{}", there.out);
     let t = ran.ok().json()["tasks"][0].clone();
     assert_eq!((t["name"].as_str(), &t["trials"], &t["failed"]), (Some("axpy_small"), &6.into(), &0.into()), "{t}");
     let shown = p.squall(&["records", "show", "--kind", "trial", "--json"]).ok().json();

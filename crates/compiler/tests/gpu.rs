@@ -80,3 +80,54 @@ fn barriers_stand_where_all_threads_come() {
     let why = nest::parse(text).expect_err("refused").to_string();
     assert!(why.contains("not all threads"), "{why}");
 }
+
+/// What the interpreter says of a program whose threads, 8 in each of `blocks`, run `body`.
+fn fate(blocks: u32, buffers: &str, body: &[&str]) -> Result<Vec<f64>, String> {
+    let lines: String = body.iter().map(|l| format!("        {l}\n")).collect();
+    let text = format!(
+        "nest x\ndata X: f32[{blocks}, 8]\noutput Y: f32[{blocks}, 8]\n{buffers}{{\n  block b in 1 {{\n    cluster r in {blocks} {{\n      \
+         thread t in 8 {{\n{lines}      }}\n    }}\n  }}\n}}\n"
+    );
+    let data = vec![(0..8 * blocks).map(f64::from).collect()];
+    nest::try_interpret(&nest::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}")), &data, &[])
+}
+
+#[test]
+fn what_nobody_wrote_may_not_be_read() {
+    let shared = "shared S: f32[8]\n";
+    let program = |written: &str| {
+        let fetch = format!("share s in {written} {{");
+        // The maximum would hide what is undefined.
+        fate(1, shared, &["local S", &fetch, "  S[s] = X[0, s]", "}", "barrier", "Y[0, t] = max(S[7 - t], -1)", "barrier"])
+    };
+    assert_eq!(program("8"), Ok((0..8).rev().map(f64::from).collect()));
+    let why = program("7").expect_err("uninitialised");
+    assert!(why.contains("element 7 of `S` is read by thread 0, and nobody wrote it"), "{why}");
+}
+
+#[test]
+fn a_place_is_free_when_copies_to_it_have_arrived() {
+    let program = |wait: &[&str]| {
+        let fetch = ["for once in 1 {", "  local S", "  S[t] = X[0, t]", "  commit_copies"];
+        let reuse = ["  barrier", "}", "local P", "P[t] = 2", "barrier", "Y[0, t] = P[7 - t]", "barrier"];
+        fate(1, "shared S: f32[8]\nshared P: f32[8]\n", &[&fetch[..], wait, &reuse].concat())
+    };
+    assert_eq!(program(&["  await_copies 0"]), Ok(vec![2.0; 8]));
+    let why = program(&[]).expect_err("a copy may still arrive");
+    assert!(why.contains("copies to `S` are still on their way where its place becomes free"), "{why}");
+}
+
+#[test]
+fn another_blocks_memory_needs_a_cluster_barrier() {
+    let buffers = "shared S: f32[8]\ndistributed P: f32[2, 8]\n";
+    let give = ["local P", "P[1 - r, t] = X[r, t]", "barrier_cluster", "Y[r, t] = P[r, 7 - t]", "barrier_cluster"];
+    let turn = |end: &'static str| ["for once in 1 {", "  local S", "  S[t] = X[r, t]", "  barrier", "  Y[r, t] = S[7 - t]", end, "}"];
+    let swapped: Vec<f64> = (8..16).rev().chain((0..8).rev()).map(f64::from).collect();
+    assert_eq!(fate(2, buffers, &[&["barrier_cluster"][..], &give].concat()), Ok(swapped.clone()));
+    assert_eq!(fate(2, buffers, &[&turn("  barrier_cluster")[..], &give].concat()), Ok(swapped));
+    let why = fate(2, buffers, &give).expect_err("the other block may not have begun");
+    assert!(why.contains("may not have begun"), "{why}");
+    // Its threads may still read the buffer that lay there before.
+    let why = fate(2, buffers, &[&["barrier_cluster"][..], &turn("  barrier"), &give].concat()).expect_err("a race");
+    assert!(why.contains("without a cluster barrier"), "{why}");
+}

@@ -51,6 +51,8 @@ pub struct Landscape {
     machine: [f64; 3],
     /// Size of what no feature explains.
     rugged: f64,
+    /// How much worse than perfect code all other code is, as a power.
+    steep: f64,
 }
 
 impl Landscape {
@@ -69,7 +71,12 @@ impl Landscape {
         let space = Space::new(knobs, &constraints).expect("the space is legal");
         let machine = [rng.random_range(14.0..30.0), rng.random_range(2000.0..12000.0), rng.random_range(50e3..300e3)];
         let flop = 2.0 * extents.iter().product::<i64>() as f64;
-        Landscape { name: name.into(), space, seed, extents, floor: flop / 100.0 * slower, machine, rugged }
+        Landscape { name: name.into(), space, seed, extents, floor: flop / 100.0 * slower, machine, rugged, steep: 1.0 }
+    }
+
+    /// The same with other code than perfect code by so much better (below 1) or worse.
+    pub fn steep(self, steep: f64) -> Landscape {
+        Landscape { steep, ..self }
     }
 
     /// The time of perfect code, which no configuration reaches.
@@ -135,7 +142,8 @@ impl Landscape {
         let each = |w: &[usize]| (hash((self.seed, w)) >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
         let rough: f64 = values.windows(2).map(each).sum::<f64>() * self.rugged;
         let speed = (16.0 / lanes).powf(0.8);
-        Some(self.floor * registers * waste * speed * caches * reuse * unrolled * layout * order * rough.exp())
+        let slower = registers * waste * speed * caches * reuse * unrolled * layout * order * rough.exp();
+        Some(self.floor * slower.powf(self.steep))
     }
 
     /// What measuring says: five windows with noise of 0.8 % and now and then a disturbance.
@@ -201,6 +209,13 @@ impl Problem {
                 ],
             },
         ]
+    }
+
+    /// Two sketches, of which one is good at once and the other better after a while.
+    pub fn late(seed: u64) -> Problem {
+        let quick = Landscape::new("quick", [256, 196, 1152], 1.6, 0.05, seed * 7 + 1).steep(0.2);
+        let late = Landscape::new("late", [256, 196, 1152], 1.0, 0.1, seed * 7 + 2);
+        Problem { landscapes: vec![Arc::new(quick), Arc::new(late)] }
     }
 
     /// As strategies take them.

@@ -43,6 +43,8 @@ const WALKED: u128 = 1 << 16;
 pub(crate) struct Ledger {
     tunables: Vec<Arc<dyn Tunable>>,
     names: Vec<Arc<str>>,
+    /// Tunables that vary one algorithm: their names begin alike, up to a `@` or a comma.
+    algorithms: Vec<Vec<usize>>,
     shapes: Vec<Shape>,
     /// Nothing new is left in it.
     exhausted: Vec<bool>,
@@ -60,7 +62,16 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     pub fn new(tunables: &[Arc<dyn Tunable>]) -> Ledger {
+        let mut algorithms: Vec<Vec<usize>> = Vec::new();
+        let of = |i: usize| tunables[i].name().split(['@', ',']).next();
+        for i in 0..tunables.len() {
+            match algorithms.iter_mut().find(|f| of(f[0]) == of(i)) {
+                Some(f) => f.push(i),
+                None => algorithms.push(vec![i]),
+            }
+        }
         Ledger {
+            algorithms,
             names: tunables.iter().map(|t| t.name().into()).collect(),
             shapes: tunables.iter().map(|t| Shape::new(t.space())).collect(),
             exhausted: vec![false; tunables.len()],
@@ -82,6 +93,22 @@ impl Ledger {
 
     pub fn space(&self, tunable: usize) -> &Space {
         self.shapes[tunable].space()
+    }
+
+    /// Tunables by the algorithm that they vary.
+    pub fn algorithms(&self) -> &[Vec<usize>] {
+        &self.algorithms
+    }
+
+    /// The algorithm of a tunable.
+    pub fn algorithm(&self, tunable: usize) -> usize {
+        self.algorithms.iter().position(|f| f.contains(&tunable)).unwrap_or(0)
+    }
+
+    /// Whether nothing new is known to be left of an algorithm of which so many points were tried.
+    pub fn is_used_up(&self, algorithm: usize, tried: usize) -> bool {
+        let list = &self.algorithms[algorithm];
+        list.iter().all(|&t| self.exhausted[t]) || tried as u128 >= list.iter().map(|&t| self.space(t).len()).fold(0, u128::saturating_add)
     }
 
     pub fn shape(&self, point: &Point) -> &Shape {

@@ -1,12 +1,12 @@
 //! `squall tasks`: what there is to tune in an input.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
 use serde_json::json;
+use squall::core::Task;
 use squall::frontend::Untuned;
-use squall::measure::cpu::{Device, Toolchain};
-use squall::{Roof, measure_roof};
+use squall::{Aim, Aimed, Input, Roof};
 
 /// List the distinct kernels of an input: work, data, roofline bound
 #[derive(clap::Args)]
@@ -15,6 +15,7 @@ Examples:
   squall tasks model.onnx
   squall tasks model.onnx --dim batch=1 --json
   squall tasks kernels.ops --no-roof
+  squall tasks kernel.toml --target cuda
   squall tasks 'conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 epilogue=bias,relu'
 
 Operator lines: [NAME:] conv2d n= c= h= w= k= r= s= [stride= pad= dilation= groups= epilogue=],
@@ -22,6 +23,8 @@ matmul m= n= k= [batch= weight=b|none], softmax rows= cols=, layernorm rows= col
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
+    #[command(flatten)]
+    target: TargetArgs,
     #[command(flatten)]
     threads: ThreadArgs,
     /// Do not measure the machine's roof: no bounds in the table
@@ -49,11 +52,17 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         say(json!({"tasks": tasks, "untuned": untuned}))?;
         return Ok(0);
     }
-    let roof = if a.no_roof { None } else { roof_here(a.threads.threads as usize) };
+    let runs = |t: &&Task| runs_on(&input, t, a.target.target);
+    if let Some(t) = input.tasks.iter().find(|t| !runs(t) && !a.no_roof) {
+        let (language, target) = if a.target.target == Aim::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
+        note(format_args!("note: {} is a kernel in {language}: its bound is shown with `--target {target}`", t.name));
+    }
+    let wanted = !a.no_roof && input.tasks.iter().any(|t| runs(&t));
+    let roof = if wanted { roof_here(a.target.target, a.threads.threads as usize) } else { None };
     let mut t = table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
     for task in &input.tasks {
         let (flop, bytes) = (task.workload.flop(), task.workload.bytes());
-        let bound = roof.as_ref().map(|r| r.bound(flop, bytes.0));
+        let bound = roof.as_ref().filter(|_| runs(&task)).map(|r| r.bound(flop, bytes.0));
         t.add_row([
             task.name.clone(),
             task.id.to_string(),
@@ -69,7 +78,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     say(t)?;
     let calls: u64 = input.tasks.iter().map(|t| t.count).sum();
     let flop: f64 = input.tasks.iter().map(|t| t.count as f64 * t.workload.flop() as f64).sum();
-    let total = roof.as_ref().map_or(String::new(), |r| {
+    let total = roof.as_ref().filter(|_| input.tasks.iter().all(|t| runs(&t))).map_or(String::new(), |r| {
         let ns: f64 = input.tasks.iter().map(|t| t.count as f64 * r.bound(t.workload.flop(), t.workload.bytes().0).0).sum();
         format!("; at the roof {}", squall::core::Nanos(ns))
     });
@@ -105,10 +114,15 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The roof, or a note on why there is none: the list is of use without it.
-fn roof_here(threads: usize) -> Option<Roof> {
-    let measured = Toolchain::detect().and_then(|tc| Ok((Device::detect(threads, &tc)?, tc)));
-    match measured.map_err(squall::Error::from).and_then(|(device, tc)| measure_roof(&device, &tc)) {
+/// Whether a task's kernels run on such a target: a user's own are written for one.
+fn runs_on(input: &Input, task: &Task, aim: Aim) -> bool {
+    let own = input.own.iter().find(|k| k.task.id == task.id);
+    own.is_none_or(|k| k.is_cuda() == (aim != Aim::Cpu))
+}
+
+/// The target's roof, or a note on why there is none: the list is of use without it.
+fn roof_here(aim: Aim, threads: usize) -> Option<Roof> {
+    match Aimed::at(aim, threads).and_then(|a| a.roof()) {
         Ok(r) => Some(r),
         Err(e) => {
             note(format_args!("no roof: {e}"));

@@ -8,7 +8,7 @@
 use super::c_name;
 use super::cuda_helpers::{COPIES, FORMATS, PEER, TENSOR_CORES};
 use super::cuda_value::{c_type, combined};
-use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes};
+use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, shared_room};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource, Launch, LaunchPhase};
@@ -71,17 +71,6 @@ pub fn shared_bytes(n: &Nest) -> u64 {
         most
     }
     n.body.iter().map(|s| go(n, std::slice::from_ref(s), 0)).max().unwrap_or(0) as u64
-}
-
-/// Bytes of a block's share of a buffer, in whole vectors; 0 where it is not shared.
-fn shared_room(n: &Nest, b: Source) -> i64 {
-    let buf = n.buffer(b);
-    let elements = match buf.scope {
-        Scope::Shared => buf.elements(),
-        Scope::Cluster => buf.elements() / buf.shape[0],
-        _ => 0,
-    };
-    (elements * buf.dtype.bytes() as i64 + 15) / 16 * 16
 }
 
 pub(super) struct Function<'a> {

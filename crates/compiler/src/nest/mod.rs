@@ -272,6 +272,18 @@ pub fn aligned_bytes(b: &Buffer) -> u64 {
     (b.elements() as u64 * b.dtype.bytes()).div_ceil(64) * 64
 }
 
+/// Bytes of a block's share of a buffer, in whole vectors; 0 where it is not shared. Buffers of a
+/// GPU program lie one behind the other, and a block of statements gives back what it declared.
+pub fn shared_room(n: &Nest, b: Source) -> i64 {
+    let buf = n.buffer(b);
+    let elements = match buf.scope {
+        Scope::Shared => buf.elements(),
+        Scope::Cluster => buf.elements() / buf.shape[0],
+        _ => 0,
+    };
+    (elements * buf.dtype.bytes() as i64 + 15) / 16 * 16
+}
+
 fn find(stmts: &[Stmt], v: Var) -> Option<&Loop> {
     stmts.iter().find_map(|s| match s {
         Stmt::Loop(l) if l.var == v => Some(l),

@@ -3,13 +3,17 @@
 //!
 //! Lock step alone would hide a forgotten barrier, so every access of shared memory is held
 //! against the last ones of its element: two threads of which one writes need a barrier between
-//! them, and threads of different blocks a cluster's barrier. What this proves of a program is
-//! that its structure (tiles, fetches, barriers, reductions) computes the workload on these
-//! extents; it says nothing of registers, alignment, the launch itself, or of the places where
-//! shared buffers lie, which the emitter reuses.
+//! them, and threads of different blocks a cluster's barrier. Buffers lie where the emitter puts
+//! them, so what another buffer's threads last did at an element's place counts as well. Reading
+//! what nobody wrote is an error, and so is reaching for another block's memory before it is known
+//! to have begun. (That it has not ended is the verifier's business.)
+//!
+//! What this proves of a program is that its structure (tiles, fetches, barriers, reductions)
+//! computes the workload on these extents; it says nothing of registers, alignment, the printed
+//! text, or the launch itself.
 
 use super::interpret::{State, flat};
-use super::{Loop, Mode, Reach, Scope, Stmt};
+use super::{Loop, Mode, Reach, Scope, Stmt, shared_room};
 use squall_core::expr::{Affine, Expr, Source};
 use std::collections::{HashMap, VecDeque};
 
@@ -29,6 +33,28 @@ struct Element {
     flying: bool,
 }
 
+/// Accesses of a buffer's elements that lie in one block's shared memory.
+struct Marks {
+    block: usize,
+    /// The first byte, and bytes of an element.
+    place: i64,
+    bytes: i64,
+    elements: Vec<Element>,
+}
+
+impl Marks {
+    /// The elements that share a byte with those from `from` to `to`.
+    fn between(&self, from: i64, to: i64) -> &[Element] {
+        let number = |byte: i64| (byte.max(0) as usize).min(self.elements.len());
+        let first = number((from - self.place).div_euclid(self.bytes));
+        &self.elements[first..number((to - self.place + self.bytes - 1).div_euclid(self.bytes)).max(first)]
+    }
+
+    fn end(&self) -> i64 {
+        self.place + self.bytes * self.elements.len() as i64
+    }
+}
+
 pub(super) struct Team<'s, 'n> {
     pub(super) s: &'s mut State<'n>,
     /// Variables of each thread.
@@ -36,8 +62,12 @@ pub(super) struct Team<'s, 'n> {
     /// Threads of a block; thread `i` belongs to block `i / block` of the cluster.
     block: usize,
     pub(super) locals: HashMap<(Source, usize), Vec<f64>>,
-    /// By buffer and, where each block has its own, block.
-    marks: HashMap<(Source, usize), Vec<Element>>,
+    /// By buffer and block in whose memory it lies.
+    marks: HashMap<(Source, usize), Marks>,
+    /// Those of buffers that are gone.
+    past: Vec<Marks>,
+    /// The first free byte of shared memory.
+    top: i64,
     passed: [u64; 2],
     /// Copies that may still be on their way, in programs that await them: batches from the oldest
     /// on, the last one open, of buffer, owner and element.
@@ -77,7 +107,9 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
     let mut awaits = false;
     super::visit(body, &mut |s| awaits |= *s == Stmt::CommitCopies);
     let flying = awaits.then(|| VecDeque::from([Vec::new()]));
-    let mut team = Team { s, vars, block: block as usize, locals: HashMap::new(), marks: HashMap::new(), passed: [0; 2], flying };
+    let block = block as usize;
+    let (locals, marks) = (HashMap::new(), HashMap::new());
+    let mut team = Team { s, vars, block, locals, marks, past: Vec::new(), top: 0, passed: [0; 2], flying };
     team.block(body, &all)
 }
 
@@ -90,7 +122,27 @@ fn set(vars: &mut [i64], l: &Loop, i: i64) {
 
 impl Team<'_, '_> {
     fn block(&mut self, stmts: &[Stmt], active: &[usize]) -> Result<(), String> {
-        stmts.iter().try_for_each(|s| self.stmt(s, active))
+        let top = self.top;
+        stmts.iter().try_for_each(|s| self.stmt(s, active))?;
+        if self.top > top {
+            self.give_back(top)?;
+        }
+        Ok(())
+    }
+
+    /// Shared memory from a byte on is free again.
+    fn give_back(&mut self, top: i64) -> Result<(), String> {
+        self.top = top;
+        let mut gone: Vec<_> = self.marks.iter().filter(|(_, m)| m.place >= top).map(|(k, _)| *k).collect();
+        gone.sort_unstable_by_key(|k| (k.0.0, k.1));
+        for key in gone {
+            let Some(marks) = self.marks.remove(&key) else { continue };
+            if marks.elements.iter().any(|e| e.flying) {
+                return Err(format!("copies to `{}` are still on their way where its place becomes free", self.s.nest.buffer(key.0).name));
+            }
+            self.past.push(marks);
+        }
+        Ok(())
     }
 
     fn stmt(&mut self, s: &Stmt, active: &[usize]) -> Result<(), String> {
@@ -131,11 +183,10 @@ impl Team<'_, '_> {
                 let size = self.s.nest.buffer(*b).elements() as usize;
                 match self.s.nest.buffer(*b).scope {
                     Scope::Local => active.iter().for_each(|&t| _ = self.locals.insert((*b, t), vec![f64::NAN; size])),
-                    Scope::Cluster => self.declare(*b, 0, size),
                     Scope::Fragment => {
                         active.iter().filter(|t| *t % 32 == 0).for_each(|&t| _ = self.locals.insert((*b, t / 32), vec![f64::NAN; size]));
                     }
-                    _ => (0..self.vars.len() / self.block).for_each(|k| self.declare(*b, k, size)),
+                    _ => self.declare(*b, size),
                 }
                 Ok(())
             }
@@ -159,9 +210,47 @@ impl Team<'_, '_> {
         }
     }
 
-    fn declare(&mut self, b: Source, block: usize, size: usize) {
-        self.locals.insert((b, block), vec![f64::NAN; size]);
-        self.marks.insert((b, block), vec![Element::default(); size]);
+    /// Gives a shared buffer its place in every block. Who last was there is not forgotten.
+    fn declare(&mut self, b: Source, size: usize) {
+        let blocks = self.vars.len() / self.block;
+        let (place, bytes) = (self.top, self.s.nest.buffer(b).dtype.bytes() as i64);
+        self.top += shared_room(self.s.nest, b);
+        let whole = self.s.nest.buffer(b).scope == Scope::Cluster;
+        let each = if whole { size / self.s.nest.buffer(b).shape[0] as usize } else { size };
+        for block in 0..blocks {
+            let before = |byte: i64| {
+                let there = self.past.iter().filter(|m| m.block == block).flat_map(|m| m.between(byte, byte + bytes));
+                Element { read: there.flat_map(|e| e.written.iter().chain(&e.read)).copied().collect(), ..Element::default() }
+            };
+            let elements = (0..each as i64).map(|i| before(place + i * bytes)).collect();
+            let marks = Marks { block, place, bytes, elements };
+            self.past.retain(|m| m.block != block || m.place < place || m.end() > marks.end());
+            self.marks.insert((b, block), marks);
+            if !whole {
+                self.locals.insert((b, block), vec![f64::NAN; size]);
+            }
+        }
+        if whole {
+            self.locals.insert((b, 0), vec![f64::NAN; size]);
+        }
+    }
+
+    /// The accesses of an element of a buffer that is an owner's.
+    fn element(&mut self, b: Source, owner: usize, at: usize) -> Option<&mut Element> {
+        let (block, at) = self.lies(b, owner, at);
+        self.marks.get_mut(&(b, block)).and_then(|m| m.elements.get_mut(at))
+    }
+
+    /// The block in whose memory an element lies, and its number there.
+    fn lies(&self, b: Source, owner: usize, at: usize) -> (usize, usize) {
+        match self.s.nest.buffer(b).scope {
+            Scope::Cluster => {
+                let buf = self.s.nest.buffer(b);
+                let each = (buf.elements() / buf.shape[0]) as usize;
+                (at / each, at % each)
+            }
+            _ => (owner, at),
+        }
     }
 
     /// Iterations in turn: every block's threads take one each, until none is left.
@@ -200,20 +289,20 @@ impl Team<'_, '_> {
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
         let owner = t / self.block;
         batch.push((b, owner, at));
-        if let Some(e) = self.marks.get_mut(&(b, owner)).and_then(|m| m.get_mut(at)) {
+        if let Some(e) = self.element(b, owner, at) {
             e.flying = true;
         }
     }
 
     /// All batches but the last so many, and the open one, arrive.
     fn arrive(&mut self, last: usize) {
-        let Some(flying) = &mut self.flying else { return };
-        while flying.len() > last + 1 {
+        while let Some(flying) = self.flying.as_mut().filter(|f| f.len() > last + 1) {
             for (b, owner, at) in flying.pop_front().unwrap_or_default() {
-                if let Some(e) = self.marks.get_mut(&(b, owner)).and_then(|m| m.get_mut(at)) {
+                let passed = self.passed;
+                if let Some(e) = self.element(b, owner, at) {
                     e.flying = false;
                     // From now on a barrier lets others see it.
-                    e.written.iter_mut().for_each(|w| w.passed = self.passed);
+                    e.written.iter_mut().for_each(|w| w.passed = passed);
                 }
             }
         }
@@ -240,24 +329,38 @@ impl Team<'_, '_> {
         Err(format!("threads {} and {t} access element {at} of `{name}` without a {kind} between them", old.thread))
     }
 
+    /// Refuses what a thread may not do with an element of shared memory; its accesses so far.
+    fn admit(&mut self, b: Source, owner: usize, at: usize, t: usize, write: bool) -> Result<Option<&mut Element>, String> {
+        let (block, _) = self.lies(b, owner, at);
+        let Some(e) = self.element(b, owner, at).map(|e| &*e) else { return Ok(None) };
+        let what = if write { "written" } else { "read" };
+        let (flying, written) = (e.flying, e.written);
+        let others = if write { e.read.clone() } else { Vec::new() };
+        let name = &self.s.nest.buffer(b).name;
+        if flying {
+            return Err(format!("element {at} of `{name}` is {what} before its copy is awaited"));
+        }
+        if block != t / self.block && self.passed[1] == 0 {
+            return Err(format!(
+                "element {at} of `{name}` is {what} by another block before a cluster barrier: its own may not have begun"
+            ));
+        }
+        if !write && written.is_none() {
+            return Err(format!("element {at} of `{name}` is read by thread {t}, and nobody wrote it"));
+        }
+        written.iter().chain(&others).try_for_each(|m| self.clash(b, at, *m, t))?;
+        Ok(self.element(b, owner, at))
+    }
+
     pub(super) fn read(&mut self, b: Source, index: &[Affine], t: usize) -> Result<f64, String> {
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
         let Some(owner) = self.owner(b, t) else { return Ok(self.s.memory[b.0 as usize][at]) };
         let mark = Mark { thread: t, passed: self.passed };
-        if let Some(e) = self.marks.get(&(b, owner)).and_then(|m| m.get(at)) {
-            if e.flying {
-                return Err(format!("element {at} of `{}` is read before its copy is awaited", self.s.nest.buffer(b).name));
-            }
-            if let Some(w) = e.written {
-                self.clash(b, at, w, t)?;
-            }
-            let known = e.read.contains(&mark);
-            if let Some(e) = self.marks.get_mut(&(b, owner)).and_then(|m| m.get_mut(at))
-                && !known
-            {
-                e.read.retain(|r| r.thread != t);
-                e.read.push(mark);
-            }
+        if let Some(e) = self.admit(b, owner, at, t, false)?
+            && !e.read.contains(&mark)
+        {
+            e.read.retain(|r| r.thread != t);
+            e.read.push(mark);
         }
         self.locals
             .get(&(b, owner))
@@ -272,15 +375,9 @@ impl Team<'_, '_> {
             self.s.memory[b.0 as usize][at] = x;
             return Ok(());
         };
-        if let Some(e) = self.marks.get(&(b, owner)).and_then(|m| m.get(at)).cloned() {
-            if e.flying {
-                return Err(format!("element {at} of `{}` is written before its copy is awaited", self.s.nest.buffer(b).name));
-            }
-            e.written.iter().chain(&e.read).try_for_each(|m| self.clash(b, at, *m, t))?;
-            let mark = Mark { thread: t, passed: self.passed };
-            if let Some(e) = self.marks.get_mut(&(b, owner)).and_then(|m| m.get_mut(at)) {
-                *e = Element { written: Some(mark), ..Element::default() };
-            }
+        let mark = Mark { thread: t, passed: self.passed };
+        if let Some(e) = self.admit(b, owner, at, t, true)? {
+            *e = Element { written: Some(mark), ..Element::default() };
         }
         let name = &self.s.nest.buffer(b).name;
         let place = self.locals.get_mut(&(b, owner)).and_then(|m| m.get_mut(at));

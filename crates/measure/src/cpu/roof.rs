@@ -2,10 +2,9 @@
 //! of memory, measured now. Frequencies drift, so what is compared with a peak should be compared
 //! with one of the same run: [`Prober::peak_now`] costs 20 ms.
 
-use super::toolchain::first_error;
-use super::{Device, Toolchain};
+use super::{Device, Toolchain, program};
 use crate::MeasureError;
-use crate::process::{Process, describe};
+use crate::process::describe;
 use squall_core::Bytes;
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
@@ -58,19 +57,12 @@ impl Prober {
     pub fn build(device: &Device, toolchain: &Toolchain) -> Result<Prober, MeasureError> {
         let temp = std::env::temp_dir();
         let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
-        let source = folder.path().join("roof.c");
-        fs::write(&source, SOURCE).map_err(|e| MeasureError::folder(&source, &e))?;
         let bytes = format!("-DVECTOR_BYTES={}", device.target.vector_bytes);
         let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers);
         let mut args = vec!["-O2", &bytes, &registers, "-pthread"];
         args.extend(toolchain.flags().iter().map(String::as_str));
-        let c = toolchain.compile(folder.path(), &args, &source, &folder.path().join("roof"), Duration::from_secs(60), None)?;
-        if !c.ok {
-            return Err(MeasureError::Runner(format!(
-                "`{}` cannot build the roof's program: {}",
-                toolchain.command(),
-                first_error(&c.said)
-            )));
+        if let Err(why) = program::make(folder.path(), toolchain, "roof", &[("roof.c", SOURCE)], &args)? {
+            return Err(MeasureError::Runner(format!("`{}` cannot build the roof's program: {why}", toolchain.command())));
         }
         Ok(Prober { folder, device: device.clone() })
     }
@@ -137,7 +129,7 @@ impl Prober {
         let mut command = Command::new(&program);
         command.arg(list.join(",")).args(tests).stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
         let fault = |e| MeasureError::folder(&program, &e);
-        let ended = Process::spawn(&mut command).map_err(fault)?.wait(Instant::now() + Duration::from_secs(60), None).map_err(fault)?;
+        let ended = program::start(&mut command).map_err(fault)?.wait(Instant::now() + Duration::from_secs(60), None).map_err(fault)?;
         let rates: Vec<f64> = fs::read_to_string(&path).unwrap_or_default().lines().filter_map(|l| l.parse().ok()).collect();
         match ended {
             Some(e) if !e.status.success() => Err(MeasureError::Runner(format!("the roof's program: {}", describe(e.status)))),

@@ -1,11 +1,10 @@
 //! The parent's end of the process that runs kernels: starts it, talks to it under a deadline, and
 //! notices how it died. What is said is defined at the top of `runner.c`.
 
-use super::{Device, Toolchain};
+use super::{Device, Toolchain, program};
 use crate::MeasureError;
 use crate::process::{Process, describe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -56,12 +55,8 @@ pub(crate) struct Runner {
 impl Runner {
     /// Compiles the runner into `folder`, for kernels on a GPU too where asked; the CPU seconds that took.
     pub fn build(folder: &Path, toolchain: &Toolchain, gpu: bool) -> Result<f64, MeasureError> {
-        for (name, text) in SOURCES {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(|e| MeasureError::folder(&path, &e))?;
-        }
-        let source = folder.join("runner.c");
-        let mut args = vec!["-O2", "-w"];
+        // Every session waits for this, and it does no work that more of it would hasten.
+        let mut args = vec!["-O1", "-w"];
         if toolchain.openmp() {
             args.push("-fopenmp");
         }
@@ -73,13 +68,12 @@ impl Runner {
         for library in [&["-ldl"][..], &[]] {
             // It stands before the source that needs it, so the linker must keep it unasked.
             let args: Vec<&str> = args.iter().copied().chain(library.iter().flat_map(|l| ["-Wl,--no-as-needed", l])).collect();
-            let c = toolchain.compile(folder, &args, &source, &folder.join(NAME), Duration::from_secs(60), None)?;
-            if c.ok {
-                return Ok(c.cpu);
+            match program::make(folder, toolchain, NAME, &SOURCES, &args)? {
+                Ok(cpu) => return Ok(cpu),
+                Err(why) => said = why,
             }
-            said = c.said;
         }
-        Err(MeasureError::Runner(format!("`{}` cannot build it: {}", toolchain.command(), super::toolchain::first_error(&said))))
+        Err(MeasureError::Runner(format!("`{}` cannot build it: {said}", toolchain.command())))
     }
 
     /// Starts the runner built in `folder`, pinned to the device's cores; with a GPU's number, on that,
@@ -121,7 +115,7 @@ impl Runner {
 
     fn spawn(folder: &Path, mut command: Command) -> Result<Runner, MeasureError> {
         let path = folder.join(NAME);
-        let mut process = Process::spawn(&mut command).map_err(|e| match e.kind() {
+        let mut process = program::start(&mut command).map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => MeasureError::Folder { path, reason: "programs cannot be run from there".into() },
             _ => MeasureError::Folder { path, reason: e.to_string() },
         })?;

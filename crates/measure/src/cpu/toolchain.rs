@@ -80,6 +80,14 @@ impl Toolchain {
         let mut t = Toolchain { command, version: String::new(), flags: Vec::new(), tiled: Vec::new(), openmp: false };
         t.check(folder.path(), None)?;
         t.version = t.ask_version(folder.path())?;
+        // Compilers as they are today take everything at once.
+        let all: Vec<&str> = ["-march=native"].into_iter().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
+        if t.takes(folder.path(), &all)? {
+            t.flags = ["-march=native"].into_iter().chain(WANTED).map(String::from).collect();
+            t.tiled = TILED.to_vec();
+            t.openmp = true;
+            return Ok(t);
+        }
         for native in ["-march=native", "-mcpu=native"] {
             if t.takes(folder.path(), &[native])? {
                 t.flags.push(native.into());

@@ -4,7 +4,11 @@
  *
  * A cubin comes with a file PATH.launch of lines `prepare|call ENTRY X Y Z X Y Z SHARED COUNT ARGUMENT ..`: blocks, threads of
  * a block, and arguments dN (data), oN (output), rN,M (output N after data M was copied to it), xBYTES (a number); COUNT
- * is -1 where the phase decides the arguments. */
+ * is -1 where the phase decides the arguments.
+ *
+ * Everything that touches device memory goes through the one stream, so that it happens in the order in which it
+ * is written here. The driver's calls without a stream use another one, which ours does not wait for, and filling
+ * returns before it happened: poison could arrive behind what a kernel wrote (docs/decisions/0014). */
 
 typedef int cu_result;
 typedef unsigned long long cu_pointer;
@@ -22,10 +26,9 @@ typedef struct cu_opaque *cu_handle;
   X(cuCtxSetCurrent, (cu_handle))                                                                   \
   X(cuMemAlloc_v2, (cu_pointer *, size_t))                                                          \
   X(cuMemFree_v2, (cu_pointer))                                                                     \
-  X(cuMemcpyHtoD_v2, (cu_pointer, const void *, size_t))                                            \
-  X(cuMemcpyDtoH_v2, (void *, cu_pointer, size_t))                                                  \
+  X(cuMemcpyHtoDAsync_v2, (cu_pointer, const void *, size_t, cu_handle))                            \
+  X(cuMemcpyDtoHAsync_v2, (void *, cu_pointer, size_t, cu_handle))                                  \
   X(cuMemcpyDtoDAsync_v2, (cu_pointer, cu_pointer, size_t, cu_handle))                              \
-  X(cuMemsetD8_v2, (cu_pointer, unsigned char, size_t))                                             \
   X(cuMemsetD8Async, (cu_pointer, unsigned char, size_t, cu_handle))                                \
   X(cuModuleLoad, (cu_handle *, const char *))                                                      \
   X(cuModuleUnload, (cu_handle))                                                                    \
@@ -173,6 +176,19 @@ static int describe_gpu(int ordinal) {
   return 1;
 }
 
+static int gpu_fill(cu_pointer at, int byte, size_t size, const char *what) {
+  return size == 0 || good(cuMemsetD8Async(at, (unsigned char)byte, size, stream), what);
+}
+
+static int gpu_give(cu_pointer to, const void *from, size_t size, const char *what) {
+  return size == 0 || good(cuMemcpyHtoDAsync_v2(to, from, size, stream), what);
+}
+
+/* Reads device memory, after all that was begun before. */
+static int gpu_take(void *to, cu_pointer from, size_t size) {
+  return size == 0 || (good(cuMemcpyDtoHAsync_v2(to, from, size, stream), "reading back") && good(cuStreamSynchronize(stream), "reading back"));
+}
+
 /* Room with slack on both sides, filled with `byte` there. */
 static int gpu_place(device_buffer *b, size_t size, int byte) {
   if (b->base && (b->room < size || b->room > 4 * size + (1 << 20))) {
@@ -187,7 +203,7 @@ static int gpu_place(device_buffer *b, size_t size, int byte) {
     }
   }
   b->size = size;
-  return good(cuMemsetD8_v2(b->base, (unsigned char)byte, b->room + 2 * SLACK), "device memory");
+  return gpu_fill(b->base, byte, b->room + 2 * SLACK, "device memory");
 }
 
 static cu_pointer gpu_at(const device_buffer *b) { return b->base + SLACK; }
@@ -196,7 +212,7 @@ static int gpu_untouched(const device_buffer *b, const char *name) {
   unsigned char edge[SLACK];
   for (int behind = 0; behind < 2; behind++) {
     cu_pointer from = behind ? gpu_at(b) + b->size : b->base;
-    if (!good(cuMemcpyDtoH_v2(edge, from, SLACK), "reading back")) return 0;
+    if (!gpu_take(edge, from, SLACK)) return 0;
     for (int i = 0; i < SLACK; i++)
       if (edge[i] != CANARY) return fail("damage", "wrote %s %s (byte %d of the edge)", behind ? "behind the end of" : "in front of", name, i);
   }
@@ -208,11 +224,11 @@ static int gpu_task(void) {
   for (int set = 0; set < 2; set++)
     for (int i = 0; i < data_count; i++) {
       buffer *b = &data[set][i];
-      if (!gpu_place(&gpu_data[set][i], b->size, 0xFF) || !good(cuMemcpyHtoD_v2(gpu_at(&gpu_data[set][i]), b->at, b->size), "an input")) return 0;
+      if (!gpu_place(&gpu_data[set][i], b->size, 0xFF) || !gpu_give(gpu_at(&gpu_data[set][i]), b->at, b->size, "an input")) return 0;
     }
   for (int i = 0; i < weight_count; i++) {
     buffer *b = &weights[i];
-    if (!gpu_place(&gpu_weights[i], b->size, 0xFF) || !good(cuMemcpyHtoD_v2(gpu_at(&gpu_weights[i]), b->at, b->size), "a weight")) return 0;
+    if (!gpu_place(&gpu_weights[i], b->size, 0xFF) || !gpu_give(gpu_at(&gpu_weights[i]), b->at, b->size, "a weight")) return 0;
   }
   for (int o = 0; o < output_count; o++)
     if (!gpu_place(&gpu_outputs[o], outputs[o].at.size, CANARY)) return 0;
@@ -326,21 +342,20 @@ static int gpu_load(int which, const char *path, size_t prepared_bytes, size_t w
   fclose(f);
   if (!fine) return 0;
   if (!gpu_place(&gpu_prepared[which], prepared_bytes, CANARY) || !gpu_place(&gpu_workspace[which], workspace_bytes, CANARY)) return 0;
-  if (!good(cuMemsetD8_v2(gpu_at(&gpu_prepared[which]), NOTHING_WRITTEN, prepared_bytes ? prepared_bytes : 1), "poisoning")) return 0;
-  if (prepared_bytes == 0 && !gpu_place(&gpu_prepared[which], 0, CANARY)) return 0;
+  if (!gpu_fill(gpu_at(&gpu_prepared[which]), NOTHING_WRITTEN, prepared_bytes, "poisoning")) return 0;
   return gpu_launch(which, 0, 1) && good(cuStreamSynchronize(stream), "the preparation of weights") && gpu_untouched(&gpu_prepared[which], "the prepared weights");
 }
 
 static int gpu_poison(int which, int byte) {
   for (int o = 0; o < output_count; o++)
-    if (!good(cuMemsetD8_v2(gpu_at(&gpu_outputs[o]), (unsigned char)byte, outputs[o].at.size), "poisoning")) return 0;
-  return gpu_workspace[which].size == 0 || good(cuMemsetD8_v2(gpu_at(&gpu_workspace[which]), NOTHING_WRITTEN, gpu_workspace[which].size), "poisoning");
+    if (!gpu_fill(gpu_at(&gpu_outputs[o]), byte, outputs[o].at.size, "poisoning")) return 0;
+  return gpu_fill(gpu_at(&gpu_workspace[which]), NOTHING_WRITTEN, gpu_workspace[which].size, "poisoning");
 }
 
 /* What the kernel wrote, to where the check looks for it. */
 static int gpu_fetch(int which) {
   for (int o = 0; o < output_count; o++)
-    if (!good(cuMemcpyDtoH_v2(outputs[o].at.at, gpu_at(&gpu_outputs[o]), outputs[o].at.size), "reading back") ||
+    if (!gpu_take(outputs[o].at.at, gpu_at(&gpu_outputs[o]), outputs[o].at.size) ||
         !gpu_untouched(&gpu_outputs[o], output_count > 1 ? outputs[o].at.name : "the output"))
       return 0;
   return gpu_untouched(&gpu_workspace[which], "the workspace") && gpu_untouched(&gpu_prepared[which], "the prepared weights");
@@ -379,7 +394,7 @@ static double gpu_window(int which, int set, long calls) {
 
 static int gpu_flush_caches(size_t bytes) {
   if (gpu_flush.size < bytes && !gpu_place(&gpu_flush, bytes, 0)) return 0;
-  return good(cuMemsetD8Async(gpu_at(&gpu_flush), 1, bytes, stream), "flushing") && good(cuStreamSynchronize(stream), "flushing");
+  return gpu_fill(gpu_at(&gpu_flush), 1, bytes, "flushing") && good(cuStreamSynchronize(stream), "flushing");
 }
 
 #include "nvrtc.h"

@@ -1,24 +1,49 @@
 /* What CUDA C++ means where driver.c stands for the GPU: put in front of a kernel's source, which
- * g++ then compiles. The threads of a block are fibers that take turns at barriers; blocks run one
- * after another, so that a static variable is a shared one. No warps, no clusters, no assembly. */
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <ctime>
-#include <utility>
+ * g++ then compiles. The threads of a cluster's blocks are fibers that take turns where they wait for
+ * each other; clusters run one after another, so that a static variable is a shared one where blocks
+ * are alone. Of assembly there is what Squall's own kernels begin with (compiler/src/emit/cuda_helpers.rs),
+ * written anew here after the PTX manual: copies arrive as late as they may. */
+#include <stddef.h>
+#include <stdint.h>
+
+/* By hand: the headers of C++ take five times as long to read as a kernel to compile. */
+#define FUNCTION(name)                                                                            \
+  extern "C" double name(double) noexcept;                                                        \
+  extern "C" float name##f(float) noexcept;
+#define FUNCTION2(name)                                                                           \
+  extern "C" double name(double, double) noexcept;                                                \
+  extern "C" float name##f(float, float) noexcept;
+FUNCTION(exp) FUNCTION(exp2) FUNCTION(log) FUNCTION(log2) FUNCTION(sqrt) FUNCTION(tanh) FUNCTION(erf) FUNCTION(floor) FUNCTION(ceil)
+FUNCTION(rint) FUNCTION(round) FUNCTION(sin) FUNCTION(cos) FUNCTION(fabs) FUNCTION2(fmax) FUNCTION2(fmin) FUNCTION2(pow) FUNCTION2(fmod)
+extern "C" float fmaf(float, float, float) noexcept;
+extern "C" double fma(double, double, double) noexcept;
+extern "C" long clock(void) noexcept;
+extern "C" void *memcpy(void *, const void *, size_t) noexcept;
+extern "C" void *memset(void *, int, size_t) noexcept;
+template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
+template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
 
 struct uint3 { unsigned x, y, z; };
 typedef uint3 dim3;
 struct alignas(8) float2 { float x, y; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct alignas(16) int4 { int x, y, z, w; };
+struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 
 extern "C" uint3 emulated_thread, emulated_block, emulated_threads, emulated_blocks;
-extern "C" char emulated_shared[];
+extern "C" char *emulated_here;
+extern "C" unsigned emulated_rank;
 extern "C" void emulated_barrier(void);
+extern "C" void emulated_cluster_barrier(void);
+extern "C" char *emulated_exchange(const void *mine, size_t n);
+extern "C" void emulated_copy(void *to, const void *from, int bytes, int valid);
+extern "C" void emulated_commit(void);
+extern "C" void emulated_arrive(int last);
 #define threadIdx emulated_thread
 #define blockIdx emulated_block
 #define blockDim emulated_threads
@@ -32,24 +57,147 @@ extern "C" void emulated_barrier(void);
 #define __forceinline__ inline
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __trap __builtin_trap
-using std::max;
-using std::min;
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
 template <class T> static inline T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
 static inline long long clock64(void) { return 1 + (long long)clock(); }
 static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
 static inline int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
+static inline float __uint_as_float(unsigned i) { float x; memcpy(&x, &i, 4); return x; }
+static inline unsigned __float_as_uint(float x) { unsigned i; memcpy(&i, &x, 4); return i; }
 static inline float __fdividef(float a, float b) { return a / b; }
 
 /* A function from pointers to its arguments, and the arguments' sizes. */
-template <class... A> struct emulated_call {
-  template <size_t... I> static void go(void (*f)(A...), void **a, std::index_sequence<I...>) { f(*(std::remove_reference_t<A> *)a[I]...); }
-};
-template <class... A> static void emulated_run(void (*f)(A...), void **a) { emulated_call<A...>::go(f, a, std::index_sequence_for<A...>()); }
+template <size_t...> struct emulated_numbers {};
+template <class... A, size_t... I> static void emulated_go(void (*f)(A...), void **a, emulated_numbers<I...>) { f(*(A *)a[I]...); }
+template <class... A> static void emulated_run(void (*f)(A...), void **a) { emulated_go(f, a, emulated_numbers<__integer_pack(sizeof...(A))...>()); }
 template <class... A> static int emulated_sizes(void (*)(A...), size_t *out) {
   size_t all[] = {sizeof(A)..., 0};
   memcpy(out, all, sizeof...(A) * sizeof *out);
   return (int)sizeof...(A);
 }
+
+/* ---- what Squall's kernels have as assembly ---- */
+
+enum { EMULATED_SHARED = 99 << 10, EMULATED_SLOT = 64 };
+static inline float peer(const float *p, unsigned rank) {
+  size_t at = (size_t)((const char *)p - emulated_here);
+  if (at >= EMULATED_SHARED) __builtin_trap();
+  return *(const float *)(emulated_here + ((ptrdiff_t)rank - (ptrdiff_t)emulated_rank) * EMULATED_SHARED + (ptrdiff_t)at);
+}
+static inline void cluster_barrier(void) { emulated_cluster_barrier(); }
+static inline void copy4(void *to, const void *from, bool valid) { emulated_copy(to, from, 4, valid); }
+static inline void copy8(void *to, const void *from, bool valid) { emulated_copy(to, from, 8, valid); }
+static inline void copy16(void *to, const void *from, bool valid) { emulated_copy(to, from, 16, valid); }
+static inline void copies_arrive(void) { emulated_arrive(-1); }
+static inline void copies_commit(void) { emulated_commit(); }
+template <int LAST> static inline void copies_await(void) { emulated_arrive(LAST); }
+
+/* To the nearest, ties away from zero: 10 bits of the fraction stay. */
+static inline float tf32(float x) {
+  unsigned bits = __float_as_uint(x);
+  return (bits >> 23 & 255) == 255 ? x : __uint_as_float((bits + 0x1000) & ~0x1FFFu);
+}
+/* To the nearest, ties to even. */
+static inline unsigned short emulated_bf16(float x) {
+  unsigned bits = __float_as_uint(x);
+  if ((bits >> 23 & 255) == 255) return (unsigned short)(bits >> 16 | ((bits & 0x7FFFFF) != 0));
+  return (unsigned short)((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+}
+static inline unsigned short emulated_f16(float x) {
+  unsigned sign = __float_as_uint(x) >> 16 & 0x8000;
+  double a = __builtin_fabs((double)x);
+  if (x != x) return 0x7FFF;
+  if (a >= 65520) return (unsigned short)(sign | 0x7C00);
+  if (a < 6.103515625e-5) return (unsigned short)(sign | (unsigned)rint(a * 16777216));
+  int e;
+  double fraction = __builtin_frexp(a, &e);
+  return (unsigned short)(sign | (((unsigned)(e + 14) << 10) + (unsigned)rint(fraction * 2048) - 1024));
+}
+static inline float emulated_of_f16(unsigned short h) {
+  int e = h >> 10 & 31, m = h & 1023;
+  double a = e == 31 ? (m ? __builtin_nan("") : __builtin_inf()) : e ? __builtin_ldexp(1024 + m, e - 25) : __builtin_ldexp(m, -24);
+  return (float)(h & 0x8000 ? -a : a);
+}
+static inline float emulated_of_bf16(unsigned short h) { return __uint_as_float((unsigned)h << 16); }
+struct bfloat_t {
+  unsigned short bits;
+  operator float() const { return emulated_of_bf16(bits); }
+  bfloat_t &operator=(float x) { bits = emulated_bf16(x); return *this; }
+};
+struct half_t {
+  unsigned short bits;
+  operator float() const { return emulated_of_f16(bits); }
+  half_t &operator=(float x) { bits = emulated_f16(x); return *this; }
+};
+static inline unsigned pair_bfloat_t(float low, float high) { return emulated_bf16(low) | (unsigned)emulated_bf16(high) << 16; }
+static inline unsigned pair_half_t(float low, float high) { return emulated_f16(low) | (unsigned)emulated_f16(high) << 16; }
+
+/* Lane l names row l % 8 of matrix l / 8, and gets 4 bytes of row l / 4 of each. */
+static inline const char *emulated_row(const char *slots, int lane) {
+  const char *p;
+  memcpy(&p, slots + lane * EMULATED_SLOT, sizeof p);
+  if ((size_t)p % 16 || (size_t)(p - emulated_here) > EMULATED_SHARED - 16) __builtin_trap();
+  return p;
+}
+static inline void matrix(unsigned *r, const void *row) {
+  int l = (int)(emulated_thread.x & 31);
+  const char *slots = emulated_exchange(&row, sizeof row);
+  for (int m = 0; m < 4; m++) memcpy(&r[m], emulated_row(slots, 8 * m + l / 4) + l % 4 * 4, 4);
+}
+static inline void matrix_transposed(unsigned *r, const void *row) {
+  int l = (int)(emulated_thread.x & 31);
+  const char *slots = emulated_exchange(&row, sizeof row);
+  for (int m = 0; m < 4; m++) {
+    unsigned short pair[2];
+    for (int i = 0; i < 2; i++) memcpy(&pair[i], emulated_row(slots, 8 * m + l % 4 * 2 + i) + l / 4 * 2, 2);
+    r[m] = pair[0] | (unsigned)pair[1] << 16;
+  }
+}
+static inline void matrix_round(unsigned *r) {
+  for (int i = 0; i < 4; i++) r[i] = __float_as_uint(tf32(__uint_as_float(r[i])));
+}
+static inline void matrix_split(unsigned *r, unsigned *rest) {
+  for (int i = 0; i < 4; i++) {
+    float x = __uint_as_float(r[i]), whole = tf32(x);
+    r[i] = __float_as_uint(whole);
+    rest[i] = __float_as_uint(tf32(x - whole));
+  }
+}
+/* Which format an instruction's name says. */
+enum { F16, BF16, TF32 };
+static constexpr int emulated_format(const char *what) {
+  for (; *what; what++)
+    if (what[1] == 'f' && (*what == 't' || *what == 'b')) return *what == 't' ? TF32 : BF16;
+  return F16;
+}
+/* Elements of a register: two of 16 bits, or one whose last bits do not count. */
+template <int FORMAT> static inline float emulated_element(unsigned r, int i) {
+  if (FORMAT == TF32) return __uint_as_float(r & ~0x1FFFu);
+  unsigned short h = (unsigned short)(r >> 16 * i);
+  return FORMAT == BF16 ? emulated_of_bf16(h) : emulated_of_f16(h);
+}
+/* Rows l / 4 and 8 further, columns 2 * (l % 4) and the next, of 16 x 8 sums. */
+template <int FORMAT> static void emulated_multiply(float *c, const unsigned *a, unsigned b0, unsigned b1) {
+  unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  int l = (int)(emulated_thread.x & 31), per = FORMAT == TF32 ? 1 : 2;
+  const char *slots = emulated_exchange(mine, sizeof mine);
+  auto element = [&](int lane, int which, int i) {
+    unsigned r;
+    memcpy(&r, slots + lane * EMULATED_SLOT + 4 * which, 4);
+    return (double)emulated_element<FORMAT>(r, i);
+  };
+  for (int s = 0; s < 4; s++) {
+    int row = l / 4 + s / 2 * 8, column = l % 4 * 2 + s % 2;
+    double sum = c[s];
+    for (int k = 0; k < 8 * per; k++) {
+      int lane = k / per % 4, far = k / per / 4, i = k % per;
+      sum += element(row % 8 * 4 + lane, row / 8 + 2 * far, i) * element(column * 4 + lane, 4 + far, i);
+    }
+    c[s] = (float)sum;
+  }
+}
+#define MULTIPLY(name, what, b0, b1) \
+  static inline void name(float *c, const unsigned *a, const unsigned *b) { emulated_multiply<emulated_format(what)>(c, a, b[b0], b[b1]); }

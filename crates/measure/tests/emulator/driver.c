@@ -3,6 +3,11 @@
  * (see there for what they may use). It shows that kernels are built, launched, checked, guarded
  * and replaced as they should be; it says nothing of times, registers or a device's own rules.
  *
+ * What a stream is given happens as late as the driver's rules allow: when something waits for it.
+ * So work that is not ordered behind what it needs finds it undone, at every run: calls without a
+ * stream go through the default one, filling and copying to the device among them, which streams
+ * that do not block (flag 1) do not wait for.
+ *
  * Environment: EMULATED_HEADER device.h's path; EMULATED_GPUS how many there are (1);
  * EMULATED_CAPABILITY as 75. */
 #define _GNU_SOURCE
@@ -18,23 +23,25 @@
 #include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { INVALID = 1, MEMORY = 2, NO_DEVICE = 100, NOT_FOUND = 500, THREADS = 1024, SHARED = 99 << 10, STACK = 64 << 10, MOST = 64 };
+enum { INVALID = 1, MEMORY = 2, NOT_FOUND = 500, THREADS = 1024, CLUSTER = 16, SHARED = 99 << 10, STACK = 64 << 10, MOST = 64, SLOT = 64 };
 
 static int setting(const char *name, int otherwise) {
   const char *text = getenv(name);
   return text ? atoi(text) : otherwise;
 }
 
-/* ---- blocks of fibers ---- */
+/* ---- clusters of fibers ---- */
 
 typedef struct { unsigned x, y, z; } triple;
 API triple emulated_thread, emulated_block, emulated_threads, emulated_blocks;
-API char emulated_shared[SHARED + 64] __attribute__((aligned(64)));
+/* Of the block whose thread runs: where its shared memory begins, its number in its cluster. */
+API char *emulated_here;
+API unsigned emulated_rank;
 
 typedef struct {
   void (*run)(void **);
   int (*sizes)(size_t *);
-  int shared;
+  int shared, cluster;
 } function;
 
 typedef struct {
@@ -43,64 +50,181 @@ typedef struct {
   unsigned shared;
   int count;
   unsigned char values[MOST][16];
-  /* A copy where there is no function. */
+  /* Without a function: a time to be noted, or a copy, or where there is nothing to copy from, filling. */
+  double *clock;
   void *to, *from;
+  int byte, staged;
   size_t bytes;
 } work;
 
-static ucontext_t scheduler, fibers[THREADS];
-static char alive[THREADS];
-static char *stacks;
-static int turn;
+typedef struct {
+  void *to;
+  const void *from;
+  int bytes, valid, batch;
+} copy;
+
+enum { RUNS, AT_WARP, AT_BLOCK, AT_CLUSTER, ENDED };
+typedef struct {
+  ucontext_t context;
+  int state;
+  triple thread;
+  /* Copies on their way, and the batch that is open. */
+  copy *copies;
+  int count, room, batch;
+  unsigned exchanges;
+} fiber;
+
+static ucontext_t scheduler;
+static fiber fibers[CLUSTER * THREADS];
+static char *stacks, *memory, slots[2][CLUSTER * THREADS][SLOT] __attribute__((aligned(64)));
+static int turn, block_threads;
+static triple first_block;
 static work *current;
 
-API void emulated_barrier(void) {
-  triple me = emulated_thread;
-  swapcontext(&fibers[turn], &scheduler);
-  emulated_thread = me;
+/* The running thread waits for others. */
+static void await(int state) {
+  fibers[turn].state = state;
+  swapcontext(&fibers[turn].context, &scheduler);
+}
+API void emulated_barrier(void) { await(AT_BLOCK); }
+API void emulated_cluster_barrier(void) { await(AT_CLUSTER); }
+
+/* Gives the warp's threads something of at most a slot; the slots of all 32. */
+API char *emulated_exchange(const void *mine, size_t n) {
+  char (*all)[SLOT] = slots[fibers[turn].exchanges++ & 1];
+  int first = turn - turn % block_threads % 32;
+  memcpy(all[turn], mine, n);
+  await(AT_WARP);
+  return all[first];
 }
 
-static void fiber(void) {
+API void emulated_copy(void *to, const void *from, int bytes, int valid) {
+  fiber *f = &fibers[turn];
+  if ((size_t)to % (size_t)bytes || (valid && (size_t)from % (size_t)bytes)) __builtin_trap();
+  if (f->count == f->room) f->copies = realloc(f->copies, (size_t)(f->room = 2 * f->room + 32) * sizeof *f->copies);
+  f->copies[f->count++] = (copy){to, from, bytes, valid, f->batch};
+}
+API void emulated_commit(void) { fibers[turn].batch++; }
+/* All batches arrive but the last so many; all copies where that is negative. */
+API void emulated_arrive(int last) {
+  fiber *f = &fibers[turn];
+  int kept = 0;
+  for (int i = 0; i < f->count; i++) {
+    copy c = f->copies[i];
+    if (last >= 0 && c.batch >= f->batch - last) f->copies[kept++] = c;
+    else if (c.valid) memcpy(c.to, c.from, (size_t)c.bytes);
+    else memset(c.to, 0, (size_t)c.bytes);
+  }
+  f->count = kept;
+}
+
+static void thread_main(void) {
   void *a[MOST];
   for (int i = 0; i < current->count; i++) a[i] = current->values[i];
   current->f->run(a);
-  alive[turn] = 0;
+  emulated_arrive(-1);
+  fibers[turn].state = ENDED;
 }
 
-static void run_block(work *w) {
-  int n = (int)(w->threads.x * w->threads.y * w->threads.z), left = n;
-  if (!stacks) stacks = mmap(NULL, (size_t)THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  for (int i = 0; i < n; i++) {
-    getcontext(&fibers[i]);
-    fibers[i].uc_stack.ss_sp = stacks + (size_t)i * STACK;
-    fibers[i].uc_stack.ss_size = STACK;
-    fibers[i].uc_link = &scheduler;
-    makecontext(&fibers[i], fiber, 0);
-    alive[i] = 1;
+/* Lets threads go on if all of them, but those that ended, wait for each other. */
+static int release(int first, int last, int state) {
+  int waiting = 0;
+  for (int i = first; i < last; i++) {
+    if (fibers[i].state != state && fibers[i].state != ENDED) return 0;
+    waiting += fibers[i].state == state;
   }
-  for (int first = 1; left > 0; first = 0)
-    for (turn = 0; turn < n; turn++) {
-      if (!alive[turn]) continue;
-      if (first) emulated_thread = (triple){turn % w->threads.x, turn / w->threads.x % w->threads.y, turn / w->threads.x / w->threads.y};
-      swapcontext(&scheduler, &fibers[turn]);
-      left -= !alive[turn];
+  for (int i = first; i < last; i++)
+    if (fibers[i].state == state) fibers[i].state = RUNS;
+  return waiting > 0;
+}
+
+static void run_thread(int i) {
+  int rank = i / block_threads;
+  turn = i;
+  emulated_rank = (unsigned)rank;
+  emulated_thread = fibers[i].thread;
+  emulated_block = (triple){first_block.x + (unsigned)rank, first_block.y, first_block.z};
+  emulated_here = memory + (size_t)rank * SHARED;
+  swapcontext(&scheduler, &fibers[i].context);
+}
+
+/* A block, until all its threads wait for other blocks or ended; how many ended. */
+static int run_block(int from, int *round) {
+  int warps = (block_threads + 31) / 32, ended = 0;
+  do
+    for (int k = 0; k < warps; k++) {
+      int first = from + 32 * (*round & 1 ? warps - 1 - k : k), end = from + block_threads, last = first + 32 < end ? first + 32 : end;
+      do
+        for (int i = first; i < last; i++) {
+          if (fibers[i].state != RUNS) continue;
+          run_thread(i);
+          ended += fibers[i].state == ENDED;
+        }
+      while (release(first, last, AT_WARP));
     }
+  while (++*round, release(from, from + block_threads, AT_BLOCK));
+  return ended;
+}
+
+/* The blocks of a cluster run one after another, each until all its threads wait for other blocks, and
+ * so do the warps of a block; forwards and backwards in turn, so that what depends on their order shows. */
+static void run_cluster(work *w, int blocks) {
+  unsigned x = w->threads.x, y = w->threads.y;
+  int turns[CLUSTER] = {0}, ended[CLUSTER] = {0};
+  block_threads = (int)(x * y * w->threads.z);
+  int n = blocks * block_threads;
+  if (!stacks) {
+    stacks = mmap(NULL, (size_t)CLUSTER * THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory = aligned_alloc(1024, (size_t)CLUSTER * SHARED);
+  }
+  memset(memory, 0xFF, (size_t)blocks * SHARED);
+  for (int i = 0; i < n; i++) {
+    fiber *f = &fibers[i];
+    unsigned t = (unsigned)(i % block_threads);
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = stacks + (size_t)i * STACK;
+    f->context.uc_stack.ss_size = STACK;
+    f->context.uc_link = &scheduler;
+    makecontext(&f->context, thread_main, 0);
+    f->state = RUNS;
+    f->thread = (triple){t % x, t / x % y, t / x / y};
+    f->count = f->batch = 0;
+    f->exchanges = 0;
+  }
+  for (int left = n, round = 0; left > 0; round++) {
+    for (int k = 0; k < blocks; k++) {
+      int b = round & 1 ? blocks - 1 - k : k;
+      int now = run_block(b * block_threads, &turns[b]);
+      left -= now;
+      ended[b] += now;
+      /* The memory of a block that ended is another's. */
+      if (now && ended[b] == block_threads) memset(memory + (size_t)b * SHARED, 0xFF, SHARED);
+    }
+    /* Some wait for others that wait elsewhere: a GPU would hang, or do anything at all. */
+    if (left > 0 && !release(0, n, AT_CLUSTER)) __builtin_trap();
+  }
 }
 
 static void perform(work *w) {
-  if (!w->f) {
+  if (w->clock) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    *w->clock = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+  } else if (!w->f && w->from)
     memcpy(w->to, w->from, w->bytes);
-    return;
-  }
+  else if (!w->f)
+    memset(w->to, w->byte, w->bytes);
+  if (w->staged) free(w->from);
+  if (!w->f) return;
   current = w;
   emulated_blocks = w->blocks;
   emulated_threads = w->threads;
+  unsigned cluster = (unsigned)w->f->cluster;
   for (unsigned z = 0; z < w->blocks.z; z++)
     for (unsigned y = 0; y < w->blocks.y; y++)
-      for (unsigned x = 0; x < w->blocks.x; x++) {
-        emulated_block = (triple){x, y, z};
-        memset(emulated_shared, 0xFF, SHARED);
-        run_block(w);
+      for (unsigned x = 0; x < w->blocks.x; x += cluster) {
+        first_block = (triple){x, y, z};
+        run_cluster(w, (int)cluster);
       }
 }
 
@@ -111,16 +235,48 @@ typedef struct {
   work *all;
 } graph;
 
-static graph *recording;
+typedef struct {
+  graph queue;
+  int blocking;
+} stream;
 
-static void submit(work *w) {
-  if (!recording) {
-    perform(w);
-    return;
-  }
-  graph *g = recording;
+static graph *recording;
+static stream *streams[MOST]; /* the default one first */
+
+static void append(graph *g, const work *w) {
   if (g->count == g->room) g->all = realloc(g->all, (g->room = 2 * g->room + 8) * sizeof *g->all);
   g->all[g->count++] = *w;
+}
+
+static void finish(stream *s) {
+  graph now = s->queue;
+  memset(&s->queue, 0, sizeof s->queue);
+  for (int i = 0; i < now.count; i++) perform(&now.all[i]);
+  free(now.all);
+}
+
+static stream *default_stream(void) {
+  if (!streams[0]) streams[0] = calloc(1, sizeof **streams);
+  return streams[0];
+}
+
+static void finish_all(void) {
+  for (int i = 0; i < MOST; i++)
+    if (streams[i]) finish(streams[i]);
+}
+
+/* The default stream and those that block wait for each other's work. */
+static void wait_for_others(stream *s) {
+  for (int i = 1; i < MOST && s == default_stream(); i++)
+    if (streams[i] && streams[i]->blocking) finish(streams[i]);
+  if (s->blocking) finish(default_stream());
+}
+
+static int submit(stream *s, work w) {
+  if (!s) s = default_stream();
+  if (recording) return append(recording, &w), 0;
+  wait_for_others(s);
+  return append(&s->queue, &w), 0;
 }
 
 API int cuInit(unsigned flags) { return flags; }
@@ -150,15 +306,24 @@ API int cuDeviceGetAttribute(int *value, int which, int device) {
 API int cuDevicePrimaryCtxRetain(void **c, int device) { return *c = (void *)(size_t)(device + 1), 0; }
 API int cuCtxSetCurrent(void *c) { return c ? 0 : INVALID; }
 API int cuMemAlloc_v2(void **p, size_t bytes) { return (*p = aligned_alloc(256, (bytes + 255) / 256 * 256)) ? 0 : MEMORY; }
-API int cuMemFree_v2(void *p) { return free(p), 0; }
-API int cuMemcpyHtoD_v2(void *to, const void *from, size_t n) { return memcpy(to, from, n), 0; }
-API int cuMemcpyDtoH_v2(void *to, const void *from, size_t n) { return memcpy(to, from, n), 0; }
-API int cuMemcpyDtoDAsync_v2(void *to, void *from, size_t n, void *stream) {
-  work w = {.to = to, .from = from, .bytes = n};
-  return (void)stream, submit(&w), 0;
+API int cuMemFree_v2(void *p) { return finish_all(), free(p), 0; }
+/* Memory of the host is read at once, and may be used again. */
+API int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t n, stream *s) {
+  work w = {.to = to, .from = memcpy(malloc(n + 1), from, n), .bytes = n, .staged = 1};
+  return submit(s, w);
 }
-API int cuMemsetD8_v2(void *p, unsigned char byte, size_t n) { return memset(p, byte, n), 0; }
-API int cuMemsetD8Async(void *p, unsigned char byte, size_t n, void *stream) { return (void)stream, memset(p, byte, n), 0; }
+API int cuMemcpyHtoD_v2(void *to, const void *from, size_t n) { return cuMemcpyHtoDAsync_v2(to, from, n, NULL); }
+API int cuMemcpyDtoDAsync_v2(void *to, void *from, size_t n, stream *s) {
+  work w = {.to = to, .from = from, .bytes = n};
+  return submit(s, w);
+}
+API int cuMemcpyDtoHAsync_v2(void *to, void *from, size_t n, stream *s) { return cuMemcpyDtoDAsync_v2(to, from, n, s); }
+API int cuMemcpyDtoH_v2(void *to, void *from, size_t n) { return cuMemcpyDtoDAsync_v2(to, from, n, NULL), finish(default_stream()), 0; }
+API int cuMemsetD8Async(void *p, unsigned char byte, size_t n, stream *s) {
+  work w = {.to = p, .byte = byte, .bytes = n};
+  return submit(s, w);
+}
+API int cuMemsetD8_v2(void *p, unsigned char byte, size_t n) { return cuMemsetD8Async(p, byte, n, NULL); }
 
 /* What is no library is taken for a cubin of the real NVRTC: launching its functions does nothing, so
  * that they fail their check, after everything else was as it is with a GPU. */
@@ -168,7 +333,7 @@ API int cuModuleLoad(void **m, const char *path) {
   if (!(*m = dlopen(path, RTLD_NOW | RTLD_LOCAL))) *m = &foreign;
   return 0;
 }
-API int cuModuleUnload(void *m) { return m == &foreign ? 0 : dlclose(m); }
+API int cuModuleUnload(void *m) { return finish_all(), m == &foreign ? 0 : dlclose(m); }
 API int cuModuleGetFunction(function **f, void *module, const char *name) {
   char text[1200];
   function *made = *f = calloc(1, sizeof *made);
@@ -177,6 +342,9 @@ API int cuModuleGetFunction(function **f, void *module, const char *name) {
   *(void **)&made->run = dlsym(module, text);
   snprintf(text, sizeof text, "emulated_sizes_%s", name);
   *(void **)&made->sizes = dlsym(module, text);
+  snprintf(text, sizeof text, "emulated_cluster_%s", name);
+  int *cluster = dlsym(module, text);
+  made->cluster = cluster ? *cluster : 1;
   return made->run && made->sizes ? 0 : NOT_FOUND;
 }
 API int cuFuncSetAttribute(function *f, int which, int value) {
@@ -185,20 +353,27 @@ API int cuFuncSetAttribute(function *f, int which, int value) {
   return 0;
 }
 API int cuFuncGetAttribute(int *value, int which, function *f) { return (void)which, (void)f, *value = 0, 0; }
-API int cuLaunchKernel(function *f, unsigned bx, unsigned by, unsigned bz, unsigned tx, unsigned ty, unsigned tz, unsigned shared, void *stream, void **arguments, void **extra) {
+API int cuLaunchKernel(function *f, unsigned bx, unsigned by, unsigned bz, unsigned tx, unsigned ty, unsigned tz, unsigned shared, stream *s, void **arguments, void **extra) {
   size_t sizes[MOST];
   work w = {.f = f, .blocks = {bx, by, bz}, .threads = {tx, ty, tz}, .shared = shared};
-  (void)stream, (void)extra;
+  (void)extra;
   if (!bx || !by || !bz || !tx || !ty || !tz || by > 65535 || bz > 65535 || tz > 64 || tx * ty * tz > THREADS) return INVALID;
   if (shared > (unsigned)(f->shared ? f->shared : 48 << 10)) return INVALID;
   if (!f->run) return 0;
+  if (bx % (unsigned)f->cluster || f->cluster > CLUSTER) return INVALID;
   w.count = f->sizes(sizes);
   for (int i = 0; i < w.count; i++) memcpy(w.values[i], arguments[i], sizes[i]);
-  submit(&w);
+  return submit(s, w);
+}
+API int cuStreamCreate(stream **made, unsigned flags) {
+  int i = 1;
+  while (i < MOST && streams[i]) i++;
+  if (i == MOST) return MEMORY;
+  *made = streams[i] = calloc(1, sizeof **made);
+  streams[i]->blocking = !(flags & 1);
   return 0;
 }
-API int cuStreamCreate(void **s, unsigned flags) { return *s = (void *)(size_t)(flags + 1), 0; }
-API int cuStreamSynchronize(void *s) { return s ? 0 : INVALID; }
+API int cuStreamSynchronize(stream *s) { return finish(s ? s : default_stream()), 0; }
 API int cuStreamBeginCapture_v2(void *s, int mode) { return (void)s, (void)mode, recording = calloc(1, sizeof *recording), 0; }
 API int cuStreamEndCapture(void *s, graph **g) { return (void)s, *g = recording, recording = NULL, 0; }
 API int cuGraphInstantiateWithFlags(graph **made, graph *g, unsigned long long flags) {
@@ -207,21 +382,24 @@ API int cuGraphInstantiateWithFlags(graph **made, graph *g, unsigned long long f
   g->all = NULL;
   return (int)flags;
 }
-API int cuGraphLaunch(graph *g, void *s) {
-  for (int i = 0; i < g->count; i++) perform(&g->all[i]);
-  return s ? 0 : INVALID;
+API int cuGraphLaunch(graph *g, stream *s) {
+  for (int i = 0; i < g->count; i++) submit(s, g->all[i]);
+  return 0;
 }
 API int cuGraphDestroy(graph *g) { return free(g->all), free(g), 0; }
 API int cuGraphExecDestroy(graph *g) { return free(g->all), free(g), 0; }
-API int cuEventCreate(double **e, unsigned flags) { return *e = calloc(1, sizeof **e), (int)flags; }
-API int cuEventRecord(double *e, void *s) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  *e = 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-  return s ? 0 : INVALID;
+typedef struct {
+  double at;
+  stream *in;
+} event;
+API int cuEventCreate(event **e, unsigned flags) { return *e = calloc(1, sizeof **e), (int)flags; }
+API int cuEventRecord(event *e, stream *s) {
+  work w = {.clock = &e->at};
+  e->in = s ? s : default_stream();
+  return submit(s, w);
 }
-API int cuEventSynchronize(double *e) { return e ? 0 : INVALID; }
-API int cuEventElapsedTime(float *ms, double *a, double *b) { return *ms = (float)(*b - *a), 0; }
+API int cuEventSynchronize(event *e) { return finish(e->in), 0; }
+API int cuEventElapsedTime(float *ms, event *a, event *b) { return *ms = (float)(b->at - a->at), 0; }
 API int cuGetErrorString(int code, const char **text) {
   return *text = code == INVALID ? "invalid argument" : code == MEMORY ? "out of memory" : code == NOT_FOUND ? "named symbol not found" : "an error of the emulated driver", 0;
 }
@@ -255,7 +433,7 @@ API int nvrtcCreateProgram(program **p, const char *source, const char *name, in
 API int nvrtcAddNameExpression(program *p, const char *name) { return p->names[p->count++] = strdup(name), 0; }
 
 /* `extern __shared__ TYPE NAME[];` declares what no C++ compiler knows. */
-static void print_source(FILE *f, const char *s) {
+static void print_text(FILE *f, const char *s) {
   static const char mark[] = "extern __shared__";
   for (const char *at; (at = strstr(s, mark)); s = at) {
     fwrite(s, 1, (size_t)(at - s), f);
@@ -264,10 +442,33 @@ static void print_source(FILE *f, const char *s) {
     if (strncmp(at, "__align__(", 10) == 0) at = strchr(at, ')') + 1;
     const char *bracket = strchr(at, '['), *name = bracket;
     while (name > at && name[-1] != ' ') name--;
-    fprintf(f, "static %.*s *const %.*s = (%.*s *)emulated_shared", (int)(name - at), at, (int)(bracket - name), name, (int)(name - at), at);
+    fprintf(f, "static %.*s *&%.*s = (%.*s *&)emulated_here", (int)(name - at), at, (int)(bracket - name), name, (int)(name - at), at);
     at = strchr(bracket, ']') + 1;
   }
   fputs(s, f);
+}
+
+/* Functions and structures of Squall's own that consist of assembly stand in device.h instead. */
+static void print_source(FILE *f, const char *s) {
+  static const char *const heads[] = {"static __device__", "template <int", "struct ", "#define MULTIPLY"};
+  while (*s) {
+    int item = 0, macro = *s == '#';
+    for (int i = 0; i < 4; i++) item |= strncmp(s, heads[i], strlen(heads[i])) == 0;
+    const char *end = s;
+    for (int inside = 1; inside && *end;) {
+      const char *line = end;
+      end = strchr(line, '\n');
+      end = end ? end + 1 : line + strlen(line);
+      const char last = end - line > 1 ? end[-2] : 0;
+      if (!item) inside = 0;
+      else if (macro) inside = last == '\\';
+      else inside = !(*line == '}' || (line == s && (last == '}' || last == ';')));
+    }
+    char *text = strndup(s, (size_t)(end - s));
+    if (!item || (!strstr(text, "asm(") && !strstr(text, "asm volatile("))) print_text(f, text);
+    free(text);
+    s = end;
+  }
 }
 
 static void print_entry(FILE *f, const char *name, const char *expression) {
@@ -293,10 +494,13 @@ API int nvrtcCompileProgram(program *p, int count, const char *const *options) {
   static const char c_function[] = "extern \"C\" __global__ void ";
   for (const char *at = p->source; !p->count && (at = strstr(at, c_function));) {
     char name[200] = "";
+    int cluster = 1;
     at += sizeof c_function - 1;
-    if (strncmp(at, "__launch_bounds__", 17) == 0) at = strchr(at, ')') + 2;
+    sscanf(at, "__cluster_dims__(%d", &cluster);
+    while (strncmp(at, "__", 2) == 0) at = strchr(at, ')') + 2;
     sscanf(at, "%199[A-Za-z0-9_]", name);
     print_entry(f, name, name);
+    fprintf(f, "extern \"C\" __attribute__((visibility(\"default\"))) int emulated_cluster_%s = %d;\n", name, cluster);
   }
   fclose(f);
   snprintf(command, sizeof command, "cd %s && g++ -x c++ -std=c++17 -O1 -w -fpermissive -fvisibility=hidden -fPIC -shared%s kernel.cu -o out 2>log", folder, flags);

@@ -4,7 +4,7 @@
 //! a few random points are proposed.
 
 use super::ranker::Ranker;
-use super::sampling::{shares, spread};
+use super::sampling::{deal, opening, shares, spread};
 use super::{Setting, Strategy};
 use crate::cost_model::{CostModel, Gbdt, GbdtSettings};
 use crate::ledger::{Ledger, Point, PointSet};
@@ -39,6 +39,8 @@ pub(super) fn evaluations(n: usize) -> usize {
 /// The evolution itself, without a ledger of its own.
 pub(super) struct Evolution {
     rng: Xoshiro256PlusPlus,
+    /// The task's budget, by which algorithms share it.
+    trials: usize,
     /// The model's favourites that were not proposed.
     carried: Vec<Point>,
 }
@@ -49,36 +51,47 @@ struct Member {
 }
 
 impl Evolution {
-    pub fn new(seed: u64) -> Evolution {
-        Evolution { rng: Xoshiro256PlusPlus::seed_from_u64(seed), carried: Vec::new() }
+    pub fn new(seed: u64, trials: usize) -> Evolution {
+        Evolution { rng: Xoshiro256PlusPlus::seed_from_u64(seed), trials, carried: Vec::new() }
     }
 
     /// Up to `n` new points, computing features of about `evaluations` at most.
     pub fn propose(&mut self, ledger: &mut Ledger, ranker: &Ranker, n: usize, evaluations: usize, not: &PointSet) -> Vec<Point> {
-        if !ranker.is_ready() {
-            let mut out = self.anticipate(ledger, n - n.div_ceil(3), evaluations, not);
-            let mut not = not.clone();
-            not.extend(out.iter().cloned());
-            out.extend(spread(ledger, n - out.len(), &not, &mut self.rng));
-            return out;
+        let opening = opening(ledger.algorithms().len(), self.trials);
+        let random = match ranker.is_ready() {
+            true => (0..n).filter(|_| self.rng.random_bool(RANDOM)).count(),
+            false => n.div_ceil(3),
+        };
+        let counts = deal(ledger, n - random, opening, &[], &mut self.rng);
+        let mut out: Vec<Point> = Vec::new();
+        for (algorithm, &count) in counts.iter().enumerate().filter(|c| *c.1 > 0) {
+            let evaluations = evaluations * count / (n - random);
+            if !ranker.is_ready() {
+                let members = self.anticipate(ledger, algorithm, evaluations, not);
+                out.extend(self.pick(ledger, &members, count));
+                continue;
+            }
+            let members = self.evolve(ledger, ranker, algorithm, evaluations, not);
+            let picked = self.pick(ledger, &members, count);
+            let proposed: PointSet = picked.iter().cloned().collect();
+            self.carried.extend(members.into_iter().map(|m| m.point).filter(|p| !proposed.contains(p)).take(PARENTS / 2));
+            out.extend(picked);
         }
-        let random = (0..n).filter(|_| self.rng.random_bool(RANDOM)).count();
-        let members = self.evolve(ledger, ranker, evaluations, not);
-        let mut out = self.pick(ledger, &members, n - random);
+        let mut have = vec![0; counts.len()];
+        out.iter().for_each(|p| have[ledger.algorithm(p.tunable)] += 1);
+        let rest = deal(ledger, n - out.len(), opening, &have, &mut self.rng);
         let mut not = not.clone();
         not.extend(out.iter().cloned());
-        out.extend(spread(ledger, n - out.len(), &not, &mut self.rng));
-        let proposed: PointSet = out.iter().cloned().collect();
-        self.carried = members.into_iter().map(|m| m.point).filter(|p| !proposed.contains(p)).take(PARENTS / 2).collect();
+        out.extend(spread(ledger, &rest, &not, &mut self.rng));
         out
     }
 
-    /// Before there is a model: samples of which the tunables' formulas expect most. Nothing where
-    /// a tunable has no formula, for then they cannot be compared.
-    fn anticipate(&mut self, ledger: &mut Ledger, n: usize, evaluations: usize, not: &PointSet) -> Vec<Point> {
+    /// Before there is a model: samples of an algorithm of which the tunables' formulas expect most. Nothing
+    /// where a tunable has no formula, for then they cannot be compared.
+    fn anticipate(&mut self, ledger: &mut Ledger, algorithm: usize, evaluations: usize, not: &PointSet) -> Vec<Member> {
         let mut seen = not.clone();
         let mut members = Vec::new();
-        for point in self.samples(ledger, evaluations, &mut seen) {
+        for point in self.samples(ledger, algorithm, evaluations, &mut seen) {
             if ledger.features(&point).is_none() {
                 continue;
             }
@@ -86,19 +99,22 @@ impl Evolution {
             members.push(Member { point, score: -prior });
         }
         members.sort_by(|a, b| b.score.total_cmp(&a.score));
-        self.pick(ledger, &members, n)
+        members
     }
 
-    /// New points that the model likes, best first.
-    fn evolve(&mut self, ledger: &mut Ledger, ranker: &Ranker, evaluations: usize, not: &PointSet) -> Vec<Member> {
+    /// New points of an algorithm that the model likes, best first.
+    fn evolve(&mut self, ledger: &mut Ledger, ranker: &Ranker, algorithm: usize, evaluations: usize, not: &PointSet) -> Vec<Member> {
         let mut seen = not.clone();
-        let mut first: Vec<Point> = std::mem::take(&mut self.carried);
+        let (mut first, others) =
+            std::mem::take(&mut self.carried).into_iter().partition::<Vec<Point>, _>(|p| ledger.algorithm(p.tunable) == algorithm);
+        self.carried = others;
         first.retain(|p| !ledger.is_taken(p) && seen.insert(p.clone()));
-        first.extend(self.samples(ledger, evaluations / 3, &mut seen));
+        first.extend(self.samples(ledger, algorithm, evaluations / 3, &mut seen));
         let mut pool = score(ledger, ranker, first);
         // The measured breed, but what is known already is not proposed again. They compete by
         // the model's opinion of them, as everyone else does.
-        let measured = ledger.ranking().into_iter().take(MEASURED).map(|k| k.point.clone()).collect();
+        let ranking = ledger.ranking().into_iter().filter(|k| ledger.algorithm(k.point.tunable) == algorithm);
+        let measured = ranking.take(MEASURED).map(|k| k.point.clone()).collect();
         let mut elders = score(ledger, ranker, measured);
         let each = evaluations.saturating_sub(evaluations / 3) / GENERATIONS;
         for _ in 0..GENERATIONS {
@@ -124,9 +140,9 @@ impl Evolution {
         pool
     }
 
-    /// Even samples, shared out between tunables.
-    fn samples(&mut self, ledger: &Ledger, n: usize, seen: &mut PointSet) -> Vec<Point> {
-        let shares = shares(ledger);
+    /// Even samples, shared out between the tunables of an algorithm.
+    fn samples(&mut self, ledger: &Ledger, algorithm: usize, n: usize, seen: &mut PointSet) -> Vec<Point> {
+        let shares = shares(ledger, algorithm);
         let total: f64 = shares.iter().sum();
         let mut out = Vec::new();
         for (tunable, share) in shares.iter().enumerate() {
@@ -212,7 +228,7 @@ impl Storm {
         Storm {
             ledger: Ledger::new(&setting.tunables),
             ranker: Ranker::new(model),
-            evolution: Evolution::new(setting.seed),
+            evolution: Evolution::new(setting.seed, setting.trials),
             trials: setting.trials,
         }
     }

@@ -1,26 +1,89 @@
-//! Random points: drawn fairly between tunables, spread out within one.
+//! Whose turn it is among the algorithms of a task (docs/decisions/0015), and random points: drawn fairly
+//! between tunables, spread out within one.
 
 use crate::ledger::{Ledger, Point, PointSet};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+/// Share of the budget in which all algorithms get as many trials as each other.
+const OPENING: f64 = 0.3;
+/// Nor does that last longer than so many trials of each.
+const LONGEST_OPENING: usize = 64;
+/// So many failures, and nothing that ran, end an algorithm's opening.
+const DEAF: usize = 8;
+/// What algorithms that are behind get together, at least, for one of the leader's trials.
+const FLOOR: f64 = 0.15;
+/// How steeply an algorithm's share falls with its best time.
+const STEEP: i32 = 6;
+
+/// Trials that each algorithm gets before its best time says what it is worth. A cost model is sure of
+/// itself after a dozen trials, and an algorithm that begins slowly would never be seen again: on a GPU,
+/// one that ended first with all trials for itself got 11 of 500 beside one that began well.
+pub(super) fn opening(algorithms: usize, trials: usize) -> usize {
+    ((OPENING * trials as f64 / algorithms.max(1) as f64) as usize).min(LONGEST_OPENING)
+}
+
+/// How many of `n` new points each algorithm that is not used up gets, `have` being what the batch holds
+/// already: the one with the fewest trials until all have `opening`, then by how close the best of each
+/// comes to the best of all.
+pub(super) fn deal(ledger: &Ledger, n: usize, opening: usize, have: &[usize], rng: &mut Xoshiro256PlusPlus) -> Vec<usize> {
+    let algorithms = ledger.algorithms().len();
+    if algorithms < 2 {
+        return vec![n; algorithms];
+    }
+    let (mut best, mut tries) = (vec![f64::INFINITY; algorithms], vec![0usize; algorithms]);
+    for k in ledger.known() {
+        let algorithm = ledger.algorithm(k.point.tunable);
+        best[algorithm] = best[algorithm].min(k.time);
+        tries[algorithm] += 1;
+    }
+    let fastest = best.iter().copied().fold(f64::INFINITY, f64::min);
+    let floor = FLOOR / (algorithms - 1) as f64;
+    let weight = |f: usize| match best[f].is_finite() {
+        _ if ledger.is_used_up(f, tries[f]) => 0.0,
+        true => (fastest / best[f]).powi(STEEP).max(floor),
+        // Never tried deserves a try; tried and never ran deserves few more.
+        false => (DEAF as f64 / (DEAF + tries[f]) as f64).max(floor),
+    };
+    let weights: Vec<f64> = (0..algorithms).map(weight).collect();
+    let total: f64 = weights.iter().sum();
+    let mut out = vec![0; algorithms];
+    for _ in 0..n {
+        let held = |f: usize| tries[f] + have.get(f).copied().unwrap_or(0) + out[f];
+        let opens = |f: &usize| held(*f) < opening && !ledger.is_used_up(*f, held(*f)) && (best[*f].is_finite() || tries[*f] < DEAF);
+        let chosen = (0..algorithms).filter(opens).min_by_key(|&f| held(f)).unwrap_or_else(|| {
+            // A draw for each point keeps small batches fair.
+            let mut x = rng.random::<f64>() * total;
+            let hit = weights.iter().position(|w| {
+                x -= w;
+                x < 0.0
+            });
+            hit.unwrap_or(0)
+        });
+        out[chosen] += 1;
+    }
+    out
+}
+
 /// How much of a random draw each tunable gets. Even while nothing is known; later by the square
 /// of how close its best comes to the best of all, with a floor that keeps each one in play.
-pub(super) fn shares(ledger: &Ledger) -> Vec<f64> {
+/// Those of other algorithms get nothing.
+pub(super) fn shares(ledger: &Ledger, algorithm: usize) -> Vec<f64> {
     const FLOOR: f64 = 0.15;
     let mut best = vec![f64::INFINITY; ledger.len()];
     let mut tries = vec![0usize; ledger.len()];
-    for k in ledger.known() {
+    for k in ledger.known().iter().filter(|k| ledger.algorithm(k.point.tunable) == algorithm) {
         best[k.point.tunable] = best[k.point.tunable].min(k.time);
         tries[k.point.tunable] += 1;
     }
     let fastest = best.iter().copied().fold(f64::INFINITY, f64::min);
-    let share = |(&b, &tries): (&f64, &usize)| match b.is_finite() {
+    let share = |(t, (&b, &tries)): (usize, (&f64, &usize))| match b.is_finite() {
+        _ if ledger.algorithm(t) != algorithm => 0.0,
         true => FLOOR + (1.0 - FLOOR) * (fastest / b).powi(2),
         // Never tried deserves a try; tried and never ran deserves few more.
         false => (8.0 / (8.0 + tries as f64)).max(FLOOR),
     };
-    best.iter().zip(&tries).map(share).collect()
+    best.iter().zip(&tries).enumerate().map(share).collect()
 }
 
 /// The tunable that is furthest behind its share, given how many points each already has.
@@ -29,19 +92,25 @@ fn behind(shares: &[f64], have: &[usize], open: &[bool]) -> Option<usize> {
     (0..shares.len()).filter(|&t| open[t]).min_by(|&a, &b| due(a).total_cmp(&due(b)))
 }
 
-/// Up to `n` new points, each the one of a few samples that is least like the others and like
-/// what is known of its tunable.
-pub(super) fn spread(ledger: &mut Ledger, n: usize, not: &PointSet, rng: &mut Xoshiro256PlusPlus) -> Vec<Point> {
-    let shares = shares(ledger);
+/// So many new points of each algorithm, each the one of a few samples that is least like the others and
+/// like what is known of its tunable. Where an algorithm has too few left, others step in.
+pub(super) fn spread(ledger: &mut Ledger, counts: &[usize], not: &PointSet, rng: &mut Xoshiro256PlusPlus) -> Vec<Point> {
+    let n: usize = counts.iter().sum();
+    let mut left = counts.to_vec();
     let mut open = vec![true; ledger.len()];
     let mut have = vec![0; ledger.len()];
     // Tunables start in random order, so that small batches do not always favour the first.
-    let shares: Vec<f64> = shares.into_iter().map(|s| s * rng.random_range(0.95..1.05)).collect();
+    let of = |f: usize| shares(ledger, f);
+    let mut weights: Vec<Vec<f64>> = (0..counts.len()).map(of).collect();
+    weights.iter_mut().flatten().filter(|s| **s > 0.0).for_each(|s| *s *= rng.random_range(0.95..1.05));
     let mut out: Vec<Point> = Vec::new();
     let mut not = not.clone();
-    while out.len() < n
-        && let Some(t) = behind(&shares, &have, &open)
-    {
+    while out.len() < n {
+        let of = |f: usize| -> Vec<bool> { (0..open.len()).map(|t| open[t] && ledger.algorithm(t) == f).collect() };
+        let next = |f: usize| behind(&weights[f], &have, &of(f)).map(|t| (f, t));
+        let mut turn: Vec<usize> = (0..left.len()).collect();
+        turn.sort_by_key(|&f| std::cmp::Reverse(left[f]));
+        let Some((f, t)) = turn.into_iter().find_map(next) else { break };
         const TRIES: usize = 4;
         let mut best: Option<(f32, Point)> = None;
         for _ in 0..TRIES {
@@ -55,6 +124,7 @@ pub(super) fn spread(ledger: &mut Ledger, n: usize, not: &PointSet, rng: &mut Xo
         match best {
             Some((_, p)) => {
                 have[t] += 1;
+                left[f] = left[f].saturating_sub(1);
                 not.insert(p.clone());
                 out.push(p);
             }
@@ -62,4 +132,64 @@ pub(super) fn spread(ledger: &mut Ledger, n: usize, not: &PointSet, rng: &mut Xo
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::landscape::Problem;
+    use rand::SeedableRng;
+    use squall_core::{Candidate, CpuCost, FailStage, Measurement, Nanos, Outcome, Trial};
+
+    /// Three algorithms, of which so many trials came to such a time; infinity for failures.
+    fn ledger(trials: &[(usize, f64)]) -> Ledger {
+        let tunables = Problem::several(1)[3].tunables();
+        let mut ledger = Ledger::new(&tunables);
+        for (t, &(count, time)) in tunables.iter().zip(trials) {
+            for i in 0..count {
+                let candidate = Candidate { tunable: t.name().into(), configuration: t.space().nth(i as u128) };
+                let outcome = match time.is_finite() {
+                    true => Outcome::Measured(Measurement { samples: vec![Nanos(time)], calls: 1, error: 0.0, gpu: None, pace: None }),
+                    false => Outcome::Failed { stage: FailStage::Build, detail: String::new() },
+                };
+                ledger.tell(&Trial { candidate, outcome, cost: CpuCost::default() });
+            }
+        }
+        ledger
+    }
+
+    fn dealt(trials: &[(usize, f64)], n: usize, have: &[usize]) -> Vec<usize> {
+        deal(&ledger(trials), n, 20, have, &mut Xoshiro256PlusPlus::seed_from_u64(3))
+    }
+
+    #[test]
+    fn the_opening_is_fair() {
+        assert_eq!(dealt(&[], 12, &[]), [4, 4, 4]);
+        assert_eq!(dealt(&[], 9, &[3, 0, 0]), [1, 4, 4]);
+        assert_eq!(dealt(&[(20, 1.0), (4, 9.0), (12, 2.0)], 16, &[]), [0, 12, 4]);
+        // Eight failures end it: what never ran gets a few of many.
+        let deaf = dealt(&[(20, 1.0), (20, 1.0), (8, f64::INFINITY)], 1000, &[]);
+        assert!(deaf[2] > 100 && deaf[2] < 300, "{deaf:?}");
+        assert_eq!([opening(1, 100), opening(2, 100), opening(3, 64), opening(2, 1_000_000)], [30, 15, 6, 64]);
+    }
+
+    #[test]
+    fn later_shares_follow_the_best_times() {
+        let shares = dealt(&[(20, 1.0), (20, 1.05), (20, 3.0)], 10_000, &[]);
+        assert_eq!(shares.iter().sum::<usize>(), 10_000);
+        // By 1, 1.05^-6 and the floor of 0.075.
+        for (share, expected) in shares.iter().zip([5490, 4100, 410]) {
+            assert!(share.abs_diff(expected) < 200, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn each_family_gets_its_count() {
+        let tunables = Problem::several(1)[3].tunables();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut ledger = Ledger::new(&tunables);
+        let points = spread(&mut ledger, &[2, 0, 3], &PointSet::default(), &mut rng);
+        let of = |t| points.iter().filter(|p| p.tunable == t).count();
+        assert_eq!([of(0), of(1), of(2)], [2, 0, 3]);
+    }
 }

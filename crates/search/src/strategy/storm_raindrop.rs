@@ -84,7 +84,7 @@ impl StormRaindrop {
         StormRaindrop {
             ledger: Ledger::new(&setting.tunables),
             ranker: Ranker::new(model),
-            evolution: Evolution::new(rng.random()),
+            evolution: Evolution::new(rng.random(), setting.trials),
             explore: Account::default(),
             arms: Vec::new(),
             next_id: 0,
