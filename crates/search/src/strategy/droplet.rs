@@ -6,7 +6,7 @@
 
 use super::evolution::batch;
 use super::ranker::Ranker;
-use super::sampling::{deal, spread};
+use super::sampling::{Terms, deal, spread};
 use super::{Setting, Strategy};
 use crate::ledger::{Known, Ledger, Point, PointSet};
 use crate::statistics::welch_less;
@@ -259,7 +259,8 @@ impl Strategy for Raindrop {
         }
         if points.is_empty() && n > 0 {
             // Before, between and beside descents: never idle while something is left to try.
-            let counts = deal(&self.ledger, n.min(self.scouts.max(4)), 0, &[], &mut self.rng);
+            let terms = Terms { opening: 4, steep: 2 };
+            let counts = deal(&self.ledger, n.min(self.scouts.max(4)), terms, &[], &mut self.rng);
             points = spread(&mut self.ledger, &counts, &PointSet::default(), &mut self.rng);
         }
         self.ledger.propose(&points)

@@ -4,7 +4,7 @@
 //! a few random points are proposed.
 
 use super::ranker::Ranker;
-use super::sampling::{deal, opening, shares, spread};
+use super::sampling::{deal, shares, spread, terms};
 use super::{Setting, Strategy};
 use crate::cost_model::{CostModel, Gbdt, GbdtSettings};
 use crate::ledger::{Ledger, Point, PointSet};
@@ -57,12 +57,12 @@ impl Evolution {
 
     /// Up to `n` new points, computing features of about `evaluations` at most.
     pub fn propose(&mut self, ledger: &mut Ledger, ranker: &Ranker, n: usize, evaluations: usize, not: &PointSet) -> Vec<Point> {
-        let opening = opening(ledger.algorithms().len(), self.trials);
+        let terms = terms(ledger.algorithms().len(), self.trials);
         let random = match ranker.is_ready() {
             true => (0..n).filter(|_| self.rng.random_bool(RANDOM)).count(),
             false => n.div_ceil(3),
         };
-        let counts = deal(ledger, n - random, opening, &[], &mut self.rng);
+        let counts = deal(ledger, n - random, terms, &[], &mut self.rng);
         let mut out: Vec<Point> = Vec::new();
         for (algorithm, &count) in counts.iter().enumerate().filter(|c| *c.1 > 0) {
             let evaluations = evaluations * count / (n - random);
@@ -79,7 +79,7 @@ impl Evolution {
         }
         let mut have = vec![0; counts.len()];
         out.iter().for_each(|p| have[ledger.algorithm(p.tunable)] += 1);
-        let rest = deal(ledger, n - out.len(), opening, &have, &mut self.rng);
+        let rest = deal(ledger, n - out.len(), terms, &have, &mut self.rng);
         let mut not = not.clone();
         not.extend(out.iter().cloned());
         out.extend(spread(ledger, &rest, &not, &mut self.rng));

@@ -41,9 +41,8 @@ fn all(trials: usize) -> [f64; 4] {
     all
 }
 
-// On these landscapes the storm alone is still ahead of both together, by 8 % at 64 trials and 4 %
-// at 200 (docs/performance.md). The bound below keeps that from growing; to turn it round, on real
-// kernels, is the aim.
+// On these landscapes the storm alone is ahead of both together by 1 % at 64 trials, and behind by 3 % at
+// 200. The bound below keeps that from growing.
 
 #[test]
 fn with_64_trials_the_default_beats_descent_and_chance() {
@@ -69,6 +68,6 @@ fn sketches_are_heard_before_they_are_judged() {
     let three = [64, 200].map(|trials| both(|seed| Problem::several(seed).split_off(3), trials));
     let first = both(|seed| vec![Problem { landscapes: vec![Problem::several(seed)[3].landscapes[1].clone()] }], 200);
     println!("late {late:.4?}, alone {alone:.4}; three {three:.4?}, the best of them alone {first:.4}");
-    // By the model's choice alone: 1.97.
-    assert!(three[1] < 1.25 * first);
+    // By the model's choice alone: 1.81 and 1.97.
+    assert!(late[1] < 1.1 * alone && three[1] < 1.25 * first);
 }

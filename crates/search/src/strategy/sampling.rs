@@ -13,20 +13,28 @@ const LONGEST_OPENING: usize = 64;
 const DEAF: usize = 8;
 /// What algorithms that are behind get together, at least, for one of the leader's trials.
 const FLOOR: f64 = 0.15;
-/// How steeply an algorithm's share falls with its best time.
-const STEEP: i32 = 6;
 
-/// Trials that each algorithm gets before its best time says what it is worth. A cost model is sure of
-/// itself after a dozen trials, and an algorithm that begins slowly would never be seen again: on a GPU,
-/// one that ended first with all trials for itself got 11 of 500 beside one that began well.
-pub(super) fn opening(algorithms: usize, trials: usize) -> usize {
-    ((OPENING * trials as f64 / algorithms.max(1) as f64) as usize).min(LONGEST_OPENING)
+/// How algorithms share what is dealt out.
+#[derive(Clone, Copy)]
+pub(super) struct Terms {
+    /// Trials of each that come first.
+    pub opening: usize,
+    /// How steeply an algorithm's share falls with its best time after that.
+    pub steep: i32,
+}
+
+/// The terms of a task whose trials a cost model picks: each algorithm is tried for a while before its
+/// best time says what it is worth. The model is sure of itself after a dozen trials, and an algorithm
+/// that begins slowly would never be seen again: on a GPU, one that ended first with all trials for
+/// itself got 11 of 500 beside one that began well.
+pub(super) fn terms(algorithms: usize, trials: usize) -> Terms {
+    Terms { opening: ((OPENING * trials as f64 / algorithms.max(1) as f64) as usize).min(LONGEST_OPENING), steep: 6 }
 }
 
 /// How many of `n` new points each algorithm that is not used up gets, `have` being what the batch holds
-/// already: the one with the fewest trials until all have `opening`, then by how close the best of each
+/// already: the one with the fewest trials until all had their opening, then by how close the best of each
 /// comes to the best of all.
-pub(super) fn deal(ledger: &Ledger, n: usize, opening: usize, have: &[usize], rng: &mut Xoshiro256PlusPlus) -> Vec<usize> {
+pub(super) fn deal(ledger: &Ledger, n: usize, terms: Terms, have: &[usize], rng: &mut Xoshiro256PlusPlus) -> Vec<usize> {
     let algorithms = ledger.algorithms().len();
     if algorithms < 2 {
         return vec![n; algorithms];
@@ -41,7 +49,7 @@ pub(super) fn deal(ledger: &Ledger, n: usize, opening: usize, have: &[usize], rn
     let floor = FLOOR / (algorithms - 1) as f64;
     let weight = |f: usize| match best[f].is_finite() {
         _ if ledger.is_used_up(f, tries[f]) => 0.0,
-        true => (fastest / best[f]).powi(STEEP).max(floor),
+        true => (fastest / best[f]).powi(terms.steep).max(floor),
         // Never tried deserves a try; tried and never ran deserves few more.
         false => (DEAF as f64 / (DEAF + tries[f]) as f64).max(floor),
     };
@@ -50,7 +58,7 @@ pub(super) fn deal(ledger: &Ledger, n: usize, opening: usize, have: &[usize], rn
     let mut out = vec![0; algorithms];
     for _ in 0..n {
         let held = |f: usize| tries[f] + have.get(f).copied().unwrap_or(0) + out[f];
-        let opens = |f: &usize| held(*f) < opening && !ledger.is_used_up(*f, held(*f)) && (best[*f].is_finite() || tries[*f] < DEAF);
+        let opens = |f: &usize| held(*f) < terms.opening && !ledger.is_used_up(*f, held(*f)) && (best[*f].is_finite() || tries[*f] < DEAF);
         let chosen = (0..algorithms).filter(opens).min_by_key(|&f| held(f)).unwrap_or_else(|| {
             // A draw for each point keeps small batches fair.
             let mut x = rng.random::<f64>() * total;
@@ -159,7 +167,7 @@ mod tests {
     }
 
     fn dealt(trials: &[(usize, f64)], n: usize, have: &[usize]) -> Vec<usize> {
-        deal(&ledger(trials), n, 20, have, &mut Xoshiro256PlusPlus::seed_from_u64(3))
+        deal(&ledger(trials), n, Terms { opening: 20, steep: 6 }, have, &mut Xoshiro256PlusPlus::seed_from_u64(3))
     }
 
     #[test]
@@ -170,7 +178,7 @@ mod tests {
         // Eight failures end it: what never ran gets a few of many.
         let deaf = dealt(&[(20, 1.0), (20, 1.0), (8, f64::INFINITY)], 1000, &[]);
         assert!(deaf[2] > 100 && deaf[2] < 300, "{deaf:?}");
-        assert_eq!([opening(1, 100), opening(2, 100), opening(3, 64), opening(2, 1_000_000)], [30, 15, 6, 64]);
+        assert_eq!([terms(1, 100), terms(2, 100), terms(3, 64), terms(2, 1_000_000)].map(|t| t.opening), [30, 15, 6, 64]);
     }
 
     #[test]
