@@ -1,16 +1,19 @@
 //! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store, [`train`]
 //! learns from it, [`questions`] reads the problems that somebody asks about, [`answer`] predicts,
 //! [`write`] puts answers into a user database, [`evaluate`] says what they are worth, [`compare`] what
-//! other models would give, and [`page`] shows it.
+//! other models would give, and [`page`] shows it. Of Squall's own tasks, [`train_on_records`] learns
+//! from a store's records, [`proposals`] says what to try first, [`measure`] what that is worth.
 
 mod evaluate;
 mod page;
 mod tables;
+mod tasks;
 mod user_database;
 
 pub use evaluate::{AT, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, kinds, pooled, time};
 pub use page::{About, page};
 pub use tables::{Published, ROWS, published};
+pub use tasks::{TRIED, Tried, WAYS, lessons, mean_share, measure, proposals, proposals_for, train_on_records};
 pub use user_database::{Row, write};
 
 use crate::error::Error;
