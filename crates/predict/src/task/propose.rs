@@ -17,14 +17,20 @@ const TAKEN: usize = 120;
 /// Even samples of each space.
 const SAMPLED: usize = 48;
 /// Candidates bred in a generation, and from how many.
-const BRED: usize = 200;
-const PARENTS: usize = 32;
+const BRED: usize = 240;
+const PARENTS: usize = 24;
+/// Parents that each sketch has whatever the others are.
+const OWN_PARENTS: usize = 4;
 const GENERATIONS: usize = 3;
 /// What disagreement of the networks costs: a candidate that only some like may be none that any saw.
 const DOUBT: f32 = 0.5;
 /// What likeness to one that is chosen already costs at most, in logarithms of time: ten of the same
 /// kernel are one try.
 const LIKENESS: f32 = 0.08;
+/// A sketch whose best is expected to be within this of the best of all, in logarithms of time, is tried
+/// once, as long as a third of all tries suffices: few tasks teach which sketch suits one, and a network
+/// that is wrong about that is wrong about all of its candidates.
+const HOPE: f32 = 0.5;
 
 /// A candidate worth trying.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,7 +99,8 @@ impl TaskModel {
         }
         let mut pool = self.weigh(problem, tunables, fresh(first));
         for _ in 0..GENERATIONS {
-            let parents = &pool[..pool.len().min(PARENTS)];
+            let of = |t: usize| pool.iter().filter(move |m| m.tunable == t).take(OWN_PARENTS);
+            let parents: Vec<&Member> = pool.iter().take(PARENTS).chain((0..tunables.len()).flat_map(of)).collect();
             let breed = |_| {
                 let parent = parents.get(rng.random_range(0..parents.len().max(1)))?;
                 Some((parent.tunable, moved(tunables[parent.tunable].space(), &parent.configuration, &mut rng)?))
@@ -157,13 +164,22 @@ pub fn even(tunables: &[Arc<dyn Tunable>], n: usize, seed: u64) -> Vec<Candidate
     out
 }
 
-/// Takes the best one after another, each marked down by its likeness to those taken.
+/// Takes the best one after another, each marked down by its likeness to those taken; every second, as
+/// long as there are any, is the best of a sketch that had no turn.
 fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
-    let mut left: Vec<(f32, Member)> = pool.into_iter().take(40 * n).map(|m| (m.score, m)).collect();
+    let top = pool.first().map_or(0.0, |m| m.score);
+    let mut left: Vec<(f32, Member)> = pool.into_iter().map(|m| (m.score, m)).collect();
     let mut out: Vec<Member> = Vec::new();
-    while out.len() < n
-        && let Some(i) = (0..left.len()).max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
-    {
+    let mut hedges = n / 3;
+    while out.len() < n {
+        let greatest = |among: &dyn Fn(&Member) -> bool| {
+            let all = (0..left.len()).filter(|&i| among(&left[i].1));
+            all.max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
+        };
+        let is_new = |m: &Member| m.score > top - HOPE && out.iter().all(|o| o.tunable != m.tunable);
+        let hedge = if hedges > 0 && out.len() >= 2 && out.len() % 2 == 0 { greatest(&is_new) } else { None };
+        hedges -= usize::from(hedge.is_some());
+        let Some(i) = hedge.or_else(|| greatest(&|_| true)) else { break };
         let (_, taken) = left.remove(i);
         for (value, m) in left.iter_mut().filter(|(_, m)| m.tunable == taken.tunable) {
             *value -= LIKENESS * likeness(&m.configuration, &taken.configuration);
