@@ -177,7 +177,7 @@ fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
             all.max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
         };
         let is_new = |m: &Member| m.score > top - HOPE && out.iter().all(|o| o.tunable != m.tunable);
-        let hedge = if hedges > 0 && out.len() >= 2 && out.len() % 2 == 0 { greatest(&is_new) } else { None };
+        let hedge = if hedges > 0 && out.len() >= 2 && out.len().is_multiple_of(2) { greatest(&is_new) } else { None };
         hedges -= usize::from(hedge.is_some());
         let Some(i) = hedge.or_else(|| greatest(&|_| true)) else { break };
         let (_, taken) = left.remove(i);
@@ -201,9 +201,9 @@ fn moved(space: &Space, from: &Configuration, rng: &mut impl Rng) -> Option<Conf
     let (first, second) = (rng.random_range(0..old.len()), rng.random_range(0..old.len()));
     let both = rng.random_bool(0.4);
     let mut p = space.open();
-    for k in 0..old.len() {
+    for (k, &was) in old.iter().enumerate() {
         let allowed: Vec<usize> = p.allowed().collect();
-        let at = allowed.iter().enumerate().min_by_key(|(_, v)| v.abs_diff(old[k]))?.0;
+        let at = allowed.iter().enumerate().min_by_key(|(_, v)| v.abs_diff(was))?.0;
         let change = k == first || both && k == second;
         let v = if !change || allowed.len() < 2 {
             allowed[at]
