@@ -106,8 +106,11 @@ pub fn examples(store: &Path, solver: Option<&str>, device: Option<&str>) -> Res
     let found = store.examples(solver, device)?;
     if found.is_empty() {
         let known: Vec<String> = store.example_counts()?.into_iter().map(|(s, d, _)| format!("{s} on {d}")).collect();
-        let known =
-            if known.is_empty() { "it holds none: `squall import` takes them over".into() } else { format!("it has {}", known.join(", ")) };
+        let known = if known.is_empty() {
+            "it holds none: `squall import` takes them over; `train --records` learns from a store's own trials".into()
+        } else {
+            format!("it has {}", known.join(", "))
+        };
         return Err(Error::Nothing(format!("no example in `{}` is of that solver and device; {known}", store.path().display())));
     }
     Ok(found)
