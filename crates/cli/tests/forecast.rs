@@ -149,6 +149,7 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     refused(&["evaluate", "p", "--store", "s.squall", "--split", "layer"], "learned from test rows");
     refused(&["predict", "p", key, "--device", "gfx906", "--solver", "Other"], "it knows ConvAsm1x1U");
     refused(&["predict", "p", key, "--device", "mi50"], "is no device");
+    refused(&["tune", "matmul m=8 n=8 k=8", "--trials", "1", "--predictor", "p", "--store", "t.squall"], "trained for ConvAsm1x1U");
     refused(&["predict", "p", "nonsense", "--device", "gfx906"], "line:1");
     refused(&["predict", "keys.txt", key, "--device", "gfx906"], "cannot use the predictor");
     refused(&["train", "--store", "s.squall", "--solver", "None", "--out", "q"], "it has ConvAsm1x1U on gfx906_60");
@@ -162,13 +163,13 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     }
     // Another version, and a file that was cut short.
     let bytes = std::fs::read(place.path().join("p")).unwrap();
-    let text = b"\\\"version\\\":2";
+    let text = b"\\\"version\\\":3";
     let at = bytes.windows(text.len()).position(|w| w == text).expect("the header says its version");
     let mut other = bytes.clone();
     other[at + text.len() - 1] = b'9';
     place.file("other", &other);
     place.file("cut", &bytes[..bytes.len() / 2]);
-    refused(&["predict", "other", key, "--device", "gfx906"], "version 9, this build reads version 2");
+    refused(&["predict", "other", key, "--device", "gfx906"], "version 9, this build reads version 3");
     refused(&["predict", "cut", key, "--device", "gfx906"], "cannot use the predictor");
     assert!(!place.path().join("q").exists());
 }
@@ -205,4 +206,50 @@ fn every_model_can_be_trained_and_answers_from_its_file() {
     }
     let members = ["train", "--store", "s.squall", "--model", "svm", "--members", "2", "--out", "q"];
     assert_eq!(place.squall(&members).code, Some(2));
+}
+
+#[test]
+fn records_train_a_predictor_whose_candidates_are_tried_first() {
+    let place = Place::new();
+    place.file("known.ops", "matmul m=32 n=32 k=32\nmatmul m=48 n=32 k=32\n");
+    place.squall(&["tune", "known.ops", "--trials", "6", "--store", "known.squall"]).ok();
+    let train = ["train", "--records", "--store", "known.squall", "--epochs", "50", "--members", "2", "--out", "p", "--json"];
+    let trained = place.squall(&train).ok().json();
+    assert_eq!((trained["tasks"].as_array().unwrap().len(), trained["rows"][0]["train"].as_u64()), (2, Some(2)), "{trained}");
+
+    let asked = "matmul m=40 n=24 k=32";
+    let said = place.squall(&["predict", "p", asked, "--top", "4", "--json"]).ok().json();
+    let foretold: Vec<(&str, &str)> = said["predictions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| (p["tunable"].as_str().unwrap(), p["configuration"].as_str().unwrap()))
+        .collect();
+    assert_eq!(foretold.len(), 4, "{said}");
+    let ran = place.squall(&["tune", asked, "--trials", "6", "--predictor", "p", "--store", "new.squall", "--json"]).ok();
+    let lines: Vec<Value> = ran.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let tried: Vec<(&str, &str)> =
+        lines[..4].iter().map(|l| (l["trial"]["tunable"].as_str().unwrap(), l["trial"]["configuration"].as_str().unwrap())).collect();
+    assert!(foretold.iter().all(|f| tried.contains(f)), "{foretold:?} {tried:?}");
+    let task = &ran.json()["tasks"][0];
+    assert_eq!((task["trials"].as_u64(), task["predicted"].as_u64(), task["failed"].as_u64()), (Some(6), Some(4), Some(0)));
+    // What is known is not tried again, nor counted as the predictor's.
+    let more = place.squall(&["tune", asked, "--trials", "2", "--predictor", "p", "--store", "new.squall", "--json"]).ok().json();
+    assert_eq!((more["tasks"][0]["known"].as_u64(), more["tasks"][0]["predicted"].as_u64()), (Some(6), Some(0)));
+
+    let worth = place.squall(&["evaluate", "p", "--store", "new.squall", "--rounds", "1", "--json"]).ok().json();
+    let shares = worth["tasks"][0]["ways"][0]["at"].as_array().unwrap();
+    assert!(shares.len() == 3 && shares.iter().all(|s| s["share"].as_f64().unwrap() > 0.0), "{worth}");
+
+    let softmax = place.squall(&["tune", "softmax rows=4 cols=64", "--trials", "1", "--predictor", "p", "--store", "new.squall"]).ok();
+    assert!(softmax.err.contains("searched without the predictor") && softmax.err.contains("it knows matmul"), "{}", softmax.err);
+    let refused = |args: &[&str], says: &str| {
+        let ran = place.squall(args).fails();
+        assert!(ran.err.contains(says), "{args:?}: {}", ran.err);
+    };
+    refused(&["tune", asked, "--trials", "1", "--predictor", "p", "--threads", "2"], "this predictor learned what is fast on");
+    refused(&["tune", asked, "--trials", "1", "--predictor", "known.ops"], "cannot use the predictor");
+    refused(&["evaluate", "p", "--store", "known.squall"], "the predictor learned from every task");
+    refused(&["train", "--records", "--store", "known.squall", "--threads", "2", "--out", "q"], "holds no tuned task of this device");
+    assert!(!place.path().join("q").exists());
 }

@@ -14,6 +14,7 @@ use crate::predictor::{Info, Model, Predictor};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::rows::{Kind, Row, RowModel, Rows};
 use crate::solver::{Curves, Mix, Solver};
+use crate::task::{TaskFacts, TaskModel};
 use crate::train::{Epoch, Learner};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde::{Deserialize, Serialize};
@@ -23,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The version that this build writes, and the only one that it reads.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 const KEY: &str = "squall";
 
 /// Why a predictor file cannot be used.
@@ -55,6 +56,9 @@ struct Header {
     /// Solvers whose models are of each device and precision apart.
     #[serde(default)]
     others: Vec<RowsHeader>,
+    /// What it has of tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tasks: Option<TaskFacts>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -135,7 +139,7 @@ impl Predictor {
     pub fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
         let broken = |e: &dyn std::fmt::Display| FileError::Header(e.to_string());
         let mut parts: Parts = Vec::new();
-        let mut header = Header { version: VERSION, info: self.info().clone(), solvers: Vec::new(), others: Vec::new() };
+        let mut header = Header { version: VERSION, info: self.info().clone(), solvers: Vec::new(), others: Vec::new(), tasks: None };
         for model in self.models() {
             let name = model.solver();
             match model {
@@ -186,6 +190,12 @@ impl Predictor {
                 }
             }
         }
+        if let Ok(tasks) = self.tasks() {
+            for (i, parameters) in tasks.members.iter().enumerate() {
+                write_network(&format!("tasks/{i}"), &tasks.layout, parameters, &mut parts);
+            }
+            header.tasks = Some(tasks.facts().clone());
+        }
         let header = serde_json::to_string(&header).map_err(|e| broken(&e))?;
         let mut views = Vec::with_capacity(parts.len());
         for (name, kind, shape, bytes) in &parts {
@@ -216,10 +226,11 @@ impl Predictor {
         for h in header.others {
             models.push(Model::Rows(rows(h, &parts, &mut read)?));
         }
+        let tasks = header.tasks.map(|facts| tasks(facts, &parts, &mut read)).transpose()?;
         if read != parts.len() {
             return Err(FileError::Header(format!("it has {} parts, of which {read} are known", parts.len())));
         }
-        Ok(Predictor::new(models, header.info))
+        Ok(Predictor::new(models, tasks, header.info))
     }
 
     /// Writes the file, whole or not at all.
@@ -360,6 +371,18 @@ fn solver(h: SolverHeader, parts: &SafeTensors, read: &mut usize) -> Result<Solv
     let ranker_members = network("ranker", ranker.layout(), h.members.0)?;
     let chain_members = network("chain", chain.layout(), h.members.1)?;
     Ok(Solver { ground, ranker, ranker_members, chain, chain_members, mix: h.mix, keys, curves: h.curves })
+}
+
+fn tasks(facts: TaskFacts, parts: &SafeTensors, read: &mut usize) -> Result<TaskModel, FileError> {
+    if facts.members == 0 || facts.members > 64 || !facts.is_consistent() {
+        return Err(FileError::Header("what it says of tasks does not fit together".into()));
+    }
+    check_widths("tasks", &[facts.width])?;
+    let mut model = TaskModel::empty(facts);
+    for i in 0..model.facts().members {
+        model.members.push(read_network(&format!("tasks/{i}"), &model.layout, parts, read)?);
+    }
+    Ok(model)
 }
 
 fn rows(h: RowsHeader, parts: &SafeTensors, read: &mut usize) -> Result<Rows, FileError> {

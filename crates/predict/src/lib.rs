@@ -20,6 +20,7 @@ mod predictor;
 mod ranker;
 mod rows;
 mod solver;
+pub mod task;
 #[cfg(test)]
 mod tests;
 mod train;

@@ -3,6 +3,16 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+/// Applies `f` to every element, each on a thread of its own: for a few that take long.
+pub fn each<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    std::thread::scope(|s| {
+        let f = &f;
+        let all: Vec<_> = items.iter().map(|x| s.spawn(move || f(x))).collect();
+        // A panic of one is passed on, not swallowed.
+        all.into_iter().map(|t| t.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    })
+}
+
 /// Applies `f` to every element; each thread has a room of its own.
 pub fn map<T: Sync, R: Send, Room: Default>(threads: usize, items: &[T], f: impl Fn(&T, &mut Room) -> R + Sync) -> Vec<R> {
     const PART: usize = 8;

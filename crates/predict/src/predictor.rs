@@ -1,10 +1,11 @@
-//! A predictor: trained models of several solvers, and what it says of itself.
+//! A predictor: trained models of several solvers or of Squall's own tasks, and what it says of itself.
 
 use crate::checkpoint::Checkpoint;
 use crate::metrics::{Outcome, negative_log_likelihood, precision_at};
 use crate::parallel;
 use crate::rows::{Kind, Rows};
 use crate::solver::{Keeper, Material, Method, Options, Progress, Room, Solver, hashes};
+use crate::task::{Lesson, TaskModel};
 use crate::train::Epoch;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, Split, fnv1a};
@@ -163,10 +164,11 @@ impl Model {
     }
 }
 
-/// Trained models of several solvers, in one file.
+/// Trained models of several solvers, or one of tasks, in one file.
 #[derive(Debug)]
 pub struct Predictor {
     models: Vec<Model>,
+    tasks: Option<TaskModel>,
     info: Info,
 }
 
@@ -182,6 +184,12 @@ pub enum PredictError {
     OtherTraining,
     #[error("training was cancelled")]
     Cancelled,
+    #[error("this predictor was trained for {0}, not on records of tasks: `squall train --records` learns those of a store")]
+    NoTasks(String),
+    #[error("this predictor learned what is fast on `{learned}`, which says little about `{asked}`: train one on records of this device")]
+    Device { learned: String, asked: String },
+    #[error("this predictor knows no task like this {kind}; it knows {known}, each with the loops and formats of its records")]
+    Kind { kind: String, known: String },
     #[error(transparent)]
     Family(#[from] FamilyError),
 }
@@ -251,11 +259,40 @@ impl Predictor {
         if models.is_empty() {
             return Err(PredictError::Nothing("any solver".into()));
         }
-        Ok(Predictor { models, info })
+        Ok(Predictor::new(models, None, info))
     }
 
-    pub(crate) fn new(models: Vec<Model>, info: Info) -> Predictor {
-        Predictor { models, info }
+    /// Trains on tasks of a device. `progress` is told which network is trained, and ends training early
+    /// by saying no.
+    pub fn train_on_tasks(
+        device: &str,
+        lessons: &[Lesson],
+        options: &Options,
+        progress: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Predictor, PredictError> {
+        let model = TaskModel::train(device, lessons, options, progress)?.ok_or(PredictError::Cancelled)?;
+        let mut rows: BTreeMap<(&str, &str), RowCount> = BTreeMap::new();
+        for k in &model.facts().known {
+            let (kind, precision) = (k.problem.solver.as_str(), k.problem.word("precision").unwrap_or(""));
+            let fresh = || RowCount { solver: kind.into(), device: device.into(), precision: precision.into(), ..RowCount::default() };
+            rows.entry((kind, precision)).or_insert_with(fresh).train += 1;
+        }
+        let rows = rows.into_values().collect();
+        let info = Info { data: task_digest(lessons), rows, options: options.clone(), ..Info::default() };
+        Ok(Predictor::new(Vec::new(), Some(model), info))
+    }
+
+    pub(crate) fn new(models: Vec<Model>, tasks: Option<TaskModel>, info: Info) -> Predictor {
+        Predictor { models, tasks, info }
+    }
+
+    /// What it has of tasks.
+    ///
+    /// # Errors
+    /// Where it was trained for solvers.
+    pub fn tasks(&self) -> Result<&TaskModel, PredictError> {
+        let known = || self.models.iter().map(Model::solver).collect::<Vec<_>>().join(", ");
+        self.tasks.as_ref().ok_or_else(|| PredictError::NoTasks(known()))
     }
 
     /// What it has of each solver.
@@ -340,7 +377,7 @@ fn scores(model: &Model, test: &[&Example], threads: usize) -> Result<Vec<Score>
 }
 
 /// So many digits that a file gives back the very number.
-fn short(x: f64) -> f64 {
+pub(crate) fn short(x: f64) -> f64 {
     (x * 1e9).round() / 1e9
 }
 
@@ -348,6 +385,17 @@ fn short(x: f64) -> f64 {
 fn digest(examples: &[Example]) -> String {
     let line = |e: &Example| format!("{} {} {} {:?}", e.problem.solver, e.problem.device, e.problem.key, e.values);
     let mut lines: Vec<String> = examples.iter().map(line).collect();
+    lines.sort_unstable();
+    blake3::hash(lines.join("\n").as_bytes()).to_hex().to_string()
+}
+
+/// The same of tasks.
+fn task_digest(lessons: &[Lesson]) -> String {
+    let line = |l: &Lesson| {
+        let row = |r: &crate::task::Measured| format!("{} {} {} {:?}", l.problem.key, r.tunable, r.configuration, r.time);
+        l.rows.iter().map(row).collect::<Vec<_>>()
+    };
+    let mut lines: Vec<String> = lessons.iter().flat_map(line).collect();
     lines.sort_unstable();
     blake3::hash(lines.join("\n").as_bytes()).to_hex().to_string()
 }

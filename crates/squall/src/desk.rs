@@ -19,6 +19,8 @@ pub(crate) struct Desk<'a> {
     pub standings: Standings<()>,
     /// Every candidate that had a trial.
     pub tried: HashSet<Name>,
+    /// What a predictor would try next.
+    pub predicted: Vec<Candidate>,
     pub failures: Failures,
     pub report: TaskReport,
     /// Why no more trials are made, once that is so.
@@ -61,6 +63,7 @@ impl<'a> Desk<'a> {
             strategy,
             standings: Standings::default(),
             tried: HashSet::new(),
+            predicted: Vec::new(),
             failures: Failures::default(),
             report: Desk::blank(task, StopReason::Exhausted),
             closed: None,
@@ -87,6 +90,7 @@ impl<'a> Desk<'a> {
             failed: 0,
             throttled: (0, Vec::new()),
             known: 0,
+            predicted: 0,
             stop,
             curve: Vec::new(),
             failures: Vec::new(),

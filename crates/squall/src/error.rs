@@ -59,6 +59,9 @@ impl Error {
                 Some("`squall train --out FILE` writes a predictor; a checkpoint can be removed to begin anew".into())
             }
             Error::Predict(PredictError::Solver { .. }) => Some("name one of these, or `all`".into()),
+            Error::Predict(PredictError::NoTasks(_) | PredictError::Device { .. } | PredictError::Kind { .. }) => {
+                Some("`squall tune` makes records, `squall train --records --store STORE --out FILE` learns from them".into())
+            }
             Error::Predict(_) => None,
             Error::Nothing(_) | Error::Recording(_) | Error::Database(_) => None,
         }

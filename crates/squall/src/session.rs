@@ -7,6 +7,7 @@ use crate::aim::Aimed;
 use crate::desk::{Desk, Idle, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
+use crate::forecast::{load, proposals};
 use crate::input::{Input, name_matches};
 use crate::kin::{FIRST, LATER, elders, guesses};
 use crate::kit::Kit;
@@ -17,6 +18,8 @@ use rustix::time::{ClockId, clock_gettime};
 use squall_core::{Candidate, CpuCost, Outcome, Record, RecordKind, Target, Task, TaskId, Trial};
 use squall_measure::cpu::Lab;
 use squall_measure::{MeasureError, Verdict};
+use squall_predict::task::TaskModel;
+use squall_predict::{PredictError, Predictor};
 use squall_records::Store;
 use squall_search::{Allocator, DEFAULT, Setting, StrategyInfo, TaskFacts, strategies};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +29,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(crate) const BATCH: usize = 16;
 /// The same where all cores but one compile: twice as many as there are, so that none waits for the slowest.
 const BATCH_MOST: usize = 32;
+/// The share of a task's expected trials that is a predictor's, and its bounds.
+const PREDICTED: (usize, usize, usize) = (6, 4, 16);
 /// Entry point of the kernels measured here; each is a library of its own.
 pub(crate) const SYMBOL: &str = "squall_kernel";
 /// After so many trials of a task without a single time, the user hears of it.
@@ -73,7 +78,13 @@ impl<'a> Session<'a> {
     pub fn tune(&self, input: &Input, listen: &mut Listen<'_>) -> Result<Report, Error> {
         let tasks = input.select(self.settings.only.as_deref())?;
         let started = now();
+        // A file that is no predictor shows before the machine is looked at.
+        let predictor = self.settings.predictor.as_deref().map(load).transpose()?;
+        let model = predictor.as_ref().map(Predictor::tasks).transpose()?;
         let mut bench = self.bench(tasks.len(), listen)?;
+        if let Some(learned) = model.map(|m| &m.facts().device).filter(|d| **d != bench.hall.device) {
+            return Err(PredictError::Device { learned: learned.clone(), asked: bench.hall.device.clone() }.into());
+        }
         let facts: Vec<TaskFacts> = tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
         let mut allocator = Allocator::new(&facts, self.settings.seed);
         let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
@@ -95,7 +106,7 @@ impl<'a> Session<'a> {
             let before = Instant::now();
             let desk = match desks[i].take() {
                 Some(desk) => desk,
-                None => self.open(&mut bench, input, tasks[i])?,
+                None => self.open(&mut bench, input, tasks[i], model)?,
             };
             let guesses = match self.settings.transfer {
                 true => guesses(&desk, desks.iter().flatten(), &elders, if desk.tried.is_empty() { FIRST } else { LATER }),
@@ -195,7 +206,7 @@ impl<'a> Session<'a> {
     }
 
     /// Sets a task up: what is known of it, its spaces, its plain loops' time.
-    fn open<'t>(&self, bench: &mut Bench, input: &Input, task: &'t Task) -> Result<Desk<'t>, Error> {
+    fn open<'t>(&self, bench: &mut Bench, input: &Input, task: &'t Task, model: Option<&TaskModel>) -> Result<Desk<'t>, Error> {
         let clock = cpu_time();
         let mut kit = input.kit(task, &bench.hall.target)?;
         if let Some(pattern) = &self.settings.sketch
@@ -213,6 +224,9 @@ impl<'a> Session<'a> {
         let strategy = (bench.hall.strategy.make)(&setting);
         let mut desk = Desk::new(task, kit, strategy);
         desk.learn(known);
+        if let Some(model) = model {
+            self.foretell(&mut bench.hall, &mut desk, model)?;
+        }
         desk.search += cpu_time() - clock;
         desk.report.cost += std::mem::take(&mut bench.hall.opening);
         let plain = desk.report.untuned;
@@ -227,6 +241,23 @@ impl<'a> Session<'a> {
             Err(e) => return Err(e),
         }
         Ok(desk)
+    }
+
+    /// Asks a predictor what to try first; what was tried before does not count as asked.
+    fn foretell(&self, hall: &mut Hall, desk: &mut Desk, model: &TaskModel) -> Result<(), Error> {
+        let (share, least, most) = PREDICTED;
+        let n = (self.expected_trials(hall.tasks) / share).clamp(least, most);
+        match proposals(model, desk.task, &desk.tunables, &hall.device, n) {
+            Ok(found) => {
+                let untried = |c: &Candidate| !desk.tried.contains(&(c.tunable.to_string(), c.configuration.to_string()));
+                desk.predicted = found.into_iter().map(|p| p.candidate).filter(untried).collect();
+            }
+            Err(e @ PredictError::Kind { .. }) => {
+                (hall.listen)(Event::Trouble(format!("{} is searched without the predictor: {e}", desk.task.name)));
+            }
+            Err(e) => return Err(e.into()),
+        }
+        Ok(())
     }
 
     /// What is known of a task that never had its turn.
@@ -299,9 +330,16 @@ impl<'a> Session<'a> {
         self.set_task(bench, desk)?;
         bench.hall.searching.get_or_insert_with(Instant::now);
         let clock = cpu_time();
-        guesses.truncate(left.div_ceil(2));
-        let asked = if left > guesses.len() { desk.strategy.ask(left - guesses.len()) } else { Vec::new() };
-        guesses.retain(|g| !asked.contains(g));
+        // Predictions come first and alone: the search begins from what becomes of them.
+        let predicted: Vec<Candidate> = desk.predicted.drain(..desk.predicted.len().min(left)).collect();
+        let mut asked = Vec::new();
+        if predicted.is_empty() {
+            guesses.truncate(left.div_ceil(2));
+            asked = if left > guesses.len() { desk.strategy.ask(left - guesses.len()) } else { Vec::new() };
+            guesses.retain(|g| !asked.contains(g));
+        } else {
+            guesses.clone_from(&predicted);
+        }
         if asked.is_empty() && guesses.is_empty() {
             desk.closed = Some(StopReason::Exhausted);
             return Ok(0);
@@ -357,6 +395,7 @@ impl<'a> Session<'a> {
         let clock = cpu_time();
         desk.strategy.tell(&trials);
         desk.search += cpu_time() - clock;
+        desk.report.predicted += trials.iter().filter(|t| predicted.contains(&t.candidate)).count() as u64;
         Ok(trials.len())
     }
 

@@ -1,5 +1,7 @@
 //! What a session is told: budget, threads, seed, strategy.
 
+use std::path::PathBuf;
+
 /// How much may be spent; the first limit reached ends a task or the session. Trials are new
 /// measurements: what the store knows already is not repeated and does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -86,6 +88,8 @@ pub struct Settings {
     pub sketch: Option<String>,
     /// Whether what holds similar tasks is tried first.
     pub transfer: bool,
+    /// A predictor trained on records, whose candidates are each task's first trials.
+    pub predictor: Option<PathBuf>,
     /// Whether the machine's roof is measured first (half a second).
     pub roof: bool,
     /// What the caches hold when a call is timed.
@@ -103,6 +107,7 @@ impl Default for Settings {
             only: None,
             sketch: None,
             transfer: true,
+            predictor: None,
             roof: true,
             caches: Caches::Warm,
         }

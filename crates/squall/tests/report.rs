@@ -25,6 +25,7 @@ fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> Task
         trials: 10,
         failed: 2,
         throttled: (0, Vec::new()),
+        predicted: 0,
         known: 3,
         stop: StopReason::Trials,
         curve: best.map(|b| vec![(1, Nanos(b * 2.0)), (7, Nanos(b))]).unwrap_or_default(),

@@ -3,17 +3,20 @@
 use super::train::split;
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{JsonArgs, StoreArgs};
+use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
+use squall::Aimed;
+use squall::core::Nanos;
 use squall::core::forecast::Split;
 use squall::files::put;
 use squall::forecast::{
-    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, examples, load, page, pooled, published,
-    time,
+    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Study, TRIED, Timing, Tried, WAYS, compare, evaluate, examples, load,
+    mean_share, measure, page, pooled, published, time,
 };
 use squall::predict::PredictError;
 use squall::predict::metrics::Share;
+use squall::predict::task::TaskModel;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -27,6 +30,7 @@ Examples:
   squall evaluate layers.predictor --store miopen.squall --split layer
   squall evaluate gfx900.predictor --store newer.squall --rows unseen
   squall evaluate gfx900.predictor --store miopen.squall --device gfx906_60
+  squall evaluate convolutions.predictor --store others.squall --rounds 5 --against seeded.squall
   squall evaluate --models hybrid-2,random-forest --solver ConvAsm1x1U --store miopen.squall
   squall evaluate --models pair,neighbours --folds 5 --seeds 1,2,3 --store miopen.squall
   squall evaluate --models pair --learn-from gfx900_56 --device gfx906_60 --store miopen.squall
@@ -35,7 +39,11 @@ P@k is the share of problems whose tuned vector is among the first k predictions
 interval at 95 %. With a predictor, its rows are held out as when it was trained, or (--rows unseen)
 are those of keys that its data lacked. Without one, --models are trained here and scored on what is
 held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public and
-hold other rows. `goal` is Squall's own, for its default model on MIOpen's gfx900 2.0.0.")]
+hold other rows. `goal` is Squall's own, for its default model on MIOpen's gfx900 2.0.0.
+
+A predictor of tasks (`train --records`) is measured: on the tasks of the store that it did not learn
+from, its first 1, 5 and 10 candidates run in turn with what holds the task, the nearest learned task's
+best and random ones; what counts is the share of the tuned speed.")]
 pub struct Args {
     /// A file that `squall train` wrote; without one, --models are trained here
     #[arg(value_name = "PREDICTOR")]
@@ -72,6 +80,16 @@ pub struct Args {
     /// Time the predictor too: the best 100 for each row, three times, on one thread
     #[arg(long, requires = "predictor")]
     time: bool,
+    /// Of a predictor of tasks: how often each candidate is measured; the median counts
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    rounds: u16,
+    /// Of a predictor of tasks: measure what holds the tasks in this store beside it
+    #[arg(long, value_name = "FILE", requires = "predictor")]
+    against: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Write a page with the paper's tables, learning curves and reliability
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -97,6 +115,12 @@ fn asked(models: &[String], known: &[&'static str]) -> Result<Vec<&'static str>,
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
+    if let Some(path) = &a.predictor {
+        let predictor = load(path)?;
+        if let Ok(model) = predictor.tasks() {
+            return of_tasks(a, model);
+        }
+    }
     let methods: Vec<&str> = METHODS.iter().map(|(n, _)| *n).collect();
     // A page that cannot be written shows before the work, not after it.
     if let Some(f) = a.html.as_ref().and_then(|p| p.parent()).filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
@@ -130,6 +154,50 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let seeds: Vec<String> = about.seeds.iter().map(u64::to_string).collect();
     note(format_args!("{}; seed {}; data {}", about.held, seeds.join(", "), about.data));
     Ok(0)
+}
+
+/// Measures what a predictor of tasks is worth.
+fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
+    if a.html.is_some() || a.time || !a.models.is_empty() || a.solver.is_some() {
+        let hint = "leave out --html, --time, --models and --solver";
+        return Err(Failure::usage("this predictor is one of tasks: it is measured against the store's winners", hint));
+    }
+    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
+    let stop = interruptible()?;
+    let found =
+        measure(model, &a.store.store, a.against.as_deref(), &at, a.rounds.into(), 1, &stop, &mut |task| note(format_args!("{task}")))?;
+    let shares = |of: &dyn Fn(usize) -> f64| -> Vec<_> { TRIED.iter().map(|&k| json!({"k": k, "share": of(k)})).collect() };
+    if a.json.json {
+        let way = |t: &Tried, w: usize| json!({"way": WAYS[w], "at": shares(&|k| t.share(w, k)), "times_ns": t.times[w]});
+        let task = |t: &Tried| {
+            let ways: Vec<_> = (0..WAYS.len()).map(|w| way(t, w)).collect();
+            json!({"task": t.name, "nearest": t.nearest, "trials": t.trials, "tuned_ns": t.tuned, "against_ns": t.rival, "ways": ways})
+        };
+        let means: Vec<_> = (0..WAYS.len()).map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(&found, w, k))})).collect();
+        let tasks: Vec<_> = found.iter().map(task).collect();
+        say(json!({"predictor": a.predictor, "device": at.id, "rounds": a.rounds, "tasks": tasks, "mean": means}))?;
+    } else {
+        let heads: Vec<String> = WAYS.iter().map(|w| format!("{w} at {}", TRIED.map(|k| k.to_string()).join("/"))).collect();
+        let mut columns = vec!["task", "nearest learned", "tuned", "trials"];
+        columns.extend(heads.iter().map(String::as_str));
+        columns.extend(a.against.is_some().then_some("against"));
+        let mut t = table(&columns);
+        let cell = |share: &dyn Fn(usize) -> f64| TRIED.iter().map(|&k| format!("{:.0}", 100.0 * share(k))).collect::<Vec<_>>().join("/");
+        for x in &found {
+            let mut row = vec![x.name.clone(), x.nearest.clone().unwrap_or_default(), Nanos(x.tuned).to_string(), x.trials.to_string()];
+            row.extend((0..WAYS.len()).map(|w| cell(&|k| x.share(w, k))));
+            row.extend(x.rival.map(|r| format!("{:.0}", 100.0 * x.tuned / r)));
+            t.add_row(row);
+        }
+        let mut row = vec![format!("geometric mean of {}", found.len()), String::new(), String::new(), String::new()];
+        row.extend((0..WAYS.len()).map(|w| cell(&|k| mean_share(&found, w, k))));
+        let rivals: Vec<f64> = found.iter().filter_map(|x| Some((x.tuned / x.rival?).ln())).collect();
+        row.extend((!rivals.is_empty()).then(|| format!("{:.0}", 100.0 * (rivals.iter().sum::<f64>() / rivals.len() as f64).exp())));
+        t.add_row(row);
+        say(t)?;
+        note("shares of the tuned speed in per cent; all candidates of a task were measured in turn");
+    }
+    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
 }
 
 type Found = (Evaluation, Vec<Timing>, About);

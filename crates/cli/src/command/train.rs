@@ -1,18 +1,19 @@
-//! `squall train`: a predictor from the examples of a store.
+//! `squall train`: a predictor from the examples of a store, or from its records.
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{JsonArgs, StoreArgs};
+use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
+use squall::Aimed;
 use squall::core::forecast::Split;
-use squall::forecast::{checkpoint, examples, kinds, train};
+use squall::forecast::{checkpoint, examples, kinds, train, train_on_records};
 use squall::predict::{Kind, Options, PredictError, Predictor, Progress};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// Learn to predict tuned parameters from what was imported
+/// Learn to predict tuned parameters, from what was imported or from the store's own trials
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,13 +21,24 @@ Examples:
   squall train --store miopen.squall --solver ConvAsm1x1U --split layer --out 1x1u.predictor
   squall train --store miopen.squall --split none --out all.predictor
   squall train --store miopen.squall --model hybrid-2 --solver ConvAsmBwdWrW3x3 --out hybrid.predictor
+  squall train --store tuned.squall --records --out convolutions.predictor
 
 A tenth of the rows is held out and scored (--split random, or layer for whole layers); none learns
 from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
-goes on from there, to the very same predictor.")]
+goes on from there, to the very same predictor.
+
+With --records, what `squall tune` measured on this device is learned instead, in seconds: which sketch
+and which knobs suit which sizes. `squall tune --predictor` begins with what such a predictor foretells.")]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
+    /// Learn from the store's trials on this device, not from imported examples
+    #[arg(long, conflicts_with_all = ["solver", "device", "model", "split"])]
+    records: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// Only this solver
     #[arg(long, value_name = "S")]
     solver: Option<String>,
@@ -71,12 +83,15 @@ pub fn split(name: &str) -> Option<Split> {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
     // A folder that is not there shows before the work, not after it.
     let folder = a.out.parent().filter(|f| !f.as_os_str().is_empty());
     if let Some(f) = folder.filter(|f| !f.is_dir()) {
         return Err(Failure::usage(format!("there is no folder `{}` for the predictor", f.display()), "make it, or name another"));
     }
+    if a.records {
+        return on_records(a);
+    }
+    let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
     let stop = interruptible()?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let kind = kinds().into_iter().find(|(n, _)| *n == a.model).map(|(_, k)| k).unwrap_or_default();
@@ -119,6 +134,43 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     print(&predictor)?;
     say(format_args!("{} in {seconds:.0} s: {}", a.model, a.out.display()))?;
+    Ok(0)
+}
+
+/// Learns from the store's own trials.
+fn on_records(a: &Args) -> Result<u8, Failure> {
+    let stop = interruptible()?;
+    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let mut options = Options { seed: a.seed, threads, ..Options::default() };
+    options.epochs.0 = a.epochs.map_or(0, usize::from);
+    options.members.0 = a.members.map_or(0, usize::from);
+    let began = Instant::now();
+    let trained = train_on_records(&a.store.store, &at, &options, &a.out, &mut |p| {
+        note(format_args!("{:6.0} s  network {} of {}", began.elapsed().as_secs_f64(), p.member.0 + 1, p.member.1));
+        !stop.load(Ordering::Relaxed)
+    });
+    let predictor = match trained {
+        Err(squall::Error::Predict(PredictError::Cancelled)) => {
+            note("stopped; nothing was written");
+            return Ok(130);
+        }
+        other => other?,
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    let (info, facts) = (predictor.info(), predictor.tasks().map_err(squall::Error::from)?.facts());
+    if a.json.json {
+        let tasks: Vec<_> = facts.known.iter().map(|k| json!({"task": k.problem.key, "name": k.name})).collect();
+        say(json!({
+            "predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "device": facts.device, "tasks": tasks, "held": facts.held,
+        }))?;
+        return Ok(0);
+    }
+    let held: Vec<String> = facts.held.iter().map(|h| format!("{:.0} % at {}", 100.0 * h.share, h.k)).collect();
+    if !held.is_empty() {
+        say(format_args!("measured candidates of tasks held out, in the order of a network that never saw them: {}", held.join(", ")))?;
+    }
+    say(format_args!("{} tasks of {} in {seconds:.0} s: {}", facts.known.len(), facts.device, a.out.display()))?;
     Ok(0)
 }
 

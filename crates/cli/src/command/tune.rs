@@ -22,6 +22,7 @@ Examples:
   squall tune model.onnx --trials-per-task 64          64 trials of every task
   squall tune kernels.ops --trials 200 --threads 2
   squall tune 'matmul m=512 n=512 k=512' --trials 100 --store mm.squall --json
+  squall tune kernels.ops --trials 100 --predictor convolutions.predictor   what it foretells is tried first
   squall tune kernels.ops --trials 500 --target cuda   on the first NVIDIA GPU
   squall tune kernel.toml --trials 200 --target cuda:all   on all of them, side by side
 
@@ -63,6 +64,9 @@ pub struct Args {
     /// Do not begin with what holds similar tasks, of this input or of the store
     #[arg(long)]
     no_transfer: bool,
+    /// Try first what this predictor foretells (`squall train --records` writes one): a sixth of a task's trials, from 4 to 16
+    #[arg(long, value_name = "FILE")]
+    predictor: Option<PathBuf>,
     /// What the caches hold when a call is timed: `warm` what the call before left, `cold` no more than a layer before
     /// would leave; times of the two kinds are kept apart
     #[arg(long, value_name = "STATE", default_value = "warm")]
@@ -108,6 +112,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         only: a.only.clone(),
         sketch: a.sketch.clone(),
         transfer: !a.no_transfer,
+        predictor: a.predictor.clone(),
         roof: true,
         caches: a.caches,
     };
@@ -203,6 +208,10 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
         c.search,
         r.stop.name()
     ))?;
+    let predicted: u64 = r.tasks.iter().map(|k| k.predicted).sum();
+    if predicted > 0 {
+        say(format_args!("{predicted} trials were the predictor's"))?;
+    }
     for k in r.tasks.iter().filter(|k| k.throttled.0 > 0) {
         let (count, reasons) = &k.throttled;
         say(format_args!("{}: {count} of {} trials were timed while the GPU was slowed down: {}", k.name, k.trials, reasons.join(", ")))?;

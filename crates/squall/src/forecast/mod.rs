@@ -1,16 +1,19 @@
 //! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store, [`train`]
 //! learns from it, [`questions`] reads the problems that somebody asks about, [`answer`] predicts,
 //! [`write`] puts answers into a user database, [`evaluate`] says what they are worth, [`compare`] what
-//! other models would give, and [`page`] shows it.
+//! other models would give, and [`page`] shows it. Of Squall's own tasks, [`train_on_records`] learns
+//! from a store's records, [`proposals`] says what to try first, [`measure`] what that is worth.
 
 mod evaluate;
 mod page;
 mod tables;
+mod tasks;
 mod user_database;
 
 pub use evaluate::{AT, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, kinds, pooled, time};
 pub use page::{About, page};
 pub use tables::{Published, ROWS, published};
+pub use tasks::{TRIED, Tried, WAYS, lessons, mean_share, measure, proposals, proposals_for, train_on_records};
 pub use user_database::{Row, write};
 
 use crate::error::Error;
@@ -103,8 +106,11 @@ pub fn examples(store: &Path, solver: Option<&str>, device: Option<&str>) -> Res
     let found = store.examples(solver, device)?;
     if found.is_empty() {
         let known: Vec<String> = store.example_counts()?.into_iter().map(|(s, d, _)| format!("{s} on {d}")).collect();
-        let known =
-            if known.is_empty() { "it holds none: `squall import` takes them over".into() } else { format!("it has {}", known.join(", ")) };
+        let known = if known.is_empty() {
+            "it holds none: `squall import` takes them over; `train --records` learns from a store's own trials".into()
+        } else {
+            format!("it has {}", known.join(", "))
+        };
         return Err(Error::Nothing(format!("no example in `{}` is of that solver and device; {known}", store.path().display())));
     }
     Ok(found)

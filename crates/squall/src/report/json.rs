@@ -67,6 +67,7 @@ fn task(t: &TaskReport, roof: Option<&Roof>) -> Value {
         "trials": t.trials,
         "failed": t.failed,
         "known": t.known,
+        "predicted": t.predicted,
         "best": t.winner.as_ref().map(|w| json!({"tunable": w.tunable, "configuration": w.configuration})),
         "stop": t.stop.name(),
         "curve": t.curve.iter().map(|(n, b)| json!([n, b.0])).collect::<Vec<_>>(),

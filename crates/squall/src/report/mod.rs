@@ -147,6 +147,8 @@ pub struct TaskReport {
     pub throttled: (u64, Vec<&'static str>),
     /// Trials that the store knew already.
     pub known: u64,
+    /// Of its trials, those that a predictor proposed.
+    pub predicted: u64,
     /// Why its trials ended.
     pub stop: StopReason,
     /// Best time after so many trials, known ones first; a point for each improvement.

@@ -1,0 +1,223 @@
+//! Predictions for tasks that Squall tunes itself. Records of tasks that were tuned on a device teach
+//! which configurations of which sketch suit which sizes; for a task that nobody tuned, candidates of
+//! its own spaces are made ([`TaskModel::propose`]) and ranked by networks that weigh a candidate's
+//! knobs, the compiler's features of its nest and the task's sizes.
+//!
+//! Solvers have one list of values for all their problems, so a network can choose among them
+//! ([`crate::Solver`]). The legal tiles of a task follow from its extents: those of two tasks may have
+//! no value in common. So numbers stay numbers here, every candidate comes from the task's own
+//! [`Space`](squall_core::Space), and what is learned is the order of candidates within a task (after
+//! TenSet, Zheng et al., NeurIPS 2021: a cost model trained ahead, over many tasks).
+
+mod encode;
+mod network;
+mod propose;
+#[cfg(test)]
+mod tests;
+
+pub use encode::problem;
+pub use propose::{Proposal, even};
+
+use crate::nn::{Layout, Linear, Mlp};
+use crate::predictor::PredictError;
+use crate::solver::Options;
+use crate::{Progress, parallel};
+use encode::Vocabulary;
+use network::Group;
+use serde::{Deserialize, Serialize};
+use squall_core::Configuration;
+use squall_core::forecast::Problem;
+
+/// A task that was tuned, with what was measured.
+#[derive(Clone, Debug)]
+pub struct Lesson {
+    /// The task; see [`problem`].
+    pub problem: Problem,
+    /// Its name, for people.
+    pub name: String,
+    /// What was tried.
+    pub rows: Vec<Measured>,
+}
+
+/// A candidate that was tried.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Its sketch.
+    pub tunable: String,
+    /// The values of its knobs.
+    pub configuration: Configuration,
+    /// What the compiler says of its nest: as long for every candidate of a device.
+    pub features: Vec<f32>,
+    /// Time of a call in nanoseconds; nothing where it failed.
+    pub time: Option<f64>,
+}
+
+impl Lesson {
+    /// The shortest time; infinite where nothing ran.
+    pub fn best(&self) -> f64 {
+        self.rows.iter().filter_map(|r| r.time).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// A task that was learned from: where candidates for others begin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Known {
+    /// The task.
+    pub problem: Problem,
+    /// Its name, for people.
+    pub name: String,
+    /// Sketches and configurations, the fastest first, with their times in nanoseconds.
+    pub best: Vec<(String, String, f64)>,
+}
+
+/// So many of a task's best are kept.
+const KEPT: usize = 10;
+/// What [`Held`] looks at.
+const AT: [usize; 3] = [1, 5, 10];
+
+/// What rankings of measured candidates are worth for tasks that the network had not learned from:
+/// the speed of the fastest among the first k over that of the task's fastest, geometric mean.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// The first so many.
+    pub k: usize,
+    /// Share, 0 to 1.
+    pub share: f64,
+}
+
+/// What is learned of the data beside the networks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskFacts {
+    /// The device whose times these are; of no use for another.
+    pub device: String,
+    /// The tasks.
+    pub known: Vec<Known>,
+    /// Width of the networks.
+    pub width: usize,
+    /// Networks.
+    pub members: usize,
+    /// See [`Held`]; empty where tasks are too few to leave any out.
+    pub held: Vec<Held>,
+    pub(crate) vocabulary: Vocabulary,
+}
+
+impl TaskFacts {
+    /// Whether its parts fit together, as those of a file must.
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.vocabulary.is_consistent() && !self.known.is_empty()
+    }
+}
+
+/// Networks that rank candidates of tasks, and what they know of the data.
+#[derive(Clone, Debug)]
+pub struct TaskModel {
+    pub(crate) facts: TaskFacts,
+    pub(crate) layout: Layout,
+    pub(crate) members: Vec<Vec<f32>>,
+    body: Mlp,
+    last: Linear,
+}
+
+/// Networks where nobody says how many.
+const MEMBERS: usize = 8;
+/// Passes over the rows where nobody says how many: so many steps are made, however many rows there are.
+const STEPS: usize = 1500;
+const WIDTH: usize = 64;
+
+impl TaskModel {
+    /// Layers without parameters.
+    pub(crate) fn empty(facts: TaskFacts) -> TaskModel {
+        let mut layout = Layout::default();
+        let body = Mlp::new(&mut layout, "body", facts.vocabulary.inputs(), &[], facts.width, 0.1);
+        let last = Linear::new(&mut layout, "last", facts.width, 1, 1.0);
+        TaskModel { facts, layout, members: Vec::new(), body, last }
+    }
+
+    /// What is known beside the networks.
+    pub fn facts(&self) -> &TaskFacts {
+        &self.facts
+    }
+
+    /// Learns from tasks of a device. Of `options` counts the seed, the threads, and the first of the
+    /// members and of the epochs. `None` where `go_on` said no.
+    ///
+    /// # Errors
+    /// Where no task has two candidates that ran, there is nothing to learn.
+    pub fn train(
+        device: &str,
+        lessons: &[Lesson],
+        options: &Options,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Option<TaskModel>, PredictError> {
+        // In an order that does not depend on the store's.
+        let mut lessons: Vec<&Lesson> = lessons.iter().filter(|l| l.rows.iter().filter(|r| r.time.is_some()).count() >= 2).collect();
+        lessons.sort_by(|a, b| a.problem.key.cmp(&b.problem.key));
+        if lessons.is_empty() {
+            return Err(PredictError::Nothing("tasks".into()));
+        }
+        let vocabulary = Vocabulary::new(&lessons);
+        let groups: Vec<Group> = lessons.iter().map(|l| Group::new(&vocabulary, l)).collect();
+        let members = if options.members.0 > 0 { options.members.0 } else { MEMBERS };
+        let known = lessons.iter().map(|l| known(l)).collect();
+        let facts = TaskFacts { device: device.into(), known, width: WIDTH, members, held: Vec::new(), vocabulary };
+        let mut model = TaskModel::empty(facts);
+        let rows: usize = groups.iter().map(Group::len).sum();
+        let each = network::steps_of_a_pass(rows);
+        let steps = if options.epochs.0 > 0 { options.epochs.0 * each } else { STEPS };
+        // Every network does without some tasks, so that each task has one that never saw it.
+        let leaves_out = |member: usize, task: usize| members > 1 && groups.len() >= 2 * members && task % members == member;
+        let all: Vec<usize> = (0..members).collect();
+        for some in all.chunks(options.threads.max(1)) {
+            let progress = Progress {
+                solver: "tasks",
+                network: "ranker",
+                member: (some[0], members),
+                epochs: (0, steps / each.max(1)),
+                within: 0.0,
+                last: None,
+            };
+            if !go_on(&progress) {
+                return Ok(None);
+            }
+            let learn = |m: usize| {
+                let mine: Vec<&Group> = groups.iter().enumerate().filter(|(t, _)| !leaves_out(m, *t)).map(|(_, g)| g).collect();
+                model.learn(&mine, steps, options.seed.wrapping_add(m as u64))
+            };
+            let trained = parallel::each(some, |&m| learn(m));
+            model.members.extend(trained);
+        }
+        model.facts.held = model.held(&groups, &leaves_out);
+        Ok(Some(model))
+    }
+
+    /// What each network's order of the tasks that it never saw is worth.
+    fn held(&self, groups: &[Group], leaves_out: &dyn Fn(usize, usize) -> bool) -> Vec<Held> {
+        let mut sums = [0.0; AT.len()];
+        let mut tasks = 0;
+        for (t, g) in groups.iter().enumerate() {
+            let Some(m) = (0..self.members.len()).find(|m| leaves_out(*m, t)) else { continue };
+            let scores = self.scores(m, g.inputs());
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            for (sum, k) in sums.iter_mut().zip(AT) {
+                *sum += order.iter().take(k).map(|&i| g.speed(i)).fold(f64::NEG_INFINITY, f64::max);
+            }
+            tasks += 1;
+        }
+        if tasks == 0 {
+            return Vec::new();
+        }
+        AT.iter().zip(sums).map(|(&k, sum)| Held { k, share: crate::predictor::short((sum / f64::from(tasks)).exp()) }).collect()
+    }
+}
+
+/// A task's best.
+fn known(l: &Lesson) -> Known {
+    let mut ran: Vec<(&Measured, f64)> = l.rows.iter().filter_map(|r| Some((r, r.time?))).collect();
+    ran.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let best = ran.into_iter().take(KEPT).map(|(r, t)| (r.tunable.clone(), r.configuration.to_string(), t)).collect();
+    Known { problem: l.problem.clone(), name: l.name.clone(), best }
+}
