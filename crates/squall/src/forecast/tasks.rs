@@ -11,6 +11,7 @@ use squall_predict::task::{Lesson, Measured, Proposal, TaskModel, even, problem}
 use squall_predict::{Options, PredictError, Predictor, Progress};
 use squall_records::{Name, Query, Standings, Store};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,12 +45,14 @@ fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
     let mut all: BTreeMap<TaskId, Tuned> = BTreeMap::new();
     for r in records {
         let name: Name = (r.tunable, r.configuration);
-        if !all.contains_key(&r.task) {
-            // What only a description is known of, or an older Squall wrote, is no lesson.
-            let Some(workload) = Workload::parse(&r.workload).ok().filter(|w| w.foreign.is_none()) else { continue };
-            all.insert(r.task, Tuned { task: Task::new(r.name, workload), standings: Standings::default(), failed: Vec::new() });
-        }
-        let Some(t) = all.get_mut(&r.task) else { continue };
+        let t = match all.entry(r.task) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                // What only a description is known of, or an older Squall wrote, is no lesson.
+                let Some(workload) = Workload::parse(&r.workload).ok().filter(|w| w.foreign.is_none()) else { continue };
+                place.insert(Tuned { task: Task::new(r.name, workload), standings: Standings::default(), failed: Vec::new() })
+            }
+        };
         match (r.kind, r.outcome.time()) {
             (RecordKind::Untuned, _) => {}
             (RecordKind::Rematch, time) => t.standings.rematch(name, time, ()),
@@ -91,7 +94,7 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
     };
     let front = ROWS / 3;
     let behind = ranking.len().saturating_sub(front).div_ceil(ROWS - front).max(1);
-    let chosen = ranking.iter().enumerate().filter(|(i, _)| *i < front || (i - front) % behind == 0);
+    let chosen = ranking.iter().enumerate().filter(|(i, _)| *i < front || (i - front).is_multiple_of(behind));
     let mut rows: Vec<Measured> = chosen.filter_map(|(_, (name, time))| row(name, Some(time.0))).collect();
     rows.extend(t.failed.iter().take(ROWS / 6).filter_map(|name| row(name, None)));
     Some(Lesson { problem, name: t.task.name.clone(), rows })
