@@ -140,7 +140,8 @@ fn refused(bytes: &[u8]) {
         out
     };
     let why = |b: &[u8]| Predictor::from_bytes(b).err().map(|e| e.to_string()).unwrap_or_default();
-    assert!(why(&replace("\\\"version\\\":2", "\\\"version\\\":7")).contains("version 7"));
+    let version = |n: u32| format!("\\\"version\\\":{n}");
+    assert!(why(&replace(&version(crate::file::VERSION), &version(7))).contains("version 7"));
     assert!(why(&replace("\\\"info\\\"", "\\\"inf0\\\"")).contains("header"));
     let renamed = why(&replace("Toy/memory.rows", "Toy/memory.rowz"));
     assert!(renamed.contains("missing"), "{renamed}");
