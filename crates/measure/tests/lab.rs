@@ -154,7 +154,7 @@ fn others_are_timed_beside_a_pacemaker() {
     let text = workload().to_string().replace("X[i, j] * W[i, j] + S[i]", "X[i, j] * W[i, j]");
     let other = KernelSource { source: reference().source.replace("(double)(float)s", "0"), ..reference() };
     lab.set_task(&Workload::parse(&text).unwrap(), &other, 7).unwrap();
-    let all = outcomes(&mut lab, &[other.clone()]).unwrap();
+    let all = outcomes(&mut lab, std::slice::from_ref(&other)).unwrap();
     assert!(measured(&all[0].0).pace.is_none());
 }
 
