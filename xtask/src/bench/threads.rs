@@ -40,7 +40,8 @@ pub fn threads(root: &Path, arguments: &[&str]) -> Result<(), String> {
     } else {
         kernels = measure(root, &squall, &folder, &store)?;
         for k in &kernels {
-            println!("{}: {:.1} us with one thread, {:.1} with two: x {:.2}", text_of(k), k["one_us"], k["two_us"], k["ratio"]);
+            let [one, two, ratio] = ["one_us", "two_us", "ratio"].map(|key| k[key].as_f64().unwrap_or(f64::NAN));
+            println!("{}: {one:.1} us with one thread, {two:.1} with two: x {ratio:.2}", text_of(k));
         }
     }
     let result = json!({
