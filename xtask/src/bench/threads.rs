@@ -69,13 +69,13 @@ fn measure(root: &Path, squall: &Path, folder: &Path, store: &Path) -> Result<Ve
     // Times by the kernel's name: of one thread, of two.
     let mut times: BTreeMap<String, [f64; 2]> = BTreeMap::new();
     let mut drivers: Vec<PathBuf> = Vec::new();
+    let few = folder.join("dense.ops");
+    let all = std::fs::read_to_string(&workloads).map_err(|e| format!("{}: {e}", workloads.display()))?;
+    let dense = |l: &&str| DENSE.iter().any(|d| l.split_once(':').is_some_and(|(name, _)| name == *d));
+    std::fs::write(&few, all.lines().filter(dense).map(|l| format!("{l}\n")).collect::<String>())
+        .map_err(|e| format!("{}: {e}", few.display()))?;
     for n in ["1", "2"] {
         let out = folder.join(format!("threads-{n}"));
-        let few = folder.join("dense.ops");
-        let all = std::fs::read_to_string(&workloads).map_err(|e| format!("{}: {e}", workloads.display()))?;
-        let dense = |l: &&str| DENSE.iter().any(|d| l.split_once(':').is_some_and(|(name, _)| name == *d));
-        std::fs::write(&few, all.lines().filter(dense).map(|l| format!("{l}\n")).collect::<String>())
-            .map_err(|e| format!("{}: {e}", few.display()))?;
         run(Command::new(squall).arg("tune").arg(&few).args(["--trials", TRIALS, "--threads", n, "--store"]).arg(store))?;
         run(Command::new(squall).arg("export").arg(&few).args(["--threads", n, "--build", "--store"]).arg(store).arg("--out").arg(&out))?;
         drivers.push(out.join("driver"));

@@ -76,50 +76,46 @@ impl Term {
         Term::Or(vec![Term::Not(Box::new(self)), other])
     }
 
-    /// Numbers, knobs and operations in it, as its text has them: a sum of three is two
-    /// operations, so that the text that it prints as is as large as itself.
-    pub(super) fn size(&self) -> usize {
+    /// The terms that it is made of, from left to right.
+    fn parts(&self) -> Vec<&Term> {
         match self {
-            Term::Const(_) | Term::Knob(_) => 1,
-            Term::Sum(v) | Term::Product(v) | Term::And(v) | Term::Or(v) => {
-                v.iter().map(Term::size).sum::<usize>() + v.len().saturating_sub(1).max(usize::from(v.is_empty()))
-            }
-            Term::CeilDiv(a, b) => a.size() + b.size() + 5,
-            Term::FloorDiv(a, b)
+            Term::Const(_) | Term::Knob(_) => Vec::new(),
+            Term::Sum(v) | Term::Product(v) | Term::And(v) | Term::Or(v) => v.iter().collect(),
+            Term::CeilDiv(a, b)
+            | Term::FloorDiv(a, b)
             | Term::Mod(a, b)
             | Term::Pow(a, b)
             | Term::Min(a, b)
             | Term::Max(a, b)
             | Term::Le(a, b)
-            | Term::Eq(a, b) => a.size() + b.size() + 1,
-            Term::Not(a) => a.size() + 1,
+            | Term::Eq(a, b) => vec![a, b],
+            Term::Not(a) => vec![a],
         }
+    }
+
+    /// Numbers, knobs and operations in it, as its text has them: a sum of three is two
+    /// operations, so that the text that it prints as is as large as itself.
+    pub(super) fn size(&self) -> usize {
+        let parts = self.parts();
+        let own = match self {
+            // Printed by way of the quotient rounded down, with two signs.
+            Term::CeilDiv(..) => 5,
+            Term::Not(_) => 1,
+            // What stands between the parts; alone, a number, a knob or an empty list is one.
+            _ => parts.len().saturating_sub(1).max(usize::from(parts.is_empty())),
+        };
+        own + parts.into_iter().map(Term::size).sum::<usize>()
     }
 
     /// Names of the knobs that occur.
     pub fn knobs(&self) -> Vec<&str> {
         fn go<'a>(t: &'a Term, out: &mut Vec<&'a str>) {
-            match t {
-                Term::Const(_) => {}
-                Term::Knob(k) => {
-                    if !out.contains(&k.as_str()) {
-                        out.push(k);
-                    }
-                }
-                Term::Sum(v) | Term::Product(v) | Term::And(v) | Term::Or(v) => v.iter().for_each(|t| go(t, out)),
-                Term::CeilDiv(a, b)
-                | Term::FloorDiv(a, b)
-                | Term::Mod(a, b)
-                | Term::Pow(a, b)
-                | Term::Min(a, b)
-                | Term::Max(a, b)
-                | Term::Le(a, b)
-                | Term::Eq(a, b) => {
-                    go(a, out);
-                    go(b, out);
-                }
-                Term::Not(a) => go(a, out),
+            if let Term::Knob(k) = t
+                && !out.contains(&k.as_str())
+            {
+                out.push(k);
             }
+            t.parts().into_iter().for_each(|t| go(t, out));
         }
         let mut out = Vec::new();
         go(self, &mut out);

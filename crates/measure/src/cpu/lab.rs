@@ -233,7 +233,7 @@ impl Lab {
     /// finished, and what was measured is reported, the others are not.
     ///
     /// Without spare cores, a shared machine by all signs, jobs near the best are measured again a
-    /// moment later, and the faster of the two looks counts.
+    /// moment later: both looks count where a pacemaker ran beside them, else the faster one.
     ///
     /// An error means that no job can be measured, and says what to mend; jobs reported before it
     /// are valid.
