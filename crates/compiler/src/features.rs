@@ -66,6 +66,8 @@ pub const FEATURES: &[&str] = &[
     "tile_imbalance",
     "branches",
     "conflict",
+    "hints",
+    "hint_distance",
 ];
 
 struct Ring<'a> {
@@ -136,7 +138,9 @@ fn estimate(s: &Sums, t: &Target) -> f64 {
     let stores = get("stores_vector") + get("stores_scalar") + get("stores_strided");
     let parts = [arithmetic, loads, get("traffic_l1") / 80.0, get("traffic_l2") / 8.0];
     let longest = parts.iter().copied().fold(0.0, f64::max);
-    longest + 0.7 * (parts.iter().sum::<f64>() - longest) + 0.6 * stores + 0.2 * get("loop_iterations")
+    // Asked for ahead, data come while others are worked on.
+    let waits = if get("hints") > 0.0 { 0.45 } else { 0.7 };
+    longest + waits * (parts.iter().sum::<f64>() - longest) + 0.6 * stores + 0.2 * get("loop_iterations") + 0.25 * get("hints")
 }
 
 fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>>, s: &mut Sums) {
@@ -154,6 +158,11 @@ fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>
                 rings.pop();
             }
             Stmt::If { body, .. } => walk(n, t, body, rings, s),
+            Stmt::Prefetch { buffer, at } => {
+                s.add("hints", rings.iter().map(|r| r.l.extent as f64).product());
+                let lines = at.offset() * n.buffer(*buffer).dtype.bytes() as i64 / 64;
+                s.add("hint_distance", lines as f64);
+            }
             Stmt::Store { buffer, index, value } => statement(n, t, rings, *buffer, index, value, false, s),
             Stmt::Update { buffer, index, value, .. } => statement(n, t, rings, *buffer, index, value, true, s),
             _ => {}

@@ -135,7 +135,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
     *fresh += 1;
     let f = *fresh;
     let pair = if inner.is_empty() { (l.0.clone(), other.clone()) } else { inner[pick(inner.len())].clone() };
-    match pick(18) {
+    match pick(19) {
         0..=2 => Primitive::Split(l.0, pick(l.1 as usize) as i64 + 1, format!("o{f}"), format!("i{f}")),
         3 | 4 => Primitive::Reorder(vec![pair.1, pair.0]),
         5 | 6 => Primitive::Fission(l.0, (0..l.2).map(|k| format!("f{f}_{k}")).collect()),
@@ -148,6 +148,7 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
         13 => Primitive::Forward(buffer),
         14 => Primitive::Pack(buffer, l.0, format!("packed{f}")),
         15 => Primitive::Rfactor(l.0, format!("part{f}")),
+        17 => Primitive::Prefetch(buffer, pick(20) as i64),
         16 => Primitive::Peel(l.0, pick(l.1 as usize) as i64, format!("rest{f}")),
         _ => Primitive::Mark([Mode::Vector, Mode::Unroll, Mode::Parallel][pick(3)], l.0),
     }

@@ -274,6 +274,8 @@ impl<'a> Function<'a> {
                 self.line(&text);
             }
             Stmt::Warp(w) => self.warp(w),
+            // Programs for CPUs only.
+            Stmt::Prefetch { .. } => {}
             Stmt::CommitCopies => self.line("copies_commit();"),
             Stmt::AwaitCopies(n) => self.line(&format!("copies_await<{n}>();")),
             Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),

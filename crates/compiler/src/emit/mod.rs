@@ -177,6 +177,11 @@ impl<'a> Emitter<'a> {
             match s {
                 Stmt::Loop(l) => self.loop_(l),
                 Stmt::Local(b) => self.declare(*b),
+                Stmt::Prefetch { buffer, at } => {
+                    let at = self.fold(at);
+                    let place = self.place(*buffer, &at);
+                    self.line(&format!("__builtin_prefetch(&{place});"));
+                }
                 // Programs for GPUs only.
                 Stmt::Barrier(_) | Stmt::Let { .. } | Stmt::Warp(_) | Stmt::CommitCopies | Stmt::AwaitCopies(_) => {}
                 Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),

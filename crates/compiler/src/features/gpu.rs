@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
                 }
                 Stmt::Warp(w) => self.warp(w),
                 Stmt::AwaitCopies(last) => self.c.most("stages_ahead", f64::from(*last) + 1.0),
-                Stmt::Local(_) | Stmt::Let { .. } | Stmt::CommitCopies => {}
+                Stmt::Local(_) | Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::CommitCopies => {}
                 Stmt::Store { buffer, index, value } => self.statement(*buffer, index, value, false),
                 Stmt::Update { buffer, index, value, .. } => self.statement(*buffer, index, value, true),
             }

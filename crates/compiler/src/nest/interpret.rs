@@ -60,6 +60,7 @@ impl State<'_> {
                 Stmt::Barrier(_) | Stmt::Warp(_) | Stmt::CommitCopies | Stmt::AwaitCopies(_) => {
                     return Err("what threads do together stands outside of thread loops".into());
                 }
+                Stmt::Prefetch { .. } => {}
                 Stmt::Let { var, value, modulo } => {
                     self.vars[var.0 as usize] = value.eval(|v| self.vars[v.0 as usize]).rem_euclid(*modulo);
                 }

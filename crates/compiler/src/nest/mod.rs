@@ -174,6 +174,14 @@ pub enum Stmt {
         /// Guarded.
         body: Vec<Stmt>,
     },
+    /// Asks for the cache line of an element, by its place in the flat buffer, before it is read.
+    /// Only a hint: nothing depends on it, and the place may lie outside of the buffer.
+    Prefetch {
+        /// Read soon.
+        buffer: Source,
+        /// Elements from its start.
+        at: Affine,
+    },
     /// Threads wait for each other; what was written before is seen after.
     Barrier(Reach),
     /// Binds a variable for the rest of the block: `value mod modulo`.
@@ -335,6 +343,7 @@ pub fn rewrite(stmts: &mut [Stmt], affine: &mut dyn FnMut(&Affine) -> Affine, le
         }
         Stmt::If { conds, .. } => conds.iter_mut().for_each(|c| c.index = affine(&c.index)),
         Stmt::Let { value, .. } => *value = affine(value),
+        Stmt::Prefetch { at, .. } => *at = affine(at),
         Stmt::Warp(w) => w.affine_mut(&mut |a| *a = affine(a)),
         _ => {}
     });

@@ -94,6 +94,10 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
             let value = c.affine(names)?;
             c.expect_word("mod")?;
             out.push(Stmt::Let { var, value, modulo: c.extent()? });
+        } else if c.accept_word("prefetch") {
+            let buffer = buffer(c, names)?;
+            c.expect_word("at")?;
+            out.push(Stmt::Prefetch { buffer, at: c.affine(names)? });
         } else if c.accept_word("commit_copies") {
             out.push(Stmt::CommitCopies);
         } else if c.accept_word("await_copies") {

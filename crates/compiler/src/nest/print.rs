@@ -98,6 +98,11 @@ fn block(f: &mut fmt::Formatter<'_>, n: &Nest, stmts: &[Stmt], depth: usize) -> 
             Stmt::Warp(w) => super::warp::print(f, n, w)?,
             Stmt::CommitCopies => writeln!(f, "commit_copies")?,
             Stmt::AwaitCopies(n) => writeln!(f, "await_copies {n}")?,
+            Stmt::Prefetch { buffer, at } => {
+                write!(f, "prefetch {} at ", n.source(*buffer))?;
+                print_affine(f, at, n)?;
+                writeln!(f)?;
+            }
             Stmt::Local(b) => writeln!(f, "local {}", n.source(*b))?,
             Stmt::Store { buffer, index: i, value } => {
                 write!(f, "{}", n.source(*buffer))?;

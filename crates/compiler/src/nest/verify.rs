@@ -113,6 +113,13 @@ impl Checker<'_> {
                     self.bind(*var, modulo - 1)?;
                     lets.push(*var);
                 }
+                Stmt::Prefetch { buffer, at } => {
+                    self.affine(at)?;
+                    let scope = self.n.buffer(*buffer).scope;
+                    if self.level != Level::Host || !matches!(scope, Scope::Data(_) | Scope::Prepared | Scope::Workspace) {
+                        return self.fail(format!("`{}` is not memory that a CPU's caches can be asked for", self.n.buffer(*buffer).name));
+                    }
+                }
                 Stmt::Warp(w) => self.warp(w)?,
                 Stmt::CommitCopies | Stmt::AwaitCopies(_) if self.level == Level::Thread => {}
                 Stmt::CommitCopies | Stmt::AwaitCopies(_) => return self.fail("copies are counted where not all threads come"),

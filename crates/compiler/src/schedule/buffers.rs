@@ -115,6 +115,7 @@ pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     let shift = low.clone();
     n.buffers[b.0 as usize].shape = low.iter().zip(&high).map(|(l, h)| h - l + 1).collect();
     n.buffers[b.0 as usize].scope = Scope::Local;
+    super::structure::drop_hints(n, b);
     reindex(n, b, &|index| index.iter().zip(&outer).zip(&shift).map(|((a, o), &s)| a.add(&o.scale(-1)).plus(-s)).collect());
     n.replace_loop(var, &mut |mut l| {
         l.body.insert(0, Stmt::Local(b));

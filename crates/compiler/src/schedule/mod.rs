@@ -9,6 +9,7 @@ mod loops;
 mod pack;
 mod parse;
 mod peel;
+mod prefetch;
 mod reduction;
 mod structure;
 mod toom;
@@ -65,6 +66,9 @@ pub enum Primitive {
     /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
     /// its reads: buffer, loop, new name.
     PackNear(String, String, String),
+    /// Asks for what the innermost loop that moves through a buffer reads, about so many cache lines
+    /// before it is read: buffer, lines.
+    Prefetch(String, i64),
     /// Accumulates a reduction separately for each iteration of a loop, then combines: loop, new
     /// buffer.
     Rfactor(String, String),
@@ -93,6 +97,7 @@ impl Primitive {
             Primitive::Forward(b) => caching::forward(n, b),
             Primitive::Pack(b, l, p) => pack::pack(n, b, l, p),
             Primitive::PackNear(b, l, p) => pack::pack_near(n, b, l, p),
+            Primitive::Prefetch(b, lines) => prefetch::prefetch(n, b, *lines),
             Primitive::Rfactor(l, b) => reduction::rfactor(n, l, b),
             Primitive::Winograd(b, w) => winograd::winograd(n, b, w),
             Primitive::Mark(m, l) => loops::mark(n, *m, l),
@@ -135,6 +140,7 @@ impl fmt::Display for Primitive {
             Primitive::Forward(b) => write!(f, "forward({b})"),
             Primitive::Pack(b, l, p) => write!(f, "pack({b}, {l}, {p})"),
             Primitive::PackNear(b, l, p) => write!(f, "pack_near({b}, {l}, {p})"),
+            Primitive::Prefetch(b, lines) => write!(f, "prefetch({b}, {lines})"),
             Primitive::Rfactor(l, b) => write!(f, "rfactor({l}, {b})"),
             Primitive::Winograd(b, w) => {
                 let w: Vec<String> = w.numbers().iter().map(i64::to_string).collect();

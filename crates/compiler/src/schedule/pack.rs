@@ -143,7 +143,9 @@ fn l_var(n: &Nest, at: &str) -> Result<Var, String> {
     Ok(named(n, at)?.var)
 }
 
-fn path_to(stmts: &[Stmt], b: Source, path: &mut Vec<Loop>) -> bool {
+/// The loops around the first read of a buffer, outermost first, without their bodies; false where
+/// it is not read.
+pub(super) fn path_to(stmts: &[Stmt], b: Source, path: &mut Vec<Loop>) -> bool {
     for s in stmts {
         match s {
             Stmt::Loop(l) => {

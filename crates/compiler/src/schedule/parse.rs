@@ -34,6 +34,7 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             "forward" => Primitive::Forward(c.name()?),
             "pack" => Primitive::Pack(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
             "pack_near" => Primitive::PackNear(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
+            "prefetch" => Primitive::Prefetch(c.name()?, comma_int(&mut c)?),
             "rfactor" => Primitive::Rfactor(c.name()?, comma_name(&mut c)?),
             "winograd" => {
                 let b = c.name()?;

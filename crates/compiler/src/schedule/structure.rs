@@ -54,8 +54,24 @@ pub fn inline(n: &mut Nest, name: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Removes the hints for a buffer, which goes, or moves to where no hint reaches it.
+pub fn drop_hints(n: &mut Nest, b: Source) {
+    fn without(stmts: &mut Vec<Stmt>, b: Source) {
+        stmts.retain_mut(|s| match s {
+            Stmt::Prefetch { buffer, .. } => *buffer != b,
+            Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => {
+                without(body, b);
+                !body.is_empty()
+            }
+            _ => true,
+        });
+    }
+    without(&mut n.body, b);
+}
+
 /// Removes a buffer that nothing uses any more and renumbers the others.
 pub fn drop_buffer(n: &mut Nest, b: Source) {
+    drop_hints(n, b);
     n.buffers.remove(b.0 as usize);
     let shift = |s: Source| Source(if s > b { s.0 - 1 } else { s.0 });
     for stmts in [&mut n.prepare, &mut n.body] {
@@ -64,7 +80,7 @@ pub fn drop_buffer(n: &mut Nest, b: Source) {
             e => e,
         });
         crate::nest::visit_mut(stmts, &mut |s| match s {
-            Stmt::Store { buffer, .. } | Stmt::Update { buffer, .. } | Stmt::Local(buffer) => *buffer = shift(*buffer),
+            Stmt::Store { buffer, .. } | Stmt::Update { buffer, .. } | Stmt::Prefetch { buffer, .. } | Stmt::Local(buffer) => *buffer = shift(*buffer),
             _ => {}
         });
     }

@@ -16,6 +16,7 @@ use crate::emit::{Options, emit, stack_bytes};
 use crate::features;
 use crate::nest::{Nest, lower, verify};
 use crate::schedule::{Primitive, apply};
+use squall_core::space::{Knob, Role};
 use squall_core::{Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, Workload};
 use std::sync::Arc;
 
@@ -189,6 +190,12 @@ pub(crate) fn powers(low: i64, high: i64) -> impl Iterator<Item = i64> {
 /// Divisors of `n`, ascending.
 pub(crate) fn divisors(n: i64) -> Vec<i64> {
     (1..=n).filter(|d| n % d == 0).collect()
+}
+
+/// How many cache lines ahead the innermost loop asks for a stream of weights: not at all, within the
+/// latency of a near cache, or of a far one.
+pub(crate) fn prefetch_knob() -> Knob {
+    Knob::ints("prefetch", Role::Choice, [0, 16, 48])
 }
 
 /// Shorthands that keep schedules readable.

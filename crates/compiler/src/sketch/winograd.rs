@@ -46,6 +46,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         Knob::ints("tiles", Role::Tile { axis: "tiles".into(), level: 0 }, 1..=16),
         Knob::ints("unroll", Role::Unroll, divisors(conv.channels).into_iter().filter(|&u| u <= 4)),
         Knob::words("order", Role::Order, &["panels_outside", "tiles_outside"]),
+        super::prefetch_knob(),
     ];
     let (height, width) = (conv.height, conv.width);
     let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
@@ -78,7 +79,12 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             panels_outside: c.word("order") == Some("panels_outside"),
             parallel,
         };
-        vec![Primitive::Winograd(name.clone(), tile)]
+        let mut p = vec![Primitive::Winograd(name.clone(), tile)];
+        // The transformed filters are the one stream that is too large for near caches.
+        if get("prefetch") > 1 {
+            p.push(Primitive::Prefetch("U".into(), get("prefetch")));
+        }
+        p
     };
     vec![Sketch { name: "winograd".into(), target: f.target.clone(), space, base, prefix, plan: Box::new(plan), full_optimisation: false }]
 }

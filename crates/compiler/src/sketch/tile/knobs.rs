@@ -81,6 +81,9 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
         };
         knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, values));
     }
+    if s.stream.is_some() {
+        knobs.push(super::super::prefetch_knob());
+    }
     if s.threads > 1 {
         knobs.push(Knob::ints("parallel", Role::Parallel, 1..=(s.outer.len() + s.tiled.len()).min(3) as i64));
     }

@@ -10,7 +10,7 @@ mod plan;
 
 use super::collapse::collapse;
 use super::{Facts, Sketch, attempt, start};
-use crate::nest::{Loop, Nest, Scope, Stmt, accesses};
+use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::Primitive;
 use knobs::knobs;
 use plan::plan;
@@ -94,6 +94,8 @@ struct Shape {
     /// Loops of the padded copy: innermost loop, low border, end of the inside, extent.
     border: Option<Border>,
     copy_outer: Option<String>,
+    /// A weight that the first cache does not hold: worth asking for ahead.
+    stream: Option<String>,
 }
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
@@ -343,9 +345,12 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     let lane_dim = c_index.iter().position(|a| a.uses(lane_axis.var))?;
     let layout: Vec<usize> = (0..dims).filter(|&d| d != lane_dim).chain([lane_dim]).collect();
     let orders = orders(&tiled);
+    let streams = |b: Source| base.buffer(b).scope == Scope::Prepared && aligned_bytes(base.buffer(b)) > t.cache(1);
+    let stream = ops.iter().find(|(b, _)| streams(*b) && ops.iter().filter(|o| o.0 == *b).count() == 1);
+    let stream = stream.map(|(b, _)| base.buffer(*b).name.clone());
     let (border, copy_outer) = copy_loops(base, pad);
     let shape =
-        Shape { outer, tiled, reduce, lane: lane_at, contiguous, packable, orders, layout, threads: t.threads, whole, border, copy_outer };
+        Shape { outer, tiled, reduce, lane: lane_at, contiguous, packable, orders, layout, threads: t.threads, whole, border, copy_outer, stream };
     let (knobs, constraints, strict) = knobs(&shape, t, lanes);
     let all: Vec<Term> = constraints.iter().chain(&strict).cloned().collect();
     let space = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &constraints)).ok()?;

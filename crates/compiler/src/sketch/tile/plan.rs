@@ -118,6 +118,10 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
         }
     }
     copy(s, &mut p);
+    if let Some(name) = s.stream.as_ref().filter(|_| get("prefetch".into()) > 1) {
+        let packed = k.word(&format!("pack_{name}")) == Some("yes");
+        p.push(Primitive::Prefetch(if packed { format!("{name}_packed") } else { name.clone() }, get("prefetch".into())));
+    }
     if s.threads > 1 {
         let all: Vec<String> = s.outer.iter().map(|a| a.name.clone()).chain(level(0)).collect();
         for l in all.iter().take(get("parallel".into()) as usize) {

@@ -1,0 +1,63 @@
+//! The prefetch primitive: hints to the caches, ahead of a loop that streams through a buffer.
+//! What overlaps is the waiting: a core that multiplies has no room in its queue for loads of
+//! hundreds of instructions later, and its own prefetcher stops at the end of each page.
+
+use super::structure::buffer;
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, accesses};
+use squall_core::expr::Affine;
+use squall_core::workload::flatten;
+
+/// Bytes of a cache line.
+const LINE: i64 = 64;
+
+/// Hints at the start of the innermost loop that moves through `name`, one for each line that an
+/// iteration reads, for the iteration about `lines` lines later.
+pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
+    let b = buffer(n, name)?;
+    if !matches!(n.buffer(b).scope, Scope::Data(_) | Scope::Prepared | Scope::Workspace) {
+        return Err(format!("`{name}` is not read from memory by the timed call"));
+    }
+    if lines < 1 {
+        return Err("at least one line ahead".into());
+    }
+    let reads: Vec<Vec<Affine>> = accesses(&n.body).iter().filter(|a| a.buffer == b && a.read).map(|a| a.index.to_vec()).collect();
+    let [index] = &reads[..] else { return Err(format!("`{name}` is read in {} places", reads.len())) };
+    let at = flatten(index, &n.buffer(b).shape);
+    let mut path = Vec::new();
+    super::pack::path_to(&n.body, b, &mut path);
+    let moves = |l: &Loop| at.uses(l.var) || l.start.is_some_and(|s| at.uses(s.var));
+    let runs = |l: &Loop| matches!(l.mode, Mode::Serial | Mode::Parallel) && l.extent > 1;
+    let Some(home) = path.iter().rposition(|l| runs(l) && moves(l)) else {
+        return Err(format!("no loop moves through `{name}`"));
+    };
+    let (home, inside) = (&path[home], &path[home + 1..]);
+    let bytes = n.buffer(b).dtype.bytes() as i64;
+    // One iteration's lines: loops written out stay, in steps of a line where theirs are shorter; of
+    // a vector's lanes the first stands for all.
+    let mut ahead = at.clone();
+    let mut hints: Vec<Loop> = Vec::new();
+    for l in inside.iter().filter(|l| moves(l)) {
+        if l.start.is_some() {
+            return Err(format!("`{}` counts tiles inside of the loop that moves through `{name}`", n.vars[l.var.0 as usize]));
+        }
+        let per_line = (LINE / (at.coefficient(l.var).abs() * bytes)).max(1);
+        let extent = (l.extent + per_line - 1) / per_line;
+        if l.mode == Mode::Vector || extent == 1 {
+            ahead = ahead.substitute(l.var, &Affine::constant(0));
+            continue;
+        }
+        let var = n.new_var(&format!("{}_ahead", n.vars[l.var.0 as usize].clone()));
+        ahead = ahead.substitute(l.var, &Affine::var(var).scale(per_line));
+        hints.push(Loop { var, extent, mode: Mode::Unroll, start: None, body: Vec::new() });
+    }
+    let each: i64 = hints.iter().map(|l| l.extent).product();
+    let iterations = (lines / each).max(1);
+    let step = at.coefficient(home.var) + home.start.map_or(0, |s| at.coefficient(s.var) * s.step);
+    let hint = Stmt::Prefetch { buffer: b, at: ahead.plus(iterations * step) };
+    let body = hints.into_iter().rev().fold(vec![hint], |body, l| vec![Stmt::Loop(Loop { body, ..l })]);
+    n.replace_loop(home.var, &mut |mut l| {
+        l.body.splice(0..0, body.iter().cloned());
+        vec![Stmt::Loop(l)]
+    });
+    Ok(())
+}
