@@ -94,7 +94,8 @@ struct Shape {
     /// Loops of the padded copy: innermost loop, low border, end of the inside, extent.
     border: Option<Border>,
     copy_outer: Option<String>,
-    /// A weight that the first cache does not hold: worth asking for ahead.
+    /// An operand that the first cache does not hold, the weight or what vectors are read of: worth
+    /// asking for ahead.
     stream: Option<String>,
 }
 
@@ -345,8 +346,10 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     let lane_dim = c_index.iter().position(|a| a.uses(lane_axis.var))?;
     let layout: Vec<usize> = (0..dims).filter(|&d| d != lane_dim).chain([lane_dim]).collect();
     let orders = orders(&tiled);
-    let streams = |b: Source| base.buffer(b).scope == Scope::Prepared && aligned_bytes(base.buffer(b)) > t.cache(1);
-    let stream = ops.iter().find(|(b, _)| streams(*b) && ops.iter().filter(|o| o.0 == *b).count() == 1);
+    let large = |b: Source| aligned_bytes(base.buffer(b)) > t.cache(1) && ops.iter().filter(|o| o.0 == b).count() == 1;
+    let weight = ops.iter().find(|(b, _)| base.buffer(*b).scope == Scope::Prepared && large(*b));
+    let vectors = |b: Source, i: &[Affine]| matches!(base.buffer(b).scope, Scope::Data(_)) && stride(base, b, i, lane_axis.var) == 1;
+    let stream = weight.or_else(|| ops.iter().find(|(b, i)| vectors(*b, i) && large(*b) && !is_window(i)));
     let stream = stream.map(|(b, _)| base.buffer(*b).name.clone());
     let (border, copy_outer) = copy_loops(base, pad);
     let shape =

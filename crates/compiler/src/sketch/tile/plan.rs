@@ -119,8 +119,13 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     }
     copy(s, &mut p);
     if let Some(name) = s.stream.as_ref().filter(|_| get("prefetch".into()) > 1) {
-        let packed = k.word(&format!("pack_{name}")) == Some("yes");
-        p.push(Primitive::Prefetch(if packed { format!("{name}_packed") } else { name.clone() }, get("prefetch".into())));
+        let ahead = |of: String| Primitive::Prefetch(of, get("prefetch".into()));
+        match k.word(&format!("pack_{name}")) {
+            Some("yes") => p.push(ahead(format!("{name}_packed"))),
+            // Copied next to its use it is in a near cache.
+            Some("near") => {}
+            _ => p.push(ahead(name.clone())),
+        }
     }
     if s.threads > 1 {
         let all: Vec<String> = s.outer.iter().map(|a| a.name.clone()).chain(level(0)).collect();
