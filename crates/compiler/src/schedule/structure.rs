@@ -80,7 +80,9 @@ pub fn drop_buffer(n: &mut Nest, b: Source) {
             e => e,
         });
         crate::nest::visit_mut(stmts, &mut |s| match s {
-            Stmt::Store { buffer, .. } | Stmt::Update { buffer, .. } | Stmt::Prefetch { buffer, .. } | Stmt::Local(buffer) => *buffer = shift(*buffer),
+            Stmt::Store { buffer, .. } | Stmt::Update { buffer, .. } | Stmt::Prefetch { buffer, .. } | Stmt::Local(buffer) => {
+                *buffer = shift(*buffer)
+            }
             _ => {}
         });
     }

@@ -352,8 +352,21 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     let stream = weight.or_else(|| ops.iter().find(|(b, i)| vectors(*b, i) && large(*b) && !is_window(i)));
     let stream = stream.map(|(b, _)| base.buffer(*b).name.clone());
     let (border, copy_outer) = copy_loops(base, pad);
-    let shape =
-        Shape { outer, tiled, reduce, lane: lane_at, contiguous, packable, orders, layout, threads: t.threads, whole, border, copy_outer, stream };
+    let shape = Shape {
+        outer,
+        tiled,
+        reduce,
+        lane: lane_at,
+        contiguous,
+        packable,
+        orders,
+        layout,
+        threads: t.threads,
+        whole,
+        border,
+        copy_outer,
+        stream,
+    };
     let (knobs, constraints, strict) = knobs(&shape, t, lanes);
     let all: Vec<Term> = constraints.iter().chain(&strict).cloned().collect();
     let space = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &constraints)).ok()?;
