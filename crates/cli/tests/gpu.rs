@@ -59,8 +59,11 @@ fn generated_kernels_are_right_as_they_are_printed() {
         let trials = ran.out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned());
         let algorithm = |t: serde_json::Value| t["tunable"].as_str().unwrap().split(',').next().unwrap().to_string();
         let tunables: std::collections::BTreeSet<String> = trials.map(algorithm).collect();
-        let wanted: &[&str] =
-            if capability == "90" { &["gpu_group", "gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile"] } else { &["gpu_rows", "gpu_tile"] };
+        let wanted: &[&str] = if capability == "90" {
+            &["gpu_group", "gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile"]
+        } else {
+            &["gpu_rows", "gpu_tile"]
+        };
         assert!(wanted.iter().all(|w| tunables.contains(*w)), "{tunables:?}");
     }
 }

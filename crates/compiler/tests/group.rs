@@ -25,8 +25,7 @@ fn product(between: &str, first: &str, quarters: u32) -> String {
 fn products_are_awaited_before_their_sums_and_factors_are_used() {
     let a: Vec<f64> = (0..64 * 64).map(|i| f64::from(i % 13 - 6)).collect();
     let b: Vec<f64> = (0..8 * 64).map(|i| f64::from(i % 7 - 3)).collect();
-    let want: Vec<f64> =
-        (0..64 * 8).map(|i| (0..64).map(|k| a[i / 8 * 64 + k] * b[i % 8 * 64 + k]).sum()).collect();
+    let want: Vec<f64> = (0..64 * 8).map(|i| (0..64).map(|k| a[i / 8 * 64 + k] * b[i % 8 * 64 + k]).sum()).collect();
     let data = vec![a, b];
     let text = product("        await_products 0\n", "0", 4);
     let good = nest::parse(&text).expect("parses");

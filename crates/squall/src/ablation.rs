@@ -359,7 +359,14 @@ mod tests {
     use super::*;
 
     fn ablation() -> Ablation {
-        let plan = Plan { strategies: vec!["storm".into(), "random".into()], trials: vec![4, 8], seeds: 2, aim: Aim::Cpu, threads: 1, cache: true };
+        let plan = Plan {
+            strategies: vec!["storm".into(), "random".into()],
+            trials: vec![4, 8],
+            seeds: 2,
+            aim: Aim::Cpu,
+            threads: 1,
+            cache: true,
+        };
         let id: TaskId = "00000000000000aa".parse().expect("an id");
         let task = |name: &str, ns: f64| Compared { id, name: name.into(), best: Some(Nanos(ns)) };
         let run = |task, strategy, seed, budget, steps: &[(usize, f64)]| Run {

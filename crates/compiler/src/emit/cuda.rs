@@ -120,6 +120,8 @@ pub(super) struct Function<'a> {
     pub(super) copies: bool,
     /// Fragments that groups of warps add to.
     pub(super) grouped: Vec<Source>,
+    /// Variables that change in serial loops.
+    pub(super) moving: HashSet<Var>,
 }
 
 impl<'a> Function<'a> {
@@ -151,6 +153,7 @@ impl<'a> Function<'a> {
             second: HashSet::new(),
             copies: false,
             grouped: Vec::new(),
+            moving: HashSet::new(),
         };
         let mut groups: [Vec<&Loop>; 3] = Default::default();
         let mut stmts = std::slice::from_ref(top);
@@ -194,21 +197,18 @@ impl<'a> Function<'a> {
         f.block(stmts);
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
-        let most = match f.resident() {
-            1 => f.threads.to_string(),
-            blocks => format!("{}, {blocks}", f.threads),
-        };
+        let most = if f.grouped.is_empty() { f.threads.to_string() } else { format!("{}, {}", f.threads, f.resident()) };
         let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}) {{", f.parameters(phase));
         let launch = Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, f.most as u32);
         (head + &f.out + "}\n\n", launch)
     }
 
     /// Blocks of groups of warps that one multiprocessor of capability 9.0 shall hold, by their sums and shared
-    /// memory: the compiler would spend all registers on addresses otherwise. 1 elsewhere.
+    /// memory: the compiler would spend all registers on addresses otherwise.
     fn resident(&self) -> i64 {
         let sums: i64 = self.grouped.iter().map(|b| self.n.buffer(*b).elements() / 32).sum();
         let registers = 65536 / (self.threads * (sums + 48));
-        if self.grouped.is_empty() { 1 } else { (233472 / (self.most + 1024)).min(registers).clamp(1, 4) }
+        (233472 / (self.most + 1024)).min(registers).clamp(1, 4)
     }
 
     fn parameters(&self, phase: LaunchPhase) -> String {
@@ -314,6 +314,7 @@ impl<'a> Function<'a> {
                 }
             }
             Stmt::Let { var, value, divisor, modulo } => {
+                self.moving.insert(*var);
                 let value = self.affine(&self.fold(value));
                 let value = if *divisor > 1 { format!("({value}) / {divisor}") } else { value };
                 let text = format!("const int {} = ({value}) % {modulo};", self.var(*var));
@@ -356,6 +357,9 @@ impl<'a> Function<'a> {
             self.open("{");
             self.start(l);
         } else {
+            if l.mode == Mode::Serial {
+                self.moving.insert(l.var);
+            }
             self.line(if l.mode == Mode::Serial { "#pragma unroll 1" } else { "#pragma unroll" });
             let v = self.var(l.var);
             self.open(&format!("for (int {v} = 0; {v} < {}; {v}++) {{", l.extent));
@@ -426,13 +430,14 @@ impl<'a> Function<'a> {
             };
             if aligned && conds.iter().all(together) {
                 self.known.insert(l.var, 0);
-                let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
+                let to = self.at(b, index, &self.offset(b, index));
+                let source = self.pointer(from, at, self.n.buffer(b).scope == Scope::Swizzled);
                 let first = self.at(from, &[], &Affine::constant(0));
                 let text = match conds {
-                    [] => format!("copy{bytes}(&{to}, &{source}, true);"),
+                    [] => format!("copy{bytes}(&{to}, {source}, true);"),
                     _ => {
                         let valid = self.conds(conds);
-                        format!("{{ const bool valid = {valid}; copy{bytes}(&{to}, valid ? &{source} : &{first}, valid); }}")
+                        format!("{{ const bool valid = {valid}; copy{bytes}(&{to}, valid ? {source} : &{first}, valid); }}")
                     }
                 };
                 self.known.remove(&l.var);
@@ -472,6 +477,17 @@ impl<'a> Function<'a> {
             self.known.remove(&l.var);
         }
         self.close();
+    }
+
+    /// The address of an element; `apart`, what moves along serial loops is added to a pointer, which then need not
+    /// be computed in each of their steps. The compiler does not see that by itself: `int` may not wrap, pointers may.
+    fn pointer(&self, from: Source, at: &[Affine], apart: bool) -> String {
+        let off = self.offset(from, at);
+        let (moving, still): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| self.moving.contains(&t.0));
+        if !apart || moving.is_empty() {
+            return format!("&{}", self.at(from, at, &off));
+        }
+        format!("&{} + ({})", self.at(from, at, &Affine::new(still, 0)), self.affine(&Affine::new(moving, off.offset())))
     }
 
     /// The bits of an element of 16, zero where a condition does not hold.

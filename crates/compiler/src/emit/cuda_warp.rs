@@ -60,7 +60,8 @@ impl Function<'_> {
             let buf = self.n.buffer(m.buffer);
             // Blocks of 64 rows that lie across take as much room as 64 rows.
             let row = part.first.scale(128);
-            let lead = self.offset(m.buffer, &m.at.iter().cloned().chain(vec![Affine::constant(0); buf.shape.len() - m.at.len()]).collect::<Vec<_>>());
+            let lead = self
+                .offset(m.buffer, &m.at.iter().cloned().chain(vec![Affine::constant(0); buf.shape.len() - m.at.len()]).collect::<Vec<_>>());
             let at = lead.scale(buf.dtype.bytes() as i64).add(&self.fold(&row)).plus(self.places.get(&m.buffer).copied().unwrap_or(0));
             let leading = if lies_across(self.n, m) { 512 } else { 1 };
             let text = format!("const unsigned long long {name} = swizzled_rows((const char *)shared + {}, {leading});", self.affine(&at));

@@ -144,7 +144,10 @@ impl Team<'_, '_> {
         for key in gone {
             let Some(marks) = self.marks.remove(&key) else { continue };
             if marks.elements.iter().any(|e| e.in_use > 0) {
-                return Err(format!("products that read `{}` are not awaited where its place becomes free", self.s.nest.buffer(key.0).name));
+                return Err(format!(
+                    "products that read `{}` are not awaited where its place becomes free",
+                    self.s.nest.buffer(key.0).name
+                ));
             }
             if marks.elements.iter().any(|e| e.flying) {
                 return Err(format!("copies to `{}` are still on their way where its place becomes free", self.s.nest.buffer(key.0).name));
