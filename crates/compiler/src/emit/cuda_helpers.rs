@@ -127,10 +127,10 @@ static __device__ __forceinline__ int swizzled2(int at) { return at ^ (at >> 3 &
 
 /// Products of groups of four warps, of factors in shared memory. A factor is described by where its rows begin, in
 /// 16 bytes, that eight rows of 128 bytes are 1,024 (of columns where they lie across, and 64 of their rows are 8,192
-/// further then), and that they are swizzled by 128 bytes.
+/// further then), and that they are swizzled by 128 bytes. Of an address the block's number in its cluster is left out.
 pub const GROUPS: &str = "\
 static __device__ __forceinline__ unsigned long long swizzled_rows(const void *first, unsigned long long leading) {
-  return (unsigned long long)((unsigned)__cvta_generic_to_shared(first) >> 4) | leading << 16 | 64ull << 32 | 1ull << 62;
+  return (unsigned long long)(((unsigned)__cvta_generic_to_shared(first) & 0x3FFFF) >> 4) | leading << 16 | 64ull << 32 | 1ull << 62;
 }
 static __device__ __forceinline__ void products_see() { asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\"); }
 static __device__ __forceinline__ void products_begin() { asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\"); }

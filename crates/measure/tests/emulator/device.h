@@ -204,7 +204,8 @@ template <int FORMAT> static void emulated_multiply(float *c, const unsigned *a,
 
 /* ---- products of groups of four warps ---- */
 
-static inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)((const char *)p - emulated_here); }
+/* The block's number in its cluster stands above its own addresses. */
+static inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)((const char *)p - emulated_here) | (size_t)emulated_rank << 24; }
 /* What was begun and not awaited, by thread; its sums are added up when it is awaited, and no sooner, of what then
  * lies in shared memory. */
 struct emulated_product {
