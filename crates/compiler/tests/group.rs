@@ -3,7 +3,7 @@
 mod cases;
 
 use cases::h200;
-use squall_compiler::{nest, sketches};
+use squall_compiler::{explain, nest, sketches};
 use squall_core::{TargetKind, Workload};
 
 /// A product of 64 x 64 by 64 x 8, with the statements between its begin and the use of its sums.
@@ -56,6 +56,19 @@ fn groups_are_four_warps_and_rows_begin_at_eights() {
     assert!(why.contains("the extent is 64"), "{why}");
     let why = nest::parse(&product(awaited, "0", 4).replace("swizzled A_s", "shared A_s")).expect_err("as it lies").to_string();
     assert!(why.contains("`A_s` is no factor of a group's product"), "{why}");
+}
+
+/// An address of shared memory begins with the block's number in its cluster, which is no part of a descriptor: it
+/// gave wrong answers where factors lie across, whose leading stride stands there.
+#[test]
+fn descriptors_leave_out_the_number_in_the_cluster() {
+    let text =
+        "workload m\ndata A: bf16[64, 256]\ndata B: bf16[256, 128]\nstage Y: f32[m: 64, n: 128] = sum(k: 256) A[m, k] * B[k, n]\noutput Y";
+    let w = Workload::parse(text).expect("parses");
+    let configuration = "m_b=64,n_b=128,groups_rows=1,groups_columns=1,split_blocks=2,stages=2,lag=0,turn=0";
+    let source = explain(&w, &h200(), "source", Some(("gpu_group", configuration))).expect("realizes");
+    assert!(source.contains("__cluster_dims__(2") && source.contains("group_bf16<128, 0, 1>("), "{source}");
+    assert!(source.contains("__cvta_generic_to_shared(first) & 0x3FFFF) >> 4) | leading << 16"), "{source}");
 }
 
 #[test]
