@@ -45,7 +45,7 @@ fn generated_kernels_are_right_as_they_are_printed() {
         "kernels.ops",
         "split: conv2d n=1 c=24 h=7 w=7 k=32 r=3 s=3 stride=1 pad=1\n\
          bf16: conv2d n=1 c=16 h=6 w=6 k=32 r=3 s=3 stride=1 pad=1 epilogue=bias,relu dtype=bf16\n\
-         f16: matmul m=40 n=48 k=64 dtype=f16\ntf32: matmul m=32 n=36 k=40 dtype=tf32\nrows: softmax rows=4 cols=300\n",
+         f16: matmul m=40 n=64 k=64 dtype=f16\ngroup: conv2d n=2 c=40 h=5 w=5 k=40 r=3 s=3 stride=1 pad=1 dtype=bf16\ntf32: matmul m=32 n=36 k=40 dtype=tf32\nrows: softmax rows=4 cols=300\n",
     );
     for (capability, trials) in [("90", "6"), ("75", "2")] {
         let mut c = p.command(&["tune", "kernels.ops", "--trials", trials, "--target", "cuda", "--store", capability, "--json"]);
@@ -59,8 +59,24 @@ fn generated_kernels_are_right_as_they_are_printed() {
         let trials = ran.out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned());
         let algorithm = |t: serde_json::Value| t["tunable"].as_str().unwrap().split(',').next().unwrap().to_string();
         let tunables: std::collections::BTreeSet<String> = trials.map(algorithm).collect();
-        let wanted: &[&str] =
-            if capability == "90" { &["gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile"] } else { &["gpu_rows", "gpu_tile"] };
+        let wanted: &[&str] = if capability == "90" {
+            &["gpu_group", "gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile"]
+        } else {
+            &["gpu_rows", "gpu_tile"]
+        };
         assert!(wanted.iter().all(|w| tunables.contains(*w)), "{tunables:?}");
     }
+}
+
+#[test]
+fn strategies_are_compared_on_a_gpu() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    let line = "softmax rows=4 cols=300";
+    let args = ["bench", "search", line, "--trials", "4", "--seeds", "1", "--strategies", "random,storm", "--target", "cuda", "--json"];
+    let ran: support::Ran = p.command(&args).envs(gpu).output().unwrap().into();
+    let compared = ran.ok().json();
+    assert_eq!(compared["device"], "cuda Emulated GPU", "{compared}");
+    let runs = compared["runs"].as_array().unwrap();
+    assert!(runs.len() == 2 && runs.iter().all(|r| r["trials"] == 4 && r["best_ns"].is_number()), "{compared}");
 }

@@ -63,6 +63,23 @@ const CASES: &[(&str, &str, f64)] = &[
         1e-6,
     ),
     ("padded convolution of 32-bit floats", PADDED, 1e-6),
+    (
+        "padded convolution for groups of warps",
+        "workload c\ndata X: bf16[2, 40, 7, 7]\nweight W: bf16[24, 40, 3, 3]\n\
+         stage P: bf16[n: 2, c: 40, h: 9, w: 9] = select(0 <= h - 1 < 7 and 0 <= w - 1 < 7, X[n, c, h - 1, w - 1], 0)\n\
+         stage Y: bf16[n: 2, k: 24, p: 7, q: 7] = sum(c: 40, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]\noutput Y",
+        8e-3,
+    ),
+    (
+        "factors that lie across",
+        "workload m\ndata A: bf16[96, 128]\ndata B: bf16[96, 128]\nstage Y: f32[m: 128, n: 128] = sum(k: 96) A[k, m] * B[k, n]\noutput Y",
+        1e-6,
+    ),
+    (
+        "deep matmul with a weight",
+        "workload m\ndata A: bf16[70, 200]\nweight B: bf16[200, 72]\nstage Y: f32[m: 70, n: 72] = sum(k: 200) A[m, k] * B[k, n]\noutput Y",
+        1e-6,
+    ),
 ];
 
 /// A small layer of the kind of ResNet-18's last ones.
@@ -86,7 +103,7 @@ fn inputs(w: &Workload) -> (Tensors, Tensors, Tensors) {
 
 #[test]
 fn matrices_mean_what_the_workload_means() {
-    let (mut refused, mut run) = (0, 0);
+    let (mut refused, mut run, mut groups) = (0, 0, 0);
     for (name, text, tolerance) in CASES {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (data, weights, all) = inputs(&w);
@@ -94,10 +111,12 @@ fn matrices_mean_what_the_workload_means() {
         let list = sketches(&w, &h200());
         assert!(list.iter().any(|s| s.name().starts_with("gpu_tensor")), "{name} has a sketch for tensor cores");
         for s in list {
+            groups += usize::from(s.name() == "gpu_group");
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
             let count = match s.name() {
                 "gpu_tensor" => 24,
                 "gpu_tensor_split" => 10,
+                "gpu_group" => 5,
                 _ => 4,
             };
             let mut list: Vec<Configuration> = (0..count).map(|_| s.space().sample(&mut rng)).collect();
@@ -127,6 +146,7 @@ fn matrices_mean_what_the_workload_means() {
             }
         }
     }
+    assert!(groups >= 5, "groups of warps multiply {groups} of the problems");
     assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
 }
 

@@ -6,16 +6,17 @@ mod page;
 
 pub use page::page;
 
-use crate::aim::toolchain_id;
+use crate::aim::Aimed;
 use crate::desk::realize;
 use crate::error::Error;
 use crate::input::Input;
 use crate::kit::Kit;
 use crate::runoff::Scribe;
 use crate::session::{BATCH, SYMBOL, cpu_time, strategy};
+use crate::settings::Aim;
 use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable};
 use squall_measure::MeasureError;
-use squall_measure::cpu::{Device, Lab, Toolchain};
+use squall_measure::cpu::Lab;
 use squall_records::{Name, Store};
 use squall_search::{Setting, StrategyInfo, ablations, strategies};
 use std::collections::HashMap;
@@ -48,7 +49,9 @@ pub struct Plan {
     pub trials: Vec<usize>,
     /// Seeds 0, 1, .. so many.
     pub seeds: u64,
-    /// Threads that a kernel may use.
+    /// What kernels are made for.
+    pub aim: Aim,
+    /// Threads that a kernel may use on a CPU.
     pub threads: usize,
     /// Whether outcomes of the store and of earlier runs are shared.
     pub cache: bool,
@@ -180,21 +183,19 @@ fn geometric(values: impl Iterator<Item = f64>) -> Option<f64> {
 pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, heard: &mut dyn FnMut(&str)) -> Result<Ablation, Error> {
     let chosen = plan.strategies.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
     let tasks = input.select(None)?;
-    let toolchain = Toolchain::detect()?;
-    let device = Device::detect(plan.threads, &toolchain)?;
-    let (device_id, tools) = (device.id(), toolchain_id(&toolchain));
-    let scribe = Scribe { store, device: &device_id, toolchain: &tools, seed: 0 };
-    let mut lab = Lab::open(device, toolchain)?;
+    let aimed = Aimed::at(plan.aim, plan.threads)?;
+    let scribe = Scribe { store, device: &aimed.id, toolchain: &aimed.tools, seed: 0 };
+    let mut lab = aimed.lab()?;
     let mut done = Ablation {
         plan: plan.clone(),
-        device: device_id.clone(),
-        toolchain: tools.clone(),
+        device: aimed.id.clone(),
+        toolchain: aimed.tools.clone(),
         tasks: Vec::new(),
         runs: Vec::new(),
         interrupted: false,
     };
     for task in tasks {
-        let kit = input.kit(task, &lab.device().target)?;
+        let kit = input.kit(task, &aimed.target)?;
         let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else { continue };
         let place = done.tasks.len();
         done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });
@@ -358,7 +359,14 @@ mod tests {
     use super::*;
 
     fn ablation() -> Ablation {
-        let plan = Plan { strategies: vec!["storm".into(), "random".into()], trials: vec![4, 8], seeds: 2, threads: 1, cache: true };
+        let plan = Plan {
+            strategies: vec!["storm".into(), "random".into()],
+            trials: vec![4, 8],
+            seeds: 2,
+            aim: Aim::Cpu,
+            threads: 1,
+            cache: true,
+        };
         let id: TaskId = "00000000000000aa".parse().expect("an id");
         let task = |name: &str, ns: f64| Compared { id, name: name.into(), best: Some(Nanos(ns)) };
         let run = |task, strategy, seed, budget, steps: &[(usize, f64)]| Run {

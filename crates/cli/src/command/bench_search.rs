@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{JsonArgs, ThreadArgs};
+use crate::option::{JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table};
 use serde_json::{Value, json};
 use squall::ablation::{Ablation, BUILT_IN, Plan, ablate, page};
@@ -16,6 +16,7 @@ Examples:
   squall bench search                                          ten built-in kernels; takes hours
   squall bench search --trials 64 --seeds 2 --strategies random,storm
   squall bench search 'matmul m=256 n=256 k=256' --trials 32,64 --json
+  squall bench search layers.ops --trials 64,200 --seeds 2 --target cuda
 
 Every run of (kernel, strategy, seed, budget) searches afresh. A candidate that several runs propose
 is measured once and kept in the store, where the next comparison finds it too: all strategies see
@@ -45,6 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
     json: JsonArgs,
@@ -65,7 +68,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             strategies.push(s.clone());
         }
     }
-    let plan = Plan { strategies, trials, seeds: a.seeds, threads: a.threads.threads as usize, cache: !a.no_cache };
+    let plan = Plan { strategies, trials, seeds: a.seeds, aim: a.target.target, threads: a.threads.threads as usize, cache: !a.no_cache };
     let store = Store::open(&a.store)?;
     let stop = interruptible()?;
     let done = ablate(&input, &plan, &store, &stop, &mut |line| note(line))?;

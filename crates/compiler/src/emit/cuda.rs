@@ -6,13 +6,13 @@
 //! joins loads; vector loops become accesses of 8 or 16 bytes where alignment can be proved.
 
 use super::c_name;
-use super::cuda_helpers::{COPIES, FORMATS, PEER, TENSOR_CORES};
+use super::cuda_helpers::{COPIES, FORMATS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product};
 use super::cuda_value::{c_type, combined};
-use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, shared_room};
+use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, lies_across, shared_place, shared_room};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource, Launch, LaunchPhase};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 
 /// The CUDA C of a verified GPU program; the functions' names begin with `symbol`.
@@ -37,10 +37,19 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     if ["copy4(", "copy8(", "copy16(", "copies_"].iter().any(|f| functions.contains(f)) {
         source += COPIES;
     }
-    if functions.contains("warp_lane") {
+    if ["matrix(", "left_", "matrix_"].iter().any(|f| functions.contains(f)) {
         source += TENSOR_CORES;
     }
-    source += "extern __shared__ __align__(16) float shared[];\n\n";
+    if functions.contains("swizzled") {
+        source += SWIZZLED;
+    }
+    let products = group_products(n);
+    if !products.is_empty() {
+        source += GROUPS;
+        products.iter().for_each(|(format, columns, across)| source += &group_product(format, *columns, *across));
+    }
+    let align = if functions.contains("swizzled") { 1024 } else { 16 };
+    let _ = write!(source, "extern __shared__ __align__({align}) float shared[];\n\n");
     source += &functions;
     KernelSource {
         source,
@@ -54,6 +63,17 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     }
 }
 
+/// What groups of warps multiply: formats, columns, and which factors lie across.
+fn group_products(n: &Nest) -> BTreeSet<(&'static str, i64, [bool; 2])> {
+    let mut found = BTreeSet::new();
+    nest::visit(&n.body, &mut |s| {
+        if let Stmt::Warp(Warp::Group { to, a, b, .. }) = s {
+            found.insert((n.buffer(a.buffer).dtype.name(), n.buffer(*to).shape[2], [a, b].map(|m| lies_across(n, m))));
+        }
+    });
+    found
+}
+
 /// Bytes of shared memory that a GPU program's blocks use.
 pub fn shared_bytes(n: &Nest) -> u64 {
     fn go(n: &Nest, stmts: &[Stmt], top: i64) -> i64 {
@@ -61,7 +81,7 @@ pub fn shared_bytes(n: &Nest) -> u64 {
         for s in stmts {
             match s {
                 Stmt::Local(b) => {
-                    top += shared_room(n, *b);
+                    top = shared_place(n, *b, top) + shared_room(n, *b);
                     most = most.max(top);
                 }
                 Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => most = most.max(go(n, body, top)),
@@ -98,6 +118,10 @@ pub(super) struct Function<'a> {
     pub(super) second: HashSet<Source>,
     /// Whether every barrier awaits copies.
     pub(super) copies: bool,
+    /// Fragments that groups of warps add to.
+    pub(super) grouped: Vec<Source>,
+    /// Variables that change in serial loops.
+    pub(super) moving: HashSet<Var>,
 }
 
 impl<'a> Function<'a> {
@@ -128,6 +152,8 @@ impl<'a> Function<'a> {
             prepared,
             second: HashSet::new(),
             copies: false,
+            grouped: Vec::new(),
+            moving: HashSet::new(),
         };
         let mut groups: [Vec<&Loop>; 3] = Default::default();
         let mut stmts = std::slice::from_ref(top);
@@ -158,6 +184,11 @@ impl<'a> Function<'a> {
             if let Stmt::Warp(Warp::Multiply { b, .. }) = s {
                 f.second.insert(b.buffer);
             }
+            if let Stmt::Warp(Warp::Group { to, .. }) = s
+                && !f.grouped.contains(to)
+            {
+                f.grouped.push(*to);
+            }
         });
         f.copies &= !awaits;
         if warps {
@@ -166,9 +197,18 @@ impl<'a> Function<'a> {
         f.block(stmts);
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
-        let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({}) {entry}({}) {{", f.threads, f.parameters(phase));
+        let most = if f.grouped.is_empty() { f.threads.to_string() } else { format!("{}, {}", f.threads, f.resident()) };
+        let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}) {{", f.parameters(phase));
         let launch = Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, f.most as u32);
         (head + &f.out + "}\n\n", launch)
+    }
+
+    /// Blocks of groups of warps that one multiprocessor of capability 9.0 shall hold, by their sums and shared
+    /// memory: the compiler would spend all registers on addresses otherwise.
+    fn resident(&self) -> i64 {
+        let sums: i64 = self.grouped.iter().map(|b| self.n.buffer(*b).elements() / 32).sum();
+        let registers = 65536 / (self.threads * (sums + 48));
+        (233472 / (self.most + 1024)).min(registers).clamp(1, 4)
     }
 
     fn parameters(&self, phase: LaunchPhase) -> String {
@@ -248,13 +288,17 @@ impl<'a> Function<'a> {
                 if self.copies {
                     self.line("copies_arrive();");
                 }
+                if !self.grouped.is_empty() {
+                    self.line("products_see();");
+                }
                 self.line(if *reach == Reach::Cluster && self.rank.1 > 1 { "cluster_barrier();" } else { "__syncthreads();" });
             }
             Stmt::Local(b) => {
                 let shared = shared_room(self.n, *b);
                 if shared > 0 {
-                    self.places.insert(*b, self.top);
-                    self.top += shared;
+                    let place = shared_place(self.n, *b, self.top);
+                    self.places.insert(*b, place);
+                    self.top = place + shared;
                     self.most = self.most.max(self.top);
                 } else {
                     let buf = self.n.buffer(*b);
@@ -269,8 +313,11 @@ impl<'a> Function<'a> {
                     self.line(&text);
                 }
             }
-            Stmt::Let { var, value, modulo } => {
-                let text = format!("const int {} = ({}) % {modulo};", self.var(*var), self.affine(&self.fold(value)));
+            Stmt::Let { var, value, divisor, modulo } => {
+                self.moving.insert(*var);
+                let value = self.affine(&self.fold(value));
+                let value = if *divisor > 1 { format!("({value}) / {divisor}") } else { value };
+                let text = format!("const int {} = ({value}) % {modulo};", self.var(*var));
                 self.line(&text);
             }
             Stmt::Warp(w) => self.warp(w),
@@ -278,6 +325,7 @@ impl<'a> Function<'a> {
             Stmt::Prefetch { .. } => {}
             Stmt::CommitCopies => self.line("copies_commit();"),
             Stmt::AwaitCopies(n) => self.line(&format!("copies_await<{n}>();")),
+            Stmt::AwaitProducts(n) => self.await_products(*n),
             Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
             Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),
             Stmt::If { conds, body } => {
@@ -311,6 +359,9 @@ impl<'a> Function<'a> {
             self.open("{");
             self.start(l);
         } else {
+            if l.mode == Mode::Serial {
+                self.moving.insert(l.var);
+            }
             self.line(if l.mode == Mode::Serial { "#pragma unroll 1" } else { "#pragma unroll" });
             let v = self.var(l.var);
             self.open(&format!("for (int {v} = 0; {v} < {}; {v}++) {{", l.extent));
@@ -356,7 +407,7 @@ impl<'a> Function<'a> {
     /// where; elsewhere it stores zero.
     fn copied<'e>(&self, to: Source, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
         let same = |from: Source| self.n.buffer(from).dtype == self.n.buffer(to).dtype;
-        nest::copied(self.n, value).filter(|found| self.n.buffer(to).scope == Scope::Shared && same(found.0))
+        nest::copied(self.n, value).filter(|found| matches!(self.n.buffer(to).scope, Scope::Shared | Scope::Swizzled) && same(found.0))
     }
 
     /// A statement for all lanes of a vector loop.
@@ -381,13 +432,14 @@ impl<'a> Function<'a> {
             };
             if aligned && conds.iter().all(together) {
                 self.known.insert(l.var, 0);
-                let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
+                let to = self.at(b, index, &self.offset(b, index));
+                let source = self.pointer(from, at, self.n.buffer(b).scope == Scope::Swizzled);
                 let first = self.at(from, &[], &Affine::constant(0));
                 let text = match conds {
-                    [] => format!("copy{bytes}(&{to}, &{source}, true);"),
+                    [] => format!("copy{bytes}(&{to}, {source}, true);"),
                     _ => {
                         let valid = self.conds(conds);
-                        format!("{{ const bool valid = {valid}; copy{bytes}(&{to}, valid ? &{source} : &{first}, valid); }}")
+                        format!("{{ const bool valid = {valid}; copy{bytes}(&{to}, valid ? {source} : &{first}, valid); }}")
                     }
                 };
                 self.known.remove(&l.var);
@@ -427,6 +479,17 @@ impl<'a> Function<'a> {
             self.known.remove(&l.var);
         }
         self.close();
+    }
+
+    /// The address of an element; `apart`, what moves along serial loops is added to a pointer, which then need not
+    /// be computed in each of their steps. The compiler does not see that by itself: `int` may not wrap, pointers may.
+    fn pointer(&self, from: Source, at: &[Affine], apart: bool) -> String {
+        let off = self.offset(from, at);
+        let (moving, still): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| self.moving.contains(&t.0));
+        if !apart || moving.is_empty() {
+            return format!("&{}", self.at(from, at, &off));
+        }
+        format!("&{} + ({})", self.at(from, at, &Affine::new(still, 0)), self.affine(&Affine::new(moving, off.offset())))
     }
 
     /// The bits of an element of 16, zero where a condition does not hold.

@@ -119,3 +119,39 @@ template <int LAST> static __device__ __forceinline__ void copies_await() {
 #endif
 }
 ";
+
+/// Where an element lies in rows of 128 bytes whose pieces of 16 are swizzled: in elements of 2 bytes.
+pub const SWIZZLED: &str = "\
+static __device__ __forceinline__ int swizzled2(int at) { return at ^ (at >> 3 & 56); }
+";
+
+/// Products of groups of four warps, of factors in shared memory. A factor is described by where its rows begin, in
+/// 16 bytes, that eight rows of 128 bytes are 1,024 (of columns where they lie across, and 64 of their rows are 8,192
+/// further then), and that they are swizzled by 128 bytes. Of an address the block's number in its cluster is left out.
+pub const GROUPS: &str = "\
+static __device__ __forceinline__ unsigned long long swizzled_rows(const void *first, unsigned long long leading) {
+  return (unsigned long long)(((unsigned)__cvta_generic_to_shared(first) & 0x3FFFF) >> 4) | leading << 16 | 64ull << 32 | 1ull << 62;
+}
+static __device__ __forceinline__ void products_see() { asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\"); }
+static __device__ __forceinline__ void products_begin() { asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\"); }
+static __device__ __forceinline__ void products_commit() { asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\"); }
+template <int LAST> static __device__ __forceinline__ void products_await() {
+  asm volatile(\"wgmma.wait_group.sync.aligned %0;\" :: \"n\"(LAST) : \"memory\");
+}
+static __device__ __forceinline__ void product_done(float &x) { asm volatile(\"\" : \"+f\"(x) :: \"memory\"); }
+";
+
+/// The instruction that multiplies 64 rows by so many columns, 16 deep, of factors that may lie across.
+pub fn group_product(format: &str, columns: i64, across: [bool; 2]) -> String {
+    let (registers, [a, b]) = (columns / 2, across.map(i64::from));
+    let list = |f: &dyn Fn(i64) -> String| (0..registers).map(f).collect::<Vec<_>>().join(", ");
+    let (names, sums) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(c[{i}])")));
+    format!(
+        "template <int N, int A, int B> __device__ __forceinline__ void group_{format}(float *c, unsigned long long a, unsigned long long b);\n\
+         template <> __device__ __forceinline__ void group_{format}<{columns}, {a}, {b}>(float *c, unsigned long long a, unsigned long long b) {{\n  \
+         asm volatile(\"{{\\n.reg .pred p;\\nsetp.ne.b32 p, 1, 0;\\n\"\n    \
+         \"wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{format}.{format} {{{names}}}, %{registers}, %{}, p, 1, 1, {a}, {b};\\n}}\"\n    \
+         : {sums} : \"l\"(a), \"l\"(b));\n}}\n",
+        registers + 1
+    )
+}

@@ -41,6 +41,14 @@ impl Function<'_> {
         match buf.scope {
             Scope::Prepared => within("prepared", self.prepared[&b] as i64),
             Scope::Workspace => within("workspace", self.prepared[&b] as i64),
+            Scope::Swizzled => {
+                let first = self.places.get(&b).copied().unwrap_or(0) / buf.dtype.bytes() as i64;
+                // Whole groups of eight rows, stages among them, stay where they are.
+                let group = 1024 / buf.dtype.bytes() as i64;
+                let (whole, rest): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| t.1 % group == 0);
+                let (whole, rest) = (Affine::new(whole, first), Affine::new(rest, off.offset()));
+                format!("(({} *)shared)[{} + swizzled{}({})]", c_type(buf.dtype), own(&whole), buf.dtype.bytes(), own(&rest))
+            }
             Scope::Shared | Scope::Cluster => {
                 let here = within("shared", self.places.get(&b).copied().unwrap_or(0));
                 let rank = if buf.scope == Scope::Cluster { self.fold(&index[0]) } else { Affine::constant(0) };

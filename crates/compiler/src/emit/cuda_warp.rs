@@ -6,7 +6,7 @@
 
 use super::c_name;
 use super::cuda::Function;
-use crate::nest::{Loop, Matrix, Mode, Warp};
+use crate::nest::{Loop, Matrix, Mode, Part, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::workload::flatten;
@@ -15,7 +15,9 @@ impl Function<'_> {
     /// The registers of a matrix.
     fn registers(&self, m: &Matrix) -> String {
         let buf = self.n.buffer(m.buffer);
-        let each = if buf.dtype == DType::F32 { 8 } else { 4 };
+        // Of a warp's 32 threads.
+        let (r, c) = extents(self.n, m);
+        let each = if buf.dtype == DType::F32 { r * c / 32 } else { 4 };
         let leading = &buf.shape[..buf.shape.len() - 2];
         format!("{} + {}", c_name(&buf.name), self.affine(&self.fold(&flatten(&m.at, leading).scale(each))))
     }
@@ -23,7 +25,8 @@ impl Function<'_> {
     pub(super) fn warp(&mut self, w: &Warp) {
         match w {
             Warp::Zero(m) => {
-                let text = format!("for (int i = 0; i < 8; i++) ({})[i] = 0.0f;", self.registers(m));
+                let (r, c) = extents(self.n, m);
+                let text = format!("for (int i = 0; i < {}; i++) ({})[i] = 0.0f;", r * c / 32, self.registers(m));
                 self.line("#pragma unroll");
                 self.line(&text);
             }
@@ -45,7 +48,54 @@ impl Function<'_> {
                 self.line(&format!("left_{name}({c}, {a_}, {b});"));
                 self.line(&format!("right_{name}({c} + 4, {a_}, {b});"));
             }
+            Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
             Warp::Store { from, row, column, to, index } => self.store_matrix(from, *row, *column, *to, index),
+        }
+    }
+
+    /// Begins a product of a group of warps: 16 columns of both factors an instruction.
+    fn group(&mut self, to: Source, rows: &Part, columns: &Part, a: &Matrix, b: &Matrix) {
+        self.open("{");
+        for (name, m, part) in [("a", a, rows), ("b", b, columns)] {
+            let buf = self.n.buffer(m.buffer);
+            // Blocks of 64 rows that lie across take as much room as 64 rows.
+            let row = part.first.scale(128);
+            let lead = self
+                .offset(m.buffer, &m.at.iter().cloned().chain(vec![Affine::constant(0); buf.shape.len() - m.at.len()]).collect::<Vec<_>>());
+            let at = lead.scale(buf.dtype.bytes() as i64).add(&self.fold(&row)).plus(self.places.get(&m.buffer).copied().unwrap_or(0));
+            let leading = if lies_across(self.n, m) { 512 } else { 1 };
+            let text = format!("const unsigned long long {name} = swizzled_rows((const char *)shared + {}, {leading});", self.affine(&at));
+            self.line(&text);
+        }
+        let sums = self.n.buffer(to);
+        let (matrices, columns) = (sums.shape[0], sums.shape[2]);
+        let (name, format) = (c_name(&sums.name), self.n.buffer(a.buffer).dtype.name());
+        let across = [a, b].map(|m| lies_across(self.n, m));
+        // Counted in 16 bytes: 16 columns, or 16 rows of 128 bytes where they lie across.
+        let [a, b] = across.map(|across| if across { 128 } else { 2 });
+        self.line("products_begin();");
+        for k in 0..4 {
+            for i in 0..matrices {
+                let (to, from) = (format!("{name} + {}", i * columns / 2), 512 * i + a * k);
+                let [across_a, across_b] = across.map(i64::from);
+                self.line(&format!("group_{format}<{columns}, {across_a}, {across_b}>({to}, a + {from}, b + {});", b * k));
+            }
+        }
+        self.line("products_commit();");
+        self.close();
+    }
+
+    /// Waits for products. Where none is left, sums may not be touched earlier, as the C++ compiler could: nothing
+    /// else tells it who wrote them.
+    pub(super) fn await_products(&mut self, last: u32) {
+        self.line(&format!("products_await<{last}>();"));
+        if last > 0 {
+            return;
+        }
+        for b in self.grouped.clone() {
+            let buf = self.n.buffer(b);
+            self.line("#pragma unroll");
+            self.line(&format!("for (int i = 0; i < {}; i++) product_done({}[i]);", buf.elements() / 32, c_name(&buf.name)));
         }
     }
 
@@ -125,7 +175,8 @@ impl Function<'_> {
         self.multiple.remove(&column);
         let (r, c) = (self.var(row), self.var(column));
         self.line("#pragma unroll");
-        self.open("for (int h = 0; h < 4; h++) {");
+        let (rows, columns) = extents(self.n, from);
+        self.open(&format!("for (int h = 0; h < {}; h++) {{", rows * columns / 64));
         self.line(&format!("const int {r} = (warp_lane >> 2) + (h & 1) * 8;"));
         self.line(&format!("const int {c} = (warp_lane & 3) * 2 + (h >> 1) * 8;"));
         if pairs {

@@ -183,7 +183,12 @@ impl<'a> Emitter<'a> {
                     self.line(&format!("__builtin_prefetch(&{place});"));
                 }
                 // Programs for GPUs only.
-                Stmt::Barrier(_) | Stmt::Let { .. } | Stmt::Warp(_) | Stmt::CommitCopies | Stmt::AwaitCopies(_) => {}
+                Stmt::Barrier(_)
+                | Stmt::Let { .. }
+                | Stmt::Warp(_)
+                | Stmt::CommitCopies
+                | Stmt::AwaitCopies(_)
+                | Stmt::AwaitProducts(_) => {}
                 Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
                 Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),
                 Stmt::If { conds, body } => {

@@ -2,7 +2,7 @@
 //! multiprocessor holds, and the work of a thread. Logarithms, as on CPUs.
 
 use crate::emit::shared_bytes;
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt, Warp, visit};
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, Warp, extents, visit};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::flatten;
 use squall_core::{DType, Gpu};
@@ -174,7 +174,7 @@ impl<'a> Walk<'a> {
                 }
                 Stmt::Warp(w) => self.warp(w),
                 Stmt::AwaitCopies(last) => self.c.most("stages_ahead", f64::from(*last) + 1.0),
-                Stmt::Local(_) | Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::CommitCopies => {}
+                Stmt::Local(_) | Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::CommitCopies | Stmt::AwaitProducts(_) => {}
                 Stmt::Store { buffer, index, value } => self.statement(*buffer, index, value, false),
                 Stmt::Update { buffer, index, value, .. } => self.statement(*buffer, index, value, true),
             }
@@ -186,7 +186,12 @@ impl<'a> Walk<'a> {
         match w {
             Warp::Zero(_) => {}
             Warp::Multiply { .. } => self.c.add("matrix_products", times),
-            Warp::Store { .. } => self.c.add("shared_stores", 8.0 * times),
+            // Twice as quick as products of 16 x 16 x 16 by a warp.
+            Warp::Group { to, .. } => self.c.add("matrix_products", times * self.n.buffer(*to).elements() as f64 / 256.0 * 4.0 / 2.0),
+            Warp::Store { from, .. } => {
+                let (r, c) = extents(self.n, from);
+                self.c.add("shared_stores", (r * c / 32) as f64 * times);
+            }
             Warp::Load { rows, column, from, index, .. } => {
                 let b = self.n.buffer(*from);
                 let (off, bytes) = (flatten(index, &b.shape), b.dtype.bytes() as i64);
@@ -229,7 +234,7 @@ impl<'a> Walk<'a> {
             let times = self.points(&off, true) * buf.dtype.bytes() as f64 / 4.0;
             match (buf.scope, write) {
                 (Scope::Local, _) => {}
-                (Scope::Shared | Scope::Cluster, _) => {
+                (Scope::Shared | Scope::Swizzled | Scope::Cluster, _) => {
                     self.c.add(if write { "shared_stores" } else { "shared_loads" }, times / vector);
                     // Threads at a stride of s words meet in every bank min(s, 32) deep.
                     let ways = if stride > 1 && vector == 1.0 { (gcd(stride, 32) as f64).log2() } else { 0.0 };

@@ -57,12 +57,12 @@ impl State<'_> {
                         self.block(body)?;
                     }
                 }
-                Stmt::Barrier(_) | Stmt::Warp(_) | Stmt::CommitCopies | Stmt::AwaitCopies(_) => {
+                Stmt::Barrier(_) | Stmt::Warp(_) | Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_) => {
                     return Err("what threads do together stands outside of thread loops".into());
                 }
                 Stmt::Prefetch { .. } => {}
-                Stmt::Let { var, value, modulo } => {
-                    self.vars[var.0 as usize] = value.eval(|v| self.vars[v.0 as usize]).rem_euclid(*modulo);
+                Stmt::Let { var, value, divisor, modulo } => {
+                    self.vars[var.0 as usize] = (value.eval(|v| self.vars[v.0 as usize]) / divisor).rem_euclid(*modulo);
                 }
                 Stmt::Local(b) => self.memory[b.0 as usize].fill(f64::NAN),
                 Stmt::Store { buffer, index, value } => {

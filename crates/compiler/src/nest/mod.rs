@@ -26,6 +26,7 @@ mod lower;
 mod parse;
 mod print;
 mod simt;
+mod simt_group;
 mod simt_warp;
 mod verify;
 mod warp;
@@ -34,7 +35,7 @@ pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
 pub use verify::verify;
-pub use warp::{Matrix, Warp, extents};
+pub use warp::{Matrix, Part, Warp, extents, lies_across};
 
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
@@ -59,6 +60,9 @@ pub enum Scope {
     Shared,
     /// Shared memory of the blocks of a cluster, seen by all of them: the first index says whose.
     Cluster,
+    /// Shared memory in rows of 128 bytes, as groups of warps multiply it: what lies in the c-th 16
+    /// bytes of row r is printed as the (c xor r mod 8)-th, so that a column is not one bank.
+    Swizzled,
     /// Declared inside thread loops, one for each warp: matrices across its threads' registers.
     Fragment,
 }
@@ -184,12 +188,14 @@ pub enum Stmt {
     },
     /// Threads wait for each other; what was written before is seen after.
     Barrier(Reach),
-    /// Binds a variable for the rest of the block: `value mod modulo`.
+    /// Binds a variable for the rest of the block: `value / divisor mod modulo`, rounded down.
     Let {
         /// The variable.
         var: Var,
         /// Not negative.
         value: Affine,
+        /// Above 0.
+        divisor: i64,
         /// Above 0.
         modulo: i64,
     },
@@ -201,6 +207,9 @@ pub enum Stmt {
     /// Waits until all batches of the thread's copies but the last so many have arrived. Other
     /// threads see them after a barrier.
     AwaitCopies(u32),
+    /// Waits until all products that the thread's group of warps began, but the last so many, are done:
+    /// until then their sums are nobody's, and what they read may not be written.
+    AwaitProducts(u32),
 }
 
 /// A program: `prepare` runs once on weights, `body` at every call.
@@ -285,11 +294,16 @@ pub fn aligned_bytes(b: &Buffer) -> u64 {
 pub fn shared_room(n: &Nest, b: Source) -> i64 {
     let buf = n.buffer(b);
     let elements = match buf.scope {
-        Scope::Shared => buf.elements(),
+        Scope::Shared | Scope::Swizzled => buf.elements(),
         Scope::Cluster => buf.elements() / buf.shape[0],
         _ => 0,
     };
     (elements * buf.dtype.bytes() as i64 + 15) / 16 * 16
+}
+
+/// Where a buffer lies if shared memory is free from a byte on: swizzled rows count from multiples of 1,024.
+pub fn shared_place(n: &Nest, b: Source, free: i64) -> i64 {
+    if n.buffer(b).scope == Scope::Swizzled { (free + 1023) / 1024 * 1024 } else { free }
 }
 
 fn find(stmts: &[Stmt], v: Var) -> Option<&Loop> {

@@ -1,6 +1,6 @@
 //! Reads a nest's text.
 
-use super::{Buffer, Loop, Matrix, Mode, Nest, Reach, Scope, Start, Stmt, Warp, verify};
+use super::{Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Start, Stmt, Warp, verify};
 use squall_core::expr::Source;
 use squall_core::text::{Cursor, Scope as Names, TextError};
 use squall_core::workload::Reducer;
@@ -28,6 +28,7 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
             Some("local") => Scope::Local,
             Some("shared") => Scope::Shared,
             Some("distributed") => Scope::Cluster,
+            Some("swizzled") => Scope::Swizzled,
             Some("fragment") => Scope::Fragment,
             _ => break,
         };
@@ -92,8 +93,9 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
             let var = declare(c, n, names)?;
             c.expect("=")?;
             let value = c.affine(names)?;
+            let divisor = if c.accept_word("over") { c.extent()? } else { 1 };
             c.expect_word("mod")?;
-            out.push(Stmt::Let { var, value, modulo: c.extent()? });
+            out.push(Stmt::Let { var, value, divisor, modulo: c.extent()? });
         } else if c.accept_word("prefetch") {
             let buffer = buffer(c, names)?;
             c.expect_word("at")?;
@@ -101,10 +103,11 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
         } else if c.accept_word("commit_copies") {
             out.push(Stmt::CommitCopies);
         } else if c.accept_word("await_copies") {
-            match u32::try_from(c.int()?) {
-                Ok(n) => out.push(Stmt::AwaitCopies(n)),
-                Err(_) => return c.error("expected a number of batches"),
-            }
+            out.push(Stmt::AwaitCopies(batches(c)?));
+        } else if c.accept_word("await_products") {
+            out.push(Stmt::AwaitProducts(batches(c)?));
+        } else if c.accept_word("group_multiply") {
+            out.push(Stmt::Warp(group(c, names)?));
         } else if c.accept_word("barrier") {
             out.push(Stmt::Barrier(Reach::Block));
         } else if c.accept_word("barrier_cluster") {
@@ -135,6 +138,29 @@ fn buffer(c: &mut Cursor, names: &Names) -> Result<Source, TextError> {
         Some(&s) => Ok(s),
         None => c.error(format!("unknown buffer `{name}`")),
     }
+}
+
+fn batches(c: &mut Cursor) -> Result<u32, TextError> {
+    let n = c.int()?;
+    u32::try_from(n).or_else(|_| c.error("expected a number of batches"))
+}
+
+/// What stands behind `group_multiply`.
+fn group(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
+    let part = |c: &mut Cursor, word| -> Result<Part, TextError> {
+        c.expect_word(word)?;
+        c.expect_word("from")?;
+        let first = c.affine(names)?;
+        c.expect_word("of")?;
+        Ok(Part { first, all: c.extent()? })
+    };
+    let (rows, columns) = (part(c, "rows")?, part(c, "columns")?);
+    c.expect(":")?;
+    let to = buffer(c, names)?;
+    c.expect("+=")?;
+    let a = Matrix { buffer: buffer(c, names)?, at: c.index(names)? };
+    c.expect("*")?;
+    Ok(Warp::Group { to, rows, columns, a, b: Matrix { buffer: buffer(c, names)?, at: c.index(names)? } })
 }
 
 /// What stands behind `word`, the name of an instruction of warps.

@@ -41,6 +41,7 @@ impl Scope {
             Scope::Local => "local",
             Scope::Shared => "shared",
             Scope::Cluster => "distributed",
+            Scope::Swizzled => "swizzled",
             Scope::Fragment => "fragment",
         }
     }
@@ -90,14 +91,18 @@ fn block(f: &mut fmt::Formatter<'_>, n: &Nest, stmts: &[Stmt], depth: usize) -> 
             }
             Stmt::Barrier(Reach::Block) => writeln!(f, "barrier")?,
             Stmt::Barrier(Reach::Cluster) => writeln!(f, "barrier_cluster")?,
-            Stmt::Let { var, value, modulo } => {
+            Stmt::Let { var, value, divisor, modulo } => {
                 write!(f, "let {} = ", n.var(*var))?;
                 print_affine(f, value, n)?;
+                if *divisor > 1 {
+                    write!(f, " over {divisor}")?;
+                }
                 writeln!(f, " mod {modulo}")?;
             }
             Stmt::Warp(w) => super::warp::print(f, n, w)?,
             Stmt::CommitCopies => writeln!(f, "commit_copies")?,
             Stmt::AwaitCopies(n) => writeln!(f, "await_copies {n}")?,
+            Stmt::AwaitProducts(n) => writeln!(f, "await_products {n}")?,
             Stmt::Prefetch { buffer, at } => {
                 write!(f, "prefetch {} at ", n.source(*buffer))?;
                 print_affine(f, at, n)?;

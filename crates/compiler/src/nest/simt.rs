@@ -13,24 +13,27 @@
 //! text, or the launch itself.
 
 use super::interpret::{State, flat};
-use super::{Loop, Mode, Reach, Scope, Stmt, shared_room};
+use super::simt_group::Begun;
+use super::{Loop, Mode, Reach, Scope, Stmt, shared_place, shared_room};
 use squall_core::expr::{Affine, Expr, Source};
 use std::collections::{HashMap, VecDeque};
 
 /// When and by whom an element was accessed.
 #[derive(Clone, Copy, PartialEq)]
-struct Mark {
-    thread: usize,
+pub(super) struct Mark {
+    pub(super) thread: usize,
     /// Barriers of the block, and of the cluster, passed before.
-    passed: [u64; 2],
+    pub(super) passed: [u64; 2],
 }
 
 #[derive(Clone, Default)]
-struct Element {
+pub(super) struct Element {
     written: Option<Mark>,
-    read: Vec<Mark>,
+    pub(super) read: Vec<Mark>,
     /// Whether a copy to it is on its way.
     flying: bool,
+    /// Products that may still read it.
+    pub(super) in_use: u32,
 }
 
 /// Accesses of a buffer's elements that lie in one block's shared memory.
@@ -60,7 +63,7 @@ pub(super) struct Team<'s, 'n> {
     /// Variables of each thread.
     pub(super) vars: Vec<Vec<i64>>,
     /// Threads of a block; thread `i` belongs to block `i / block` of the cluster.
-    block: usize,
+    pub(super) block: usize,
     pub(super) locals: HashMap<(Source, usize), Vec<f64>>,
     /// By buffer and block in whose memory it lies.
     marks: HashMap<(Source, usize), Marks>,
@@ -68,10 +71,12 @@ pub(super) struct Team<'s, 'n> {
     past: Vec<Marks>,
     /// The first free byte of shared memory.
     top: i64,
-    passed: [u64; 2],
+    pub(super) passed: [u64; 2],
     /// Copies that may still be on their way, in programs that await them: batches from the oldest
     /// on, the last one open, of buffer, owner and element.
     flying: Option<VecDeque<Vec<(Source, usize, usize)>>>,
+    /// Products that each warp's group began and did not await, the oldest first.
+    pub(super) begun: HashMap<usize, VecDeque<Begun>>,
 }
 
 /// Runs the cluster and thread loops that `top` begins with.
@@ -109,7 +114,8 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
     let flying = awaits.then(|| VecDeque::from([Vec::new()]));
     let block = block as usize;
     let (locals, marks) = (HashMap::new(), HashMap::new());
-    let mut team = Team { s, vars, block, locals, marks, past: Vec::new(), top: 0, passed: [0; 2], flying };
+    let begun = HashMap::new();
+    let mut team = Team { s, vars, block, locals, marks, past: Vec::new(), top: 0, passed: [0; 2], flying, begun };
     team.block(body, &all)
 }
 
@@ -137,6 +143,12 @@ impl Team<'_, '_> {
         gone.sort_unstable_by_key(|k| (k.0.0, k.1));
         for key in gone {
             let Some(marks) = self.marks.remove(&key) else { continue };
+            if marks.elements.iter().any(|e| e.in_use > 0) {
+                return Err(format!(
+                    "products that read `{}` are not awaited where its place becomes free",
+                    self.s.nest.buffer(key.0).name
+                ));
+            }
             if marks.elements.iter().any(|e| e.flying) {
                 return Err(format!("copies to `{}` are still on their way where its place becomes free", self.s.nest.buffer(key.0).name));
             }
@@ -163,9 +175,9 @@ impl Team<'_, '_> {
                 self.passed[1] += u64::from(*reach == Reach::Cluster);
                 Ok(())
             }
-            Stmt::Let { var, value, modulo } => {
+            Stmt::Let { var, value, divisor, modulo } => {
                 for &t in active {
-                    let x = value.eval(|v| self.vars[t][v.0 as usize]).rem_euclid(*modulo);
+                    let x = (value.eval(|v| self.vars[t][v.0 as usize]) / divisor).rem_euclid(*modulo);
                     self.vars[t][var.0 as usize] = x;
                 }
                 Ok(())
@@ -180,6 +192,7 @@ impl Team<'_, '_> {
                 self.arrive(*last as usize);
                 Ok(())
             }
+            Stmt::AwaitProducts(last) => self.await_products(*last as usize, active),
             Stmt::Local(b) => {
                 let size = self.s.nest.buffer(*b).elements() as usize;
                 match self.s.nest.buffer(*b).scope {
@@ -214,8 +227,8 @@ impl Team<'_, '_> {
     /// Gives a shared buffer its place in every block. Who last was there is not forgotten.
     fn declare(&mut self, b: Source, size: usize) {
         let blocks = self.vars.len() / self.block;
-        let (place, bytes) = (self.top, self.s.nest.buffer(b).dtype.bytes() as i64);
-        self.top += shared_room(self.s.nest, b);
+        let (place, bytes) = (shared_place(self.s.nest, b, self.top), self.s.nest.buffer(b).dtype.bytes() as i64);
+        self.top = place + shared_room(self.s.nest, b);
         let whole = self.s.nest.buffer(b).scope == Scope::Cluster;
         let each = if whole { size / self.s.nest.buffer(b).shape[0] as usize } else { size };
         for block in 0..blocks {
@@ -233,6 +246,14 @@ impl Team<'_, '_> {
         }
         if whole {
             self.locals.insert((b, 0), vec![f64::NAN; size]);
+        }
+    }
+
+    /// Changes what is known of elements of a block's shared memory.
+    pub(super) fn elements_mut(&mut self, b: Source, block: usize, places: &[usize], mut f: impl FnMut(&mut Element)) {
+        let Some(m) = self.marks.get_mut(&(b, block)) else { return };
+        for &at in places {
+            m.elements.get_mut(at).into_iter().for_each(&mut f);
         }
     }
 
@@ -284,7 +305,7 @@ impl Team<'_, '_> {
     /// Notes an element that a copy is on its way to.
     fn copies(&mut self, b: Source, index: &[Affine], value: &Expr, t: usize) {
         let Some(batch) = self.flying.as_mut().and_then(|f| f.back_mut()) else { return };
-        if self.s.nest.buffer(b).scope != Scope::Shared || super::copied(self.s.nest, value).is_none() {
+        if !matches!(self.s.nest.buffer(b).scope, Scope::Shared | Scope::Swizzled) || super::copied(self.s.nest, value).is_none() {
             return;
         }
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
@@ -313,7 +334,7 @@ impl Team<'_, '_> {
     fn owner(&self, b: Source, t: usize) -> Option<usize> {
         match self.s.nest.buffer(b).scope {
             Scope::Local => Some(t),
-            Scope::Shared => Some(t / self.block),
+            Scope::Shared | Scope::Swizzled => Some(t / self.block),
             Scope::Cluster => Some(0),
             Scope::Fragment => Some(t / 32),
             _ => None,
@@ -335,11 +356,14 @@ impl Team<'_, '_> {
         let (block, _) = self.lies(b, owner, at);
         let Some(e) = self.element(b, owner, at).map(|e| &*e) else { return Ok(None) };
         let what = if write { "written" } else { "read" };
-        let (flying, written) = (e.flying, e.written);
+        let (flying, written, in_use) = (e.flying, e.written, e.in_use > 0);
         let others = if write { e.read.clone() } else { Vec::new() };
         let name = &self.s.nest.buffer(b).name;
         if flying {
             return Err(format!("element {at} of `{name}` is {what} before its copy is awaited"));
+        }
+        if write && in_use {
+            return Err(format!("element {at} of `{name}` is written while products that read it are not awaited"));
         }
         if block != t / self.block && self.passed[1] == 0 {
             return Err(format!(
@@ -351,6 +375,23 @@ impl Team<'_, '_> {
         }
         written.iter().chain(&others).try_for_each(|m| self.clash(b, at, *m, t))?;
         Ok(self.element(b, owner, at))
+    }
+
+    /// Elements of a block's shared memory as a product of its warps reads them.
+    pub(super) fn take(&mut self, b: Source, places: impl Iterator<Item = usize>, t: usize, out: &mut Vec<f64>) -> Result<(), String> {
+        let (owner, passed) = (t / self.block, self.passed[0]);
+        let undeclared = || format!("`{}` is read undeclared", self.s.nest.buffer(b).name);
+        let (Some(marks), Some(memory)) = (self.marks.get(&(b, owner)), self.locals.get(&(b, owner))) else { return Err(undeclared()) };
+        let mut doubtful = Vec::new();
+        for at in places {
+            let (Some(e), Some(&x)) = (marks.elements.get(at), memory.get(at)) else { return Err(undeclared()) };
+            if e.flying || !e.written.is_some_and(|w| w.thread == t || w.passed[0] < passed) {
+                doubtful.push(at);
+            }
+            out.push(x);
+        }
+        // These are many: only what looks wrong is looked up one by one.
+        doubtful.into_iter().try_for_each(|at| self.admit(b, owner, at, t, false).map(|_| ()))
     }
 
     pub(super) fn read(&mut self, b: Source, index: &[Affine], t: usize) -> Result<f64, String> {

@@ -33,7 +33,11 @@ impl Team<'_, '_> {
     }
 
     fn warp(&mut self, w: &Warp, t: usize) -> Result<(), String> {
+        for m in w.matrices() {
+            self.settled(m.buffer, t)?;
+        }
         match w {
+            Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b, t)?,
             Warp::Zero(m) => {
                 let ((r, c), at) = (extents(self.s.nest, m), self.base(m, t));
                 self.elements(m.buffer, t)?[at..at + (r * c) as usize].fill(0.0);

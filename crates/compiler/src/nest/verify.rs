@@ -1,6 +1,6 @@
 //! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
 
-use super::{Loop, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp, extents};
+use super::{Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use std::collections::{HashMap, HashSet};
@@ -25,7 +25,7 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
         preparing: true,
         guards: Vec::new(),
         level: Level::Host,
-        lane: None,
+        threads: Vec::new(),
     };
     c.block(&n.prepare)?;
     c.preparing = false;
@@ -42,8 +42,13 @@ struct Checker<'a> {
     preparing: bool,
     guards: Vec<Cond>,
     level: Level,
-    /// The innermost thread loop so far, and its extent.
-    lane: Option<(Var, i64)>,
+    /// The thread loops around, outermost first, and their extents.
+    threads: Vec<(Var, i64)>,
+}
+
+/// Whether a swizzled buffer consists of whole groups of eight rows of 128 bytes.
+fn whole_rows(b: &Buffer) -> bool {
+    matches!(b.shape[..], [.., rows, last] if rows % 8 == 0 && last * b.dtype.bytes() as i64 == 128)
 }
 
 /// Where in a GPU program a statement stands.
@@ -84,6 +89,7 @@ impl Checker<'_> {
                     let fits = match self.n.buffer(*b).scope {
                         Scope::Local => true,
                         Scope::Shared | Scope::Cluster | Scope::Fragment => self.level == Level::Thread,
+                        Scope::Swizzled => self.level == Level::Thread && whole_rows(self.n.buffer(*b)),
                         _ => false,
                     };
                     if !fits || !self.locals.insert(*b) {
@@ -105,9 +111,9 @@ impl Checker<'_> {
                     self.guards.truncate(n);
                     self.level = level;
                 }
-                Stmt::Let { var, value, modulo } => {
+                Stmt::Let { var, value, divisor, modulo } => {
                     self.affine(value)?;
-                    if value.range(|v| self.bounds[&v]).0 < 0 || *modulo < 1 {
+                    if value.range(|v| self.bounds[&v]).0 < 0 || *modulo < 1 || *divisor < 1 {
                         return self.fail(format!("`{}` is a remainder of what may be negative", self.var(*var)));
                     }
                     self.bind(*var, modulo - 1)?;
@@ -121,8 +127,10 @@ impl Checker<'_> {
                     }
                 }
                 Stmt::Warp(w) => self.warp(w)?,
-                Stmt::CommitCopies | Stmt::AwaitCopies(_) if self.level == Level::Thread => {}
-                Stmt::CommitCopies | Stmt::AwaitCopies(_) => return self.fail("copies are counted where not all threads come"),
+                Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_) if self.level == Level::Thread => {}
+                Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_) => {
+                    return self.fail("copies or products are counted where not all threads come");
+                }
                 Stmt::Barrier(_) if self.level == Level::Thread => {}
                 Stmt::Barrier(_) => return self.fail("a barrier stands where not all threads of a block come"),
             }
@@ -130,7 +138,7 @@ impl Checker<'_> {
         let shared = |scope| declared.iter().any(|b| self.n.buffer(*b).scope == scope);
         let last = stmts.last();
         if shared(Scope::Cluster) && last != Some(&Stmt::Barrier(Reach::Cluster))
-            || shared(Scope::Shared) && !matches!(last, Some(Stmt::Barrier(_)))
+            || (shared(Scope::Shared) || shared(Scope::Swizzled)) && !matches!(last, Some(Stmt::Barrier(_)))
         {
             return self.fail("a block that declares shared memory does not end with a barrier");
         }
@@ -167,12 +175,12 @@ impl Checker<'_> {
             return self.fail(format!("the {} loop `{}` stands in a wrong place", l.mode.word(), self.var(l.var)));
         }
         self.level = to;
-        let lane = self.lane;
+        let outside = self.threads.len();
         if l.mode == Mode::Thread {
-            self.lane = Some((l.var, l.extent));
+            self.threads.push((l.var, l.extent));
         }
         self.block(&l.body)?;
-        self.lane = lane;
+        self.threads.truncate(outside);
         self.level = level;
         self.bounds.remove(&l.var);
         if let Some(s) = l.start {
@@ -182,7 +190,7 @@ impl Checker<'_> {
     }
 
     fn warp(&mut self, w: &Warp) -> Result<(), Broken> {
-        let Some((lane, 32)) = self.lane.filter(|_| self.level == Level::Thread) else {
+        let Some((lane, 32)) = self.threads.last().copied().filter(|_| self.level == Level::Thread) else {
             return self.fail("what a warp does together stands where its 32 threads, the innermost thread loop, do not all come");
         };
         let mut uniform = true;
@@ -211,6 +219,7 @@ impl Checker<'_> {
         };
         match w {
             Warp::Zero(_) => Ok(()),
+            Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
             Warp::Load { to, rest, rows, first, column, from, index } => {
                 if rest.as_ref().is_some_and(|r| self.n.buffer(r.buffer).dtype != DType::Tf32 || extents(self.n, r) != extents(self.n, to))
                 {
@@ -235,6 +244,43 @@ impl Checker<'_> {
         }
     }
 
+    /// What a group of four warps multiplies, and to what.
+    fn group(&self, to: Source, rows: &Part, columns: &Part, a: &Matrix, b: &Matrix) -> Result<(), Broken> {
+        let quarter = match self.threads[..] {
+            [.., (quarter, 4), _] => quarter,
+            _ => return self.fail("a group is not the four warps that the last thread loop but one counts"),
+        };
+        let sums = self.n.buffer(to);
+        let &[matrices, 16, n] = &sums.shape[..] else {
+            return self.fail(format!("`{}` has not 16 rows of sums for each warp of a group", sums.name));
+        };
+        if sums.scope != Scope::Fragment || sums.dtype != DType::F32 || n % 8 != 0 || n > 256 || !self.locals.contains(&to) {
+            return self.fail(format!("`{}` cannot hold a group's sums: 32-bit floats, at most 256 columns, eight by eight", sums.name));
+        }
+        for (m, part, taken) in [(a, rows, 64 * matrices), (b, columns, n)] {
+            let from = self.n.buffer(m.buffer);
+            if from.scope != Scope::Swizzled || !from.dtype.is_half() || from.dtype != self.n.buffer(a.buffer).dtype {
+                return self.fail(format!("`{}` is no factor of a group's product: swizzled, 16 bits as the other", from.name));
+            }
+            let across = lies_across(self.n, m);
+            let unit = if across { 64 } else { 8 };
+            let whole = part.first.offset() % unit == 0 && part.first.terms().iter().all(|t| t.1 % unit == 0);
+            if !whole || part.first.uses(quarter) || m.at.iter().any(|i| i.uses(quarter)) {
+                return self.fail(format!("a group's rows begin at a multiple of {unit} that is the same for its warps"));
+            }
+            if !matches!((&from.shape[m.at.len().min(from.shape.len())..], across), ([_, 64], false) | ([_, 64, 64], true)) {
+                return self.fail(format!("`{}` has not two or three dimensions left, of which the last are 64", from.name));
+            }
+            // The first and the last row, or their blocks.
+            for row in [part.first.clone(), part.first.plus(taken - 1)] {
+                let row = if across { Affine::new(row.terms().iter().map(|t| (t.0, t.1 / 64)), row.offset() / 64) } else { row };
+                let rest = vec![Affine::constant(0); if across { 2 } else { 1 }];
+                self.access(m.buffer, &m.at.iter().cloned().chain([row]).chain(rest).collect::<Vec<_>>(), false)?;
+            }
+        }
+        Ok(())
+    }
+
     fn affine(&self, a: &Affine) -> Result<(), Broken> {
         match a.terms().iter().find(|(v, _)| !self.bounds.contains_key(v)) {
             Some((v, _)) => self.fail(format!("`{}` is used out of its scope", self.var(*v))),
@@ -250,7 +296,7 @@ impl Checker<'_> {
             Scope::Output => !self.preparing,
             Scope::Prepared => self.preparing || !write,
             Scope::Workspace => !self.preparing,
-            Scope::Local | Scope::Shared | Scope::Cluster | Scope::Fragment => self.locals.contains(&b),
+            Scope::Local | Scope::Shared | Scope::Cluster | Scope::Swizzled | Scope::Fragment => self.locals.contains(&b),
         };
         if !allowed {
             let what = if write { "written" } else { "read" };

@@ -9,6 +9,20 @@
 //! ```
 //!
 //! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps what rounding leaves.
+//! Four warps side by side, a group, multiply what lies in shared memory as it is:
+//!
+//! ```text
+//! swizzled A_s: bf16[4, 128, 64]
+//! swizzled B_s: bf16[4, 256, 64]
+//! fragment C_f: f32[1, 16, 256]
+//! group_multiply rows from 64*g of 112 columns from 0 of 250: C_f += A_s[stage] * B_s[stage]
+//! await_products 1
+//! ```
+//!
+//! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the group keeps rows 16 q to
+//! 16 q + 15 of each 64. Rows and columns that there are not (of 112, of 250) have undefined sums. Such a product
+//! goes on by itself until it is awaited. A factor may also lie across, `B_s: bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`.
+//!
 //! A fragment's last two dimensions are the matrix, the ones before say which. The second factor of
 //! a product lies transposed, as `[n, k]`, so that both are loaded alike. Products of elements are
 //! exact, their sums are rounded to the format of what they are added to.
@@ -24,6 +38,15 @@ pub struct Matrix {
     pub buffer: Source,
     /// Indices of all dimensions but the last two.
     pub at: Vec<Affine>,
+}
+
+/// Which rows or columns of a tile a group of warps takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The first.
+    pub first: Affine,
+    /// How many the tile has; further ones are in memory, but nobody wrote them.
+    pub all: i64,
 }
 
 /// An instruction of a warp.
@@ -58,6 +81,22 @@ pub enum Warp {
         /// The second, transposed.
         b: Matrix,
     },
+    /// `to[i][m, n] += sum(k) a[rows.first + 64 i + 16 q + m, k] * b[columns.first + n, k]` for each matrix
+    /// i of the fragment and the q-th of four warps side by side, which all come; k runs over whole rows.
+    /// It is only begun.
+    Group {
+        /// All matrices of this fragment are added to.
+        to: Source,
+        /// Which rows of `a`; a multiple of 8.
+        rows: Part,
+        /// Which rows of `b`; a multiple of 8.
+        columns: Part,
+        /// The first factor: a swizzled buffer of which the last two dimensions, `[row, k]`, are left, or the last
+        /// three, `[row / 64, k, row mod 64]`, where rows lie side by side.
+        a: Matrix,
+        /// The second, transposed.
+        b: Matrix,
+    },
     /// A matrix is written to shared memory.
     Store {
         /// What is written.
@@ -82,19 +121,26 @@ impl Warp {
                 ([to].into_iter().chain(rest).collect(), index.iter_mut().chain([first]).collect())
             }
             Warp::Multiply { to, a, b } => (vec![to, a, b], Vec::new()),
+            Warp::Group { rows, columns, a, b, .. } => (vec![a, b], vec![&mut rows.first, &mut columns.first]),
             Warp::Store { from, index, .. } => (vec![from], index.iter_mut().collect()),
         };
         matrices.into_iter().flat_map(|m| &mut m.at).chain(more).for_each(f);
     }
 
-    /// The matrices that it names, the changed one first.
+    /// The matrices of fragments that it names, the changed one first.
     pub fn matrices(&self) -> Vec<&Matrix> {
         match self {
             Warp::Zero(m) | Warp::Store { from: m, .. } => vec![m],
             Warp::Load { to, rest, .. } => [to].into_iter().chain(rest).collect(),
             Warp::Multiply { to, a, b } => vec![to, a, b],
+            Warp::Group { .. } => Vec::new(),
         }
     }
+}
+
+/// Whether a factor of a group lies across: its rows side by side, in blocks of 64.
+pub fn lies_across(n: &Nest, m: &Matrix) -> bool {
+    n.buffer(m.buffer).shape.len() == m.at.len() + 3
 }
 
 /// Rows and columns of a fragment's matrices.
@@ -135,6 +181,17 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             write!(f, "warp_multiply ")?;
             matrix(f, to)?;
             write!(f, " += ")?;
+            matrix(f, a)?;
+            write!(f, " * ")?;
+            matrix(f, b)?;
+        }
+        Warp::Group { to, rows, columns, a, b } => {
+            for (word, p) in [("group_multiply rows", rows), (" columns", columns)] {
+                write!(f, "{word} from ")?;
+                print_affine(f, &p.first, n)?;
+                write!(f, " of {}", p.all)?;
+            }
+            write!(f, ": {} += ", n.source(*to))?;
             matrix(f, a)?;
             write!(f, " * ")?;
             matrix(f, b)?;

@@ -201,3 +201,62 @@ template <int FORMAT> static void emulated_multiply(float *c, const unsigned *a,
 }
 #define MULTIPLY(name, what, b0, b1) \
   static inline void name(float *c, const unsigned *a, const unsigned *b) { emulated_multiply<emulated_format(what)>(c, a, b[b0], b[b1]); }
+
+/* ---- products of groups of four warps ---- */
+
+/* The block's number in its cluster stands above its own addresses. */
+static inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)((const char *)p - emulated_here) | (size_t)emulated_rank << 24; }
+/* What was begun and not awaited, by thread; its sums are added up when it is awaited, and no sooner, of what then
+ * lies in shared memory. */
+struct emulated_product {
+  float *c;
+  unsigned long long a, b;
+  int columns, bf16, across_a, across_b, batch;
+};
+enum { EMULATED_THREADS = 16 * 1024, EMULATED_BEGUN = 64 };
+static emulated_product emulated_begun[EMULATED_THREADS][EMULATED_BEGUN];
+static int emulated_count[EMULATED_THREADS], emulated_batch[EMULATED_THREADS];
+static inline int emulated_me(void) { return (int)(emulated_rank * 1024 + emulated_thread.x); }
+
+static inline void products_see(void) {}
+static inline void products_begin(void) {}
+static inline void products_commit(void) { emulated_batch[emulated_me()]++; }
+static inline void product_done(float &) {}
+static inline void emulated_begin(float *c, unsigned long long a, unsigned long long b, int columns, int bf16, int across_a, int across_b) {
+  int me = emulated_me();
+  if (emulated_count[me] == EMULATED_BEGUN) __builtin_trap();
+  emulated_begun[me][emulated_count[me]++] = {c, a, b, columns, bf16, across_a, across_b, emulated_batch[me]};
+}
+template <int N, int A, int B> static inline void group_bf16(float *c, unsigned long long a, unsigned long long b) { emulated_begin(c, a, b, N, 1, A, B); }
+template <int N, int A, int B> static inline void group_f16(float *c, unsigned long long a, unsigned long long b) { emulated_begin(c, a, b, N, 0, A, B); }
+
+/* An element of a factor that a descriptor tells of: eight rows of 128 bytes side by side, the next eight a stride
+ * further; across, eight columns of 64 rows, the next eight a stride and the next rows a leading stride further. Bits 4
+ * to 6 of the address that this gives are those exclusive-or bits 7 to 9. */
+static inline float emulated_factor(unsigned long long d, int row, int k, int across, int bf16) {
+  size_t at = (size_t)(d & 0x3FFF) << 4, leading = (size_t)(d >> 16 & 0x3FFF) << 4, stride = (size_t)(d >> 32 & 0x3FFF) << 4;
+  at += across ? (size_t)(row / 64) * leading + (size_t)(k / 8) * stride + (size_t)(k % 8) * 128 + (size_t)(row % 64) * 2
+               : (size_t)(row / 8) * stride + (size_t)(row % 8) * 128 + 2 * (size_t)k;
+  if (d >> 62 != 1) __builtin_trap();
+  at ^= (at >> 7 & 7) << 4;
+  if (at > EMULATED_SHARED - 2) __builtin_trap();
+  unsigned short h;
+  memcpy(&h, emulated_here + at, 2);
+  return bf16 ? emulated_of_bf16(h) : emulated_of_f16(h);
+}
+/* The q-th warp has rows 16 q to 16 q + 15, its threads what they have of any matrix of sums. */
+template <int LAST> static void products_await(void) {
+  int me = emulated_me(), l = (int)(emulated_thread.x & 31), q = (int)(emulated_thread.x >> 5 & 3), done = 0;
+  for (; done < emulated_count[me]; done++) {
+    emulated_product p = emulated_begun[me][done];
+    if (p.batch >= emulated_batch[me] - LAST) break;
+    for (int s = 0; s < p.columns / 2; s++) {
+      int row = 16 * q + l / 4 + s / 2 % 2 * 8, column = s / 4 * 8 + l % 4 * 2 + s % 2;
+      double sum = p.c[s];
+      for (int k = 0; k < 16; k++) sum += (double)emulated_factor(p.a, row, k, p.across_a, p.bf16) * (double)emulated_factor(p.b, column, k, p.across_b, p.bf16);
+      p.c[s] = (float)sum;
+    }
+  }
+  for (int i = done; i < emulated_count[me]; i++) emulated_begun[me][i - done] = emulated_begun[me][i];
+  emulated_count[me] -= done;
+}

@@ -450,10 +450,10 @@ static void print_text(FILE *f, const char *s) {
 
 /* Functions and structures of Squall's own that consist of assembly stand in device.h instead. */
 static void print_source(FILE *f, const char *s) {
-  static const char *const heads[] = {"static __device__", "template <int", "struct ", "#define MULTIPLY"};
+  static const char *const heads[] = {"static __device__", "template <int", "template <> __device__", "struct ", "#define MULTIPLY"};
   while (*s) {
     int item = 0, macro = *s == '#';
-    for (int i = 0; i < 4; i++) item |= strncmp(s, heads[i], strlen(heads[i])) == 0;
+    for (int i = 0; i < 5; i++) item |= strncmp(s, heads[i], strlen(heads[i])) == 0;
     const char *end = s;
     for (int inside = 1; inside && *end;) {
       const char *line = end;

@@ -161,15 +161,18 @@ pub fn driver(kernels: &[Chosen]) -> String {
 /// How all of it is built.
 pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String {
     let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", f(k).symbol)).collect::<Vec<_>>().join(" ");
+    // The short form, `-arch=sm_90a`, also compiles for sm_90, which has not all instructions of sm_90a.
+    let number = gpu.architecture().replace("sm_", "");
+    let architecture = format!("-gencode=arch=compute_{number},code=sm_{number}");
     let mut m = format!(
         "# Builds {LIBRARY} and the driver, with nvcc of the CUDA toolkit.\n\
          # `make check` runs every kernel against its reference, `make time` also times them.\n\
-         NVCC ?= nvcc\nARCH = {}\nNVFLAGS = -O3 -std=c++17 -arch=$(ARCH) -Xcompiler -fPIC -diag-suppress 177\nCC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
+         NVCC ?= nvcc\nARCH = {}\nNVFLAGS = -O3 -std=c++17 $(ARCH) -Xcompiler -fPIC -diag-suppress 177\nCC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
          all: {LIBRARY} {DRIVER}\n\n\
-         {LIBRARY}: $(KERNELS)\n\t$(NVCC) -arch=$(ARCH) -shared -o $@ $(KERNELS)\n\n\
+         {LIBRARY}: $(KERNELS)\n\t$(NVCC) $(ARCH) -shared -o $@ $(KERNELS)\n\n\
          {DRIVER}: driver.cu squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(NVCC) $(NVFLAGS) -o $@ driver.cu $(KERNELS) $(REFERENCES) -Xcompiler -fopenmp -lm\n\n\
          check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
-        gpu.architecture(),
+        architecture,
         toolchain.command(),
         toolchain.flags().join(" "),
         objects(&|k| &k.source),

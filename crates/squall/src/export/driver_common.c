@@ -16,11 +16,12 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The largest difference over the largest value; infinite where one is a number and the other is not. */
+/* The largest difference over the largest value, beside the last place of formats of 16 bits; infinite where one is a number and the other is not. */
 static double difference(const unsigned char *got, const unsigned char *want, char type, size_t count) {
   double largest = 0, worst = 0;
   for (size_t i = 0; i < count; i++) {
-    double w = element(want, type, i), d = apart(got, want, type, i);
+    double w = element(want, type, i), d = apart(got, want, type, i), place = last_place(type);
+    if (place > 0 && isfinite(w)) d = d > place * fabs(w) ? d - place * fabs(w) : isnan(d) ? d : 0;
     if (isfinite(w) && fabs(w) > largest) largest = fabs(w);
     if (same(element(got, type, i), w)) continue;
     if (isnan(d)) return INFINITY;

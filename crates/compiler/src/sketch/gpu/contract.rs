@@ -12,7 +12,7 @@ use super::super::tile::{Axis, Pad, padding, shape_base, with_epilogue};
 use super::super::{Facts, divisors, powers};
 use super::problem::{Operand, Problem, problem};
 use super::span::{Part, Span};
-use super::{Program, around, count, epilogue, launches, line_width, tensor, tiles};
+use super::{Program, around, count, epilogue, group, launches, line_width, tensor, tiles};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
@@ -31,9 +31,9 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let Some(p) = problem(base, &w.stages[main].name) else { return Vec::new() };
     let Some(space) = space(&p, gpu) else { return Vec::new() };
     let p = Arc::new(p);
-    let tensor = tensor::derive(&p, gpu);
+    let tensor = tensor::derive(&p, gpu).into_iter().chain(group::derive(&p, gpu));
     let tile = Program { name: "gpu_tile".into(), space, gpu, make: Box::new(move |c| Tiling::new(&p, c)?.program()) };
-    tensor.into_iter().chain([tile]).collect()
+    tensor.chain([tile]).collect()
 }
 
 fn space(p: &Problem, gpu: Gpu) -> Option<Space> {

@@ -1,10 +1,12 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
 //! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads
-//! to in small steps: `contract` for sums over tiles, `tensor` for those that
+//! to in small steps: `contract` for sums over tiles, `tensor` and `group` for those that
 //! tensor cores multiply, `rows` for reductions along rows, `map` for
 //! the rest, and plain loops, one thread an element, where none applies.
 
 mod contract;
+mod group;
+mod group_tile;
 mod map;
 mod problem;
 mod rows;

@@ -103,7 +103,7 @@ fn format(n: &Nest, p: &Problem) -> Option<DType> {
     (a != b && x == y && (x.is_half() || matches!(x, DType::Tf32 | DType::F32))).then_some(x)
 }
 
-fn roles(p: &Problem) -> Option<Roles> {
+pub(super) fn roles(p: &Problem) -> Option<Roles> {
     let n = &p.base;
     let (format, split) = match format(n, p)? {
         DType::F32 => (DType::Tf32, true),

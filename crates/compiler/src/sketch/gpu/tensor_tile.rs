@@ -76,12 +76,27 @@ pub(super) fn guarded(conds: Vec<Cond>, value: Expr) -> Expr {
 impl<'a> Tiling<'a> {
     pub fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Tiling<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
+        let warps = [get("warps_rows"), get("warps_columns")];
+        let mut t = Tiling::cut(p, roles, c, warps, [SIDE, SIDE], get("chunk"));
+        for f in 0..2 {
+            match (t.factors[f].layout, c.int("turn")) {
+                (Layout::Turned, Some(1)) => t.turn(f),
+                (Layout::Turned, Some(2)) => t.factors[f].layout = Layout::Planes,
+                _ => {}
+            }
+        }
+        t
+    }
+
+    /// What warps and groups of warps begin with: `warps` of them along rows and columns, each with `unit` of
+    /// them times a number of its own; `chunk` elements of the reduction a step.
+    pub(super) fn cut(p: &'a Problem, roles: &'a Roles, c: &Configuration, warps: [i64; 2], unit: [i64; 2], chunk: i64) -> Tiling<'a> {
+        let get = |k: &str| c.int(k).unwrap_or(1);
         let size: Vec<i64> = p.axes.iter().map(|a| get(&format!("{}_b", a.short))).collect();
         let total = |f: &Factor| f.axes.iter().map(|&a| size[a]).product::<i64>();
-        let warps = [get("warps_rows"), get("warps_columns")];
         let up = |x: i64, y: i64| (x + y - 1) / y;
-        let sides = [up(total(&roles.rows), SIDE * warps[0]), up(total(&roles.columns), SIDE * warps[1])];
-        let (chunk, groups, cluster) = (get("chunk"), get("split_warps"), get("split_blocks"));
+        let sides = [up(total(&roles.rows), unit[0] * warps[0]), up(total(&roles.columns), unit[1] * warps[1])];
+        let (groups, cluster) = (get("split_warps"), get("split_blocks"));
         let steps = up(p.reduce[0].extent, chunk * groups * cluster);
         let stages = get("stages");
         let unroll = get("unroll") > 0;
@@ -90,7 +105,7 @@ impl<'a> Tiling<'a> {
         let (block, start) = (fresh(&mut n, "b"), fresh(&mut n, "0"));
         let [rows, columns, group, lane, rank] = ["warp_rows", "warp_columns", "group", "lane", "rank"].map(|x| n.new_var(x));
         let pad = get("pad") * roles.depth() / 2;
-        let mut t = Tiling {
+        Tiling {
             p,
             format: roles.format,
             split: roles.split,
@@ -115,19 +130,10 @@ impl<'a> Tiling<'a> {
             group,
             lane,
             rank,
-        };
-        for f in 0..2 {
-            match (t.factors[f].layout, c.int("turn")) {
-                (Layout::Turned, Some(1)) => t.turn(f),
-                (Layout::Turned, Some(2)) => t.factors[f].layout = Layout::Planes,
-                _ => {}
-            }
         }
-        t
     }
 
     pub fn program(mut self) -> Nest {
-        let p = self.p;
         let ahead = std::mem::take(&mut self.n.body);
         let sums = self.buffer("sums", vec![self.sides[0], self.sides[1], SIDE, SIDE], Scope::Fragment, DType::F32);
         let mut body = vec![Stmt::Local(sums)];
@@ -135,9 +141,15 @@ impl<'a> Tiling<'a> {
         let zero = Stmt::Warp(Warp::Zero(Matrix { buffer: sums, at: at.iter().map(|v| Affine::var(*v)).collect() }));
         body.extend(self.over(&at, vec![zero]));
         self.sum(sums, &mut body);
-        self.finish(sums, &mut body);
+        self.put(sums, &mut body);
         let threads = [(self.group, self.groups), (self.warp[0], self.warps[0]), (self.warp[1], self.warps[1]), (self.lane, 32)];
-        let body = around(&threads, Mode::Thread, body);
+        self.launch(&threads, body, ahead)
+    }
+
+    /// The program whose threads run `body`, behind launches that go `ahead`.
+    pub(super) fn launch(mut self, threads: &[(Var, i64)], body: Vec<Stmt>, ahead: Vec<Stmt>) -> Nest {
+        let p = self.p;
+        let body = around(threads, Mode::Thread, body);
         let mut body = vec![count(self.rank, self.cluster, Mode::Cluster, body)];
         for a in (0..p.axes.len()).rev() {
             body = vec![tiles(self.block[a], self.start[a], p.axes[a].extent, self.size[a], body)];
@@ -319,8 +331,8 @@ impl<'a> Tiling<'a> {
         if ahead > 0 {
             let [stage, next] = ["stage", "next"].map(|x| self.n.new_var(x));
             each.extend([Stmt::AwaitCopies((ahead - 1) as u32), barrier()]);
-            each.push(Stmt::Let { var: stage, value: now.clone(), modulo: self.stages });
-            each.push(Stmt::Let { var: next, value: now.plus(ahead), modulo: self.stages });
+            each.push(Stmt::Let { var: stage, value: now.clone(), divisor: 1, modulo: self.stages });
+            each.push(Stmt::Let { var: next, value: now.plus(ahead), divisor: 1, modulo: self.stages });
             let later = fetch(self, &now.plus(ahead), &Affine::var(next));
             each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
             each.push(Stmt::CommitCopies);
@@ -422,18 +434,13 @@ impl<'a> Tiling<'a> {
     }
 
     /// Where an element of the tile lies among rows or columns.
-    fn place(&self, f: &Factor, at: &[Affine]) -> Affine {
+    pub(super) fn place(&self, f: &Factor, at: &[Affine]) -> Affine {
         f.axes.iter().fold(Affine::constant(0), |sum, &a| sum.scale(self.size[a]).add(&at[a]))
     }
 
-    /// Sums meet in shared memory; each block of the cluster finishes a slice of the tile.
-    fn finish(&mut self, sums: Source, body: &mut Vec<Stmt>) {
-        let p = self.p;
-        let [rows, columns] = [0, 1].map(|k| self.warps[k] * self.sides[k] * SIDE);
-        let alone = self.cluster == 1;
-        let (scope, reach) = if alone { (Scope::Shared, Reach::Block) } else { (Scope::Cluster, Reach::Cluster) };
-        let partial = self.buffer("partial", vec![self.cluster, self.groups, rows, columns + 8], scope, DType::F32);
-        body.push(Stmt::Local(partial));
+    /// Sums go to shared memory, and on from there.
+    fn put(&mut self, sums: Source, body: &mut Vec<Stmt>) {
+        let partial = self.partial([0, 1].map(|k| self.warps[k] * self.sides[k] * SIDE), body);
         let at = self.each("p");
         let [r, c] = ["row", "column"].map(|x| self.n.new_var(x));
         let position = |k: usize, v: Var| Affine::new([(self.warp[k], SIDE * self.sides[k]), (at[k], SIDE), (v, 1)], 0);
@@ -445,6 +452,22 @@ impl<'a> Tiling<'a> {
             index: vec![Affine::var(self.rank), Affine::var(self.group), position(0, r), position(1, c)],
         };
         body.extend(self.over(&at, vec![Stmt::Warp(put)]));
+        self.finish(partial, body);
+    }
+
+    /// Declares where the sums of all blocks of a cluster and all groups meet, in rows and columns.
+    pub(super) fn partial(&mut self, [rows, columns]: [i64; 2], body: &mut Vec<Stmt>) -> Source {
+        let scope = if self.cluster == 1 { Scope::Shared } else { Scope::Cluster };
+        let partial = self.buffer("partial", vec![self.cluster, self.groups, rows, columns + 8], scope, DType::F32);
+        body.push(Stmt::Local(partial));
+        partial
+    }
+
+    /// Each block of the cluster finishes a slice of the tile.
+    pub(super) fn finish(&mut self, partial: Source, body: &mut Vec<Stmt>) {
+        let p = self.p;
+        let alone = self.cluster == 1;
+        let reach = if alone { Reach::Block } else { Reach::Cluster };
         body.push(Stmt::Barrier(reach));
         // What the blocks of the cluster share out.
         let cut = self.size.iter().position(|s| s % self.cluster == 0).unwrap_or(0);
