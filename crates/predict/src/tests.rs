@@ -7,7 +7,7 @@ use crate::nn::Layout;
 use crate::paper::{PaperModel, Sequence};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::solver::cases;
-use crate::train::{Learner, Lesson};
+use crate::train::{Learner, Lesson, Schedule, State, train};
 use crate::{Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
@@ -400,6 +400,31 @@ fn the_first_k_are_the_best_of_all() {
             assert_eq!(p.predict(&question, k).unwrap(), all[..k.min(all.len())]);
         }
     }
+}
+
+#[test]
+fn what_is_kept_is_the_running_mean_of_parameters() {
+    let all = examples();
+    let chosen: Vec<&Example> = all.iter().step_by(7).collect();
+    let ground = Ground::learn(family(), &chosen, &[]).expect("our examples can be learned");
+    let cases = cases(&ground, &chosen, 1, Some(0)).expect("the family takes them");
+    let pairs = crate::solver::pairs(&cases, &chosen);
+    let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.0 });
+    let schedule = |memory| Schedule { epochs: 2, batch: 8, rate: 2e-3, decay: 0.0, memory, patience: 5, seed: 1, threads: 1 };
+    let run = |memory: f32| {
+        let schedule = schedule(memory);
+        let mut state = State::new(chain.layout(), &schedule);
+        train(&chain, &ground, &pairs, &pairs, &schedule, &mut state, &mut |_, _| true).expect("it learns");
+        state
+    };
+    let (plain, mean) = (run(0.0), run(0.95));
+    // The mean looks on: the path that it is the mean of stays the same.
+    assert_eq!((&plain.average, &plain.best), (&plain.parameters, &plain.parameters));
+    assert_eq!(mean.parameters, plain.parameters);
+    let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
+    let start = State::new(chain.layout(), &schedule(0.0));
+    let (moved, behind) = (apart(&plain.parameters, &start.parameters), apart(&mean.average, &mean.parameters));
+    assert!(mean.best == mean.average && behind > 0.01 * moved && behind < 0.5 * moved, "{behind} of {moved}");
 }
 
 #[test]

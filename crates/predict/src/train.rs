@@ -55,8 +55,8 @@ pub struct Schedule {
     /// Weight decay.
     pub decay: f32,
     /// How much stays at each step of the running mean of parameters, which is what is looked at and
-    /// kept (Polyak and Juditsky 1992): 0.995 looks back over some 200 steps, at the beginning over
-    /// fewer. 0 is no mean.
+    /// kept (Polyak and Juditsky 1992): 0.995 looks back over some 200 steps, in the
+    /// beginning over a ninth of those taken. 0 is no mean.
     pub memory: f32,
     /// Epochs without a better validation loss before training stops.
     pub patience: usize,
