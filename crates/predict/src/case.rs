@@ -2,7 +2,7 @@
 //! among the training answers, and what all of that says about single candidates.
 
 use crate::encode::Encoder;
-use crate::memory::{Asker, CHANNELS, Memory, Neighbour, Votes, columns};
+use crate::memory::{Asker, CHANNELS, Memory, NOWHERE, Neighbour, Votes, columns};
 use crate::nn::vector::wide;
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -90,8 +90,9 @@ fn row_of(rows: &[(String, String)], problem: &Problem) -> u16 {
 }
 
 impl Ground {
-    /// Learns from training examples, all of them in their tuner space.
-    pub fn learn(family: Arc<Family>, examples: &[&Example]) -> Result<Ground, FamilyError> {
+    /// Learns from training examples, all of them in their tuner space; `remembered` are further
+    /// examples whose answers are remembered after theirs.
+    pub fn learn(family: Arc<Family>, examples: &[&Example], remembered: &[&Example]) -> Result<Ground, FamilyError> {
         let problems: Vec<&Problem> = examples.iter().map(|e| &e.problem).collect();
         let encoder = Encoder::learn(&problems);
         let mut rows: Vec<(String, String)> =
@@ -101,7 +102,7 @@ impl Ground {
         let width = family.spec().knobs.len();
         let mut memory = Memory { width, ..Memory::default() };
         let mut layers: HashMap<&str, u32> = HashMap::new();
-        for e in examples {
+        for e in examples.iter().chain(remembered) {
             let place = encoder.place(&e.problem);
             let words = encoder.words(&e.problem);
             (memory.dimensions, memory.words) = (place.len(), words.len());
@@ -178,7 +179,10 @@ impl Ground {
         let place = e.place(problem);
         let words = e.words(problem);
         let row = row_of(&self.facts.rows, problem);
-        let neighbours = self.facts.memory.nearest(&Asker { place: &place, tokens: &words, row, own }, room);
+        let mut neighbours = self.facts.memory.nearest(&Asker { place: &place, tokens: &words, row, own }, room);
+        for n in neighbours.iter_mut().flatten() {
+            n.candidate = candidates.find(self.facts.memory.answer(n.index)).map_or(NOWHERE, |i| i as u32);
+        }
         let positions = values.and_then(|v| self.family.positions(v));
         let truth = positions.and_then(|p| candidates.find(&p)).map(|t| t as u32);
         let allowed = truth.map(|t| allowed(&candidates, t as usize)).unwrap_or_default();
@@ -297,8 +301,7 @@ impl Ground {
                 out[at + 2] = 2.0 + row.iter().zip(&self.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>();
             }
             for (n, w) in neighbours.iter().zip(&v.weights) {
-                let answer = self.facts.memory.answer(n.index);
-                if let Some(i) = rows.find(&case.candidates, answer) {
+                if let Some(i) = rows.find(n.candidate) {
                     out[i * all + at] += w.0;
                     out[i * all + at + 1] += w.1;
                 }
@@ -348,11 +351,11 @@ pub enum Rows<'a> {
 }
 
 impl Rows<'_> {
-    fn find(&self, candidates: &Candidates, answer: &[u16]) -> Option<usize> {
-        let i = candidates.find(answer)?;
+    fn find(&self, candidate: u32) -> Option<usize> {
         match self {
-            Rows::All => Some(i),
-            Rows::Some(rows) => rows.binary_search(&(i as u32)).ok(),
+            _ if candidate == NOWHERE => None,
+            Rows::All => Some(candidate as usize),
+            Rows::Some(rows) => rows.binary_search(&candidate).ok(),
         }
     }
 }

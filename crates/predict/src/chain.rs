@@ -87,16 +87,22 @@ impl Chain {
 
     /// Log-probabilities of all candidates of a case: the mean of those of several networks.
     pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<f32> {
+        let choices = self.choices(ground, case, room);
+        mean(members.iter().map(|p| self.walk(p, case, &choices, room)).collect())
+    }
+
+    /// Where a case has choices; `room.inputs` becomes the problem, for [`Chain::walk`].
+    pub fn choices(&self, ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<Choices> {
         ground.ask(case, sized(&mut room.inputs, ground.inputs()));
         let c = &case.candidates;
         let same = |i: usize| if i == 0 { 0 } else { c.row(i).iter().zip(c.row(i - 1)).take_while(|(a, b)| a == b).count() };
         let same: Vec<usize> = (0..c.len()).map(same).collect();
-        let choices: Vec<Choices> = (0..self.heads.len()).map(|k| Choices::of(&same, k)).collect();
-        mean(members.iter().map(|p| self.walk(p, case, &choices, room)).collect())
+        (0..self.heads.len()).map(|k| Choices::of(&same, k)).collect()
     }
 
-    /// Adds up the log-probabilities of values along every path; `room.inputs` is the problem.
-    fn walk(&self, p: &[f32], case: &Case, choices: &[Choices], room: &mut ChainRoom) -> Vec<f32> {
+    /// Log-probabilities of candidates: adds up those of values along every path; `room.inputs` is the
+    /// problem.
+    pub fn walk(&self, p: &[f32], case: &Case, choices: &[Choices], room: &mut ChainRoom) -> Vec<f32> {
         let (c, h) = (&case.candidates, self.sizes.head);
         self.context.forward(p, &room.inputs, &case.tokens, 1, None::<&mut Generator>, &mut room.mlp);
         let mut out = vec![0.0f32; c.len()];
@@ -148,7 +154,7 @@ impl Chain {
 }
 
 /// The prefixes of one length after which there is a choice.
-struct Choices {
+pub struct Choices {
     nodes: Vec<Node>,
     /// For each node in turn, the candidates at which its children begin.
     children: Vec<usize>,
@@ -162,6 +168,15 @@ struct Node {
 }
 
 impl Choices {
+    /// Leaves out the prefixes of none of these candidates, which are ascending.
+    pub fn only(&mut self, rows: &[u32]) {
+        let children = &self.children;
+        self.nodes.retain(|n| {
+            let next = rows.partition_point(|&r| (r as usize) < children[n.first]);
+            rows.get(next).is_some_and(|&r| (r as usize) < n.end)
+        });
+    }
+
     /// Of prefixes of `k` values; `same` says how many values each candidate shares with the one
     /// before, in lexicographic order.
     fn of(same: &[usize], k: usize) -> Choices {

@@ -11,7 +11,7 @@ use squall_core::forecast::Split;
 use std::collections::HashMap;
 use std::path::Path;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const KEY: &str = "squall checkpoint";
 
 /// What training has done so far. Begin with [`Checkpoint::default`].
@@ -99,7 +99,13 @@ impl Checkpoint {
         let broken = |e: &dyn std::fmt::Display| FileError::Header(e.to_string());
         let mut parts = Vec::new();
         for (i, s) in self.networks.iter().enumerate() {
-            let all = [("parameters", &s.parameters), ("best", &s.best), ("mean", &s.adam.mean), ("square", &s.adam.square)];
+            let all = [
+                ("parameters", &s.parameters),
+                ("average", &s.average),
+                ("best", &s.best),
+                ("mean", &s.adam.mean),
+                ("square", &s.adam.square),
+            ];
             parts.extend(all.map(|(what, v)| (format!("{i}.{what}"), v.len(), bytes_of(v, f32::to_le_bytes))));
         }
         let mut views = Vec::with_capacity(parts.len());
@@ -131,7 +137,13 @@ impl Checkpoint {
                 floats(part(&parts, &name, Dtype::F32, &[len], &mut 0)?, &name)
             };
             let adam = Adam { mean: get("mean")?, square: get("square")?, steps: owner.steps, decay: owner.decay };
-            networks.push(State { parameters: get("parameters")?, adam, best: get("best")?, curve: owner.curve.clone() });
+            networks.push(State {
+                parameters: get("parameters")?,
+                average: get("average")?,
+                adam,
+                best: get("best")?,
+                curve: owner.curve.clone(),
+            });
         }
         Ok(Checkpoint { header, networks })
     }

@@ -224,8 +224,8 @@ impl Trained {
     pub(crate) fn train(m: &Material, kind: Classical) -> Result<Trained, FamilyError> {
         let Options { seed, threads, .. } = *m.options;
         let training = m.of(Part::Train);
-        let ground = Ground::learn(m.family.clone(), &training)?;
-        let made = cases(&ground, &training, threads, false)?;
+        let ground = Ground::learn(m.family.clone(), &training, &[])?;
+        let made = cases(&ground, &training, threads, None)?;
         let learned: Vec<&Case> = pairs(&made, &training).into_iter().map(|(c, _)| c).collect();
         let width = ground.facts.encoder.width();
         let numbers: Vec<f32> = learned.iter().flat_map(|c| c.numbers.iter().copied()).collect();

@@ -40,7 +40,13 @@ pub struct Neighbour {
     pub index: u32,
     /// In doublings: the weighed sum over sizes of differences of logarithms.
     pub distance: f32,
+    /// The place of its answer among the asker's candidates; [`NOWHERE`] where it is none of them, and
+    /// until somebody looks.
+    pub candidate: u32,
 }
+
+/// No place.
+pub const NOWHERE: u32 = u32::MAX;
 
 /// Who asks for neighbours.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +97,7 @@ impl Memory {
             let channel = usize::from(row != asker.row);
             if distance < bounds[channel] && asker.own != Some(i as u32) {
                 let all = &mut near[channel];
-                all.push(Neighbour { index: i as u32, distance });
+                all.push(Neighbour { index: i as u32, distance, candidate: NOWHERE });
                 if all.len() == 2 * NEAREST {
                     all.select_nth_unstable_by(NEAREST - 1, order);
                     all.truncate(NEAREST);
@@ -187,7 +193,7 @@ mod tests {
                         let distance = (f32::from(p.0) / 2.0 - place[0]).abs()
                             + (f32::from(p.1) - place[1]).abs()
                             + if p.2 == at.2 { 0.0 } else { WORD };
-                        all.push(Neighbour { index: i as u32, distance });
+                        all.push(Neighbour { index: i as u32, distance, candidate: NOWHERE });
                     }
                 }
                 all.sort_by(|a, b| a.distance.total_cmp(&b.distance));

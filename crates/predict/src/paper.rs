@@ -446,16 +446,16 @@ impl Trained {
     ) -> Result<Trained, FamilyError> {
         let options = m.options;
         let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
-        let ground = Ground::learn(m.family.clone(), &training)?;
+        let ground = Ground::learn(m.family.clone(), &training, &[])?;
         let model = Sequence::new(&ground, kind, options.lstm);
-        let made = [&training, &validation].map(|e| cases(&ground, e, options.threads, false));
+        let made = [&training, &validation].map(|e| cases(&ground, e, options.threads, None));
         let [learned, held] = made;
         let (learned, held) = (learned?, held?);
         let (learned, held) = (pairs(&learned, &training), pairs(&held, &validation));
         let Options { epochs: (_, epochs), seed, threads, .. } = *options;
         // On a few hundred examples batches of 128 would be too few steps.
         let batch = (learned.len() / 32).clamp(16, 128);
-        let schedule = Schedule { epochs, batch, rate: 3e-3, decay: 0.01, patience: 6, seed, threads };
+        let schedule = Schedule { epochs, batch, rate: 3e-3, decay: 0.01, memory: 0.0, patience: 6, seed, threads };
         let mut ask = |s: &State, within: f64| go_on(&s.curve, within);
         let state = keeper.train((&model, "sequence model", 0), &ground, (&learned, &held), &schedule, &mut ask)?;
         Ok(Trained { ground, model, parameters: state.best, curve: state.curve })

@@ -9,7 +9,7 @@
 //! the row answered elsewhere, a quarter what the neighbours answered.
 
 use crate::case::{Case, Ground, Rows};
-use crate::memory::Neighbour;
+use crate::memory::{NOWHERE, Neighbour};
 use crate::nn::vector::{add_row, gelu, gelu_backward, sum_rows};
 use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, cross_entropy, sized, zeroed};
 use crate::train::{Learner, Lesson};
@@ -35,7 +35,7 @@ pub struct RankerSizes {
 
 impl Default for RankerSizes {
     fn default() -> RankerSizes {
-        RankerSizes { context: 192, hidden: 128, last: 64, negatives: 96, dropout: 0.2 }
+        RankerSizes { context: 192, hidden: 128, last: 64, negatives: 96, dropout: 0.5 }
     }
 }
 
@@ -127,13 +127,21 @@ impl Ranker {
         self.sizes
     }
 
-    /// Log-probabilities of all candidates of a case: the mean of those of several networks.
-    pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, instance: &Instance, room: &mut RankerRoom) -> Vec<f32> {
+    /// Log-probabilities of a case's candidates, among those that are asked for: the mean of those of
+    /// several networks. `table` holds their positions.
+    pub fn score(
+        &self,
+        members: &[Vec<f32>],
+        ground: &Ground,
+        (case, instance): (&Case, &Instance),
+        (rows, table): (Rows, &[u16]),
+        room: &mut RankerRoom,
+    ) -> Vec<f32> {
         let votes = ground.ask(case, sized(&mut room.inputs, ground.inputs()));
-        let n = case.candidates.len();
         let (f, width) = (ground.features(), ground.offsets.len());
+        let n = table.len() / width;
         let mut features = std::mem::take(&mut room.features);
-        ground.write_features(case, instance, &votes, Rows::All, &case.candidates.table, sized(&mut features, n * f));
+        ground.write_features(case, instance, &votes, rows, table, sized(&mut features, n * f));
         let mut lists = Vec::with_capacity(members.len());
         for p in members {
             self.read(p, &case.tokens, 1, None::<&mut Generator>, room);
@@ -143,8 +151,8 @@ impl Ranker {
             start.copy_from_slice(&room.query);
             crate::nn::vector::add(self.features.bias(p), start);
             // In parts that stay in the cache.
-            const PART: usize = 512;
-            for (table, features) in case.candidates.table.chunks(PART * width).zip(features.chunks(PART * f)) {
+            const PART: usize = 128;
+            for (table, features) in table.chunks(PART * width).zip(features.chunks(PART * f)) {
                 let n = table.len() / width;
                 let z1 = sized(&mut room.z1, n * self.sizes.hidden);
                 self.tables.forward_sorted(p, &room.start, table, z1, &mut room.sums);
@@ -219,8 +227,7 @@ impl Ranker {
             corrections.resize(n, 0.0);
             return truth as usize;
         }
-        let near: Vec<u32> =
-            neighbours.iter().filter_map(|x| case.candidates.find(ground.facts.memory.answer(x.index))).map(|i| i as u32).collect();
+        let near: Vec<u32> = neighbours.iter().map(|x| x.candidate).filter(|&c| c != NOWHERE).collect();
         let members = ground.members(case.row);
         let often = if case.legal_share > 0.05 && !members.is_empty() { 0.25 } else { 0.0 };
         let close = if near.is_empty() { 0.0 } else { 0.25 };

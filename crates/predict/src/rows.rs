@@ -74,7 +74,9 @@ impl RowModel {
                 }
                 Some(RowModel::Classical(Box::new(classical::Trained::train(m, kind)?)))
             }
-            Kind::Neighbours | Kind::Pair => Some(RowModel::Neighbours(Box::new(Ground::learn(m.family.clone(), &m.of(Part::Train))?))),
+            Kind::Neighbours | Kind::Pair => {
+                Some(RowModel::Neighbours(Box::new(Ground::learn(m.family.clone(), &m.of(Part::Train), &m.of(Part::Validation))?)))
+            }
         })
     }
 

@@ -1,12 +1,15 @@
-//! The default model of a solver: a candidate ranker and a chain over the same ground; the mean of their log-probabilities, weighed and sharpened so that validation answers are likeliest,
-//! is the answer. Every candidate of the tuner space is scored, so the k best are exact.
+//! The default model of a solver: candidate rankers and chains over the same ground. The first chain
+//! scores every candidate of the tuner space, all networks score those that it finds likeliest, and
+//! the mean of their log-probabilities, weighed and sharpened so that validation answers are likeliest,
+//! is the answer (docs/decisions/0019). Every candidate has a probability, so the k best are exact.
 
-use crate::case::{Case, Facts, Ground};
+use crate::case::{Case, Facts, Ground, Rows};
 use crate::chain::{Chain, ChainRoom, ChainSizes};
 use crate::checkpoint::Checkpoint;
+use crate::memory::NOWHERE;
 use crate::metrics::Outcome;
 use crate::nn::vector::log_softmax;
-use crate::ranker::{Ranker, RankerRoom, RankerSizes};
+use crate::ranker::{Ranker, RankerRoom, RankerSizes, mean};
 use crate::rows::Kind;
 use crate::train::{Epoch, Learner, Pair, Schedule, State, train};
 use crate::{paper, parallel};
@@ -52,7 +55,7 @@ pub struct Options {
     /// [`STEPS`] steps, from 8 to 20.
     pub epochs: (usize, usize),
     /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged. 0 is
-    /// one, and up to four where examples are few.
+    /// three, and up to six where examples are few.
     pub members: (usize, usize),
     /// Width of the paper's LSTMs.
     pub lstm: usize,
@@ -84,10 +87,10 @@ impl Options {
     }
 }
 
-/// How many networks of a kind are trained on so many examples: together they take about as long as
-/// one on 12,000.
+/// How many networks of a kind are trained on so many examples: three, and up to six where they are few,
+/// whose chances decide more and which cost least.
 fn members(asked: usize, examples: usize) -> usize {
-    if asked > 0 { asked } else { (12_000 / examples.max(1)).clamp(1, 4) }
+    if asked > 0 { asked } else { (12_000 / examples.max(1)).clamp(3, 6) }
 }
 
 /// Steps of 64 examples after which a network hardly gains from more: on large data it learns them
@@ -115,6 +118,35 @@ pub struct Curves {
     pub ranker: Vec<Vec<Epoch>>,
     /// Epochs of each chain.
     pub chain: Vec<Vec<Epoch>>,
+}
+
+/// Candidates that the first chain hands on to all other networks, where there are more. Chosen on
+/// validation rows: fewer lose answers, more cost time.
+const SHORTLIST: usize = 512;
+
+/// What the networks of a solver say of a case's candidates.
+pub(crate) struct Opinions {
+    /// The first chain's log-probabilities, where it made a shortlist.
+    pub first: Vec<f32>,
+    /// The shortlist, ascending; all where there is none.
+    pub rows: Option<Vec<u32>>,
+    /// Log-probabilities among those.
+    ranker: Vec<f32>,
+    chain: Vec<f32>,
+}
+
+impl Opinions {
+    /// Log-probabilities of all candidates: the shortlist shares what the first chain gives it as all
+    /// networks together say, the others keep what they have.
+    pub fn mixed(&self, mix: Mix) -> Vec<f32> {
+        let mut sum: Vec<f32> = self.ranker.iter().zip(&self.chain).map(|(r, c)| mix.ranker * r + mix.chain * c).collect();
+        log_softmax(&mut sum);
+        let Some(rows) = &self.rows else { return sum };
+        let mut out = self.first.clone();
+        let given = rows.iter().map(|&r| f64::from(out[r as usize]).exp()).sum::<f64>().ln() as f32;
+        rows.iter().zip(&sum).for_each(|(&r, s)| out[r as usize] = given + s);
+        out
+    }
 }
 
 /// A solver's trained models.
@@ -165,12 +197,13 @@ pub(crate) fn hashes(examples: &[&Example]) -> Vec<u64> {
     keys
 }
 
-/// Makes cases of examples on all threads, sharing equal candidate sets.
-pub(crate) fn cases(ground: &Ground, examples: &[&Example], threads: usize, remembered: bool) -> Result<Vec<Case>, FamilyError> {
+/// Makes cases of examples on all threads, sharing equal candidate sets. `remembered` is the place of
+/// the first in the memory, where they are remembered.
+pub(crate) fn cases(ground: &Ground, examples: &[&Example], threads: usize, remembered: Option<usize>) -> Result<Vec<Case>, FamilyError> {
     let numbered: Vec<(usize, &&Example)> = examples.iter().enumerate().collect();
     let made: Vec<Result<Case, FamilyError>> = parallel::map(threads, &numbered, |(i, e), room: &mut Vec<f32>| {
-        let mut case = ground.case(&e.problem, Some(&e.values), remembered.then_some(*i as u32), room)?;
-        if remembered {
+        let mut case = ground.case(&e.problem, Some(&e.values), remembered.map(|first| (first + *i) as u32), room)?;
+        if remembered.is_some() {
             case.legal_share = ground.legal_share(&case);
         }
         Ok(case)
@@ -224,15 +257,12 @@ struct Data<'a> {
     held: &'a [Pair<'a>],
 }
 
-/// How many networks of one kind, and how each is trained.
+/// How many networks of one kind, and how each is trained; their seeds follow from the schedule's.
 #[derive(Clone, Copy)]
 struct Plan {
     network: &'static str,
-    epochs: usize,
     members: usize,
-    batch: usize,
-    seed: u64,
-    threads: usize,
+    schedule: Schedule,
 }
 
 /// Who keeps the state of training after every epoch.
@@ -292,9 +322,8 @@ impl Data<'_> {
     fn train<L: Learner>(&self, learner: &L, plan: Plan, keeper: &mut Keeper, go_on: &mut Ask) -> Result<Trained, FamilyError> {
         let (mut members, mut curves) = (Vec::new(), Vec::new());
         for i in 0..plan.members.max(1) {
-            let seed = plan.seed.wrapping_mul(1000).wrapping_add(i as u64);
-            let Plan { network, epochs, batch, threads, .. } = plan;
-            let schedule = Schedule { epochs, batch, rate: 2e-3, decay: 0.01, patience: 5, seed, threads };
+            let seed = plan.schedule.seed.wrapping_mul(1000).wrapping_add(i as u64);
+            let (network, schedule) = (plan.network, Schedule { seed, ..plan.schedule });
             let of = (self.learned, self.held);
             let mut ask = |s: &State, within: f64| go_on((i, plan.members), &schedule, s, within);
             let state = keeper.train((learner, network, i), self.ground, of, &schedule, &mut ask)?;
@@ -310,11 +339,11 @@ impl Solver {
     pub(crate) fn train(m: &Material, keeper: &mut Keeper, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Solver, FamilyError> {
         let options = m.options;
         let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
-        let ground = Ground::learn(m.family.clone(), &training)?;
+        let ground = Ground::learn(m.family.clone(), &training, &validation)?;
         let solver = ground.family.solver().to_owned();
         let make =
             |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
-        let (training_cases, validation_cases) = (make(&training, true)?, make(&validation, false)?);
+        let (training_cases, validation_cases) = (make(&training, Some(0))?, make(&validation, Some(training.len()))?);
         let (learned, held) = (pairs(&training_cases, &training), pairs(&validation_cases, &validation));
         let mut run = |network: &'static str, member: (usize, usize), schedule: &Schedule, state: &State, within: f64| {
             let epochs = (state.curve.len(), schedule.epochs);
@@ -323,10 +352,15 @@ impl Solver {
         let data = Data { ground: &ground, learned: &learned, held: &held };
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
-        let plan = |network, epochs, members, batch| Plan { network, epochs, members, batch, seed: options.seed, threads: options.threads };
-        let ranking = plan("ranker", passes(options.epochs.0, learned.len()), members(options.members.0, learned.len()), 64);
+        let plan = |network, members: usize, epochs, batch, decay| {
+            let (seed, threads) = (options.seed, options.threads);
+            let schedule =
+                Schedule { epochs: passes(epochs, learned.len()), batch, rate: 2e-3, decay, memory: 0.995, patience: 5, seed, threads };
+            Plan { network, members: self::members(members, learned.len()), schedule }
+        };
+        let ranking = plan("ranker", options.members.0, options.epochs.0, 64, 0.1);
         let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
-        let chaining = plan("chain", passes(options.epochs.1, learned.len()), members(options.members.1, learned.len()), 128);
+        let chaining = plan("chain", options.members.1, options.epochs.1, 128, 0.01);
         let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
@@ -348,18 +382,10 @@ impl Solver {
         let step = held.len() / 400 + 1;
         let some: Vec<Pair> = held.iter().step_by(step).copied().collect();
         let lists = parallel::map(threads, &some, |(case, problem), room: &mut Room| {
-            let r = self.log_probabilities(Method::Ranker, case, problem, room)?;
-            let c = self.log_probabilities(Method::Chain, case, problem, room)?;
+            let opinions = self.opinions(case, problem, SHORTLIST, room)?;
             let truth = case.truth.unwrap_or(0) as usize;
-            let mut out = Vec::new();
-            for a in GRID {
-                for b in GRID {
-                    let mut sum: Vec<f32> = r.iter().zip(&c).map(|(r, c)| a * r + b * c).collect();
-                    log_softmax(&mut sum);
-                    out.push(f64::from(sum[truth]));
-                }
-            }
-            Ok(out)
+            let mixes = GRID.into_iter().flat_map(|ranker| GRID.map(|chain| Mix { ranker, chain }));
+            Ok(mixes.map(|mix| f64::from(opinions.mixed(mix)[truth])).collect())
         });
         let lists: Vec<Vec<f64>> = lists.into_iter().collect::<Result<_, FamilyError>>()?;
         if lists.is_empty() {
@@ -391,16 +417,44 @@ impl Solver {
         Ok(match method {
             Method::Frequency => g.by_frequency(case),
             Method::Neighbours => by_neighbours(g, case),
-            Method::Ranker => self.ranker.score(&self.ranker_members, g, case, &g.family.instance(problem)?, &mut room.ranker),
-            Method::Chain => self.chain.score(&self.chain_members, g, case, &mut room.chain),
-            Method::Pair => {
-                let r = self.log_probabilities(Method::Ranker, case, problem, room)?;
-                let c = self.log_probabilities(Method::Chain, case, problem, room)?;
-                let mut sum: Vec<f32> = r.iter().zip(&c).map(|(r, c)| self.mix.ranker * r + self.mix.chain * c).collect();
-                log_softmax(&mut sum);
-                sum
+            Method::Ranker => {
+                let all = (Rows::All, &case.candidates.table[..]);
+                self.ranker.score(&self.ranker_members, g, (case, &g.family.instance(problem)?), all, &mut room.ranker)
             }
+            Method::Chain => self.chain.score(&self.chain_members, g, case, &mut room.chain),
+            Method::Pair => self.opinions(case, problem, SHORTLIST, room)?.mixed(self.mix),
         })
+    }
+
+    /// What the networks say of a case: the first chain of all candidates, all networks of those that
+    /// it finds likeliest, `shortlist` of them.
+    pub(crate) fn opinions(&self, case: &Case, problem: &Problem, shortlist: usize, room: &mut Room) -> Result<Opinions, FamilyError> {
+        let (g, c) = (&self.ground, &case.candidates);
+        let instance = g.family.instance(problem)?;
+        if c.len() <= shortlist {
+            let all = (Rows::All, &c.table[..]);
+            let ranker = self.ranker.score(&self.ranker_members, g, (case, &instance), all, &mut room.ranker);
+            let chain = self.chain.score(&self.chain_members, g, case, &mut room.chain);
+            return Ok(Opinions { first: Vec::new(), rows: None, ranker, chain });
+        }
+        let mut choices = self.chain.choices(g, case, &mut room.chain);
+        let first = self.chain.walk(&self.chain_members[0], case, &choices, &mut room.chain);
+        let mut rows: Vec<u32> = (0..c.len() as u32).collect();
+        let better = |a: &u32, b: &u32| first[*b as usize].total_cmp(&first[*a as usize]).then(a.cmp(b));
+        rows.select_nth_unstable_by(shortlist - 1, better);
+        rows.truncate(shortlist);
+        rows.sort_unstable();
+        let table: Vec<u16> = rows.iter().flat_map(|&r| c.row(r as usize)).copied().collect();
+        let ranker = self.ranker.score(&self.ranker_members, g, (case, &instance), (Rows::Some(&rows), &table), &mut room.ranker);
+        choices.iter_mut().for_each(|c| c.only(&rows));
+        let short = |all: &[f32]| {
+            let mut some: Vec<f32> = rows.iter().map(|&r| all[r as usize]).collect();
+            log_softmax(&mut some);
+            some
+        };
+        let mut chains = vec![short(&first)];
+        chains.extend(self.chain_members[1..].iter().map(|p| short(&self.chain.walk(p, case, &choices, &mut room.chain))));
+        Ok(Opinions { first, rows: Some(rows), ranker, chain: mean(chains) })
     }
 
     /// The k most probable configurations of a problem's tuner space, best first, with their
@@ -476,8 +530,8 @@ pub(crate) fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
         .map(|row| 0.1 * row.iter().zip(&ground.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>().exp() + 1e-9)
         .collect();
     for (n, w) in neighbours.iter().zip(&v.weights) {
-        if let Some(i) = case.candidates.find(ground.facts.memory.answer(n.index)) {
-            out[i] += 0.5 * w.0 + 0.5 * w.1;
+        if n.candidate != NOWHERE {
+            out[n.candidate as usize] += 0.5 * w.0 + 0.5 * w.1;
         }
     }
     let total: f32 = out.iter().sum();

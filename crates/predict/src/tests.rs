@@ -1,13 +1,13 @@
 //! The whole predictor on a small family of our own, whose best configurations follow a rule:
 //! tile `t` should cover `a`, `u` follows `b`, and `v` may not exceed `t`.
 
-use crate::case::Ground;
+use crate::case::{Ground, Rows};
 use crate::chain::{Chain, ChainSizes};
 use crate::nn::Layout;
 use crate::paper::{PaperModel, Sequence};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::solver::cases;
-use crate::train::{Learner, Lesson};
+use crate::train::{Learner, Lesson, Schedule, State, train};
 use crate::{Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
@@ -225,7 +225,7 @@ fn training_resumes_where_it_stopped() {
 /// Holds a network's gradient against finite differences, with the same samples and drop-out.
 fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &Ground, all: &[Example]) {
     let chosen: Vec<&Example> = all.iter().step_by(29).collect();
-    let cases = cases(ground, &chosen, 1, false).expect("the family takes them");
+    let cases = cases(ground, &chosen, 1, None).expect("the family takes them");
     let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
     let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
     let p = layout.initial(&mut Generator::seed_from_u64(5));
@@ -242,7 +242,7 @@ fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &
 #[test]
 fn gradients_of_ranker_and_chain() {
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
     let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 9, dropout: 0.2 });
     check_network("ranker", &ranker, ranker.layout(), &ground, &all);
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.2 });
@@ -252,7 +252,7 @@ fn gradients_of_ranker_and_chain() {
 #[test]
 fn gradients_of_the_papers_models() {
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
     for kind in PAPER {
         let model = Sequence::new(&ground, kind, 5);
         check_network(&format!("{kind:?}"), &model, model.layout(), &ground, &all);
@@ -358,14 +358,20 @@ fn training_of_a_paper_s_model_resumes_too() {
 fn scores_of_whole_spaces_are_what_training_lowers() {
     // A candidate's score is minus the loss that it would have as the truth, network by network.
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
     let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 20, last: 5, negatives: 1000, dropout: 0.2 });
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 20, dropout: 0.2 });
     let (p, q) = (ranker.layout().initial(&mut Generator::seed_from_u64(5)), chain.layout().initial(&mut Generator::seed_from_u64(6)));
     for e in all.iter().step_by(131) {
-        let mut made = cases(&ground, &[e], 1, false).expect("the family takes it");
+        let mut made = cases(&ground, &[e], 1, None).expect("the family takes it");
         let instance = || ground.family.instance(&e.problem).expect("as before");
-        let by_ranker = ranker.score(std::slice::from_ref(&p), &ground, &made[0], &instance(), &mut Default::default());
+        let by_ranker = ranker.score(
+            std::slice::from_ref(&p),
+            &ground,
+            (&made[0], &instance()),
+            (Rows::All, &made[0].candidates.table),
+            &mut Default::default(),
+        );
         let by_chain = chain.score(std::slice::from_ref(&q), &ground, &made[0], &mut Default::default());
         for i in 0..made[0].candidates.len() {
             made[0].truth = Some(i as u32);
@@ -397,20 +403,90 @@ fn the_first_k_are_the_best_of_all() {
 }
 
 #[test]
+fn what_is_kept_is_the_running_mean_of_parameters() {
+    let all = examples();
+    let chosen: Vec<&Example> = all.iter().step_by(7).collect();
+    let ground = Ground::learn(family(), &chosen, &[]).expect("our examples can be learned");
+    let cases = cases(&ground, &chosen, 1, Some(0)).expect("the family takes them");
+    let pairs = crate::solver::pairs(&cases, &chosen);
+    let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.0 });
+    let schedule = |memory| Schedule { epochs: 2, batch: 8, rate: 2e-3, decay: 0.0, memory, patience: 5, seed: 1, threads: 1 };
+    let run = |memory: f32| {
+        let schedule = schedule(memory);
+        let mut state = State::new(chain.layout(), &schedule);
+        train(&chain, &ground, &pairs, &pairs, &schedule, &mut state, &mut |_, _| true).expect("it learns");
+        state
+    };
+    let (plain, mean) = (run(0.0), run(0.95));
+    // The mean looks on: the path that it is the mean of stays the same.
+    assert_eq!((&plain.average, &plain.best), (&plain.parameters, &plain.parameters));
+    assert_eq!(mean.parameters, plain.parameters);
+    let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
+    let start = State::new(chain.layout(), &schedule(0.0));
+    let (moved, behind) = (apart(&plain.parameters, &start.parameters), apart(&mean.average, &mean.parameters));
+    assert!(mean.best == mean.average && behind > 0.01 * moved && behind < 0.5 * moved, "{behind} of {moved}");
+}
+
+#[test]
+fn a_shortlist_is_divided_anew_and_the_rest_stays() {
+    let p = trained(&Options { epochs: (2, 2), members: (2, 3), ..small() });
+    let Ok(Model::Pair(s)) = p.model("Toy") else { panic!("the default was trained") };
+    for (a, b, n) in [(39, 5, 9), (500, 3, 40), (17, 2, 1)] {
+        let question = problem(a, b, "FP16", "d1");
+        let case = s.ground.case(&question, None, None, &mut Vec::new()).expect("the family takes it");
+        let opinions = |n: usize| s.opinions(&case, &question, n, &mut Default::default()).expect("as before");
+        let (all, some) = (opinions(usize::MAX), opinions(n));
+        let rows = some.rows.clone().expect("the space is larger");
+        assert!(all.rows.is_none() && rows.len() == n && rows.is_sorted());
+        let (whole, short) = (all.mixed(s.mix()), some.mixed(s.mix()));
+        let total: f64 = short.iter().map(|l| f64::from(*l).exp()).sum();
+        assert!((total - 1.0).abs() < 1e-4, "{total}");
+        let worst = rows.iter().map(|&r| some.first[r as usize]).fold(f32::INFINITY, f32::min);
+        for i in 0..whole.len() {
+            if rows.binary_search(&(i as u32)).is_err() {
+                assert!(some.first[i] <= worst && short[i] == some.first[i]);
+            } else {
+                // Among themselves they stand as all networks together say.
+                let (odds, here) = (whole[i] - whole[rows[0] as usize], short[i] - short[rows[0] as usize]);
+                assert!((odds - here).abs() < 1e-3, "{odds} {here}");
+            }
+        }
+    }
+}
+
+#[test]
+fn answers_for_validation_are_remembered_and_none_sees_its_own_while_training() {
+    let p = trained(&Options { epochs: (1, 1), ..small() });
+    let Ok(Model::Pair(s)) = p.model("Toy") else { panic!("the default was trained") };
+    let all = examples();
+    let of = |part: Part| all.iter().filter(|e| Split::Random.part(&e.problem) == part).collect::<Vec<_>>();
+    let (train, held, test) = (of(Part::Train), of(Part::Validation), of(Part::Test));
+    let memory = &s.facts().memory;
+    assert!(!held.is_empty() && memory.len() == train.len() + held.len());
+    let nearest = |e: &Example, own| s.ground.case(&e.problem, None, own, &mut Vec::new()).expect("as before").neighbours[0][0];
+    for (i, e) in held.iter().enumerate() {
+        let own = (train.len() + i) as u32;
+        assert_eq!((nearest(e, None).index, nearest(e, None).distance), (own, 0.0));
+        assert_ne!(nearest(e, Some(own)).index, own);
+    }
+    assert!(test.iter().all(|e| nearest(e, None).distance > 0.0), "no test problem is remembered");
+}
+
+#[test]
 fn a_sample_estimates_the_whole_space() {
     // With all candidates drawn the loss is that of the whole space; with few it is near on average.
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>()).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
     let few = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 40, dropout: 0.0 });
     let chosen: Vec<&Example> = all.iter().filter(|e| e.values[0] == 32).take(6).collect();
-    let mut cases = cases(&ground, &chosen, 1, false).expect("the family takes them");
+    let mut cases = cases(&ground, &chosen, 1, None).expect("the family takes them");
     cases.iter_mut().for_each(|c| c.legal_share = ground.legal_share(c));
     let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
     let p = few.layout().initial(&mut Generator::seed_from_u64(5));
     let whole: f64 = pairs
         .iter()
         .map(|(c, i)| {
-            let scores = few.score(std::slice::from_ref(&p), &ground, c, i, &mut Default::default());
+            let scores = few.score(std::slice::from_ref(&p), &ground, (c, i), (Rows::All, &c.candidates.table), &mut Default::default());
             -f64::from(scores[c.truth.expect("it is inside") as usize])
         })
         .sum();

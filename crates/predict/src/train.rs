@@ -4,7 +4,7 @@
 //! same network on one core as on sixteen.
 
 use crate::case::{Case, Ground};
-use crate::nn::{Adam, Layout, cosine, vector};
+use crate::nn::{Adam, Layout, cosine, vector, zeroed};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,10 @@ pub struct Schedule {
     pub rate: f32,
     /// Weight decay.
     pub decay: f32,
+    /// How much stays at each step of the running mean of parameters, which is what is looked at and
+    /// kept (Polyak and Juditsky 1992): 0.995 looks back over some 200 steps, in the
+    /// beginning over a ninth of those taken. 0 is no mean.
+    pub memory: f32,
     /// Epochs without a better validation loss before training stops.
     pub patience: usize,
     /// Seed of parameters, order, drop-out and samples.
@@ -76,6 +80,8 @@ pub struct Epoch {
 pub struct State {
     /// Parameters now.
     pub parameters: Vec<f32>,
+    /// Their running mean over the last steps: what is looked at and kept.
+    pub average: Vec<f32>,
     /// The optimiser's state.
     pub adam: Adam,
     /// The best parameters so far.
@@ -88,7 +94,13 @@ impl State {
     /// Before the first epoch.
     pub fn new(layout: &Layout, schedule: &Schedule) -> State {
         let parameters = layout.initial(&mut Generator::seed_from_u64(schedule.seed));
-        State { adam: Adam::new(parameters.len(), schedule.decay), best: parameters.clone(), parameters, curve: Vec::new() }
+        State {
+            adam: Adam::new(parameters.len(), schedule.decay),
+            average: parameters.clone(),
+            best: parameters.clone(),
+            parameters,
+            curve: Vec::new(),
+        }
     }
 
     /// The epoch with the least loss on validation, counted from 0.
@@ -114,6 +126,7 @@ pub fn train<L: Learner>(
     let decays = learner.layout().decays();
     let steps = cases.len().div_ceil(schedule.batch.max(1));
     let mut gradient = vec![0.0; state.parameters.len()];
+    let desks = Desks::<L>::default();
     let patient = |s: &State| s.best_epoch().is_none_or(|best| validation.is_empty() || s.curve.len() - 1 - best < schedule.patience);
     while state.curve.len() < schedule.epochs && patient(state) {
         let epoch = state.curve.len();
@@ -125,12 +138,16 @@ pub fn train<L: Learner>(
         let mut total = 0.0;
         for (step, batch) in order.chunks(schedule.batch.max(1)).enumerate() {
             let chosen: Vec<Pair> = batch.iter().map(|&i| cases[i]).collect();
-            let loss = batch_loss(learner, ground, &chosen, &state.parameters, rng.random(), Some(&mut gradient), schedule.threads)?;
+            let loss =
+                batch_loss(learner, ground, &chosen, &state.parameters, rng.random(), Some(&mut gradient), (schedule.threads, &desks))?;
             total += loss;
             let scale = 1.0 / batch.len() as f32;
             gradient.iter_mut().for_each(|g| *g *= scale);
             let rate = schedule.rate * cosine(epoch * steps + step, schedule.epochs * steps);
             state.adam.step(&mut state.parameters, &gradient, &decays, rate);
+            let taken = state.adam.steps as f32;
+            let share = (1.0 - schedule.memory).max(9.0 / (10.0 + taken));
+            vector::approach(share, &state.parameters, &mut state.average);
             if step % 16 == 15 && !go_on(state, (step + 1) as f64 / steps as f64) {
                 return Ok(());
             }
@@ -138,13 +155,13 @@ pub fn train<L: Learner>(
         // The same samples every time, so that epochs can be compared.
         let mut held = 0.0;
         for part in validation.chunks(256) {
-            held += batch_loss(learner, ground, part, &state.parameters, schedule.seed, None, schedule.threads)?;
+            held += batch_loss(learner, ground, part, &state.average, schedule.seed, None, (schedule.threads, &desks))?;
         }
         let mean = |sum: f64, n: usize| if n == 0 { 0.0 } else { sum / n as f64 };
         state.curve.push(Epoch { train: mean(total, cases.len()), validation: mean(held, validation.len()) });
         let best = state.best_epoch().unwrap_or(epoch);
         if best == epoch || validation.is_empty() {
-            state.best.clone_from(&state.parameters);
+            state.best.clone_from(&state.average);
         }
         if !go_on(state, 0.0) {
             break;
@@ -153,8 +170,21 @@ pub fn train<L: Learner>(
     Ok(())
 }
 
-/// What a shard gives: its loss and gradient.
-type Given = Result<(f64, Vec<f32>), FamilyError>;
+/// Where a shard is worked on: what it needs and gives, kept from batch to batch.
+struct Desk<L: Learner> {
+    room: L::Room,
+    gradient: Vec<f32>,
+    loss: Result<f64, FamilyError>,
+}
+
+/// A desk for each shard of a batch.
+struct Desks<L: Learner>([Mutex<Desk<L>>; SHARDS]);
+
+impl<L: Learner> Default for Desks<L> {
+    fn default() -> Self {
+        Desks(std::array::from_fn(|_| Mutex::new(Desk { room: L::Room::default(), gradient: Vec::new(), loss: Ok(0.0) })))
+    }
+}
 
 /// The loss of a batch, and its gradient where there is room for one.
 fn batch_loss<L: Learner>(
@@ -164,26 +194,21 @@ fn batch_loss<L: Learner>(
     parameters: &[f32],
     seed: u64,
     gradient: Option<&mut Vec<f32>>,
-    threads: usize,
+    (threads, desks): (usize, &Desks<L>),
 ) -> Result<f64, FamilyError> {
     let shards: Vec<&[Pair]> = batch.chunks(batch.len().div_ceil(SHARDS).max(1)).collect();
-    let results: Vec<Mutex<Option<Given>>> = shards.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
     let wants = gradient.is_some();
     let work = || {
-        let mut room = L::Room::default();
         loop {
             let i = next.fetch_add(1, Ordering::Relaxed);
             let Some(shard) = shards.get(i) else { break };
-            let mut g = vec![0.0; if wants { parameters.len() } else { 0 }];
+            let mut desk = lock(&desks.0[i]);
+            let Desk { room, gradient, loss } = &mut *desk;
             let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
             let instances: Result<Vec<_>, _> = shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
-            let loss = instances.and_then(|cases| {
-                learner.learn(parameters, Lesson { ground, cases: &cases }, &mut rng, wants.then_some(&mut g[..]), &mut room)
-            });
-            if let Ok(mut slot) = results[i].lock() {
-                *slot = Some(loss.map(|l| (l, g)));
-            }
+            let g = wants.then(|| zeroed(gradient, parameters.len()));
+            *loss = instances.and_then(|cases| learner.learn(parameters, Lesson { ground, cases: &cases }, &mut rng, g, room));
         }
     };
     std::thread::scope(|s| {
@@ -194,17 +219,19 @@ fn batch_loss<L: Learner>(
     });
     let mut total = 0.0;
     let mut sum: Option<&mut Vec<f32>> = gradient;
-    if let Some(g) = &mut sum {
-        g.iter_mut().for_each(|g| *g = 0.0);
-    }
-    for slot in results {
-        // Every shard was taken: a missing one would be a panic, which the scope has passed on.
-        let Some(result) = slot.into_inner().unwrap_or(None) else { continue };
-        let (loss, g) = result?;
-        total += loss;
-        if let Some(sum) = &mut sum {
-            vector::add(&g, sum);
+    for (i, desk) in desks.0.iter().enumerate().take(shards.len()) {
+        let desk = lock(desk);
+        total += desk.loss.clone()?;
+        match &mut sum {
+            Some(sum) if i == 0 => sum.copy_from_slice(&desk.gradient),
+            Some(sum) => vector::add(&desk.gradient, sum),
+            None => {}
         }
     }
     Ok(total)
+}
+
+/// A thread that panicked passes its panic on through the scope, so nobody meets its half-done work.
+fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

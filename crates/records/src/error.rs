@@ -13,6 +13,8 @@ pub enum StoreError {
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error("there is no store `{}`", path.display())]
     Missing { path: PathBuf },
+    #[error("`{}` is empty: there is no store in it yet", path.display())]
+    Empty { path: PathBuf },
     #[error("the store `{}` cannot be written: file or folder is read-only", path.display())]
     ReadOnly { path: PathBuf },
     #[error("no space is left for the store `{}`", path.display())]
@@ -42,6 +44,9 @@ impl StoreError {
             StoreError::NotAStore { .. } => "name another file; a store that does not exist yet is created".into(),
             StoreError::Newer { .. } => "use the newer Squall, or another store".into(),
             StoreError::Missing { .. } => "`squall tune` creates one; check the path".into(),
+            StoreError::Empty { .. } => {
+                "check the path: `squall tune` and `squall import` fill it; if one of them is at it just now, ask again".into()
+            }
             StoreError::ReadOnly { path } => {
                 format!("name a store in a folder that you can write, for instance a copy: cp '{}' ~/", path.display())
             }

@@ -70,7 +70,11 @@ impl Store {
             connection.busy_timeout(PATIENCE).map_err(|e| StoreError::from_sqlite(path, e))?;
             let store = Store { connection, path: path.to_path_buf() };
             store.recognise()?;
-            Ok(store)
+            // What may be written is filled on opening; here there is nothing to be read.
+            match store.pragma("user_version")? {
+                0 => Err(StoreError::Empty { path: path.to_path_buf() }),
+                _ => Ok(store),
+            }
         };
         match attempt(Connection::open_with_flags(path, flags)) {
             Err(StoreError::Open { .. } | StoreError::ReadOnly { .. }) => {

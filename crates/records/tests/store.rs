@@ -174,6 +174,9 @@ fn other_files_are_refused_and_left_alone() {
     assert!(matches!(Store::open(dir.path().join("none/x")), Err(StoreError::Open { .. })));
     // What a process leaves that dies in the moment of making a store.
     std::fs::write(&path, b"").unwrap();
+    let e = Store::open_read_only(&path).err().expect("there is nothing to read");
+    assert!(matches!(e, StoreError::Empty { .. }) && e.to_string().contains("empty") && e.remedy().contains("squall import"), "{e}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"", "who reads leaves it as it is");
     assert!(Store::open(&path).unwrap().is_empty().unwrap());
 }
 

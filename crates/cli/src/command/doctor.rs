@@ -174,7 +174,7 @@ fn store(a: &Args, add: &mut impl FnMut(&'static str, bool, String, Option<Strin
             facts["records"] = n.into();
             format!("{} ({n} records, all readable)", place.display())
         }),
-        Err(StoreError::Missing { .. }) => Ok(format!("{} (made by the first tuning)", place.display())),
+        Err(StoreError::Missing { .. } | StoreError::Empty { .. }) => Ok(format!("{} (made by the first tuning)", place.display())),
         Err(e) => Err(e),
     };
     let probe = place.parent().map(|folder| {

@@ -58,7 +58,7 @@ pub struct Args {
     /// Passes over the data, fewer than the default for a quick try
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     epochs: Option<u16>,
-    /// Networks of each kind, averaged: more answer better and slower [default: 1, and up to 4 for few examples]
+    /// Networks of each kind, averaged: more answer better and slower [default: 3, and up to 6 for few examples]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     members: Option<u16>,
     /// Where the predictor goes
@@ -118,13 +118,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         }
         !stop.load(Ordering::Relaxed)
     });
-    let predictor = match trained {
-        Err(squall::Error::Predict(PredictError::Cancelled)) => {
-            note("stopped; the same command goes on from here");
-            return Ok(130);
-        }
-        other => other?,
-    };
+    let Some(predictor) = unless_stopped(trained, "stopped; the same command goes on from here")? else { return Ok(130) };
     let seconds = began.elapsed().as_secs_f64();
     let info = predictor.info();
     if a.json.json {
@@ -150,13 +144,7 @@ fn on_records(a: &Args) -> Result<u8, Failure> {
         note(format_args!("{:6.0} s  network {} of {}", began.elapsed().as_secs_f64(), p.member.0 + 1, p.member.1));
         !stop.load(Ordering::Relaxed)
     });
-    let predictor = match trained {
-        Err(squall::Error::Predict(PredictError::Cancelled)) => {
-            note("stopped; nothing was written");
-            return Ok(130);
-        }
-        other => other?,
-    };
+    let Some(predictor) = unless_stopped(trained, "stopped; nothing was written")? else { return Ok(130) };
     let seconds = began.elapsed().as_secs_f64();
     let (info, facts) = (predictor.info(), predictor.tasks().map_err(squall::Error::from)?.facts());
     if a.json.json {
@@ -172,6 +160,17 @@ fn on_records(a: &Args) -> Result<u8, Failure> {
     }
     say(format_args!("{} tasks of {} in {seconds:.0} s: {}", facts.known.len(), facts.device, a.out.display()))?;
     Ok(0)
+}
+
+/// What was trained; nothing after Ctrl-C, where `then` is said.
+fn unless_stopped(trained: Result<Predictor, squall::Error>, then: &str) -> Result<Option<Predictor>, Failure> {
+    match trained {
+        Err(squall::Error::Predict(PredictError::Cancelled)) => {
+            note(then);
+            Ok(None)
+        }
+        other => Ok(Some(other?)),
+    }
 }
 
 fn line(p: &Progress, elapsed: Duration) -> String {

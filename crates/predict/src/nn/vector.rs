@@ -96,6 +96,14 @@ pub fn add_scaled(a: f32, x: &[f32], y: &mut [f32]) {
     );
 }
 
+/// Moves `y` a share of the way to `x`.
+pub fn approach(share: f32, x: &[f32], y: &mut [f32]) {
+    wide(
+        #[inline(always)]
+        || y.iter_mut().zip(x).for_each(|(y, x)| *y += share * (x - *y)),
+    );
+}
+
 /// The sum of products, for loops that already run in wide instructions. Sixteen sums, in a fixed
 /// order, so that vectors can be used and the answer is the same everywhere.
 #[inline(always)]
@@ -229,6 +237,13 @@ mod tests {
         let mut none = [f32::NEG_INFINITY; 3];
         log_softmax(&mut none);
         assert!(none.iter().all(|x| *x == f32::NEG_INFINITY));
+    }
+
+    #[test]
+    fn a_share_of_the_way() {
+        let mut y = [1.0f32, -2.0, 4.0];
+        approach(0.25, &[5.0, -2.0, 0.0], &mut y);
+        assert_eq!(y, [2.0, -2.0, 3.0]);
     }
 
     #[test]
