@@ -223,7 +223,7 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
         // Traffic into a level: the footprint inside it, once for each outer iteration; loops
         // directly outside that do not move the access reuse what is there.
         let mut d = d;
-        while d > 0 && !moves(off, rings[d - 1].l) {
+        while d > 0 && !rings[d - 1].l.moves(off) {
             d -= 1;
         }
         rings[..d].iter().map(|r| r.l.extent as f64).product::<f64>() * lines(off, &rings[d..]) * 64.0
@@ -233,7 +233,7 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
         let kind = vector.map(|r| off.coefficient(r.l.var).abs());
         // Accesses that unrolled loops repeat are loaded once for the body.
         let repeat: f64 =
-            rings.iter().rev().take_while(|r| r.l.mode != Mode::Serial).filter(|r| !moves(off, r.l)).map(|r| r.l.extent as f64).product();
+            rings.iter().rev().take_while(|r| r.l.mode != Mode::Serial).filter(|r| !r.l.moves(off)).map(|r| r.l.extent as f64).product();
         let count = points / repeat.max(1.0);
         let key = match (kind, x.write) {
             _ if local(x.buffer) => continue,
@@ -251,7 +251,7 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
         s.add("traffic_l2", t2);
         if is_main && operand < 3 {
             let g = groups[if x.write { 2 } else { operand.min(1) }];
-            let inner = rings.iter().rev().find(|r| r.l.mode == Mode::Serial && moves(off, r.l));
+            let inner = rings.iter().rev().find(|r| r.l.mode == Mode::Serial && r.l.moves(off));
             let facts = [
                 lines(off, &rings[l1..]),
                 lines(off, rings),
@@ -277,7 +277,7 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
 }
 
 fn main_facts(rings: &[Ring<'_>], index: &[Affine], lanes: i64, s: &mut Sums) {
-    let moved = |r: &Ring<'_>| index.iter().any(|a| moves(a, r.l));
+    let moved = |r: &Ring<'_>| index.iter().any(|a| r.l.moves(a));
     let unrolled = rings.iter().rev().take_while(|r| matches!(r.l.mode, Mode::Unroll | Mode::Vector));
     let body: f64 = unrolled.clone().filter(|r| r.l.mode == Mode::Unroll).map(|r| r.l.extent as f64).product();
     let accumulators: f64 = unrolled.clone().filter(|r| r.l.mode == Mode::Unroll && moved(r)).map(|r| r.l.extent as f64).product();
@@ -300,10 +300,6 @@ fn main_facts(rings: &[Ring<'_>], index: &[Affine], lanes: i64, s: &mut Sums) {
     s.main.insert("parallel_depth", par.count() as f64);
     let waste: f64 = rings.iter().filter_map(|r| r.l.start.map(|st| (st.step * r.l.extent) as f64 / (st.cap + st.step) as f64)).product();
     s.main.insert("tile_imbalance", (waste - 1.0) * 100.0);
-}
-
-fn moves(off: &Affine, l: &Loop) -> bool {
-    off.uses(l.var) || l.start.is_some_and(|s| off.uses(s.var))
 }
 
 /// Distinct cache lines that an access touches while the given loops run.

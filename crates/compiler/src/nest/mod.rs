@@ -67,6 +67,13 @@ pub enum Scope {
     Fragment,
 }
 
+impl Scope {
+    /// Whether the timed call reads it from the device's memory.
+    pub fn is_read_from_memory(self) -> bool {
+        matches!(self, Scope::Data(_) | Scope::Prepared | Scope::Workspace)
+    }
+}
+
 /// A dense row-major array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
@@ -142,6 +149,13 @@ pub struct Loop {
     pub start: Option<Start>,
     /// What is repeated.
     pub body: Vec<Stmt>,
+}
+
+impl Loop {
+    /// Whether a form changes from iteration to iteration, by the counter or the tile's start.
+    pub fn moves(&self, a: &Affine) -> bool {
+        a.uses(self.var) || self.start.is_some_and(|s| a.uses(s.var))
+    }
 }
 
 /// A statement.
@@ -379,7 +393,7 @@ pub fn copied<'e>(n: &Nest, value: &'e Expr) -> Option<(Source, &'e [Affine], &'
         },
         _ => return None,
     };
-    matches!(n.buffer(found.0).scope, Scope::Data(_) | Scope::Prepared | Scope::Workspace).then_some(found)
+    n.buffer(found.0).scope.is_read_from_memory().then_some(found)
 }
 
 /// One access of a buffer.

@@ -121,8 +121,7 @@ impl Checker<'_> {
                 }
                 Stmt::Prefetch { buffer, at } => {
                     self.affine(at)?;
-                    let scope = self.n.buffer(*buffer).scope;
-                    if self.level != Level::Host || !matches!(scope, Scope::Data(_) | Scope::Prepared | Scope::Workspace) {
+                    if self.level != Level::Host || !self.n.buffer(*buffer).scope.is_read_from_memory() {
                         return self.fail(format!("`{}` is not memory that a CPU's caches can be asked for", self.n.buffer(*buffer).name));
                     }
                 }

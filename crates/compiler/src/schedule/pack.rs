@@ -38,8 +38,7 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
     if !path_to(&n.body, b, &mut path) {
         return Err(format!("`{name}` is not read in the timed call"));
     }
-    let used: Vec<Loop> =
-        path.into_iter().filter(|l| index.iter().any(|a| a.uses(l.var) || l.start.is_some_and(|s| a.uses(s.var)))).collect();
+    let used: Vec<Loop> = path.into_iter().filter(|l| index.iter().any(|a| l.moves(a))).collect();
     let var_of = |l: &Loop| -> Vec<Var> { std::iter::once(l.var).chain(l.start.map(|s| s.var)).collect() };
     let known: Vec<Var> = used.iter().flat_map(var_of).collect();
     if index.iter().flat_map(|a| a.terms()).any(|(v, _)| !known.contains(v)) {
@@ -89,8 +88,7 @@ pub fn pack_near(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(),
     let index = index.clone();
     let mut path = Vec::new();
     path_to(&l.body, b, &mut path);
-    let used: Vec<Loop> =
-        path.into_iter().filter(|l| index.iter().any(|a| a.uses(l.var) || l.start.is_some_and(|s| a.uses(s.var)))).collect();
+    let used: Vec<Loop> = path.into_iter().filter(|l| index.iter().any(|a| l.moves(a))).collect();
     let dtype = n.buffer(b).dtype;
     let p = n.new_buffer(Buffer { name: packed.into(), dtype, shape: used.iter().map(|l| l.extent).collect(), scope: Scope::Local });
     let near: Vec<Affine> = used.iter().map(|l| Affine::var(l.var)).collect();

@@ -3,7 +3,7 @@
 //! hundreds of instructions later, and its own prefetcher stops at the end of each page.
 
 use super::structure::buffer;
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt, accesses};
+use crate::nest::{Loop, Mode, Nest, Stmt, accesses};
 use squall_core::expr::Affine;
 use squall_core::workload::flatten;
 
@@ -14,7 +14,7 @@ const LINE: i64 = 64;
 /// iteration reads, for the iteration about `lines` lines later.
 pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     let b = buffer(n, name)?;
-    if !matches!(n.buffer(b).scope, Scope::Data(_) | Scope::Prepared | Scope::Workspace) {
+    if !n.buffer(b).scope.is_read_from_memory() {
         return Err(format!("`{name}` is not read from memory by the timed call"));
     }
     if lines < 1 {
@@ -25,9 +25,8 @@ pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     let at = flatten(index, &n.buffer(b).shape);
     let mut path = Vec::new();
     super::pack::path_to(&n.body, b, &mut path);
-    let moves = |l: &Loop| at.uses(l.var) || l.start.is_some_and(|s| at.uses(s.var));
     let runs = |l: &Loop| matches!(l.mode, Mode::Serial | Mode::Parallel) && l.extent > 1;
-    let Some(home) = path.iter().rposition(|l| runs(l) && moves(l)) else {
+    let Some(home) = path.iter().rposition(|l| runs(l) && l.moves(&at)) else {
         return Err(format!("no loop moves through `{name}`"));
     };
     let (home, inside) = (&path[home], &path[home + 1..]);
@@ -36,7 +35,7 @@ pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     // a vector's lanes the first stands for all.
     let mut ahead = at.clone();
     let mut hints: Vec<Loop> = Vec::new();
-    for l in inside.iter().filter(|l| moves(l)) {
+    for l in inside.iter().filter(|l| l.moves(&at)) {
         if l.start.is_some() {
             return Err(format!("`{}` counts tiles inside of the loop that moves through `{name}`", n.vars[l.var.0 as usize]));
         }
