@@ -5,7 +5,7 @@ use crate::terminal::note;
 use clap::Args;
 use squall::frontend::npy::Array;
 use squall::network::{Network, accepts};
-use squall::{Aim, Input, Store};
+use squall::{Aim, Aimed, Channels, Input, Store};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -17,13 +17,32 @@ pub struct InputArgs {
     /// Extent of a symbolic dimension of the model, for instance N=1; may be repeated
     #[arg(long = "dim", value_name = "NAME=EXTENT", value_parser = dimension)]
     pub dims: Vec<(String, i64)>,
+    /// Where images that only a model's kernels see have their channels: `first`, as in the model, or `last`
+    #[arg(long, value_name = "ORDER", value_parser = channels)]
+    pub channels: Option<Channels>,
 }
 
 impl InputArgs {
     /// Reads it.
     pub fn load(&self) -> Result<Input, Failure> {
-        Ok(Input::load(&self.input, &self.dims)?)
+        Ok(Input::load(&self.input, &self.dims)?.with_channels(self.channels.unwrap_or(Channels::First)))
     }
+
+    /// Reads a model that is to be run: unless the user says where channels are, each image is as the
+    /// store's kernels are fastest together.
+    pub fn load_fastest(&self, store: Option<&Store>, threads: u16) -> Result<Input, Failure> {
+        let input = self.load()?;
+        if self.channels.is_some() {
+            return Ok(input);
+        }
+        let fastest = input.with_fastest_layout(store, &Aimed::at(Aim::Cpu, threads.into())?)?;
+        Ok(fastest.unwrap_or(input))
+    }
+}
+
+fn channels(text: &str) -> Result<Channels, String> {
+    let found = Channels::ALL.iter().find(|(_, name)| *name == text);
+    found.map(|(c, _)| *c).ok_or_else(|| "expected `first` or `last`".into())
 }
 
 fn dimension(text: &str) -> Result<(String, i64), String> {
@@ -91,9 +110,9 @@ impl NetworkArgs {
     /// Builds a model for an input, and says what its kernels and weights are.
     pub fn build(&self, model: &InputArgs, x: Option<&Array>) -> Result<Network, Failure> {
         self.target.only_cpu()?;
-        let model = model.load()?;
-        x.map_or(Ok(()), |x| accepts(&model, x))?;
         let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
+        let model = model.load_fastest(store.as_ref(), self.threads.threads)?;
+        x.map_or(Ok(()), |x| accepts(&model, x))?;
         let network = Network::build(&model, store.as_ref(), self.threads.threads as usize, self.keep.as_deref())?;
         let (kernels, tuned) = network.kernels();
         if tuned < kernels {

@@ -24,8 +24,8 @@ pub(crate) enum Feed {
 /// One step of the execution.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// A tuned kernel; its first node is kept for messages.
-    Kernel { task: TaskId, node: usize, feeds: Vec<Feed>, output: ValueId },
+    /// A tuned kernel and the nodes that it covers, the first of which stands for it in messages.
+    Kernel { task: TaskId, nodes: Vec<usize>, feeds: Vec<Feed>, output: ValueId },
     /// A node that is not tuned.
     Node { node: usize, reason: String },
 }
@@ -96,8 +96,8 @@ impl Graph {
         }
         for (step, over) in self.steps.iter().zip(&self.last) {
             match step {
-                Step::Kernel { task, node, feeds, output } => {
-                    let at = |e: String| format!("node `{}`: {e}", self.model.nodes[*node].name);
+                Step::Kernel { task, nodes, feeds, output } => {
+                    let at = |e: String| format!("node `{}`: {e}", self.model.nodes[nodes[0]].name);
                     let made = state.call(*task, feeds, *output, kernel).map_err(at)?;
                     state.values.insert(*output, made);
                 }

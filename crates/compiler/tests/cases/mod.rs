@@ -20,6 +20,66 @@ stage Y: f32[n: 1, k: 20, p: 9, q: 11] = max(C[n, k, p, q] + B[k], 0)
 output Y",
     ),
     (
+        "conv3x3_nhwc",
+        "workload conv2d
+data X: f32[1, 9, 11, 6]
+weight W: f32[20, 6, 3, 3]
+weight B: f32[20]
+stage P: f32[n: 1, h: 11, w: 13, c: 6] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 11, X[n, h - 1, w - 1, c], 0)
+stage C: f32[n: 1, p: 9, q: 11, k: 20] = sum(c: 6, r: 3, s: 3) P[n, p + r, q + s, c] * W[k, c, r, s]
+stage Y: f32[n: 1, p: 9, q: 11, k: 20] = max(C[n, p, q, k] + B[k], 0)
+output Y",
+    ),
+    (
+        "winograd_odd_to_nhwc",
+        "workload conv2d
+data X: f32[2, 8, 7, 9]
+data R: f32[2, 9, 8, 12]
+weight W: f32[12, 8, 3, 3]
+stage P: f32[n: 2, c: 8, h: 11, w: 10] = select(0 <= h - 2 < 7 and 0 <= w < 9, X[n, c, h - 2, w], 0)
+stage C: f32[n: 2, p: 9, q: 8, k: 12] = sum(c: 8, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+stage Y: f32[n: 2, p: 9, q: 8, k: 12] = max(C[n, p, q, k] + R[n, p, q, k], 0)
+output Y",
+    ),
+    (
+        "winograd_from_nhwc",
+        "workload conv2d
+data X: f32[1, 7, 9, 8]
+weight W: f32[12, 8, 3, 3]
+stage Y: f32[n: 1, k: 12, p: 5, q: 7] = sum(c: 8, r: 3, s: 3) X[n, p + r, q + s, c] * W[k, c, r, s]
+output Y",
+    ),
+    (
+        "conv1x1_s2_nhwc",
+        "workload conv2d
+data X: f32[1, 8, 10, 7]
+data R: f32[1, 4, 5, 36]
+weight W: f32[36, 7, 1, 1]
+weight B: f32[36]
+stage C: f32[n: 1, p: 4, q: 5, k: 36] = sum(c: 7, r: 1, s: 1) X[n, 2*p + r, 2*q + s, c] * W[k, c, r, s]
+stage Y: f32[n: 1, p: 4, q: 5, k: 36] = max(C[n, p, q, k] + B[k] + R[n, p, q, k], 0)
+output Y",
+    ),
+    (
+        "depthwise_nhwc",
+        "workload depthwise_conv2d
+data X: f32[1, 7, 8, 20]
+weight W: f32[20, 3, 3]
+weight B: f32[20]
+stage P: f32[n: 1, h: 9, w: 10, c: 20] = select(0 <= h - 1 < 7 and 0 <= w - 1 < 8, X[n, h - 1, w - 1, c], 0)
+stage C: f32[n: 1, p: 7, q: 8, c: 20] = sum(r: 3, s: 3) P[n, p + r, q + s, c] * W[c, r, s]
+stage Y: f32[n: 1, p: 7, q: 8, c: 20] = min(max(C[n, p, q, c] + B[c], 0), 6)
+output Y",
+    ),
+    (
+        "maxpool_nhwc",
+        "workload pool
+data X: f32[1, 9, 9, 18]
+stage P: f32[n: 1, h: 11, w: 11, c: 18] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 9, X[n, h - 1, w - 1, c], -inf)
+stage Y: f32[n: 1, p: 5, q: 5, c: 18] = max(r: 3, s: 3) P[n, 2*p + r, 2*q + s, c]
+output Y",
+    ),
+    (
         "winograd_odd",
         "workload conv2d
 data X: f32[2, 8, 7, 9]

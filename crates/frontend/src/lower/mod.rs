@@ -44,7 +44,7 @@ fn lower(model: Arc<Model>) -> Import {
                 let nodes = group.nodes.iter().map(|&n| model.nodes[n].name.clone()).collect();
                 group.nodes.iter().for_each(|&n| done[n] = true);
                 let task = tasks.add(&kernel.name, kernel.workload, nodes);
-                steps.push(Step::Kernel { task, node: i, feeds: kernel.feeds, output: group.output });
+                steps.push(Step::Kernel { task, nodes: group.nodes, feeds: kernel.feeds, output: group.output });
             }
             Err(reason) => {
                 done[i] = true;
@@ -139,4 +139,4 @@ fn why_not(node: &Node) -> String {
 #[cfg(test)]
 mod models;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

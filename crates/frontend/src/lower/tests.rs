@@ -6,10 +6,10 @@ use squall_core::{Task, TaskId, Workload};
 use std::collections::{BTreeMap, HashMap};
 
 /// A model in the making.
-struct Net(Model);
+pub(crate) struct Net(pub Model);
 
 impl Net {
-    fn new() -> Net {
+    pub fn new() -> Net {
         Net(Model { nodes: vec![], values: vec![], inputs: vec![], outputs: vec![], opset: 17, name: "net".into() })
     }
 
@@ -19,14 +19,14 @@ impl Net {
         self.0.values.len() - 1
     }
 
-    fn input(&mut self, shape: &[i64]) -> ValueId {
+    pub fn input(&mut self, shape: &[i64]) -> ValueId {
         let id = self.value(shape, None, false);
         self.0.inputs.push(id);
         id
     }
 
     /// A weight of small positive numbers.
-    fn weight(&mut self, shape: &[i64]) -> ValueId {
+    pub fn weight(&mut self, shape: &[i64]) -> ValueId {
         let n: i64 = shape.iter().product();
         let seed = self.0.values.len() as u64;
         let data = (0..n as u64).map(|i| ((i * 31 + seed * 17) % 23) as f32 / 23.0 + 0.1).collect();
@@ -37,7 +37,7 @@ impl Net {
         self.value(&[], Some(Constant::F32 { shape: vec![], data: vec![x] }), true)
     }
 
-    fn node(&mut self, op: &str, inputs: &[ValueId], shape: &[i64], attributes: &[(&str, Attribute)]) -> ValueId {
+    pub fn node(&mut self, op: &str, inputs: &[ValueId], shape: &[i64], attributes: &[(&str, Attribute)]) -> ValueId {
         let out = self.value(shape, None, false);
         self.0.nodes.push(Node {
             name: format!("{op}{}", self.0.nodes.len()),
@@ -53,17 +53,17 @@ impl Net {
     }
 
     /// A 3 x 3 convolution that keeps an image of 5 x 6.
-    fn conv(&mut self, x: ValueId, c: i64, k: i64) -> ValueId {
+    pub fn conv(&mut self, x: ValueId, c: i64, k: i64) -> ValueId {
         let w = self.weight(&[k, c, 3, 3]);
         self.node("Conv", &[x, w], &[1, k, 5, 6], &[("pads", Attribute::Ints(vec![1; 4]))])
     }
 
-    fn norm(&mut self, x: ValueId, c: i64, shape: &[i64]) -> ValueId {
+    pub fn norm(&mut self, x: ValueId, c: i64, shape: &[i64]) -> ValueId {
         let p: Vec<ValueId> = (0..4).map(|_| self.weight(&[c])).collect();
         self.node("BatchNormalization", &[x, p[0], p[1], p[2], p[3]], shape, &[("epsilon", Attribute::Float(1e-3))])
     }
 
-    fn lower(&self) -> Import {
+    pub fn lower(&self) -> Import {
         lower(Arc::new(self.0.clone()))
     }
 
@@ -87,13 +87,13 @@ impl Net {
     }
 }
 
-fn some_numbers(shape: &[i64]) -> Vec<f32> {
+pub(crate) fn some_numbers(shape: &[i64]) -> Vec<f32> {
     let n: i64 = shape.iter().product();
     (0..n).map(|i| ((i * 7919) % 41) as f32 / 20.0 - 1.0).collect()
 }
 
 /// Runs with the meaning of each workload.
-pub fn run(import: &Import, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, String> {
+pub(crate) fn run(import: &Import, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, String> {
     let by_id: HashMap<TaskId, &Task> = import.tasks.iter().map(|t| (t.id, t)).collect();
     let graph = import.graph.as_ref().ok_or("there is no graph")?;
     graph.run(inputs, &mut |id, feeds| {

@@ -150,7 +150,7 @@ impl Graph {
         }
         for step in &self.steps {
             match step {
-                Step::Kernel { task, node, feeds, output } => b.kernel(*task, *node, feeds, *output)?,
+                Step::Kernel { task, nodes, feeds, output } => b.kernel(*task, nodes[0], feeds, *output)?,
                 Step::Node { node, reason } => b.node(*node, reason)?,
             }
         }

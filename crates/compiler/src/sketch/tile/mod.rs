@@ -288,6 +288,24 @@ fn lane_axes(n: &Nest, c: &str) -> Vec<String> {
     spatial.iter().filter(|a| fits(a)).map(|a| a.name.clone()).collect()
 }
 
+/// What the accumulation tests.
+fn tests(n: &Nest, c: &str) -> Vec<Affine> {
+    let mut out = Vec::new();
+    let target = n.find_buffer(c);
+    crate::nest::visit(&n.body, &mut |s| {
+        if let Stmt::Update { buffer, value, .. } = s
+            && Some(*buffer) == target
+        {
+            value.visit(&mut |e| {
+                if let Expr::Select { conds, .. } = e {
+                    out.extend(conds.iter().map(|c| c.index.clone()));
+                }
+            });
+        }
+    });
+    out
+}
+
 /// A window: dimensions indexed by the sum of two axes make packed copies grow.
 fn is_window(index: &[Affine]) -> bool {
     index.iter().any(|a| a.terms().len() > 1)
@@ -318,6 +336,10 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
         return None;
     }
     let lane_axis = &tiled[lane_at];
+    // Lanes whose tests differ are computed one by one: not worth a sketch.
+    if tests(base, c).iter().any(|index| index.uses(lane_axis.var)) {
+        return None;
+    }
     let contiguous = lane_at + 1 == tiled.len();
     let lanes = t.lanes_f32();
     let source = |s: &str| base.find_buffer(s);
@@ -376,10 +398,6 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
         Pad::Guard => ",pad=guard",
         Pad::Near => ",pad=near",
     };
-    // Lanes behind a test are computed one by one: not worth a sketch.
-    if pad == Pad::Guard && contiguous {
-        return None;
-    }
     let part = if whole { "" } else { ",cut" };
     let name = format!("tile@{}{kind}{part}", shape.tiled[shape.lane].short);
     let c = c.to_string();

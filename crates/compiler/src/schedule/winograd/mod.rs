@@ -3,11 +3,15 @@
 //!
 //! What it writes, for each block of tile rows: the input with its padding, channels last; the
 //! transformed input V; for each of the (m + 2)^2 places a matrix product M = U V in register
-//! tiles; the transformed output and the epilogue, transposed back. Filters are transformed
+//! tiles; the transformed output and the epilogue, in the output's order. Filters are transformed
 //! ahead of time into U, in the order in which the product reads them.
 
+mod find;
+
 use super::toom::{Transforms, combine, row_pairs};
-use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt, visit};
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt};
+use find::Channels;
+pub use find::{Convolution, find};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
 use squall_core::workload::Reducer;
@@ -47,118 +51,6 @@ impl WinogradTile {
         let [output, rows, lanes, vectors, tiles, unroll, panels, parallel] = x;
         WinogradTile { output, rows, lanes, vectors, tiles, unroll, panels_outside: panels != 0, parallel: parallel != 0 }
     }
-}
-
-/// What the primitive works on: the parts of a plain nest that is a 3x3 convolution of stride 1,
-/// with or without padding, and an epilogue.
-#[derive(Clone, Debug)]
-pub struct Convolution {
-    /// Input [batch, channels, height, width] and what is added around it above and left.
-    input: Source,
-    pad: (i64, i64),
-    /// The padded copy, where there is one.
-    padded: Option<Source>,
-    sum: Source,
-    filter: Source,
-    weight: Source,
-    output: Source,
-    /// Value of the output, and its counters.
-    epilogue: Expr,
-    at: Vec<Affine>,
-    /// Extents: batch, output channels, output height and width, input channels.
-    pub batch: i64,
-    /// Output channels.
-    pub outputs: i64,
-    /// Output height.
-    pub height: i64,
-    /// Output width.
-    pub width: i64,
-    /// Input channels.
-    pub channels: i64,
-}
-
-/// Finds the convolution that accumulates into the buffer `name`.
-pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
-    let no = |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
-    let sum = super::structure::buffer(n, name)?;
-    let (mut update, mut store, mut copies, mut strange) = (None, None, Vec::new(), false);
-    visit(&n.body, &mut |s| match s {
-        Stmt::Update { op: Reducer::Sum, buffer, index, value } if *buffer == sum => update = Some((index.clone(), value.clone())),
-        Stmt::Store { buffer, value: Expr::Const(_), .. } if *buffer == sum => {}
-        Stmt::Store { buffer, index, value } if n.buffer(*buffer).scope == Scope::Output => {
-            store = Some((*buffer, index.clone(), value.clone()));
-        }
-        Stmt::Store { buffer, index, value } => copies.push((*buffer, index.clone(), value.clone())),
-        Stmt::Loop(l) => strange |= l.start.is_some() || l.mode != Mode::Serial,
-        _ => strange = true,
-    });
-    let (Some((at_sum, product)), Some((output, at, epilogue)), false) = (update, store, strange) else {
-        return Err(no("it is not the only sum of a plain nest"));
-    };
-    let Expr::Binary(Binary::Mul, a, b) = &product else { return Err(no("it does not add up products")) };
-    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&**a, &**b) else {
-        return Err(no("it does not multiply two tensors"));
-    };
-    let prepared = |s: Source| n.buffer(s).scope == Scope::Prepared;
-    let ((read, ri), (filter, fi)) = if prepared(*b) { ((*a, ai), (*b, bi)) } else { ((*b, bi), (*a, ai)) };
-    let shape = |s: Source| n.buffer(s).shape.as_slice();
-    let ([batch, outputs, height, width], [_, channels, ..]) = (shape(sum), shape(read)) else {
-        return Err(no("the tensors have not four dimensions"));
-    };
-    let filter_shape = [*outputs, *channels, 3, 3];
-    if !prepared(filter) || shape(filter) != filter_shape || shape(read).len() != 4 || at_sum.len() != 4 {
-        return Err(no("the filter is not a weight [outputs, channels, 3, 3]"));
-    }
-    // P[n, c, p + r, q + s] * W[k, c, r, s] into C[n, k, p, q].
-    let plain = |i: usize| fi[i].as_var().map_or_else(|| fi[i].as_constant() == Some(0) && filter_shape[i] == 1, |_| true);
-    let same = ri[0] == at_sum[0]
-        && fi[0] == at_sum[1]
-        && ri[1] == fi[1]
-        && ri[2] == at_sum[2].add(&fi[2])
-        && ri[3] == at_sum[3].add(&fi[3])
-        && (0..4).all(plain);
-    if !same {
-        return Err(no("its indices are others"));
-    }
-    if at.len() != 4 || epilogue.loads().iter().any(|(s, i)| *s == sum && *i != at) {
-        return Err(no("the output is not elementwise in it"));
-    }
-    if *height < 1 || *width < 1 || shape(output) != shape(sum) {
-        return Err(no("the output has another shape"));
-    }
-    let weight_of = |copy: &Stmt| {
-        let mut found = None;
-        visit(std::slice::from_ref(copy), &mut |s| match s {
-            Stmt::Store { buffer, value: Expr::Load { source, index: from }, index } if *buffer == filter && from == index => {
-                found = Some(*source);
-            }
-            _ => {}
-        });
-        found
-    };
-    let weight = n.prepare.iter().find_map(weight_of).ok_or_else(|| no("the filter is made otherwise"))?;
-    // The padding, a copy of its own.
-    let (input, pad, padded) = match (n.buffer(read).scope, &copies[..]) {
-        (Scope::Data(_), []) => (read, (0, 0), None),
-        (Scope::Workspace, [(b, index, Expr::Select { conds, then, other })]) if *b == read => {
-            let Expr::Load { source, index: from } = &**then else { return Err(no("the padding is not a copy")) };
-            let shift = |d: usize| -> Option<i64> {
-                let moved = index[d].add(&from[d].scale(-1)).as_constant()?;
-                let c = conds.iter().find(|c| c.index == from[d]);
-                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| c.low == 0 && c.high == shape(*source)[d]);
-                whole.then_some(moved)
-            };
-            let shifts = (shift(0), shift(1), shift(2), shift(3));
-            let (Some(0), Some(0), Some(top), Some(left)) = shifts else { return Err(no("the padding is of another kind")) };
-            if **other != Expr::Const(0.0) || !matches!(n.buffer(*source).scope, Scope::Data(_)) || top < 0 || left < 0 {
-                return Err(no("the padding is not with zeros"));
-            }
-            (*source, (top, left), Some(read))
-        }
-        _ => return Err(no("its input is computed first")),
-    };
-    let (batch, outputs, height, width, channels) = (*batch, *outputs, *height, *width, *channels);
-    Ok(Convolution { input, pad, padded, sum, filter, weight, output, epilogue, at, batch, outputs, height, width, channels })
 }
 
 /// The least multiple of `step` that covers `extent`, as a count.
@@ -378,8 +270,8 @@ impl<'a> Maker<'a> {
     /// The block's rows with their padding, channels last.
     fn gather(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
         let (top, left) = self.conv.pad;
-        let shape = self.n.buffer(self.conv.input).shape.clone();
-        let (height, width) = (shape[2], shape[3]);
+        let order = self.conv.input_channels;
+        let Some([_, _, height, width]) = order.read(&self.n.buffer(self.conv.input).shape) else { return Vec::new() };
         let columns = self.conv.width + 2;
         let row = self.shared("row_X", self.block + 2);
         let from = y.add(&var(&row)).plus(-top);
@@ -397,7 +289,7 @@ impl<'a> Maker<'a> {
         let column = q.add(&var(&u));
         let copy = vector(self.n, self.w.lanes, &|v| {
             let channel = c.add(v);
-            let value = Expr::load(self.conv.input, vec![image.clone(), channel.clone(), from.clone(), column.clone()]);
+            let value = Expr::load(self.conv.input, order.write([image.clone(), channel.clone(), from.clone(), column.clone()]));
             Stmt::Store { buffer: self.x, index: vec![var(&row), column.plus(left), channel], value }
         });
         inside.extend(nest(vec![ct, qt, u], vec![copy]));
@@ -520,26 +412,44 @@ impl<'a> Maker<'a> {
             &|q, v, value| Stmt::Store { buffer: line, index: vec![var(&row), x.plus(q as i64), v.clone()], value },
         );
         let tile = around(tx, vec![Stmt::Local(half), around(column, first), around(row, second)]);
-        // Lanes along the output's rows from here on.
         let p = self.serial("p_Y", out);
-        let (group, u) = (self.serial("ku_Y", lanes / 4), self.count("u_Y", 4, Mode::Unroll));
-        let wide = [16, 8, 4, 2, 1].into_iter().find(|&l| l <= self.conv.width && l <= lanes).unwrap_or(1);
-        let (qt, q) = self.tiled("q_Y", self.conv.width, wide, false);
-        let near = var(&group).scale(4).add(&var(&u));
-        let (channel, height) = (k.add(&near), y.add(&tile_y).add(&var(&p)));
-        let store = vector(self.n, wide, &|v| {
-            let at = [image.clone(), channel.clone(), height.clone(), q.add(v)];
-            let sum = Expr::load(line, vec![var(&p), q.add(v), near.clone()]);
-            let value = self.conv.epilogue.rewrite(
-                &mut |a| self.conv.at.iter().zip(&at).fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by))),
+        let height = y.add(&tile_y).add(&var(&p));
+        // One vector of results at [image, channel, height, column]; its value is at `from` of the line.
+        let order = self.conv.output_channels;
+        let store = |conv: &Convolution, at: [Affine; 4], from: Vec<Affine>| {
+            let at = order.write(at);
+            let sum = Expr::load(line, from);
+            let value = conv.epilogue.rewrite(
+                &mut |a| conv.at.iter().zip(&at).fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by))),
                 &mut |e| match e {
-                    Expr::Load { source, .. } if source == self.conv.sum => sum.clone(),
+                    Expr::Load { source, .. } if source == conv.sum => sum.clone(),
                     e => e,
                 },
             );
-            Stmt::Store { buffer: self.conv.output, index: at.to_vec(), value }
-        });
-        let end = nest(vec![p, group, qt, u], vec![store]);
+            Stmt::Store { buffer: conv.output, index: at, value }
+        };
+        let end = match order {
+            Channels::Last => {
+                let q = self.serial("q_Y", self.conv.width);
+                let stored = vector(self.n, lanes, &|v| {
+                    let from = vec![var(&p), var(&q), v.clone()];
+                    store(&self.conv, [image.clone(), k.add(v), height.clone(), var(&q)], from)
+                });
+                nest(vec![p, q], vec![stored])
+            }
+            // Lanes along the output's rows.
+            Channels::First => {
+                let (group, u) = (self.serial("ku_Y", lanes / 4), self.count("u_Y", 4, Mode::Unroll));
+                let wide = [16, 8, 4, 2, 1].into_iter().find(|&l| l <= self.conv.width && l <= lanes).unwrap_or(1);
+                let (qt, q) = self.tiled("q_Y", self.conv.width, wide, false);
+                let near = var(&group).scale(4).add(&var(&u));
+                let stored = vector(self.n, wide, &|v| {
+                    let from = vec![var(&p), q.add(v), near.clone()];
+                    store(&self.conv, [image.clone(), k.add(&near), height.clone(), q.add(v)], from)
+                });
+                nest(vec![p, group, qt, u], vec![stored])
+            }
+        };
         let mut body = vec![Stmt::Local(line), tile];
         body.extend(end);
         nest(vec![kt, ty], body)

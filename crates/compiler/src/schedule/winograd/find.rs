@@ -1,0 +1,163 @@
+//! Finds the convolution that Winograd's filtering can replace, in either order of the images' axes.
+
+use crate::nest::{Mode, Nest, Scope, Stmt, visit};
+use squall_core::expr::{Affine, Binary, Expr, Source};
+use squall_core::workload::Reducer;
+
+/// Where a tensor of images has its channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channels {
+    /// [batch, channels, height, width].
+    First,
+    /// [batch, height, width, channels].
+    Last,
+}
+
+impl Channels {
+    /// Batch, channels, height and width, from a list in the tensor's order.
+    pub fn read<T: Clone>(self, list: &[T]) -> Option<[T; 4]> {
+        let [a, b, c, d] = list else { return None };
+        let [a, b, c, d] = [a, b, c, d].map(T::clone);
+        Some(if self == Channels::First { [a, b, c, d] } else { [a, d, b, c] })
+    }
+
+    /// The list in the tensor's order.
+    pub fn write<T>(self, [n, c, h, w]: [T; 4]) -> Vec<T> {
+        if self == Channels::First { vec![n, c, h, w] } else { vec![n, h, w, c] }
+    }
+}
+
+/// What the primitive works on: the parts of a plain nest that is a 3x3 convolution of stride 1,
+/// with or without padding, and an epilogue.
+#[derive(Clone, Debug)]
+pub struct Convolution {
+    /// Input and what is added around it above and left.
+    pub(super) input: Source,
+    pub(super) input_channels: Channels,
+    pub(super) pad: (i64, i64),
+    /// The padded copy, where there is one.
+    pub(super) padded: Option<Source>,
+    pub(super) sum: Source,
+    pub(super) filter: Source,
+    pub(super) weight: Source,
+    pub(super) output: Source,
+    pub(super) output_channels: Channels,
+    /// Value of the output, and its counters.
+    pub(super) epilogue: Expr,
+    pub(super) at: Vec<Affine>,
+    /// Extents: batch, output channels, output height and width, input channels.
+    pub batch: i64,
+    /// Output channels.
+    pub outputs: i64,
+    /// Output height.
+    pub height: i64,
+    /// Output width.
+    pub width: i64,
+    /// Input channels.
+    pub channels: i64,
+}
+
+/// Finds the convolution that accumulates into the buffer `name`.
+pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
+    let no = |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
+    let sum = crate::schedule::structure::buffer(n, name)?;
+    let (mut update, mut store, mut copies, mut strange) = (None, None, Vec::new(), false);
+    visit(&n.body, &mut |s| match s {
+        Stmt::Update { op: Reducer::Sum, buffer, index, value } if *buffer == sum => update = Some((index.clone(), value.clone())),
+        Stmt::Store { buffer, value: Expr::Const(_), .. } if *buffer == sum => {}
+        Stmt::Store { buffer, index, value } if n.buffer(*buffer).scope == Scope::Output => {
+            store = Some((*buffer, index.clone(), value.clone()));
+        }
+        Stmt::Store { buffer, index, value } => copies.push((*buffer, index.clone(), value.clone())),
+        Stmt::Loop(l) => strange |= l.start.is_some() || l.mode != Mode::Serial,
+        _ => strange = true,
+    });
+    let (Some((at_sum, product)), Some((output, at, epilogue)), false) = (update, store, strange) else {
+        return Err(no("it is not the only sum of a plain nest"));
+    };
+    let Expr::Binary(Binary::Mul, a, b) = &product else { return Err(no("it does not add up products")) };
+    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&**a, &**b) else {
+        return Err(no("it does not multiply two tensors"));
+    };
+    let prepared = |s: Source| n.buffer(s).scope == Scope::Prepared;
+    let ((read, ri), (filter, fi)) = if prepared(*b) { ((*a, ai), (*b, bi)) } else { ((*b, bi), (*a, ai)) };
+    let shape = |s: Source| n.buffer(s).shape.as_slice();
+    let four = |s: Source| shape(s).len() == 4;
+    if !prepared(filter) || !four(filter) || !four(sum) || !four(read) || at_sum.len() != 4 {
+        return Err(no("the tensors have not four dimensions, or the filter is no weight"));
+    }
+    // P[n, c, p + r, q + s] * W[k, c, r, s] into C[n, k, p, q], or with channels last in P or C.
+    let filter_shape = shape(filter);
+    let plain = |i: usize| fi[i].as_var().map_or_else(|| fi[i].as_constant() == Some(0) && filter_shape[i] == 1, |_| true);
+    let orders = [Channels::First, Channels::Last].into_iter().flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
+    let fits = |&(input, output): &(Channels, Channels)| {
+        let (Some([rn, rc, rp, rq]), Some([n, k, p, q])) = (input.read(ri), output.read(&at_sum)) else { return false };
+        rn == n && fi[0] == k && rc == fi[1] && rp == p.add(&fi[2]) && rq == q.add(&fi[3])
+    };
+    let Some((input_channels, output_channels)) = orders.into_iter().find(fits).filter(|_| (0..4).all(plain)) else {
+        return Err(no("its indices are others"));
+    };
+    let (Some([batch, outputs, height, width]), Some([_, channels, ..])) =
+        (output_channels.read(shape(sum)), input_channels.read(shape(read)))
+    else {
+        return Err(no("the tensors have not four dimensions"));
+    };
+    if filter_shape != [outputs, channels, 3, 3] {
+        return Err(no("the filter is not [outputs, channels, 3, 3]"));
+    }
+    if at.len() != 4 || epilogue.loads().iter().any(|(s, i)| *s == sum && *i != at) {
+        return Err(no("the output is not elementwise in it"));
+    }
+    if height < 1 || width < 1 || shape(output) != shape(sum) {
+        return Err(no("the output has another shape"));
+    }
+    let weight_of = |copy: &Stmt| {
+        let mut found = None;
+        visit(std::slice::from_ref(copy), &mut |s| match s {
+            Stmt::Store { buffer, value: Expr::Load { source, index: from }, index } if *buffer == filter && from == index => {
+                found = Some(*source);
+            }
+            _ => {}
+        });
+        found
+    };
+    let weight = n.prepare.iter().find_map(weight_of).ok_or_else(|| no("the filter is made otherwise"))?;
+    // The padding, a copy of its own.
+    let (input, pad, padded) = match (n.buffer(read).scope, &copies[..]) {
+        (Scope::Data(_), []) => (read, (0, 0), None),
+        (Scope::Workspace, [(b, index, Expr::Select { conds, then, other })]) if *b == read => {
+            let Expr::Load { source, index: from } = &**then else { return Err(no("the padding is not a copy")) };
+            let shift = |d: usize| -> Option<i64> {
+                let moved = index[d].add(&from[d].scale(-1)).as_constant()?;
+                let c = conds.iter().find(|c| c.index == from[d]);
+                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| c.low == 0 && c.high == shape(*source)[d]);
+                whole.then_some(moved)
+            };
+            let shifts = input_channels.read(&[shift(0), shift(1), shift(2), shift(3)]);
+            let Some([Some(0), Some(0), Some(top), Some(left)]) = shifts else { return Err(no("the padding is of another kind")) };
+            if **other != Expr::Const(0.0) || !matches!(n.buffer(*source).scope, Scope::Data(_)) || top < 0 || left < 0 {
+                return Err(no("the padding is not with zeros"));
+            }
+            (*source, (top, left), Some(read))
+        }
+        _ => return Err(no("its input is computed first")),
+    };
+    Ok(Convolution {
+        input,
+        input_channels,
+        pad,
+        padded,
+        sum,
+        filter,
+        weight,
+        output,
+        output_channels,
+        epilogue,
+        at,
+        batch,
+        outputs,
+        height,
+        width,
+        channels,
+    })
+}

@@ -1,0 +1,96 @@
+//! That a network computes the same in every layout, and that the cheapest one is found.
+
+use super::*;
+use crate::Import;
+use crate::lower::tests::{Net, run, some_numbers};
+use crate::onnx::Attribute;
+
+/// A stem, a block with a residual, one that halves the image, depthwise filters, pooling, a
+/// classifier, and two values that have to keep their order: what is concatenated, and the output.
+fn network() -> (Net, Vec<f32>) {
+    let mut n = Net::new();
+    let shape = [1, 4, 5, 6];
+    let ints = |list: &[i64]| Attribute::Ints(list.to_vec());
+    let x = n.input(&[1, 3, 5, 6]);
+    let a = n.conv(x, 3, 4);
+    let a = n.node("Relu", &[a], &shape, &[]);
+    let b = n.conv(a, 4, 4);
+    let b = n.norm(b, 4, &shape);
+    let b = n.node("Add", &[b, a], &shape, &[]);
+    let b = n.node("Relu", &[b], &shape, &[]);
+    let w = n.weight(&[4, 1, 3, 3]);
+    let d = n.node("Conv", &[b, w], &shape, &[("pads", ints(&[1; 4])), ("group", Attribute::Int(4))]);
+    let w = n.weight(&[6, 4, 1, 1]);
+    let s = n.node("Conv", &[d, w], &[1, 6, 3, 3], &[("strides", ints(&[2, 2]))]);
+    let p = n.node("AveragePool", &[s], &[1, 6, 3, 3], &[("kernel_shape", ints(&[3, 3])), ("pads", ints(&[1; 4]))]);
+    let both = n.node("Concat", &[p, s], &[1, 12, 3, 3], &[("axis", Attribute::Int(1))]);
+    let m = n.node("MaxPool", &[both], &[1, 12, 2, 2], &[("kernel_shape", ints(&[2, 2]))]);
+    let w = n.weight(&[4, 6, 2, 2]);
+    let g = n.node("Conv", &[m, w], &[1, 4, 1, 1], &[("group", Attribute::Int(2))]);
+    let mean = n.node("GlobalAveragePool", &[m], &[1, 12, 1, 1], &[]);
+    n.0.outputs.extend([g, mean]);
+    (n, some_numbers(&[1, 3, 5, 6]))
+}
+
+#[test]
+fn every_choice_of_layouts_computes_the_same() {
+    let (net, x) = network();
+    let import = net.lower();
+    let want = run(&import, std::slice::from_ref(&x)).unwrap();
+    let graph = import.graph.as_ref().unwrap();
+    let layouts = Layouts::new(graph, &import.tasks);
+    // The stem, the block's sum, the depthwise result and the pooled image.
+    assert_eq!(layouts.images(), 4);
+    let mut ids = std::collections::HashSet::new();
+    for bits in 0..16u32 {
+        let last: Vec<bool> = (0..4).map(|i| bits >> i & 1 == 1).collect();
+        let (graph, tasks) = layouts.lay_out(&last);
+        ids.extend(tasks.iter().map(|t| t.id));
+        for t in &tasks {
+            assert_eq!(Workload::parse(&t.workload.to_string()).as_ref(), Ok(&t.workload), "{}", t.name);
+        }
+        let got = run(&Import { tasks, graph: Some(graph), ..Import::default() }, std::slice::from_ref(&x)).unwrap();
+        assert_eq!(got, want, "{last:?}");
+    }
+    assert!(ids.len() > 16, "{}", ids.len());
+    let (same, tasks) = layouts.lay_out(&[]);
+    assert_eq!((same.steps.len(), &tasks), (graph.steps.len(), &import.tasks));
+    let (_, tasks) = layouts.lay_out(&[true; 4]);
+    let names: Vec<&str> = tasks.iter().map(|t| t.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "conv2d_3x5x6_k4_3x3_relu_to_nhwc",
+            "conv2d_4x5x6_k4_3x3_bias_add_relu_nhwc",
+            "depthwise_4x5x6_3x3_nhwc",
+            "conv2d_4x5x6_k6_1x1_s2_nhwc",
+            "avgpool_6x3x3_3x3",
+            "maxpool_12x3x3_2x2_to_nhwc",
+            "conv2d_12x2x2_k4_2x2_g2_nhwc",
+            "mean_12x4_nhwc",
+        ]
+    );
+    // The text says what is read and written in which order.
+    let block = tasks[1].workload.to_string();
+    assert!(block.contains("data X: f32[1, 5, 6, 4]") && block.contains("data R: f32[1, 5, 6, 4]"), "{block}");
+    assert!(block.contains("stage P: f32[n: 1, h: 7, w: 8, c: 4]") && block.contains("P[n, p + r, q + s, c] * W[k, c, r, s]"), "{block}");
+    assert!(block.contains("stage Y: f32[n: 1, p: 5, q: 6, k: 4]"), "{block}");
+}
+
+#[test]
+fn the_cheapest_choice_follows_the_times() {
+    let (net, _) = network();
+    let import = net.lower();
+    let graph = import.graph.as_ref().unwrap();
+    let layouts = Layouts::new(graph, &import.tasks);
+    let known = |last: &[bool], ns: f64| layouts.lay_out(last).1.into_iter().map(move |t| (t.id, ns)).collect::<Vec<_>>();
+    // Nothing known: as the model has it.
+    assert_eq!(layouts.cheapest(&|_| None), [false; 4]);
+    // Both ways known: the faster; a kernel of which nothing is known is avoided.
+    for (first, last, want) in [(2.0, 1.0, true), (1.0, 2.0, false)] {
+        let times: HashMap<TaskId, f64> = known(&[true; 4], last).into_iter().chain(known(&[false; 4], first)).collect();
+        assert_eq!(layouts.cheapest(&|id| times.get(&id).copied()), [want; 4]);
+    }
+    let only: HashMap<TaskId, f64> = known(&[true, true, false, false], 1.0).into_iter().collect();
+    assert_eq!(layouts.cheapest(&|id| only.get(&id).copied()), [true, true, false, false]);
+}
