@@ -18,24 +18,29 @@ pub struct InputArgs {
     #[arg(long = "dim", value_name = "NAME=EXTENT", value_parser = dimension)]
     pub dims: Vec<(String, i64)>,
     /// Where images that only a model's kernels see have their channels: `first`, as in the model, or `last`
+    /// [default: last on a CPU; whole models are run as their tuned kernels are fastest together]
     #[arg(long, value_name = "ORDER", value_parser = channels)]
     pub channels: Option<Channels>,
 }
 
 impl InputArgs {
-    /// Reads it.
-    pub fn load(&self) -> Result<Input, Failure> {
-        Ok(Input::load(&self.input, &self.dims)?.with_channels(self.channels.unwrap_or(Channels::First)))
+    /// Reads it, as it is to be tuned for a target.
+    pub fn load(&self, target: Aim) -> Result<Input, Failure> {
+        let usual = if target == Aim::Cpu { Channels::Last } else { Channels::First };
+        Ok(Input::load(&self.input, &self.dims)?.with_channels(self.channels.unwrap_or(usual)))
     }
 
-    /// Reads a model that is to be run: unless the user says where channels are, each image is as the
-    /// store's kernels are fastest together.
-    pub fn load_fastest(&self, store: Option<&Store>, threads: u16) -> Result<Input, Failure> {
-        let input = self.load()?;
-        if self.channels.is_some() {
-            return Ok(input);
+    /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image is
+    /// as the kernels that the store has are fastest together.
+    pub fn load_tuned(&self, store: Option<&Store>, target: Aim, threads: u16) -> Result<Input, Failure> {
+        let input = Input::load(&self.input, &self.dims)?;
+        if let Some(channels) = self.channels {
+            return Ok(input.with_channels(channels));
         }
-        let fastest = input.with_fastest_layout(store, &Aimed::at(Aim::Cpu, threads.into())?)?;
+        let fastest = match target == Aim::Cpu && input.graph.is_some() {
+            true => input.with_fastest_layout(store, &Aimed::at(Aim::Cpu, threads.into())?)?,
+            false => None,
+        };
         Ok(fastest.unwrap_or(input))
     }
 }
@@ -111,7 +116,7 @@ impl NetworkArgs {
     pub fn build(&self, model: &InputArgs, x: Option<&Array>) -> Result<Network, Failure> {
         self.target.only_cpu()?;
         let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
-        let model = model.load_fastest(store.as_ref(), self.threads.threads)?;
+        let model = model.load_tuned(store.as_ref(), self.target.target, self.threads.threads)?;
         x.map_or(Ok(()), |x| accepts(&model, x))?;
         let network = Network::build(&model, store.as_ref(), self.threads.threads as usize, self.keep.as_deref())?;
         let (kernels, tuned) = network.kernels();

@@ -38,6 +38,16 @@ fn a_small_network_gives_what_is_expected_plain_and_tuned() {
     let (best, median) = (first["best_ns"].as_u64().unwrap(), first["median_ns"].as_u64().unwrap());
     assert!(0 < best && best <= median);
     assert_eq!(first["layers"].as_array().unwrap().len(), 8);
+    // Tuned with channels last, and so run: what is not tuned is not chosen.
+    let named = |said: &serde_json::Value, end: &str| {
+        let layers = said["layers"].as_array().unwrap();
+        layers.iter().filter(|l| l["name"].as_str().unwrap().ends_with(end)).count()
+    };
+    assert!(named(&first, "_nhwc") > 0, "{first}");
+    let args_first = ["bench", &model, "--input", &x, "--output", "f.npy", "--seconds", "0.1", "--json", "--channels", "first"];
+    let plain = p.squall(&args_first).ok().json();
+    assert_eq!(named(&plain, "_nhwc"), 0, "{plain}");
+    assert!(difference(&p.path().join("f.npy"), &y) <= 1e-4);
     assert!(first["layers"][0]["best_ns"].as_u64().unwrap() > 0 && first["arena_bytes"].as_u64().unwrap() > 0);
     // What was kept is used again: an object that did not change is not written anew.
     let objects = |name: &str| std::fs::metadata(p.path().join("k").join(name)).unwrap().modified().unwrap();

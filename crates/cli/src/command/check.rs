@@ -49,7 +49,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     a.target.only_cpu()?;
     let (x, expected) = (read_array(&a.x)?, read_array(&a.expect)?);
     let store = a.store.as_ref().map(Store::open_read_only).transpose()?;
-    let model = a.model.load_fastest(store.as_ref(), a.threads.threads)?;
+    let model = a.model.load_tuned(store.as_ref(), a.target.target, a.threads.threads)?;
     let c = check(&model, store.as_ref(), a.threads.threads as usize, &x, &expected, a.tolerance)?;
     let good = c.wrong == 0;
     let (kernels, tuned) = c.kernels;

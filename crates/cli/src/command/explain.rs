@@ -48,7 +48,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load()?;
+    let input = a.input.load(a.target.target)?;
     let tasks = input.select(a.task.as_deref())?;
     let task = match tasks.as_slice() {
         [one] => *one,

@@ -43,8 +43,8 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load()?;
     let store = Store::open_read_only(&a.store.store)?;
+    let input = a.input.load_tuned(Some(&store), a.target.target, a.threads.threads)?;
     let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
     let done = export(&input, a.only.as_deref(), Some(&store), &aimed, &a.out, a.build)?;
     for k in &done.kernels {

@@ -36,7 +36,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load()?;
+    let input = a.input.load(a.target.target)?;
     if a.json.json {
         let tasks: Vec<_> = input
             .tasks

@@ -95,7 +95,7 @@ fn strategy_names() -> clap::builder::PossibleValuesParser {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load()?;
+    let input = a.input.load(a.target.target)?;
     let per_task = input.kind == InputKind::Kernels;
     let budget = Budget {
         task_trials: a.trials_per_task.or(a.trials.filter(|_| per_task)),

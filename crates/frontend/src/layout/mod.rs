@@ -12,7 +12,7 @@ use crate::onnx::ValueId;
 use cheapest::{Factor, cheapest};
 use rewrite::{Image, rewrite};
 use squall_core::{Task, TaskId, Workload};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// More images than a kernel is asked about in all combinations.
 const MOST_TOUCHED: usize = 6;
@@ -48,7 +48,7 @@ impl<'a> Layouts<'a> {
             if let Step::Kernel { output, .. } = step
                 && let Some(&[n, c, h, w]) = graph.model.values[*output].shape.as_deref()
                 && c > 1
-                && h * w > 1
+                && h.checked_mul(w).is_some_and(|places| places > 1)
             {
                 made.insert(*output, [n, c, h, w]);
             }
@@ -67,18 +67,14 @@ impl<'a> Layouts<'a> {
             }
         }
         let mut layouts = Layouts { graph, tasks, images: made.into_iter().collect(), kernels: Vec::new() };
+        layouts.kernels = layouts.find_kernels();
         // An image that one of its kernels cannot take in the other order stays as it is.
-        loop {
-            layouts.kernels = layouts.find_kernels();
-            let refused = layouts.kernels.iter().find_map(|k| {
-                let alone = |i: &&usize| layouts.variant(k, &|j| j == **i).is_none();
-                if k.touched.len() > MOST_TOUCHED { k.touched.first() } else { k.touched.iter().find(alone) }.copied()
-            });
-            match refused {
-                Some(i) => _ = layouts.images.remove(i),
-                None => return layouts,
-            }
-        }
+        let takes = |k: &Kernel, i: usize| k.touched.len() <= MOST_TOUCHED && layouts.variant(k, &|j| j == i).is_some();
+        let refused = layouts.kernels.iter().flat_map(|k| k.touched.iter().copied().filter(move |&i| !takes(k, i)));
+        let refused: BTreeSet<ValueId> = refused.map(|i| layouts.images[i].0).collect();
+        layouts.images.retain(|(v, _)| !refused.contains(v));
+        layouts.kernels = layouts.find_kernels();
+        layouts
     }
 
     fn find_kernels(&self) -> Vec<Kernel> {

@@ -89,9 +89,7 @@ fn read_alike(w: &Workload, stage: usize) -> bool {
     let (source, y) = (w.stage_source(stage), w.output());
     let loads = y.body.loads();
     let mut of_stage = loads.iter().filter(|(s, _)| *s == source).peekable();
-    let alike = |index: &[Affine]| {
-        index.len() == y.axes.len() && index.iter().enumerate().all(|(i, a)| a.as_var() == Some(Var(i as u32)))
-    };
+    let alike = |index: &[Affine]| index.len() == y.axes.len() && index.iter().enumerate().all(|(i, a)| a.as_var() == Some(Var(i as u32)));
     of_stage.peek().is_some() && y.reduction.is_none() && of_stage.all(|(_, index)| alike(index))
 }
 

@@ -2,8 +2,8 @@
 
 use super::tests::run;
 use super::*;
-use crate::npy;
 use crate::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto};
+use crate::{Layouts, npy};
 use prost::Message;
 use squall_core::Workload;
 use std::collections::HashMap;
@@ -38,6 +38,7 @@ fn every_node_is_accounted_for_once() {
     let models = models();
     assert!(models.len() >= 2, "the examples are missing");
     assert!(!shared().is_dir() || models.len() >= 24, "{} models", models.len());
+    let mut images = HashMap::new();
     for (name, bytes) in models {
         let import = import_onnx(&bytes, &name, &[]).unwrap();
         let model = onnx::read(&bytes, &name, &[]).unwrap();
@@ -55,11 +56,21 @@ fn every_node_is_accounted_for_once() {
             assert_eq!(Workload::parse(&t.workload.to_string()).as_ref(), Ok(&t.workload), "{name}: {}", t.name);
             assert!(t.count >= 1 && t.nodes.len() as u64 >= t.count, "{name}: {}", t.name);
         }
+        // With channels last it is the same work, in other loops.
+        let layouts = Layouts::new(import.graph.as_ref().unwrap(), &import.tasks);
+        let (_, tasks) = layouts.lay_out(&vec![true; layouts.images()]);
+        let sums = |tasks: &[squall_core::Task]| {
+            tasks.iter().fold((0, 0, 0), |(c, n, f), t| (c + t.count, n + t.nodes.len(), f + t.count * t.workload.flop()))
+        };
+        assert_eq!(sums(&tasks), sums(&import.tasks), "{name}");
+        images.insert(name.clone(), layouts.images());
         // Whatever computes with floats is tuned.
         for u in &import.untuned {
             assert!(MOVES.contains(&u.op.as_str()), "{name}: {} ({}): {}", u.node, u.op, u.reason);
         }
     }
+    // What its convolutions and its pool make; not the input, and not what is pooled to one place.
+    assert_eq!(images["resnet18"], 21);
 }
 
 /// A file's own shapes, and what its convolutions and pools make of images.

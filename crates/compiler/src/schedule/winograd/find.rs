@@ -57,6 +57,20 @@ pub struct Convolution {
     pub channels: i64,
 }
 
+impl Convolution {
+    /// Stores the output at [image, channel, row, column], from its sum there.
+    pub(super) fn store(&self, at: [Affine; 4], sum: &Expr) -> Stmt {
+        let index = self.output_channels.write(at);
+        let here =
+            |a: &Affine| self.at.iter().zip(&index).fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by)));
+        let value = self.epilogue.rewrite(&mut |a| here(a), &mut |e| match e {
+            Expr::Load { source, .. } if source == self.sum => sum.clone(),
+            e => e,
+        });
+        Stmt::Store { buffer: self.output, index, value }
+    }
+}
+
 /// Finds the convolution that accumulates into the buffer `name`.
 pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     let no = |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");

@@ -388,14 +388,15 @@ impl<'a> Maker<'a> {
         nest(loops, body)
     }
 
-    /// Y = epilogue(A^T M A), lanes over output channels, then transposed to the output's order.
+    /// Y = epilogue(A^T M A), lanes over output channels. Where the output has channels last, tiles are
+    /// stored as they are made; else a row of tiles is transposed to the output's order first.
     fn output(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
         let (size, out, lanes) = (self.size, self.w.output, self.w.lanes);
         let (kt, k) = self.tiled("k_Y", self.conv.outputs, lanes, true);
         let ((ty, tile_y), (tx, x), number) = self.tiles_of_block("Y", false);
         let rows = self.t.output.clone();
         let sums = columns(&rows);
-        let (half, line) = (self.local("half_Y", vec![out, size, lanes]), self.local("line_Y", vec![out, self.conv.width, lanes]));
+        let half = self.local("half_Y", vec![out, size, lanes]);
         let column = self.serial("column_Y", size);
         let (m, m_row) = (self.m, self.m_row);
         let first = self.gather_rows(
@@ -405,51 +406,35 @@ impl<'a> Maker<'a> {
             &|p, v, value| Stmt::Store { buffer: half, index: vec![Affine::constant(p as i64), var(&column), v.clone()], value },
         );
         let row = self.serial("row_Y", out);
-        let second = self.gather_rows(
-            &rows,
-            &sums,
-            &|j, v| Expr::load(half, vec![var(&row), Affine::constant(j as i64), v.clone()]),
-            &|q, v, value| Stmt::Store { buffer: line, index: vec![var(&row), x.plus(q as i64), v.clone()], value },
-        );
+        let conv = self.conv.clone();
+        let term = |j: usize, v: &Affine| Expr::load(half, vec![var(&row), Affine::constant(j as i64), v.clone()]);
+        if conv.output_channels == Channels::Last {
+            let height = y.add(&tile_y).add(&var(&row));
+            let second = self.gather_rows(&rows, &sums, &term, &|q, v, value| {
+                conv.store([image.clone(), k.add(v), height.clone(), x.plus(q as i64)], &value)
+            });
+            let tile = vec![Stmt::Local(half), around(column, first), around(row, second)];
+            return nest(vec![kt, ty, tx], tile);
+        }
+        let line = self.local("line_Y", vec![out, conv.width, lanes]);
+        let second = self.gather_rows(&rows, &sums, &term, &|q, v, value| Stmt::Store {
+            buffer: line,
+            index: vec![var(&row), x.plus(q as i64), v.clone()],
+            value,
+        });
         let tile = around(tx, vec![Stmt::Local(half), around(column, first), around(row, second)]);
+        // Lanes along the output's rows from here on.
         let p = self.serial("p_Y", out);
+        let (group, u) = (self.serial("ku_Y", lanes / 4), self.count("u_Y", 4, Mode::Unroll));
+        let wide = [16, 8, 4, 2, 1].into_iter().find(|&l| l <= conv.width && l <= lanes).unwrap_or(1);
+        let (qt, q) = self.tiled("q_Y", conv.width, wide, false);
+        let near = var(&group).scale(4).add(&var(&u));
         let height = y.add(&tile_y).add(&var(&p));
-        // One vector of results at [image, channel, height, column]; its value is at `from` of the line.
-        let order = self.conv.output_channels;
-        let store = |conv: &Convolution, at: [Affine; 4], from: Vec<Affine>| {
-            let at = order.write(at);
-            let sum = Expr::load(line, from);
-            let value = conv.epilogue.rewrite(
-                &mut |a| conv.at.iter().zip(&at).fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by))),
-                &mut |e| match e {
-                    Expr::Load { source, .. } if source == conv.sum => sum.clone(),
-                    e => e,
-                },
-            );
-            Stmt::Store { buffer: conv.output, index: at, value }
-        };
-        let end = match order {
-            Channels::Last => {
-                let q = self.serial("q_Y", self.conv.width);
-                let stored = vector(self.n, lanes, &|v| {
-                    let from = vec![var(&p), var(&q), v.clone()];
-                    store(&self.conv, [image.clone(), k.add(v), height.clone(), var(&q)], from)
-                });
-                nest(vec![p, q], vec![stored])
-            }
-            // Lanes along the output's rows.
-            Channels::First => {
-                let (group, u) = (self.serial("ku_Y", lanes / 4), self.count("u_Y", 4, Mode::Unroll));
-                let wide = [16, 8, 4, 2, 1].into_iter().find(|&l| l <= self.conv.width && l <= lanes).unwrap_or(1);
-                let (qt, q) = self.tiled("q_Y", self.conv.width, wide, false);
-                let near = var(&group).scale(4).add(&var(&u));
-                let stored = vector(self.n, wide, &|v| {
-                    let from = vec![var(&p), q.add(v), near.clone()];
-                    store(&self.conv, [image.clone(), k.add(&near), height.clone(), q.add(v)], from)
-                });
-                nest(vec![p, group, qt, u], vec![stored])
-            }
-        };
+        let store = vector(self.n, wide, &|v| {
+            let sum = Expr::load(line, vec![var(&p), q.add(v), near.clone()]);
+            conv.store([image.clone(), k.add(&near), height.clone(), q.add(v)], &sum)
+        });
+        let end = nest(vec![p, group, qt, u], vec![store]);
         let mut body = vec![Stmt::Local(line), tile];
         body.extend(end);
         nest(vec![kt, ty], body)
