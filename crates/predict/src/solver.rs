@@ -52,7 +52,7 @@ pub struct Options {
     /// Sizes of the chain.
     pub chain: ChainSizes,
     /// Passes over the data, for the ranker and the chain, at most. 0 is as many as take about
-    /// [`STEPS`] steps, from 8 to 20.
+    /// [`STEPS`] steps, from 14 to 28.
     pub epochs: (usize, usize),
     /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged. 0 is
     /// three, and up to six where examples are few.
@@ -93,13 +93,13 @@ fn members(asked: usize, examples: usize) -> usize {
     if asked > 0 { asked } else { (12_000 / examples.max(1)).clamp(3, 6) }
 }
 
-/// Steps of 64 examples after which a network hardly gains from more: on large data it learns them
-/// by heart, on small data it needs more passes.
-pub const STEPS: usize = 1900;
+/// Steps of 64 examples after which a network hardly gains from more, between 14 passes, which large
+/// data needs too, and 28.
+pub const STEPS: usize = 3000;
 
 /// How many passes over so many examples are made.
 fn passes(asked: usize, examples: usize) -> usize {
-    if asked > 0 { asked } else { (STEPS * 64 / examples.max(1)).clamp(8, 20) }
+    if asked > 0 { asked } else { (STEPS * 64 / examples.max(1)).clamp(14, 28) }
 }
 
 /// How the two models' log-probabilities become one.
