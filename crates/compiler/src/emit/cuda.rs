@@ -74,6 +74,27 @@ fn group_products(n: &Nest) -> BTreeSet<(&'static str, i64, [bool; 2])> {
     found
 }
 
+/// What a thread's number in round `i` of `threads` threads, `f`, is divided by `inner`, and the remainder of that by
+/// `extent`. What depends on the round alone is a constant where rounds are written out, and what depends on the thread alone
+/// is computed once: the compiler does not know how many threads there are, and would divide anew in every round.
+fn dealt(i: &str, f: &str, threads: i64, inner: i64, extent: Option<i64>) -> String {
+    if inner % threads == 0 {
+        let rounds = format!("{i} / {}", inner / threads);
+        return extent.map_or(rounds.clone(), |e| format!("{rounds} % {e}"));
+    }
+    let divided = |x: &str| if inner > 1 { format!("{x} / {inner}u") } else { x.to_string() };
+    let thread = divided("threadIdx.x");
+    let each = threads / inner;
+    match extent {
+        None if threads % inner == 0 => format!("{i}*{each} + (int)({thread})"),
+        Some(e) if threads % inner == 0 && each % e == 0 => format!("(int)({thread} % {e}u)"),
+        Some(e) if threads % inner == 0 && e % each == 0 => format!("{i} % {}*{each} + (int)({thread})", e / each),
+        Some(e) if threads % inner == 0 => format!("(int)(({i}*{each}u + {thread}) % {e}u)"),
+        None => format!("(int)({})", divided(f)),
+        Some(e) => format!("(int)({} % {e}u)", divided(f)),
+    }
+}
+
 /// Bytes of shared memory that a GPU program's blocks use.
 pub fn shared_bytes(n: &Nest) -> u64 {
     fn go(n: &Nest, stmts: &[Stmt], top: i64) -> i64 {
@@ -195,6 +216,10 @@ impl<'a> Function<'a> {
             f.line("const int warp_lane = (int)(threadIdx.x & 31);");
         }
         f.block(stmts);
+        // Nobody is behind the last barrier; other blocks of a cluster may still read this one's memory.
+        while let Some(rest) = f.out.strip_suffix("  __syncthreads();\n") {
+            f.out.truncate(rest.len());
+        }
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
         let most = if f.grouped.is_empty() { f.threads.to_string() } else { format!("{}, {}", f.threads, f.resident()) };
@@ -239,6 +264,17 @@ impl<'a> Function<'a> {
 
     /// Declares the variables of loops that run over one number, the first slowest.
     pub(super) fn number(&mut self, number: &str, loops: &[&Loop]) {
+        let text = |inner: i64, extent: Option<i64>| {
+            let divided = if inner > 1 { format!("(unsigned){number} / {inner}u") } else { format!("(unsigned){number}") };
+            // Without a sign, division is a multiplication and a shift.
+            extent.map_or(format!("(int)({divided})"), |e| format!("(int)({divided} % {e}u)"))
+        };
+        self.digits(loops, &text);
+    }
+
+    /// Declares the variables of loops that run over one number, given how to write a number divided by what is within
+    /// a loop, and the remainder of that by the loop's extent where something is outside of it.
+    fn digits(&mut self, loops: &[&Loop], text: &dyn Fn(i64, Option<i64>) -> String) {
         let mut inner = 1;
         let total: i64 = loops.iter().map(|l| l.extent).product();
         let mut lines = Vec::new();
@@ -247,13 +283,7 @@ impl<'a> Function<'a> {
                 self.known.insert(l.var, 0);
                 continue;
             }
-            let mut text = format!("(int){number}");
-            if inner > 1 {
-                text += &format!(" / {inner}");
-            }
-            if inner * l.extent < total {
-                text += &format!(" % {}", l.extent);
-            }
+            let text = text(inner, (inner * l.extent < total).then_some(l.extent));
             inner *= l.extent;
             lines.push(format!("const int {} = {text};", self.var(l.var)));
         }
@@ -381,21 +411,24 @@ impl<'a> Function<'a> {
         let total: i64 = chain.iter().map(|l| l.extent).product();
         let rounds = (total + self.threads - 1) / self.threads;
         self.temporaries += 1;
+        let threads = self.threads;
         let (i, f) = (format!("i{}", self.temporaries), format!("f{}", self.temporaries));
+        let guarded = rounds * threads > total;
         if rounds > 1 {
             // Several loads shall be on their way at once.
             self.line(&format!("#pragma unroll {}", if rounds <= 16 { rounds } else { 8 }));
             self.open(&format!("for (int {i} = 0; {i} < {rounds}; {i}++) {{"));
-            self.line(&format!("const int {f} = {i}*{} + (int)threadIdx.x;", self.threads));
+            self.line(&format!("const unsigned {f} = {i}*{threads}u + threadIdx.x;"));
         } else {
             self.open("{");
-            self.line(&format!("const int {f} = (int)threadIdx.x;"));
+            self.line(&format!("const int {i} = 0;"));
+            self.line(&format!("const unsigned {f} = threadIdx.x;"));
         }
-        let guarded = rounds * self.threads > total;
         if guarded {
-            self.open(&format!("if ({f} < {total}) {{"));
+            // Only the last round is not full, and rounds are written out.
+            self.open(&format!("if ({i} < {} || {f} < {total}u) {{", rounds - 1));
         }
-        self.number(&f, &chain);
+        self.digits(&chain, &|inner, extent| dealt(&i, &f, threads, inner, extent));
         self.block(&chain[chain.len() - 1].body);
         if guarded {
             self.close();

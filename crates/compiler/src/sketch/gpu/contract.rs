@@ -60,15 +60,13 @@ fn space(p: &Problem, gpu: Gpu) -> Option<Space> {
             constraints.push(covered.at_most(9 * a.extent));
         }
     }
+    // Levels of one axis, between which a search trades factors: what a block no longer splits its threads may.
     let first = &p.reduce[0];
-    knobs.push(Knob::ints(
-        "chunk",
-        Role::Tile { axis: first.short.clone(), level: 0 },
-        divisors(first.extent).into_iter().filter(|d| *d <= 64),
-    ));
+    let role = |level| Role::Tile { axis: first.short.clone(), level };
+    knobs.push(Knob::ints("chunk", role(0), divisors(first.extent).into_iter().filter(|d| *d <= 64)));
     let splits = |most: i64| divisors(first.extent).into_iter().filter(move |d| *d <= most && d.count_ones() == 1);
-    knobs.push(Knob::ints("split_threads", Role::Parallel, splits(16)));
-    knobs.push(Knob::ints("split_blocks", Role::Parallel, splits(gpu.cluster())));
+    knobs.push(Knob::ints("split_threads", role(1), splits(16)));
+    knobs.push(Knob::ints("split_blocks", role(2), splits(gpu.cluster())));
     knobs.push(Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]));
     knobs.push(Knob::ints("vector", Role::Vector, [1, 4]));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1, 4]));

@@ -173,9 +173,10 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     for name in ["warps_rows", "warps_columns"] {
         knobs.push(Knob::ints(name, Role::Parallel, [1, 2, 4, 8]));
     }
-    knobs.push(Knob::ints("chunk", Role::Tile { axis: p.reduce[0].short.clone(), level: 0 }, powers(depth, 8 * depth)));
-    knobs.push(Knob::ints("split_warps", Role::Parallel, [1, 2, 4]));
-    knobs.push(Knob::ints("split_blocks", Role::Parallel, powers(1, gpu.cluster())));
+    let role = |level| Role::Tile { axis: p.reduce[0].short.clone(), level };
+    knobs.push(Knob::ints("chunk", role(0), powers(depth, 8 * depth)));
+    knobs.push(Knob::ints("split_warps", role(1), [1, 2, 4]));
+    knobs.push(Knob::ints("split_blocks", role(2), powers(1, gpu.cluster())));
     knobs.push(Knob::ints("stages", Role::Choice, [1, 2, 3, 4]));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
     if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
