@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::terminal::note;
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use squall::frontend::npy::Array;
 use squall::network::{Network, accepts};
 use squall::{Aim, Aimed, Channels, Input, Store};
@@ -19,15 +20,15 @@ pub struct InputArgs {
     pub dims: Vec<(String, i64)>,
     /// Where images that only a model's kernels see have their channels: `first`, as in the model, or `last`
     /// [default: last on a CPU; whole models are run as their tuned kernels are fastest together]
-    #[arg(long, value_name = "ORDER", value_parser = channels)]
+    #[arg(long, value_name = "ORDER", value_parser = channels())]
     pub channels: Option<Channels>,
 }
 
 impl InputArgs {
     /// Reads it, as it is to be tuned for a target.
     pub fn load(&self, target: Aim) -> Result<Input, Failure> {
-        let usual = if target == Aim::Cpu { Channels::Last } else { Channels::First };
-        Ok(Input::load(&self.input, &self.dims)?.with_channels(self.channels.unwrap_or(usual)))
+        let channels = self.channels.unwrap_or(Channels::usual(target));
+        Ok(Input::load(&self.input, &self.dims)?.with_channels(channels))
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image is
@@ -37,17 +38,17 @@ impl InputArgs {
         if let Some(channels) = self.channels {
             return Ok(input.with_channels(channels));
         }
-        let fastest = match target == Aim::Cpu && input.graph.is_some() {
-            true => input.with_fastest_layout(store, &Aimed::at(Aim::Cpu, threads.into())?)?,
-            false => None,
+        let fastest = match store {
+            Some(s) if input.graph.is_some() => input.with_fastest_layout(s, &Aimed::at(target, threads.into())?)?,
+            _ => None,
         };
         Ok(fastest.unwrap_or(input))
     }
 }
 
-fn channels(text: &str) -> Result<Channels, String> {
-    let found = Channels::ALL.iter().find(|(_, name)| *name == text);
-    found.map(|(c, _)| *c).ok_or_else(|| "expected `first` or `last`".into())
+fn channels() -> impl TypedValueParser<Value = Channels> {
+    let named = |text: String| Channels::ALL.iter().find(|(_, name)| *name == text).map(|(c, _)| *c);
+    PossibleValuesParser::new(Channels::ALL.iter().map(|(_, name)| *name)).try_map(move |text| named(text).ok_or("no such order"))
 }
 
 fn dimension(text: &str) -> Result<(String, i64), String> {

@@ -49,6 +49,12 @@ fn a_small_network_gives_what_is_expected_plain_and_tuned() {
     assert_eq!(named(&plain, "_nhwc"), 0, "{plain}");
     assert!(difference(&p.path().join("f.npy"), &y) <= 1e-4);
     assert!(first["layers"][0]["best_ns"].as_u64().unwrap() > 0 && first["arena_bytes"].as_u64().unwrap() > 0);
+    // Kernels of another device, here of another number of threads, are better than plain loops.
+    let args_threads =
+        ["bench", &model, "--input", &x, "--output", "e.npy", "--store", "t.squall", "--seconds", "0.1", "--json", "--threads", "2"];
+    let elsewhere = p.squall(&args_threads).ok().json();
+    assert!(named(&elsewhere, "_nhwc") > 0 && elsewhere["tuned"].as_u64().unwrap() > 0, "{elsewhere}");
+    assert!(difference(&p.path().join("e.npy"), &y) <= 1e-4);
     // What was kept is used again: an object that did not change is not written anew.
     let objects = |name: &str| std::fs::metadata(p.path().join("k").join(name)).unwrap().modified().unwrap();
     let file = std::fs::read_dir(p.path().join("k")).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());

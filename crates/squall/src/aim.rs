@@ -78,6 +78,11 @@ impl Aimed {
         if device == self.id { 0 } else { 2 - u8::from(bare(device) == bare(&self.id)) }
     }
 
+    /// How far what a record says is from here: by device, then whether another toolchain made it.
+    pub(crate) fn far(&self, r: &squall_core::Record) -> (u8, bool) {
+        (self.distance(&r.device), r.toolchain != self.tools)
+    }
+
     /// What the machine can do at most, measured now (half a second).
     pub fn roof(&self) -> Result<Roof, Error> {
         match self.gpus.first() {

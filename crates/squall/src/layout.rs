@@ -4,49 +4,63 @@
 use crate::aim::Aimed;
 use crate::error::Error;
 use crate::input::Input;
+use crate::settings::Aim;
 use squall_core::TaskId;
 use squall_frontend::Layouts;
 use squall_records::{Query, Store};
+use std::collections::HashMap;
 
 /// Where images between kernels have their channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Channels {
     /// Before rows and columns, as in the model.
     First,
-    /// After rows and columns, wherever kernels alone see the image.
+    /// After rows and columns, wherever kernels alone see the image and can go over it in either order.
     Last,
 }
 
 impl Channels {
     /// Both, with their spelling.
     pub const ALL: &'static [(Channels, &'static str)] = &[(Channels::First, "first"), (Channels::Last, "last")];
+
+    /// What kernels for a target are tuned with, unless the user says otherwise.
+    pub fn usual(aim: Aim) -> Channels {
+        if aim == Aim::Cpu { Channels::Last } else { Channels::First }
+    }
 }
+
+/// What a time counts more if it is of another device or toolchain: more than any kernel takes in
+/// nanoseconds, less than one of which nothing is known.
+const ELSEWHERE: f64 = 1e10;
 
 impl Input {
     /// The same input with its images so; single kernels stay as they are.
     pub fn with_channels(self, channels: Channels) -> Input {
-        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else { return self };
-        if channels == Channels::First || layouts.images() == 0 {
+        if channels == Channels::First {
             return self;
         }
+        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else { return self };
         let (graph, tasks) = layouts.lay_out(&vec![true; layouts.images()]);
         Input { graph: Some(graph), tasks, ..self }
     }
 
-    /// The model with each image in the order for which the kernels that the store has for this device
-    /// are fastest together, by an exact choice; as it is where the store knows no better.
-    pub fn with_fastest_layout(&self, store: Option<&Store>, aimed: &Aimed) -> Result<Option<Input>, Error> {
-        let (Some(graph), Some(store)) = (&self.graph, store) else { return Ok(None) };
+    /// The model with each image in the order for which the kernels that would be taken from the store are
+    /// fastest together, by an exact choice; nothing where that is the model's own.
+    pub fn with_fastest_layout(&self, store: &Store, aimed: &Aimed) -> Result<Option<Input>, Error> {
+        let Some(graph) = &self.graph else { return Ok(None) };
         let layouts = Layouts::new(graph, &self.tasks);
-        let query = Query { toolchain: Some(aimed.tools.clone()), ..Query::default() };
-        let mut times: std::collections::HashMap<TaskId, f64> = std::collections::HashMap::new();
-        for r in store.best(&query)? {
-            if let Some(t) = r.outcome.time().filter(|_| aimed.distance(&r.device) < 2) {
-                let time = times.entry(r.task).or_insert(f64::INFINITY);
-                *time = time.min(t.0);
+        // Of each task the record that it would get: the nearest, then the fastest.
+        let mut known: HashMap<TaskId, ((u8, bool), f64)> = HashMap::new();
+        for r in store.best(&Query::default())? {
+            let Some(time) = r.outcome.time() else { continue };
+            let mine = (aimed.far(&r), time.0);
+            let held = known.entry(r.task).or_insert(mine);
+            if mine.0.cmp(&held.0).then(mine.1.total_cmp(&held.1)).is_lt() {
+                *held = mine;
             }
         }
-        let last = layouts.cheapest(&|id| times.get(&id).copied());
+        let time = |&((distance, other_tools), ns): &((u8, bool), f64)| if distance < 2 && !other_tools { ns } else { ELSEWHERE + ns };
+        let last = layouts.cheapest(&|id| known.get(&id).map(time));
         if !last.contains(&true) {
             return Ok(None);
         }

@@ -6,7 +6,7 @@ use crate::option::{JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table};
 use serde_json::{Value, json};
 use squall::ablation::{Ablation, BUILT_IN, Plan, ablate, page};
-use squall::{Input, Store, beside};
+use squall::{Channels, Input, Store, beside};
 use std::path::PathBuf;
 
 /// Compare search strategies on real kernels, with equal trials
@@ -56,7 +56,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let input = match &a.input {
-        Some(text) => Input::load(text, &[])?,
+        Some(text) => Input::load(text, &[])?.with_channels(Channels::usual(a.target.target)),
         None => Input::lines(BUILT_IN, "built-in")?,
     };
     let mut trials: Vec<usize> = a.trials.iter().map(|n| *n as usize).collect();

@@ -48,7 +48,12 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load(a.target.target)?;
+    // The store's best is what is run; else it is what would be tuned.
+    let store = a.best.then(|| Store::open_read_only(&a.store)).transpose()?;
+    let input = match &store {
+        Some(s) => a.input.load_tuned(Some(s), a.target.target, a.threads.threads)?,
+        None => a.input.load(a.target.target)?,
+    };
     let tasks = input.select(a.task.as_deref())?;
     let task = match tasks.as_slice() {
         [one] => *one,
@@ -67,9 +72,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ));
     }
     let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
-    let best = if a.best {
+    let best = if let Some(store) = &store {
         let query = Query { toolchain: Some(aimed.tools.clone()), ..Query::task(task.id) };
-        let known = Store::open_read_only(&a.store)?.best(&query)?.into_iter().filter(|r| aimed.distance(&r.device) < 2);
+        let known = store.best(&query)?.into_iter().filter(|r| aimed.distance(&r.device) < 2);
         let record = known.min_by_key(|r| aimed.distance(&r.device));
         let none = || {
             let hint = "tune it first, or name a candidate with --tunable and --configuration";

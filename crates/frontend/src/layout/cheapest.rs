@@ -2,6 +2,8 @@
 //! eliminating one choice after the other (bucket elimination, Dechter 1999). Networks are nearly
 //! chains, so the tables on the way stay small.
 
+use std::collections::BTreeSet;
+
 /// A cost that depends on some choices.
 pub struct Factor {
     /// The choices, ascending.
@@ -10,8 +12,8 @@ pub struct Factor {
     pub costs: Vec<f64>,
 }
 
-/// Choices that one table may depend on; a network that needs more is given up on.
-const WIDEST: usize = 18;
+/// Entries of all tables together; a network that needs more is given up on.
+const MOST_ENTRIES: usize = 1 << 22;
 
 impl Factor {
     fn cost(&self, chosen: &[bool]) -> f64 {
@@ -20,34 +22,43 @@ impl Factor {
     }
 }
 
-/// The choices of least total cost; of equals the one with fewer changes from "no". All "no" where
-/// the network is no near-chain.
-pub fn cheapest(choices: usize, mut factors: Vec<Factor>) -> Vec<bool> {
-    let mut chosen = vec![false; choices];
+/// The choices of least total cost; "no" where both are equal as they are decided. All "no" where the
+/// network is no near-chain.
+pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
+    let mut around: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices];
+    let mut with: Vec<Vec<usize>> = vec![Vec::new(); choices];
+    for (i, f) in factors.iter().enumerate() {
+        for &v in &f.scope {
+            with[v].push(i);
+            around[v].extend(f.scope.iter().copied().filter(|&u| u != v));
+        }
+    }
+    let mut factors: Vec<Option<Factor>> = factors.into_iter().map(Some).collect();
+    let mut open: BTreeSet<(usize, usize)> = around.iter().enumerate().map(|(v, a)| (a.len(), v)).collect();
     // What decides each eliminated choice, given those eliminated after it.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
-    let mut open: Vec<usize> = (0..choices).collect();
-    let around = |v: usize, factors: &[Factor]| -> Vec<usize> {
-        let mut scope: Vec<usize> = factors.iter().filter(|f| f.scope.contains(&v)).flat_map(|f| f.scope.iter().copied()).collect();
-        scope.sort_unstable();
-        scope.dedup();
-        scope.retain(|&u| u != v);
-        scope
-    };
-    while let Some((at, scope)) = open.iter().enumerate().map(|(i, &v)| (i, around(v, &factors))).min_by_key(|(_, s)| s.len()) {
-        let v = open.swap_remove(at);
-        if scope.len() >= WIDEST {
+    let mut chosen = vec![false; choices];
+    let mut entries = 0usize;
+    while let Some((_, v)) = open.pop_first() {
+        let scope: Vec<usize> = std::mem::take(&mut around[v]).into_iter().collect();
+        entries = entries.saturating_add(1usize.checked_shl(scope.len() as u32).unwrap_or(usize::MAX));
+        if scope.len() >= usize::BITS as usize || entries > MOST_ENTRIES {
             return vec![false; choices];
         }
-        let (bucket, rest): (Vec<Factor>, Vec<Factor>) = factors.into_iter().partition(|f| f.scope.contains(&v));
-        factors = rest;
-        let mut point = vec![false; choices];
+        let bucket: Vec<Factor> = with[v].iter().filter_map(|&i| factors[i].take()).collect();
         let costs = (0..1usize << scope.len()).map(|bits| {
-            scope.iter().enumerate().for_each(|(i, &u)| point[u] = bits >> i & 1 == 1);
-            least(v, &bucket, &mut point).1
+            scope.iter().enumerate().for_each(|(i, &u)| chosen[u] = bits >> i & 1 == 1);
+            least(v, &bucket, &mut chosen).1
         });
         let costs = costs.collect();
-        factors.push(Factor { scope, costs });
+        for &u in &scope {
+            open.remove(&(around[u].len(), u));
+            around[u].remove(&v);
+            around[u].extend(scope.iter().copied().filter(|&w| w != u));
+            open.insert((around[u].len(), u));
+            with[u].push(factors.len());
+        }
+        factors.push(Some(Factor { scope, costs }));
         decided.push((v, bucket));
     }
     for (v, bucket) in decided.into_iter().rev() {
@@ -97,10 +108,23 @@ mod tests {
         }
     }
 
+    /// A chain whose ends want different things: it changes once, where that is cheapest.
+    #[test]
+    fn long_chains_take_no_time() {
+        let n = 20_000;
+        let end = |v: usize, wish: bool| Factor { scope: vec![v], costs: if wish { vec![9.0, 0.0] } else { vec![0.0, 9.0] } };
+        let link =
+            |v: usize| Factor { scope: vec![v, v + 1], costs: if v == 777 { vec![0.0, 1.0, 1.0, 0.0] } else { vec![0.0, 2.0, 2.0, 0.0] } };
+        let factors = (0..n - 1).map(link).chain([end(0, false), end(n - 1, true)]).collect();
+        let got = cheapest(n, factors);
+        assert!((0..n).all(|v| got[v] == (v > 777)));
+    }
+
     #[test]
     fn a_network_too_wide_is_left_alone() {
-        let all = Factor { scope: (0..20).collect(), costs: (0..1 << 20).map(|b| -f64::from(b)).collect() };
-        assert_eq!(cheapest(20, vec![all]), vec![false; 20]);
+        // Each with each: the tables of a clique of 30.
+        let pairs = (0..30).flat_map(|a| (a + 1..30).map(move |b| Factor { scope: vec![a, b], costs: vec![1.0, 0.0, 0.0, 1.0] }));
+        assert_eq!(cheapest(30, pairs.collect()), vec![false; 30]);
         assert_eq!(cheapest(0, Vec::new()), Vec::<bool>::new());
     }
 }

@@ -35,11 +35,18 @@ struct Kernel {
     output: Option<usize>,
     /// Each image once.
     touched: Vec<usize>,
+    /// Whether it writes places and channels that stay in the model's order.
+    writes_first: bool,
 }
+
+/// Workloads whose loops go over images as such: only with them does the order of axes matter. Heads of
+/// attention have four axes too.
+const OF_IMAGES: &[&str] = &["conv2d", "depthwise_conv2d", "pool"];
 
 impl<'a> Layouts<'a> {
     /// Looks for images: values of four dimensions that kernels alone write and read, in loops that
-    /// can go over them in either order.
+    /// can go over them in either order, with a convolution or a pool among those kernels or connected
+    /// to them by other images.
     pub fn new(graph: &'a Graph, tasks: &'a [Task]) -> Layouts<'a> {
         let tasks: HashMap<TaskId, &Task> = tasks.iter().map(|t| (t.id, t)).collect();
         let root = |v: ValueId| graph.model.values[v].alias.unwrap_or(v);
@@ -74,7 +81,25 @@ impl<'a> Layouts<'a> {
         let refused: BTreeSet<ValueId> = refused.map(|i| layouts.images[i].0).collect();
         layouts.images.retain(|(v, _)| !refused.contains(v));
         layouts.kernels = layouts.find_kernels();
+        let reached = layouts.near_windows();
+        layouts.images.retain(|(v, _)| reached.contains(v));
+        layouts.kernels = layouts.find_kernels();
         layouts
+    }
+
+    /// The images that convolutions and pools touch, and those that share a kernel with one of them.
+    fn near_windows(&self) -> BTreeSet<ValueId> {
+        let mut kernels: Vec<Vec<usize>> = vec![Vec::new(); self.images.len()];
+        self.kernels.iter().enumerate().for_each(|(k, kernel)| kernel.touched.iter().for_each(|&i| kernels[i].push(k)));
+        let of_images = |k: &&Kernel| self.tasks.get(&k.task).is_some_and(|t| OF_IMAGES.contains(&t.workload.kind.as_str()));
+        let mut open: Vec<usize> = self.kernels.iter().filter(of_images).flat_map(|k| k.touched.iter().copied()).collect();
+        let mut reached = BTreeSet::new();
+        while let Some(i) = open.pop() {
+            if reached.insert(self.images[i].0) {
+                open.extend(kernels[i].iter().flat_map(|&k| self.kernels[k].touched.iter().copied()));
+            }
+        }
+        reached
     }
 
     fn find_kernels(&self) -> Vec<Kernel> {
@@ -83,11 +108,14 @@ impl<'a> Layouts<'a> {
         let kernel = |(step, s): (usize, &Step)| {
             let Step::Kernel { task, feeds, output, .. } = s else { return None };
             let image = |f: &Feed| if let Feed::Value(v) = f { by_value.get(&root(*v)).copied() } else { None };
+            let places = |s: &Vec<i64>| s.len() == 4 && s[2].saturating_mul(s[3]) > 1;
+            let several = self.graph.model.values[*output].shape.as_ref().is_some_and(places);
             let (inputs, output): (Vec<_>, _) = (feeds.iter().map(image).collect(), by_value.get(output).copied());
             let mut touched: Vec<usize> = inputs.iter().flatten().copied().chain(output).collect();
             touched.sort_unstable();
             touched.dedup();
-            (!touched.is_empty()).then_some(Kernel { step, task: *task, inputs, output, touched })
+            let writes_first = several && output.is_none();
+            (!touched.is_empty()).then_some(Kernel { step, task: *task, inputs, output, touched, writes_first })
         };
         self.graph.steps.iter().enumerate().filter_map(kernel).collect()
     }
@@ -111,7 +139,10 @@ impl<'a> Layouts<'a> {
     /// The network where the channels of those images lie last, and its tasks; images that are not
     /// named keep their order.
     pub fn lay_out(&self, last: &[bool]) -> (Graph, Vec<Task>) {
-        let is_last = |i: usize| last.get(i) == Some(&true);
+        // Each image alone fits its kernels, and they are rewritten apart from one another. Should some
+        // not fit together all the same, half a change would be a wrong network.
+        let fits = self.kernels.iter().all(|k| self.variant(k, &|i| last.get(i) == Some(&true)).is_some());
+        let is_last = |i: usize| fits && last.get(i) == Some(&true);
         let mut tasks = Tasks::default();
         let mut steps = self.graph.steps.clone();
         let mut kernels = self.kernels.iter().peekable();
@@ -128,10 +159,11 @@ impl<'a> Layouts<'a> {
     }
 
     /// The choice for which the kernels' times add up to least; `time` is what is known of a task's
-    /// kernel, in any unit. Kernels of which nothing is known are avoided first.
+    /// kernel, in nanoseconds. Kernels of which nothing is known are avoided first.
     pub fn cheapest(&self, time: &dyn Fn(TaskId) -> Option<f64>) -> Vec<bool> {
-        /// Slower than any kernel, and small enough that sums stay exact to a part in 10^4.
-        const UNKNOWN: f64 = 1e18;
+        /// Slower than any kernel in nanoseconds (three hours), and small enough that sums of thousands stay
+        /// exact to a nanosecond.
+        const UNKNOWN: f64 = 1e13;
         let factor = |k: &Kernel| {
             let costs = (0..1usize << k.touched.len()).map(|bits| {
                 let last = |i: usize| k.touched.iter().position(|&t| t == i).is_some_and(|p| bits >> p & 1 == 1);
@@ -147,15 +179,17 @@ impl<'a> Layouts<'a> {
     }
 }
 
-/// What a kernel's name gets for its images' order.
+/// What a kernel's name gets for its images' order: `_nhwc` where all that it reads and writes first has
+/// its channels last, `_to_nhwc` and `_from_nhwc` where it crosses over, `_beside_nhwc` where only what it
+/// adds on the way has.
 fn name(k: &Kernel, last: &dyn Fn(usize) -> bool) -> &'static str {
-    let input = k.inputs.first().copied().flatten();
-    match (input.is_some_and(last), k.output.map(last)) {
-        (true, Some(false)) => "_from_nhwc",
+    let input = k.inputs.first().copied().flatten().is_some_and(last);
+    match (input, k.output.is_some_and(last)) {
+        (true, false) if k.writes_first || k.output.is_some() => "_from_nhwc",
         (true, _) => "_nhwc",
-        (false, Some(true)) => "_to_nhwc",
-        (false, _) if k.touched.iter().any(|&i| last(i)) => "_beside_nhwc",
-        (false, _) => "",
+        (false, true) => "_to_nhwc",
+        (false, false) if k.touched.iter().any(|&i| last(i)) => "_beside_nhwc",
+        (false, false) => "",
     }
 }
 

@@ -60,9 +60,8 @@ pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: 
             };
             // Nearest first: same device before same toolchain; then the faster.
             best.sort_by(|a, b| {
-                let far = |r: &Record| (aimed.distance(&r.device), &r.toolchain != tools);
                 let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
-                far(a).cmp(&far(b)).then(time(a).total_cmp(&time(b)))
+                aimed.far(a).cmp(&aimed.far(b)).then(time(a).total_cmp(&time(b)))
             });
             let made = best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &entry)?, r)));
             let (source, origin) = match made {

@@ -337,7 +337,7 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     }
     let lane_axis = &tiled[lane_at];
     // Lanes whose tests differ are computed one by one: not worth a sketch.
-    if tests(base, c).iter().any(|index| index.uses(lane_axis.var)) {
+    if pad == Pad::Guard && tests(base, c).iter().any(|index| index.uses(lane_axis.var)) {
         return None;
     }
     let contiguous = lane_at + 1 == tiled.len();
