@@ -38,11 +38,10 @@ impl InputArgs {
         if let Some(channels) = self.channels {
             return Ok(input.with_channels(channels));
         }
-        let fastest = match store {
-            Some(s) if input.graph.is_some() => input.with_fastest_layout(s, &Aimed::at(target, threads.into())?)?,
-            _ => None,
-        };
-        Ok(fastest.unwrap_or(input))
+        match store {
+            Some(s) if input.graph.is_some() => Ok(input.with_fastest_layout(s, &Aimed::at(target, threads.into())?)?),
+            _ => Ok(input),
+        }
     }
 }
 

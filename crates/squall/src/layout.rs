@@ -45,10 +45,9 @@ impl Input {
     }
 
     /// The model with each image in the order for which the kernels that would be taken from the store are
-    /// fastest together, by an exact choice; nothing where that is the model's own.
-    pub fn with_fastest_layout(&self, store: &Store, aimed: &Aimed) -> Result<Option<Input>, Error> {
-        let Some(graph) = &self.graph else { return Ok(None) };
-        let layouts = Layouts::new(graph, &self.tasks);
+    /// fastest together, by an exact choice; as it is where the store knows no better.
+    pub fn with_fastest_layout(self, store: &Store, aimed: &Aimed) -> Result<Input, Error> {
+        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else { return Ok(self) };
         // Of each task the record that it would get: the nearest, then the fastest.
         let mut known: HashMap<TaskId, ((u8, bool), f64)> = HashMap::new();
         for r in store.best(&Query::default())? {
@@ -62,17 +61,9 @@ impl Input {
         let time = |&((distance, other_tools), ns): &((u8, bool), f64)| if distance < 2 && !other_tools { ns } else { ELSEWHERE + ns };
         let last = layouts.cheapest(&|id| known.get(&id).map(time));
         if !last.contains(&true) {
-            return Ok(None);
+            return Ok(self);
         }
         let (graph, tasks) = layouts.lay_out(&last);
-        Ok(Some(Input {
-            name: self.name.clone(),
-            kind: self.kind,
-            tasks,
-            untuned: self.untuned.clone(),
-            graph: Some(graph),
-            path: self.path.clone(),
-            own: Vec::new(),
-        }))
+        Ok(Input { graph: Some(graph), tasks, ..self })
     }
 }

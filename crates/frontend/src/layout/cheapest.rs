@@ -42,7 +42,7 @@ pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
     while let Some((_, v)) = open.pop_first() {
         let scope: Vec<usize> = std::mem::take(&mut around[v]).into_iter().collect();
         entries = entries.saturating_add(1usize.checked_shl(scope.len() as u32).unwrap_or(usize::MAX));
-        if scope.len() >= usize::BITS as usize || entries > MOST_ENTRIES {
+        if entries > MOST_ENTRIES {
             return vec![false; choices];
         }
         let bucket: Vec<Factor> = with[v].iter().filter_map(|&i| factors[i].take()).collect();

@@ -53,11 +53,10 @@ impl<'a> Layouts<'a> {
         let mut made: BTreeMap<ValueId, Image> = BTreeMap::new();
         for step in &graph.steps {
             if let Step::Kernel { output, .. } = step
-                && let Some(&[n, c, h, w]) = graph.model.values[*output].shape.as_deref()
-                && c > 1
-                && h.checked_mul(w).is_some_and(|places| places > 1)
+                && let Some(image) = places(graph, *output)
+                && image[1] > 1
             {
-                made.insert(*output, [n, c, h, w]);
+                made.insert(*output, image);
             }
         }
         let mut drop = |v: ValueId| _ = made.remove(&root(v));
@@ -79,12 +78,16 @@ impl<'a> Layouts<'a> {
         let takes = |k: &Kernel, i: usize| k.touched.len() <= MOST_TOUCHED && layouts.variant(k, &|j| j == i).is_some();
         let refused = layouts.kernels.iter().flat_map(|k| k.touched.iter().copied().filter(move |&i| !takes(k, i)));
         let refused: BTreeSet<ValueId> = refused.map(|i| layouts.images[i].0).collect();
-        layouts.images.retain(|(v, _)| !refused.contains(v));
-        layouts.kernels = layouts.find_kernels();
+        layouts.keep(&|v| !refused.contains(&v));
         let reached = layouts.near_windows();
-        layouts.images.retain(|(v, _)| reached.contains(v));
-        layouts.kernels = layouts.find_kernels();
+        layouts.keep(&|v| reached.contains(&v));
         layouts
+    }
+
+    /// Keeps some images only; kernels no longer touch the others.
+    fn keep(&mut self, kept: &dyn Fn(ValueId) -> bool) {
+        self.images.retain(|(v, _)| kept(*v));
+        self.kernels = self.find_kernels();
     }
 
     /// The images that convolutions and pools touch, and those that share a kernel with one of them.
@@ -108,8 +111,7 @@ impl<'a> Layouts<'a> {
         let kernel = |(step, s): (usize, &Step)| {
             let Step::Kernel { task, feeds, output, .. } = s else { return None };
             let image = |f: &Feed| if let Feed::Value(v) = f { by_value.get(&root(*v)).copied() } else { None };
-            let places = |s: &Vec<i64>| s.len() == 4 && s[2].saturating_mul(s[3]) > 1;
-            let several = self.graph.model.values[*output].shape.as_ref().is_some_and(places);
+            let several = places(self.graph, *output).is_some();
             let (inputs, output): (Vec<_>, _) = (feeds.iter().map(image).collect(), by_value.get(output).copied());
             let mut touched: Vec<usize> = inputs.iter().flatten().copied().chain(output).collect();
             touched.sort_unstable();
@@ -177,6 +179,12 @@ impl<'a> Layouts<'a> {
         };
         cheapest(self.images.len(), self.kernels.iter().map(factor).collect())
     }
+}
+
+/// Extents of a value of four axes with more than one place.
+fn places(graph: &Graph, v: ValueId) -> Option<Image> {
+    let &[n, c, h, w] = graph.model.values[v].shape.as_deref()? else { return None };
+    (h.checked_mul(w)? > 1).then_some([n, c, h, w])
 }
 
 /// What a kernel's name gets for its images' order: `_nhwc` where all that it reads and writes first has

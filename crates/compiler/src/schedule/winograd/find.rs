@@ -103,12 +103,12 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     // P[n, c, p + r, q + s] * W[k, c, r, s] into C[n, k, p, q], or with channels last in P or C.
     let filter_shape = shape(filter);
     let plain = |i: usize| fi[i].as_var().map_or_else(|| fi[i].as_constant() == Some(0) && filter_shape[i] == 1, |_| true);
-    let orders = [Channels::First, Channels::Last].into_iter().flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
+    let mut orders = [Channels::First, Channels::Last].into_iter().flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
     let fits = |&(input, output): &(Channels, Channels)| {
         let (Some([rn, rc, rp, rq]), Some([n, k, p, q])) = (input.read(ri), output.read(&at_sum)) else { return false };
         rn == n && fi[0] == k && rc == fi[1] && rp == p.add(&fi[2]) && rq == q.add(&fi[3])
     };
-    let Some((input_channels, output_channels)) = orders.into_iter().find(fits).filter(|_| (0..4).all(plain)) else {
+    let Some((input_channels, output_channels)) = orders.find(fits).filter(|_| (0..4).all(plain)) else {
         return Err(no("its indices are others"));
     };
     let (Some([batch, outputs, height, width]), Some([_, channels, ..])) =
