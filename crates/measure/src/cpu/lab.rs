@@ -232,8 +232,8 @@ impl Lab {
     /// known. Builds run ahead on the spare cores. Once `stop` is set, the job being measured is
     /// finished, and what was measured is reported, the others are not.
     ///
-    /// Without spare cores, a shared machine by all signs, jobs near the best are measured again a
-    /// moment later: both looks count where a pacemaker ran beside them, else the faster one.
+    /// On a CPU jobs near the best are measured again a moment later, since machines are shared: both looks
+    /// count where a pacemaker ran beside them, else the faster one.
     ///
     /// An error means that no job can be measured, and says what to mend; jobs reported before it
     /// are valid.
@@ -287,13 +287,7 @@ impl Lab {
             let shelf = Mutex::new(&mut self.shelf);
             let work = Work { jobs, digests: &digests, belt: &belt, shelf: &shelf, task: &task, rules: &rules, stop };
             match self.seats.as_mut_slice() {
-                [seat] if apart => work.twice(seat, each),
-                [seat] => (0..jobs.len()).try_for_each(|i| {
-                    if let Some((outcome, cost)) = work.one(seat, i)? {
-                        each(i, outcome, cost);
-                    }
-                    Ok(())
-                }),
+                [seat] if apart || nvrtc.is_none() => work.twice(seat, each),
                 seats => work.shared(seats, each),
             }
         })

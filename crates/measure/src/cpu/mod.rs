@@ -6,6 +6,7 @@ mod device;
 mod duel;
 mod folder;
 mod lab;
+mod pace;
 mod program;
 mod roof;
 mod runner;

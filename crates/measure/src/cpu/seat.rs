@@ -1,6 +1,7 @@
 //! Where kernels run: a process on the CPU or on one GPU, which is started again when it died.
 
 use super::Device;
+use super::pace::{Pacemaker, Slowness};
 use super::runner::{Reply, Runner, STARTS};
 use crate::MeasureError;
 use squall_core::{CpuCost, FailStage, GpuState, KernelSource, Measurement, Nanos, Outcome};
@@ -27,22 +28,6 @@ pub(super) struct TaskState {
     pub pacemaker: Arc<Mutex<Option<Pacemaker>>>,
 }
 
-/// A kernel whose time tells slow moments of a shared machine from slow kernels.
-#[derive(Clone)]
-pub(super) struct Pacemaker {
-    /// What the runner needs to call it.
-    interface: String,
-    /// The least that it took in any moment, in ns.
-    fastest: f64,
-}
-
-/// Slower kernels do not make the pace: they would be most of a trial's cost, and last longer than
-/// the moments that they should tell apart.
-const SLOWEST_PACEMAKER: f64 = 5e6;
-
-/// A kernel faster by this factor becomes the pacemaker in its stead.
-const BETTER_PACEMAKER: f64 = 2.0;
-
 impl TaskState {
     /// A task that nothing was measured of.
     pub fn new(number: usize, head: String, tail: String, tolerance: f64, reference_seconds: f64) -> TaskState {
@@ -54,20 +39,10 @@ impl TaskState {
         self.pacemaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many times slower than at its best the machine is, by what the pacemaker took just now.
-    fn pace(&self, nanos: Option<f64>) -> Option<f64> {
-        let (mut pacemaker, nanos) = (self.pacemaker(), nanos.filter(|n| *n > 0.0)?);
-        let p = pacemaker.as_mut()?;
-        p.fastest = p.fastest.min(nanos);
-        Some(nanos / p.fastest)
-    }
-
-    /// A kernel that took `nanos` makes the pace if none does, or a much slower one.
-    fn propose_pacemaker(&self, interface: &str, nanos: f64) {
-        let mut pacemaker = self.pacemaker();
-        let worthy = pacemaker.as_ref().is_none_or(|p| nanos * BETTER_PACEMAKER < p.fastest);
-        if worthy && nanos > 0.0 && nanos <= SLOWEST_PACEMAKER {
-            *pacemaker = Some(Pacemaker { interface: interface.into(), fastest: nanos });
+    /// What two looks at one kernel say together; the second comes back where nothing makes the pace any more.
+    pub fn join(&self, first: (&mut Measurement, Slowness), second: (Measurement, Slowness)) {
+        if let Some(p) = self.pacemaker().as_mut() {
+            p.join(first, second);
         }
     }
 }
@@ -244,7 +219,7 @@ impl Seat {
         Ok(())
     }
 
-    /// Checks and times a kernel that was built.
+    /// Checks and times a kernel that was built; where there is a pacemaker, how slow that was beside it.
     pub fn measure(
         &mut self,
         rules: &Rules,
@@ -252,28 +227,30 @@ impl Seat {
         kernel: &KernelSource,
         library: &str,
         cost: &mut CpuCost,
-    ) -> Result<Outcome, MeasureError> {
+    ) -> Result<(Outcome, Option<Slowness>), MeasureError> {
         let best = f64::from_bits(task.best.load(Ordering::Relaxed));
         let limit = if best.is_finite() && rules.reject.is_finite() { best * rules.reject } else { 0.0 };
         self.find_pace(rules, task, cost)?;
         let command = format!("run {} {} {limit:.0} {}", interface(library, kernel), task.tolerance, rules.flush);
         match self.try_kernel(rules, task, &command, "measured", cost)? {
-            Said::Failed { stage, detail } => Ok(Outcome::Failed { stage, detail }),
+            Said::Failed { stage, detail } => Ok((Outcome::Failed { stage, detail }, None)),
             Said::Words(numbers) => match numbers.as_slice() {
                 [error, calls, count, rest @ ..] if *count > 0.0 && rest.len() >= *count as usize => {
                     let (samples, rest) = rest.split_at(*count as usize);
-                    let pace = task.pace(match rest {
-                        [nanos] => Some(*nanos),
-                        _ => None,
-                    });
-                    let samples = samples.iter().map(|s| Nanos(s / pace.unwrap_or(1.0))).collect();
-                    let m = Measurement { samples, calls: *calls as u64, error: *error, gpu: state(rest), pace };
+                    let samples = samples.iter().map(|s| Nanos(*s)).collect();
+                    let mut m = Measurement { samples, calls: *calls as u64, error: *error, gpu: state(rest), pace: None };
+                    let mut slowness = None;
+                    let mut pacemaker = task.pacemaker();
+                    if let (Some(p), &[nanos]) = (pacemaker.as_mut(), rest) {
+                        slowness = p.slowness(nanos);
+                        slowness.into_iter().for_each(|slowness| p.correct(&mut m, slowness));
+                    }
                     let time = m.median().0.max(0.0);
                     task.best.fetch_min(time.to_bits(), Ordering::Relaxed);
                     if self.gpu.is_none() {
-                        task.propose_pacemaker(&interface(library, kernel), time);
+                        Pacemaker::propose(&mut pacemaker, &interface(library, kernel), time);
                     }
-                    Ok(Outcome::Measured(m))
+                    Ok((Outcome::Measured(m), slowness))
                 }
                 _ => Err(MeasureError::Runner("its answer is too short".into())),
             },

@@ -44,6 +44,8 @@ static int pace(const char *library, const char *symbol, size_t prepared_bytes, 
 
 static double pace_window(size_t flush) {
   if (flush) flush_caches(flush);
+  /* What the other kernel drove out of the caches comes back; among many calls it is too little to matter. */
+  else if (kernels[1].calls <= 4 && window(1, 0, 1) < 0) return -1;
   return window(1, 0, kernels[1].calls);
 }
 

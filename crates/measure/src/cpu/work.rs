@@ -2,6 +2,7 @@
 //! side, of whose outcomes the caller hears in the order of the jobs all the same.
 
 use super::build::{Belt, Built, Shelf};
+use super::pace::Slowness;
 use super::seat::{Rules, Seat, TaskState};
 use crate::MeasureError;
 use squall_core::{CpuCost, FailStage, KernelSource, Outcome};
@@ -10,8 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Where builds and measuring take turns, jobs are looked at again once their group took this long:
-/// shared machines are slow for moments of this order, all kernels alike.
+/// Jobs are looked at again once their group took this long: shared machines are slow for moments of this order.
 const GROUP: Duration = Duration::from_millis(1500);
 
 /// A second look sooner than this would fall into the same moment.
@@ -28,6 +28,8 @@ struct Look {
     job: usize,
     at: Instant,
     outcome: Outcome,
+    /// Of the machine, by its pacemaker.
+    slowness: Option<Slowness>,
     cost: CpuCost,
 }
 
@@ -44,20 +46,20 @@ pub(super) struct Work<'a, 'b> {
 
 impl Work<'_, '_> {
     /// Job `i`, once it is built; nothing after `stop` was set.
-    pub fn one(&self, seat: &mut Seat, i: usize) -> Result<Option<(Outcome, CpuCost)>, MeasureError> {
+    fn one(&self, seat: &mut Seat, i: usize) -> Result<Option<Look>, MeasureError> {
         if self.stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let mut cost = CpuCost::default();
         let Some(built) = self.built(i, &mut cost, &|| false)? else { return Ok(None) };
-        let outcome = self.measure(seat, i, built, &mut cost)?;
-        Ok(Some((outcome, cost)))
+        let (outcome, slowness) = self.measure(seat, i, built, &mut cost)?;
+        Ok(Some(Look { job: i, at: Instant::now(), outcome, slowness, cost }))
     }
 
-    fn measure(&self, seat: &mut Seat, i: usize, built: Built, cost: &mut CpuCost) -> Result<Outcome, MeasureError> {
+    fn measure(&self, seat: &mut Seat, i: usize, built: Built, cost: &mut CpuCost) -> Result<(Outcome, Option<Slowness>), MeasureError> {
         match built {
             Built::Library(file) => seat.measure(self.rules, self.task, &self.jobs[i], &file, cost),
-            Built::Refused(detail) => Ok(Outcome::Failed { stage: FailStage::Build, detail }),
+            Built::Refused(detail) => Ok((Outcome::Failed { stage: FailStage::Build, detail }, None)),
         }
     }
 
@@ -90,9 +92,8 @@ impl Work<'_, '_> {
 
     fn in_groups(&self, seat: &mut Seat, group: &mut Vec<Look>, report: &mut dyn FnMut(&mut Vec<Look>)) -> Result<(), MeasureError> {
         for job in 0..self.jobs.len() {
-            let at = Instant::now();
-            let Some((outcome, cost)) = self.one(seat, job)? else { break };
-            group.push(Look { job, at, outcome, cost });
+            let Some(look) = self.one(seat, job)? else { break };
+            group.push(look);
             if group[0].at.elapsed() >= GROUP {
                 self.look_again(seat, group)?;
                 report(group);
@@ -113,12 +114,11 @@ impl Work<'_, '_> {
             let Some(built) = self.built(l.job, &mut l.cost, &|| true)? else { continue };
             match self.measure(seat, l.job, built, &mut l.cost)? {
                 // What the moment did to them is taken out already.
-                Outcome::Measured(second) if first.pace.is_some() && second.pace.is_some() => {
-                    first.samples.extend(second.samples);
-                    first.pace = first.pace.zip(second.pace).map(|(a, b)| (a * b).sqrt());
+                (Outcome::Measured(second), Some(slowness)) if let Some(before) = l.slowness => {
+                    self.task.join((first, before), (second, slowness));
                 }
-                Outcome::Measured(second) if second.median().0 >= first.median().0 => {}
-                again => l.outcome = again,
+                (Outcome::Measured(second), _) if second.median().0 >= first.median().0 => {}
+                (again, slowness) => (l.outcome, l.slowness) = (again, slowness),
             }
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Work<'_, '_> {
                         }
                         let mut cost = CpuCost::default();
                         let done = match self.built(i, &mut cost, &over) {
-                            Ok(Some(built)) => self.measure(seat, i, built, &mut cost).map(|outcome| (outcome, cost)),
+                            Ok(Some(built)) => self.measure(seat, i, built, &mut cost).map(|(outcome, _)| (outcome, cost)),
                             Ok(None) => break,
                             Err(e) => Err(e),
                         };
