@@ -16,7 +16,7 @@ mod toom;
 mod winograd;
 
 pub use parse::parse;
-pub use winograd::WinogradTile;
+pub use winograd::{Threads as WinogradThreads, WinogradTile};
 pub(crate) use winograd::find as find_convolution;
 
 use crate::nest::{Mode, Nest, verify};

@@ -40,9 +40,13 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
                 let b = c.name()?;
                 c.expect(",")?;
                 let numbers = list(&mut c, Cursor::int)?;
-                match <[i64; 8]>::try_from(numbers) {
-                    Ok(numbers) => Primitive::Winograd(b, WinogradTile::from_numbers(numbers)),
-                    Err(_) => return c.error("expected 8 numbers: output, rows, lanes, vectors, tiles, unroll, panels outside, parallel"),
+                match <[i64; 8]>::try_from(numbers).ok().and_then(WinogradTile::from_numbers) {
+                    Some(tile) => Primitive::Winograd(b, tile),
+                    None => {
+                        return c.error(
+                            "expected 8 numbers: output, rows, lanes, vectors, tiles, unroll, panels outside, threads (0 one, 1 share phases, 2 share blocks)",
+                        );
+                    }
                 }
             }
             "serial" => Primitive::Mark(Mode::Serial, c.name()?),

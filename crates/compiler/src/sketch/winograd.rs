@@ -2,7 +2,7 @@
 //! faster depends on the shape, which is right enough on the task's tolerance.
 
 use super::{Facts, Sketch, divisors, start};
-use crate::schedule::{Primitive, WinogradTile, find_convolution};
+use crate::schedule::{Primitive, WinogradThreads, WinogradTile, find_convolution};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, Space};
 
@@ -20,6 +20,9 @@ fn expected_error(m: i64) -> f64 {
 
 /// Bytes of transformed filters beyond which no shape gains.
 const MOST_FILTERS: i64 = 64 << 20;
+
+/// Elements of a block's buffers that a thread's stack has room for, beside its register tiles.
+const STACK_ELEMENTS: i64 = (super::MOST_STACK as i64 - (32 << 10)) / 4;
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, main)) = super::tile::with_epilogue(f.workload) else { return Vec::new() };
@@ -39,7 +42,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     }
     let registers = f.target.vector_registers as i64;
     let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0]).filter(|&r| r <= 8 || conv.height % r == 0).collect();
-    let knobs = vec![
+    let threads = f.target.threads as i64;
+    let mut knobs = vec![
         Knob::ints("m", Role::Choice, outputs),
         Knob::ints("rows", Role::Tile { axis: "tile_rows".into(), level: 1 }, rows),
         Knob::ints("vectors", Role::Tile { axis: "k".into(), level: 0 }, 1..=(conv.outputs / lanes).min(6)),
@@ -48,27 +52,41 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         Knob::words("order", Role::Order, &["panels_outside", "tiles_outside"]),
         super::prefetch_knob(),
     ];
+    if threads > 1 {
+        knobs.push(Knob::ints("deal", Role::Choice, [0, 1]));
+    }
     let (height, width) = (conv.height, conv.width);
     let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
     let covered = |extent: i64, step: Term| Term::product([Term::Const(extent).ceil_div(step.clone()), step]);
     let block = || Term::product(["m", "rows"].map(Term::knob));
     let in_block = Term::product([Term::knob("rows"), Term::Const(width).ceil_div(Term::knob("m"))]);
-    let must = [
+    let mut must = vec![
         // One block may cover a little more than all rows: then filters are read once.
         Term::knob("rows").at_most(Term::Const(height).ceil_div(Term::knob("m"))),
-        Term::knob("tiles").at_most(in_block),
+        Term::knob("tiles").at_most(in_block.clone()),
         accumulators().at_most(registers - 2),
         // More lines gain nothing, and the compiler's time grows with them.
         Term::product([accumulators(), Term::knob("unroll")]).at_most(64),
         // Blocks that overlap are computed twice.
         covered(height, block()).at_most(height + height / 4 + 2),
     ];
+    if threads > 1 {
+        // Whole blocks for each thread: enough of them, and their buffers fit its stack.
+        let place = Term::sum([Term::knob("m"), Term::Const(2)]);
+        let tiles = Term::product([place.clone(), place, in_block, Term::Const(conv.channels + conv.outputs)]);
+        let input = Term::product([Term::sum([block(), Term::Const(2)]), Term::Const((width + 2) * conv.channels)]);
+        let elements = Term::sum([tiles, input]).at_most(STACK_ELEMENTS);
+        let blocks = Term::product([Term::Const(height).ceil_div(block()), Term::Const(conv.batch)]);
+        let dealt = || Term::knob("deal").equals(1);
+        must.push(dealt().implies(elements));
+        must.push(dealt().implies(Term::Const(threads).at_most(blocks)));
+    }
     let should = [Term::Const((registers / 4).min(conv.outputs / lanes * 8)).at_most(accumulators())];
     let all: Vec<Term> = must.iter().chain(&should).cloned().collect();
     let Ok(space) = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)) else { return Vec::new() };
-    let parallel = f.target.threads > 1;
     let plan = move |c: &Configuration| {
-        let get = |k: &str| c.int(k).unwrap_or(1);
+        // Without the knob nothing is dealt.
+        let get = |k: &str| c.int(k).unwrap_or(i64::from(k != "deal"));
         let tile = WinogradTile {
             output: get("m"),
             rows: get("rows"),
@@ -77,7 +95,11 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             tiles: get("tiles"),
             unroll: get("unroll"),
             panels_outside: c.word("order") == Some("panels_outside"),
-            parallel,
+            threads: match (threads, get("deal")) {
+                (..=1, _) => WinogradThreads::One,
+                (_, 1) => WinogradThreads::Blocks,
+                _ => WinogradThreads::Phases,
+            },
         };
         let mut p = vec![Primitive::Winograd(name.clone(), tile)];
         // The transformed filters are the one stream that is too large for near caches.

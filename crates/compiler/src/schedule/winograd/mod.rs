@@ -34,8 +34,19 @@ pub struct WinogradTile {
     pub unroll: i64,
     /// Whether all tiles of a block meet a panel of filters before the next one is read.
     pub panels_outside: bool,
-    /// Whether the phases' outer loops are shared among threads.
-    pub parallel: bool,
+    /// What threads share.
+    pub threads: Threads,
+}
+
+/// How a convolution's work is dealt to threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// There is one.
+    One,
+    /// They meet after each phase of each block: right where there are few blocks.
+    Phases,
+    /// Each takes whole blocks, with buffers of its own on its stack.
+    Blocks,
 }
 
 impl WinogradTile {
@@ -43,13 +54,14 @@ impl WinogradTile {
     pub fn numbers(&self) -> [i64; 8] {
         let flag = |b: bool| i64::from(b);
         let w = self;
-        [w.output, w.rows, w.lanes, w.vectors, w.tiles, w.unroll, flag(w.panels_outside), flag(w.parallel)]
+        [w.output, w.rows, w.lanes, w.vectors, w.tiles, w.unroll, flag(w.panels_outside), w.threads as i64]
     }
 
-    /// Back from [`WinogradTile::numbers`].
-    pub fn from_numbers(x: [i64; 8]) -> WinogradTile {
-        let [output, rows, lanes, vectors, tiles, unroll, panels, parallel] = x;
-        WinogradTile { output, rows, lanes, vectors, tiles, unroll, panels_outside: panels != 0, parallel: parallel != 0 }
+    /// Back from [`WinogradTile::numbers`]; none where the last is no way to share.
+    pub fn from_numbers(x: [i64; 8]) -> Option<WinogradTile> {
+        let [output, rows, lanes, vectors, tiles, unroll, panels, threads] = x;
+        let threads = [Threads::One, Threads::Phases, Threads::Blocks].into_iter().find(|t| *t as i64 == threads)?;
+        Some(WinogradTile { output, rows, lanes, vectors, tiles, unroll, panels_outside: panels != 0, threads })
     }
 }
 
@@ -148,9 +160,10 @@ impl<'a> Maker<'a> {
             |name: &str, shape: Vec<i64>, scope: Scope| n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope });
         let width = w.lanes * w.vectors;
         let u = buffer("U", vec![places, tiles(conv.outputs, width), conv.channels, width], Scope::Prepared);
-        let x = buffer("Xt", vec![block + 2, conv.width + 2, conv.channels], Scope::Workspace);
-        let v = buffer("V", vec![places, odd(in_block * conv.channels)], Scope::Workspace);
-        let m = buffer("M", vec![places, odd(in_block * conv.outputs)], Scope::Workspace);
+        let scope = if w.threads == Threads::Blocks { Scope::Local } else { Scope::Workspace };
+        let x = buffer("Xt", vec![block + 2, conv.width + 2, conv.channels], scope.clone());
+        let v = buffer("V", vec![places, odd(in_block * conv.channels)], scope.clone());
+        let m = buffer("M", vec![places, odd(in_block * conv.outputs)], scope);
         let (v_row, m_row) = (conv.channels, conv.outputs);
         Maker { n, conv, w, t, size, across, in_block, block, u, v, m, x, v_row, m_row }
     }
@@ -165,7 +178,7 @@ impl<'a> Maker<'a> {
 
     /// The outermost loop of a phase.
     fn shared(&mut self, name: &str, extent: i64) -> Loop {
-        let mode = if self.w.parallel { Mode::Parallel } else { Mode::Serial };
+        let mode = if self.w.threads == Threads::Phases { Mode::Parallel } else { Mode::Serial };
         self.count(name, extent, mode)
     }
 
@@ -257,10 +270,15 @@ impl<'a> Maker<'a> {
     }
 
     fn blocks(&mut self) -> Vec<Stmt> {
-        let batch = (self.conv.batch > 1).then(|| self.serial("n", self.conv.batch));
+        let dealt = self.w.threads == Threads::Blocks;
+        let mode = if dealt { Mode::Parallel } else { Mode::Serial };
+        let batch = (self.conv.batch > 1).then(|| self.count("n", self.conv.batch, mode));
         let image = batch.as_ref().map_or(Affine::constant(0), var);
-        let (block, y) = self.tiled("block", self.conv.height, self.block, false);
-        let mut phases = self.gather(&image, &y);
+        let (mut block, y) = self.tiled("block", self.conv.height, self.block, false);
+        block.mode = mode;
+        let own = if dealt { vec![self.x, self.v, self.m] } else { Vec::new() };
+        let mut phases: Vec<Stmt> = own.into_iter().map(Stmt::Local).collect();
+        phases.extend(self.gather(&image, &y));
         phases.extend(self.input());
         phases.extend(self.product());
         phases.extend(self.output(&image, &y));
