@@ -14,11 +14,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-const USAGE: &str = "usage: cargo xtask bench cpu [--short] [--trials N] [--only PATTERN] [--rounds N] [--python PATH]
+const USAGE: &str =
+    "usage: cargo xtask bench cpu [LIST.ops] [--short] [--trials N] [--only PATTERN] [--sketch PATTERN] [--rounds N] [--python PATH]
 
+  LIST.ops        workloads of the referee's [default: examples/workloads.ops]
   --short         32 trials and 3 rounds: under ten minutes
   --trials N      of each workload [default: 300]
   --only PATTERN  workloads whose name matches
+  --sketch PATTERN  sketches whose name matches (`tile*`: without Winograd)
   --rounds N      of the referee [default: 40]
   --python PATH   with the packages of ../shared/peers/README.md [default: peers-venv beside the repository, else python3]";
 
@@ -28,7 +31,9 @@ const WORKLOADS: &str = "examples/workloads.ops";
 struct Settings {
     trials: u32,
     rounds: u32,
+    list: Option<PathBuf>,
     only: Option<String>,
+    sketch: Option<String>,
     python: Option<PathBuf>,
 }
 
@@ -48,10 +53,11 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
         return Err(format!("{} lacks the libraries to compare with; once: {hint}", python.display()));
     }
     let Bench { squall, folder, store } = Bench::open(root, "cpu.squall")?;
-    let (out, workloads) = (folder.join("export"), root.join(WORKLOADS));
+    let (out, workloads) = (folder.join("export"), s.list.clone().unwrap_or_else(|| root.join(WORKLOADS)));
     let only: Vec<String> = s.only.iter().flat_map(|p| ["--only".to_string(), p.clone()]).collect();
     let trials = s.trials.to_string();
-    run(Command::new(&squall).arg("tune").arg(&workloads).args(["--trials", &trials, "--store"]).arg(&store).args(&only))?;
+    let sketch: Vec<&str> = s.sketch.iter().flat_map(|p| ["--sketch", p]).collect();
+    run(Command::new(&squall).arg("tune").arg(&workloads).args(["--trials", &trials, "--store"]).arg(&store).args(&only).args(&sketch))?;
     run(Command::new(&squall).arg("export").arg(&workloads).arg("--store").arg(&store).arg("--out").arg(&out).args(&only).arg("--build"))?;
     let manifest = read(&out.join("manifest.json"))?;
     let names = kernels(&manifest, &out)?;
@@ -68,6 +74,7 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "what": "squall's kernels beside the libraries, one thread, one run of ../shared/peers/libs.py",
         "circumstances": circumstances(root),
         "trials": s.trials,
+        "sketches": s.sketch,
         "rounds": s.rounds,
         "table": table.lines().filter(|l| l.contains("of peak") || l.starts_with("so:")).collect::<Vec<_>>(),
         "referee": read(&judged)?,
@@ -117,7 +124,7 @@ fn circumstances(root: &Path) -> Value {
 }
 
 fn settings(arguments: &[&str]) -> Result<Settings, String> {
-    let mut s = Settings { trials: 300, rounds: 40, only: None, python: None };
+    let mut s = Settings { trials: 300, rounds: 40, list: None, only: None, sketch: None, python: None };
     let mut rest = arguments.iter();
     let number = |v: Option<&&str>| v.and_then(|v| v.parse().ok()).filter(|n| *n > 0).ok_or_else(|| USAGE.to_string());
     while let Some(a) = rest.next() {
@@ -126,7 +133,9 @@ fn settings(arguments: &[&str]) -> Result<Settings, String> {
             "--trials" => s.trials = number(rest.next())?,
             "--rounds" => s.rounds = number(rest.next())?,
             "--only" => s.only = Some(rest.next().ok_or(USAGE)?.to_string()),
+            "--sketch" => s.sketch = Some(rest.next().ok_or(USAGE)?.to_string()),
             "--python" => s.python = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
+            list if list.ends_with(".ops") => s.list = Some(std::path::absolute(list).map_err(|e| format!("{list}: {e}"))?),
             _ => return Err(USAGE.into()),
         }
     }

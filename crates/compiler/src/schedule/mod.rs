@@ -16,8 +16,8 @@ mod toom;
 mod winograd;
 
 pub use parse::parse;
-pub use winograd::{Threads as WinogradThreads, WinogradTile};
 pub(crate) use winograd::find as find_convolution;
+pub use winograd::{Threads as WinogradThreads, WinogradTile};
 
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;

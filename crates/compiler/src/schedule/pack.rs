@@ -120,21 +120,39 @@ fn copying(n: &mut Nest, b: Source, p: Source, index: Vec<Affine>, used: &[Loop]
         }
         copies.push(Loop { var: v, extent: l.extent, mode: Mode::Serial, start, body: Vec::new() });
     }
-    // Lanes stay lanes where they are contiguous in what is copied.
     let flat = squall_core::workload::flatten(&far, &n.buffer(b).shape);
-    if let (Some(copy), Some(read)) = (copies.last_mut(), used.last())
-        && read.mode == Mode::Vector
-        && flat.coefficient(copy.var) == 1
-    {
-        copy.mode = Mode::Vector;
+    let unit = |l: &Loop| flat.coefficient(l.var) == 1;
+    // Weights are packed once, ahead of time: not worth more code.
+    let timed = n.buffer(p).scope != Scope::Prepared;
+    let mut near: Vec<Affine> = copies.iter().map(|l| Affine::var(l.var)).collect();
+    match copies.as_mut_slice() {
+        // Lanes stay lanes where they are contiguous in what is copied.
+        [.., last] if unit(last) && (used.last().is_some_and(|l| l.mode == Mode::Vector) || timed && is_vector(last)) => {
+            last.mode = Mode::Vector;
+        }
+        // Four columns of a few rows at a time: the emitter loads along the rows and transposes.
+        [.., along, last] if timed && is_vector(last) && unit(along) && along.start.is_none() && along.extent % 4 == 0 => {
+            last.mode = Mode::Vector;
+            along.extent /= 4;
+            let four = Loop { var: n.new_var("u_pack"), extent: 4, mode: Mode::Unroll, start: None, body: Vec::new() };
+            let column = Affine::var(along.var).scale(4).add(&Affine::var(four.var));
+            let whole = along.var;
+            far.iter_mut().chain(&mut near).for_each(|a| *a = a.substitute(whole, &column));
+            copies.insert(copies.len() - 1, four);
+        }
+        _ => {}
     }
-    let near: Vec<Affine> = copies.iter().map(|l| Affine::var(l.var)).collect();
     let mut body = vec![Stmt::Store { buffer: p, index: near, value: Expr::load(b, far) }];
     while let Some(mut l) = copies.pop() {
         l.body = body;
         body = vec![Stmt::Loop(l)];
     }
     body
+}
+
+/// Whether a loop of a copy can run as one vector.
+fn is_vector(l: &Loop) -> bool {
+    [4, 8, 16].contains(&l.extent) && l.start.is_none()
 }
 
 fn l_var(n: &Nest, at: &str) -> Result<Var, String> {
