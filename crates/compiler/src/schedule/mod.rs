@@ -17,7 +17,8 @@ mod winograd;
 
 pub use parse::parse;
 pub use winograd::WinogradTile;
-pub(crate) use winograd::find as find_convolution;
+pub(crate) use toom::{Transforms, combine};
+pub(crate) use winograd::{Channels, Convolution, find as find_convolution};
 
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;

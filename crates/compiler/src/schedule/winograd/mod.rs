@@ -10,8 +10,7 @@ mod find;
 
 use super::toom::{Transforms, combine, row_pairs};
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt};
-use find::Channels;
-pub use find::{Convolution, find};
+pub use find::{Channels, Convolution, find};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
 use squall_core::workload::Reducer;
@@ -61,6 +60,9 @@ fn tiles(extent: i64, step: i64) -> i64 {
 /// Replaces the convolution by its Winograd form.
 pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), String> {
     let conv = find(n, name)?;
+    if conv.rounded {
+        return Err("its factors are rounded to tf32".into());
+    }
     let t = Transforms::new(tile.output.max(0) as usize, 3).ok_or_else(|| format!("there are no points for tiles of {}", tile.output))?;
     let w = tile;
     if w.output < 2 || w.output > conv.height.min(conv.width) || w.rows < 1 || w.rows > tiles(conv.height, w.output) {
