@@ -18,7 +18,7 @@ mod winograd;
 pub use parse::parse;
 pub use winograd::WinogradTile;
 pub(crate) use toom::{Transforms, combine};
-pub(crate) use winograd::{Channels, Convolution, find as find_convolution};
+pub(crate) use winograd::{Convolution, find as find_convolution};
 
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;

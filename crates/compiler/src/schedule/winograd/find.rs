@@ -7,7 +7,7 @@ use squall_core::workload::Reducer;
 
 /// Where a tensor of images has its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Channels {
+pub(crate) enum Channels {
     /// [batch, channels, height, width].
     First,
     /// [batch, height, width, channels].

@@ -10,7 +10,8 @@ mod find;
 
 use super::toom::{Transforms, combine, row_pairs};
 use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Start, Stmt};
-pub use find::{Channels, Convolution, find};
+use find::Channels;
+pub use find::{Convolution, find};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source};
 use squall_core::workload::Reducer;

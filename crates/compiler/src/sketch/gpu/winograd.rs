@@ -3,15 +3,16 @@
 //!
 //! A block computes a number of tiles of 2x2 outputs for a number of output channels. The 16 places of a
 //! transformed tile are 16 products of matrices that know nothing of each other: each belongs to threads of
-//! its own, which add up tiles x channels in registers. Copies of the filters, transformed ahead of time, are
-//! begun before anything else; then the block transforms what it needs of the input, all its channels at
-//! once, into shared memory, where it stays. The products meet in shared memory to be transformed back. Channels can
-//! be split over groups of threads and over the blocks of a cluster, which exchange outputs, not products.
+//! its own, which add up tiles x channels in registers. In each step over the channels, filters that were transformed ahead
+//! of time are copied to shared memory some steps early, and what the next step needs of the input is loaded into
+//! registers before the products of this one and transformed into shared memory after them. In the end the
+//! products meet in shared memory to be transformed back. Channels can be split over groups of threads and
+//! over the blocks of a cluster, which exchange outputs, not products.
 
 use super::super::{Facts, divisors, powers, start, tile::with_epilogue};
 use super::{Program, around, count, launches, tiles};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt, accesses};
-use crate::schedule::{Channels, Convolution, Transforms, combine, find_convolution};
+use crate::schedule::{Convolution, Transforms, combine, find_convolution};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Configuration, DType, Gpu, Space};
@@ -27,6 +28,9 @@ const EXPECTED_ERROR: f64 = 4e-6;
 /// Multiplications written out at most.
 const MOST_UNROLLED: i64 = 2048;
 
+/// Tiles of the input that a thread holds in registers at most.
+const MOST_HELD: i64 = 4;
+
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     let (w, main) = with_epilogue(f.workload)?;
     let (base, _) = start(&w);
@@ -37,7 +41,7 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     }
     let space = space(&conv, gpu)?;
     let base = without(base, &conv);
-    let make = move |c: &Configuration| Ok(Maker::new(&base, conv.clone(), c).program());
+    let make = move |c: &Configuration| Maker::new(&base, conv.clone(), c)?.program();
     Some(Program { name: "gpu_winograd".into(), space, gpu, make: Box::new(make) })
 }
 
@@ -72,27 +76,27 @@ fn space(conv: &Convolution, gpu: Gpu) -> Option<Space> {
     let two = |most: i64| divisors(channels).into_iter().filter(move |d| *d <= most && d.count_ones() == 1);
     let knobs = vec![
         Knob::ints("t_t", tile("tiles", 0), some(total, 16)),
-        Knob::ints("t_v", tile("tiles", 1), some(total, 2)),
-        Knob::ints("t_i", tile("tiles", 2), some(total, 8)),
+        Knob::ints("t_i", tile("tiles", 1), some(total, 16)),
         Knob::ints("k_t", tile("k", 0), some(conv.outputs, 32)),
         Knob::ints("k_v", tile("k", 1), some(conv.outputs, 2)),
         Knob::ints("k_i", tile("k", 2), some(conv.outputs, 8)),
         Knob::ints("chunk", tile("c", 0), divisors(channels).into_iter().filter(|d| *d <= 32)),
         Knob::ints("split_threads", tile("c", 1), two(8)),
         Knob::ints("split_blocks", tile("c", 2), two(gpu.cluster())),
-        Knob::ints("stages", Role::Choice, [1, 2, 3, 4]),
+        Knob::ints("stages", Role::Choice, [2, 3]),
         Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]),
     ];
     let product = |names: &[&str]| Term::product(names.iter().map(|k| Term::knob(*k)));
-    let of_tiles = || product(&["t_t", "t_v", "t_i"]);
+    let of_tiles = || product(&["t_t", "t_i"]);
     let of_outputs = || product(&["k_t", "k_v", "k_i"]);
-    let sums = || product(&["t_v", "t_i", "k_v", "k_i"]);
+    let sums = || product(&["t_i", "k_v", "k_i"]);
     let threads = || Term::product([product(&["t_t", "k_t", "split_threads"]), Term::from(PLACES)]);
     let whole = || product(&["chunk", "split_threads"]);
-    let share = Term::from(channels).ceil_div(Term::knob("split_blocks"));
     let words = |t: Term| Term::product([t, Term::from(4 * PLACES)]);
-    let kept = words(Term::sum([Term::product([share, of_tiles()]), Term::product([Term::knob("stages"), whole(), of_outputs()])]));
+    let kept = Term::sum([Term::product([Term::from(2), of_tiles()]), Term::product([Term::knob("stages"), of_outputs()])]);
+    let kept = words(Term::product([whole(), kept]));
     let met = words(Term::product([Term::knob("split_threads"), of_tiles(), of_outputs()]));
+    let steps = Term::from(channels).ceil_div(product(&["chunk", "split_threads", "split_blocks"]));
     let room = i64::from(gpu.shared_per_block);
     let must = [
         of_tiles().at_most(total),
@@ -103,14 +107,17 @@ fn space(conv: &Convolution, gpu: Gpu) -> Option<Space> {
         Term::product([sums(), Term::knob("unroll")]).at_most(MOST_UNROLLED),
         threads().at_most(i64::from(gpu.threads_per_block)),
         product(&["chunk", "split_threads", "split_blocks"]).divides(channels),
-        Term::knob("stages").at_most(Term::from(channels).ceil_div(product(&["chunk", "split_threads", "split_blocks"]))),
+        Term::knob("stages").at_most(Term::sum([steps, Term::from(1)])),
+        of_tiles().at_most(threads()),
+        Term::product([of_tiles(), whole()]).at_most(Term::product([threads(), Term::from(MOST_HELD)])),
         Term::knob("unroll").equals(1).or(Term::knob("unroll").divides(Term::knob("chunk"))),
         Term::knob("split_blocks").divides(of_outputs()),
         kept.at_most(room),
         met.at_most(room),
     ];
-    // Products of few numbers wait for shared memory; few threads for everything.
-    let should = [Term::from(8).at_most(sums()), Term::from(128).at_most(threads())];
+    // Products of few numbers wait for shared memory, few threads for everything, small steps for each other.
+    let enough = |at_least: i64, t: Term| Term::from(at_least).at_most(t);
+    let should = [enough(14, sums()), enough(128, threads()), enough(4, whole()), enough(2, Term::knob("unroll"))];
     let all: Vec<Term> = must.iter().chain(&should).cloned().collect();
     Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)).ok()
 }
@@ -120,8 +127,8 @@ struct Maker {
     n: Nest,
     conv: Convolution,
     t: Transforms,
-    /// Tiles and output channels of a block: threads, far apart, next to each other; and in all.
-    tile: [i64; 3],
+    /// Tiles of a block: threads, those of one; output channels: threads, far apart, next to each other; and in all.
+    tile: [i64; 2],
     outs: [i64; 3],
     in_block: i64,
     out_block: i64,
@@ -131,6 +138,8 @@ struct Maker {
     steps: i64,
     stages: i64,
     unroll: i64,
+    /// Tiles of the input that a thread transforms in a step.
+    held: i64,
     /// Variables: first tile, number of the channels' block, block in the cluster; group, place, thread along
     /// tiles and channels.
     first: Var,
@@ -155,17 +164,21 @@ fn row_times(row: &[f64], term: &dyn Fn(i64) -> Expr) -> Expr {
 }
 
 impl Maker {
-    fn new(base: &Nest, conv: Convolution, c: &Configuration) -> Maker {
+    fn new(base: &Nest, conv: Convolution, c: &Configuration) -> Result<Maker, String> {
         let get = |k: &str| c.int(k).unwrap_or(1);
-        let [tile, outs] = ["t", "k"].map(|a| ["t", "v", "i"].map(|l| get(&format!("{a}_{l}"))));
+        let (tile, outs) = (["t_t", "t_i"].map(get), ["k_t", "k_v", "k_i"].map(get));
         let (chunk, groups, cluster) = (get("chunk"), get("split_threads"), get("split_blocks"));
+        let (threads, in_block) = (PLACES * tile[0] * outs[0] * groups, tile.iter().product());
+        let whole = chunk * groups;
+        let held = divisors(whole).into_iter().find(|h| whole / h * in_block <= threads).filter(|h| *h <= MOST_HELD);
+        let held = held.ok_or_else(|| format!("{in_block} tiles of {whole} channels are too many for {threads} threads"))?;
         let mut n = base.clone();
         let [first, panel, rank, group, place, tt, kt] =
             ["first", "panel", "rank", "group", "place", "tt", "kt"].map(|x| n.new_var(x));
-        Maker {
+        Ok(Maker {
             n,
             t: Transforms::new(OUT as usize, 3).unwrap_or_else(|| unreachable!("F(2, 3) has points")),
-            in_block: tile.iter().product(),
+            in_block,
             out_block: outs.iter().product(),
             steps: conv.channels / (chunk * groups * cluster),
             conv,
@@ -176,13 +189,14 @@ impl Maker {
             cluster,
             stages: get("stages"),
             unroll: get("unroll"),
+            held,
             first,
             panel,
             rank,
             group,
             place,
             thread: [tt, kt],
-        }
+        })
     }
 
     fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope) -> Source {
@@ -198,9 +212,9 @@ impl Maker {
         self.steps * self.whole()
     }
 
-    fn program(mut self) -> Nest {
+    fn program(mut self) -> Result<Nest, String> {
         let filters = self.filters();
-        let shape = vec![self.tile[1], self.tile[2], self.outs[1], self.outs[2]];
+        let shape = vec![self.tile[1], self.outs[1], self.outs[2]];
         let sums = self.buffer("sums", shape, Scope::Local);
         let mut body = vec![Stmt::Local(sums)];
         let (loops, index, ..) = self.own("z");
@@ -213,16 +227,16 @@ impl Maker {
         let block = self.n.new_var("block");
         let body = vec![tiles(block, self.first, tiles_of(&self.conv).2, self.in_block, body)];
         self.n.body = around(&[(self.panel, self.conv.outputs / self.out_block)], Mode::Block, body);
-        self.n
+        Ok(self.n)
     }
 
     /// Variables of the sums that a thread owns, their index, and the tile and output channel in the block.
     fn own(&mut self, suffix: &str) -> (Vec<(Var, i64)>, Vec<Affine>, Affine, Affine) {
-        let [tv, ti, kv, ki] = ["tv", "ti", "kv", "ki"].map(|x| self.n.new_var(&format!("{x}_{suffix}")));
-        let at = |v: Var, i: Var, thread: Var, [t, _, each]: [i64; 3]| Affine::new([(v, t * each), (thread, each), (i, 1)], 0);
-        let loops = vec![(tv, self.tile[1]), (kv, self.outs[1]), (ti, self.tile[2]), (ki, self.outs[2])];
-        let (tile, out) = (at(tv, ti, self.thread[0], self.tile), at(kv, ki, self.thread[1], self.outs));
-        (loops, [tv, ti, kv, ki].map(var).to_vec(), tile, out)
+        let [i, kv, ki] = ["ti", "kv", "ki"].map(|x| self.n.new_var(&format!("{x}_{suffix}")));
+        let ([t, k], [threads, far, each]) = (self.thread, self.outs);
+        let tile = Affine::new([(t, self.tile[1]), (i, 1)], 0);
+        let out = Affine::new([(kv, threads * each), (k, each), (ki, 1)], 0);
+        (vec![(kv, far), (i, self.tile[1]), (ki, each)], [i, kv, ki].map(var).to_vec(), tile, out)
     }
 
     /// Transforms filters ahead of time: by blocks of output channels, input channel, place, output channel.
@@ -273,51 +287,71 @@ impl Maker {
         [bind("image", down * across, self.conv.batch), bind("row", across, down), bind("column", 1, across)]
     }
 
-    /// Transforms the input: all channels of the block, all its tiles.
-    fn transform(&mut self, to: Source) -> Stmt {
-        let [c, j] = ["c_v", "j_v"].map(|x| self.n.new_var(x));
-        let [d, half] = ["d", "half_d"].map(|x| self.buffer(x, vec![SIZE, SIZE], Scope::Local));
-        let mut body = Vec::new();
-        let [image, row, column] = self.places(&var(j), &mut body);
-        body.push(Stmt::Local(d));
+    /// The channels and tiles of a step that threads load, and later transform, as their h-th.
+    fn dealt(&mut self, what: &str) -> [(Var, i64); 2] {
+        let [c, j] = ["c", "j"].map(|x| self.n.new_var(&format!("{x}_{what}")));
+        [(c, self.whole() / self.held), (j, self.in_block)]
+    }
+
+    /// Loads what a step needs of the input, with its padding: each thread some tiles of 4x4.
+    fn load(&mut self, d: Source, step: &Affine) -> Vec<Stmt> {
         let order = self.conv.input_channels;
-        let [_, _, height, width] = shape_of(&self.n, self.conv.input, order);
+        let [_, _, height, width] = order.read(&self.n.buffer(self.conv.input).shape).unwrap_or([1; 4]);
         let (top, left) = self.conv.pad;
         let (down, across, _) = tiles_of(&self.conv);
-        let channel = Affine::new([(self.rank, self.share()), (c, 1)], 0);
         // A row or column of the input that may lie outside.
         let inside = |at: &Affine, most: i64, extent: i64| -> Option<Cond> {
             (at.offset() < 0 || OUT * (most - 1) + at.offset() >= extent).then(|| Cond { index: at.clone(), low: 0, high: extent })
         };
-        for i in 0..SIZE {
-            for s in 0..SIZE {
-                let (y, x) = (row.scale(OUT).plus(i - top), column.scale(OUT).plus(s - left));
-                let conds: Vec<Cond> = [inside(&y, down, height), inside(&x, across, width)].into_iter().flatten().collect();
-                let load = self.rounded(Expr::load(self.conv.input, order.write([image.clone(), channel.clone(), y, x])));
-                let value = if conds.is_empty() {
-                    load
-                } else {
-                    Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) }
-                };
-                body.push(Stmt::Store { buffer: d, index: vec![constant(i), constant(s)], value });
+        let mut all = Vec::new();
+        for h in 0..self.held {
+            let [c, j] = self.dealt("d");
+            let mut body = Vec::new();
+            let [image, row, column] = self.places(&var(j.0), &mut body);
+            let channel = Affine::new([(self.rank, self.share()), (c.0, 1)], h * c.1).add(&step.scale(self.whole()));
+            for i in 0..SIZE {
+                for s in 0..SIZE {
+                    let (y, x) = (row.scale(OUT).plus(i - top), column.scale(OUT).plus(s - left));
+                    let conds: Vec<Cond> = [inside(&y, down, height), inside(&x, across, width)].into_iter().flatten().collect();
+                    let load = self.rounded(Expr::load(self.conv.input, order.write([image.clone(), channel.clone(), y, x])));
+                    let value = if conds.is_empty() {
+                        load
+                    } else {
+                        Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) }
+                    };
+                    body.push(Stmt::Store { buffer: d, index: vec![constant(h), constant(i), constant(s)], value });
+                }
             }
+            all.extend(around(&[c, j], Mode::Share, body));
         }
-        body.push(Stmt::Local(half));
-        for s in 0..SIZE {
-            for (i, b) in self.t.input.iter().enumerate() {
-                let value = row_times(b, &|r| Expr::load(d, vec![constant(r), constant(s)]));
-                body.push(Stmt::Store { buffer: half, index: vec![constant(i as i64), constant(s)], value });
-            }
-        }
+        all
+    }
+
+    /// Transforms what was loaded into a stage of shared memory.
+    fn transform(&mut self, d: Source, to: Source, stage: &Affine) -> Vec<Stmt> {
         let line = self.line();
-        for i in 0..SIZE {
-            for (s, b) in self.t.input.iter().enumerate() {
-                let value = row_times(b, &|r| Expr::load(half, vec![constant(i), constant(r)]));
-                let place = Affine::new([(j, 1)], (SIZE * i + s as i64) * line);
-                body.push(Stmt::Store { buffer: to, index: vec![var(c), place], value });
+        let mut all = Vec::new();
+        for h in 0..self.held {
+            let [c, j] = self.dealt("v");
+            let half = self.buffer("half_d", vec![SIZE, SIZE], Scope::Local);
+            let mut body = vec![Stmt::Local(half)];
+            for s in 0..SIZE {
+                for (i, b) in self.t.input.iter().enumerate() {
+                    let value = row_times(b, &|r| Expr::load(d, vec![constant(h), constant(r), constant(s)]));
+                    body.push(Stmt::Store { buffer: half, index: vec![constant(i as i64), constant(s)], value });
+                }
             }
+            for i in 0..SIZE {
+                for (s, b) in self.t.input.iter().enumerate() {
+                    let value = row_times(b, &|r| Expr::load(half, vec![constant(i), constant(r)]));
+                    let place = Affine::new([(j.0, 1)], (SIZE * i + s as i64) * line);
+                    let channel = Affine::new([(c.0, 1)], h * c.1);
+                    body.push(Stmt::Store { buffer: to, index: vec![stage.clone(), channel, place], value });
+                }
+            }
+            all.extend(around(&[c, j], Mode::Share, body));
         }
-        around(&[(c, self.share()), (j, self.in_block)], Mode::Share, body).remove(0)
+        all
     }
 
     /// Distance of two places in the transformed input: whole vectors.
@@ -329,8 +363,9 @@ impl Maker {
     fn products(&mut self, sums: Source, filters: Source, body: &mut Vec<Stmt>) {
         let line = self.line();
         let (whole, block, ahead) = (self.whole(), self.out_block, self.stages - 1);
-        let v = self.buffer("transformed", vec![self.share(), PLACES * line], Scope::Shared);
+        let v = self.buffer("transformed", vec![2, whole, PLACES * line], Scope::Shared);
         let u = self.buffer("filters_s", vec![self.stages, whole, PLACES * block], Scope::Shared);
+        let d = self.buffer("d", vec![self.held, SIZE, SIZE], Scope::Local);
         let fetch = |me: &mut Self, step: &Affine, stage: &Affine| -> Stmt {
             let [c, x, lane] = ["c_f", "x_f", "lane_f"].map(|x| me.n.new_var(x));
             let at = Affine::new([(x, 4), (lane, 1)], 0);
@@ -340,45 +375,42 @@ impl Maker {
             let copy = count(lane, 4, Mode::Vector, vec![copy]);
             around(&[(c, whole), (x, PLACES * block / 4)], Mode::Share, vec![copy]).remove(0)
         };
-        let mut inner = vec![Stmt::Local(v), Stmt::Local(u)];
-        if ahead > 0 {
-            let s = self.n.new_var("s");
-            let first = fetch(&mut *self, &var(s), &var(s));
-            inner.push(count(s, ahead, Mode::Unroll, vec![first, Stmt::CommitCopies]));
-        }
-        inner.push(self.transform(v));
-        let step = self.n.new_var("step");
+        let mut inner = vec![Stmt::Local(v), Stmt::Local(u), Stmt::Local(d)];
+        // Loads before copies: they are waited for first.
+        inner.extend(self.load(d, &constant(0)));
+        let s = self.n.new_var("s");
+        let first = fetch(self, &var(s), &var(s));
+        inner.push(count(s, ahead, Mode::Unroll, vec![first, Stmt::CommitCopies]));
+        inner.extend(self.transform(d, v, &constant(0)));
+        let [step, stage, later, turn, other] = ["step", "stage", "later", "turn", "other"].map(|x| self.n.new_var(x));
         let now = var(step);
-        let barrier = || Stmt::Barrier(Reach::Block);
-        let mut each = Vec::new();
-        if ahead > 0 {
-            let [stage, next] = ["stage", "next"].map(|x| self.n.new_var(x));
-            each.extend([Stmt::AwaitCopies((ahead - 1) as u32), barrier()]);
-            each.push(Stmt::Let { var: stage, value: now.clone(), divisor: 1, modulo: self.stages });
-            each.push(Stmt::Let { var: next, value: now.plus(ahead), divisor: 1, modulo: self.stages });
-            let later = fetch(self, &now.plus(ahead), &var(next));
-            each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: vec![later] });
-            each.push(Stmt::CommitCopies);
-            each.push(self.multiply(sums, v, u, &now, &var(stage)));
-        } else {
-            each.push(fetch(self, &now, &constant(0)));
-            each.extend([Stmt::CommitCopies, Stmt::AwaitCopies(0), barrier()]);
-            each.push(self.multiply(sums, v, u, &now, &constant(0)));
-            each.push(barrier());
-        }
-        inner.extend([count(step, self.steps, Mode::Serial, each), barrier()]);
+        let mut each = vec![Stmt::AwaitCopies((ahead - 1) as u32), Stmt::Barrier(Reach::Block)];
+        let number = |var: Var, plus: i64, modulo: i64| Stmt::Let { var, value: now.plus(plus), divisor: 1, modulo };
+        each.extend([number(stage, 0, self.stages), number(later, ahead, self.stages), number(turn, 0, 2), number(other, 1, 2)]);
+        let exists = |plus: i64| vec![Cond { index: now.plus(plus), low: 0, high: self.steps }];
+        let (copied, next) = (exists(ahead), exists(1));
+        let load = self.load(d, &now.plus(1));
+        each.push(Stmt::If { conds: next.clone(), body: load });
+        let copy = fetch(self, &now.plus(ahead), &var(later));
+        each.push(Stmt::If { conds: copied, body: vec![copy] });
+        each.push(Stmt::CommitCopies);
+        each.push(self.multiply(sums, [(v, var(turn)), (u, var(stage))]));
+        let transform = self.transform(d, v, &var(other));
+        each.push(Stmt::If { conds: next, body: transform });
+        inner.extend([count(step, self.steps, Mode::Serial, each), Stmt::Barrier(Reach::Block)]);
         // A loop that runs once gives the tiles a block of statements, at whose end their place is free.
         let once = self.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }
 
-    fn multiply(&mut self, sums: Source, v: Source, u: Source, step: &Affine, stage: &Affine) -> Stmt {
+    /// Adds the products of a step.
+    fn multiply(&mut self, sums: Source, [(v, turn), (u, stage)]: [(Source, Affine); 2]) -> Stmt {
         let [co, cu] = ["co", "cu"].map(|x| self.n.new_var(x));
         let (loops, index, tile, out) = self.own("c");
         let within = Affine::new([(self.group, self.chunk), (co, self.unroll), (cu, 1)], 0);
         let place = |each: i64, at: &Affine| Affine::new([(self.place, each)], 0).add(at);
-        let left = Expr::load(v, vec![step.scale(self.whole()).add(&within), place(self.line(), &tile)]);
-        let right = Expr::load(u, vec![stage.clone(), within, place(self.out_block, &out)]);
+        let left = Expr::load(v, vec![turn, within.clone(), place(self.line(), &tile)]);
+        let right = Expr::load(u, vec![stage, within, place(self.out_block, &out)]);
         let add = Stmt::Update {
             op: squall_core::workload::Reducer::Sum,
             buffer: sums,
@@ -421,7 +453,7 @@ impl Maker {
             let at = self.places(&var(j), &mut each);
             for i in 0..OUT {
                 for s in 0..OUT {
-                    each.push(self.store(&at, &var(k), [constant(i), constant(s)], &value(i, s)));
+                    each.extend(self.store(&at, &var(k), [constant(i), constant(s)], Vec::new(), &value(i, s)));
                 }
             }
             body.extend(around(&[(k, self.out_block), (j, self.in_block)], Mode::Share, each));
@@ -445,16 +477,17 @@ impl Maker {
         let out = Affine::new([(self.rank, slice), (k, 1)], 0);
         let from = Expr::load(partial, vec![var(r), out.clone(), var(i), var(j), var(s)]);
         let add = Stmt::Update { op: squall_core::workload::Reducer::Sum, buffer: sum, index: zero(), value: from };
-        let mut each = vec![Stmt::Local(sum), Stmt::Store { buffer: sum, index: zero(), value: Expr::Const(0.0) }];
-        each.extend(around(&[(r, self.cluster)], Mode::Unroll, vec![add]));
+        let mut each = Vec::new();
         let at = self.places(&var(j), &mut each);
-        each.push(self.store(&at, &out, [var(i), var(s)], &Expr::load(sum, zero())));
+        let mut added = vec![Stmt::Local(sum), Stmt::Store { buffer: sum, index: zero(), value: Expr::Const(0.0) }];
+        added.extend(around(&[(r, self.cluster)], Mode::Unroll, vec![add]));
+        each.extend(self.store(&at, &out, [var(i), var(s)], added, &Expr::load(sum, zero())));
         body.extend(around(&[(k, slice), (i, OUT), (j, self.in_block), (s, OUT)], Mode::Share, each));
         body.push(Stmt::Barrier(Reach::Cluster));
     }
 
-    /// Stores an output of a tile where there is one.
-    fn store(&self, tile: &[Affine; 3], k: &Affine, within: [Affine; 2], value: &Expr) -> Stmt {
+    /// Stores an output of a tile where there is one, behind what makes it.
+    fn store(&self, tile: &[Affine; 3], k: &Affine, within: [Affine; 2], mut made: Vec<Stmt>, value: &Expr) -> Vec<Stmt> {
         let [image, row, column] = tile;
         let (down, across, _) = tiles_of(&self.conv);
         let (y, x) = (row.scale(OUT).add(&within[0]), column.scale(OUT).add(&within[1]));
@@ -465,12 +498,7 @@ impl Maker {
             .filter(|(_, tiles, extent)| tiles * OUT > *extent)
             .map(|(at, _, extent)| Cond { index: at.clone(), low: 0, high: extent })
             .collect();
-        let store = self.conv.store([image.clone(), out, y, x], value);
-        if conds.is_empty() { store } else { Stmt::If { conds, body: vec![store] } }
+        made.push(self.conv.store([image.clone(), out, y, x], value));
+        if conds.is_empty() { made } else { vec![Stmt::If { conds, body: made }] }
     }
-}
-
-/// Batch, channels, height and width of a tensor of images.
-fn shape_of(n: &Nest, b: Source, order: Channels) -> [i64; 4] {
-    order.read(&n.buffer(b).shape).unwrap_or([1; 4])
 }
