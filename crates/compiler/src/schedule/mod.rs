@@ -16,8 +16,8 @@ mod toom;
 mod winograd;
 
 pub use parse::parse;
-pub use winograd::WinogradTile;
 pub(crate) use toom::{Transforms, combine};
+pub use winograd::WinogradTile;
 pub(crate) use winograd::{Convolution, find as find_convolution};
 
 use crate::nest::{Mode, Nest, verify};

@@ -98,7 +98,8 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         Expr::Cast(DType::Tf32, e) if rounded => *e,
         e => e,
     };
-    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&factor((**a).clone()), &factor((**b).clone())) else {
+    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&factor((**a).clone()), &factor((**b).clone()))
+    else {
         return Err(no("it does not multiply two tensors"));
     };
     let prepared = |s: Source| n.buffer(s).scope == Scope::Prepared;

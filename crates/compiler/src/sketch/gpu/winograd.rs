@@ -173,8 +173,7 @@ impl Maker {
         let held = divisors(whole).into_iter().find(|h| whole / h * in_block <= threads).filter(|h| *h <= MOST_HELD);
         let held = held.ok_or_else(|| format!("{in_block} tiles of {whole} channels are too many for {threads} threads"))?;
         let mut n = base.clone();
-        let [first, panel, rank, group, place, tt, kt] =
-            ["first", "panel", "rank", "group", "place", "tt", "kt"].map(|x| n.new_var(x));
+        let [first, panel, rank, group, place, tt, kt] = ["first", "panel", "rank", "group", "place", "tt", "kt"].map(|x| n.new_var(x));
         Ok(Maker {
             n,
             t: Transforms::new(OUT as usize, 3).unwrap_or_else(|| unreachable!("F(2, 3) has points")),
@@ -221,8 +220,7 @@ impl Maker {
         body.extend(around(&loops, Mode::Unroll, vec![Stmt::Store { buffer: sums, index, value: Expr::Const(0.0) }]));
         self.products(sums, filters, &mut body);
         self.back(sums, &mut body);
-        let threads =
-            [(self.group, self.groups), (self.place, PLACES), (self.thread[0], self.tile[0]), (self.thread[1], self.outs[0])];
+        let threads = [(self.group, self.groups), (self.place, PLACES), (self.thread[0], self.tile[0]), (self.thread[1], self.outs[0])];
         let body = vec![count(self.rank, self.cluster, Mode::Cluster, around(&threads, Mode::Thread, body))];
         let block = self.n.new_var("block");
         let body = vec![tiles(block, self.first, tiles_of(&self.conv).2, self.in_block, body)];
@@ -411,12 +409,8 @@ impl Maker {
         let place = |each: i64, at: &Affine| Affine::new([(self.place, each)], 0).add(at);
         let left = Expr::load(v, vec![turn, within.clone(), place(self.line(), &tile)]);
         let right = Expr::load(u, vec![stage, within, place(self.out_block, &out)]);
-        let add = Stmt::Update {
-            op: squall_core::workload::Reducer::Sum,
-            buffer: sums,
-            index,
-            value: Expr::binary(Binary::Mul, left, right),
-        };
+        let add =
+            Stmt::Update { op: squall_core::workload::Reducer::Sum, buffer: sums, index, value: Expr::binary(Binary::Mul, left, right) };
         let sum = around(&loops, Mode::Unroll, vec![add]);
         count(co, self.chunk / self.unroll, Mode::Serial, vec![count(cu, self.unroll, Mode::Unroll, sum)])
     }
