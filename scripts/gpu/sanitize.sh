@@ -1,6 +1,6 @@
 #!/bin/bash
-# compute-sanitizer over exported kernels: one of each GPU sketch and the CUDA examples, at small sizes, in
-# the export's own driver.
+# compute-sanitizer over exported kernels: the winners of small problems, one of each sketch that multiplies, and the
+# CUDA examples, in the export's own driver.
 #
 #   scripts/gpu/sanitize.sh SQUALL EXAMPLES [FOLDER]      a line a tool and export; exit 0 if all are clean
 set -u
@@ -19,8 +19,8 @@ half_conv: conv2d n=2 c=64 h=8 w=8 k=64 r=3 s=3 stride=1 pad=1 dtype=bf16
 softmax:   softmax rows=16 cols=256
 layernorm: layernorm rows=16 cols=192 eps=1e-05
 O
-one() { # NAME INPUT ONLY
-  $squall tune "$2" ${3:+--only "$3"} --trials 24 --target cuda --store "$1.squall" --json > "$1.json" 2> "$1.log" || { echo "$1: not tuned: $(tail -2 "$1.log" | tr '\n' ' ')"; bad=1; return; }
+one() { # NAME INPUT ONLY [SKETCH]
+  $squall tune "$2" ${3:+--only "$3"} ${4:+--sketch "$4"} --trials 24 --target cuda --store "$1.squall" --json > "$1.json" 2> "$1.log" || { echo "$1: not tuned: $(tail -2 "$1.log" | tr '\n' ' ')"; bad=1; return; }
   $squall export "$2" ${3:+--only "$3"} --target cuda --store "$1.squall" --out "$1" --build > "$1.export" 2>&1 || { echo "$1: not exported: $(tail -3 "$1.export" | tr '\n' ' ')"; bad=1; return; }
   "$1/driver" || bad=1
   for tool in memcheck racecheck synccheck initcheck; do
@@ -29,12 +29,23 @@ one() { # NAME INPUT ONLY
   done
 }
 one sketches small.ops ""
+while read -r sketch line; do
+  echo "$sketch: $line" > "$sketch.ops"
+  one "$sketch" "$sketch.ops" "" "$sketch"
+done <<'O'
+gpu_tile conv2d n=1 c=32 h=7 w=7 k=64 r=3 s=3 stride=1 pad=1
+gpu_winograd conv2d n=1 c=64 h=7 w=7 k=64 r=3 s=3 stride=1 pad=1 epilogue=bias,relu
+gpu_tensor conv2d n=1 c=32 h=8 w=8 k=64 r=3 s=3 stride=1 pad=1 dtype=tf32
+gpu_tensor_split conv2d n=1 c=32 h=7 w=7 k=64 r=3 s=3 stride=1 pad=1
+gpu_group conv2d n=2 c=64 h=8 w=8 k=64 r=3 s=3 stride=1 pad=1 dtype=bf16
+O
 one convolution "$examples/convolution/kernel.toml" small
 one matmul "$examples/matmul/kernel.toml" 64x
 one stencil "$examples/stencil/kernel.toml" small
 python3 - <<'P'
 import json
-for t in [json.loads(l) for l in open("sketches.json")][-1]["tasks"]:
-    print(t["name"], t["best"]["tunable"], "failed", t["failed"], "of", t["trials"])
+for f in ["sketches", "gpu_tile", "gpu_winograd", "gpu_tensor", "gpu_tensor_split", "gpu_group"]:
+    for t in [json.loads(l) for l in open(f + ".json")][-1]["tasks"]:
+        print(t["name"], t["best"]["tunable"], t["best"]["configuration"], "failed", t["failed"], "of", t["trials"])
 P
 exit $bad

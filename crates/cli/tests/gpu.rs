@@ -60,9 +60,9 @@ fn generated_kernels_are_right_as_they_are_printed() {
         let algorithm = |t: serde_json::Value| t["tunable"].as_str().unwrap().split(',').next().unwrap().to_string();
         let tunables: std::collections::BTreeSet<String> = trials.map(algorithm).collect();
         let wanted: &[&str] = if capability == "90" {
-            &["gpu_group", "gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile"]
+            &["gpu_group", "gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile", "gpu_winograd"]
         } else {
-            &["gpu_rows", "gpu_tile"]
+            &["gpu_rows", "gpu_tile", "gpu_winograd"]
         };
         assert!(wanted.iter().all(|w| tunables.contains(*w)), "{tunables:?}");
     }

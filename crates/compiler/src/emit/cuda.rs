@@ -220,6 +220,10 @@ impl<'a> Function<'a> {
         while let Some(rest) = f.out.strip_suffix("  __syncthreads();\n") {
             f.out.truncate(rest.len());
         }
+        if let Some(rest) = f.out.strip_suffix("  cluster_barrier();\n") {
+            f.out.truncate(rest.len());
+            f.line("cluster_leave();");
+        }
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
         let most = if f.grouped.is_empty() { f.threads.to_string() } else { format!("{}, {}", f.threads, f.resident()) };
@@ -346,8 +350,9 @@ impl<'a> Function<'a> {
             Stmt::Let { var, value, divisor, modulo } => {
                 self.moving.insert(*var);
                 let value = self.affine(&self.fold(value));
-                let value = if *divisor > 1 { format!("({value}) / {divisor}") } else { value };
-                let text = format!("const int {} = ({value}) % {modulo};", self.var(*var));
+                // Not negative: without a sign, division is a multiplication and a shift.
+                let value = if *divisor > 1 { format!("(unsigned)({value}) / {divisor}u") } else { format!("(unsigned)({value})") };
+                let text = format!("const int {} = (int)({value} % {modulo}u);", self.var(*var));
                 self.line(&text);
             }
             Stmt::Warp(w) => self.warp(w),

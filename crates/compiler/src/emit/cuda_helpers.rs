@@ -1,6 +1,7 @@
 //! Device functions of ours that CUDA sources begin with, where they use them.
 
-/// Reads an element of another block's shared memory.
+/// Reads an element of another block's shared memory. Behind the last barrier nobody reads what others wrote: it only keeps
+/// blocks that are still read from ending, and need not wait for outputs to reach memory, which takes 0.3 us.
 pub const PEER: &str = "\
 static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
   unsigned here = (unsigned)__cvta_generic_to_shared(p), there;
@@ -11,6 +12,9 @@ static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
 }
 static __device__ __forceinline__ void cluster_barrier() {
   asm volatile(\"barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" ::: \"memory\");
+}
+static __device__ __forceinline__ void cluster_leave() {
+  asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" ::: \"memory\");
 }
 ";
 

@@ -16,8 +16,9 @@ mod toom;
 mod winograd;
 
 pub use parse::parse;
-pub(crate) use winograd::find as find_convolution;
+pub(crate) use toom::{Transforms, combine};
 pub use winograd::{Threads as WinogradThreads, WinogradTile};
+pub(crate) use winograd::{Convolution, find as find_convolution};
 
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;

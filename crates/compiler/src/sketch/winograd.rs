@@ -28,7 +28,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, main)) = super::tile::with_epilogue(f.workload) else { return Vec::new() };
     let name = w.stages[main].name.clone();
     let (base, prefix) = start(&w);
-    let Ok(conv) = find_convolution(&base, &name) else { return Vec::new() };
+    let Some(conv) = find_convolution(&base, &name).ok().filter(|c| !c.rounded) else { return Vec::new() };
     let lanes = f.target.lanes_f32();
     let Some(lanes) = [lanes, lanes / 2, 4].into_iter().find(|&l| l >= 4 && l <= conv.channels && l <= conv.outputs) else {
         return Vec::new();

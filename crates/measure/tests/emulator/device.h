@@ -88,6 +88,7 @@ static inline float peer(const float *p, unsigned rank) {
   return *(const float *)(emulated_here + ((ptrdiff_t)rank - (ptrdiff_t)emulated_rank) * EMULATED_SHARED + (ptrdiff_t)at);
 }
 static inline void cluster_barrier(void) { emulated_cluster_barrier(); }
+static inline void cluster_leave(void) { emulated_cluster_barrier(); }
 static inline void copy4(void *to, const void *from, bool valid) { emulated_copy(to, from, 4, valid); }
 static inline void copy8(void *to, const void *from, bool valid) { emulated_copy(to, from, 8, valid); }
 static inline void copy16(void *to, const void *from, bool valid) { emulated_copy(to, from, 16, valid); }

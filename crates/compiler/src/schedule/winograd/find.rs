@@ -1,12 +1,13 @@
 //! Finds the convolution that Winograd's filtering can replace, in either order of the images' axes.
 
 use crate::nest::{Mode, Nest, Scope, Stmt, visit};
+use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
 
 /// Where a tensor of images has its channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Channels {
+pub(crate) enum Channels {
     /// [batch, channels, height, width].
     First,
     /// [batch, height, width, channels].
@@ -32,19 +33,19 @@ impl Channels {
 #[derive(Clone, Debug)]
 pub struct Convolution {
     /// Input and what is added around it above and left.
-    pub(super) input: Source,
-    pub(super) input_channels: Channels,
-    pub(super) pad: (i64, i64),
+    pub(crate) input: Source,
+    pub(crate) input_channels: Channels,
+    pub(crate) pad: (i64, i64),
     /// The padded copy, where there is one.
-    pub(super) padded: Option<Source>,
-    pub(super) sum: Source,
-    pub(super) filter: Source,
-    pub(super) weight: Source,
-    pub(super) output: Source,
-    pub(super) output_channels: Channels,
+    pub(crate) padded: Option<Source>,
+    pub(crate) sum: Source,
+    pub(crate) filter: Source,
+    pub(crate) weight: Source,
+    pub(crate) output: Source,
+    pub(crate) output_channels: Channels,
     /// Value of the output, and its counters.
-    pub(super) epilogue: Expr,
-    pub(super) at: Vec<Affine>,
+    pub(crate) epilogue: Expr,
+    pub(crate) at: Vec<Affine>,
     /// Extents: batch, output channels, output height and width, input channels.
     pub batch: i64,
     /// Output channels.
@@ -55,11 +56,13 @@ pub struct Convolution {
     pub width: i64,
     /// Input channels.
     pub channels: i64,
+    /// Whether the task has both factors rounded to tf32.
+    pub rounded: bool,
 }
 
 impl Convolution {
     /// Stores the output at [image, channel, row, column], from its sum there.
-    pub(super) fn store(&self, at: [Affine; 4], sum: &Expr) -> Stmt {
+    pub(crate) fn store(&self, at: [Affine; 4], sum: &Expr) -> Stmt {
         let index = self.output_channels.write(at);
         let here =
             |a: &Affine| self.at.iter().zip(&index).fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by)));
@@ -90,7 +93,13 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         return Err(no("it is not the only sum of a plain nest"));
     };
     let Expr::Binary(Binary::Mul, a, b) = &product else { return Err(no("it does not add up products")) };
-    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&**a, &**b) else {
+    let rounded = [a, b].iter().all(|e| matches!(***e, Expr::Cast(DType::Tf32, _)));
+    let factor = |e| match e {
+        Expr::Cast(DType::Tf32, e) if rounded => *e,
+        e => e,
+    };
+    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&factor((**a).clone()), &factor((**b).clone()))
+    else {
         return Err(no("it does not multiply two tensors"));
     };
     let prepared = |s: Source| n.buffer(s).scope == Scope::Prepared;
@@ -173,5 +182,6 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         height,
         width,
         channels,
+        rounded,
     })
 }

@@ -73,6 +73,9 @@ fn tiles(extent: i64, step: i64) -> i64 {
 /// Replaces the convolution by its Winograd form.
 pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), String> {
     let conv = find(n, name)?;
+    if conv.rounded {
+        return Err("its factors are rounded to tf32".into());
+    }
     let t = Transforms::new(tile.output.max(0) as usize, 3).ok_or_else(|| format!("there are no points for tiles of {}", tile.output))?;
     let w = tile;
     if w.output < 2 || w.output > conv.height.min(conv.width) || w.rows < 1 || w.rows > tiles(conv.height, w.output) {

@@ -1,7 +1,7 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
 //! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads
 //! to in small steps: `contract` for sums over tiles, `tensor` and `group` for those that
-//! tensor cores multiply, `rows` for reductions along rows, `map` for
+//! tensor cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for reductions along rows, `map` for
 //! the rest, and plain loops, one thread an element, where none applies.
 
 mod contract;
@@ -14,6 +14,7 @@ mod span;
 mod tensor;
 mod tensor_copies;
 mod tensor_tile;
+mod winograd;
 
 use super::{Derived, Facts};
 use crate::emit::{emit_cuda, shared_bytes};
@@ -34,12 +35,14 @@ pub(crate) struct Program {
 
 type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
 
-/// In order; the first that applies gives all sketches.
+/// In order; the first that applies gives all sketches, and Winograd's algorithm adds its own.
 const RULES: &[(&str, Rule)] = &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
 
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
-    derived.unwrap_or_else(|| vec![plain(f, gpu)])
+    let mut list = derived.unwrap_or_else(|| vec![plain(f, gpu)]);
+    list.extend(winograd::derive(f, gpu));
+    list
 }
 
 /// One thread an element of each stage, one launch a stage.
