@@ -55,7 +55,7 @@ pub struct Options {
     /// [`STEPS`] steps, from 14 to 28.
     pub epochs: (usize, usize),
     /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged. 0 is
-    /// three, and up to six where examples are few.
+    /// the model's own number: six, of Squall's own tasks eight.
     pub members: (usize, usize),
     /// Width of the paper's LSTMs.
     pub lstm: usize,
@@ -87,11 +87,9 @@ impl Options {
     }
 }
 
-/// How many networks of a kind are trained on so many examples: three, and up to six where they are few,
-/// whose chances decide more and which cost least.
-fn members(asked: usize, examples: usize) -> usize {
-    if asked > 0 { asked } else { (12_000 / examples.max(1)).clamp(3, 6) }
-}
+/// Networks of a kind that are trained: six find 0.7 more of the answers at P@10 than three (docs/predictor.md), and a
+/// shortlist half as long pays for them.
+const MEMBERS: usize = 6;
 
 /// Steps of 64 examples after which a network hardly gains from more, between 14 passes, which large
 /// data needs too, and 28.
@@ -122,7 +120,7 @@ pub struct Curves {
 
 /// Candidates that the first chain hands on to all other networks, where there are more. Chosen on
 /// validation rows: fewer lose answers, more cost time.
-const SHORTLIST: usize = 512;
+const SHORTLIST: usize = 256;
 
 /// What the networks of a solver say of a case's candidates.
 pub(crate) struct Opinions {
@@ -356,7 +354,7 @@ impl Solver {
             let (seed, threads) = (options.seed, options.threads);
             let schedule =
                 Schedule { epochs: passes(epochs, learned.len()), batch, rate: 2e-3, decay, memory: 0.995, patience: 5, seed, threads };
-            Plan { network, members: self::members(members, learned.len()), schedule }
+            Plan { network, members: if members > 0 { members } else { MEMBERS }, schedule }
         };
         let ranking = plan("ranker", options.members.0, options.epochs.0, 64, 0.1);
         let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;

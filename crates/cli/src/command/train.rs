@@ -58,7 +58,7 @@ pub struct Args {
     /// Passes over the data, fewer than the default for a quick try
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     epochs: Option<u16>,
-    /// Networks of each kind, averaged: more answer better and slower [default: 3, and up to 6 for few examples]
+    /// Networks of each kind, averaged: more answer better and slower [default: 6, with --records 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     members: Option<u16>,
     /// Where the predictor goes

@@ -17,8 +17,8 @@ mod winograd;
 
 pub use parse::parse;
 pub(crate) use toom::{Transforms, combine};
-pub use winograd::{Threads as WinogradThreads, WinogradTile};
 pub(crate) use winograd::{Convolution, find as find_convolution};
+pub use winograd::{Threads as WinogradThreads, WinogradTile};
 
 use crate::nest::{Mode, Nest, verify};
 use std::fmt;
