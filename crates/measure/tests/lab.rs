@@ -149,7 +149,9 @@ fn others_are_timed_beside_a_pacemaker() {
     let mut lab = lab();
     let all = outcomes(&mut lab, &[right(), repeated(3), right(), kernel("", "abort();", ""), repeated(2)]).unwrap();
     let paces: Vec<Option<f64>> = [0, 1, 2, 4].map(|i| measured(&all[i].0).pace).to_vec();
-    assert!(paces[0].is_none() && paces[1..].iter().all(|p| p.is_some_and(|p| (1.0..20.0).contains(&p))), "{paces:?}");
+    let sane = |p: f64| (1.0..20.0).contains(&p);
+    // The first has none, but where a second look at it was the faster one.
+    assert!(paces[0].is_none_or(sane) && paces[1..].iter().all(|p| p.is_some_and(sane)), "{paces:?}");
     // It is for its own task, and does not outlive it in the process.
     let text = workload().to_string().replace("X[i, j] * W[i, j] + S[i]", "X[i, j] * W[i, j]");
     let other = KernelSource { source: reference().source.replace("(double)(float)s", "0"), ..reference() };
