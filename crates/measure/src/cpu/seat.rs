@@ -39,11 +39,15 @@ impl TaskState {
         self.pacemaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What two looks at one kernel say together; the second comes back where nothing makes the pace any more.
-    pub fn join(&self, first: (&mut Measurement, Slowness), second: (Measurement, Slowness)) {
+    /// Two looks at one kernel become one; the second is left out where nothing makes the pace any more.
+    pub fn join(&self, (first, before): (&mut Measurement, Slowness), second: (Measurement, Slowness)) {
+        let best = first.median().0.to_bits();
         if let Some(p) = self.pacemaker().as_mut() {
-            p.join(first, second);
+            p.join((first, before), second);
         }
+        // A best that the moment had flattered is none.
+        let joined = first.median().0.to_bits();
+        let _ = self.best.compare_exchange(best, joined, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 
