@@ -164,8 +164,8 @@ impl<'a> Maker<'a> {
         let width = w.lanes * w.vectors;
         let u = buffer("U", vec![places, tiles(conv.outputs, width), conv.channels, width], Scope::Prepared);
         let scope = if w.threads == Threads::Blocks { Scope::Local } else { Scope::Workspace };
-        let x = buffer("Xt", vec![block + 2, conv.width + 2, conv.channels], scope.clone());
-        let v = buffer("V", vec![places, odd(in_block * conv.channels)], scope.clone());
+        let x = buffer("Xt", vec![block + 2, conv.width + 2, conv.channels], scope);
+        let v = buffer("V", vec![places, odd(in_block * conv.channels)], scope);
         let m = buffer("M", vec![places, odd(in_block * conv.outputs)], scope);
         let (v_row, m_row) = (conv.channels, conv.outputs);
         Maker { n, conv, w, t, size, across, in_block, block, u, v, m, x, v_row, m_row }
