@@ -17,13 +17,13 @@ use std::process::{Command, Stdio};
 const USAGE: &str =
     "usage: cargo xtask bench cpu [LIST.ops] [--short] [--trials N] [--only PATTERN] [--sketch PATTERN] [--rounds N] [--python PATH]
 
-  LIST.ops        workloads of the referee's [default: examples/workloads.ops]
-  --short         32 trials and 3 rounds: under ten minutes
-  --trials N      of each workload [default: 300]
-  --only PATTERN  workloads whose name matches
+  LIST.ops          workloads of the referee's [default: examples/workloads.ops]
+  --short           32 trials and 3 rounds: under ten minutes
+  --trials N        of each workload [default: 300]
+  --only PATTERN    workloads whose name matches
   --sketch PATTERN  sketches whose name matches (`tile*`: without Winograd)
-  --rounds N      of the referee [default: 40]
-  --python PATH   with the packages of ../shared/peers/README.md [default: peers-venv beside the repository, else python3]";
+  --rounds N        of the referee [default: 40]
+  --python PATH     with the packages of ../shared/peers/README.md [default: peers-venv beside the repository, else python3]";
 
 /// The workloads, as operator lines of ours with the referee's names.
 const WORKLOADS: &str = "examples/workloads.ops";

@@ -87,8 +87,8 @@ impl Options {
     }
 }
 
-/// Networks of a kind that are trained: six find 0.7 more of the answers at P@10 than three (docs/predictor.md), and a
-/// shortlist half as long pays for them.
+/// Networks of a kind that are trained: six answer a little better than three (docs/predictor.md), and a shortlist half
+/// as long pays for them.
 const MEMBERS: usize = 6;
 
 /// Steps of 64 examples after which a network hardly gains from more, between 14 passes, which large

@@ -85,8 +85,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let all: Vec<Term> = must.iter().chain(&should).cloned().collect();
     let Ok(space) = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)) else { return Vec::new() };
     let plan = move |c: &Configuration| {
-        // Without the knob nothing is dealt.
-        let get = |k: &str| c.int(k).unwrap_or(i64::from(k != "deal"));
+        let get = |k: &str| c.int(k).unwrap_or(1);
         let tile = WinogradTile {
             output: get("m"),
             rows: get("rows"),
@@ -95,9 +94,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             tiles: get("tiles"),
             unroll: get("unroll"),
             panels_outside: c.word("order") == Some("panels_outside"),
-            threads: match (threads, get("deal")) {
-                (..=1, _) => WinogradThreads::One,
-                (_, 1) => WinogradThreads::Blocks,
+            threads: match c.int("deal") {
+                _ if threads <= 1 => WinogradThreads::One,
+                Some(1) => WinogradThreads::Blocks,
                 _ => WinogradThreads::Phases,
             },
         };

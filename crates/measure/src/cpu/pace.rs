@@ -21,6 +21,7 @@ pub(super) struct Slowness {
     of: u32,
 }
 
+/// The kernel that makes the pace of a task, and what it has told so far.
 pub(super) struct Pacemaker {
     /// How many made the pace before it.
     number: u32,
