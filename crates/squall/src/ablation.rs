@@ -18,10 +18,11 @@ use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, 
 use squall_measure::MeasureError;
 use squall_measure::cpu::Lab;
 use squall_records::{Name, Store};
-use squall_search::{Setting, StrategyInfo, ablations, strategies};
-use std::collections::HashMap;
+use squall_search::{Setting, Strategy, StrategyInfo, ablations, strategies};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// Kernels that compile and run quickly and are unlike each other: the set where none is given.
 pub const BUILT_IN: &str = "\
@@ -39,6 +40,9 @@ layernorm_128x768: layernorm rows=128 cols=768 eps=1e-05
 
 /// The share of the best known rate that a run is taken to reach that found nothing.
 const NOTHING: f64 = 0.01;
+
+/// How often a race says where it stands.
+const NEWS: Duration = Duration::from_secs(30);
 
 /// What to compare.
 #[derive(Clone, Debug, PartialEq)]
@@ -199,17 +203,19 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
         let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else { continue };
         let place = done.tasks.len();
         done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });
-        'runs: for &budget in &plan.trials {
-            for seed in 0..plan.seeds {
-                for (strategy, info) in chosen.iter().enumerate() {
-                    let Some(run) = ground.run(&mut lab, info, (place, strategy), seed, budget, stop)? else { break 'runs };
-                    let best = run.steps.last().map_or("nothing ran".into(), |s| s.1.to_string());
-                    heard(&format!(
-                        "{}: {} trials by {} (seed {seed}): {best}; {} measured, the others known",
-                        task.name, run.made, info.name, run.measured
-                    ));
-                    done.runs.push(run);
-                }
+        for &budget in &plan.trials {
+            let entrants = (0..plan.seeds).flat_map(|seed| chosen.iter().enumerate().map(move |(k, info)| (k, *info, seed)));
+            let mut entrants: Vec<Entrant> = entrants.map(|(k, info, seed)| ground.entrant(info, (place, k), seed, budget)).collect();
+            if !ground.race(&mut lab, &mut entrants, stop, heard)? {
+                break;
+            }
+            for run in entrants.into_iter().map(|e| e.run) {
+                let best = run.steps.last().map_or("nothing ran".into(), |s| s.1.to_string());
+                heard(&format!(
+                    "{}: {} trials by {} (seed {}): {best}; {} measured, the others known",
+                    task.name, run.made, chosen[run.strategy].name, run.seed, run.measured
+                ));
+                done.runs.push(run);
             }
         }
         done.tasks[place].best = ground.best;
@@ -264,78 +270,99 @@ impl<'a> Ground<'a> {
         Ok(Some(ground))
     }
 
-    /// One run; none where it was ended early.
-    fn run(
-        &mut self,
-        lab: &mut Lab,
-        info: &StrategyInfo,
-        (task, strategy): (usize, usize),
-        seed: u64,
-        budget: usize,
-        stop: &AtomicBool,
-    ) -> Result<Option<Run>, Error> {
-        let mut run = Run { task, strategy, seed, budget, made: 0, measured: 0, steps: Vec::new(), search_seconds: 0.0 };
+    /// A run that has not begun.
+    fn entrant(&self, info: &StrategyInfo, (task, strategy): (usize, usize), seed: u64, budget: usize) -> Entrant {
         let clock = cpu_time();
         // As a session seeds it: the same seed is another stream on each task.
-        let mut search = (info.make)(&Setting { tunables: self.tunables.clone(), seed: seed ^ self.task.id.number(), trials: budget });
-        run.search_seconds += cpu_time() - clock;
-        while run.made < budget {
-            let clock = cpu_time();
-            let asked = search.ask((budget - run.made).min(BATCH));
-            run.search_seconds += cpu_time() - clock;
-            if asked.is_empty() {
-                break;
+        let search = (info.make)(&Setting { tunables: self.tunables.clone(), seed: seed ^ self.task.id.number(), trials: budget });
+        let search_seconds = cpu_time() - clock;
+        Entrant { search, run: Run { task, strategy, seed, budget, made: 0, measured: 0, steps: Vec::new(), search_seconds } }
+    }
+
+    /// All runs to their ends, in two parties: while what one asked for is built and measured, the other
+    /// thinks. Whether they ended; else it was ended early.
+    fn race(&mut self, lab: &mut Lab, entrants: &mut [Entrant], stop: &AtomicBool, heard: &mut dyn FnMut(&str)) -> Result<bool, Error> {
+        let all: usize = entrants.iter().map(|e| e.run.budget).sum();
+        let (mut told, mut made) = (Instant::now(), 0);
+        let (mut here, mut there) = entrants.split_at_mut(entrants.len().div_ceil(2));
+        let mut asked = ask(here);
+        loop {
+            let (done, next) = std::thread::scope(|scope| {
+                let thinking = scope.spawn(|| ask(there));
+                let done = self.measure(lab, here, &asked, stop);
+                (done, thinking.join())
+            });
+            if !done? {
+                return Ok(false);
             }
-            let Some(trials) = self.outcomes(lab, asked, &mut run.measured, stop)? else { return Ok(None) };
-            for t in &trials {
-                run.made += 1;
-                if let Some(time) = t.outcome.time() {
-                    if run.steps.last().is_none_or(|s| time.0 < s.1.0) {
-                        run.steps.push((run.made, time));
-                    }
-                    if self.best.is_none_or(|b| time.0 < b.0) {
-                        self.best = Some(time);
-                    }
+            let next = next.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            made += asked.iter().map(Vec::len).sum::<usize>();
+            if told.elapsed() >= NEWS {
+                heard(&format!("{}: {made} of {all} trials", self.task.name));
+                told = Instant::now();
+            }
+            // Who has nothing left to ask for asks for nothing again.
+            if asked.iter().chain(&next).all(Vec::is_empty) {
+                return Ok(true);
+            }
+            (asked, here, there) = (next, there, here);
+        }
+    }
+
+    /// What a party asked for, told to it; whether all of it is known.
+    fn measure(&mut self, lab: &mut Lab, party: &mut [Entrant], asked: &[Vec<Candidate>], stop: &AtomicBool) -> Result<bool, Error> {
+        let mut measured: Vec<usize> = vec![0; party.len()];
+        let flat = asked.iter().enumerate().flat_map(|(who, list)| list.iter().map(move |c| (who, c.clone()))).collect();
+        let Some(trials) = self.outcomes(lab, flat, &mut measured, stop)? else { return Ok(false) };
+        let mut trials = trials.into_iter();
+        for ((entrant, asked), measured) in party.iter_mut().zip(asked).zip(measured) {
+            let own: Vec<Trial> = trials.by_ref().take(asked.len()).collect();
+            for time in own.iter().filter_map(|t| t.outcome.time()) {
+                if self.best.is_none_or(|b| time.0 < b.0) {
+                    self.best = Some(time);
                 }
             }
-            let clock = cpu_time();
-            search.tell(&trials);
-            run.search_seconds += cpu_time() - clock;
+            entrant.run.measured += measured;
+            entrant.tell(&own);
         }
-        Ok(Some(run))
+        Ok(true)
     }
 
     /// What becomes of candidates, in their order, from the cache or the laboratory; none where it
-    /// was ended early.
+    /// was ended early. `measured` counts the latter for each of those who asked; what several ask for
+    /// at once is the first one's where outcomes are shared.
     fn outcomes(
         &mut self,
         lab: &mut Lab,
-        asked: Vec<Candidate>,
-        measured: &mut usize,
+        asked: Vec<(usize, Candidate)>,
+        measured: &mut [usize],
         stop: &AtomicBool,
     ) -> Result<Option<Vec<Trial>>, Error> {
         let name = |c: &Candidate| -> Name { (c.tunable.to_string(), c.configuration.to_string()) };
-        let mut outcomes: Vec<Option<Outcome>> = Vec::new();
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; asked.len()];
         let mut jobs: Vec<KernelSource> = Vec::new();
         let mut places: Vec<usize> = Vec::new();
-        for (i, c) in asked.iter().enumerate() {
-            let mut outcome = self.cache.as_ref().and_then(|k| k.get(&name(c)).cloned());
-            if outcome.is_none() {
-                match realize(&self.tunables, c, SYMBOL) {
-                    Ok(source) => {
-                        jobs.push(source);
-                        places.push(i);
-                    }
-                    Err(never) => outcome = Some(never),
-                }
+        let mut coming: HashSet<Name> = HashSet::new();
+        for (i, (_, c)) in asked.iter().enumerate() {
+            let known = self.cache.as_ref().and_then(|k| k.get(&name(c)).cloned());
+            if known.is_some() || (self.cache.is_some() && !coming.insert(name(c))) {
+                outcomes[i] = known;
+                continue;
             }
-            outcomes.push(outcome);
+            match realize(&self.tunables, c, SYMBOL) {
+                Ok(source) => {
+                    jobs.push(source);
+                    places.push(i);
+                }
+                Err(never) => outcomes[i] = Some(never),
+            }
         }
         let mut failure = None;
         lab.run(&jobs, stop, &mut |job, outcome, cost| {
             let i = places[job];
-            let n = name(&asked[i]);
-            *measured += 1;
+            let (who, candidate) = &asked[i];
+            let n = name(candidate);
+            measured[*who] += 1;
             let record = self.scribe.record(self.task, RecordKind::Trial, (&n.0, &n.1), outcome.clone(), cost);
             if let Err(e) = self.scribe.store.append(&record) {
                 failure.get_or_insert(e);
@@ -348,9 +375,49 @@ impl<'a> Ground<'a> {
         if let Some(e) = failure {
             return Err(e.into());
         }
-        let trial =
-            |(candidate, outcome): (Candidate, Option<Outcome>)| Some(Trial { candidate, outcome: outcome?, cost: CpuCost::default() });
+        // Of those that came several times the first was measured, or is one that can never be.
+        let firsts: HashMap<Name, Outcome> =
+            asked.iter().zip(&outcomes).filter_map(|((_, c), o)| Some((name(c), o.clone()?))).collect();
+        let trial = |((_, candidate), outcome): ((usize, Candidate), Option<Outcome>)| {
+            let outcome = outcome.or_else(|| firsts.get(&name(&candidate)).cloned())?;
+            Some(Trial { candidate, outcome, cost: CpuCost::default() })
+        };
         Ok(asked.into_iter().zip(outcomes).map(trial).collect())
+    }
+}
+
+/// What each of a party wants to know next.
+fn ask(party: &mut [Entrant]) -> Vec<Vec<Candidate>> {
+    party.iter_mut().map(Entrant::ask).collect()
+}
+
+/// A run on its way.
+struct Entrant {
+    search: Box<dyn Strategy>,
+    run: Run,
+}
+
+impl Entrant {
+    /// The next candidates; none at its end.
+    fn ask(&mut self) -> Vec<Candidate> {
+        let clock = cpu_time();
+        let asked = self.search.ask((self.run.budget - self.run.made).min(BATCH));
+        self.run.search_seconds += cpu_time() - clock;
+        asked
+    }
+
+    fn tell(&mut self, trials: &[Trial]) {
+        for t in trials {
+            self.run.made += 1;
+            if let Some(time) = t.outcome.time()
+                && self.run.steps.last().is_none_or(|s| time.0 < s.1.0)
+            {
+                self.run.steps.push((self.run.made, time));
+            }
+        }
+        let clock = cpu_time();
+        self.search.tell(trials);
+        self.run.search_seconds += cpu_time() - clock;
     }
 }
 

@@ -62,8 +62,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 let vectors =
                     format!("{} registers of {} bytes; {}", d.target.vector_registers, d.target.vector_bytes, d.features.join(" "));
                 add("vectors", true, vectors, None);
-                let spare = if d.spare.is_empty() { "none: building waits for measuring".into() } else { format!("{:?}", d.spare) };
-                add("cores", true, format!("{:?} measure, {spare} build", d.cores), None);
+                let spare = if d.spare.is_empty() { "none".into() } else { format!("{:?}", d.spare) };
+                add("cores", true, format!("{:?} measure, {spare} beside them build; between measurements all do", d.cores), None);
                 let caches: Vec<String> = d.caches.iter().map(|c| format!("L{} {}", c.level, c.size)).collect();
                 add("caches", true, if caches.is_empty() { "unknown".into() } else { caches.join(", ") }, None);
                 match measure_roof(&d, tc) {
@@ -88,7 +88,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 machine = json!({
                     "id": d.id(), "model": d.model, "features": d.features, "threads": d.target.threads,
                     "vector_bytes": d.target.vector_bytes, "vector_registers": d.target.vector_registers,
-                    "cores": d.cores, "spare": d.spare,
+                    "cores": d.cores, "spare": d.spare, "siblings": d.siblings,
                     "caches": d.caches.iter().map(|c| json!({"level": c.level, "bytes": c.size.0, "shared_by": c.shared_by})).collect::<Vec<_>>(),
                 });
             }

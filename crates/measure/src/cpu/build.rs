@@ -5,6 +5,7 @@ use super::Toolchain;
 use super::toolchain::first_error;
 use crate::MeasureError;
 use crate::cuda::Nvrtc;
+use crate::process::pin;
 use squall_core::KernelSource;
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -121,8 +122,16 @@ impl Shelf {
 pub(crate) struct Belt<'a> {
     jobs: &'a [KernelSource],
     ahead: usize,
+    idle: Option<Idle<'a>>,
     state: Mutex<State>,
     changed: Condvar,
+}
+
+/// What the one who measures can do while it waits: nothing is measured then, so that a compiler
+/// may have its cores.
+pub(crate) struct Idle<'a> {
+    pub builder: &'a Builder<'a>,
+    pub cores: &'a [usize],
 }
 
 struct State {
@@ -134,9 +143,9 @@ struct State {
 
 impl<'a> Belt<'a> {
     /// `known[i]` is set where nothing needs to be built for job `i`.
-    pub fn new(jobs: &'a [KernelSource], known: Vec<bool>, ahead: usize) -> Belt<'a> {
+    pub fn new(jobs: &'a [KernelSource], known: Vec<bool>, ahead: usize, idle: Option<Idle<'a>>) -> Belt<'a> {
         let built = known.iter().map(|&k| k.then_some(Ok(None))).collect();
-        Belt { jobs, ahead, state: Mutex::new(State { next: 0, wanted: 0, built, closed: false }), changed: Condvar::new() }
+        Belt { jobs, ahead, idle, state: Mutex::new(State { next: 0, wanted: 0, built, closed: false }), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -144,31 +153,44 @@ impl<'a> Belt<'a> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The next job that nobody builds; none where the belt is closed, at its end or far enough ahead.
+    fn claim(&self, state: &mut State) -> Option<usize> {
+        while state.next < state.built.len() && state.built[state.next].is_some() {
+            state.next += 1;
+        }
+        let i = state.next;
+        let free = !state.closed && i < state.built.len() && i <= state.wanted + self.ahead;
+        free.then(|| {
+            state.next += 1;
+            i
+        })
+    }
+
+    /// Builds a claimed job.
+    fn make(&self, builder: &Builder, i: usize) {
+        let build = builder.build(&self.jobs[i]);
+        self.lock().built[i] = Some(build);
+        self.changed.notify_all();
+    }
+
     /// A builder's life: builds until the belt is closed or nothing is left.
     pub fn work(&self, builder: &Builder) {
         let mut state = self.lock();
         loop {
-            while state.next < state.built.len() && state.built[state.next].is_some() {
-                state.next += 1;
-            }
-            if state.closed || state.next >= state.built.len() {
+            if let Some(i) = self.claim(&mut state) {
+                drop(state);
+                self.make(builder, i);
+                state = self.lock();
+            } else if state.closed || state.next >= state.built.len() {
                 return;
-            }
-            if state.next > state.wanted + self.ahead {
+            } else {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                continue;
             }
-            let i = state.next;
-            state.next += 1;
-            drop(state);
-            let build = builder.build(&self.jobs[i]);
-            state = self.lock();
-            state.built[i] = Some(build);
-            self.changed.notify_all();
         }
     }
 
-    /// Waits for job `i`'s build; `None` when `stop` is set first, or when nothing needed building.
+    /// Job `i`'s build, waiting for it and building others meanwhile; `None` when `stop` is set first,
+    /// or when nothing needed building.
     pub fn take(&self, i: usize, stop: &AtomicBool) -> Build {
         let mut state = self.lock();
         state.wanted = state.wanted.max(i);
@@ -180,6 +202,20 @@ impl<'a> Belt<'a> {
             }
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
+            }
+            if let Some(idle) = &self.idle
+                && let Some(other) = self.claim(&mut state)
+            {
+                drop(state);
+                // In a thread, because the compiler inherits its cores.
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        pin(idle.cores);
+                        self.make(idle.builder, other);
+                    });
+                });
+                state = self.lock();
+                continue;
             }
             state = self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner).0;
         }

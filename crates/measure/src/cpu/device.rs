@@ -28,8 +28,11 @@ pub struct Device {
     pub features: Vec<String>,
     /// The cores that kernels run on, one a thread.
     pub cores: Vec<usize>,
-    /// The other cores that this process may use: builds run there.
+    /// Cores beside them that do not disturb them: builds run there.
     pub spare: Vec<usize>,
+    /// Cores beside them that do, as the other thread of a physical core does: builds run there only
+    /// while nothing is measured.
+    pub siblings: Vec<usize>,
     /// Data caches, innermost first.
     pub caches: Vec<Cache>,
 }
@@ -52,14 +55,14 @@ impl Device {
             )));
         }
         let cpus = Path::new("/sys/devices/system/cpu");
-        let (cores, spare) = choose(&allowed, &|core| siblings(cpus, core), threads);
+        let (cores, spare, siblings) = choose(&allowed, &|core| siblings(cpus, core), threads);
         let caches = cores.first().map(|&c| caches(cpus, c)).unwrap_or_default();
         let macros = toolchain.macros()?;
         let (vector_bytes, vector_registers) = vectors(&macros);
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
         let target = Target { kind: TargetKind::Cpu, threads, vector_bytes, vector_registers, caches: caches.iter().map(share).collect() };
         let model = model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
-        Ok(Device { target, model, features: features(&macros), cores, spare, caches })
+        Ok(Device { target, model, features: features(&macros), cores, spare, siblings, caches })
     }
 
     /// The device's name in records: times compare only within one.
@@ -70,7 +73,7 @@ impl Device {
 
     /// Cores that this process may use.
     pub fn allowed_cores(&self) -> usize {
-        self.cores.len() + self.spare.len()
+        self.cores.len() + self.spare.len() + self.siblings.len()
     }
 }
 
@@ -105,9 +108,9 @@ fn core_list(text: &str) -> Vec<usize> {
 }
 
 /// The measured cores, from the end (the first ones see most interrupts) and on distinct physical
-/// cores while there are; and those left for building, without siblings of measured ones: a
-/// compiler there would slow down what is measured.
-fn choose(allowed: &[usize], siblings: &dyn Fn(usize) -> Vec<usize>, threads: usize) -> (Vec<usize>, Vec<usize>) {
+/// cores while there are; those left for building; and of these, apart, the siblings of measured
+/// ones: a compiler there would slow down what is measured.
+fn choose(allowed: &[usize], siblings: &dyn Fn(usize) -> Vec<usize>, threads: usize) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
     let mut chosen: Vec<usize> = Vec::new();
     let mut taken: Vec<usize> = Vec::new();
     for &c in allowed.iter().rev() {
@@ -121,10 +124,10 @@ fn choose(allowed: &[usize], siblings: &dyn Fn(usize) -> Vec<usize>, threads: us
             chosen.push(c);
         }
     }
-    let spare: Vec<usize> = allowed.iter().copied().filter(|c| !chosen.contains(c)).collect();
-    let undisturbing = spare.into_iter().filter(|c| !taken.contains(c)).collect();
+    let others = allowed.iter().copied().filter(|c| !chosen.contains(c));
+    let (disturbing, spare) = others.partition(|c| taken.contains(c));
     chosen.sort_unstable();
-    (chosen, undisturbing)
+    (chosen, spare, disturbing)
 }
 
 fn caches(cpus: &Path, core: usize) -> Vec<Cache> {
@@ -240,12 +243,12 @@ mod tests {
     #[test]
     fn cores_are_chosen_apart() {
         let adjacent = |c: usize| vec![c & !1, c | 1];
-        assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], &adjacent, 2), (vec![5, 7], vec![0, 1, 2, 3]));
-        assert_eq!(choose(&[0, 1], &adjacent, 1), (vec![1], vec![]));
-        assert_eq!(choose(&[0, 1], &adjacent, 2), (vec![0, 1], vec![]));
+        assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], &adjacent, 2), (vec![5, 7], vec![0, 1, 2, 3], vec![4, 6]));
+        assert_eq!(choose(&[0, 1], &adjacent, 1), (vec![1], vec![], vec![0]));
+        assert_eq!(choose(&[0, 1], &adjacent, 2), (vec![0, 1], vec![], vec![]));
         let alone = |c: usize| vec![c];
-        assert_eq!(choose(&[3, 9], &alone, 1), (vec![9], vec![3]));
-        assert_eq!(choose(&[0, 1, 2, 3], &adjacent, 3), (vec![1, 2, 3], vec![]));
+        assert_eq!(choose(&[3, 9], &alone, 1), (vec![9], vec![3], vec![]));
+        assert_eq!(choose(&[0, 1, 2, 3], &adjacent, 3), (vec![1, 2, 3], vec![], vec![0]));
     }
 
     #[test]

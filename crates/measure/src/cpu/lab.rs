@@ -1,6 +1,6 @@
 //! The laboratory: builders and one runner, and what makes of their answers an outcome.
 
-use super::build::{Belt, Build, Builder, Built, Closing, Shelf, digest};
+use super::build::{Belt, Build, Builder, Built, Closing, Idle, Shelf, digest};
 use super::folder::Folder;
 use super::runner::Runner;
 use super::seat::{Rules, Seat, TaskState, interface};
@@ -59,7 +59,10 @@ impl Lab {
         let folder = Folder::open(parent)?;
         // What a GPU does is not disturbed by compilers.
         if !device.spare.is_empty() && gpus.is_empty() {
-            device.spare = Prober::build(&device, &toolchain)?.undisturbing()?;
+            let kept = Prober::build(&device, &toolchain)?.undisturbing()?;
+            let (spare, disturbing): (Vec<usize>, _) = device.spare.iter().partition(|c| kept.contains(c));
+            device.spare = spare;
+            device.siblings.extend(disturbing);
         }
         let mut overhead = CpuCost::default();
         overhead.build += toolchain.check(folder.path(), None)?;
@@ -263,14 +266,17 @@ impl Lab {
         let digests: Vec<String> = jobs.iter().map(digest).collect();
         // Equal sources build once: the later ones find the library on the shelf.
         let known = digests.iter().enumerate().map(|(i, d)| self.shelf.get(d).is_some() || digests[..i].contains(d)).collect();
-        let builder_cores = if apart { &self.device.cores } else { &self.device.spare };
-        let builders = builder_cores.len().min(jobs.len());
-        let belt = Belt::new(jobs, known, if apart { jobs.len() } else { 2 * builders + 2 });
+        // While nothing is measured, builds disturb nobody.
+        let resting = [&self.device.cores[..], &self.device.siblings].concat();
+        let cores = if apart { resting.clone() } else { self.device.spare.clone() };
+        let builders = cores.len().min(jobs.len());
         let cancel = AtomicBool::new(false);
-        let (toolchain, folder, cores) = (self.toolchain.clone(), self.folder.path().to_path_buf(), builder_cores.clone());
+        let (toolchain, folder) = (self.toolchain.clone(), self.folder.path().to_path_buf());
         let nvrtc = self.nvrtc.clone();
         let builder =
             Builder { toolchain: &toolchain, nvrtc: nvrtc.as_deref(), folder: &folder, patience: self.build_patience, cancel: &cancel };
+        let idle = (!apart && nvrtc.is_none()).then_some(Idle { builder: &builder, cores: &resting });
+        let belt = Belt::new(jobs, known, if apart { jobs.len() } else { 2 * builders + 6 }, idle);
         std::thread::scope(|scope| {
             let _closing = Closing(&belt, &cancel);
             for _ in 0..builders {
