@@ -9,7 +9,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Configuration, Space, Trial, Tunable, median};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 
 /// Hashing without the process's random keys.
 pub(crate) type Fixed = BuildHasherDefault<DefaultHasher>;
@@ -37,6 +39,8 @@ pub(crate) struct Known {
 
 /// Features kept for points that were not tried; beyond this they are computed again.
 const CACHED: usize = 6000;
+/// Features of so many points take longer than starting a thread, some 50 us: a row takes 100 to 500 us.
+const WORTH_A_THREAD: usize = 8;
 /// A tunable of at most so many configurations is walked when sampling finds nothing new.
 const WALKED: u128 = 1 << 16;
 
@@ -180,7 +184,33 @@ impl Ledger {
         if let Some(f) = self.rows.get(point).or_else(|| self.features.get(point)) {
             return f.clone();
         }
-        let mut row = self.tunables[point.tunable].features(&point.configuration);
+        let row = self.tunables[point.tunable].features(&point.configuration);
+        self.keep(point, row)
+    }
+
+    /// Computes the features of many points on all cores, which nothing else uses while a search
+    /// thinks; [`Ledger::features`] then finds them.
+    pub fn prepare(&mut self, points: &[Point]) {
+        let missing: Vec<&Point> = points.iter().filter(|p| !self.has_features(p)).collect();
+        let most = missing.len() / WORTH_A_THREAD;
+        let threads = if most < 2 { 1 } else { available_parallelism().map_or(1, usize::from).min(most) };
+        if threads < 2 {
+            return;
+        }
+        let tunables = &self.tunables;
+        let compute = |part: &[&Point]| -> Vec<Vec<f32>> { part.iter().map(|p| tunables[p.tunable].features(&p.configuration)).collect() };
+        let rows: Vec<Vec<f32>> = std::thread::scope(|scope| {
+            let parts: Vec<_> = missing.chunks(missing.len().div_ceil(threads)).map(|part| scope.spawn(move || compute(part))).collect();
+            parts.into_iter().flat_map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        });
+        // In their order: the result is that of computing one after another.
+        for (point, row) in missing.into_iter().zip(rows) {
+            self.keep(point, row);
+        }
+    }
+
+    /// Puts a row into its form and keeps it.
+    fn keep(&mut self, point: &Point, mut row: Vec<f32>) -> Option<Arc<[f32]>> {
         let made = (!row.is_empty()).then(|| {
             if self.width == 0 {
                 self.width = row.len();
@@ -247,5 +277,33 @@ impl Ledger {
             self.exhausted[tunable] = true;
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::landscape::Problem;
+    use rand::SeedableRng;
+
+    #[test]
+    fn features_computed_side_by_side_are_those_computed_one_by_one() {
+        let tunables = Problem::several(1)[3].tunables();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
+        let mut points = Vec::new();
+        for i in 0..200 {
+            let tunable = i % tunables.len();
+            points.push(Point { tunable, configuration: tunables[tunable].space().sample(&mut rng) });
+        }
+        // A part is known already, and some come twice.
+        points.extend_from_within(..20);
+        let (mut many, mut single) = (Ledger::new(&tunables), Ledger::new(&tunables));
+        let _ = (many.features(&points[3]), single.features(&points[3]));
+        many.prepare(&points);
+        let threads = available_parallelism().map_or(1, usize::from);
+        assert!(threads < 2 || points.iter().all(|p| many.has_features(p)));
+        for p in &points {
+            assert_eq!(many.features(p), single.features(p));
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What each search strategy is worth on real kernels: equal trials, several seeds, every run
 //! afresh. A candidate that two runs propose is measured once and its outcome shared, so that all
-//! strategies search the very same landscape; the trial is paid by both.
+//! strategies search the very same landscape; the trial is paid by both. The best few of every run
+//! are measured again, all runs' together, as a session's run-off would: who met a lucky moment of
+//! the machine has found nothing.
 
 mod page;
 
@@ -14,7 +16,7 @@ use crate::kit::Kit;
 use crate::runoff::Scribe;
 use crate::session::{BATCH, SYMBOL, cpu_time, strategy};
 use crate::settings::Aim;
-use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable};
+use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable, median};
 use squall_measure::MeasureError;
 use squall_measure::cpu::Lab;
 use squall_records::{Name, Store};
@@ -43,6 +45,13 @@ const NOTHING: f64 = 0.01;
 
 /// How often a race says where it stands.
 const NEWS: Duration = Duration::from_secs(30);
+
+/// How many of a run's best are measured again at its end, as a session's run-off may: where a moment was lucky for all,
+/// it was so for several of a batch.
+pub const FINALISTS: usize = 12;
+
+/// How often each of them is, a round of all at a time.
+const LOOKS: usize = 5;
 
 /// What to compare.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,7 +87,10 @@ pub struct Run {
     pub measured: usize,
     /// After which trial the best time fell to what.
     pub steps: Vec<(usize, Nanos)>,
-    /// CPU seconds of the strategy itself.
+    /// The time of what it found: the best of its [`FINALISTS`] when measured again beside those of all other runs.
+    pub settled: Option<Nanos>,
+    /// CPU seconds of the process while the strategy thought: what was done for others meanwhile
+    /// (printing their kernels) is among them.
     pub search_seconds: f64,
 }
 
@@ -98,18 +110,20 @@ pub struct Compared {
     pub name: String,
     /// The best time that any run or the store knows.
     pub best: Option<Nanos>,
+    /// The best time that any run settled at.
+    pub settled: Option<Nanos>,
 }
 
 /// How a strategy did with a budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Geometric mean over tasks and seeds of best known time over best found time; 1 is best.
+    /// Geometric mean over tasks and seeds of the best settled time over the run's; 1 is best.
     pub mean: f64,
     /// The worst seed's mean over tasks.
     pub worst_seed: f64,
     /// The best seed's.
     pub best_seed: f64,
-    /// CPU seconds of the strategy itself for a trial.
+    /// CPU seconds of the process while the strategy thought, for a trial.
     pub search_seconds: f64,
 }
 
@@ -131,10 +145,11 @@ pub struct Ablation {
 }
 
 impl Ablation {
-    /// The runs of a budget on the tasks on which every strategy and seed has ended: a mean over
-    /// unequal tasks would compare nothing.
+    /// The runs of a budget on the tasks on which every strategy and seed has ended and settled: a mean
+    /// over unequal tasks would compare nothing.
     fn complete(&self, budget: usize) -> Vec<&Run> {
-        let of = |t: usize| self.runs.iter().filter(move |r| r.task == t && r.budget == budget);
+        let settled = |t: usize| self.tasks[t].settled.is_some();
+        let of = |t: usize| self.runs.iter().filter(move |r| r.task == t && r.budget == budget && settled(t));
         let all = self.plan.strategies.len() * self.plan.seeds as usize;
         (0..self.tasks.len()).filter(|t| of(*t).count() == all).flat_map(of).collect()
     }
@@ -144,8 +159,14 @@ impl Ablation {
         self.complete(budget).len() / (self.plan.strategies.len() * self.plan.seeds as usize).max(1)
     }
 
-    /// The share of the best known rate that a run has reached after so many trials.
-    pub fn share(&self, run: &Run, trials: usize) -> f64 {
+    /// The share of the best settled rate that a run has reached in the end.
+    pub fn share(&self, run: &Run) -> f64 {
+        let best = self.tasks.get(run.task).and_then(|t| t.settled).map_or(f64::NAN, |b| b.0);
+        run.settled.map_or(NOTHING, |t| (best / t.0).max(NOTHING))
+    }
+
+    /// The share of the best known rate that a run took itself to have reached after so many trials.
+    fn share_after(&self, run: &Run, trials: usize) -> f64 {
         let known = self.tasks.get(run.task).and_then(|t| t.best).map_or(f64::NAN, |b| b.0);
         run.best_after(trials).map_or(NOTHING, |t| (known / t).max(NOTHING))
     }
@@ -153,7 +174,7 @@ impl Ablation {
     /// How a strategy did with a budget.
     pub fn score(&self, strategy: usize, budget: usize) -> Option<Score> {
         let runs: Vec<&Run> = self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
-        let mean = |of: &dyn Fn(&Run) -> bool| geometric(runs.iter().filter(|r| of(r)).map(|r| self.share(r, budget)));
+        let mean = |of: &dyn Fn(&Run) -> bool| geometric(runs.iter().filter(|r| of(r)).map(|r| self.share(r)));
         let seeds: Vec<f64> = (0..self.plan.seeds).filter_map(|s| mean(&|r| r.seed == s)).collect();
         let made: usize = runs.iter().map(|r| r.made).sum();
         Some(Score {
@@ -173,7 +194,7 @@ impl Ablation {
         places.dedup();
         // A mean over runs of which some have found nothing says more about luck than about search.
         let begun = |n: usize| runs.iter().all(|r| r.best_after(n).is_some());
-        let mean = |n: usize| Some((n, geometric(runs.iter().map(|r| self.share(r, n)))?));
+        let mean = |n: usize| Some((n, geometric(runs.iter().map(|r| self.share_after(r, n)))?));
         places.into_iter().filter(|n| begun(*n)).filter_map(mean).collect()
     }
 }
@@ -202,23 +223,31 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
         let kit = input.kit(task, &aimed.target)?;
         let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else { continue };
         let place = done.tasks.len();
-        done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None });
+        done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None, settled: None });
+        let (first, mut finalists) = (done.runs.len(), Vec::new());
         for &budget in &plan.trials {
             let entrants = (0..plan.seeds).flat_map(|seed| chosen.iter().enumerate().map(move |(k, info)| (k, *info, seed)));
             let mut entrants: Vec<Entrant> = entrants.map(|(k, info, seed)| ground.entrant(info, (place, k), seed, budget)).collect();
             if !ground.race(&mut lab, &mut entrants, stop, heard)? {
                 break;
             }
-            for run in entrants.into_iter().map(|e| e.run) {
+            for Entrant { run, leaders, .. } in entrants {
                 let best = run.steps.last().map_or("nothing ran".into(), |s| s.1.to_string());
                 heard(&format!(
                     "{}: {} trials by {} (seed {}): {best}; {} measured, the others known",
                     task.name, run.made, chosen[run.strategy].name, run.seed, run.measured
                 ));
                 done.runs.push(run);
+                finalists.push(leaders.into_iter().map(|l| l.1).collect());
             }
         }
         done.tasks[place].best = ground.best;
+        let times = ground.settle(&mut lab, &finalists, stop)?;
+        for (run, time) in done.runs[first..].iter_mut().zip(times) {
+            run.settled = time;
+        }
+        let settled = done.runs[first..].iter().filter_map(|r| r.settled);
+        done.tasks[place].settled = settled.min_by(|a, b| a.0.total_cmp(&b.0));
         if stop.load(Ordering::Relaxed) {
             done.interrupted = true;
             break;
@@ -276,7 +305,11 @@ impl<'a> Ground<'a> {
         // As a session seeds it: the same seed is another stream on each task.
         let search = (info.make)(&Setting { tunables: self.tunables.clone(), seed: seed ^ self.task.id.number(), trials: budget });
         let search_seconds = cpu_time() - clock;
-        Entrant { search, run: Run { task, strategy, seed, budget, made: 0, measured: 0, steps: Vec::new(), search_seconds } }
+        Entrant {
+            search,
+            run: Run { task, strategy, seed, budget, made: 0, measured: 0, steps: Vec::new(), settled: None, search_seconds },
+            leaders: Vec::new(),
+        }
     }
 
     /// All runs to their ends, in two parties: while what one asked for is built and measured, the other
@@ -328,6 +361,32 @@ impl<'a> Ground<'a> {
         Ok(true)
     }
 
+    /// The time of the best of each run's finalists, all measured again in turns; nothing where that was
+    /// ended early.
+    fn settle(&self, lab: &mut Lab, finalists: &[Vec<Candidate>], stop: &AtomicBool) -> Result<Vec<Option<Nanos>>, Error> {
+        let name = |c: &Candidate| -> Name { (c.tunable.to_string(), c.configuration.to_string()) };
+        let (mut jobs, mut places) = (Vec::new(), HashMap::new());
+        for c in finalists.iter().flatten() {
+            if !places.contains_key(&name(c))
+                && let Ok(source) = realize(&self.tunables, c, SYMBOL)
+            {
+                places.insert(name(c), jobs.len());
+                jobs.push(source);
+            }
+        }
+        let mut looks: Vec<Vec<f64>> = vec![Vec::new(); jobs.len()];
+        for _ in 0..LOOKS {
+            lab.run(&jobs, stop, &mut |job, outcome, _| looks[job].extend(outcome.time().map(|t| t.0)))?;
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Vec::new());
+            }
+        }
+        // One that failed once is none.
+        let time = |c: &Candidate| places.get(&name(c)).map(|&j| &looks[j]).filter(|l| l.len() == LOOKS).map(|l| median(l.iter().copied()));
+        let best = |run: &Vec<Candidate>| run.iter().filter_map(time).min_by(f64::total_cmp).map(Nanos);
+        Ok(finalists.iter().map(best).collect())
+    }
+
     /// What becomes of candidates, in their order, from the cache or the laboratory; none where it
     /// was ended early. `measured` counts the latter for each of those who asked; what several ask for
     /// at once is the first one's where outcomes are shared.
@@ -376,8 +435,7 @@ impl<'a> Ground<'a> {
             return Err(e.into());
         }
         // Of those that came several times the first was measured, or is one that can never be.
-        let firsts: HashMap<Name, Outcome> =
-            asked.iter().zip(&outcomes).filter_map(|((_, c), o)| Some((name(c), o.clone()?))).collect();
+        let firsts: HashMap<Name, Outcome> = asked.iter().zip(&outcomes).filter_map(|((_, c), o)| Some((name(c), o.clone()?))).collect();
         let trial = |((_, candidate), outcome): ((usize, Candidate), Option<Outcome>)| {
             let outcome = outcome.or_else(|| firsts.get(&name(&candidate)).cloned())?;
             Some(Trial { candidate, outcome, cost: CpuCost::default() })
@@ -395,6 +453,8 @@ fn ask(party: &mut [Entrant]) -> Vec<Vec<Candidate>> {
 struct Entrant {
     search: Box<dyn Strategy>,
     run: Run,
+    /// Its best candidates, the best first.
+    leaders: Vec<(Nanos, Candidate)>,
 }
 
 impl Entrant {
@@ -409,11 +469,13 @@ impl Entrant {
     fn tell(&mut self, trials: &[Trial]) {
         for t in trials {
             self.run.made += 1;
-            if let Some(time) = t.outcome.time()
-                && self.run.steps.last().is_none_or(|s| time.0 < s.1.0)
-            {
+            let Some(time) = t.outcome.time() else { continue };
+            if self.run.steps.last().is_none_or(|s| time.0 < s.1.0) {
                 self.run.steps.push((self.run.made, time));
             }
+            let place = self.leaders.partition_point(|l| l.0.0 <= time.0);
+            self.leaders.insert(place, (time, t.candidate.clone()));
+            self.leaders.truncate(FINALISTS);
         }
         let clock = cpu_time();
         self.search.tell(trials);
@@ -435,7 +497,7 @@ mod tests {
             cache: true,
         };
         let id: TaskId = "00000000000000aa".parse().expect("an id");
-        let task = |name: &str, ns: f64| Compared { id, name: name.into(), best: Some(Nanos(ns)) };
+        let task = |name: &str, ns: f64| Compared { id, name: name.into(), best: Some(Nanos(ns)), settled: Some(Nanos(ns)) };
         let run = |task, strategy, seed, budget, steps: &[(usize, f64)]| Run {
             task,
             strategy,
@@ -444,6 +506,7 @@ mod tests {
             made: budget,
             measured: 1,
             steps: steps.iter().map(|s| (s.0, Nanos(s.1))).collect(),
+            settled: steps.last().map(|s| Nanos(s.1)),
             search_seconds: 0.4,
         };
         let runs = vec![

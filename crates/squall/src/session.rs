@@ -482,8 +482,8 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
 }
 
-/// CPU seconds of this thread; compilers and kernels run in processes of their own.
+/// CPU seconds of this process, all its threads; compilers and kernels run in others.
 pub(crate) fn cpu_time() -> f64 {
-    let t = clock_gettime(ClockId::ThreadCPUTime);
+    let t = clock_gettime(ClockId::ProcessCPUTime);
     t.tv_sec as f64 + t.tv_nsec as f64 * 1e-9
 }

@@ -20,8 +20,9 @@ Examples:
 
 Every run of (kernel, strategy, seed, budget) searches afresh. A candidate that several runs propose
 is measured once and kept in the store, where the next comparison finds it too: all strategies see
-the same times, and each pays its trial. The figure is best known time over best time found,
-geometric mean over kernels and seeds. storm-nomodel and storm+raindrop-nomodel rank by chance.
+the same times, and each pays its trial. The twelve best of every run are measured again, all runs'
+together in turns; the figure is the best time that came out over the run's own, geometric mean over
+kernels and seeds. storm-nomodel and storm+raindrop-nomodel rank by chance.
 Ctrl-C ends with what all strategies ended; the same command again goes on from the store.")]
 pub struct Args {
     /// A list.ops of operator lines, a model.onnx, a kernel.toml, or one operator line in quotes [default: ten built-in kernels]
@@ -101,11 +102,12 @@ fn value(a: &Ablation) -> Value {
     let run = |r: &squall::ablation::Run| {
         json!({
             "task": a.tasks[r.task].name, "strategy": a.plan.strategies[r.strategy], "seed": r.seed, "budget": r.budget,
-            "trials": r.made, "measured": r.measured, "share": a.share(r, r.budget), "best_ns": r.steps.last().map(|s| s.1.0),
+            "trials": r.made, "measured": r.measured, "share": a.share(r), "best_ns": r.steps.last().map(|s| s.1.0),
+            "settled_ns": r.settled.map(|t| t.0),
             "curve": r.steps.iter().map(|s| json!([s.0, s.1.0])).collect::<Vec<_>>(), "search_seconds": r.search_seconds,
         })
     };
-    let task = |t: &squall::ablation::Compared| json!({"id": t.id.to_string(), "name": t.name, "best_known_ns": t.best.map(|b| b.0)});
+    let task = |t: &squall::ablation::Compared| json!({"id": t.id.to_string(), "name": t.name, "best_known_ns": t.best.map(|b| b.0), "settled_ns": t.settled.map(|b| b.0)});
     json!({
         "device": a.device, "toolchain": a.toolchain, "seeds": a.plan.seeds, "cache": a.plan.cache, "interrupted": a.interrupted,
         "scores": scores, "tasks": a.tasks.iter().map(task).collect::<Vec<_>>(), "runs": a.runs.iter().map(run).collect::<Vec<_>>(),
@@ -128,5 +130,5 @@ fn print(a: &Ablation) -> Result<(), Failure> {
     }
     say(t)?;
     let counts: Vec<String> = a.plan.trials.iter().map(|n| format!("{} with {n} trials", a.compared(*n))).collect();
-    say(format_args!("best known time / best found, geometric mean over kernels ({}) and {} seeds", counts.join(", "), a.plan.seeds))
+    say(format_args!("best settled time / the run's, geometric mean over kernels ({}) and {} seeds", counts.join(", "), a.plan.seeds))
 }

@@ -91,7 +91,9 @@ impl Evolution {
     fn anticipate(&mut self, ledger: &mut Ledger, algorithm: usize, evaluations: usize, not: &PointSet) -> Vec<Member> {
         let mut seen = not.clone();
         let mut members = Vec::new();
-        for point in self.samples(ledger, algorithm, evaluations, &mut seen) {
+        let samples = self.samples(ledger, algorithm, evaluations, &mut seen);
+        ledger.prepare(&samples);
+        for point in samples {
             if ledger.features(&point).is_none() {
                 continue;
             }

@@ -48,6 +48,7 @@ impl Ranker {
 
     /// The scores of points, negative infinity where one cannot be realized.
     pub fn scores(&self, ledger: &mut Ledger, points: &[Point]) -> Vec<f32> {
+        ledger.prepare(points);
         let rows: Vec<Option<Arc<[f32]>>> = points.iter().map(|p| ledger.features(p)).collect();
         let views: Vec<&[f32]> = rows.iter().flatten().map(Arc::as_ref).collect();
         let mut scores = self.model.predict(&views).into_iter();

@@ -116,17 +116,18 @@ fn table(p: &mut String, a: &Ablation) {
 /// Each task with its shares at the largest budget.
 fn tasks(p: &mut String, a: &Ablation) {
     let budget = a.plan.trials.iter().copied().max().unwrap_or(0);
-    let _ = write!(p, "<section><h2>Kernel by kernel, {budget} trials</h2><table><thead><tr><th class='l'>kernel</th><th>best known</th>");
+    let _ =
+        write!(p, "<section><h2>Kernel by kernel, {budget} trials</h2><table><thead><tr><th class='l'>kernel</th><th>best settled</th>");
     for name in &a.plan.strategies {
         let _ = write!(p, "<th>{}</th>", escape(name));
     }
     p.push_str("</tr></thead><tbody>");
     for (t, task) in a.tasks.iter().enumerate() {
-        let best = task.best.map_or("\u{2013}".into(), |b| b.to_string());
+        let best = task.settled.map_or("\u{2013}".into(), |b| b.to_string());
         let _ = write!(p, "<tr><td class='l name'>{}</td><td>{best}</td>", escape(&task.name));
         for s in 0..a.plan.strategies.len() {
             let runs = a.runs.iter().filter(|r| r.task == t && r.strategy == s && r.budget == budget);
-            let share = super::geometric(runs.map(|r| a.share(r, budget)));
+            let share = super::geometric(runs.map(|r| a.share(r)));
             let _ = write!(p, "<td>{}</td>", share.map_or("\u{2013}".into(), |x| format!("{x:.3}")));
         }
         p.push_str("</tr>");
