@@ -18,7 +18,7 @@ struct Tile {
     along: usize,
     /// Dimensions of the source in the tile's order.
     order: Vec<usize>,
-    /// Extents of the tile, in its order.
+    /// Extents of the tile, in its order, with what is left free.
     extents: Vec<i64>,
 }
 
@@ -149,14 +149,20 @@ impl<'a> Tiling<'a> {
         let ahead = std::mem::take(&mut self.n.body);
         let positions = self.run[0] * self.run[1];
         let sums = self.buffer("sums", vec![positions, self.sides[0], self.sides[1], SIDE, SIDE], Scope::Fragment, DType::F32);
-        let mut body = vec![Stmt::Local(sums)];
+        let mut body = Vec::new();
+        // Others may bring their sums as soon as this block has begun.
+        let gathered = (self.cluster > 1).then(|| {
+            body.push(Stmt::Barrier(Reach::Cluster));
+            self.gather(&mut body)
+        });
+        body.push(Stmt::Local(sums));
         for position in 0..positions {
             let at = self.each("z");
             let zero = Stmt::Warp(Warp::Zero(sum_of(sums, position, &at)));
             body.extend(self.over(&at, vec![zero]));
         }
         self.sum(sums, &mut body);
-        self.put(sums, &mut body);
+        self.put(sums, gathered, &mut body);
         let threads = [(self.group, self.groups), (self.warp[0], self.warps[0]), (self.warp[1], self.warps[1]), (self.lane, 32)];
         self.launch(&threads, body, ahead)
     }
@@ -236,9 +242,9 @@ impl<'a> Tiling<'a> {
         let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
         if f.layout == Layout::Planes {
             let order: Vec<usize> = [along].into_iter().chain((0..spans.len()).filter(|&d| d != along && spans[d].extent > 1)).collect();
-            let extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
+            let mut extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
             let plane: i64 = extents[1..].iter().product();
-            let plane = if self.pad > 0 { self.plane(f, &order, &extents, spans) } else { (plane + 3) / 4 * 4 };
+            let plane = if self.pad > 0 { self.pitches(f, &order, &mut extents, spans) } else { (plane + 3) / 4 * 4 };
             let name = format!("{}_s", self.n.buffer(from).name);
             let dtype = self.n.buffer(from).dtype;
             let buffer = self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
@@ -262,34 +268,51 @@ impl<'a> Tiling<'a> {
         Tile { buffer: self.buffer(&name, shape, Scope::Shared, dtype), from, along, order, extents }
     }
 
-    /// The distance of planes. Four planes are read at once, eight elements of each: they shall not meet in banks.
-    fn plane(&self, f: &Factor, order: &[usize], extents: &[i64], spans: &[Span]) -> i64 {
-        const BANKS: usize = 32;
+    /// Distances of planes, and of lines in them. Four planes are read at once, eight elements of each: they shall not meet in
+    /// banks. Both are whole vectors.
+    fn pitches(&self, f: &Factor, order: &[usize], extents: &mut [i64], spans: &[Span]) -> i64 {
+        const BANKS: i64 = 32;
         let (p, o) = (self.p, &self.operands[f.operand]);
-        let far = |n: usize| extents[n + 1..].iter().product::<i64>();
-        let step = |a: usize| -> i64 {
-            let each = |n: usize| o.index[order[n]].coefficient(p.axes[a].var) / spans[order[n]].step * far(n);
-            (1..order.len()).map(each).sum()
-        };
         let run = |a: usize| if f.axes.last() == Some(&a) { self.run.iter().product() } else { 1 };
-        let offset = |mut count: i64| {
-            let mut at = 0;
-            for &a in f.axes.iter().rev() {
-                let extent = self.size[a] / run(a);
-                at += count % extent * run(a) * step(a);
-                count /= extent;
+        // Where the rows of the first matrix begin.
+        let rows = |extents: &[i64]| -> Vec<i64> {
+            let far = |n: usize| extents[n + 1..].iter().product::<i64>();
+            let step = |a: usize| -> i64 {
+                let each = |n: usize| o.index[order[n]].coefficient(p.axes[a].var) / spans[order[n]].step * far(n);
+                (1..order.len()).map(each).sum()
+            };
+            let place = |mut count: i64| {
+                let mut at = 0;
+                for &a in f.axes.iter().rev() {
+                    at += count % (self.size[a] / run(a)) * run(a) * step(a);
+                    count /= self.size[a] / run(a);
+                }
+                at
+            };
+            (0..SIDE).map(place).collect()
+        };
+        let meet = |rows: &[i64], plane: i64| {
+            let mut banks = [0; BANKS as usize];
+            rows.iter().flat_map(|row| (0..4).map(move |k| row + k * plane)).for_each(|at| banks[(at % BANKS) as usize] += 1);
+            banks.into_iter().max().unwrap_or(0)
+        };
+        let mut best: Option<((i64, i64), Vec<i64>)> = None;
+        for line in (0..8).filter(|&l| l == 0 || extents.len() > 2) {
+            let mut wide = extents.to_vec();
+            if let Some(last) = wide.last_mut().filter(|_| line > 0) {
+                *last = (*last + 3) / 4 * 4 + 4 * (line - 1);
             }
-            at
-        };
-        let most = |plane: i64| {
-            let mut banks = [0; BANKS];
-            (0..8).flat_map(|row| (0..4).map(move |k| (row, k))).for_each(|(row, k)| {
-                banks[(offset(row) + k * plane) as usize % BANKS] += 1;
-            });
-            banks.into_iter().max()
-        };
-        let least = (extents[1..].iter().product::<i64>() + 3) / 4 * 4;
-        (0..8).map(|i| least + 4 * i).min_by_key(|&plane| most(plane)).unwrap_or(least)
+            let (rows, least) = (rows(&wide), (wide[1..].iter().product::<i64>() + 3) / 4 * 4);
+            for plane in (0..8).map(|i| least + 4 * i) {
+                let cost = (rows.chunks(8).map(|half| meet(half, plane)).sum(), plane);
+                if best.as_ref().is_none_or(|b| cost < b.0) {
+                    best = Some((cost, wide.clone()));
+                }
+            }
+        }
+        let Some(((_, plane), wide)) = best else { return 0 };
+        extents.copy_from_slice(&wide);
+        plane
     }
 
     /// Copies a factor's tile to one of the stages.
@@ -428,7 +451,8 @@ impl<'a> Tiling<'a> {
                     continue;
                 }
                 for (number, (line, position)) in lines[k].iter().enumerate() {
-                    let mut inside: Vec<Affine> = within.iter().map(|v| Affine::var(*v)).chain(w.iter().map(|w| Affine::constant(*w))).collect();
+                    let mut inside: Vec<Affine> =
+                        within.iter().map(|v| Affine::var(*v)).chain(w.iter().map(|w| Affine::constant(*w))).collect();
                     if let (Some(last), true) = (inside.last_mut(), me.run[k] > 1) {
                         *last = Affine::constant(*position);
                     }
@@ -454,7 +478,10 @@ impl<'a> Tiling<'a> {
                     let each = self.each("m");
                     let one = |buffer, k: usize| {
                         let number = self.line(k, &lines[k], place, position);
-                        Matrix { buffer, at: vec![Affine::constant(turn(self.run[k], i) % held), Affine::constant(number), Affine::var(each[k])] }
+                        Matrix {
+                            buffer,
+                            at: vec![Affine::constant(turn(self.run[k], i) % held), Affine::constant(number), Affine::var(each[k])],
+                        }
                     };
                     let product = Warp::Multiply { to: sum_of(sums, place, &each), a: one(a, 0), b: one(b, 1) };
                     body.extend(self.over(&each, vec![Stmt::Warp(product)]));
@@ -504,8 +531,7 @@ impl<'a> Tiling<'a> {
         let rows: Vec<(Var, i64)> =
             f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a))).collect();
         let first = |a: usize| if run(a) > 1 { neighbour } else { 0 };
-        let at: Vec<(usize, Affine)> =
-            f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], first(a)))).collect();
+        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], first(a)))).collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
         let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
         let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
@@ -527,7 +553,7 @@ impl<'a> Tiling<'a> {
     }
 
     /// Sums go to shared memory, and on from there.
-    fn put(&mut self, sums: Source, body: &mut Vec<Stmt>) {
+    fn put(&mut self, sums: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
         let partial = self.partial([0, 1].map(|k| self.warps[k] * self.sides[k] * SIDE * self.run[k]), body);
         for place in 0..self.run[0] * self.run[1] {
             let at = self.each("p");
@@ -541,56 +567,96 @@ impl<'a> Tiling<'a> {
                 row: r,
                 column: c,
                 to: partial,
-                index: vec![Affine::var(self.rank), Affine::var(self.group), position(0, r), position(1, c)],
+                index: vec![Affine::var(self.group), position(0, r), position(1, c)],
             };
             body.extend(self.over(&at, vec![Stmt::Warp(put)]));
         }
-        self.finish(partial, body);
+        self.finish(partial, gathered, body);
     }
 
-    /// Declares where the sums of all blocks of a cluster and all groups meet, in rows and columns.
+    /// Declares where the sums of all groups meet, in rows and columns.
     pub(super) fn partial(&mut self, [rows, columns]: [i64; 2], body: &mut Vec<Stmt>) -> Source {
-        let scope = if self.cluster == 1 { Scope::Shared } else { Scope::Cluster };
-        let partial = self.buffer("partial", vec![self.cluster, self.groups, rows, columns + 8], scope, DType::F32);
+        let partial = self.buffer("partial", vec![self.groups, rows, columns + 8], Scope::Shared, DType::F32);
         body.push(Stmt::Local(partial));
         partial
     }
 
-    /// Each block of the cluster finishes a slice of the tile.
-    pub(super) fn finish(&mut self, partial: Source, body: &mut Vec<Stmt>) {
+    /// The axis that the blocks of a cluster share out, and what each has of every axis.
+    fn slices(&self) -> (usize, Vec<i64>) {
+        let cut = self.size.iter().position(|s| s % self.cluster == 0).unwrap_or(0);
+        let slice = |(k, &size): (usize, &i64)| if k == cut { size / self.cluster } else { size };
+        (cut, self.size.iter().enumerate().map(slice).collect())
+    }
+
+    /// Declares where each block of a cluster finds the sums that others made of its slice of the tile.
+    fn gather(&mut self, body: &mut Vec<Stmt>) -> Source {
+        let shape = [self.cluster; 2].into_iter().chain(self.slices().1).collect();
+        let gathered = self.buffer("gathered", shape, Scope::Cluster, DType::F32);
+        body.push(Stmt::Local(gathered));
+        gathered
+    }
+
+    /// Adds up what groups have of the tile and stores it. Each block of a cluster finishes a slice, of which the others bring
+    /// it their sums: nobody waits for what he asks for, and nobody is asked when he is done.
+    pub(super) fn finish(&mut self, partial: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
         let p = self.p;
         let alone = self.cluster == 1;
-        let reach = if alone { Reach::Block } else { Reach::Cluster };
-        body.push(Stmt::Barrier(reach));
-        // What the blocks of the cluster share out.
-        let cut = self.size.iter().position(|s| s % self.cluster == 0).unwrap_or(0);
         let last = p.axes.len() - 1;
-        let slice = |k: usize| if k == cut { self.size[k] / self.cluster } else { self.size[k] };
+        let (cut, slices) = self.slices();
         let widths: &[i64] = if self.n.buffer(p.output).dtype.is_half() { &[8, 4, 2] } else { &[4, 2] };
-        let width = widths.iter().copied().find(|w| slice(last) % w == 0).unwrap_or(1);
-        let lane = self.n.new_var("v");
-        let (mut loops, mut place) = (Vec::new(), Vec::new());
-        for (k, axis) in p.axes.iter().enumerate() {
-            let e = self.n.new_var(&format!("{}e", axis.short));
-            let each = if k == last { width } else { 1 };
-            loops.push((e, slice(k) / each));
-            let mut at = Affine::new([(e, each)], 0);
-            if k == last && width > 1 {
-                at.add_term(lane, 1);
-            }
-            if k == cut && !alone {
-                at.add_term(self.rank, slice(k));
-            }
-            place.push(at);
-        }
-        let part = |rank: i64, group: i64| {
-            let (row, column) = (self.place(&self.factors[0], &place), self.place(&self.factors[1], &place));
-            Expr::load(partial, vec![Affine::constant(rank), Affine::constant(group), row, column])
-        };
-        let parts = (0..self.cluster).flat_map(|r| (0..self.groups).map(move |g| (r, g)));
-        let total = parts.map(|(r, g)| part(r, g)).reduce(|a, b| Expr::binary(Binary::Add, a, b)).unwrap_or(Expr::Const(0.0));
-        let uses = p.y_value.loads().iter().filter(|l| l.0 == p.acc).count();
+        let width = widths.iter().copied().find(|w| slices[last] % w == 0).unwrap_or(1);
         let vector = |v: Var, body: Vec<Stmt>| if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body };
+        // Elements of a slice: loops, a lane, and where they lie in it.
+        let each = |me: &mut Self, what: &str| {
+            let lane = me.n.new_var("v");
+            let (mut loops, mut place) = (Vec::new(), Vec::new());
+            for (k, axis) in p.axes.iter().enumerate() {
+                let e = me.n.new_var(&format!("{}{what}", axis.short));
+                let each = if k == last { width } else { 1 };
+                loops.push((e, slices[k] / each));
+                let lane = (k == last && width > 1).then_some((lane, 1));
+                place.push(Affine::new([(e, each)].into_iter().chain(lane), 0));
+            }
+            (loops, lane, place)
+        };
+        // The place in the tile of one in the slice of a block.
+        let whole = |rank: Var, place: &[Affine]| -> Vec<Affine> {
+            let first = |k: usize| if k == cut && !alone { Affine::new([(rank, slices[k])], 0) } else { Affine::constant(0) };
+            place.iter().enumerate().map(|(k, at)| at.add(&first(k))).collect()
+        };
+        let sum = |parts: Vec<Expr>| parts.into_iter().reduce(|a, b| Expr::binary(Binary::Add, a, b)).unwrap_or(Expr::Const(0.0));
+        let of_groups = |me: &Self, at: &[Affine]| {
+            let (row, column) = (me.place(&me.factors[0], at), me.place(&me.factors[1], at));
+            sum((0..me.groups).map(|g| Expr::load(partial, vec![Affine::constant(g), row.clone(), column.clone()])).collect())
+        };
+        let mut from = None;
+        if alone {
+            body.push(Stmt::Barrier(Reach::Block));
+        } else {
+            // Where others' sums lie may still be in use there.
+            body.push(Stmt::Barrier(if gathered.is_some() { Reach::Block } else { Reach::Cluster }));
+            let gathered = gathered.unwrap_or_else(|| self.gather(body));
+            let owner = self.n.new_var("owner");
+            let (mut loops, lane, place) = each(self, "o");
+            loops.insert(0, (owner, self.cluster));
+            let index = [owner, self.rank].map(Affine::var).into_iter().chain(place.iter().cloned()).collect();
+            let bring = Stmt::Store { buffer: gathered, index, value: of_groups(self, &whole(owner, &place)) };
+            body.extend(around(&loops, Mode::Share, vector(lane, vec![bring])));
+            body.push(Stmt::Barrier(Reach::Cluster));
+            from = Some(gathered);
+        }
+        let (loops, lane, at) = each(self, "e");
+        let place = whole(self.rank, &at);
+        let total = match from {
+            None => of_groups(self, &place),
+            Some(gathered) => {
+                let part = |r: i64| {
+                    Expr::load(gathered, [Affine::var(self.rank), Affine::constant(r)].into_iter().chain(at.iter().cloned()).collect())
+                };
+                sum((0..self.cluster).map(part).collect())
+            }
+        };
+        let uses = p.y_value.loads().iter().filter(|l| l.0 == p.acc).count();
         let mut each = Vec::new();
         if self.groups * self.cluster > 1 && uses != 1 {
             let sum = self.buffer("sum", vec![width], Scope::Local, DType::F32);
@@ -608,7 +674,7 @@ impl<'a> Tiling<'a> {
             each.extend(vector(lane, vec![y]));
         }
         body.extend(around(&loops, Mode::Share, each));
-        body.push(Stmt::Barrier(reach));
+        body.push(Stmt::Barrier(Reach::Block));
     }
 
     /// The epilogue at tile elements, the sum being `sum`.
