@@ -103,7 +103,7 @@ fn inputs(w: &Workload) -> (Tensors, Tensors, Tensors) {
 
 #[test]
 fn matrices_mean_what_the_workload_means() {
-    let (mut refused, mut run, mut groups) = (0, 0, 0);
+    let (mut refused, mut run, mut groups, mut runs, mut clusters) = (0, 0, 0, 0, 0);
     for (name, text, tolerance) in CASES {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (data, weights, all) = inputs(&w);
@@ -135,6 +135,8 @@ fn matrices_mean_what_the_workload_means() {
                     }
                 };
                 assert_eq!(s.features(&c).len(), GPU_FEATURES.len());
+                runs += usize::from(c.int("run").is_some_and(|r| r > 1));
+                clusters += usize::from(c.int("split_blocks").is_some_and(|b| b > 1));
                 let n = nest::parse(&text).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
                 assert_eq!(n.to_string(), text, "{name}: the nest prints and parses back");
                 let got = nest::try_interpret(&n, &data, &weights).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
@@ -146,6 +148,7 @@ fn matrices_mean_what_the_workload_means() {
             }
         }
     }
+    assert!(runs >= 10 && clusters >= 50, "{runs} runs of neighbours, {clusters} clusters");
     assert!(groups >= 5, "groups of warps multiply {groups} of the problems");
     assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
 }

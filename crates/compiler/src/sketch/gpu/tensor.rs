@@ -203,7 +203,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     knobs.push(Knob::ints("chunk", role(0), powers(depth, 8 * depth)));
     knobs.push(Knob::ints("split_warps", role(1), [1, 2, 4, 8]));
     knobs.push(Knob::ints("split_blocks", role(2), powers(1, gpu.cluster())));
-    knobs.push(Knob::ints("stages", Role::Choice, [1, 2, 3, 4]));
+    knobs.push(Knob::ints("stages", Role::Choice, 1..=5));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
     if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
         // On the way; ahead, by a launch of its own; or not at all, where elements are wide enough.
@@ -268,7 +268,9 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let step = || Term::product(["chunk", "split_warps", "split_blocks"].map(Term::knob));
     let most = (9 * k / 8).max((k + depth - 1) / depth * depth);
     constraints.push(Term::product([Term::from(k).ceil_div(step()), step()]).at_most(most));
-    constraints.push(Term::knob("stages").at_most(Term::from(k).ceil_div(step())));
+    // One more where there are several steps: all of them are on their way at once then.
+    let steps = || Term::from(k).ceil_div(step());
+    constraints.push(Term::knob("stages").at_most(Term::sum([steps(), Term::from(2).at_most(steps())])));
     let cuts = p.axes.iter().enumerate().filter(|(a, _)| roles.rows.axes.contains(a) || roles.columns.axes.contains(a));
     let cut = cuts.fold(Term::knob("split_blocks").equals(1), |t, (a, _)| t.or(Term::knob("split_blocks").divides(knob(a))));
     constraints.push(cut);
@@ -278,7 +280,8 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     constraints.push(written(1));
     for loops in [1, 2] {
         if let Some(inner) = windows.len().checked_sub(loops) {
-            let positions = windows[inner..].iter().product();
+            // Two loops half as many: these take longest to compile.
+            let positions = loops as i64 * windows[inner..].iter().product::<i64>();
             constraints.push(Term::knob("unroll").at_most(loops as i64 - 1).or(written(positions)));
         }
     }
@@ -288,7 +291,8 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         [&roles.rows, &roles.columns].map(|f| Term::product([size(f), Term::from(if f.layout == Layout::Packed { window } else { 1 })]));
     let bytes = Term::product([
         Term::sum(lines),
-        Term::product(["chunk", "split_warps", "stages"].map(Term::knob)),
+        Term::product(["chunk", "split_warps"].map(Term::knob)),
+        Term::sum([Term::knob("stages"), Term::product([Term::from(-1), Term::sum([steps(), one()]).at_most(Term::knob("stages"))])]),
         Term::from(format_bytes(roles)),
     ]);
     constraints.push(bytes.at_most(i64::from(gpu.shared_per_block)));

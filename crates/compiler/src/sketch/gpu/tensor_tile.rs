@@ -58,6 +58,8 @@ pub(super) struct Tiling<'a> {
     pub(super) cluster: i64,
     pub(super) steps: i64,
     pub(super) stages: i64,
+    /// Steps that are fetched before the first is multiplied.
+    flying: i64,
     pub(super) pad: i64,
     /// Loops over the window that are written out, the innermost first.
     pub(super) unroll: usize,
@@ -87,6 +89,8 @@ impl<'a> Tiling<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let warps = [get("warps_rows"), get("warps_columns")];
         let mut t = Tiling::cut(p, roles, c, warps, [SIDE, SIDE], get("chunk"));
+        // With a stage more than there are steps all of them are on their way at once.
+        t.stages = t.stages.min(t.steps);
         for f in 0..2 {
             match (t.factors[f].layout, c.int("turn")) {
                 (Layout::Turned, Some(1)) => t.turn(f),
@@ -133,6 +137,7 @@ impl<'a> Tiling<'a> {
             cluster,
             steps,
             stages,
+            flying: stages - 1,
             pad,
             unroll,
             ahead: get("ahead") > 0,
@@ -384,7 +389,7 @@ impl<'a> Tiling<'a> {
             (0..2).map(one).collect()
         };
         let mut inner: Vec<Stmt> = shared.iter().map(|t| Stmt::Local(t.buffer)).collect();
-        let ahead = self.stages - 1;
+        let ahead = self.flying;
         if ahead > 0 {
             let s = self.n.new_var("s");
             let mut first = fetch(self, &Affine::var(s), &Affine::var(s));
@@ -400,8 +405,10 @@ impl<'a> Tiling<'a> {
             each.extend([Stmt::AwaitCopies((ahead - 1) as u32), barrier()]);
             each.push(Stmt::Let { var: stage, value: now.clone(), divisor: 1, modulo: self.stages });
             each.push(Stmt::Let { var: next, value: now.plus(ahead), divisor: 1, modulo: self.stages });
-            let later = fetch(self, &now.plus(ahead), &Affine::var(next));
-            each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
+            if ahead < self.steps {
+                let later = fetch(self, &now.plus(ahead), &Affine::var(next));
+                each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
+            }
             each.push(Stmt::CommitCopies);
             each.extend(self.multiply(sums, &shared, &Affine::var(stage)));
         } else {
