@@ -539,28 +539,6 @@ impl<'a> Function<'a> {
         self.close();
     }
 
-    /// The address of an element; `apart`, what moves along serial loops is added to a pointer, which then need not
-    /// be computed in each of their steps. The compiler does not see that by itself: `int` may not wrap, pointers may.
-    fn pointer(&self, from: Source, at: &[Affine], apart: bool) -> String {
-        let off = self.offset(from, at);
-        let (moving, still): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| self.moving.contains(&t.0));
-        if !apart || moving.is_empty() {
-            return format!("&{}", self.at(from, at, &off));
-        }
-        format!("&{} + ({})", self.at(from, at, &Affine::new(still, 0)), self.affine(&Affine::new(moving, off.offset())))
-    }
-
-    /// The bits of an element of 16, zero where a condition does not hold.
-    fn bits(&mut self, from: Source, at: &[Affine], conds: &[Cond]) -> String {
-        let (v, lane) = self.lane.map_or((Var(u32::MAX), 0), |l| (l.0, l.1));
-        let at: Vec<Affine> = at.iter().map(|a| a.substitute(v, &Affine::constant(lane))).collect();
-        let place = self.at(from, &at, &self.offset(from, &at));
-        if conds.is_empty() {
-            return format!("{place}.bits");
-        }
-        format!("(unsigned short)({} ? {place}.bits : 0)", self.conds(conds))
-    }
-
     fn assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
         let dtype = self.n.buffer(b).dtype;
         if op.is_none()

@@ -250,7 +250,6 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     constraints.push(sums().at_most(16));
     let threads = || Term::product(["warps_rows", "warps_columns", "split_warps"].map(Term::knob).into_iter().chain([Term::from(32)]));
     constraints.push(threads().at_most(i64::from(gpu.threads_per_block)));
-    // Sums, factors in one or two parts, once or twice; addresses and the like.
     // Matrices that a run reads of a line of the window.
     let lines = |f: &Factor| match slide.filter(|_| run(f) == Term::knob("run")) {
         Some(s) => {
@@ -259,6 +258,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         }
         None => one(),
     };
+    // Sums, factors in one or two parts, once or twice; addresses and the like.
     let factors = Term::sum(pairs.iter().map(|(f, warps)| Term::product([sides(f, warps), lines(f)])));
     let held = Term::sum([Term::knob("ahead"), Term::from(1)]);
     let factors = Term::product([factors, held, Term::from(if roles.split { 8 } else { 4 })]);
