@@ -124,7 +124,20 @@ fn another_blocks_memory_needs_a_cluster_barrier() {
     let turn = |end: &'static str| ["for once in 1 {", "  local S", "  S[t] = X[r, t]", "  barrier", "  Y[r, t] = S[7 - t]", end, "}"];
     let swapped: Vec<f64> = (8..16).rev().chain((0..8).rev()).map(f64::from).collect();
     assert_eq!(fate(2, buffers, &[&["barrier_cluster"][..], &give].concat()), Ok(swapped.clone()));
-    assert_eq!(fate(2, buffers, &[&turn("  barrier_cluster")[..], &give].concat()), Ok(swapped));
+    assert_eq!(fate(2, buffers, &[&turn("  barrier_cluster")[..], &give].concat()), Ok(swapped.clone()));
+    // What was brought is read in the block's own memory: no barrier of the cluster need follow.
+    let brought = |from: &str| {
+        let read = format!("Y[r, t] = P[{from}, 7 - t]");
+        format!(
+            "nest x\ndata X: f32[2, 8]\noutput Y: f32[2, 8]\n{buffers}{{\n  block b in 1 {{\n    cluster r in 2 {{\n      thread t in 8 {{\n        \
+             barrier_cluster\n        local P\n        P[1 - r, t] = X[r, t]\n        barrier_cluster\n        {read}\n        barrier\n      \
+             }}\n    }}\n  }}\n}}\n"
+        )
+    };
+    let own = nest::parse(&brought("r")).expect("blocks keep to their own behind the last barrier of the cluster");
+    assert_eq!(nest::try_interpret(&own, &[(0..16).map(f64::from).collect()], &[]), Ok(swapped));
+    let why = nest::parse(&brought("1 - r")).expect_err("the other block may have ended").to_string();
+    assert!(why.contains("does not end with a barrier"), "{why}");
     let why = fate(2, buffers, &give).expect_err("the other block may not have begun");
     assert!(why.contains("may not have begun"), "{why}");
     // Its threads may still read the buffer that lay there before.

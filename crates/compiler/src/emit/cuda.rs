@@ -28,7 +28,7 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
             launches.push(launch);
         }
     }
-    if functions.contains("cluster_barrier") {
+    if functions.contains("cluster_") {
         source += PEER;
     }
     if ["half_t", "bfloat_t", "tf32("].iter().any(|f| functions.contains(f)) {
@@ -215,7 +215,7 @@ impl<'a> Function<'a> {
         if warps {
             f.line("const int warp_lane = (int)(threadIdx.x & 31);");
         }
-        f.block(stmts);
+        f.threads_body(stmts);
         // Nobody is behind the last barrier; other blocks of a cluster may still read this one's memory.
         while let Some(rest) = f.out.strip_suffix("  __syncthreads();\n") {
             f.out.truncate(rest.len());
@@ -313,6 +313,23 @@ impl<'a> Function<'a> {
         let top = self.top;
         stmts.iter().for_each(|s| self.stmt(s));
         self.top = top;
+    }
+
+    /// What a block's threads do. A cluster's barrier that stands first is halved: threads go on at once, and wait for
+    /// other blocks where they first reach for their memory.
+    fn threads_body(&mut self, stmts: &[Stmt]) {
+        let Some((Stmt::Barrier(Reach::Cluster), rest)) = stmts.split_first().filter(|_| self.rank.1 > 1) else { return self.block(stmts) };
+        self.line("cluster_begin();");
+        let of_cluster = |b: Source| self.n.buffer(b).scope == Scope::Cluster;
+        let reaches = |s: &Stmt| {
+            let mut barrier = false;
+            nest::visit(std::slice::from_ref(s), &mut |s| barrier |= *s == Stmt::Barrier(Reach::Cluster));
+            barrier || nest::accesses(std::slice::from_ref(s)).iter().any(|a| of_cluster(a.buffer))
+        };
+        let first = rest.iter().position(reaches).unwrap_or(rest.len());
+        rest[..first].iter().for_each(|s| self.stmt(s));
+        self.line("cluster_begun();");
+        self.block(&rest[first..]);
     }
 
     fn stmt(&mut self, s: &Stmt) {
@@ -503,42 +520,23 @@ impl<'a> Function<'a> {
             let mut base = off.clone();
             base.add_term(l.var, -1);
             for (k, part) in lanes.chunks(width as usize).enumerate() {
-                let place = self.at(b, index, &base.plus(k as i64 * width));
-                self.line(&format!("{};", wide(dtype, raw, &place, part)));
+                let off = base.plus(k as i64 * width);
+                let text = match self.elsewhere(b, index) {
+                    Some(rank) => format!("bring(&{}, {rank}, make_float{}({}));", self.here(b, &off), part.len(), part.join(", ")),
+                    None => format!("{};", wide(dtype, raw, &self.at(b, index, &off), part)),
+                };
+                self.line(&text);
             }
         } else {
             for (i, text) in lanes.iter().enumerate() {
                 self.known.insert(l.var, i as i64);
                 let off = self.offset(b, index);
-                let place = self.at(b, index, &off);
-                let text = if raw { format!("{place}.bits = {text};") } else { combined(&place, op, &rounded(dtype, text)) };
+                let text = if raw { format!("{}.bits = {text};", self.at(b, index, &off)) } else { self.put(b, index, &off, op, text) };
                 self.line(&text);
             }
             self.known.remove(&l.var);
         }
         self.close();
-    }
-
-    /// The address of an element; `apart`, what moves along serial loops is added to a pointer, which then need not
-    /// be computed in each of their steps. The compiler does not see that by itself: `int` may not wrap, pointers may.
-    fn pointer(&self, from: Source, at: &[Affine], apart: bool) -> String {
-        let off = self.offset(from, at);
-        let (moving, still): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| self.moving.contains(&t.0));
-        if !apart || moving.is_empty() {
-            return format!("&{}", self.at(from, at, &off));
-        }
-        format!("&{} + ({})", self.at(from, at, &Affine::new(still, 0)), self.affine(&Affine::new(moving, off.offset())))
-    }
-
-    /// The bits of an element of 16, zero where a condition does not hold.
-    fn bits(&mut self, from: Source, at: &[Affine], conds: &[Cond]) -> String {
-        let (v, lane) = self.lane.map_or((Var(u32::MAX), 0), |l| (l.0, l.1));
-        let at: Vec<Affine> = at.iter().map(|a| a.substitute(v, &Affine::constant(lane))).collect();
-        let place = self.at(from, &at, &self.offset(from, &at));
-        if conds.is_empty() {
-            return format!("{place}.bits");
-        }
-        format!("(unsigned short)({} ? {place}.bits : 0)", self.conds(conds))
     }
 
     fn assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
@@ -560,9 +558,16 @@ impl<'a> Function<'a> {
         }
         let v = self.value(value);
         let off = self.offset(b, index);
-        let place = self.at(b, index, &off);
-        let text = combined(&place, op, &rounded(dtype, &v));
+        let text = self.put(b, index, &off, op, &v);
         self.line(&text);
+    }
+
+    /// The statement that gives an element its value.
+    fn put(&self, b: Source, index: &[Affine], off: &Affine, op: Option<Reducer>, value: &str) -> String {
+        match self.elsewhere(b, index) {
+            Some(rank) => format!("bring(&{}, {rank}, {value});", self.here(b, off)),
+            None => combined(&self.at(b, index, off), op, &rounded(self.n.buffer(b).dtype, value)),
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Device functions of ours that CUDA sources begin with, where they use them.
 
-/// Reads an element of another block's shared memory. Behind the last barrier nobody reads what others wrote: it only keeps
-/// blocks that are still read from ending, and need not wait for outputs to reach memory, which takes 0.3 us.
+/// Reads and writes elements of another block's shared memory. Behind the last barrier nobody reads what others wrote: it only keeps
+/// blocks that are still read from ending, and need not wait for outputs to reach memory, which takes 0.3 us. A barrier that a
+/// program begins with only says that blocks have begun: who reaches for another's memory waits for that, and no sooner.
 pub const PEER: &str = "\
 static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
   unsigned here = (unsigned)__cvta_generic_to_shared(p), there;
@@ -10,6 +11,23 @@ static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
   asm volatile(\"ld.shared::cluster.f32 %0, [%1];\" : \"=f\"(x) : \"r\"(there) : \"memory\");
   return x;
 }
+static __device__ __forceinline__ unsigned peer_place(float *p, unsigned rank) {
+  unsigned there;
+  asm(\"mapa.shared::cluster.u32 %0, %1, %2;\" : \"=r\"(there) : \"r\"((unsigned)__cvta_generic_to_shared(p)), \"r\"(rank));
+  return there;
+}
+static __device__ __forceinline__ void bring(float *p, unsigned rank, float x) {
+  asm volatile(\"st.shared::cluster.f32 [%0], %1;\" :: \"r\"(peer_place(p, rank)), \"f\"(x) : \"memory\");
+}
+static __device__ __forceinline__ void bring(float *p, unsigned rank, float2 x) {
+  asm volatile(\"st.shared::cluster.v2.f32 [%0], {%1, %2};\" :: \"r\"(peer_place(p, rank)), \"f\"(x.x), \"f\"(x.y) : \"memory\");
+}
+static __device__ __forceinline__ void bring(float *p, unsigned rank, float4 x) {
+  asm volatile(\"st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};\"
+    :: \"r\"(peer_place(p, rank)), \"f\"(x.x), \"f\"(x.y), \"f\"(x.z), \"f\"(x.w) : \"memory\");
+}
+static __device__ __forceinline__ void cluster_begin() { asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\" ::: \"memory\"); }
+static __device__ __forceinline__ void cluster_begun() { asm volatile(\"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\"); }
 static __device__ __forceinline__ void cluster_barrier() {
   asm volatile(\"barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" ::: \"memory\");
 }

@@ -29,15 +29,30 @@ impl Function<'_> {
         off.offset() % lanes == 0 && off.terms().iter().all(|(v, c)| *v == lane || c * multiple(v) % lanes == 0)
     }
 
+    /// The number of the block in whose shared memory an element lies, where that may be another one.
+    pub(super) fn elsewhere(&self, b: Source, index: &[Affine]) -> Option<String> {
+        let rank = index.first().filter(|_| self.n.buffer(b).scope == Scope::Cluster && self.rank.1 > 1)?;
+        let rank = self.fold(rank);
+        (rank.as_var().is_none() || rank.as_var() != self.rank.0).then(|| self.affine(&rank))
+    }
+
+    /// Memory that is one array of floats, from a byte on.
+    fn within(&self, b: Source, array: &str, byte: i64, off: &Affine) -> String {
+        let dtype = self.n.buffer(b).dtype;
+        let at = self.affine(&off.plus(byte / dtype.bytes() as i64));
+        if dtype.is_half() { format!("(({} *){array})[{at}]", c_type(dtype)) } else { format!("{array}[{at}]") }
+    }
+
+    /// The C text of an element of shared memory, in the block's own.
+    pub(super) fn here(&self, b: Source, off: &Affine) -> String {
+        self.within(b, "shared", self.places.get(&b).copied().unwrap_or(0), off)
+    }
+
     /// The C text of an element.
     pub(super) fn at(&self, b: Source, index: &[Affine], off: &Affine) -> String {
         let buf = self.n.buffer(b);
         let own = |at: &Affine| self.affine(at);
-        // Memory that is one array of floats, from a byte on.
-        let within = |array: &str, byte: i64| {
-            let at = own(&off.plus(byte / buf.dtype.bytes() as i64));
-            if buf.dtype.is_half() { format!("(({} *){array})[{at}]", c_type(buf.dtype)) } else { format!("{array}[{at}]") }
-        };
+        let within = |array: &str, byte: i64| self.within(b, array, byte, off);
         match buf.scope {
             Scope::Prepared => within("prepared", self.prepared[&b] as i64),
             Scope::Workspace => within("workspace", self.prepared[&b] as i64),
@@ -49,14 +64,34 @@ impl Function<'_> {
                 let (whole, rest) = (Affine::new(whole, first), Affine::new(rest, off.offset()));
                 format!("(({} *)shared)[{} + swizzled{}({})]", c_type(buf.dtype), own(&whole), buf.dtype.bytes(), own(&rest))
             }
-            Scope::Shared | Scope::Cluster => {
-                let here = within("shared", self.places.get(&b).copied().unwrap_or(0));
-                let rank = if buf.scope == Scope::Cluster { self.fold(&index[0]) } else { Affine::constant(0) };
-                let mine = self.rank.1 == 1 || buf.scope == Scope::Shared || self.rank.0.is_some() && rank.as_var() == self.rank.0;
-                if mine { here } else { format!("peer(&{here}, {})", own(&rank)) }
-            }
+            Scope::Shared | Scope::Cluster => match self.elsewhere(b, index) {
+                Some(rank) => format!("peer(&{}, {rank})", self.here(b, off)),
+                None => self.here(b, off),
+            },
             _ => format!("{}[{}]", c_name(&buf.name), own(off)),
         }
+    }
+
+    /// The address of an element; `apart`, what moves along serial loops is added to a pointer, which then need not
+    /// be computed in each of their steps. The compiler does not see that by itself: `int` may not wrap, pointers may.
+    pub(super) fn pointer(&self, from: Source, at: &[Affine], apart: bool) -> String {
+        let off = self.offset(from, at);
+        let (moving, still): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| self.moving.contains(&t.0));
+        if !apart || moving.is_empty() {
+            return format!("&{}", self.at(from, at, &off));
+        }
+        format!("&{} + ({})", self.at(from, at, &Affine::new(still, 0)), self.affine(&Affine::new(moving, off.offset())))
+    }
+
+    /// The bits of an element of 16, zero where a condition does not hold.
+    pub(super) fn bits(&mut self, from: Source, at: &[Affine], conds: &[Cond]) -> String {
+        let (v, lane) = self.lane.map_or((Var(u32::MAX), 0), |l| (l.0, l.1));
+        let at: Vec<Affine> = at.iter().map(|a| a.substitute(v, &Affine::constant(lane))).collect();
+        let place = self.at(from, &at, &self.offset(from, &at));
+        if conds.is_empty() {
+            return format!("{place}.bits");
+        }
+        format!("(unsigned short)({} ? {place}.bits : 0)", self.conds(conds))
     }
 
     pub(super) fn affine(&self, a: &Affine) -> String {
@@ -111,7 +146,7 @@ impl Function<'_> {
         let Some((v, lane, lanes)) = self.lane else { return self.at(b, index, &off) };
         let (scope, dtype) = (self.n.buffer(b).scope, self.n.buffer(b).dtype);
         let lanes = lanes.min(4);
-        let wide = !matches!(scope, Scope::Local | Scope::Cluster) && !dtype.is_half();
+        let wide = scope != Scope::Local && !dtype.is_half() && self.elsewhere(b, index).is_none();
         if self.whole && wide && off.coefficient(v) == 1 && self.aligned(&off, v, lanes) {
             off.add_term(v, -1);
             off = off.plus(lane / lanes * lanes);

@@ -1,6 +1,6 @@
 //! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
 
-use super::{Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp, extents, lies_across};
+use super::{Access, Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp, accesses, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ pub struct Broken(pub String);
 /// in bounds, locals are declared before use, inputs are not written, weights are read in
 /// `prepare` only, and vector loops are innermost. In GPU programs: blocks outermost, threads next,
 /// barriers where all threads come, and one at the end of each block of statements that declares
-/// shared memory, so that its place can be used again. What a warp does together stands where all its
+/// shared memory, so that its place can be used again; behind the last barrier of a cluster blocks keep to their own. What a warp does together stands where all its
 /// threads come and is the same for all of them; the innermost thread loop counts its threads.
 pub fn verify(n: &Nest) -> Result<(), Broken> {
     let mut c = Checker {
@@ -25,6 +25,7 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
         preparing: true,
         guards: Vec::new(),
         level: Level::Host,
+        rank: None,
         threads: Vec::new(),
     };
     c.block(&n.prepare)?;
@@ -42,6 +43,8 @@ struct Checker<'a> {
     preparing: bool,
     guards: Vec<Cond>,
     level: Level,
+    /// Counts the blocks of the cluster.
+    rank: Option<Var>,
     /// The thread loops around, outermost first, and their extents.
     threads: Vec<(Var, i64)>,
 }
@@ -136,8 +139,13 @@ impl Checker<'_> {
         }
         let shared = |scope| declared.iter().any(|b| self.n.buffer(*b).scope == scope);
         let last = stmts.last();
-        if shared(Scope::Cluster) && last != Some(&Stmt::Barrier(Reach::Cluster))
-            || (shared(Scope::Shared) || shared(Scope::Swizzled)) && !matches!(last, Some(Stmt::Barrier(_)))
+        // Behind the last barrier of the cluster nobody is with others' memory.
+        let barrier = stmts.iter().rposition(|s| *s == Stmt::Barrier(Reach::Cluster));
+        let own = |a: &Access<'_>| a.index.first().is_some_and(|i| i.as_var().is_some() && i.as_var() == self.rank);
+        let behind = accesses(&stmts[barrier.map_or(0, |b| b + 1)..]);
+        let away = behind.iter().any(|a| self.n.buffer(a.buffer).scope == Scope::Cluster && !own(a));
+        if shared(Scope::Cluster) && (away || barrier.is_none())
+            || [Scope::Shared, Scope::Cluster, Scope::Swizzled].into_iter().any(shared) && !matches!(last, Some(Stmt::Barrier(_)))
         {
             return self.fail("a block that declares shared memory does not end with a barrier");
         }
@@ -178,6 +186,9 @@ impl Checker<'_> {
         if l.mode == Mode::Thread {
             self.threads.push((l.var, l.extent));
         }
+        if l.mode == Mode::Cluster {
+            self.rank = Some(l.var);
+        }
         self.block(&l.body)?;
         self.threads.truncate(outside);
         self.level = level;
@@ -208,7 +219,7 @@ impl Checker<'_> {
         }
         let places = |me: &mut Self, of: &[(Var, i64)], m: &Matrix, column: Var, memory: Source, index: &[Affine], write: bool| {
             of.iter().chain([&(column, extents(me.n, m).1)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
-            if !matches!(me.n.buffer(memory).scope, Scope::Shared | Scope::Cluster) {
+            if me.n.buffer(memory).scope != Scope::Shared {
                 return me.fail(format!("`{}` is not in shared memory", me.n.buffer(memory).name));
             }
             let done = me.access(memory, index, write);

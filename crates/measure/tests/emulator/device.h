@@ -82,11 +82,15 @@ template <class... A> static int emulated_sizes(void (*)(A...), size_t *out) {
 /* ---- what Squall's kernels have as assembly ---- */
 
 enum { EMULATED_SHARED = 99 << 10, EMULATED_SLOT = 64 };
-static inline float peer(const float *p, unsigned rank) {
+static inline char *emulated_peer(const void *p, unsigned rank, size_t bytes) {
   size_t at = (size_t)((const char *)p - emulated_here);
-  if (at >= EMULATED_SHARED) __builtin_trap();
-  return *(const float *)(emulated_here + ((ptrdiff_t)rank - (ptrdiff_t)emulated_rank) * EMULATED_SHARED + (ptrdiff_t)at);
+  if (at + bytes > EMULATED_SHARED || at % bytes) __builtin_trap();
+  return (char *)emulated_here + ((ptrdiff_t)rank - (ptrdiff_t)emulated_rank) * EMULATED_SHARED + (ptrdiff_t)at;
 }
+static inline float peer(const float *p, unsigned rank) { return *(const float *)emulated_peer(p, rank, 4); }
+template <class T> static inline void bring(float *p, unsigned rank, T x) { memcpy(emulated_peer(p, rank, sizeof x), &x, sizeof x); }
+static inline void cluster_begin(void) {}
+static inline void cluster_begun(void) { emulated_cluster_barrier(); }
 static inline void cluster_barrier(void) { emulated_cluster_barrier(); }
 static inline void cluster_leave(void) { emulated_cluster_barrier(); }
 static inline void copy4(void *to, const void *from, bool valid) { emulated_copy(to, from, 4, valid); }

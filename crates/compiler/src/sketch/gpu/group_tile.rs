@@ -216,9 +216,9 @@ impl<'a> Grouped<'a> {
             row,
             column,
             to: partial,
-            index: vec![Affine::var(t.rank), Affine::var(t.group), down, across],
+            index: vec![Affine::var(t.group), down, across],
         };
         body.push(count(i, t.sides[0], Mode::Unroll, vec![Stmt::Warp(put)]));
-        t.finish(partial, body);
+        t.finish(partial, None, body);
     }
 }

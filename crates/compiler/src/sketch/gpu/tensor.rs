@@ -16,7 +16,7 @@ use super::Program;
 use super::problem::{Operand, Problem};
 use super::tensor_tile::Tiling;
 use crate::nest::{Nest, Scope};
-use squall_core::expr::{Affine, Binary, Expr};
+use squall_core::expr::{Affine, Binary, Expr, Var};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::workload::{Reducer, flatten};
 use squall_core::{DType, Gpu, Space};
@@ -68,7 +68,33 @@ pub(super) struct Roles {
     pub columns: Factor,
 }
 
+/// How the window moves along a factor's last axis.
+#[derive(Clone, Copy)]
+pub(super) struct Slide {
+    /// Distances in the factor's source of neighbours and of the window's positions.
+    pub step: i64,
+    pub dilation: i64,
+    /// Positions of the window.
+    pub extent: i64,
+}
+
+/// Whether the last loop over the window moves along the last axis of a factor, so that neighbours read the same elements.
+pub(super) fn slides(p: &Problem, f: &Factor) -> Option<Slide> {
+    let (o, &last) = (&p.operands[f.operand], f.axes.last()?);
+    let window = p.reduce[1..].last()?;
+    let using = |v: Var| o.index.iter().filter(move |i| i.uses(v));
+    let dimension = using(window.var).next()?;
+    let alone = using(window.var).count() == 1 && using(p.axes[last].var).count() == 1 && f.layout != Layout::Packed;
+    let (step, dilation) = (dimension.coefficient(p.axes[last].var), dimension.coefficient(window.var));
+    (alone && step > 0).then_some(Slide { step, dilation, extent: window.extent })
+}
+
 impl Roles {
+    /// The factor of which matrices take runs of neighbours: 0 rows, 1 columns.
+    pub fn sliding(&self, p: &Problem) -> Option<usize> {
+        [(1, &self.columns), (0, &self.rows)].into_iter().find(|(_, f)| slides(p, f).is_some()).map(|f| f.0)
+    }
+
     /// Columns of a matrix of factors.
     pub fn depth(&self) -> i64 {
         32 / self.format.bytes() as i64
@@ -175,33 +201,65 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     }
     let role = |level| Role::Tile { axis: p.reduce[0].short.clone(), level };
     knobs.push(Knob::ints("chunk", role(0), powers(depth, 8 * depth)));
-    knobs.push(Knob::ints("split_warps", role(1), [1, 2, 4]));
+    knobs.push(Knob::ints("split_warps", role(1), [1, 2, 4, 8]));
     knobs.push(Knob::ints("split_blocks", role(2), powers(1, gpu.cluster())));
-    knobs.push(Knob::ints("stages", Role::Choice, [1, 2, 3, 4]));
+    knobs.push(Knob::ints("stages", Role::Choice, 1..=5));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
     if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
         // On the way; ahead, by a launch of its own; or not at all, where elements are wide enough.
         knobs.push(Knob::ints("turn", Role::Layout, if roles.format.is_half() { 0..=1 } else { 0..=2 }));
     }
     knobs.push(Knob::ints("ahead", Role::Choice, [0, 1]));
-    if p.reduce.len() > 1 {
-        knobs.push(Knob::ints("unroll", Role::Unroll, [0, 1]));
+    let windows: Vec<i64> = p.reduce[1..].iter().map(|r| r.extent).collect();
+    if !windows.is_empty() {
+        // How many of the window's loops are written out.
+        knobs.push(Knob::ints("unroll", Role::Unroll, 0..=windows.len().min(2) as i64));
     }
+    // A row or column of a matrix can stand for a run of neighbours, which share what they read.
+    let sliding = roles.sliding(p);
+    let slide = sliding.and_then(|k| slides(p, [&roles.rows, &roles.columns][k]));
+    if let Some(k) = sliding
+        && let Some(&a) = [&roles.rows, &roles.columns][k].axes.last()
+    {
+        let extent = p.axes[a].extent;
+        let most = extent.min(8);
+        let values = powers(1, most).chain(divisors(extent)).filter(|d| *d <= most);
+        knobs.push(Knob::ints("run", Role::Choice, values));
+        constraints.push(Term::knob("run").divides(knob(a)));
+        constraints.push(Term::knob("run").equals(1).or(Term::from(1).at_most(Term::knob("unroll"))));
+    }
+    let one = || Term::from(1);
+    let run = |f: &Factor| match sliding.map(|k| [&roles.rows, &roles.columns][k].operand) {
+        Some(operand) if operand == f.operand => Term::knob("run"),
+        _ => one(),
+    };
     let size = |f: &Factor| Term::product(f.axes.iter().map(|&a| knob(a)));
-    let sides = |f: &Factor, warps: &str| size(f).ceil_div(Term::product([Term::knob(warps), Term::from(SIDE)]));
+    let counted = |f: &Factor| size(f).ceil_div(run(f));
+    let sides = |f: &Factor, warps: &str| counted(f).ceil_div(Term::product([Term::knob(warps), Term::from(SIDE)]));
     let pairs = [(&roles.rows, "warps_rows"), (&roles.columns, "warps_columns")];
     for (f, warps) in pairs {
         // Rows and columns that are computed for nothing: a third at most, where there are enough.
         let covered = Term::product([sides(f, warps), Term::knob(warps), Term::from(3 * SIDE)]);
-        strict.push(covered.clone().at_most(Term::product([size(f), Term::from(4)])));
-        constraints.push(covered.at_most(Term::sum([Term::product([size(f), Term::from(6)]), Term::from(3 * SIDE)])));
+        strict.push(covered.clone().at_most(Term::product([counted(f), Term::from(4)])));
+        constraints.push(covered.at_most(Term::sum([Term::product([counted(f), Term::from(6)]), Term::from(3 * SIDE)])));
     }
-    let sums = || Term::product([sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")]);
+    let sums = || {
+        let each = [&roles.rows, &roles.columns].map(run);
+        Term::product([sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")].into_iter().chain(each))
+    };
     constraints.push(sums().at_most(16));
     let threads = || Term::product(["warps_rows", "warps_columns", "split_warps"].map(Term::knob).into_iter().chain([Term::from(32)]));
     constraints.push(threads().at_most(i64::from(gpu.threads_per_block)));
+    // Matrices that a run reads of a line of the window.
+    let lines = |f: &Factor| match slide.filter(|_| run(f) == Term::knob("run")) {
+        Some(s) => {
+            let more = Term::sum([Term::product([run(f), Term::from(s.step)]), Term::from(s.dilation * (s.extent - 1) - s.step)]);
+            Term::sum([one(), Term::product([Term::from(2).at_most(run(f)), more])])
+        }
+        None => one(),
+    };
     // Sums, factors in one or two parts, once or twice; addresses and the like.
-    let factors = Term::sum([sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")]);
+    let factors = Term::sum(pairs.iter().map(|(f, warps)| Term::product([sides(f, warps), lines(f)])));
     let held = Term::sum([Term::knob("ahead"), Term::from(1)]);
     let factors = Term::product([factors, held, Term::from(if roles.split { 8 } else { 4 })]);
     let registers = || Term::sum([Term::product([sums(), Term::from(8)]), factors.clone(), Term::from(48)]);
@@ -210,7 +268,9 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let step = || Term::product(["chunk", "split_warps", "split_blocks"].map(Term::knob));
     let most = (9 * k / 8).max((k + depth - 1) / depth * depth);
     constraints.push(Term::product([Term::from(k).ceil_div(step()), step()]).at_most(most));
-    constraints.push(Term::knob("stages").at_most(Term::from(k).ceil_div(step())));
+    // One more where there are several steps: all of them are on their way at once then.
+    let steps = || Term::from(k).ceil_div(step());
+    constraints.push(Term::knob("stages").at_most(Term::sum([steps(), Term::from(2).at_most(steps())])));
     let cuts = p.axes.iter().enumerate().filter(|(a, _)| roles.rows.axes.contains(a) || roles.columns.axes.contains(a));
     let cut = cuts.fold(Term::knob("split_blocks").equals(1), |t, (a, _)| t.or(Term::knob("split_blocks").divides(knob(a))));
     constraints.push(cut);
@@ -218,16 +278,21 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let each = if roles.split { 3 } else { 1 };
     let written = |window: i64| Term::product([sums(), Term::knob("chunk"), Term::from(each * window)]).at_most(MOST_UNROLLED * depth);
     constraints.push(written(1));
-    if let Some(last) = p.reduce[1..].last() {
-        constraints.push(Term::knob("unroll").equals(0).or(written(last.extent)));
+    for loops in [1, 2] {
+        if let Some(inner) = windows.len().checked_sub(loops) {
+            // Two loops half as many: these take longest to compile.
+            let positions = loops as i64 * windows[inner..].iter().product::<i64>();
+            constraints.push(Term::knob("unroll").at_most(loops as i64 - 1).or(written(positions)));
+        }
     }
     // Shared memory at least: a weight lies there for each position of the window.
-    let window: i64 = p.reduce[1..].iter().map(|r| r.extent).product();
+    let window: i64 = windows.iter().product();
     let lines =
         [&roles.rows, &roles.columns].map(|f| Term::product([size(f), Term::from(if f.layout == Layout::Packed { window } else { 1 })]));
     let bytes = Term::product([
         Term::sum(lines),
-        Term::product(["chunk", "split_warps", "stages"].map(Term::knob)),
+        Term::product(["chunk", "split_warps"].map(Term::knob)),
+        Term::sum([Term::knob("stages"), Term::product([Term::from(-1), Term::sum([steps(), one()]).at_most(Term::knob("stages"))])]),
         Term::from(format_bytes(roles)),
     ]);
     constraints.push(bytes.at_most(i64::from(gpu.shared_per_block)));

@@ -2,11 +2,12 @@
 
 use super::problem::{Operand, Problem};
 use super::span::{Part, Span};
-use super::tensor::{Factor, Layout, Roles, SIDE};
+use super::tensor::{Factor, Layout, Roles, SIDE, slides};
 use super::{around, count, line_width, tiles};
 use crate::nest::{Buffer, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp};
-use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};
+use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::{Configuration, DType};
+use std::collections::BTreeMap;
 
 /// A factor's tile in shared memory.
 struct Tile {
@@ -17,7 +18,7 @@ struct Tile {
     along: usize,
     /// Dimensions of the source in the tile's order.
     order: Vec<usize>,
-    /// Extents of the tile, in its order.
+    /// Extents of the tile, in its order, with what is left free.
     extents: Vec<i64>,
 }
 
@@ -50,13 +51,18 @@ pub(super) struct Tiling<'a> {
     /// Warps along rows and columns, and matrices of each.
     pub(super) warps: [i64; 2],
     pub(super) sides: [i64; 2],
+    /// Neighbours along the last axis that each row or column of a matrix stands for.
+    pub(super) run: [i64; 2],
     pub(super) chunk: i64,
     pub(super) groups: i64,
     pub(super) cluster: i64,
     pub(super) steps: i64,
     pub(super) stages: i64,
+    /// Steps that are fetched before the first is multiplied.
+    flying: i64,
     pub(super) pad: i64,
-    pub(super) unroll: bool,
+    /// Loops over the window that are written out, the innermost first.
+    pub(super) unroll: usize,
     /// Whether matrices are loaded one slice ahead.
     pub(super) ahead: bool,
     pub(super) block: Vec<Var>,
@@ -73,11 +79,18 @@ pub(super) fn guarded(conds: Vec<Cond>, value: Expr) -> Expr {
     if conds.is_empty() { value } else { Expr::Select { conds, then: Box::new(value), other: Box::new(Expr::Const(0.0)) } }
 }
 
+/// A warp's matrix of sums, by its place in the run and its number along rows and columns.
+pub(super) fn sum_of(sums: Source, position: i64, at: &[Var; 2]) -> Matrix {
+    Matrix { buffer: sums, at: [Affine::constant(position)].into_iter().chain(at.iter().map(|v| Affine::var(*v))).collect() }
+}
+
 impl<'a> Tiling<'a> {
     pub fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Tiling<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let warps = [get("warps_rows"), get("warps_columns")];
         let mut t = Tiling::cut(p, roles, c, warps, [SIDE, SIDE], get("chunk"));
+        // With a stage more than there are steps all of them are on their way at once.
+        t.stages = t.stages.min(t.steps);
         for f in 0..2 {
             match (t.factors[f].layout, c.int("turn")) {
                 (Layout::Turned, Some(1)) => t.turn(f),
@@ -93,13 +106,15 @@ impl<'a> Tiling<'a> {
     pub(super) fn cut(p: &'a Problem, roles: &'a Roles, c: &Configuration, warps: [i64; 2], unit: [i64; 2], chunk: i64) -> Tiling<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let size: Vec<i64> = p.axes.iter().map(|a| get(&format!("{}_b", a.short))).collect();
-        let total = |f: &Factor| f.axes.iter().map(|&a| size[a]).product::<i64>();
+        let factors = [roles.rows.clone(), roles.columns.clone()];
+        let run = [0, 1].map(|k| if roles.sliding(p) == Some(k) { get("run") } else { 1 });
         let up = |x: i64, y: i64| (x + y - 1) / y;
-        let sides = [up(total(&roles.rows), unit[0] * warps[0]), up(total(&roles.columns), unit[1] * warps[1])];
+        let total = |k: usize| factors[k].axes.iter().map(|&a| size[a]).product::<i64>() / run[k];
+        let sides = [0, 1].map(|k| up(total(k), unit[k] * warps[k]));
         let (groups, cluster) = (get("split_warps"), get("split_blocks"));
         let steps = up(p.reduce[0].extent, chunk * groups * cluster);
         let stages = get("stages");
-        let unroll = get("unroll") > 0;
+        let unroll = c.int("unroll").map_or(0, |u| u as usize);
         let mut n = p.base.clone();
         let fresh = |n: &mut Nest, what: &str| -> Vec<Var> { p.axes.iter().map(|a| n.new_var(&format!("{}{what}", a.short))).collect() };
         let (block, start) = (fresh(&mut n, "b"), fresh(&mut n, "0"));
@@ -110,17 +125,19 @@ impl<'a> Tiling<'a> {
             format: roles.format,
             split: roles.split,
             depth: roles.depth(),
-            factors: [roles.rows.clone(), roles.columns.clone()],
+            factors,
             operands: p.operands.clone(),
             n,
             size,
             warps,
             sides,
+            run,
             chunk,
             groups,
             cluster,
             steps,
             stages,
+            flying: stages - 1,
             pad,
             unroll,
             ahead: get("ahead") > 0,
@@ -135,13 +152,22 @@ impl<'a> Tiling<'a> {
 
     pub fn program(mut self) -> Nest {
         let ahead = std::mem::take(&mut self.n.body);
-        let sums = self.buffer("sums", vec![self.sides[0], self.sides[1], SIDE, SIDE], Scope::Fragment, DType::F32);
-        let mut body = vec![Stmt::Local(sums)];
-        let at = self.each("z");
-        let zero = Stmt::Warp(Warp::Zero(Matrix { buffer: sums, at: at.iter().map(|v| Affine::var(*v)).collect() }));
-        body.extend(self.over(&at, vec![zero]));
+        let positions = self.run[0] * self.run[1];
+        let sums = self.buffer("sums", vec![positions, self.sides[0], self.sides[1], SIDE, SIDE], Scope::Fragment, DType::F32);
+        let mut body = Vec::new();
+        // Others may bring their sums as soon as this block has begun.
+        let gathered = (self.cluster > 1).then(|| {
+            body.push(Stmt::Barrier(Reach::Cluster));
+            self.gather(&mut body)
+        });
+        body.push(Stmt::Local(sums));
+        for position in 0..positions {
+            let at = self.each("z");
+            let zero = Stmt::Warp(Warp::Zero(sum_of(sums, position, &at)));
+            body.extend(self.over(&at, vec![zero]));
+        }
         self.sum(sums, &mut body);
-        self.put(sums, &mut body);
+        self.put(sums, gathered, &mut body);
         let threads = [(self.group, self.groups), (self.warp[0], self.warps[0]), (self.warp[1], self.warps[1]), (self.lane, 32)];
         self.launch(&threads, body, ahead)
     }
@@ -163,11 +189,11 @@ impl<'a> Tiling<'a> {
     }
 
     /// Variables that count a warp's matrices of sums.
-    fn each(&mut self, suffix: &str) -> [Var; 2] {
+    pub(super) fn each(&mut self, suffix: &str) -> [Var; 2] {
         ["i", "j"].map(|x| self.n.new_var(&format!("{x}_{suffix}")))
     }
 
-    fn over(&self, at: &[Var; 2], body: Vec<Stmt>) -> Vec<Stmt> {
+    pub(super) fn over(&self, at: &[Var; 2], body: Vec<Stmt>) -> Vec<Stmt> {
         around(&[(at[0], self.sides[0]), (at[1], self.sides[1])], Mode::Unroll, body)
     }
 
@@ -221,10 +247,9 @@ impl<'a> Tiling<'a> {
         let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
         if f.layout == Layout::Planes {
             let order: Vec<usize> = [along].into_iter().chain((0..spans.len()).filter(|&d| d != along && spans[d].extent > 1)).collect();
-            let extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
-            // Four planes are read at once, eight elements of each: they shall not meet in banks.
+            let mut extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
             let plane: i64 = extents[1..].iter().product();
-            let plane = if self.pad > 0 { plane + (40 - plane % 32) % 32 } else { (plane + 3) / 4 * 4 };
+            let plane = if self.pad > 0 { self.pitches(f, &order, &mut extents, spans) } else { (plane + 3) / 4 * 4 };
             let name = format!("{}_s", self.n.buffer(from).name);
             let dtype = self.n.buffer(from).dtype;
             let buffer = self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
@@ -246,6 +271,53 @@ impl<'a> Tiling<'a> {
         let name = format!("{}_s", self.n.buffer(from).name);
         let extents = order.iter().map(|&d| spans[d].extent).collect();
         Tile { buffer: self.buffer(&name, shape, Scope::Shared, dtype), from, along, order, extents }
+    }
+
+    /// Distances of planes, and of lines in them. Four planes are read at once, eight elements of each: they shall not meet in
+    /// banks. Both are whole vectors.
+    fn pitches(&self, f: &Factor, order: &[usize], extents: &mut [i64], spans: &[Span]) -> i64 {
+        const BANKS: i64 = 32;
+        let (p, o) = (self.p, &self.operands[f.operand]);
+        let run = |a: usize| if f.axes.last() == Some(&a) { self.run.iter().product() } else { 1 };
+        // Where the rows of the first matrix begin.
+        let rows = |extents: &[i64]| -> Vec<i64> {
+            let far = |n: usize| extents[n + 1..].iter().product::<i64>();
+            let step = |a: usize| -> i64 {
+                let each = |n: usize| o.index[order[n]].coefficient(p.axes[a].var) / spans[order[n]].step * far(n);
+                (1..order.len()).map(each).sum()
+            };
+            let place = |mut count: i64| {
+                let mut at = 0;
+                for &a in f.axes.iter().rev() {
+                    at += count % (self.size[a] / run(a)) * run(a) * step(a);
+                    count /= self.size[a] / run(a);
+                }
+                at
+            };
+            (0..SIDE).map(place).collect()
+        };
+        let meet = |rows: &[i64], plane: i64| {
+            let mut banks = [0; BANKS as usize];
+            rows.iter().flat_map(|row| (0..4).map(move |k| row + k * plane)).for_each(|at| banks[(at % BANKS) as usize] += 1);
+            banks.into_iter().max().unwrap_or(0)
+        };
+        let mut best: Option<((i64, i64), Vec<i64>)> = None;
+        for line in (0..8).filter(|&l| l == 0 || extents.len() > 2) {
+            let mut wide = extents.to_vec();
+            if let Some(last) = wide.last_mut().filter(|_| line > 0) {
+                *last = (*last + 3) / 4 * 4 + 4 * (line - 1);
+            }
+            let (rows, least) = (rows(&wide), (wide[1..].iter().product::<i64>() + 3) / 4 * 4);
+            for plane in (0..8).map(|i| least + 4 * i) {
+                let cost = (rows.chunks(8).map(|half| meet(half, plane)).sum(), plane);
+                if best.as_ref().is_none_or(|b| cost < b.0) {
+                    best = Some((cost, wide.clone()));
+                }
+            }
+        }
+        let Some(((_, plane), wide)) = best else { return 0 };
+        extents.copy_from_slice(&wide);
+        plane
     }
 
     /// Copies a factor's tile to one of the stages.
@@ -317,7 +389,7 @@ impl<'a> Tiling<'a> {
             (0..2).map(one).collect()
         };
         let mut inner: Vec<Stmt> = shared.iter().map(|t| Stmt::Local(t.buffer)).collect();
-        let ahead = self.stages - 1;
+        let ahead = self.flying;
         if ahead > 0 {
             let s = self.n.new_var("s");
             let mut first = fetch(self, &Affine::var(s), &Affine::var(s));
@@ -333,8 +405,10 @@ impl<'a> Tiling<'a> {
             each.extend([Stmt::AwaitCopies((ahead - 1) as u32), barrier()]);
             each.push(Stmt::Let { var: stage, value: now.clone(), divisor: 1, modulo: self.stages });
             each.push(Stmt::Let { var: next, value: now.plus(ahead), divisor: 1, modulo: self.stages });
-            let later = fetch(self, &now.plus(ahead), &Affine::var(next));
-            each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
+            if ahead < self.steps {
+                let later = fetch(self, &now.plus(ahead), &Affine::var(next));
+                each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
+            }
             each.push(Stmt::CommitCopies);
             each.extend(self.multiply(sums, &shared, &Affine::var(stage)));
         } else {
@@ -351,28 +425,49 @@ impl<'a> Tiling<'a> {
     }
 
     /// Adds what a chunk gives: slices of it, at all positions of the window. The matrices of the next
-    /// slice can be loaded before those of one are multiplied.
+    /// slice or position can be loaded before those of one are multiplied. What a run of neighbours reads along
+    /// the window's last axis is loaded once for all positions along that axis.
     fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine) -> Vec<Stmt> {
         let p = self.p;
-        let written = p.reduce[1..].last().filter(|_| self.unroll).map(|r| r.extent);
-        let looped = p.reduce.len() - 1 - usize::from(written.is_some());
-        let within: Vec<Var> = p.reduce[1..=looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
+        let windows = &p.reduce[1..];
+        let looped = windows.len() - self.unroll.min(windows.len());
+        let within: Vec<Var> = windows[..looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
+        let mut places: Vec<Vec<i64>> = vec![Vec::new()];
+        for r in &windows[looped..] {
+            places = places.iter().flat_map(|at| (0..r.extent).map(move |w| at.iter().copied().chain([w]).collect())).collect();
+        }
+        let last = if places[0].is_empty() { 1 } else { windows[windows.len() - 1].extent };
         let slices = self.chunk / self.depth;
-        let at: Vec<(i64, i64)> = (0..written.unwrap_or(1)).flat_map(|w| (0..slices).map(move |s| (w, s))).collect();
+        let at: Vec<(i64, Vec<i64>)> = (0..slices).flat_map(|s| places.iter().map(move |w| (s, w.clone()))).collect();
         let held = if self.ahead && at.len() > 1 { 2 } else { 1 };
+        let lines = [0, 1].map(|k| self.lines(k));
         let mut fragment = |name: &str, k: usize| {
-            let shape = vec![held, self.sides[k], SIDE, self.depth];
+            let shape = vec![held, lines[k].len() as i64, self.sides[k], SIDE, self.depth];
             self.n.new_buffer(Buffer { name: name.into(), dtype: self.format, shape, scope: Scope::Fragment })
         };
         let whole = [fragment("left", 0), fragment("right", 1)];
         let rest = self.split.then(|| [fragment("left_rest", 0), fragment("right_rest", 1)]);
         let mut body: Vec<Stmt> = whole.iter().chain(rest.iter().flatten()).map(|b| Stmt::Local(*b)).collect();
+        // Which of its loads a factor's matrices come from, by the number of the products.
+        let turn = |run: i64, i: usize| if run > 1 { i as i64 / last } else { i as i64 };
         let load = |me: &mut Self, i: usize| -> Vec<Stmt> {
-            let (w, slice) = at[i];
-            let mut inside: Vec<Affine> = within.iter().map(|v| Affine::var(*v)).collect();
-            inside.extend(written.map(|_| Affine::constant(w)));
-            let which = Affine::constant(i as i64 % held);
-            (0..2).map(|k| me.load(k, &shared[k], stage, &inside, slice, whole[k], rest.map(|r| r[k]), &which)).collect()
+            let (slice, ref w) = at[i];
+            let mut all = Vec::new();
+            for k in 0..2 {
+                if me.run[k] > 1 && i as i64 % last != 0 {
+                    continue;
+                }
+                for (number, (line, position)) in lines[k].iter().enumerate() {
+                    let mut inside: Vec<Affine> =
+                        within.iter().map(|v| Affine::var(*v)).chain(w.iter().map(|w| Affine::constant(*w))).collect();
+                    if let (Some(last), true) = (inside.last_mut(), me.run[k] > 1) {
+                        *last = Affine::constant(*position);
+                    }
+                    let which = [turn(me.run[k], i) % held, number as i64].map(Affine::constant);
+                    all.push(me.load(k, &shared[k], stage, &inside, slice, *line, whole[k], rest.map(|r| r[k]), &which));
+                }
+            }
+            all
         };
         for i in 0..at.len() {
             if i == 0 || held == 1 {
@@ -381,22 +476,43 @@ impl<'a> Tiling<'a> {
             if held > 1 && i + 1 < at.len() {
                 body.extend(load(self, i + 1));
             }
-            let which = Affine::constant(i as i64 % held);
+            let position = at[i].1.last().copied().unwrap_or(0);
             // Small products first: sums lose less of them. Neighbours add to other sums, so that none waits.
             let mut pairs = rest.map_or_else(Vec::new, |r| vec![(whole[0], r[1]), (r[0], whole[1])]);
             pairs.push((whole[0], whole[1]));
             for (a, b) in pairs {
-                let each = self.each("m");
-                let one = |buffer, v: Var| Matrix { buffer, at: vec![which.clone(), Affine::var(v)] };
-                let to = Matrix { buffer: sums, at: each.iter().map(|v| Affine::var(*v)).collect() };
-                let product = Warp::Multiply { to, a: one(a, each[0]), b: one(b, each[1]) };
-                body.extend(self.over(&each, vec![Stmt::Warp(product)]));
+                for place in 0..self.run[0] * self.run[1] {
+                    let each = self.each("m");
+                    let one = |buffer, k: usize| {
+                        let number = self.line(k, &lines[k], place, position);
+                        Matrix {
+                            buffer,
+                            at: vec![Affine::constant(turn(self.run[k], i) % held), Affine::constant(number), Affine::var(each[k])],
+                        }
+                    };
+                    let product = Warp::Multiply { to: sum_of(sums, place, &each), a: one(a, 0), b: one(b, 1) };
+                    body.extend(self.over(&each, vec![Stmt::Warp(product)]));
+                }
             }
         }
-        for (v, r) in within.iter().zip(&p.reduce[1..]).rev() {
+        for (v, r) in within.iter().zip(windows).rev() {
             body = vec![count(*v, r.extent, Mode::Serial, body)];
         }
         body
+    }
+
+    /// What a run of a factor reads of a line of the window: neighbour and position that stand for it, in order.
+    fn lines(&self, k: usize) -> Vec<(i64, i64)> {
+        let Some(s) = slides(self.p, &self.factors[k]).filter(|_| self.run[k] > 1) else { return vec![(0, 0)] };
+        let all = (0..self.run[k]).flat_map(|j| (0..s.extent).map(move |w| (s.step * j + s.dilation * w, (j, w))));
+        all.collect::<BTreeMap<_, _>>().into_values().collect()
+    }
+
+    /// The number among a factor's lines of what a neighbour reads at a position of the window.
+    fn line(&self, k: usize, lines: &[(i64, i64)], place: i64, position: i64) -> i64 {
+        let Some(s) = slides(self.p, &self.factors[k]).filter(|_| self.run[k] > 1) else { return 0 };
+        let at = |(j, w): (i64, i64)| s.step * j + s.dilation * w;
+        lines.iter().position(|l| at(*l) == at((place, position))).unwrap_or(0) as i64
     }
 
     /// Loads a warp's matrices of a factor at a slice of the chunk.
@@ -408,19 +524,24 @@ impl<'a> Tiling<'a> {
         stage: &Affine,
         within: &[Affine],
         slice: i64,
+        neighbour: i64,
         whole: Source,
         rest: Option<Source>,
-        which: &Affine,
+        which: &[Affine; 2],
     ) -> Stmt {
         let f = self.factors[k].clone();
         let i = self.n.new_var(["il", "jl"][k]);
         let column = self.n.new_var(["kl", "kr"][k]);
         let p = self.p;
-        let rows: Vec<(Var, i64)> = f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a])).collect();
-        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::var(r.0))).collect();
+        // How many neighbours a row stands for: it counts the first of each run.
+        let run = |a: usize| if f.axes.last() == Some(&a) { self.run[k] } else { 1 };
+        let rows: Vec<(Var, i64)> =
+            f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a))).collect();
+        let first = |a: usize| if run(a) > 1 { neighbour } else { 0 };
+        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], first(a)))).collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
         let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
-        let matrix = |buffer| Matrix { buffer, at: vec![which.clone(), Affine::var(i)] };
+        let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
         let load = Warp::Load {
             to: matrix(whole),
             rest: rest.map(matrix),
@@ -438,88 +559,8 @@ impl<'a> Tiling<'a> {
         f.axes.iter().fold(Affine::constant(0), |sum, &a| sum.scale(self.size[a]).add(&at[a]))
     }
 
-    /// Sums go to shared memory, and on from there.
-    fn put(&mut self, sums: Source, body: &mut Vec<Stmt>) {
-        let partial = self.partial([0, 1].map(|k| self.warps[k] * self.sides[k] * SIDE), body);
-        let at = self.each("p");
-        let [r, c] = ["row", "column"].map(|x| self.n.new_var(x));
-        let position = |k: usize, v: Var| Affine::new([(self.warp[k], SIDE * self.sides[k]), (at[k], SIDE), (v, 1)], 0);
-        let put = Warp::Store {
-            from: Matrix { buffer: sums, at: at.iter().map(|v| Affine::var(*v)).collect() },
-            row: r,
-            column: c,
-            to: partial,
-            index: vec![Affine::var(self.rank), Affine::var(self.group), position(0, r), position(1, c)],
-        };
-        body.extend(self.over(&at, vec![Stmt::Warp(put)]));
-        self.finish(partial, body);
-    }
-
-    /// Declares where the sums of all blocks of a cluster and all groups meet, in rows and columns.
-    pub(super) fn partial(&mut self, [rows, columns]: [i64; 2], body: &mut Vec<Stmt>) -> Source {
-        let scope = if self.cluster == 1 { Scope::Shared } else { Scope::Cluster };
-        let partial = self.buffer("partial", vec![self.cluster, self.groups, rows, columns + 8], scope, DType::F32);
-        body.push(Stmt::Local(partial));
-        partial
-    }
-
-    /// Each block of the cluster finishes a slice of the tile.
-    pub(super) fn finish(&mut self, partial: Source, body: &mut Vec<Stmt>) {
-        let p = self.p;
-        let alone = self.cluster == 1;
-        let reach = if alone { Reach::Block } else { Reach::Cluster };
-        body.push(Stmt::Barrier(reach));
-        // What the blocks of the cluster share out.
-        let cut = self.size.iter().position(|s| s % self.cluster == 0).unwrap_or(0);
-        let last = p.axes.len() - 1;
-        let slice = |k: usize| if k == cut { self.size[k] / self.cluster } else { self.size[k] };
-        let widths: &[i64] = if self.n.buffer(p.output).dtype.is_half() { &[8, 4, 2] } else { &[4, 2] };
-        let width = widths.iter().copied().find(|w| slice(last) % w == 0).unwrap_or(1);
-        let lane = self.n.new_var("v");
-        let (mut loops, mut place) = (Vec::new(), Vec::new());
-        for (k, axis) in p.axes.iter().enumerate() {
-            let e = self.n.new_var(&format!("{}e", axis.short));
-            let each = if k == last { width } else { 1 };
-            loops.push((e, slice(k) / each));
-            let mut at = Affine::new([(e, each)], 0);
-            if k == last && width > 1 {
-                at.add_term(lane, 1);
-            }
-            if k == cut && !alone {
-                at.add_term(self.rank, slice(k));
-            }
-            place.push(at);
-        }
-        let part = |rank: i64, group: i64| {
-            let (row, column) = (self.place(&self.factors[0], &place), self.place(&self.factors[1], &place));
-            Expr::load(partial, vec![Affine::constant(rank), Affine::constant(group), row, column])
-        };
-        let parts = (0..self.cluster).flat_map(|r| (0..self.groups).map(move |g| (r, g)));
-        let total = parts.map(|(r, g)| part(r, g)).reduce(|a, b| Expr::binary(Binary::Add, a, b)).unwrap_or(Expr::Const(0.0));
-        let uses = p.y_value.loads().iter().filter(|l| l.0 == p.acc).count();
-        let vector = |v: Var, body: Vec<Stmt>| if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body };
-        let mut each = Vec::new();
-        if self.groups * self.cluster > 1 && uses != 1 {
-            let sum = self.buffer("sum", vec![width], Scope::Local, DType::F32);
-            let own = if width > 1 { Affine::var(lane) } else { Affine::constant(0) };
-            each.push(Stmt::Local(sum));
-            each.extend(vector(lane, vec![Stmt::Store { buffer: sum, index: vec![own], value: total }]));
-            // A variable is bound once.
-            let other = self.n.new_var("v");
-            let own = if width > 1 { Affine::var(other) } else { Affine::constant(0) };
-            let place: Vec<Affine> = place.iter().map(|a| a.substitute(lane, &Affine::var(other))).collect();
-            let y = self.result(&place, &Expr::load(sum, vec![own]));
-            each.extend(vector(other, vec![y]));
-        } else {
-            let y = self.result(&place, &total);
-            each.extend(vector(lane, vec![y]));
-        }
-        body.extend(around(&loops, Mode::Share, each));
-        body.push(Stmt::Barrier(reach));
-    }
-
     /// The epilogue at tile elements, the sum being `sum`.
-    fn result(&self, place: &[Affine], sum: &Expr) -> Stmt {
+    pub(super) fn result(&self, place: &[Affine], sum: &Expr) -> Stmt {
         super::epilogue(self.p, &self.start, place, sum)
     }
 }
