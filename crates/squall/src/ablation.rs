@@ -1,8 +1,8 @@
 //! What each search strategy is worth on real kernels: equal trials, several seeds, every run
 //! afresh. A candidate that two runs propose is measured once and its outcome shared, so that all
 //! strategies search the very same landscape; the trial is paid by both. The best few of every run
-//! are measured again, all runs' together, as a session's run-off would: who met a lucky moment of
-//! the machine has found nothing.
+//! are measured again, all runs' together, and more of them where these had been lucky, as in a
+//! session's run-off: who met a good moment of the machine has found nothing.
 
 mod page;
 
@@ -46,9 +46,12 @@ const NOTHING: f64 = 0.01;
 /// How often a race says where it stands.
 const NEWS: Duration = Duration::from_secs(30);
 
-/// How many of a run's best are measured again at its end, as a session's run-off may: where a moment was lucky for all,
-/// it was so for several of a batch.
+/// How many of a run's best are measured again together; then as many more, as long as there are any whose
+/// trials were faster than what the run has settled at, as in a session's run-off.
 pub const FINALISTS: usize = 12;
+
+/// No more than these of a run.
+const LEADERS: usize = 8 * FINALISTS;
 
 /// How often each of them is, a round of all at a time.
 const LOOKS: usize = 5;
@@ -87,7 +90,8 @@ pub struct Run {
     pub measured: usize,
     /// After which trial the best time fell to what.
     pub steps: Vec<(usize, Nanos)>,
-    /// The time of what it found: the best of its [`FINALISTS`] when measured again beside those of all other runs.
+    /// The time of what it found: the best of its [`FINALISTS`], and more where these had been lucky, when
+    /// measured again beside those of all other runs.
     pub settled: Option<Nanos>,
     /// CPU seconds of the process while the strategy thought: what was done for others meanwhile
     /// (printing their kernels) is among them.
@@ -238,7 +242,7 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
                     task.name, run.made, chosen[run.strategy].name, run.seed, run.measured
                 ));
                 done.runs.push(run);
-                finalists.push(leaders.into_iter().map(|l| l.1).collect());
+                finalists.push(leaders);
             }
         }
         done.tasks[place].best = ground.best;
@@ -361,30 +365,36 @@ impl<'a> Ground<'a> {
         Ok(true)
     }
 
-    /// The time of the best of each run's finalists, all measured again in turns; nothing where that was
-    /// ended early.
-    fn settle(&self, lab: &mut Lab, finalists: &[Vec<Candidate>], stop: &AtomicBool) -> Result<Vec<Option<Nanos>>, Error> {
-        let name = |c: &Candidate| -> Name { (c.tunable.to_string(), c.configuration.to_string()) };
-        let (mut jobs, mut places) = (Vec::new(), HashMap::new());
-        for c in finalists.iter().flatten() {
-            if !places.contains_key(&name(c))
-                && let Ok(source) = realize(&self.tunables, c, SYMBOL)
-            {
-                places.insert(name(c), jobs.len());
-                jobs.push(source);
+    /// The time of the best of each run's leaders, all runs' measured again in turns; nothing where that
+    /// was ended early.
+    fn settle(&self, lab: &mut Lab, leaders: &[Vec<(Nanos, Candidate)>], stop: &AtomicBool) -> Result<Vec<Option<Nanos>>, Error> {
+        // None of one that failed once, or cannot be made.
+        let mut seen: HashMap<Name, Option<f64>> = HashMap::new();
+        loop {
+            let settled = settled(leaders, &seen);
+            let mut wave: Vec<(Name, KernelSource)> = Vec::new();
+            for (run, settled) in leaders.iter().zip(&settled) {
+                let faster = |l: &&(Nanos, Candidate)| settled.is_none_or(|s| l.0.0 < s.0);
+                let unseen: Vec<&Candidate> = run.iter().filter(faster).map(|l| &l.1).filter(|c| !seen.contains_key(&name(c))).collect();
+                for c in unseen.into_iter().take(FINALISTS) {
+                    if let (false, Ok(source)) = (wave.iter().any(|w| w.0 == name(c)), realize(&self.tunables, c, SYMBOL)) {
+                        wave.push((name(c), source));
+                    }
+                }
             }
-        }
-        let mut looks: Vec<Vec<f64>> = vec![Vec::new(); jobs.len()];
-        for _ in 0..LOOKS {
-            lab.run(&jobs, stop, &mut |job, outcome, _| looks[job].extend(outcome.time().map(|t| t.0)))?;
-            if stop.load(Ordering::Relaxed) {
-                return Ok(Vec::new());
+            if wave.is_empty() {
+                return Ok(settled);
             }
+            let (names, jobs): (Vec<Name>, Vec<KernelSource>) = wave.into_iter().unzip();
+            let mut looks: Vec<Vec<f64>> = vec![Vec::new(); jobs.len()];
+            for _ in 0..LOOKS {
+                lab.run(&jobs, stop, &mut |job, outcome, _| looks[job].extend(outcome.time().map(|t| t.0)))?;
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(Vec::new());
+                }
+            }
+            seen.extend(names.into_iter().zip(looks).map(|(n, l)| (n, (l.len() == LOOKS).then(|| median(l)))));
         }
-        // One that failed once is none.
-        let time = |c: &Candidate| places.get(&name(c)).map(|&j| &looks[j]).filter(|l| l.len() == LOOKS).map(|l| median(l.iter().copied()));
-        let best = |run: &Vec<Candidate>| run.iter().filter_map(time).min_by(f64::total_cmp).map(Nanos);
-        Ok(finalists.iter().map(best).collect())
     }
 
     /// What becomes of candidates, in their order, from the cache or the laboratory; none where it
@@ -397,7 +407,6 @@ impl<'a> Ground<'a> {
         measured: &mut [usize],
         stop: &AtomicBool,
     ) -> Result<Option<Vec<Trial>>, Error> {
-        let name = |c: &Candidate| -> Name { (c.tunable.to_string(), c.configuration.to_string()) };
         let mut outcomes: Vec<Option<Outcome>> = vec![None; asked.len()];
         let mut jobs: Vec<KernelSource> = Vec::new();
         let mut places: Vec<usize> = Vec::new();
@@ -444,6 +453,17 @@ impl<'a> Ground<'a> {
     }
 }
 
+/// The time of each run's best among those that were measured again.
+fn settled(leaders: &[Vec<(Nanos, Candidate)>], seen: &HashMap<Name, Option<f64>>) -> Vec<Option<Nanos>> {
+    let time = |l: &(Nanos, Candidate)| seen.get(&name(&l.1)).copied().flatten();
+    leaders.iter().map(|run| run.iter().filter_map(time).min_by(f64::total_cmp).map(Nanos)).collect()
+}
+
+/// What records call a candidate.
+fn name(c: &Candidate) -> Name {
+    (c.tunable.to_string(), c.configuration.to_string())
+}
+
 /// What each of a party wants to know next.
 fn ask(party: &mut [Entrant]) -> Vec<Vec<Candidate>> {
     party.iter_mut().map(Entrant::ask).collect()
@@ -475,7 +495,7 @@ impl Entrant {
             }
             let place = self.leaders.partition_point(|l| l.0.0 <= time.0);
             self.leaders.insert(place, (time, t.candidate.clone()));
-            self.leaders.truncate(FINALISTS);
+            self.leaders.truncate(LEADERS);
         }
         let clock = cpu_time();
         self.search.tell(trials);
