@@ -105,6 +105,17 @@ pub(crate) fn describe(status: ExitStatus) -> String {
     }
 }
 
+/// Does something on some cores, in a thread of its own, because what it starts inherits them.
+pub(crate) fn pinned<T: Send>(cores: &[usize], f: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            pin(cores);
+            f()
+        });
+        thread.join()
+    })
+}
+
 /// Puts this thread, and what it starts, on some cores: a courtesy to what is measured meanwhile,
 /// so it is no fault if the system refuses.
 pub(crate) fn pin(cores: &[usize]) {

@@ -9,7 +9,7 @@ mod page;
 pub use page::page;
 
 use crate::aim::Aimed;
-use crate::desk::realize;
+use crate::desk::{name_of, realize};
 use crate::error::Error;
 use crate::input::Input;
 use crate::kit::Kit;
@@ -163,10 +163,11 @@ impl Ablation {
         self.complete(budget).len() / (self.plan.strategies.len() * self.plan.seeds as usize).max(1)
     }
 
-    /// The share of the best settled rate that a run has reached in the end.
-    pub fn share(&self, run: &Run) -> f64 {
-        let best = self.tasks.get(run.task).and_then(|t| t.settled).map_or(f64::NAN, |b| b.0);
-        run.settled.map_or(NOTHING, |t| (best / t.0).max(NOTHING))
+    /// The share of the best settled rate that a run has reached in the end; none where its task was
+    /// ended before its runs settled.
+    pub fn share(&self, run: &Run) -> Option<f64> {
+        let best = self.tasks.get(run.task)?.settled?;
+        Some(run.settled.map_or(NOTHING, |t| (best.0 / t.0).max(NOTHING)))
     }
 
     /// The share of the best known rate that a run took itself to have reached after so many trials.
@@ -178,7 +179,7 @@ impl Ablation {
     /// How a strategy did with a budget.
     pub fn score(&self, strategy: usize, budget: usize) -> Option<Score> {
         let runs: Vec<&Run> = self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
-        let mean = |of: &dyn Fn(&Run) -> bool| geometric(runs.iter().filter(|r| of(r)).map(|r| self.share(r)));
+        let mean = |of: &dyn Fn(&Run) -> bool| geometric(runs.iter().filter(|r| of(r)).filter_map(|r| self.share(r)));
         let seeds: Vec<f64> = (0..self.plan.seeds).filter_map(|s| mean(&|r| r.seed == s)).collect();
         let made: usize = runs.iter().map(|r| r.made).sum();
         Some(Score {
@@ -375,10 +376,13 @@ impl<'a> Ground<'a> {
             let mut wave: Vec<(Name, KernelSource)> = Vec::new();
             for (run, settled) in leaders.iter().zip(&settled) {
                 let faster = |l: &&(Nanos, Candidate)| settled.is_none_or(|s| l.0.0 < s.0);
-                let unseen: Vec<&Candidate> = run.iter().filter(faster).map(|l| &l.1).filter(|c| !seen.contains_key(&name(c))).collect();
+                let unseen: Vec<&Candidate> = run.iter().filter(faster).map(|l| &l.1).filter(|c| !seen.contains_key(&name_of(c))).collect();
                 for c in unseen.into_iter().take(FINALISTS) {
-                    if let (false, Ok(source)) = (wave.iter().any(|w| w.0 == name(c)), realize(&self.tunables, c, SYMBOL)) {
-                        wave.push((name(c), source));
+                    let name = name_of(c);
+                    if !wave.iter().any(|w| w.0 == name)
+                        && let Ok(source) = realize(&self.tunables, c, SYMBOL)
+                    {
+                        wave.push((name, source));
                     }
                 }
             }
@@ -412,8 +416,8 @@ impl<'a> Ground<'a> {
         let mut places: Vec<usize> = Vec::new();
         let mut coming: HashSet<Name> = HashSet::new();
         for (i, (_, c)) in asked.iter().enumerate() {
-            let known = self.cache.as_ref().and_then(|k| k.get(&name(c)).cloned());
-            if known.is_some() || (self.cache.is_some() && !coming.insert(name(c))) {
+            let known = self.cache.as_ref().and_then(|k| k.get(&name_of(c)).cloned());
+            if known.is_some() || (self.cache.is_some() && !coming.insert(name_of(c))) {
                 outcomes[i] = known;
                 continue;
             }
@@ -429,7 +433,7 @@ impl<'a> Ground<'a> {
         lab.run(&jobs, stop, &mut |job, outcome, cost| {
             let i = places[job];
             let (who, candidate) = &asked[i];
-            let n = name(candidate);
+            let n = name_of(candidate);
             measured[*who] += 1;
             let record = self.scribe.record(self.task, RecordKind::Trial, (&n.0, &n.1), outcome.clone(), cost);
             if let Err(e) = self.scribe.store.append(&record) {
@@ -444,9 +448,9 @@ impl<'a> Ground<'a> {
             return Err(e.into());
         }
         // Of those that came several times the first was measured, or is one that can never be.
-        let firsts: HashMap<Name, Outcome> = asked.iter().zip(&outcomes).filter_map(|((_, c), o)| Some((name(c), o.clone()?))).collect();
+        let firsts: HashMap<Name, Outcome> = asked.iter().zip(&outcomes).filter_map(|((_, c), o)| Some((name_of(c), o.clone()?))).collect();
         let trial = |((_, candidate), outcome): ((usize, Candidate), Option<Outcome>)| {
-            let outcome = outcome.or_else(|| firsts.get(&name(&candidate)).cloned())?;
+            let outcome = outcome.or_else(|| firsts.get(&name_of(&candidate)).cloned())?;
             Some(Trial { candidate, outcome, cost: CpuCost::default() })
         };
         Ok(asked.into_iter().zip(outcomes).map(trial).collect())
@@ -455,13 +459,8 @@ impl<'a> Ground<'a> {
 
 /// The time of each run's best among those that were measured again.
 fn settled(leaders: &[Vec<(Nanos, Candidate)>], seen: &HashMap<Name, Option<f64>>) -> Vec<Option<Nanos>> {
-    let time = |l: &(Nanos, Candidate)| seen.get(&name(&l.1)).copied().flatten();
+    let time = |l: &(Nanos, Candidate)| seen.get(&name_of(&l.1)).copied().flatten();
     leaders.iter().map(|run| run.iter().filter_map(time).min_by(f64::total_cmp).map(Nanos)).collect()
-}
-
-/// What records call a candidate.
-fn name(c: &Candidate) -> Name {
-    (c.tunable.to_string(), c.configuration.to_string())
 }
 
 /// What each of a party wants to know next.
@@ -550,6 +549,10 @@ mod tests {
         assert!((random.worst_seed - 0.25).abs() < 1e-12 && (random.best_seed - 1.0).abs() < 1e-12);
         assert!((storm.search_seconds - 0.1).abs() < 1e-12);
         assert!(a.score(0, 8).is_none());
+        // Who was cut off before second looks has no share, not a bad one.
+        let mut cut = ablation();
+        (cut.tasks[1].settled, cut.runs[4].settled) = (None, None);
+        assert!(cut.share(&cut.runs[4]).is_none() && cut.share(&cut.runs[0]).is_some() && cut.compared(4) == 1);
         // The curve begins where every run has found something.
         assert_eq!(a.curve(0).iter().map(|c| c.0).collect::<Vec<_>>(), [2, 3, 4]);
         assert!((a.curve(0)[0].1 - 0.5).abs() < 1e-12);

@@ -31,6 +31,11 @@ pub(crate) struct Desk<'a> {
     pub search: f64,
 }
 
+/// What records call a candidate.
+pub(crate) fn name_of(c: &Candidate) -> Name {
+    (c.tunable.to_string(), c.configuration.to_string())
+}
+
 /// The source of a candidate, or why it can never have one.
 pub(crate) fn realize(tunables: &[Arc<dyn Tunable>], candidate: &Candidate, symbol: &str) -> Result<KernelSource, Outcome> {
     match tunables.iter().find(|t| *t.name() == *candidate.tunable) {

@@ -82,7 +82,7 @@ pub(crate) fn guesses<'d>(desk: &Desk, others: impl Iterator<Item = &'d Desk<'d>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk::{Idle, tests::target};
+    use crate::desk::{Idle, name_of, tests::target};
     use crate::kit::Kit;
     use squall_core::{Nanos, Task};
 
@@ -124,8 +124,7 @@ mod tests {
         let fast = stand(&mut near, 17, 100.0);
         stand(&mut far, 5, 10.0);
         let found = guesses(&desk, [&near, &far].into_iter(), &[], 8);
-        let text = |c: &Candidate| (c.tunable.to_string(), c.configuration.to_string());
-        assert_eq!(found[..2].iter().map(text).collect::<Vec<_>>(), [fast.clone(), slow]);
+        assert_eq!(found[..2].iter().map(name_of).collect::<Vec<_>>(), [fast.clone(), slow]);
         assert_eq!(found.len(), 3, "{found:?}");
         assert!(found.iter().all(|c| desk.tunables[0].space().rank(&c.configuration).is_some()));
         desk.tried.insert(fast);

@@ -4,7 +4,7 @@
 //! winner only after it was measured interleaved with the incumbent ([`run_off`]).
 
 use crate::aim::Aimed;
-use crate::desk::{Desk, Idle, realize};
+use crate::desk::{Desk, Idle, name_of, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::forecast::{load, proposals};
@@ -249,7 +249,7 @@ impl<'a> Session<'a> {
         let n = (self.expected_trials(hall.tasks) / share).clamp(least, most);
         match proposals(model, desk.task, &desk.tunables, &hall.device, n) {
             Ok(found) => {
-                let untried = |c: &Candidate| !desk.tried.contains(&(c.tunable.to_string(), c.configuration.to_string()));
+                let untried = |c: &Candidate| !desk.tried.contains(&name_of(c));
                 desk.predicted = found.into_iter().map(|p| p.candidate).filter(untried).collect();
             }
             Err(e @ PredictError::Kind { .. }) => {

@@ -22,7 +22,8 @@ Every run of (kernel, strategy, seed, budget) searches afresh. A candidate that 
 is measured once and kept in the store, where the next comparison finds it too: all strategies see
 the same times, and each pays its trial. The twelve best of every run are measured again, all runs'
 together in turns, and more where these had only been lucky; the figure is the best time that came
-out over the run's own, geometric mean over kernels and seeds. storm-nomodel and storm+raindrop-nomodel rank by chance.
+out over the run's own, geometric mean over kernels and seeds. storm-nomodel and
+storm+raindrop-nomodel rank by chance.
 Ctrl-C ends with what all strategies ended; the same command again goes on from the store.")]
 pub struct Args {
     /// A list.ops of operator lines, a model.onnx, a kernel.toml, or one operator line in quotes [default: ten built-in kernels]

@@ -5,10 +5,11 @@ use super::Toolchain;
 use super::toolchain::first_error;
 use crate::MeasureError;
 use crate::cuda::Nvrtc;
-use crate::process::pin;
+use crate::process::pinned;
 use squall_core::KernelSource;
 use std::collections::{HashMap, VecDeque};
 use std::fs;
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -130,7 +131,7 @@ pub(crate) struct Belt<'a> {
 /// What the one who measures can do while it waits: nothing is measured then, so that a compiler
 /// may have its cores.
 pub(crate) struct Idle<'a> {
-    pub builder: &'a Builder<'a>,
+    pub builder: Builder<'a>,
     pub cores: &'a [usize],
 }
 
@@ -207,13 +208,7 @@ impl<'a> Belt<'a> {
                 && let Some(other) = self.claim(&mut state)
             {
                 drop(state);
-                // In a thread, because the compiler inherits its cores.
-                std::thread::scope(|scope| {
-                    scope.spawn(|| {
-                        pin(idle.cores);
-                        self.make(idle.builder, other);
-                    });
-                });
+                pinned(idle.cores, || self.make(&idle.builder, other)).unwrap_or_else(|panic| resume_unwind(panic));
                 state = self.lock();
                 continue;
             }

@@ -8,7 +8,7 @@ use super::work::Work;
 use super::{Device, Prober, Toolchain};
 use crate::MeasureError;
 use crate::cuda::{Gpu, Nvrtc};
-use crate::process::pin;
+use crate::process::{pin, pinned};
 use squall_core::{CpuCost, DType, KernelSource, Outcome, Reference, TensorKind, Workload};
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -275,7 +275,8 @@ impl Lab {
         let nvrtc = self.nvrtc.clone();
         let builder =
             Builder { toolchain: &toolchain, nvrtc: nvrtc.as_deref(), folder: &folder, patience: self.build_patience, cancel: &cancel };
-        let idle = (!apart && nvrtc.is_none()).then_some(Idle { builder: &builder, cores: &resting });
+        // Who measures looks after `stop` himself: what he builds ends with it.
+        let idle = (!apart && nvrtc.is_none()).then_some(Idle { builder: Builder { cancel: stop, ..builder }, cores: &resting });
         let belt = Belt::new(jobs, known, if apart { jobs.len() } else { 2 * builders + 6 }, idle);
         std::thread::scope(|scope| {
             let _closing = Closing(&belt, &cancel);
@@ -310,14 +311,8 @@ impl Lab {
         let nvrtc = self.nvrtc.as_deref();
         let builder = Builder { toolchain: &self.toolchain, nvrtc, folder: self.folder.path(), patience, cancel: &cancel };
         let cores = if self.device.spare.is_empty() { &self.device.cores } else { &self.device.spare };
-        // In a thread, because the compiler inherits its cores.
-        let build: Build = std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                pin(cores);
-                builder.build(kernel)
-            });
-            thread.join().unwrap_or_else(|_| Err(MeasureError::Runner("a builder panicked".into())))
-        });
+        let build: Build =
+            pinned(cores, || builder.build(kernel)).unwrap_or_else(|_| Err(MeasureError::Runner("a builder panicked".into())));
         let (built, cpu) = build?.ok_or_else(|| MeasureError::Runner("a build was cancelled".into()))?;
         self.shelf.put(key, built.clone());
         Ok((built, cpu))

@@ -127,7 +127,7 @@ fn tasks(p: &mut String, a: &Ablation) {
         let _ = write!(p, "<tr><td class='l name'>{}</td><td>{best}</td>", escape(&task.name));
         for s in 0..a.plan.strategies.len() {
             let runs = a.runs.iter().filter(|r| r.task == t && r.strategy == s && r.budget == budget);
-            let share = super::geometric(runs.map(|r| a.share(r)));
+            let share = super::geometric(runs.filter_map(|r| a.share(r)));
             let _ = write!(p, "<td>{}</td>", share.map_or("\u{2013}".into(), |x| format!("{x:.3}")));
         }
         p.push_str("</tr>");
