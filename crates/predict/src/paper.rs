@@ -455,7 +455,7 @@ impl Trained {
         let Options { epochs: (_, epochs), seed, threads, .. } = *options;
         // On a few hundred examples batches of 128 would be too few steps.
         let batch = (learned.len() / 32).clamp(16, 128);
-        let schedule = Schedule { epochs, batch, rate: 3e-3, decay: 0.01, memory: 0.0, patience: 6, seed, threads };
+        let schedule = Schedule { epochs, until: epochs, batch, rate: 3e-3, decay: 0.01, memory: 0.0, patience: 6, seed, threads };
         let mut ask = |s: &State, within: f64| go_on(&s.curve, within);
         let state = keeper.train((&model, "sequence model", 0), &ground, (&learned, &held), &schedule, &mut ask)?;
         Ok(Trained { ground, model, parameters: state.best, curve: state.curve })

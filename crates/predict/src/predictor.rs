@@ -40,7 +40,7 @@ pub struct RowCount {
     pub precision: String,
     /// Learned from.
     pub train: usize,
-    /// For stopping and mixing.
+    /// For stopping and mixing; most networks of the default model learn them too.
     pub validation: usize,
     /// Held out.
     pub test: usize,

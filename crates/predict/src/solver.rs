@@ -91,6 +91,15 @@ impl Options {
 /// as long pays for them.
 const MEMBERS: usize = 6;
 
+/// Of these so many hold validation out: they say after how many passes to stop and how to mix. The others learn
+/// validation's answers too, for as many passes as those were best after.
+const HOLDERS: usize = 2;
+
+/// How many of so many networks hold validation out: all where they are few.
+fn holders(members: usize) -> usize {
+    if members < 2 * HOLDERS { members } else { HOLDERS }
+}
+
 /// Steps of 64 examples after which a network hardly gains from more, between 14 passes, which large
 /// data needs too, and 28.
 pub const STEPS: usize = 3100;
@@ -228,7 +237,7 @@ pub(crate) fn pairs<'a>(cases: &'a [Case], examples: &[&'a Example]) -> Vec<Pair
 }
 
 /// What a model of a solver is made from. All examples are of the family, inside their tuner space;
-/// of those, `part` says which are learned, and which say when to stop and how to mix.
+/// of those, `part` says which are learned by all networks, and which say when to stop and how to mix.
 #[derive(Clone)]
 pub struct Material<'a> {
     /// The kernels.
@@ -253,6 +262,8 @@ struct Data<'a> {
     ground: &'a Ground,
     learned: &'a [Pair<'a>],
     held: &'a [Pair<'a>],
+    /// Both.
+    all: &'a [Pair<'a>],
 }
 
 /// How many networks of one kind, and how each is trained; their seeds follow from the schedule's.
@@ -319,14 +330,30 @@ type Trained = (Vec<Vec<f32>>, Vec<Vec<Epoch>>);
 impl Data<'_> {
     fn train<L: Learner>(&self, learner: &L, plan: Plan, keeper: &mut Keeper, go_on: &mut Ask) -> Result<Trained, FamilyError> {
         let (mut members, mut curves) = (Vec::new(), Vec::new());
-        for i in 0..plan.members.max(1) {
+        let holders = if self.held.is_empty() { plan.members } else { holders(plan.members) };
+        let mut best = 0;
+        for i in 0..plan.members {
             let seed = plan.schedule.seed.wrapping_mul(1000).wrapping_add(i as u64);
-            let (network, schedule) = (plan.network, Schedule { seed, ..plan.schedule });
-            let of = (self.learned, self.held);
-            let mut ask = |s: &State, within: f64| go_on((i, plan.members), &schedule, s, within);
+            let (network, mut schedule) = (plan.network, Schedule { seed, ..plan.schedule });
+            let mut of = (self.learned, self.held);
+            if i >= holders {
+                of = (self.all, &[]);
+                schedule.until = (best + holders / 2) / holders;
+            }
+            let mut on = true;
+            let mut ask = |s: &State, within: f64| {
+                on = go_on((i, plan.members), &schedule, s, within);
+                on
+            };
             let state = keeper.train((learner, network, i), self.ground, of, &schedule, &mut ask)?;
+            if i < holders {
+                best += state.best_epoch().map_or(0, |e| e + 1);
+            }
             members.push(state.best);
             curves.push(state.curve);
+            if !on {
+                break; // and nobody counts passes of a network that was ended
+            }
         }
         Ok((members, curves))
     }
@@ -344,16 +371,16 @@ impl Solver {
         let (training_cases, validation_cases) = (make(&training, Some(0))?, make(&validation, Some(training.len()))?);
         let (learned, held) = (pairs(&training_cases, &training), pairs(&validation_cases, &validation));
         let mut run = |network: &'static str, member: (usize, usize), schedule: &Schedule, state: &State, within: f64| {
-            let epochs = (state.curve.len(), schedule.epochs);
+            let epochs = (state.curve.len(), schedule.until);
             go_on(&Progress { solver: &solver, network, member, epochs, within, last: state.curve.last().copied() })
         };
-        let data = Data { ground: &ground, learned: &learned, held: &held };
+        let all = [&learned[..], &held].concat();
+        let data = Data { ground: &ground, learned: &learned, held: &held, all: &all };
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
         let plan = |network, members: usize, epochs, batch, decay| {
-            let (seed, threads) = (options.seed, options.threads);
-            let schedule =
-                Schedule { epochs: passes(epochs, learned.len()), batch, rate: 2e-3, decay, memory: 0.995, patience: 5, seed, threads };
+            let (seed, threads, epochs) = (options.seed, options.threads, passes(epochs, learned.len()));
+            let schedule = Schedule { epochs, until: epochs, batch, rate: 2e-3, decay, memory: 0.995, patience: 5, seed, threads };
             Plan { network, members: if members > 0 { members } else { MEMBERS }, schedule }
         };
         let ranking = plan("ranker", options.members.0, options.epochs.0, 64, 0.1);
@@ -373,14 +400,14 @@ impl Solver {
         &self.ground.facts
     }
 
-    /// Chooses the mix that makes validation answers likeliest, from a grid; equal parts where
-    /// there is nothing to choose by.
+    /// Chooses the mix that makes validation answers likeliest, from a grid, for the networks that did not
+    /// learn them; equal parts where there is nothing to choose by.
     fn fit_mix(&mut self, held: &[Pair], threads: usize) -> Result<(), FamilyError> {
         const GRID: [f32; 6] = [0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
         let step = held.len() / 400 + 1;
         let some: Vec<Pair> = held.iter().step_by(step).copied().collect();
         let lists = parallel::map(threads, &some, |(case, problem), room: &mut Room| {
-            let opinions = self.opinions(case, problem, SHORTLIST, room)?;
+            let opinions = self.opinions(case, problem, SHORTLIST, holders, room)?;
             let truth = case.truth.unwrap_or(0) as usize;
             let mixes = GRID.into_iter().flat_map(|ranker| GRID.map(|chain| Mix { ranker, chain }));
             Ok(mixes.map(|mix| f64::from(opinions.mixed(mix)[truth])).collect())
@@ -420,39 +447,47 @@ impl Solver {
                 self.ranker.score(&self.ranker_members, g, (case, &g.family.instance(problem)?), all, &mut room.ranker)
             }
             Method::Chain => self.chain.score(&self.chain_members, g, case, &mut room.chain),
-            Method::Pair => self.opinions(case, problem, SHORTLIST, room)?.mixed(self.mix),
+            Method::Pair => self.opinions(case, problem, SHORTLIST, |n| n, room)?.mixed(self.mix),
         })
     }
 
-    /// What the networks say of a case: the first chain of all candidates, all networks of those that
-    /// it finds likeliest, `shortlist` of them.
-    pub(crate) fn opinions(&self, case: &Case, problem: &Problem, shortlist: usize, room: &mut Room) -> Result<Opinions, FamilyError> {
+    /// What the networks say of a case: the first chain of all candidates, `some` of so many networks of
+    /// each kind of those that it finds likeliest, `shortlist` of them.
+    pub(crate) fn opinions(
+        &self,
+        case: &Case,
+        problem: &Problem,
+        shortlist: usize,
+        some: fn(usize) -> usize,
+        room: &mut Room,
+    ) -> Result<Opinions, FamilyError> {
         let (g, c) = (&self.ground, &case.candidates);
+        let [rankers, chains] = [&self.ranker_members, &self.chain_members].map(|all| &all[..some(all.len())]);
         let instance = g.family.instance(problem)?;
         if c.len() <= shortlist {
             let all = (Rows::All, &c.table[..]);
-            let ranker = self.ranker.score(&self.ranker_members, g, (case, &instance), all, &mut room.ranker);
-            let chain = self.chain.score(&self.chain_members, g, case, &mut room.chain);
+            let ranker = self.ranker.score(rankers, g, (case, &instance), all, &mut room.ranker);
+            let chain = self.chain.score(chains, g, case, &mut room.chain);
             return Ok(Opinions { first: Vec::new(), rows: None, ranker, chain });
         }
         let mut choices = self.chain.choices(g, case, &mut room.chain);
-        let first = self.chain.walk(&self.chain_members[0], case, &choices, &mut room.chain);
+        let first = self.chain.walk(&chains[0], case, &choices, &mut room.chain);
         let mut rows: Vec<u32> = (0..c.len() as u32).collect();
         let better = |a: &u32, b: &u32| first[*b as usize].total_cmp(&first[*a as usize]).then(a.cmp(b));
         rows.select_nth_unstable_by(shortlist - 1, better);
         rows.truncate(shortlist);
         rows.sort_unstable();
         let table: Vec<u16> = rows.iter().flat_map(|&r| c.row(r as usize)).copied().collect();
-        let ranker = self.ranker.score(&self.ranker_members, g, (case, &instance), (Rows::Some(&rows), &table), &mut room.ranker);
+        let ranker = self.ranker.score(rankers, g, (case, &instance), (Rows::Some(&rows), &table), &mut room.ranker);
         choices.iter_mut().for_each(|c| c.only(&rows));
         let short = |all: &[f32]| {
             let mut some: Vec<f32> = rows.iter().map(|&r| all[r as usize]).collect();
             log_softmax(&mut some);
             some
         };
-        let mut chains = vec![short(&first)];
-        chains.extend(self.chain_members[1..].iter().map(|p| short(&self.chain.walk(p, case, &choices, &mut room.chain))));
-        Ok(Opinions { first, rows: Some(rows), ranker, chain: mean(chains) })
+        let mut said = vec![short(&first)];
+        said.extend(chains[1..].iter().map(|p| short(&self.chain.walk(p, case, &choices, &mut room.chain))));
+        Ok(Opinions { first, rows: Some(rows), ranker, chain: mean(said) })
     }
 
     /// The k most probable configurations of a problem's tuner space, best first, with their

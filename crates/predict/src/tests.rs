@@ -189,7 +189,7 @@ fn baselines_answer_too_and_cancelling_ends_it() {
 #[test]
 fn training_resumes_where_it_stopped() {
     let all = examples();
-    let options = Options { epochs: (2, 3), members: (1, 2), ..small() };
+    let options = Options { epochs: (2, 3), members: (1, 4), ..small() };
     let whole = trained(&options);
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("checkpoint");
@@ -202,8 +202,8 @@ fn training_resumes_where_it_stopped() {
         &mut Checkpoint::default(),
         &mut |c| c.save(&path).expect("it can be saved"),
         &mut |p| {
-            // In the middle of the second chain.
-            said += usize::from(p.network == "chain" && p.member.0 == 1);
+            // In the middle of the fourth chain, which learns validation too.
+            said += usize::from(p.network == "chain" && p.member.0 == 3);
             said < 2
         },
     );
@@ -211,7 +211,7 @@ fn training_resumes_where_it_stopped() {
     let mut checkpoint = Checkpoint::load(&path).expect("it can be loaded");
     let mut epochs = 0;
     let rest = Predictor::resume(&[family()], &all, Some(Split::Random), &options, &mut checkpoint, &mut |_| epochs += 1, &mut |_| true);
-    // Two of three epochs of the last of three networks were done.
+    // Two of three epochs of the last of five networks were done.
     assert_eq!(epochs, 1);
     let question = problem(9, 5, "FP16", "d1");
     assert_eq!(rest.expect("it goes on").predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
@@ -220,6 +220,20 @@ fn training_resumes_where_it_stopped() {
     assert!(matches!(refused, Err(PredictError::OtherTraining)));
     std::fs::write(&path, b"something else").unwrap();
     assert!(matches!(Checkpoint::load(&path), Err(FileError::NotACheckpoint(_))));
+}
+
+/// What was ended before its first epoch says nothing of how long the others should learn.
+#[test]
+fn training_that_ends_at_once_can_be_begun_again() {
+    let options = Options { epochs: (2, 3), members: (4, 4), ..small() };
+    let mut checkpoint = Checkpoint::default();
+    let mut train = |go_on: bool| {
+        Predictor::resume(&[family()], &examples(), Some(Split::Random), &options, &mut checkpoint, &mut |_| (), &mut |_| go_on)
+    };
+    assert!(matches!(train(false), Err(PredictError::Cancelled)));
+    let (rest, whole) = (train(true).expect("it begins again"), trained(&options));
+    let question = problem(9, 5, "FP16", "d1");
+    assert_eq!(rest.predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
 }
 
 /// Holds a network's gradient against finite differences, with the same samples and drop-out.
@@ -410,7 +424,7 @@ fn what_is_kept_is_the_running_mean_of_parameters() {
     let cases = cases(&ground, &chosen, 1, Some(0)).expect("the family takes them");
     let pairs = crate::solver::pairs(&cases, &chosen);
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.0 });
-    let schedule = |memory| Schedule { epochs: 2, batch: 8, rate: 2e-3, decay: 0.0, memory, patience: 5, seed: 1, threads: 1 };
+    let schedule = |memory| Schedule { epochs: 2, until: 2, batch: 8, rate: 2e-3, decay: 0.0, memory, patience: 5, seed: 1, threads: 1 };
     let run = |memory: f32| {
         let schedule = schedule(memory);
         let mut state = State::new(chain.layout(), &schedule);
@@ -434,7 +448,7 @@ fn a_shortlist_is_divided_anew_and_the_rest_stays() {
     for (a, b, n) in [(39, 5, 9), (500, 3, 40), (17, 2, 1)] {
         let question = problem(a, b, "FP16", "d1");
         let case = s.ground.case(&question, None, None, &mut Vec::new()).expect("the family takes it");
-        let opinions = |n: usize| s.opinions(&case, &question, n, &mut Default::default()).expect("as before");
+        let opinions = |n: usize| s.opinions(&case, &question, n, |n| n, &mut Default::default()).expect("as before");
         let (all, some) = (opinions(usize::MAX), opinions(n));
         let rows = some.rows.clone().expect("the space is larger");
         assert!(all.rows.is_none() && rows.len() == n && rows.is_sorted());
@@ -470,6 +484,25 @@ fn answers_for_validation_are_remembered_and_none_sees_its_own_while_training() 
         assert_ne!(nearest(e, Some(own)).index, own);
     }
     assert!(test.iter().all(|e| nearest(e, None).distance > 0.0), "no test problem is remembered");
+}
+
+/// Two of many networks hold validation out; the others learn it, for as many epochs as those were best after.
+#[test]
+fn most_networks_learn_validation_too() {
+    let all = examples();
+    let held = all.iter().filter(|e| Split::Random.part(&e.problem) == Part::Validation).count();
+    assert!(held > 0);
+    for members in [1, 3, 4, 5] {
+        let p = trained(&Options { epochs: (3, 9), members: (members, members), ..small() });
+        let Ok(Model::Pair(s)) = p.model("Toy") else { panic!("the default was trained") };
+        for curves in [&s.curves.ranker, &s.curves.chain] {
+            let (holding, rest) = curves.split_at(if members < 4 { members } else { 2 });
+            assert!(holding.iter().flatten().all(|e| e.validation > 0.0) && rest.iter().flatten().all(|e| e.validation == 0.0));
+            let best = |c: &Vec<Epoch>| (0..c.len()).min_by(|&a, &b| c[a].validation.total_cmp(&c[b].validation)).unwrap() + 1;
+            let until = (holding.iter().map(best).sum::<usize>() as f64 / holding.len() as f64).round() as usize;
+            assert!(rest.iter().all(|c| c.len() == until), "{until} {:?}", rest.iter().map(Vec::len).collect::<Vec<_>>());
+        }
+    }
 }
 
 #[test]

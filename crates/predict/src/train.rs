@@ -46,8 +46,10 @@ pub trait Learner: Sync {
 /// How to train.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Passes over the training cases.
+    /// Passes over the training cases that the cosine is laid out for.
     pub epochs: usize,
+    /// Passes that are made of those, at most.
+    pub until: usize,
     /// Cases a step.
     pub batch: usize,
     /// Greatest step of AdamW.
@@ -71,7 +73,7 @@ pub struct Schedule {
 pub struct Epoch {
     /// Mean loss of training cases as they were learned.
     pub train: f64,
-    /// Mean loss of validation cases after it.
+    /// Mean loss of validation cases after it; 0 where there were none.
     pub validation: f64,
 }
 
@@ -84,7 +86,7 @@ pub struct State {
     pub average: Vec<f32>,
     /// The optimiser's state.
     pub adam: Adam,
-    /// The best parameters so far.
+    /// The best parameters so far; the last where nothing is held out to tell.
     pub best: Vec<f32>,
     /// Every epoch so far.
     pub curve: Vec<Epoch>,
@@ -128,7 +130,7 @@ pub fn train<L: Learner>(
     let mut gradient = vec![0.0; state.parameters.len()];
     let desks = Desks::<L>::default();
     let patient = |s: &State| s.best_epoch().is_none_or(|best| validation.is_empty() || s.curve.len() - 1 - best < schedule.patience);
-    while state.curve.len() < schedule.epochs && patient(state) {
+    while state.curve.len() < schedule.until.min(schedule.epochs) && patient(state) {
         let epoch = state.curve.len();
         let mut rng = Generator::seed_from_u64(schedule.seed ^ (epoch as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut order: Vec<usize> = (0..cases.len()).collect();

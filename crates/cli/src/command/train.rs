@@ -174,7 +174,8 @@ fn unless_stopped(trained: Result<Predictor, squall::Error>, then: &str) -> Resu
 }
 
 fn line(p: &Progress, elapsed: Duration) -> String {
-    let last = p.last.map_or(String::new(), |l| format!(", loss {:.3}, of validation {:.3}", l.train, l.validation));
+    let held = |v: f64| if v > 0.0 { format!(", of validation {v:.3}") } else { String::new() };
+    let last = p.last.map_or(String::new(), |l| format!(", loss {:.3}{}", l.train, held(l.validation)));
     let done = p.epochs.0 as f64 + p.within;
     let (member, members) = (p.member.0 + 1, p.member.1);
     format!("{:6.0} s  {} {} {member}/{members}, epoch {done:.1} of {}{last}", elapsed.as_secs_f64(), p.solver, p.network, p.epochs.1)

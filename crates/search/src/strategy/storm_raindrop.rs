@@ -13,11 +13,16 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Trial};
 
 /// Share of the budget after which descents begin.
-const EXPLORE_FIRST: f64 = 0.7;
+const EXPLORE_FIRST: f64 = 0.5;
+/// Nor do they begin before so many trials: until then what a model of few trials proposes is worth more than the
+/// neighbours of the best (docs/performance.md).
+const EXPLORE_AT_LEAST: usize = 96;
 /// Exploring never gets less than this share.
 const EXPLORE_LEAST: f64 = 0.5;
 /// Starts at least so unlike each other are different valleys.
 const APART: f32 = 0.12;
+/// Valleys that are descended at once, at most.
+const VALLEYS: usize = 3;
 /// A start slower than this many times the best is not worth descending from.
 const HOPELESS: f64 = 1.5;
 /// Gain per trial (in logarithms of time) that an arm without history is taken to have.
@@ -80,11 +85,12 @@ impl StormRaindrop {
 
     /// With another cost model.
     pub fn with_model(setting: &Setting, model: Box<dyn CostModel>) -> StormRaindrop {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(setting.seed);
         StormRaindrop {
             ledger: Ledger::new(&setting.tunables),
             ranker: Ranker::new(model),
-            evolution: Evolution::new(rng.random(), setting.trials),
+            // The storm's own seed: until the first descent this is the storm, trial for trial, so that two
+            // runs of one seed differ by what the descents did.
+            evolution: Evolution::new(setting.seed, setting.trials),
             explore: Account::default(),
             arms: Vec::new(),
             next_id: 0,
@@ -92,7 +98,7 @@ impl StormRaindrop {
             owners: PointMap::default(),
             told: Vec::new(),
             best: f64::INFINITY,
-            rng,
+            rng: Xoshiro256PlusPlus::seed_from_u64(setting.seed),
             trials: setting.trials.max(1),
         }
     }
@@ -145,10 +151,9 @@ impl StormRaindrop {
             }
             keep
         });
-        if (ledger.known().len() as f64) < (self.trials as f64 * EXPLORE_FIRST).max(warm_up(self.trials) as f64) {
+        if ledger.known().len() < EXPLORE_AT_LEAST.max((self.trials as f64 * EXPLORE_FIRST) as usize) {
             return;
         }
-        let room = if self.trials < 100 { 2 } else { 3 };
         let ranking: Vec<_> = ledger.ranking().into_iter().take(64).cloned().collect();
         for (rank, start) in ranking.iter().enumerate() {
             if start.time > best * HOPELESS {
@@ -168,7 +173,7 @@ impl StormRaindrop {
                 }
                 continue;
             }
-            if self.arms.len() >= room {
+            if self.arms.len() >= VALLEYS {
                 // The best of all is always descended from.
                 if rank > 0 {
                     break;
