@@ -7,7 +7,7 @@ use crate::nn::Layout;
 use crate::paper::{PaperModel, Sequence};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::solver::cases;
-use crate::train::{Learner, Lesson, Schedule, State, train};
+use crate::train::{Epoch, Learner, Lesson, Schedule, State, train};
 use crate::{Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
