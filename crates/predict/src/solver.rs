@@ -369,13 +369,15 @@ impl Solver {
         let make =
             |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
         let (training_cases, validation_cases) = (make(&training, Some(0))?, make(&validation, Some(training.len()))?);
-        let (learned, held) = (pairs(&training_cases, &training), pairs(&validation_cases, &validation));
+        let mut all = pairs(&training_cases, &training);
+        let learned = all.len();
+        all.extend(pairs(&validation_cases, &validation));
+        let (learned, held) = all.split_at(learned);
         let mut run = |network: &'static str, member: (usize, usize), schedule: &Schedule, state: &State, within: f64| {
             let epochs = (state.curve.len(), schedule.until);
             go_on(&Progress { solver: &solver, network, member, epochs, within, last: state.curve.last().copied() })
         };
-        let all = [&learned[..], &held].concat();
-        let data = Data { ground: &ground, learned: &learned, held: &held, all: &all };
+        let data = Data { ground: &ground, learned, held, all: &all };
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
         let plan = |network, members: usize, epochs, batch, decay| {
@@ -391,7 +393,7 @@ impl Solver {
         let mix = Mix { ranker: 0.5, chain: 0.5 };
         let keys = hashes(m.examples);
         let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, keys, curves, ground };
-        out.fit_mix(&held, options.threads)?;
+        out.fit_mix(held, options.threads)?;
         Ok(out)
     }
 

@@ -48,7 +48,7 @@ pub trait Learner: Sync {
 pub struct Schedule {
     /// Passes over the training cases that the cosine is laid out for.
     pub epochs: usize,
-    /// Passes that are made of those, at most.
+    /// Passes that are made, at most: those, or fewer where others have shown how many are best.
     pub until: usize,
     /// Cases a step.
     pub batch: usize,
@@ -130,7 +130,7 @@ pub fn train<L: Learner>(
     let mut gradient = vec![0.0; state.parameters.len()];
     let desks = Desks::<L>::default();
     let patient = |s: &State| s.best_epoch().is_none_or(|best| validation.is_empty() || s.curve.len() - 1 - best < schedule.patience);
-    while state.curve.len() < schedule.until.min(schedule.epochs) && patient(state) {
+    while state.curve.len() < schedule.until && patient(state) {
         let epoch = state.curve.len();
         let mut rng = Generator::seed_from_u64(schedule.seed ^ (epoch as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut order: Vec<usize> = (0..cases.len()).collect();

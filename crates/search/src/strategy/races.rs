@@ -86,12 +86,12 @@ fn until_its_first_descent_the_default_is_the_storm() {
 /// is better from the start, looking at the others costs little.
 #[test]
 fn sketches_are_heard_before_they_are_judged() {
-    let both = |problems, trials| race_of(problems, 20, |s| Box::new(StormRaindrop::new(s)), trials);
+    let both = |problems, trials| race_of(problems, 40, |s| Box::new(StormRaindrop::new(s)), trials);
     let late = [64, 200].map(|trials| both(|seed| vec![Problem::late(seed)], trials));
     let alone = both(|seed| vec![Problem { landscapes: vec![Problem::late(seed).landscapes[1].clone()] }], 200);
     let three = [64, 200].map(|trials| both(|seed| Problem::several(seed).split_off(3), trials));
     let first = both(|seed| vec![Problem { landscapes: vec![Problem::several(seed)[3].landscapes[1].clone()] }], 200);
     println!("late {late:.4?}, alone {alone:.4}; three {three:.4?}, the best of them alone {first:.4}");
-    // Over 40 seeds 1.10 and 1.05; by the model's choice alone, over ten, 1.27 and 1.38.
-    assert!(late[1] < 1.25 * alone && three[1] < 1.25 * first);
+    // 1.10 and 1.05 of these; by the model's choice alone, over ten seeds, 1.27 and 1.38.
+    assert!(late[1] < 1.15 * alone && three[1] < 1.25 * first);
 }
