@@ -30,9 +30,9 @@ impl Function<'_> {
                 self.line("#pragma unroll");
                 self.line(&text);
             }
-            Warp::Load { to, rest, rows, first, column, from, index } => {
+            Warp::Load { to, rest, rows, first, column, columns, from, index } => {
                 self.open("{");
-                self.load_matrix(to, rows, first, *column, *from, index);
+                self.load_matrix(to, rows, first, (*column, *columns), *from, index);
                 let whole = self.registers(to);
                 if let Some(rest) = rest {
                     let rest = self.registers(rest);
@@ -108,7 +108,15 @@ impl Function<'_> {
         self.number("count", &loops.iter().collect::<Vec<_>>());
     }
 
-    fn load_matrix(&mut self, to: &Matrix, rows: &[(Var, i64)], first: &Affine, column: Var, from: Source, index: &[Affine]) {
+    fn load_matrix(
+        &mut self,
+        to: &Matrix,
+        rows: &[(Var, i64)],
+        first: &Affine,
+        (column, columns): (Var, i64),
+        from: Source,
+        index: &[Affine],
+    ) {
         let dtype = self.n.buffer(to.buffer).dtype;
         let registers = self.registers(to);
         let total: i64 = rows.iter().map(|r| r.1).product();
@@ -123,13 +131,16 @@ impl Function<'_> {
         };
         let off = self.offset(from, index);
         let innermost = rows.iter().rev().find(|r| r.1 > 1).copied();
-        if off.coefficient(column) == 1 && self.aligned(&off, column, each) {
+        let whole = columns == extents(self.n, to).1;
+        if whole
+            && off.coefficient(column) == 1 && self.aligned(&off, column, each) {
             self.row(rows, first, &lane_row, total - 1);
             self.line(&format!("const int {k} = {lane_column};"));
             let place = self.at(from, index, &self.offset(from, index));
             return self.line(&format!("matrix({registers}, &{place});"));
         }
         if let Some((v, extent)) = innermost
+            && whole
             && dtype.is_half()
             && extent % 8 == 0
             && off.coefficient(v) == 1
@@ -157,6 +168,7 @@ impl Function<'_> {
             self.line(&format!("const int {k} = {start} + {i};"));
             let place = self.at(from, index, &self.offset(from, index));
             let text = if dtype.is_half() { format!("{place}.bits") } else { format!("__float_as_uint({place})") };
+            let text = if whole { text } else { format!("({k} < {columns} ? {text} : 0u)") };
             self.line(&match i {
                 0 => format!("({registers})[r] = {text};"),
                 _ => format!("({registers})[r] |= (unsigned){text} << 16;"),

@@ -227,12 +227,13 @@ impl<'a> Walk<'a> {
                 let (r, c) = extents(self.n, from);
                 self.c.add("shared_stores", (r * c / 32) as f64 * times);
             }
-            Warp::Load { rows, column, from, index, .. } => {
+            Warp::Load { to, rows, column, columns, from, index, .. } => {
                 let b = self.n.buffer(*from);
                 let (off, bytes) = (flatten(index, &b.shape), b.dtype.bytes() as i64);
                 let inner = rows.iter().rev().find(|r| r.1 > 1).map_or(0, |r| off.coefficient(r.0));
                 // Eight rows of 16 bytes are read at once; rows that begin in the same banks wait.
-                let (row, whole) = if off.coefficient(*column) == 1 { (inner, true) } else { (off.coefficient(*column), inner == 1) };
+                let whole = off.coefficient(*column) == 1 && *columns == extents(self.n, to).1;
+                let (row, whole) = if whole { (inner, true) } else { (off.coefficient(*column), inner == 1) };
                 let ways = gcd((row * bytes / 16).max(1), 8) as f64;
                 self.c.add("matrix_loads", times);
                 self.c.add("shared_loads", times * if whole { 4.0 * ways } else { 16.0 });

@@ -1,6 +1,6 @@
 //! Reads a nest's text.
 
-use super::{Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Start, Stmt, Warp, verify};
+use super::{Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Start, Stmt, Warp, extents, verify};
 use squall_core::expr::Source;
 use squall_core::text::{Cursor, Scope as Names, TextError};
 use squall_core::workload::Reducer;
@@ -180,11 +180,13 @@ fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<W
             let first = c.affine(names)?;
             c.expect_word("column")?;
             let column = declare(c, n, names)?;
+            let columns = if c.accept_word("in") { Some(c.extent()?) } else { None };
             c.expect(":")?;
             let to = matrix(c, names)?;
+            let columns = columns.unwrap_or(extents(n, &to).1);
             let rest = if c.accept_word("and") { Some(matrix(c, names)?) } else { None };
             c.expect("=")?;
-            Ok(Warp::Load { to, rest, rows, first, column, from: buffer(c, names)?, index: c.index(names)? })
+            Ok(Warp::Load { to, rest, rows, first, column, columns, from: buffer(c, names)?, index: c.index(names)? })
         }
         "warp_multiply" => {
             let to = matrix(c, names)?;

@@ -42,7 +42,7 @@ impl Team<'_, '_> {
                 let ((r, c), at) = (extents(self.s.nest, m), self.base(m, t));
                 self.elements(m.buffer, t)?[at..at + (r * c) as usize].fill(0.0);
             }
-            Warp::Load { to, rest, rows, first, column, from, index } => {
+            Warp::Load { to, rest, rows, first, column, columns, from, index } => {
                 let ((r, c), at) = (extents(self.s.nest, to), self.base(to, t));
                 let rest = rest.as_ref().map(|m| (m.buffer, self.base(m, t)));
                 let format = self.s.nest.buffer(to.buffer).dtype;
@@ -56,7 +56,7 @@ impl Team<'_, '_> {
                     }
                     for k in 0..c {
                         self.set(t, *column, k);
-                        let x = self.read(*from, index, t)?;
+                        let x = if k < *columns { self.read(*from, index, t)? } else { 0.0 };
                         let rounded = format.round(x);
                         self.elements(to.buffer, t)?[at + (i * c + k) as usize] = rounded;
                         if let Some((buffer, at)) = rest {

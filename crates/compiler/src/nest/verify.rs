@@ -217,8 +217,8 @@ impl Checker<'_> {
             let index: Vec<Affine> = m.at.iter().chain(&zero).cloned().collect();
             self.access(m.buffer, &index, true)?;
         }
-        let places = |me: &mut Self, of: &[(Var, i64)], m: &Matrix, column: Var, memory: Source, index: &[Affine], write: bool| {
-            of.iter().chain([&(column, extents(me.n, m).1)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
+        let places = |me: &mut Self, of: &[(Var, i64)], (column, columns): (Var, i64), memory: Source, index: &[Affine], write: bool| {
+            of.iter().chain([&(column, columns)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
             if me.n.buffer(memory).scope != Scope::Shared {
                 return me.fail(format!("`{}` is not in shared memory", me.n.buffer(memory).name));
             }
@@ -230,7 +230,7 @@ impl Checker<'_> {
         match w {
             Warp::Zero(_) => Ok(()),
             Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
-            Warp::Load { to, rest, rows, first, column, from, index } => {
+            Warp::Load { to, rest, rows, first, column, columns, from, index } => {
                 if rest.as_ref().is_some_and(|r| self.n.buffer(r.buffer).dtype != DType::Tf32 || extents(self.n, r) != extents(self.n, to))
                 {
                     return self.fail("what rounding leaves of a matrix is as large as it, and tf32");
@@ -239,10 +239,14 @@ impl Checker<'_> {
                 if first.range(|v| self.bounds[&v]).0 < 0 || rows.iter().any(|r| r.1 < 1) {
                     return self.fail("rows are counted from below 0");
                 }
-                places(self, rows, to, *column, *from, index, false)
+                if !(1..=extents(self.n, to).1).contains(columns) {
+                    return self.fail(format!("a matrix has no {columns} columns"));
+                }
+                places(self, rows, (*column, *columns), *from, index, false)
             }
             Warp::Store { from, row, column, to, index } => {
-                places(self, &[(*row, extents(self.n, from).0)], from, *column, *to, index, true)
+                let (rows, columns) = extents(self.n, from);
+                places(self, &[(*row, rows)], (*column, columns), *to, index, true)
             }
             Warp::Multiply { .. } => {
                 let [(m, n), (am, ak), (bn, bk)] = [0, 1, 2].map(|i| extents(self.n, list[i]));

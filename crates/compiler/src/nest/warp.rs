@@ -8,6 +8,7 @@
 //! warp_store row m column n: T[m, n] = C_f[i, j]
 //! ```
 //!
+//! `warp_load .. column k in 7: ..` reads seven columns; the others of the matrix become zero.
 //! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps what rounding leaves.
 //! Four warps side by side, a group, multiply what lies in shared memory as it is:
 //!
@@ -67,6 +68,8 @@ pub enum Warp {
         first: Affine,
         /// Counts columns.
         column: Var,
+        /// Columns that there are; further ones of the matrix become zero.
+        columns: i64,
         /// Where elements come from.
         from: Source,
         /// The element of a row and column.
@@ -161,14 +164,18 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             write!(f, "warp_zero ")?;
             matrix(f, m)?;
         }
-        Warp::Load { to, rest, rows, first, column, from, index } => {
+        Warp::Load { to, rest, rows, first, column, columns, from, index } => {
             write!(f, "warp_load rows ")?;
             for (i, (v, e)) in rows.iter().enumerate() {
                 write!(f, "{}{} in {e}", if i > 0 { ", " } else { "" }, n.var(*v))?;
             }
             write!(f, " from ")?;
             print_affine(f, first, n)?;
-            write!(f, " column {}: ", n.var(*column))?;
+            write!(f, " column {}", n.var(*column))?;
+            if *columns != extents(n, to).1 {
+                write!(f, " in {columns}")?;
+            }
+            write!(f, ": ")?;
             matrix(f, to)?;
             if let Some(rest) = rest {
                 write!(f, " and ")?;

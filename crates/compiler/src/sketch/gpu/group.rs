@@ -96,9 +96,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let steps = Term::product([Term::from(k).ceil_div(step()), Term::from(window)]);
     constraints.push(Term::sum([Term::knob("lag"), Term::from(2)]).at_most(Term::knob("stages")));
     constraints.push(Term::knob("stages").at_most(Term::sum([steps, Term::knob("lag"), Term::from(1)])));
-    let cuts = p.axes.iter().enumerate().filter(|(a, _)| roles.rows.axes.contains(a) || roles.columns.axes.contains(a));
-    let cut = cuts.fold(Term::knob("split_blocks").equals(1), |t, (a, _)| t.or(Term::knob("split_blocks").divides(knob(a))));
-    constraints.push(cut);
+    constraints.push(roles.shared_out(p));
     // Stages, and later the sums in their place.
     let lines = Term::sum([all_rows(), all_columns()]);
     constraints.push(Term::product([lines, Term::knob("stages"), Term::from(2 * DEPTH)]).at_most(i64::from(gpu.shared_per_block) - 1024));

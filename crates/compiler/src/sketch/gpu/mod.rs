@@ -107,8 +107,9 @@ fn gcd(a: i64, b: i64) -> i64 {
 }
 
 /// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned element
-/// on, where each group lies inside or outside of the tensor as a whole; `size` is the tile's.
-fn line_width(p: &problem::Problem, n: &Nest, o: &problem::Operand, size: &[i64]) -> Option<i64> {
+/// on, where each group lies inside or outside of the tensor as a whole; `size` is the tile's, and `steps` says
+/// whether the first reduction is walked through.
+fn line_width(p: &problem::Problem, n: &Nest, o: &problem::Operand, size: &[i64], steps: bool) -> Option<i64> {
     let d = o.index.len() - 1;
     let a = &o.index[d];
     let tested = o.conds.iter().any(|c| c.index.terms() == a.terms());
@@ -118,7 +119,7 @@ fn line_width(p: &problem::Problem, n: &Nest, o: &problem::Operand, size: &[i64]
         // What tile starts are multiples of; the window and the tile itself move inside of the line.
         let moves = |v: Var, c: i64| match p.axes.iter().position(|x| x.var == v) {
             Some(k) => p.axes[k].extent == size[k] || c * gcd(size[k], p.axes[k].extent - size[k]) % w == 0,
-            None => p.reduce[0].var != v,
+            None => !steps || p.reduce[0].var != v,
         };
         let whole = |c: &squall_core::expr::Cond| {
             let shift = c.index.offset() - a.offset();

@@ -19,6 +19,7 @@ pub struct Operand {
 }
 
 /// What is computed, taken from the joined plain nest.
+#[derive(Clone)]
 pub struct Problem {
     pub base: Nest,
     pub axes: Vec<Axis>,
@@ -77,6 +78,14 @@ fn lift(n: &Nest, e: &Expr, out: &mut Vec<Operand>) -> Option<Expr> {
 }
 
 impl Problem {
+    /// The same problem with another reduction first.
+    pub fn led_by(&self, r: usize) -> Problem {
+        let mut p = self.clone();
+        let first = p.reduce.remove(r);
+        p.reduce.insert(0, first);
+        p
+    }
+
     /// Whether an axis cuts the tiles of a packed weight, so that its tiles may not overlap.
     pub fn cuts_weight(&self, a: &Axis) -> bool {
         self.operands.iter().any(|o| o.packed && o.index.iter().any(|i| i.uses(a.var)))

@@ -57,6 +57,16 @@ pub(super) enum Layout {
     Planes,
     /// The last axis, as in device memory: matrices are transposed when they are loaded.
     Across,
+    /// As in device memory, where the reduction moves along a dimension together with an axis: elements of 32 bits are
+    /// gathered one by one.
+    Sliding,
+}
+
+impl Layout {
+    /// Whether elements are gathered one by one.
+    pub fn gathered(self) -> bool {
+        matches!(self, Layout::Planes | Layout::Sliding)
+    }
 }
 
 /// Who is who.
@@ -95,6 +105,17 @@ impl Roles {
         [(1, &self.columns), (0, &self.rows)].into_iter().find(|(_, f)| slides(p, f).is_some()).map(|f| f.0)
     }
 
+    /// That the blocks of a cluster share out the rows or the columns of their tile: an axis that no other one of
+    /// its factor stands before.
+    pub fn shared_out(&self, p: &Problem) -> Term {
+        let knob = |a: usize| Term::knob(format!("{}_b", p.axes[a].short));
+        let cuts = [&self.rows, &self.columns].into_iter().flat_map(|f| (0..f.axes.len()).map(|i| (&f.axes[..i], f.axes[i])));
+        cuts.fold(Term::knob("split_blocks").equals(1), |t, (before, a)| {
+            let alone = Term::product(before.iter().map(|&b| knob(b))).equals(1);
+            t.or(Term::product([alone, Term::knob("split_blocks").divides(knob(a))]))
+        })
+    }
+
     /// Columns of a matrix of factors.
     pub fn depth(&self) -> i64 {
         32 / self.format.bytes() as i64
@@ -105,11 +126,24 @@ pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;
     }
-    let roles = Arc::new(roles(p)?);
-    let space = space(p, &roles, gpu)?;
-    let p = Arc::clone(p);
+    let p = leading(p).map_or_else(|| Arc::clone(p), |r| Arc::new(p.led_by(r)));
+    let roles = Arc::new(roles(&p)?);
+    let space = space(&p, &roles, gpu)?;
     let name = if roles.split { "gpu_tensor_split" } else { "gpu_tensor" };
     Some(Program { name: name.into(), space, gpu, make: Box::new(move |c| Ok(Tiling::new(&p, &roles, c).program())) })
+}
+
+/// The reduction that is summed by matrices, where the first would leave most of their columns empty: along an image of
+/// three channels a window of seven fills them better.
+fn leading(p: &Problem) -> Option<usize> {
+    let depth = match format(&p.base, p)? {
+        DType::F32 | DType::Tf32 => 8,
+        _ => return None,
+    };
+    // Columns that are multiplied for nothing, in eighths of those that are not.
+    let filled = |r: usize| (p.reduce[r].extent + depth - 1) / depth * depth * 8 / p.reduce[r].extent;
+    let best = (1..p.reduce.len()).rev().min_by_key(|&r| filled(r))?;
+    (2 * filled(best) <= filled(0)).then_some(best)
 }
 
 /// The format that both factors of the summand lie or are allowed to be rounded in.
@@ -155,7 +189,9 @@ pub(super) fn roles(p: &Problem) -> Option<Roles> {
             && o.index[along].coefficient(k) == 1
             && o.index[along].terms().iter().all(|t| t.0 == k || (0..p.axes.len()).any(|a| p.axes[a].var == t.0 && both(a)));
         let axes = own(operand);
-        simple.then(|| Factor { operand, layout: layout(n, p, o, &axes, along, format), axes, along, filled: false })
+        let sliding = format == DType::Tf32 && o.index.iter().all(|i| i.coefficient(k) >= 0) && !o.packed;
+        let layout = if simple { layout(n, p, o, &axes, along, format) } else { Layout::Sliding };
+        (simple || sliding).then_some(Factor { operand, layout, axes, along, filled: false })
     };
     Some(Roles { format, split, rows: factor(1 - columns)?, columns: factor(columns)? })
 }
@@ -200,9 +236,13 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         knobs.push(Knob::ints(name, Role::Parallel, [1, 2, 4, 8]));
     }
     let role = |level| Role::Tile { axis: p.reduce[0].short.clone(), level };
-    knobs.push(Knob::ints("chunk", role(0), powers(depth, 8 * depth)));
-    knobs.push(Knob::ints("split_warps", role(1), [1, 2, 4, 8]));
-    knobs.push(Knob::ints("split_blocks", role(2), powers(1, gpu.cluster())));
+    // What moves along an axis is not cut: the tile's lines hold all of it.
+    let whole = [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Sliding);
+    let most = |most: i64| if whole { 1 } else { most };
+    let chunks = if whole { vec![(k + depth - 1) / depth * depth] } else { powers(depth, 8 * depth).collect() };
+    knobs.push(Knob::ints("chunk", role(0), chunks));
+    knobs.push(Knob::ints("split_warps", role(1), powers(1, most(8))));
+    knobs.push(Knob::ints("split_blocks", role(2), powers(1, most(gpu.cluster()))));
     knobs.push(Knob::ints("stages", Role::Choice, 1..=5));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
     if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
@@ -271,9 +311,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     // One more where there are several steps: all of them are on their way at once then.
     let steps = || Term::from(k).ceil_div(step());
     constraints.push(Term::knob("stages").at_most(Term::sum([steps(), Term::from(2).at_most(steps())])));
-    let cuts = p.axes.iter().enumerate().filter(|(a, _)| roles.rows.axes.contains(a) || roles.columns.axes.contains(a));
-    let cut = cuts.fold(Term::knob("split_blocks").equals(1), |t, (a, _)| t.or(Term::knob("split_blocks").divides(knob(a))));
-    constraints.push(cut);
+    constraints.push(roles.shared_out(p));
     // Products of matrices that are written out.
     let each = if roles.split { 3 } else { 1 };
     let written = |window: i64| Term::product([sums(), Term::knob("chunk"), Term::from(each * window)]).at_most(MOST_UNROLLED * depth);

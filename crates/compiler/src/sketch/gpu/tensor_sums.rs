@@ -32,21 +32,50 @@ impl Tiling<'_> {
 
     /// Declares where the sums of all groups meet, in rows and columns.
     pub(super) fn partial(&mut self, [rows, columns]: [i64; 2], body: &mut Vec<Stmt>) -> Source {
-        let partial = self.buffer("partial", vec![self.groups, rows, columns + 8], Scope::Shared, DType::F32);
+        let shape = vec![self.groups, rows, columns + self.free(columns)];
+        let partial = self.buffer("partial", shape, Scope::Shared, DType::F32);
         body.push(Stmt::Local(partial));
         partial
     }
 
-    /// The axis that the blocks of a cluster share out, and what each has of every axis.
-    fn slices(&self) -> (usize, Vec<i64>) {
-        let cut = self.size.iter().position(|s| s % self.cluster == 0).unwrap_or(0);
-        let slice = |(k, &size): (usize, &i64)| if k == cut { size / self.cluster } else { size };
-        (cut, self.size.iter().enumerate().map(slice).collect())
+    /// What to leave free behind a row of sums, so that the lanes of a warp that store some of eight rows meet least in
+    /// banks. Two neighbours are stored at once where they lie side by side.
+    fn free(&self, columns: i64) -> i64 {
+        const BANKS: i64 = 32;
+        let [down, across] = self.run;
+        let meet = |free: i64| {
+            let pitch = down * (columns + free);
+            let mut banks = [0; BANKS as usize];
+            let (rows, each) = if across == 1 { (4, 2) } else { (8, 1) };
+            for (row, pair, next) in (0..rows).flat_map(|r| (0..4).flat_map(move |p| (0..each).map(move |n| (r, p, n)))) {
+                banks[((pitch * row + across * 2 * pair + next) % BANKS) as usize] += 1;
+            }
+            banks.into_iter().max().unwrap_or(0)
+        };
+        (0..8).map(|i| 4 * i).min_by_key(|&free| (meet(free), free)).unwrap_or(0)
+    }
+
+    /// The axis that the blocks of a cluster share out, which of the factors has it, and what each block has of every axis.
+    fn slices(&self) -> (usize, usize, Vec<i64>) {
+        let cuts = self.factors.iter().enumerate().flat_map(|(k, f)| (0..f.axes.len()).map(move |i| (k, &f.axes[..i], f.axes[i])));
+        let fits = |(_, before, a): &(usize, &[usize], usize)| self.size[*a] % self.cluster == 0 && before.iter().all(|&b| self.size[b] == 1);
+        let (k, cut) = cuts.clone().find(fits).map_or((0, 0), |(k, _, a)| (k, a));
+        let slice = |(a, &size): (usize, &i64)| if a == cut { size / self.cluster } else { size };
+        (k, cut, self.size.iter().enumerate().map(slice).collect())
+    }
+
+    /// Rows and columns of the slice of a tile that a block finishes, and how many columns lie side by side for all slices.
+    fn slice(&self) -> ([i64; 2], i64) {
+        let (k, _, slices) = self.slices();
+        let [rows, columns] = [0, 1].map(|f| self.factors[f].axes.iter().map(|&a| slices[a]).product::<i64>());
+        // Rows are filled up to whole vectors, where each slice has its columns from the first on.
+        let width = [4, 2].into_iter().find(|w| k == 0 || columns % w == 0).unwrap_or(1);
+        ([rows, (columns + width - 1) / width * width], width)
     }
 
     /// Declares where each block of a cluster finds the sums that others made of its slice of the tile.
     pub(super) fn gather(&mut self, body: &mut Vec<Stmt>) -> Source {
-        let shape = [self.cluster; 2].into_iter().chain(self.slices().1).collect();
+        let shape = [self.cluster; 2].into_iter().chain(self.slice().0).collect();
         let gathered = self.buffer("gathered", shape, Scope::Cluster, DType::F32);
         body.push(Stmt::Local(gathered));
         gathered
@@ -58,31 +87,12 @@ impl Tiling<'_> {
         let p = self.p;
         let alone = self.cluster == 1;
         let last = p.axes.len() - 1;
-        let (cut, slices) = self.slices();
+        let (which, cut, slices) = self.slices();
         let widths: &[i64] = if self.n.buffer(p.output).dtype.is_half() { &[8, 4, 2] } else { &[4, 2] };
         let width = widths.iter().copied().find(|w| slices[last] % w == 0).unwrap_or(1);
-        let vector = |v: Var, body: Vec<Stmt>| if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body };
-        // Elements of a slice: loops, a lane, and where they lie in it.
-        let each = |me: &mut Self, what: &str| {
-            let lane = me.n.new_var("v");
-            let (mut loops, mut place) = (Vec::new(), Vec::new());
-            for (k, axis) in p.axes.iter().enumerate() {
-                let e = me.n.new_var(&format!("{}{what}", axis.short));
-                let each = if k == last { width } else { 1 };
-                loops.push((e, slices[k] / each));
-                let lane = (k == last && width > 1).then_some((lane, 1));
-                place.push(Affine::new([(e, each)].into_iter().chain(lane), 0));
-            }
-            (loops, lane, place)
-        };
-        // The place in the tile of one in the slice of a block.
-        let whole = |rank: Var, place: &[Affine]| -> Vec<Affine> {
-            let first = |k: usize| if k == cut && !alone { Affine::new([(rank, slices[k])], 0) } else { Affine::constant(0) };
-            place.iter().enumerate().map(|(k, at)| at.add(&first(k))).collect()
-        };
+        let vector = |v: Var, width: i64, body: Vec<Stmt>| if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body };
         let sum = |parts: Vec<Expr>| parts.into_iter().reduce(|a, b| Expr::binary(Binary::Add, a, b)).unwrap_or(Expr::Const(0.0));
-        let of_groups = |me: &Self, at: &[Affine]| {
-            let (row, column) = (me.place(&me.factors[0], at), me.place(&me.factors[1], at));
+        let of_groups = |me: &Self, [row, column]: [Affine; 2]| {
             sum((0..me.groups).map(|g| Expr::load(partial, vec![Affine::constant(g), row.clone(), column.clone()])).collect())
         };
         let mut from = None;
@@ -92,22 +102,40 @@ impl Tiling<'_> {
             // Where others' sums lie may still be in use there.
             body.push(Stmt::Barrier(if gathered.is_some() { Reach::Block } else { Reach::Cluster }));
             let gathered = gathered.unwrap_or_else(|| self.gather(body));
-            let owner = self.n.new_var("owner");
-            let (mut loops, lane, place) = each(self, "o");
-            loops.insert(0, (owner, self.cluster));
-            let index = [owner, self.rank].map(Affine::var).into_iter().chain(place.iter().cloned()).collect();
-            let bring = Stmt::Store { buffer: gathered, index, value: of_groups(self, &whole(owner, &place)) };
-            body.extend(around(&loops, Mode::Share, vector(lane, vec![bring])));
+            // Rows and columns as they lie: what the output's axes are does not matter to who only brings.
+            let ([rows, columns], width) = self.slice();
+            let [owner, row, column, lane] = ["owner", "row", "column", "v"].map(|x| self.n.new_var(x));
+            let lanes = (width > 1).then_some((lane, 1));
+            let place = [Affine::var(row), Affine::new([(column, width)].into_iter().chain(lanes), 0)];
+            let mut there = place.clone();
+            there[which] = there[which].add(&Affine::new([(owner, [rows, columns][which])], 0));
+            let index = [owner, self.rank].map(Affine::var).into_iter().chain(place).collect();
+            let bring = vec![Stmt::Store { buffer: gathered, index, value: of_groups(self, there) }];
+            let loops = [(owner, self.cluster), (row, rows), (column, columns / width)];
+            body.extend(around(&loops, Mode::Share, vector(lane, width, bring)));
             body.push(Stmt::Barrier(Reach::Cluster));
             from = Some(gathered);
         }
-        let (loops, lane, at) = each(self, "e");
-        let place = whole(self.rank, &at);
+        // Elements of the slice, by axis, and where they lie in the tile.
+        let lane = self.n.new_var("v");
+        let (mut loops, mut at) = (Vec::new(), Vec::new());
+        for (a, axis) in p.axes.iter().enumerate() {
+            let e = self.n.new_var(&format!("{}e", axis.short));
+            let each = if a == last { width } else { 1 };
+            loops.push((e, slices[a] / each));
+            let lane = (a == last && width > 1).then_some((lane, 1));
+            at.push(Affine::new([(e, each)].into_iter().chain(lane), 0));
+        }
+        let first = |a: usize| if a == cut && !alone { Affine::new([(self.rank, slices[a])], 0) } else { Affine::constant(0) };
+        let place: Vec<Affine> = at.iter().enumerate().map(|(a, at)| at.add(&first(a))).collect();
+        // The cut axis stands first in its factor, so that a slice has its rows or columns side by side.
+        let counted = [0, 1].map(|k| self.place(&self.factors[k], &at));
         let total = match from {
-            None => of_groups(self, &place),
+            None => of_groups(self, counted),
             Some(gathered) => {
                 let part = |r: i64| {
-                    Expr::load(gathered, [Affine::var(self.rank), Affine::constant(r)].into_iter().chain(at.iter().cloned()).collect())
+                    let lead = [Affine::var(self.rank), Affine::constant(r)];
+                    Expr::load(gathered, lead.into_iter().chain(counted.iter().cloned()).collect())
                 };
                 sum((0..self.cluster).map(part).collect())
             }
@@ -118,16 +146,16 @@ impl Tiling<'_> {
             let sum = self.buffer("sum", vec![width], Scope::Local, DType::F32);
             let own = if width > 1 { Affine::var(lane) } else { Affine::constant(0) };
             each.push(Stmt::Local(sum));
-            each.extend(vector(lane, vec![Stmt::Store { buffer: sum, index: vec![own], value: total }]));
+            each.extend(vector(lane, width, vec![Stmt::Store { buffer: sum, index: vec![own], value: total }]));
             // A variable is bound once.
             let other = self.n.new_var("v");
             let own = if width > 1 { Affine::var(other) } else { Affine::constant(0) };
             let place: Vec<Affine> = place.iter().map(|a| a.substitute(lane, &Affine::var(other))).collect();
             let y = self.result(&place, &Expr::load(sum, vec![own]));
-            each.extend(vector(other, vec![y]));
+            each.extend(vector(other, width, vec![y]));
         } else {
             let y = self.result(&place, &total);
-            each.extend(vector(lane, vec![y]));
+            each.extend(vector(lane, width, vec![y]));
         }
         body.extend(around(&loops, Mode::Share, each));
         body.push(Stmt::Barrier(Reach::Block));

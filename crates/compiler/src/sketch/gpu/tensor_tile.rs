@@ -229,13 +229,14 @@ impl<'a> Tiling<'a> {
         let from = number.scale(self.whole());
         let part = |part| match part {
             Part::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
+            Part::Chunk if f.layout == Layout::Sliding => (Affine::constant(0), main.clone(), p.reduce[0].extent),
             Part::Chunk => (from.clone(), main.clone(), self.whole()),
             Part::Window(k) => (Affine::constant(0), within[k].clone(), p.reduce[k + 1].extent),
         };
         let mut out: Vec<Span> = o.index.iter().map(|a| Span::of(p, a, &part)).collect();
-        if f.layout == Layout::Planes
+        if f.layout.gathered()
             && let Some(s) = out.last_mut().filter(|s| s.step == 1 && s.extent > 1)
-            && let Some(width) = line_width(p, &self.n, o, &self.size)
+            && let Some(width) = line_width(p, &self.n, o, &self.size, f.layout == Layout::Planes)
         {
             s.align(width);
         }
@@ -245,11 +246,15 @@ impl<'a> Tiling<'a> {
     /// The shared buffer of a factor's tile.
     fn tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> Tile {
         let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
-        if f.layout == Layout::Planes {
-            let order: Vec<usize> = [along].into_iter().chain((0..spans.len()).filter(|&d| d != along && spans[d].extent > 1)).collect();
+        if f.layout.gathered() {
+            let planes = f.layout == Layout::Planes;
+            let mut order: Vec<usize> = (0..spans.len()).filter(|&d| spans[d].extent > 1 && !(planes && d == along)).collect();
+            if planes {
+                order.insert(0, along);
+            }
             let mut extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
             let plane: i64 = extents[1..].iter().product();
-            let plane = if self.pad > 0 { self.pitches(f, &order, &mut extents, spans) } else { (plane + 3) / 4 * 4 };
+            let plane = if planes && self.pad > 0 { self.pitches(f, &order, &mut extents, spans) } else { (plane + 3) / 4 * 4 };
             let name = format!("{}_s", self.n.buffer(from).name);
             let dtype = self.n.buffer(from).dtype;
             let buffer = self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
@@ -323,7 +328,7 @@ impl<'a> Tiling<'a> {
     /// Copies a factor's tile to one of the stages.
     fn fetch(&mut self, f: &Factor, t: &Tile, spans: &[Span], stage: &Affine) -> Stmt {
         let o = self.operands[f.operand].clone();
-        let planes = f.layout == Layout::Planes;
+        let planes = f.layout.gathered();
         let width = if planes { spans.last().map_or(1, |s| s.lanes) } else { self.depth / 2 };
         // Whole lines go from last to last dimension; where they turn, a lane takes a column of the source.
         let across = planes || t.order.last() != Some(&t.along);
@@ -351,7 +356,7 @@ impl<'a> Tiling<'a> {
         };
         let packed = f.layout == Layout::Packed;
         let mut conds: Vec<Cond> = if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
-        if !packed && !f.filled && self.runs_over() {
+        if !packed && !f.filled && f.layout != Layout::Sliding && self.runs_over() {
             // Without the groups that may stand beside the reduction.
             let rest = o.index[f.along].map_vars(|v| match self.p.axes.iter().position(|x| x.var == v) {
                 Some(a) => Affine::var(self.start[a]),
@@ -415,7 +420,9 @@ impl<'a> Tiling<'a> {
             each.extend(fetch(self, &now, &none));
             each.extend([Stmt::CommitCopies, Stmt::AwaitCopies(0), barrier()]);
             each.extend(self.multiply(sums, &shared, &none));
-            each.push(barrier());
+            if self.steps > 1 {
+                each.push(barrier());
+            }
         }
         inner.push(count(step, self.steps, Mode::Serial, each));
         inner.push(barrier());
@@ -541,6 +548,10 @@ impl<'a> Tiling<'a> {
         let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], first(a)))).collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
         let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
+        let columns = match f.layout {
+            Layout::Sliding => self.depth.min(p.reduce[0].extent - slice * self.depth),
+            _ => self.depth,
+        };
         let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
         let load = Warp::Load {
             to: matrix(whole),
@@ -548,8 +559,9 @@ impl<'a> Tiling<'a> {
             rows,
             first: Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0),
             column,
+            columns,
             from: tile.buffer,
-            index: tile.index(stage, f.layout == Layout::Planes, |d| spans[d].inner.clone()),
+            index: tile.index(stage, f.layout.gathered(), |d| spans[d].inner.clone()),
         };
         count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)])
     }
