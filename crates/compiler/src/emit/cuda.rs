@@ -31,13 +31,14 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     if functions.contains("cluster_") {
         source += PEER;
     }
-    if ["half_t", "bfloat_t", "tf32("].iter().any(|f| functions.contains(f)) {
+    let matrices = ["matrix(", "left_", "matrix_"].iter().any(|f| functions.contains(f));
+    if matrices || ["half_t", "bfloat_t", "tf32("].iter().any(|f| functions.contains(f)) {
         source += FORMATS;
     }
     if ["copy4(", "copy8(", "copy16(", "copies_"].iter().any(|f| functions.contains(f)) {
         source += COPIES;
     }
-    if ["matrix(", "left_", "matrix_"].iter().any(|f| functions.contains(f)) {
+    if matrices {
         source += TENSOR_CORES;
     }
     if functions.contains("swizzled") {

@@ -36,7 +36,8 @@ static __device__ __forceinline__ void cluster_leave() {
 }
 ";
 
-/// Elements of 16 bits, and rounding of factors: they convert to and from `float` where they are used.
+/// Elements of 16 bits, and rounding of factors: they convert to and from `float` where they are used. Devices before
+/// capability 9.0 round ties to tf32 away from zero, later ones to even, in one instruction instead of three.
 pub const FORMATS: &str = "\
 struct bfloat_t {
   unsigned short bits;
@@ -59,11 +60,16 @@ static __device__ __forceinline__ unsigned pair_half_t(float low, float high) {
   asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(p) : \"f\"(high), \"f\"(low));
   return p;
 }
-static __device__ __forceinline__ float tf32(float x) {
+static __device__ __forceinline__ unsigned tf32_bits(float x) {
   unsigned bits;
+#if __CUDA_ARCH__ >= 900
+  asm(\"cvt.rn.tf32.f32 %0, %1;\" : \"=r\"(bits) : \"f\"(x));
+#else
   asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(bits) : \"f\"(x));
-  return __uint_as_float(bits);
+#endif
+  return bits;
 }
+static __device__ __forceinline__ float tf32(float x) { return __uint_as_float(tf32_bits(x)); }
 ";
 
 /// Matrices across a warp's registers. A matrix of factors has 16 rows of 32 bytes: four registers
@@ -79,13 +85,13 @@ static __device__ __forceinline__ void matrix_transposed(unsigned *r, const void
     : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");
 }
 static __device__ __forceinline__ void matrix_round(unsigned *r) {
-  for (int i = 0; i < 4; i++) asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r[i]) : \"f\"(__uint_as_float(r[i])));
+  for (int i = 0; i < 4; i++) r[i] = tf32_bits(__uint_as_float(r[i]));
 }
 static __device__ __forceinline__ void matrix_split(unsigned *r, unsigned *rest) {
   for (int i = 0; i < 4; i++) {
     float x = __uint_as_float(r[i]);
-    asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(r[i]) : \"f\"(x));
-    asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(rest[i]) : \"f\"(x - __uint_as_float(r[i])));
+    r[i] = tf32_bits(x);
+    rest[i] = tf32_bits(x - __uint_as_float(r[i]));
   }
 }
 #define MULTIPLY(name, what, b0, b1) \\

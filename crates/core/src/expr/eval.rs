@@ -50,10 +50,11 @@ impl DType {
                 f64::from(f32::from_bits(rounded))
             }
             DType::F16 => round_f16(x),
-            // As `cvt.rna.tf32.f32` does: 11 significant bits, ties away from zero.
+            // As `cvt.rn.tf32.f32` does: 11 significant bits, ties to even.
             DType::Tf32 => {
                 let bits = (x as f32).to_bits();
-                f64::from(if x.is_finite() { f32::from_bits(bits.wrapping_add(0x1000) & !0x1fff) } else { x as f32 })
+                let rounded = bits.wrapping_add(0xfff + ((bits >> 13) & 1)) & !0x1fff;
+                f64::from(if x.is_finite() { f32::from_bits(rounded) } else { x as f32 })
             }
             DType::I8 => x.round_ties_even().clamp(-128.0, 127.0),
             DType::U8 => x.round_ties_even().clamp(0.0, 255.0),
@@ -149,7 +150,9 @@ mod tests {
         assert_eq!(DType::F16.round(70000.0), f64::INFINITY);
         assert_eq!(DType::Bf16.round(1.0 + 1.0 / 64.0 + 1.0 / 1024.0), 1.0 + 1.0 / 64.0);
         assert_eq!(DType::I8.round(-300.0), -128.0);
-        assert_eq!(DType::Tf32.round(1.0 + 1.0 / 2048.0), 1.0 + 1.0 / 1024.0);
+        assert_eq!(DType::Tf32.round(1.0 + 1.0 / 2048.0), 1.0);
+        assert_eq!(DType::Tf32.round(1.0 + 3.0 / 2048.0), 1.0 + 2.0 / 1024.0);
+        assert_eq!(DType::Tf32.round(1.0 + 1.0 / 2048.0 + 1.0 / 65536.0), 1.0 + 1.0 / 1024.0);
         assert_eq!(DType::Tf32.round(-1.0 - 1.0 / 4096.0), -1.0);
         assert!(DType::Tf32.round(f64::NAN).is_nan());
     }

@@ -100,10 +100,10 @@ static inline void copies_arrive(void) { emulated_arrive(-1); }
 static inline void copies_commit(void) { emulated_commit(); }
 template <int LAST> static inline void copies_await(void) { emulated_arrive(LAST); }
 
-/* To the nearest, ties away from zero: 10 bits of the fraction stay. */
+/* To the nearest, ties to even: 10 bits of the fraction stay. */
 static inline float tf32(float x) {
   unsigned bits = __float_as_uint(x);
-  return (bits >> 23 & 255) == 255 ? x : __uint_as_float((bits + 0x1000) & ~0x1FFFu);
+  return (bits >> 23 & 255) == 255 ? x : __uint_as_float((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu);
 }
 /* To the nearest, ties to even. */
 static inline unsigned short emulated_bf16(float x) {
