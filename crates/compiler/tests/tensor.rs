@@ -122,7 +122,7 @@ fn inputs(w: &Workload) -> (Tensors, Tensors, Tensors) {
 
 #[test]
 fn matrices_mean_what_the_workload_means() {
-    let (mut refused, mut run, mut groups, mut runs, mut clusters) = (0, 0, 0, 0, 0);
+    let (mut refused, mut run, mut groups, mut runs, mut clusters, mut pieces) = (0, 0, 0, 0, 0, 0);
     for (name, text, tolerance) in CASES {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (data, weights, all) = inputs(&w);
@@ -143,7 +143,7 @@ fn matrices_mean_what_the_workload_means() {
             let several = |c: &Configuration| c.int("run").is_some_and(|r| r > 1);
             list.extend((0..200).map(|_| s.space().sample(&mut rng)).filter(several).take(4));
             if s.name() == "gpu_tensor_split" && *text == PADDED {
-                let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,run=1";
+                let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,piecewise=0,run=1";
                 list.push(s.space().parse(seen).expect("the one that gave a wrong answer once, with fewer channels"));
             }
             for c in list {
@@ -159,6 +159,7 @@ fn matrices_mean_what_the_workload_means() {
                 assert_eq!(s.features(&c).len(), GPU_FEATURES.len());
                 runs += usize::from(several(&c));
                 clusters += usize::from(c.int("split_blocks").is_some_and(|b| b > 1));
+                pieces += usize::from(c.int("piecewise") == Some(1));
                 let n = nest::parse(&text).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
                 assert_eq!(n.to_string(), text, "{name}: the nest prints and parses back");
                 let got = nest::try_interpret(&n, &data, &weights).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
@@ -170,7 +171,7 @@ fn matrices_mean_what_the_workload_means() {
             }
         }
     }
-    assert!(runs >= 15 && clusters >= 50, "{runs} runs of neighbours, {clusters} clusters");
+    assert!(runs >= 15 && clusters >= 50 && pieces >= 25, "{runs} runs of neighbours, {clusters} clusters, {pieces} piecewise");
     assert!(groups >= 5, "groups of warps multiply {groups} of the problems");
     assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
 }

@@ -8,13 +8,13 @@
 //! of both, a warp `16 i` rows by `16 j` columns of it. Chunks of the reduction wait in shared memory in
 //! several stages; a convolution's input lies there once for all positions of the window, and a row
 //! of a matrix finds its place by its lane, so that nothing is copied out as an implicit product
-//! would. The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
+//! would. A weight's tile can arrive in pieces, of which the first is multiplied while the next is on its way. The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
 //! through shared memory, from where the epilogue writes whole lines of the output.
 
 use super::super::{divisors, powers};
 use super::Program;
 use super::problem::{Operand, Problem};
-use super::tensor_tile::Tiling;
+use super::tensor_tile::{Tiling, pieces};
 use crate::nest::{Nest, Scope};
 use squall_core::expr::{Affine, Binary, Expr, Var};
 use squall_core::space::{Knob, Role, Term};
@@ -254,6 +254,12 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     if !windows.is_empty() {
         // How many of the window's loops are written out.
         knobs.push(Knob::ints("unroll", Role::Unroll, 0..=windows.len().min(2) as i64));
+    }
+    // Weights can arrive piece by piece; several steps are on their way by themselves.
+    let cut = [&roles.rows, &roles.columns].iter().any(|f| pieces(p, f).is_some());
+    if windows.len() > 1 && cut {
+        knobs.push(Knob::ints("piecewise", Role::Choice, [0, 1]));
+        constraints.push(Term::knob("piecewise").equals(0).or(Term::knob("stages").equals(1)));
     }
     // A row or column of a matrix can stand for a run of neighbours, which share what they read.
     let sliding = roles.sliding(p);

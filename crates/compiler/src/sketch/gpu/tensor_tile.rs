@@ -63,6 +63,8 @@ pub(super) struct Tiling<'a> {
     pub(super) pad: i64,
     /// Loops over the window that are written out, the innermost first.
     pub(super) unroll: usize,
+    /// Whether weights arrive in pieces, one for each position of the window's first loop.
+    piecewise: bool,
     /// Whether matrices are loaded one slice ahead.
     pub(super) ahead: bool,
     pub(super) block: Vec<Var>,
@@ -72,6 +74,15 @@ pub(super) struct Tiling<'a> {
     pub(super) group: Var,
     pub(super) lane: Var,
     pub(super) rank: Var,
+}
+
+/// The dimension of a weight's tile, if it is one, that the window's first loop moves along.
+pub(super) fn pieces(p: &Problem, f: &Factor) -> Option<usize> {
+    let used = |v: Var| p.operands[f.operand].index.iter().any(|i| i.uses(v));
+    let first = p.reduce.get(1)?;
+    // Tiles, steps, then the window.
+    let dimension = p.axes.iter().filter(|a| used(a.var)).count() + 1;
+    (f.layout == Layout::Packed && used(first.var) && first.extent > 1).then_some(dimension)
 }
 
 /// A value, zero where a condition does not hold.
@@ -140,6 +151,7 @@ impl<'a> Tiling<'a> {
             flying: stages - 1,
             pad,
             unroll,
+            piecewise: c.int("piecewise") == Some(1),
             ahead: get("ahead") > 0,
             block,
             start,
@@ -325,8 +337,8 @@ impl<'a> Tiling<'a> {
         plane
     }
 
-    /// Copies a factor's tile to one of the stages.
-    fn fetch(&mut self, f: &Factor, t: &Tile, spans: &[Span], stage: &Affine) -> Stmt {
+    /// Copies a factor's tile to one of the stages, or the piece of it at one place of a dimension.
+    fn fetch(&mut self, f: &Factor, t: &Tile, spans: &[Span], stage: &Affine, piece: Option<&(usize, Affine)>) -> Stmt {
         let o = self.operands[f.operand].clone();
         let planes = f.layout.gathered();
         let width = if planes { spans.last().map_or(1, |s| s.lanes) } else { self.depth / 2 };
@@ -340,6 +352,10 @@ impl<'a> Tiling<'a> {
             dims.sort_by_key(|&d| d != vector);
         }
         for d in dims {
+            if let Some((_, place)) = piece.filter(|p| p.0 == d) {
+                at[d] = place.clone();
+                continue;
+            }
             let x = self.n.new_var(&format!("x{d}"));
             if d == vector && width > 1 {
                 loops.push((x, spans[d].extent / width));
@@ -386,13 +402,15 @@ impl<'a> Tiling<'a> {
         let still = vec![none.clone(); p.reduce.len()];
         let shapes = factors.map(|f| self.spans(f, &none, &[], &still, &none));
         let shared = [0, 1].map(|i| self.tile(factors[i], from[i], &shapes[i]));
-        let fetch = |me: &mut Self, step: &Affine, stage: &Affine| -> Vec<Stmt> {
-            let one = |i: usize| {
-                let spans = me.spans(factors[i], step, &[], &still, &none);
-                me.fetch(factors[i], &shared[i], &spans, stage)
-            };
-            (0..2).map(one).collect()
+        let fetch_one = |me: &mut Self, i: usize, step: &Affine, stage: &Affine, piece: Option<&(usize, Affine)>| -> Stmt {
+            let spans = me.spans(factors[i], step, &[], &still, &none);
+            me.fetch(factors[i], &shared[i], &spans, stage, piece)
         };
+        let fetch = |me: &mut Self, step: &Affine, stage: &Affine| -> Vec<Stmt> {
+            (0..2).map(|i| fetch_one(me, i, step, stage, None)).collect()
+        };
+        // Where a weight's tile has the window's first loop.
+        let pieces = [0, 1].map(|i| pieces(p, factors[i]).filter(|_| self.piecewise));
         let mut inner: Vec<Stmt> = shared.iter().map(|t| Stmt::Local(t.buffer)).collect();
         let ahead = self.flying;
         if ahead > 0 {
@@ -415,11 +433,31 @@ impl<'a> Tiling<'a> {
                 each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
             }
             each.push(Stmt::CommitCopies);
-            each.extend(self.multiply(sums, &shared, &Affine::var(stage)));
+            each.extend(self.multiply(sums, &shared, &Affine::var(stage), None));
+        } else if self.piecewise {
+            let first = &p.reduce[1];
+            let w = self.n.new_var(&format!("{}w", first.short));
+            let at = |i: usize, place: Affine| pieces[i].map(|d| (d, place));
+            for i in 0..2 {
+                each.push(fetch_one(self, i, &now, &none, at(i, none.clone()).as_ref()));
+            }
+            each.push(Stmt::CommitCopies);
+            // The next piece is on its way while one is multiplied.
+            let next = Affine::new([(w, 1)], 1);
+            let cut = (0..2).filter(|&i| pieces[i].is_some());
+            let later = cut.map(|i| fetch_one(self, i, &now, &none, at(i, next.clone()).as_ref())).collect();
+            let mut piece = vec![Stmt::If { conds: vec![Cond { index: next.clone(), low: 0, high: first.extent }], body: later }];
+            piece.extend([Stmt::CommitCopies, Stmt::AwaitCopies(1), barrier()]);
+            piece.extend(self.multiply(sums, &shared, &none, Some(w)));
+            let mode = if self.unroll >= p.reduce.len() - 1 { Mode::Unroll } else { Mode::Serial };
+            each.push(count(w, first.extent, mode, piece));
+            if self.steps > 1 {
+                each.push(barrier());
+            }
         } else {
             each.extend(fetch(self, &now, &none));
             each.extend([Stmt::CommitCopies, Stmt::AwaitCopies(0), barrier()]);
-            each.extend(self.multiply(sums, &shared, &none));
+            each.extend(self.multiply(sums, &shared, &none, None));
             if self.steps > 1 {
                 each.push(barrier());
             }
@@ -433,12 +471,15 @@ impl<'a> Tiling<'a> {
 
     /// Adds what a chunk gives: slices of it, at all positions of the window. The matrices of the next
     /// slice or position can be loaded before those of one are multiplied. What a run of neighbours reads along
-    /// the window's last axis is loaded once for all positions along that axis.
-    fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine) -> Vec<Stmt> {
+    /// the window's last axis is loaded once for all positions along that axis. Somebody else may count the positions of
+    /// the first axis, `outer`.
+    fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine, outer: Option<Var>) -> Vec<Stmt> {
         let p = self.p;
         let windows = &p.reduce[1..];
-        let looped = windows.len() - self.unroll.min(windows.len());
-        let within: Vec<Var> = windows[..looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short))).collect();
+        let counted = outer.iter().count();
+        let looped = windows.len() - self.unroll.min(windows.len() - counted);
+        let own = windows[counted..looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short)));
+        let within: Vec<Var> = outer.into_iter().chain(own).collect();
         let mut places: Vec<Vec<i64>> = vec![Vec::new()];
         for r in &windows[looped..] {
             places = places.iter().flat_map(|at| (0..r.extent).map(move |w| at.iter().copied().chain([w]).collect())).collect();
@@ -502,7 +543,7 @@ impl<'a> Tiling<'a> {
                 }
             }
         }
-        for (v, r) in within.iter().zip(windows).rev() {
+        for (v, r) in within.iter().zip(windows).skip(counted).rev() {
             body = vec![count(*v, r.extent, Mode::Serial, body)];
         }
         body
