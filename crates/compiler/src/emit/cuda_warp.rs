@@ -132,8 +132,7 @@ impl Function<'_> {
         let off = self.offset(from, index);
         let innermost = rows.iter().rev().find(|r| r.1 > 1).copied();
         let whole = columns == extents(self.n, to).1;
-        if whole
-            && off.coefficient(column) == 1 && self.aligned(&off, column, each) {
+        if whole && off.coefficient(column) == 1 && self.aligned(&off, column, each) {
             self.row(rows, first, &lane_row, total - 1);
             self.line(&format!("const int {k} = {lane_column};"));
             let place = self.at(from, index, &self.offset(from, index));

@@ -237,7 +237,9 @@ impl<'a> Tiling<'a> {
             s.lanes = if s.extent % self.vector == 0 { self.vector } else { 1 };
             return;
         }
-        let Some(width) = line_width(self.p, &self.n, o, &self.size, true).filter(|w| *w <= self.vector && self.pad % w == 0) else { return };
+        let Some(width) = line_width(self.p, &self.n, o, &self.size, true).filter(|w| *w <= self.vector && self.pad % w == 0) else {
+            return;
+        };
         s.align(width);
     }
 

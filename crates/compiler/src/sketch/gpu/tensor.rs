@@ -14,7 +14,8 @@
 use super::super::{divisors, powers};
 use super::Program;
 use super::problem::{Operand, Problem};
-use super::tensor_tile::{Tiling, pieces};
+use super::tensor_shared::pieces;
+use super::tensor_tile::Tiling;
 use crate::nest::{Nest, Scope};
 use squall_core::expr::{Affine, Binary, Expr, Var};
 use squall_core::space::{Knob, Role, Term};

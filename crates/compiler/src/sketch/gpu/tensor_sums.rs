@@ -58,7 +58,8 @@ impl Tiling<'_> {
     /// The axis that the blocks of a cluster share out, which of the factors has it, and what each block has of every axis.
     fn slices(&self) -> (usize, usize, Vec<i64>) {
         let cuts = self.factors.iter().enumerate().flat_map(|(k, f)| (0..f.axes.len()).map(move |i| (k, &f.axes[..i], f.axes[i])));
-        let fits = |(_, before, a): &(usize, &[usize], usize)| self.size[*a] % self.cluster == 0 && before.iter().all(|&b| self.size[b] == 1);
+        let fits =
+            |(_, before, a): &(usize, &[usize], usize)| self.size[*a] % self.cluster == 0 && before.iter().all(|&b| self.size[b] == 1);
         let (k, cut) = cuts.clone().find(fits).map_or((0, 0), |(k, _, a)| (k, a));
         let slice = |(a, &size): (usize, &i64)| if a == cut { size / self.cluster } else { size };
         (k, cut, self.size.iter().enumerate().map(slice).collect())
