@@ -101,9 +101,9 @@ static inline void copies_commit(void) { emulated_commit(); }
 template <int LAST> static inline void copies_await(void) { emulated_arrive(LAST); }
 
 /* To the nearest, ties to even: 10 bits of the fraction stay. */
-static inline float tf32(float x) {
+static inline unsigned tf32_bits(float x) {
   unsigned bits = __float_as_uint(x);
-  return (bits >> 23 & 255) == 255 ? x : __uint_as_float((bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu);
+  return (bits >> 23 & 255) == 255 ? bits : (bits + 0xFFF + (bits >> 13 & 1)) & ~0x1FFFu;
 }
 /* To the nearest, ties to even. */
 static inline unsigned short emulated_bf16(float x) {
@@ -159,16 +159,6 @@ static inline void matrix_transposed(unsigned *r, const void *row) {
     unsigned short pair[2];
     for (int i = 0; i < 2; i++) memcpy(&pair[i], emulated_row(slots, 8 * m + l % 4 * 2 + i) + l / 4 * 2, 2);
     r[m] = pair[0] | (unsigned)pair[1] << 16;
-  }
-}
-static inline void matrix_round(unsigned *r) {
-  for (int i = 0; i < 4; i++) r[i] = __float_as_uint(tf32(__uint_as_float(r[i])));
-}
-static inline void matrix_split(unsigned *r, unsigned *rest) {
-  for (int i = 0; i < 4; i++) {
-    float x = __uint_as_float(r[i]), whole = tf32(x);
-    r[i] = __float_as_uint(whole);
-    rest[i] = __float_as_uint(tf32(x - whole));
   }
 }
 /* Which format an instruction's name says. */
