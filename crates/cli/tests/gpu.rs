@@ -45,7 +45,7 @@ fn generated_kernels_are_right_as_they_are_printed() {
         "kernels.ops",
         "split: conv2d n=1 c=24 h=7 w=7 k=32 r=3 s=3 stride=1 pad=1\n\
          bf16: conv2d n=1 c=16 h=6 w=6 k=32 r=3 s=3 stride=1 pad=1 epilogue=bias,relu dtype=bf16\n\
-         f16: matmul m=40 n=64 k=64 dtype=f16\nrun: conv2d n=1 c=32 h=8 w=8 k=16 r=3 s=3 stride=1 pad=1 dtype=tf32\ngroup: conv2d n=2 c=40 h=5 w=5 k=40 r=3 s=3 stride=1 pad=1 dtype=bf16\ntf32: matmul m=32 n=36 k=40 dtype=tf32\nrows: softmax rows=4 cols=300\n",
+         f16: matmul m=40 n=64 k=64 dtype=f16\nrun: conv2d n=1 c=32 h=8 w=8 k=16 r=3 s=3 stride=1 pad=1 dtype=tf32\ngroup: conv2d n=2 c=40 h=5 w=5 k=40 r=3 s=3 stride=1 pad=1 dtype=bf16\ntf32: matmul m=32 n=36 k=40 dtype=tf32\nwindow: conv2d n=1 c=3 h=13 w=17 k=16 r=7 s=7 stride=2 pad=3 dtype=tf32\nrows: softmax rows=4 cols=300\n",
     );
     for (capability, trials) in [("90", "6"), ("75", "2")] {
         let mut c = p.command(&["tune", "kernels.ops", "--trials", trials, "--target", "cuda", "--store", capability, "--json"]);
