@@ -8,7 +8,8 @@
 //! of both, a warp `16 i` rows by `16 j` columns of it. Chunks of the reduction wait in shared memory in
 //! several stages; a convolution's input lies there once for all positions of the window, and a row
 //! of a matrix finds its place by its lane, so that nothing is copied out as an implicit product
-//! would. A weight's tile can arrive in pieces, of which the first is multiplied while the next is on its way. The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
+//! would. A weight's tile can arrive in pieces, one of which is multiplied while the next is on its way.
+//! The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
 //! through shared memory, from where the epilogue writes whole lines of the output.
 
 use super::super::{divisors, powers};
@@ -127,9 +128,11 @@ pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
     if gpu.capability < 80 {
         return None;
     }
-    let p = leading(p).map_or_else(|| Arc::clone(p), |r| Arc::new(p.led_by(r)));
-    let roles = Arc::new(roles(&p)?);
-    let space = space(&p, &roles, gpu)?;
+    let led = leading(p).map(|r| Arc::new(p.led_by(r)));
+    let (p, roles, space) = led.iter().chain([p]).find_map(|p| {
+        let roles = Arc::new(roles(p)?);
+        Some((Arc::clone(p), Arc::clone(&roles), space(p, &roles, gpu)?))
+    })?;
     let name = if roles.split { "gpu_tensor_split" } else { "gpu_tensor" };
     Some(Program { name: name.into(), space, gpu, make: Box::new(move |c| Ok(Tiling::new(&p, &roles, c).program())) })
 }
@@ -141,7 +144,7 @@ fn leading(p: &Problem) -> Option<usize> {
         DType::F32 | DType::Tf32 => 8,
         _ => return None,
     };
-    // Columns that are multiplied for nothing, in eighths of those that are not.
+    // Columns that are multiplied, in eighths of those that there are.
     let filled = |r: usize| (p.reduce[r].extent + depth - 1) / depth * depth * 8 / p.reduce[r].extent;
     let best = (1..p.reduce.len()).rev().min_by_key(|&r| filled(r))?;
     (2 * filled(best) <= filled(0)).then_some(best)
