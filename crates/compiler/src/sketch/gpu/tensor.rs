@@ -71,6 +71,13 @@ impl Layout {
     }
 }
 
+impl Factor {
+    /// Each of its axes, with those that stand before it.
+    pub fn cuts(&self) -> impl Iterator<Item = (&[usize], usize)> {
+        (0..self.axes.len()).map(|i| (&self.axes[..i], self.axes[i]))
+    }
+}
+
 /// Who is who.
 pub(super) struct Roles {
     pub format: DType,
@@ -111,8 +118,7 @@ impl Roles {
     /// its factor stands before.
     pub fn shared_out(&self, p: &Problem) -> Term {
         let knob = |a: usize| Term::knob(format!("{}_b", p.axes[a].short));
-        let cuts = [&self.rows, &self.columns].into_iter().flat_map(|f| (0..f.axes.len()).map(|i| (&f.axes[..i], f.axes[i])));
-        cuts.fold(Term::knob("split_blocks").equals(1), |t, (before, a)| {
+        [&self.rows, &self.columns].into_iter().flat_map(Factor::cuts).fold(Term::knob("split_blocks").equals(1), |t, (before, a)| {
             let alone = Term::product(before.iter().map(|&b| knob(b))).equals(1);
             t.or(Term::product([alone, Term::knob("split_blocks").divides(knob(a))]))
         })
@@ -193,7 +199,7 @@ pub(super) fn roles(p: &Problem) -> Option<Roles> {
             && o.index[along].coefficient(k) == 1
             && o.index[along].terms().iter().all(|t| t.0 == k || (0..p.axes.len()).any(|a| p.axes[a].var == t.0 && both(a)));
         let axes = own(operand);
-        let sliding = format == DType::Tf32 && o.index.iter().all(|i| i.coefficient(k) >= 0) && !o.packed;
+        let sliding = format == DType::Tf32 && !o.packed;
         let layout = if simple { layout(n, p, o, &axes, along, format) } else { Layout::Sliding };
         (simple || sliding).then_some(Factor { operand, layout, axes, along, filled: false })
     };
@@ -242,11 +248,12 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     let role = |level| Role::Tile { axis: p.reduce[0].short.clone(), level };
     // What moves along an axis is not cut: the tile's lines hold all of it.
     let whole = [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Sliding);
-    let most = |most: i64| if whole { 1 } else { most };
-    let chunks = if whole { vec![(k + depth - 1) / depth * depth] } else { powers(depth, 8 * depth).collect() };
+    let filled = (k + depth - 1) / depth * depth;
+    let parts = |most: i64| powers(1, if whole { 1 } else { most });
+    let chunks = if whole { vec![filled] } else { powers(depth, 8 * depth).collect() };
     knobs.push(Knob::ints("chunk", role(0), chunks));
-    knobs.push(Knob::ints("split_warps", role(1), powers(1, most(8))));
-    knobs.push(Knob::ints("split_blocks", role(2), powers(1, most(gpu.cluster()))));
+    knobs.push(Knob::ints("split_warps", role(1), parts(8)));
+    knobs.push(Knob::ints("split_blocks", role(2), parts(gpu.cluster())));
     knobs.push(Knob::ints("stages", Role::Choice, 1..=5));
     knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
     if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
@@ -316,7 +323,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     constraints.push(registers().at_most(256));
     constraints.push(Term::product([threads(), registers()]).at_most(i64::from(gpu.registers_per_multiprocessor)));
     let step = || Term::product(["chunk", "split_warps", "split_blocks"].map(Term::knob));
-    let most = (9 * k / 8).max((k + depth - 1) / depth * depth);
+    let most = (9 * k / 8).max(filled);
     constraints.push(Term::product([Term::from(k).ceil_div(step()), step()]).at_most(most));
     // One more where there are several steps: all of them are on their way at once then.
     let steps = || Term::from(k).ceil_div(step());

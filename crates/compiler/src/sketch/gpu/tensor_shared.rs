@@ -36,6 +36,14 @@ impl Tile {
     }
 }
 
+/// How many of the numbers of 32 bits at these places share one of the memory's banks, at most.
+pub(super) fn most_in_a_bank(places: impl Iterator<Item = i64>) -> i64 {
+    const BANKS: i64 = 32;
+    let mut banks = [0; BANKS as usize];
+    places.for_each(|at| banks[(at % BANKS) as usize] += 1);
+    banks.into_iter().max().unwrap_or(0)
+}
+
 /// The dimension of a weight's tile, if it is one, that the window's first loop moves along.
 pub(super) fn pieces(p: &Problem, f: &Factor) -> Option<usize> {
     let used = |v: Var| p.operands[f.operand].index.iter().any(|i| i.uses(v));
@@ -84,7 +92,6 @@ impl Tiling<'_> {
     /// Distances of planes, and of lines in them. Four planes are read at once, eight elements of each: they shall not meet in
     /// banks. Both are whole vectors.
     fn pitches(&self, f: &Factor, order: &[usize], extents: &mut [i64], spans: &[Span]) -> i64 {
-        const BANKS: i64 = 32;
         let (p, o) = (self.p, &self.operands[f.operand]);
         let run = |a: usize| if f.axes.last() == Some(&a) { self.run.iter().product() } else { 1 };
         // Where the rows of the first matrix begin.
@@ -104,11 +111,7 @@ impl Tiling<'_> {
             };
             (0..SIDE).map(place).collect()
         };
-        let meet = |rows: &[i64], plane: i64| {
-            let mut banks = [0; BANKS as usize];
-            rows.iter().flat_map(|row| (0..4).map(move |k| row + k * plane)).for_each(|at| banks[(at % BANKS) as usize] += 1);
-            banks.into_iter().max().unwrap_or(0)
-        };
+        let meet = |rows: &[i64], plane: i64| most_in_a_bank(rows.iter().flat_map(|row| (0..4).map(move |k| row + k * plane)));
         let mut best: Option<((i64, i64), Vec<i64>)> = None;
         for line in (0..8).filter(|&l| l == 0 || extents.len() > 2) {
             let mut wide = extents.to_vec();

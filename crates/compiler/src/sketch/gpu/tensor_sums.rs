@@ -1,6 +1,7 @@
 //! How tiles of sums end: groups of warps and blocks of a cluster add up what they have, and the epilogue stores it.
 
 use super::tensor::SIDE;
+use super::tensor_shared::most_in_a_bank;
 use super::tensor_tile::{Tiling, sum_of};
 use super::{around, count};
 use crate::nest::{Mode, Reach, Scope, Stmt, Warp};
@@ -41,26 +42,22 @@ impl Tiling<'_> {
     /// What to leave free behind a row of sums, so that the lanes of a warp that store some of eight rows meet least in
     /// banks. Two neighbours are stored at once where they lie side by side.
     fn free(&self, columns: i64) -> i64 {
-        const BANKS: i64 = 32;
         let [down, across] = self.run;
+        let (rows, each) = if across == 1 { (4, 2) } else { (8, 1) };
         let meet = |free: i64| {
             let pitch = down * (columns + free);
-            let mut banks = [0; BANKS as usize];
-            let (rows, each) = if across == 1 { (4, 2) } else { (8, 1) };
-            for (row, pair, next) in (0..rows).flat_map(|r| (0..4).flat_map(move |p| (0..each).map(move |n| (r, p, n)))) {
-                banks[((pitch * row + across * 2 * pair + next) % BANKS) as usize] += 1;
-            }
-            banks.into_iter().max().unwrap_or(0)
+            let row = |r: i64| (0..4).flat_map(move |pair| (0..each).map(move |next| pitch * r + across * 2 * pair + next));
+            most_in_a_bank((0..rows).flat_map(row))
         };
         (0..8).map(|i| 4 * i).min_by_key(|&free| (meet(free), free)).unwrap_or(0)
     }
 
     /// The axis that the blocks of a cluster share out, which of the factors has it, and what each block has of every axis.
     fn slices(&self) -> (usize, usize, Vec<i64>) {
-        let cuts = self.factors.iter().enumerate().flat_map(|(k, f)| (0..f.axes.len()).map(move |i| (k, &f.axes[..i], f.axes[i])));
+        let mut cuts = self.factors.iter().enumerate().flat_map(|(k, f)| f.cuts().map(move |(before, a)| (k, before, a)));
         let fits =
-            |(_, before, a): &(usize, &[usize], usize)| self.size[*a] % self.cluster == 0 && before.iter().all(|&b| self.size[b] == 1);
-        let (k, cut) = cuts.clone().find(fits).map_or((0, 0), |(k, _, a)| (k, a));
+            |&(_, before, a): &(usize, &[usize], usize)| self.size[a] % self.cluster == 0 && before.iter().all(|&b| self.size[b] == 1);
+        let (k, cut) = cuts.find(fits).map_or((0, 0), |(k, _, a)| (k, a));
         let slice = |(a, &size): (usize, &i64)| if a == cut { size / self.cluster } else { size };
         (k, cut, self.size.iter().enumerate().map(slice).collect())
     }

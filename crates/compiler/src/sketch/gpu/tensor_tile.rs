@@ -315,30 +315,29 @@ impl<'a> Tiling<'a> {
             }
             each.push(Stmt::CommitCopies);
             each.extend(self.multiply(sums, &shared, &Affine::var(stage), None));
-        } else if self.piecewise {
-            let first = &p.reduce[1];
-            let w = self.n.new_var(&format!("{}w", first.short));
-            let at = |i: usize, place: Affine| pieces[i].map(|d| (d, place));
+        } else {
+            let at = |i: usize, place: &Affine| pieces[i].map(|d| (d, place.clone()));
             for i in 0..2 {
-                each.push(fetch_one(self, i, &now, &none, at(i, none.clone()).as_ref()));
+                each.push(fetch_one(self, i, &now, &none, at(i, &none).as_ref()));
             }
             each.push(Stmt::CommitCopies);
-            // The next piece is on its way while one is multiplied.
-            let next = Affine::new([(w, 1)], 1);
-            let cut = (0..2).filter(|&i| pieces[i].is_some());
-            let later = cut.map(|i| fetch_one(self, i, &now, &none, at(i, next.clone()).as_ref())).collect();
-            let mut piece = vec![Stmt::If { conds: vec![Cond { index: next.clone(), low: 0, high: first.extent }], body: later }];
-            piece.extend([Stmt::CommitCopies, Stmt::AwaitCopies(1), barrier()]);
-            piece.extend(self.multiply(sums, &shared, &none, Some(w)));
-            let mode = if self.unroll >= p.reduce.len() - 1 { Mode::Unroll } else { Mode::Serial };
-            each.push(count(w, first.extent, mode, piece));
-            if self.steps > 1 {
-                each.push(barrier());
+            if self.piecewise {
+                // The next piece is on its way while one is multiplied.
+                let first = &p.reduce[1];
+                let w = self.n.new_var(&format!("{}w", first.short));
+                let next = Affine::new([(w, 1)], 1);
+                let cut = (0..2).filter(|&i| pieces[i].is_some());
+                let later = cut.map(|i| fetch_one(self, i, &now, &none, at(i, &next).as_ref())).collect();
+                let mut piece = vec![Stmt::If { conds: vec![Cond { index: next.clone(), low: 0, high: first.extent }], body: later }];
+                piece.extend([Stmt::CommitCopies, Stmt::AwaitCopies(1), barrier()]);
+                piece.extend(self.multiply(sums, &shared, &none, Some(w)));
+                let mode = if self.unroll >= p.reduce.len() - 1 { Mode::Unroll } else { Mode::Serial };
+                each.push(count(w, first.extent, mode, piece));
+            } else {
+                each.extend([Stmt::AwaitCopies(0), barrier()]);
+                each.extend(self.multiply(sums, &shared, &none, None));
             }
-        } else {
-            each.extend(fetch(self, &now, &none));
-            each.extend([Stmt::CommitCopies, Stmt::AwaitCopies(0), barrier()]);
-            each.extend(self.multiply(sums, &shared, &none, None));
+            // Where one step is all, the barrier behind the steps is the one.
             if self.steps > 1 {
                 each.push(barrier());
             }
@@ -357,7 +356,7 @@ impl<'a> Tiling<'a> {
     fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine, outer: Option<Var>) -> Vec<Stmt> {
         let p = self.p;
         let windows = &p.reduce[1..];
-        let counted = outer.iter().count();
+        let counted = usize::from(outer.is_some());
         let looped = windows.len() - self.unroll.min(windows.len() - counted);
         let own = windows[counted..looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short)));
         let within: Vec<Var> = outer.into_iter().chain(own).collect();
