@@ -6,7 +6,8 @@
 //! joins loads; vector loops become accesses of 8 or 16 bytes where alignment can be proved.
 
 use super::c_name;
-use super::cuda_helpers::{COPIES, FORMATS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product};
+use super::cuda_helpers::{COPIES, FORMATS, FOURS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product};
+use super::cuda_loops::Steps;
 use super::cuda_value::{c_type, combined};
 use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, lies_across, shared_place, shared_room};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
@@ -41,6 +42,9 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     if matrices {
         source += TENSOR_CORES;
     }
+    if functions.contains("fours_") {
+        source += FOURS;
+    }
     if functions.contains("swizzled") {
         source += SWIZZLED;
     }
@@ -73,27 +77,6 @@ fn group_products(n: &Nest) -> BTreeSet<(&'static str, i64, [bool; 2])> {
         }
     });
     found
-}
-
-/// What a thread's number in round `i` of `threads` threads, `f`, is divided by `inner`, and the remainder of that by
-/// `extent`. What depends on the round alone is a constant where rounds are written out, and what depends on the thread alone
-/// is computed once: the compiler does not know how many threads there are, and would divide anew in every round.
-fn dealt(i: &str, f: &str, threads: i64, inner: i64, extent: Option<i64>) -> String {
-    if inner % threads == 0 {
-        let rounds = format!("{i} / {}", inner / threads);
-        return extent.map_or(rounds.clone(), |e| format!("{rounds} % {e}"));
-    }
-    let divided = |x: &str| if inner > 1 { format!("{x} / {inner}u") } else { x.to_string() };
-    let thread = divided("threadIdx.x");
-    let each = threads / inner;
-    match extent {
-        None if threads % inner == 0 => format!("{i}*{each} + (int)({thread})"),
-        Some(e) if threads % inner == 0 && each % e == 0 => format!("(int)({thread} % {e}u)"),
-        Some(e) if threads % inner == 0 && e % each == 0 => format!("{i} % {}*{each} + (int)({thread})", e / each),
-        Some(e) if threads % inner == 0 => format!("(int)(({i}*{each}u + {thread}) % {e}u)"),
-        None => format!("(int)({})", divided(f)),
-        Some(e) => format!("(int)({} % {e}u)", divided(f)),
-    }
 }
 
 /// Bytes of shared memory that a GPU program's blocks use.
@@ -142,8 +125,16 @@ pub(super) struct Function<'a> {
     pub(super) copies: bool,
     /// Fragments that groups of warps add to.
     pub(super) grouped: Vec<Source>,
-    /// Variables that change in serial loops.
+    /// Variables that change in serial loops; those of the grid and its threads, which do not.
     pub(super) moving: HashSet<Var>,
+    pub(super) fixed: HashSet<Var>,
+    /// How many values a variable has.
+    pub(super) ranges: HashMap<Var, i64>,
+    /// The serial loop around; what its threads share out, as parts of the round and of the thread.
+    pub(super) steps: Steps,
+    pub(super) dealt: HashMap<Var, (String, String)>,
+    /// What stands for a variable.
+    pub(super) alias: HashMap<Var, String>,
 }
 
 impl<'a> Function<'a> {
@@ -176,6 +167,11 @@ impl<'a> Function<'a> {
             copies: false,
             grouped: Vec::new(),
             moving: HashSet::new(),
+            fixed: HashSet::new(),
+            ranges: HashMap::new(),
+            steps: Steps::default(),
+            dealt: HashMap::new(),
+            alias: HashMap::new(),
         };
         let mut groups: [Vec<&Loop>; 3] = Default::default();
         let mut stmts = std::slice::from_ref(top);
@@ -196,6 +192,7 @@ impl<'a> Function<'a> {
         let grid: Vec<&Loop> = groups[0].iter().chain(&groups[1]).copied().collect();
         f.number("blockIdx.x", &grid);
         f.number("threadIdx.x", &groups[2]);
+        f.fixed = grid.iter().chain(&groups[2]).flat_map(|l| l.start.map(|s| s.var).into_iter().chain([l.var])).collect();
         let (mut awaits, mut warps) = (false, false);
         nest::visit(stmts, &mut |s| {
             if let Stmt::Store { buffer, value, .. } = s {
@@ -267,50 +264,7 @@ impl<'a> Function<'a> {
         let _ = writeln!(self.out, "{:1$}{text}", "", self.depth * 2);
     }
 
-    /// Declares the variables of loops that run over one number, the first slowest.
-    pub(super) fn number(&mut self, number: &str, loops: &[&Loop]) {
-        let text = |inner: i64, extent: Option<i64>| {
-            let divided = if inner > 1 { format!("(unsigned){number} / {inner}u") } else { format!("(unsigned){number}") };
-            // Without a sign, division is a multiplication and a shift.
-            extent.map_or(format!("(int)({divided})"), |e| format!("(int)({divided} % {e}u)"))
-        };
-        self.digits(loops, &text);
-    }
-
-    /// Declares the variables of loops that run over one number, given how to write a number divided by what is within
-    /// a loop, and the remainder of that by the loop's extent where something is outside of it.
-    fn digits(&mut self, loops: &[&Loop], text: &dyn Fn(i64, Option<i64>) -> String) {
-        let mut inner = 1;
-        let total: i64 = loops.iter().map(|l| l.extent).product();
-        let mut lines = Vec::new();
-        for l in loops.iter().rev() {
-            if l.extent == 1 {
-                self.known.insert(l.var, 0);
-                continue;
-            }
-            let text = text(inner, (inner * l.extent < total).then_some(l.extent));
-            inner *= l.extent;
-            lines.push(format!("const int {} = {text};", self.var(l.var)));
-        }
-        lines.iter().rev().for_each(|t| self.line(t));
-        loops.iter().for_each(|l| self.start(l));
-    }
-
-    /// Declares the tile start that a loop binds.
-    fn start(&mut self, l: &Loop) {
-        let Some(s) = l.start else { return };
-        if l.extent == 1 {
-            self.known.insert(s.var, 0);
-            return;
-        }
-        let whole = s.step * (l.extent - 1) == s.cap;
-        self.multiple.insert(s.var, if whole { s.step } else { gcd(s.step, s.cap) });
-        let (v, base) = (self.var(l.var), self.var(s.var));
-        let text = if whole { format!("{}*{v}", s.step) } else { format!("min({}*{v}, {})", s.step, s.cap) };
-        self.line(&format!("const int {base} = {text};"));
-    }
-
-    fn block(&mut self, stmts: &[Stmt]) {
+    pub(super) fn block(&mut self, stmts: &[Stmt]) {
         let top = self.top;
         stmts.iter().for_each(|s| self.stmt(s));
         self.top = top;
@@ -367,7 +321,11 @@ impl<'a> Function<'a> {
             }
             Stmt::Let { var, value, divisor, modulo } => {
                 self.moving.insert(*var);
-                let value = self.affine(&self.fold(value));
+                let value = self.fold(value);
+                if self.counted(*var, &value, *divisor, *modulo) {
+                    return;
+                }
+                let value = self.affine(&value);
                 // Not negative: without a sign, division is a multiplication and a shift.
                 let value = if *divisor > 1 { format!("(unsigned)({value}) / {divisor}u") } else { format!("(unsigned)({value})") };
                 let text = format!("const int {} = (int)({value} % {modulo}u);", self.var(*var));
@@ -400,65 +358,6 @@ impl<'a> Function<'a> {
         self.line("}");
     }
 
-    fn loop_(&mut self, l: &Loop) {
-        if l.mode == Mode::Share {
-            return self.share(l);
-        }
-        if l.mode == Mode::Vector && matches!(l.extent, 2 | 4 | 8) {
-            return l.body.iter().for_each(|s| self.vector(l, s));
-        }
-        if l.extent == 1 {
-            self.known.insert(l.var, 0);
-            self.open("{");
-            self.start(l);
-        } else {
-            if l.mode == Mode::Serial {
-                self.moving.insert(l.var);
-            }
-            self.line(if l.mode == Mode::Serial { "#pragma unroll 1" } else { "#pragma unroll" });
-            let v = self.var(l.var);
-            self.open(&format!("for (int {v} = 0; {v} < {}; {v}++) {{", l.extent));
-            self.start(l);
-        }
-        self.block(&l.body);
-        self.close();
-    }
-
-    fn share(&mut self, top: &Loop) {
-        let mut chain = vec![top];
-        while let [Stmt::Loop(l)] = &chain[chain.len() - 1].body[..]
-            && l.mode == Mode::Share
-        {
-            chain.push(l);
-        }
-        let total: i64 = chain.iter().map(|l| l.extent).product();
-        let rounds = (total + self.threads - 1) / self.threads;
-        self.temporaries += 1;
-        let threads = self.threads;
-        let (i, f) = (format!("i{}", self.temporaries), format!("f{}", self.temporaries));
-        let guarded = rounds * threads > total;
-        if rounds > 1 {
-            // Several loads shall be on their way at once.
-            self.line(&format!("#pragma unroll {}", if rounds <= 16 { rounds } else { 8 }));
-            self.open(&format!("for (int {i} = 0; {i} < {rounds}; {i}++) {{"));
-            self.line(&format!("const unsigned {f} = {i}*{threads}u + threadIdx.x;"));
-        } else {
-            self.open("{");
-            self.line(&format!("const int {i} = 0;"));
-            self.line(&format!("const unsigned {f} = threadIdx.x;"));
-        }
-        if guarded {
-            // Only the last round is not full, and rounds are written out.
-            self.open(&format!("if ({i} < {} || {f} < {total}u) {{", rounds - 1));
-        }
-        self.digits(&chain, &|inner, extent| dealt(&i, &f, threads, inner, extent));
-        self.block(&chain[chain.len() - 1].body);
-        if guarded {
-            self.close();
-        }
-        self.close();
-    }
-
     /// What a store copies from device to shared memory as it is, if that is all it does, and
     /// where; elsewhere it stores zero.
     fn copied<'e>(&self, to: Source, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
@@ -467,7 +366,7 @@ impl<'a> Function<'a> {
     }
 
     /// A statement for all lanes of a vector loop.
-    fn vector(&mut self, l: &Loop, s: &Stmt) {
+    pub(super) fn vector(&mut self, l: &Loop, s: &Stmt) {
         let (b, index, op, value) = match s {
             Stmt::Store { buffer, index, value } => (*buffer, index, None, value),
             Stmt::Update { op, buffer, index, value } => (*buffer, index, Some(*op), value),
@@ -488,14 +387,15 @@ impl<'a> Function<'a> {
             };
             if aligned && conds.iter().all(together) {
                 self.known.insert(l.var, 0);
-                let to = self.at(b, index, &self.offset(b, index));
-                let source = self.pointer(from, at, self.n.buffer(b).scope == Scope::Swizzled);
+                let to = self.kept(b, index);
+                let apart = self.n.buffer(b).scope == Scope::Swizzled;
+                let source = self.walk(from, at).unwrap_or_else(|| self.pointer(from, at, apart));
                 let first = self.at(from, &[], &Affine::constant(0));
                 let text = match conds {
-                    [] => format!("copy{bytes}(&{to}, {source}, true);"),
+                    [] => format!("copy{bytes}({to}, {source}, true);"),
                     _ => {
                         let valid = self.conds(conds);
-                        format!("{{ const bool valid = {valid}; copy{bytes}(&{to}, valid ? {source} : &{first}, valid); }}")
+                        format!("{{ const bool valid = {valid}; copy{bytes}({to}, valid ? {source} : &{first}, valid); }}")
                     }
                 };
                 self.known.remove(&l.var);
@@ -589,8 +489,4 @@ fn wide(dtype: DType, raw: bool, place: &str, lanes: &[String]) -> String {
         [one] => format!("*(unsigned *)&{place} = {one}"),
         list => format!("*(uint{0} *)&{place} = make_uint{0}({1})", list.len(), list.join(", ")),
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

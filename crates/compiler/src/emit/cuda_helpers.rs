@@ -107,6 +107,20 @@ MULTIPLY(left_tf32, \"m16n8k8.row.col.f32.tf32.tf32.f32\", 0, 1)
 MULTIPLY(right_tf32, \"m16n8k8.row.col.f32.tf32.tf32.f32\", 2, 3)
 ";
 
+/// Four neighbours of a row of sums, rounded to 16 bits: a lane has two of either half of the row, and gives its neighbour those
+/// of the half that it does not store.
+pub const FOURS: &str = "\
+#define FOURS(type) \\
+static __device__ __forceinline__ uint2 fours_##type(const float *c) { \\
+  const bool odd = threadIdx.x & 1; \\
+  const unsigned low = pair_##type(c[0], c[1]), high = pair_##type(c[4], c[5]); \\
+  const unsigned got = __shfl_xor_sync(0xffffffffu, odd ? low : high, 1); \\
+  return odd ? make_uint2(got, high) : make_uint2(low, got); \\
+}
+FOURS(bfloat_t)
+FOURS(half_t)
+";
+
 /// Copies to shared memory that do not pass through registers, where the device has them; they
 /// have arrived at the next barrier, or once their batch is awaited. Where `valid` does not hold, zeros are written.
 pub const COPIES: &str = "\

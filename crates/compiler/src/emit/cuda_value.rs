@@ -9,7 +9,7 @@ use squall_core::workload::{Reducer, flatten};
 
 impl Function<'_> {
     pub(super) fn var(&self, v: Var) -> String {
-        c_name(&self.n.vars[v.0 as usize])
+        self.alias.get(&v).cloned().unwrap_or_else(|| c_name(&self.n.vars[v.0 as usize]))
     }
 
     pub(super) fn fold(&self, a: &Affine) -> Affine {

@@ -6,6 +6,7 @@
 
 use super::c_name;
 use super::cuda::Function;
+use super::cuda_value::c_type;
 use crate::nest::{Loop, Matrix, Mode, Part, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
@@ -43,14 +44,22 @@ impl Function<'_> {
                 self.close();
             }
             Warp::Multiply { to, a, b } => {
-                let [c, a_, b] = [to, a, b].map(|m| self.registers(m));
-                let name = self.n.buffer(a.buffer).dtype.name();
-                self.line(&format!("left_{name}({c}, {a_}, {b});"));
-                self.line(&format!("right_{name}({c} + 4, {a_}, {b});"));
+                for half in 0..2 {
+                    let call = self.half_product(half, to, a, b);
+                    self.line(&call);
+                }
             }
             Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
             Warp::Store { from, row, column, to, index } => self.store_matrix(from, *row, *column, *to, index),
         }
+    }
+
+    /// The product with one half of a second factor.
+    pub(super) fn half_product(&self, half: usize, to: &Matrix, a: &Matrix, b: &Matrix) -> String {
+        let name = self.n.buffer(a.buffer).dtype.name();
+        let [c, a, b] = [to, a, b].map(|m| self.registers(m));
+        let (which, rest) = [("left", ""), ("right", " + 4")][half];
+        format!("{which}_{name}({c}{rest}, {a}, {b});")
     }
 
     /// Begins a product of a group of warps: 16 columns of both factors an instruction.
@@ -99,13 +108,24 @@ impl Function<'_> {
         }
     }
 
-    /// Declares the row variables at a count of rows, which is not to pass `last`.
-    fn row(&mut self, rows: &[(Var, i64)], first: &Affine, and: &str, last: i64) {
-        let first = self.affine(&self.fold(first));
-        self.line(&format!("const int count = min({first} + {and}, {last});"));
+    /// Declares the row variables at a count of rows, `first` and up to `most` behind it, which is not to pass `last`.
+    fn row(&mut self, rows: &[(Var, i64)], first: &Affine, (and, most): (&str, i64), last: i64) {
+        let first = self.fold(first);
+        let reach = |t: &(Var, i64)| self.ranges.get(&t.0).filter(|_| t.1 >= 0).map(|r| t.1 * (r - 1));
+        let furthest: Option<i64> = first.terms().iter().map(reach).sum();
+        let within = furthest.is_some_and(|f| f + first.offset() + most <= last);
+        let count = format!("{} + {and}", self.affine(&first));
+        self.line(&if within { format!("const int count = {count};") } else { format!("const int count = min({count}, {last});") });
         let loops: Vec<Loop> =
             rows.iter().map(|&(var, extent)| Loop { var, extent, mode: Mode::Serial, start: None, body: Vec::new() }).collect();
         self.number("count", &loops.iter().collect::<Vec<_>>());
+        // One axis alone counts as the rows do: what is the thread's own in it can be told from the rest.
+        let mut long = rows.iter().filter(|r| r.1 > 1);
+        if let (true, Some(row), None) = (within, long.next(), long.next()) {
+            let (own, rest): (Vec<_>, Vec<_>) = first.terms().iter().copied().partition(|t| self.fixed.contains(&t.0));
+            let [own, rest] = [(own, 0), (rest, first.offset())].map(|(terms, offset)| self.affine(&Affine::new(terms, offset)));
+            self.dealt.insert(row.0, (rest, format!("{own} + {and}")));
+        }
     }
 
     fn load_matrix(
@@ -133,10 +153,9 @@ impl Function<'_> {
         let innermost = rows.iter().rev().find(|r| r.1 > 1).copied();
         let whole = columns == extents(self.n, to).1;
         if whole && off.coefficient(column) == 1 && self.aligned(&off, column, each) {
-            self.row(rows, first, &lane_row, total - 1);
+            self.row(rows, first, (&lane_row, 15), total - 1);
             self.line(&format!("const int {k} = {lane_column};"));
-            let place = self.at(from, index, &self.offset(from, index));
-            return self.line(&format!("matrix({registers}, &{place});"));
+            return self.matrix("matrix", &registers, from, index, (column, lane_column));
         }
         if let Some((v, extent)) = innermost
             && whole
@@ -145,21 +164,20 @@ impl Function<'_> {
             && off.coefficient(v) == 1
             && self.aligned(&off, v, 8)
         {
-            let (row, column) = if second {
+            let (row, down) = if second {
                 ("(warp_lane >> 4) * 8", "warp_lane & 15")
             } else {
                 ("(warp_lane & 8)", "(warp_lane & 7) + (warp_lane >> 4) * 8")
             };
-            self.row(rows, first, row, total - 8);
-            self.line(&format!("const int {k} = {column};"));
-            let place = self.at(from, index, &self.offset(from, index));
-            return self.line(&format!("matrix_transposed({registers}, &{place});"));
+            self.row(rows, first, (row, 8), total - 8);
+            self.line(&format!("const int {k} = {down};"));
+            return self.matrix("matrix_transposed", &registers, from, index, (column, down.into()));
         }
         // Element by element, as the instruction would.
         self.line("#pragma unroll");
         self.open("for (int r = 0; r < 4; r++) {");
         let (down, across) = if second { ("(r >> 1)", "(r & 1)") } else { ("(r & 1)", "(r >> 1)") };
-        self.row(rows, first, &format!("(warp_lane >> 2) + {down} * 8"), total - 1);
+        self.row(rows, first, (&format!("(warp_lane >> 2) + {down} * 8"), 15), total - 1);
         let per = if dtype.is_half() { 2 } else { 1 };
         let start = format!("(warp_lane & 3) * {per} + {across} * {each}");
         for i in 0..per {
@@ -177,16 +195,36 @@ impl Function<'_> {
         self.close();
     }
 
+    /// Loads a matrix from where the lanes' rows and columns say.
+    fn matrix(&mut self, name: &str, registers: &str, from: Source, index: &[Affine], (column, lane): (Var, String)) {
+        self.dealt.insert(column, (String::new(), lane));
+        let place = self.kept(from, index);
+        self.dealt.clear();
+        self.line(&format!("{name}({registers}, {place});"));
+    }
+
     fn store_matrix(&mut self, from: &Matrix, row: Var, column: Var, to: Source, index: &[Affine]) {
         let registers = self.registers(from);
         let off = self.offset(to, index);
         // The column is even.
         self.multiple.insert(column, 2);
         let pairs = off.coefficient(column) == 1 && self.aligned(&off, Var(u32::MAX), 2) && !self.n.buffer(to).dtype.is_half();
+        // Four numbers of 16 bits are as wide as two of 32.
+        self.multiple.insert(column, 4);
+        let half = self.n.buffer(to).dtype.is_half();
+        let fours = half && off.coefficient(column) == 1 && self.aligned(&off, Var(u32::MAX), 4);
         self.multiple.remove(&column);
         let (r, c) = (self.var(row), self.var(column));
         self.line("#pragma unroll");
         let (rows, columns) = extents(self.n, from);
+        if fours && (rows, columns) == (16, 16) {
+            self.open("for (int h = 0; h < 2; h++) {");
+            self.line(&format!("const int {r} = (warp_lane >> 2) + h * 8;"));
+            self.line(&format!("const int {c} = (warp_lane & 1) * 8 + (warp_lane >> 1 & 1) * 4;"));
+            let place = self.at(to, index, &off);
+            self.line(&format!("*(uint2 *)&{place} = fours_{}({registers} + 2*h);", c_type(self.n.buffer(to).dtype)));
+            return self.close();
+        }
         self.open(&format!("for (int h = 0; h < {}; h++) {{", rows * columns / 64));
         self.line(&format!("const int {r} = (warp_lane >> 2) + (h & 1) * 8;"));
         self.line(&format!("const int {c} = (warp_lane & 3) * 2 + (h >> 1) * 8;"));

@@ -4,6 +4,7 @@
 
 mod cuda;
 mod cuda_helpers;
+mod cuda_loops;
 mod cuda_value;
 mod cuda_warp;
 mod prelude;

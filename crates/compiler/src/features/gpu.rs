@@ -223,9 +223,13 @@ impl<'a> Walk<'a> {
             Warp::Multiply { .. } => self.c.add("matrix_products", times),
             // Twice as quick as products of 16 x 16 x 16 by a warp.
             Warp::Group { to, .. } => self.c.add("matrix_products", times * self.n.buffer(*to).elements() as f64 / 256.0 * 4.0 / 2.0),
-            Warp::Store { from, .. } => {
-                let (r, c) = extents(self.n, from);
-                self.c.add("shared_stores", (r * c / 32) as f64 * times);
+            Warp::Store { from, to, .. } => {
+                let ((r, c), to) = (extents(self.n, from), self.n.buffer(*to));
+                let each = (r * c / 32) as f64 * times;
+                match to.scope {
+                    Scope::Output => self.c.add("global_stores", each * to.dtype.bytes() as f64 / 4.0),
+                    _ => self.c.add("shared_stores", each),
+                }
             }
             Warp::Load { to, rows, column, columns, from, index, .. } => {
                 let b = self.n.buffer(*from);

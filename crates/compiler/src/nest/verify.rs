@@ -219,7 +219,8 @@ impl Checker<'_> {
         }
         let places = |me: &mut Self, of: &[(Var, i64)], (column, columns): (Var, i64), memory: Source, index: &[Affine], write: bool| {
             of.iter().chain([&(column, columns)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
-            if me.n.buffer(memory).scope != Scope::Shared {
+            let scope = me.n.buffer(memory).scope;
+            if scope != Scope::Shared && !(write && scope == Scope::Output) {
                 return me.fail(format!("`{}` is not in shared memory", me.n.buffer(memory).name));
             }
             let done = me.access(memory, index, write);

@@ -161,6 +161,12 @@ static inline void matrix_transposed(unsigned *r, const void *row) {
     r[m] = pair[0] | (unsigned)pair[1] << 16;
   }
 }
+static inline unsigned __shfl_xor_sync(unsigned, unsigned mine, int mask) {
+  const char *slots = emulated_exchange(&mine, sizeof mine);
+  unsigned other;
+  memcpy(&other, slots + ((int)(emulated_thread.x & 31) ^ mask) * EMULATED_SLOT, sizeof other);
+  return other;
+}
 /* Which format an instruction's name says. */
 enum { F16, BF16, TF32 };
 static constexpr int emulated_format(const char *what) {

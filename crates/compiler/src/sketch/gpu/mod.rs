@@ -13,6 +13,7 @@ mod rows;
 mod span;
 mod tensor;
 mod tensor_copies;
+mod tensor_products;
 mod tensor_shared;
 mod tensor_sums;
 mod tensor_tile;

@@ -260,7 +260,8 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         // On the way; ahead, by a launch of its own; or not at all, where elements are wide enough.
         knobs.push(Knob::ints("turn", Role::Layout, if roles.format.is_half() { 0..=1 } else { 0..=2 }));
     }
-    knobs.push(Knob::ints("ahead", Role::Choice, [0, 1]));
+    // Matrices are loaded one product ahead; across the barrier between steps, too.
+    knobs.push(Knob::ints("ahead", Role::Choice, 0..=2));
     let windows: Vec<i64> = p.reduce[1..].iter().map(|r| r.extent).collect();
     if !windows.is_empty() {
         // How many of the window's loops are written out.
@@ -285,6 +286,15 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         constraints.push(Term::knob("run").divides(knob(a)));
         constraints.push(Term::knob("run").equals(1).or(Term::from(1).at_most(Term::knob("unroll"))));
     }
+    // Across steps: an even number of products, in no loop.
+    let mut across = vec![Term::from(2).at_most(Term::knob("stages")), Term::from(2 * depth).at_most(Term::knob("chunk"))];
+    if !windows.is_empty() {
+        across.push(Term::from(windows.len() as i64).at_most(Term::knob("unroll")));
+    }
+    if sliding.is_some() {
+        across.push(Term::knob("run").equals(1));
+    }
+    constraints.push(Term::knob("ahead").at_most(1).or(Term::product(across).equals(1)));
     let one = || Term::from(1);
     let run = |f: &Factor| match sliding.map(|k| [&roles.rows, &roles.columns][k].operand) {
         Some(operand) if operand == f.operand => Term::knob("run"),
@@ -317,7 +327,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     };
     // Sums, factors in one or two parts, once or twice; addresses and the like.
     let factors = Term::sum(pairs.iter().map(|(f, warps)| Term::product([sides(f, warps), lines(f)])));
-    let held = Term::sum([Term::knob("ahead"), Term::from(1)]);
+    let held = Term::sum([Term::from(1).at_most(Term::knob("ahead")), Term::from(1)]);
     let factors = Term::product([factors, held, Term::from(if roles.split { 8 } else { 4 })]);
     let registers = || Term::sum([Term::product([sums(), Term::from(8)]), factors.clone(), Term::from(48)]);
     constraints.push(registers().at_most(256));

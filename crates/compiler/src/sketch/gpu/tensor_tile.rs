@@ -2,13 +2,12 @@
 
 use super::problem::{Operand, Problem};
 use super::span::{Part, Span};
-use super::tensor::{Factor, Layout, Roles, SIDE, slides};
+use super::tensor::{Factor, Layout, Roles, SIDE};
 use super::tensor_shared::{Tile, pieces};
 use super::{around, count, line_width, tiles};
 use crate::nest::{Buffer, Matrix, Mode, Nest, Reach, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::{Configuration, DType};
-use std::collections::BTreeMap;
 
 pub(super) struct Tiling<'a> {
     pub(super) p: &'a Problem,
@@ -38,8 +37,9 @@ pub(super) struct Tiling<'a> {
     pub(super) unroll: usize,
     /// Whether weights arrive in pieces, one for each position of the window's first loop.
     piecewise: bool,
-    /// Whether matrices are loaded one slice ahead.
+    /// Whether matrices are loaded one slice ahead; and the next step's first ones, too.
     pub(super) ahead: bool,
+    across: bool,
     pub(super) block: Vec<Var>,
     pub(super) start: Vec<Var>,
     /// Which warp of a group along rows and columns; which group; thread of the warp.
@@ -117,6 +117,7 @@ impl<'a> Tiling<'a> {
             unroll,
             piecewise: c.int("piecewise") == Some(1),
             ahead: get("ahead") > 0,
+            across: get("ahead") > 1,
             block,
             start,
             warp: [rows, columns],
@@ -185,7 +186,7 @@ impl<'a> Tiling<'a> {
 
     /// The tile of a factor at a step, by dimensions of its source. `rows` says which row of the tile
     /// is meant, `within` the position in the window, `main` the place in the reduction's chunk.
-    fn spans(&self, f: &Factor, step: &Affine, rows: &[(usize, Affine)], within: &[Affine], main: &Affine) -> Vec<Span> {
+    pub(super) fn spans(&self, f: &Factor, step: &Affine, rows: &[(usize, Affine)], within: &[Affine], main: &Affine) -> Vec<Span> {
         let (p, o) = (self.p, &self.operands[f.operand]);
         let number = Affine::new([(self.rank, self.steps)], 0).add(step);
         let row = |a: usize| rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone());
@@ -300,21 +301,49 @@ impl<'a> Tiling<'a> {
             first.push(Stmt::CommitCopies);
             inner.push(count(s, ahead, Mode::Unroll, first));
         }
+        let barrier = || Stmt::Barrier(Reach::Block);
+        let arrived = || [Stmt::AwaitCopies((ahead - 1) as u32), barrier()];
+        // Matrices that outlive a step.
+        let kept = self.across.then(|| self.products(None));
+        if let Some(products) = &kept {
+            inner.extend(products.locals());
+            inner.extend(arrived());
+            inner.extend(self.load_product(products, &shared, &none, 0));
+        }
         let step = self.n.new_var("step");
         let now = Affine::var(step);
         let mut each = Vec::new();
-        let barrier = || Stmt::Barrier(Reach::Block);
         if ahead > 0 {
             let [stage, next] = ["stage", "next"].map(|x| self.n.new_var(x));
-            each.extend([Stmt::AwaitCopies((ahead - 1) as u32), barrier()]);
-            each.push(Stmt::Let { var: stage, value: now.clone(), divisor: 1, modulo: self.stages });
-            each.push(Stmt::Let { var: next, value: now.plus(ahead), divisor: 1, modulo: self.stages });
+            let number = |var: Var, from: i64, of: i64| Stmt::Let { var, value: now.plus(from), divisor: 1, modulo: of };
+            let numbers = [number(stage, 0, self.stages), number(next, ahead, self.stages)];
+            let mut later = Vec::new();
             if ahead < self.steps {
-                let later = fetch(self, &now.plus(ahead), &Affine::var(next));
-                each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body: later });
+                let body = fetch(self, &now.plus(ahead), &Affine::var(next));
+                later.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body });
             }
-            each.push(Stmt::CommitCopies);
-            each.extend(self.multiply(sums, &shared, &Affine::var(stage), None));
+            later.push(Stmt::CommitCopies);
+            if let Some(products) = &kept {
+                let after = self.n.new_var("after");
+                each.extend(numbers);
+                each.push(number(after, 1, self.stages));
+                for i in 0..products.len() {
+                    // While the last is multiplied, the next step's first one is loaded.
+                    if i + 1 == products.len() {
+                        each.extend(arrived());
+                        each.extend(self.load_product(products, &shared, &Affine::var(after), 0));
+                    } else {
+                        each.extend(self.load_product(products, &shared, &Affine::var(stage), i + 1));
+                    }
+                    each.extend(self.multiply_product(products, sums, i));
+                    each.append(&mut later);
+                }
+            } else {
+                each.extend(arrived());
+                each.extend(numbers);
+                each.append(&mut later);
+                each.extend(self.multiply(sums, &shared, &Affine::var(stage), None));
+            }
         } else {
             let at = |i: usize, place: &Affine| pieces[i].map(|d| (d, place.clone()));
             for i in 0..2 {
@@ -343,148 +372,13 @@ impl<'a> Tiling<'a> {
             }
         }
         inner.push(count(step, self.steps, Mode::Serial, each));
+        if self.direct([none.clone(), none]).is_some() {
+            return body.extend(inner);
+        }
         inner.push(barrier());
         // A loop that runs once gives the tiles a block of statements, at whose end their place is free.
         let once = self.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
-    }
-
-    /// Adds what a chunk gives: slices of it, at all positions of the window. The matrices of the next
-    /// slice or position can be loaded before those of one are multiplied. What a run of neighbours reads along
-    /// the window's last axis is loaded once for all positions along that axis. Somebody else may count the positions of
-    /// the first axis, `outer`.
-    fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine, outer: Option<Var>) -> Vec<Stmt> {
-        let p = self.p;
-        let windows = &p.reduce[1..];
-        let counted = usize::from(outer.is_some());
-        let looped = windows.len() - self.unroll.min(windows.len() - counted);
-        let own = windows[counted..looped].iter().map(|r| self.n.new_var(&format!("{}w", r.short)));
-        let within: Vec<Var> = outer.into_iter().chain(own).collect();
-        let mut places: Vec<Vec<i64>> = vec![Vec::new()];
-        for r in &windows[looped..] {
-            places = places.iter().flat_map(|at| (0..r.extent).map(move |w| at.iter().copied().chain([w]).collect())).collect();
-        }
-        let last = if places[0].is_empty() { 1 } else { windows[windows.len() - 1].extent };
-        let slices = self.chunk / self.depth;
-        let at: Vec<(i64, Vec<i64>)> = (0..slices).flat_map(|s| places.iter().map(move |w| (s, w.clone()))).collect();
-        let held = if self.ahead && at.len() > 1 { 2 } else { 1 };
-        let lines = [0, 1].map(|k| self.lines(k));
-        let mut fragment = |name: &str, k: usize| {
-            let shape = vec![held, lines[k].len() as i64, self.sides[k], SIDE, self.depth];
-            self.n.new_buffer(Buffer { name: name.into(), dtype: self.format, shape, scope: Scope::Fragment })
-        };
-        let whole = [fragment("left", 0), fragment("right", 1)];
-        let rest = self.split.then(|| [fragment("left_rest", 0), fragment("right_rest", 1)]);
-        let mut body: Vec<Stmt> = whole.iter().chain(rest.iter().flatten()).map(|b| Stmt::Local(*b)).collect();
-        // Which of its loads a factor's matrices come from, by the number of the products.
-        let turn = |run: i64, i: usize| if run > 1 { i as i64 / last } else { i as i64 };
-        let load = |me: &mut Self, i: usize| -> Vec<Stmt> {
-            let (slice, ref w) = at[i];
-            let mut all = Vec::new();
-            for k in 0..2 {
-                if me.run[k] > 1 && i as i64 % last != 0 {
-                    continue;
-                }
-                for (number, (line, position)) in lines[k].iter().enumerate() {
-                    let mut inside: Vec<Affine> =
-                        within.iter().map(|v| Affine::var(*v)).chain(w.iter().map(|w| Affine::constant(*w))).collect();
-                    if let (Some(last), true) = (inside.last_mut(), me.run[k] > 1) {
-                        *last = Affine::constant(*position);
-                    }
-                    let which = [turn(me.run[k], i) % held, number as i64].map(Affine::constant);
-                    all.push(me.load(k, &shared[k], stage, &inside, slice, *line, whole[k], rest.map(|r| r[k]), &which));
-                }
-            }
-            all
-        };
-        for i in 0..at.len() {
-            if i == 0 || held == 1 {
-                body.extend(load(self, i));
-            }
-            if held > 1 && i + 1 < at.len() {
-                body.extend(load(self, i + 1));
-            }
-            let position = at[i].1.last().copied().unwrap_or(0);
-            // Small products first: sums lose less of them. Neighbours add to other sums, so that none waits.
-            let mut pairs = rest.map_or_else(Vec::new, |r| vec![(whole[0], r[1]), (r[0], whole[1])]);
-            pairs.push((whole[0], whole[1]));
-            for (a, b) in pairs {
-                for place in 0..self.run[0] * self.run[1] {
-                    let each = self.each("m");
-                    let one = |buffer, k: usize| {
-                        let number = self.line(k, &lines[k], place, position);
-                        Matrix {
-                            buffer,
-                            at: vec![Affine::constant(turn(self.run[k], i) % held), Affine::constant(number), Affine::var(each[k])],
-                        }
-                    };
-                    let product = Warp::Multiply { to: sum_of(sums, place, &each), a: one(a, 0), b: one(b, 1) };
-                    body.extend(self.over(&each, vec![Stmt::Warp(product)]));
-                }
-            }
-        }
-        for (v, r) in within.iter().zip(windows).skip(counted).rev() {
-            body = vec![count(*v, r.extent, Mode::Serial, body)];
-        }
-        body
-    }
-
-    /// What a run of a factor reads of a line of the window: neighbour and position that stand for it, in order.
-    fn lines(&self, k: usize) -> Vec<(i64, i64)> {
-        let Some(s) = slides(self.p, &self.factors[k]).filter(|_| self.run[k] > 1) else { return vec![(0, 0)] };
-        let all = (0..self.run[k]).flat_map(|j| (0..s.extent).map(move |w| (s.step * j + s.dilation * w, (j, w))));
-        all.collect::<BTreeMap<_, _>>().into_values().collect()
-    }
-
-    /// The number among a factor's lines of what a neighbour reads at a position of the window.
-    fn line(&self, k: usize, lines: &[(i64, i64)], place: i64, position: i64) -> i64 {
-        let Some(s) = slides(self.p, &self.factors[k]).filter(|_| self.run[k] > 1) else { return 0 };
-        let at = |(j, w): (i64, i64)| s.step * j + s.dilation * w;
-        lines.iter().position(|l| at(*l) == at((place, position))).unwrap_or(0) as i64
-    }
-
-    /// Loads a warp's matrices of a factor at a slice of the chunk.
-    #[allow(clippy::too_many_arguments)] // one call site; a struct would only rename them
-    fn load(
-        &mut self,
-        k: usize,
-        tile: &Tile,
-        stage: &Affine,
-        within: &[Affine],
-        slice: i64,
-        neighbour: i64,
-        whole: Source,
-        rest: Option<Source>,
-        which: &[Affine; 2],
-    ) -> Stmt {
-        let f = self.factors[k].clone();
-        let i = self.n.new_var(["il", "jl"][k]);
-        let column = self.n.new_var(["kl", "kr"][k]);
-        let p = self.p;
-        // How many neighbours a row stands for: it counts the first of each run.
-        let run = |a: usize| if f.axes.last() == Some(&a) { self.run[k] } else { 1 };
-        let rows: Vec<(Var, i64)> =
-            f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a))).collect();
-        let first = |a: usize| if run(a) > 1 { neighbour } else { 0 };
-        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], first(a)))).collect();
-        let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
-        let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
-        let columns = match f.layout {
-            Layout::Sliding => self.depth.min(p.reduce[0].extent - slice * self.depth),
-            _ => self.depth,
-        };
-        let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
-        let load = Warp::Load {
-            to: matrix(whole),
-            rest: rest.map(matrix),
-            rows,
-            first: Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0),
-            column,
-            columns,
-            from: tile.buffer,
-            index: tile.index(stage, f.layout.gathered(), |d| spans[d].inner.clone()),
-        };
-        count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)])
     }
 
     /// Where an element of the tile lies among rows or columns.

@@ -1,0 +1,301 @@
+//! Loops as CUDA C: those that threads share out, those that are written out, and the steps of tensor cores' kernels.
+//!
+//! A warp of such a kernel that works out where to copy from and to does not multiply meanwhile, and no other one is
+//! there to take its place. So its steps keep what they can: a pointer of the thread's own for each of its copies, moved
+//! on once a step, and numbers of stages that are counted instead of divided.
+
+use super::cuda::Function;
+use super::cuda_value::c_type;
+use crate::nest::{Loop, Mode, Scope, Stmt, Warp};
+use squall_core::expr::{Affine, Source, Var};
+use std::collections::HashMap;
+
+/// A serial loop whose steps keep pointers and counts.
+#[derive(Default)]
+pub(super) struct Steps {
+    var: Option<Var>,
+    /// What stands before the loop, and at the end of each step.
+    before: Vec<String>,
+    after: Vec<String>,
+    /// Addresses that are kept, by what they are.
+    kept: HashMap<String, String>,
+}
+
+/// What a thread's number in round `i` of `threads` threads is divided by `inner`, and the remainder of that by `extent`: what
+/// depends on the round and what depends on the thread, to be added, if that can be told apart. What depends on the round alone is
+/// a constant where rounds are written out, and what depends on the thread alone is computed once: the compiler does not know how
+/// many threads there are, and would divide anew in every round.
+fn dealt(i: &str, threads: i64, inner: i64, extent: Option<i64>) -> Option<(String, String)> {
+    if inner % threads == 0 {
+        let rounds = format!("{i} / {}", inner / threads);
+        return Some((extent.map_or(rounds.clone(), |e| format!("{rounds} % {e}")), String::new()));
+    }
+    let thread = if inner > 1 { format!("threadIdx.x / {inner}u") } else { "threadIdx.x".into() };
+    let each = threads / inner;
+    match extent {
+        _ if threads % inner != 0 => None,
+        None => Some((format!("{i}*{each}"), format!("(int)({thread})"))),
+        Some(e) if each % e == 0 => Some((String::new(), format!("(int)({thread} % {e}u)"))),
+        Some(e) if e % each == 0 => Some((format!("{i} % {}*{each}", e / each), format!("(int)({thread})"))),
+        Some(_) => None,
+    }
+}
+
+/// The two parts together, or the number's digit where they cannot be told apart.
+fn digit(parts: Option<&(String, String)>, (i, f): (&str, &str), threads: i64, inner: i64, extent: Option<i64>) -> String {
+    let divided = |x: &str| if inner > 1 { format!("{x} / {inner}u") } else { x.to_string() };
+    match (parts, extent) {
+        (Some((round, thread)), _) if thread.is_empty() => round.clone(),
+        (Some((round, thread)), _) if round.is_empty() => thread.clone(),
+        (Some((round, thread)), _) => format!("{round} + {thread}"),
+        (None, Some(e)) if threads % inner == 0 => format!("(int)(({i}*{}u + {}) % {e}u)", threads / inner, divided("threadIdx.x")),
+        (None, None) => format!("(int)({})", divided(f)),
+        (None, Some(e)) => format!("(int)({} % {e}u)", divided(f)),
+    }
+}
+
+/// Loops over rows and columns of products of matrices, with nothing else in them.
+fn products(l: &Loop) -> Option<(&Loop, &Warp)> {
+    let [Stmt::Loop(inner)] = &l.body[..] else { return None };
+    let [Stmt::Warp(product @ Warp::Multiply { .. })] = &inner.body[..] else { return None };
+    let written_out = |l: &Loop| l.mode == Mode::Unroll && l.extent > 1 && l.start.is_none();
+    (written_out(l) && written_out(inner)).then_some((inner, product))
+}
+
+impl Function<'_> {
+    /// Declares the variables of loops that run over one number, the first slowest.
+    pub(super) fn number(&mut self, number: &str, loops: &[&Loop]) {
+        let mut text = |_: Var, inner: i64, extent: Option<i64>| {
+            let divided = if inner > 1 { format!("(unsigned){number} / {inner}u") } else { format!("(unsigned){number}") };
+            // Without a sign, division is a multiplication and a shift.
+            extent.map_or(format!("(int)({divided})"), |e| format!("(int)({divided} % {e}u)"))
+        };
+        self.digits(loops, &mut text);
+    }
+
+    /// Declares the variables of loops that run over one number, given how to write a number divided by what is within
+    /// a loop, and the remainder of that by the loop's extent where something is outside of it.
+    fn digits(&mut self, loops: &[&Loop], text: &mut dyn FnMut(Var, i64, Option<i64>) -> String) {
+        let mut inner = 1;
+        let total: i64 = loops.iter().map(|l| l.extent).product();
+        let mut lines = Vec::new();
+        for l in loops.iter().rev() {
+            if l.extent == 1 {
+                self.known.insert(l.var, 0);
+                continue;
+            }
+            let text = text(l.var, inner, (inner * l.extent < total).then_some(l.extent));
+            inner *= l.extent;
+            self.ranges.insert(l.var, l.extent);
+            lines.push(format!("const int {} = {text};", self.var(l.var)));
+        }
+        lines.iter().rev().for_each(|t| self.line(t));
+        loops.iter().for_each(|l| self.start(l));
+    }
+
+    /// Declares the tile start that a loop binds.
+    fn start(&mut self, l: &Loop) {
+        let Some(s) = l.start else { return };
+        if l.extent == 1 {
+            self.known.insert(s.var, 0);
+            return;
+        }
+        let whole = s.step * (l.extent - 1) == s.cap;
+        self.multiple.insert(s.var, if whole { s.step } else { gcd(s.step, s.cap) });
+        let (v, base) = (self.var(l.var), self.var(s.var));
+        let text = if whole { format!("{}*{v}", s.step) } else { format!("min({}*{v}, {})", s.step, s.cap) };
+        self.line(&format!("const int {base} = {text};"));
+    }
+
+    pub(super) fn loop_(&mut self, l: &Loop) {
+        if l.mode == Mode::Share {
+            return self.share(l);
+        }
+        if l.mode == Mode::Vector && matches!(l.extent, 2 | 4 | 8) {
+            return l.body.iter().for_each(|s| self.vector(l, s));
+        }
+        if let Some((inner, product)) = products(l) {
+            return self.multiply_all(l, inner, product);
+        }
+        if l.extent == 1 {
+            self.known.insert(l.var, 0);
+            self.open("{");
+            self.start(l);
+            self.block(&l.body);
+            return self.close();
+        }
+        let serial = l.mode == Mode::Serial;
+        let above = self.out.len();
+        let outer = serial.then(|| {
+            self.moving.insert(l.var);
+            std::mem::replace(&mut self.steps, Steps { var: Some(l.var), ..Steps::default() })
+        });
+        self.line(if serial { "#pragma unroll 1" } else { "#pragma unroll" });
+        let v = self.var(l.var);
+        self.ranges.insert(l.var, l.extent);
+        self.open(&format!("for (int {v} = 0; {v} < {}; {v}++) {{", l.extent));
+        self.start(l);
+        self.block(&l.body);
+        if let Some(outer) = outer {
+            let steps = std::mem::replace(&mut self.steps, outer);
+            steps.after.iter().for_each(|t| self.line(t));
+            let indent = " ".repeat(2 * (self.depth - 1));
+            let before: String = steps.before.iter().map(|t| format!("{indent}{t}\n")).collect();
+            self.out.insert_str(above, &before);
+        }
+        self.close();
+    }
+
+    /// Products of matrices, each with two halves of a second factor. A half is held while the first factors change, and
+    /// the last of them for the next half: what stays where it is costs no power, and tensor cores are limited by that.
+    fn multiply_all(&mut self, rows: &Loop, columns: &Loop, product: &Warp) {
+        let Warp::Multiply { to, a, b } = product else { return };
+        let (i, j) = (self.var(rows.var), self.var(columns.var));
+        self.line("#pragma unroll");
+        self.open(&format!("for (int {j} = 0; {j} < {}; {j}++) {{", columns.extent));
+        let last = rows.extent - 1;
+        let ways = [format!("int {i} = 0; {i} <= {last}; {i}++"), format!("int {i} = {last}; {i} >= 0; {i}--")];
+        for (half, way) in ways.iter().enumerate() {
+            let call = self.half_product(half, to, a, b);
+            self.line("#pragma unroll");
+            self.line(&format!("for ({way}) {call}"));
+        }
+        self.close();
+    }
+
+    /// A number that is counted on through the steps of a loop, where it would be divided in each otherwise.
+    pub(super) fn counted(&mut self, var: Var, value: &Affine, divisor: i64, modulo: i64) -> bool {
+        let Some(step) = self.steps.var.filter(|_| self.multiplies()) else { return false };
+        let (first, name) = (value.offset(), self.var(var));
+        let counts = value.terms() == [(step, 1)] && divisor == 1 && first >= 0;
+        // A power of two takes one instruction.
+        if !counts || modulo & (modulo - 1) == 0 {
+            return false;
+        }
+        self.steps.before.push(format!("int {name} = {};", first % modulo));
+        self.steps.after.push(format!("{name} = {name} == {} ? 0 : {name} + 1;", modulo - 1));
+        true
+    }
+
+    /// A pointer of the thread's own to what it copies, moved on at the end of each step.
+    pub(super) fn walk(&mut self, from: Source, at: &[Affine]) -> Option<String> {
+        let step = self.steps.var.filter(|_| self.multiplies())?;
+        let off = self.offset(from, at);
+        let distance = off.coefficient(step);
+        let rest = off.plus(-off.offset()).add(&Affine::new([(step, -distance)], 0));
+        let (still, moving) = self.parted(&rest);
+        if distance == 0 || moving.terms().iter().any(|t| !self.dealt.contains_key(&t.0)) {
+            return None;
+        }
+        let first = self.by_thread(|f| f.at(from, at, &still.plus(off.offset())));
+        self.temporaries += 1;
+        let name = format!("walk{}", self.temporaries);
+        self.steps.before.push(format!("const {} *{name} = &{first};", c_type(self.n.buffer(from).dtype)));
+        self.steps.after.push(format!("{name} += {distance};"));
+        Some(if moving.terms().is_empty() { name } else { format!("{name} + ({})", self.by_round(&moving)) })
+    }
+
+    /// The address of an element of shared memory: what is the thread's own in it is kept through the steps of a loop.
+    pub(super) fn kept(&mut self, b: Source, index: &[Affine]) -> String {
+        let off = self.offset(b, index);
+        let here = format!("&{}", self.at(b, index, &off));
+        if self.steps.var.is_none() || !self.multiplies() || self.n.buffer(b).scope != Scope::Shared {
+            return here;
+        }
+        let (still, moving) = self.parted(&off);
+        if still.terms().is_empty() {
+            return here;
+        }
+        let first = self.by_thread(|f| f.at(b, index, &still));
+        let ty = c_type(self.n.buffer(b).dtype);
+        let name = match self.steps.kept.get(&first) {
+            Some(name) => name.clone(),
+            None => {
+                self.temporaries += 1;
+                let name = format!("kept{}", self.temporaries);
+                self.steps.before.push(format!("{ty} *{name} = &{first};"));
+                self.steps.kept.insert(first, name.clone());
+                name
+            }
+        };
+        format!("{name} + ({})", self.by_round(&moving))
+    }
+
+    /// What of an offset is a thread's own, and the rest. What is dealt out belongs to both.
+    fn parted(&self, off: &Affine) -> (Affine, Affine) {
+        let of = |v: &Var, thread: bool| match self.dealt.get(v) {
+            Some(parts) => !(if thread { &parts.1 } else { &parts.0 }).is_empty(),
+            None => self.fixed.contains(v) == thread,
+        };
+        let part = |thread: bool| off.terms().iter().copied().filter(|t| of(&t.0, thread)).collect::<Vec<_>>();
+        (Affine::new(part(true), 0), Affine::new(part(false), off.offset()))
+    }
+
+    /// A text in which variables that are dealt out stand for their part of the thread.
+    fn by_thread(&mut self, text: impl Fn(&Self) -> String) -> String {
+        self.alias = self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts.1))).collect();
+        let text = text(self);
+        self.alias.clear();
+        text
+    }
+
+    /// An offset in which they stand for their part of the round.
+    fn by_round(&mut self, off: &Affine) -> String {
+        self.alias = self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts.0))).collect();
+        let text = self.affine(off);
+        self.alias.clear();
+        text
+    }
+
+    /// Whether warps multiply matrices.
+    fn multiplies(&self) -> bool {
+        !self.second.is_empty()
+    }
+
+    fn share(&mut self, top: &Loop) {
+        let mut chain = vec![top];
+        while let [Stmt::Loop(l)] = &chain[chain.len() - 1].body[..]
+            && l.mode == Mode::Share
+        {
+            chain.push(l);
+        }
+        let total: i64 = chain.iter().map(|l| l.extent).product();
+        let rounds = (total + self.threads - 1) / self.threads;
+        self.temporaries += 1;
+        let threads = self.threads;
+        let (i, f) = (format!("i{}", self.temporaries), format!("f{}", self.temporaries));
+        let guarded = rounds * threads > total;
+        if rounds > 1 {
+            // Several loads shall be on their way at once.
+            self.line(&format!("#pragma unroll {}", if rounds <= 16 { rounds } else { 8 }));
+            self.open(&format!("for (int {i} = 0; {i} < {rounds}; {i}++) {{"));
+            self.line(&format!("const unsigned {f} = {i}*{threads}u + threadIdx.x;"));
+        } else {
+            self.open("{");
+            self.line(&format!("const int {i} = 0;"));
+            self.line(&format!("const unsigned {f} = threadIdx.x;"));
+        }
+        if guarded {
+            // Only the last round is not full, and rounds are written out.
+            self.open(&format!("if ({i} < {} || {f} < {total}u) {{", rounds - 1));
+        }
+        let mut parts = HashMap::new();
+        self.digits(&chain, &mut |var, inner, extent| {
+            let found = dealt(&i, threads, inner, extent);
+            let text = digit(found.as_ref(), (&i, &f), threads, inner, extent);
+            parts.extend(found.map(|p| (var, p)));
+            text
+        });
+        self.dealt = parts;
+        self.block(&chain[chain.len() - 1].body);
+        self.dealt.clear();
+        if guarded {
+            self.close();
+        }
+        self.close();
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
