@@ -34,6 +34,7 @@ impl Function<'_> {
             Warp::Load { to, rest, rows, first, column, columns, from, index } => {
                 self.open("{");
                 self.load_matrix(to, rows, first, (*column, *columns), *from, index);
+                self.dealt.clear();
                 let whole = self.registers(to);
                 if let Some(rest) = rest {
                     let rest = self.registers(rest);
@@ -199,7 +200,6 @@ impl Function<'_> {
     fn matrix(&mut self, name: &str, registers: &str, from: Source, index: &[Affine], (column, lane): (Var, String)) {
         self.dealt.insert(column, (String::new(), lane));
         let place = self.kept(from, index);
-        self.dealt.clear();
         self.line(&format!("{name}({registers}, {place});"));
     }
 
