@@ -100,7 +100,7 @@ pub enum Warp {
         /// The second, transposed.
         b: Matrix,
     },
-    /// A matrix is written to shared memory.
+    /// A matrix is written to shared memory or, as it is but for rounding, to an output.
     Store {
         /// What is written.
         from: Matrix,
