@@ -7,7 +7,7 @@
 
 use super::c_name;
 use super::cuda_helpers::{COPIES, FORMATS, FOURS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product};
-use super::cuda_loops::Steps;
+use super::cuda_loops::{Parts, Steps};
 use super::cuda_value::{c_type, combined};
 use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, lies_across, shared_place, shared_room};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
@@ -132,7 +132,7 @@ pub(super) struct Function<'a> {
     pub(super) ranges: HashMap<Var, i64>,
     /// The serial loop around; what its threads share out, as parts of the round and of the thread.
     pub(super) steps: Steps,
-    pub(super) dealt: HashMap<Var, (String, String)>,
+    pub(super) dealt: HashMap<Var, Parts>,
     /// What stands for a variable.
     pub(super) alias: HashMap<Var, String>,
 }

@@ -6,6 +6,7 @@
 
 use super::cuda::Function;
 use super::cuda_value::c_type;
+use crate::gcd;
 use crate::nest::{Loop, Mode, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::HashMap;
@@ -21,33 +22,38 @@ pub(super) struct Steps {
     kept: HashMap<String, String>,
 }
 
+/// What a number that threads share out is the sum of: what depends on the round, and what on the thread; empty for nothing.
+pub(super) type Parts = [String; 2];
+const ROUND: usize = 0;
+const THREAD: usize = 1;
+
 /// What a thread's number in round `i` of `threads` threads is divided by `inner`, and the remainder of that by `extent`: what
 /// depends on the round and what depends on the thread, to be added, if that can be told apart. What depends on the round alone is
 /// a constant where rounds are written out, and what depends on the thread alone is computed once: the compiler does not know how
 /// many threads there are, and would divide anew in every round.
-fn dealt(i: &str, threads: i64, inner: i64, extent: Option<i64>) -> Option<(String, String)> {
+fn dealt(i: &str, threads: i64, inner: i64, extent: Option<i64>) -> Option<Parts> {
     if inner % threads == 0 {
         let rounds = format!("{i} / {}", inner / threads);
-        return Some((extent.map_or(rounds.clone(), |e| format!("{rounds} % {e}")), String::new()));
+        return Some([extent.map_or(rounds.clone(), |e| format!("{rounds} % {e}")), String::new()]);
     }
     let thread = if inner > 1 { format!("threadIdx.x / {inner}u") } else { "threadIdx.x".into() };
     let each = threads / inner;
     match extent {
         _ if threads % inner != 0 => None,
-        None => Some((format!("{i}*{each}"), format!("(int)({thread})"))),
-        Some(e) if each % e == 0 => Some((String::new(), format!("(int)({thread} % {e}u)"))),
-        Some(e) if e % each == 0 => Some((format!("{i} % {}*{each}", e / each), format!("(int)({thread})"))),
+        None => Some([format!("{i}*{each}"), format!("(int)({thread})")]),
+        Some(e) if each % e == 0 => Some([String::new(), format!("(int)({thread} % {e}u)")]),
+        Some(e) if e % each == 0 => Some([format!("{i} % {}*{each}", e / each), format!("(int)({thread})")]),
         Some(_) => None,
     }
 }
 
 /// The two parts together, or the number's digit where they cannot be told apart.
-fn digit(parts: Option<&(String, String)>, (i, f): (&str, &str), threads: i64, inner: i64, extent: Option<i64>) -> String {
+fn digit(parts: Option<&Parts>, (i, f): (&str, &str), threads: i64, inner: i64, extent: Option<i64>) -> String {
     let divided = |x: &str| if inner > 1 { format!("{x} / {inner}u") } else { x.to_string() };
     match (parts, extent) {
-        (Some((round, thread)), _) if thread.is_empty() => round.clone(),
-        (Some((round, thread)), _) if round.is_empty() => thread.clone(),
-        (Some((round, thread)), _) => format!("{round} + {thread}"),
+        (Some([round, thread]), _) if thread.is_empty() => round.clone(),
+        (Some([round, thread]), _) if round.is_empty() => thread.clone(),
+        (Some([round, thread]), _) => format!("{round} + {thread}"),
         (None, Some(e)) if threads % inner == 0 => format!("(int)(({i}*{}u + {}) % {e}u)", threads / inner, divided("threadIdx.x")),
         (None, None) => format!("(int)({})", divided(f)),
         (None, Some(e)) => format!("(int)({} % {e}u)", divided(f)),
@@ -182,31 +188,28 @@ impl Function<'_> {
         let step = self.steps.var.filter(|_| self.multiplies())?;
         let off = self.offset(from, at);
         let distance = off.coefficient(step);
-        let rest = off.plus(-off.offset()).add(&Affine::new([(step, -distance)], 0));
+        let rest = off.substitute(step, &Affine::constant(0)).plus(-off.offset());
         let (still, moving) = self.parted(&rest);
         if distance == 0 || moving.terms().iter().any(|t| !self.dealt.contains_key(&t.0)) {
             return None;
         }
-        let first = self.by_thread(|f| f.at(from, at, &still.plus(off.offset())));
+        let first = self.by_part(THREAD, |f| f.at(from, at, &still.plus(off.offset())));
         self.temporaries += 1;
         let name = format!("walk{}", self.temporaries);
         self.steps.before.push(format!("const {} *{name} = &{first};", c_type(self.n.buffer(from).dtype)));
         self.steps.after.push(format!("{name} += {distance};"));
-        Some(if moving.terms().is_empty() { name } else { format!("{name} + ({})", self.by_round(&moving)) })
+        Some(if moving.terms().is_empty() { name } else { format!("{name} + ({})", self.by_part(ROUND, |f| f.affine(&moving))) })
     }
 
     /// The address of an element of shared memory: what is the thread's own in it is kept through the steps of a loop.
     pub(super) fn kept(&mut self, b: Source, index: &[Affine]) -> String {
         let off = self.offset(b, index);
-        let here = format!("&{}", self.at(b, index, &off));
-        if self.steps.var.is_none() || !self.multiplies() || self.n.buffer(b).scope != Scope::Shared {
-            return here;
-        }
         let (still, moving) = self.parted(&off);
-        if still.terms().is_empty() {
-            return here;
+        let keeps = self.steps.var.is_some() && self.multiplies() && self.n.buffer(b).scope == Scope::Shared;
+        if !keeps || still.terms().is_empty() {
+            return format!("&{}", self.at(b, index, &off));
         }
-        let first = self.by_thread(|f| f.at(b, index, &still));
+        let first = self.by_part(THREAD, |f| f.at(b, index, &still));
         let ty = c_type(self.n.buffer(b).dtype);
         let name = match self.steps.kept.get(&first) {
             Some(name) => name.clone(),
@@ -218,31 +221,23 @@ impl Function<'_> {
                 name
             }
         };
-        format!("{name} + ({})", self.by_round(&moving))
+        format!("{name} + ({})", self.by_part(ROUND, |f| f.affine(&moving)))
     }
 
     /// What of an offset is a thread's own, and the rest. What is dealt out belongs to both.
     fn parted(&self, off: &Affine) -> (Affine, Affine) {
-        let of = |v: &Var, thread: bool| match self.dealt.get(v) {
-            Some(parts) => !(if thread { &parts.1 } else { &parts.0 }).is_empty(),
-            None => self.fixed.contains(v) == thread,
+        let of = |v: &Var, part: usize| match self.dealt.get(v) {
+            Some(parts) => !parts[part].is_empty(),
+            None => self.fixed.contains(v) == (part == THREAD),
         };
-        let part = |thread: bool| off.terms().iter().copied().filter(|t| of(&t.0, thread)).collect::<Vec<_>>();
-        (Affine::new(part(true), 0), Affine::new(part(false), off.offset()))
+        let part = |part: usize| off.terms().iter().copied().filter(|t| of(&t.0, part)).collect::<Vec<_>>();
+        (Affine::new(part(THREAD), 0), Affine::new(part(ROUND), off.offset()))
     }
 
-    /// A text in which variables that are dealt out stand for their part of the thread.
-    fn by_thread(&mut self, text: impl Fn(&Self) -> String) -> String {
-        self.alias = self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts.1))).collect();
+    /// A text in which variables that are dealt out stand for a part of them.
+    fn by_part(&mut self, part: usize, text: impl Fn(&Self) -> String) -> String {
+        self.alias = self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts[part]))).collect();
         let text = text(self);
-        self.alias.clear();
-        text
-    }
-
-    /// An offset in which they stand for their part of the round.
-    fn by_round(&mut self, off: &Affine) -> String {
-        self.alias = self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts.0))).collect();
-        let text = self.affine(off);
         self.alias.clear();
         text
     }
@@ -294,8 +289,4 @@ impl Function<'_> {
         }
         self.close();
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

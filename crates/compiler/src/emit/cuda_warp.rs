@@ -125,7 +125,7 @@ impl Function<'_> {
         if let (true, Some(row), None) = (within, long.next(), long.next()) {
             let (own, rest): (Vec<_>, Vec<_>) = first.terms().iter().copied().partition(|t| self.fixed.contains(&t.0));
             let [own, rest] = [(own, 0), (rest, first.offset())].map(|(terms, offset)| self.affine(&Affine::new(terms, offset)));
-            self.dealt.insert(row.0, (rest, format!("{own} + {and}")));
+            self.dealt.insert(row.0, [rest, format!("{own} + {and}")]);
         }
     }
 
@@ -198,7 +198,7 @@ impl Function<'_> {
 
     /// Loads a matrix from where the lanes' rows and columns say.
     fn matrix(&mut self, name: &str, registers: &str, from: Source, index: &[Affine], (column, lane): (Var, String)) {
-        self.dealt.insert(column, (String::new(), lane));
+        self.dealt.insert(column, [String::new(), lane]);
         let place = self.kept(from, index);
         self.line(&format!("{name}({registers}, {place});"));
     }

@@ -2,6 +2,7 @@
 //! multiprocessor holds, and the work of a thread. Logarithms, as on CPUs.
 
 use crate::emit::shared_bytes;
+use crate::gcd;
 use crate::nest::{Loop, Mode, Nest, Scope, Stmt, Warp, extents, visit};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::flatten;
@@ -294,8 +295,4 @@ impl<'a> Walk<'a> {
         }
         touch(buffer, index, true);
     }
-}
-
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }

@@ -22,6 +22,7 @@ mod winograd;
 use super::{Derived, Facts};
 use crate::emit::{emit_cuda, shared_bytes};
 use crate::features::gpu::extract;
+use crate::gcd;
 use crate::nest::{Loop, Mode, Nest, Start, Stmt};
 use squall_core::expr::{Affine, Expr, Var};
 use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space};
@@ -104,10 +105,6 @@ fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> Stmt 
     Stmt::Loop(Loop { var, extent: extent.div_euclid(tile) + i64::from(extent % tile > 0), mode: Mode::Block, start, body })
 }
 
-fn gcd(a: i64, b: i64) -> i64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 /// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned element
 /// on, where each group lies inside or outside of the tensor as a whole; `size` is the tile's, and `steps` says
 /// whether the first reduction is walked through.
@@ -136,20 +133,26 @@ fn line_width(p: &problem::Problem, n: &Nest, o: &problem::Operand, size: &[i64]
     [4, 2].into_iter().find(|w| fits(*w))
 }
 
-/// A contraction's epilogue at elements of a tile that begins at `start`, the sum being `sum`.
+/// An index of a contraction at elements of a tile that begins at `start`.
+fn at_tile(p: &problem::Problem, start: &[Var], place: &[Affine], index: &Affine) -> Affine {
+    index.map_vars(|v| match p.axes.iter().position(|x| x.var == v) {
+        Some(k) => place[k].add(&Affine::var(start[k])),
+        None => Affine::var(v),
+    })
+}
+
+/// Where a contraction's output has them.
+fn output_index(p: &problem::Problem, start: &[Var], place: &[Affine]) -> Vec<Affine> {
+    p.y_index.iter().map(|i| at_tile(p, start, place, i)).collect()
+}
+
+/// A contraction's epilogue there, the sum being `sum`.
 fn epilogue(p: &problem::Problem, start: &[Var], place: &[Affine], sum: &Expr) -> Stmt {
-    let mut at = |a: &Affine| {
-        a.map_vars(|v| match p.axes.iter().position(|x| x.var == v) {
-            Some(k) => place[k].add(&Affine::var(start[k])),
-            None => Affine::var(v),
-        })
-    };
-    let index = p.y_index.iter().map(&mut at).collect();
-    let value = p.y_value.rewrite(&mut at, &mut |e| match e {
+    let value = p.y_value.rewrite(&mut |a| at_tile(p, start, place, a), &mut |e| match e {
         Expr::Load { source, .. } if source == p.acc => sum.clone(),
         e => e,
     });
-    Stmt::Store { buffer: p.output, index, value }
+    Stmt::Store { buffer: p.output, index: output_index(p, start, place), value }
 }
 
 /// Makes launches of statements that are plain loops: outer loops become blocks, and the threads

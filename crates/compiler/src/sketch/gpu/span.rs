@@ -1,7 +1,7 @@
 //! What an operand's tile takes of each dimension of its source.
 
-use super::gcd;
 use super::problem::Problem;
+use crate::gcd;
 use squall_core::expr::Affine;
 
 /// One dimension of an operand's tile: the source is read at `base + step * f`, and the element that a

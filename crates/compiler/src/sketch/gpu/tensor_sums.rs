@@ -9,43 +9,28 @@ use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 
 impl Tiling<'_> {
-    /// The output's index where a warp can store what it has as it is, in 16 bits, at a row and a column of the tile: nobody has to
-    /// wait for others then, nor shared memory to be free. Rows of 32-bit floats go through shared memory, a line at a time.
-    pub(super) fn direct(&self, place: [Affine; 2]) -> Option<Vec<Affine>> {
+    /// The axes of rows and columns where a warp can store what it has as it is, in 16 bits: nobody has to wait for others then,
+    /// nor shared memory to be free. Rows of 32-bit floats go through shared memory, a line at a time.
+    pub(super) fn direct(&self) -> Option<[usize; 2]> {
         let p = self.p;
-        let plain = matches!(p.y_value, Expr::Load { source, .. } if source == p.acc);
         let one = |k: usize| match self.factors[k].axes[..] {
             [axis] if self.warps[k] * self.sides[k] * SIDE == self.size[axis] => Some(axis),
             _ => None,
         };
-        let [rows, columns] = [one(0)?, one(1)?];
+        let axes = [one(0)?, one(1)?];
+        let plain = matches!(p.y_value, Expr::Load { source, .. } if source == p.acc) && self.n.buffer(p.output).dtype.is_half();
         let alone = self.groups * self.cluster * self.run[0] * self.run[1] == 1;
-        let half = self.n.buffer(p.output).dtype.is_half();
-        if !plain || !alone || !half || self.size.iter().enumerate().any(|(a, &s)| s > 1 && a != rows && a != columns) {
-            return None;
-        }
-        let mut at = vec![Affine::constant(0); p.axes.len()];
-        let [row, column] = place;
-        (at[rows], at[columns]) = (row, column);
-        match self.result(&at, &Expr::Const(0.0)) {
-            Stmt::Store { index, .. } => Some(index),
-            _ => None,
-        }
+        let others = self.size.iter().enumerate().filter(|(a, _)| !axes.contains(a)).all(|(_, &s)| s == 1);
+        (plain && alone && others).then_some(axes)
     }
 
     /// Sums go to shared memory, and on from there; or straight on.
     pub(super) fn put(&mut self, sums: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
-        let none = || Affine::constant(0);
-        if self.direct([none(), none()]).is_some() {
-            let at = self.each("p");
-            let [row, column] = ["row", "column"].map(|x| self.n.new_var(x));
-            let place = |k: usize, v: Var| Affine::new([(self.warp[k], SIDE * self.sides[k]), (at[k], SIDE), (v, 1)], 0);
-            let index = self.direct([place(0, row), place(1, column)]).unwrap_or_default();
-            let put = Warp::Store { from: sum_of(sums, 0, &at), row, column, to: self.p.output, index };
-            body.extend(self.over(&at, vec![Stmt::Warp(put)]));
-            return body.push(Stmt::Barrier(Reach::Block));
-        }
-        let partial = self.partial([0, 1].map(|k| self.warps[k] * self.sides[k] * SIDE * self.run[k]), body);
+        let direct = self.direct();
+        let to = match direct {
+            Some(_) => self.p.output,
+            None => self.partial([0, 1].map(|k| self.warps[k] * self.sides[k] * SIDE * self.run[k]), body),
+        };
         for place in 0..self.run[0] * self.run[1] {
             let at = self.each("p");
             let [r, c] = ["row", "column"].map(|x| self.n.new_var(x));
@@ -53,16 +38,21 @@ impl Tiling<'_> {
                 let count = Affine::new([(self.warp[k], SIDE * self.sides[k]), (at[k], SIDE), (v, 1)], 0);
                 count.scale(self.run[k]).plus(place % self.run[k])
             };
-            let put = Warp::Store {
-                from: sum_of(sums, place, &at),
-                row: r,
-                column: c,
-                to: partial,
-                index: vec![Affine::var(self.group), position(0, r), position(1, c)],
+            let index = match direct {
+                None => vec![Affine::var(self.group), position(0, r), position(1, c)],
+                Some([rows, columns]) => {
+                    let mut of = vec![Affine::constant(0); self.p.axes.len()];
+                    (of[rows], of[columns]) = (position(0, r), position(1, c));
+                    super::output_index(self.p, &self.start, &of)
+                }
             };
+            let put = Warp::Store { from: sum_of(sums, place, &at), row: r, column: c, to, index };
             body.extend(self.over(&at, vec![Stmt::Warp(put)]));
         }
-        self.finish(partial, gathered, body);
+        match direct {
+            Some(_) => body.push(Stmt::Barrier(Reach::Block)),
+            None => self.finish(to, gathered, body),
+        }
     }
 
     /// Declares where the sums of all groups meet, in rows and columns.

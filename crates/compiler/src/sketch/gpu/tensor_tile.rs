@@ -315,8 +315,9 @@ impl<'a> Tiling<'a> {
         let mut each = Vec::new();
         if ahead > 0 {
             let [stage, next] = ["stage", "next"].map(|x| self.n.new_var(x));
-            let number = |var: Var, from: i64, of: i64| Stmt::Let { var, value: now.plus(from), divisor: 1, modulo: of };
-            let numbers = [number(stage, 0, self.stages), number(next, ahead, self.stages)];
+            let stages = self.stages;
+            let number = |var: Var, from: i64| Stmt::Let { var, value: now.plus(from), divisor: 1, modulo: stages };
+            let numbers = [number(stage, 0), number(next, ahead)];
             let mut later = Vec::new();
             if ahead < self.steps {
                 let body = fetch(self, &now.plus(ahead), &Affine::var(next));
@@ -326,7 +327,7 @@ impl<'a> Tiling<'a> {
             if let Some(products) = &kept {
                 let after = self.n.new_var("after");
                 each.extend(numbers);
-                each.push(number(after, 1, self.stages));
+                each.push(number(after, 1));
                 for i in 0..products.len() {
                     // While the last is multiplied, the next step's first one is loaded.
                     if i + 1 == products.len() {
@@ -372,7 +373,7 @@ impl<'a> Tiling<'a> {
             }
         }
         inner.push(count(step, self.steps, Mode::Serial, each));
-        if self.direct([none.clone(), none]).is_some() {
+        if self.direct().is_some() {
             return body.extend(inner);
         }
         inner.push(barrier());
