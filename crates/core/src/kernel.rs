@@ -35,6 +35,35 @@ pub enum LaunchArgument {
     Number(Vec<u8>),
 }
 
+/// Device memory that a [`TensorMap`] tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mapped {
+    /// The n-th data pointer.
+    Data(u32),
+    /// The prepared memory, from a byte on.
+    Prepared(u64),
+    /// The workspace, from a byte on.
+    Workspace(u64),
+}
+
+/// A tensor in device memory of which boxes are copied to shared memory, as CUDA's `cuTensorMapEncodeTiled` takes it
+/// (compute capability 9.0): elements of 16 bits, rows of a box of 128 bytes, swizzled; zeros lie outside of it.
+/// Dimensions come innermost first, at most five.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TensorMap {
+    /// Where it lies.
+    pub memory: Mapped,
+    /// Elements of each dimension.
+    pub extents: Vec<u64>,
+    /// Bytes from one element to the next, of all dimensions but the first.
+    pub strides: Vec<u64>,
+    /// Elements that a box spans, and of how many it takes one.
+    pub spanned: Vec<u32>,
+    /// See `spanned`.
+    pub steps: Vec<u32>,
+}
+
 /// One launch of a GPU function of a [`KernelSource`]. Launches follow one another in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Launch {
@@ -51,12 +80,15 @@ pub struct Launch {
     /// What its parameters are given; nothing where the phase decides it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Vec<LaunchArgument>>,
+    /// Passed by value behind the arguments, each as 128 bytes that the driver encodes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maps: Vec<TensorMap>,
 }
 
 impl Launch {
     /// A launch along x, of a function whose parameters the phase decides.
     pub fn linear(phase: LaunchPhase, entry: impl Into<String>, blocks: u32, threads: u32, shared: u32) -> Launch {
-        Launch { phase, entry: entry.into(), blocks: [blocks, 1, 1], threads: [threads, 1, 1], shared, arguments: None }
+        Launch { phase, entry: entry.into(), blocks: [blocks, 1, 1], threads: [threads, 1, 1], shared, arguments: None, maps: Vec::new() }
     }
 }
 

@@ -14,7 +14,7 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
-pub use kernel::{Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, RealizeError, Reference, Tunable};
+pub use kernel::{Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference, TensorMap, Tunable};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Gpu, Target, TargetKind};
 pub use task::{Objective, Task, TaskId};

@@ -6,13 +6,13 @@
 //! joins loads; vector loops become accesses of 8 or 16 bytes where alignment can be proved.
 
 use super::c_name;
-use super::cuda_helpers::{COPIES, FORMATS, FOURS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product};
+use super::cuda_helpers::{BOXES, COPIES, FORMATS, FOURS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product};
 use super::cuda_loops::{Parts, Steps};
 use super::cuda_value::{c_type, combined};
 use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, lies_across, shared_place, shared_room};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
-use squall_core::{Bytes, DType, KernelSource, Launch, LaunchPhase};
+use squall_core::{Bytes, DType, KernelSource, Launch, LaunchPhase, TensorMap};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt::Write;
 
@@ -42,10 +42,13 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     if matrices {
         source += TENSOR_CORES;
     }
+    if functions.contains("box_copy(") {
+        source += BOXES;
+    }
     if functions.contains("fours_") {
         source += FOURS;
     }
-    if functions.contains("swizzled") {
+    if functions.contains("swizzled") || functions.contains("lines_at(") {
         source += SWIZZLED;
     }
     let products = group_products(n);
@@ -123,6 +126,10 @@ pub(super) struct Function<'a> {
     pub(super) second: HashSet<Source>,
     /// Whether every barrier awaits copies.
     pub(super) copies: bool,
+    /// Whether threads copy to shared memory on their own, and whether boxes are copied; their tensor maps.
+    pub(super) copying: bool,
+    pub(super) boxing: bool,
+    pub(super) maps: Vec<TensorMap>,
     /// Fragments that groups of warps add to.
     pub(super) grouped: Vec<Source>,
     /// Variables that change in serial loops; those of the grid and its threads, which do not.
@@ -133,6 +140,8 @@ pub(super) struct Function<'a> {
     /// The serial loop around; what its threads share out, as parts of the round and of the thread.
     pub(super) steps: Steps,
     pub(super) dealt: HashMap<Var, Parts>,
+    /// What the parts that depend on the round are multiples of, where that is known.
+    pub(super) rounds: HashMap<Var, i64>,
     /// What stands for a variable.
     pub(super) alias: HashMap<Var, String>,
 }
@@ -165,12 +174,16 @@ impl<'a> Function<'a> {
             prepared,
             second: HashSet::new(),
             copies: false,
+            copying: false,
+            boxing: false,
+            maps: Vec::new(),
             grouped: Vec::new(),
             moving: HashSet::new(),
             fixed: HashSet::new(),
             ranges: HashMap::new(),
             steps: Steps::default(),
             dealt: HashMap::new(),
+            rounds: HashMap::new(),
             alias: HashMap::new(),
         };
         let mut groups: [Vec<&Loop>; 3] = Default::default();
@@ -195,9 +208,6 @@ impl<'a> Function<'a> {
         f.fixed = grid.iter().chain(&groups[2]).flat_map(|l| l.start.map(|s| s.var).into_iter().chain([l.var])).collect();
         let (mut awaits, mut warps) = (false, false);
         nest::visit(stmts, &mut |s| {
-            if let Stmt::Store { buffer, value, .. } = s {
-                f.copies |= f.copied(*buffer, value).is_some();
-            }
             awaits |= *s == Stmt::CommitCopies;
             warps |= matches!(s, Stmt::Warp(_));
             if let Stmt::Warp(Warp::Multiply { b, .. }) = s {
@@ -209,7 +219,16 @@ impl<'a> Function<'a> {
                 f.grouped.push(*to);
             }
         });
-        f.copies &= !awaits;
+        f.copying = f.threads_copy(stmts);
+        f.copies = f.copying && !awaits;
+        f.boxing = nest::copies_boxes(stmts);
+        if f.boxing {
+            f.line("__shared__ unsigned long long arrived[8];");
+            f.line("boxes_begin(arrived);");
+            f.line("unsigned boxes = 0, seen = 0;");
+            // A warp's number that the compiler knows to be its threads' all: it would ask for each box thread by thread otherwise.
+            f.line("const bool asks = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0;");
+        }
         if warps {
             f.line("const int warp_lane = (int)(threadIdx.x & 31);");
         }
@@ -225,9 +244,19 @@ impl<'a> Function<'a> {
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
         let most = if f.grouped.is_empty() { f.threads.to_string() } else { format!("{}, {}", f.threads, f.resident()) };
-        let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}) {{", f.parameters(phase));
-        let launch = Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, f.most as u32);
+        let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}{}) {{", f.parameters(phase), f.map_parameters());
+        let launch = Launch { maps: f.maps, ..Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, f.most as u32) };
         (head + &f.out + "}\n\n", launch)
+    }
+
+    /// Whether threads copy to shared memory on their own.
+    fn threads_copy(&self, stmts: &[Stmt]) -> bool {
+        stmts.iter().any(|s| match s {
+            Stmt::Loop(l) => l.mode != Mode::Box && self.threads_copy(&l.body),
+            Stmt::If { body, .. } => self.threads_copy(body),
+            Stmt::Store { buffer, value, .. } => self.copied(*buffer, value).is_some(),
+            _ => false,
+        })
     }
 
     /// Blocks of groups of warps that one multiprocessor of capability 9.0 shall hold, by their sums and shared
@@ -266,7 +295,7 @@ impl<'a> Function<'a> {
 
     pub(super) fn block(&mut self, stmts: &[Stmt]) {
         let top = self.top;
-        stmts.iter().for_each(|s| self.stmt(s));
+        self.statements(stmts);
         self.top = top;
     }
 
@@ -287,7 +316,7 @@ impl<'a> Function<'a> {
         self.block(&rest[first..]);
     }
 
-    fn stmt(&mut self, s: &Stmt) {
+    pub(super) fn stmt(&mut self, s: &Stmt) {
         match s {
             Stmt::Loop(l) => self.loop_(l),
             Stmt::Barrier(reach) => {
@@ -334,8 +363,8 @@ impl<'a> Function<'a> {
             Stmt::Warp(w) => self.warp(w),
             // Programs for CPUs only.
             Stmt::Prefetch { .. } => {}
-            Stmt::CommitCopies => self.line("copies_commit();"),
-            Stmt::AwaitCopies(n) => self.line(&format!("copies_await<{n}>();")),
+            Stmt::CommitCopies => self.commit(),
+            Stmt::AwaitCopies(n) => self.await_copies(*n),
             Stmt::AwaitProducts(n) => self.await_products(*n),
             Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
             Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),

@@ -76,14 +76,16 @@ static __device__ __forceinline__ float tf32(float x) { return __uint_as_float(t
 /// a thread, in the order in which the first factor of `mma` wants them; the second factor is two
 /// matrices of 8 rows, in registers side by side. Sums are 16 x 16: two results side by side.
 pub const TENSOR_CORES: &str = "\
-static __device__ __forceinline__ void matrix(unsigned *r, const void *row) {
+static __device__ __forceinline__ void matrix(unsigned *r, unsigned row) {
   asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"
-    : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");
+    : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"(row) : \"memory\");
 }
-static __device__ __forceinline__ void matrix_transposed(unsigned *r, const void *row) {
+static __device__ __forceinline__ void matrix_transposed(unsigned *r, unsigned row) {
   asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\"
-    : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"((unsigned)__cvta_generic_to_shared(row)) : \"memory\");
+    : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"(row) : \"memory\");
 }
+static __device__ __forceinline__ void matrix(unsigned *r, const void *row) { matrix(r, (unsigned)__cvta_generic_to_shared(row)); }
+static __device__ __forceinline__ void matrix_transposed(unsigned *r, const void *row) { matrix_transposed(r, (unsigned)__cvta_generic_to_shared(row)); }
 static __device__ __forceinline__ void matrix_round(unsigned *r) {
   for (int i = 0; i < 4; i++) r[i] = tf32_bits(__uint_as_float(r[i]));
 }
@@ -162,9 +164,54 @@ template <int LAST> static __device__ __forceinline__ void copies_await() {
 }
 ";
 
+/// Boxes of tensors that the copy engine brings to shared memory, told of by tensor maps; rows are swizzled by 128 bytes. The
+/// bytes that are asked for are counted by one of eight barriers, whose phase ends when they are there and their batch ended.
+pub const BOXES: &str = "\
+struct __align__(64) tensor_map { unsigned long long opaque[16]; };
+static __device__ __forceinline__ bool elected() {
+  unsigned me;
+  asm volatile(\"{\\n.reg .pred p;\\nelect.sync _|p, 0xffffffff;\\nselp.u32 %0, 1, 0, p;\\n}\" : \"=r\"(me));
+  return me;
+}
+static __device__ __forceinline__ void boxes_begin(unsigned long long *arrived) {
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 8; i++) asm volatile(\"mbarrier.init.shared::cta.b64 [%0], 1;\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrived + i)) : \"memory\");
+    asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");
+  }
+  __syncthreads();
+}
+static __device__ __forceinline__ void boxes_commit(unsigned long long *arrived) {
+  asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"((unsigned)__cvta_generic_to_shared(arrived)) : \"memory\");
+}
+static __device__ __forceinline__ void boxes_await(unsigned long long *arrived, unsigned phase) {
+  asm volatile(\"{\\n.reg .pred p;\\nagain%=: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\\n@!p bra again%=;\\n}\"
+    :: \"r\"((unsigned)__cvta_generic_to_shared(arrived)), \"r\"(phase) : \"memory\");
+}
+#define BOX_COPY(dimensions, list, parameters, ...) \\
+static __device__ __forceinline__ void box_copy(void *to, const tensor_map &map, unsigned long long *arrived, unsigned bytes, parameters) { \\
+  asm volatile(\"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;\\ncp.async.bulk.tensor.\" dimensions \\
+    \".shared::cluster.global.tile.mbarrier::complete_tx::bytes [%2], [%3, {\" list \"}], [%0];\" \\
+    :: \"r\"((unsigned)__cvta_generic_to_shared(arrived)), \"r\"(bytes), \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(&map), __VA_ARGS__ : \"memory\"); \\
+}
+#define AND ,
+BOX_COPY(\"1d\", \"%4\", int a, \"r\"(a))
+BOX_COPY(\"2d\", \"%4, %5\", int a AND int b, \"r\"(a), \"r\"(b))
+BOX_COPY(\"3d\", \"%4, %5, %6\", int a AND int b AND int c, \"r\"(a), \"r\"(b), \"r\"(c))
+BOX_COPY(\"4d\", \"%4, %5, %6, %7\", int a AND int b AND int c AND int d, \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d))
+BOX_COPY(\"5d\", \"%4, %5, %6, %7, %8\", int a AND int b AND int c AND int d AND int e, \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d), \"r\"(e))
+#undef AND
+";
+
 /// Where an element lies in rows of 128 bytes whose pieces of 16 are swizzled: in elements of 2 bytes.
+/// A thread's places in a row are kept, all four that 32 bytes are apart: the compiler would work each out anew in every step.
 pub const SWIZZLED: &str = "\
 static __device__ __forceinline__ int swizzled2(int at) { return at ^ (at >> 3 & 56); }
+static __device__ __forceinline__ void lines_at(unsigned *lines, const void *place) {
+  for (int i = 0; i < 4; i++) {
+    lines[i] = (unsigned)__cvta_generic_to_shared(place) ^ 32*i;
+    asm(\"\" : \"+r\"(lines[i]));
+  }
+}
 ";
 
 /// Products of groups of four warps, of factors in shared memory. A factor is described by where its rows begin, in

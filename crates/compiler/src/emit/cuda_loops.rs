@@ -24,7 +24,7 @@ pub(super) struct Steps {
 
 /// What a number that threads share out is the sum of: what depends on the round, and what on the thread; empty for nothing.
 pub(super) type Parts = [String; 2];
-const ROUND: usize = 0;
+pub(super) const ROUND: usize = 0;
 const THREAD: usize = 1;
 
 /// What a thread's number in round `i` of `threads` threads is divided by `inner`, and the remainder of that by `extent`: what
@@ -114,8 +114,10 @@ impl Function<'_> {
     }
 
     pub(super) fn loop_(&mut self, l: &Loop) {
-        if l.mode == Mode::Share {
-            return self.share(l);
+        match l.mode {
+            Mode::Share => return self.share(l),
+            Mode::Box => return self.box_(l),
+            _ => {}
         }
         if l.mode == Mode::Vector && matches!(l.extent, 2 | 4 | 8) {
             return l.body.iter().for_each(|s| self.vector(l, s));
@@ -203,29 +205,39 @@ impl Function<'_> {
 
     /// The address of an element of shared memory: what is the thread's own in it is kept through the steps of a loop.
     pub(super) fn kept(&mut self, b: Source, index: &[Affine]) -> String {
+        if let Some(text) = self.kept_swizzled(b, index) {
+            return text;
+        }
         let off = self.offset(b, index);
         let (still, moving) = self.parted(&off);
-        let keeps = self.steps.var.is_some() && self.multiplies() && self.n.buffer(b).scope == Scope::Shared;
-        if !keeps || still.terms().is_empty() {
+        if !self.keeps() || self.n.buffer(b).scope != Scope::Shared || still.terms().is_empty() {
             return format!("&{}", self.at(b, index, &off));
         }
-        let first = self.by_part(THREAD, |f| f.at(b, index, &still));
         let ty = c_type(self.n.buffer(b).dtype);
-        let name = match self.steps.kept.get(&first) {
-            Some(name) => name.clone(),
-            None => {
-                self.temporaries += 1;
-                let name = format!("kept{}", self.temporaries);
-                self.steps.before.push(format!("{ty} *{name} = &{first};"));
-                self.steps.kept.insert(first, name.clone());
-                name
-            }
-        };
+        let name = self.keep(|f| f.at(b, index, &still), |name, place| format!("{ty} *{name} = &{place};"));
         format!("{name} + ({})", self.by_part(ROUND, |f| f.affine(&moving)))
     }
 
+    /// Whether this is in a loop whose steps keep addresses.
+    pub(super) fn keeps(&self) -> bool {
+        self.steps.var.is_some() && self.multiplies()
+    }
+
+    /// The name of what is worked out once before the steps of a loop, of a thread's own place: `line` declares it.
+    pub(super) fn keep(&mut self, place: impl Fn(&Self) -> String, line: impl Fn(&str, &str) -> String) -> String {
+        let place = self.by_part(THREAD, place);
+        if let Some(name) = self.steps.kept.get(&place) {
+            return name.clone();
+        }
+        self.temporaries += 1;
+        let name = format!("kept{}", self.temporaries);
+        self.steps.before.push(line(&name, &place));
+        self.steps.kept.insert(place, name.clone());
+        name
+    }
+
     /// What of an offset is a thread's own, and the rest. What is dealt out belongs to both.
-    fn parted(&self, off: &Affine) -> (Affine, Affine) {
+    pub(super) fn parted(&self, off: &Affine) -> (Affine, Affine) {
         let of = |v: &Var, part: usize| match self.dealt.get(v) {
             Some(parts) => !parts[part].is_empty(),
             None => self.fixed.contains(v) == (part == THREAD),
@@ -235,7 +247,7 @@ impl Function<'_> {
     }
 
     /// A text in which variables that are dealt out stand for a part of them.
-    fn by_part(&mut self, part: usize, text: impl Fn(&Self) -> String) -> String {
+    pub(super) fn by_part(&mut self, part: usize, text: impl Fn(&Self) -> String) -> String {
         self.alias = self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts[part]))).collect();
         let text = text(self);
         self.alias.clear();

@@ -7,6 +7,7 @@
 use super::c_name;
 use super::cuda::Function;
 use super::cuda_value::c_type;
+use crate::gcd;
 use crate::nest::{Loop, Matrix, Mode, Part, Warp, extents, lies_across};
 use squall_core::DType;
 use squall_core::expr::{Affine, Source, Var};
@@ -121,11 +122,20 @@ impl Function<'_> {
             rows.iter().map(|&(var, extent)| Loop { var, extent, mode: Mode::Serial, start: None, body: Vec::new() }).collect();
         self.number("count", &loops.iter().collect::<Vec<_>>());
         // One axis alone counts as the rows do: what is the thread's own in it can be told from the rest.
-        let mut long = rows.iter().filter(|r| r.1 > 1);
-        if let (true, Some(row), None) = (within, long.next(), long.next()) {
-            let (own, rest): (Vec<_>, Vec<_>) = first.terms().iter().copied().partition(|t| self.fixed.contains(&t.0));
-            let [own, rest] = [(own, 0), (rest, first.offset())].map(|(terms, offset)| self.affine(&Affine::new(terms, offset)));
-            self.dealt.insert(row.0, [rest, format!("{own} + {and}")]);
+        if !within {
+            return;
+        }
+        let long: Vec<&(Var, i64)> = rows.iter().filter(|r| r.1 > 1).collect();
+        let (own, rest): (Vec<_>, Vec<_>) = first.terms().iter().copied().partition(|t| self.fixed.contains(&t.0));
+        let (own, rest) = (Affine::new(own, 0), Affine::new(rest, first.offset()));
+        match long[..] {
+            [row] => {
+                self.rounds.insert(row.0, rest.terms().iter().fold(rest.offset(), |g, t| gcd(g, t.1)));
+                let [own, rest] = [own, rest].map(|a| self.affine(&a));
+                self.dealt.insert(row.0, [rest, format!("{own} + {and}")]);
+            }
+            [block, place] if place.1 == 64 => self.dealt_blocks([block.0, place.0], &own, &rest, and),
+            _ => {}
         }
     }
 

@@ -3,6 +3,7 @@
 //! compiler's auto-vectoriser: register allocation and scheduling are all it has to do.
 
 mod cuda;
+mod cuda_boxes;
 mod cuda_helpers;
 mod cuda_loops;
 mod cuda_value;
@@ -268,7 +269,7 @@ impl<'a> Emitter<'a> {
                 self.vector = None;
             }
             // The modes of GPU programs never come here: another dialect prints them.
-            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share => self.counted(&[l], ""),
+            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => self.counted(&[l], ""),
             Mode::Parallel => {
                 let mut chain = vec![l];
                 while let [Stmt::Loop(next)] = &chain[chain.len() - 1].body[..] {

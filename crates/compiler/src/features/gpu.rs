@@ -249,10 +249,10 @@ impl<'a> Walk<'a> {
     /// How often a thread does something in the current loops; with `once`, unrolled loops that do
     /// not move the offset count once.
     fn points(&self, off: &Affine, once: bool) -> f64 {
-        let share: f64 = self.loops.iter().filter(|l| l.mode == Mode::Share).map(|l| l.extent as f64).product();
+        let share: f64 = self.loops.iter().filter(|l| matches!(l.mode, Mode::Share | Mode::Box)).map(|l| l.extent as f64).product();
         let counted = |l: &&&Loop| {
             let still = matches!(l.mode, Mode::Unroll | Mode::Vector) && !off.uses(l.var);
-            l.mode != Mode::Share && !(once && still)
+            !matches!(l.mode, Mode::Share | Mode::Box) && !(once && still)
         };
         let own: f64 = self.loops.iter().filter(counted).map(|l| l.extent as f64).product();
         own * if share > 1.0 { (share / self.threads).ceil() } else { 1.0 }
@@ -263,6 +263,7 @@ impl<'a> Walk<'a> {
         self.c.add("flop", all * (value.flop() + u64::from(update)) as f64);
         let unrolled: f64 = self.loops.iter().filter(|l| l.mode == Mode::Unroll).map(|l| l.extent as f64).product();
         self.c.most("unrolled", unrolled);
+        let boxed = self.loops.iter().any(|l| l.mode == Mode::Box);
         let shared_loop = self.loops.iter().rev().find(|l| l.mode == Mode::Share && l.extent > 1).map(|l| l.var);
         let mut touch = |b: Source, index: &[Affine], write: bool| {
             let buf = self.n.buffer(b);
@@ -275,6 +276,8 @@ impl<'a> Walk<'a> {
             let times = self.points(&off, true) * buf.dtype.bytes() as f64 / 4.0;
             match (buf.scope, write) {
                 (Scope::Local, _) => {}
+                // The copy engine stores what a box brings.
+                (Scope::Swizzled, true) if boxed => {}
                 (Scope::Shared | Scope::Swizzled | Scope::Cluster, _) => {
                     self.c.add(if write { "shared_stores" } else { "shared_loads" }, times / vector);
                     // Threads at a stride of s words meet in every bank min(s, 32) deep.

@@ -21,6 +21,7 @@
 //! A loop may bind a second variable, the start of a tile whose last instance is moved back to
 //! stay inside: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
 
+mod boxes;
 mod interpret;
 mod lower;
 mod parse;
@@ -31,6 +32,7 @@ mod simt_warp;
 mod verify;
 mod warp;
 
+pub use boxes::{BoxCopy, box_copy, copies_boxes};
 pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
@@ -114,6 +116,9 @@ pub enum Mode {
     /// Iterations of directly nested loops of this mode, counted together, are dealt to the
     /// threads of the block in turn: the i-th to thread `i mod threads`.
     Share,
+    /// Directly nested loops of this mode copy a box of a tensor to rows of shared memory, all of it at once: one thread
+    /// asks for it, and no thread's registers or instructions take part. In batches as all copies.
+    Box,
 }
 
 /// Who waits for whom at a barrier.

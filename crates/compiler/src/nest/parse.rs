@@ -60,7 +60,8 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
     }
 }
 
-const MODES: [Mode; 8] = [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll, Mode::Block, Mode::Cluster, Mode::Thread, Mode::Share];
+const MODES: [Mode; 9] =
+    [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll, Mode::Block, Mode::Cluster, Mode::Thread, Mode::Share, Mode::Box];
 
 fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, TextError> {
     c.expect("{")?;

@@ -25,6 +25,7 @@ impl Mode {
             Mode::Cluster => "cluster",
             Mode::Thread => "thread",
             Mode::Share => "share",
+            Mode::Box => "box",
         }
     }
 }

@@ -159,7 +159,7 @@ impl Team<'_, '_> {
 
     fn stmt(&mut self, s: &Stmt, active: &[usize]) -> Result<(), String> {
         match s {
-            Stmt::Loop(l) if l.mode == Mode::Share => self.share(l, active),
+            Stmt::Loop(l) if matches!(l.mode, Mode::Share | Mode::Box) => self.share(l, active),
             Stmt::Loop(l) => {
                 for i in 0..l.extent {
                     active.iter().for_each(|&t| set(&mut self.vars[t], l, i));
@@ -279,7 +279,7 @@ impl Team<'_, '_> {
     fn share(&mut self, top: &Loop, active: &[usize]) -> Result<(), String> {
         let mut chain = vec![top];
         while let [Stmt::Loop(l)] = &chain[chain.len() - 1].body[..]
-            && l.mode == Mode::Share
+            && l.mode == top.mode
         {
             chain.push(l);
         }

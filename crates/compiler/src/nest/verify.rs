@@ -27,7 +27,10 @@ pub fn verify(n: &Nest) -> Result<(), Broken> {
         level: Level::Host,
         rank: None,
         threads: Vec::new(),
+        around: None,
+        awaits: false,
     };
+    super::visit(&n.body, &mut |s| c.awaits |= *s == Stmt::CommitCopies);
     c.block(&n.prepare)?;
     c.preparing = false;
     c.block(&n.body)
@@ -47,6 +50,10 @@ struct Checker<'a> {
     rank: Option<Var>,
     /// The thread loops around, outermost first, and their extents.
     threads: Vec<(Var, i64)>,
+    /// The innermost loop around that is shared out, or copies a box.
+    around: Option<Mode>,
+    /// Whether the program awaits batches of copies.
+    awaits: bool,
 }
 
 /// Whether a swizzled buffer consists of whole groups of eight rows of 128 bytes.
@@ -175,11 +182,18 @@ impl Checker<'_> {
             Mode::Block => (Level::Host..=Level::Block, Level::Block),
             Mode::Cluster => (Level::Block..=Level::Cluster, Level::Cluster),
             Mode::Thread => (Level::Block..=Level::Thread, Level::Thread),
-            Mode::Share => (Level::Thread..=Level::Apart, Level::Apart),
+            Mode::Share | Mode::Box => (Level::Thread..=Level::Apart, Level::Apart),
             _ => (Level::Host..=Level::Apart, level),
         };
         if !from.contains(&level) {
             return self.fail(format!("the {} loop `{}` stands in a wrong place", l.mode.word(), self.var(l.var)));
+        }
+        let around = self.around;
+        if l.mode == Mode::Box && around != Some(Mode::Box) {
+            self.one_box(l)?;
+        }
+        if matches!(l.mode, Mode::Share | Mode::Box) {
+            self.around = Some(l.mode);
         }
         self.level = to;
         let outside = self.threads.len();
@@ -191,10 +205,25 @@ impl Checker<'_> {
         }
         self.block(&l.body)?;
         self.threads.truncate(outside);
+        self.around = around;
         self.level = level;
         self.bounds.remove(&l.var);
         if let Some(s) = l.start {
             self.bounds.remove(&s.var);
+        }
+        Ok(())
+    }
+
+    /// A box that one thread asks for: the same one for all of them, in a batch.
+    fn one_box(&self, l: &Loop) -> Result<(), Broken> {
+        let copy = super::box_copy(self.n, l).map_err(Broken)?;
+        let own = |a: &Affine| self.threads.iter().any(|t| a.uses(t.0));
+        let guards = self.guards.iter().map(|c| &c.index);
+        if self.around.is_some() || copy.sides.iter().map(|s| &s.first).chain(&copy.at).chain(guards).any(own) {
+            return self.fail(format!("a box of `{}` is not the same for all threads", self.n.buffer(copy.from).name));
+        }
+        if !self.awaits {
+            return self.fail(format!("a box of `{}` is in no batch of copies", self.n.buffer(copy.from).name));
         }
         Ok(())
     }
@@ -220,7 +249,7 @@ impl Checker<'_> {
         let places = |me: &mut Self, of: &[(Var, i64)], (column, columns): (Var, i64), memory: Source, index: &[Affine], write: bool| {
             of.iter().chain([&(column, columns)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
             let scope = me.n.buffer(memory).scope;
-            if scope != Scope::Shared && !(write && scope == Scope::Output) {
+            if !matches!((scope, write), (Scope::Shared, _) | (Scope::Swizzled, false) | (Scope::Output, true)) {
                 return me.fail(format!("`{}` is not in shared memory", me.n.buffer(memory).name));
             }
             let done = me.access(memory, index, write);

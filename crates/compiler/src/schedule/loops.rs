@@ -167,7 +167,7 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
             // what an earlier one stored, which independence over lanes gives.
         }
         Mode::Serial | Mode::Unroll => {}
-        Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share => return Err("GPU programs are written as a whole".into()),
+        Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => return Err("GPU programs are written as a whole".into()),
     }
     n.replace_loop(var, &mut |l| vec![Stmt::Loop(Loop { mode, ..l })]);
     Ok(())

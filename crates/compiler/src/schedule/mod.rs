@@ -151,7 +151,7 @@ impl fmt::Display for Primitive {
             Primitive::Mark(Mode::Parallel, l) => write!(f, "parallel({l})"),
             Primitive::Mark(Mode::Vector, l) => write!(f, "vectorize({l})"),
             Primitive::Mark(Mode::Unroll, l) => write!(f, "unroll({l})"),
-            Primitive::Mark(Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share, l) => write!(f, "gpu({l})"),
+            Primitive::Mark(Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box, l) => write!(f, "gpu({l})"),
         }
     }
 }

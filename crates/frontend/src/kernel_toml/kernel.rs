@@ -179,7 +179,7 @@ impl Recipe {
             openmp: false,
             full_optimisation: true,
             flags,
-            launches: vec![Launch { phase: LaunchPhase::Call, entry, blocks, threads, shared, arguments: Some(arguments) }],
+            launches: vec![Launch { phase: LaunchPhase::Call, entry, blocks, threads, shared, arguments: Some(arguments), maps: Vec::new() }],
         })
     }
 

@@ -2,9 +2,10 @@
  * through the driver, and NVRTC makes cubins of CUDA C. Both libraries are loaded at run time, so
  * that nothing of CUDA is needed to compile this. Prototypes are those of the driver's ABI.
  *
- * A cubin comes with a file PATH.launch of lines `prepare|call ENTRY X Y Z X Y Z SHARED COUNT ARGUMENT ..`: blocks, threads of
- * a block, and arguments dN (data), oN (output), rN,M (output N after data M was copied to it), xBYTES (a number); COUNT
- * is -1 where the phase decides the arguments.
+ * A cubin comes with a file PATH.launch of lines `prepare|call ENTRY X Y Z X Y Z SHARED COUNT MAPS ARGUMENT .. MAP ..`: blocks,
+ * threads of a block, and arguments dN (data), oN (output), rN,M (output N after data M was copied to it), xBYTES (a number);
+ * COUNT is -1 where the phase decides the arguments. A tensor map is `dN|pBYTE|wBYTE RANK EXTENT .. STRIDE .. SPANNED .. STEP ..`
+ * (data, prepared memory or workspace from a byte on; RANK of each, of the strides one fewer).
  *
  * Everything that touches device memory goes through the one stream, so that it happens in the order in which it
  * is written here. The driver's calls without a stream use another one, which ours does not wait for, and filling
@@ -61,6 +62,10 @@ typedef struct cu_opaque *cu_handle;
   X(nvrtcGetCUBIN, (cu_handle, char *))                                                             \
   X(nvrtcDestroyProgram, (cu_handle *))
 
+/* In drivers of CUDA 12 and later. */
+static cu_result (*cuTensorMapEncodeTiled)(void *, int, unsigned, cu_pointer, const unsigned long long *, const unsigned long long *, const unsigned *,
+                                           const unsigned *, int, int, int, int);
+
 #define DECLARE(name, arguments) static cu_result (*name) arguments;
 DRIVER(DECLARE)
 NVRTC(DECLARE)
@@ -74,6 +79,7 @@ static int open_driver(void) {
   void *library = dlopen(asked ? asked : "libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
   if (!library) return fail("device", "no NVIDIA driver: %s", dlerror());
   DRIVER(RESOLVE)
+  *(void **)&cuTensorMapEncodeTiled = dlsym(library, "cuTensorMapEncodeTiled");
   return 1;
 }
 
@@ -98,7 +104,7 @@ static int good(cu_result code, const char *what) {
 
 #include "nvml.h"
 
-enum { SLACK = 4096, LAUNCHES = 32, ARGUMENTS = 64 };
+enum { SLACK = 4096, LAUNCHES = 32, ARGUMENTS = 64, MAPS = 8, RANK = 5 };
 
 typedef struct {
   cu_pointer base;
@@ -112,11 +118,19 @@ typedef struct {
 } argument;
 
 typedef struct {
+  char kind; /* d, p, w */
+  unsigned long long at, extents[RANK], strides[RANK];
+  unsigned rank, spanned[RANK], steps[RANK];
+} tensor_map;
+
+typedef struct {
   cu_handle function;
   int prepare;
   unsigned blocks[3], threads[3], shared;
   int count; /* of arguments, or -1 */
   argument arguments[ARGUMENTS];
+  int mapped; /* how many maps */
+  tensor_map maps[MAPS];
 } launch;
 
 typedef struct {
@@ -254,6 +268,21 @@ static void gpu_unload(int which) {
   memset(&gpu_kernels[which], 0, sizeof gpu_kernels[which]);
 }
 
+/* Tensor maps as the driver encodes them: 16 bits an element, swizzled by 128 bytes, L2 fetched by 128 too. */
+static int gpu_maps(int which, int set, launch *l, void **arguments) {
+  static _Alignas(64) unsigned char encoded[MAPS][128];
+  enum { UINT16 = 1, PLAIN = 0, BY_128 = 3, FETCH_128 = 2, ZEROS = 0 };
+  if (l->mapped && !cuTensorMapEncodeTiled) return fail("launch", "the driver is too old for tensor maps, which CUDA 12 has");
+  for (int i = 0; i < l->mapped; i++) {
+    tensor_map *m = &l->maps[i];
+    cu_pointer at = m->kind == 'd' ? gpu_at(&gpu_data[set][m->at]) : m->at + gpu_at(m->kind == 'p' ? &gpu_prepared[which] : &gpu_workspace[which]);
+    if (!good(cuTensorMapEncodeTiled(encoded[i], UINT16, m->rank, at, m->extents, m->strides, m->spanned, m->steps, PLAIN, BY_128, FETCH_128, ZEROS), "a tensor map"))
+      return 0;
+    arguments[i] = encoded[i];
+  }
+  return 1;
+}
+
 /* The arguments of a launch as the driver takes them; what is restored is copied first. */
 static int gpu_arguments(int which, int set, launch *l, void **arguments) {
   static cu_pointer values[TENSORS + ARGUMENTS];
@@ -272,13 +301,13 @@ static int gpu_arguments(int which, int set, launch *l, void **arguments) {
     if (a->kind != 'x') values[i] = gpu_at(b);
     if (a->kind == 'r' && !good(cuMemcpyDtoDAsync_v2(values[i], gpu_at(&gpu_data[set][a->from]), b->size, stream), "restoring an input")) return 0;
   }
-  return 1;
+  return gpu_maps(which, set, l, arguments + (l->count < 0 ? n : l->count));
 }
 
 /* One call, or the preparation of weights, on the stream. */
 static int gpu_launch(int which, int set, int prepare) {
   gpu_kernel *k = &gpu_kernels[which];
-  static void *arguments[TENSORS + ARGUMENTS];
+  static void *arguments[TENSORS + ARGUMENTS + MAPS];
   for (int i = 0; i < k->count; i++) {
     launch *l = &k->launches[i];
     const unsigned *b = l->blocks, *t = l->threads;
@@ -311,14 +340,25 @@ static int read_argument(const char *text, argument *a) {
   return a->kind == 'o' || (a->from >= 0 && a->from < data_count && gpu_data[0][a->from].size >= gpu_outputs[a->index].size);
 }
 
+static int read_map(FILE *f, tensor_map *m) {
+  if (fscanf(f, " %c%llu %u", &m->kind, &m->at, &m->rank) != 3 || m->rank < 1 || m->rank > RANK) return 0;
+  for (unsigned i = 0; i < m->rank; i++)
+    if (fscanf(f, "%llu", &m->extents[i]) != 1) return 0;
+  for (unsigned i = 0; i + 1 < m->rank; i++)
+    if (fscanf(f, "%llu", &m->strides[i]) != 1) return 0;
+  for (unsigned i = 0; i < 2 * m->rank; i++)
+    if (fscanf(f, "%u", i < m->rank ? &m->spanned[i] : &m->steps[i - m->rank]) != 1) return 0;
+  return m->kind == 'p' || m->kind == 'w' || (m->kind == 'd' && m->at < (unsigned long long)data_count);
+}
+
 static int read_launches(FILE *f, const char *path, gpu_kernel *k) {
   char name[1100], phase_name[16];
   for (; k->count < LAUNCHES; k->count++) {
     launch *l = &k->launches[k->count];
     unsigned *b = l->blocks, *t = l->threads;
-    int n = fscanf(f, "%15s %1023s %u %u %u %u %u %u %u %d", phase_name, name, b, b + 1, b + 2, t, t + 1, t + 2, &l->shared, &l->count);
+    int n = fscanf(f, "%15s %1023s %u %u %u %u %u %u %u %d %d", phase_name, name, b, b + 1, b + 2, t, t + 1, t + 2, &l->shared, &l->count, &l->mapped);
     if (n == EOF) break;
-    if (n != 10 || l->count > ARGUMENTS) return fail("launch", "%s: line %d is no launch", path, k->count + 1);
+    if (n != 11 || l->count > ARGUMENTS || l->mapped < 0 || l->mapped > MAPS) return fail("launch", "%s: line %d is no launch", path, k->count + 1);
     l->prepare = strcmp(phase_name, "prepare") == 0;
     if (!good(cuModuleGetFunction(&l->function, k->module, name), name)) return 0;
     if (l->shared > 48 << 10 && !good(cuFuncSetAttribute(l->function, 8, (int)l->shared), "its shared memory")) return 0;
@@ -326,6 +366,8 @@ static int read_launches(FILE *f, const char *path, gpu_kernel *k) {
     cuFuncSetAttribute(l->function, 14, 1);
     for (int i = 0; i < l->count; i++)
       if (fscanf(f, "%1023s", name) != 1 || !read_argument(name, &l->arguments[i])) return fail("launch", "%s: argument %d does not fit the task", path, i + 1);
+    for (int i = 0; i < l->mapped; i++)
+      if (!read_map(f, &l->maps[i])) return fail("launch", "%s: tensor map %d does not fit the task", path, i + 1);
   }
   return k->count > 0 && k->count < LAUNCHES ? 1 : fail("launch", "has %d launches", k->count);
 }

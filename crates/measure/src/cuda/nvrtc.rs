@@ -2,7 +2,7 @@
 
 use crate::MeasureError;
 use crate::cpu::{Build, Built, Reply, Runner, digest};
-use squall_core::{KernelSource, LaunchArgument, LaunchPhase};
+use squall_core::{KernelSource, LaunchArgument, LaunchPhase, Mapped, TensorMap};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ fn launches(kernel: &KernelSource, names: &[&str]) -> String {
         let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
         let entry = names.get(i).copied().unwrap_or(&l.entry);
         let count = l.arguments.as_ref().map_or(-1, |a| a.len() as i64);
-        let _ = write!(text, "{phase} {entry} {a} {b} {c} {x} {y} {z} {} {count}", l.shared);
+        let _ = write!(text, "{phase} {entry} {a} {b} {c} {x} {y} {z} {} {count} {}", l.shared, l.maps.len());
         for a in l.arguments.iter().flatten() {
             let _ = match a {
                 LaunchArgument::Data(n) => write!(text, " d{n}"),
@@ -32,9 +32,22 @@ fn launches(kernel: &KernelSource, names: &[&str]) -> String {
                 }
             };
         }
+        l.maps.iter().for_each(|m| text += &map(m));
         text.push('\n');
     }
     text
+}
+
+/// A tensor map as `gpu.h` reads it.
+fn map(m: &TensorMap) -> String {
+    let (kind, at) = match m.memory {
+        Mapped::Data(n) => ('d', u64::from(n)),
+        Mapped::Prepared(byte) => ('p', byte),
+        Mapped::Workspace(byte) => ('w', byte),
+    };
+    let numbers = m.extents.iter().chain(&m.strides).copied().chain(m.spanned.iter().chain(&m.steps).map(|x| u64::from(*x)));
+    let list: String = numbers.map(|x| format!(" {x}")).collect();
+    format!(" {kind}{at} {}{list}", m.extents.len())
 }
 
 /// Compilers that stand ready; they run the laboratory's runner program.

@@ -58,6 +58,7 @@ extern "C" void emulated_arrive(int last);
 #define __align__(n) __attribute__((aligned(n)))
 #define __launch_bounds__(...)
 #define __cluster_dims__(...)
+#define __grid_constant__
 #define __trap __builtin_trap
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
@@ -147,12 +148,14 @@ static inline const char *emulated_row(const char *slots, int lane) {
   if ((size_t)p % 16 || (size_t)(p - emulated_here) > EMULATED_SHARED - 16) __builtin_trap();
   return p;
 }
-static inline void matrix(unsigned *r, const void *row) {
+static inline void matrix(unsigned *r, unsigned address) {
+  const void *row = emulated_here + (address & 0xFFFFFF);
   int l = (int)(emulated_thread.x & 31);
   const char *slots = emulated_exchange(&row, sizeof row);
   for (int m = 0; m < 4; m++) memcpy(&r[m], emulated_row(slots, 8 * m + l / 4) + l % 4 * 4, 4);
 }
-static inline void matrix_transposed(unsigned *r, const void *row) {
+static inline void matrix_transposed(unsigned *r, unsigned address) {
+  const void *row = emulated_here + (address & 0xFFFFFF);
   int l = (int)(emulated_thread.x & 31);
   const char *slots = emulated_exchange(&row, sizeof row);
   for (int m = 0; m < 4; m++) {
@@ -161,12 +164,13 @@ static inline void matrix_transposed(unsigned *r, const void *row) {
     r[m] = pair[0] | (unsigned)pair[1] << 16;
   }
 }
-static inline unsigned __shfl_xor_sync(unsigned, unsigned mine, int mask) {
+static inline unsigned __shfl_sync(unsigned, unsigned mine, int lane) {
   const char *slots = emulated_exchange(&mine, sizeof mine);
   unsigned other;
-  memcpy(&other, slots + ((int)(emulated_thread.x & 31) ^ mask) * EMULATED_SLOT, sizeof other);
+  memcpy(&other, slots + lane * EMULATED_SLOT, sizeof other);
   return other;
 }
+static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) { return __shfl_sync(all, mine, (int)(emulated_thread.x & 31) ^ mask); }
 /* Which format an instruction's name says. */
 enum { F16, BF16, TF32 };
 static constexpr int emulated_format(const char *what) {
@@ -203,10 +207,83 @@ template <int FORMAT> static void emulated_multiply(float *c, const unsigned *a,
 #define MULTIPLY(name, what, b0, b1) \
   static inline void name(float *c, const unsigned *a, const unsigned *b) { emulated_multiply<emulated_format(what)>(c, a, b[b0], b[b1]); }
 
-/* ---- products of groups of four warps ---- */
-
 /* The block's number in its cluster stands above its own addresses. */
 static inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)((const char *)p - emulated_here) | (size_t)emulated_rank << 24; }
+
+/* ---- copies of boxes ---- */
+
+extern "C" void emulated_turn(void);
+static inline void lines_at(unsigned *lines, const void *place) {
+  for (unsigned i = 0; i < 4; i++) lines[i] = (unsigned)__cvta_generic_to_shared(place) ^ 32 * i;
+}
+/* As cuTensorMapEncodeTiled of driver.c writes it. */
+struct emulated_map {
+  const char *at;
+  unsigned rank, extents[5], strides[5], steps[5];
+  unsigned short spanned[5];
+};
+/* What was asked for by a block and not awaited by any of its threads: it is copied when it is, and no sooner. */
+struct emulated_box {
+  emulated_map map;
+  char *to;
+  int first[5], batch;
+};
+enum { EMULATED_BOXES = 256 };
+static emulated_box emulated_asked[16][EMULATED_BOXES];
+static int emulated_boxes[16], emulated_batches[16], emulated_seen[16 * 1024];
+#define BOX_COPY(...)
+static inline bool elected(void) { return (emulated_thread.x & 31) == 0; }
+static inline void boxes_begin(unsigned long long *) {
+  emulated_seen[emulated_rank * 1024 + emulated_thread.x] = 0;
+  if (emulated_thread.x == 0) emulated_boxes[emulated_rank] = emulated_batches[emulated_rank] = 0;
+  emulated_barrier();
+}
+template <class M, class... C> static inline void box_copy(void *to, const M &map, unsigned long long *, unsigned bytes, C... first) {
+  int &n = emulated_boxes[emulated_rank];
+  emulated_box b = {{}, (char *)to, {first...}, emulated_batches[emulated_rank]};
+  memcpy(&b.map, &map, sizeof b.map);
+  unsigned all = 2;
+  for (unsigned d = 0; d < b.map.rank; d++) all *= (b.map.spanned[d] - 1) / b.map.steps[d] + 1;
+  if (sizeof...(C) != b.map.rank || n == EMULATED_BOXES || all != bytes || (size_t)(b.to - emulated_here) % 128) __builtin_trap();
+  emulated_asked[emulated_rank][n++] = b;
+}
+/* Rows of 128 bytes; bits 4 to 6 of an address are those exclusive-or bits 7 to 9. */
+static void emulated_bring(const emulated_box &b) {
+  const emulated_map &m = b.map;
+  unsigned taken[5], total = 1;
+  for (unsigned d = 0; d < m.rank; d++) total *= taken[d] = (m.spanned[d] - 1) / m.steps[d] + 1;
+  for (unsigned i = 0; i < total; i++) {
+    unsigned rest = i;
+    const char *from = m.at;
+    bool inside = true;
+    for (unsigned d = 0; d < m.rank; d++) {
+      long at = (long)b.first[d] + (long)(rest % taken[d] * m.steps[d]);
+      inside &= at >= 0 && at < (long)m.extents[d];
+      from += at * (long)m.strides[d];
+      rest /= taken[d];
+    }
+    size_t to = (size_t)(b.to - emulated_here) + 2 * (size_t)i;
+    to ^= (to >> 7 & 7) << 4;
+    if (to > EMULATED_SHARED - 2) __builtin_trap();
+    unsigned short zero = 0;
+    memcpy(emulated_here + to, inside ? (const void *)from : &zero, 2);
+  }
+}
+static inline void boxes_commit(unsigned long long *) { emulated_batches[emulated_rank]++; }
+static void boxes_await(unsigned long long *, unsigned phase) {
+  int &seen = emulated_seen[emulated_rank * 1024 + emulated_thread.x], &n = emulated_boxes[emulated_rank], kept = 0;
+  if (phase != (unsigned)(seen >> 3 & 1)) __builtin_trap();
+  while (emulated_batches[emulated_rank] <= seen) emulated_turn();
+  for (int i = 0; i < n; i++) {
+    emulated_box &b = emulated_asked[emulated_rank][i];
+    if (b.batch <= seen) emulated_bring(b);
+    else emulated_asked[emulated_rank][kept++] = b;
+  }
+  n = kept;
+  seen++;
+}
+
+/* ---- products of groups of four warps ---- */
 /* What was begun and not awaited, by thread; its sums are added up when it is awaited, and no sooner, of what then
  * lies in shared memory. */
 struct emulated_product {

@@ -49,7 +49,8 @@ typedef struct {
   triple blocks, threads;
   unsigned shared;
   int count;
-  unsigned char values[MOST][16];
+  /* A tensor map is the largest that a kernel takes. */
+  _Alignas(16) unsigned char values[MOST][128];
   /* Without a function: a time to be noted, or a copy, or where there is nothing to copy from, filling. */
   double *clock;
   void *to, *from;
@@ -63,7 +64,7 @@ typedef struct {
   int bytes, valid, batch;
 } copy;
 
-enum { RUNS, AT_WARP, AT_BLOCK, AT_CLUSTER, ENDED };
+enum { RUNS, AT_WARP, AT_BLOCK, AT_CLUSTER, AT_TURN, ENDED };
 typedef struct {
   ucontext_t context;
   int state;
@@ -88,6 +89,8 @@ static void await(int state) {
 }
 API void emulated_barrier(void) { await(AT_BLOCK); }
 API void emulated_cluster_barrier(void) { await(AT_CLUSTER); }
+/* Lets all others of the block go on first. */
+API void emulated_turn(void) { await(AT_TURN); }
 
 /* Gives the warp's threads something of at most a slot; the slots of all 32. */
 API char *emulated_exchange(const void *mine, size_t n) {
@@ -150,8 +153,8 @@ static void run_thread(int i) {
 
 /* A block, until all its threads wait for other blocks or ended; how many ended. */
 static int run_block(int from, int *round) {
-  int warps = (block_threads + 31) / 32, ended = 0;
-  do
+  int warps = (block_threads + 31) / 32, ended = 0, again;
+  do {
     for (int k = 0; k < warps; k++) {
       int first = from + 32 * (*round & 1 ? warps - 1 - k : k), end = from + block_threads, last = first + 32 < end ? first + 32 : end;
       do
@@ -162,7 +165,12 @@ static int run_block(int from, int *round) {
         }
       while (release(first, last, AT_WARP));
     }
-  while (++*round, release(from, from + block_threads, AT_BLOCK));
+    again = 0;
+    for (int i = from; i < from + block_threads; i++) {
+      again |= fibers[i].state == AT_TURN;
+      if (fibers[i].state == AT_TURN) fibers[i].state = RUNS;
+    }
+  } while (++*round, again || release(from, from + block_threads, AT_BLOCK));
   return ended;
 }
 
@@ -365,6 +373,25 @@ API int cuLaunchKernel(function *f, unsigned bx, unsigned by, unsigned bz, unsig
   for (int i = 0; i < w.count; i++) memcpy(w.values[i], arguments[i], sizes[i]);
   return submit(s, w);
 }
+/* As box_copy of device.h reads it. */
+typedef struct {
+  char *at;
+  unsigned rank, extents[5], strides[5], steps[5];
+  unsigned short spanned[5];
+} tensor_map;
+API int cuTensorMapEncodeTiled(void *to, int type, unsigned rank, void *at, const unsigned long long *extents, const unsigned long long *strides,
+                               const unsigned *spanned, const unsigned *steps, int interleave, int swizzle, int l2, int fill) {
+  tensor_map m = {.at = at, .rank = rank};
+  _Static_assert(sizeof m <= 128, "a tensor map has 128 bytes");
+  if (type != 1 || interleave || swizzle != 3 || l2 > 3 || fill || !rank || rank > 5 || (size_t)to % 64 || (size_t)at % 16 || spanned[0] * 2 > 128) return INVALID;
+  for (unsigned i = 0; i < rank; i++) {
+    if (!extents[i] || extents[i] >> 32 || !spanned[i] || spanned[i] > 256 || !steps[i] || steps[i] > 8) return INVALID;
+    if (i && (strides[i - 1] % 16 || strides[i - 1] >> 32)) return INVALID;
+    m.extents[i] = (unsigned)extents[i], m.spanned[i] = (unsigned short)spanned[i], m.steps[i] = steps[i];
+    m.strides[i] = i ? (unsigned)strides[i - 1] : 2;
+  }
+  return memset(to, 0, 128), memcpy(to, &m, sizeof m), 0;
+}
 API int cuStreamCreate(stream **made, unsigned flags) {
   int i = 1;
   while (i < MOST && streams[i]) i++;
@@ -450,10 +477,10 @@ static void print_text(FILE *f, const char *s) {
 
 /* Functions and structures of Squall's own that consist of assembly stand in device.h instead. */
 static void print_source(FILE *f, const char *s) {
-  static const char *const heads[] = {"static __device__", "template <int", "template <> __device__", "struct ", "#define MULTIPLY"};
+  static const char *const heads[] = {"static __device__", "template <int", "template <> __device__", "struct ", "#define MULTIPLY", "#define BOX_COPY"};
   while (*s) {
     int item = 0, macro = *s == '#';
-    for (int i = 0; i < 5; i++) item |= strncmp(s, heads[i], strlen(heads[i])) == 0;
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) item |= strncmp(s, heads[i], strlen(heads[i])) == 0;
     const char *end = s;
     for (int inside = 1; inside && *end;) {
       const char *line = end;

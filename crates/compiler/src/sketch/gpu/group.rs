@@ -10,6 +10,7 @@
 
 use super::super::{divisors, powers};
 use super::Program;
+use super::boxes;
 use super::group_tile::Grouped;
 use super::problem::Problem;
 use super::tensor::{Factor, Layout, Roles, roles};
@@ -63,6 +64,10 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         knobs.push(Knob::ints("turn", Role::Layout, [0, 1]));
         let blocks = |f: &&Factor| f.axes.last().map_or(Term::from(1), |&a| Term::from(ROWS).divides(knob(a)));
         constraints.extend(across.iter().map(|f| Term::knob("turn").equals(1).or(blocks(f))));
+    }
+    if let Some(more) = boxes::constraints(p, roles, gpu, Term::from(DEPTH)) {
+        knobs.push(Knob::ints("boxes", Role::Choice, [0, 1]));
+        constraints.extend(more);
     }
     let size = |f: &Factor| Term::product(f.axes.iter().map(|&a| knob(a)));
     // 64 rows and 8 columns, as many as a group has.

@@ -3,10 +3,10 @@
 use super::group::{DEPTH, ROWS};
 use super::problem::Problem;
 use super::tensor::{Layout, Roles};
-use super::tensor_tile::{Tiling, guarded};
+use super::tensor_tile::Tiling;
 use super::{around, count};
 use crate::nest::{Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp};
-use squall_core::expr::{Affine, Cond, Expr, Source, Var};
+use squall_core::expr::{Affine, Cond, Source, Var};
 use squall_core::{Configuration, DType};
 
 pub(super) struct Grouped<'a> {
@@ -129,42 +129,28 @@ impl<'a> Grouped<'a> {
                 vec![stage.clone(), self.t.place(&f, &at), main.clone()]
             }
         };
-        let number = Affine::new([(self.t.rank, self.t.steps)], 0).add(&step.chunk);
-        let k = number.scale(DEPTH).add(&main);
-        let value = if f.layout == Layout::Packed {
-            let o = &p.operands[f.operand];
-            let used = |v: Var| o.index.iter().any(|i| i.uses(v));
-            let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
-            let mut index: Vec<Affine> = axes.iter().map(|&a| Affine::var(self.t.block[a])).collect();
-            index.push(number);
-            index.extend((1..p.reduce.len()).filter(|&r| used(p.reduce[r].var)).map(|r| step.window[r - 1].clone()));
-            index.extend(axes.iter().map(|&a| at[a].clone()));
-            index.push(main.clone());
-            Expr::load(self.from[which], index)
-        } else {
-            let o = self.t.operands[f.operand].clone();
-            let place = |v: Var| match (p.axes.iter().position(|a| a.var == v), p.reduce.iter().position(|r| r.var == v)) {
-                (Some(a), _) => at[a].add(&Affine::var(self.t.start[a])),
-                (None, Some(0)) => k.clone(),
-                (None, Some(r)) => step.window[r - 1].clone(),
-                (None, None) => Affine::var(v),
-            };
-            let mut conds: Vec<Cond> = o.conds.iter().map(|c| Cond { index: c.index.map_vars(place), ..c.clone() }).collect();
-            if !f.filled && self.t.runs_over() {
-                conds.push(Cond { index: k.clone(), low: 0, high: p.reduce[0].extent });
-            }
-            guarded(conds, Expr::load(self.from[which], o.index.iter().map(|i| i.map_vars(place)).collect()))
-        };
+        let number = self.number(step);
+        let value = self.t.fetched(&f, self.from[which], &number, &step.window, &at, &main);
         let copy = Stmt::Store { buffer: self.stages[which], index, value };
         around(&loops, Mode::Share, vec![count(lane, 8, Mode::Vector, vec![copy])]).remove(0)
+    }
+
+    /// The number of a step among the chunks of all blocks of the cluster.
+    fn number(&self, step: &Step) -> Affine {
+        Affine::new([(self.t.rank, self.t.steps)], 0).add(&step.chunk)
     }
 
     fn fetch_both(&mut self, it: &Affine, stage: &Affine) -> Vec<Stmt> {
         let mut out = Vec::new();
         let step = self.step(it, &mut out);
         for which in 0..2 {
-            let copy = self.fetch(which, &step, stage);
-            out.push(copy);
+            if self.t.boxed {
+                let (f, number) = (self.t.factors[which].clone(), self.number(&step));
+                out.extend(self.t.boxes(&f, (self.from[which], self.stages[which]), &number, &step.window, stage));
+            } else {
+                let copy = self.fetch(which, &step, stage);
+                out.push(copy);
+            }
         }
         out
     }

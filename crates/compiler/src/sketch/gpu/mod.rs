@@ -4,6 +4,7 @@
 //! tensor cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for reductions along rows, `map` for
 //! the rest, and plain loops, one thread an element, where none applies.
 
+mod boxes;
 mod contract;
 mod group;
 mod group_tile;

@@ -12,6 +12,8 @@
 //! The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
 //! through shared memory, from where the epilogue writes whole lines of the output.
 
+use super::boxes;
+use super::group::ROWS;
 use super::super::{divisors, powers};
 use super::Program;
 use super::problem::{Operand, Problem};
@@ -263,6 +265,19 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     // Matrices are loaded one product ahead; across the barrier between steps, too.
     knobs.push(Knob::ints("ahead", Role::Choice, 0..=2));
     let windows: Vec<i64> = p.reduce[1..].iter().map(|r| r.extent).collect();
+    // Tiles that the copy engine fetches have no room between their rows, nor lines that a window slides along.
+    let whole = Term::product(["chunk", "split_warps"].map(Term::knob));
+    let more = boxes::constraints(p, roles, gpu, whole.clone()).filter(|_| windows.is_empty());
+    let boxed = more.is_some();
+    if let Some(more) = more {
+        knobs.push(Knob::ints("boxes", Role::Choice, [0, 1]));
+        let rows = || Term::from(ROWS).divides(Term::knob("chunk")).or(whole.equals(ROWS));
+        constraints.extend(more);
+        if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
+            constraints.push(Term::knob("boxes").equals(0).or(Term::knob("turn").equals(1)));
+        }
+        constraints.push(Term::knob("boxes").equals(0).or(Term::product([Term::knob("pad").equals(0), rows()])));
+    }
     if !windows.is_empty() {
         // How many of the window's loops are written out.
         knobs.push(Knob::ints("unroll", Role::Unroll, 0..=windows.len().min(2) as i64));
@@ -360,7 +375,9 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         Term::sum([Term::knob("stages"), Term::product([Term::from(-1), Term::sum([steps(), one()]).at_most(Term::knob("stages"))])]),
         Term::from(format_bytes(roles)),
     ]);
-    constraints.push(bytes.at_most(i64::from(gpu.shared_per_block)));
+    // Swizzled rows begin at a multiple of 1,024, behind the barriers that count what arrives.
+    let head = if boxed { Term::product([Term::from(1024), Term::knob("boxes")]) } else { Term::from(0) };
+    constraints.push(Term::sum([bytes, head]).at_most(i64::from(gpu.shared_per_block)));
     strict.extend(constraints.iter().cloned());
     Space::new(knobs.clone(), &strict).or_else(|_| Space::new(knobs, &constraints)).ok()
 }

@@ -167,23 +167,30 @@ impl Tiling<'_> {
         let column = self.n.new_var(["kl", "kr"][k]);
         let p = self.p;
         // How many neighbours a row stands for: it counts the first of each run.
+        let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
+        let first = Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0);
+        if self.boxed {
+            let (rows, index) = self.swizzled(&f, stage, slice, column);
+            let (columns, from) = (self.depth, tile.buffer);
+            let load = Warp::Load { to: matrix(whole), rest: None, rows, first, column, columns, from, index };
+            return count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)]);
+        }
         let run = |a: usize| if f.axes.last() == Some(&a) { self.run[k] } else { 1 };
         let rows: Vec<(Var, i64)> =
             f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a))).collect();
-        let first = |a: usize| if run(a) > 1 { neighbour } else { 0 };
-        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], first(a)))).collect();
+        let neighbours = |a: usize| if run(a) > 1 { neighbour } else { 0 };
+        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], neighbours(a)))).collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
         let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
         let columns = match f.layout {
             Layout::Sliding => self.depth.min(p.reduce[0].extent - slice * self.depth),
             _ => self.depth,
         };
-        let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
         let load = Warp::Load {
             to: matrix(whole),
             rest: rest.map(matrix),
             rows,
-            first: Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0),
+            first,
             column,
             columns,
             from: tile.buffer,

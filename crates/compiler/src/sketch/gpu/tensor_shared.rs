@@ -57,6 +57,9 @@ impl Tiling<'_> {
     /// The shared buffer of a factor's tile.
     pub(super) fn tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> Tile {
         let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
+        if self.boxed {
+            return Tile { buffer: self.box_tile(f, from), from, along, order: Vec::new(), extents: Vec::new() };
+        }
         if f.layout.gathered() {
             let planes = f.layout == Layout::Planes;
             let mut order: Vec<usize> = (0..spans.len()).filter(|&d| spans[d].extent > 1 && !(planes && d == along)).collect();

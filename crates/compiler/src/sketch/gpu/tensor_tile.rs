@@ -33,6 +33,8 @@ pub(super) struct Tiling<'a> {
     /// Steps that are fetched before the first is multiplied.
     flying: i64,
     pub(super) pad: i64,
+    /// Whether tiles arrive as boxes.
+    pub(super) boxed: bool,
     /// Loops over the window that are written out, the innermost first.
     pub(super) unroll: usize,
     /// Whether weights arrive in pieces, one for each position of the window's first loop.
@@ -114,6 +116,7 @@ impl<'a> Tiling<'a> {
             stages,
             flying: stages - 1,
             pad,
+            boxed: c.int("boxes") == Some(1),
             unroll,
             piecewise: c.int("piecewise") == Some(1),
             ahead: get("ahead") > 0,
@@ -285,12 +288,16 @@ impl<'a> Tiling<'a> {
         let still = vec![none.clone(); p.reduce.len()];
         let shapes = factors.map(|f| self.spans(f, &none, &[], &still, &none));
         let shared = [0, 1].map(|i| self.tile(factors[i], from[i], &shapes[i]));
-        let fetch_one = |me: &mut Self, i: usize, step: &Affine, stage: &Affine, piece: Option<&(usize, Affine)>| -> Stmt {
+        let fetch_one = |me: &mut Self, i: usize, step: &Affine, stage: &Affine, piece: Option<&(usize, Affine)>| -> Vec<Stmt> {
+            if me.boxed {
+                let number = Affine::new([(me.rank, me.steps)], 0).add(step);
+                return me.boxes(factors[i], (from[i], shared[i].buffer), &number, &still, stage);
+            }
             let spans = me.spans(factors[i], step, &[], &still, &none);
-            me.fetch(factors[i], &shared[i], &spans, stage, piece)
+            vec![me.fetch(factors[i], &shared[i], &spans, stage, piece)]
         };
         let fetch =
-            |me: &mut Self, step: &Affine, stage: &Affine| -> Vec<Stmt> { (0..2).map(|i| fetch_one(me, i, step, stage, None)).collect() };
+            |me: &mut Self, step: &Affine, stage: &Affine| -> Vec<Stmt> { (0..2).flat_map(|i| fetch_one(me, i, step, stage, None)).collect() };
         // Where a weight's tile has the window's first loop.
         let pieces = [0, 1].map(|i| pieces(p, factors[i]).filter(|_| self.piecewise));
         let mut inner: Vec<Stmt> = shared.iter().map(|t| Stmt::Local(t.buffer)).collect();
@@ -348,7 +355,7 @@ impl<'a> Tiling<'a> {
         } else {
             let at = |i: usize, place: &Affine| pieces[i].map(|d| (d, place.clone()));
             for i in 0..2 {
-                each.push(fetch_one(self, i, &now, &none, at(i, &none).as_ref()));
+                each.extend(fetch_one(self, i, &now, &none, at(i, &none).as_ref()));
             }
             each.push(Stmt::CommitCopies);
             if self.piecewise {
@@ -357,7 +364,7 @@ impl<'a> Tiling<'a> {
                 let w = self.n.new_var(&format!("{}w", first.short));
                 let next = Affine::new([(w, 1)], 1);
                 let cut = (0..2).filter(|&i| pieces[i].is_some());
-                let later = cut.map(|i| fetch_one(self, i, &now, &none, at(i, &next).as_ref())).collect();
+                let later = cut.flat_map(|i| fetch_one(self, i, &now, &none, at(i, &next).as_ref())).collect();
                 let mut piece = vec![Stmt::If { conds: vec![Cond { index: next.clone(), low: 0, high: first.extent }], body: later }];
                 piece.extend([Stmt::CommitCopies, Stmt::AwaitCopies(1), barrier()]);
                 piece.extend(self.multiply(sums, &shared, &none, Some(w)));

@@ -1,0 +1,138 @@
+//! Copies of boxes as CUDA C (tensor maps, compute capability 9.0), and matrices in the swizzled rows that they fill.
+//!
+//! One thread asks for a box; its bytes are counted by a barrier in shared memory. Batches are numbered as they are
+//! committed: that of batch `i` is barrier `i % 8` in its `i / 8`-th phase, so no more than eight may be on their way.
+
+use super::cuda::Function;
+use super::cuda_loops::ROUND;
+use crate::gcd;
+use crate::nest::{Loop, Mode, Scope, Stmt, box_copy};
+use squall_core::expr::{Affine, Source, Var};
+use squall_core::{Mapped, TensorMap};
+
+/// Elements of 16 bits in a row of 128 bytes, and in eight of them.
+const ROW: i64 = 64;
+const GROUP: i64 = 8 * ROW;
+/// Elements that one lane's address of a matrix stands for, twice: lanes differ by less.
+const LANES: i64 = 16;
+
+impl Function<'_> {
+    /// Loops that copy a box.
+    pub(super) fn box_(&mut self, l: &Loop) {
+        // The verifier made sure that it is one.
+        let Ok(copy) = box_copy(self.n, l) else { return };
+        let source = self.n.buffer(copy.from);
+        let bytes = source.dtype.bytes();
+        let memory = match source.scope {
+            Scope::Prepared => Mapped::Prepared(self.prepared[&copy.from]),
+            Scope::Workspace => Mapped::Workspace(self.prepared[&copy.from]),
+            // Data stand in the order of the workload's inputs.
+            _ => {
+                let before = self.n.buffers.iter().take(copy.from.0 as usize);
+                Mapped::Data(before.filter(|b| matches!(b.scope, Scope::Data(_))).count() as u32)
+            }
+        };
+        let all = || copy.sides.iter();
+        let map = TensorMap {
+            memory,
+            extents: all().map(|s| s.extent as u64).collect(),
+            strides: all().skip(1).map(|s| s.stride as u64 * bytes).collect(),
+            spanned: all().map(|s| s.spanned() as u32).collect(),
+            steps: all().map(|s| s.step as u32).collect(),
+        };
+        let number = self.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
+            self.maps.push(map);
+            self.maps.len() - 1
+        });
+        let to = self.at(copy.to, &copy.at, &self.offset(copy.to, &copy.at));
+        let first: Vec<String> = all().map(|s| self.affine(&self.fold(&s.first))).collect();
+        let text = format!("box_copy(&{to}, map{number}, arrived + (boxes & 7), {}, {});", copy.bytes, first.join(", "));
+        self.line(&text);
+    }
+
+    /// Statements in order; neighbouring boxes are asked for together.
+    pub(super) fn statements(&mut self, stmts: &[Stmt]) {
+        let is_box = |s: &Stmt| matches!(s, Stmt::Loop(l) if l.mode == Mode::Box);
+        for part in stmts.chunk_by(|a, b| is_box(a) && is_box(b)) {
+            let boxes = is_box(&part[0]);
+            if boxes {
+                self.open("if (asks && elected()) {");
+            }
+            part.iter().for_each(|s| self.stmt(s));
+            if boxes {
+                self.close();
+            }
+        }
+    }
+
+    /// The parameters that tensor maps are.
+    pub(super) fn map_parameters(&self) -> String {
+        (0..self.maps.len()).map(|i| format!(", const __grid_constant__ tensor_map map{i}")).collect()
+    }
+
+    /// Ends a batch of copies.
+    pub(super) fn commit(&mut self) {
+        if self.copying {
+            self.line("copies_commit();");
+        }
+        if self.boxing {
+            self.line("if (asks && elected()) boxes_commit(arrived + (boxes & 7));");
+            self.line("boxes++;");
+        }
+    }
+
+    /// Waits for all batches but the last so many.
+    pub(super) fn await_copies(&mut self, last: u32) {
+        if self.copying {
+            self.line(&format!("copies_await<{last}>();"));
+        }
+        if self.boxing {
+            self.line("#pragma unroll 1");
+            self.line(&format!("for (; (int)(boxes - seen) > {last}; seen++) boxes_await(arrived + (seen & 7), seen >> 3 & 1);"));
+        }
+    }
+
+    /// The address in swizzled rows of what a lane reads of a matrix: what is the thread's own in it is kept through the
+    /// steps of a loop, and what moves changes other bits of it, or whole groups of rows.
+    pub(super) fn kept_swizzled(&mut self, b: Source, index: &[Affine]) -> Option<String> {
+        if self.n.buffer(b).scope != Scope::Swizzled || !self.keeps() {
+            return None;
+        }
+        let off = self.offset(b, index);
+        let (still, moving) = self.parted(&off);
+        let multiple = |v: &Var| if self.dealt.contains_key(v) { self.rounds.get(v).copied().unwrap_or(1) } else { 1 };
+        let (far, near): (Vec<_>, Vec<_>) = moving.terms().iter().copied().partition(|t| t.1 * multiple(&t.0) % GROUP == 0);
+        let rest = moving.offset().rem_euclid(ROW);
+        let apart = near.iter().all(|t| t.1 == 1 && multiple(&t.0) % LANES == 0) && near.len() + usize::from(rest > 0) < 2;
+        if !apart || rest % LANES != 0 || (moving.offset() - rest) % GROUP != 0 || still.terms().is_empty() {
+            return None;
+        }
+        // One for each pair of a row's eight pieces of 16 bytes.
+        let name = self.keep(|f| f.at(b, index, &still), |name, place| format!("unsigned {name}[4]; lines_at({name}, &{place});"));
+        let far = Affine::new(far, moving.offset() - rest).scale(self.n.buffer(b).dtype.bytes() as i64);
+        let [near, far] = [Affine::new(near, rest), far].map(|a| self.by_part(ROUND, |f| f.affine(&a)));
+        Some(format!("{name}[({near}) / {LANES}] + ({far})"))
+    }
+
+    /// What is a thread's own in a row that two digits count, blocks of 64 and the place in one, and what is not: if they do
+    /// not carry. `own` and `rest` are the parts of the count without the lane's, which is `lane`.
+    pub(super) fn dealt_blocks(&mut self, [block, place]: [Var; 2], own: &Affine, rest: &Affine, lane: &str) {
+        let most = rest.offset() + rest.terms().iter().map(|t| t.1 * (self.ranges.get(&t.0).copied().unwrap_or(i64::MAX / 4096) - 1)).sum::<i64>();
+        let unit = own.terms().iter().fold(own.offset(), |g, t| gcd(g, t.1));
+        let aligned = rest.terms().iter().fold(rest.offset(), |g, t| gcd(g, t.1)) % LANES == 0 && rest.terms().iter().all(|t| t.1 > 0);
+        // Nothing of the thread's own: whole blocks.
+        let unit = if unit == 0 { ROW } else { unit };
+        if !aligned || rest.offset() < 0 || (unit % ROW != 0 && (ROW % unit != 0 || most + LANES > unit)) {
+            return;
+        }
+        let [own, rest] = [own, rest].map(|a| self.affine(a));
+        let parts = if unit % ROW == 0 {
+            [[format!("({rest}) / {ROW}"), format!("({own}) / {ROW}")], [format!("({rest}) % {ROW}"), lane.to_string()]]
+        } else {
+            [[String::new(), format!("({own}) / {ROW}")], [rest, format!("({own}) % {ROW} + {lane}")]]
+        };
+        let [blocks, places] = parts;
+        self.dealt.extend([(block, blocks), (place, places)]);
+        self.rounds.insert(place, LANES);
+    }
+}
