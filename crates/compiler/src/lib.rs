@@ -15,7 +15,7 @@ pub use sketch::{reference, sketches, untuned};
 
 /// Changes whenever equal candidates may give other code; records of different versions do not
 /// mix.
-pub const CODEGEN_VERSION: u32 = 10;
+pub const CODEGEN_VERSION: u32 = 11;
 
 /// The greatest common divisor; of 0 and a number, that number.
 pub(crate) fn gcd(a: i64, b: i64) -> i64 {

@@ -129,7 +129,7 @@ fn inputs(w: &Workload) -> (Tensors, Tensors, Tensors) {
 #[test]
 fn matrices_mean_what_the_workload_means() {
     let (mut refused, mut run, mut groups, mut runs, mut clusters, mut pieces) = (0, 0, 0, 0, 0, 0);
-    let (mut across, mut direct) = (0, 0);
+    let (mut across, mut direct, mut boxes) = (0, 0, 0);
     for (name, text, tolerance) in CASES {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (data, weights, all) = inputs(&w);
@@ -152,6 +152,9 @@ fn matrices_mean_what_the_workload_means() {
             // So are matrices that outlive a step.
             let kept = |c: &Configuration| c.int("ahead") == Some(2);
             list.extend((0..200).map(|_| s.space().sample(&mut rng)).filter(kept).take(4));
+            // And tiles that arrive as boxes.
+            let boxed = |c: &Configuration| c.int("boxes") == Some(1) || c.int("pad") == Some(2);
+            list.extend((0..1000).map(|_| s.space().sample(&mut rng)).filter(boxed).take(8));
             if s.name() == "gpu_tensor_split" && *text == PADDED {
                 let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,piecewise=0,run=1";
                 list.push(s.space().parse(seen).expect("the one that gave a wrong answer once, with fewer channels"));
@@ -171,6 +174,8 @@ fn matrices_mean_what_the_workload_means() {
                 clusters += usize::from(c.int("split_blocks").is_some_and(|b| b > 1));
                 pieces += usize::from(c.int("piecewise") == Some(1));
                 across += usize::from(kept(&c));
+                boxes += usize::from(boxed(&c));
+                assert_eq!(text.contains("box "), boxed(&c), "{name} {} {c}\n{text}", s.name());
                 let stores = |l: &str| l.trim_start().starts_with("warp_store") && l.contains(": Y[");
                 direct += usize::from(text.lines().any(stores));
                 let n = nest::parse(&text).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
@@ -186,6 +191,7 @@ fn matrices_mean_what_the_workload_means() {
     }
     assert!(runs >= 15 && clusters >= 50 && pieces >= 25, "{runs} runs of neighbours, {clusters} clusters, {pieces} piecewise");
     assert!(across >= 20 && direct >= 6, "{across} load across steps, {direct} store without shared memory");
+    assert!(boxes >= 30, "tiles of {boxes} arrive as boxes");
     assert!(groups >= 5, "groups of warps multiply {groups} of the problems");
     assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
 }
@@ -229,4 +235,45 @@ fn warps_stand_where_all_their_threads_come() {
     assert!(why.contains("its 32 threads"), "{why}");
     let why = nest::parse(&text(32, "r + t")).expect_err("a thread's own").to_string();
     assert!(why.contains("depends on `t`"), "{why}");
+}
+
+/// A box of 8 rows of 64 elements, from row 4 and column `column` on: behind row 10 there are zeros.
+fn boxed(loops: &str, source: &str, between: &str) -> String {
+    format!(
+        "nest copy\ndata X: bf16[10, 96]\noutput Y: bf16[8, 64]\nswizzled S: bf16[1, 8, 64]\n{{\n  block b in 1 {{\n    thread t in 64 {{\n      local S\n      \
+         {loops} {{\n          S[0, r, c] = {source}\n        }}\n      }}\n{between}      for i in 8 {{\n        Y[i, t] = S[0, i, t]\n      }}\n      \
+         barrier\n    }}\n  }}\n}}\n"
+    )
+}
+
+#[test]
+fn a_box_is_copied_whole_by_one_thread() {
+    const LOOPS: &str = "box r in 8 {\n        box c in 64";
+    const SOURCE: &str = "select(0 <= r + 4 < 10, X[r + 4, c + 16], 0)";
+    const AWAITED: &str = "      commit_copies\n      await_copies 0\n      barrier\n";
+    let data = vec![(0..960).map(|i| f64::from(i % 256)).collect::<Vec<_>>()];
+    let good = nest::parse(&boxed(LOOPS, SOURCE, AWAITED)).expect("parses");
+    let want = (0..512).map(|i| if i / 64 < 6 { data[0][(i / 64 + 4) * 96 + i % 64 + 16] } else { 0.0 }).collect();
+    assert_eq!(nest::try_interpret(&good, &data, &[]), Ok(want));
+    for (loops, source, between, what) in [
+        ("box r in 8 {\n        box c in 32", SOURCE, AWAITED, "a box leaves gaps"),
+        ("box c in 64 {\n        box r in 8", SOURCE, AWAITED, "a box leaves gaps"),
+        (LOOPS, "select(0 <= c + t < 96, X[r, c + t], 0)", AWAITED, "the same for all threads"),
+        (LOOPS, "X[r, c] * 2", AWAITED, "as it is"),
+        (LOOPS, "X[r, r + c]", AWAITED, "two loops of a box"),
+        (LOOPS, "select(0 <= r + c < 10, X[r, c], 0)", AWAITED, "what lies outside of the tensor"),
+        (LOOPS, "X[0, c]", AWAITED, "along no dimension"),
+        (LOOPS, SOURCE, "      barrier\n", "in no batch"),
+    ] {
+        let why = nest::parse(&boxed(loops, source, between)).expect_err(what).to_string();
+        assert!(why.contains(what), "{loops} {source}: {why}");
+    }
+    for (between, what) in [
+        ("      commit_copies\n      barrier\n", "before its copy is awaited"),
+        ("      commit_copies\n      commit_copies\n      await_copies 0\n      barrier\n", "2 batches of boxes"),
+    ] {
+        let bad = nest::parse(&boxed(LOOPS, SOURCE, between)).expect("parses");
+        let why = nest::try_interpret(&bad, &data, &[]).expect_err(what);
+        assert!(why.contains(what), "{between}: {why}");
+    }
 }

@@ -239,7 +239,8 @@ impl<'a> Walk<'a> {
                 // Eight rows of 16 bytes are read at once; rows that begin in the same banks wait.
                 let whole = off.coefficient(*column) == 1 && *columns == extents(self.n, to).1;
                 let (row, whole) = if whole { (inner, true) } else { (off.coefficient(*column), inner == 1) };
-                let ways = gcd((row * bytes / 16).max(1), 8) as f64;
+                let swizzled = b.scope == Scope::Swizzled;
+                let ways = if swizzled { 1.0 } else { gcd((row * bytes / 16).max(1), 8) as f64 };
                 self.c.add("matrix_loads", times);
                 self.c.add("shared_loads", times * if whole { 4.0 * ways } else { 16.0 });
             }
@@ -276,8 +277,8 @@ impl<'a> Walk<'a> {
             let times = self.points(&off, true) * buf.dtype.bytes() as f64 / 4.0;
             match (buf.scope, write) {
                 (Scope::Local, _) => {}
-                // The copy engine stores what a box brings.
-                (Scope::Swizzled, true) if boxed => {}
+                // The copy engine loads and stores what a box brings.
+                _ if boxed => {}
                 (Scope::Shared | Scope::Swizzled | Scope::Cluster, _) => {
                     self.c.add(if write { "shared_stores" } else { "shared_loads" }, times / vector);
                     // Threads at a stride of s words meet in every bank min(s, 32) deep.

@@ -223,8 +223,8 @@ pub enum Stmt {
     /// Ends a batch of copies from device to shared memory. In programs with such statements
     /// copies are on their way until they are awaited; elsewhere every barrier awaits them.
     CommitCopies,
-    /// Waits until all batches of the thread's copies but the last so many have arrived. Other
-    /// threads see them after a barrier.
+    /// Waits until all batches of the thread's copies but the last so many have arrived: one more than
+    /// before, if boxes are among them. Other threads see them after a barrier.
     AwaitCopies(u32),
     /// Waits until all products that the thread's group of warps began, but the last so many, are done:
     /// until then their sums are nobody's, and what they read may not be written.

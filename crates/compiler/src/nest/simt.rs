@@ -75,6 +75,8 @@ pub(super) struct Team<'s, 'n> {
     /// Copies that may still be on their way, in programs that await them: batches from the oldest
     /// on, the last one open, of buffer, owner and element.
     flying: Option<VecDeque<Vec<(Source, usize, usize)>>>,
+    /// Whether boxes are among them.
+    boxed: bool,
     /// Products that each warp's group began and did not await, the oldest first.
     pub(super) begun: HashMap<usize, VecDeque<Begun>>,
 }
@@ -112,10 +114,11 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
     let mut awaits = false;
     super::visit(body, &mut |s| awaits |= *s == Stmt::CommitCopies);
     let flying = awaits.then(|| VecDeque::from([Vec::new()]));
+    let boxed = super::copies_boxes(body);
     let block = block as usize;
     let (locals, marks) = (HashMap::new(), HashMap::new());
     let begun = HashMap::new();
-    let mut team = Team { s, vars, block, locals, marks, past: Vec::new(), top: 0, passed: [0; 2], flying, begun };
+    let mut team = Team { s, vars, block, locals, marks, past: Vec::new(), top: 0, passed: [0; 2], flying, boxed, begun };
     team.block(body, &all)
 }
 
@@ -189,7 +192,11 @@ impl Team<'_, '_> {
                 Ok(())
             }
             Stmt::AwaitCopies(last) => {
-                self.arrive(*last as usize);
+                let arrived = self.arrive(*last as usize);
+                // Batches of boxes are counted one by one.
+                if self.boxed && arrived != 1 {
+                    return Err(format!("{arrived} batches of boxes are awaited at once"));
+                }
                 Ok(())
             }
             Stmt::AwaitProducts(last) => self.await_products(*last as usize, active),
@@ -316,8 +323,9 @@ impl Team<'_, '_> {
         }
     }
 
-    /// All batches but the last so many, and the open one, arrive.
-    fn arrive(&mut self, last: usize) {
+    /// All batches but the last so many, and the open one, arrive; how many did.
+    fn arrive(&mut self, last: usize) -> usize {
+        let mut arrived = 0;
         while let Some(flying) = self.flying.as_mut().filter(|f| f.len() > last + 1) {
             for (b, owner, at) in flying.pop_front().unwrap_or_default() {
                 let passed = self.passed;
@@ -327,7 +335,9 @@ impl Team<'_, '_> {
                     e.written.iter_mut().for_each(|w| w.passed = passed);
                 }
             }
+            arrived += 1;
         }
+        arrived
     }
 
     /// Whose memory a buffer's element is for a thread: its own, its block's, the cluster's.

@@ -4,7 +4,7 @@
 use super::choose::Chosen;
 use super::files::{driver_of, table};
 use super::{DRIVER, LIBRARY, declarations};
-use squall_core::{KernelSource, Launch, LaunchArgument, LaunchPhase, TensorKind, Workload};
+use squall_core::{KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, TensorKind, Workload};
 use squall_measure::cpu::Toolchain;
 use squall_measure::cuda::Gpu;
 use std::fmt::Write as _;
@@ -28,6 +28,24 @@ fn prototypes(s: &KernelSource) -> String {
     text
 }
 
+/// Tensor maps by the driver, which programs of the runtime need not be linked with.
+const ENCODE: &str = r#"#include <dlfcn.h>
+
+/* A tensor of 16 bits an element whose boxes arrive in rows of 128 bytes, swizzled. */
+static cudaError_t encode_map(tensor_map *to, unsigned rank, const void *at, const unsigned long long *extents, const unsigned long long *strides,
+                              const unsigned *spanned, const unsigned *steps) {
+  typedef int (*encoder)(void *, int, unsigned, const void *, const unsigned long long *, const unsigned long long *, const unsigned *,
+                         const unsigned *, int, int, int, int);
+  static const encoder encode = [] {
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    return driver ? (encoder)dlsym(driver, "cuTensorMapEncodeTiled") : nullptr;
+  }();
+  if (!encode) return cudaErrorNotSupported;
+  return encode(to, 1, rank, at, extents, strides, spanned, steps, 0, 3, 2, 0) ? cudaErrorInvalidValue : cudaSuccess;
+}
+
+"#;
+
 /// The host's part of a kernel's file.
 pub fn launcher(s: &KernelSource, w: &Workload) -> String {
     let n = &s.symbol;
@@ -35,7 +53,11 @@ pub fn launcher(s: &KernelSource, w: &Workload) -> String {
         "\n/* ---- the launcher, made by Squall: for the host, left out by NVRTC ---- */\n#ifndef __CUDACC_RTC__\n#include <cuda_runtime.h>\n#include <stddef.h>\n\nextern \"C\" {\n",
     );
     text += &prototypes(s);
-    let _ = writeln!(text, "}}\n\nextern \"C\" size_t {n}_workspace_bytes(void) {{ return {}; }}", s.workspace.0);
+    text += "}\n\n";
+    if s.launches.iter().any(|l| !l.maps.is_empty()) {
+        text += ENCODE;
+    }
+    let _ = writeln!(text, "extern \"C\" size_t {n}_workspace_bytes(void) {{ return {}; }}", s.workspace.0);
     if s.prepared.0 > 0 {
         let _ = writeln!(text, "extern \"C\" size_t {n}_prepared_bytes(void) {{ return {}; }}", s.prepared.0);
         let _ = writeln!(text, "extern \"C\" int {n}_prepare(const void *const *weights, void *prepared, cudaStream_t stream) {{");
@@ -99,6 +121,26 @@ fn launch(l: &Launch, w: &Workload) -> String {
                 }
             }
         }
+    }
+    for (i, m) in l.maps.iter().enumerate() {
+        let list = |x: &mut dyn Iterator<Item = String>| format!("{{{}}}", x.collect::<Vec<_>>().join(", "));
+        let at = match m.memory {
+            Mapped::Data(n) => format!("data[{n}]"),
+            Mapped::Prepared(byte) => format!("(const char *)prepared + {byte}"),
+            Mapped::Workspace(byte) => format!("(const char *)workspace + {byte}"),
+        };
+        let numbers = [("extents", &m.extents), ("strides", &m.strides)].map(|(name, x)| {
+            // One dimension has no strides, and C++ no empty arrays.
+            let mut all = x.iter().chain((x.is_empty()).then_some(&0)).map(u64::to_string);
+            format!("{name}{i}[] = {}", list(&mut all))
+        });
+        let counts = [("spanned", &m.spanned), ("steps", &m.steps)].map(|(name, x)| format!("{name}{i}[] = {}", list(&mut x.iter().map(u32::to_string))));
+        let _ = writeln!(text, "    static const unsigned long long {};", numbers.join(", "));
+        let _ = writeln!(text, "    static const unsigned {};", counts.join(", "));
+        let _ = writeln!(text, "    tensor_map map{i};");
+        let rank = m.extents.len();
+        let _ = writeln!(text, "    if (!e) e = encode_map(&map{i}, {rank}, {at}, extents{i}, strides{i}, spanned{i}, steps{i});");
+        names.push(format!("(void *)&map{i}"));
     }
     let _ = writeln!(text, "    void *arguments[] = {{{}}};", names.join(", "));
     // More than 48 KiB have to be asked for. Clusters of more than 8 blocks too: devices without them refuse.
@@ -169,8 +211,8 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
          # `make check` runs every kernel against its reference, `make time` also times them.\n\
          NVCC ?= nvcc\nARCH = {}\nNVFLAGS = -O3 -std=c++17 $(ARCH) -Xcompiler -fPIC -diag-suppress 177\nCC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
          all: {LIBRARY} {DRIVER}\n\n\
-         {LIBRARY}: $(KERNELS)\n\t$(NVCC) $(ARCH) -shared -o $@ $(KERNELS)\n\n\
-         {DRIVER}: driver.cu squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(NVCC) $(NVFLAGS) -o $@ driver.cu $(KERNELS) $(REFERENCES) -Xcompiler -fopenmp -lm\n\n\
+         {LIBRARY}: $(KERNELS)\n\t$(NVCC) $(ARCH) -shared -o $@ $(KERNELS) -ldl\n\n\
+         {DRIVER}: driver.cu squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(NVCC) $(NVFLAGS) -o $@ driver.cu $(KERNELS) $(REFERENCES) -Xcompiler -fopenmp -lm -ldl\n\n\
          check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
         architecture,
         toolchain.command(),
@@ -190,4 +232,47 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
     }
     let _ = write!(m, "\nclean:\n\trm -f *.o {LIBRARY} {DRIVER}\n\n.PHONY: all check time clean\n");
     m
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::{Bytes, TensorMap};
+
+    #[test]
+    fn a_launcher_encodes_the_tensor_maps_of_its_kernel() {
+        let workload = Workload::parse(
+            "workload m\ndata A: bf16[128, 192]\ndata B: bf16[192, 128]\nstage Y: f32[m: 128, n: 128] = sum(k: 192) A[m, k] * B[k, n]\noutput Y",
+        )
+        .unwrap();
+        let map = |memory, extents: &[u64], rows| TensorMap {
+            memory,
+            extents: extents.into(),
+            strides: extents.iter().take(extents.len() - 1).map(|x| 2 * x).collect(),
+            spanned: [64, rows][..extents.len()].into(),
+            steps: vec![1; extents.len()],
+        };
+        let maps = vec![map(Mapped::Data(0), &[192, 128], 128), map(Mapped::Workspace(256), &[4096], 64)];
+        let source = KernelSource {
+            source: String::new(),
+            symbol: "k".into(),
+            prepared: Bytes(0),
+            workspace: Bytes(8192),
+            openmp: false,
+            full_optimisation: true,
+            flags: Vec::new(),
+            launches: vec![Launch { maps, ..Launch::linear(LaunchPhase::Call, "k", 4, 128, 1024) }],
+        };
+        let text = launcher(&source, &workload);
+        for part in [
+            "static const unsigned long long extents0[] = {192, 128}, strides0[] = {384};",
+            "static const unsigned spanned0[] = {64, 128}, steps0[] = {1, 1};",
+            "if (!e) e = encode_map(&map0, 2, data[0], extents0, strides0, spanned0, steps0);",
+            "extents1[] = {4096}, strides1[] = {0};",
+            "encode_map(&map1, 1, (const char *)workspace + 256, ",
+            "(void *)&a4, (void *)&map0, (void *)&map1};",
+        ] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
 }

@@ -42,15 +42,15 @@ fn is_box(p: &Problem, f: &Factor) -> bool {
     layout && aligned && apart && steps && o.index[f.along].terms().len() == 1 && o.conds.iter().all(zeros)
 }
 
-/// What a space has to hold where tiles may arrive as boxes, in steps of `whole` elements of the reduction; nothing where
-/// they cannot.
-pub(super) fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, whole: Term) -> Option<Vec<Term>> {
+/// What holds in a space where tiles arrive as boxes, which `boxed` says, in steps of `whole` elements of the reduction; nothing
+/// where they cannot.
+pub(super) fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, boxed: &Term, whole: &Term) -> Option<Vec<Term>> {
     let both = [&roles.rows, &roles.columns];
     if gpu.capability < 90 || !roles.format.is_half() || !both.iter().all(|f| is_box(p, f)) {
         return None;
     }
     let knob = |a: usize| Term::knob(format!("{}_b", p.axes[a].short));
-    let unboxed = || Term::knob("boxes").equals(0);
+    let unboxed = || boxed.clone().equals(0);
     let mut out = Vec::new();
     for f in both {
         let rows = unboxed().or(Term::from(ROWS).divides(whole.clone()));

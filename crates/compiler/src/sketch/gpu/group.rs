@@ -65,7 +65,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         let blocks = |f: &&Factor| f.axes.last().map_or(Term::from(1), |&a| Term::from(ROWS).divides(knob(a)));
         constraints.extend(across.iter().map(|f| Term::knob("turn").equals(1).or(blocks(f))));
     }
-    if let Some(more) = boxes::constraints(p, roles, gpu, Term::from(DEPTH)) {
+    if let Some(more) = boxes::constraints(p, roles, gpu, &Term::knob("boxes"), &Term::from(DEPTH)) {
         knobs.push(Knob::ints("boxes", Role::Choice, [0, 1]));
         constraints.extend(more);
     }

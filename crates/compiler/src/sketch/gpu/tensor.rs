@@ -257,7 +257,6 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     knobs.push(Knob::ints("split_warps", role(1), parts(8)));
     knobs.push(Knob::ints("split_blocks", role(2), parts(gpu.cluster())));
     knobs.push(Knob::ints("stages", Role::Choice, 1..=5));
-    knobs.push(Knob::ints("pad", Role::Layout, [0, 1]));
     if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
         // On the way; ahead, by a launch of its own; or not at all, where elements are wide enough.
         knobs.push(Knob::ints("turn", Role::Layout, if roles.format.is_half() { 0..=1 } else { 0..=2 }));
@@ -265,18 +264,19 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     // Matrices are loaded one product ahead; across the barrier between steps, too.
     knobs.push(Knob::ints("ahead", Role::Choice, 0..=2));
     let windows: Vec<i64> = p.reduce[1..].iter().map(|r| r.extent).collect();
-    // Tiles that the copy engine fetches have no room between their rows, nor lines that a window slides along.
+    // Tiles that the copy engine fetches lie in swizzled rows: no lines for a window to slide along.
     let whole = Term::product(["chunk", "split_warps"].map(Term::knob));
-    let more = boxes::constraints(p, roles, gpu, whole.clone()).filter(|_| windows.is_empty());
-    let boxed = more.is_some();
-    if let Some(more) = more {
-        knobs.push(Knob::ints("boxes", Role::Choice, [0, 1]));
-        let rows = || Term::from(ROWS).divides(Term::knob("chunk")).or(whole.equals(ROWS));
+    let boxed = Term::knob("pad").equals(2);
+    let boxes = boxes::constraints(p, roles, gpu, &boxed, &whole).filter(|_| windows.is_empty());
+    // Room behind rows; or swizzled ones, which arrive as boxes.
+    knobs.push(Knob::ints("pad", Role::Layout, 0..=if boxes.is_some() { 2 } else { 1 }));
+    if let Some(more) = boxes {
         constraints.extend(more);
+        let mut list = vec![Term::from(ROWS).divides(Term::knob("chunk")).or(whole.equals(ROWS))];
         if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
-            constraints.push(Term::knob("boxes").equals(0).or(Term::knob("turn").equals(1)));
+            list.push(Term::knob("turn").equals(1));
         }
-        constraints.push(Term::knob("boxes").equals(0).or(Term::product([Term::knob("pad").equals(0), rows()])));
+        constraints.push(boxed.clone().equals(0).or(Term::product(list)));
     }
     if !windows.is_empty() {
         // How many of the window's loops are written out.
@@ -376,7 +376,7 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         Term::from(format_bytes(roles)),
     ]);
     // Swizzled rows begin at a multiple of 1,024, behind the barriers that count what arrives.
-    let head = if boxed { Term::product([Term::from(1024), Term::knob("boxes")]) } else { Term::from(0) };
+    let head = Term::product([Term::from(1024), boxed]);
     constraints.push(Term::sum([bytes, head]).at_most(i64::from(gpu.shared_per_block)));
     strict.extend(constraints.iter().cloned());
     Space::new(knobs.clone(), &strict).or_else(|_| Space::new(knobs, &constraints)).ok()

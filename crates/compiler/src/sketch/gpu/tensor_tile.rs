@@ -96,7 +96,8 @@ impl<'a> Tiling<'a> {
         let fresh = |n: &mut Nest, what: &str| -> Vec<Var> { p.axes.iter().map(|a| n.new_var(&format!("{}{what}", a.short))).collect() };
         let (block, start) = (fresh(&mut n, "b"), fresh(&mut n, "0"));
         let [rows, columns, group, lane, rank] = ["warp_rows", "warp_columns", "group", "lane", "rank"].map(|x| n.new_var(x));
-        let pad = get("pad") * roles.depth() / 2;
+        let boxed = c.int("boxes") == Some(1) || c.int("pad") == Some(2);
+        let pad = if boxed { 0 } else { get("pad") * roles.depth() / 2 };
         Tiling {
             p,
             format: roles.format,
@@ -116,7 +117,7 @@ impl<'a> Tiling<'a> {
             stages,
             flying: stages - 1,
             pad,
-            boxed: c.int("boxes") == Some(1),
+            boxed,
             unroll,
             piecewise: c.int("piecewise") == Some(1),
             ahead: get("ahead") > 0,
