@@ -263,6 +263,7 @@ fn a_box_is_copied_whole_by_one_thread() {
         (LOOPS, "X[r, r + c]", AWAITED, "two loops of a box"),
         (LOOPS, "select(0 <= r + c < 10, X[r, c], 0)", AWAITED, "what lies outside of the tensor"),
         (LOOPS, "X[0, c]", AWAITED, "along no dimension"),
+        (LOOPS, "select(0 <= c < 10, X[c, c], 0)", AWAITED, "along no dimension"),
         (LOOPS, SOURCE, "      barrier\n", "in no batch"),
     ] {
         let why = nest::parse(&boxed(loops, source, between)).expect_err(what).to_string();

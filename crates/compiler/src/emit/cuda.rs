@@ -244,7 +244,7 @@ impl<'a> Function<'a> {
         let mut head = String::new();
         let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
         let most = if f.grouped.is_empty() { f.threads.to_string() } else { format!("{}, {}", f.threads, f.resident()) };
-        let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}{}) {{", f.parameters(phase), f.map_parameters());
+        let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}) {{", f.parameters(phase));
         let launch = Launch { maps: f.maps, ..Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, f.most as u32) };
         (head + &f.out + "}\n\n", launch)
     }
@@ -286,6 +286,7 @@ impl<'a> Function<'a> {
                 list.push("float *__restrict__ workspace".into());
             }
         }
+        list.extend((0..self.maps.len()).map(|i| format!("const __grid_constant__ tensor_map map{i}")));
         list.join(", ")
     }
 

@@ -65,11 +65,6 @@ impl Function<'_> {
         }
     }
 
-    /// The parameters that tensor maps are.
-    pub(super) fn map_parameters(&self) -> String {
-        (0..self.maps.len()).map(|i| format!(", const __grid_constant__ tensor_map map{i}")).collect()
-    }
-
     /// Ends a batch of copies.
     pub(super) fn commit(&mut self) {
         if self.copying {
@@ -118,12 +113,13 @@ impl Function<'_> {
     /// What is a thread's own in a row that two digits count, blocks of 64 and the place in one, and what is not: if they do
     /// not carry. `own` and `rest` are the parts of the count without the lane's, which is `lane`.
     pub(super) fn dealt_blocks(&mut self, [block, place]: [Var; 2], own: &Affine, rest: &Affine, lane: &str) {
-        let most = rest.offset() + rest.terms().iter().map(|t| t.1 * (self.ranges.get(&t.0).copied().unwrap_or(i64::MAX / 4096) - 1)).sum::<i64>();
-        let unit = own.terms().iter().fold(own.offset(), |g, t| gcd(g, t.1));
-        let aligned = rest.terms().iter().fold(rest.offset(), |g, t| gcd(g, t.1)) % LANES == 0 && rest.terms().iter().all(|t| t.1 > 0);
-        // Nothing of the thread's own: whole blocks.
-        let unit = if unit == 0 { ROW } else { unit };
-        if !aligned || rest.offset() < 0 || (unit % ROW != 0 && (ROW % unit != 0 || most + LANES > unit)) {
+        let common = |a: &Affine| a.terms().iter().fold(a.offset(), |g, t| gcd(g, t.1));
+        let reach = |t: &(Var, i64)| self.ranges.get(&t.0).filter(|_| t.1 > 0).map(|r| t.1 * (r - 1));
+        let Some(furthest) = rest.terms().iter().map(reach).sum::<Option<i64>>() else { return };
+        // Nothing of the thread's own is whole blocks.
+        let unit = if common(own) == 0 { ROW } else { common(own) };
+        let inside = ROW % unit == 0 && furthest + rest.offset() + LANES <= unit;
+        if common(rest) % LANES != 0 || rest.offset() < 0 || !(unit % ROW == 0 || inside) {
             return;
         }
         let [own, rest] = [own, rest].map(|a| self.affine(a));

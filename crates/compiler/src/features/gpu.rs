@@ -252,8 +252,8 @@ impl<'a> Walk<'a> {
     fn points(&self, off: &Affine, once: bool) -> f64 {
         let share: f64 = self.loops.iter().filter(|l| matches!(l.mode, Mode::Share | Mode::Box)).map(|l| l.extent as f64).product();
         let counted = |l: &&&Loop| {
-            let still = matches!(l.mode, Mode::Unroll | Mode::Vector) && !off.uses(l.var);
-            !matches!(l.mode, Mode::Share | Mode::Box) && !(once && still)
+            let still = once && matches!(l.mode, Mode::Unroll | Mode::Vector) && !off.uses(l.var);
+            !(still || matches!(l.mode, Mode::Share | Mode::Box))
         };
         let own: f64 = self.loops.iter().filter(counted).map(|l| l.extent as f64).product();
         own * if share > 1.0 { (share / self.threads).ceil() } else { 1.0 }

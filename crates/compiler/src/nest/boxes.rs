@@ -88,27 +88,27 @@ pub fn box_copy(n: &Nest, top: &Loop) -> Result<BoxCopy, String> {
         return Err(format!("a box does not begin with whole rows of `{}`, eight by eight", target.name));
     }
     // Which dimension a condition tests, and where the tensor ends then.
-    let tests = |c: &Cond, d: usize| {
-        let rest = c.index.add(&at[d].scale(-1));
+    let tests = |c: &Cond, at: &Affine| {
+        let rest = c.index.add(&at.scale(-1));
         (rest.terms().is_empty() && c.low <= rest.offset()).then(|| c.high - rest.offset())
     };
-    if conds.iter().any(|c| (0..at.len()).all(|d| tests(c, d).is_none())) {
+    if conds.iter().any(|c| at.iter().all(|a| tests(c, a).is_none())) {
         return Err(format!("outside of a box of `{}` is not what lies outside of the tensor", source.name));
     }
     let mut sides: Vec<(usize, BoxSide)> = Vec::new();
-    let (mut moved, mut joins) = (0, false);
-    for d in 0..at.len() {
-        let moving: Vec<(usize, &Loop)> = loops.iter().copied().rev().enumerate().filter(|l| l.1.extent > 1 && at[d].uses(l.1.var)).collect();
+    let mut joins = false;
+    for (d, place) in at.iter().enumerate() {
+        let moving: Vec<(usize, &Loop)> =
+            loops.iter().copied().rev().enumerate().filter(|l| l.1.extent > 1 && place.uses(l.1.var)).collect();
         let (order, taken, step) = match moving[..] {
             [] => (loops.len(), 1, 1),
-            [(i, l)] => (i, l.extent, at[d].coefficient(l.var)),
+            [(i, l)] => (i, l.extent, place.coefficient(l.var)),
             _ => return Err(format!("two loops of a box move along dimension {d} of `{}`", source.name)),
         };
-        moved += usize::from(taken > 1);
-        let ends = conds.iter().filter_map(|c| tests(c, d)).min();
+        let ends = conds.iter().filter_map(|c| tests(c, place)).min();
         let extent = ends.map_or(source.shape[d], |e| e.min(source.shape[d]));
         let stride = source.shape[d + 1..].iter().product();
-        let side = BoxSide { extent, stride, taken, step, first: still(&at[d]) };
+        let side = BoxSide { extent, stride, taken, step, first: still(place) };
         // Dimensions of which a box has one element, inside of the tensor, are one: there may not be many.
         let alone = taken == 1 && ends.is_none();
         match sides.last_mut().filter(|_| alone && joins) {
@@ -120,7 +120,8 @@ pub fn box_copy(n: &Nest, top: &Loop) -> Result<BoxCopy, String> {
         }
         joins = alone;
     }
-    if moved != loops.iter().filter(|l| l.extent > 1).count() {
+    let moved = |i: usize| sides.iter().filter(|s| s.0 == i).count();
+    if loops.iter().rev().enumerate().any(|(i, l)| l.extent > 1 && moved(i) != 1) {
         return Err(format!("loops of a box move along no dimension of `{}`, or two", source.name));
     }
     // Dimensions of one element need not be told of.
@@ -129,7 +130,8 @@ pub fn box_copy(n: &Nest, top: &Loop) -> Result<BoxCopy, String> {
     let sides: Vec<BoxSide> = sides.into_iter().map(|s| s.1).collect();
     let fits = |s: &BoxSide| (1..=MOST_STEP).contains(&s.step) && s.spanned() <= MOST_SPANNED && s.extent > 0;
     let strides = sides.iter().skip(1).all(|s| s.stride * bytes % 16 == 0);
-    if !sides.iter().all(fits) || !strides || sides.len() > MOST_DIMENSIONS || !sides.first().is_some_and(|s| s.stride == 1 && s.step == 1) {
+    if !sides.iter().all(fits) || !strides || sides.len() > MOST_DIMENSIONS || !sides.first().is_some_and(|s| s.stride == 1 && s.step == 1)
+    {
         return Err(format!("`{}` has not what a tensor map takes", source.name));
     }
     Ok(BoxCopy { from, sides, to: *to, at: index.iter().map(still).collect(), bytes: size * bytes })

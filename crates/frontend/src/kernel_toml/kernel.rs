@@ -179,7 +179,15 @@ impl Recipe {
             openmp: false,
             full_optimisation: true,
             flags,
-            launches: vec![Launch { phase: LaunchPhase::Call, entry, blocks, threads, shared, arguments: Some(arguments), maps: Vec::new() }],
+            launches: vec![Launch {
+                phase: LaunchPhase::Call,
+                entry,
+                blocks,
+                threads,
+                shared,
+                arguments: Some(arguments),
+                maps: Vec::new(),
+            }],
         })
     }
 

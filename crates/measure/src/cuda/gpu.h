@@ -361,7 +361,8 @@ static int read_launches(FILE *f, const char *path, gpu_kernel *k) {
     if (n != 11 || l->count > ARGUMENTS || l->mapped < 0 || l->mapped > MAPS) return fail("launch", "%s: line %d is no launch", path, k->count + 1);
     l->prepare = strcmp(phase_name, "prepare") == 0;
     if (!good(cuModuleGetFunction(&l->function, k->module, name), name)) return 0;
-    if (l->shared > 48 << 10 && !good(cuFuncSetAttribute(l->function, 8, (int)l->shared), "its shared memory")) return 0;
+    /* More than 48 KiB have to be asked for, and functions have some beside what a launch gives them. */
+    if (l->shared && !good(cuFuncSetAttribute(l->function, 8, (int)l->shared), "its shared memory")) return 0;
     /* Clusters of more than 8 blocks; a device without them refuses the launch. */
     cuFuncSetAttribute(l->function, 14, 1);
     for (int i = 0; i < l->count; i++)

@@ -134,7 +134,8 @@ fn launch(l: &Launch, w: &Workload) -> String {
             let mut all = x.iter().chain((x.is_empty()).then_some(&0)).map(u64::to_string);
             format!("{name}{i}[] = {}", list(&mut all))
         });
-        let counts = [("spanned", &m.spanned), ("steps", &m.steps)].map(|(name, x)| format!("{name}{i}[] = {}", list(&mut x.iter().map(u32::to_string))));
+        let counts = [("spanned", &m.spanned), ("steps", &m.steps)]
+            .map(|(name, x)| format!("{name}{i}[] = {}", list(&mut x.iter().map(u32::to_string))));
         let _ = writeln!(text, "    static const unsigned long long {};", numbers.join(", "));
         let _ = writeln!(text, "    static const unsigned {};", counts.join(", "));
         let _ = writeln!(text, "    tensor_map map{i};");
@@ -143,8 +144,8 @@ fn launch(l: &Launch, w: &Workload) -> String {
         names.push(format!("(void *)&map{i}"));
     }
     let _ = writeln!(text, "    void *arguments[] = {{{}}};", names.join(", "));
-    // More than 48 KiB have to be asked for. Clusters of more than 8 blocks too: devices without them refuse.
-    if l.shared > 48 << 10 {
+    // More than 48 KiB have to be asked for, and functions have some beside what a launch gives them. Clusters of more than 8 blocks too: devices without them refuse.
+    if l.shared > 0 {
         let _ = writeln!(text, "    if (!e) e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize, {});", l.shared);
     }
     text += "    if (cudaFuncSetAttribute(f, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) cudaGetLastError();\n";

@@ -5,15 +5,15 @@
 //! In shared memory a tile consists of rows of 128 bytes, swizzled: 64 elements of the reduction, a row of the tile each; or,
 //! where a factor lies across, 64 rows of the tile, an element of the reduction each.
 
+use super::around;
 use super::group::ROWS;
 use super::problem::Problem;
 use super::tensor::{Factor, Layout, Roles};
 use super::tensor_tile::{Tiling, guarded};
-use super::around;
 use crate::nest::{Mode, Scope, Stmt};
+use squall_core::Gpu;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::space::Term;
-use squall_core::Gpu;
 
 /// The element of a strided dimension furthest from the first, and the steps between two.
 const MOST_SPANNED: i64 = 256;
@@ -87,7 +87,14 @@ impl Tiling<'_> {
     }
 
     /// Copies a factor's tile at a step, which counts the chunks of all blocks, to one of the stages.
-    pub(super) fn boxes(&mut self, f: &Factor, (from, to): (Source, Source), number: &Affine, window: &[Affine], stage: &Affine) -> Vec<Stmt> {
+    pub(super) fn boxes(
+        &mut self,
+        f: &Factor,
+        (from, to): (Source, Source),
+        number: &Affine,
+        window: &[Affine],
+        stage: &Affine,
+    ) -> Vec<Stmt> {
         let across = (f.layout == Layout::Across).then(|| f.axes.last().copied()).flatten();
         let blocks = across.map_or(self.whole(), |a| self.size[a]) / ROWS;
         (0..blocks).map(|block| self.one_box(f, (from, to), number, window, stage, (block, across))).collect()

@@ -12,10 +12,10 @@
 //! The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
 //! through shared memory, from where the epilogue writes whole lines of the output.
 
-use super::boxes;
-use super::group::ROWS;
 use super::super::{divisors, powers};
 use super::Program;
+use super::boxes;
+use super::group::ROWS;
 use super::problem::{Operand, Problem};
 use super::tensor_shared::pieces;
 use super::tensor_tile::Tiling;

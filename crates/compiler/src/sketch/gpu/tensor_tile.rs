@@ -297,8 +297,9 @@ impl<'a> Tiling<'a> {
             let spans = me.spans(factors[i], step, &[], &still, &none);
             vec![me.fetch(factors[i], &shared[i], &spans, stage, piece)]
         };
-        let fetch =
-            |me: &mut Self, step: &Affine, stage: &Affine| -> Vec<Stmt> { (0..2).flat_map(|i| fetch_one(me, i, step, stage, None)).collect() };
+        let fetch = |me: &mut Self, step: &Affine, stage: &Affine| -> Vec<Stmt> {
+            (0..2).flat_map(|i| fetch_one(me, i, step, stage, None)).collect()
+        };
         // Where a weight's tile has the window's first loop.
         let pieces = [0, 1].map(|i| pieces(p, factors[i]).filter(|_| self.piecewise));
         let mut inner: Vec<Stmt> = shared.iter().map(|t| Stmt::Local(t.buffer)).collect();
