@@ -68,6 +68,26 @@ fn generated_kernels_are_right_as_they_are_printed() {
     }
 }
 
+/// Tensor maps on their way from a sketch through the launch to the driver, and the copies that they are for: all of one small space
+/// with rows that run over the reduction's end, and some of another.
+#[test]
+fn tiles_that_arrive_as_boxes_are_right() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    for (sketch, line, boxed, least) in [
+        ("gpu_group", "matmul m=64 n=64 k=72 dtype=f16", "boxes=1", 18),
+        ("gpu_tensor", "matmul m=16 n=64 k=64 dtype=bf16", "pad=2", 3),
+    ] {
+        let args = ["tune", line, "--sketch", sketch, "--trials", "60", "--target", "cuda", "--store", sketch, "--json"];
+        let ran: support::Ran = p.command(&args).envs(gpu.clone()).env("EMULATED_CAPABILITY", "90").output().unwrap().into();
+        let ran = ran.ok();
+        assert_eq!(ran.json()["tasks"][0]["failed"], 0, "{}", ran.out);
+        let trials = ran.out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned());
+        let boxes = trials.filter(|t| t["configuration"].as_str().unwrap().contains(boxed)).count();
+        assert!(boxes >= least, "{sketch}: {boxes}");
+    }
+}
+
 #[test]
 fn strategies_are_compared_on_a_gpu() {
     let Some(gpu) = emulated::emulator() else { return };
