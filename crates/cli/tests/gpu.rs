@@ -74,10 +74,9 @@ fn generated_kernels_are_right_as_they_are_printed() {
 fn tiles_that_arrive_as_boxes_are_right() {
     let Some(gpu) = emulated::emulator() else { return };
     let p = Place::new();
-    for (sketch, line, boxed, least) in [
-        ("gpu_group", "matmul m=64 n=64 k=72 dtype=f16", "boxes=1", 18),
-        ("gpu_tensor", "matmul m=16 n=64 k=64 dtype=bf16", "pad=2", 3),
-    ] {
+    for (sketch, line, boxed, least) in
+        [("gpu_group", "matmul m=64 n=64 k=72 dtype=f16", "boxes=1", 18), ("gpu_tensor", "matmul m=16 n=64 k=64 dtype=bf16", "pad=2", 3)]
+    {
         let args = ["tune", line, "--sketch", sketch, "--trials", "60", "--target", "cuda", "--store", sketch, "--json"];
         let ran: support::Ran = p.command(&args).envs(gpu.clone()).env("EMULATED_CAPABILITY", "90").output().unwrap().into();
         let ran = ran.ok();

@@ -312,7 +312,7 @@ impl<'a> Function<'a> {
             barrier || nest::accesses(std::slice::from_ref(s)).iter().any(|a| of_cluster(a.buffer))
         };
         let first = rest.iter().position(reaches).unwrap_or(rest.len());
-        rest[..first].iter().for_each(|s| self.stmt(s));
+        self.statements(&rest[..first]);
         self.line("cluster_begun();");
         self.block(&rest[first..]);
     }

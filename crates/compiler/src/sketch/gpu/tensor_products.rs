@@ -166,7 +166,6 @@ impl Tiling<'_> {
         let i = self.n.new_var(["il", "jl"][k]);
         let column = self.n.new_var(["kl", "kr"][k]);
         let p = self.p;
-        // How many neighbours a row stands for: it counts the first of each run.
         let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
         let first = Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0);
         if self.boxed {
@@ -175,6 +174,7 @@ impl Tiling<'_> {
             let load = Warp::Load { to: matrix(whole), rest: None, rows, first, column, columns, from, index };
             return count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)]);
         }
+        // How many neighbours a row stands for: it counts the first of each run.
         let run = |a: usize| if f.axes.last() == Some(&a) { self.run[k] } else { 1 };
         let rows: Vec<(Var, i64)> =
             f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a))).collect();
