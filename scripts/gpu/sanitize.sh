@@ -17,7 +17,6 @@ tensor:    matmul m=64 n=64 k=128 dtype=tf32
 window:    conv2d n=1 c=3 h=29 w=29 k=16 r=7 s=7 stride=2 pad=3 dtype=tf32
 pieces:    conv2d n=1 c=64 h=14 w=14 k=64 r=3 s=3 stride=1 pad=1 dtype=tf32
 half:      matmul m=128 n=128 k=256 weight=b dtype=bf16
-half_box:  matmul m=128 n=128 k=256 dtype=bf16
 half_conv: conv2d n=2 c=64 h=8 w=8 k=64 r=3 s=3 stride=1 pad=1 dtype=bf16
 softmax:   softmax rows=16 cols=256
 layernorm: layernorm rows=16 cols=192 eps=1e-05
