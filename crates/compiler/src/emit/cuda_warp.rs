@@ -164,9 +164,10 @@ impl Function<'_> {
         let innermost = rows.iter().rev().find(|r| r.1 > 1).copied();
         let whole = columns == extents(self.n, to).1;
         if whole && off.coefficient(column) == 1 && self.aligned(&off, column, each) {
+            let before = self.out.len();
             self.row(rows, first, (&lane_row, 15), total - 1);
             self.line(&format!("const int {k} = {lane_column};"));
-            return self.matrix("matrix", &registers, from, index, (column, lane_column));
+            return self.matrix("matrix", &registers, from, index, (column, lane_column), (rows, before));
         }
         if let Some((v, extent)) = innermost
             && whole
@@ -180,9 +181,10 @@ impl Function<'_> {
             } else {
                 ("(warp_lane & 8)", "(warp_lane & 7) + (warp_lane >> 4) * 8")
             };
+            let before = self.out.len();
             self.row(rows, first, (row, 8), total - 8);
             self.line(&format!("const int {k} = {down};"));
-            return self.matrix("matrix_transposed", &registers, from, index, (column, down.into()));
+            return self.matrix("matrix_transposed", &registers, from, index, (column, down.into()), (rows, before));
         }
         // Element by element, as the instruction would.
         self.line("#pragma unroll");
@@ -206,10 +208,23 @@ impl Function<'_> {
         self.close();
     }
 
-    /// Loads a matrix from where the lanes' rows and columns say.
-    fn matrix(&mut self, name: &str, registers: &str, from: Source, index: &[Affine], (column, lane): (Var, String)) {
+    /// Loads a matrix from where the lanes' rows and columns say, which are declared from a byte of the text on.
+    fn matrix(
+        &mut self,
+        name: &str,
+        registers: &str,
+        from: Source,
+        index: &[Affine],
+        (column, lane): (Var, String),
+        (rows, declared): (&[(Var, i64)], usize),
+    ) {
         self.dealt.insert(column, [String::new(), lane]);
         let place = self.kept(from, index);
+        // An address that was worked out before the steps may need none of them.
+        let used = rows.iter().map(|r| r.0).chain([column]).any(|v| place.contains(&self.var(v)));
+        if !used {
+            self.out.truncate(declared);
+        }
         self.line(&format!("{name}({registers}, {place});"));
     }
 
