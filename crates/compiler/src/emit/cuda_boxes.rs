@@ -24,13 +24,9 @@ impl Function<'_> {
         let source = self.n.buffer(copy.from);
         let bytes = source.dtype.bytes();
         let memory = match source.scope {
+            Scope::Data(i) => Mapped::Data(i as u32),
             Scope::Prepared => Mapped::Prepared(self.prepared[&copy.from]),
-            Scope::Workspace => Mapped::Workspace(self.prepared[&copy.from]),
-            // Data stand in the order of the workload's inputs.
-            _ => {
-                let before = self.n.buffers.iter().take(copy.from.0 as usize);
-                Mapped::Data(before.filter(|b| matches!(b.scope, Scope::Data(_))).count() as u32)
-            }
+            _ => Mapped::Workspace(self.prepared[&copy.from]),
         };
         let all = || copy.sides.iter();
         let map = TensorMap {

@@ -7,7 +7,7 @@
 use super::cuda::Function;
 use super::cuda_value::c_type;
 use crate::gcd;
-use crate::nest::{Loop, Mode, Scope, Stmt, Warp};
+use crate::nest::{self, Loop, Mode, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::HashMap;
 
@@ -260,12 +260,7 @@ impl Function<'_> {
     }
 
     fn share(&mut self, top: &Loop) {
-        let mut chain = vec![top];
-        while let [Stmt::Loop(l)] = &chain[chain.len() - 1].body[..]
-            && l.mode == Mode::Share
-        {
-            chain.push(l);
-        }
+        let chain = nest::chain(top);
         let total: i64 = chain.iter().map(|l| l.extent).product();
         let rounds = (total + self.threads - 1) / self.threads;
         self.temporaries += 1;

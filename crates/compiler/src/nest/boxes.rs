@@ -4,7 +4,7 @@
 //! takes. A copy names the box's first element along each dimension; what lies outside of the tensor arrives as zeros. The
 //! box fills rows of 128 bytes one behind the other, its dimensions in the order of the loops.
 
-use super::{Loop, Mode, Nest, Scope, Stmt, copied};
+use super::{Loop, Mode, Nest, Scope, Stmt, chain, copied};
 use squall_core::expr::{Affine, Cond, Source};
 use squall_core::workload::flatten;
 
@@ -14,8 +14,8 @@ const ROW: i64 = 128;
 const GROUP: i64 = 8 * ROW;
 /// Limits of CUDA's tensor maps.
 const MOST_DIMENSIONS: usize = 5;
-const MOST_SPANNED: i64 = 256;
-const MOST_STEP: i64 = 8;
+pub(crate) const MOST_SPANNED: i64 = 256;
+pub(crate) const MOST_STEP: i64 = 8;
 
 /// One dimension of the source as a box sees it.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,12 +56,7 @@ pub struct BoxCopy {
 
 /// What directly nested loops copy, if it is a box of a tensor.
 pub fn box_copy(n: &Nest, top: &Loop) -> Result<BoxCopy, String> {
-    let mut loops = vec![top];
-    while let [Stmt::Loop(l)] = &loops[loops.len() - 1].body[..]
-        && l.mode == Mode::Box
-    {
-        loops.push(l);
-    }
+    let loops = chain(top);
     let [Stmt::Store { buffer: to, index, value }] = &loops[loops.len() - 1].body[..] else {
         return Err("a box is one store".into());
     };

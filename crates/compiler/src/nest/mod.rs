@@ -33,6 +33,7 @@ mod verify;
 mod warp;
 
 pub use boxes::{BoxCopy, box_copy, copies_boxes};
+pub(crate) use boxes::{MOST_SPANNED, MOST_STEP};
 pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
@@ -345,6 +346,17 @@ fn replace(stmts: &mut Vec<Stmt>, v: Var, f: &mut dyn FnMut(Loop) -> Vec<Stmt>) 
         Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => replace(body, v, f),
         _ => false,
     })
+}
+
+/// A loop and those of its mode that are directly nested in it, outermost first.
+pub fn chain(top: &Loop) -> Vec<&Loop> {
+    let mut all = vec![top];
+    while let [Stmt::Loop(l)] = &all[all.len() - 1].body[..]
+        && l.mode == top.mode
+    {
+        all.push(l);
+    }
+    all
 }
 
 /// Calls `f` on every statement, parents first.

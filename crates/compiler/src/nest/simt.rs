@@ -284,12 +284,7 @@ impl Team<'_, '_> {
 
     /// Iterations in turn: every block's threads take one each, until none is left.
     fn share(&mut self, top: &Loop, active: &[usize]) -> Result<(), String> {
-        let mut chain = vec![top];
-        while let [Stmt::Loop(l)] = &chain[chain.len() - 1].body[..]
-            && l.mode == top.mode
-        {
-            chain.push(l);
-        }
+        let chain = super::chain(top);
         let total: i64 = chain.iter().map(|l| l.extent).product();
         let body = &chain[chain.len() - 1].body;
         for round in 0..(total as usize).div_ceil(self.block) {

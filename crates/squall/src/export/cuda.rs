@@ -4,7 +4,7 @@
 use super::choose::Chosen;
 use super::files::{driver_of, table};
 use super::{DRIVER, LIBRARY, declarations};
-use squall_core::{KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, TensorKind, Workload};
+use squall_core::{KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, TensorKind, TensorMap, Workload};
 use squall_measure::cpu::Toolchain;
 use squall_measure::cuda::Gpu;
 use std::fmt::Write as _;
@@ -80,6 +80,29 @@ fn body(s: &KernelSource, w: &Workload, phase: LaunchPhase) -> String {
     text + "  return (int)e;\n}\n"
 }
 
+/// A tensor map on its way to a kernel.
+fn map(i: usize, m: &TensorMap) -> String {
+    fn list<T: ToString>(all: &[T]) -> String {
+        all.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+    }
+    let at = match m.memory {
+        Mapped::Data(n) => format!("data[{n}]"),
+        Mapped::Prepared(byte) => format!("(const char *)prepared + {byte}"),
+        Mapped::Workspace(byte) => format!("(const char *)workspace + {byte}"),
+    };
+    // One dimension has no strides, and C++ no empty arrays.
+    let strides = if m.strides.is_empty() { "0".into() } else { list(&m.strides) };
+    format!(
+        "    static const unsigned long long extents{i}[] = {{{}}}, strides{i}[] = {{{strides}}};\n\
+         \x20   static const unsigned spanned{i}[] = {{{}}}, steps{i}[] = {{{}}};\n    tensor_map map{i};\n\
+         \x20   if (!e) e = encode_map(&map{i}, {}, {at}, extents{i}, strides{i}, spanned{i}, steps{i});\n",
+        list(&m.extents),
+        list(&m.spanned),
+        list(&m.steps),
+        m.extents.len(),
+    )
+}
+
 fn launch(l: &Launch, w: &Workload) -> String {
     let count = |kind: TensorKind| w.inputs.iter().filter(|i| i.kind == kind).count();
     let mut text = format!("  {{\n    const void *const f = (const void *)&{};\n", l.entry);
@@ -123,24 +146,7 @@ fn launch(l: &Launch, w: &Workload) -> String {
         }
     }
     for (i, m) in l.maps.iter().enumerate() {
-        let list = |x: &mut dyn Iterator<Item = String>| format!("{{{}}}", x.collect::<Vec<_>>().join(", "));
-        let at = match m.memory {
-            Mapped::Data(n) => format!("data[{n}]"),
-            Mapped::Prepared(byte) => format!("(const char *)prepared + {byte}"),
-            Mapped::Workspace(byte) => format!("(const char *)workspace + {byte}"),
-        };
-        let numbers = [("extents", &m.extents), ("strides", &m.strides)].map(|(name, x)| {
-            // One dimension has no strides, and C++ no empty arrays.
-            let mut all = x.iter().chain((x.is_empty()).then_some(&0)).map(u64::to_string);
-            format!("{name}{i}[] = {}", list(&mut all))
-        });
-        let counts = [("spanned", &m.spanned), ("steps", &m.steps)]
-            .map(|(name, x)| format!("{name}{i}[] = {}", list(&mut x.iter().map(u32::to_string))));
-        let _ = writeln!(text, "    static const unsigned long long {};", numbers.join(", "));
-        let _ = writeln!(text, "    static const unsigned {};", counts.join(", "));
-        let _ = writeln!(text, "    tensor_map map{i};");
-        let rank = m.extents.len();
-        let _ = writeln!(text, "    if (!e) e = encode_map(&map{i}, {rank}, {at}, extents{i}, strides{i}, spanned{i}, steps{i});");
+        text += &map(i, m);
         names.push(format!("(void *)&map{i}"));
     }
     let _ = writeln!(text, "    void *arguments[] = {{{}}};", names.join(", "));
@@ -238,7 +244,7 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_core::{Bytes, TensorMap};
+    use squall_core::Bytes;
 
     #[test]
     fn a_launcher_encodes_the_tensor_maps_of_its_kernel() {

@@ -10,14 +10,10 @@ use super::group::ROWS;
 use super::problem::Problem;
 use super::tensor::{Factor, Layout, Roles};
 use super::tensor_tile::{Tiling, guarded};
-use crate::nest::{Mode, Scope, Stmt};
+use crate::nest::{MOST_SPANNED, MOST_STEP, Mode, Scope, Stmt};
 use squall_core::Gpu;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::space::Term;
-
-/// The element of a strided dimension furthest from the first, and the steps between two.
-const MOST_SPANNED: i64 = 256;
-const MOST_STEP: i64 = 8;
 
 /// The dimension of its source that an axis moves along, and how far.
 fn moves(p: &Problem, f: &Factor, axis: usize) -> Option<i64> {
@@ -77,7 +73,7 @@ pub(super) fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, boxed: &Term, wh
 impl Tiling<'_> {
     /// The swizzled rows of a factor's tiles.
     pub(super) fn box_tile(&mut self, f: &Factor, from: Source) -> Source {
-        let lines: i64 = f.axes.iter().map(|&a| self.size[a]).product();
+        let lines = self.lines(f);
         let shape = match f.layout {
             Layout::Across => vec![self.stages, lines / ROWS, self.whole(), ROWS],
             _ => vec![self.stages, self.whole() / ROWS, (lines + 7) / 8 * 8, ROWS],
@@ -97,53 +93,48 @@ impl Tiling<'_> {
     ) -> Vec<Stmt> {
         let across = (f.layout == Layout::Across).then(|| f.axes.last().copied()).flatten();
         let blocks = across.map_or(self.whole(), |a| self.size[a]) / ROWS;
-        (0..blocks).map(|block| self.one_box(f, (from, to), number, window, stage, (block, across))).collect()
+        let mut out = Vec::new();
+        for block in 0..blocks {
+            let mut at = vec![Affine::constant(0); self.p.axes.len()];
+            let mut loops: Vec<(Var, i64)> = Vec::new();
+            for &a in f.axes.iter().filter(|a| Some(**a) != across) {
+                let v = self.n.new_var(&format!("{}x", self.p.axes[a].short));
+                loops.push((v, self.size[a]));
+                at[a] = Affine::var(v);
+            }
+            let inner = self.n.new_var("v");
+            let row = Affine::new([(inner, 1)], block * ROWS);
+            let (main, mut index) = match across {
+                Some(a) => {
+                    let x = self.n.new_var("xk");
+                    let lead = self.lead(f, &at);
+                    at[a] = row;
+                    loops.push((x, self.whole()));
+                    (Affine::var(x), vec![lead.plus(block), Affine::var(x)])
+                }
+                None => (row, vec![Affine::constant(block), self.place(f, &at)]),
+            };
+            loops.push((inner, ROWS));
+            // Where a step is one row of elements, there is nothing to count.
+            if across.is_none() && self.n.buffer(to).shape.len() == 3 {
+                index.remove(0);
+            }
+            let index = [stage.clone()].into_iter().chain(index).chain([Affine::var(inner)]).collect();
+            let value = self.fetched(f, from, number, window, &at, &main);
+            out.extend(around(&loops, Mode::Box, vec![Stmt::Store { buffer: to, index, value }]));
+        }
+        out
     }
 
-    fn one_box(
-        &mut self,
-        f: &Factor,
-        (from, to): (Source, Source),
-        number: &Affine,
-        window: &[Affine],
-        stage: &Affine,
-        (block, across): (i64, Option<usize>),
-    ) -> Stmt {
-        let p = self.p;
-        let mut at = vec![Affine::constant(0); p.axes.len()];
-        let mut loops: Vec<(Var, i64)> = Vec::new();
-        for &a in f.axes.iter().filter(|a| Some(**a) != across) {
-            let v = self.n.new_var(&format!("{}x", p.axes[a].short));
-            loops.push((v, self.size[a]));
-            at[a] = Affine::var(v);
-        }
-        let inner = self.n.new_var("v");
-        let row = Affine::new([(inner, 1)], block * ROWS);
-        let (main, mut index) = match across {
-            Some(a) => {
-                let x = self.n.new_var("xk");
-                // Blocks of 64 of the last axis, in the order of all rows.
-                let lead = self.place(f, &at);
-                let lead = Affine::new(lead.terms().iter().map(|t| (t.0, t.1 / ROWS)), lead.offset() / ROWS);
-                at[a] = row;
-                loops.push((x, self.whole()));
-                (Affine::var(x), vec![lead.plus(block), Affine::var(x)])
-            }
-            None => (row, vec![Affine::constant(block), self.place(f, &at)]),
-        };
-        loops.push((inner, ROWS));
-        // Where a step is one row of elements, there is nothing to count.
-        if across.is_none() && self.n.buffer(to).shape.len() == 3 {
-            index.remove(0);
-        }
-        let index = [stage.clone()].into_iter().chain(index).chain([Affine::var(inner)]).collect();
-        let value = self.fetched(f, from, number, window, &at, &main);
-        around(&loops, Mode::Box, vec![Stmt::Store { buffer: to, index, value }]).remove(0)
+    /// Blocks of 64 of the last axis that lie before an element of the others, in the order of all rows.
+    pub(super) fn lead(&self, f: &Factor, at: &[Affine]) -> Affine {
+        let lead = self.place(f, at);
+        Affine::new(lead.terms().iter().map(|t| (t.0, t.1 / ROWS)), lead.offset() / ROWS)
     }
 
     /// Where a slice's matrices lie in a tile: the digits that count its rows, and the place of a column and a row.
     pub(super) fn swizzled(&mut self, f: &Factor, stage: &Affine, slice: i64, column: Var) -> (Vec<(Var, i64)>, Vec<Affine>) {
-        let lines: i64 = f.axes.iter().map(|&a| self.size[a]).product();
+        let lines = self.lines(f);
         let from = slice * self.depth;
         if f.layout == Layout::Across {
             let [block, place] = ["block", "place"].map(|x| self.n.new_var(x));

@@ -118,8 +118,7 @@ impl<'a> Grouped<'a> {
         let index = match across {
             Some(a) => {
                 // Blocks of 64 of the last axis, in the order of all rows.
-                let lead = self.t.place(&f, &at);
-                let lead = Affine::new(lead.terms().iter().map(|t| (t.0, t.1 / ROWS)), lead.offset() / ROWS);
+                let lead = self.t.lead(&f, &at);
                 at[a] = Affine::new([(block, ROWS)], 0).add(&lanes);
                 loops.extend([(x, DEPTH), (block, blocks), (wide, ROWS / 8)]);
                 vec![stage.clone(), lead.add(&Affine::var(block)), main.clone(), lanes]
@@ -129,15 +128,10 @@ impl<'a> Grouped<'a> {
                 vec![stage.clone(), self.t.place(&f, &at), main.clone()]
             }
         };
-        let number = self.number(step);
+        let number = self.t.number(&step.chunk);
         let value = self.t.fetched(&f, self.from[which], &number, &step.window, &at, &main);
         let copy = Stmt::Store { buffer: self.stages[which], index, value };
         around(&loops, Mode::Share, vec![count(lane, 8, Mode::Vector, vec![copy])]).remove(0)
-    }
-
-    /// The number of a step among the chunks of all blocks of the cluster.
-    fn number(&self, step: &Step) -> Affine {
-        Affine::new([(self.t.rank, self.t.steps)], 0).add(&step.chunk)
     }
 
     fn fetch_both(&mut self, it: &Affine, stage: &Affine) -> Vec<Stmt> {
@@ -145,7 +139,7 @@ impl<'a> Grouped<'a> {
         let step = self.step(it, &mut out);
         for which in 0..2 {
             if self.t.boxed {
-                let (f, number) = (self.t.factors[which].clone(), self.number(&step));
+                let (f, number) = (self.t.factors[which].clone(), self.t.number(&step.chunk));
                 out.extend(self.t.boxes(&f, (self.from[which], self.stages[which]), &number, &step.window, stage));
             } else {
                 let copy = self.fetch(which, &step, stage);
@@ -170,7 +164,7 @@ impl<'a> Grouped<'a> {
         each.push(Stmt::Let { var: stage, value: now.clone(), divisor: 1, modulo: self.t.stages });
         each.push(Stmt::Let { var: next, value: now.plus(ahead), divisor: 1, modulo: self.t.stages });
         let part = |me: &Self, k: usize, unit: i64| {
-            let all = me.t.factors[k].axes.iter().map(|&a| me.t.size[a]).product();
+            let all = me.t.lines(&me.t.factors[k]);
             Part { first: Affine::new([(me.t.warp[k], me.t.sides[k] * unit)], 0), all }
         };
         let [a, b] = self.stages.map(|buffer| Matrix { buffer, at: vec![Affine::var(stage)] });

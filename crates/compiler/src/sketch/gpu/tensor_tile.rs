@@ -183,6 +183,16 @@ impl<'a> Tiling<'a> {
         self.chunk * self.groups
     }
 
+    /// The number of a step among those of all blocks of the cluster.
+    pub(super) fn number(&self, step: &Affine) -> Affine {
+        Affine::new([(self.rank, self.steps)], 0).add(step)
+    }
+
+    /// Rows or columns of a factor's tile.
+    pub(super) fn lines(&self, f: &Factor) -> i64 {
+        f.axes.iter().map(|&a| self.size[a]).product()
+    }
+
     /// Whether chunks run over the reduction's end.
     pub(super) fn runs_over(&self) -> bool {
         self.steps * self.whole() * self.cluster > self.p.reduce[0].extent
@@ -192,7 +202,7 @@ impl<'a> Tiling<'a> {
     /// is meant, `within` the position in the window, `main` the place in the reduction's chunk.
     pub(super) fn spans(&self, f: &Factor, step: &Affine, rows: &[(usize, Affine)], within: &[Affine], main: &Affine) -> Vec<Span> {
         let (p, o) = (self.p, &self.operands[f.operand]);
-        let number = Affine::new([(self.rank, self.steps)], 0).add(step);
+        let number = self.number(step);
         let row = |a: usize| rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone());
         let constant = |base: Affine| Span::new(base, 1, Affine::constant(0));
         if f.layout == Layout::Packed {
@@ -291,8 +301,7 @@ impl<'a> Tiling<'a> {
         let shared = [0, 1].map(|i| self.tile(factors[i], from[i], &shapes[i]));
         let fetch_one = |me: &mut Self, i: usize, step: &Affine, stage: &Affine, piece: Option<&(usize, Affine)>| -> Vec<Stmt> {
             if me.boxed {
-                let number = Affine::new([(me.rank, me.steps)], 0).add(step);
-                return me.boxes(factors[i], (from[i], shared[i].buffer), &number, &still, stage);
+                return me.boxes(factors[i], (from[i], shared[i].buffer), &me.number(step), &still, stage);
             }
             let spans = me.spans(factors[i], step, &[], &still, &none);
             vec![me.fetch(factors[i], &shared[i], &spans, stage, piece)]
