@@ -163,13 +163,13 @@ fn what_was_imported_trains_a_predictor_that_answers() {
     }
     // Another version, and a file that was cut short.
     let bytes = std::fs::read(place.path().join("p")).unwrap();
-    let text = b"\\\"version\\\":3";
+    let text = b"\\\"version\\\":4";
     let at = bytes.windows(text.len()).position(|w| w == text).expect("the header says its version");
     let mut other = bytes.clone();
     other[at + text.len() - 1] = b'9';
     place.file("other", &other);
     place.file("cut", &bytes[..bytes.len() / 2]);
-    refused(&["predict", "other", key, "--device", "gfx906"], "version 9, this build reads version 3");
+    refused(&["predict", "other", key, "--device", "gfx906"], "version 9, this build reads version 4");
     refused(&["predict", "cut", key, "--device", "gfx906"], "cannot use the predictor");
     assert!(!place.path().join("q").exists());
 }

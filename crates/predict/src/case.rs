@@ -2,7 +2,8 @@
 //! among the training answers, and what all of that says about single candidates.
 
 use crate::encode::Encoder;
-use crate::memory::{Asker, CHANNELS, Memory, NOWHERE, Neighbour, Votes, columns};
+use crate::memory::{Asker, CHANNELS, Memory, Metric, NOWHERE, Neighbour, Votes, columns};
+use crate::metric::{self, Learning};
 use crate::nn::vector::wide;
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,8 @@ pub struct Ground {
     pub values: usize,
     /// What training learned of the data.
     pub facts: Facts,
+    /// Distances that nobody learned.
+    plain: Metric,
     /// For each distinct answer, how often each row gave it.
     counts: HashMap<Box<[u16]>, Vec<f32>>,
     /// Answers of each row.
@@ -39,6 +42,10 @@ pub struct Facts {
     pub rows: Vec<(String, String)>,
     /// Names of layers are not kept, only which answers share one.
     pub memory: Memory,
+    /// Which of the encoder's coordinates matter to distances, ascending; the memory has no others.
+    pub kept: Vec<u32>,
+    /// How far problems lie apart.
+    pub metric: Metric,
     /// Mean and inverse deviation of every derived feature.
     pub scale: Vec<(f32, f32)>,
 }
@@ -50,6 +57,8 @@ pub struct Case {
     pub numbers: Vec<f32>,
     /// Tokens of words and sizes.
     pub tokens: Vec<u16>,
+    /// Where it lies.
+    pub place: Vec<f32>,
     /// Device and precision; one that training never showed is the number of rows.
     pub row: u16,
     /// The tuner space.
@@ -89,10 +98,20 @@ fn row_of(rows: &[(String, String)], problem: &Problem) -> u16 {
     find(precision).or_else(|| find(half)).or_else(|| any(precision)).or_else(|| any(half)).unwrap_or(rows.len()) as u16
 }
 
+/// The coordinates that are kept.
+fn chosen(all: &[f32], kept: &[u32]) -> Vec<f32> {
+    kept.iter().map(|&k| all[k as usize]).collect()
+}
+
 impl Ground {
     /// Learns from training examples, all of them in their tuner space; `remembered` are further
-    /// examples whose answers are remembered after theirs.
-    pub fn learn(family: Arc<Family>, examples: &[&Example], remembered: &[&Example]) -> Result<Ground, FamilyError> {
+    /// examples whose answers are remembered after theirs. Distances are learned, too, where somebody says how.
+    pub fn learn(
+        family: Arc<Family>,
+        examples: &[&Example],
+        remembered: &[&Example],
+        distances: Option<Learning>,
+    ) -> Result<Ground, FamilyError> {
         let problems: Vec<&Problem> = examples.iter().map(|e| &e.problem).collect();
         let encoder = Encoder::learn(&problems);
         let mut rows: Vec<(String, String)> =
@@ -115,6 +134,15 @@ impl Ground {
         }
         memory.places = columns(&memory.places, memory.dimensions);
         memory.tokens = columns(&memory.tokens, memory.words);
+        let plain = encoder.plain();
+        let mut metric = match distances {
+            Some(learning) => metric::learn(&memory, &plain, examples.len(), learning),
+            None => plain.clone(),
+        };
+        let kept: Vec<u32> =
+            (0..memory.dimensions as u32).filter(|&k| metric.places[k as usize] > 0.0 || plain.places[k as usize] > 0.0).collect();
+        memory.keep(&kept);
+        metric.places = chosen(&metric.places, &kept);
         // The scale of derived features, from some candidates of some problems.
         let features = family.spec().features.len();
         let (mut sums, mut squares, mut count) = (vec![0.0f64; features], vec![0.0f64; features], 0.0f64);
@@ -137,7 +165,7 @@ impl Ground {
             let variance = q / count.max(1.0) - mean * mean;
             (mean as f32, if variance > 1e-6 { 1.0 / variance.sqrt() as f32 } else { 0.0 })
         });
-        let facts = Facts { encoder, rows, memory, scale: scale.collect() };
+        let facts = Facts { encoder, rows, memory, kept, metric, scale: scale.collect() };
         Ok(Ground::new(family, facts))
     }
 
@@ -158,7 +186,9 @@ impl Ground {
             totals[row] += 1.0;
             members[row].push(i);
         }
-        Ground { family, offsets, values, facts, counts, totals, members }
+        let plain = facts.encoder.plain();
+        let plain = Metric { places: chosen(&plain.places, &facts.kept), ..plain };
+        Ground { family, offsets, values, facts, plain, counts, totals, members }
     }
 
     /// The number of a candidate's features.
@@ -176,19 +206,18 @@ impl Ground {
         let instance = self.family.instance(problem)?;
         let candidates = instance.candidates();
         let e = &self.facts.encoder;
-        let place = e.place(problem);
+        let place = chosen(&e.place(problem), &self.facts.kept);
         let words = e.words(problem);
         let row = row_of(&self.facts.rows, problem);
-        let mut neighbours = self.facts.memory.nearest(&Asker { place: &place, tokens: &words, row, own }, room);
-        for n in neighbours.iter_mut().flatten() {
-            n.candidate = candidates.find(self.facts.memory.answer(n.index)).map_or(NOWHERE, |i| i as u32);
-        }
+        let asker = Asker { place: &place, tokens: &words, row, own };
+        let neighbours = self.nearest(&self.facts.metric, &asker, &candidates, room);
         let positions = values.and_then(|v| self.family.positions(v));
         let truth = positions.and_then(|p| candidates.find(&p)).map(|t| t as u32);
         let allowed = truth.map(|t| allowed(&candidates, t as usize)).unwrap_or_default();
         Ok(Case {
             numbers: e.numbers(problem),
             tokens: e.tokens(problem),
+            place,
             row,
             truth,
             neighbours,
@@ -197,6 +226,25 @@ impl Ground {
             legal_share: 0.0,
             allowed,
             candidates,
+        })
+    }
+
+    /// The nearest problems, and where their answers stand among the asker's candidates.
+    fn nearest(&self, metric: &Metric, asker: &Asker, candidates: &Candidates, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
+        let mut all = self.facts.memory.nearest(metric, asker, room);
+        for n in all.iter_mut().flatten() {
+            n.candidate = candidates.find(self.facts.memory.answer(n.index)).map_or(NOWHERE, |i| i as u32);
+        }
+        all
+    }
+
+    /// What the nearest say by distances that nobody learned.
+    pub fn plain_votes(&self, case: &Case, room: &mut Vec<f32>) -> Votings {
+        let words = &case.tokens[..self.facts.encoder.word_count()];
+        let asker = Asker { place: &case.place, tokens: words, row: case.row, own: case.own };
+        self.nearest(&self.plain, &asker, &case.candidates, room).map(|all| {
+            let votes = Votes::count(&self.facts.memory, &all, &self.offsets, self.values);
+            (all, votes)
         })
     }
 

@@ -11,7 +11,7 @@ use squall_core::forecast::Split;
 use std::collections::HashMap;
 use std::path::Path;
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const KEY: &str = "squall checkpoint";
 
 /// What training has done so far. Begin with [`Checkpoint::default`].

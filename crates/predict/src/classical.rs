@@ -224,7 +224,7 @@ impl Trained {
     pub(crate) fn train(m: &Material, kind: Classical) -> Result<Trained, FamilyError> {
         let Options { seed, threads, .. } = *m.options;
         let training = m.of(Part::Train);
-        let ground = Ground::learn(m.family.clone(), &training, &[])?;
+        let ground = Ground::learn(m.family.clone(), &training, &[], None)?;
         let made = cases(&ground, &training, threads, None)?;
         let learned: Vec<&Case> = pairs(&made, &training).into_iter().map(|(c, _)| c).collect();
         let width = ground.facts.encoder.width();

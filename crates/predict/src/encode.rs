@@ -4,6 +4,7 @@
 //! of 8 to 64 waste of them; and as tokens, which remember the very sizes that occurred. A size
 //! that never occurred has the token 0, and the other two carry it.
 
+use crate::memory::Metric;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::Problem;
 use std::collections::BTreeMap;
@@ -16,12 +17,16 @@ const OFTEN: usize = 3;
 const NUMBERS: usize = 9;
 /// Standardised numbers stay within this many deviations.
 const CLIP: f32 = 6.0;
-/// How much of a doubling the batch and each axis of an image count for in distances: an image has
+/// Where nobody learned distances, the batch and each axis of an image count half: an image has
 /// four of them (`h`, `w`, `oh`, `ow`), which move together, and a kernel's best configuration
 /// follows channels more than batches. Chosen on validation rows of MIOpen's gfx900 2.0.0.
 const HALF: &[&str] = &["n", "h", "w", "oh", "ow"];
+/// What a doubling of any other size, and a word that differs, counts for there.
+const WHOLE: f32 = 4.0;
 /// Products of sizes that are looked at as sizes of their own: how much there is to spread.
 const PRODUCTS: &[&[&str]] = &[&["oh", "ow"], &["n", "oh", "ow"], &["a", "b"]];
+/// Further ones that only distances look at: what is written and read, and the work.
+const VOLUMES: &[&[&str]] = &[&["n", "b", "oh", "ow"], &["n", "a", "h", "w"], &["n", "a", "b", "oh", "ow"]];
 
 /// How problems of one solver become tokens and numbers; learned from its training problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,6 +38,8 @@ pub struct Encoder {
     sizes: Vec<(String, Vec<i64>)>,
     /// Products of sizes that occur in this solver's problems.
     products: Vec<Vec<String>>,
+    /// Products that only distances look at.
+    volumes: Vec<Vec<String>>,
     /// Mean and inverse deviation of every number.
     scale: Vec<(f32, f32)>,
 }
@@ -57,10 +64,12 @@ impl Encoder {
         }
         sizes.retain(|_, v| v.len() > 1);
         let has = |product: &&&[&str]| product.iter().all(|n| problems.iter().all(|p| p.number(n).is_some()));
+        let named = |all: &[&[&str]]| all.iter().filter(has).map(|p| p.iter().map(|n| n.to_string()).collect()).collect();
         let mut e = Encoder {
             words: words.iter().map(|(n, v)| (n.to_string(), v.keys().map(|w| w.to_string()).collect())).collect(),
             sizes: sizes.iter().map(|(n, v)| (n.to_string(), v.iter().filter(|(_, c)| **c >= OFTEN).map(|(v, _)| *v).collect())).collect(),
-            products: PRODUCTS.iter().filter(has).map(|p| p.iter().map(|n| n.to_string()).collect()).collect(),
+            products: named(PRODUCTS),
+            volumes: named(VOLUMES),
             scale: Vec::new(),
         };
         let rows: Vec<Vec<f32>> = problems.iter().map(|p| e.raw(p)).collect();
@@ -125,28 +134,49 @@ impl Encoder {
         self.raw(problem).into_iter().zip(&self.scale).map(scaled).collect()
     }
 
-    /// Where a problem lies among others: weighed logarithms of its sizes.
+    /// Where a problem lies among others: its numbers as they are, then those of the volumes.
     pub fn place(&self, problem: &Problem) -> Vec<f32> {
-        let weight = |n: &str| if HALF.contains(&n) { 0.5 } else { 1.0 };
-        self.sizes.iter().map(|(n, _)| weight(n) * logarithm(problem.number(n).unwrap_or(0))).collect()
+        let mut out = self.raw(problem);
+        self.volumes.iter().for_each(|v| describe(product(problem, v), &mut out));
+        out
+    }
+
+    /// How many coordinates [`Encoder::place`] gives.
+    pub fn coordinates(&self) -> usize {
+        (self.sizes.len() + self.products.len() + self.volumes.len()) * NUMBERS
+    }
+
+    /// Distances that nobody learned: weighed differences of the sizes' logarithms, and of words.
+    pub fn plain(&self) -> Metric {
+        let mut places = vec![0.0; self.coordinates()];
+        for ((n, _), at) in self.sizes.iter().zip(places.chunks_exact_mut(NUMBERS)) {
+            at[0] = if HALF.contains(&n.as_str()) { WHOLE / 2.0 } else { WHOLE };
+        }
+        Metric { places, words: vec![WHOLE; self.words.len()] }
     }
 
     fn raw(&self, problem: &Problem) -> Vec<f32> {
         let mut out = Vec::new();
         let sizes = self.sizes.iter().map(|(n, _)| problem.number(n).unwrap_or(0));
-        let product = |names: &Vec<String>| names.iter().fold(1i64, |p, n| p.saturating_mul(problem.number(n).unwrap_or(0)));
-        for x in sizes.chain(self.products.iter().map(product)) {
-            out.push(logarithm(x));
-            out.push(x.max(1).trailing_zeros().min(7) as f32);
-            out.extend([3, 5, 7].map(|d| if x % d == 0 { 1.0 } else { 0.0 }));
-            // What is lost where tiles of t cover x.
-            out.extend([8i64, 16, 32, 64].map(|t| {
-                let covered = (x.max(1) / t + i64::from(x.max(1) % t != 0)) as f32 * t as f32;
-                1.0 - x.max(1) as f32 / covered
-            }));
-        }
+        sizes.chain(self.products.iter().map(|p| product(problem, p))).for_each(|x| describe(x, &mut out));
         out
     }
+}
+
+fn product(problem: &Problem, names: &[String]) -> i64 {
+    names.iter().fold(1i64, |p, n| p.saturating_mul(problem.number(n).unwrap_or(0)))
+}
+
+/// The numbers that a size becomes.
+fn describe(x: i64, out: &mut Vec<f32>) {
+    out.push(logarithm(x));
+    out.push(x.max(1).trailing_zeros().min(7) as f32);
+    out.extend([3, 5, 7].map(|d| if x % d == 0 { 1.0 } else { 0.0 }));
+    // What is lost where tiles of t cover x.
+    out.extend([8i64, 16, 32, 64].map(|t| {
+        let covered = (x.max(1) / t + i64::from(x.max(1) % t != 0)) as f32 * t as f32;
+        1.0 - x.max(1) as f32 / covered
+    }));
 }
 
 /// The binary logarithm of a size; -1 for none.

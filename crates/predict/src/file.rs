@@ -7,7 +7,7 @@ use crate::case::{Facts, Ground};
 use crate::chain::{Chain, ChainSizes};
 use crate::classical;
 use crate::encode::Encoder;
-use crate::memory::Memory;
+use crate::memory::{Memory, Metric};
 use crate::nn::Layout;
 use crate::paper::{self, Sequence};
 use crate::predictor::{Info, Model, Predictor};
@@ -24,7 +24,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The version that this build writes, and the only one that it reads.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 const KEY: &str = "squall";
 
 /// Why a predictor file cannot be used.
@@ -87,7 +87,9 @@ struct FactsHeader {
     encoder: Encoder,
     rows: Vec<(String, String)>,
     scale: Vec<(f32, f32)>,
-    dimensions: usize,
+    /// Which coordinates distances look at, and how.
+    kept: Vec<u32>,
+    metric: Metric,
     words: usize,
 }
 
@@ -123,7 +125,7 @@ fn write_network(name: &str, layout: &Layout, parameters: &[f32], parts: &mut Pa
 }
 
 fn write_facts(name: &str, facts: &Facts, parts: &mut Parts) -> FactsHeader {
-    let Facts { encoder, rows, memory, scale } = facts;
+    let Facts { encoder, rows, memory, kept, metric, scale } = facts;
     let n = memory.len();
     let mut part = |what: &str, kind, shape, bytes| write(&format!("{name}/{what}"), kind, shape, bytes, parts);
     part("memory.places", Dtype::F32, vec![memory.dimensions, n], bytes_of(&memory.places, f32::to_le_bytes));
@@ -131,7 +133,14 @@ fn write_facts(name: &str, facts: &Facts, parts: &mut Parts) -> FactsHeader {
     part("memory.rows", Dtype::U16, vec![n], bytes_of(&memory.rows, u16::to_le_bytes));
     part("memory.layers", Dtype::U32, vec![n], bytes_of(&memory.layers, u32::to_le_bytes));
     part("memory.answers", Dtype::U16, vec![n, memory.width], bytes_of(&memory.answers, u16::to_le_bytes));
-    FactsHeader { encoder: encoder.clone(), rows: rows.clone(), scale: scale.clone(), dimensions: memory.dimensions, words: memory.words }
+    FactsHeader {
+        encoder: encoder.clone(),
+        rows: rows.clone(),
+        scale: scale.clone(),
+        kept: kept.clone(),
+        metric: metric.clone(),
+        words: memory.words,
+    }
 }
 
 impl Predictor {
@@ -303,7 +312,7 @@ fn longs(parts: &SafeTensors, name: &str, read: &mut usize) -> Result<Vec<u64>, 
 
 /// What training learned of the data, under a name; all that the models rely on holds of it.
 fn read_facts(name: &str, h: FactsHeader, family: &Family, parts: &SafeTensors, read: &mut usize) -> Result<Facts, FileError> {
-    let width = family.spec().knobs.len();
+    let (width, dimensions) = (family.spec().knobs.len(), h.kept.len());
     let header = |why: String| FileError::Header(format!("{name}: {why}"));
     let full = |what: &str| format!("{name}/{what}");
     let rows_name = full("memory.rows");
@@ -311,10 +320,10 @@ fn read_facts(name: &str, h: FactsHeader, family: &Family, parts: &SafeTensors, 
     let n = parts.tensor(&rows_name).map_err(missing)?.shape().iter().product();
     let mut get = |what: &str, kind, shape: &[usize]| part(parts, &full(what), kind, shape, read);
     let memory = Memory {
-        dimensions: h.dimensions,
+        dimensions,
         words: h.words,
         width,
-        places: floats(get("memory.places", Dtype::F32, &[h.dimensions, n])?, &full("memory.places"))?,
+        places: floats(get("memory.places", Dtype::F32, &[dimensions, n])?, &full("memory.places"))?,
         tokens: shorts(get("memory.tokens", Dtype::U16, &[h.words, n])?),
         rows: shorts(get("memory.rows", Dtype::U16, &[n])?),
         layers: ints(get("memory.layers", Dtype::U32, &[n])?),
@@ -330,10 +339,15 @@ fn read_facts(name: &str, h: FactsHeader, family: &Family, parts: &SafeTensors, 
     if h.scale.len() != family.spec().features.len() {
         return Err(header(format!("{} scales for {} features", h.scale.len(), family.spec().features.len())));
     }
-    if !h.encoder.is_consistent() || (h.encoder.sizes(), h.encoder.word_count()) != (h.dimensions, h.words) {
+    let known = h.kept.is_sorted_by(|a, b| a < b) && h.kept.last().is_none_or(|&k| (k as usize) < h.encoder.coordinates());
+    if !h.encoder.is_consistent() || h.encoder.word_count() != h.words || !known {
         return Err(header("its vocabulary and its scales do not fit together".into()));
     }
-    Ok(Facts { encoder: h.encoder, rows: h.rows, memory, scale: h.scale })
+    let m = &h.metric;
+    if (m.places.len(), m.words.len()) != (dimensions, h.words) || m.places.iter().chain(&m.words).any(|w| !(w.is_finite() && *w >= 0.0)) {
+        return Err(header("its distances do not fit its problems".into()));
+    }
+    Ok(Facts { encoder: h.encoder, rows: h.rows, memory, kept: h.kept, metric: h.metric, scale: h.scale })
 }
 
 /// The parameters of a network, under a name.

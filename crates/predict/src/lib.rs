@@ -12,6 +12,7 @@ pub mod classical;
 mod encode;
 mod file;
 mod memory;
+mod metric;
 pub mod metrics;
 pub mod nn;
 pub mod paper;

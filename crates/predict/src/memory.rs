@@ -9,8 +9,17 @@ use serde::{Deserialize, Serialize};
 pub const NEAREST: usize = 48;
 /// Neighbours of the same row (device and precision), and of all others.
 pub const CHANNELS: usize = 2;
-/// Distance, in doublings of one size, that a different word counts for.
-const WORD: f32 = 1.0;
+
+/// How far problems lie apart: the weighed sum of the differences of their coordinates, and what each word that differs
+/// counts for. A neighbour at distance `d` votes with `exp(-d)`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// For each coordinate.
+    pub places: Vec<f32>,
+    /// For each word.
+    pub words: Vec<f32>,
+}
 
 /// Answers and where their problems lie.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -38,7 +47,7 @@ pub struct Memory {
 pub struct Neighbour {
     /// Which.
     pub index: u32,
-    /// In doublings: the weighed sum over sizes of differences of logarithms.
+    /// By the metric that was asked.
     pub distance: f32,
     /// The place of its answer among the asker's candidates; [`NOWHERE`] where it is none of them, and
     /// until somebody looks.
@@ -68,29 +77,41 @@ impl Memory {
         self.rows.len()
     }
 
+    /// Forgets all coordinates but these.
+    pub fn keep(&mut self, kept: &[u32]) {
+        let n = self.len();
+        self.places = kept.iter().flat_map(|&k| &self.places[k as usize * n..][..n]).copied().collect();
+        self.dimensions = kept.len();
+    }
+
     /// An answer.
     pub fn answer(&self, index: u32) -> &[u16] {
         &self.answers[index as usize * self.width..][..self.width]
     }
 
-    /// The nearest of each channel, nearest first; ties go to the earlier.
-    pub fn nearest(&self, asker: &Asker, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
+    /// The [`NEAREST`] of each channel, nearest first; ties go to the earlier.
+    pub fn nearest(&self, metric: &Metric, asker: &Asker, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
+        self.nearest_of(metric, asker, NEAREST, room)
+    }
+
+    /// The `count` nearest of each channel.
+    pub fn nearest_of(&self, metric: &Metric, asker: &Asker, count: usize, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
         room.clear();
         room.resize(self.len(), 0.0);
         let n = self.len().max(1);
         wide(
             #[inline(always)]
             || {
-                for (column, at) in self.places.chunks_exact(n).zip(asker.place) {
-                    room.iter_mut().zip(column).for_each(|(d, x)| *d += (x - at).abs());
+                for ((column, at), &w) in self.places.chunks_exact(n).zip(asker.place).zip(&metric.places).filter(|x| *x.1 > 0.0) {
+                    room.iter_mut().zip(column).for_each(|(d, x)| *d += w * (x - at).abs());
                 }
-                for (column, at) in self.tokens.chunks_exact(n).zip(asker.tokens) {
-                    room.iter_mut().zip(column).for_each(|(d, x)| *d += if x == at { 0.0 } else { WORD });
+                for ((column, at), &w) in self.tokens.chunks_exact(n).zip(asker.tokens).zip(&metric.words).filter(|x| *x.1 > 0.0) {
+                    room.iter_mut().zip(column).for_each(|(d, x)| *d += if x == at { 0.0 } else { w });
                 }
             },
         );
         let order = |a: &Neighbour, b: &Neighbour| a.distance.total_cmp(&b.distance).then(a.index.cmp(&b.index));
-        let mut near: [Vec<Neighbour>; CHANNELS] = [Vec::with_capacity(2 * NEAREST), Vec::with_capacity(2 * NEAREST)];
+        let mut near: [Vec<Neighbour>; CHANNELS] = [Vec::with_capacity(2 * count), Vec::with_capacity(2 * count)];
         // Beyond the bound there is nobody who is wanted; of equals the earlier came first.
         let mut bounds = [f32::INFINITY; CHANNELS];
         for (i, (&distance, &row)) in room.iter().zip(&self.rows).enumerate() {
@@ -98,16 +119,16 @@ impl Memory {
             if distance < bounds[channel] && asker.own != Some(i as u32) {
                 let all = &mut near[channel];
                 all.push(Neighbour { index: i as u32, distance, candidate: NOWHERE });
-                if all.len() == 2 * NEAREST {
-                    all.select_nth_unstable_by(NEAREST - 1, order);
-                    all.truncate(NEAREST);
-                    bounds[channel] = all[NEAREST - 1].distance;
+                if all.len() == 2 * count {
+                    all.select_nth_unstable_by(count - 1, order);
+                    all.truncate(count);
+                    bounds[channel] = all[count - 1].distance;
                 }
             }
         }
         for all in &mut near {
             all.sort_unstable_by(order);
-            all.truncate(NEAREST);
+            all.truncate(count);
         }
         near
     }
@@ -118,14 +139,14 @@ impl Memory {
 pub struct Votes {
     /// For each value of each knob, one knob after another: its share among near neighbours.
     pub values: Vec<f32>,
-    /// The weight of each neighbour's vote, sharp and flat: `exp(-4 d)`, `exp(-d)`.
+    /// The weight of each neighbour's vote, sharp and flat: `exp(-d)`, `exp(-d / 4)`.
     pub weights: Vec<(f32, f32)>,
     /// Distance of the nearest.
     pub nearest: f32,
 }
 
 /// Distance that stands for "nobody".
-const FAR: f32 = 12.0;
+const FAR: f32 = 48.0;
 
 impl Votes {
     /// Counts the votes of neighbours. `offsets` says where a knob's values begin.
@@ -134,7 +155,7 @@ impl Votes {
         let first = neighbours.first().map_or(0.0, |n| n.distance);
         // Relative to the nearest, so that lonely problems get full votes too; how far the
         // nearest is stands beside.
-        let weight = |n: &Neighbour| ((-4.0 * (n.distance - first)).exp(), (-(n.distance - first)).exp());
+        let weight = |n: &Neighbour| ((first - n.distance).exp(), ((first - n.distance) / 4.0).exp());
         let mut out = Votes { values: vec![0.0; values], weights: neighbours.iter().map(weight).collect(), nearest: FAR };
         for w in &out.weights {
             sharp += w.0;
@@ -185,14 +206,15 @@ mod tests {
                 answers: Vec::new(),
             };
             let place = [f32::from(at.0) / 2.0, f32::from(at.1)];
-            let found = memory.nearest(&Asker { place: &place, tokens: &[at.2], row: at.3, own }, &mut vec![7.0; 3]);
+            let metric = Metric { places: vec![2.0, 0.5], words: vec![1.5] };
+            let found = memory.nearest(&metric, &Asker { place: &place, tokens: &[at.2], row: at.3, own }, &mut vec![7.0; 3]);
             for (c, found) in found.iter().enumerate() {
                 let mut all: Vec<Neighbour> = Vec::new();
                 for (i, p) in points.iter().enumerate() {
                     if (p.3 != at.3) == (c == 1) && own != Some(i as u32) {
-                        let distance = (f32::from(p.0) / 2.0 - place[0]).abs()
-                            + (f32::from(p.1) - place[1]).abs()
-                            + if p.2 == at.2 { 0.0 } else { WORD };
+                        let distance = 2.0 * (f32::from(p.0) / 2.0 - place[0]).abs()
+                            + 0.5 * (f32::from(p.1) - place[1]).abs()
+                            + if p.2 == at.2 { 0.0 } else { 1.5 };
                         all.push(Neighbour { index: i as u32, distance, candidate: NOWHERE });
                     }
                 }

@@ -446,7 +446,7 @@ impl Trained {
     ) -> Result<Trained, FamilyError> {
         let options = m.options;
         let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
-        let ground = Ground::learn(m.family.clone(), &training, &[])?;
+        let ground = Ground::learn(m.family.clone(), &training, &[], None)?;
         let model = Sequence::new(&ground, kind, options.lstm);
         let made = [&training, &validation].map(|e| cases(&ground, e, options.threads, None));
         let [learned, held] = made;

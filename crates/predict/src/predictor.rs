@@ -99,7 +99,7 @@ impl Model {
             on
         };
         let solver = Solver::train(material, &mut keeper, &mut ask)?;
-        Ok(on.then(|| Model::Pair(Box::new(solver))))
+        Ok(solver.filter(|_| on).map(|s| Model::Pair(Box::new(s))))
     }
 
     fn keys(&mut self) -> &mut Vec<u64> {

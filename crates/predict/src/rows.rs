@@ -75,7 +75,7 @@ impl RowModel {
                 Some(RowModel::Classical(Box::new(classical::Trained::train(m, kind)?)))
             }
             Kind::Neighbours | Kind::Pair => {
-                Some(RowModel::Neighbours(Box::new(Ground::learn(m.family.clone(), &m.of(Part::Train), &m.of(Part::Validation))?)))
+                Some(RowModel::Neighbours(Box::new(Ground::learn(m.family.clone(), &m.of(Part::Train), &m.of(Part::Validation), None)?)))
             }
         })
     }
@@ -132,7 +132,7 @@ impl Rows {
     pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
         let Some(model) = self.of(problem) else { return Ok(Vec::new()) };
         let case = model.ground().case(problem, None, None, &mut room.near)?;
-        Ok(best(&self.family, &case, &scores(model, &case, method), k))
+        Ok(best(&self.family, &case, &scores(model, &case, method, room), k))
     }
 
     /// As [`Solver::evaluate`](crate::Solver::evaluate).
@@ -141,17 +141,17 @@ impl Rows {
             let lost = Outcome { rank: None, kernel_rank: None, log_likelihood: f64::NEG_INFINITY, confidence: 0.0 };
             let Some(model) = self.of(&e.problem) else { return Ok(lost) };
             let case = model.ground().case(&e.problem, Some(&e.values), None, &mut room.near)?;
-            outcome(model.ground(), &case, &e.problem, &scores(model, &case, method))
+            outcome(model.ground(), &case, &e.problem, &scores(model, &case, method, room))
         });
         outcomes.into_iter().collect()
     }
 }
 
 /// Log-probabilities of a case's candidates; of all methods only the frequency is another's.
-fn scores(model: &RowModel, case: &Case, method: Method) -> Vec<f32> {
+fn scores(model: &RowModel, case: &Case, method: Method, room: &mut Room) -> Vec<f32> {
     match model {
         RowModel::Neighbours(g) if method == Method::Frequency => g.by_frequency(case),
-        RowModel::Neighbours(g) => by_neighbours(g, case),
+        RowModel::Neighbours(g) => by_neighbours(g, case, &mut room.near),
         RowModel::Paper(t) => t.score(case),
         RowModel::Classical(t) => t.score(case),
     }

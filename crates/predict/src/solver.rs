@@ -7,6 +7,7 @@ use crate::case::{Case, Facts, Ground, Rows};
 use crate::chain::{Chain, ChainRoom, ChainSizes};
 use crate::checkpoint::Checkpoint;
 use crate::memory::NOWHERE;
+use crate::metric::Learning;
 use crate::metrics::Outcome;
 use crate::nn::vector::log_softmax;
 use crate::ranker::{Ranker, RankerRoom, RankerSizes, mean};
@@ -184,7 +185,7 @@ pub struct Room {
 pub struct Progress<'a> {
     /// The solver.
     pub solver: &'a str,
-    /// `ranker` or `chain`.
+    /// `distances`, `ranker` or `chain`.
     pub network: &'static str,
     /// Which network of its kind, from 0, and how many there are.
     pub member: (usize, usize),
@@ -360,12 +361,25 @@ impl Data<'_> {
 }
 
 impl Solver {
-    /// Trains a solver's models.
-    pub(crate) fn train(m: &Material, keeper: &mut Keeper, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Solver, FamilyError> {
+    /// Trains a solver's models; `None` where `go_on` said no before there were networks.
+    pub(crate) fn train(
+        m: &Material,
+        keeper: &mut Keeper,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Option<Solver>, FamilyError> {
         let options = m.options;
         let (training, validation) = (m.of(Part::Train), m.of(Part::Validation));
-        let ground = Ground::learn(m.family.clone(), &training, &validation)?;
-        let solver = ground.family.solver().to_owned();
+        let solver = m.family.solver().to_owned();
+        let mut on = true;
+        let mut ask = |epochs: (usize, usize), within: f64| {
+            on = go_on(&Progress { solver: &solver, network: "distances", member: (0, 1), epochs, within, last: None });
+            on
+        };
+        let learning = Learning { seed: options.seed, threads: options.threads, go_on: &mut ask };
+        let ground = Ground::learn(m.family.clone(), &training, &validation, Some(learning))?;
+        if !on {
+            return Ok(None); // networks that learned by half-learned distances would be another training's
+        }
         let make =
             |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
         let (training_cases, validation_cases) = (make(&training, Some(0))?, make(&validation, Some(training.len()))?);
@@ -394,7 +408,7 @@ impl Solver {
         let keys = hashes(m.examples);
         let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, keys, curves, ground };
         out.fit_mix(held, options.threads)?;
-        Ok(out)
+        Ok(Some(out))
     }
 
     /// What training learned of the data.
@@ -443,7 +457,7 @@ impl Solver {
         let g = &self.ground;
         Ok(match method {
             Method::Frequency => g.by_frequency(case),
-            Method::Neighbours => by_neighbours(g, case),
+            Method::Neighbours => by_neighbours(g, case, &mut room.near),
             Method::Ranker => {
                 let all = (Rows::All, &case.candidates.table[..]);
                 self.ranker.score(&self.ranker_members, g, (case, &g.family.instance(problem)?), all, &mut room.ranker)
@@ -551,10 +565,10 @@ pub(crate) fn outcome(ground: &Ground, case: &Case, problem: &Problem, scores: &
     Ok(Outcome { rank: Some(rank), kernel_rank: Some(kernel_rank), log_likelihood: f64::from(scores[truth]), confidence })
 }
 
-/// The neighbours' answers: shares of whole answers, a little of the product of shares of values,
+/// The neighbours' answers, by distances that nobody learned: shares of whole answers, a little of the product of shares of values,
 /// and a trace of even chances.
-pub(crate) fn by_neighbours(ground: &Ground, case: &Case) -> Vec<f32> {
-    let votes = ground.votes(case, &|_| false);
+pub(crate) fn by_neighbours(ground: &Ground, case: &Case, room: &mut Vec<f32>) -> Vec<f32> {
+    let votes = ground.plain_votes(case, room);
     // A row that training never showed has neighbours in the others only.
     let (neighbours, v) = if votes[0].0.is_empty() { &votes[1] } else { &votes[0] };
     let width = ground.offsets.len();

@@ -256,7 +256,7 @@ fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &
 #[test]
 fn gradients_of_ranker_and_chain() {
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
     let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 9, dropout: 0.2 });
     check_network("ranker", &ranker, ranker.layout(), &ground, &all);
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.2 });
@@ -266,7 +266,7 @@ fn gradients_of_ranker_and_chain() {
 #[test]
 fn gradients_of_the_papers_models() {
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
     for kind in PAPER {
         let model = Sequence::new(&ground, kind, 5);
         check_network(&format!("{kind:?}"), &model, model.layout(), &ground, &all);
@@ -372,7 +372,7 @@ fn training_of_a_paper_s_model_resumes_too() {
 fn scores_of_whole_spaces_are_what_training_lowers() {
     // A candidate's score is minus the loss that it would have as the truth, network by network.
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
     let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 20, last: 5, negatives: 1000, dropout: 0.2 });
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 20, dropout: 0.2 });
     let (p, q) = (ranker.layout().initial(&mut Generator::seed_from_u64(5)), chain.layout().initial(&mut Generator::seed_from_u64(6)));
@@ -420,7 +420,7 @@ fn the_first_k_are_the_best_of_all() {
 fn what_is_kept_is_the_running_mean_of_parameters() {
     let all = examples();
     let chosen: Vec<&Example> = all.iter().step_by(7).collect();
-    let ground = Ground::learn(family(), &chosen, &[]).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &chosen, &[], None).expect("our examples can be learned");
     let cases = cases(&ground, &chosen, 1, Some(0)).expect("the family takes them");
     let pairs = crate::solver::pairs(&cases, &chosen);
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.0 });
@@ -509,7 +509,7 @@ fn most_networks_learn_validation_too() {
 fn a_sample_estimates_the_whole_space() {
     // With all candidates drawn the loss is that of the whole space; with few it is near on average.
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[]).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
     let few = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 40, dropout: 0.0 });
     let chosen: Vec<&Example> = all.iter().filter(|e| e.values[0] == 32).take(6).collect();
     let mut cases = cases(&ground, &chosen, 1, None).expect("the family takes them");
