@@ -114,8 +114,14 @@ impl Encoder {
         let token = |(n, v): &(String, Vec<String>)| {
             let w = word(problem, n);
             let at = |w: &str| v.iter().position(|x| x == w);
-            // The two formats of 16 bits are nearest to each other.
-            at(w).or_else(|| if w == "BF16" { at("FP16") } else { None }).map_or(UNKNOWN, |i| i as u16 + 1)
+            let stands_in = || match w {
+                // The two formats of 16 bits are nearest to each other.
+                "BF16" => at("FP16"),
+                // Every problem that was learned had a device of those: none taught what another's token means.
+                _ if n == "device" && !v.is_empty() => Some(0),
+                _ => None,
+            };
+            at(w).or_else(stands_in).map_or(UNKNOWN, |i| i as u16 + 1)
         };
         self.words.iter().map(token).collect()
     }
@@ -208,6 +214,7 @@ mod tests {
         for a in [0, -5, 3, 1 << 40, i64::MAX] {
             let odd = problem(a, "W");
             assert_eq!(e.tokens(&odd), [1, UNKNOWN, UNKNOWN]);
+            assert_eq!(e.tokens(&Problem { device: "another".into(), ..odd.clone() }), e.tokens(&odd), "a device asks as a known one");
             assert!(e.numbers(&odd).iter().all(|x| x.is_finite() && x.abs() <= CLIP), "{a}");
         }
     }
