@@ -242,10 +242,13 @@ impl Ground {
     pub fn plain_votes(&self, case: &Case, room: &mut Vec<f32>) -> Votings {
         let words = &case.tokens[..self.facts.encoder.word_count()];
         let asker = Asker { place: &case.place, tokens: words, row: case.row, own: case.own };
-        self.nearest(&self.plain, &asker, &case.candidates, room).map(|all| {
-            let votes = Votes::count(&self.facts.memory, &all, &self.offsets, self.values);
-            (all, votes)
-        })
+        self.nearest(&self.plain, &asker, &case.candidates, room).map(|all| self.counted(all))
+    }
+
+    /// Neighbours and what they say.
+    fn counted(&self, all: Vec<Neighbour>) -> (Vec<Neighbour>, Votes) {
+        let votes = Votes::count(&self.facts.memory, &all, &self.offsets, self.values);
+        (all, votes)
     }
 
     /// The share of a row's answers that are candidates of a case; training's samples need it.
@@ -284,11 +287,7 @@ impl Ground {
 
     /// What the neighbours of a case say, for each channel; those that `skip` says are left out.
     pub fn votes(&self, case: &Case, skip: &dyn Fn(u32) -> bool) -> Votings {
-        [0, 1].map(|c| {
-            let kept: Vec<Neighbour> = case.neighbours[c].iter().filter(|n| !skip(n.index)).copied().collect();
-            let votes = Votes::count(&self.facts.memory, &kept, &self.offsets, self.values);
-            (kept, votes)
-        })
+        [0, 1].map(|c| self.counted(case.neighbours[c].iter().filter(|n| !skip(n.index)).copied().collect()))
     }
 
     /// What the neighbours say of a problem that somebody asks about; writes its inputs.

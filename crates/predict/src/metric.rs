@@ -3,7 +3,7 @@
 //! components analysis, Goldberger et al. 2004, with a weight a coordinate and L1 distances). A kernel follows some sizes,
 //! some products of sizes and what tiles waste of them, and not others; answers say which.
 
-use crate::memory::{Asker, Memory, Metric};
+use crate::memory::{Asker, Memory, Metric, columns};
 use crate::nn::vector::{exp, wide};
 use crate::nn::{Adam, cosine};
 use crate::parallel;
@@ -90,13 +90,7 @@ impl<'a> Points<'a> {
         }
         // A little more than none, so that every answer has a chance.
         let often = memory.rows.iter().zip(&answers).map(|(&row, &a)| (counts[&(row, a)] - 0.95) / totals[&row]).collect();
-        Points {
-            memory,
-            places: (0..n).flat_map(|i| memory.places.iter().skip(i).step_by(n).copied()).collect(),
-            tokens: (0..n).flat_map(|i| memory.tokens.iter().skip(i).step_by(n).copied()).collect(),
-            answers,
-            often,
-        }
+        Points { memory, places: columns(&memory.places, n), tokens: columns(&memory.tokens, n), answers, often }
     }
 
     fn place(&self, i: u32) -> &[f32] {
@@ -191,7 +185,7 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
     let width = alive.len();
     let first = plain.places.iter().map(|&w| if w > 0.0 { SHARE * w } else { OTHER }).chain(plain.words.iter().map(|_| WORD));
     let mut parameters: Vec<f32> = first.map(inverse).chain([RARE]).collect();
-    let mut adam = Adam::new(parameters.len(), 0.0);
+    let (mut adam, decays) = (Adam::new(parameters.len(), 0.0), vec![false; parameters.len()]);
     let metric = |parameters: &[f32]| {
         let weight = |k: usize| Some(softplus(parameters[k]).0).filter(|w| alive[k] && *w >= LEAST).unwrap_or(0.0);
         Metric { places: (0..dimensions).map(weight).collect(), words: (dimensions..width).map(weight).collect() }
@@ -216,7 +210,7 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
                 *g = if *alive { (*g + cost) * soft.1 } else { 0.0 };
             }
             let rate = RATE * cosine(round * STEPS + step, ROUNDS * STEPS);
-            adam.step(&mut parameters, &gradient, &vec![false; width + 1], rate);
+            adam.step(&mut parameters, &gradient, &decays, rate);
         }
     }
     metric(&parameters)
@@ -225,7 +219,6 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::columns;
 
     /// Points with a coordinate that answers follow, one of noise and one that is the same for all; one word says nothing.
     fn memory(n: usize) -> Memory {
