@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const USAGE: &str =
-    "usage: cargo xtask bench cpu [LIST.ops] [--short] [--trials N] [--only PATTERN] [--sketch PATTERN] [--rounds N] [--python PATH]
+    "usage: cargo xtask bench cpu [LIST.ops] [--short] [--trials N] [--only PATTERN] [--sketch \
+     PATTERN] [--rounds N] [--python PATH]
 
   LIST.ops          workloads of the referee's [default: examples/workloads.ops]
   --short           32 trials and 3 rounds: under ten minutes
@@ -23,7 +24,8 @@ const USAGE: &str =
   --only PATTERN    workloads whose name matches
   --sketch PATTERN  sketches whose name matches (`tile*`: without Winograd)
   --rounds N        of the referee [default: 40]
-  --python PATH     with the packages of ../shared/peers/README.md [default: peers-venv beside the repository, else python3]";
+  --python PATH     with the packages of ../shared/peers/README.md [default: peers-venv beside \
+  the repository, else python3]";
 
 /// The workloads, as operator lines of ours with the referee's names.
 const WORKLOADS: &str = "examples/workloads.ops";
@@ -42,23 +44,49 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let s = settings(arguments)?;
     let referee = root.join("../shared/peers/libs.py");
     if !referee.exists() {
-        return Err(format!("{} is not there: without the referee there is nothing to compare with", referee.display()));
+        return Err(format!(
+            "{} is not there: without the referee there is nothing to compare with",
+            referee.display()
+        ));
     }
     let beside = root.join("../peers-venv/bin/python");
-    let python = s.python.clone().unwrap_or_else(|| if beside.exists() { beside } else { "python3".into() });
-    let packages = Command::new(&python).args(["-c", "import numpy, onnx, onnxruntime"]).stderr(Stdio::null()).status();
+    let python =
+        s.python.clone().unwrap_or_else(|| if beside.exists() { beside } else { "python3".into() });
+    let packages = Command::new(&python)
+        .args(["-c", "import numpy, onnx, onnxruntime"])
+        .stderr(Stdio::null())
+        .status();
     if !packages.is_ok_and(|p| p.success()) {
-        let hint = "python3 -m venv ../peers-venv && ../peers-venv/bin/pip install numpy onnx onnxruntime openvino \
+        let hint = "python3 -m venv ../peers-venv && ../peers-venv/bin/pip install numpy onnx \
+                    onnxruntime openvino \
                     onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0";
-        return Err(format!("{} lacks the libraries to compare with; once: {hint}", python.display()));
+        return Err(format!(
+            "{} lacks the libraries to compare with; once: {hint}",
+            python.display()
+        ));
     }
     let Bench { squall, folder, store } = Bench::open(root, "cpu.squall")?;
-    let (out, workloads) = (folder.join("export"), s.list.clone().unwrap_or_else(|| root.join(WORKLOADS)));
+    let (out, workloads) =
+        (folder.join("export"), s.list.clone().unwrap_or_else(|| root.join(WORKLOADS)));
     let only: Vec<String> = s.only.iter().flat_map(|p| ["--only".to_string(), p.clone()]).collect();
     let trials = s.trials.to_string();
     let sketch: Vec<&str> = s.sketch.iter().flat_map(|p| ["--sketch", p]).collect();
-    run(Command::new(&squall).arg("tune").arg(&workloads).args(["--trials", &trials, "--store"]).arg(&store).args(&only).args(&sketch))?;
-    run(Command::new(&squall).arg("export").arg(&workloads).arg("--store").arg(&store).arg("--out").arg(&out).args(&only).arg("--build"))?;
+    run(Command::new(&squall)
+        .arg("tune")
+        .arg(&workloads)
+        .args(["--trials", &trials, "--store"])
+        .arg(&store)
+        .args(&only)
+        .args(&sketch))?;
+    run(Command::new(&squall)
+        .arg("export")
+        .arg(&workloads)
+        .arg("--store")
+        .arg(&store)
+        .arg("--out")
+        .arg(&out)
+        .args(&only)
+        .arg("--build"))?;
     let manifest = read(&out.join("manifest.json"))?;
     let names = kernels(&manifest, &out)?;
     let so = folder.join("so.json");
@@ -67,11 +95,16 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let list = names.keys().cloned().collect::<Vec<_>>().join(",");
     let rounds = s.rounds.to_string();
     let mut referee = referee_command(&python, &referee);
-    referee.args(["--threads", "1", "--rounds", &rounds, "--workloads", &list, "--so"]).arg(&so).arg("--out").arg(&judged);
+    referee
+        .args(["--threads", "1", "--rounds", &rounds, "--workloads", &list, "--so"])
+        .arg(&so)
+        .arg("--out")
+        .arg(&judged);
     let table = output(&mut referee)?;
     print!("{table}");
     let result = json!({
-        "what": "squall's kernels beside the libraries, one thread, one run of ../shared/peers/libs.py",
+        "what": "squall's kernels beside the libraries, one thread, one run of \
+                 ../shared/peers/libs.py",
         "circumstances": circumstances(root),
         "trials": s.trials,
         "sketches": s.sketch,
@@ -80,7 +113,11 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "referee": read(&judged)?,
     });
     let runs = root.join("benches/runs");
-    let file = runs.join(format!("{}-cpu-{}.json", text(Command::new("date").arg("+%Y-%m-%d-%H%M")), s.trials));
+    let file = runs.join(format!(
+        "{}-cpu-{}.json",
+        text(Command::new("date").arg("+%Y-%m-%d-%H%M")),
+        s.trials
+    ));
     write(&file, &result)?;
     println!("written: {}", file.display());
     Ok(())
@@ -97,7 +134,13 @@ impl Bench {
     fn open(root: &Path, store: &str) -> Result<Bench, String> {
         let folder = root.join("target/bench");
         fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        run(Command::new("cargo").current_dir(root).args(["build", "--release", "--locked", "-p", "squall-cli"]))?;
+        run(Command::new("cargo").current_dir(root).args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "squall-cli",
+        ]))?;
         let store = folder.join(store);
         // What an earlier run found would come on top of the trials that the result names. A killed
         // run leaves its journal too, which would be read into the new store.
@@ -105,7 +148,9 @@ impl Bench {
             let mut name = store.clone().into_os_string();
             name.push(suffix);
             match fs::remove_file(&name) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(format!("{}: {e}", name.display())),
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(format!("{}: {e}", name.display()));
+                }
                 _ => {}
             }
         }
@@ -124,9 +169,12 @@ fn circumstances(root: &Path) -> Value {
 }
 
 fn settings(arguments: &[&str]) -> Result<Settings, String> {
-    let mut s = Settings { trials: 300, rounds: 40, list: None, only: None, sketch: None, python: None };
+    let mut s =
+        Settings { trials: 300, rounds: 40, list: None, only: None, sketch: None, python: None };
     let mut rest = arguments.iter();
-    let number = |v: Option<&&str>| v.and_then(|v| v.parse().ok()).filter(|n| *n > 0).ok_or_else(|| USAGE.to_string());
+    let number = |v: Option<&&str>| {
+        v.and_then(|v| v.parse().ok()).filter(|n| *n > 0).ok_or_else(|| USAGE.to_string())
+    };
     while let Some(a) = rest.next() {
         match *a {
             "--short" => (s.trials, s.rounds) = (32, 3),
@@ -135,7 +183,9 @@ fn settings(arguments: &[&str]) -> Result<Settings, String> {
             "--only" => s.only = Some(rest.next().ok_or(USAGE)?.to_string()),
             "--sketch" => s.sketch = Some(rest.next().ok_or(USAGE)?.to_string()),
             "--python" => s.python = Some(PathBuf::from(rest.next().ok_or(USAGE)?)),
-            list if list.ends_with(".ops") => s.list = Some(std::path::absolute(list).map_err(|e| format!("{list}: {e}"))?),
+            list if list.ends_with(".ops") => {
+                s.list = Some(std::path::absolute(list).map_err(|e| format!("{list}: {e}"))?)
+            }
             _ => return Err(USAGE.into()),
         }
     }
@@ -144,7 +194,11 @@ fn settings(arguments: &[&str]) -> Result<Settings, String> {
 
 /// One core for everybody: libraries start threads where they see cores.
 fn referee_command(python: &Path, script: &Path) -> Command {
-    let pinned = Command::new("taskset").args(["-c", "0", "true"]).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    let pinned = Command::new("taskset")
+        .args(["-c", "0", "true"])
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success());
     if !pinned {
         let mut c = Command::new(python);
         c.arg(script);
@@ -163,7 +217,12 @@ fn kernels(manifest: &Value, out: &Path) -> Result<serde_json::Map<String, Value
     let list = manifest["kernels"].as_array().ok_or_else(fault)?;
     Ok(list
         .iter()
-        .filter_map(|k| Some((k["name"].as_str()?.to_string(), json!({ "squall": { "lib": lib, "symbol": k["symbol"].as_str()? } }))))
+        .filter_map(|k| {
+            Some((
+                k["name"].as_str()?.to_string(),
+                json!({ "squall": { "lib": lib, "symbol": k["symbol"].as_str()? } }),
+            ))
+        })
         .collect())
 }
 

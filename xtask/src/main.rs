@@ -1,8 +1,8 @@
-//! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that
-//! no compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
-//! kernels with libraries, `cargo xtask bench trust` run-offs with each other, `cargo xtask bench threads`
-//! kernels of two threads with those of one, and `cargo xtask bench examples` says what tuning gains
-//! on the examples.
+//! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that no
+//! compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
+//! kernels with libraries, `cargo xtask bench trust` run-offs with each other, `cargo xtask bench
+//! threads` kernels of two threads with those of one, and `cargo xtask bench examples` says what
+//! tuning gains on the examples.
 
 mod bench;
 
@@ -19,7 +19,10 @@ fn main() -> ExitCode {
         ["bench", "threads", ref rest @ ..] => done(bench::threads(&root(), rest)),
         ["bench", "examples", ref rest @ ..] => done(bench::examples(&root(), rest)),
         _ => {
-            eprintln!("usage: cargo xtask tidy | cargo xtask bench cpu [--short] | cargo xtask bench (trust | threads | examples)");
+            eprintln!(
+                "usage: cargo xtask tidy | cargo xtask bench cpu [--short] | cargo xtask bench \
+                 (trust | threads | examples)"
+            );
             ExitCode::from(2)
         }
     }
@@ -46,7 +49,10 @@ type Rule = fn(&Repository) -> Vec<String>;
 
 const RULES: &[(&str, Rule)] = &[
     ("rooms depend on core only", rooms),
-    ("core, compiler and search do no IO and read no clock, environment or global random state", pure_rooms),
+    (
+        "core, compiler and search do no IO and read no clock, environment or global random state",
+        pure_rooms,
+    ),
     ("unsafe stands in measure, and around one product in predict", unsafe_code),
     ("files open with //! and stay under 600 lines", files),
     ("names say what they hold", names),
@@ -107,7 +113,9 @@ impl Repository {
     /// Sources of a crate's library or binary, tests left out.
     fn of_crate<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Source> {
         let folder = format!("crates/{name}/src/");
-        self.sources.iter().filter(move |s| s.path.starts_with(&folder) && !s.path.ends_with("tests.rs"))
+        self.sources
+            .iter()
+            .filter(move |s| s.path.starts_with(&folder) && !s.path.ends_with("tests.rs"))
     }
 }
 
@@ -126,7 +134,11 @@ fn walk(folder: &Path, f: &mut dyn FnMut(&Path) -> std::io::Result<()>) -> std::
 /// Code lines: without comments and without the test module at a file's end.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let end = text.find("#[cfg(test)]").unwrap_or(text.len());
-    text[..end].lines().enumerate().map(|(i, l)| (i + 1, l)).filter(|(_, l)| !l.trim_start().starts_with("//"))
+    text[..end]
+        .lines()
+        .enumerate()
+        .map(|(i, l)| (i + 1, l))
+        .filter(|(_, l)| !l.trim_start().starts_with("//"))
 }
 
 const ROOMS: &[&str] = &["frontend", "compiler", "search", "measure", "records", "predict"];
@@ -150,7 +162,10 @@ fn rooms(r: &Repository) -> Vec<String> {
             }
             let dependency = line.split(['=', '.', ' ']).next().unwrap_or("");
             let ours = dependency == "squall" || dependency.starts_with("squall-");
-            if section == "[dependencies]" && ours && !allowed(name).contains(&dependency.to_string()) {
+            if section == "[dependencies]"
+                && ours
+                && !allowed(name).contains(&dependency.to_string())
+            {
                 out.push(format!("crates/{name} depends on {dependency}"));
             }
         }
@@ -181,7 +196,10 @@ fn pure_rooms(r: &Repository) -> Vec<String> {
 
 fn unsafe_code(r: &Repository) -> Vec<String> {
     let may = ["crates/measure/", "crates/predict/src/nn/product.rs", "xtask/"];
-    let others = r.sources.iter().filter(|s| s.path.ends_with(".rs") && !may.iter().any(|m| s.path.starts_with(m)));
+    let others = r
+        .sources
+        .iter()
+        .filter(|s| s.path.ends_with(".rs") && !may.iter().any(|m| s.path.starts_with(m)));
     search(others, &["unsafe {", "unsafe fn", "unsafe impl", "allow(unsafe_code)"])
 }
 
@@ -214,8 +232,14 @@ fn files(r: &Repository) -> Vec<String> {
 
 fn names(r: &Repository) -> Vec<String> {
     let bad = ["utils", "util", "common", "manager", "helpers", "helper", "misc"];
-    let stem = |p: &str| Path::new(p).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-    r.sources.iter().filter(|s| bad.contains(&stem(&s.path).as_str())).map(|s| s.path.clone()).collect()
+    let stem = |p: &str| {
+        Path::new(p).file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
+    };
+    r.sources
+        .iter()
+        .filter(|s| bad.contains(&stem(&s.path).as_str()))
+        .map(|s| s.path.clone())
+        .collect()
 }
 
 fn dependencies(r: &Repository) -> Vec<String> {
@@ -225,7 +249,11 @@ fn dependencies(r: &Repository) -> Vec<String> {
     let mut out = Vec::new();
     for line in list.lines().take_while(|l| !l.starts_with('[')) {
         let name = line.split([' ', '=']).next().unwrap_or("");
-        if !name.is_empty() && !name.starts_with("squall") && !name.starts_with('#') && !reasons.contains(&format!("`{name}`")) {
+        if !name.is_empty()
+            && !name.starts_with("squall")
+            && !name.starts_with('#')
+            && !reasons.contains(&format!("`{name}`"))
+        {
             out.push(format!("`{name}` has no line in docs/dependencies.md"));
         }
     }
@@ -234,9 +262,16 @@ fn dependencies(r: &Repository) -> Vec<String> {
 
 fn documents(r: &Repository) -> Vec<String> {
     let mut out = Vec::new();
-    for d in
-        ["README.md", "ARCHITECTURE.md", "GLOSSARY.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "docs/dependencies.md", ".ci/run"]
-    {
+    for d in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "GLOSSARY.md",
+        "CHANGELOG.md",
+        "LICENSE-MIT",
+        "LICENSE-APACHE",
+        "docs/dependencies.md",
+        ".ci/run",
+    ] {
         if !r.root.join(d).exists() {
             out.push(format!("{d} is missing"));
         }

@@ -16,7 +16,12 @@ pub enum Failure {
 impl Failure {
     /// A wrong use of the command line that only we can see.
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Failure {
-        Failure::Said { message: message.into(), causes: Vec::new(), hint: Some(hint.into()), code: 2 }
+        Failure::Said {
+            message: message.into(),
+            causes: Vec::new(),
+            hint: Some(hint.into()),
+            code: 2,
+        }
     }
 
     /// A failure with a hint.
@@ -75,6 +80,10 @@ impl From<MeasureError> for Failure {
 /// Output that cannot be written.
 impl From<io::Error> for Failure {
     fn from(e: io::Error) -> Failure {
-        if e.kind() == io::ErrorKind::BrokenPipe { Failure::Pipe } else { Failure::new(format!("cannot write output: {e}"), None) }
+        if e.kind() == io::ErrorKind::BrokenPipe {
+            Failure::Pipe
+        } else {
+            Failure::new(format!("cannot write output: {e}"), None)
+        }
     }
 }

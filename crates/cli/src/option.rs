@@ -12,14 +12,16 @@ use std::path::PathBuf;
 /// What to work on.
 #[derive(Args)]
 pub struct InputArgs {
-    /// A model.onnx, a list.ops of operator lines, a kernel.toml, a file.workload, or one operator line in quotes
+    /// A model.onnx, a list.ops of operator lines, a kernel.toml, a file.workload, or one operator
+    /// line in quotes
     #[arg(value_name = "INPUT")]
     pub input: String,
     /// Extent of a symbolic dimension of the model, for instance N=1; may be repeated
     #[arg(long = "dim", value_name = "NAME=EXTENT", value_parser = dimension)]
     pub dims: Vec<(String, i64)>,
-    /// Where images that only a model's kernels see have their channels: `first`, as in the model, or `last`
-    /// [default: last on a CPU; whole models are run as their tuned kernels are fastest together]
+    /// Where images that only a model's kernels see have their channels: `first`, as in the model,
+    /// or `last` [default: last on a CPU; whole models are run as their tuned kernels are fastest
+    /// together]
     #[arg(long, value_name = "ORDER", value_parser = channels())]
     pub channels: Option<Channels>,
 }
@@ -31,23 +33,32 @@ impl InputArgs {
         Ok(Input::load(&self.input, &self.dims)?.with_channels(channels))
     }
 
-    /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image is
-    /// as the kernels that the store has are fastest together.
-    pub fn load_tuned(&self, store: Option<&Store>, target: Aim, threads: u16) -> Result<Input, Failure> {
+    /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
+    /// is as the kernels that the store has are fastest together.
+    pub fn load_tuned(
+        &self,
+        store: Option<&Store>,
+        target: Aim,
+        threads: u16,
+    ) -> Result<Input, Failure> {
         let input = Input::load(&self.input, &self.dims)?;
         if let Some(channels) = self.channels {
             return Ok(input.with_channels(channels));
         }
         match store {
-            Some(s) if input.graph.is_some() => Ok(input.with_fastest_layout(s, &Aimed::at(target, threads.into())?)?),
+            Some(s) if input.graph.is_some() => {
+                Ok(input.with_fastest_layout(s, &Aimed::at(target, threads.into())?)?)
+            }
             _ => Ok(input),
         }
     }
 }
 
 fn channels() -> impl TypedValueParser<Value = Channels> {
-    let named = |text: String| Channels::ALL.iter().find(|(_, name)| *name == text).map(|(c, _)| *c);
-    PossibleValuesParser::new(Channels::ALL.iter().map(|(_, name)| *name)).try_map(move |text| named(text).ok_or("no such order"))
+    let named =
+        |text: String| Channels::ALL.iter().find(|(_, name)| *name == text).map(|(c, _)| *c);
+    PossibleValuesParser::new(Channels::ALL.iter().map(|(_, name)| *name))
+        .try_map(move |text| named(text).ok_or("no such order"))
 }
 
 fn dimension(text: &str) -> Result<(String, i64), String> {
@@ -78,7 +89,8 @@ pub struct ThreadArgs {
 /// What kernels are tuned for.
 #[derive(Args)]
 pub struct TargetArgs {
-    /// What kernels are for: `cpu`, a CUDA device as `cuda` or `cuda:N`, or all of one model as `cuda:all`
+    /// What kernels are for: `cpu`, a CUDA device as `cuda` or `cuda:N`, or all of one model as
+    /// `cuda:all`
     #[arg(long, value_name = "TARGET", env = "SQUALL_TARGET", default_value = "cpu")]
     pub target: Aim,
 }
@@ -90,7 +102,8 @@ impl TargetArgs {
             Aim::Cpu => Ok(()),
             _ => Err(Failure::usage(
                 "whole models are run on the CPU only",
-                "`squall tune` and `squall export` make their kernels for a GPU; here say `--target cpu`",
+                "`squall tune` and `squall export` make their kernels for a GPU; here say \
+                 `--target cpu`",
             )),
         }
     }
@@ -118,7 +131,12 @@ impl NetworkArgs {
         let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
         let model = model.load_tuned(store.as_ref(), self.target.target, self.threads.threads)?;
         x.map_or(Ok(()), |x| accepts(&model, x))?;
-        let network = Network::build(&model, store.as_ref(), self.threads.threads as usize, self.keep.as_deref())?;
+        let network = Network::build(
+            &model,
+            store.as_ref(),
+            self.threads.threads as usize,
+            self.keep.as_deref(),
+        )?;
         let (kernels, tuned) = network.kernels();
         if tuned < kernels {
             note(format_args!("note: {} of {kernels} kernels are not tuned", kernels - tuned));
@@ -127,7 +145,10 @@ impl NetworkArgs {
             [] => {}
             [first, ..] => {
                 let n = network.random_weights().len();
-                note(format_args!("warning: {n} weights are not in the file, for instance `{first}`: they are random"));
+                note(format_args!(
+                    "warning: {n} weights are not in the file, for instance `{first}`: they are \
+                     random"
+                ));
             }
         }
         Ok(network)

@@ -21,7 +21,8 @@ impl Display {
     pub fn new() -> Display {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
-            let style = ProgressStyle::with_template("{spinner} {wide_bar:.cyan/dim} {pos}/{len}\n  {msg}");
+            let style =
+                ProgressStyle::with_template("{spinner} {wide_bar:.cyan/dim} {pos}/{len}\n  {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar.enable_steady_tick(Duration::from_millis(150));
             bar
@@ -41,21 +42,38 @@ impl Display {
     pub fn event(&mut self, e: &Event) {
         match e {
             Event::Opened { device, toolchain, gpus, roof } => {
-                let several = if *gpus > 1 { format!(", {gpus} side by side") } else { String::new() };
+                let several =
+                    if *gpus > 1 { format!(", {gpus} side by side") } else { String::new() };
                 self.line(format_args!("{device}{several}\n{toolchain}"));
                 if let Some(r) = roof {
-                    self.line(format_args!("roof: {} GFLOP/s, {} GB/s from memory", three(r.peak_gflops), three(r.memory_gbs)));
+                    self.line(format_args!(
+                        "roof: {} GFLOP/s, {} GB/s from memory",
+                        three(r.peak_gflops),
+                        three(r.memory_gbs)
+                    ));
                 }
             }
             Event::Task { task, known, untuned } => {
-                let known = if *known > 0 { format!(", {known} trials known") } else { String::new() };
-                let plain = untuned.map_or(String::new(), |u| format!(", {} {u}", squall::report::baseline(&task.workload)));
-                self.line(format_args!("{} ({} x {:.3} GFLOP{known}{plain})", task.name, task.count, task.workload.flop() as f64 * 1e-9));
+                let known =
+                    if *known > 0 { format!(", {known} trials known") } else { String::new() };
+                let plain = untuned.map_or(String::new(), |u| {
+                    format!(", {} {u}", squall::report::baseline(&task.workload))
+                });
+                self.line(format_args!(
+                    "{} ({} x {:.3} GFLOP{known}{plain})",
+                    task.name,
+                    task.count,
+                    task.workload.flop() as f64 * 1e-9
+                ));
             }
             Event::Trial { progress, .. } => self.show(progress),
             Event::Rematch { task, challenger, incumbent, faster } => {
-                let verdict = if *faster { "it takes over" } else { "no clear gain, the incumbent stays" };
-                self.line(format_args!("{}: measured side by side, {challenger} against {incumbent}: {verdict}", task.name));
+                let verdict =
+                    if *faster { "it takes over" } else { "no clear gain, the incumbent stays" };
+                self.line(format_args!(
+                    "{}: measured side by side, {challenger} against {incumbent}: {verdict}",
+                    task.name
+                ));
             }
             Event::Trouble(text) => self.line(format_args!("warning: {text}")),
         }

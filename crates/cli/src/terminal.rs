@@ -23,7 +23,9 @@ const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::new('─
 /// A table with these columns; all but the first are numbers, aligned to the right.
 pub fn table(columns: &[&str]) -> Table {
     let mut t = Table::new();
-    t.load_style(RULED).set_content_arrangement(ContentArrangement::Dynamic).set_header(columns.to_vec());
+    t.load_style(RULED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(columns.to_vec());
     if !io::stdout().is_terminal() {
         // In a file or a pipe, every row is one line.
         t.set_content_arrangement(ContentArrangement::Disabled);

@@ -19,13 +19,20 @@ fn models() -> Option<PathBuf> {
 fn tiny_residual_is_what_pytorch_says() {
     let Some(folder) = models() else { return };
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let (model, x, y) = (file("tiny_residual.onnx"), file("tiny_residual_input.npy"), file("tiny_residual_output.npy"));
+    let (model, x, y) = (
+        file("tiny_residual.onnx"),
+        file("tiny_residual_input.npy"),
+        file("tiny_residual_output.npy"),
+    );
     let p = Place::new();
     let plain = p.squall(&["check", &model, "--input", &x, "--expect", &y, "--json"]).ok().json();
     assert_eq!(plain["right"], true);
     assert_eq!(plain["tuned"], 0);
     p.squall(&["tune", &model, "--trials-per-task", "3", "--store", "t.squall"]).ok();
-    let tuned = p.squall(&["check", &model, "--input", &x, "--expect", &y, "--store", "t.squall", "--json"]).ok().json();
+    let tuned = p
+        .squall(&["check", &model, "--input", &x, "--expect", &y, "--store", "t.squall", "--json"])
+        .ok()
+        .json();
     assert!(tuned["max_error"].as_f64().unwrap() <= 1e-4);
     assert!(tuned["tuned"].as_u64().unwrap() > 0);
     assert_eq!(tuned["kernels"], plain["kernels"]);
@@ -37,7 +44,8 @@ fn tiny_residual_is_what_pytorch_says() {
     let wrong = p.squall(&["check", &model, "--input", &x, "--expect", "other.npy"]);
     assert_eq!(wrong.code, Some(1));
     assert!(wrong.out.contains("WRONG"), "{}", wrong.out);
-    let strict = p.squall(&["check", &model, "--input", &x, "--expect", &y, "--tolerance", "0", "--json"]);
+    let strict =
+        p.squall(&["check", &model, "--input", &x, "--expect", &y, "--tolerance", "0", "--json"]);
     assert_eq!((strict.code, strict.json()["right"].as_bool()), (Some(1), Some(false)));
 }
 
@@ -45,12 +53,25 @@ fn tiny_residual_is_what_pytorch_says() {
 fn bad_arrays_and_models_without_weights_are_errors() {
     let Some(folder) = models() else { return };
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
-    let (model, x, y) = (file("tiny_residual.onnx"), file("tiny_residual_input.npy"), file("tiny_residual_output.npy"));
+    let (model, x, y) = (
+        file("tiny_residual.onnx"),
+        file("tiny_residual_input.npy"),
+        file("tiny_residual_output.npy"),
+    );
     let p = Place::new();
     p.file("bad.npy", "not an array");
-    assert!(p.squall(&["check", &model, "--input", "bad.npy", "--expect", &y]).fails().err.contains("bad.npy"));
-    assert!(p.squall(&["check", &model, "--input", &y, "--expect", &y]).fails().err.contains("shape"));
-    assert!(p.squall(&["check", &model, "--input", &x, "--expect", &x]).fails().err.contains("shape"));
+    assert!(
+        p.squall(&["check", &model, "--input", "bad.npy", "--expect", &y])
+            .fails()
+            .err
+            .contains("bad.npy")
+    );
+    assert!(
+        p.squall(&["check", &model, "--input", &y, "--expect", &y]).fails().err.contains("shape")
+    );
+    assert!(
+        p.squall(&["check", &model, "--input", &x, "--expect", &x]).fails().err.contains("shape")
+    );
     p.squall(&["check", "matmul m=4 n=4 k=4", "--input", &x, "--expect", &y]).fails();
 }
 
@@ -71,6 +92,7 @@ fn a_model_is_tuned_under_one_budget_and_exported() {
     }
     assert!(report["total"]["gain"].as_f64().unwrap() > 1.0);
     p.squall(&["export", &model, "--out", "k", "--build"]).ok();
-    let driver = std::process::Command::new(p.path().join("k/driver")).arg("--check").output().unwrap();
+    let driver =
+        std::process::Command::new(p.path().join("k/driver")).arg("--check").output().unwrap();
     assert!(driver.status.success(), "{}", String::from_utf8_lossy(&driver.stdout));
 }

@@ -1,5 +1,5 @@
-//! `squall import` and `squall records export`: files of the tuning community into the store and out
-//! of it, and Kernel Tuner's own simulation on what comes out.
+//! `squall import` and `squall records export`: files of the tuning community into the store and
+//! out of it, and Kernel Tuner's own simulation on what comes out.
 
 mod support;
 
@@ -22,14 +22,17 @@ fn cache() -> String {
                 _ => format!("{}", 0.1 + (1.0 + i as f64) / 3.0),
             };
             entries.push(format!(
-                "\"{block},{spelled},7\": {{\"block\": {block}, \"how\": {how}, \"fixed\": 7, \"time\": {time}, \
+                "\"{block},{spelled},7\": {{\"block\": {block}, \"how\": {how}, \"fixed\": \
+                 7, \"time\": {time}, \
                  \"compile_time\": 310.2, \"benchmark_time\": 1.7, \"verification_time\": 0.3}}"
             ));
         }
     }
     format!(
-        "{{\"device_name\": \"Some GPU\", \"kernel_name\": \"saxpy\", \"problem_size\": [4096, 4096], \"tune_params_keys\": [\"block\", \"how\", \"fixed\"],\n\
-         \"tune_params\": {{\"block\": [32, 64, 128, 256], \"how\": [true, false], \"fixed\": [7]}}, \"objective\": \"time\",\n\"cache\": {{\n{},\n",
+        "{{\"device_name\": \"Some GPU\", \"kernel_name\": \"saxpy\", \"problem_size\": [4096, \
+         4096], \"tune_params_keys\": [\"block\", \"how\", \"fixed\"],\n\
+         \"tune_params\": {{\"block\": [32, 64, 128, 256], \"how\": [true, false], \"fixed\": \
+         [7]}}, \"objective\": \"time\",\n\"cache\": {{\n{},\n",
         entries.join(",\n")
     )
 }
@@ -45,7 +48,9 @@ fn trials(p: &Place, store: &str) -> Vec<(String, Value)> {
         .as_array()
         .unwrap()
         .iter()
-        .map(|r| (format!("{} {} {}", r["task"], r["device"], r["configuration"]), r["outcome"].clone()))
+        .map(|r| {
+            (format!("{} {} {}", r["task"], r["device"], r["configuration"]), r["outcome"].clone())
+        })
         .collect();
     all.sort_by(|a, b| a.0.cmp(&b.0));
     all
@@ -55,12 +60,21 @@ fn trials(p: &Place, store: &str) -> Vec<(String, Value)> {
 fn what_is_imported_is_exported_and_imported_alike() {
     let p = Place::new();
     p.file("interrupted.json", cache());
-    let first = p.squall(&["import", "interrupted.json", "--store", "a.squall", "--json"]).ok().json();
+    let first =
+        p.squall(&["import", "interrupted.json", "--store", "a.squall", "--json"]).ok().json();
     let i = &first["imported"][0];
     assert_eq!((&i["name"], &i["device"]), (&"saxpy".into(), &"Some GPU".into()), "{first}");
-    assert_eq!((&i["new"], &i["known"], &i["failed"]), (&6.into(), &0.into(), &3.into()), "{first}");
-    let again = p.squall(&["import", "interrupted.json", "--store", "a.squall", "--json"]).ok().json();
-    assert_eq!((&again["imported"][0]["new"], &again["imported"][0]["known"]), (&0.into(), &6.into()));
+    assert_eq!(
+        (&i["new"], &i["known"], &i["failed"]),
+        (&6.into(), &0.into(), &3.into()),
+        "{first}"
+    );
+    let again =
+        p.squall(&["import", "interrupted.json", "--store", "a.squall", "--json"]).ok().json();
+    assert_eq!(
+        (&again["imported"][0]["new"], &again["imported"][0]["known"]),
+        (&0.into(), &6.into())
+    );
     let table = p.squall(&["records", "list", "--store", "a.squall"]).ok().out;
     assert!(table.contains("saxpy") && table.contains("Some GPU"), "{table}");
 
@@ -70,13 +84,17 @@ fn what_is_imported_is_exported_and_imported_alike() {
     for class in ["\"build\"", "\"launch\"", "infeasible", "measured"] {
         assert!(classes.iter().any(|c| c.contains(class)), "{class}: {classes:?}");
     }
-    for (form, file) in [("kernel-tuner", "k.json.gz"), ("t4", "t4.json"), ("kernel-tuner", "plain.json")] {
-        p.squall(&["records", "export", "--store", "a.squall", "--format", form, "--output", file]).ok();
+    for (form, file) in
+        [("kernel-tuner", "k.json.gz"), ("t4", "t4.json"), ("kernel-tuner", "plain.json")]
+    {
+        p.squall(&["records", "export", "--store", "a.squall", "--format", form, "--output", file])
+            .ok();
         let to = format!("{file}.squall");
         let back = p.squall(&["import", file, "--store", &to, "--json"]).ok().json();
         assert_eq!(back["imported"][0]["new"], 6, "{form}");
         if form == "kernel-tuner" {
-            // The parameters' values are all there, also the one that was never legal: the same task.
+            // The parameters' values are all there, also the one that was never legal: the same
+            // task.
             assert_eq!(trials(&p, &to), was, "{form}");
         } else {
             let outcomes = |t: Vec<(String, Value)>| t.into_iter().map(|t| t.1).collect::<Vec<_>>();
@@ -95,24 +113,53 @@ fn a_description_says_the_space_of_results() {
     p.file("interrupted.json", cache());
     p.file("t1.json", T1);
     p.squall(&["import", "interrupted.json", "--store", "a.squall"]).ok();
-    p.squall(&["records", "export", "--store", "a.squall", "--format", "t4", "--output", "t4.json"]).ok();
-    let i = p.squall(&["import", "t4.json", "t1.json", "--store", "b.squall", "--json"]).ok().json();
-    assert_eq!((&i["imported"][0]["name"], &i["imported"][0]["new"]), (&"saxpy".into(), &6.into()), "{i}");
-    let shown = p.squall(&["records", "show", "--store", "b.squall", "--limit", "1", "--json"]).ok().json();
+    p.squall(&[
+        "records", "export", "--store", "a.squall", "--format", "t4", "--output", "t4.json",
+    ])
+    .ok();
+    let i =
+        p.squall(&["import", "t4.json", "t1.json", "--store", "b.squall", "--json"]).ok().json();
+    assert_eq!(
+        (&i["imported"][0]["name"], &i["imported"][0]["new"]),
+        (&"saxpy".into(), &6.into()),
+        "{i}"
+    );
+    let shown =
+        p.squall(&["records", "show", "--store", "b.squall", "--limit", "1", "--json"]).ok().json();
     let r = &shown["records"][0];
-    assert!(r["configuration"].as_str().unwrap().starts_with("fixed=7,how="), "the description's order: {r}");
+    assert!(
+        r["configuration"].as_str().unwrap().starts_with("fixed=7,how="),
+        "the description's order: {r}"
+    );
     let workload = r["workload"].as_str().unwrap();
     assert!(workload.contains("block <= 128") && workload.contains("256"), "{workload}");
     // And through a cache file with all of its values.
-    p.squall(&["records", "export", "--store", "b.squall", "--format", "kernel-tuner", "--output", "k.json"]).ok();
-    assert!(std::fs::read_to_string(p.path().join("k.json")).unwrap().contains("\"block\": [32,64,96,128,160,192,224,256]"));
+    p.squall(&[
+        "records",
+        "export",
+        "--store",
+        "b.squall",
+        "--format",
+        "kernel-tuner",
+        "--output",
+        "k.json",
+    ])
+    .ok();
+    assert!(
+        std::fs::read_to_string(p.path().join("k.json"))
+            .unwrap()
+            .contains("\"block\": [32,64,96,128,160,192,224,256]")
+    );
 
     // A description of something else, and one that forbids what was measured.
     let wrong = p.squall(&["import", "t1.json", "--store", "c.squall"]).fails().err;
     assert!(wrong.contains("t1.json: no recording here has the parameters"), "{wrong}");
     p.file("t1.json", T1.replace("block <= 128", "block <= 64"));
     let wrong = p.squall(&["import", "t4.json", "t1.json", "--store", "c.squall"]).fails().err;
-    assert!(wrong.contains("does not allow what was measured") && wrong.contains("block=128"), "{wrong}");
+    assert!(
+        wrong.contains("does not allow what was measured") && wrong.contains("block=128"),
+        "{wrong}"
+    );
     assert!(!p.path().join("c.squall").exists(), "nothing is stored of a wrong import");
 }
 
@@ -124,13 +171,41 @@ fn trials_of_our_own_are_given_out_too() {
     let both = p.squall(&["records", "export", "--format", "t4", "--output", "x.json"]).fails().err;
     assert!(both.contains("several are chosen") && both.contains("--task"), "{both}");
     assert!(!p.path().join("x.json").exists());
-    p.squall(&["records", "export", "--format", "kernel-tuner", "--name", "axpy_small", "--output", "x.json"]).ok();
+    p.squall(&[
+        "records",
+        "export",
+        "--format",
+        "kernel-tuner",
+        "--name",
+        "axpy_small",
+        "--output",
+        "x.json",
+    ])
+    .ok();
     let i = p.squall(&["import", "x.json", "--store", "b.squall", "--json"]).ok().json();
     assert_eq!(i["imported"][0]["new"], 4, "{i}");
     // The median of our windows is the time that others see.
     let time = |store: &str| {
-        let shown = p.squall(&["records", "show", "--store", store, "--kind", "trial", "--name", "axpy_small", "--json"]).ok().json();
-        let mut t: Vec<f64> = shown["records"].as_array().unwrap().iter().filter_map(|r| r["time_ns"].as_f64()).collect();
+        let shown = p
+            .squall(&[
+                "records",
+                "show",
+                "--store",
+                store,
+                "--kind",
+                "trial",
+                "--name",
+                "axpy_small",
+                "--json",
+            ])
+            .ok()
+            .json();
+        let mut t: Vec<f64> = shown["records"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|r| r["time_ns"].as_f64())
+            .collect();
         t.sort_by(f64::total_cmp);
         t
     };
@@ -146,7 +221,11 @@ fn what_cannot_be_imported_is_said() {
     p.file("text.json", "hello");
     p.file("cut.json.gz", [0x1f, 0x8b, 8, 0]);
     p.file("good.json", cache());
-    for (file, words) in [("text.json", "not readable as JSON"), ("cut.json.gz", "cut short"), ("none.json", "cannot read `none.json`")] {
+    for (file, words) in [
+        ("text.json", "not readable as JSON"),
+        ("cut.json.gz", "cut short"),
+        ("none.json", "cannot read `none.json`"),
+    ] {
         // The good one beside it is not stored either.
         let e = p.squall(&["import", "good.json", file]).fails().err;
         assert!(e.contains(words), "{e}");
@@ -155,18 +234,32 @@ fn what_cannot_be_imported_is_said() {
     p.squall(&["import", "good.json"]).ok();
     let none = p.squall(&["records", "export", "--format", "t4", "--name", "nobody"]).fails().err;
     assert!(none.contains("no trial is chosen"), "{none}");
-    let gone = p.squall(&["records", "export", "--format", "t4", "--output", "no/such/folder.json"]).fails().err;
+    let gone = p
+        .squall(&["records", "export", "--format", "t4", "--output", "no/such/folder.json"])
+        .fails()
+        .err;
     assert!(gone.contains("cannot write"), "{gone}");
 }
 
 /// A Python that has Kernel Tuner, where there is one.
 fn kernel_tuner() -> Option<String> {
     let named = std::env::var("SQUALL_TEST_PYTHON").ok();
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../peers-venv/bin/python").display().to_string();
-    let has = |python: &String| Command::new(python).args(["-c", "import kernel_tuner"]).output().is_ok_and(|o| o.status.success());
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../../peers-venv/bin/python")
+        .display()
+        .to_string();
+    let has = |python: &String| {
+        Command::new(python)
+            .args(["-c", "import kernel_tuner"])
+            .output()
+            .is_ok_and(|o| o.status.success())
+    };
     let found = named.into_iter().chain([beside, "python3".into()]).find(has);
     if found.is_none() {
-        println!("skipped: no Python here has Kernel Tuner (`pip install kernel-tuner`; SQUALL_TEST_PYTHON names one)");
+        println!(
+            "skipped: no Python here has Kernel Tuner (`pip install kernel-tuner`; \
+             SQUALL_TEST_PYTHON names one)"
+        );
     }
     found
 }
@@ -187,8 +280,19 @@ fn kernel_tuner_simulates_what_is_exported() {
     p.file("c.json", cache());
     p.squall(&["import", "c.json"]).ok();
     p.squall(&["records", "export", "--format", "kernel-tuner", "--output", "k.json"]).ok();
-    let ran = Command::new(python).args(["-c", SIMULATION, "k.json"]).current_dir(p.path()).output().unwrap();
-    let (out, err) = (String::from_utf8_lossy(&ran.stdout).into_owned(), String::from_utf8_lossy(&ran.stderr).into_owned());
+    let ran = Command::new(python)
+        .args(["-c", SIMULATION, "k.json"])
+        .current_dir(p.path())
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&ran.stdout).into_owned(),
+        String::from_utf8_lossy(&ran.stderr).into_owned(),
+    );
     let time = 0.1 + 1.0 / 3.0;
-    assert_eq!(out.trim().lines().last(), Some(&*format!("Some GPU 3 32 False {time}")), "{out}{err}");
+    assert_eq!(
+        out.trim().lines().last(),
+        Some(&*format!("Some GPU 3 32 False {time}")),
+        "{out}{err}"
+    );
 }

@@ -9,20 +9,24 @@ use support::{Place, SMALL};
 fn an_export_builds_and_its_driver_finds_it_right() {
     let p = Place::new();
     p.squall(&["tune", SMALL, "--trials", "6"]).ok();
-    let manifest = p.squall(&["export", SMALL, "--out", "kernels", "--build", "--json"]).ok().json();
+    let manifest =
+        p.squall(&["export", SMALL, "--out", "kernels", "--build", "--json"]).ok().json();
     let kernel = &manifest["kernels"][0];
     let best = p.squall(&["records", "best", "--json"]).ok().json();
     assert_eq!(kernel["task"], best["best"][0]["task"]);
     assert_eq!(kernel["configuration"], best["best"][0]["configuration"]);
     let folder = p.path().join("kernels");
-    let on_disk: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(folder.join("manifest.json")).unwrap()).unwrap();
+    let on_disk: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("manifest.json")).unwrap())
+            .unwrap();
     assert_eq!(on_disk, manifest);
     assert!(folder.join(manifest["library"].as_str().unwrap()).is_file());
     assert!(folder.join("squall_kernels.h").is_file());
     let driver = Command::new(folder.join("driver")).arg("--check").output().unwrap();
     let said = String::from_utf8_lossy(&driver.stdout);
     assert!(driver.status.success() && said.contains("right"), "{said}");
-    let referee: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(folder.join("so.json")).unwrap()).unwrap();
+    let referee: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("so.json")).unwrap()).unwrap();
     let entry = &referee[kernel["name"].as_str().unwrap()]["squall"];
     assert_eq!(entry["symbol"], kernel["symbol"]);
     assert!(std::path::Path::new(entry["lib"].as_str().unwrap()).is_file());
@@ -49,7 +53,8 @@ fn the_driver_finds_wrong_kernels() {
     let mut text = std::fs::read_to_string(folder.join(source)).unwrap();
     text = text.replace(&format!("int {symbol}(const void"), "static int honest(const void");
     text += &format!(
-        "\nint {symbol}(const void *const *d, void *const *o, const void *p, void *w) {{ int r = honest(d, o, p, w); ((float *)o[0])[7] += 0.5f; return r; }}\n"
+        "\nint {symbol}(const void *const *d, void *const *o, const void *p, void *w) {{ int r = \
+         honest(d, o, p, w); ((float *)o[0])[7] += 0.5f; return r; }}\n"
     );
     std::fs::write(folder.join(source), text).unwrap();
     let check = Command::new("make").arg("check").current_dir(&folder).output();
@@ -58,17 +63,29 @@ fn the_driver_finds_wrong_kernels() {
         return;
     };
     assert!(!check.status.success());
-    assert!(String::from_utf8_lossy(&check.stdout).contains("WRONG"), "{}", String::from_utf8_lossy(&check.stdout));
+    assert!(
+        String::from_utf8_lossy(&check.stdout).contains("WRONG"),
+        "{}",
+        String::from_utf8_lossy(&check.stdout)
+    );
 }
 
 #[test]
 fn what_was_never_tuned_gets_plain_loops_and_says_so() {
     let p = Place::new();
     p.squall(&["tune", SMALL, "--trials", "2"]).ok();
-    let ran = p.squall(&["export", "matmul m=8 n=8 k=8", "--out", "plain", "--build", "--json"]).ok();
+    let ran =
+        p.squall(&["export", "matmul m=8 n=8 k=8", "--out", "plain", "--build", "--json"]).ok();
     assert!(ran.err.contains("never tuned"), "{}", ran.err);
     assert_eq!(ran.json()["kernels"][0]["tuned"], false);
-    assert!(Command::new(p.path().join("plain/driver")).arg("--check").output().unwrap().status.success());
+    assert!(
+        Command::new(p.path().join("plain/driver"))
+            .arg("--check")
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
     // The reference of so large a product runs on all cores, its kernel on one.
     p.squall(&["export", "matmul m=1024 n=1024 k=1024", "--out", "large", "--build"]).ok();
     let none = p.squall(&["export", SMALL, "--store", "none.squall", "--out", "x"]).fails();
@@ -86,5 +103,7 @@ fn several_threads_are_exported_with_openmp() {
     let p = Place::new();
     p.squall(&["tune", SMALL, "--trials", "4", "--threads", "2"]).ok();
     p.squall(&["export", SMALL, "--threads", "2", "--out", "k", "--build"]).ok();
-    assert!(Command::new(p.path().join("k/driver")).arg("--check").output().unwrap().status.success());
+    assert!(
+        Command::new(p.path().join("k/driver")).arg("--check").output().unwrap().status.success()
+    );
 }

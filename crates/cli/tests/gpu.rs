@@ -1,5 +1,5 @@
-//! `--target`: what is said where there is no GPU, a small tuning where there is one, and Squall's own
-//! kernels on an emulated one, as they are printed: blocks, clusters, warps, tensor cores.
+//! `--target`: what is said where there is no GPU, a small tuning where there is one, and Squall's
+//! own kernels on an emulated one, as they are printed: blocks, clusters, warps, tensor cores.
 
 #[path = "support/emulator.rs"]
 mod emulated;
@@ -10,14 +10,26 @@ use support::Place;
 #[test]
 fn a_gpu_is_tuned_for_or_its_absence_explained() {
     let p = Place::new();
-    let ran = p.squall(&["tune", "softmax rows=8 cols=256", "--trials", "4", "--target", "cuda", "--json"]);
+    let ran = p.squall(&[
+        "tune",
+        "softmax rows=8 cols=256",
+        "--trials",
+        "4",
+        "--target",
+        "cuda",
+        "--json",
+    ]);
     if ran.code == Some(0) {
         assert_eq!(ran.json()["tasks"][0]["trials"], 4);
         return;
     }
     println!("skipped: {}", ran.err);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
-    assert!(ran.err.contains("CUDA cannot be used: ") && !ran.err.contains("panicked"), "{}", ran.err);
+    assert!(
+        ran.err.contains("CUDA cannot be used: ") && !ran.err.contains("panicked"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -31,10 +43,32 @@ fn a_target_that_is_none_is_refused() {
 #[test]
 fn whole_models_are_refused_on_a_gpu() {
     let p = Place::new();
-    let ran = p.squall(&["run", "model.onnx", "--input", "x.npy", "--output", "y.npy", "--target", "cuda"]);
+    let ran = p.squall(&[
+        "run",
+        "model.onnx",
+        "--input",
+        "x.npy",
+        "--output",
+        "y.npy",
+        "--target",
+        "cuda",
+    ]);
     assert_eq!(ran.code, Some(2), "{}", ran.err);
-    let ran = p.squall(&["check", "model.onnx", "--input", "x.npy", "--expect", "y.npy", "--target", "cuda"]);
-    assert!(ran.err.contains("on the CPU only") && ran.err.contains("squall export"), "{}", ran.err);
+    let ran = p.squall(&[
+        "check",
+        "model.onnx",
+        "--input",
+        "x.npy",
+        "--expect",
+        "y.npy",
+        "--target",
+        "cuda",
+    ]);
+    assert!(
+        ran.err.contains("on the CPU only") && ran.err.contains("squall export"),
+        "{}",
+        ran.err
+    );
 }
 
 #[test]
@@ -45,19 +79,41 @@ fn generated_kernels_are_right_as_they_are_printed() {
         "kernels.ops",
         "split: conv2d n=1 c=24 h=7 w=7 k=32 r=3 s=3 stride=1 pad=1\n\
          bf16: conv2d n=1 c=16 h=6 w=6 k=32 r=3 s=3 stride=1 pad=1 epilogue=bias,relu dtype=bf16\n\
-         f16: matmul m=40 n=64 k=64 dtype=f16\nrun: conv2d n=1 c=32 h=8 w=8 k=16 r=3 s=3 stride=1 pad=1 dtype=tf32\ngroup: conv2d n=2 c=40 h=5 w=5 k=40 r=3 s=3 stride=1 pad=1 dtype=bf16\ntf32: matmul m=32 n=36 k=40 dtype=tf32\nwindow: conv2d n=1 c=3 h=13 w=17 k=16 r=7 s=7 stride=2 pad=3 dtype=tf32\nrows: softmax rows=4 cols=300\n",
+         f16: matmul m=40 n=64 k=64 dtype=f16\nrun: conv2d n=1 c=32 h=8 w=8 k=16 r=3 s=3 stride=1 \
+         pad=1 dtype=tf32\ngroup: conv2d n=2 c=40 h=5 w=5 k=40 r=3 s=3 stride=1 pad=1 dtype=bf16\n\
+         tf32: matmul m=32 n=36 k=40 dtype=tf32\nwindow: conv2d n=1 c=3 h=13 w=17 k=16 r=7 s=7 \
+         stride=2 pad=3 dtype=tf32\nrows: softmax rows=4 cols=300\n",
     );
     for (capability, trials) in [("90", "6"), ("75", "2")] {
-        let mut c = p.command(&["tune", "kernels.ops", "--trials", trials, "--target", "cuda", "--store", capability, "--json"]);
-        let ran: support::Ran = c.envs(gpu.clone()).env("EMULATED_CAPABILITY", capability).output().unwrap().into();
+        let mut c = p.command(&[
+            "tune",
+            "kernels.ops",
+            "--trials",
+            trials,
+            "--target",
+            "cuda",
+            "--store",
+            capability,
+            "--json",
+        ]);
+        let ran: support::Ran =
+            c.envs(gpu.clone()).env("EMULATED_CAPABILITY", capability).output().unwrap().into();
         let ran = ran.ok();
         for t in ran.json()["tasks"].as_array().unwrap() {
             // Some tiles do not fit; what was built is right.
             let failures = t["failures"].as_array().unwrap();
-            assert!(failures.iter().all(|f| f["stage"] == "infeasible") && t["failed"].as_u64() < Some(3), "{t}");
+            assert!(
+                failures.iter().all(|f| f["stage"] == "infeasible")
+                    && t["failed"].as_u64() < Some(3),
+                "{t}"
+            );
         }
-        let trials = ran.out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned());
-        let algorithm = |t: serde_json::Value| t["tunable"].as_str().unwrap().split(',').next().unwrap().to_string();
+        let trials = ran.out.lines().filter_map(|l| {
+            serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned()
+        });
+        let algorithm = |t: serde_json::Value| {
+            t["tunable"].as_str().unwrap().split(',').next().unwrap().to_string()
+        };
         let tunables: std::collections::BTreeSet<String> = trials.map(algorithm).collect();
         let wanted: &[&str] = if capability == "90" {
             &["gpu_group", "gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile", "gpu_winograd"]
@@ -68,20 +124,33 @@ fn generated_kernels_are_right_as_they_are_printed() {
     }
 }
 
-/// Tensor maps on their way from a sketch through the launch to the driver, and the copies that they are for: all of one small space
-/// with rows that run over the reduction's end, and some of another.
+/// Tensor maps on their way from a sketch through the launch to the driver, and the copies that
+/// they are for: all of one small space with rows that run over the reduction's end, and some of
+/// another.
 #[test]
 fn tiles_that_arrive_as_boxes_are_right() {
     let Some(gpu) = emulated::emulator() else { return };
     let p = Place::new();
-    for (sketch, line, boxed, least) in
-        [("gpu_group", "matmul m=64 n=64 k=72 dtype=f16", "boxes=1", 18), ("gpu_tensor", "matmul m=16 n=64 k=64 dtype=bf16", "pad=2", 3)]
-    {
-        let args = ["tune", line, "--sketch", sketch, "--trials", "60", "--target", "cuda", "--store", sketch, "--json"];
-        let ran: support::Ran = p.command(&args).envs(gpu.clone()).env("EMULATED_CAPABILITY", "90").output().unwrap().into();
+    for (sketch, line, boxed, least) in [
+        ("gpu_group", "matmul m=64 n=64 k=72 dtype=f16", "boxes=1", 18),
+        ("gpu_tensor", "matmul m=16 n=64 k=64 dtype=bf16", "pad=2", 3),
+    ] {
+        let args = [
+            "tune", line, "--sketch", sketch, "--trials", "60", "--target", "cuda", "--store",
+            sketch, "--json",
+        ];
+        let ran: support::Ran = p
+            .command(&args)
+            .envs(gpu.clone())
+            .env("EMULATED_CAPABILITY", "90")
+            .output()
+            .unwrap()
+            .into();
         let ran = ran.ok();
         assert_eq!(ran.json()["tasks"][0]["failed"], 0, "{}", ran.out);
-        let trials = ran.out.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned());
+        let trials = ran.out.lines().filter_map(|l| {
+            serde_json::from_str::<serde_json::Value>(l).ok()?.get("trial").cloned()
+        });
         let boxes = trials.filter(|t| t["configuration"].as_str().unwrap().contains(boxed)).count();
         assert!(boxes >= least, "{sketch}: {boxes}");
     }
@@ -92,10 +161,26 @@ fn strategies_are_compared_on_a_gpu() {
     let Some(gpu) = emulated::emulator() else { return };
     let p = Place::new();
     let line = "softmax rows=4 cols=300";
-    let args = ["bench", "search", line, "--trials", "4", "--seeds", "1", "--strategies", "random,storm", "--target", "cuda", "--json"];
+    let args = [
+        "bench",
+        "search",
+        line,
+        "--trials",
+        "4",
+        "--seeds",
+        "1",
+        "--strategies",
+        "random,storm",
+        "--target",
+        "cuda",
+        "--json",
+    ];
     let ran: support::Ran = p.command(&args).envs(gpu).output().unwrap().into();
     let compared = ran.ok().json();
     assert_eq!(compared["device"], "cuda Emulated GPU", "{compared}");
     let runs = compared["runs"].as_array().unwrap();
-    assert!(runs.len() == 2 && runs.iter().all(|r| r["trials"] == 4 && r["best_ns"].is_number()), "{compared}");
+    assert!(
+        runs.len() == 2 && runs.iter().all(|r| r["trials"] == 4 && r["best_ns"].is_number()),
+        "{compared}"
+    );
 }

@@ -8,7 +8,10 @@ use support::{Place, SMALL};
 fn tasks_as_json_have_exactly_the_agreed_keys() {
     let p = Place::new();
     let v = p.squall(&["tasks", SMALL, "--json"]).ok().json();
-    assert_eq!(v.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>(), ["tasks", "untuned"]);
+    assert_eq!(
+        v.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>(),
+        ["tasks", "untuned"]
+    );
     let task = v["tasks"][0].as_object().unwrap();
     let mut keys: Vec<&str> = task.keys().map(String::as_str).collect();
     keys.sort_unstable();
@@ -51,7 +54,8 @@ fn bad_models_are_errors_that_name_the_file() {
 
 #[test]
 fn truncated_models_never_panic() {
-    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models/tiny_residual.onnx");
+    let shared =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models/tiny_residual.onnx");
     let Ok(model) = std::fs::read(shared) else {
         println!("skipped: no shared models here");
         return;
@@ -70,7 +74,12 @@ fn truncated_models_never_panic() {
 #[test]
 fn bad_operator_lines_say_what_is_wrong() {
     let p = Place::new();
-    for line in ["frobnicate m=1 n=2", "matmul m=0 n=4 k=4", "matmul m=4 n=4", "matmul m=99999999999999999999 n=4 k=4"] {
+    for line in [
+        "frobnicate m=1 n=2",
+        "matmul m=0 n=4 k=4",
+        "matmul m=4 n=4",
+        "matmul m=99999999999999999999 n=4 k=4",
+    ] {
         p.squall(&["tasks", line]).fails();
     }
     p.file("bad.ops", "matmul m=4 n=4 k=4\nmatmul m=4 n=x k=4\n");
@@ -78,7 +87,10 @@ fn bad_operator_lines_say_what_is_wrong() {
     p.file("a.xyz", "?");
     assert!(p.squall(&["tasks", "a.xyz"]).fails().err.contains("xyz"));
     assert!(p.squall(&["tasks", "no such thing"]).fails().err.contains("hint: "));
-    p.file("bad.workload", "workload relu\ndata X: f32[4]\nstage Y: f32[i: 4] = max(X[i+1], 0)\noutput Y\n");
+    p.file(
+        "bad.workload",
+        "workload relu\ndata X: f32[4]\nstage Y: f32[i: 4] = max(X[i+1], 0)\noutput Y\n",
+    );
     assert!(p.squall(&["tasks", "bad.workload"]).fails().err.contains("bad.workload"));
     std::fs::create_dir(p.path().join("folder.onnx")).unwrap();
     p.squall(&["tasks", "folder.onnx"]).fails();
@@ -89,16 +101,22 @@ fn a_workload_explains_itself_and_comes_back() {
     let p = Place::new();
     let text = p.squall(&["explain", SMALL, "--stage", "expression"]).ok().out;
     p.file("again.workload", &text);
-    let ids = |input: &str| p.squall(&["tasks", input, "--json"]).ok().json()["tasks"][0]["id"].clone();
+    let ids =
+        |input: &str| p.squall(&["tasks", input, "--json"]).ok().json()["tasks"][0]["id"].clone();
     assert_eq!(ids(SMALL), ids("again.workload"));
 }
 
 #[test]
 fn every_stage_is_explained() {
     let p = Place::new();
-    for (stage, word) in
-        [("expression", "sum("), ("sketches", "sketch "), ("space", "legal"), ("schedule", ""), ("nest", ""), ("source", "int ")]
-    {
+    for (stage, word) in [
+        ("expression", "sum("),
+        ("sketches", "sketch "),
+        ("space", "legal"),
+        ("schedule", ""),
+        ("nest", ""),
+        ("source", "int "),
+    ] {
         let out = p.squall(&["explain", SMALL, "--stage", stage]).ok().out;
         assert!(out.len() > 20 && out.contains(word), "{stage}: {out}");
     }
@@ -112,8 +130,14 @@ fn every_stage_is_explained() {
 fn a_closed_pipe_is_no_error() {
     let p = Place::new();
     let bin = env!("CARGO_BIN_EXE_squall");
-    let script = format!("'{bin}' explain '{SMALL}' --stage source | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}");
-    let out = std::process::Command::new("bash").args(["-c", &script]).current_dir(p.path()).output().unwrap();
+    let script = format!(
+        "'{bin}' explain '{SMALL}' --stage source | head -c 1 > /dev/null; echo ${{PIPESTATUS[0]}}"
+    );
+    let out = std::process::Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(p.path())
+        .output()
+        .unwrap();
     assert!(!String::from_utf8_lossy(&out.stderr).contains("panic"));
     assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "0");
 }

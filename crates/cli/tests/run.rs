@@ -6,7 +6,10 @@ use std::path::PathBuf;
 use support::Place;
 
 fn example(name: &str) -> String {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).join(name).to_string_lossy().into_owned()
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
+        .join(name)
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// The largest difference between two .npy files.
@@ -14,24 +17,79 @@ fn difference(a: &std::path::Path, b: &std::path::Path) -> f32 {
     let read = |p: &std::path::Path| squall::check::read_array(p).unwrap().data;
     let (a, b) = (read(a), read(b));
     assert_eq!(a.len(), b.len());
-    a.iter().zip(&b).map(|(x, y)| (x - y).abs()).fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) })
+    a.iter()
+        .zip(&b)
+        .map(|(x, y)| (x - y).abs())
+        .fold(0.0, |m, d| if d.is_nan() { f32::INFINITY } else { m.max(d) })
 }
 
 #[test]
 fn a_small_network_gives_what_is_expected_plain_and_tuned() {
-    let (model, x, y) = (example("small_net.onnx"), example("small_net_input.npy"), PathBuf::from(example("small_net_output.npy")));
+    let (model, x, y) = (
+        example("small_net.onnx"),
+        example("small_net_input.npy"),
+        PathBuf::from(example("small_net_output.npy")),
+    );
     let p = Place::new();
     p.squall(&["run", &model, "--input", &x, "--output", "plain.npy"]).ok();
     assert!(difference(&p.path().join("plain.npy"), &y) <= 1e-4);
-    p.squall(&["tune", &model, "--trials-per-task", "3", "--store", "t.squall", "--caches", "cold"]).ok();
+    p.squall(&[
+        "tune",
+        &model,
+        "--trials-per-task",
+        "3",
+        "--store",
+        "t.squall",
+        "--caches",
+        "cold",
+    ])
+    .ok();
     // Times with cold caches are a device's of their own, whose kernels are found all the same.
-    let records = p.squall(&["records", "show", "--kind", "trial", "--store", "t.squall", "--json"]).ok().json();
-    let devices: Vec<&str> = records["records"].as_array().unwrap().iter().map(|r| r["device"].as_str().unwrap()).collect();
-    assert!(!devices.is_empty() && devices.iter().all(|d| d.ends_with(", cold caches")), "{devices:?}");
-    let said = p.squall(&["run", &model, "--input", &x, "--output", "tuned.npy", "--store", "t.squall", "--json"]).ok().json();
+    let records = p
+        .squall(&["records", "show", "--kind", "trial", "--store", "t.squall", "--json"])
+        .ok()
+        .json();
+    let devices: Vec<&str> = records["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["device"].as_str().unwrap())
+        .collect();
+    assert!(
+        !devices.is_empty() && devices.iter().all(|d| d.ends_with(", cold caches")),
+        "{devices:?}"
+    );
+    let said = p
+        .squall(&[
+            "run",
+            &model,
+            "--input",
+            &x,
+            "--output",
+            "tuned.npy",
+            "--store",
+            "t.squall",
+            "--json",
+        ])
+        .ok()
+        .json();
     assert!(said["tuned"].as_u64().unwrap() > 0, "{said}");
     assert!(difference(&p.path().join("tuned.npy"), &y) <= 1e-4);
-    let args = ["bench", &model, "--input", &x, "--output", "b.npy", "--store", "t.squall", "--seconds", "0.1", "--json", "--keep", "k"];
+    let args = [
+        "bench",
+        &model,
+        "--input",
+        &x,
+        "--output",
+        "b.npy",
+        "--store",
+        "t.squall",
+        "--seconds",
+        "0.1",
+        "--json",
+        "--keep",
+        "k",
+    ];
     let first = p.squall(&args).ok().json();
     assert_eq!(first["output"], "b.npy");
     assert!(difference(&p.path().join("b.npy"), &y) <= 1e-4);
@@ -44,20 +102,55 @@ fn a_small_network_gives_what_is_expected_plain_and_tuned() {
         layers.iter().filter(|l| l["name"].as_str().unwrap().ends_with(end)).count()
     };
     assert!(named(&first, "_nhwc") > 0, "{first}");
-    let args_first = ["bench", &model, "--input", &x, "--output", "f.npy", "--seconds", "0.1", "--json", "--channels", "first"];
+    let args_first = [
+        "bench",
+        &model,
+        "--input",
+        &x,
+        "--output",
+        "f.npy",
+        "--seconds",
+        "0.1",
+        "--json",
+        "--channels",
+        "first",
+    ];
     let plain = p.squall(&args_first).ok().json();
     assert_eq!(named(&plain, "_nhwc"), 0, "{plain}");
     assert!(difference(&p.path().join("f.npy"), &y) <= 1e-4);
-    assert!(first["layers"][0]["best_ns"].as_u64().unwrap() > 0 && first["arena_bytes"].as_u64().unwrap() > 0);
+    assert!(
+        first["layers"][0]["best_ns"].as_u64().unwrap() > 0
+            && first["arena_bytes"].as_u64().unwrap() > 0
+    );
     // Kernels of another device, here of another number of threads, are better than plain loops.
-    let args_threads =
-        ["bench", &model, "--input", &x, "--output", "e.npy", "--store", "t.squall", "--seconds", "0.1", "--json", "--threads", "2"];
+    let args_threads = [
+        "bench",
+        &model,
+        "--input",
+        &x,
+        "--output",
+        "e.npy",
+        "--store",
+        "t.squall",
+        "--seconds",
+        "0.1",
+        "--json",
+        "--threads",
+        "2",
+    ];
     let elsewhere = p.squall(&args_threads).ok().json();
-    assert!(named(&elsewhere, "_nhwc") > 0 && elsewhere["tuned"].as_u64().unwrap() > 0, "{elsewhere}");
+    assert!(
+        named(&elsewhere, "_nhwc") > 0 && elsewhere["tuned"].as_u64().unwrap() > 0,
+        "{elsewhere}"
+    );
     assert!(difference(&p.path().join("e.npy"), &y) <= 1e-4);
     // What was kept is used again: an object that did not change is not written anew.
-    let objects = |name: &str| std::fs::metadata(p.path().join("k").join(name)).unwrap().modified().unwrap();
-    let file = std::fs::read_dir(p.path().join("k")).unwrap().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let objects =
+        |name: &str| std::fs::metadata(p.path().join("k").join(name)).unwrap().modified().unwrap();
+    let file = std::fs::read_dir(p.path().join("k"))
+        .unwrap()
+        .flatten()
+        .map(|e| e.file_name().to_string_lossy().into_owned());
     let object = file.into_iter().find(|n| n.ends_with(".o")).unwrap();
     let made = objects(&object);
     p.squall(&args).ok();
@@ -67,7 +160,9 @@ fn a_small_network_gives_what_is_expected_plain_and_tuned() {
 #[test]
 fn a_table_shows_the_slowest_layers() {
     let p = Place::new();
-    let said = p.squall(&["bench", &example("small_net.onnx"), "--seconds", "0.05", "--threads", "2"]).ok();
+    let said = p
+        .squall(&["bench", &example("small_net.onnx"), "--seconds", "0.05", "--threads", "2"])
+        .ok();
     assert!(said.out.contains("softmax_1x10") && said.out.contains("arena"), "{}", said.out);
     assert!(said.err.contains("8 of 8 kernels are not tuned"), "{}", said.err);
 }
@@ -75,7 +170,9 @@ fn a_table_shows_the_slowest_layers() {
 #[test]
 fn a_model_without_weights_runs_with_random_ones() {
     let p = Place::new();
-    let said = p.squall(&["bench", &example("resnet18.onnx"), "--seconds", "0.01", "--output", "y.npy"]).ok();
+    let said = p
+        .squall(&["bench", &example("resnet18.onnx"), "--seconds", "0.01", "--output", "y.npy"])
+        .ok();
     assert!(said.err.contains("weights are not in the file"), "{}", said.err);
     let y = squall::check::read_array(&p.path().join("y.npy")).unwrap();
     assert_eq!(y.shape, [1, 1000]);
@@ -92,21 +189,51 @@ fn tiny_residual_is_what_pytorch_says() {
     }
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let p = Place::new();
-    p.squall(&["run", &file("tiny_residual.onnx"), "--input", &file("tiny_residual_input.npy"), "--output", "y.npy"]).ok();
+    p.squall(&[
+        "run",
+        &file("tiny_residual.onnx"),
+        "--input",
+        &file("tiny_residual_input.npy"),
+        "--output",
+        "y.npy",
+    ])
+    .ok();
     assert!(difference(&p.path().join("y.npy"), &folder.join("tiny_residual_output.npy")) <= 1e-4);
 }
 
 #[test]
 fn what_cannot_run_is_an_error() {
     let p = Place::new();
-    let (model, x, y) = (example("small_net.onnx"), example("small_net_input.npy"), example("small_net_output.npy"));
+    let (model, x, y) = (
+        example("small_net.onnx"),
+        example("small_net_input.npy"),
+        example("small_net_output.npy"),
+    );
     let wrong = p.squall(&["run", &model, "--input", &y, "--output", "y.npy"]).fails();
     assert!(wrong.err.contains("shape [1, 3, 32, 32], the given array [1, 10]"), "{}", wrong.err);
     assert!(
-        p.squall(&["run", &model, "--input", &x, "--output", "y.npy", "--store", "absent.squall"]).fails().err.contains("absent.squall")
+        p.squall(&["run", &model, "--input", &x, "--output", "y.npy", "--store", "absent.squall"])
+            .fails()
+            .err
+            .contains("absent.squall")
     );
-    assert!(p.squall(&["run", &model, "--input", &x, "--output", "no/such/y.npy"]).fails().err.contains("no/such/y.npy"));
-    assert!(p.squall(&["run", support::SMALL, "--input", &x, "--output", "y.npy"]).fails().err.contains("no model"));
-    assert!(p.squall(&["run", &model, "--input", "absent.npy", "--output", "y.npy"]).fails().err.contains("absent.npy"));
+    assert!(
+        p.squall(&["run", &model, "--input", &x, "--output", "no/such/y.npy"])
+            .fails()
+            .err
+            .contains("no/such/y.npy")
+    );
+    assert!(
+        p.squall(&["run", support::SMALL, "--input", &x, "--output", "y.npy"])
+            .fails()
+            .err
+            .contains("no model")
+    );
+    assert!(
+        p.squall(&["run", &model, "--input", "absent.npy", "--output", "y.npy"])
+            .fails()
+            .err
+            .contains("absent.npy")
+    );
     assert_eq!(p.squall(&["bench", &model, "--seconds", "0"]).code, Some(2));
 }

@@ -30,11 +30,17 @@ fn a_report_has_the_keys_that_scripts_use() {
     let lines: Vec<String> = ran.out.lines().filter_map(reported).collect();
     assert_eq!(lines.len(), 6, "one line a trial");
     assert_eq!(p.identities(), lines);
-    let html =
-        std::fs::read_dir(p.path()).unwrap().map(|f| f.unwrap().path()).find(|f| f.extension().is_some_and(|e| e == "html")).unwrap();
+    let html = std::fs::read_dir(p.path())
+        .unwrap()
+        .map(|f| f.unwrap().path())
+        .find(|f| f.extension().is_some_and(|e| e == "html"))
+        .unwrap();
     let page = std::fs::read_to_string(html).unwrap();
     assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
-    assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("@import"), "the page stands alone");
+    assert!(
+        !page.contains("<script") && !page.contains("src=") && !page.contains("@import"),
+        "the page stands alone"
+    );
     assert!(page.contains("GFLOP/s") && page.contains(task["name"].as_str().unwrap()));
 }
 
@@ -50,7 +56,11 @@ fn tuning_again_goes_on_and_repeats_nothing() {
     assert_eq!(p.identities().len(), 10);
     let task = &second.json()["tasks"][0];
     assert_eq!(task["known"], 5);
-    assert_eq!(task["untuned_ns"], first.json()["tasks"][0]["untuned_ns"], "the plain loops are not measured again");
+    assert_eq!(
+        task["untuned_ns"],
+        first.json()["tasks"][0]["untuned_ns"],
+        "the plain loops are not measured again"
+    );
 }
 
 #[test]
@@ -58,13 +68,19 @@ fn operator_lists_have_a_budget_for_each_task() {
     let p = Place::new();
     p.file("two.ops", "# two kernels\nmatmul m=16 n=16 k=16\nmatmul m=24 n=16 k=16\n");
     let report = p.squall(&["tune", "two.ops", "--trials", "3", "--json"]).ok().json();
-    let trials: Vec<_> = report["tasks"].as_array().unwrap().iter().map(|t| t["trials"].as_u64().unwrap()).collect();
+    let trials: Vec<_> =
+        report["tasks"].as_array().unwrap().iter().map(|t| t["trials"].as_u64().unwrap()).collect();
     assert_eq!(trials, [3, 3]);
-    let only = p.squall(&["tune", "two.ops", "--trials", "2", "--only", "*24*", "--json"]).ok().json();
+    let only =
+        p.squall(&["tune", "two.ops", "--trials", "2", "--only", "*24*", "--json"]).ok().json();
     assert_eq!(only["tasks"].as_array().unwrap().len(), 1);
     assert_eq!(only["total"]["trials"], 2);
     let nothing = p.squall(&["tune", "two.ops", "--trials", "2", "--only", "conv"]).fails();
-    assert!(nothing.err.contains("no task matches `conv`") && nothing.err.contains("matmul"), "{}", nothing.err);
+    assert!(
+        nothing.err.contains("no task matches `conv`") && nothing.err.contains("matmul"),
+        "{}",
+        nothing.err
+    );
 }
 
 #[test]
@@ -80,8 +96,12 @@ fn a_budget_of_seconds_ends_in_time() {
 #[test]
 fn ctrl_c_ends_with_what_was_found() {
     let p = Place::new();
-    let mut child =
-        p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = p
+        .command(&["tune", SMALL, "--trials", "100000", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut seen = Vec::new();
     let mut last = String::new();
@@ -89,7 +109,13 @@ fn ctrl_c_ends_with_what_was_found() {
         seen.extend(reported(&line));
         last = line;
         if seen.len() == 3 {
-            assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+            assert!(
+                Command::new("kill")
+                    .args(["-INT", &child.id().to_string()])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
         }
     }
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -106,8 +132,12 @@ fn kill_9_loses_nothing_that_was_reported() {
     let p = Place::new();
     let mut seen = Vec::new();
     for enough in [1, 4, 9] {
-        let mut child =
-            p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = p
+            .command(&["tune", SMALL, "--trials", "100000", "--json"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut here = 0;
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             if let Some(id) = reported(&line.unwrap()) {
@@ -124,7 +154,11 @@ fn kill_9_loses_nothing_that_was_reported() {
     let kept = p.identities();
     let distinct: HashSet<&String> = kept.iter().collect();
     assert_eq!(distinct.len(), kept.len());
-    assert_eq!(seen.iter().collect::<HashSet<_>>().len(), seen.len(), "a resumed run repeated a trial");
+    assert_eq!(
+        seen.iter().collect::<HashSet<_>>().len(),
+        seen.len(),
+        "a resumed run repeated a trial"
+    );
     assert!(seen.iter().all(|id| distinct.contains(id)), "a reported trial is missing");
     assert!(kept.len() <= seen.len() + 3, "at most the trial in flight may be unreported");
     let resumed = p.squall(&["tune", SMALL, "--trials", "2", "--json"]).ok().json();
@@ -156,8 +190,12 @@ fn two_processes_share_a_store() {
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let p = Place::new();
-    let mut child =
-        p.command(&["tune", SMALL, "--trials", "100000", "--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = p
+        .command(&["tune", SMALL, "--trials", "100000", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(reported(&lines.next().unwrap().unwrap()).is_some());
     drop(lines);
@@ -169,13 +207,25 @@ fn a_closed_pipe_ends_quietly() {
 #[test]
 fn without_a_compiler_it_says_what_to_install() {
     let p = Place::new();
-    let ran: support::Ran = p.command(&["tune", SMALL, "--trials", "2"]).env("CC", "/nonexistent/cc").output().unwrap().into();
+    let ran: support::Ran = p
+        .command(&["tune", SMALL, "--trials", "2"])
+        .env("CC", "/nonexistent/cc")
+        .output()
+        .unwrap()
+        .into();
     let ran = ran.fails();
     assert!(ran.err.contains("/nonexistent/cc") && ran.err.contains("hint: "), "{}", ran.err);
-    let doctor: support::Ran = p.command(&["doctor", "--json"]).env("CC", "/nonexistent/cc").output().unwrap().into();
+    let doctor: support::Ran =
+        p.command(&["doctor", "--json"]).env("CC", "/nonexistent/cc").output().unwrap().into();
     assert_eq!(doctor.code, Some(1));
     assert_eq!(doctor.json()["can_tune"], false);
-    let bare: support::Ran = p.command(&["doctor"]).env_remove("CC").env("PATH", "/nonexistent").output().unwrap().into();
+    let bare: support::Ran = p
+        .command(&["doctor"])
+        .env_remove("CC")
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap()
+        .into();
     assert_eq!(bare.code, Some(1));
     assert!(bare.out.contains("mend: ") && bare.out.contains("install"), "{}", bare.out);
 }
@@ -183,10 +233,17 @@ fn without_a_compiler_it_says_what_to_install() {
 #[test]
 fn a_compiler_that_refuses_every_kernel_is_reported() {
     let p = Place::new();
-    let script = "#!/bin/sh\nfor a in \"$@\"; do case \"$a\" in *.c) if grep -q 'int squall_kernel(' \"$a\"; then echo 'kernel.c:7: error: no luck today' >&2; exit 1; fi;; esac; done\nexec gcc \"$@\"\n";
+    let script = "#!/bin/sh\nfor a in \"$@\"; do case \"$a\" in *.c) if grep -q 'int \
+                  squall_kernel(' \"$a\"; then echo 'kernel.c:7: error: no luck today' >&2; exit \
+                  1; fi;; esac; done\nexec gcc \"$@\"\n";
     let cc = p.file("cc.sh", script);
     std::fs::set_permissions(&cc, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let ran: support::Ran = p.command(&["tune", SMALL, "--trials", "4", "--json"]).env("CC", &cc).output().unwrap().into();
+    let ran: support::Ran = p
+        .command(&["tune", SMALL, "--trials", "4", "--json"])
+        .env("CC", &cc)
+        .output()
+        .unwrap()
+        .into();
     let ran = ran.fails();
     let task = &ran.json()["tasks"][0];
     assert_eq!((task["trials"].as_u64(), task["failed"].as_u64()), (Some(4), Some(4)));
@@ -202,8 +259,15 @@ fn a_store_that_cannot_be_used_is_refused_before_any_work() {
     let p = Place::new();
     p.file("notes.txt", "my notes, longer than the head of a database");
     let ran = p.squall(&["tune", SMALL, "--trials", "2", "--store", "notes.txt"]).fails();
-    assert!(ran.err.contains("notes.txt") && ran.err.contains("not a Squall store") && ran.err.contains("hint: "), "{}", ran.err);
-    let ran = p.squall(&["tune", SMALL, "--trials", "2", "--store", "no/such/folder/a.squall"]).fails();
+    assert!(
+        ran.err.contains("notes.txt")
+            && ran.err.contains("not a Squall store")
+            && ran.err.contains("hint: "),
+        "{}",
+        ran.err
+    );
+    let ran =
+        p.squall(&["tune", SMALL, "--trials", "2", "--store", "no/such/folder/a.squall"]).fails();
     assert!(ran.err.contains("folder"), "{}", ran.err);
 }
 
@@ -212,21 +276,35 @@ fn a_read_only_store_is_refused_and_can_still_be_read() {
     use std::os::unix::process::CommandExt;
     let p = Place::new();
     p.squall(&["tune", SMALL, "--trials", "2"]).ok();
-    let mode = |path: &std::path::Path, m: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(m)).unwrap();
+    let mode = |path: &std::path::Path, m: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(m)).unwrap()
+    };
     mode(&p.path().join("tuned.squall"), 0o444);
     mode(p.path(), 0o555);
     let run = |args: &[&str]| -> support::Ran {
         let mut c = p.command(args);
         // Root may write everything: look as somebody else.
-        if std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
+        if std::fs::metadata("/proc/self")
+            .is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+        {
             c.uid(65534).gid(65534);
         }
         c.output().unwrap().into()
     };
-    let (tune, list, doctor) = (run(&["tune", SMALL, "--trials", "2"]), run(&["records", "list", "--json"]), run(&["doctor", "--json"]));
+    let (tune, list, doctor) = (
+        run(&["tune", SMALL, "--trials", "2"]),
+        run(&["records", "list", "--json"]),
+        run(&["doctor", "--json"]),
+    );
     mode(p.path(), 0o755);
     let tune = tune.fails();
-    assert!(tune.err.contains("read-only") && tune.err.contains("tuned.squall") && tune.err.contains("hint: "), "{}", tune.err);
+    assert!(
+        tune.err.contains("read-only")
+            && tune.err.contains("tuned.squall")
+            && tune.err.contains("hint: "),
+        "{}",
+        tune.err
+    );
     assert_eq!(list.ok().json()["tasks"][0]["trials"], 2);
     assert_eq!(doctor.code, Some(1));
 }
@@ -236,19 +314,36 @@ fn a_full_disk_ends_with_a_clear_error_and_loses_nothing() {
     let p = Place::new();
     let disk = p.path().join("disk");
     std::fs::create_dir(&disk).unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=300k", "tmpfs"]).arg(&disk).output();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=300k", "tmpfs"]).arg(&disk).output();
     if !mounted.is_ok_and(|o| o.status.success()) {
         println!("skipped: a small file system cannot be mounted here");
         return;
     }
-    let ran = p.squall(&["tune", SMALL, "--trials", "400", "--store", "disk/a.squall", "--report", "r.html", "--json"]);
+    let ran = p.squall(&[
+        "tune",
+        SMALL,
+        "--trials",
+        "400",
+        "--store",
+        "disk/a.squall",
+        "--report",
+        "r.html",
+        "--json",
+    ]);
     let seen: HashSet<String> = ran.out.lines().filter_map(reported).collect();
-    let lines = p.squall(&["records", "show", "--kind", "trial", "--store", "disk/a.squall", "--json"]);
+    let lines =
+        p.squall(&["records", "show", "--kind", "trial", "--store", "disk/a.squall", "--json"]);
     let _ = Command::new("umount").arg("-l").arg(&disk).output();
     let ran = ran.fails();
     assert!(ran.err.contains("no space is left") && ran.err.contains("a.squall"), "{}", ran.err);
     let shown = lines.ok().json();
-    let kept: HashSet<&str> = shown["records"].as_array().unwrap().iter().filter_map(|r| r["identity"].as_str()).collect();
+    let kept: HashSet<&str> = shown["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|r| r["identity"].as_str())
+        .collect();
     assert!(!seen.is_empty() && seen.iter().all(|id| kept.contains(id.as_str())));
 }
 
@@ -284,6 +379,11 @@ fn tasks_without_a_turn_are_reported_from_the_store() {
     let idle: Vec<usize> = (0..first.len()).filter(|&i| second[i]["trials"] == 0).collect();
     assert_eq!(idle.len(), first.len() - 1);
     for i in idle {
-        assert_eq!((&second[i]["known"], &second[i]["best_ns"]), (&1.into(), &first[i]["best_ns"]), "{}", second[i]);
+        assert_eq!(
+            (&second[i]["known"], &second[i]["best_ns"]),
+            (&1.into(), &first[i]["best_ns"]),
+            "{}",
+            second[i]
+        );
     }
 }

@@ -10,7 +10,12 @@ pub const STAGES: &[&str] = &["expression", "sketches", "space", "schedule", "ne
 
 /// The text of one stage. `candidate` is a tunable's name and a configuration's text; without
 /// it, the first configuration of the first sketch. Errors say what is not known and what is.
-pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &str)>) -> Result<String, String> {
+pub fn explain(
+    w: &Workload,
+    t: &Target,
+    stage: &str,
+    candidate: Option<(&str, &str)>,
+) -> Result<String, String> {
     if !STAGES.contains(&stage) {
         return Err(format!("unknown stage `{stage}`; stages are {}", STAGES.join(", ")));
     }
@@ -44,17 +49,29 @@ pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &
     let chosen = match candidate {
         None => &all[0],
         Some((name, _)) => all.iter().find(|s| s.name == name).ok_or_else(|| {
-            format!("there is no sketch `{name}`; there are {}", all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", "))
+            format!(
+                "there is no sketch `{name}`; there are {}",
+                all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ")
+            )
         })?,
     };
     let c: Configuration = match candidate {
-        Some((_, text)) if !text.is_empty() => chosen.space.parse(text).map_err(|e| e.to_string())?,
+        Some((_, text)) if !text.is_empty() => {
+            chosen.space.parse(text).map_err(|e| e.to_string())?
+        }
         _ => chosen.space.nth(0),
     };
     match stage {
         "space" => {
             for s in &all {
-                let _ = writeln!(out, "sketch {}: {} legal of {:e}, {} states", s.name, s.space.len(), s.space.raw_size(), s.space.nodes());
+                let _ = writeln!(
+                    out,
+                    "sketch {}: {} legal of {:e}, {} states",
+                    s.name,
+                    s.space.len(),
+                    s.space.raw_size(),
+                    s.space.nodes()
+                );
                 for k in s.space.knobs() {
                     let values: Vec<String> = k.values.iter().map(|v| v.to_string()).collect();
                     let _ = writeln!(out, "  {:<10} {}", k.name, values.join(" "));
@@ -72,7 +89,13 @@ pub fn explain(w: &Workload, t: &Target, stage: &str, candidate: Option<(&str, &
 }
 
 /// The same of GPU programs, which have no schedules.
-fn explain_gpu(w: &Workload, t: &Target, gpu: squall_core::Gpu, stage: &str, candidate: Option<(&str, &str)>) -> Result<String, String> {
+fn explain_gpu(
+    w: &Workload,
+    t: &Target,
+    gpu: squall_core::Gpu,
+    stage: &str,
+    candidate: Option<(&str, &str)>,
+) -> Result<String, String> {
     let facts = sketch::Facts { workload: w, target: t };
     let all = match candidate {
         Some(("untuned", _)) => vec![sketch::gpu::plain(&facts, gpu)],
@@ -85,14 +108,23 @@ fn explain_gpu(w: &Workload, t: &Target, gpu: squall_core::Gpu, stage: &str, can
     };
     let chosen = chosen.ok_or_else(|| format!("there is no such sketch; there are {}", names()))?;
     let c = match candidate {
-        Some((_, text)) if !text.is_empty() => chosen.space.parse(text).map_err(|e| e.to_string())?,
+        Some((_, text)) if !text.is_empty() => {
+            chosen.space.parse(text).map_err(|e| e.to_string())?
+        }
         _ => chosen.space.nth(0),
     };
     let mut out = String::new();
     match stage {
         "sketches" | "space" => {
             for s in &all {
-                let _ = writeln!(out, "sketch {}: {} legal of {:e}, {} states", s.name, s.space.len(), s.space.raw_size(), s.space.nodes());
+                let _ = writeln!(
+                    out,
+                    "sketch {}: {} legal of {:e}, {} states",
+                    s.name,
+                    s.space.len(),
+                    s.space.raw_size(),
+                    s.space.nodes()
+                );
                 for k in s.space.knobs() {
                     let values: Vec<String> = k.values.iter().map(|v| v.to_string()).collect();
                     let _ = writeln!(out, "  {:<10} {}", k.name, values.join(" "));

@@ -110,7 +110,10 @@ pub fn extract(n: &Nest, t: &Target) -> Vec<f32> {
         let bytes = s.values.get(from).copied().unwrap_or(0.0);
         s.values.insert(k, flop / (bytes + 1.0));
     }
-    let loads: f64 = ["loads_vector", "loads_broadcast", "loads_strided", "loads_scalar"].iter().filter_map(|k| s.values.get(k)).sum();
+    let loads: f64 = ["loads_vector", "loads_broadcast", "loads_strided", "loads_scalar"]
+        .iter()
+        .filter_map(|k| s.values.get(k))
+        .sum();
     s.add("flop_per_load", flop / (loads + 1.0));
     let share = s.main_points / s.total_points.max(1.0);
     s.add("main_share", share);
@@ -119,7 +122,10 @@ pub fn extract(n: &Nest, t: &Target) -> Vec<f32> {
     }
     let cycles = estimate(&s, t);
     s.values.insert("estimate", cycles);
-    FEATURES.iter().map(|k| (s.values.get(k).copied().unwrap_or(0.0).max(0.0) + 1.0).log2() as f32).collect()
+    FEATURES
+        .iter()
+        .map(|k| (s.values.get(k).copied().unwrap_or(0.0).max(0.0) + 1.0).log2() as f32)
+        .collect()
 }
 
 /// Cycles by a formula: arithmetic, loads and the traffic of two caches overlap by a third,
@@ -134,13 +140,18 @@ fn estimate(s: &Sums, t: &Target) -> f64 {
     let spilled = 1.0 + 0.3 * (get("registers_named") - registers).max(0.0) / registers;
     let arithmetic = get("vector_flop") / 4.0 * waiting * spilled + get("scalar_flop") / 2.0;
     // A broadcast is part of the arithmetic's instruction.
-    let loads = (get("loads_vector") + 0.4 * get("loads_broadcast") + get("loads_scalar")) / 2.0 + 1.75 * get("loads_strided");
+    let loads = (get("loads_vector") + 0.4 * get("loads_broadcast") + get("loads_scalar")) / 2.0
+        + 1.75 * get("loads_strided");
     let stores = get("stores_vector") + get("stores_scalar") + get("stores_strided");
     let parts = [arithmetic, loads, get("traffic_l1") / 80.0, get("traffic_l2") / 8.0];
     let longest = parts.iter().copied().fold(0.0, f64::max);
     // Asked for ahead, data come while others are worked on.
     let waits = if get("hints") > 0.0 { 0.45 } else { 0.7 };
-    longest + waits * (parts.iter().sum::<f64>() - longest) + 0.6 * stores + 0.2 * get("loop_iterations") + 0.25 * get("hints")
+    longest
+        + waits * (parts.iter().sum::<f64>() - longest)
+        + 0.6 * stores
+        + 0.2 * get("loop_iterations")
+        + 0.25 * get("hints")
 }
 
 fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>>, s: &mut Sums) {
@@ -151,7 +162,11 @@ fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>
                 if l.mode == Mode::Serial || l.mode == Mode::Parallel {
                     s.add(
                         "loop_iterations",
-                        rings.iter().filter(|r| !matches!(r.l.mode, Mode::Unroll | Mode::Vector)).map(|r| r.l.extent as f64).product(),
+                        rings
+                            .iter()
+                            .filter(|r| !matches!(r.l.mode, Mode::Unroll | Mode::Vector))
+                            .map(|r| r.l.extent as f64)
+                            .product(),
                     );
                 }
                 walk(n, t, &l.body, rings, s);
@@ -163,15 +178,28 @@ fn walk<'a>(n: &'a Nest, t: &Target, stmts: &'a [Stmt], rings: &mut Vec<Ring<'a>
                 let lines = at.offset() * n.buffer(*buffer).dtype.bytes() as i64 / 64;
                 s.add("hint_distance", lines as f64);
             }
-            Stmt::Store { buffer, index, value } => statement(n, t, rings, *buffer, index, value, false, s),
-            Stmt::Update { buffer, index, value, .. } => statement(n, t, rings, *buffer, index, value, true, s),
+            Stmt::Store { buffer, index, value } => {
+                statement(n, t, rings, *buffer, index, value, false, s)
+            }
+            Stmt::Update { buffer, index, value, .. } => {
+                statement(n, t, rings, *buffer, index, value, true, s)
+            }
             _ => {}
         }
     }
 }
 
 #[allow(clippy::too_many_arguments)] // one call site pair; a struct would only rename them
-fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[Affine], value: &Expr, update: bool, s: &mut Sums) {
+fn statement(
+    n: &Nest,
+    t: &Target,
+    rings: &[Ring<'_>],
+    buffer: Source,
+    index: &[Affine],
+    value: &Expr,
+    update: bool,
+    s: &mut Sums,
+) {
     let points: f64 = rings.iter().map(|r| r.l.extent as f64).product();
     let vector = rings.last().filter(|r| r.l.mode == Mode::Vector);
     let lanes = vector.map_or(1, |r| r.l.extent);
@@ -186,7 +214,11 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
     let mut branches = 0;
     value.visit(&mut |e| branches += u32::from(matches!(e, Expr::Select { .. })));
     s.add("branches", f64::from(branches) * points);
-    let mut touches: Vec<Touch> = value.loads().into_iter().map(|(b, i)| Touch { buffer: b, index: i.to_vec(), write: false }).collect();
+    let mut touches: Vec<Touch> = value
+        .loads()
+        .into_iter()
+        .map(|(b, i)| Touch { buffer: b, index: i.to_vec(), write: false })
+        .collect();
     touches.push(Touch { buffer, index: index.to_vec(), write: true });
     let is_main = update && points > s.main_points;
     if is_main {
@@ -206,7 +238,8 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
         ["c_lines", "c_unique", "c_stride", "c_reuse_l1", "c_traffic_l1", "c_traffic_l2"],
     ];
     // How much all touched memory is, from each loop inwards.
-    let offsets: Vec<Affine> = touches.iter().map(|x| flatten(&x.index, &n.buffer(x.buffer).shape)).collect();
+    let offsets: Vec<Affine> =
+        touches.iter().map(|x| flatten(&x.index, &n.buffer(x.buffer).shape)).collect();
     let local = |b: Source| n.buffer(b).scope == Scope::Local && n.buffer(b).elements() <= 1024;
     let mut footprint = vec![0.0; rings.len() + 1];
     for (x, off) in touches.iter().zip(&offsets) {
@@ -217,7 +250,9 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
             *f += lines(off, &rings[d..]) * 64.0;
         }
     }
-    let level = |bytes: u64| (0..=rings.len()).find(|&d| footprint[d] <= bytes as f64).unwrap_or(rings.len());
+    let level = |bytes: u64| {
+        (0..=rings.len()).find(|&d| footprint[d] <= bytes as f64).unwrap_or(rings.len())
+    };
     let (l1, l2) = (level(t.cache(1) * 3 / 4), level(t.cache(2) * 3 / 4));
     let outside = |d: usize, off: &Affine| -> f64 {
         // Traffic into a level: the footprint inside it, once for each outer iteration; loops
@@ -226,14 +261,21 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
         while d > 0 && !rings[d - 1].l.moves(off) {
             d -= 1;
         }
-        rings[..d].iter().map(|r| r.l.extent as f64).product::<f64>() * lines(off, &rings[d..]) * 64.0
+        rings[..d].iter().map(|r| r.l.extent as f64).product::<f64>()
+            * lines(off, &rings[d..])
+            * 64.0
     };
     let mut operand = 0;
     for (x, off) in touches.iter().zip(&offsets) {
         let kind = vector.map(|r| off.coefficient(r.l.var).abs());
         // Accesses that unrolled loops repeat are loaded once for the body.
-        let repeat: f64 =
-            rings.iter().rev().take_while(|r| r.l.mode != Mode::Serial).filter(|r| !r.l.moves(off)).map(|r| r.l.extent as f64).product();
+        let repeat: f64 = rings
+            .iter()
+            .rev()
+            .take_while(|r| r.l.mode != Mode::Serial)
+            .filter(|r| !r.l.moves(off))
+            .map(|r| r.l.extent as f64)
+            .product();
         let count = points / repeat.max(1.0);
         let key = match (kind, x.write) {
             _ if local(x.buffer) => continue,
@@ -278,10 +320,17 @@ fn statement(n: &Nest, t: &Target, rings: &[Ring<'_>], buffer: Source, index: &[
 
 fn main_facts(rings: &[Ring<'_>], index: &[Affine], lanes: i64, s: &mut Sums) {
     let moved = |r: &Ring<'_>| index.iter().any(|a| r.l.moves(a));
-    let unrolled = rings.iter().rev().take_while(|r| matches!(r.l.mode, Mode::Unroll | Mode::Vector));
-    let body: f64 = unrolled.clone().filter(|r| r.l.mode == Mode::Unroll).map(|r| r.l.extent as f64).product();
-    let accumulators: f64 = unrolled.clone().filter(|r| r.l.mode == Mode::Unroll && moved(r)).map(|r| r.l.extent as f64).product();
-    let serial: Vec<&Ring<'_>> = rings.iter().filter(|r| r.l.mode == Mode::Serial && r.l.extent > 1).collect();
+    let unrolled =
+        rings.iter().rev().take_while(|r| matches!(r.l.mode, Mode::Unroll | Mode::Vector));
+    let body: f64 =
+        unrolled.clone().filter(|r| r.l.mode == Mode::Unroll).map(|r| r.l.extent as f64).product();
+    let accumulators: f64 = unrolled
+        .clone()
+        .filter(|r| r.l.mode == Mode::Unroll && moved(r))
+        .map(|r| r.l.extent as f64)
+        .product();
+    let serial: Vec<&Ring<'_>> =
+        rings.iter().filter(|r| r.l.mode == Mode::Serial && r.l.extent > 1).collect();
     s.main.insert("unrolled_body", body);
     s.main.insert("lanes", lanes as f64);
     s.main.insert("accumulators", accumulators);
@@ -298,7 +347,12 @@ fn main_facts(rings: &[Ring<'_>], index: &[Affine], lanes: i64, s: &mut Sums) {
     let par = rings.iter().filter(|r| r.l.mode == Mode::Parallel);
     s.main.insert("parallel_iterations", par.clone().map(|r| r.l.extent as f64).product());
     s.main.insert("parallel_depth", par.count() as f64);
-    let waste: f64 = rings.iter().filter_map(|r| r.l.start.map(|st| (st.step * r.l.extent) as f64 / (st.cap + st.step) as f64)).product();
+    let waste: f64 = rings
+        .iter()
+        .filter_map(|r| {
+            r.l.start.map(|st| (st.step * r.l.extent) as f64 / (st.cap + st.step) as f64)
+        })
+        .product();
     s.main.insert("tile_imbalance", (waste - 1.0) * 100.0);
 }
 

@@ -24,7 +24,8 @@ fn check(name: &str, w: &Workload, candidate: (&str, &str)) -> Result<(), String
     let text = explain(w, &h200(), "nest", Some(candidate))?;
     let n = nest::parse(&text).unwrap_or_else(|e| panic!("{name} {candidate:?}: {e}\n{text}"));
     assert_eq!(n.to_string(), text, "{name}: the nest prints and parses back");
-    let got = nest::try_interpret(&n, &data, &weights).unwrap_or_else(|e| panic!("{name} {candidate:?}: {e}\n{text}"));
+    let got = nest::try_interpret(&n, &data, &weights)
+        .unwrap_or_else(|e| panic!("{name} {candidate:?}: {e}\n{text}"));
     close(&format!("{name} {candidate:?}"), &got, &w.evaluate(&all), 1e-5);
     Ok(())
 }
@@ -36,7 +37,13 @@ fn programs_mean_what_the_workload_means() {
     for (name, text) in CASES {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         check(name, &w, ("untuned", "")).expect("plain loops are always possible");
-        assert!(!untuned(&w, &h200()).realize(&untuned(&w, &h200()).space().nth(0), "k").expect("plain").launches.is_empty());
+        assert!(
+            !untuned(&w, &h200())
+                .realize(&untuned(&w, &h200()).space().nth(0), "k")
+                .expect("plain")
+                .launches
+                .is_empty()
+        );
         for s in sketches(&w, &h200()) {
             names.insert(s.name().to_string());
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
@@ -48,21 +55,29 @@ fn programs_mean_what_the_workload_means() {
                     Ok(()) => assert_eq!(features.len(), GPU_FEATURES.len()),
                     Err(why) => {
                         refused += 1;
-                        assert!(!why.contains("bug") && features.is_empty(), "{name} {} {c}: {why}", s.name());
+                        assert!(
+                            !why.contains("bug") && features.is_empty(),
+                            "{name} {} {c}: {why}",
+                            s.name()
+                        );
                     }
                 }
             }
         }
     }
     assert!(refused * 3 <= run, "{refused} of {run} sampled configurations cannot be realized");
-    assert!(["gpu_tile", "gpu_rows", "gpu_map", "gpu_winograd"].iter().all(|n| names.contains(*n)), "{names:?}");
+    assert!(
+        ["gpu_tile", "gpu_rows", "gpu_map", "gpu_winograd"].iter().all(|n| names.contains(*n)),
+        "{names:?}"
+    );
 }
 
 #[test]
 fn a_forgotten_barrier_is_found() {
     let with = |barrier: &str| {
         format!(
-            "nest reverse\ndata X: f32[8]\noutput Y: f32[8]\nshared S: f32[8]\n{{\n  block b in 1 {{\n    thread t in 8 {{\n      local S\n      \
+            "nest reverse\ndata X: f32[8]\noutput Y: f32[8]\nshared S: f32[8]\n{{\n  block b in 1 \
+             {{\n    thread t in 8 {{\n      local S\n      \
              S[t] = X[t]\n{barrier}      Y[t] = S[7 - t]\n      barrier\n    }}\n  }}\n}}\n"
         )
     };
@@ -76,7 +91,8 @@ fn a_forgotten_barrier_is_found() {
 
 #[test]
 fn barriers_stand_where_all_threads_come() {
-    let text = "nest x\noutput Y: f32[8]\n{\n  block b in 1 {\n    thread t in 8 {\n      share s in 8 {\n        Y[s] = 0\n        barrier\n      }\n    }\n  }\n}\n";
+    let text = "nest x\noutput Y: f32[8]\n{\n  block b in 1 {\n    thread t in 8 {\n      share s \
+                in 8 {\n        Y[s] = 0\n        barrier\n      }\n    }\n  }\n}\n";
     let why = nest::parse(text).expect_err("refused").to_string();
     assert!(why.contains("not all threads"), "{why}");
 }
@@ -85,7 +101,8 @@ fn barriers_stand_where_all_threads_come() {
 fn fate(blocks: u32, buffers: &str, body: &[&str]) -> Result<Vec<f64>, String> {
     let lines: String = body.iter().map(|l| format!("        {l}\n")).collect();
     let text = format!(
-        "nest x\ndata X: f32[{blocks}, 8]\noutput Y: f32[{blocks}, 8]\n{buffers}{{\n  block b in 1 {{\n    cluster r in {blocks} {{\n      \
+        "nest x\ndata X: f32[{blocks}, 8]\noutput Y: f32[{blocks}, 8]\n{buffers}{{\n  block b in \
+         1 {{\n    cluster r in {blocks} {{\n      \
          thread t in 8 {{\n{lines}      }}\n    }}\n  }}\n}}\n"
     );
     let data = vec![(0..8 * blocks).map(f64::from).collect()];
@@ -98,7 +115,19 @@ fn what_nobody_wrote_may_not_be_read() {
     let program = |written: &str| {
         let fetch = format!("share s in {written} {{");
         // The maximum would hide what is undefined.
-        fate(1, shared, &["local S", &fetch, "  S[s] = X[0, s]", "}", "barrier", "Y[0, t] = max(S[7 - t], -1)", "barrier"])
+        fate(
+            1,
+            shared,
+            &[
+                "local S",
+                &fetch,
+                "  S[s] = X[0, s]",
+                "}",
+                "barrier",
+                "Y[0, t] = max(S[7 - t], -1)",
+                "barrier",
+            ],
+        )
     };
     assert_eq!(program("8"), Ok((0..8).rev().map(f64::from).collect()));
     let why = program("7").expect_err("uninitialised");
@@ -109,38 +138,66 @@ fn what_nobody_wrote_may_not_be_read() {
 fn a_place_is_free_when_copies_to_it_have_arrived() {
     let program = |wait: &[&str]| {
         let fetch = ["for once in 1 {", "  local S", "  S[t] = X[0, t]", "  commit_copies"];
-        let reuse = ["  barrier", "}", "local P", "P[t] = 2", "barrier", "Y[0, t] = P[7 - t]", "barrier"];
+        let reuse =
+            ["  barrier", "}", "local P", "P[t] = 2", "barrier", "Y[0, t] = P[7 - t]", "barrier"];
         fate(1, "shared S: f32[8]\nshared P: f32[8]\n", &[&fetch[..], wait, &reuse].concat())
     };
     assert_eq!(program(&["  await_copies 0"]), Ok(vec![2.0; 8]));
     let why = program(&[]).expect_err("a copy may still arrive");
-    assert!(why.contains("copies to `S` are still on their way where its place becomes free"), "{why}");
+    assert!(
+        why.contains("copies to `S` are still on their way where its place becomes free"),
+        "{why}"
+    );
 }
 
 #[test]
 fn another_blocks_memory_needs_a_cluster_barrier() {
     let buffers = "shared S: f32[8]\ndistributed P: f32[2, 8]\n";
-    let give = ["local P", "P[1 - r, t] = X[r, t]", "barrier_cluster", "Y[r, t] = P[r, 7 - t]", "barrier_cluster"];
-    let turn = |end: &'static str| ["for once in 1 {", "  local S", "  S[t] = X[r, t]", "  barrier", "  Y[r, t] = S[7 - t]", end, "}"];
+    let give = [
+        "local P",
+        "P[1 - r, t] = X[r, t]",
+        "barrier_cluster",
+        "Y[r, t] = P[r, 7 - t]",
+        "barrier_cluster",
+    ];
+    let turn = |end: &'static str| {
+        [
+            "for once in 1 {",
+            "  local S",
+            "  S[t] = X[r, t]",
+            "  barrier",
+            "  Y[r, t] = S[7 - t]",
+            end,
+            "}",
+        ]
+    };
     let swapped: Vec<f64> = (8..16).rev().chain((0..8).rev()).map(f64::from).collect();
     assert_eq!(fate(2, buffers, &[&["barrier_cluster"][..], &give].concat()), Ok(swapped.clone()));
-    assert_eq!(fate(2, buffers, &[&turn("  barrier_cluster")[..], &give].concat()), Ok(swapped.clone()));
+    assert_eq!(
+        fate(2, buffers, &[&turn("  barrier_cluster")[..], &give].concat()),
+        Ok(swapped.clone())
+    );
     // What was brought is read in the block's own memory: no barrier of the cluster need follow.
     let brought = |from: &str| {
         let read = format!("Y[r, t] = P[{from}, 7 - t]");
         format!(
-            "nest x\ndata X: f32[2, 8]\noutput Y: f32[2, 8]\n{buffers}{{\n  block b in 1 {{\n    cluster r in 2 {{\n      thread t in 8 {{\n        \
-             barrier_cluster\n        local P\n        P[1 - r, t] = X[r, t]\n        barrier_cluster\n        {read}\n        barrier\n      \
+            "nest x\ndata X: f32[2, 8]\noutput Y: f32[2, 8]\n{buffers}{{\n  block b in 1 {{\n    \
+             cluster r in 2 {{\n      thread t in 8 {{\n        \
+             barrier_cluster\n        local P\n        P[1 - r, t] = X[r, t]\n        \
+             barrier_cluster\n        {read}\n        barrier\n      \
              }}\n    }}\n  }}\n}}\n"
         )
     };
-    let own = nest::parse(&brought("r")).expect("blocks keep to their own behind the last barrier of the cluster");
+    let own = nest::parse(&brought("r"))
+        .expect("blocks keep to their own behind the last barrier of the cluster");
     assert_eq!(nest::try_interpret(&own, &[(0..16).map(f64::from).collect()], &[]), Ok(swapped));
-    let why = nest::parse(&brought("1 - r")).expect_err("the other block may have ended").to_string();
+    let why =
+        nest::parse(&brought("1 - r")).expect_err("the other block may have ended").to_string();
     assert!(why.contains("does not end with a barrier"), "{why}");
     let why = fate(2, buffers, &give).expect_err("the other block may not have begun");
     assert!(why.contains("may not have begun"), "{why}");
     // Its threads may still read the buffer that lay there before.
-    let why = fate(2, buffers, &[&["barrier_cluster"][..], &turn("  barrier"), &give].concat()).expect_err("a race");
+    let why = fate(2, buffers, &[&["barrier_cluster"][..], &turn("  barrier"), &give].concat())
+        .expect_err("a race");
     assert!(why.contains("without a cluster barrier"), "{why}");
 }

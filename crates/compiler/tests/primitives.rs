@@ -16,17 +16,23 @@ fn inputs(n: &Nest, seed: u64) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut fill = |wanted: fn(&Scope) -> bool| {
         let buffers = n.buffers.iter().filter(|b| wanted(&b.scope));
-        buffers.map(|b| (0..b.elements()).map(|_| f64::from(rng.random_range(-1.0f32..1.0))).collect()).collect()
+        buffers
+            .map(|b| (0..b.elements()).map(|_| f64::from(rng.random_range(-1.0f32..1.0))).collect())
+            .collect()
     };
     (fill(|s| matches!(s, Scope::Data(_))), fill(|s| matches!(s, Scope::Weight(_))))
 }
 
 fn assert_same(what: &str, before: &Nest, after: &Nest) {
     let (data, weights) = inputs(before, 7);
-    let (want, got) = (nest::interpret(before, &data, &weights), nest::interpret(after, &data, &weights));
+    let (want, got) =
+        (nest::interpret(before, &data, &weights), nest::interpret(after, &data, &weights));
     assert_eq!(want.len(), got.len(), "{what}");
     for (i, (w, g)) in want.iter().zip(&got).enumerate() {
-        assert!((w - g).abs() <= 1e-4 * (1.0 + w.abs()), "{what}: element {i} was {w}, is {g}\n{after}");
+        assert!(
+            (w - g).abs() <= 1e-4 * (1.0 + w.abs()),
+            "{what}: element {i} was {w}, is {g}\n{after}"
+        );
     }
 }
 
@@ -51,7 +57,8 @@ fn the_pages_hold() {
     let bless = std::env::var_os("SQUALL_BLESS").is_some();
     let mut cases = 0;
     let mut seen = Vec::new();
-    let mut pages: Vec<_> = std::fs::read_dir(&folder).expect("pages").map(|e| e.expect("entry").path()).collect();
+    let mut pages: Vec<_> =
+        std::fs::read_dir(&folder).expect("pages").map(|e| e.expect("entry").path()).collect();
     pages.sort();
     for page in pages {
         let text = std::fs::read_to_string(&page).expect("readable");
@@ -70,7 +77,8 @@ fn the_pages_hold() {
                 }
                 (Some(_), Some(_)) => {
                     let (kind, body) = block.take().expect("open");
-                    let pending = if kind == "nest" || kind == "refused" { schedule.take() } else { None };
+                    let pending =
+                        if kind == "nest" || kind == "refused" { schedule.take() } else { None };
                     match pending {
                         Some(s) => {
                             let what = format!("{name}.md, case {}", cases + 1);
@@ -134,9 +142,15 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
     let buffer = n.buffers[pick(n.buffers.len())].name.clone();
     *fresh += 1;
     let f = *fresh;
-    let pair = if inner.is_empty() { (l.0.clone(), other.clone()) } else { inner[pick(inner.len())].clone() };
+    let pair = if inner.is_empty() {
+        (l.0.clone(), other.clone())
+    } else {
+        inner[pick(inner.len())].clone()
+    };
     match pick(19) {
-        0..=2 => Primitive::Split(l.0, pick(l.1 as usize) as i64 + 1, format!("o{f}"), format!("i{f}")),
+        0..=2 => {
+            Primitive::Split(l.0, pick(l.1 as usize) as i64 + 1, format!("o{f}"), format!("i{f}"))
+        }
         3 | 4 => Primitive::Reorder(vec![pair.1, pair.0]),
         5 | 6 => Primitive::Fission(l.0, (0..l.2).map(|k| format!("f{f}_{k}")).collect()),
         7 => Primitive::Fuse(pair.0, pair.1, format!("u{f}")),
@@ -162,14 +176,18 @@ fn joins(n: &Nest) -> Vec<Primitive> {
             names.push(n.vars[l.var.0 as usize].clone());
         }
     });
-    names.iter().flat_map(|a| names.iter().map(move |b| Primitive::Join(a.clone(), b.clone()))).collect()
+    names
+        .iter()
+        .flat_map(|a| names.iter().map(move |b| Primitive::Join(a.clone(), b.clone())))
+        .collect()
 }
 
 mod cases;
 
 #[test]
 fn random_primitives_never_change_what_a_nest_means() {
-    let rounds: u64 = std::env::var("SQUALL_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
+    let rounds: u64 =
+        std::env::var("SQUALL_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(60);
     let mut applied = std::collections::BTreeMap::<String, usize>::new();
     for (name, text) in cases::CASES {
         let w = squall_core::Workload::parse(text).expect("parses");
@@ -199,10 +217,17 @@ fn random_primitives_never_change_what_a_nest_means() {
                 if refusal.is_ok()
                     && let Err(e) = nest::verify(&trial)
                 {
-                    panic!("{name}, seed {seed}: {p} broke the nest: {e}\n{}\nbefore:\n{n}", schedule::print(&done));
+                    panic!(
+                        "{name}, seed {seed}: {p} broke the nest: {e}\n{}\nbefore:\n{n}",
+                        schedule::print(&done)
+                    );
                 }
                 if let Err(r) = &refusal {
-                    assert!(!r.reason.contains("a bug of Squall"), "{name}, seed {seed}: {r}\n{}\nbefore:\n{n}", schedule::print(&done));
+                    assert!(
+                        !r.reason.contains("a bug of Squall"),
+                        "{name}, seed {seed}: {r}\n{}\nbefore:\n{n}",
+                        schedule::print(&done)
+                    );
                 }
                 if refusal.is_ok() {
                     let kind = p.to_string().split('(').next().unwrap_or("").to_string();
@@ -214,9 +239,12 @@ fn random_primitives_never_change_what_a_nest_means() {
                     tried = true;
                 }
             }
-            nest::verify(&n).unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}\n{}\n{n}", schedule::print(&done)));
+            nest::verify(&n).unwrap_or_else(|e| {
+                panic!("{name}, seed {seed}: {e}\n{}\n{n}", schedule::print(&done))
+            });
             assert_same(&format!("{name}, seed {seed}\n{}", schedule::print(&done)), &plain, &n);
-            let again = nest::parse(&n.to_string()).unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}\n{n}"));
+            let again = nest::parse(&n.to_string())
+                .unwrap_or_else(|e| panic!("{name}, seed {seed}: {e}\n{n}"));
             assert_eq!(again.to_string(), n.to_string());
         }
     }

@@ -11,7 +11,13 @@ use squall_core::units::Bytes;
 use squall_core::{Target, TargetKind, Workload};
 
 fn target(threads: usize) -> Target {
-    Target { kind: TargetKind::Cpu, threads, vector_bytes: 64, vector_registers: 32, caches: vec![Bytes(32 << 10), Bytes(1 << 20)] }
+    Target {
+        kind: TargetKind::Cpu,
+        threads,
+        vector_bytes: 64,
+        vector_registers: 32,
+        caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
+    }
 }
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
@@ -39,18 +45,41 @@ fn scheduled_nests_mean_what_the_workload_means() {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
                 for _ in 0..12 {
                     let c = s.space().sample(&mut rng);
-                    let text = squall_compiler::explain(&w, &target(threads), "nest", Some((s.name(), &c.to_string())));
+                    let text = squall_compiler::explain(
+                        &w,
+                        &target(threads),
+                        "nest",
+                        Some((s.name(), &c.to_string())),
+                    );
                     run += 1;
                     match text {
                         Ok(text) => {
-                            let n = nest::parse(&text).unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
-                            assert_eq!(n.to_string(), text, "{name}: the nest prints and parses back");
-                            close(&format!("{name} {} {c}", s.name()), &nest::interpret(&n, &data, &weights), &want, 1e-5);
+                            let n = nest::parse(&text)
+                                .unwrap_or_else(|e| panic!("{name} {} {c}: {e}\n{text}", s.name()));
+                            assert_eq!(
+                                n.to_string(),
+                                text,
+                                "{name}: the nest prints and parses back"
+                            );
+                            close(
+                                &format!("{name} {} {c}", s.name()),
+                                &nest::interpret(&n, &data, &weights),
+                                &want,
+                                1e-5,
+                            );
                             assert_eq!(s.features(&c).len(), squall_compiler::FEATURES.len());
-                            let sched = squall_compiler::explain(&w, &target(threads), "schedule", Some((s.name(), &c.to_string())))
-                                .expect("schedule");
+                            let sched = squall_compiler::explain(
+                                &w,
+                                &target(threads),
+                                "schedule",
+                                Some((s.name(), &c.to_string())),
+                            )
+                            .expect("schedule");
                             let parsed = schedule::parse(&sched).expect("a schedule parses back");
-                            assert_eq!(schedule::print(&parsed), sched.lines().skip(1).map(|l| format!("{l}\n")).collect::<String>());
+                            assert_eq!(
+                                schedule::print(&parsed),
+                                sched.lines().skip(1).map(|l| format!("{l}\n")).collect::<String>()
+                            );
                         }
                         Err(why) => {
                             refused += 1;
@@ -70,7 +99,8 @@ fn sketches_are_what_the_rules_promise() {
     let mut lines = String::new();
     for (name, text) in CASES {
         let w = Workload::parse(text).expect("parses");
-        let names: Vec<String> = sketches(&w, &target(1)).iter().map(|s| s.name().to_string()).collect();
+        let names: Vec<String> =
+            sketches(&w, &target(1)).iter().map(|s| s.name().to_string()).collect();
         lines += &format!("{name}: {}\n", names.join(" | "));
     }
     let want = include_str!("sketches.txt");
@@ -81,7 +111,10 @@ fn sketches_are_what_the_rules_promise() {
 fn compiled_kernels_give_the_reference_output() {
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let mut main = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>\n#include <stddef.h>\n");
+    let mut main = String::from(
+        "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>\n\
+         #include <stddef.h>\n",
+    );
     let mut body = String::new();
     let mut files = Vec::new();
     let mut count = 0;
@@ -90,14 +123,22 @@ fn compiled_kernels_give_the_reference_output() {
         let all = inputs(&w, 2);
         let want = w.evaluate(&all);
         let (data, weights) = split_inputs(&w, &all);
-        let array = |v: &[f64]| v.iter().map(|x| format!("{:?}f", *x as f32)).collect::<Vec<_>>().join(",");
+        let array =
+            |v: &[f64]| v.iter().map(|x| format!("{:?}f", *x as f32)).collect::<Vec<_>>().join(",");
         let id = name.replace(['-', ' '], "_");
         for (kind, list) in [("d", &data), ("w", &weights)] {
             for (i, v) in list.iter().enumerate() {
-                main += &format!("static float {id}_{kind}{i}[{}] __attribute__((aligned(64))) = {{{}}};\n", v.len(), array(v));
+                main += &format!(
+                    "static float {id}_{kind}{i}[{}] __attribute__((aligned(64))) = {{{}}};\n",
+                    v.len(),
+                    array(v)
+                );
             }
             let refs: Vec<String> = (0..list.len()).map(|i| format!("{id}_{kind}{i}")).collect();
-            main += &format!("static const void *{id}_{kind}[] = {{{}}};\n", if refs.is_empty() { "0".into() } else { refs.join(",") });
+            main += &format!(
+                "static const void *{id}_{kind}[] = {{{}}};\n",
+                if refs.is_empty() { "0".into() } else { refs.join(",") }
+            );
         }
         main += &format!("static const float {id}_want[{}] = {{{}}};\n", want.len(), array(&want));
         let mut kernels = vec![squall_compiler::reference(&w, &format!("{id}_ref"))];
@@ -116,15 +157,18 @@ fn compiled_kernels_give_the_reference_output() {
             std::fs::write(&path, &k.source).expect("written");
             files.push(path);
             let s = &k.symbol;
-            main += &format!("int {s}(const void *const *, void *const *, const void *, void *);\n");
+            main +=
+                &format!("int {s}(const void *const *, void *const *, const void *, void *);\n");
             let mut prepare = String::new();
             if k.prepared.0 > 0 {
                 main += &format!("int {s}_prepare(const void *const *, void *);\n");
                 prepare = format!("{s}_prepare({id}_w, prepared);");
             }
             body += &format!(
-                "{{ float *y = out({n}); void *o[] = {{y}}; void *prepared = memory({p}), *work = memory({m}); {prepare} \
-                 int r = {s}({id}_d, o, prepared, work); bad += check(\"{s}\", r, y, {id}_want, {n}); }}\n",
+                "{{ float *y = out({n}); void *o[] = {{y}}; void *prepared = memory({p}), *work = \
+                 memory({m}); {prepare} \
+                 int r = {s}({id}_d, o, prepared, work); bad += check(\"{s}\", r, y, {id}_want, \
+                 {n}); }}\n",
                 n = want.len(),
                 p = k.prepared.0,
                 m = k.workspace.0
@@ -132,21 +176,30 @@ fn compiled_kernels_give_the_reference_output() {
             count += 1;
         }
     }
-    main += "static void *memory(size_t n) { void *p = aligned_alloc(64, (n + 127) / 64 * 64); memset(p, 0xff, n); return p; }\n\
+    main += "static void *memory(size_t n) { void *p = aligned_alloc(64, (n + 127) / 64 * 64); \
+             memset(p, 0xff, n); return p; }\n\
         static float *out(size_t n) { return memory(4 * n); }\n\
         static int check(const char *name, int r, const float *y, const float *want, size_t n) {\n\
-          float scale = 1e-30f; for (size_t i = 0; i < n; i++) scale = fmaxf(scale, fabsf(want[i]));\n\
+          float scale = 1e-30f; for (size_t i = 0; i < n; i++) scale = fmaxf(scale, \
+          fabsf(want[i]));\n\
           if (r) { printf(\"%s returned %d\\n\", name, r); return 1; }\n\
-          for (size_t i = 0; i < n; i++) if (!(fabsf(y[i] - want[i]) <= 2e-5f * scale)) { printf(\"%s: element %zu is %g, expected %g\\n\", name, i, y[i], want[i]); return 1; }\n\
+          for (size_t i = 0; i < n; i++) if (!(fabsf(y[i] - want[i]) <= 2e-5f * scale)) { \
+          printf(\"%s: element %zu is %g, expected %g\\n\", name, i, y[i], want[i]); return 1; }\n\
           return 0; }\n";
-    main += &format!("int main(void) {{ int bad = 0;\n{body}printf(\"%d bad\\n\", bad); return bad != 0; }}\n");
+    main += &format!(
+        "int main(void) {{ int bad = 0;\n{body}printf(\"%d bad\\n\", bad); return bad != 0; }}\n"
+    );
     let main_c = dir.path().join("main.c");
     std::fs::write(&main_c, main).expect("written");
     let exe = dir.path().join("main");
     let mut c = std::process::Command::new(&cc);
     c.args(["-O1", "-march=native", "-w", "-o"]).arg(&exe).arg(&main_c).args(&files).arg("-lm");
     let o = c.output().unwrap_or_else(|e| panic!("{cc}: {e}"));
-    assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr).lines().take(20).collect::<Vec<_>>().join("\n"));
+    assert!(
+        o.status.success(),
+        "{}",
+        String::from_utf8_lossy(&o.stderr).lines().take(20).collect::<Vec<_>>().join("\n")
+    );
     let o = std::process::Command::new(&exe).output().expect("runs");
     assert!(o.status.success(), "{}{:?}", String::from_utf8_lossy(&o.stdout), o.status);
     assert!(count > 60, "{count} kernels");

@@ -47,9 +47,9 @@ pub enum Mapped {
     Workspace(u64),
 }
 
-/// A tensor in device memory of which boxes are copied to shared memory, as CUDA's `cuTensorMapEncodeTiled` takes it
-/// (compute capability 9.0): elements of 16 bits, rows of a box of 128 bytes, swizzled; zeros lie outside of it.
-/// Dimensions come innermost first, at most five.
+/// A tensor in device memory of which boxes are copied to shared memory, as CUDA's
+/// `cuTensorMapEncodeTiled` takes it (compute capability 9.0): elements of 16 bits, rows of a box
+/// of 128 bytes, swizzled; zeros lie outside of it. Dimensions come innermost first, at most five.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMap {
     /// Where it lies.
@@ -87,8 +87,22 @@ pub struct Launch {
 
 impl Launch {
     /// A launch along x, of a function whose parameters the phase decides.
-    pub fn linear(phase: LaunchPhase, entry: impl Into<String>, blocks: u32, threads: u32, shared: u32) -> Launch {
-        Launch { phase, entry: entry.into(), blocks: [blocks, 1, 1], threads: [threads, 1, 1], shared, arguments: None, maps: Vec::new() }
+    pub fn linear(
+        phase: LaunchPhase,
+        entry: impl Into<String>,
+        blocks: u32,
+        threads: u32,
+        shared: u32,
+    ) -> Launch {
+        Launch {
+            phase,
+            entry: entry.into(),
+            blocks: [blocks, 1, 1],
+            threads: [threads, 1, 1],
+            shared,
+            arguments: None,
+            maps: Vec::new(),
+        }
     }
 }
 
@@ -131,9 +145,11 @@ pub struct KernelSource {
 pub struct Reference {
     /// Computes the right results; nothing where they are known.
     pub kernel: Option<KernelSource>,
-    /// The right results where no kernel computes them: the bytes of all outputs, one after another.
+    /// The right results where no kernel computes them: the bytes of all outputs, one after
+    /// another.
     pub outputs: Arc<[u8]>,
-    /// The bytes of each input that is given; the others, and those behind the list's end, are random.
+    /// The bytes of each input that is given; the others, and those behind the list's end, are
+    /// random.
     pub inputs: Vec<Option<Arc<[u8]>>>,
 }
 
@@ -157,7 +173,11 @@ pub trait Tunable: Send + Sync {
     fn space(&self) -> &Space;
 
     /// The kernel of a configuration of [`Tunable::space`], with entry point `symbol`.
-    fn realize(&self, configuration: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError>;
+    fn realize(
+        &self,
+        configuration: &Configuration,
+        symbol: &str,
+    ) -> Result<KernelSource, RealizeError>;
 
     /// What a cost model sees: the same length for all tunables of a target. An empty vector
     /// where the configuration cannot be realized.

@@ -1,7 +1,7 @@
-//! The nouns that Squall's rooms exchange, and nothing else: tensor expressions
-//! ([`expr`], [`workload`]), what to tune and where ([`target`], [`task`]), the legal
-//! choices ([`space`]), how a choice becomes a kernel ([`kernel`]), what became of it
-//! ([`trial`]), and what a predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
+//! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
+//! [`workload`]), what to tune and where ([`target`], [`task`]), the legal choices ([`space`]), how
+//! a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what a predictor
+//! learns from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod expr;
 pub mod forecast;
@@ -14,10 +14,15 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
-pub use kernel::{Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference, TensorMap, Tunable};
+pub use kernel::{
+    Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
+    TensorMap, Tunable,
+};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Gpu, Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
-pub use trial::{CpuCost, FailStage, GpuState, Measurement, Outcome, Record, RecordKind, Trial, median};
+pub use trial::{
+    CpuCost, FailStage, GpuState, Measurement, Outcome, Record, RecordKind, Trial, median,
+};
 pub use units::{Bytes, Nanos};
 pub use workload::{DType, Stage, TensorKind, Workload};

@@ -69,6 +69,8 @@ impl Target {
 
     /// The size of cache level `level` (1 is innermost), or a modest guess where unknown.
     pub fn cache(&self, level: usize) -> u64 {
-        self.caches.get(level.wrapping_sub(1)).map_or([32 << 10, 512 << 10, 4 << 20][level.clamp(1, 3) - 1], |b| b.0)
+        self.caches
+            .get(level.wrapping_sub(1))
+            .map_or([32 << 10, 512 << 10, 4 << 20][level.clamp(1, 3) - 1], |b| b.0)
     }
 }

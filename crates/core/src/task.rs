@@ -63,7 +63,9 @@ impl FromStr for TaskId {
         if s.len() != 16 {
             return Err(format!("`{s}` is not a task id (16 hex digits)"));
         }
-        u64::from_str_radix(s, 16).map(TaskId).map_err(|_| format!("`{s}` is not a task id (16 hex digits)"))
+        u64::from_str_radix(s, 16)
+            .map(TaskId)
+            .map_err(|_| format!("`{s}` is not a task id (16 hex digits)"))
     }
 }
 
@@ -101,6 +103,13 @@ impl Task {
     /// A task that occurs once.
     pub fn new(name: impl Into<String>, workload: Workload) -> Task {
         let objective = Objective::Time;
-        Task { id: TaskId::of(&workload, objective), name: name.into(), workload, objective, count: 1, nodes: Vec::new() }
+        Task {
+            id: TaskId::of(&workload, objective),
+            name: name.into(),
+            workload,
+            objective,
+            count: 1,
+            nodes: Vec::new(),
+        }
     }
 }

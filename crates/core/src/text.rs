@@ -36,8 +36,8 @@ enum Token {
 }
 
 const SIGNS: &[&str] = &[
-    "**", "//", "==", "!=", ">=", "&&", "||", "<=", "+=", "max=", "min=", "*=", "..", "->", "[", "]", "(", ")", "{", "}", ",", ":", "=",
-    "+", "-", "*", "/", "<", "@", ">", "%", "!",
+    "**", "//", "==", "!=", ">=", "&&", "||", "<=", "+=", "max=", "min=", "*=", "..", "->", "[",
+    "]", "(", ")", "{", "}", ",", ":", "=", "+", "-", "*", "/", "<", "@", ">", "%", "!",
 ];
 /// Deeper nesting than any real expression; keeps hostile input off the stack's end.
 const MAX_DEPTH: usize = 200;
@@ -93,21 +93,30 @@ impl Cursor {
                     }
                     let word = &rest[..n];
                     let t = if float {
-                        Token::Float(word.parse().map_err(|_| err(format!("`{word}` is not a number")))?)
+                        Token::Float(
+                            word.parse().map_err(|_| err(format!("`{word}` is not a number")))?,
+                        )
                     } else {
                         match word.parse() {
                             Ok(i) => Token::Int(i),
-                            Err(_) => Token::Float(word.parse().map_err(|_| err(format!("`{word}` is not a number")))?),
+                            Err(_) => Token::Float(
+                                word.parse()
+                                    .map_err(|_| err(format!("`{word}` is not a number")))?,
+                            ),
                         }
                     };
                     tokens.push((t, line_no, column));
                     rest = &rest[n..];
                 } else if c.is_alphabetic() || c == '_' {
-                    let n = rest.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\'')).unwrap_or(rest.len());
+                    let n = rest
+                        .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == '\''))
+                        .unwrap_or(rest.len());
                     tokens.push((Token::Name(rest[..n].to_string()), line_no, column));
                     rest = &rest[n..];
                 } else if c == '\'' || c == '"' {
-                    let Some(n) = rest[1..].find(c) else { return Err(err(format!("the quote {c} is not closed"))) };
+                    let Some(n) = rest[1..].find(c) else {
+                        return Err(err(format!("the quote {c} is not closed")));
+                    };
                     tokens.push((Token::Quoted(rest[1..=n].to_string()), line_no, column));
                     rest = &rest[n + 2..];
                 } else {
@@ -173,7 +182,11 @@ impl Cursor {
 
     /// Takes the sign or fails.
     pub fn expect(&mut self, sign: &str) -> Result<(), TextError> {
-        if self.accept(sign) { Ok(()) } else { self.error(format!("expected `{sign}`, found {}", self.found())) }
+        if self.accept(sign) {
+            Ok(())
+        } else {
+            self.error(format!("expected `{sign}`, found {}", self.found()))
+        }
     }
 
     /// The next name without taking it.
@@ -187,13 +200,18 @@ impl Cursor {
     /// Whether a name, `(`, a name and `:` come next: a reduction, not a function call.
     pub fn reduction_ahead(&self) -> bool {
         let t = |i: usize| self.tokens.get(self.at + i).map(|t| &t.0);
-        matches!(t(1), Some(Token::Sign("("))) && matches!(t(2), Some(Token::Name(_))) && matches!(t(3), Some(Token::Sign(":")))
+        matches!(t(1), Some(Token::Sign("(")))
+            && matches!(t(2), Some(Token::Name(_)))
+            && matches!(t(3), Some(Token::Sign(":")))
     }
 
-    /// The variable of a comprehension, `.. for NAME in ..`, if one is ahead before a bracket closes.
+    /// The variable of a comprehension, `.. for NAME in ..`, if one is ahead before a bracket
+    /// closes.
     pub fn comprehension(&self) -> Option<String> {
         let ahead = self.tokens[self.at..].iter().map(|(t, ..)| t);
-        let mut ahead = ahead.take_while(|t| **t != Token::Sign("]")).skip_while(|t| !matches!(t, Token::Name(n) if n == "for"));
+        let mut ahead = ahead
+            .take_while(|t| **t != Token::Sign("]"))
+            .skip_while(|t| !matches!(t, Token::Name(n) if n == "for"));
         ahead.next()?;
         if let Some(Token::Name(n)) = ahead.next() { Some(n.clone()) } else { None }
     }
@@ -209,7 +227,11 @@ impl Cursor {
 
     /// Takes this very word or fails.
     pub fn expect_word(&mut self, word: &str) -> Result<(), TextError> {
-        if self.accept_word(word) { Ok(()) } else { self.error(format!("expected `{word}`, found {}", self.found())) }
+        if self.accept_word(word) {
+            Ok(())
+        } else {
+            self.error(format!("expected `{word}`, found {}", self.found()))
+        }
     }
 
     /// Takes a name.
@@ -296,7 +318,11 @@ impl Cursor {
                 self.advance();
                 Ok(d)
             }
-            None => self.error(format!("expected a format ({}), found {}", DType::ALL.map(DType::name).join(", "), self.found())),
+            None => self.error(format!(
+                "expected a format ({}), found {}",
+                DType::ALL.map(DType::name).join(", "),
+                self.found()
+            )),
         }
     }
 
@@ -431,7 +457,10 @@ impl Cursor {
                     self.advance();
                     Ok(Expr::Const(-x))
                 }
-                _ => self.error(format!("expected a number after `-`, found {} (write neg(..))", self.found())),
+                _ => self.error(format!(
+                    "expected a number after `-`, found {} (write neg(..))",
+                    self.found()
+                )),
             };
         }
         match self.token().clone() {
@@ -496,7 +525,9 @@ impl Cursor {
 pub fn nearest(word: &str, known: &[&str]) -> String {
     let near = known.iter().map(|k| (distance(word, k), k)).min();
     match near {
-        Some((d, k)) if d > 0 && (d * 2 <= word.chars().count() || k.starts_with(word)) => format!(" (did you mean `{k}`?)"),
+        Some((d, k)) if d > 0 && (d * 2 <= word.chars().count() || k.starts_with(word)) => {
+            format!(" (did you mean `{k}`?)")
+        }
         _ => String::new(),
     }
 }

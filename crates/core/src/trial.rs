@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 /// How long a kernel took, over repeated windows of one or more calls after warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Time of one call in each window, in the order measured; where there is a pace, divided by it.
+    /// Time of one call in each window, in the order measured; where there is a pace, divided by
+    /// it.
     pub samples: Vec<Nanos>,
     /// Calls in each window.
     pub calls: u64,
@@ -46,7 +47,11 @@ impl GpuState {
             (0x40, "heat, by hardware"),
             (0x80, "power brake"),
         ];
-        known.into_iter().filter(|(bit, _)| self.throttle & bit != 0).map(|(_, word)| word).collect()
+        known
+            .into_iter()
+            .filter(|(bit, _)| self.throttle & bit != 0)
+            .map(|(_, word)| word)
+            .collect()
     }
 }
 
@@ -76,7 +81,8 @@ impl Measurement {
     pub fn spread(&self) -> f64 {
         let m = self.median().0;
         let deviations = self.samples.iter().map(|s| Nanos((s.0 - m).abs())).collect();
-        Measurement { samples: deviations, calls: 1, error: 0.0, gpu: None, pace: None }.median().0 / m
+        Measurement { samples: deviations, calls: 1, error: 0.0, gpu: None, pace: None }.median().0
+            / m
     }
 }
 
@@ -239,10 +245,14 @@ impl Record {
             self.configuration
         );
         if self.kind != RecordKind::Trial {
-            // As records of the first version were told apart; what measurements tell since is no part of it.
+            // As records of the first version were told apart; what measurements tell since is no
+            // part of it.
             let outcome = match &self.outcome {
                 Outcome::Measured(m) => {
-                    format!("Measured(Measurement {{ samples: {:?}, calls: {}, error: {:?} }})", m.samples, m.calls, m.error)
+                    format!(
+                        "Measured(Measurement {{ samples: {:?}, calls: {}, error: {:?} }})",
+                        m.samples, m.calls, m.error
+                    )
                 }
                 other => format!("{other:?}"),
             };

@@ -86,8 +86,12 @@ pub enum Reducer {
 
 impl Reducer {
     /// All of them, with their spelling in text.
-    pub const ALL: &'static [(Reducer, &'static str)] =
-        &[(Reducer::Sum, "sum"), (Reducer::Prod, "prod"), (Reducer::Max, "max"), (Reducer::Min, "min")];
+    pub const ALL: &'static [(Reducer, &'static str)] = &[
+        (Reducer::Sum, "sum"),
+        (Reducer::Prod, "prod"),
+        (Reducer::Max, "max"),
+        (Reducer::Min, "min"),
+    ];
 
     /// The spelling in text.
     pub fn name(self) -> &'static str {
@@ -214,7 +218,8 @@ impl Workload {
         &self.stages[self.stages.len() - 1]
     }
 
-    /// Everything that the kernel writes: the output, or all stages of a kernel that is the user's own.
+    /// Everything that the kernel writes: the output, or all stages of a kernel that is the user's
+    /// own.
     pub fn outputs(&self) -> &[Stage] {
         match self.foreign {
             Some(_) => &self.stages,
@@ -248,14 +253,22 @@ impl Workload {
 
     /// Bytes that any kernel must move: every input read once, every output written once.
     pub fn bytes(&self) -> Bytes {
-        let inputs: u64 = self.inputs.iter().map(|i| i.shape.iter().product::<i64>() as u64 * i.dtype.bytes()).sum();
+        let inputs: u64 = self
+            .inputs
+            .iter()
+            .map(|i| i.shape.iter().product::<i64>() as u64 * i.dtype.bytes())
+            .sum();
         Bytes(inputs + self.outputs().iter().map(|o| o.elements() * o.dtype.bytes()).sum::<u64>())
     }
 
     /// The longest chain of additions that one output element goes through: what sets the
     /// tolerance of a comparison.
     pub fn reduction_length(&self) -> u64 {
-        self.stages.iter().map(|s| s.reduce_axes().iter().map(|a| a.extent as u64).product::<u64>()).max().unwrap_or(1)
+        self.stages
+            .iter()
+            .map(|s| s.reduce_axes().iter().map(|a| a.extent as u64).product::<u64>())
+            .max()
+            .unwrap_or(1)
     }
 
     /// How far an element of a kernel's output may lie from the reference, relative to the largest
@@ -274,7 +287,9 @@ impl Workload {
 
     /// Checks names, ranks, extents, bounds and order.
     pub fn check(&self) -> Result<(), WorkloadError> {
-        let fail = |stage: &str, message: String| Err(WorkloadError::Stage { stage: stage.into(), message });
+        let fail = |stage: &str, message: String| {
+            Err(WorkloadError::Stage { stage: stage.into(), message })
+        };
         if self.stages.is_empty() {
             return fail(&self.kind, "a workload needs a stage".into());
         }
@@ -284,11 +299,17 @@ impl Workload {
                 return fail(n, "the name is taken".into());
             }
         }
-        let tensors = self.inputs.iter().map(|i| (&i.name, i.dtype)).chain(self.stages.iter().map(|s| (&s.name, s.dtype)));
+        let tensors = self
+            .inputs
+            .iter()
+            .map(|i| (&i.name, i.dtype))
+            .chain(self.stages.iter().map(|s| (&s.name, s.dtype)));
         if let Some((name, _)) = tensors.into_iter().find(|t| t.1 == DType::Tf32) {
             return fail(
                 name,
-                "tf32 says how factors are multiplied, as in `tf32(A[m, k]) * tf32(B[k, n])`; no tensor has it as its format".into(),
+                "tf32 says how factors are multiplied, as in `tf32(A[m, k]) * tf32(B[k, n])`; no \
+                 tensor has it as its format"
+                    .into(),
             );
         }
         for i in &self.inputs {
@@ -316,7 +337,11 @@ impl Workload {
                     if source.0 as usize >= self.inputs.len() + k {
                         bad = Some("reads a tensor that is not computed before it".to_string());
                     } else if self.shape_of(*source).len() != index.len() {
-                        bad = Some(format!("indexes {} with {} indices", self.source(*source), index.len()));
+                        bad = Some(format!(
+                            "indexes {} with {} indices",
+                            self.source(*source),
+                            index.len()
+                        ));
                     }
                 }
             });
@@ -333,27 +358,41 @@ impl Workload {
 
     /// Every load must stay inside its tensor for all points that reach it; a condition of an
     /// enclosing select on the very same index narrows it.
-    fn out_of_bounds(&self, e: &Expr, bound: &impl Fn(Var) -> i64, guards: &[&crate::expr::Cond]) -> Option<String> {
+    fn out_of_bounds(
+        &self,
+        e: &Expr,
+        bound: &impl Fn(Var) -> i64,
+        guards: &[&crate::expr::Cond],
+    ) -> Option<String> {
         match e {
             Expr::Const(_) => None,
-            Expr::Load { source, index } => self.shape_of(*source).iter().zip(index).find_map(|(&extent, a)| {
-                let (mut lo, mut hi) = a.range(bound);
-                for g in guards {
-                    // g bounds a + d for a constant d where the variable parts agree.
-                    if g.index.terms() == a.terms() {
-                        let d = a.offset() - g.index.offset();
-                        lo = lo.max(g.low + d);
-                        hi = hi.min(g.high - 1 + d);
+            Expr::Load { source, index } => {
+                self.shape_of(*source).iter().zip(index).find_map(|(&extent, a)| {
+                    let (mut lo, mut hi) = a.range(bound);
+                    for g in guards {
+                        // g bounds a + d for a constant d where the variable parts agree.
+                        if g.index.terms() == a.terms() {
+                            let d = a.offset() - g.index.offset();
+                            lo = lo.max(g.low + d);
+                            hi = hi.min(g.high - 1 + d);
+                        }
                     }
-                }
-                (lo < 0 || hi >= extent)
-                    .then(|| format!("an index of `{}` runs over {lo}..={hi}, the extent is {extent}", self.source(*source)))
-            }),
+                    (lo < 0 || hi >= extent).then(|| {
+                        format!(
+                            "an index of `{}` runs over {lo}..={hi}, the extent is {extent}",
+                            self.source(*source)
+                        )
+                    })
+                })
+            }
             Expr::Unary(_, a) | Expr::Cast(_, a) => self.out_of_bounds(a, bound, guards),
-            Expr::Binary(_, a, b) => self.out_of_bounds(a, bound, guards).or_else(|| self.out_of_bounds(b, bound, guards)),
+            Expr::Binary(_, a, b) => self
+                .out_of_bounds(a, bound, guards)
+                .or_else(|| self.out_of_bounds(b, bound, guards)),
             Expr::Select { conds, then, other } => {
                 let inner: Vec<_> = guards.iter().copied().chain(conds).collect();
-                self.out_of_bounds(then, bound, &inner).or_else(|| self.out_of_bounds(other, bound, guards))
+                self.out_of_bounds(then, bound, &inner)
+                    .or_else(|| self.out_of_bounds(other, bound, guards))
             }
         }
     }
@@ -373,7 +412,10 @@ impl Workload {
                 loop {
                     let x = s.body.eval(&|v| point[v.0 as usize], &mut |src, index| {
                         let shape = &shapes[src.0 as usize];
-                        let flat = index.iter().zip(shape).fold(0, |o, (a, &e)| o * e + a.eval(|v| point[v.0 as usize]));
+                        let flat = index
+                            .iter()
+                            .zip(shape)
+                            .fold(0, |o, (a, &e)| o * e + a.eval(|v| point[v.0 as usize]));
                         values[src.0 as usize][flat as usize]
                     });
                     acc = s.reduction.as_ref().map_or(x, |r| r.op.binary().apply(acc, x));
@@ -396,7 +438,8 @@ impl Workload {
     pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         let mut c = Cursor::new(text)?;
         c.expect_word("workload")?;
-        let mut w = Workload { kind: c.name()?, inputs: Vec::new(), stages: Vec::new(), foreign: None };
+        let mut w =
+            Workload { kind: c.name()?, inputs: Vec::new(), stages: Vec::new(), foreign: None };
         if c.accept_word("foreign") {
             let Some(digest) = c.accept_quoted() else {
                 return c.error("expected a digest in quotes").map_err(Into::into);
@@ -404,7 +447,8 @@ impl Workload {
             c.expect_word("tolerance")?;
             let tolerance = c.number()?;
             c.expect_word("flop")?;
-            w.foreign = Some(Foreign { digest, tolerance, flop: c.number()? as u64, ranges: Vec::new() });
+            w.foreign =
+                Some(Foreign { digest, tolerance, flop: c.number()? as u64, ranges: Vec::new() });
         }
         let mut sources = std::collections::HashMap::new();
         loop {
@@ -420,7 +464,11 @@ impl Workload {
                     continue;
                 }
                 Some("output") => break,
-                _ => return c.error("expected `data`, `weight`, `stage` or `output`").map_err(Into::into),
+                _ => {
+                    return c
+                        .error("expected `data`, `weight`, `stage` or `output`")
+                        .map_err(Into::into);
+                }
             };
             if !w.stages.is_empty() {
                 return c.error("inputs stand before stages").map_err(Into::into);
@@ -483,7 +531,10 @@ fn step(point: &mut [i64], extents: &[i64]) -> bool {
     false
 }
 
-fn parse_stage(c: &mut Cursor, sources: &std::collections::HashMap<String, Source>) -> Result<Stage, TextError> {
+fn parse_stage(
+    c: &mut Cursor,
+    sources: &std::collections::HashMap<String, Source>,
+) -> Result<Stage, TextError> {
     let name = c.name()?;
     c.expect(":")?;
     let dtype = c.dtype()?;
@@ -548,12 +599,16 @@ impl fmt::Display for Workload {
             let kind = if i.kind == TensorKind::Data { "data" } else { "weight" };
             let shape: Vec<String> = i.shape.iter().map(i64::to_string).collect();
             write!(f, "{kind} {}: {}[{}]", i.name, i.dtype.name(), shape.join(", "))?;
-            if let Some((low, high)) = self.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten()) {
+            if let Some((low, high)) =
+                self.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten())
+            {
                 write!(f, " in [{low:?}, {high:?}]")?;
             }
             writeln!(f)?;
         }
-        let axes = |a: &[Axis]| a.iter().map(|a| format!("{}: {}", a.name, a.extent)).collect::<Vec<_>>().join(", ");
+        let axes = |a: &[Axis]| {
+            a.iter().map(|a| format!("{}: {}", a.name, a.extent)).collect::<Vec<_>>().join(", ")
+        };
         for s in &self.stages {
             write!(f, "stage {}: {}[{}] = ", s.name, s.dtype.name(), axes(&s.axes))?;
             if let Some(r) = &s.reduction {

@@ -7,7 +7,10 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImportError {
     /// The bytes are no model at all.
-    #[error("{name}: this is not an ONNX model: {why}; export the model again, or give operator lines in a `.ops` file")]
+    #[error(
+        "{name}: this is not an ONNX model: {why}; export the model again, or give operator lines \
+         in a `.ops` file"
+    )]
     NotOnnx {
         /// The file.
         name: String,
@@ -27,7 +30,11 @@ pub enum ImportError {
         remedy: String,
     },
     /// Dimensions that the model leaves open and the user did not give.
-    #[error("{name}: these dimensions have no value: {}; give each one, as in `{}`", quoted(missing), example(missing))]
+    #[error(
+        "{name}: these dimensions have no value: {}; give each one, as in `{}`",
+        quoted(missing),
+        example(missing)
+    )]
     Dimensions {
         /// The file.
         name: String,
@@ -102,8 +109,15 @@ mod tests {
 
     #[test]
     fn missing_dimensions_are_listed_with_the_remedy() {
-        let e = ImportError::Dimensions { name: "m.onnx".into(), missing: vec!["N".into(), "seq".into()] };
-        assert_eq!(e.to_string(), "m.onnx: these dimensions have no value: `N`, `seq`; give each one, as in `--dim N=1 --dim seq=1`");
+        let e = ImportError::Dimensions {
+            name: "m.onnx".into(),
+            missing: vec!["N".into(), "seq".into()],
+        };
+        assert_eq!(
+            e.to_string(),
+            "m.onnx: these dimensions have no value: `N`, `seq`; give each one, as in `--dim N=1 \
+             --dim seq=1`"
+        );
     }
 
     #[test]

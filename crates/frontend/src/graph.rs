@@ -55,7 +55,9 @@ pub type Call<'a> = dyn FnMut(TaskId, &[&[f32]]) -> Result<Vec<f32>, String> + '
 impl Graph {
     pub(crate) fn new(model: Arc<Model>, steps: Vec<Step>) -> Graph {
         let facts = |ids: &[ValueId]| {
-            let one = |&id: &ValueId| (model.values[id].name.clone(), model.values[id].shape.clone().unwrap_or_default());
+            let one = |&id: &ValueId| {
+                (model.values[id].name.clone(), model.values[id].shape.clone().unwrap_or_default())
+            };
             ids.iter().map(one).collect()
         };
         let (inputs, outputs) = (facts(&model.inputs), facts(&model.outputs));
@@ -63,10 +65,13 @@ impl Graph {
         let mut reader = HashMap::new();
         for (i, step) in steps.iter().enumerate() {
             let reads = match step {
-                Step::Kernel { feeds, .. } => {
-                    feeds.iter().filter_map(|f| if let Feed::Value(v) = f { Some(root(*v)) } else { None }).collect()
+                Step::Kernel { feeds, .. } => feeds
+                    .iter()
+                    .filter_map(|f| if let Feed::Value(v) = f { Some(root(*v)) } else { None })
+                    .collect(),
+                Step::Node { node, .. } => {
+                    model.nodes[*node].inputs.iter().flatten().map(|v| root(*v)).collect::<Vec<_>>()
                 }
-                Step::Node { node, .. } => model.nodes[*node].inputs.iter().flatten().map(|v| root(*v)).collect::<Vec<_>>(),
             };
             reads.into_iter().for_each(|v| _ = reader.insert(v, i));
         }
@@ -80,13 +85,20 @@ impl Graph {
     /// [`Graph::outputs`].
     pub fn run(&self, inputs: &[Vec<f32>], kernel: &mut Call<'_>) -> Result<Vec<Vec<f32>>, String> {
         if inputs.len() != self.inputs.len() {
-            return Err(format!("the model has {} inputs, given are {}", self.inputs.len(), inputs.len()));
+            return Err(format!(
+                "the model has {} inputs, given are {}",
+                self.inputs.len(),
+                inputs.len()
+            ));
         }
         let mut state = State { model: &self.model, values: HashMap::new() };
         for ((id, (name, shape)), data) in self.model.inputs.iter().zip(&self.inputs).zip(inputs) {
             let expected: i64 = shape.iter().product();
             if data.len() as i64 != expected {
-                return Err(format!("input `{name}` is {shape:?}, {expected} elements; given are {}", data.len()));
+                return Err(format!(
+                    "input `{name}` is {shape:?}, {expected} elements; given are {}",
+                    data.len()
+                ));
             }
             let element = self.model.values[*id].element;
             if element != Element::F32 {
@@ -132,7 +144,8 @@ impl State<'_> {
         let value = &self.model.values[id];
         match value.weight {
             true => format!(
-                "the weight `{}` {:?} is not in the file (its data is external, or too large to keep): the model can be tuned, not run",
+                "the weight `{}` {:?} is not in the file (its data is external, or too large to \
+                 keep): the model can be tuned, not run",
                 value.name,
                 value.shape.as_deref().unwrap_or_default()
             ),
@@ -152,8 +165,17 @@ impl State<'_> {
     fn norm(&self, norm: &Norm) -> Result<(Vec<f64>, Vec<f64>), String> {
         let [scale, shift, mean, variance] = norm.parameters.map(|id| self.floats(id));
         let (scale, shift, mean, variance) = (scale?, shift?, mean?, variance?);
-        let factors: Vec<f64> = scale.iter().zip(variance).map(|(s, v)| f64::from(*s) / (f64::from(*v) + norm.eps).sqrt()).collect();
-        let addends = shift.iter().zip(mean).zip(&factors).map(|((b, m), f)| f64::from(*b) - f64::from(*m) * f).collect();
+        let factors: Vec<f64> = scale
+            .iter()
+            .zip(variance)
+            .map(|(s, v)| f64::from(*s) / (f64::from(*v) + norm.eps).sqrt())
+            .collect();
+        let addends = shift
+            .iter()
+            .zip(mean)
+            .zip(&factors)
+            .map(|((b, m), f)| f64::from(*b) - f64::from(*m) * f)
+            .collect();
         Ok((factors, addends))
     }
 
@@ -164,7 +186,11 @@ impl State<'_> {
                 let (factors, _) = self.norm(norm)?;
                 let weight = self.floats(*weight)?;
                 let each = (weight.len() / factors.len().max(1)).max(1);
-                weight.chunks(each).zip(&factors).flat_map(|(filter, f)| filter.iter().map(move |w| (f64::from(*w) * f) as f32)).collect()
+                weight
+                    .chunks(each)
+                    .zip(&factors)
+                    .flat_map(|(filter, f)| filter.iter().map(move |w| (f64::from(*w) * f) as f32))
+                    .collect()
             }
             Feed::Factor(norm) => self.norm(norm)?.0.into_iter().map(|x| x as f32).collect(),
             Feed::Addend { bias, norm } => {
@@ -173,7 +199,11 @@ impl State<'_> {
                     None => addends.into_iter().map(|x| x as f32).collect(),
                     Some(b) => {
                         let bias = self.floats(*b)?;
-                        bias.iter().zip(factors).zip(addends).map(|((b, f), a)| (f64::from(*b) * f + a) as f32).collect()
+                        bias.iter()
+                            .zip(factors)
+                            .zip(addends)
+                            .map(|((b, f), a)| (f64::from(*b) * f + a) as f32)
+                            .collect()
                     }
                 }
             }
@@ -181,7 +211,13 @@ impl State<'_> {
         Ok(made.into())
     }
 
-    fn call(&self, task: TaskId, feeds: &[Feed], output: ValueId, kernel: &mut Call<'_>) -> Result<Constant, String> {
+    fn call(
+        &self,
+        task: TaskId,
+        feeds: &[Feed],
+        output: ValueId,
+        kernel: &mut Call<'_>,
+    ) -> Result<Constant, String> {
         let feeds = feeds.iter().map(|f| self.feed(f)).collect::<Result<Vec<_>, _>>()?;
         let inputs: Vec<&[f32]> = feeds.iter().map(|f| f.as_ref()).collect();
         let data = kernel(task, &inputs)?;
@@ -199,12 +235,18 @@ impl State<'_> {
         for id in &node.inputs {
             inputs.push(match id {
                 None => None,
-                Some(id) => Some(self.get(*id).cloned().ok_or_else(|| format!("node `{}`: {}", node.name, self.absent(*id)))?),
+                Some(id) => Some(
+                    self.get(*id)
+                        .cloned()
+                        .ok_or_else(|| format!("node `{}`: {}", node.name, self.absent(*id)))?,
+                ),
             });
         }
         let made = match fold::evaluate(node, &inputs, self.model.opset) {
             Some(made) => made.map_err(|e| format!("node `{}` ({}): {e}", node.name, node.op))?,
-            None => return Err(format!("node `{}` ({}) cannot be run: {reason}", node.name, node.op)),
+            None => {
+                return Err(format!("node `{}` ({}) cannot be run: {reason}", node.name, node.op));
+            }
         };
         for (&id, value) in node.outputs.iter().zip(made) {
             self.values.insert(id, value);

@@ -38,7 +38,12 @@ pub(crate) struct Tasks {
 
 impl Tasks {
     /// Adds a kernel that covers the given nodes.
-    pub fn add(&mut self, name: &str, workload: Workload, nodes: Vec<String>) -> squall_core::TaskId {
+    pub fn add(
+        &mut self,
+        name: &str,
+        workload: Workload,
+        nodes: Vec<String>,
+    ) -> squall_core::TaskId {
         let mut task = Task::new(name, workload);
         let id = task.id;
         match self.by_id.get(&id) {
@@ -47,7 +52,8 @@ impl Tasks {
                 self.tasks[i].nodes.extend(nodes);
             }
             None => {
-                let free = (1..).map(|n| if n == 1 { name.to_string() } else { format!("{name}_{n}") });
+                let free =
+                    (1..).map(|n| if n == 1 { name.to_string() } else { format!("{name}_{n}") });
                 task.name = free.into_iter().find(|n| !self.names.contains(n)).unwrap_or_default();
                 task.nodes = nodes;
                 self.names.insert(task.name.clone());

@@ -1,7 +1,8 @@
 //! What users own becomes tasks: ONNX models ([`import_onnx`]) and operator lines ([`import_ops`]).
-//! Users' own kernels come as kernel.toml ([`import_kernel`]). Spaces that others measured become recordings ([`recording`]),
-//! MIOpen's databases problems and examples ([`miopen`]). Bytes and text come from the caller; databases alone are opened
-//! here, for SQLite must see who else writes them.
+//! Users' own kernels come as kernel.toml ([`import_kernel`]). Spaces that others measured become
+//! recordings ([`recording`]), MIOpen's databases problems and examples ([`miopen`]). Bytes and
+//! text come from the caller; databases alone are opened here, for SQLite must see who else writes
+//! them.
 
 mod error;
 mod graph;

@@ -45,25 +45,39 @@ fn fail<T>(message: impl Into<String>) -> Result<T, NpyError> {
 pub fn read(bytes: &[u8]) -> Result<Array, NpyError> {
     let n = read_numbers(bytes)?;
     if n.dtype != DType::F32 {
-        return fail(format!("its elements are {}, expected f32: save it with `.astype(numpy.float32)`", n.dtype.name()));
+        return fail(format!(
+            "its elements are {}, expected f32: save it with `.astype(numpy.float32)`",
+            n.dtype.name()
+        ));
     }
-    let data = n.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let data =
+        n.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     Ok(Array { shape: n.shape, data })
 }
 
 /// The spellings of types; `=` and `|` stand for an order of bytes that is ours or none.
-const TYPES: &[(&str, DType)] =
-    &[("f4", DType::F32), ("f8", DType::F64), ("i1", DType::I8), ("u1", DType::U8), ("i4", DType::I32), ("i8", DType::I64)];
+const TYPES: &[(&str, DType)] = &[
+    ("f4", DType::F32),
+    ("f8", DType::F64),
+    ("i1", DType::I8),
+    ("u1", DType::U8),
+    ("i4", DType::I32),
+    ("i8", DType::I64),
+];
 
 /// Reads an array of any numbers.
 pub fn read_numbers(bytes: &[u8]) -> Result<Numbers<'_>, NpyError> {
-    let Some(rest) = bytes.strip_prefix(MAGIC) else { return fail("it is no .npy file: the first bytes are not `\\x93NUMPY`") };
+    let Some(rest) = bytes.strip_prefix(MAGIC) else {
+        return fail("it is no .npy file: the first bytes are not `\\x93NUMPY`");
+    };
     let cut = || NpyError(format!("the file ends within its header, after {} bytes", bytes.len()));
     let (length, body) = match rest {
         [1, _, a, b, body @ ..] => (u16::from_le_bytes([*a, *b]) as usize, body),
         [2 | 3, _, a, b, c, d, body @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, body),
         [1..=3, ..] | [] => return Err(cut()),
-        [version, ..] => return fail(format!("version {version} of the format is not known (1, 2 and 3 are)")),
+        [version, ..] => {
+            return fail(format!("version {version} of the format is not known (1, 2 and 3 are)"));
+        }
     };
     if body.len() < length {
         return Err(cut());
@@ -72,8 +86,12 @@ pub fn read_numbers(bytes: &[u8]) -> Result<Numbers<'_>, NpyError> {
     let Ok(header) = std::str::from_utf8(header) else { return fail("the header is not text") };
     let descr = entry(header, "descr")?;
     let plain = descr.trim_matches('\'');
-    let Some(&(_, dtype)) = plain.strip_prefix(['<', '=', '|']).and_then(|p| TYPES.iter().find(|t| t.0 == p)) else {
-        return fail(format!("its elements are {descr}, expected '<f4', '<f8', '|i1', '|u1', '<i4' or '<i8'"));
+    let Some(&(_, dtype)) =
+        plain.strip_prefix(['<', '=', '|']).and_then(|p| TYPES.iter().find(|t| t.0 == p))
+    else {
+        return fail(format!(
+            "its elements are {descr}, expected '<f4', '<f8', '|i1', '|u1', '<i4' or '<i8'"
+        ));
     };
     if entry(header, "fortran_order")? != "False" {
         return fail("it is in Fortran order: save it with `numpy.ascontiguousarray`");
@@ -81,7 +99,8 @@ pub fn read_numbers(bytes: &[u8]) -> Result<Numbers<'_>, NpyError> {
     let shape = entry(header, "shape")?;
     let inner = shape.strip_prefix('(').and_then(|s| s.strip_suffix(')'));
     let words = inner.map(|s| s.split(',').map(str::trim).filter(|w| !w.is_empty()));
-    let extents: Option<Vec<i64>> = words.and_then(|w| w.map(|w| w.parse().ok().filter(|e| *e >= 0)).collect());
+    let extents: Option<Vec<i64>> =
+        words.and_then(|w| w.map(|w| w.parse().ok().filter(|e| *e >= 0)).collect());
     let Some(extents) = extents else { return fail(format!("its shape {shape} does not parse")) };
     let elements = extents.iter().try_fold(1usize, |n, &e| n.checked_mul(e as usize));
     match elements.and_then(|n| n.checked_mul(dtype.bytes() as usize)) {
@@ -131,7 +150,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for array in [sample(), Array { shape: vec![], data: vec![7.0] }, Array { shape: vec![3], data: vec![1.0, 2.0, 3.0] }] {
+        for array in [
+            sample(),
+            Array { shape: vec![], data: vec![7.0] },
+            Array { shape: vec![3], data: vec![1.0, 2.0, 3.0] },
+        ] {
             let bytes = write(&array);
             assert_eq!(read(&bytes), Ok(array));
             // The data starts at a multiple of 64 bytes.
@@ -169,7 +192,10 @@ mod tests {
         says(&text("'<f4'", "'>f4'"), "expected '<f4'");
         says(&text("'<f4'", "'<i4'"), "its elements are i32, expected f32");
         says(&text("'<f4'", "'<f8'"), "does not match the 24 bytes");
-        assert_eq!(read_numbers(&text("'<f4'", "'<i4'")).map(|n| (n.dtype, n.bytes.len())), Ok((DType::I32, 24)));
+        assert_eq!(
+            read_numbers(&text("'<f4'", "'<i4'")).map(|n| (n.dtype, n.bytes.len())),
+            Ok((DType::I32, 24))
+        );
         says(&text("False", "True "), "Fortran order");
         says(&text("(2,3,)", "(2,x,)"), "does not parse");
         says(&text("(2,3,)", "(9,3,)"), "does not match");

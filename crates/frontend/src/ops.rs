@@ -9,7 +9,10 @@
 
 use crate::error::ImportError;
 use crate::import::{Import, Tasks, named};
-use crate::operator::{Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions, in_format};
+use crate::operator::{
+    Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise,
+    functions, in_format,
+};
 use squall_core::text::nearest;
 use squall_core::{TensorKind, Workload};
 
@@ -46,7 +49,11 @@ const OPERATORS: &[Operator] = &[
         ],
         build: conv2d,
     },
-    Operator { name: "matmul", keys: &["batch", "m", "n", "k", "weight", "dtype", "epilogue"], build: matmul },
+    Operator {
+        name: "matmul",
+        keys: &["batch", "m", "n", "k", "weight", "dtype", "epilogue"],
+        build: matmul,
+    },
     Operator {
         name: "pool",
         keys: &[
@@ -125,7 +132,10 @@ fn kernel(code: &str, tasks: &mut Tasks) -> Result<(), Fault> {
     let line = split(code)?;
     let (made, workload) = (line.operator.build)(&line)?;
     if let Some(name) = line.name.filter(|n| tasks.has(n)) {
-        return fault(line.start_of_name(code), format!("the name `{name}` is taken by a line above"));
+        return fault(
+            line.start_of_name(code),
+            format!("the name `{name}` is taken by a line above"),
+        );
     }
     tasks.add(line.name.unwrap_or(&made), workload, Vec::new());
     Ok(())
@@ -149,19 +159,38 @@ fn split(code: &str) -> Result<Line<'_>, Fault> {
     if let Some((at, "")) = name {
         return fault(at, "expected a name before `:`");
     }
-    let Some((at, word)) = words.next() else { return fault(code.len(), "expected an operator after the name") };
+    let Some((at, word)) = words.next() else {
+        return fault(code.len(), "expected an operator after the name");
+    };
     let Some(operator) = OPERATORS.iter().find(|o| o.name == word) else {
         let all: Vec<&str> = OPERATORS.iter().map(|o| o.name).collect();
-        return fault(at, format!("there is no operator `{word}`{}; there are {}", nearest(word, &all), all.join(", ")));
+        return fault(
+            at,
+            format!(
+                "there is no operator `{word}`{}; there are {}",
+                nearest(word, &all),
+                all.join(", ")
+            ),
+        );
     };
     let mut pairs: Vec<Pair<'_>> = Vec::new();
     for (at, word) in words {
         let Some((key, value)) = word.split_once('=') else {
-            return fault(at, format!("expected `key=value`, found `{word}`{}", nearest(word, operator.keys)));
+            return fault(
+                at,
+                format!("expected `key=value`, found `{word}`{}", nearest(word, operator.keys)),
+            );
         };
         if !operator.keys.contains(&key) {
             let all = operator.keys.join(", ");
-            return fault(at, format!("{} has no key `{key}`{}; its keys are {all}", operator.name, nearest(key, operator.keys)));
+            return fault(
+                at,
+                format!(
+                    "{} has no key `{key}`{}; its keys are {all}",
+                    operator.name,
+                    nearest(key, operator.keys)
+                ),
+            );
         }
         if pairs.iter().any(|p| p.key == key) {
             return fault(at, format!("`{key}` is given twice"));
@@ -169,10 +198,17 @@ fn split(code: &str) -> Result<Line<'_>, Fault> {
         pairs.push(Pair { key, value, at, value_at: at + key.len() + 1 });
     }
     let line = Line { name: name.map(|n| n.1), operator, operator_at: at, pairs };
-    let formats: &[&str] = if ["conv2d", "matmul"].contains(&operator.name) { &["f32", "tf32", "f16", "bf16"] } else { &["f32"] };
+    let formats: &[&str] = if ["conv2d", "matmul"].contains(&operator.name) {
+        &["f32", "tf32", "f16", "bf16"]
+    } else {
+        &["f32"]
+    };
     if let Some(p) = line.pairs.iter().find(|p| p.key == "dtype" && !formats.contains(&p.value)) {
         let what = format!("{} kernels are made for {} today", operator.name, formats.join(", "));
-        return fault(p.value_at, format!("dtype={}: {what}{}", p.value, nearest(p.value, formats)));
+        return fault(
+            p.value_at,
+            format!("dtype={}: {what}{}", p.value, nearest(p.value, formats)),
+        );
     }
     Ok(line)
 }
@@ -190,10 +226,15 @@ impl<'a> Line<'a> {
     fn given(&self, key: &str, least: i64) -> Result<Option<i64>, Fault> {
         let Some(p) = self.pair(key) else { return Ok(None) };
         match p.value.parse::<i64>() {
-            Ok(x) if x < least => fault(p.value_at, format!("`{key}` must be {least} or more, not {x}")),
+            Ok(x) if x < least => {
+                fault(p.value_at, format!("`{key}` must be {least} or more, not {x}"))
+            }
             Ok(x) if x > 1 << 31 => fault(p.value_at, format!("`{key}` is too large: {x}")),
             Ok(x) => Ok(Some(x)),
-            Err(_) => fault(p.value_at, format!("expected a whole number for `{key}`, found `{}`", p.value)),
+            Err(_) => fault(
+                p.value_at,
+                format!("expected a whole number for `{key}`, found `{}`", p.value),
+            ),
         }
     }
 
@@ -216,31 +257,57 @@ impl<'a> Line<'a> {
     }
 
     /// One of several words.
-    fn word(&self, key: &str, words: &[&'static str], default: Option<&'static str>) -> Result<&'static str, Fault> {
+    fn word(
+        &self,
+        key: &str,
+        words: &[&'static str],
+        default: Option<&'static str>,
+    ) -> Result<&'static str, Fault> {
         match (self.pair(key), default) {
             (None, Some(d)) => Ok(d),
-            (None, None) => fault(self.operator_at, format!("{} needs `{key}=` ({})", self.operator.name, words.join(", "))),
+            (None, None) => fault(
+                self.operator_at,
+                format!("{} needs `{key}=` ({})", self.operator.name, words.join(", ")),
+            ),
             (Some(p), _) => match words.iter().find(|w| **w == p.value) {
                 Some(w) => Ok(w),
-                None => fault(p.value_at, format!("`{key}` is one of {}, not `{}`{}", words.join(", "), p.value, nearest(p.value, words))),
+                None => fault(
+                    p.value_at,
+                    format!(
+                        "`{key}` is one of {}, not `{}`{}",
+                        words.join(", "),
+                        p.value,
+                        nearest(p.value, words)
+                    ),
+                ),
             },
         }
     }
 
     /// The workload with the steps of `epilogue=`, and the name made for both. `bias` is the shape
     /// and name of a bias, where the operator can have one.
-    fn finish(&self, stem: &str, w: Result<Workload, String>, shape: &[i64], bias: Option<(&'static str, Vec<i64>)>) -> Made {
+    fn finish(
+        &self,
+        stem: &str,
+        w: Result<Workload, String>,
+        shape: &[i64],
+        bias: Option<(&'static str, Vec<i64>)>,
+    ) -> Made {
         let here = |message| Fault { at: self.operator_at, message };
         let w = w.map_err(here)?;
         let mut e = Epilogue::none();
-        if let Some(p) = self.pair("epilogue").filter(|p| !p.value.is_empty() && p.value != "none") {
+        if let Some(p) = self.pair("epilogue").filter(|p| !p.value.is_empty() && p.value != "none")
+        {
             let mut at = p.value_at;
             for step in p.value.split(',') {
                 self.step(step, at, &mut e, shape, &bias)?;
                 at += step.len() + 1;
             }
             if !e.fits(&w, shape) {
-                return fault(p.at, "these steps are too many, or use the value more than once, for one kernel");
+                return fault(
+                    p.at,
+                    "these steps are too many, or use the value more than once, for one kernel",
+                );
             }
         }
         let w = e.attach(w, shape).map_err(here)?;
@@ -252,18 +319,41 @@ impl<'a> Line<'a> {
         }
     }
 
-    fn step(&self, step: &str, at: usize, e: &mut Epilogue, shape: &[i64], bias: &Option<(&'static str, Vec<i64>)>) -> Result<(), Fault> {
+    fn step(
+        &self,
+        step: &str,
+        at: usize,
+        e: &mut Epilogue,
+        shape: &[i64],
+        bias: &Option<(&'static str, Vec<i64>)>,
+    ) -> Result<(), Fault> {
         let body = e.body.clone();
         e.body = match (step, bias) {
-            ("bias", Some((name, shape))) => functions::add(body, e.operand(name, TensorKind::Weight, shape.clone())),
+            ("bias", Some((name, shape))) => {
+                functions::add(body, e.operand(name, TensorKind::Weight, shape.clone()))
+            }
             ("add", _) => functions::add(body, e.operand("R", TensorKind::Data, shape.to_vec())),
             ("mul", _) => functions::mul(body, e.operand("R", TensorKind::Data, shape.to_vec())),
             _ => match functions::NAMED.iter().find(|(n, _)| *n == step) {
                 Some((_, f)) => f(body),
                 None => {
                     let mut all: Vec<&str> = functions::NAMED.iter().map(|(n, _)| *n).collect();
-                    all.splice(0..0, if bias.is_some() { vec!["bias", "add", "mul"] } else { vec!["add", "mul"] });
-                    return fault(at, format!("there is no step `{step}`{}; there are {}", nearest(step, &all), all.join(", ")));
+                    all.splice(
+                        0..0,
+                        if bias.is_some() {
+                            vec!["bias", "add", "mul"]
+                        } else {
+                            vec!["add", "mul"]
+                        },
+                    );
+                    return fault(
+                        at,
+                        format!(
+                            "there is no step `{step}`{}; there are {}",
+                            nearest(step, &all),
+                            all.join(", ")
+                        ),
+                    );
                 }
             },
         };
@@ -336,7 +426,8 @@ fn reduce(l: &Line<'_>) -> Made {
 }
 
 fn softmax(l: &Line<'_>) -> Made {
-    let softmax = Softmax { before: l.need("rows")?, extent: l.need("cols")?, after: 1, log: false };
+    let softmax =
+        Softmax { before: l.need("rows")?, extent: l.need("cols")?, after: 1, log: false };
     l.finish(&softmax.name(), softmax.workload(), &[softmax.before, softmax.extent], None)
 }
 
@@ -345,7 +436,12 @@ fn layernorm(l: &Line<'_>) -> Made {
         None => 1e-5,
         Some(p) => match p.value.parse::<f64>() {
             Ok(x) if x.is_finite() && x >= 0.0 => x,
-            _ => return fault(p.value_at, format!("expected a number of 0 or more for `eps`, found `{}`", p.value)),
+            _ => {
+                return fault(
+                    p.value_at,
+                    format!("expected a number of 0 or more for `eps`, found `{}`", p.value),
+                );
+            }
         },
     };
     let (gain, bias) = (TensorKind::Weight, Some(TensorKind::Weight));
@@ -355,7 +451,8 @@ fn layernorm(l: &Line<'_>) -> Made {
 
 fn map(l: &Line<'_>) -> Made {
     let n = l.need("n")?;
-    let words: Vec<&'static str> = functions::NAMED.iter().map(|(n, _)| *n).chain(["add", "mul"]).collect();
+    let words: Vec<&'static str> =
+        functions::NAMED.iter().map(|(n, _)| *n).chain(["add", "mul"]).collect();
     let op = l.word("op", &words, None)?;
     let mut e = Epilogue::none();
     let x = e.operand("R", TensorKind::Data, vec![n]);

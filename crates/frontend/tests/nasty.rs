@@ -8,7 +8,12 @@ use proptest::prelude::*;
 use squall_frontend::onnx::{self, proto::*};
 
 fn conv(w: &[i64], attributes: &[AttributeProto]) -> Build {
-    Build::new(17).input("x", &[1, 4, 8, 8]).absent("w", w).node("Conv", &["x", "w"], &["y"], attributes)
+    Build::new(17).input("x", &[1, 4, 8, 8]).absent("w", w).node(
+        "Conv",
+        &["x", "w"],
+        &["y"],
+        attributes,
+    )
 }
 
 #[test]
@@ -16,12 +21,18 @@ fn what_is_no_model_says_so() {
     let read = |bytes: &[u8]| onnx::read(bytes, "a.onnx", &[]).unwrap_err().to_string();
     assert_eq!(
         read(b""),
-        "a.onnx: this is not an ONNX model: the file is empty; export the model again, or give operator lines in a `.ops` file"
+        "a.onnx: this is not an ONNX model: the file is empty; export the model again, or give \
+         operator lines in a `.ops` file"
     );
-    for garbage in ["conv1: conv2d n=1 c=3", "<html></html>", "{\"a\": 1}", "\u{0}\u{1}\u{2}", "PK\u{3}\u{4}"] {
+    for garbage in
+        ["conv1: conv2d n=1 c=3", "<html></html>", "{\"a\": 1}", "\u{0}\u{1}\u{2}", "PK\u{3}\u{4}"]
+    {
         assert!(read(garbage.as_bytes()).contains("this is not an ONNX model"), "{garbage}");
     }
-    assert!(read(&ModelProto { ir_version: 8, ..Default::default() }.encode()).contains("holds no graph"));
+    assert!(
+        read(&ModelProto { ir_version: 8, ..Default::default() }.encode())
+            .contains("holds no graph")
+    );
     let mut b = conv(&[4, 4, 3, 3], &[]);
     b.model.opset_import.clear();
     assert!(b.refused().contains("version of its operators"));
@@ -39,17 +50,32 @@ impl Encode for ModelProto {
 
 #[test]
 fn broken_graphs_name_the_value() {
-    let cyclic = Build::new(17).input("x", &[1]).node("Add", &["x", "b"], &["a"], &[]).node("Relu", &["a"], &["b"], &[]);
+    let cyclic = Build::new(17).input("x", &[1]).node("Add", &["x", "b"], &["a"], &[]).node(
+        "Relu",
+        &["a"],
+        &["b"],
+        &[],
+    );
     let e = cyclic.refused();
     assert!(
-        e.contains("(Add)") && e.contains("its result `a`") && e.contains("cycle") || e.contains("(Relu)") && e.contains("its result `b`"),
+        e.contains("(Add)") && e.contains("its result `a`") && e.contains("cycle")
+            || e.contains("(Relu)") && e.contains("its result `b`"),
         "{e}"
     );
     let own = Build::new(17).node("Relu", &["a"], &["a"], &[]);
     assert!(own.refused().contains("`a` depends on itself"), "{}", own.refused());
     let undefined = Build::new(17).input("x", &[1]).node("Add", &["x", "nowhere"], &["y"], &[]);
-    assert!(undefined.refused().starts_with("hand.onnx: node number 0 (Add): its input `nowhere` is not defined; "));
-    let twice = Build::new(17).input("x", &[1]).node("Relu", &["x"], &["y"], &[]).node("Abs", &["x"], &["y"], &[]);
+    assert!(
+        undefined
+            .refused()
+            .starts_with("hand.onnx: node number 0 (Add): its input `nowhere` is not defined; ")
+    );
+    let twice = Build::new(17).input("x", &[1]).node("Relu", &["x"], &["y"], &[]).node(
+        "Abs",
+        &["x"],
+        &["y"],
+        &[],
+    );
     assert!(twice.refused().contains("node number 1 (Abs): its output `y` is defined twice"));
     let input = Build::new(17).input("x", &[1]).node("Relu", &["x"], &["x"], &[]);
     assert!(input.refused().contains("its output `x` is defined twice"));
@@ -63,12 +89,11 @@ fn broken_graphs_name_the_value() {
 
 #[test]
 fn nodes_out_of_order_are_sorted() {
-    let b = Build::new(17).input("x", &[2, 3]).node("Relu", &["b"], &["c"], &[]).node("Transpose", &["a"], &["b"], &[]).node(
-        "Abs",
-        &["x"],
-        &["a"],
-        &[],
-    );
+    let b = Build::new(17)
+        .input("x", &[2, 3])
+        .node("Relu", &["b"], &["c"], &[])
+        .node("Transpose", &["a"], &["b"], &[])
+        .node("Abs", &["x"], &["a"], &[]);
     let ops: Vec<String> = b.read().unwrap().nodes.into_iter().map(|n| n.op).collect();
     assert_eq!(ops, ["Abs", "Transpose", "Relu"]);
     assert_eq!(b.shape("c"), [3, 2]);
@@ -76,17 +101,34 @@ fn nodes_out_of_order_are_sorted() {
 
 #[test]
 fn impossible_dimensions_are_refused() {
-    let one = |dims: &[i64]| Build::new(17).input("x", dims).node("Relu", &["x"], &["y"], &[]).refused();
-    assert!(one(&[1, -3]).contains("input `x`: shape [1, -3] has a negative dimension"), "{}", one(&[1, -3]));
+    let one =
+        |dims: &[i64]| Build::new(17).input("x", dims).node("Relu", &["x"], &["y"], &[]).refused();
+    assert!(
+        one(&[1, -3]).contains("input `x`: shape [1, -3] has a negative dimension"),
+        "{}",
+        one(&[1, -3])
+    );
     assert!(one(&[i64::MIN]).contains("negative"));
     assert!(one(&[i64::MAX, i64::MAX]).contains("more than 2^40 elements"));
     assert!(one(&[0, i64::MAX]).contains("more than 2^40 elements"));
     assert!(one(&[1; 1000]).contains("1000 dimensions"));
     assert!(Build::new(17).absent("w", &[-1]).refused().contains("initializer `w`"));
-    let short = TensorProto { dims: vec![1 << 39], data_type: F32, raw_data: vec![0; 16], ..Default::default() };
+    let short = TensorProto {
+        dims: vec![1 << 39],
+        data_type: F32,
+        raw_data: vec![0; 16],
+        ..Default::default()
+    };
     assert!(Build::new(17).init("w", short).refused().contains("raw_data has 16 bytes"));
     // Results too are checked: no evaluation of untrusted sizes.
-    let huge = |to: &[i64]| Build::new(17).init("s", i64s(&[to.len() as i64], to)).node("ConstantOfShape", &["s"], &["y"], &[]);
+    let huge = |to: &[i64]| {
+        Build::new(17).init("s", i64s(&[to.len() as i64], to)).node(
+            "ConstantOfShape",
+            &["s"],
+            &["y"],
+            &[],
+        )
+    };
     assert!(huge(&[1 << 30, 1 << 30]).problem().contains("more than 2^40 elements"));
     assert!(huge(&[-1]).problem().contains("negative"));
     let large = huge(&[1 << 20, 1 << 10]).read().unwrap();
@@ -96,45 +138,125 @@ fn impossible_dimensions_are_refused() {
     for i in 0..64 {
         bomb = bomb.node("ConstantOfShape", &["s"], &[&format!("y{i}")], &[]);
     }
-    let kept: usize = bomb.read().unwrap().values.iter().filter_map(|v| v.constant.as_ref()).map(onnx::Constant::len).sum();
+    let kept: usize = bomb
+        .read()
+        .unwrap()
+        .values
+        .iter()
+        .filter_map(|v| v.constant.as_ref())
+        .map(onnx::Constant::len)
+        .sum();
     assert!((1 << 22..=(1 << 26) + 1).contains(&kept), "{kept} elements");
 }
 
 #[test]
 fn wrong_operands_are_the_nodes_problem() {
     let cases: &[(Build, &str)] = &[
-        (conv(&[4, 3, 3, 3], &[]), "1 groups of filters [4, 3, 3, 3] do not suit an input of 4 channels"),
+        (
+            conv(&[4, 3, 3, 3], &[]),
+            "1 groups of filters [4, 3, 3, 3] do not suit an input of 4 channels",
+        ),
         (conv(&[4, 4, 3, 3], &[int("group", 3)]), "3 groups"),
         (conv(&[3, 2, 3, 3], &[int("group", 2)]), "2 groups"),
         (conv(&[4, 4, 3, 3], &[int("group", 0)]), "attribute `group` is 0"),
         (conv(&[4, 4, 3, 3], &[int("group", i64::MAX)]), "groups of filters"),
-        (conv(&[4, 4, 9, 9], &[]), "its window of 9 is larger than the padded image of 8 along spatial axis 0"),
+        (
+            conv(&[4, 4, 9, 9], &[]),
+            "its window of 9 is larger than the padded image of 8 along spatial axis 0",
+        ),
         (conv(&[4, 4, 0, 3], &[]), "do not suit an image"),
         (conv(&[4, 4, 3], &[]), "its filters have shape [4, 4, 3], 4 dimensions are expected"),
-        (conv(&[4, 4, 3, 3], &[ints("kernel_shape", &[5, 5])]), "attribute `kernel_shape` is [5, 5]"),
+        (
+            conv(&[4, 4, 3, 3], &[ints("kernel_shape", &[5, 5])]),
+            "attribute `kernel_shape` is [5, 5]",
+        ),
         (conv(&[4, 4, 3, 3], &[ints("strides", &[0, 1])]), "attribute `strides` holds 0"),
-        (conv(&[4, 4, 3, 3], &[ints("strides", &[1])]), "attribute `strides` has 1 elements, 2 are expected"),
+        (
+            conv(&[4, 4, 3, 3], &[ints("strides", &[1])]),
+            "attribute `strides` has 1 elements, 2 are expected",
+        ),
         (conv(&[4, 4, 3, 3], &[ints("dilations", &[i64::MAX, 1])]), "attribute `dilations` holds"),
         (conv(&[4, 4, 3, 3], &[ints("pads", &[i64::MIN; 4])]), "attribute `pads` holds"),
-        (conv(&[4, 4, 3, 3], &[text("auto_pad", "SIDEWAYS")]), "attribute `auto_pad` is `SIDEWAYS`"),
+        (
+            conv(&[4, 4, 3, 3], &[text("auto_pad", "SIDEWAYS")]),
+            "attribute `auto_pad` is `SIDEWAYS`",
+        ),
         (conv(&[4, 4, 3, 3], &[float("group", 1.0)]), "attribute `group` is no integer"),
-        (Build::new(17).input("x", &[1, 4]).absent("w", &[4, 4, 3, 3]).node("Conv", &["x", "w"], &["y"], &[]), "at least three dimensions"),
-        (Build::new(17).input("x", &[1, 4, 8, 8]).node("Conv", &["x"], &["y"], &[]), "input 1 is missing"),
-        (Build::new(17).input("x", &[1, 4, 8, 8]).node("MaxPool", &["x"], &["y"], &[]), "attribute `kernel_shape` is missing"),
-        (Build::new(17).input("x", &[2]).node("Concat", &["x", "x"], &["y"], &[]), "attribute `axis` is missing"),
-        (Build::new(17).input("x", &[2]).node("Cast", &["x"], &["y"], &[]), "attribute `to` is missing"),
-        (Build::new(17).input("x", &[2]).node("Softmax", &["x"], &["y"], &[int("axis", 4)]), "axis 4 is outside a tensor of 1 dimensions"),
-        (Build::new(17).input("x", &[2]).node("Frobnicate", &["x"], &["y"], &[]), "operator `Frobnicate` is not known"),
-        (Build::new(17).input("x", &[2, 3]).input("z", &[2, 4]).node("Add", &["x", "z"], &["y"], &[]), "do not broadcast"),
-        (Build::new(17).input("x", &[2, 3]).input("z", &[4, 5]).node("MatMul", &["x", "z"], &["y"], &[]), "inner extents 3 and 4 differ"),
-        (Build::new(17).input("x", &[2]).node("Constant", &[], &["y"], &[]), "its value is missing"),
+        (
+            Build::new(17).input("x", &[1, 4]).absent("w", &[4, 4, 3, 3]).node(
+                "Conv",
+                &["x", "w"],
+                &["y"],
+                &[],
+            ),
+            "at least three dimensions",
+        ),
+        (
+            Build::new(17).input("x", &[1, 4, 8, 8]).node("Conv", &["x"], &["y"], &[]),
+            "input 1 is missing",
+        ),
+        (
+            Build::new(17).input("x", &[1, 4, 8, 8]).node("MaxPool", &["x"], &["y"], &[]),
+            "attribute `kernel_shape` is missing",
+        ),
+        (
+            Build::new(17).input("x", &[2]).node("Concat", &["x", "x"], &["y"], &[]),
+            "attribute `axis` is missing",
+        ),
+        (
+            Build::new(17).input("x", &[2]).node("Cast", &["x"], &["y"], &[]),
+            "attribute `to` is missing",
+        ),
+        (
+            Build::new(17).input("x", &[2]).node("Softmax", &["x"], &["y"], &[int("axis", 4)]),
+            "axis 4 is outside a tensor of 1 dimensions",
+        ),
+        (
+            Build::new(17).input("x", &[2]).node("Frobnicate", &["x"], &["y"], &[]),
+            "operator `Frobnicate` is not known",
+        ),
+        (
+            Build::new(17).input("x", &[2, 3]).input("z", &[2, 4]).node(
+                "Add",
+                &["x", "z"],
+                &["y"],
+                &[],
+            ),
+            "do not broadcast",
+        ),
+        (
+            Build::new(17).input("x", &[2, 3]).input("z", &[4, 5]).node(
+                "MatMul",
+                &["x", "z"],
+                &["y"],
+                &[],
+            ),
+            "inner extents 3 and 4 differ",
+        ),
+        (
+            Build::new(17).input("x", &[2]).node("Constant", &[], &["y"], &[]),
+            "its value is missing",
+        ),
         (Build::new(17).node("Add", &[], &["y"], &[]), "it has 0 inputs, 2 are expected"),
         (Build::new(17).node("Relu", &[], &["y"], &[]), "input 0 is missing"),
         (
-            Build::new(17).input("x", &[2, 3]).input_of("s", I64, &[1]).node("Reshape", &["x", "s"], &["y"], &[]),
+            Build::new(17).input("x", &[2, 3]).input_of("s", I64, &[1]).node(
+                "Reshape",
+                &["x", "s"],
+                &["y"],
+                &[],
+            ),
             "its input `s` (shape) is not known before the model runs",
         ),
-        (Build::new(17).init("a", i64s(&[1], &[1])).init("b", i64s(&[1], &[0])).node("Div", &["a", "b"], &["y"], &[]), "divides by zero"),
+        (
+            Build::new(17).init("a", i64s(&[1], &[1])).init("b", i64s(&[1], &[0])).node(
+                "Div",
+                &["a", "b"],
+                &["y"],
+                &[],
+            ),
+            "divides by zero",
+        ),
     ];
     for (b, expected) in cases {
         let problem = b.problem();
@@ -150,20 +272,40 @@ fn unknown_operators_hide_no_later_ones() {
     strange.domain = "com.example".into();
     b.graph().node.push(strange);
     let blind = b.node("Relu", &["y"], &["z"], &[]);
-    let problems: Vec<_> = blind.read().unwrap().nodes.into_iter().map(|n| n.problem.unwrap()).collect();
-    assert_eq!(problems, ["operator `Fancy` of domain `com.example` is not known", "its input `y` has no known shape"]);
+    let problems: Vec<_> =
+        blind.read().unwrap().nodes.into_iter().map(|n| n.problem.unwrap()).collect();
+    assert_eq!(
+        problems,
+        [
+            "operator `Fancy` of domain `com.example` is not known",
+            "its input `y` has no known shape"
+        ]
+    );
     // Where the file states the shape, the next node is as good as any.
     let mut stated = blind;
     stated.graph().value_info.push(info("y", F32, &[5, 7]));
     assert_eq!(stated.shape("z"), [5, 7]);
     assert_eq!(stated.problem(), "no problem");
-    let subgraph = AttributeProto { name: "body".into(), g: Some(vec![]), r#type: attribute::GRAPH, ..Default::default() };
-    assert_eq!(Build::new(17).input("x", &[2]).node("Loop", &["x"], &["y"], &[subgraph]).problem(), "operator `Loop` holds a subgraph");
+    let subgraph = AttributeProto {
+        name: "body".into(),
+        g: Some(vec![]),
+        r#type: attribute::GRAPH,
+        ..Default::default()
+    };
+    assert_eq!(
+        Build::new(17).input("x", &[2]).node("Loop", &["x"], &["y"], &[subgraph]).problem(),
+        "operator `Loop` holds a subgraph"
+    );
 }
 
 #[test]
 fn names_are_made_and_unique() {
-    let mut b = Build::new(17).input("x", &[2]).node("Relu", &["x"], &["a"], &[]).node("Abs", &["a"], &["b"], &[]);
+    let mut b = Build::new(17).input("x", &[2]).node("Relu", &["x"], &["a"], &[]).node(
+        "Abs",
+        &["a"],
+        &["b"],
+        &[],
+    );
     b.graph().node[1].name = "Relu_0".into();
     let b = b.node("Abs", &["b"], &["c"], &[]).node("Abs", &["c"], &["d"], &[]);
     let mut b = b;
@@ -179,7 +321,12 @@ fn sample() -> Build {
         .input("x", &[1, 4, 8, 8])
         .init("w", f32s(&[4, 2, 1, 1], &[0.5; 8]))
         .init("shape", i64s(&[3], &[0, 4, -1]))
-        .node("Conv", &["x", "w"], &["c"], &[int("group", 2), ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])])
+        .node(
+            "Conv",
+            &["x", "w"],
+            &["c"],
+            &[int("group", 2), ints("pads", &[1, 1, 1, 1]), ints("strides", &[2, 2])],
+        )
         .node("Constant", &[], &["k"], &[tensor("value", i64s(&[2], &[1, 0]))])
         .node("Shape", &["c"], &["s"], &[])
         .node("Gather", &["s", "k"], &["g"], &[int("axis", 0)])
@@ -319,7 +466,17 @@ const ATTRIBUTES: &[&str] = &[
 ];
 
 fn number() -> impl Strategy<Value = i64> {
-    let large = prop::sample::select(vec![i64::MIN, i64::MIN + 1, i64::MAX, 1 << 20, 1 << 32, 1 << 40, (1 << 40) + 1, -(1 << 40), 1 << 62]);
+    let large = prop::sample::select(vec![
+        i64::MIN,
+        i64::MIN + 1,
+        i64::MAX,
+        1 << 20,
+        1 << 32,
+        1 << 40,
+        (1 << 40) + 1,
+        -(1 << 40),
+        1 << 62,
+    ]);
     prop_oneof![6 => -3..6i64, 1 => large]
 }
 

@@ -7,13 +7,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// There is no compiler.
-    #[error("no C compiler: tried {}; install one (`apt-get install gcc`, `dnf install gcc`, `apk add build-base`) or set CC", .tried.join(", "))]
+    #[error("no C compiler: tried {}; install one (`apt-get install gcc`, `dnf install gcc`, `apk \
+             add build-base`) or set CC", .tried.join(", "))]
     NoCompiler {
         /// The commands tried.
         tried: Vec<String>,
     },
     /// There is a compiler, but it cannot build the simplest library.
-    #[error("the C compiler `{command}` cannot build a trivial program in {}: {detail}", .folder.display())]
+    #[error("the C compiler `{command}` cannot build a trivial program in {}: \
+             {detail}", .folder.display())]
     BrokenCompiler {
         /// The command.
         command: String,

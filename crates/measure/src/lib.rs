@@ -1,5 +1,5 @@
-//! The laboratory: kernels are built by the user's compiler, run in a process of their own,
-//! checked against a reference and timed ([`cpu`]; GPUs: [`cuda`]); a challenger meets the incumbent in
+//! The laboratory: kernels are built by the user's compiler, run in a process of their own, checked
+//! against a reference and timed ([`cpu`]; GPUs: [`cuda`]); a challenger meets the incumbent in
 //! interleaved windows that a sequential test decides ([`rematch`]). Whatever a kernel does is an
 //! [`Outcome`](squall_core::Outcome); a [`MeasureError`] means that nothing can be measured at all.
 

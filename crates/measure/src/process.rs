@@ -29,7 +29,11 @@ impl Process {
     }
 
     /// Waits until it ends, `deadline` has passed or `cancel` is set; `None` in the latter cases.
-    pub fn wait(&mut self, deadline: Instant, cancel: Option<&AtomicBool>) -> io::Result<Option<Ended>> {
+    pub fn wait(
+        &mut self,
+        deadline: Instant,
+        cancel: Option<&AtomicBool>,
+    ) -> io::Result<Option<Ended>> {
         let mut pause = Duration::from_micros(500);
         loop {
             if let Some(ended) = self.reap(false)? {
@@ -48,7 +52,8 @@ impl Process {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        // Not reaped yet, so the id is still its own. Where the group is gone there is nothing to kill.
+        // Not reaped yet, so the id is still its own. Where the group is gone there is nothing to
+        // kill.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -78,13 +83,18 @@ fn wait4(pid: u32, block: bool) -> io::Result<Option<Ended>> {
         // SAFETY: rusage is a struct of integers, for which all bytes zero is a value.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: both pointers are to live locals of the types that the call writes.
-        let got = unsafe { libc::wait4(pid, &mut status, if block { 0 } else { libc::WNOHANG }, &mut usage) };
+        let got = unsafe {
+            libc::wait4(pid, &mut status, if block { 0 } else { libc::WNOHANG }, &mut usage)
+        };
         if got == 0 {
             return Ok(None);
         }
         if got == pid {
             let seconds = |t: libc::timeval| t.tv_sec as f64 + 1e-6 * t.tv_usec as f64;
-            return Ok(Some(Ended { status: ExitStatus::from_raw(status), cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime) }));
+            return Ok(Some(Ended {
+                status: ExitStatus::from_raw(status),
+                cpu: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            }));
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
@@ -106,7 +116,10 @@ pub(crate) fn describe(status: ExitStatus) -> String {
 }
 
 /// Does something on some cores, in a thread of its own, because what it starts inherits them.
-pub(crate) fn pinned<T: Send>(cores: &[usize], f: impl FnOnce() -> T + Send) -> std::thread::Result<T> {
+pub(crate) fn pinned<T: Send>(
+    cores: &[usize],
+    f: impl FnOnce() -> T + Send,
+) -> std::thread::Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             pin(cores);

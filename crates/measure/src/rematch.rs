@@ -21,7 +21,8 @@ const TIE_ALPHA: f64 = 0.01;
 pub const MINIMUM_EFFECT: f64 = 0.01;
 
 /// Pairs after which the test looks, and the share of [`ALPHA`] that it spends there.
-const LOOKS: [(usize, f64); 5] = [(12, 0.0005), (24, 0.0003), (48, 0.0004), (96, 0.0004), (MOST, 0.0004)];
+const LOOKS: [(usize, f64); 5] =
+    [(12, 0.0005), (24, 0.0003), (48, 0.0004), (96, 0.0004), (MOST, 0.0004)];
 
 /// Pairs after which it gives up and calls it a tie.
 const MOST: usize = 160;
@@ -75,7 +76,8 @@ pub struct Sequential {
 impl Sequential {
     /// A test of at most `most` pairs, at least the twelve of its first look.
     pub fn new(most: usize) -> Sequential {
-        let mut looks: Vec<_> = LOOKS.iter().copied().filter(|l| l.0 <= most.max(LOOKS[0].0)).collect();
+        let mut looks: Vec<_> =
+            LOOKS.iter().copied().filter(|l| l.0 <= most.max(LOOKS[0].0)).collect();
         let spent: f64 = looks.iter().rev().skip(1).map(|l| l.1).sum();
         if let Some(last) = looks.last_mut() {
             last.1 = ALPHA - spent;
@@ -121,7 +123,9 @@ impl Sequential {
         let p = match self.verdict {
             Some(Verdict::Faster) => 2.0 * signed_rank(&self.ratios, 0.0).0,
             Some(Verdict::Slower) => 2.0 * signed_rank(&self.ratios, 0.0).1,
-            Some(Verdict::Tie) => signed_rank(&self.ratios, margin).0.max(signed_rank(&self.ratios, -margin).1),
+            Some(Verdict::Tie) => {
+                signed_rank(&self.ratios, margin).0.max(signed_rank(&self.ratios, -margin).1)
+            }
             None => 1.0,
         };
         (1.0 - p).clamp(0.0, 1.0)
@@ -137,7 +141,8 @@ impl Sequential {
         } else if 2.0 * above < alpha && centre > margin {
             self.verdict = Some(Verdict::Slower);
         } else if self.looks.is_empty()
-            || (signed_rank(&self.ratios, margin).0 < TIE_ALPHA && signed_rank(&self.ratios, -margin).1 < TIE_ALPHA)
+            || (signed_rank(&self.ratios, margin).0 < TIE_ALPHA
+                && signed_rank(&self.ratios, -margin).1 < TIE_ALPHA)
         {
             self.verdict = Some(Verdict::Tie);
         }
@@ -213,7 +218,11 @@ mod tests {
         while test.wanted() > 0 {
             for _ in 0..test.wanted() {
                 let drift = 1.0 + 0.2 * (pairs as f64 / 15.0 + seed as f64).sin();
-                let mut window = |t: f64| t * drift * (1.0 + noise * normal(&mut rng)) * if rng.random::<f64>() < 0.03 { 2.0 } else { 1.0 };
+                let mut window = |t: f64| {
+                    t * drift
+                        * (1.0 + noise * normal(&mut rng))
+                        * if rng.random::<f64>() < 0.03 { 2.0 } else { 1.0 }
+                };
                 let (a, b) = (window(100.0), window(100.0 * ratio));
                 test.give(a, b);
                 pairs += 1;
@@ -243,7 +252,8 @@ mod tests {
         assert_eq!(fight(1, 0.5, 0.01), (Verdict::Faster, 12));
         assert_eq!(fight(1, 2.0, 0.01), (Verdict::Slower, 12));
         // Two disturbed windows of twelve pairs are too many to be sure of a tie at once.
-        let short = (0..100).filter(|&s| matches!(fight(s, 1.0, 0.002), (Verdict::Tie, 12 | 24))).count();
+        let short =
+            (0..100).filter(|&s| matches!(fight(s, 1.0, 0.002), (Verdict::Tie, 12 | 24))).count();
         assert!(short > 90, "{short}");
     }
 
@@ -280,7 +290,11 @@ mod tests {
     /// stretched by a Pareto tail that has no variance.
     fn heavy(rng: &mut Xoshiro256PlusPlus) -> f64 {
         let core = (0.01 * normal(rng)).exp();
-        if rng.random::<f64>() < 0.1 { core * rng.random::<f64>().max(1e-3).powf(-1.0 / 1.5) } else { core }
+        if rng.random::<f64>() < 0.1 {
+            core * rng.random::<f64>().max(1e-3).powf(-1.0 / 1.5)
+        } else {
+            core
+        }
     }
 
     #[test]
@@ -290,7 +304,8 @@ mod tests {
             let mut winners = Vec::new();
             for round in 0..20u64 {
                 let mut rng = Xoshiro256PlusPlus::seed_from_u64(100 * pair as u64 + round);
-                let times = if round % 2 == 0 { (100.0, 100.0 * ratio) } else { (100.0 * ratio, 100.0) };
+                let times =
+                    if round % 2 == 0 { (100.0, 100.0 * ratio) } else { (100.0 * ratio, 100.0) };
                 let mut test = Sequential::new(MOST);
                 while test.wanted() > 0 {
                     let (a, b) = (times.0 * heavy(&mut rng), times.1 * heavy(&mut rng));
@@ -302,15 +317,25 @@ mod tests {
                     _ => None,
                 };
                 if test.verdict() == Some(Verdict::Faster) {
-                    assert!(times.1 <= times.0 * (1.0 + MINIMUM_EFFECT), "{ratio}: a slower challenger was accepted in round {round}");
+                    assert!(
+                        times.1 <= times.0 * (1.0 + MINIMUM_EFFECT),
+                        "{ratio}: a slower challenger was accepted in round {round}"
+                    );
                 }
-                assert!((0.0..=1.0).contains(&test.confidence()) && (won.is_none() || test.confidence() > 0.99));
+                assert!(
+                    (0.0..=1.0).contains(&test.confidence())
+                        && (won.is_none() || test.confidence() > 0.99)
+                );
                 winners.extend(won);
             }
             assert!(winners.iter().all(|w| *w == winners[0]), "{ratio}: {winners:?}");
             match ratio {
                 1.0 => assert!(winners.is_empty(), "a true tie had {} winners", winners.len()),
-                _ => assert!(winners.len() >= 19, "{ratio}: only {} of 20 were decided", winners.len()),
+                _ => assert!(
+                    winners.len() >= 19,
+                    "{ratio}: only {} of 20 were decided",
+                    winners.len()
+                ),
             }
         }
     }

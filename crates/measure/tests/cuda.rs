@@ -30,8 +30,10 @@ fn lab() -> Option<Lab> {
 /// y = x * w + s by one block a row; `work` comes first, with row `i` and column `j` at hand.
 fn kernel(work: &str, shared: u32) -> KernelSource {
     let source = format!(
-        "extern \"C\" __global__ void k_prepare(const float *w, float *p) {{ p[blockIdx.x * 100 + threadIdx.x] = w[blockIdx.x * 100 + threadIdx.x]; }}\n\
-         extern \"C\" __global__ void k(const float *x, float *y, const float *p, float *scratch) {{\n\
+        "extern \"C\" __global__ void k_prepare(const float *w, float *p) {{ p[blockIdx.x * 100 + \
+         threadIdx.x] = w[blockIdx.x * 100 + threadIdx.x]; }}\n\
+         extern \"C\" __global__ void k(const float *x, float *y, const float *p, float *scratch) \
+         {{\n\
            const int i = blockIdx.x, j = threadIdx.x; float s = 0;\n\
            {work}\n\
            for (int q = 0; q < 100; q++) s += x[i * 100 + q];\n\
@@ -47,7 +49,10 @@ fn kernel(work: &str, shared: u32) -> KernelSource {
         openmp: false,
         full_optimisation: true,
         flags: Vec::new(),
-        launches: vec![launch(LaunchPhase::Prepare, "k_prepare", 0), launch(LaunchPhase::Call, "k", shared)],
+        launches: vec![
+            launch(LaunchPhase::Prepare, "k_prepare", 0),
+            launch(LaunchPhase::Call, "k", shared),
+        ],
     }
 }
 

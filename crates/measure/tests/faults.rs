@@ -10,12 +10,25 @@ use support::*;
 #[test]
 fn crashes_are_launch_failures() {
     let mut lab = lab();
-    fails(&mut lab, kernel("", "*(volatile int *)8 = 1;", ""), FailStage::Launch, &["SIGSEGV", "the kernel", "outside its buffers"]);
+    fails(
+        &mut lab,
+        kernel("", "*(volatile int *)8 = 1;", ""),
+        FailStage::Launch,
+        &["SIGSEGV", "the kernel", "outside its buffers"],
+    );
     fails(&mut lab, kernel("", "abort();", ""), FailStage::Launch, &["SIGABRT"]);
     fails(&mut lab, kernel("", "__builtin_trap();", ""), FailStage::Launch, &["killed by signal"]);
-    fails(&mut lab, kernel("", "raise(9);", "").with_include("signal.h"), FailStage::Launch, &["signal 9"]);
-    let deep =
-        kernel("int deep(volatile char *p) { volatile char a[4096]; a[0] = p[0]; return deep(a) + a[1]; }", "char c = 0; deep(&c);", "");
+    fails(
+        &mut lab,
+        kernel("", "raise(9);", "").with_include("signal.h"),
+        FailStage::Launch,
+        &["signal 9"],
+    );
+    let deep = kernel(
+        "int deep(volatile char *p) { volatile char a[4096]; a[0] = p[0]; return deep(a) + a[1]; }",
+        "char c = 0; deep(&c);",
+        "",
+    );
     fails(&mut lab, deep, FailStage::Launch, &["SIGSEGV"]);
     let constructor = kernel("__attribute__((constructor)) void start(void) { abort(); }", "", "");
     fails(&mut lab, constructor, FailStage::Launch, &["its loading"]);
@@ -24,7 +37,12 @@ fn crashes_are_launch_failures() {
 #[test]
 fn ending_the_process_is_a_launch_failure() {
     let mut lab = lab();
-    fails(&mut lab, kernel("", "exit(3);", ""), FailStage::Launch, &["ended the process", "exit status 3"]);
+    fails(
+        &mut lab,
+        kernel("", "exit(3);", ""),
+        FailStage::Launch,
+        &["ended the process", "exit status 3"],
+    );
     fails(&mut lab, kernel("", "_exit(0);", ""), FailStage::Launch, &["exit status 0"]);
 }
 
@@ -33,7 +51,12 @@ fn an_error_code_is_a_launch_failure() {
     let mut lab = lab();
     fails(&mut lab, kernel("", "return 5;", ""), FailStage::Launch, &["returned 5"]);
     // Only the tenth call fails: the timed ones count too.
-    fails(&mut lab, kernel("static int n;", "if (++n == 10) return 6;", ""), FailStage::Launch, &["returned 6"]);
+    fails(
+        &mut lab,
+        kernel("static int n;", "if (++n == 10) return 6;", ""),
+        FailStage::Launch,
+        &["returned 6"],
+    );
 }
 
 #[test]
@@ -41,15 +64,21 @@ fn a_hanging_kernel_is_killed() {
     let mut lab = lab();
     lab.set_patience(Duration::from_millis(700));
     let start = Instant::now();
-    let all = outcomes(&mut lab, &[kernel("", "for (volatile int a = 1; a;);", ""), right()]).unwrap();
-    assert!(matches!(&all[0].0, Outcome::Failed { stage: FailStage::Timeout, detail } if detail.contains("0.7 s")), "{:?}", all[0]);
+    let all =
+        outcomes(&mut lab, &[kernel("", "for (volatile int a = 1; a;);", ""), right()]).unwrap();
+    assert!(
+        matches!(&all[0].0, Outcome::Failed { stage: FailStage::Timeout, detail } if detail.contains("0.7 s")),
+        "{:?}",
+        all[0]
+    );
     assert!(all[0].1.measure > 0.1, "the time it burnt is accounted: {:?}", all[0].1);
     measured(&all[1].0);
     assert!(start.elapsed() < Duration::from_secs(20));
     // One that sleeps burns nothing and is killed all the same.
     fails(&mut lab, kernel("", "for (;;) sleep(1);", ""), FailStage::Timeout, &[]);
     // Ignoring signals does not help.
-    let stubborn = kernel("", "signal(15, SIG_IGN); for (;;) sleep(1);", "").with_include("signal.h");
+    let stubborn =
+        kernel("", "signal(15, SIG_IGN); for (;;) sleep(1);", "").with_include("signal.h");
     fails(&mut lab, stubborn, FailStage::Timeout, &[]);
 }
 
@@ -57,21 +86,66 @@ fn a_hanging_kernel_is_killed() {
 fn writes_beside_the_output_are_found() {
     let mut lab = lab();
     // In the last bytes before the guard page: the canary sees it.
-    fails(&mut lab, kernel("", "y[1000] = 1;", ""), FailStage::WrongAnswer, &["behind the end of the output", "byte 4000 of 4000"]);
-    fails(&mut lab, kernel("", "y[-1] = 1;", ""), FailStage::WrongAnswer, &["in front of the output"]);
+    fails(
+        &mut lab,
+        kernel("", "y[1000] = 1;", ""),
+        FailStage::WrongAnswer,
+        &["behind the end of the output", "byte 4000 of 4000"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "y[-1] = 1;", ""),
+        FailStage::WrongAnswer,
+        &["in front of the output"],
+    );
     // Beyond: the page that cannot be touched.
-    fails(&mut lab, kernel("", "y[1008] = 1;", ""), FailStage::Launch, &["SIGSEGV", "32 bytes behind the end of the output (4000 bytes)"]);
-    fails(&mut lab, kernel("", "y[-1024] = 1;", ""), FailStage::Launch, &["SIGSEGV", "in front of the output"]);
+    fails(
+        &mut lab,
+        kernel("", "y[1008] = 1;", ""),
+        FailStage::Launch,
+        &["SIGSEGV", "32 bytes behind the end of the output (4000 bytes)"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "y[-1024] = 1;", ""),
+        FailStage::Launch,
+        &["SIGSEGV", "in front of the output"],
+    );
 }
 
 #[test]
 fn other_buffers_are_guarded_too() {
     let mut lab = lab();
-    fails(&mut lab, kernel("", "((float *)x)[3] = 1;", ""), FailStage::Launch, &["data input 0, which is read-only (byte 12)"]);
-    fails(&mut lab, kernel("", "((float *)w)[3] = 1;", ""), FailStage::Launch, &["the prepared weights, which is read-only"]);
-    fails(&mut lab, kernel("", "scratch[100] = 1;", ""), FailStage::WrongAnswer, &["behind the end of the workspace", "byte 400 of 400"]);
-    fails(&mut lab, kernel("", "memset(scratch, 0, 4096);", ""), FailStage::Launch, &["behind the end of the workspace"]);
-    fails(&mut lab, kernel("", "volatile float far = x[1010]; (void)far;", ""), FailStage::Launch, &["behind the end of data input 0"]);
+    fails(
+        &mut lab,
+        kernel("", "((float *)x)[3] = 1;", ""),
+        FailStage::Launch,
+        &["data input 0, which is read-only (byte 12)"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "((float *)w)[3] = 1;", ""),
+        FailStage::Launch,
+        &["the prepared weights, which is read-only"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "scratch[100] = 1;", ""),
+        FailStage::WrongAnswer,
+        &["behind the end of the workspace", "byte 400 of 400"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "memset(scratch, 0, 4096);", ""),
+        FailStage::Launch,
+        &["behind the end of the workspace"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "volatile float far = x[1010]; (void)far;", ""),
+        FailStage::Launch,
+        &["behind the end of data input 0"],
+    );
 }
 
 #[test]
@@ -86,16 +160,46 @@ fn a_kernel_that_needs_no_workspace_gets_none() {
 #[test]
 fn wrong_values_are_found_and_shown() {
     let mut lab = lab();
-    fails(&mut lab, kernel("", "", "y[37] += 0.5f;"), FailStage::WrongAnswer, &["output[37]", "expected", "1 of 1000"]);
-    fails(&mut lab, kernel("", "return 0;", ""), FailStage::WrongAnswer, &["output[0]", "never written", "1000 of 1000"]);
-    fails(&mut lab, kernel("", "", "y[999] = NAN;"), FailStage::WrongAnswer, &["output[999]", "nan"]);
-    fails(&mut lab, kernel("", "", "y[0] = INFINITY;"), FailStage::WrongAnswer, &["output[0] is inf"]);
+    fails(
+        &mut lab,
+        kernel("", "", "y[37] += 0.5f;"),
+        FailStage::WrongAnswer,
+        &["output[37]", "expected", "1 of 1000"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "return 0;", ""),
+        FailStage::WrongAnswer,
+        &["output[0]", "never written", "1000 of 1000"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "", "y[999] = NAN;"),
+        FailStage::WrongAnswer,
+        &["output[999]", "nan"],
+    );
+    fails(
+        &mut lab,
+        kernel("", "", "y[0] = INFINITY;"),
+        FailStage::WrongAnswer,
+        &["output[0] is inf"],
+    );
     // A part left out: the poison there is no result.
-    fails(&mut lab, kernel("", "float old = y[500];", "y[500] = old;"), FailStage::WrongAnswer, &["output[500]", "never written"]);
+    fails(
+        &mut lab,
+        kernel("", "float old = y[500];", "y[500] = old;"),
+        FailStage::WrongAnswer,
+        &["output[500]", "never written"],
+    );
     // Just beyond the tolerance.
     fails(&mut lab, kernel("", "", "y[1] += 0.01f;"), FailStage::WrongAnswer, &["output[1]"]);
     // What lies in the workspace before the call is garbage.
-    fails(&mut lab, kernel("", "float old = scratch[5];", "y[3] += old;"), FailStage::WrongAnswer, &["output[3]", "nan"]);
+    fails(
+        &mut lab,
+        kernel("", "float old = scratch[5];", "y[3] += old;"),
+        FailStage::WrongAnswer,
+        &["output[3]", "nan"],
+    );
 }
 
 #[test]
@@ -127,18 +231,53 @@ fn faults_of_the_preparation_are_found() {
         k.source = k.source.replace(from, to);
         k
     };
-    fails(&mut lab, change("weights[0], 4000); return 0", "weights[0], 4000); return 9"), FailStage::Launch, &["k_prepare returned 9"]);
-    fails(&mut lab, change("weights[0], 4000)", "weights[0], 4004)"), FailStage::WrongAnswer, &["the prepared weights"]);
-    fails(&mut lab, change("weights[0], 4000)", "weights[0], 3996)"), FailStage::WrongAnswer, &["output[999]"]);
-    fails(&mut lab, change("weights[0], 4000)", "(void *)8, 4000)"), FailStage::Launch, &["SIGSEGV", "preparation of weights"]);
-    fails(&mut lab, change("return 4000;", "return 8000;"), FailStage::Launch, &["k_prepared_bytes() says 8000, 4000 was announced"]);
-    fails(&mut lab, change("int k_prepare(", "int other_prepare("), FailStage::Launch, &["no symbol `k_prepare`"]);
+    fails(
+        &mut lab,
+        change("weights[0], 4000); return 0", "weights[0], 4000); return 9"),
+        FailStage::Launch,
+        &["k_prepare returned 9"],
+    );
+    fails(
+        &mut lab,
+        change("weights[0], 4000)", "weights[0], 4004)"),
+        FailStage::WrongAnswer,
+        &["the prepared weights"],
+    );
+    fails(
+        &mut lab,
+        change("weights[0], 4000)", "weights[0], 3996)"),
+        FailStage::WrongAnswer,
+        &["output[999]"],
+    );
+    fails(
+        &mut lab,
+        change("weights[0], 4000)", "(void *)8, 4000)"),
+        FailStage::Launch,
+        &["SIGSEGV", "preparation of weights"],
+    );
+    fails(
+        &mut lab,
+        change("return 4000;", "return 8000;"),
+        FailStage::Launch,
+        &["k_prepared_bytes() says 8000, 4000 was announced"],
+    );
+    fails(
+        &mut lab,
+        change("int k_prepare(", "int other_prepare("),
+        FailStage::Launch,
+        &["no symbol `k_prepare`"],
+    );
 }
 
 #[test]
 fn what_cannot_be_loaded_is_a_launch_failure() {
     let mut lab = lab();
-    fails(&mut lab, kernel("void nowhere_at_all(void);", "nowhere_at_all();", ""), FailStage::Launch, &["nowhere_at_all"]);
+    fails(
+        &mut lab,
+        kernel("void nowhere_at_all(void);", "nowhere_at_all();", ""),
+        FailStage::Launch,
+        &["nowhere_at_all"],
+    );
     let mut k = right();
     k.symbol = "other".into();
     fails(&mut lab, k, FailStage::Launch, &["no symbol `other`"]);
@@ -151,7 +290,12 @@ fn what_cannot_be_loaded_is_a_launch_failure() {
 #[test]
 fn what_a_kernel_prints_goes_nowhere() {
     let mut lab = lab();
-    let chatty = kernel("", "printf(\"0.1 measured 0 1 1 1 1\\n\"); fflush(stdout); fprintf(stderr, \"noise\\n\"); puts(\"7\");", "");
+    let chatty = kernel(
+        "",
+        "printf(\"0.1 measured 0 1 1 1 1\\n\"); fflush(stdout); fprintf(stderr, \"noise\\n\"); \
+         puts(\"7\");",
+        "",
+    );
     measured(&outcome(&mut lab, chatty));
 }
 
@@ -159,10 +303,20 @@ fn what_a_kernel_prints_goes_nowhere() {
 fn compile_errors_are_build_failures() {
     let mut lab = lab();
     fails(&mut lab, kernel("", "int = 3;", ""), FailStage::Build, &["error", "expected"]);
-    fails(&mut lab, kernel("#include \"no_such_header.h\"", "", ""), FailStage::Build, &["no_such_header.h"]);
+    fails(
+        &mut lab,
+        kernel("#include \"no_such_header.h\"", "", ""),
+        FailStage::Build,
+        &["no_such_header.h"],
+    );
     let all = outcomes(&mut lab, &[kernel("", "int = 4;", "")]).unwrap();
     assert!(all[0].1.build > 0.0 && all[0].1.measure == 0.0, "{:?}", all[0].1);
-    fails(&mut lab, KernelSource { source: "\0\u{1}garbage".into(), ..right() }, FailStage::Build, &[]);
+    fails(
+        &mut lab,
+        KernelSource { source: "\0\u{1}garbage".into(), ..right() },
+        FailStage::Build,
+        &[],
+    );
 }
 
 #[test]
@@ -175,8 +329,13 @@ fn a_compiler_that_takes_too_long_is_killed() {
         globals += &format!("#define A{i} A{},A{}\n", i - 1, i - 1);
     }
     let start = Instant::now();
-    let all = outcomes(&mut lab, &[kernel(&(globals + "static int big[] = {A28};"), "", "")]).unwrap();
-    assert!(matches!(&all[0].0, Outcome::Failed { stage: FailStage::Build, detail } if detail.contains("within 0.3 s")), "{:?}", all[0]);
+    let all =
+        outcomes(&mut lab, &[kernel(&(globals + "static int big[] = {A28};"), "", "")]).unwrap();
+    assert!(
+        matches!(&all[0].0, Outcome::Failed { stage: FailStage::Build, detail } if detail.contains("within 0.3 s")),
+        "{:?}",
+        all[0]
+    );
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(all[0].1.build >= 0.3);
 }

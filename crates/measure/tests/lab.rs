@@ -21,7 +21,14 @@ fn a_right_kernel_is_measured() {
     assert!(fast.median().0 > 20.0 && fast.median().0 < 1e6, "{fast:?}");
     assert!(slow.median().0 > 10.0 * fast.median().0, "{fast:?} {slow:?}");
     for (_, cost) in &all {
-        assert!(cost.build > 0.001 && cost.build < 20.0 && cost.measure > 0.0 && cost.measure < 1.0 && cost.search == 0.0, "{cost:?}");
+        assert!(
+            cost.build > 0.001
+                && cost.build < 20.0
+                && cost.measure > 0.0
+                && cost.measure < 1.0
+                && cost.search == 0.0,
+            "{cost:?}"
+        );
     }
 }
 
@@ -43,7 +50,12 @@ fn a_trial_of_a_millisecond_kernel_costs_little() {
     lab.set_reject_factor(f64::INFINITY);
     let all = outcomes(&mut lab, &[repeated(times)]).unwrap();
     let (m, cost) = (measured(&all[0].0), all[0].1);
-    println!("a kernel of {} costs {:.1} ms in the runner and {:.1} ms in the compiler", m.median(), 1e3 * cost.measure, 1e3 * cost.build);
+    println!(
+        "a kernel of {} costs {:.1} ms in the runner and {:.1} ms in the compiler",
+        m.median(),
+        1e3 * cost.measure,
+        1e3 * cost.build
+    );
     // Nine calls and the checks; a neighbour may make the calls slower, all alike.
     assert!(cost.measure < 9.0 * 2.0 * m.median().seconds() + 0.03, "{cost:?} for {}", m.median());
 }
@@ -51,9 +63,11 @@ fn a_trial_of_a_millisecond_kernel_costs_little() {
 #[test]
 fn next_to_nothing_is_timed_too() {
     let mut lab = lab();
-    let tiny = Workload::parse("workload copy\ndata X: f32[1]\nstage Y: f32[i: 1] = X[i]\noutput Y\n").unwrap();
-    let source =
-        "int one(const void *const *d, void *const *o, const void *p, void *w) { *(float *)o[0] = *(const float *)d[0]; return 0; }";
+    let tiny =
+        Workload::parse("workload copy\ndata X: f32[1]\nstage Y: f32[i: 1] = X[i]\noutput Y\n")
+            .unwrap();
+    let source = "int one(const void *const *d, void *const *o, const void *p, void *w) { *(float \
+                  *)o[0] = *(const float *)d[0]; return 0; }";
     let k = KernelSource {
         source: source.into(),
         symbol: "one".into(),
@@ -67,24 +81,42 @@ fn next_to_nothing_is_timed_too() {
     lab.set_task(&tiny, &k, 1).unwrap();
     let all = outcomes(&mut lab, &[k]).unwrap();
     let m = measured(&all[0].0);
-    assert!(m.median().0 > 0.2 && m.median().0 < 200.0 && m.calls > 1000 && m.error == 0.0, "{m:?}");
+    assert!(
+        m.median().0 > 0.2 && m.median().0 < 200.0 && m.calls > 1000 && m.error == 0.0,
+        "{m:?}"
+    );
 }
 
 #[test]
 fn infinities_and_nan_of_the_reference_must_be_met() {
     let mut lab = lab();
-    let w = Workload::parse("workload log\ndata X: f32[64]\nstage Y: f32[i: 64] = X[i]\noutput Y\n").unwrap();
+    let w =
+        Workload::parse("workload log\ndata X: f32[64]\nstage Y: f32[i: 64] = X[i]\noutput Y\n")
+            .unwrap();
     let make = |body: &str| {
         let source = format!(
-            "#include <math.h>\nint f(const void *const *d, void *const *o, const void *p, void *w) {{ const float *x = d[0]; float *y = o[0];\n\
-             for (int i = 0; i < 64; i++) y[i] = i % 4 == 0 ? INFINITY : i % 4 == 1 ? -INFINITY : x[i] < 0 ? NAN : x[i];\n{body} return 0; }}"
+            "#include <math.h>\nint f(const void *const *d, void *const *o, const void *p, void \
+             *w) {{ const float *x = d[0]; float *y = o[0];\n\
+             for (int i = 0; i < 64; i++) y[i] = i % 4 == 0 ? INFINITY : i % 4 == 1 ? -INFINITY : \
+             x[i] < 0 ? NAN : x[i];\n{body} return 0; }}"
         );
-        KernelSource { source, symbol: "f".into(), prepared: squall_core::Bytes(0), workspace: squall_core::Bytes(0), ..right() }
+        KernelSource {
+            source,
+            symbol: "f".into(),
+            prepared: squall_core::Bytes(0),
+            workspace: squall_core::Bytes(0),
+            ..right()
+        }
     };
     lab.set_task(&w, &make(""), 1).unwrap();
     let all = outcomes(
         &mut lab,
-        &[make(""), make("y[0] = -INFINITY;"), make("y[1] = 1e38f;"), make("for (int i = 2; i < 64; i++) if (x[i] < 0) y[i] = 0;")],
+        &[
+            make(""),
+            make("y[0] = -INFINITY;"),
+            make("y[1] = 1e38f;"),
+            make("for (int i = 2; i < 64; i++) if (x[i] < 0) y[i] = 0;"),
+        ],
     )
     .unwrap();
     measured(&all[0].0);
@@ -94,11 +126,16 @@ fn infinities_and_nan_of_the_reference_must_be_met() {
     // Nothing written where the reference is NaN: the poison must not pass for it.
     let lazy = {
         let mut k = make("");
-        k.source = k.source.replace("y[i] = i % 4 == 0", "if (i % 4 < 2 || x[i] >= 0) y[i] = i % 4 == 0");
+        k.source =
+            k.source.replace("y[i] = i % 4 == 0", "if (i % 4 < 2 || x[i] >= 0) y[i] = i % 4 == 0");
         k
     };
     let all = outcomes(&mut lab, &[lazy]).unwrap();
-    assert!(matches!(&all[0].0, Outcome::Failed { detail, .. } if detail.contains("never written")), "{:?}", all[0].0);
+    assert!(
+        matches!(&all[0].0, Outcome::Failed { detail, .. } if detail.contains("never written")),
+        "{:?}",
+        all[0].0
+    );
 }
 
 #[test]
@@ -113,8 +150,11 @@ fn equal_sources_are_built_once() {
 #[test]
 fn many_jobs_come_back_in_order() {
     let mut lab = lab();
-    let jobs: Vec<KernelSource> =
-        (0..40).map(|i| kernel(&format!("int version = {i};"), if i % 7 == 3 { "return 2;" } else { "" }, "")).collect();
+    let jobs: Vec<KernelSource> = (0..40)
+        .map(|i| {
+            kernel(&format!("int version = {i};"), if i % 7 == 3 { "return 2;" } else { "" }, "")
+        })
+        .collect();
     let all = outcomes(&mut lab, &jobs).unwrap();
     assert_eq!(all.len(), 40);
     for (i, (o, _)) in all.iter().enumerate() {
@@ -132,29 +172,43 @@ fn the_best_is_looked_at_again_where_builds_and_measuring_take_turns() {
     lab.set_task(&workload(), &reference(), 7).unwrap();
     // Right as long as it is loaded for the first time.
     let once = kernel(
-        "#include <stdio.h>\nstatic int again;\n__attribute__((constructor)) static void look(void) {\n\
-         FILE *f = fopen(\"looked\", \"r\");\n again = f != 0;\n if (!f) f = fopen(\"looked\", \"w\");\n fclose(f);\n}",
+        "#include <stdio.h>\nstatic int again;\n__attribute__((constructor)) static void \
+         look(void) {\n\
+         FILE *f = fopen(\"looked\", \"r\");\n again = f != 0;\n if (!f) f = \
+         fopen(\"looked\", \"w\");\n fclose(f);\n}",
         "if (again) return 3;",
         "",
     );
     let one = measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0).median().0;
     let slow = (0..12).map(|i| repeated((3e7 / one) as usize + i));
     let all = outcomes(&mut lab, &std::iter::once(once).chain(slow).collect::<Vec<_>>()).unwrap();
-    assert!(matches!(&all[0].0, Outcome::Failed { detail, .. } if detail.contains('3')), "{:?}", all[0].0);
+    assert!(
+        matches!(&all[0].0, Outcome::Failed { detail, .. } if detail.contains('3')),
+        "{:?}",
+        all[0].0
+    );
     assert!(all[1..].iter().all(|(o, _)| !measured(o).samples.is_empty()));
 }
 
 #[test]
 fn others_are_timed_beside_a_pacemaker() {
     let mut lab = lab();
-    let all = outcomes(&mut lab, &[right(), repeated(3), right(), kernel("", "abort();", ""), repeated(2)]).unwrap();
+    let all = outcomes(
+        &mut lab,
+        &[right(), repeated(3), right(), kernel("", "abort();", ""), repeated(2)],
+    )
+    .unwrap();
     let paces: Vec<Option<f64>> = [0, 1, 2, 4].map(|i| measured(&all[i].0).pace).to_vec();
     let sane = |p: f64| (1.0..20.0).contains(&p);
     // The first has none, but where a second look at it was the faster one.
-    assert!(paces[0].is_none_or(sane) && paces[1..].iter().all(|p| p.is_some_and(sane)), "{paces:?}");
+    assert!(
+        paces[0].is_none_or(sane) && paces[1..].iter().all(|p| p.is_some_and(sane)),
+        "{paces:?}"
+    );
     // It is for its own task, and does not outlive it in the process.
     let text = workload().to_string().replace("X[i, j] * W[i, j] + S[i]", "X[i, j] * W[i, j]");
-    let other = KernelSource { source: reference().source.replace("(double)(float)s", "0"), ..reference() };
+    let other =
+        KernelSource { source: reference().source.replace("(double)(float)s", "0"), ..reference() };
     lab.set_task(&Workload::parse(&text).unwrap(), &other, 7).unwrap();
     let all = outcomes(&mut lab, std::slice::from_ref(&other)).unwrap();
     assert!(measured(&all[0].0).pace.is_none());
@@ -187,8 +241,13 @@ fn stop_ends_between_jobs() {
 #[test]
 fn tasks_can_be_returned_to() {
     let mut lab = lab();
-    let other = Workload::parse("workload double\ndata X: f32[300]\nstage Y: f32[i: 300] = X[i] + X[i]\noutput Y\n").unwrap();
-    let source = "int two(const void *const *d, void *const *o, const void *p, void *w) { for (int i = 0; i < 300; i++) ((float *)o[0])[i] = 2 * ((const float *)d[0])[i]; return 0; }";
+    let other = Workload::parse(
+        "workload double\ndata X: f32[300]\nstage Y: f32[i: 300] = X[i] + X[i]\noutput Y\n",
+    )
+    .unwrap();
+    let source = "int two(const void *const *d, void *const *o, const void *p, void *w) { for \
+                  (int i = 0; i < 300; i++) ((float *)o[0])[i] = 2 * ((const float *)d[0])[i]; \
+                  return 0; }";
     let k = KernelSource {
         source: source.into(),
         symbol: "two".into(),
@@ -205,7 +264,10 @@ fn tasks_can_be_returned_to() {
         // The kernel crashes only the first time, as an earlier kernel's damage would show.
         let flag = lab.folder().join("crashed");
         let _ = fs::remove_file(&flag);
-        let once = format!("if (access(\"{0}\", F_OK) != 0) {{ fclose(fopen(\"{0}\", \"w\")); abort(); }}", flag.display());
+        let once = format!(
+            "if (access(\"{0}\", F_OK) != 0) {{ fclose(fopen(\"{0}\", \"w\")); abort(); }}",
+            flag.display()
+        );
         measured(&outcome(&mut lab, kernel("", &once, "")));
         assert!(flag.exists());
     }
@@ -218,14 +280,19 @@ fn a_rematch_prefers_half_the_work_and_ties_with_itself() {
     measured(&outcomes(&mut lab, std::slice::from_ref(&two)).unwrap()[0].0);
     let m = lab.rematch(&four, &two).unwrap();
     assert_eq!(m.verdict, Verdict::Faster, "{m:?}");
-    assert!(m.a.samples.len() >= 12 && m.a.samples.len() == m.b.samples.len() && m.cost.measure > 0.0);
+    assert!(
+        m.a.samples.len() >= 12 && m.a.samples.len() == m.b.samples.len() && m.cost.measure > 0.0
+    );
     assert!((m.a.median().0 / m.b.median().0 - 2.0).abs() < 0.5, "{m:?}");
     assert_eq!(lab.rematch(&two, &four).unwrap().verdict, Verdict::Slower);
     let m = lab.rematch(&two, &two).unwrap();
     assert_eq!(m.verdict, Verdict::Tie, "{m:?}");
     let bad = kernel("", "return 4;", "");
     let error = lab.rematch(&two, &bad).unwrap_err();
-    assert!(matches!(&error, MeasureError::Contender { challenger: true, detail } if detail == "returned 4"), "{error}");
+    assert!(
+        matches!(&error, MeasureError::Contender { challenger: true, detail } if detail == "returned 4"),
+        "{error}"
+    );
     let error = lab.rematch(&bad, &two).unwrap_err();
     assert!(matches!(error, MeasureError::Contender { challenger: false, .. }), "{error}");
     let error = lab.rematch(&two, &kernel("", "abort();", "")).unwrap_err();
@@ -242,14 +309,25 @@ fn kernels_of_two_threads() {
     };
     let mut lab = Lab::open(device, toolchain).unwrap();
     lab.set_task(&workload(), &reference(), 7).unwrap();
-    let mut k =
-        kernel("#include <omp.h>", "int seen = 0;\n#pragma omp parallel reduction(+ : seen)\nseen += 1;\nif (seen != 2) return 7;", "");
+    let mut k = kernel(
+        "#include <omp.h>",
+        "int seen = 0;\n#pragma omp parallel reduction(+ : seen)\nseen += 1;\nif (seen != 2) \
+         return 7;",
+        "",
+    );
     k.openmp = true;
     let mut crash = k.clone();
-    crash.source = crash.source.replace("seen += 1;", "{ seen += 1; if (omp_get_thread_num() == 1) *(volatile int *)8 = 1; }");
+    crash.source = crash.source.replace(
+        "seen += 1;",
+        "{ seen += 1; if (omp_get_thread_num() == 1) *(volatile int *)8 = 1; }",
+    );
     let all = outcomes(&mut lab, &[k.clone(), crash, k, right()]).unwrap();
     measured(&all[0].0);
-    assert!(matches!(&all[1].0, Outcome::Failed { detail, .. } if detail.contains("SIGSEGV")), "{:?}", all[1].0);
+    assert!(
+        matches!(&all[1].0, Outcome::Failed { detail, .. } if detail.contains("SIGSEGV")),
+        "{:?}",
+        all[1].0
+    );
     measured(&all[2].0);
     measured(&all[3].0);
 }
@@ -258,13 +336,20 @@ fn kernels_of_two_threads() {
 fn the_folder_goes_with_the_laboratory() {
     let parent = tempfile::tempdir().unwrap();
     let toolchain = Toolchain::detect().unwrap();
-    let mut lab = Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    let mut lab =
+        Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
     lab.set_task(&workload(), &reference(), 7).unwrap();
     measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
     let folder = lab.folder().to_path_buf();
     assert!(folder.starts_with(parent.path()) && folder.exists());
-    let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-    assert!(!left.iter().any(|n| n.ends_with(".c") && n != "runner.c"), "sources are removed once built: {left:?}");
+    let left: Vec<_> = fs::read_dir(&folder)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert!(
+        !left.iter().any(|n| n.ends_with(".c") && n != "runner.c"),
+        "sources are removed once built: {left:?}"
+    );
     drop(lab);
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
 }
@@ -275,14 +360,21 @@ fn a_reference_that_fails_is_an_error_that_says_so() {
     let mut lab = Lab::open(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
     let none = outcomes(&mut lab, &[right()]).unwrap_err();
     assert!(none.to_string().contains("no task was set"), "{none}");
-    for (bad, words) in
-        [("int = 1;", "does not compile"), ("abort();", "SIGABRT"), ("return 3;", "returned 3"), ("y[1000] = 0;", "the output")]
-    {
+    for (bad, words) in [
+        ("int = 1;", "does not compile"),
+        ("abort();", "SIGABRT"),
+        ("return 3;", "returned 3"),
+        ("y[1000] = 0;", "the output"),
+    ] {
         let error = lab.set_task(&workload(), &kernel("", bad, ""), 7).unwrap_err();
-        assert!(matches!(error, MeasureError::Reference(_)) && error.to_string().contains(words), "{error}");
+        assert!(
+            matches!(error, MeasureError::Reference(_)) && error.to_string().contains(words),
+            "{error}"
+        );
         assert!(outcomes(&mut lab, &[right()]).is_err());
     }
-    let bytes = Workload::parse("workload h\ndata X: i8[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n").unwrap();
+    let bytes = Workload::parse("workload h\ndata X: i8[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n")
+        .unwrap();
     assert!(lab.set_task(&bytes, &reference(), 7).unwrap_err().to_string().contains("i8"));
     lab.set_task(&workload(), &reference(), 7).unwrap();
     measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
@@ -291,12 +383,20 @@ fn a_reference_that_fails_is_an_error_that_says_so() {
 /// Elements of 16 bits are copied; `change` alters the bits on their way.
 fn copy_of_bits(change: &str) -> KernelSource {
     let source = format!(
-        "int copy(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{\n\
-         const unsigned short *x = data[0]; unsigned short *y = outputs[0]; (void)prepared; (void)workspace;\n\
+        "int copy(const void *const *data, void *const *outputs, const void *prepared, void \
+         *workspace) {{\n\
+         const unsigned short *x = data[0]; unsigned short *y = outputs[0]; (void)prepared; \
+         (void)workspace;\n\
          for (int i = 0; i < 1000; i++) y[i] = (unsigned short)({change});\n  return 0;\n}}\n\
          __SIZE_TYPE__ copy_workspace_bytes(void) {{ return 0; }}\n"
     );
-    KernelSource { source, symbol: "copy".into(), prepared: Bytes(0), workspace: Bytes(0), ..reference() }
+    KernelSource {
+        source,
+        symbol: "copy".into(),
+        prepared: Bytes(0),
+        workspace: Bytes(0),
+        ..reference()
+    }
 }
 
 #[test]
@@ -304,31 +404,49 @@ fn elements_of_16_bits_may_differ_in_their_last_place() {
     let toolchain = Toolchain::detect().unwrap();
     let mut lab = Lab::open(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
     for format in ["f16", "bf16"] {
-        let text = format!("workload h\ndata X: {format}[1000]\nstage Y: {format}[i: 1000] = X[i]\noutput Y\n");
+        let text = format!(
+            "workload h\ndata X: {format}[1000]\nstage Y: {format}[i: 1000] = X[i]\noutput Y\n"
+        );
         lab.set_task(&Workload::parse(&text).unwrap(), &copy_of_bits("x[i]"), 7).unwrap();
-        let got = outcomes(&mut lab, &[copy_of_bits("x[i]"), copy_of_bits("x[i] ^ 1"), copy_of_bits("x[i] ^ 4")]).unwrap();
+        let got = outcomes(
+            &mut lab,
+            &[copy_of_bits("x[i]"), copy_of_bits("x[i] ^ 1"), copy_of_bits("x[i] ^ 4")],
+        )
+        .unwrap();
         measured(&got[0].0);
         measured(&got[1].0);
-        assert!(matches!(&got[2].0, Outcome::Failed { stage: FailStage::WrongAnswer, .. }), "{format}: {:?}", got[2].0);
+        assert!(
+            matches!(&got[2].0, Outcome::Failed { stage: FailStage::WrongAnswer, .. }),
+            "{format}: {:?}",
+            got[2].0
+        );
     }
 }
 
 /// A compiler that works until a file appears.
 fn moody_compiler(folder: &std::path::Path, then: &str) -> (Toolchain, std::path::PathBuf) {
     let (script, flag) = (folder.join("cc.sh"), folder.join("flag"));
-    fs::write(&script, format!("if [ -e '{}' ]; then {then}; fi\nexec cc \"$@\"\n", flag.display())).unwrap();
+    fs::write(
+        &script,
+        format!("if [ -e '{}' ]; then {then}; fi\nexec cc \"$@\"\n", flag.display()),
+    )
+    .unwrap();
     (Toolchain::named(&format!("sh {}", script.display())).unwrap(), flag)
 }
 
 #[test]
 fn a_compiler_that_breaks_is_an_error_not_a_thousand_failures() {
     let folder = tempfile::tempdir().unwrap();
-    let (toolchain, flag) = moody_compiler(folder.path(), "echo 'cc1: error: the licence has expired' >&2; exit 1");
+    let (toolchain, flag) =
+        moody_compiler(folder.path(), "echo 'cc1: error: the licence has expired' >&2; exit 1");
     let mut lab = lab_of(1, toolchain);
     measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
     fs::write(&flag, "").unwrap();
     let error = outcomes(&mut lab, &[repeated(2), repeated(3)]).unwrap_err();
-    assert!(matches!(&error, MeasureError::BrokenCompiler { detail, .. } if detail.contains("licence has expired")), "{error}");
+    assert!(
+        matches!(&error, MeasureError::BrokenCompiler { detail, .. } if detail.contains("licence has expired")),
+        "{error}"
+    );
     fs::remove_file(&flag).unwrap();
     measured(&outcomes(&mut lab, &[repeated(2)]).unwrap()[0].0);
 }
@@ -336,11 +454,19 @@ fn a_compiler_that_breaks_is_an_error_not_a_thousand_failures() {
 #[test]
 fn a_full_disk_is_an_error_that_names_the_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let (toolchain, flag) = moody_compiler(folder.path(), "echo 'as: error writing k.o: No space left on device' >&2; exit 1");
+    let (toolchain, flag) = moody_compiler(
+        folder.path(),
+        "echo 'as: error writing k.o: No space left on device' >&2; exit 1",
+    );
     let mut lab = lab_of(1, toolchain);
     fs::write(&flag, "").unwrap();
     let error = outcomes(&mut lab, &[right()]).unwrap_err().to_string();
-    assert!(error.contains(&lab.folder().display().to_string()) && error.contains("No space left") && error.contains("TMPDIR"), "{error}");
+    assert!(
+        error.contains(&lab.folder().display().to_string())
+            && error.contains("No space left")
+            && error.contains("TMPDIR"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -355,9 +481,11 @@ fn a_folder_that_vanishes_is_an_error_that_names_it() {
 fn no_compiler_and_broken_ones_from_the_environment() {
     // The environment belongs to the whole process, so each case gets one of its own.
     let me = std::env::current_exe().unwrap();
-    for (cc, words) in
-        [("/bin/false", "/bin/false"), ("/no/such/cc", "no C compiler: tried /no/such/cc"), ("gcc-of-tomorrow", "install one")]
-    {
+    for (cc, words) in [
+        ("/bin/false", "/bin/false"),
+        ("/no/such/cc", "no C compiler: tried /no/such/cc"),
+        ("gcc-of-tomorrow", "install one"),
+    ] {
         let out = std::process::Command::new(&me)
             .args(["--exact", "detect_in_this_process", "--nocapture", "--ignored"])
             .env("CC", cc)
@@ -405,7 +533,8 @@ fn the_runner_does_not_outlive_a_killed_parent() {
     };
     child.kill().unwrap();
     child.wait().unwrap();
-    let alive = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "));
+    let alive =
+        || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "));
     let deadline = Instant::now() + Duration::from_secs(10);
     while alive() {
         assert!(Instant::now() < deadline, "the runner lives on");
@@ -413,7 +542,8 @@ fn the_runner_does_not_outlive_a_killed_parent() {
     }
     // And the next laboratory there sweeps up.
     let toolchain = Toolchain::detect().unwrap();
-    let lab = Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    let lab =
+        Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
     let labs = fs::read_dir(parent.path())
         .unwrap()
         .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("squall-lab-"))
@@ -428,7 +558,8 @@ fn hang_in_this_process() {
     let mut lab = lab();
     let path = std::env::temp_dir().join("runner-pid");
     let hang = format!(
-        "FILE *f = fopen(\"{}\", \"w\"); fprintf(f, \"%d\\n\", (int)getpid()); fclose(f); for (volatile int a = 1; a;);",
+        "FILE *f = fopen(\"{}\", \"w\"); fprintf(f, \"%d\\n\", (int)getpid()); fclose(f); for \
+         (volatile int a = 1; a;);",
         path.display()
     );
     let _ = outcomes(&mut lab, &[kernel("", &hang, "")]);

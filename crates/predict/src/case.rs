@@ -95,7 +95,11 @@ fn row_of(rows: &[(String, String)], problem: &Problem) -> u16 {
     let any = |p: &str| rows.iter().position(|(_, q)| q == p);
     let half = if precision == "BF16" { "FP16" } else { precision };
     // A device that training never showed asks as the known one of its precision would.
-    find(precision).or_else(|| find(half)).or_else(|| any(precision)).or_else(|| any(half)).unwrap_or(rows.len()) as u16
+    find(precision)
+        .or_else(|| find(half))
+        .or_else(|| any(precision))
+        .or_else(|| any(half))
+        .unwrap_or(rows.len()) as u16
 }
 
 /// The coordinates that are kept.
@@ -105,7 +109,8 @@ fn chosen(all: &[f32], kept: &[u32]) -> Vec<f32> {
 
 impl Ground {
     /// Learns from training examples, all of them in their tuner space; `remembered` are further
-    /// examples whose answers are remembered after theirs. Distances are learned, too, where somebody says how.
+    /// examples whose answers are remembered after theirs. Distances are learned, too, where
+    /// somebody says how.
     pub fn learn(
         family: Arc<Family>,
         examples: &[&Example],
@@ -114,8 +119,10 @@ impl Ground {
     ) -> Result<Ground, FamilyError> {
         let problems: Vec<&Problem> = examples.iter().map(|e| &e.problem).collect();
         let encoder = Encoder::learn(&problems);
-        let mut rows: Vec<(String, String)> =
-            problems.iter().map(|p| (p.device.clone(), p.word("precision").unwrap_or("").to_owned())).collect();
+        let mut rows: Vec<(String, String)> = problems
+            .iter()
+            .map(|p| (p.device.clone(), p.word("precision").unwrap_or("").to_owned()))
+            .collect();
         rows.sort_unstable();
         rows.dedup();
         let width = family.spec().knobs.len();
@@ -139,18 +146,22 @@ impl Ground {
             Some(learning) => metric::learn(&memory, &plain, examples.len(), learning),
             None => plain.clone(),
         };
-        let kept: Vec<u32> =
-            (0..memory.dimensions as u32).filter(|&k| metric.places[k as usize] > 0.0 || plain.places[k as usize] > 0.0).collect();
+        let kept: Vec<u32> = (0..memory.dimensions as u32)
+            .filter(|&k| metric.places[k as usize] > 0.0 || plain.places[k as usize] > 0.0)
+            .collect();
         memory.keep(&kept);
         metric.places = chosen(&metric.places, &kept);
         // The scale of derived features, from some candidates of some problems.
         let features = family.spec().features.len();
-        let (mut sums, mut squares, mut count) = (vec![0.0f64; features], vec![0.0f64; features], 0.0f64);
+        let (mut sums, mut squares, mut count) =
+            (vec![0.0f64; features], vec![0.0f64; features], 0.0f64);
         for p in problems.iter().step_by(problems.len() / 200 + 1) {
             let instance = family.instance(p)?;
             let candidates = instance.candidates();
-            let table: Vec<u16> =
-                (0..candidates.len()).step_by(candidates.len() / 100 + 1).flat_map(|i| candidates.row(i).iter().copied()).collect();
+            let table: Vec<u16> = (0..candidates.len())
+                .step_by(candidates.len() / 100 + 1)
+                .flat_map(|i| candidates.row(i).iter().copied())
+                .collect();
             for row in instance.features(&table).chunks_exact(features.max(1)) {
                 count += 1.0;
                 for (i, x) in row.iter().enumerate() {
@@ -182,7 +193,8 @@ impl Ground {
         let (mut totals, mut members) = (vec![0.0; rows + 1], vec![Vec::new(); rows + 1]);
         for i in 0..facts.memory.len() as u32 {
             let row = facts.memory.rows[i as usize] as usize;
-            counts.entry(facts.memory.answer(i).into()).or_insert_with(|| vec![0.0; rows + 1])[row] += 1.0;
+            counts.entry(facts.memory.answer(i).into()).or_insert_with(|| vec![0.0; rows + 1])
+                [row] += 1.0;
             totals[row] += 1.0;
             members[row].push(i);
         }
@@ -202,7 +214,13 @@ impl Ground {
     }
 
     /// Prepares a problem. `own` is its place in the memory, where it was learned from.
-    pub fn case(&self, problem: &Problem, values: Option<&[i64]>, own: Option<u32>, room: &mut Vec<f32>) -> Result<Case, FamilyError> {
+    pub fn case(
+        &self,
+        problem: &Problem,
+        values: Option<&[i64]>,
+        own: Option<u32>,
+        room: &mut Vec<f32>,
+    ) -> Result<Case, FamilyError> {
         let instance = self.family.instance(problem)?;
         let candidates = instance.candidates();
         let e = &self.facts.encoder;
@@ -230,10 +248,17 @@ impl Ground {
     }
 
     /// The nearest problems, and where their answers stand among the asker's candidates.
-    fn nearest(&self, metric: &Metric, asker: &Asker, candidates: &Candidates, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
+    fn nearest(
+        &self,
+        metric: &Metric,
+        asker: &Asker,
+        candidates: &Candidates,
+        room: &mut Vec<f32>,
+    ) -> [Vec<Neighbour>; CHANNELS] {
         let mut all = self.facts.memory.nearest(metric, asker, room);
         for n in all.iter_mut().flatten() {
-            n.candidate = candidates.find(self.facts.memory.answer(n.index)).map_or(NOWHERE, |i| i as u32);
+            n.candidate =
+                candidates.find(self.facts.memory.answer(n.index)).map_or(NOWHERE, |i| i as u32);
         }
         all
     }
@@ -254,7 +279,8 @@ impl Ground {
     /// The share of a row's answers that are candidates of a case; training's samples need it.
     pub fn legal_share(&self, case: &Case) -> f32 {
         let row = case.row as usize;
-        let legal = self.counts.iter().filter(|(a, c)| c[row] > 0.0 && case.candidates.find(a).is_some());
+        let legal =
+            self.counts.iter().filter(|(a, c)| c[row] > 0.0 && case.candidates.find(a).is_some());
         legal.map(|(_, c)| c[row]).sum::<f32>() / self.totals[row].max(1.0)
     }
 
@@ -265,7 +291,8 @@ impl Ground {
 
     /// How often a row gave an answer, relative to all its answers.
     pub fn frequency(&self, row: u16, answer: &[u16]) -> f32 {
-        self.counts.get(answer).map_or(0.0, |c| c[row as usize]) / self.totals[row as usize].max(1.0)
+        self.counts.get(answer).map_or(0.0, |c| c[row as usize])
+            / self.totals[row as usize].max(1.0)
     }
 
     /// Log-probabilities of all candidates by how often training gave them, with a little for the
@@ -287,7 +314,9 @@ impl Ground {
 
     /// What the neighbours of a case say, for each channel; those that `skip` says are left out.
     pub fn votes(&self, case: &Case, skip: &dyn Fn(u32) -> bool) -> Votings {
-        [0, 1].map(|c| self.counted(case.neighbours[c].iter().filter(|n| !skip(n.index)).copied().collect()))
+        [0, 1].map(|c| {
+            self.counted(case.neighbours[c].iter().filter(|n| !skip(n.index)).copied().collect())
+        })
     }
 
     /// What the neighbours say of a problem that somebody asks about; writes its inputs.
@@ -299,10 +328,17 @@ impl Ground {
 
     /// The same of a problem that is learned: in some lessons it does without the answers of its
     /// own layer.
-    pub fn read(&self, case: &Case, is_lesson: bool, rng: &mut impl Rng, out: &mut [f32]) -> Votings {
+    pub fn read(
+        &self,
+        case: &Case,
+        is_lesson: bool,
+        rng: &mut impl Rng,
+        out: &mut [f32],
+    ) -> Votings {
         let strange = is_lesson && rng.random_bool(STRANGER);
         let layers = &self.facts.memory.layers;
-        let votes = self.votes(case, &|index| strange && Some(layers[index as usize]) == case.layer);
+        let votes =
+            self.votes(case, &|index| strange && Some(layers[index as usize]) == case.layer);
         self.write_inputs(case, &votes, out);
         votes
     }
@@ -324,7 +360,15 @@ impl Ground {
 
     /// Writes the features of candidates: `rows` are places among the case's candidates, ascending;
     /// `table` their positions; `out` is `rows x features`.
-    pub fn write_features(&self, case: &Case, instance: &Instance, votes: &Votings, rows: Rows, table: &[u16], out: &mut [f32]) {
+    pub fn write_features(
+        &self,
+        case: &Case,
+        instance: &Instance,
+        votes: &Votings,
+        rows: Rows,
+        table: &[u16],
+        out: &mut [f32],
+    ) {
         let (width, derived, all) = (self.offsets.len(), self.facts.scale.len(), self.features());
         if derived > 0 {
             let raw = instance.features(table);
@@ -332,7 +376,9 @@ impl Ground {
                 #[inline(always)]
                 || {
                     for (out, raw) in out.chunks_exact_mut(all).zip(raw.chunks_exact(derived)) {
-                        for ((o, x), (mean, inverse)) in out.iter_mut().zip(raw).zip(&self.facts.scale) {
+                        for ((o, x), (mean, inverse)) in
+                            out.iter_mut().zip(raw).zip(&self.facts.scale)
+                        {
                             *o = ((squash(*x) - mean) * inverse).clamp(-6.0, 6.0);
                         }
                     }
@@ -340,12 +386,18 @@ impl Ground {
             );
         }
         for (c, (neighbours, v)) in votes.iter().enumerate() {
-            let marginal: Vec<f32> = v.values.iter().map(|s| (0.02 + s).ln() / width as f32).collect();
+            let marginal: Vec<f32> =
+                v.values.iter().map(|s| (0.02 + s).ln() / width as f32).collect();
             let at = derived + 3 * c;
             for (out, row) in out.chunks_exact_mut(all).zip(table.chunks_exact(width)) {
                 out[at] = 0.0;
                 out[at + 1] = 0.0;
-                out[at + 2] = 2.0 + row.iter().zip(&self.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>();
+                out[at + 2] = 2.0
+                    + row
+                        .iter()
+                        .zip(&self.offsets)
+                        .map(|(&v, o)| marginal[o + v as usize])
+                        .sum::<f32>();
             }
             for (n, w) in neighbours.iter().zip(&v.weights) {
                 if let Some(i) = rows.find(n.candidate) {

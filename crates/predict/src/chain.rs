@@ -70,10 +70,17 @@ impl Chain {
         let mut l = Layout::default();
         let knobs: Vec<usize> = ground.family.spec().knobs.iter().map(|k| k.values.len()).collect();
         let vocabulary = ground.facts.encoder.vocabulary();
-        let context = Mlp::new(&mut l, "context", ground.inputs(), &vocabulary, sizes.context, sizes.dropout);
+        let context =
+            Mlp::new(&mut l, "context", ground.inputs(), &vocabulary, sizes.context, sizes.dropout);
         let head = |(k, &n): (usize, &usize)| Head {
             view: Linear::new(&mut l, &format!("head.{k}.view"), sizes.context, sizes.head, 1.0),
-            earlier: Tables::new(&mut l, &format!("head.{k}.earlier"), &knobs[..k], sizes.head, 0.4),
+            earlier: Tables::new(
+                &mut l,
+                &format!("head.{k}.earlier"),
+                &knobs[..k],
+                sizes.head,
+                0.4,
+            ),
             out: Linear::new(&mut l, &format!("head.{k}.out"), sizes.head, n, 1.0),
         };
         let heads = knobs.iter().enumerate().map(head).collect();
@@ -86,7 +93,13 @@ impl Chain {
     }
 
     /// Log-probabilities of all candidates of a case: the mean of those of several networks.
-    pub fn score(&self, members: &[Vec<f32>], ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<f32> {
+    pub fn score(
+        &self,
+        members: &[Vec<f32>],
+        ground: &Ground,
+        case: &Case,
+        room: &mut ChainRoom,
+    ) -> Vec<f32> {
         let choices = self.choices(ground, case, room);
         mean(members.iter().map(|p| self.walk(p, case, &choices, room)).collect())
     }
@@ -95,16 +108,35 @@ impl Chain {
     pub fn choices(&self, ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<Choices> {
         ground.ask(case, sized(&mut room.inputs, ground.inputs()));
         let c = &case.candidates;
-        let same = |i: usize| if i == 0 { 0 } else { c.row(i).iter().zip(c.row(i - 1)).take_while(|(a, b)| a == b).count() };
+        let same = |i: usize| {
+            if i == 0 {
+                0
+            } else {
+                c.row(i).iter().zip(c.row(i - 1)).take_while(|(a, b)| a == b).count()
+            }
+        };
         let same: Vec<usize> = (0..c.len()).map(same).collect();
         (0..self.heads.len()).map(|k| Choices::of(&same, k)).collect()
     }
 
-    /// Log-probabilities of candidates: adds up those of values along every path; `room.inputs` is the
-    /// problem.
-    pub fn walk(&self, p: &[f32], case: &Case, choices: &[Choices], room: &mut ChainRoom) -> Vec<f32> {
+    /// Log-probabilities of candidates: adds up those of values along every path; `room.inputs` is
+    /// the problem.
+    pub fn walk(
+        &self,
+        p: &[f32],
+        case: &Case,
+        choices: &[Choices],
+        room: &mut ChainRoom,
+    ) -> Vec<f32> {
         let (c, h) = (&case.candidates, self.sizes.head);
-        self.context.forward(p, &room.inputs, &case.tokens, 1, None::<&mut Generator>, &mut room.mlp);
+        self.context.forward(
+            p,
+            &room.inputs,
+            &case.tokens,
+            1,
+            None::<&mut Generator>,
+            &mut room.mlp,
+        );
         let mut out = vec![0.0f32; c.len()];
         for (k, (head, choices)) in self.heads.iter().zip(choices).enumerate() {
             head.view.forward(p, &room.mlp.out, 1, sized(&mut room.view, h));
@@ -114,22 +146,27 @@ impl Chain {
             for nodes in choices.nodes.chunks(128) {
                 let m = nodes.len();
                 room.earlier.clear();
-                room.earlier.extend(nodes.iter().flat_map(|n| &c.row(choices.children[n.first])[..k]));
+                room.earlier
+                    .extend(nodes.iter().flat_map(|n| &c.row(choices.children[n.first])[..k]));
                 let z = sized(&mut room.z, m * h);
                 head.earlier.forward_sorted(p, &room.view, &room.earlier, z, &mut room.sums);
                 gelu(z, sized(&mut room.a, m * h));
-                let (a, weights, scores, exps) = (&room.a, &room.weights, &mut room.scores, &mut room.exps);
+                let (a, weights, scores, exps) =
+                    (&room.a, &room.weights, &mut room.scores, &mut room.exps);
                 wide(
                     #[inline(always)]
                     || {
                         scores.clear();
                         for (node, a) in nodes.iter().zip(a.chunks_exact(h)) {
                             let at = scores.len();
-                            scores.extend(choices.children[node.first..node.last].iter().map(|&i| {
-                                let v = c.row(i)[k] as usize;
-                                bias[v] + dot_within(a, &weights[v * h..(v + 1) * h])
-                            }));
-                            let top = scores[at..].iter().copied().fold(f32::NEG_INFINITY, f32::max);
+                            scores.extend(choices.children[node.first..node.last].iter().map(
+                                |&i| {
+                                    let v = c.row(i)[k] as usize;
+                                    bias[v] + dot_within(a, &weights[v * h..(v + 1) * h])
+                                },
+                            ));
+                            let top =
+                                scores[at..].iter().copied().fold(f32::NEG_INFINITY, f32::max);
                             scores[at..].iter_mut().for_each(|s| *s -= top);
                         }
                         // All exponentials together, for the vectors' sake.
@@ -219,11 +256,23 @@ impl Learner for Chain {
         zeroed(&mut room.inputs, n * inputs);
         room.tokens.clear();
         for (i, (case, _)) in cases.iter().enumerate() {
-            ground.read(case, gradient.is_some(), rng, &mut room.inputs[i * inputs..(i + 1) * inputs]);
+            ground.read(
+                case,
+                gradient.is_some(),
+                rng,
+                &mut room.inputs[i * inputs..(i + 1) * inputs],
+            );
             room.tokens.extend(&case.tokens);
         }
         let training = gradient.is_some();
-        self.context.forward(p, &room.inputs, &room.tokens, n, training.then_some(rng), &mut room.mlp);
+        self.context.forward(
+            p,
+            &room.inputs,
+            &room.tokens,
+            n,
+            training.then_some(rng),
+            &mut room.mlp,
+        );
         let dcontext = zeroed(&mut room.dcontext, n * self.sizes.context);
         let mut loss = 0.0;
         let truth = |case: &Case| case.truth.unwrap_or(0) as usize;

@@ -62,13 +62,25 @@ impl Checkpoint {
     }
 
     /// The state of a network, and whether it is trained.
-    pub(crate) fn state(&self, solver: &str, network: &str, member: usize) -> Option<(&State, bool)> {
+    pub(crate) fn state(
+        &self,
+        solver: &str,
+        network: &str,
+        member: usize,
+    ) -> Option<(&State, bool)> {
         let i = self.place(solver, network, member)?;
         Some((&self.networks[i], self.header.networks[i].finished))
     }
 
     /// Keeps the state of a network.
-    pub(crate) fn keep(&mut self, solver: &str, network: &str, member: usize, state: &State, finished: bool) {
+    pub(crate) fn keep(
+        &mut self,
+        solver: &str,
+        network: &str,
+        member: usize,
+        state: &State,
+        finished: bool,
+    ) {
         let owner = Owner {
             solver: solver.into(),
             network: network.into(),
@@ -91,7 +103,10 @@ impl Checkpoint {
     }
 
     fn place(&self, solver: &str, network: &str, member: usize) -> Option<usize> {
-        self.header.networks.iter().position(|o| o.solver == solver && o.network == network && o.member == member)
+        self.header
+            .networks
+            .iter()
+            .position(|o| o.solver == solver && o.network == network && o.member == member)
     }
 
     /// Writes it to a file, whole or not at all.
@@ -106,14 +121,22 @@ impl Checkpoint {
                 ("mean", &s.adam.mean),
                 ("square", &s.adam.square),
             ];
-            parts.extend(all.map(|(what, v)| (format!("{i}.{what}"), v.len(), bytes_of(v, f32::to_le_bytes))));
+            parts.extend(
+                all.map(|(what, v)| {
+                    (format!("{i}.{what}"), v.len(), bytes_of(v, f32::to_le_bytes))
+                }),
+            );
         }
         let mut views = Vec::with_capacity(parts.len());
         for (name, len, bytes) in &parts {
-            views.push((name.as_str(), TensorView::new(Dtype::F32, vec![*len], bytes).map_err(|e| broken(&e))?));
+            views.push((
+                name.as_str(),
+                TensorView::new(Dtype::F32, vec![*len], bytes).map_err(|e| broken(&e))?,
+            ));
         }
         let header = serde_json::to_string(&self.header).map_err(|e| broken(&e))?;
-        let bytes = safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), header)]))).map_err(|e| broken(&e))?;
+        let bytes = safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), header)])))
+            .map_err(|e| broken(&e))?;
         write_atomically(path, &bytes)
     }
 
@@ -123,7 +146,11 @@ impl Checkpoint {
         let bytes = std::fs::read(path).map_err(io)?;
         let no = |why: String| FileError::NotACheckpoint(why);
         let (_, metadata) = SafeTensors::read_metadata(&bytes).map_err(|e| no(format!("{e:?}")))?;
-        let text = metadata.metadata().as_ref().and_then(|m| m.get(KEY)).ok_or_else(|| no(format!("it lacks `{KEY}`")))?;
+        let text = metadata
+            .metadata()
+            .as_ref()
+            .and_then(|m| m.get(KEY))
+            .ok_or_else(|| no(format!("it lacks `{KEY}`")))?;
         let header: Header = serde_json::from_str(text).map_err(|e| no(e.to_string()))?;
         if header.version != VERSION {
             return Err(no(format!("version {}, this build reads {VERSION}", header.version)));
@@ -131,12 +158,20 @@ impl Checkpoint {
         let parts = SafeTensors::deserialize(&bytes).map_err(|e| no(format!("{e:?}")))?;
         let mut networks = Vec::new();
         for (i, owner) in header.networks.iter().enumerate() {
-            let len = parts.tensor(&format!("{i}.parameters")).map(|t| t.shape().iter().product()).unwrap_or(0);
+            let len = parts
+                .tensor(&format!("{i}.parameters"))
+                .map(|t| t.shape().iter().product())
+                .unwrap_or(0);
             let get = |what: &str| {
                 let name = format!("{i}.{what}");
                 floats(part(&parts, &name, Dtype::F32, &[len], &mut 0)?, &name)
             };
-            let adam = Adam { mean: get("mean")?, square: get("square")?, steps: owner.steps, decay: owner.decay };
+            let adam = Adam {
+                mean: get("mean")?,
+                square: get("square")?,
+                steps: owner.steps,
+                decay: owner.decay,
+            };
             networks.push(State {
                 parameters: get("parameters")?,
                 average: get("average")?,

@@ -67,7 +67,8 @@ impl Classifier {
             Classical::DecisionTree => Classifier::Trees(vec![grow(t, all, t.width, 4, rng)]),
             Classical::RandomForest => {
                 let tried = (t.width as f64).sqrt().ceil() as usize;
-                let sample = |rng: &mut Generator| (0..n).map(|_| rng.random_range(0..n as u32)).collect();
+                let sample =
+                    |rng: &mut Generator| (0..n).map(|_| rng.random_range(0..n as u32)).collect();
                 Classifier::Trees(
                     (0..TREES)
                         .map(|_| {
@@ -101,7 +102,11 @@ impl Classifier {
                 let w = numbers.len();
                 let score = |c: usize| {
                     let (m, i) = (&mean[c * w..(c + 1) * w], &inverse[c * w..(c + 1) * w]);
-                    let terms = numbers.iter().zip(m).zip(i).map(|((x, m), i)| 0.5 * i.ln() - 0.5 * i * (x - m) * (x - m));
+                    let terms = numbers
+                        .iter()
+                        .zip(m)
+                        .zip(i)
+                        .map(|((x, m), i)| 0.5 * i.ln() - 0.5 * i * (x - m) * (x - m));
                     prior[c] + terms.sum::<f32>()
                 };
                 (0..classes).map(score).collect()
@@ -114,8 +119,15 @@ impl Classifier {
     }
 }
 
-/// Grows a tree over samples; each split tries `tried` numbers, and no child has fewer than `least`.
-fn grow(t: &Table, samples: Vec<u32>, tried: usize, least: usize, rng: &mut Generator) -> Vec<Node> {
+/// Grows a tree over samples; each split tries `tried` numbers, and no child has fewer than
+/// `least`.
+fn grow(
+    t: &Table,
+    samples: Vec<u32>,
+    tried: usize,
+    least: usize,
+    rng: &mut Generator,
+) -> Vec<Node> {
     let mut nodes = vec![Node::Leaf(Vec::new())];
     let mut open = vec![(0usize, samples, 0usize)];
     let mut order: Vec<usize> = (0..t.width).collect();
@@ -124,7 +136,9 @@ fn grow(t: &Table, samples: Vec<u32>, tried: usize, least: usize, rng: &mut Gene
         samples.iter().for_each(|&s| counts[t.labels[s as usize] as usize] += 1.0);
         let total = samples.len() as f32;
         // Samples times purity: what a split has to raise.
-        let purity = |counts: &[f32], n: f32| if n > 0.0 { counts.iter().map(|c| c * c).sum::<f32>() / n } else { 0.0 };
+        let purity = |counts: &[f32], n: f32| {
+            if n > 0.0 { counts.iter().map(|c| c * c).sum::<f32>() / n } else { 0.0 }
+        };
         let mut best = (purity(&counts, total) + 1e-4, None);
         if depth < DEPTH && counts.iter().filter(|c| **c > 0.0).count() > 1 {
             for i in 0..tried {
@@ -133,7 +147,8 @@ fn grow(t: &Table, samples: Vec<u32>, tried: usize, least: usize, rng: &mut Gene
                 let number = order[i];
                 let mut histogram = vec![0.0f32; BINS * t.classes];
                 for &s in &samples {
-                    histogram[t.bins[s as usize * t.width + number] as usize * t.classes + t.labels[s as usize] as usize] += 1.0;
+                    histogram[t.bins[s as usize * t.width + number] as usize * t.classes
+                        + t.labels[s as usize] as usize] += 1.0;
                 }
                 let (mut left, mut right) = (vec![0.0f32; t.classes], counts.clone());
                 let mut below = 0.0;
@@ -169,7 +184,8 @@ fn grow(t: &Table, samples: Vec<u32>, tried: usize, least: usize, rng: &mut Gene
 
 fn bayes(t: &Table) -> Classifier {
     let mut count = vec![0.0f32; t.classes];
-    let (mut sum, mut square) = (vec![0.0f32; t.classes * t.width], vec![0.0f32; t.classes * t.width]);
+    let (mut sum, mut square) =
+        (vec![0.0f32; t.classes * t.width], vec![0.0f32; t.classes * t.width]);
     for (x, &label) in t.numbers.chunks_exact(t.width).zip(&t.labels) {
         let c = label as usize;
         count[c] += 1.0;
@@ -182,8 +198,16 @@ fn bayes(t: &Table) -> Classifier {
     let of = |i: usize| count[i / t.width].max(1.0);
     let mean: Vec<f32> = sum.iter().enumerate().map(|(i, s)| s / of(i)).collect();
     // A hundredth of the whole variance is added, so that no class is infinitely narrow.
-    let inverse = square.iter().enumerate().map(|(i, q)| 1.0 / ((q / of(i) - mean[i] * mean[i]).max(0.0) + 0.01)).collect();
-    Classifier::Bayes { prior: count.iter().map(|c| ((c + 1e-3) / total).ln()).collect(), mean, inverse }
+    let inverse = square
+        .iter()
+        .enumerate()
+        .map(|(i, q)| 1.0 / ((q / of(i) - mean[i] * mean[i]).max(0.0) + 0.01))
+        .collect();
+    Classifier::Bayes {
+        prior: count.iter().map(|c| ((c + 1e-3) / total).ln()).collect(),
+        mean,
+        inverse,
+    }
 }
 
 fn machines(t: &Table, rng: &mut Generator) -> Classifier {
@@ -229,11 +253,17 @@ impl Trained {
         let learned: Vec<&Case> = pairs(&made, &training).into_iter().map(|(c, _)| c).collect();
         let width = ground.facts.encoder.width();
         let numbers: Vec<f32> = learned.iter().flat_map(|c| c.numbers.iter().copied()).collect();
-        let edges: Vec<Vec<f32>> = (0..width).map(|i| quantiles(numbers.iter().skip(i).step_by(width.max(1)).copied().collect())).collect();
-        let bins: Vec<u8> = numbers.chunks_exact(width.max(1)).flat_map(|x| binned(&edges, x)).collect();
+        let edges: Vec<Vec<f32>> = (0..width)
+            .map(|i| quantiles(numbers.iter().skip(i).step_by(width.max(1)).copied().collect()))
+            .collect();
+        let bins: Vec<u8> =
+            numbers.chunks_exact(width.max(1)).flat_map(|x| binned(&edges, x)).collect();
         let knobs: Vec<usize> = (0..ground.offsets.len()).collect();
         let classifiers = parallel::map(threads, &knobs, |&k, _: &mut ()| {
-            let labels = learned.iter().map(|c| c.candidates.row(c.truth.unwrap_or(0) as usize)[k]).collect();
+            let labels = learned
+                .iter()
+                .map(|c| c.candidates.row(c.truth.unwrap_or(0) as usize)[k])
+                .collect();
             let classes = ground.family.spec().knobs[k].values.len();
             let table = Table { numbers: &numbers, bins: &bins, width, labels, classes };
             Classifier::learn(kind, &table, &mut Generator::seed_from_u64(seed ^ (k as u64) << 32))
@@ -261,7 +291,12 @@ impl Trained {
                         for node in tree {
                             match node {
                                 Node::Split { number, bin, left, right } => {
-                                    ints.extend([*number as u32, u32::from(*bin), *left as u32, *right as u32]);
+                                    ints.extend([
+                                        *number as u32,
+                                        u32::from(*bin),
+                                        *left as u32,
+                                        *right as u32,
+                                    ]);
                                 }
                                 Node::Leaf(shares) => {
                                     ints.push(LEAF);
@@ -312,9 +347,18 @@ impl Trained {
                                 tree.push(Node::Leaf(take(n)?));
                                 continue;
                             }
-                            let (bin, left, right) = (u8::try_from(*ints.next()?).ok()?, *ints.next()? as usize, *ints.next()? as usize);
+                            let (bin, left, right) = (
+                                u8::try_from(*ints.next()?).ok()?,
+                                *ints.next()? as usize,
+                                *ints.next()? as usize,
+                            );
                             // Children stand after their parent, so every walk ends.
-                            if number as usize >= width || left <= i || right <= i || left >= nodes || right >= nodes {
+                            if number as usize >= width
+                                || left <= i
+                                || right <= i
+                                || left >= nodes
+                                || right >= nodes
+                            {
                                 return None;
                             }
                             tree.push(Node::Split { number: number as usize, bin, left, right });
@@ -329,26 +373,39 @@ impl Trained {
                     }
                     Classifier::Trees(trees)
                 }
-                1 => Classifier::Bayes { prior: take(n)?, mean: take(n * width)?, inverse: take(n * width)? },
+                1 => Classifier::Bayes {
+                    prior: take(n)?,
+                    mean: take(n * width)?,
+                    inverse: take(n * width)?,
+                },
                 2 => Classifier::Linear { weights: take(n * width)?, bias: take(n)? },
                 _ => return None,
             });
         }
-        (ints.next().is_none() && floats.is_empty()).then_some(Trained { ground, edges, classifiers })
+        (ints.next().is_none() && floats.is_empty()).then_some(Trained {
+            ground,
+            edges,
+            classifiers,
+        })
     }
 
     /// Log-probabilities of a case's candidates.
     pub(crate) fn score(&self, case: &Case) -> Vec<f32> {
         let bins: Vec<u8> = binned(&self.edges, &case.numbers).collect();
         let mut values = vec![0.0f32; self.ground.values];
-        for ((c, offset), knob) in self.classifiers.iter().zip(&self.ground.offsets).zip(&self.ground.family.spec().knobs) {
+        for ((c, offset), knob) in
+            self.classifiers.iter().zip(&self.ground.offsets).zip(&self.ground.family.spec().knobs)
+        {
             let n = knob.values.len();
             let mut scores = c.scores(&case.numbers, &bins, n);
             log_softmax(&mut scores);
             values[*offset..offset + n].copy_from_slice(&scores);
         }
-        let one = |row: &[u16]| row.iter().zip(&self.ground.offsets).map(|(&v, o)| values[o + v as usize]).sum();
-        let mut out: Vec<f32> = case.candidates.table.chunks_exact(case.candidates.width).map(one).collect();
+        let one = |row: &[u16]| {
+            row.iter().zip(&self.ground.offsets).map(|(&v, o)| values[o + v as usize]).sum()
+        };
+        let mut out: Vec<f32> =
+            case.candidates.table.chunks_exact(case.candidates.width).map(one).collect();
         log_softmax(&mut out);
         out
     }

@@ -26,7 +26,8 @@ const WHOLE: f32 = 4.0;
 /// Products of sizes that are looked at as sizes of their own: how much there is to spread.
 const PRODUCTS: &[&[&str]] = &[&["oh", "ow"], &["n", "oh", "ow"], &["a", "b"]];
 /// Further ones that only distances look at: what is written and read, and the work.
-const VOLUMES: &[&[&str]] = &[&["n", "b", "oh", "ow"], &["n", "a", "h", "w"], &["n", "a", "b", "oh", "ow"]];
+const VOLUMES: &[&[&str]] =
+    &[&["n", "b", "oh", "ow"], &["n", "a", "h", "w"], &["n", "a", "b", "oh", "ow"]];
 
 /// How problems of one solver become tokens and numbers; learned from its training problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -63,11 +64,26 @@ impl Encoder {
             }
         }
         sizes.retain(|_, v| v.len() > 1);
-        let has = |product: &&&[&str]| product.iter().all(|n| problems.iter().all(|p| p.number(n).is_some()));
-        let named = |all: &[&[&str]]| all.iter().filter(has).map(|p| p.iter().map(|n| n.to_string()).collect()).collect();
+        let has = |product: &&&[&str]| {
+            product.iter().all(|n| problems.iter().all(|p| p.number(n).is_some()))
+        };
+        let named = |all: &[&[&str]]| {
+            all.iter().filter(has).map(|p| p.iter().map(|n| n.to_string()).collect()).collect()
+        };
         let mut e = Encoder {
-            words: words.iter().map(|(n, v)| (n.to_string(), v.keys().map(|w| w.to_string()).collect())).collect(),
-            sizes: sizes.iter().map(|(n, v)| (n.to_string(), v.iter().filter(|(_, c)| **c >= OFTEN).map(|(v, _)| *v).collect())).collect(),
+            words: words
+                .iter()
+                .map(|(n, v)| (n.to_string(), v.keys().map(|w| w.to_string()).collect()))
+                .collect(),
+            sizes: sizes
+                .iter()
+                .map(|(n, v)| {
+                    (
+                        n.to_string(),
+                        v.iter().filter(|(_, c)| **c >= OFTEN).map(|(v, _)| *v).collect(),
+                    )
+                })
+                .collect(),
             products: named(PRODUCTS),
             volumes: named(VOLUMES),
             scale: Vec::new(),
@@ -106,7 +122,11 @@ impl Encoder {
 
     /// For each token of [`Encoder::tokens`], how many there are.
     pub fn vocabulary(&self) -> Vec<usize> {
-        self.words.iter().map(|(_, v)| v.len() + 1).chain(self.sizes.iter().map(|(_, v)| v.len() + 1)).collect()
+        self.words
+            .iter()
+            .map(|(_, v)| v.len() + 1)
+            .chain(self.sizes.iter().map(|(_, v)| v.len() + 1))
+            .collect()
     }
 
     /// The tokens of a problem's words.
@@ -117,7 +137,8 @@ impl Encoder {
             let stands_in = || match w {
                 // The two formats of 16 bits are nearest to each other.
                 "BF16" => at("FP16"),
-                // Every problem that was learned had a device of those: none taught what another's token means.
+                // Every problem that was learned had a device of those: none taught what another's
+                // token means.
                 _ if n == "device" && !v.is_empty() => Some(0),
                 _ => None,
             };
@@ -128,7 +149,12 @@ impl Encoder {
 
     /// The tokens of a problem: words, then sizes.
     pub fn tokens(&self, problem: &Problem) -> Vec<u16> {
-        let size = |(n, v): &(String, Vec<i64>)| problem.number(n).and_then(|x| v.binary_search(&x).ok()).map_or(UNKNOWN, |i| i as u16 + 1);
+        let size = |(n, v): &(String, Vec<i64>)| {
+            problem
+                .number(n)
+                .and_then(|x| v.binary_search(&x).ok())
+                .map_or(UNKNOWN, |i| i as u16 + 1)
+        };
         let mut out = self.words(problem);
         out.extend(self.sizes.iter().map(size));
         out
@@ -136,7 +162,8 @@ impl Encoder {
 
     /// The standardised numbers of a problem.
     pub fn numbers(&self, problem: &Problem) -> Vec<f32> {
-        let scaled = |(x, (mean, inverse)): (f32, &(f32, f32))| ((x - mean) * inverse).clamp(-CLIP, CLIP);
+        let scaled =
+            |(x, (mean, inverse)): (f32, &(f32, f32))| ((x - mean) * inverse).clamp(-CLIP, CLIP);
         self.raw(problem).into_iter().zip(&self.scale).map(scaled).collect()
     }
 
@@ -164,7 +191,9 @@ impl Encoder {
     fn raw(&self, problem: &Problem) -> Vec<f32> {
         let mut out = Vec::new();
         let sizes = self.sizes.iter().map(|(n, _)| problem.number(n).unwrap_or(0));
-        sizes.chain(self.products.iter().map(|p| product(problem, p))).for_each(|x| describe(x, &mut out));
+        sizes
+            .chain(self.products.iter().map(|p| product(problem, p)))
+            .for_each(|x| describe(x, &mut out));
         out
     }
 }
@@ -207,14 +236,19 @@ mod tests {
 
     #[test]
     fn what_never_occurred_is_unknown_and_finite() {
-        let known: Vec<Problem> = (0..12).map(|i| problem(1 << (i % 4), if i % 2 == 0 { "F" } else { "B" })).collect();
+        let known: Vec<Problem> =
+            (0..12).map(|i| problem(1 << (i % 4), if i % 2 == 0 { "F" } else { "B" })).collect();
         let e = Encoder::learn(&known.iter().collect::<Vec<_>>());
         assert_eq!(e.vocabulary(), [2, 3, 5]); // device, direction, a; b never varies
         assert_eq!(e.tokens(&known[3]), [1, 1, 4]);
         for a in [0, -5, 3, 1 << 40, i64::MAX] {
             let odd = problem(a, "W");
             assert_eq!(e.tokens(&odd), [1, UNKNOWN, UNKNOWN]);
-            assert_eq!(e.tokens(&Problem { device: "another".into(), ..odd.clone() }), e.tokens(&odd), "a device asks as a known one");
+            assert_eq!(
+                e.tokens(&Problem { device: "another".into(), ..odd.clone() }),
+                e.tokens(&odd),
+                "a device asks as a known one"
+            );
             assert!(e.numbers(&odd).iter().all(|x| x.is_finite() && x.abs() <= CLIP), "{a}");
         }
     }

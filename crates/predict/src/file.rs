@@ -1,7 +1,7 @@
 //! The predictor file: one safetensors file. Its metadata holds `squall`, a JSON header that says
-//! what the predictor is (version, families, vocabularies, sizes, curves, held-out scores, digest of
-//! the data, seed); its tensors hold the remembered answers and the networks' parameters, by name.
-//! Whatever does not fit together is refused with its reason before anything is predicted.
+//! what the predictor is (version, families, vocabularies, sizes, curves, held-out scores, digest
+//! of the data, seed); its tensors hold the remembered answers and the networks' parameters, by
+//! name. Whatever does not fit together is refused with its reason before anything is predicted.
 
 use crate::case::{Facts, Ground};
 use crate::chain::{Chain, ChainSizes};
@@ -37,7 +37,10 @@ pub enum FileError {
     NotAPredictor(String),
     #[error("it is no checkpoint of training: {0}")]
     NotACheckpoint(String),
-    #[error("it is a predictor of version {found}, this build reads version {VERSION}: train it again with this build")]
+    #[error(
+        "it is a predictor of version {found}, this build reads version {VERSION}: train it again \
+         with this build"
+    )]
     Version { found: u32 },
     #[error("its header does not fit: {0}")]
     Header(String),
@@ -106,7 +109,10 @@ struct SolverHeader {
 }
 
 /// The bytes of numbers.
-pub(crate) fn bytes_of<const N: usize, T: Copy>(values: &[T], to: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+pub(crate) fn bytes_of<const N: usize, T: Copy>(
+    values: &[T],
+    to: impl Fn(T) -> [u8; N],
+) -> Vec<u8> {
     values.iter().flat_map(|&v| to(v)).collect()
 }
 
@@ -127,12 +133,29 @@ fn write_network(name: &str, layout: &Layout, parameters: &[f32], parts: &mut Pa
 fn write_facts(name: &str, facts: &Facts, parts: &mut Parts) -> FactsHeader {
     let Facts { encoder, rows, memory, kept, metric, scale } = facts;
     let n = memory.len();
-    let mut part = |what: &str, kind, shape, bytes| write(&format!("{name}/{what}"), kind, shape, bytes, parts);
-    part("memory.places", Dtype::F32, vec![memory.dimensions, n], bytes_of(&memory.places, f32::to_le_bytes));
-    part("memory.tokens", Dtype::U16, vec![memory.words, n], bytes_of(&memory.tokens, u16::to_le_bytes));
+    let mut part = |what: &str, kind, shape, bytes| {
+        write(&format!("{name}/{what}"), kind, shape, bytes, parts)
+    };
+    part(
+        "memory.places",
+        Dtype::F32,
+        vec![memory.dimensions, n],
+        bytes_of(&memory.places, f32::to_le_bytes),
+    );
+    part(
+        "memory.tokens",
+        Dtype::U16,
+        vec![memory.words, n],
+        bytes_of(&memory.tokens, u16::to_le_bytes),
+    );
     part("memory.rows", Dtype::U16, vec![n], bytes_of(&memory.rows, u16::to_le_bytes));
     part("memory.layers", Dtype::U32, vec![n], bytes_of(&memory.layers, u32::to_le_bytes));
-    part("memory.answers", Dtype::U16, vec![n, memory.width], bytes_of(&memory.answers, u16::to_le_bytes));
+    part(
+        "memory.answers",
+        Dtype::U16,
+        vec![n, memory.width],
+        bytes_of(&memory.answers, u16::to_le_bytes),
+    );
     FactsHeader {
         encoder: encoder.clone(),
         rows: rows.clone(),
@@ -148,17 +171,37 @@ impl Predictor {
     pub fn to_bytes(&self) -> Result<Vec<u8>, FileError> {
         let broken = |e: &dyn std::fmt::Display| FileError::Header(e.to_string());
         let mut parts: Parts = Vec::new();
-        let mut header = Header { version: VERSION, info: self.info().clone(), solvers: Vec::new(), others: Vec::new(), tasks: None };
+        let mut header = Header {
+            version: VERSION,
+            info: self.info().clone(),
+            solvers: Vec::new(),
+            others: Vec::new(),
+            tasks: None,
+        };
         for model in self.models() {
             let name = model.solver();
             match model {
                 Model::Pair(s) => {
                     let facts = write_facts(name, s.facts(), &mut parts);
-                    write(&format!("{name}/keys"), Dtype::U64, vec![s.keys.len()], bytes_of(&s.keys, u64::to_le_bytes), &mut parts);
-                    let networks = [("ranker", s.ranker.layout(), &s.ranker_members), ("chain", s.chain.layout(), &s.chain_members)];
+                    write(
+                        &format!("{name}/keys"),
+                        Dtype::U64,
+                        vec![s.keys.len()],
+                        bytes_of(&s.keys, u64::to_le_bytes),
+                        &mut parts,
+                    );
+                    let networks = [
+                        ("ranker", s.ranker.layout(), &s.ranker_members),
+                        ("chain", s.chain.layout(), &s.chain_members),
+                    ];
                     for (what, layout, members) in networks {
                         for (i, parameters) in members.iter().enumerate() {
-                            write_network(&format!("{name}/{what}.{i}"), layout, parameters, &mut parts);
+                            write_network(
+                                &format!("{name}/{what}.{i}"),
+                                layout,
+                                parameters,
+                                &mut parts,
+                            );
                         }
                     }
                     header.solvers.push(SolverHeader {
@@ -172,7 +215,13 @@ impl Predictor {
                     });
                 }
                 Model::Rows(r) => {
-                    write(&format!("{name}/keys"), Dtype::U64, vec![r.keys.len()], bytes_of(&r.keys, u64::to_le_bytes), &mut parts);
+                    write(
+                        &format!("{name}/keys"),
+                        Dtype::U64,
+                        vec![r.keys.len()],
+                        bytes_of(&r.keys, u64::to_le_bytes),
+                        &mut parts,
+                    );
                     let mut rows = Vec::new();
                     for (i, row) in r.rows.iter().enumerate() {
                         let name = format!("{name}/{i}");
@@ -183,19 +232,46 @@ impl Predictor {
                             RowModel::Paper(t) => {
                                 let (sequence, parameters) = t.network();
                                 hidden = sequence.hidden();
-                                write_network(&format!("{name}/sequence"), sequence.layout(), parameters, &mut parts);
+                                write_network(
+                                    &format!("{name}/sequence"),
+                                    sequence.layout(),
+                                    parameters,
+                                    &mut parts,
+                                );
                             }
                             RowModel::Classical(t) => {
                                 let (ints, floats) = t.numbers();
-                                write(&format!("{name}/ints"), Dtype::U32, vec![ints.len()], bytes_of(&ints, u32::to_le_bytes), &mut parts);
+                                write(
+                                    &format!("{name}/ints"),
+                                    Dtype::U32,
+                                    vec![ints.len()],
+                                    bytes_of(&ints, u32::to_le_bytes),
+                                    &mut parts,
+                                );
                                 let bytes = bytes_of(&floats, f32::to_le_bytes);
-                                write(&format!("{name}/floats"), Dtype::F32, vec![floats.len()], bytes, &mut parts);
+                                write(
+                                    &format!("{name}/floats"),
+                                    Dtype::F32,
+                                    vec![floats.len()],
+                                    bytes,
+                                    &mut parts,
+                                );
                             }
                         }
                         let (device, precision) = (row.device.clone(), row.precision.clone());
-                        rows.push(RowHeader { device, precision, facts, hidden, curve: row.model.curve().to_vec() });
+                        rows.push(RowHeader {
+                            device,
+                            precision,
+                            facts,
+                            hidden,
+                            curve: row.model.curve().to_vec(),
+                        });
                     }
-                    header.others.push(RowsHeader { family: r.family.spec().clone(), kind: r.kind, rows });
+                    header.others.push(RowsHeader {
+                        family: r.family.spec().clone(),
+                        kind: r.kind,
+                        rows,
+                    });
                 }
             }
         }
@@ -208,9 +284,13 @@ impl Predictor {
         let header = serde_json::to_string(&header).map_err(|e| broken(&e))?;
         let mut views = Vec::with_capacity(parts.len());
         for (name, kind, shape, bytes) in &parts {
-            views.push((name.as_str(), TensorView::new(*kind, shape.clone(), bytes).map_err(|e| broken(&e))?));
+            views.push((
+                name.as_str(),
+                TensorView::new(*kind, shape.clone(), bytes).map_err(|e| broken(&e))?,
+            ));
         }
-        safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), header)]))).map_err(|e| broken(&e))
+        safetensors::serialize(views, Some(HashMap::from([(KEY.to_owned(), header)])))
+            .map_err(|e| broken(&e))
     }
 
     /// Reads what [`Predictor::to_bytes`] wrote.
@@ -218,14 +298,18 @@ impl Predictor {
         let no = |e: safetensors::SafeTensorError| FileError::NotAPredictor(format!("{e:?}"));
         let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(no)?;
         let text = metadata.metadata().as_ref().and_then(|m| m.get(KEY));
-        let text = text.ok_or_else(|| FileError::NotAPredictor(format!("a safetensors file without `{KEY}` in its metadata")))?;
+        let text = text.ok_or_else(|| {
+            FileError::NotAPredictor(format!("a safetensors file without `{KEY}` in its metadata"))
+        })?;
         // The version first: another version's header may hold anything.
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|e| FileError::Header(e.to_string()))?;
+        let value: serde_json::Value =
+            serde_json::from_str(text).map_err(|e| FileError::Header(e.to_string()))?;
         let found = value.get("version").and_then(serde_json::Value::as_u64).unwrap_or(0) as u32;
         if found != VERSION {
             return Err(FileError::Version { found });
         }
-        let header: Header = serde_json::from_value(value).map_err(|e| FileError::Header(e.to_string()))?;
+        let header: Header =
+            serde_json::from_value(value).map_err(|e| FileError::Header(e.to_string()))?;
         let parts = SafeTensors::deserialize(bytes).map_err(no)?;
         let mut read = 0;
         let mut models = Vec::new();
@@ -237,7 +321,10 @@ impl Predictor {
         }
         let tasks = header.tasks.map(|facts| tasks(facts, &parts, &mut read)).transpose()?;
         if read != parts.len() {
-            return Err(FileError::Header(format!("it has {} parts, of which {read} are known", parts.len())));
+            return Err(FileError::Header(format!(
+                "it has {} parts, of which {read} are known",
+                parts.len()
+            )));
         }
         Ok(Predictor::new(models, tasks, header.info))
     }
@@ -273,11 +360,21 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileErro
 }
 
 /// A part's bytes, if it has this type and shape.
-pub(crate) fn part<'a>(parts: &SafeTensors<'a>, name: &str, kind: Dtype, shape: &[usize], read: &mut usize) -> Result<&'a [u8], FileError> {
+pub(crate) fn part<'a>(
+    parts: &SafeTensors<'a>,
+    name: &str,
+    kind: Dtype,
+    shape: &[usize],
+    read: &mut usize,
+) -> Result<&'a [u8], FileError> {
     let fault = |why: String| FileError::Part { name: name.into(), why };
     let t = parts.tensor(name).map_err(|_| fault("is missing".into()))?;
     if t.dtype() != kind || t.shape() != shape {
-        return Err(fault(format!("is {:?} {:?}, expected {kind:?} {shape:?}", t.dtype(), t.shape())));
+        return Err(fault(format!(
+            "is {:?} {:?}, expected {kind:?} {shape:?}",
+            t.dtype(),
+            t.shape()
+        )));
     }
     *read += 1;
     Ok(t.data())
@@ -285,7 +382,8 @@ pub(crate) fn part<'a>(parts: &SafeTensors<'a>, name: &str, kind: Dtype, shape: 
 
 /// Numbers, all of them finite.
 pub(crate) fn floats(bytes: &[u8], name: &str) -> Result<Vec<f32>, FileError> {
-    let out: Vec<f32> = bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    let out: Vec<f32> =
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
     if out.iter().all(|x| x.is_finite()) {
         Ok(out)
     } else {
@@ -311,7 +409,13 @@ fn longs(parts: &SafeTensors, name: &str, read: &mut usize) -> Result<Vec<u64>, 
 }
 
 /// What training learned of the data, under a name; all that the models rely on holds of it.
-fn read_facts(name: &str, h: FactsHeader, family: &Family, parts: &SafeTensors, read: &mut usize) -> Result<Facts, FileError> {
+fn read_facts(
+    name: &str,
+    h: FactsHeader,
+    family: &Family,
+    parts: &SafeTensors,
+    read: &mut usize,
+) -> Result<Facts, FileError> {
     let (width, dimensions) = (family.spec().knobs.len(), h.kept.len());
     let header = |why: String| FileError::Header(format!("{name}: {why}"));
     let full = |what: &str| format!("{name}/{what}");
@@ -323,35 +427,64 @@ fn read_facts(name: &str, h: FactsHeader, family: &Family, parts: &SafeTensors, 
         dimensions,
         words: h.words,
         width,
-        places: floats(get("memory.places", Dtype::F32, &[dimensions, n])?, &full("memory.places"))?,
+        places: floats(
+            get("memory.places", Dtype::F32, &[dimensions, n])?,
+            &full("memory.places"),
+        )?,
         tokens: shorts(get("memory.tokens", Dtype::U16, &[h.words, n])?),
         rows: shorts(get("memory.rows", Dtype::U16, &[n])?),
         layers: ints(get("memory.layers", Dtype::U32, &[n])?),
         answers: shorts(get("memory.answers", Dtype::U16, &[n, width])?),
     };
-    let legal = |(i, v): (usize, &u16)| usize::from(*v) < family.spec().knobs[i % width].values.len();
+    let legal =
+        |(i, v): (usize, &u16)| usize::from(*v) < family.spec().knobs[i % width].values.len();
     if !memory.answers.iter().enumerate().all(legal) {
-        return Err(FileError::Part { name: full("memory.answers"), why: "names values that its family lacks".into() });
+        return Err(FileError::Part {
+            name: full("memory.answers"),
+            why: "names values that its family lacks".into(),
+        });
     }
     if memory.rows.iter().any(|&r| usize::from(r) > h.rows.len()) {
-        return Err(FileError::Part { name: rows_name, why: "names rows that the header lacks".into() });
+        return Err(FileError::Part {
+            name: rows_name,
+            why: "names rows that the header lacks".into(),
+        });
     }
     if h.scale.len() != family.spec().features.len() {
-        return Err(header(format!("{} scales for {} features", h.scale.len(), family.spec().features.len())));
+        return Err(header(format!(
+            "{} scales for {} features",
+            h.scale.len(),
+            family.spec().features.len()
+        )));
     }
-    let known = h.kept.is_sorted_by(|a, b| a < b) && h.kept.last().is_none_or(|&k| (k as usize) < h.encoder.coordinates());
+    let known = h.kept.is_sorted_by(|a, b| a < b)
+        && h.kept.last().is_none_or(|&k| (k as usize) < h.encoder.coordinates());
     if !h.encoder.is_consistent() || h.encoder.word_count() != h.words || !known {
         return Err(header("its vocabulary and its scales do not fit together".into()));
     }
     let m = &h.metric;
-    if (m.places.len(), m.words.len()) != (dimensions, h.words) || m.places.iter().chain(&m.words).any(|w| !(w.is_finite() && *w >= 0.0)) {
+    if (m.places.len(), m.words.len()) != (dimensions, h.words)
+        || m.places.iter().chain(&m.words).any(|w| !(w.is_finite() && *w >= 0.0))
+    {
         return Err(header("its distances do not fit its problems".into()));
     }
-    Ok(Facts { encoder: h.encoder, rows: h.rows, memory, kept: h.kept, metric: h.metric, scale: h.scale })
+    Ok(Facts {
+        encoder: h.encoder,
+        rows: h.rows,
+        memory,
+        kept: h.kept,
+        metric: h.metric,
+        scale: h.scale,
+    })
 }
 
 /// The parameters of a network, under a name.
-fn read_network(name: &str, layout: &Layout, parts: &SafeTensors, read: &mut usize) -> Result<Vec<f32>, FileError> {
+fn read_network(
+    name: &str,
+    layout: &Layout,
+    parts: &SafeTensors,
+    read: &mut usize,
+) -> Result<Vec<f32>, FileError> {
     let mut out = Vec::with_capacity(layout.len());
     for (entry, m) in layout.entries() {
         let full = format!("{name}.{entry}");
@@ -374,17 +507,32 @@ fn solver(h: SolverHeader, parts: &SafeTensors, read: &mut usize) -> Result<Solv
     if h.members.0 == 0 || h.members.1 == 0 || h.members.0 > 64 || h.members.1 > 64 {
         return Err(FileError::Header(format!("{name}: {:?} networks", h.members)));
     }
-    check_widths(&name, &[h.ranker.context, h.ranker.hidden, h.ranker.last, h.chain.context, h.chain.head])?;
+    check_widths(
+        &name,
+        &[h.ranker.context, h.ranker.hidden, h.ranker.last, h.chain.context, h.chain.head],
+    )?;
     let facts = read_facts(&name, h.facts, &family, parts, read)?;
     let keys = longs(parts, &format!("{name}/keys"), read)?;
     let ground = Ground::new(family, facts);
     let (ranker, chain) = (Ranker::new(&ground, h.ranker), Chain::new(&ground, h.chain));
-    let mut network = |what: &str, layout: &Layout, members: usize| -> Result<Vec<Vec<f32>>, FileError> {
-        (0..members).map(|i| read_network(&format!("{name}/{what}.{i}"), layout, parts, read)).collect()
-    };
+    let mut network =
+        |what: &str, layout: &Layout, members: usize| -> Result<Vec<Vec<f32>>, FileError> {
+            (0..members)
+                .map(|i| read_network(&format!("{name}/{what}.{i}"), layout, parts, read))
+                .collect()
+        };
     let ranker_members = network("ranker", ranker.layout(), h.members.0)?;
     let chain_members = network("chain", chain.layout(), h.members.1)?;
-    Ok(Solver { ground, ranker, ranker_members, chain, chain_members, mix: h.mix, keys, curves: h.curves })
+    Ok(Solver {
+        ground,
+        ranker,
+        ranker_members,
+        chain,
+        chain_members,
+        mix: h.mix,
+        keys,
+        curves: h.curves,
+    })
 }
 
 fn tasks(facts: TaskFacts, parts: &SafeTensors, read: &mut usize) -> Result<TaskModel, FileError> {
@@ -406,28 +554,42 @@ fn rows(h: RowsHeader, parts: &SafeTensors, read: &mut usize) -> Result<Rows, Fi
     let mut all = Vec::new();
     for (i, row) in h.rows.into_iter().enumerate() {
         let name = format!("{solver}/{i}");
-        let ground = Ground::new(family.clone(), read_facts(&name, row.facts, &family, parts, read)?);
+        let ground =
+            Ground::new(family.clone(), read_facts(&name, row.facts, &family, parts, read)?);
         let model = match h.kind {
-            Kind::Pair => return Err(FileError::Header(format!("{name}: the default model is of all devices together"))),
+            Kind::Pair => {
+                return Err(FileError::Header(format!(
+                    "{name}: the default model is of all devices together"
+                )));
+            }
             Kind::Neighbours => RowModel::Neighbours(Box::new(ground)),
             Kind::Paper(kind) => {
                 check_widths(&name, &[row.hidden])?;
                 let sequence = Sequence::new(&ground, kind, row.hidden);
-                let parameters = read_network(&format!("{name}/sequence"), sequence.layout(), parts, read)?;
-                RowModel::Paper(Box::new(paper::Trained::new(ground, sequence, parameters, row.curve)))
+                let parameters =
+                    read_network(&format!("{name}/sequence"), sequence.layout(), parts, read)?;
+                RowModel::Paper(Box::new(paper::Trained::new(
+                    ground, sequence, parameters, row.curve,
+                )))
             }
             Kind::Classical(_) => {
-                let list = |what: &str, kind, read: &mut usize| -> Result<(String, &[u8]), FileError> {
-                    let full = format!("{name}/{what}");
-                    let missing = |_| FileError::Part { name: full.clone(), why: "is missing".into() };
-                    let n = parts.tensor(&full).map_err(missing)?.shape().iter().product();
-                    let bytes = part(parts, &full, kind, &[n], read)?;
-                    Ok((full, bytes))
-                };
+                let list =
+                    |what: &str, kind, read: &mut usize| -> Result<(String, &[u8]), FileError> {
+                        let full = format!("{name}/{what}");
+                        let missing =
+                            |_| FileError::Part { name: full.clone(), why: "is missing".into() };
+                        let n = parts.tensor(&full).map_err(missing)?.shape().iter().product();
+                        let bytes = part(parts, &full, kind, &[n], read)?;
+                        Ok((full, bytes))
+                    };
                 let numbers = ints(list("ints", Dtype::U32, read)?.1);
                 let (full, bytes) = list("floats", Dtype::F32, read)?;
-                let trained = classical::Trained::from_numbers(ground, &numbers, &floats(bytes, &full)?);
-                let broken = || FileError::Part { name: full.clone(), why: "does not hold the classifiers that it should".into() };
+                let trained =
+                    classical::Trained::from_numbers(ground, &numbers, &floats(bytes, &full)?);
+                let broken = || FileError::Part {
+                    name: full.clone(),
+                    why: "does not hold the classifiers that it should".into(),
+                };
                 RowModel::Classical(Box::new(trained.ok_or_else(broken)?))
             }
         };

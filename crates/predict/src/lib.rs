@@ -2,8 +2,8 @@
 //! learned, and for a new one the most probable configurations of its tuner space are given, best
 //! first, each legal and each with its probability.
 //!
-//! This crate does no IO but reading and writing predictor files, and reads no clock, environment or global random state: equal
-//! seeds and equal examples give equal predictors.
+//! This crate does no IO but reading and writing predictor files, and reads no clock, environment
+//! or global random state: equal seeds and equal examples give equal predictors.
 
 mod case;
 mod chain;

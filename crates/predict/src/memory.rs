@@ -10,8 +10,8 @@ pub const NEAREST: usize = 48;
 /// Neighbours of the same row (device and precision), and of all others.
 pub const CHANNELS: usize = 2;
 
-/// How far problems lie apart: the weighed sum of the differences of their coordinates, and what each word that differs
-/// counts for. A neighbour at distance `d` votes with `exp(-d)`.
+/// How far problems lie apart: the weighed sum of the differences of their coordinates, and what
+/// each word that differs counts for. A neighbour at distance `d` votes with `exp(-d)`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
@@ -49,8 +49,8 @@ pub struct Neighbour {
     pub index: u32,
     /// By the metric that was asked.
     pub distance: f32,
-    /// The place of its answer among the asker's candidates; [`NOWHERE`] where it is none of them, and
-    /// until somebody looks.
+    /// The place of its answer among the asker's candidates; [`NOWHERE`] where it is none of them,
+    /// and until somebody looks.
     pub candidate: u32,
 }
 
@@ -80,7 +80,8 @@ impl Memory {
     /// Forgets all coordinates but these.
     pub fn keep(&mut self, kept: &[u32]) {
         let n = self.len();
-        self.places = kept.iter().flat_map(|&k| &self.places[k as usize * n..][..n]).copied().collect();
+        self.places =
+            kept.iter().flat_map(|&k| &self.places[k as usize * n..][..n]).copied().collect();
         self.dimensions = kept.len();
     }
 
@@ -90,28 +91,56 @@ impl Memory {
     }
 
     /// The [`NEAREST`] of each channel, nearest first; ties go to the earlier.
-    pub fn nearest(&self, metric: &Metric, asker: &Asker, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
+    pub fn nearest(
+        &self,
+        metric: &Metric,
+        asker: &Asker,
+        room: &mut Vec<f32>,
+    ) -> [Vec<Neighbour>; CHANNELS] {
         self.nearest_of(metric, asker, NEAREST, room)
     }
 
     /// The `count` nearest of each channel.
-    pub fn nearest_of(&self, metric: &Metric, asker: &Asker, count: usize, room: &mut Vec<f32>) -> [Vec<Neighbour>; CHANNELS] {
+    pub fn nearest_of(
+        &self,
+        metric: &Metric,
+        asker: &Asker,
+        count: usize,
+        room: &mut Vec<f32>,
+    ) -> [Vec<Neighbour>; CHANNELS] {
         room.clear();
         room.resize(self.len(), 0.0);
         let n = self.len().max(1);
         wide(
             #[inline(always)]
             || {
-                for ((column, at), &w) in self.places.chunks_exact(n).zip(asker.place).zip(&metric.places).filter(|x| *x.1 > 0.0) {
+                for ((column, at), &w) in self
+                    .places
+                    .chunks_exact(n)
+                    .zip(asker.place)
+                    .zip(&metric.places)
+                    .filter(|x| *x.1 > 0.0)
+                {
                     room.iter_mut().zip(column).for_each(|(d, x)| *d += w * (x - at).abs());
                 }
-                for ((column, at), &w) in self.tokens.chunks_exact(n).zip(asker.tokens).zip(&metric.words).filter(|x| *x.1 > 0.0) {
-                    room.iter_mut().zip(column).for_each(|(d, x)| *d += if x == at { 0.0 } else { w });
+                for ((column, at), &w) in self
+                    .tokens
+                    .chunks_exact(n)
+                    .zip(asker.tokens)
+                    .zip(&metric.words)
+                    .filter(|x| *x.1 > 0.0)
+                {
+                    room.iter_mut()
+                        .zip(column)
+                        .for_each(|(d, x)| *d += if x == at { 0.0 } else { w });
                 }
             },
         );
-        let order = |a: &Neighbour, b: &Neighbour| a.distance.total_cmp(&b.distance).then(a.index.cmp(&b.index));
-        let mut near: [Vec<Neighbour>; CHANNELS] = [Vec::with_capacity(2 * count), Vec::with_capacity(2 * count)];
+        let order = |a: &Neighbour, b: &Neighbour| {
+            a.distance.total_cmp(&b.distance).then(a.index.cmp(&b.index))
+        };
+        let mut near: [Vec<Neighbour>; CHANNELS] =
+            [Vec::with_capacity(2 * count), Vec::with_capacity(2 * count)];
         // Beyond the bound there is nobody who is wanted; of equals the earlier came first.
         let mut bounds = [f32::INFINITY; CHANNELS];
         for (i, (&distance, &row)) in room.iter().zip(&self.rows).enumerate() {
@@ -150,13 +179,23 @@ const FAR: f32 = 48.0;
 
 impl Votes {
     /// Counts the votes of neighbours. `offsets` says where a knob's values begin.
-    pub fn count(memory: &Memory, neighbours: &[Neighbour], offsets: &[usize], values: usize) -> Votes {
+    pub fn count(
+        memory: &Memory,
+        neighbours: &[Neighbour],
+        offsets: &[usize],
+        values: usize,
+    ) -> Votes {
         let (mut sharp, mut flat) = (1e-9f32, 1e-9f32);
         let first = neighbours.first().map_or(0.0, |n| n.distance);
         // Relative to the nearest, so that lonely problems get full votes too; how far the
         // nearest is stands beside.
-        let weight = |n: &Neighbour| ((first - n.distance).exp(), ((first - n.distance) / 4.0).exp());
-        let mut out = Votes { values: vec![0.0; values], weights: neighbours.iter().map(weight).collect(), nearest: FAR };
+        let weight =
+            |n: &Neighbour| ((first - n.distance).exp(), ((first - n.distance) / 4.0).exp());
+        let mut out = Votes {
+            values: vec![0.0; values],
+            weights: neighbours.iter().map(weight).collect(),
+            nearest: FAR,
+        };
         for w in &out.weights {
             sharp += w.0;
             flat += w.1;

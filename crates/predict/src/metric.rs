@@ -1,7 +1,8 @@
-//! How far problems lie apart, learned from what tuning found: the weights of coordinates and words under which
-//! neighbours' votes make the answers of training problems likeliest, each problem without its own (neighbourhood
-//! components analysis, Goldberger et al. 2004, with a weight a coordinate and L1 distances). A kernel follows some sizes,
-//! some products of sizes and what tiles waste of them, and not others; answers say which.
+//! How far problems lie apart, learned from what tuning found: the weights of coordinates and words
+//! under which neighbours' votes make the answers of training problems likeliest, each problem
+//! without its own (neighbourhood components analysis, Goldberger et al. 2004, with a weight a
+//! coordinate and L1 distances). A kernel follows some sizes, some products of sizes and what tiles
+//! waste of them, and not others; answers say which.
 
 use crate::memory::{Asker, Memory, Metric, columns};
 use crate::nn::vector::{exp, wide};
@@ -28,7 +29,8 @@ const COST: f32 = 5e-4;
 const LEAST: f32 = 0.03;
 /// One of so many askers does without the answers of its own layer.
 const STRANGERS: usize = 4;
-/// Weights to begin with: of a coordinate that plain distances look at, as a share of what it has there; of any other; of a word.
+/// Weights to begin with: of a coordinate that plain distances look at, as a share of what it has
+/// there; of any other; of a word.
 const SHARE: f32 = 0.5;
 const OTHER: f32 = 0.1;
 const WORD: f32 = 3.0;
@@ -41,7 +43,8 @@ pub struct Learning<'a> {
     pub seed: u64,
     /// Threads; they do not matter to the result.
     pub threads: usize,
-    /// Told how many rounds of how many are done, and the share of the running one; says whether to go on.
+    /// Told how many rounds of how many are done, and the share of the running one; says whether to
+    /// go on.
     pub go_on: &'a mut dyn FnMut((usize, usize), f64) -> bool,
 }
 
@@ -80,7 +83,8 @@ impl<'a> Points<'a> {
         let n = memory.len();
         let mut known: HashMap<&[u16], u32> = HashMap::new();
         let mut answers = Vec::with_capacity(n);
-        let (mut counts, mut totals): (HashMap<(u16, u32), f32>, HashMap<u16, f32>) = Default::default();
+        let (mut counts, mut totals): (HashMap<(u16, u32), f32>, HashMap<u16, f32>) =
+            Default::default();
         for (i, &row) in memory.rows.iter().enumerate() {
             let next = known.len() as u32;
             let answer = *known.entry(memory.answer(i as u32)).or_insert(next);
@@ -89,8 +93,19 @@ impl<'a> Points<'a> {
             *totals.entry(row).or_default() += 1.0;
         }
         // A little more than none, so that every answer has a chance.
-        let often = memory.rows.iter().zip(&answers).map(|(&row, &a)| (counts[&(row, a)] - 0.95) / totals[&row]).collect();
-        Points { memory, places: columns(&memory.places, n), tokens: columns(&memory.tokens, n), answers, often }
+        let often = memory
+            .rows
+            .iter()
+            .zip(&answers)
+            .map(|(&row, &a)| (counts[&(row, a)] - 0.95) / totals[&row])
+            .collect();
+        Points {
+            memory,
+            places: columns(&memory.places, n),
+            tokens: columns(&memory.tokens, n),
+            answers,
+            often,
+        }
     }
 
     fn place(&self, i: u32) -> &[f32] {
@@ -104,14 +119,20 @@ impl<'a> Points<'a> {
     /// Whom a problem listens to, by distances that are known.
     fn question(&self, own: u32, metric: &Metric, room: &mut Vec<f32>) -> Question {
         let m = self.memory;
-        let asker = Asker { place: self.place(own), tokens: self.words(own), row: m.rows[own as usize], own: Some(own) };
+        let asker = Asker {
+            place: self.place(own),
+            tokens: self.words(own),
+            row: m.rows[own as usize],
+            own: Some(own),
+        };
         let near = m.nearest_of(metric, &asker, HEARD, room);
         let strange = (own as usize).is_multiple_of(STRANGERS);
         let heard = |j: &u32| !strange || m.layers[*j as usize] != m.layers[own as usize];
         Question { own, heard: near.iter().flatten().map(|x| x.index).filter(heard).collect() }
     }
 
-    /// The slope of minus the log-likelihood of an asker's answer: for every weight, then for the logit of the frequency's share.
+    /// The slope of minus the log-likelihood of an asker's answer: for every weight, then for the
+    /// logit of the frequency's share.
     fn slope(&self, q: &Question, weights: &[f32], rare: f32, shares: &mut Vec<f32>) -> Vec<f32> {
         let dimensions = self.memory.dimensions;
         let (place, words) = (self.place(q.own), self.words(q.own));
@@ -126,14 +147,20 @@ impl<'a> Points<'a> {
                     let other = self.place(j);
                     // Eight sums side by side, for the vectors' sake.
                     let mut sums = [0.0f32; 8];
-                    let ((a, a1), (b, b1), (w, w1)) =
-                        (place.as_chunks::<8>(), other.as_chunks::<8>(), weights[..dimensions].as_chunks::<8>());
+                    let ((a, a1), (b, b1), (w, w1)) = (
+                        place.as_chunks::<8>(),
+                        other.as_chunks::<8>(),
+                        weights[..dimensions].as_chunks::<8>(),
+                    );
                     for ((a, b), w) in a.iter().zip(b).zip(w) {
                         (0..8).for_each(|l| sums[l] += w[l] * (a[l] - b[l]).abs());
                     }
-                    let rest: f32 = a1.iter().zip(b1).zip(w1).map(|((a, b), w)| w * (a - b).abs()).sum();
+                    let rest: f32 =
+                        a1.iter().zip(b1).zip(w1).map(|((a, b), w)| w * (a - b).abs()).sum();
                     let differ = words.iter().zip(self.words(j)).zip(&weights[dimensions..]);
-                    sums.iter().sum::<f32>() + rest + differ.map(|((a, b), w)| if a == b { 0.0 } else { *w }).sum::<f32>()
+                    sums.iter().sum::<f32>()
+                        + rest
+                        + differ.map(|((a, b), w)| if a == b { 0.0 } else { *w }).sum::<f32>()
                 }));
             },
         );
@@ -141,7 +168,8 @@ impl<'a> Points<'a> {
         shares.iter_mut().for_each(|d| *d = exp(least - *d));
         let total: f32 = shares.iter().sum::<f32>().max(f32::MIN_POSITIVE);
         shares.iter_mut().for_each(|s| *s /= total);
-        let right: f32 = q.heard.iter().zip(shares.iter()).filter(|x| same(*x.0)).map(|x| x.1).sum();
+        let right: f32 =
+            q.heard.iter().zip(shares.iter()).filter(|x| same(*x.0)).map(|x| x.1).sum();
         let often = self.often[q.own as usize];
         let likelihood = (1.0 - rare) * right + rare * often;
         out[weights.len()] = (right - often) / likelihood * rare * (1.0 - rare);
@@ -153,11 +181,18 @@ impl<'a> Points<'a> {
             #[inline(always)]
             || {
                 for (&j, share) in q.heard.iter().zip(shares.iter()) {
-                    let slope = (1.0 - rare) / likelihood * share * (f32::from(u8::from(same(j))) - right);
+                    let slope =
+                        (1.0 - rare) / likelihood * share * (f32::from(u8::from(same(j))) - right);
                     let apart = place.iter().zip(self.place(j));
-                    out_places.iter_mut().zip(apart).for_each(|(o, (a, b))| *o += slope * (a - b).abs());
+                    out_places
+                        .iter_mut()
+                        .zip(apart)
+                        .for_each(|(o, (a, b))| *o += slope * (a - b).abs());
                     let differ = words.iter().zip(self.words(j));
-                    out_words.iter_mut().zip(differ).for_each(|(o, (a, b))| *o += if a == b { 0.0 } else { slope });
+                    out_words
+                        .iter_mut()
+                        .zip(differ)
+                        .for_each(|(o, (a, b))| *o += if a == b { 0.0 } else { slope });
                 }
             },
         );
@@ -165,8 +200,8 @@ impl<'a> Points<'a> {
     }
 }
 
-/// Learns distances among remembered problems; the first `askers` of them may ask. `plain` is what looks the first
-/// neighbours up, and the answer where there is nothing to learn from.
+/// Learns distances among remembered problems; the first `askers` of them may ask. `plain` is what
+/// looks the first neighbours up, and the answer where there is nothing to learn from.
 pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning) -> Metric {
     let Learning { seed, threads, go_on } = learning;
     let (n, dimensions) = (memory.len(), memory.dimensions);
@@ -183,29 +218,46 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
     let mut alive: Vec<bool> = memory.places.chunks_exact(n).map(varies).collect();
     alive.resize(dimensions + memory.words, true);
     let width = alive.len();
-    let first = plain.places.iter().map(|&w| if w > 0.0 { SHARE * w } else { OTHER }).chain(plain.words.iter().map(|_| WORD));
+    let first = plain
+        .places
+        .iter()
+        .map(|&w| if w > 0.0 { SHARE * w } else { OTHER })
+        .chain(plain.words.iter().map(|_| WORD));
     let mut parameters: Vec<f32> = first.map(inverse).chain([RARE]).collect();
     let (mut adam, decays) = (Adam::new(parameters.len(), 0.0), vec![false; parameters.len()]);
     let metric = |parameters: &[f32]| {
-        let weight = |k: usize| Some(softplus(parameters[k]).0).filter(|w| alive[k] && *w >= LEAST).unwrap_or(0.0);
-        Metric { places: (0..dimensions).map(weight).collect(), words: (dimensions..width).map(weight).collect() }
+        let weight = |k: usize| {
+            Some(softplus(parameters[k]).0).filter(|w| alive[k] && *w >= LEAST).unwrap_or(0.0)
+        };
+        Metric {
+            places: (0..dimensions).map(weight).collect(),
+            words: (dimensions..width).map(weight).collect(),
+        }
     };
     for round in 0..ROUNDS {
         let now = if round == 0 { plain.clone() } else { metric(&parameters) };
-        let questions = parallel::map(threads, &who, |&own, room: &mut Vec<f32>| points.question(own, &now, room));
+        let questions = parallel::map(threads, &who, |&own, room: &mut Vec<f32>| {
+            points.question(own, &now, room)
+        });
         for step in 0..STEPS {
             if step % 10 == 0 && !go_on((round, ROUNDS), step as f64 / STEPS as f64) {
                 return now;
             }
             let soft: Vec<(f32, f32)> = parameters[..width].iter().map(|p| softplus(*p)).collect();
-            let weights: Vec<f32> = soft.iter().zip(&alive).map(|(w, a)| if *a { w.0 } else { 0.0 }).collect();
+            let weights: Vec<f32> =
+                soft.iter().zip(&alive).map(|(w, a)| if *a { w.0 } else { 0.0 }).collect();
             let rare = sigmoid(parameters[width]);
-            let batch: Vec<usize> = (0..BATCH).map(|_| rng.random_range(0..questions.len())).collect();
-            let slopes = parallel::map(threads, &batch, |&q, room: &mut Vec<f32>| points.slope(&questions[q], &weights, rare, room));
+            let batch: Vec<usize> =
+                (0..BATCH).map(|_| rng.random_range(0..questions.len())).collect();
+            let slopes = parallel::map(threads, &batch, |&q, room: &mut Vec<f32>| {
+                points.slope(&questions[q], &weights, rare, room)
+            });
             let mut gradient = vec![0.0f32; width + 1];
             slopes.iter().for_each(|s| crate::nn::vector::add(s, &mut gradient));
             gradient.iter_mut().for_each(|g| *g /= BATCH as f32);
-            for (k, (g, (alive, soft))) in gradient.iter_mut().zip(alive.iter().zip(&soft)).enumerate() {
+            for (k, (g, (alive, soft))) in
+                gradient.iter_mut().zip(alive.iter().zip(&soft)).enumerate()
+            {
                 let cost = if k < dimensions { COST } else { 0.0 };
                 *g = if *alive { (*g + cost) * soft.1 } else { 0.0 };
             }
@@ -220,10 +272,13 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
 mod tests {
     use super::*;
 
-    /// Points with a coordinate that answers follow, one of noise and one that is the same for all; one word says nothing.
+    /// Points with a coordinate that answers follow, one of noise and one that is the same for all;
+    /// one word says nothing.
     fn memory(n: usize) -> Memory {
         let mut rng = Generator::seed_from_u64(3);
-        let points: Vec<[f32; 3]> = (0..n).map(|_| [rng.random_range(0..12) as f32, 8.0 * rng.random::<f32>(), 2.0]).collect();
+        let points: Vec<[f32; 3]> = (0..n)
+            .map(|_| [rng.random_range(0..12) as f32, 8.0 * rng.random::<f32>(), 2.0])
+            .collect();
         Memory {
             dimensions: 3,
             words: 1,
@@ -243,9 +298,14 @@ mod tests {
     #[test]
     fn what_answers_follow_counts_and_what_they_do_not_is_left_out() {
         let m = memory(300);
-        let learn = |threads| learn(&m, &plain(), 300, Learning { seed: 1, threads, go_on: &mut |_, _| true });
+        let learn = |threads| {
+            learn(&m, &plain(), 300, Learning { seed: 1, threads, go_on: &mut |_, _| true })
+        };
         let found = learn(1);
-        assert!(found.places[0] > 3.0 && found.places[1] < 0.1 && found.places[2] == 0.0, "{found:?}");
+        assert!(
+            found.places[0] > 3.0 && found.places[1] < 0.1 && found.places[2] == 0.0,
+            "{found:?}"
+        );
         assert!(found.words[0] < 1.0, "{found:?}");
         assert_eq!(found, learn(3), "threads do not matter");
     }
@@ -258,11 +318,18 @@ mod tests {
         let (weights, logit) = ([0.7f32, 0.2, 0.4, 0.3], -0.8f32);
         let loss = |weights: &[f32], logit: f32| {
             let apart = |j: u32| {
-                let sizes: f32 = points.place(5).iter().zip(points.place(j)).zip(weights).map(|((a, b), w)| w * (a - b).abs()).sum();
+                let sizes: f32 = points
+                    .place(5)
+                    .iter()
+                    .zip(points.place(j))
+                    .zip(weights)
+                    .map(|((a, b), w)| w * (a - b).abs())
+                    .sum();
                 f64::from(sizes + if points.words(5) == points.words(j) { 0.0 } else { weights[3] })
             };
             let total: f64 = q.heard.iter().map(|&j| (-apart(j)).exp()).sum();
-            let right = q.heard.iter().filter(|&&j| points.answers[j as usize] == points.answers[5]);
+            let right =
+                q.heard.iter().filter(|&&j| points.answers[j as usize] == points.answers[5]);
             let right = right.map(|&j| (-apart(j)).exp()).sum::<f64>() / total;
             let rare = 1.0 / (1.0 + f64::from(-logit).exp());
             -((1.0 - rare) * right + rare * f64::from(points.often[5])).ln()
@@ -275,7 +342,10 @@ mod tests {
                 loss(&w, if k == 4 { logit + by } else { logit })
             };
             let expected = (at(1e-2) - at(-1e-2)) / 2e-2;
-            assert!((f64::from(*slope) - expected).abs() < 2e-3 * (1.0 + expected.abs()), "{k}: {slope} for {expected}");
+            assert!(
+                (f64::from(*slope) - expected).abs() < 2e-3 * (1.0 + expected.abs()),
+                "{k}: {slope} for {expected}"
+            );
         }
         assert!(found[0].abs() > 0.01, "{found:?}");
     }

@@ -47,17 +47,24 @@ impl Share {
 
 /// The share of outcomes whose truth is among the first `k`.
 pub fn precision_at(k: usize, outcomes: &[Outcome]) -> Share {
-    Share { hits: outcomes.iter().filter(|o| o.rank.is_some_and(|r| r < k)).count(), of: outcomes.len() }
+    Share {
+        hits: outcomes.iter().filter(|o| o.rank.is_some_and(|r| r < k)).count(),
+        of: outcomes.len(),
+    }
 }
 
 /// The share of outcomes with the truth's kernel among the first `k`.
 pub fn kernel_precision_at(k: usize, outcomes: &[Outcome]) -> Share {
-    Share { hits: outcomes.iter().filter(|o| o.kernel_rank.is_some_and(|r| r < k)).count(), of: outcomes.len() }
+    Share {
+        hits: outcomes.iter().filter(|o| o.kernel_rank.is_some_and(|r| r < k)).count(),
+        of: outcomes.len(),
+    }
 }
 
 /// Mean negative log-likelihood, of the problems whose truth is in the tuner space.
 pub fn negative_log_likelihood(outcomes: &[Outcome]) -> f64 {
-    let known: Vec<f64> = outcomes.iter().filter(|o| o.rank.is_some()).map(|o| -o.log_likelihood).collect();
+    let known: Vec<f64> =
+        outcomes.iter().filter(|o| o.rank.is_some()).map(|o| -o.log_likelihood).collect();
     known.iter().sum::<f64>() / known.len().max(1) as f64
 }
 
@@ -80,7 +87,8 @@ pub fn reliability(outcomes: &[Outcome]) -> Vec<Reliability> {
     EDGES
         .windows(2)
         .filter_map(|w| {
-            let inside: Vec<&Outcome> = outcomes.iter().filter(|o| o.confidence >= w[0] && o.confidence < w[1]).collect();
+            let inside: Vec<&Outcome> =
+                outcomes.iter().filter(|o| o.confidence >= w[0] && o.confidence < w[1]).collect();
             let hits = inside.iter().filter(|o| o.rank == Some(0)).count();
             (!inside.is_empty()).then(|| Reliability {
                 from: w[0],
@@ -96,7 +104,11 @@ pub fn reliability(outcomes: &[Outcome]) -> Vec<Reliability> {
 /// over the lines of the reliability table (expected calibration error).
 pub fn calibration_error(outcomes: &[Outcome]) -> f64 {
     let lines = reliability(outcomes);
-    lines.iter().map(|l| l.observed.of as f64 * (l.predicted - l.observed.value()).abs()).sum::<f64>() / outcomes.len().max(1) as f64
+    lines
+        .iter()
+        .map(|l| l.observed.of as f64 * (l.predicted - l.observed.value()).abs())
+        .sum::<f64>()
+        / outcomes.len().max(1) as f64
 }
 
 #[cfg(test)]
@@ -109,7 +121,12 @@ mod tests {
 
     #[test]
     fn shares_and_their_intervals() {
-        let all = [outcome(Some(0), 0.9), outcome(Some(3), 0.5), outcome(Some(12), 0.3), outcome(None, 0.2)];
+        let all = [
+            outcome(Some(0), 0.9),
+            outcome(Some(3), 0.5),
+            outcome(Some(12), 0.3),
+            outcome(None, 0.2),
+        ];
         assert_eq!([1, 4, 10, 13].map(|k| precision_at(k, &all).hits), [1, 2, 2, 3]);
         assert_eq!(kernel_precision_at(2, &all).hits, 2);
         // Wilson for 1 of 4, from the closed form.
@@ -121,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_table_of_honest_confidences_has_no_error() {
-        let all: Vec<Outcome> = (0..100).map(|i| outcome(Some(usize::from(i % 4 != 0)), 0.25)).collect();
+        let all: Vec<Outcome> =
+            (0..100).map(|i| outcome(Some(usize::from(i % 4 != 0)), 0.25)).collect();
         assert!(calibration_error(&all) < 1e-9);
         assert_eq!(reliability(&all).len(), 1);
         assert!((calibration_error(&[outcome(Some(1), 0.75)]) - 0.75).abs() < 1e-9);

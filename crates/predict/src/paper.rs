@@ -2,11 +2,11 @@
 //! Models" (Mahmood, Khan, Afzal), for comparison. A problem is a sequence of tokens; the models
 //! answer one soft-max a knob.
 //!
-//! Three decode value by value with an LSTM: the encoder-decoder and its variant with attention feed
-//! each value back, "attention-2" does not. The hybrids read the tokens with convolutions and LSTMs
-//! and give all knobs at once. Answers are constrained as in its section V (OPCS): at each step only
-//! values that still lead to a candidate are taken. Where nothing is fed back the k best are exact;
-//! else a beam of [`BEAM`] is searched.
+//! Three decode value by value with an LSTM: the encoder-decoder and its variant with attention
+//! feed each value back, "attention-2" does not. The hybrids read the tokens with convolutions and
+//! LSTMs and give all knobs at once. Answers are constrained as in its section V (OPCS): at each
+//! step only values that still lead to a candidate are taken. Where nothing is fed back the k best
+//! are exact; else a beam of [`BEAM`] is searched.
 
 use crate::case::{Case, Ground};
 use crate::nn::vector::{add, log_softmax, relu};
@@ -76,13 +76,18 @@ fn reversed(x: &[f32], steps: usize) -> Vec<f32> {
 /// Two matrices of `rows` rows side by side.
 fn beside(a: &[f32], b: &[f32], rows: usize) -> Vec<f32> {
     let (m, n) = (a.len() / rows.max(1), b.len() / rows.max(1));
-    (0..rows).flat_map(|r| a[r * m..(r + 1) * m].iter().chain(&b[r * n..(r + 1) * n])).copied().collect()
+    (0..rows)
+        .flat_map(|r| a[r * m..(r + 1) * m].iter().chain(&b[r * n..(r + 1) * n]))
+        .copied()
+        .collect()
 }
 
 /// The halves of [`beside`].
 fn apart(ab: &[f32], rows: usize) -> (Vec<f32>, Vec<f32>) {
     let w = ab.len() / rows.max(1);
-    let half = |from: usize, to: usize| (0..rows).flat_map(|r| &ab[r * w + from..r * w + to]).copied().collect();
+    let half = |from: usize, to: usize| {
+        (0..rows).flat_map(|r| &ab[r * w + from..r * w + to]).copied().collect()
+    };
     (half(0, w / 2), half(w / 2, w))
 }
 
@@ -92,29 +97,49 @@ impl Sequence {
         let mut l = Layout::default();
         let vocabulary = ground.facts.encoder.vocabulary();
         let knobs: Vec<usize> = ground.family.spec().knobs.iter().map(|k| k.values.len()).collect();
-        let tokens = vocabulary.iter().enumerate().map(|(i, &n)| l.matrix(format!("token.{i}"), n, EMBEDDING, 0.6)).collect();
+        let tokens = vocabulary
+            .iter()
+            .enumerate()
+            .map(|(i, &n)| l.matrix(format!("token.{i}"), n, EMBEDDING, 0.6))
+            .collect();
         let conv = match kind {
             PaperModel::Hybrid => 1,
             PaperModel::Hybrid2 => 2,
             _ => 0,
         };
-        let convolutions = (0..conv).map(|i| Convolution::new(&mut l, &format!("convolution.{i}"), EMBEDDING, EMBEDDING)).collect();
+        let convolutions = (0..conv)
+            .map(|i| Convolution::new(&mut l, &format!("convolution.{i}"), EMBEDDING, EMBEDDING))
+            .collect();
         let encoders = match kind {
             PaperModel::Hybrid2 => [EMBEDDING, EMBEDDING, 2 * hidden, 2 * hidden].to_vec(),
             _ => vec![EMBEDDING],
         };
-        let encoders = encoders.iter().enumerate().map(|(i, &n)| Lstm::new(&mut l, &format!("encoder.{i}"), n, hidden)).collect();
+        let encoders = encoders
+            .iter()
+            .enumerate()
+            .map(|(i, &n)| Lstm::new(&mut l, &format!("encoder.{i}"), n, hidden))
+            .collect();
         let decodes = conv == 0;
         let decoder = decodes.then(|| Lstm::new(&mut l, "decoder", EMBEDDING, hidden));
         // Without feedback every step has one input of its own.
-        let entries = |k: usize| if k == 0 || kind == PaperModel::Attention2 { 1 } else { knobs[k - 1] };
+        let entries =
+            |k: usize| if k == 0 || kind == PaperModel::Attention2 { 1 } else { knobs[k - 1] };
         let steps = if decodes { knobs.len() } else { 0 };
-        let fed = (0..steps).map(|k| l.matrix(format!("fed.{k}"), entries(k), EMBEDDING, 0.6)).collect();
+        let fed =
+            (0..steps).map(|k| l.matrix(format!("fed.{k}"), entries(k), EMBEDDING, 0.6)).collect();
         let width = if kind == PaperModel::Hybrid2 { 2 * hidden } else { hidden };
-        let heads = knobs.iter().enumerate().map(|(k, &n)| Linear::new(&mut l, &format!("head.{k}"), width, n, 1.0)).collect();
+        let heads = knobs
+            .iter()
+            .enumerate()
+            .map(|(k, &n)| Linear::new(&mut l, &format!("head.{k}"), width, n, 1.0))
+            .collect();
         let attends = matches!(kind, PaperModel::Attention | PaperModel::Attention2);
         let attended = if attends { &knobs[..] } else { &[] };
-        let attended = attended.iter().enumerate().map(|(k, &n)| Linear::new(&mut l, &format!("attended.{k}"), hidden, n, 1.0)).collect();
+        let attended = attended
+            .iter()
+            .enumerate()
+            .map(|(k, &n)| Linear::new(&mut l, &format!("attended.{k}"), hidden, n, 1.0))
+            .collect();
         Sequence { kind, tokens, convolutions, encoders, decoder, fed, heads, attended, layout: l }
     }
 
@@ -161,7 +186,11 @@ impl Sequence {
             pair[1].forward(p, &backwards, steps, n, None, &mut back);
             // Each direction's last output is what it made of the whole.
             r.summary = beside(&there.outputs[steps * n * h..], &back.outputs[steps * n * h..], n);
-            let y = beside(&there.outputs[n * h..], &reversed(&back.outputs[n * h..], steps), steps * n);
+            let y = beside(
+                &there.outputs[n * h..],
+                &reversed(&back.outputs[n * h..], steps),
+                steps * n,
+            );
             r.layers.push(std::mem::replace(&mut x, y));
             r.layers.push(backwards);
             r.rooms.extend([there, back]);
@@ -169,8 +198,8 @@ impl Sequence {
         r
     }
 
-    /// Backwards through [`Sequence::read`]: `dsummary` is the summary's gradient, `dmemory` that of
-    /// every output of a single encoder, `dcell` that of its last cell.
+    /// Backwards through [`Sequence::read`]: `dsummary` is the summary's gradient, `dmemory` that
+    /// of every output of a single encoder, `dcell` that of its last cell.
     #[allow(clippy::too_many_arguments)] // what reading took, and the gradients
     fn unread(
         &self,
@@ -188,7 +217,17 @@ impl Sequence {
         let mut dx = vec![0.0; steps * n * EMBEDDING];
         if self.encoders.len() == 1 {
             let (mut dh, mut dc) = (dsummary.to_vec(), dcell);
-            self.encoders[0].backward(p, &r.layers[convolved], steps, n, &dmemory, (&mut dh, &mut dc), &mut r.rooms[0], g, Some(&mut dx));
+            self.encoders[0].backward(
+                p,
+                &r.layers[convolved],
+                steps,
+                n,
+                &dmemory,
+                (&mut dh, &mut dc),
+                &mut r.rooms[0],
+                g,
+                Some(&mut dx),
+            );
         } else {
             let mut dy: Option<Vec<f32>> = None;
             for (i, pair) in self.encoders.chunks_exact(2).enumerate().rev() {
@@ -207,7 +246,17 @@ impl Sequence {
                 let (mut d, mut d_back) = (vec![0.0; inputs], vec![0.0; inputs]);
                 let (mut dc, mut dc_back) = (vec![0.0; n * h], vec![0.0; n * h]);
                 let rooms = &mut r.rooms[2 * i..2 * i + 2];
-                pair[0].backward(p, &r.layers[convolved + 2 * i], steps, n, &there, (&mut dh, &mut dc), &mut rooms[0], g, Some(&mut d));
+                pair[0].backward(
+                    p,
+                    &r.layers[convolved + 2 * i],
+                    steps,
+                    n,
+                    &there,
+                    (&mut dh, &mut dc),
+                    &mut rooms[0],
+                    g,
+                    Some(&mut d),
+                );
                 pair[1].backward(
                     p,
                     &r.layers[convolved + 2 * i + 1],
@@ -237,7 +286,10 @@ impl Sequence {
         }
         for (t, table) in self.tokens.iter().enumerate() {
             for s in 0..n {
-                add(&dx[(t * n + s) * EMBEDDING..(t * n + s + 1) * EMBEDDING], table.row_mut(g, tokens[s * steps + t] as usize));
+                add(
+                    &dx[(t * n + s) * EMBEDDING..(t * n + s + 1) * EMBEDDING],
+                    table.row_mut(g, tokens[s * steps + t] as usize),
+                );
             }
         }
     }
@@ -255,8 +307,16 @@ impl Sequence {
         (x, rows)
     }
 
-    /// Scores of a knob's values, from the decoder's output (or the summary) and what it attends to.
-    fn head(&self, p: &[f32], k: usize, output: &[f32], attended: Option<&[f32]>, n: usize) -> Vec<f32> {
+    /// Scores of a knob's values, from the decoder's output (or the summary) and what it attends
+    /// to.
+    fn head(
+        &self,
+        p: &[f32],
+        k: usize,
+        output: &[f32],
+        attended: Option<&[f32]>,
+        n: usize,
+    ) -> Vec<f32> {
         let mut scores = vec![0.0; n * self.heads[k].outputs()];
         self.heads[k].forward(p, output, n, &mut scores);
         if let Some(a) = attended {
@@ -286,7 +346,12 @@ impl Sequence {
             (r.summary.clone(), cells[cells.len() - h..].to_vec())
         });
         let memory: &[f32] = if self.attended.is_empty() { &[] } else { &r.rooms[0].outputs[h..] };
-        let mut beams = vec![Beam { score: 0.0, range: (0, c.len()), value: 0, state: start.clone().unwrap_or_default() }];
+        let mut beams = vec![Beam {
+            score: 0.0,
+            range: (0, c.len()),
+            value: 0,
+            state: start.clone().unwrap_or_default(),
+        }];
         // Without feedback all beams share one state, and none need be given up.
         let kept = if self.feeds_back() { BEAM } else { usize::MAX };
         let mut room = LstmRoom::default();
@@ -297,7 +362,9 @@ impl Sequence {
                 Some(decoder) => {
                     let (mut x, mut outputs, mut cells) = (Vec::new(), Vec::new(), Vec::new());
                     for b in &beams[..n] {
-                        x.extend_from_slice(self.fed[k].row(p, if self.feeds_back() { b.value } else { 0 }));
+                        x.extend_from_slice(
+                            self.fed[k].row(p, if self.feeds_back() { b.value } else { 0 }),
+                        );
                         outputs.extend_from_slice(&b.state.0);
                         cells.extend_from_slice(&b.state.1);
                     }
@@ -329,8 +396,11 @@ impl Sequence {
                 let mut low = b.range.0;
                 while low < b.range.1 {
                     let value = c.row(low)[k];
-                    let high =
-                        low + c.table[low * c.width..b.range.1 * c.width].chunks_exact(c.width).take_while(|r| r[k] == value).count();
+                    let high = low
+                        + c.table[low * c.width..b.range.1 * c.width]
+                            .chunks_exact(c.width)
+                            .take_while(|r| r[k] == value)
+                            .count();
                     next.push(Beam {
                         score: b.score + row[value as usize],
                         range: (low, high),
@@ -364,11 +434,19 @@ impl Learner for Sequence {
         &self.layout
     }
 
-    fn learn(&self, p: &[f32], lesson: Lesson, _: &mut Generator, gradient: Option<&mut [f32]>, (): &mut ()) -> Result<f64, FamilyError> {
+    fn learn(
+        &self,
+        p: &[f32],
+        lesson: Lesson,
+        _: &mut Generator,
+        gradient: Option<&mut [f32]>,
+        (): &mut (),
+    ) -> Result<f64, FamilyError> {
         let cases = lesson.cases;
         let n = cases.len();
         let tokens: Vec<u16> = cases.iter().flat_map(|(c, _)| c.tokens.iter().copied()).collect();
-        let answers: Vec<&[u16]> = cases.iter().map(|(c, _)| c.candidates.row(c.truth.unwrap_or(0) as usize)).collect();
+        let answers: Vec<&[u16]> =
+            cases.iter().map(|(c, _)| c.candidates.row(c.truth.unwrap_or(0) as usize)).collect();
         let mut r = self.read(p, &tokens, n);
         let h = self.heads[0].inputs();
         let size = n * h;
@@ -376,16 +454,28 @@ impl Learner for Sequence {
         let (fed, fed_rows) = self.feed(p, &answers);
         if let Some(d) = &self.decoder {
             let cells = &r.rooms[0].cells;
-            d.forward(p, &fed, self.heads.len(), n, Some((&r.summary, &cells[cells.len() - size..])), &mut decoder_room);
+            d.forward(
+                p,
+                &fed,
+                self.heads.len(),
+                n,
+                Some((&r.summary, &cells[cells.len() - size..])),
+                &mut decoder_room,
+            );
         }
         let attends = !self.attended.is_empty();
         let mut g_room = gradient;
         let mut dsummary = vec![0.0; size];
         let mut dmemory = vec![0.0; if self.encoders.len() == 1 { r.steps * size } else { 0 }];
-        let mut doutputs = vec![0.0; if self.decoder.is_some() { self.heads.len() * size } else { 0 }];
+        let mut doutputs =
+            vec![0.0; if self.decoder.is_some() { self.heads.len() * size } else { 0 }];
         let mut loss = 0.0;
         for k in 0..self.heads.len() {
-            let output = if self.decoder.is_some() { &decoder_room.outputs[(k + 1) * size..(k + 2) * size] } else { &r.summary[..] };
+            let output = if self.decoder.is_some() {
+                &decoder_room.outputs[(k + 1) * size..(k + 2) * size]
+            } else {
+                &r.summary[..]
+            };
             let (mut weights, mut attended) = (vec![0.0; n * r.steps], vec![0.0; size]);
             let memory = if attends { &r.rooms[0].outputs[size..] } else { &[] };
             if attends {
@@ -397,20 +487,43 @@ impl Learner for Sequence {
             }
             let Some(g) = g_room.as_deref_mut() else { continue };
             self.heads[k].backward(output, n, &scores, g);
-            let d = if self.decoder.is_some() { &mut doutputs[k * size..(k + 1) * size] } else { &mut dsummary[..] };
+            let d = if self.decoder.is_some() {
+                &mut doutputs[k * size..(k + 1) * size]
+            } else {
+                &mut dsummary[..]
+            };
             self.heads[k].backward_argument(p, &scores, n, d, true);
             if attends {
                 self.attended[k].backward(&attended, n, &scores, g);
                 let mut dattended = vec![0.0; size];
                 self.attended[k].backward_argument(p, &scores, n, &mut dattended, false);
-                Attention::backward(output, memory, r.steps, n, &weights, &dattended, d, &mut dmemory);
+                Attention::backward(
+                    output,
+                    memory,
+                    r.steps,
+                    n,
+                    &weights,
+                    &dattended,
+                    d,
+                    &mut dmemory,
+                );
             }
         }
         let Some(g) = g_room else { return Ok(loss) };
         let mut dcell = vec![0.0; size];
         if let Some(d) = &self.decoder {
             let mut dfed = vec![0.0; fed.len()];
-            d.backward(p, &fed, self.heads.len(), n, &doutputs, (&mut dsummary, &mut dcell), &mut decoder_room, g, Some(&mut dfed));
+            d.backward(
+                p,
+                &fed,
+                self.heads.len(),
+                n,
+                &doutputs,
+                (&mut dsummary, &mut dcell),
+                &mut decoder_room,
+                g,
+                Some(&mut dfed),
+            );
             for (i, (d, &row)) in dfed.chunks_exact(EMBEDDING).zip(&fed_rows).enumerate() {
                 add(d, self.fed[i / n].row_mut(g, row));
             }
@@ -455,14 +568,35 @@ impl Trained {
         let Options { epochs: (_, epochs), seed, threads, .. } = *options;
         // On a few hundred examples batches of 128 would be too few steps.
         let batch = (learned.len() / 32).clamp(16, 128);
-        let schedule = Schedule { epochs, until: epochs, batch, rate: 3e-3, decay: 0.01, memory: 0.0, patience: 6, seed, threads };
+        let schedule = Schedule {
+            epochs,
+            until: epochs,
+            batch,
+            rate: 3e-3,
+            decay: 0.01,
+            memory: 0.0,
+            patience: 6,
+            seed,
+            threads,
+        };
         let mut ask = |s: &State, within: f64| go_on(&s.curve, within);
-        let state = keeper.train((&model, "sequence model", 0), &ground, (&learned, &held), &schedule, &mut ask)?;
+        let state = keeper.train(
+            (&model, "sequence model", 0),
+            &ground,
+            (&learned, &held),
+            &schedule,
+            &mut ask,
+        )?;
         Ok(Trained { ground, model, parameters: state.best, curve: state.curve })
     }
 
     /// Of what a file holds; `parameters` are as many as the model asks for.
-    pub(crate) fn new(ground: Ground, model: Sequence, parameters: Vec<f32>, curve: Vec<Epoch>) -> Trained {
+    pub(crate) fn new(
+        ground: Ground,
+        model: Sequence,
+        parameters: Vec<f32>,
+        curve: Vec<Epoch>,
+    ) -> Trained {
         Trained { ground, model, parameters, curve }
     }
 

@@ -14,7 +14,11 @@ pub fn each<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R>
 }
 
 /// Applies `f` to every element; each thread has a room of its own.
-pub fn map<T: Sync, R: Send, Room: Default>(threads: usize, items: &[T], f: impl Fn(&T, &mut Room) -> R + Sync) -> Vec<R> {
+pub fn map<T: Sync, R: Send, Room: Default>(
+    threads: usize,
+    items: &[T],
+    f: impl Fn(&T, &mut Room) -> R + Sync,
+) -> Vec<R> {
     const PART: usize = 8;
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Vec<R>)>> = Mutex::new(Vec::new());
@@ -25,7 +29,10 @@ pub fn map<T: Sync, R: Send, Room: Default>(threads: usize, items: &[T], f: impl
             if first >= items.len() {
                 break;
             }
-            let part = items[first..(first + PART).min(items.len())].iter().map(|x| f(x, &mut room)).collect();
+            let part = items[first..(first + PART).min(items.len())]
+                .iter()
+                .map(|x| f(x, &mut room))
+                .collect();
             if let Ok(mut done) = done.lock() {
                 done.push((first, part));
             }

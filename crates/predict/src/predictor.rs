@@ -1,4 +1,5 @@
-//! A predictor: trained models of several solvers or of Squall's own tasks, and what it says of itself.
+//! A predictor: trained models of several solvers or of Squall's own tasks, and what it says of
+//! itself.
 
 use crate::checkpoint::Checkpoint;
 use crate::metrics::{Outcome, negative_log_likelihood, precision_at};
@@ -79,7 +80,10 @@ pub enum Model {
 impl Model {
     /// Trains on a division of the examples of one's own, for folds and experiments. `None` where
     /// `go_on` said no.
-    pub fn learn(material: &Material, go_on: &mut dyn FnMut(&Progress) -> bool) -> Result<Option<Model>, FamilyError> {
+    pub fn learn(
+        material: &Material,
+        go_on: &mut dyn FnMut(&Progress) -> bool,
+    ) -> Result<Option<Model>, FamilyError> {
         Model::resume(material, &mut Checkpoint::default(), &mut |_| (), go_on)
     }
 
@@ -136,19 +140,30 @@ impl Model {
         match self {
             Model::Pair(s) => {
                 let all = [("ranker", &s.curves.ranker), ("chain", &s.curves.chain)];
-                all.into_iter().flat_map(|(n, v)| v.iter().enumerate().map(move |(i, c)| (format!("{n} {}", i + 1), &c[..]))).collect()
+                all.into_iter()
+                    .flat_map(|(n, v)| {
+                        v.iter().enumerate().map(move |(i, c)| (format!("{n} {}", i + 1), &c[..]))
+                    })
+                    .collect()
             }
             Model::Rows(r) => {
                 let all = r.rows.iter().filter(|row| !row.model.curve().is_empty());
-                all.map(|row| (format!("{} {}", row.device, row.precision), row.model.curve())).collect()
+                all.map(|row| (format!("{} {}", row.device, row.precision), row.model.curve()))
+                    .collect()
             }
         }
     }
 
     /// The k most probable configurations of a problem's tuner space, best first, with their
-    /// probabilities; fewer where the space is smaller, none where nothing is legal. `method` is for
-    /// the default model, which can answer in several ways.
-    pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
+    /// probabilities; fewer where the space is smaller, none where nothing is legal. `method` is
+    /// for the default model, which can answer in several ways.
+    pub fn predict(
+        &self,
+        problem: &Problem,
+        k: usize,
+        method: Method,
+        room: &mut Room,
+    ) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
         match self {
             Model::Pair(s) => s.predict(problem, k, method, room),
             Model::Rows(r) => r.predict(problem, k, method, room),
@@ -156,7 +171,12 @@ impl Model {
     }
 
     /// What predictions for examples with known answers are worth, in their order.
-    pub fn evaluate(&self, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, FamilyError> {
+    pub fn evaluate(
+        &self,
+        examples: &[&Example],
+        method: Method,
+        threads: usize,
+    ) -> Result<Vec<Outcome>, FamilyError> {
         match self {
             Model::Pair(s) => s.evaluate(examples, method, threads),
             Model::Rows(r) => r.evaluate(examples, method, threads),
@@ -180,15 +200,27 @@ pub enum PredictError {
     Solver { solver: String, known: String },
     #[error("there is nothing to learn for {0}: no example of training lies in a tuner space")]
     Nothing(String),
-    #[error("the checkpoint belongs to a training with other examples, split or options: remove it to begin anew")]
+    #[error(
+        "the checkpoint belongs to a training with other examples, split or options: remove it to \
+         begin anew"
+    )]
     OtherTraining,
     #[error("training was cancelled")]
     Cancelled,
-    #[error("this predictor was trained for {0}, not on records of tasks: `squall train --records` learns those of a store")]
+    #[error(
+        "this predictor was trained for {0}, not on records of tasks: `squall train --records` \
+         learns those of a store"
+    )]
     NoTasks(String),
-    #[error("this predictor learned what is fast on `{learned}`, which says little about `{asked}`: train one on records of this device")]
+    #[error(
+        "this predictor learned what is fast on `{learned}`, which says little about `{asked}`: \
+         train one on records of this device"
+    )]
     Device { learned: String, asked: String },
-    #[error("this predictor knows no task like this {kind}; it knows {known}, each with the loops and formats of its records")]
+    #[error(
+        "this predictor knows no task like this {kind}; it knows {known}, each with the loops and \
+         formats of its records"
+    )]
     Kind { kind: String, known: String },
     #[error(transparent)]
     Family(#[from] FamilyError),
@@ -205,7 +237,15 @@ impl Predictor {
         options: &Options,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Predictor, PredictError> {
-        Predictor::resume(families, examples, split, options, &mut Checkpoint::default(), &mut |_| (), progress)
+        Predictor::resume(
+            families,
+            examples,
+            split,
+            options,
+            &mut Checkpoint::default(),
+            &mut |_| (),
+            progress,
+        )
     }
 
     /// As [`Predictor::train`], going on from a checkpoint of the same training; `keep` is shown it
@@ -232,13 +272,16 @@ impl Predictor {
         let mut info = Info { data, split, options: options.clone(), ..Info::default() };
         let mut models = Vec::new();
         for family in families {
-            let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
+            let mine: Vec<&Example> =
+                examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
             if mine.is_empty() {
                 continue;
             }
-            let inside = parallel::map(options.threads, &mine, |e, _: &mut ()| is_inside(family, e));
+            let inside =
+                parallel::map(options.threads, &mine, |e, _: &mut ()| is_inside(family, e));
             info.rows.extend(count(&mine, &inside, &part));
-            let known: Vec<&Example> = mine.iter().zip(&inside).filter(|(_, i)| **i).map(|(e, _)| *e).collect();
+            let known: Vec<&Example> =
+                mine.iter().zip(&inside).filter(|(_, i)| **i).map(|(e, _)| *e).collect();
             if !known.iter().any(|e| part(&e.problem) == Part::Train) {
                 return Err(PredictError::Nothing(family.solver().to_owned()));
             }
@@ -247,12 +290,20 @@ impl Predictor {
                 cancelled |= !progress(p);
                 !cancelled
             };
-            let material = Material { family: family.clone(), examples: &known, part: &part, options };
+            let material =
+                Material { family: family.clone(), examples: &known, part: &part, options };
             let model = Model::resume(&material, checkpoint, keep, &mut ask)?;
-            let Some(mut model) = model.filter(|_| !cancelled) else { return Err(PredictError::Cancelled) };
+            let Some(mut model) = model.filter(|_| !cancelled) else {
+                return Err(PredictError::Cancelled);
+            };
             *model.keys() = hashes(&mine);
             let taken = |e: &&&Example| family.instance(&e.problem).is_ok();
-            let test: Vec<&Example> = mine.iter().filter(|e| part(&e.problem) == Part::Test).filter(taken).copied().collect();
+            let test: Vec<&Example> = mine
+                .iter()
+                .filter(|e| part(&e.problem) == Part::Test)
+                .filter(taken)
+                .copied()
+                .collect();
             info.scores.extend(scores(&model, &test, options.threads)?);
             models.push(model);
         }
@@ -262,23 +313,31 @@ impl Predictor {
         Ok(Predictor::new(models, None, info))
     }
 
-    /// Trains on tasks of a device. `progress` is told which network is trained, and ends training early
-    /// by saying no.
+    /// Trains on tasks of a device. `progress` is told which network is trained, and ends training
+    /// early by saying no.
     pub fn train_on_tasks(
         device: &str,
         lessons: &[Lesson],
         options: &Options,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Predictor, PredictError> {
-        let model = TaskModel::train(device, lessons, options, progress)?.ok_or(PredictError::Cancelled)?;
+        let model =
+            TaskModel::train(device, lessons, options, progress)?.ok_or(PredictError::Cancelled)?;
         let mut rows: BTreeMap<(&str, &str), RowCount> = BTreeMap::new();
         for k in &model.facts().known {
-            let (kind, precision) = (k.problem.solver.as_str(), k.problem.word("precision").unwrap_or(""));
-            let fresh = || RowCount { solver: kind.into(), device: device.into(), precision: precision.into(), ..RowCount::default() };
+            let (kind, precision) =
+                (k.problem.solver.as_str(), k.problem.word("precision").unwrap_or(""));
+            let fresh = || RowCount {
+                solver: kind.into(),
+                device: device.into(),
+                precision: precision.into(),
+                ..RowCount::default()
+            };
             rows.entry((kind, precision)).or_insert_with(fresh).train += 1;
         }
         let rows = rows.into_values().collect();
-        let info = Info { data: task_digest(lessons), rows, options: options.clone(), ..Info::default() };
+        let info =
+            Info { data: task_digest(lessons), rows, options: options.clone(), ..Info::default() };
         Ok(Predictor::new(Vec::new(), Some(model), info))
     }
 
@@ -314,12 +373,22 @@ impl Predictor {
 
     /// The k most probable configurations of `problem`'s tuner space, best first, with their
     /// probabilities; fewer where the space is smaller, none where nothing is legal.
-    pub fn predict(&self, problem: &Problem, k: usize) -> Result<Vec<(Vec<i64>, f64)>, PredictError> {
+    pub fn predict(
+        &self,
+        problem: &Problem,
+        k: usize,
+    ) -> Result<Vec<(Vec<i64>, f64)>, PredictError> {
         Ok(self.model(&problem.solver)?.predict(problem, k, Method::Pair, &mut Room::default())?)
     }
 
     /// What predictions for examples with known answers are worth, in their order.
-    pub fn evaluate(&self, solver: &str, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, PredictError> {
+    pub fn evaluate(
+        &self,
+        solver: &str,
+        examples: &[&Example],
+        method: Method,
+        threads: usize,
+    ) -> Result<Vec<Outcome>, PredictError> {
         Ok(self.model(solver)?.evaluate(examples, method, threads)?)
     }
 }
@@ -369,7 +438,9 @@ fn scores(model: &Model, test: &[&Example], threads: usize) -> Result<Vec<Score>
             device: String::from(device),
             precision: String::from(precision),
             problems: outcomes.len(),
-            precision_at: [1, 10, 30, 50, 100].map(|k| (k, short(precision_at(k, &outcomes).value()))).to_vec(),
+            precision_at: [1, 10, 30, 50, 100]
+                .map(|k| (k, short(precision_at(k, &outcomes).value())))
+                .to_vec(),
             negative_log_likelihood: short(negative_log_likelihood(&outcomes)),
         })
     };
@@ -383,7 +454,9 @@ pub(crate) fn short(x: f64) -> f64 {
 
 /// A digest of examples that does not depend on their order.
 fn digest(examples: &[Example]) -> String {
-    let line = |e: &Example| format!("{} {} {} {:?}", e.problem.solver, e.problem.device, e.problem.key, e.values);
+    let line = |e: &Example| {
+        format!("{} {} {} {:?}", e.problem.solver, e.problem.device, e.problem.key, e.values)
+    };
     let mut lines: Vec<String> = examples.iter().map(line).collect();
     lines.sort_unstable();
     blake3::hash(lines.join("\n").as_bytes()).to_hex().to_string()
@@ -392,7 +465,9 @@ fn digest(examples: &[Example]) -> String {
 /// The same of tasks.
 fn task_digest(lessons: &[Lesson]) -> String {
     let line = |l: &Lesson| {
-        let row = |r: &crate::task::Measured| format!("{} {} {} {:?}", l.problem.key, r.tunable, r.configuration, r.time);
+        let row = |r: &crate::task::Measured| {
+            format!("{} {} {} {:?}", l.problem.key, r.tunable, r.configuration, r.time)
+        };
         l.rows.iter().map(row).collect::<Vec<_>>()
     };
     let mut lines: Vec<String> = lessons.iter().flat_map(line).collect();

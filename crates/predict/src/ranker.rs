@@ -110,7 +110,14 @@ impl Ranker {
         let vocabulary = ground.facts.encoder.vocabulary();
         Ranker {
             sizes,
-            context: Mlp::new(&mut l, "context", ground.inputs(), &vocabulary, sizes.context, sizes.dropout),
+            context: Mlp::new(
+                &mut l,
+                "context",
+                ground.inputs(),
+                &vocabulary,
+                sizes.context,
+                sizes.dropout,
+            ),
             query: Linear::new(&mut l, "query", sizes.context, sizes.hidden, 1.0),
             products: Linear::new(&mut l, "products", sizes.context, ground.values, 0.3),
             tables: Tables::new(&mut l, "values", &knobs, sizes.hidden, 0.4),
@@ -127,8 +134,8 @@ impl Ranker {
         self.sizes
     }
 
-    /// Log-probabilities of a case's candidates, among those that are asked for: the mean of those of
-    /// several networks. `table` holds their positions.
+    /// Log-probabilities of a case's candidates, among those that are asked for: the mean of those
+    /// of several networks. `table` holds their positions.
     pub fn score(
         &self,
         members: &[Vec<f32>],
@@ -169,14 +176,33 @@ impl Ranker {
     }
 
     /// The problems' perceptron and what follows from it for all candidates.
-    fn read(&self, p: &[f32], tokens: &[u16], n: usize, rng: Option<&mut impl Rng>, room: &mut RankerRoom) {
+    fn read(
+        &self,
+        p: &[f32],
+        tokens: &[u16],
+        n: usize,
+        rng: Option<&mut impl Rng>,
+        room: &mut RankerRoom,
+    ) {
         self.context.forward(p, &room.inputs, tokens, n, rng, &mut room.mlp);
         self.query.forward(p, &room.mlp.out, n, sized(&mut room.query, n * self.sizes.hidden));
-        self.products.forward(p, &room.mlp.out, n, sized(&mut room.products, n * self.products.outputs()));
+        self.products.forward(
+            p,
+            &room.mlp.out,
+            n,
+            sized(&mut room.products, n * self.products.outputs()),
+        );
     }
 
     /// Scores candidates: `room.counts` says how many belong to each problem.
-    fn weigh(&self, p: &[f32], ground: &Ground, table: &[u16], features: &[f32], room: &mut RankerRoom) {
+    fn weigh(
+        &self,
+        p: &[f32],
+        ground: &Ground,
+        table: &[u16],
+        features: &[f32],
+        room: &mut RankerRoom,
+    ) {
         let (h, width) = (self.sizes.hidden, ground.offsets.len());
         let n = table.len() / width;
         self.features.forward(p, features, n, sized(&mut room.z1, n * h));
@@ -191,7 +217,12 @@ impl Ranker {
         let mut at = 0;
         for (i, &count) in room.counts.iter().enumerate() {
             let products = &room.products[i * values..(i + 1) * values];
-            add_lines(products, &ground.offsets, &table[at * width..(at + count) * width], &mut room.scores[at..at + count]);
+            add_lines(
+                products,
+                &ground.offsets,
+                &table[at * width..(at + count) * width],
+                &mut room.scores[at..at + count],
+            );
             at += count;
         }
     }
@@ -227,7 +258,8 @@ impl Ranker {
             corrections.resize(n, 0.0);
             return truth as usize;
         }
-        let near: Vec<u32> = neighbours.iter().map(|x| x.candidate).filter(|&c| c != NOWHERE).collect();
+        let near: Vec<u32> =
+            neighbours.iter().map(|x| x.candidate).filter(|&c| c != NOWHERE).collect();
         let members = ground.members(case.row);
         let often = if case.legal_share > 0.05 && !members.is_empty() { 0.25 } else { 0.0 };
         let close = if near.is_empty() { 0.0 } else { 0.25 };
@@ -257,8 +289,13 @@ impl Ranker {
                 rows.push(truth);
                 corrections.push(0.0);
             }
-            let frequency =
-                if often > 0.0 { f64::from(ground.frequency(case.row, case.candidates.row(i as usize)) / case.legal_share) } else { 0.0 };
+            let frequency = if often > 0.0 {
+                f64::from(
+                    ground.frequency(case.row, case.candidates.row(i as usize)) / case.legal_share,
+                )
+            } else {
+                0.0
+            };
             let share = near.iter().filter(|x| **x == i).count() as f64 / near.len().max(1) as f64;
             let q = even / n as f64 + often * frequency + close * share;
             rows.push(i);
@@ -289,7 +326,8 @@ impl Learner for Ranker {
         room: &mut RankerRoom,
     ) -> Result<f64, FamilyError> {
         let ground = lesson.ground;
-        let (h, f, width, inputs) = (self.sizes.hidden, ground.features(), ground.offsets.len(), ground.inputs());
+        let (h, f, width, inputs) =
+            (self.sizes.hidden, ground.features(), ground.offsets.len(), ground.inputs());
         let mut loss = 0.0;
         for cases in lesson.cases.chunks(8) {
             let n = cases.len();
@@ -301,22 +339,43 @@ impl Learner for Ranker {
             room.truths.clear();
             let mut all_corrections = Vec::new();
             for (i, (case, instance)) in cases.iter().enumerate() {
-                let votes = ground.read(case, gradient.is_some(), rng, &mut room.inputs[i * inputs..(i + 1) * inputs]);
+                let votes = ground.read(
+                    case,
+                    gradient.is_some(),
+                    rng,
+                    &mut room.inputs[i * inputs..(i + 1) * inputs],
+                );
                 room.tokens.extend(&case.tokens);
-                let (mut rows, mut corrections) = (std::mem::take(&mut room.rows), std::mem::take(&mut room.corrections));
-                room.truths.push(self.sample(ground, case, &votes[0].0, rng, &mut rows, &mut corrections));
+                let (mut rows, mut corrections) =
+                    (std::mem::take(&mut room.rows), std::mem::take(&mut room.corrections));
+                room.truths.push(self.sample(
+                    ground,
+                    case,
+                    &votes[0].0,
+                    rng,
+                    &mut rows,
+                    &mut corrections,
+                ));
                 let start = room.table.len();
                 room.table.extend(rows.iter().flat_map(|&r| case.candidates.row(r as usize)));
                 let at = room.features.len();
                 room.features.resize(at + rows.len() * f, 0.0);
-                ground.write_features(case, instance, &votes, Rows::Some(&rows), &room.table[start..], &mut room.features[at..]);
+                ground.write_features(
+                    case,
+                    instance,
+                    &votes,
+                    Rows::Some(&rows),
+                    &room.table[start..],
+                    &mut room.features[at..],
+                );
                 room.counts.push(rows.len());
                 all_corrections.extend_from_slice(&corrections);
                 (room.rows, room.corrections) = (rows, corrections);
             }
             let tokens = std::mem::take(&mut room.tokens);
             self.read(p, &tokens, n, gradient.is_some().then_some(&mut *rng), room);
-            let (table, features) = (std::mem::take(&mut room.table), std::mem::take(&mut room.features));
+            let (table, features) =
+                (std::mem::take(&mut room.table), std::mem::take(&mut room.features));
             self.weigh(p, ground, &table, &features, room);
             crate::nn::vector::add(&all_corrections, &mut room.scores);
             let mut at = 0;
@@ -346,7 +405,9 @@ impl Learner for Ranker {
                 for (i, &count) in room.counts.iter().enumerate() {
                     sum_rows(&d1[at * h..(at + count) * h], &mut dquery[i * h..(i + 1) * h]);
                     let d = &mut dproducts[i * values..(i + 1) * values];
-                    for (s, row) in ds[at..at + count].iter().zip(table[at * width..].chunks_exact(width)) {
+                    for (s, row) in
+                        ds[at..at + count].iter().zip(table[at * width..].chunks_exact(width))
+                    {
                         row.iter().zip(&ground.offsets).for_each(|(&v, o)| d[o + v as usize] += s);
                     }
                     at += count;

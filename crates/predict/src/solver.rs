@@ -1,7 +1,8 @@
-//! The default model of a solver: candidate rankers and chains over the same ground. The first chain
-//! scores every candidate of the tuner space, all networks score those that it finds likeliest, and
-//! the mean of their log-probabilities, weighed and sharpened so that validation answers are likeliest,
-//! is the answer (docs/decisions/0019). Every candidate has a probability, so the k best are exact.
+//! The default model of a solver: candidate rankers and chains over the same ground. The first
+//! chain scores every candidate of the tuner space, all networks score those that it finds
+//! likeliest, and the mean of their log-probabilities, weighed and sharpened so that validation
+//! answers are likeliest, is the answer (docs/decisions/0019). Every candidate has a probability,
+//! so the k best are exact.
 
 use crate::case::{Case, Facts, Ground, Rows};
 use crate::chain::{Chain, ChainRoom, ChainSizes};
@@ -55,8 +56,8 @@ pub struct Options {
     /// Passes over the data, for the ranker and the chain, at most. 0 is as many as take about
     /// [`STEPS`] steps, from 14 to 28.
     pub epochs: (usize, usize),
-    /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged. 0 is
-    /// the model's own number: six, of Squall's own tasks eight.
+    /// Networks of each kind, which differ by their seeds; their log-probabilities are averaged. 0
+    /// is the model's own number: six, of Squall's own tasks eight.
     pub members: (usize, usize),
     /// Width of the paper's LSTMs.
     pub lstm: usize,
@@ -88,12 +89,12 @@ impl Options {
     }
 }
 
-/// Networks of a kind that are trained: six answer a little better than three (docs/predictor.md), and a shortlist half
-/// as long pays for them.
+/// Networks of a kind that are trained: six answer a little better than three (docs/predictor.md),
+/// and a shortlist half as long pays for them.
 const MEMBERS: usize = 6;
 
-/// Of these so many hold validation out: they say after how many passes to stop and how to mix. The others learn
-/// validation's answers too, for as many passes as those were best after.
+/// Of these so many hold validation out: they say after how many passes to stop and how to mix. The
+/// others learn validation's answers too, for as many passes as those were best after.
 const HOLDERS: usize = 2;
 
 /// How many of so many networks hold validation out: all where they are few.
@@ -101,8 +102,8 @@ fn holders(members: usize) -> usize {
     if members < 2 * HOLDERS { members } else { HOLDERS }
 }
 
-/// Steps of 64 examples after which a network hardly gains from more, between 14 passes, which large
-/// data needs too, and 28.
+/// Steps of 64 examples after which a network hardly gains from more, between 14 passes, which
+/// large data needs too, and 28.
 pub const STEPS: usize = 3100;
 
 /// How many passes over so many examples are made.
@@ -144,10 +145,15 @@ pub(crate) struct Opinions {
 }
 
 impl Opinions {
-    /// Log-probabilities of all candidates: the shortlist shares what the first chain gives it as all
-    /// networks together say, the others keep what they have.
+    /// Log-probabilities of all candidates: the shortlist shares what the first chain gives it as
+    /// all networks together say, the others keep what they have.
     pub fn mixed(&self, mix: Mix) -> Vec<f32> {
-        let mut sum: Vec<f32> = self.ranker.iter().zip(&self.chain).map(|(r, c)| mix.ranker * r + mix.chain * c).collect();
+        let mut sum: Vec<f32> = self
+            .ranker
+            .iter()
+            .zip(&self.chain)
+            .map(|(r, c)| mix.ranker * r + mix.chain * c)
+            .collect();
         log_softmax(&mut sum);
         let Some(rows) = &self.rows else { return sum };
         let mut out = self.first.clone();
@@ -205,17 +211,28 @@ pub(crate) fn hashes(examples: &[&Example]) -> Vec<u64> {
     keys
 }
 
-/// Makes cases of examples on all threads, sharing equal candidate sets. `remembered` is the place of
-/// the first in the memory, where they are remembered.
-pub(crate) fn cases(ground: &Ground, examples: &[&Example], threads: usize, remembered: Option<usize>) -> Result<Vec<Case>, FamilyError> {
+/// Makes cases of examples on all threads, sharing equal candidate sets. `remembered` is the place
+/// of the first in the memory, where they are remembered.
+pub(crate) fn cases(
+    ground: &Ground,
+    examples: &[&Example],
+    threads: usize,
+    remembered: Option<usize>,
+) -> Result<Vec<Case>, FamilyError> {
     let numbered: Vec<(usize, &&Example)> = examples.iter().enumerate().collect();
-    let made: Vec<Result<Case, FamilyError>> = parallel::map(threads, &numbered, |(i, e), room: &mut Vec<f32>| {
-        let mut case = ground.case(&e.problem, Some(&e.values), remembered.map(|first| (first + *i) as u32), room)?;
-        if remembered.is_some() {
-            case.legal_share = ground.legal_share(&case);
-        }
-        Ok(case)
-    });
+    let made: Vec<Result<Case, FamilyError>> =
+        parallel::map(threads, &numbered, |(i, e), room: &mut Vec<f32>| {
+            let mut case = ground.case(
+                &e.problem,
+                Some(&e.values),
+                remembered.map(|first| (first + *i) as u32),
+                room,
+            )?;
+            if remembered.is_some() {
+                case.legal_share = ground.legal_share(&case);
+            }
+            Ok(case)
+        });
     let mut known: HashMap<u64, Vec<Arc<Candidates>>> = HashMap::new();
     let mut out = Vec::with_capacity(made.len());
     for case in made {
@@ -234,11 +251,17 @@ pub(crate) fn cases(ground: &Ground, examples: &[&Example], threads: usize, reme
 
 /// Cases whose truth is in their tuner space, with their problems.
 pub(crate) fn pairs<'a>(cases: &'a [Case], examples: &[&'a Example]) -> Vec<Pair<'a>> {
-    cases.iter().zip(examples).filter(|(c, _)| c.truth.is_some()).map(|(c, e)| (c, &e.problem)).collect()
+    cases
+        .iter()
+        .zip(examples)
+        .filter(|(c, _)| c.truth.is_some())
+        .map(|(c, e)| (c, &e.problem))
+        .collect()
 }
 
 /// What a model of a solver is made from. All examples are of the family, inside their tuner space;
-/// of those, `part` says which are learned by all networks, and which say when to stop and how to mix.
+/// of those, `part` says which are learned by all networks, and which say when to stop and how to
+/// mix.
 #[derive(Clone)]
 pub struct Material<'a> {
     /// The kernels.
@@ -299,7 +322,9 @@ impl Keeper<'_> {
         let solver = ground.family.solver();
         let member = self.first + member;
         let (mut state, finished) = match self.checkpoint.state(solver, network, member) {
-            Some((state, finished)) if state.parameters.len() == learner.layout().len() => (state.clone(), finished),
+            Some((state, finished)) if state.parameters.len() == learner.layout().len() => {
+                (state.clone(), finished)
+            }
             _ => (State::new(learner.layout(), schedule), false),
         };
         if finished {
@@ -329,7 +354,13 @@ type Ask<'a> = dyn FnMut((usize, usize), &Schedule, &State, f64) -> bool + 'a;
 type Trained = (Vec<Vec<f32>>, Vec<Vec<Epoch>>);
 
 impl Data<'_> {
-    fn train<L: Learner>(&self, learner: &L, plan: Plan, keeper: &mut Keeper, go_on: &mut Ask) -> Result<Trained, FamilyError> {
+    fn train<L: Learner>(
+        &self,
+        learner: &L,
+        plan: Plan,
+        keeper: &mut Keeper,
+        go_on: &mut Ask,
+    ) -> Result<Trained, FamilyError> {
         let (mut members, mut curves) = (Vec::new(), Vec::new());
         let holders = if self.held.is_empty() { plan.members } else { holders(plan.members) };
         let mut best = 0;
@@ -346,7 +377,8 @@ impl Data<'_> {
                 on = go_on((i, plan.members), &schedule, s, within);
                 on
             };
-            let state = keeper.train((learner, network, i), self.ground, of, &schedule, &mut ask)?;
+            let state =
+                keeper.train((learner, network, i), self.ground, of, &schedule, &mut ask)?;
             if i < holders {
                 best += state.best_epoch().map_or(0, |e| e + 1);
             }
@@ -372,7 +404,14 @@ impl Solver {
         let solver = m.family.solver().to_owned();
         let mut on = true;
         let mut ask = |epochs: (usize, usize), within: f64| {
-            on = go_on(&Progress { solver: &solver, network: "distances", member: (0, 1), epochs, within, last: None });
+            on = go_on(&Progress {
+                solver: &solver,
+                network: "distances",
+                member: (0, 1),
+                epochs,
+                within,
+                last: None,
+            });
             on
         };
         let learning = Learning { seed: options.seed, threads: options.threads, go_on: &mut ask };
@@ -380,33 +419,60 @@ impl Solver {
         if !on {
             return Ok(None); // networks that learned by half-learned distances would be another training's
         }
-        let make =
-            |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> { cases(&ground, examples, options.threads, remembered) };
-        let (training_cases, validation_cases) = (make(&training, Some(0))?, make(&validation, Some(training.len()))?);
+        let make = |examples: &[&Example], remembered| -> Result<Vec<Case>, FamilyError> {
+            cases(&ground, examples, options.threads, remembered)
+        };
+        let (training_cases, validation_cases) =
+            (make(&training, Some(0))?, make(&validation, Some(training.len()))?);
         let mut all = pairs(&training_cases, &training);
         let learned = all.len();
         all.extend(pairs(&validation_cases, &validation));
         let (learned, held) = all.split_at(learned);
-        let mut run = |network: &'static str, member: (usize, usize), schedule: &Schedule, state: &State, within: f64| {
+        let mut run = |network: &'static str,
+                       member: (usize, usize),
+                       schedule: &Schedule,
+                       state: &State,
+                       within: f64| {
             let epochs = (state.curve.len(), schedule.until);
-            go_on(&Progress { solver: &solver, network, member, epochs, within, last: state.curve.last().copied() })
+            go_on(&Progress {
+                solver: &solver,
+                network,
+                member,
+                epochs,
+                within,
+                last: state.curve.last().copied(),
+            })
         };
         let data = Data { ground: &ground, learned, held, all: &all };
         let ranker = Ranker::new(&ground, options.ranker);
         let chain = Chain::new(&ground, options.chain);
         let plan = |network, members: usize, epochs, batch, decay| {
-            let (seed, threads, epochs) = (options.seed, options.threads, passes(epochs, learned.len()));
-            let schedule = Schedule { epochs, until: epochs, batch, rate: 2e-3, decay, memory: 0.995, patience: 5, seed, threads };
+            let (seed, threads, epochs) =
+                (options.seed, options.threads, passes(epochs, learned.len()));
+            let schedule = Schedule {
+                epochs,
+                until: epochs,
+                batch,
+                rate: 2e-3,
+                decay,
+                memory: 0.995,
+                patience: 5,
+                seed,
+                threads,
+            };
             Plan { network, members: if members > 0 { members } else { MEMBERS }, schedule }
         };
         let ranking = plan("ranker", options.members.0, options.epochs.0, 64, 0.1);
-        let (ranker_members, ranker_curves) = data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
+        let (ranker_members, ranker_curves) =
+            data.train(&ranker, ranking, keeper, &mut |m, p, s, w| run("ranker", m, p, s, w))?;
         let chaining = plan("chain", options.members.1, options.epochs.1, 128, 0.01);
-        let (chain_members, chain_curves) = data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
+        let (chain_members, chain_curves) =
+            data.train(&chain, chaining, keeper, &mut |m, p, s, w| run("chain", m, p, s, w))?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
         let keys = hashes(m.examples);
-        let mut out = Solver { ranker, ranker_members, chain, chain_members, mix, keys, curves, ground };
+        let mut out =
+            Solver { ranker, ranker_members, chain, chain_members, mix, keys, curves, ground };
         out.fit_mix(held, options.threads)?;
         Ok(Some(out))
     }
@@ -416,8 +482,8 @@ impl Solver {
         &self.ground.facts
     }
 
-    /// Chooses the mix that makes validation answers likeliest, from a grid, for the networks that did not
-    /// learn them; equal parts where there is nothing to choose by.
+    /// Chooses the mix that makes validation answers likeliest, from a grid, for the networks that
+    /// did not learn them; equal parts where there is nothing to choose by.
     fn fit_mix(&mut self, held: &[Pair], threads: usize) -> Result<(), FamilyError> {
         const GRID: [f32; 6] = [0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
         let step = held.len() / 400 + 1;
@@ -433,7 +499,9 @@ impl Solver {
             return Ok(());
         }
         let total = |i: usize| lists.iter().map(|l| l[i]).sum::<f64>();
-        let best = (0..GRID.len() * GRID.len()).max_by(|&i, &j| total(i).total_cmp(&total(j))).unwrap_or(0);
+        let best = (0..GRID.len() * GRID.len())
+            .max_by(|&i, &j| total(i).total_cmp(&total(j)))
+            .unwrap_or(0);
         self.mix = Mix { ranker: GRID[best / GRID.len()], chain: GRID[best % GRID.len()] };
         Ok(())
     }
@@ -453,22 +521,34 @@ impl Solver {
         self.mix
     }
 
-    fn log_probabilities(&self, method: Method, case: &Case, problem: &Problem, room: &mut Room) -> Result<Vec<f32>, FamilyError> {
+    fn log_probabilities(
+        &self,
+        method: Method,
+        case: &Case,
+        problem: &Problem,
+        room: &mut Room,
+    ) -> Result<Vec<f32>, FamilyError> {
         let g = &self.ground;
         Ok(match method {
             Method::Frequency => g.by_frequency(case),
             Method::Neighbours => by_neighbours(g, case, &mut room.near),
             Method::Ranker => {
                 let all = (Rows::All, &case.candidates.table[..]);
-                self.ranker.score(&self.ranker_members, g, (case, &g.family.instance(problem)?), all, &mut room.ranker)
+                self.ranker.score(
+                    &self.ranker_members,
+                    g,
+                    (case, &g.family.instance(problem)?),
+                    all,
+                    &mut room.ranker,
+                )
             }
             Method::Chain => self.chain.score(&self.chain_members, g, case, &mut room.chain),
             Method::Pair => self.opinions(case, problem, SHORTLIST, |n| n, room)?.mixed(self.mix),
         })
     }
 
-    /// What the networks say of a case: the first chain of all candidates, `some` of so many networks of
-    /// each kind of those that it finds likeliest, `shortlist` of them.
+    /// What the networks say of a case: the first chain of all candidates, `some` of so many
+    /// networks of each kind of those that it finds likeliest, `shortlist` of them.
     pub(crate) fn opinions(
         &self,
         case: &Case,
@@ -478,7 +558,8 @@ impl Solver {
         room: &mut Room,
     ) -> Result<Opinions, FamilyError> {
         let (g, c) = (&self.ground, &case.candidates);
-        let [rankers, chains] = [&self.ranker_members, &self.chain_members].map(|all| &all[..some(all.len())]);
+        let [rankers, chains] =
+            [&self.ranker_members, &self.chain_members].map(|all| &all[..some(all.len())]);
         let instance = g.family.instance(problem)?;
         if c.len() <= shortlist {
             let all = (Rows::All, &c.table[..]);
@@ -489,12 +570,19 @@ impl Solver {
         let mut choices = self.chain.choices(g, case, &mut room.chain);
         let first = self.chain.walk(&chains[0], case, &choices, &mut room.chain);
         let mut rows: Vec<u32> = (0..c.len() as u32).collect();
-        let better = |a: &u32, b: &u32| first[*b as usize].total_cmp(&first[*a as usize]).then(a.cmp(b));
+        let better =
+            |a: &u32, b: &u32| first[*b as usize].total_cmp(&first[*a as usize]).then(a.cmp(b));
         rows.select_nth_unstable_by(shortlist - 1, better);
         rows.truncate(shortlist);
         rows.sort_unstable();
         let table: Vec<u16> = rows.iter().flat_map(|&r| c.row(r as usize)).copied().collect();
-        let ranker = self.ranker.score(rankers, g, (case, &instance), (Rows::Some(&rows), &table), &mut room.ranker);
+        let ranker = self.ranker.score(
+            rankers,
+            g,
+            (case, &instance),
+            (Rows::Some(&rows), &table),
+            &mut room.ranker,
+        );
         choices.iter_mut().for_each(|c| c.only(&rows));
         let short = |all: &[f32]| {
             let mut some: Vec<f32> = rows.iter().map(|&r| all[r as usize]).collect();
@@ -502,20 +590,33 @@ impl Solver {
             some
         };
         let mut said = vec![short(&first)];
-        said.extend(chains[1..].iter().map(|p| short(&self.chain.walk(p, case, &choices, &mut room.chain))));
+        said.extend(
+            chains[1..].iter().map(|p| short(&self.chain.walk(p, case, &choices, &mut room.chain))),
+        );
         Ok(Opinions { first, rows: Some(rows), ranker, chain: mean(said) })
     }
 
     /// The k most probable configurations of a problem's tuner space, best first, with their
     /// probabilities; fewer where the space is smaller, none where nothing is legal.
-    pub fn predict(&self, problem: &Problem, k: usize, method: Method, room: &mut Room) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
+    pub fn predict(
+        &self,
+        problem: &Problem,
+        k: usize,
+        method: Method,
+        room: &mut Room,
+    ) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
         let case = self.ground.case(problem, None, None, &mut room.near)?;
         let scores = self.log_probabilities(method, &case, problem, room)?;
         Ok(best(&self.ground.family, &case, &scores, k))
     }
 
     /// What predictions for examples with known answers are worth.
-    pub fn evaluate(&self, examples: &[&Example], method: Method, threads: usize) -> Result<Vec<Outcome>, FamilyError> {
+    pub fn evaluate(
+        &self,
+        examples: &[&Example],
+        method: Method,
+        threads: usize,
+    ) -> Result<Vec<Outcome>, FamilyError> {
         let outcomes = parallel::map(threads, examples, |e, room: &mut Room| {
             let case = self.ground.case(&e.problem, Some(&e.values), None, &mut room.near)?;
             let scores = self.log_probabilities(method, &case, &e.problem, room)?;
@@ -528,29 +629,54 @@ impl Solver {
 /// The k most probable candidates, best first, with their probabilities; of equals the first.
 pub(crate) fn best(family: &Family, case: &Case, scores: &[f32], k: usize) -> Vec<(Vec<i64>, f64)> {
     // A beam search gives up candidates.
-    let mut order: Vec<u32> = (0..scores.len() as u32).filter(|&i| scores[i as usize] > f32::NEG_INFINITY).collect();
-    let better = |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
+    let mut order: Vec<u32> =
+        (0..scores.len() as u32).filter(|&i| scores[i as usize] > f32::NEG_INFINITY).collect();
+    let better =
+        |a: &u32, b: &u32| scores[*b as usize].total_cmp(&scores[*a as usize]).then(a.cmp(b));
     if k < order.len() && k > 0 {
         order.select_nth_unstable_by(k - 1, better);
     }
     order.truncate(k);
     order.sort_unstable_by(better);
-    let answer = |&i: &u32| (family.values(case.candidates.row(i as usize)), f64::from(scores[i as usize]).exp());
+    let answer = |&i: &u32| {
+        (family.values(case.candidates.row(i as usize)), f64::from(scores[i as usize]).exp())
+    };
     order.iter().map(answer).collect()
 }
 
 /// The rank of the truth, and of the first candidate that is the truth's kernel.
-pub(crate) fn outcome(ground: &Ground, case: &Case, problem: &Problem, scores: &[f32]) -> Result<Outcome, FamilyError> {
+pub(crate) fn outcome(
+    ground: &Ground,
+    case: &Case,
+    problem: &Problem,
+    scores: &[f32],
+) -> Result<Outcome, FamilyError> {
     let confidence = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let confidence = f64::from(confidence).exp();
     let Some(truth) = case.truth.map(|t| t as usize) else {
-        return Ok(Outcome { rank: None, kernel_rank: None, log_likelihood: f64::NEG_INFINITY, confidence });
+        return Ok(Outcome {
+            rank: None,
+            kernel_rank: None,
+            log_likelihood: f64::NEG_INFINITY,
+            confidence,
+        });
     };
     if scores[truth] == f32::NEG_INFINITY {
         // A beam search lost it.
-        return Ok(Outcome { rank: None, kernel_rank: None, log_likelihood: f64::NEG_INFINITY, confidence });
+        return Ok(Outcome {
+            rank: None,
+            kernel_rank: None,
+            log_likelihood: f64::NEG_INFINITY,
+            confidence,
+        });
     }
-    let before = |i: usize| scores.iter().enumerate().filter(|(j, s)| **s > scores[i] || **s == scores[i] && *j < i).count();
+    let before = |i: usize| {
+        scores
+            .iter()
+            .enumerate()
+            .filter(|(j, s)| **s > scores[i] || **s == scores[i] && *j < i)
+            .count()
+    };
     let rank = before(truth);
     let instance = ground.family.instance(problem)?;
     let mut kernel_rank = rank;
@@ -562,11 +688,16 @@ pub(crate) fn outcome(ground: &Ground, case: &Case, problem: &Problem, scores: &
             }
         }
     }
-    Ok(Outcome { rank: Some(rank), kernel_rank: Some(kernel_rank), log_likelihood: f64::from(scores[truth]), confidence })
+    Ok(Outcome {
+        rank: Some(rank),
+        kernel_rank: Some(kernel_rank),
+        log_likelihood: f64::from(scores[truth]),
+        confidence,
+    })
 }
 
-/// The neighbours' answers, by distances that nobody learned: shares of whole answers, a little of the product of shares of values,
-/// and a trace of even chances.
+/// The neighbours' answers, by distances that nobody learned: shares of whole answers, a little of
+/// the product of shares of values, and a trace of even chances.
 pub(crate) fn by_neighbours(ground: &Ground, case: &Case, room: &mut Vec<f32>) -> Vec<f32> {
     let votes = ground.plain_votes(case, room);
     // A row that training never showed has neighbours in the others only.
@@ -576,7 +707,15 @@ pub(crate) fn by_neighbours(ground: &Ground, case: &Case, room: &mut Vec<f32>) -
     let marginal: Vec<f32> = v.values.iter().map(|s| (s + 0.01).ln()).collect();
     let mut out: Vec<f32> = table
         .chunks_exact(width)
-        .map(|row| 0.1 * row.iter().zip(&ground.offsets).map(|(&v, o)| marginal[o + v as usize]).sum::<f32>().exp() + 1e-9)
+        .map(|row| {
+            0.1 * row
+                .iter()
+                .zip(&ground.offsets)
+                .map(|(&v, o)| marginal[o + v as usize])
+                .sum::<f32>()
+                .exp()
+                + 1e-9
+        })
         .collect();
     for (n, w) in neighbours.iter().zip(&v.weights) {
         if n.candidate != NOWHERE {

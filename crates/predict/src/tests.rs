@@ -8,14 +8,23 @@ use crate::paper::{PaperModel, Sequence};
 use crate::ranker::{Ranker, RankerSizes};
 use crate::solver::cases;
 use crate::train::{Epoch, Learner, Lesson, Schedule, State, train};
-use crate::{Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor};
+use crate::{
+    Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor,
+};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
-use squall_core::forecast::{Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split};
+use squall_core::forecast::{
+    Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split,
+};
 use std::sync::Arc;
 
-const PAPER: [PaperModel; 5] =
-    [PaperModel::EncoderDecoder, PaperModel::Attention, PaperModel::Attention2, PaperModel::Hybrid, PaperModel::Hybrid2];
+const PAPER: [PaperModel; 5] = [
+    PaperModel::EncoderDecoder,
+    PaperModel::Attention,
+    PaperModel::Attention2,
+    PaperModel::Hybrid,
+    PaperModel::Hybrid2,
+];
 
 fn knob(name: &str, values: &[i64]) -> FamilyKnob {
     FamilyKnob { name: name.into(), values: values.into(), main: values.into(), spare: Vec::new() }
@@ -26,11 +35,18 @@ fn family() -> Arc<Family> {
         solver: "Toy".into(),
         words: vec![("precision".into(), vec!["FP32".into(), "FP16".into(), "BF16".into()])],
         numbers: vec![("a".into(), None), ("b".into(), None)],
-        knobs: vec![knob("t", &[1, 2, 4, 8, 16, 32]), knob("u", &[0, 1, 2, 3, 4, 5]), knob("v", &[1, 2, 4, 8, 16, 32])],
+        knobs: vec![
+            knob("t", &[1, 2, 4, 8, 16, 32]),
+            knob("u", &[0, 1, 2, 3, 4, 5]),
+            knob("v", &[1, 2, 4, 8, 16, 32]),
+        ],
         definitions: vec![("tiles".into(), "-(-a // t)".into())],
         legal: vec!["v <= t".into(), "t <= 2 * a".into()],
         tuned: Vec::new(),
-        features: vec![("tiles".into(), "tiles".into()), ("waste".into(), "1000 * (tiles * t - a) // (tiles * t)".into())],
+        features: vec![
+            ("tiles".into(), "tiles".into()),
+            ("waste".into(), "1000 * (tiles * t - a) // (tiles * t)".into()),
+        ],
         kernel: Vec::new(),
         listed: Vec::new(),
     };
@@ -56,7 +72,10 @@ fn examples() -> Vec<Example> {
             for precision in ["FP32", "FP16"] {
                 let t = 1i64 << a.ilog2().min(5);
                 let v = if precision == "FP32" { t } else { (t / 2).max(1) };
-                out.push(Example { problem: problem(a, b, precision, "d1"), values: vec![t, (b / 2).min(5), v] });
+                out.push(Example {
+                    problem: problem(a, b, precision, "d1"),
+                    values: vec![t, (b / 2).min(5), v],
+                });
             }
         }
     }
@@ -75,7 +94,8 @@ fn small() -> Options {
 }
 
 fn trained(options: &Options) -> Predictor {
-    Predictor::train(&[family()], &examples(), Some(Split::Random), options, &mut |_| true).expect("our examples can be learned")
+    Predictor::train(&[family()], &examples(), Some(Split::Random), options, &mut |_| true)
+        .expect("our examples can be learned")
 }
 
 #[test]
@@ -85,7 +105,12 @@ fn a_rule_is_learned_and_every_answer_is_legal() {
         assert!(score.precision_at[0].1 > 0.6 && score.precision_at[1].1 > 0.95, "{score:?}");
     }
     // Known sizes, unknown ones, unknown devices, a precision that training never showed.
-    for (a, b, precision, device) in [(7, 3, "FP32", "d1"), (1000, 5, "FP16", "d1"), (3, 99, "FP32", "other"), (20, 4, "BF16", "d1")] {
+    for (a, b, precision, device) in [
+        (7, 3, "FP32", "d1"),
+        (1000, 5, "FP16", "d1"),
+        (3, 99, "FP32", "other"),
+        (20, 4, "BF16", "d1"),
+    ] {
         let question = problem(a, b, precision, device);
         let answers = p.predict(&question, 100).expect("the family takes it");
         let space = family().instance(&question).expect("the family takes it").candidates().len();
@@ -103,7 +128,10 @@ fn a_rule_is_learned_and_every_answer_is_legal() {
     assert!(matches!(&unknown, Err(PredictError::Solver { .. })), "{unknown:?}");
     assert!(p.predict(&problem(1, 1, "FP64", "d1"), 1).is_err());
     let solver = p.model("Toy").expect("it was trained");
-    assert!(examples().iter().all(|e| solver.has_seen(&e.problem.key)) && !solver.has_seen("1000-5-FP16"));
+    assert!(
+        examples().iter().all(|e| solver.has_seen(&e.problem.key))
+            && !solver.has_seen("1000-5-FP16")
+    );
 }
 
 #[test]
@@ -125,7 +153,11 @@ fn seed_decides_threads_do_not_and_the_file_keeps_everything() {
     let path = folder.path().join("p.safetensors");
     p.save(&path).expect("it can be saved");
     assert_eq!(Predictor::load(&path).expect("it can be loaded").info(), p.info());
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing but the file is left");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "nothing but the file is left"
+    );
     assert!(matches!(p.save(&folder.path().join("no/such")), Err(FileError::Io { .. })));
     refused(&bytes);
 }
@@ -170,9 +202,16 @@ fn baselines_answer_too_and_cancelling_ends_it() {
     let p = trained(&Options { epochs: (1, 1), ..small() });
     let all = examples();
     let some: Vec<&Example> = all.iter().step_by(11).collect();
-    for method in [Method::Frequency, Method::Neighbours, Method::Ranker, Method::Chain, Method::Pair] {
+    for method in
+        [Method::Frequency, Method::Neighbours, Method::Ranker, Method::Chain, Method::Pair]
+    {
         let outcomes = p.evaluate("Toy", &some, method, 2).expect("they are known");
-        assert!(outcomes.iter().all(|o| o.rank.is_some() && o.log_likelihood <= 0.0 && o.log_likelihood.is_finite()), "{method:?}");
+        assert!(
+            outcomes.iter().all(|o| o.rank.is_some()
+                && o.log_likelihood <= 0.0
+                && o.log_likelihood.is_finite()),
+            "{method:?}"
+        );
     }
     let neighbours = p.evaluate("Toy", &some, Method::Neighbours, 2).unwrap();
     assert!(crate::metrics::precision_at(10, &neighbours).value() > 0.8);
@@ -210,13 +249,32 @@ fn training_resumes_where_it_stopped() {
     assert!(matches!(stopped, Err(PredictError::Cancelled)));
     let mut checkpoint = Checkpoint::load(&path).expect("it can be loaded");
     let mut epochs = 0;
-    let rest = Predictor::resume(&[family()], &all, Some(Split::Random), &options, &mut checkpoint, &mut |_| epochs += 1, &mut |_| true);
+    let rest = Predictor::resume(
+        &[family()],
+        &all,
+        Some(Split::Random),
+        &options,
+        &mut checkpoint,
+        &mut |_| epochs += 1,
+        &mut |_| true,
+    );
     // Two of three epochs of the last of five networks were done.
     assert_eq!(epochs, 1);
     let question = problem(9, 5, "FP16", "d1");
-    assert_eq!(rest.expect("it goes on").predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
+    assert_eq!(
+        rest.expect("it goes on").predict(&question, 50).unwrap(),
+        whole.predict(&question, 50).unwrap()
+    );
     let other = Options { seed: 9, ..options };
-    let refused = Predictor::resume(&[family()], &all, Some(Split::Random), &other, &mut checkpoint, &mut |_| (), &mut |_| true);
+    let refused = Predictor::resume(
+        &[family()],
+        &all,
+        Some(Split::Random),
+        &other,
+        &mut checkpoint,
+        &mut |_| (),
+        &mut |_| true,
+    );
     assert!(matches!(refused, Err(PredictError::OtherTraining)));
     std::fs::write(&path, b"something else").unwrap();
     assert!(matches!(Checkpoint::load(&path), Err(FileError::NotACheckpoint(_))));
@@ -228,7 +286,15 @@ fn training_that_ends_at_once_can_be_begun_again() {
     let options = Options { epochs: (2, 3), members: (4, 4), ..small() };
     let mut checkpoint = Checkpoint::default();
     let mut train = |go_on: bool| {
-        Predictor::resume(&[family()], &examples(), Some(Split::Random), &options, &mut checkpoint, &mut |_| (), &mut |_| go_on)
+        Predictor::resume(
+            &[family()],
+            &examples(),
+            Some(Split::Random),
+            &options,
+            &mut checkpoint,
+            &mut |_| (),
+            &mut |_| go_on,
+        )
     };
     assert!(matches!(train(false), Err(PredictError::Cancelled)));
     let (rest, whole) = (train(true).expect("it begins again"), trained(&options));
@@ -237,15 +303,31 @@ fn training_that_ends_at_once_can_be_begun_again() {
 }
 
 /// Holds a network's gradient against finite differences, with the same samples and drop-out.
-fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &Ground, all: &[Example]) {
+fn check_network<L: Learner>(
+    what: &str,
+    learner: &L,
+    layout: &Layout,
+    ground: &Ground,
+    all: &[Example],
+) {
     let chosen: Vec<&Example> = all.iter().step_by(29).collect();
     let cases = cases(ground, &chosen, 1, None).expect("the family takes them");
-    let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
+    let pairs: Vec<_> = cases
+        .iter()
+        .zip(&chosen)
+        .map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before")))
+        .collect();
     let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
     let p = layout.initial(&mut Generator::seed_from_u64(5));
     let loss = |p: &[f32], g: &mut [f32]| {
         learner
-            .learn(p, Lesson { ground, cases: &pairs }, &mut Generator::seed_from_u64(6), Some(g), &mut L::Room::default())
+            .learn(
+                p,
+                Lesson { ground, cases: &pairs },
+                &mut Generator::seed_from_u64(6),
+                Some(g),
+                &mut L::Room::default(),
+            )
             .expect("it learns")
     };
     let mut g = vec![0.0; p.len()];
@@ -256,8 +338,12 @@ fn check_network<L: Learner>(what: &str, learner: &L, layout: &Layout, ground: &
 #[test]
 fn gradients_of_ranker_and_chain() {
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
-    let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 9, dropout: 0.2 });
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
+        .expect("our examples can be learned");
+    let ranker = Ranker::new(
+        &ground,
+        RankerSizes { context: 7, hidden: 6, last: 5, negatives: 9, dropout: 0.2 },
+    );
     check_network("ranker", &ranker, ranker.layout(), &ground, &all);
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.2 });
     check_network("chain", &chain, chain.layout(), &ground, &all);
@@ -266,7 +352,8 @@ fn gradients_of_ranker_and_chain() {
 #[test]
 fn gradients_of_the_papers_models() {
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
+        .expect("our examples can be learned");
     for kind in PAPER {
         let model = Sequence::new(&ground, kind, 5);
         check_network(&format!("{kind:?}"), &model, model.layout(), &ground, &all);
@@ -279,14 +366,20 @@ fn share_at_ten(options: &Options) -> f64 {
     let some: Vec<&Example> = all.iter().collect();
     let test: Vec<&Example> = all.iter().filter(|e| part(&e.problem) == Part::Test).collect();
     let material = Material { family: family(), examples: &some, part: &part, options };
-    let model = Model::learn(&material, &mut |_| true).expect("it learns").expect("nobody ended it");
-    crate::metrics::precision_at(10, &model.evaluate(&test, Method::Pair, 2).expect("they are known")).value()
+    let model =
+        Model::learn(&material, &mut |_| true).expect("it learns").expect("nobody ended it");
+    crate::metrics::precision_at(
+        10,
+        &model.evaluate(&test, Method::Pair, 2).expect("they are known"),
+    )
+    .value()
 }
 
 #[test]
 fn the_papers_models_learn_the_rule() {
     for kind in PAPER {
-        let share = share_at_ten(&Options { lstm: 24, epochs: (1, 24), ..Options::of(Kind::Paper(kind)) });
+        let share =
+            share_at_ten(&Options { lstm: 24, epochs: (1, 24), ..Options::of(Kind::Paper(kind)) });
         assert!(share > 0.6, "{kind:?}: {share}");
     }
 }
@@ -295,9 +388,12 @@ fn the_papers_models_learn_the_rule() {
 fn classical_baselines_learn_the_rule() {
     use crate::classical::Classical;
     // A line cannot follow the rule as trees do.
-    for (kind, least) in
-        [(Classical::DecisionTree, 0.95), (Classical::RandomForest, 0.95), (Classical::NaiveBayes, 0.7), (Classical::Svm, 0.5)]
-    {
+    for (kind, least) in [
+        (Classical::DecisionTree, 0.95),
+        (Classical::RandomForest, 0.95),
+        (Classical::NaiveBayes, 0.7),
+        (Classical::Svm, 0.5),
+    ] {
         let share = share_at_ten(&Options::of(Kind::Classical(kind)));
         assert!(share > least, "{kind:?}: {share}");
     }
@@ -317,15 +413,21 @@ fn every_kind_of_model_trains_answers_and_goes_through_its_file() {
     ];
     for kind in kinds {
         let options = Options { epochs: (1, 2), lstm: 12, ..Options::of(kind) };
-        let p = Predictor::train(&[family()], &all, Some(Split::Random), &options, &mut |_| true).expect("it learns");
+        let p = Predictor::train(&[family()], &all, Some(Split::Random), &options, &mut |_| true)
+            .expect("it learns");
         assert_eq!(p.info().scores.len(), 2);
         let bytes = p.to_bytes().expect("it can be written");
         let again = Predictor::from_bytes(&bytes).expect("it can be read");
         assert_eq!(again.info(), p.info());
-        for (a, b, precision, device) in [(9, 5, "FP16", "d1"), (1000, 3, "FP32", "other"), (7, 7, "BF16", "d1")] {
+        for (a, b, precision, device) in
+            [(9, 5, "FP16", "d1"), (1000, 3, "FP32", "other"), (7, 7, "BF16", "d1")]
+        {
             let question = problem(a, b, precision, device);
             let answers = p.predict(&question, 20).expect("the family takes it");
-            assert!(!answers.is_empty() && answers.iter().all(|(v, _)| family().is_legal(&question, v)), "{kind:?}");
+            assert!(
+                !answers.is_empty() && answers.iter().all(|(v, _)| family().is_legal(&question, v)),
+                "{kind:?}"
+            );
             assert_eq!(again.predict(&question, 20).expect("as before"), answers, "{kind:?}");
         }
         for cut in (8..bytes.len()).step_by(bytes.len() / 9) {
@@ -347,20 +449,36 @@ fn every_kind_of_model_trains_answers_and_goes_through_its_file() {
 #[test]
 fn training_of_a_paper_s_model_resumes_too() {
     let all = examples();
-    let options = Options { epochs: (1, 3), lstm: 12, ..Options::of(Kind::Paper(PaperModel::EncoderDecoder)) };
+    let options = Options {
+        epochs: (1, 3),
+        lstm: 12,
+        ..Options::of(Kind::Paper(PaperModel::EncoderDecoder))
+    };
     let train = |checkpoint: &mut Checkpoint, keep: &mut dyn FnMut(&Checkpoint), until: usize| {
         let mut epochs = 0;
-        Predictor::resume(&[family()], &all, Some(Split::Random), &options, checkpoint, keep, &mut |p| {
-            epochs += usize::from(p.within == 0.0);
-            epochs < until
-        })
+        Predictor::resume(
+            &[family()],
+            &all,
+            Some(Split::Random),
+            &options,
+            checkpoint,
+            keep,
+            &mut |p| {
+                epochs += usize::from(p.within == 0.0);
+                epochs < until
+            },
+        )
     };
     let whole = train(&mut Checkpoint::default(), &mut |_| (), usize::MAX).expect("it learns");
     let mut kept = None;
     // The second model's second epoch.
-    assert!(matches!(train(&mut Checkpoint::default(), &mut |c| kept = Some(c.clone()), 5), Err(PredictError::Cancelled)));
+    assert!(matches!(
+        train(&mut Checkpoint::default(), &mut |c| kept = Some(c.clone()), 5),
+        Err(PredictError::Cancelled)
+    ));
     let mut epochs = 0;
-    let rest = train(&mut kept.expect("epochs were kept"), &mut |_| epochs += 1, usize::MAX).expect("it goes on");
+    let rest = train(&mut kept.expect("epochs were kept"), &mut |_| epochs += 1, usize::MAX)
+        .expect("it goes on");
     assert_eq!(epochs, 1);
     for precision in ["FP16", "FP32"] {
         let question = problem(9, 5, precision, "d1");
@@ -372,10 +490,17 @@ fn training_of_a_paper_s_model_resumes_too() {
 fn scores_of_whole_spaces_are_what_training_lowers() {
     // A candidate's score is minus the loss that it would have as the truth, network by network.
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
-    let ranker = Ranker::new(&ground, RankerSizes { context: 7, hidden: 20, last: 5, negatives: 1000, dropout: 0.2 });
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
+        .expect("our examples can be learned");
+    let ranker = Ranker::new(
+        &ground,
+        RankerSizes { context: 7, hidden: 20, last: 5, negatives: 1000, dropout: 0.2 },
+    );
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 20, dropout: 0.2 });
-    let (p, q) = (ranker.layout().initial(&mut Generator::seed_from_u64(5)), chain.layout().initial(&mut Generator::seed_from_u64(6)));
+    let (p, q) = (
+        ranker.layout().initial(&mut Generator::seed_from_u64(5)),
+        chain.layout().initial(&mut Generator::seed_from_u64(6)),
+    );
     for e in all.iter().step_by(131) {
         let mut made = cases(&ground, &[e], 1, None).expect("the family takes it");
         let instance = || ground.family.instance(&e.problem).expect("as before");
@@ -386,19 +511,40 @@ fn scores_of_whole_spaces_are_what_training_lowers() {
             (Rows::All, &made[0].candidates.table),
             &mut Default::default(),
         );
-        let by_chain = chain.score(std::slice::from_ref(&q), &ground, &made[0], &mut Default::default());
+        let by_chain =
+            chain.score(std::slice::from_ref(&q), &ground, &made[0], &mut Default::default());
         for i in 0..made[0].candidates.len() {
             made[0].truth = Some(i as u32);
             made[0].allowed = crate::case::allowed(&made[0].candidates, i);
             let rng = || Generator::seed_from_u64(1);
             let loss = ranker
-                .learn(&p, Lesson { ground: &ground, cases: &[(&made[0], instance())] }, &mut rng(), None, &mut Default::default())
+                .learn(
+                    &p,
+                    Lesson { ground: &ground, cases: &[(&made[0], instance())] },
+                    &mut rng(),
+                    None,
+                    &mut Default::default(),
+                )
                 .unwrap();
-            assert!((loss + f64::from(by_ranker[i])).abs() < 1e-4, "ranker, {i}: {loss}, {}", by_ranker[i]);
+            assert!(
+                (loss + f64::from(by_ranker[i])).abs() < 1e-4,
+                "ranker, {i}: {loss}, {}",
+                by_ranker[i]
+            );
             let loss = chain
-                .learn(&q, Lesson { ground: &ground, cases: &[(&made[0], instance())] }, &mut rng(), None, &mut Default::default())
+                .learn(
+                    &q,
+                    Lesson { ground: &ground, cases: &[(&made[0], instance())] },
+                    &mut rng(),
+                    None,
+                    &mut Default::default(),
+                )
                 .unwrap();
-            assert!((loss + f64::from(by_chain[i])).abs() < 1e-4, "chain, {i}: {loss}, {}", by_chain[i]);
+            assert!(
+                (loss + f64::from(by_chain[i])).abs() < 1e-4,
+                "chain, {i}: {loss}, {}",
+                by_chain[i]
+            );
         }
     }
 }
@@ -424,21 +570,37 @@ fn what_is_kept_is_the_running_mean_of_parameters() {
     let cases = cases(&ground, &chosen, 1, Some(0)).expect("the family takes them");
     let pairs = crate::solver::pairs(&cases, &chosen);
     let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.0 });
-    let schedule = |memory| Schedule { epochs: 2, until: 2, batch: 8, rate: 2e-3, decay: 0.0, memory, patience: 5, seed: 1, threads: 1 };
+    let schedule = |memory| Schedule {
+        epochs: 2,
+        until: 2,
+        batch: 8,
+        rate: 2e-3,
+        decay: 0.0,
+        memory,
+        patience: 5,
+        seed: 1,
+        threads: 1,
+    };
     let run = |memory: f32| {
         let schedule = schedule(memory);
         let mut state = State::new(chain.layout(), &schedule);
-        train(&chain, &ground, &pairs, &pairs, &schedule, &mut state, &mut |_, _| true).expect("it learns");
+        train(&chain, &ground, &pairs, &pairs, &schedule, &mut state, &mut |_, _| true)
+            .expect("it learns");
         state
     };
     let (plain, mean) = (run(0.0), run(0.95));
     // The mean looks on: the path that it is the mean of stays the same.
     assert_eq!((&plain.average, &plain.best), (&plain.parameters, &plain.parameters));
     assert_eq!(mean.parameters, plain.parameters);
-    let apart = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
+    let apart =
+        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
     let start = State::new(chain.layout(), &schedule(0.0));
-    let (moved, behind) = (apart(&plain.parameters, &start.parameters), apart(&mean.average, &mean.parameters));
-    assert!(mean.best == mean.average && behind > 0.01 * moved && behind < 0.5 * moved, "{behind} of {moved}");
+    let (moved, behind) =
+        (apart(&plain.parameters, &start.parameters), apart(&mean.average, &mean.parameters));
+    assert!(
+        mean.best == mean.average && behind > 0.01 * moved && behind < 0.5 * moved,
+        "{behind} of {moved}"
+    );
 }
 
 #[test]
@@ -447,8 +609,11 @@ fn a_shortlist_is_divided_anew_and_the_rest_stays() {
     let Ok(Model::Pair(s)) = p.model("Toy") else { panic!("the default was trained") };
     for (a, b, n) in [(39, 5, 9), (500, 3, 40), (17, 2, 1)] {
         let question = problem(a, b, "FP16", "d1");
-        let case = s.ground.case(&question, None, None, &mut Vec::new()).expect("the family takes it");
-        let opinions = |n: usize| s.opinions(&case, &question, n, |n| n, &mut Default::default()).expect("as before");
+        let case =
+            s.ground.case(&question, None, None, &mut Vec::new()).expect("the family takes it");
+        let opinions = |n: usize| {
+            s.opinions(&case, &question, n, |n| n, &mut Default::default()).expect("as before")
+        };
         let (all, some) = (opinions(usize::MAX), opinions(n));
         let rows = some.rows.clone().expect("the space is larger");
         assert!(all.rows.is_none() && rows.len() == n && rows.is_sorted());
@@ -461,7 +626,8 @@ fn a_shortlist_is_divided_anew_and_the_rest_stays() {
                 assert!(some.first[i] <= worst && short[i] == some.first[i]);
             } else {
                 // Among themselves they stand as all networks together say.
-                let (odds, here) = (whole[i] - whole[rows[0] as usize], short[i] - short[rows[0] as usize]);
+                let (odds, here) =
+                    (whole[i] - whole[rows[0] as usize], short[i] - short[rows[0] as usize]);
                 assert!((odds - here).abs() < 1e-3, "{odds} {here}");
             }
         }
@@ -473,11 +639,15 @@ fn answers_for_validation_are_remembered_and_none_sees_its_own_while_training() 
     let p = trained(&Options { epochs: (1, 1), ..small() });
     let Ok(Model::Pair(s)) = p.model("Toy") else { panic!("the default was trained") };
     let all = examples();
-    let of = |part: Part| all.iter().filter(|e| Split::Random.part(&e.problem) == part).collect::<Vec<_>>();
+    let of = |part: Part| {
+        all.iter().filter(|e| Split::Random.part(&e.problem) == part).collect::<Vec<_>>()
+    };
     let (train, held, test) = (of(Part::Train), of(Part::Validation), of(Part::Test));
     let memory = &s.facts().memory;
     assert!(!held.is_empty() && memory.len() == train.len() + held.len());
-    let nearest = |e: &Example, own| s.ground.case(&e.problem, None, own, &mut Vec::new()).expect("as before").neighbours[0][0];
+    let nearest = |e: &Example, own| {
+        s.ground.case(&e.problem, None, own, &mut Vec::new()).expect("as before").neighbours[0][0]
+    };
     for (i, e) in held.iter().enumerate() {
         let own = (train.len() + i) as u32;
         assert_eq!((nearest(e, None).index, nearest(e, None).distance), (own, 0.0));
@@ -486,7 +656,8 @@ fn answers_for_validation_are_remembered_and_none_sees_its_own_while_training() 
     assert!(test.iter().all(|e| nearest(e, None).distance > 0.0), "no test problem is remembered");
 }
 
-/// Two of many networks hold validation out; the others learn it, for as many epochs as those were best after.
+/// Two of many networks hold validation out; the others learn it, for as many epochs as those were
+/// best after.
 #[test]
 fn most_networks_learn_validation_too() {
     let all = examples();
@@ -497,37 +668,69 @@ fn most_networks_learn_validation_too() {
         let Ok(Model::Pair(s)) = p.model("Toy") else { panic!("the default was trained") };
         for curves in [&s.curves.ranker, &s.curves.chain] {
             let (holding, rest) = curves.split_at(if members < 4 { members } else { 2 });
-            assert!(holding.iter().flatten().all(|e| e.validation > 0.0) && rest.iter().flatten().all(|e| e.validation == 0.0));
-            let best = |c: &Vec<Epoch>| (0..c.len()).min_by(|&a, &b| c[a].validation.total_cmp(&c[b].validation)).unwrap() + 1;
-            let until = (holding.iter().map(best).sum::<usize>() as f64 / holding.len() as f64).round() as usize;
-            assert!(rest.iter().all(|c| c.len() == until), "{until} {:?}", rest.iter().map(Vec::len).collect::<Vec<_>>());
+            assert!(
+                holding.iter().flatten().all(|e| e.validation > 0.0)
+                    && rest.iter().flatten().all(|e| e.validation == 0.0)
+            );
+            let best = |c: &Vec<Epoch>| {
+                (0..c.len()).min_by(|&a, &b| c[a].validation.total_cmp(&c[b].validation)).unwrap()
+                    + 1
+            };
+            let until = (holding.iter().map(best).sum::<usize>() as f64 / holding.len() as f64)
+                .round() as usize;
+            assert!(
+                rest.iter().all(|c| c.len() == until),
+                "{until} {:?}",
+                rest.iter().map(Vec::len).collect::<Vec<_>>()
+            );
         }
     }
 }
 
 #[test]
 fn a_sample_estimates_the_whole_space() {
-    // With all candidates drawn the loss is that of the whole space; with few it is near on average.
+    // With all candidates drawn the loss is that of the whole space; with few it is near on
+    // average.
     let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None).expect("our examples can be learned");
-    let few = Ranker::new(&ground, RankerSizes { context: 7, hidden: 6, last: 5, negatives: 40, dropout: 0.0 });
+    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
+        .expect("our examples can be learned");
+    let few = Ranker::new(
+        &ground,
+        RankerSizes { context: 7, hidden: 6, last: 5, negatives: 40, dropout: 0.0 },
+    );
     let chosen: Vec<&Example> = all.iter().filter(|e| e.values[0] == 32).take(6).collect();
     let mut cases = cases(&ground, &chosen, 1, None).expect("the family takes them");
     cases.iter_mut().for_each(|c| c.legal_share = ground.legal_share(c));
-    let pairs: Vec<_> = cases.iter().zip(&chosen).map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before"))).collect();
+    let pairs: Vec<_> = cases
+        .iter()
+        .zip(&chosen)
+        .map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before")))
+        .collect();
     let p = few.layout().initial(&mut Generator::seed_from_u64(5));
     let whole: f64 = pairs
         .iter()
         .map(|(c, i)| {
-            let scores = few.score(std::slice::from_ref(&p), &ground, (c, i), (Rows::All, &c.candidates.table), &mut Default::default());
+            let scores = few.score(
+                std::slice::from_ref(&p),
+                &ground,
+                (c, i),
+                (Rows::All, &c.candidates.table),
+                &mut Default::default(),
+            );
             -f64::from(scores[c.truth.expect("it is inside") as usize])
         })
         .sum();
     let rounds = 60;
     let sampled: f64 = (0..rounds)
         .map(|s| {
-            few.learn(&p, Lesson { ground: &ground, cases: &pairs }, &mut Generator::seed_from_u64(s), None, &mut Default::default())
-                .expect("it learns")
+            few.learn(
+                &p,
+                Lesson { ground: &ground, cases: &pairs },
+                &mut Generator::seed_from_u64(s),
+                None,
+                &mut Default::default(),
+            )
+            .expect("it learns")
         })
         .sum::<f64>()
         / rounds as f64;

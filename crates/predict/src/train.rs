@@ -56,9 +56,9 @@ pub struct Schedule {
     pub rate: f32,
     /// Weight decay.
     pub decay: f32,
-    /// How much stays at each step of the running mean of parameters, which is what is looked at and
-    /// kept (Polyak and Juditsky 1992): 0.995 looks back over some 200 steps, in the
-    /// beginning over a ninth of those taken. 0 is no mean.
+    /// How much stays at each step of the running mean of parameters, which is what is looked at
+    /// and kept (Polyak and Juditsky 1992): 0.995 looks back over some 200 steps, in the beginning
+    /// over a ninth of those taken. 0 is no mean.
     pub memory: f32,
     /// Epochs without a better validation loss before training stops.
     pub patience: usize,
@@ -107,7 +107,8 @@ impl State {
 
     /// The epoch with the least loss on validation, counted from 0.
     pub fn best_epoch(&self) -> Option<usize> {
-        (0..self.curve.len()).min_by(|&a, &b| self.curve[a].validation.total_cmp(&self.curve[b].validation))
+        (0..self.curve.len())
+            .min_by(|&a, &b| self.curve[a].validation.total_cmp(&self.curve[b].validation))
     }
 }
 
@@ -129,10 +130,16 @@ pub fn train<L: Learner>(
     let steps = cases.len().div_ceil(schedule.batch.max(1));
     let mut gradient = vec![0.0; state.parameters.len()];
     let desks = Desks::<L>::default();
-    let patient = |s: &State| s.best_epoch().is_none_or(|best| validation.is_empty() || s.curve.len() - 1 - best < schedule.patience);
+    let patient = |s: &State| {
+        s.best_epoch().is_none_or(|best| {
+            validation.is_empty() || s.curve.len() - 1 - best < schedule.patience
+        })
+    };
     while state.curve.len() < schedule.until && patient(state) {
         let epoch = state.curve.len();
-        let mut rng = Generator::seed_from_u64(schedule.seed ^ (epoch as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut rng = Generator::seed_from_u64(
+            schedule.seed ^ (epoch as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        );
         let mut order: Vec<usize> = (0..cases.len()).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, rng.random_range(0..=i));
@@ -140,8 +147,15 @@ pub fn train<L: Learner>(
         let mut total = 0.0;
         for (step, batch) in order.chunks(schedule.batch.max(1)).enumerate() {
             let chosen: Vec<Pair> = batch.iter().map(|&i| cases[i]).collect();
-            let loss =
-                batch_loss(learner, ground, &chosen, &state.parameters, rng.random(), Some(&mut gradient), (schedule.threads, &desks))?;
+            let loss = batch_loss(
+                learner,
+                ground,
+                &chosen,
+                &state.parameters,
+                rng.random(),
+                Some(&mut gradient),
+                (schedule.threads, &desks),
+            )?;
             total += loss;
             let scale = 1.0 / batch.len() as f32;
             gradient.iter_mut().for_each(|g| *g *= scale);
@@ -157,10 +171,21 @@ pub fn train<L: Learner>(
         // The same samples every time, so that epochs can be compared.
         let mut held = 0.0;
         for part in validation.chunks(256) {
-            held += batch_loss(learner, ground, part, &state.average, schedule.seed, None, (schedule.threads, &desks))?;
+            held += batch_loss(
+                learner,
+                ground,
+                part,
+                &state.average,
+                schedule.seed,
+                None,
+                (schedule.threads, &desks),
+            )?;
         }
         let mean = |sum: f64, n: usize| if n == 0 { 0.0 } else { sum / n as f64 };
-        state.curve.push(Epoch { train: mean(total, cases.len()), validation: mean(held, validation.len()) });
+        state.curve.push(Epoch {
+            train: mean(total, cases.len()),
+            validation: mean(held, validation.len()),
+        });
         let best = state.best_epoch().unwrap_or(epoch);
         if best == epoch || validation.is_empty() {
             state.best.clone_from(&state.average);
@@ -184,7 +209,9 @@ struct Desks<L: Learner>([Mutex<Desk<L>>; SHARDS]);
 
 impl<L: Learner> Default for Desks<L> {
     fn default() -> Self {
-        Desks(std::array::from_fn(|_| Mutex::new(Desk { room: L::Room::default(), gradient: Vec::new(), loss: Ok(0.0) })))
+        Desks(std::array::from_fn(|_| {
+            Mutex::new(Desk { room: L::Room::default(), gradient: Vec::new(), loss: Ok(0.0) })
+        }))
     }
 }
 
@@ -208,9 +235,12 @@ fn batch_loss<L: Learner>(
             let mut desk = lock(&desks.0[i]);
             let Desk { room, gradient, loss } = &mut *desk;
             let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
-            let instances: Result<Vec<_>, _> = shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
+            let instances: Result<Vec<_>, _> =
+                shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
             let g = wants.then(|| zeroed(gradient, parameters.len()));
-            *loss = instances.and_then(|cases| learner.learn(parameters, Lesson { ground, cases: &cases }, &mut rng, g, room));
+            *loss = instances.and_then(|cases| {
+                learner.learn(parameters, Lesson { ground, cases: &cases }, &mut rng, g, room)
+            });
         }
     };
     std::thread::scope(|s| {
@@ -233,7 +263,8 @@ fn batch_loss<L: Learner>(
     Ok(total)
 }
 
-/// A thread that panicked passes its panic on through the scope, so nobody meets its half-done work.
+/// A thread that panicked passes its panic on through the scope, so nobody meets its half-done
+/// work.
 fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -39,7 +39,8 @@ impl Store {
     pub fn summaries(&self, query: &Query) -> Result<Vec<Summary>, StoreError> {
         let (filter, values) = query.filter();
         let sql = format!(
-            "SELECT seq, kind, task, name, device, toolchain, tunable, configuration, time_ns, recorded FROM record {filter} ORDER BY recorded, seq"
+            "SELECT seq, kind, task, name, device, toolchain, tunable, configuration, time_ns, \
+             recorded FROM record {filter} ORDER BY recorded, seq"
         );
         let mut statement = self.connection.prepare_cached(&sql).map_err(|e| self.error(e))?;
         let mut rows = statement.query(params_from_iter(values)).map_err(|e| self.error(e))?;
@@ -48,11 +49,26 @@ impl Store {
         while let Some(row) = rows.next().map_err(|e| self.error(e))? {
             let text = |i: usize| row.get::<_, String>(i).map_err(|e| self.error(e));
             let (task, device, toolchain) = (text(2)?, text(4)?, text(5)?);
-            let id: TaskId = task.parse().map_err(|detail| StoreError::Damaged { path: self.path().to_path_buf(), detail })?;
-            let place = *places.entry((task, device.clone(), toolchain.clone())).or_insert(found.len());
+            let id: TaskId = task.parse().map_err(|detail| StoreError::Damaged {
+                path: self.path().to_path_buf(),
+                detail,
+            })?;
+            let place =
+                *places.entry((task, device.clone(), toolchain.clone())).or_insert(found.len());
             if place == found.len() {
                 let (name, untuned, best) = (String::new(), None, None);
-                let s = Summary { task: id, name, device, toolchain, trials: 0, failed: 0, untuned, best, last: 0.0, seq: None };
+                let s = Summary {
+                    task: id,
+                    name,
+                    device,
+                    toolchain,
+                    trials: 0,
+                    failed: 0,
+                    untuned,
+                    best,
+                    last: 0.0,
+                    seq: None,
+                };
                 found.push((s, Standings::default()));
             }
             let (s, group) = &mut found[place];
@@ -91,8 +107,10 @@ impl Store {
     pub fn best(&self, query: &Query) -> Result<Vec<Record>, StoreError> {
         let mut best = Vec::new();
         for seq in self.summaries(query)?.into_iter().filter_map(|s| s.seq) {
-            let body: String =
-                self.connection.query_row("SELECT body FROM record WHERE seq = ?1", [seq], |r| r.get(0)).map_err(|e| self.error(e))?;
+            let body: String = self
+                .connection
+                .query_row("SELECT body FROM record WHERE seq = ?1", [seq], |r| r.get(0))
+                .map_err(|e| self.error(e))?;
             best.push(self.decode(&body)?);
         }
         Ok(best)

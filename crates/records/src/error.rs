@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 pub enum StoreError {
     #[error("`{}` is not a Squall store", path.display())]
     NotAStore { path: PathBuf },
-    #[error("`{}` was written by a newer Squall: its schema is {found}, this program knows up to {known}", path.display())]
+    #[error("`{}` was written by a newer Squall: its schema is {found}, this program knows up to \
+             {known}", path.display())]
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error("there is no store `{}`", path.display())]
     Missing { path: PathBuf },
@@ -41,26 +42,48 @@ impl StoreError {
     /// What the user can do about it.
     pub fn remedy(&self) -> String {
         match self {
-            StoreError::NotAStore { .. } => "name another file; a store that does not exist yet is created".into(),
+            StoreError::NotAStore { .. } => "name another file; a store that does not exist yet \
+                                             is created"
+                .into(),
             StoreError::Newer { .. } => "use the newer Squall, or another store".into(),
             StoreError::Missing { .. } => "`squall tune` creates one; check the path".into(),
             StoreError::Empty { .. } => {
-                "check the path: `squall tune` and `squall import` fill it; if one of them is at it just now, ask again".into()
+                "check the path: `squall tune` and `squall import` fill it; if one of them is at \
+                 it just now, ask again"
+                    .into()
             }
             StoreError::ReadOnly { path } => {
-                format!("name a store in a folder that you can write, for instance a copy: cp '{}' ~/", path.display())
+                format!(
+                    "name a store in a folder that you can write, for instance a copy: cp \
+                         '{}' ~/",
+                    path.display()
+                )
             }
             StoreError::Full { path } => {
-                format!("free space on its disk (df -h '{}'); everything reported so far is kept", folder(path).display())
+                format!(
+                    "free space on its disk (df -h '{}'); everything reported so far is \
+                         kept",
+                    folder(path).display()
+                )
             }
             StoreError::Locked { path } => format!("see who holds it: fuser '{}'", path.display()),
             StoreError::Damaged { path, .. } => {
-                format!("take a backup, or save what can be read: sqlite3 '{}' .recover | sqlite3 rescued.db", path.display())
+                format!(
+                    "take a backup, or save what can be read: sqlite3 '{}' .recover | sqlite3 \
+                         rescued.db",
+                    path.display()
+                )
             }
             StoreError::Open { path, .. } | StoreError::Database { path, .. } => {
-                format!("check that `{}` exists and that you may write there", folder(path).display())
+                format!(
+                    "check that `{}` exists and that you may write \
+                         there",
+                    folder(path).display()
+                )
             }
-            StoreError::Line { .. } => "each line is one record as `squall records export` writes it".into(),
+            StoreError::Line { .. } => {
+                "each line is one record as `squall records export` writes it".into()
+            }
             StoreError::Unstorable(_) => "please report this: it is a fault of Squall's".into(),
             StoreError::Write(_) | StoreError::Read(_) => "check the file that was named".into(),
         }
@@ -71,9 +94,13 @@ impl StoreError {
         let (path, detail) = (path.to_path_buf(), e.to_string());
         match e.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => StoreError::NotAStore { path },
-            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => StoreError::ReadOnly { path },
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+                StoreError::ReadOnly { path }
+            }
             Some(ErrorCode::DiskFull) => StoreError::Full { path },
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Locked { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                StoreError::Locked { path }
+            }
             Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, detail },
             Some(ErrorCode::CannotOpen) => StoreError::Open { path, detail },
             _ => StoreError::Database { path, detail },

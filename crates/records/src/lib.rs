@@ -3,8 +3,8 @@
 //! loads for ever), safe under `kill -9` (one transaction a record) and under several writers.
 //!
 //! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form, and
-//! [`Store::best`] says which candidate holds each task. Beside its records a store keeps examples for
-//! predictors ([`Store::examples`]).
+//! [`Store::best`] says which candidate holds each task. Beside its records a store keeps examples
+//! for predictors ([`Store::examples`]).
 
 mod best;
 mod error;

@@ -54,7 +54,11 @@ impl Query {
         if self.verified {
             clauses.push("time_ns IS NOT NULL".into());
         }
-        let text = if clauses.is_empty() { String::new() } else { format!("WHERE {}", clauses.join(" AND ")) };
+        let text = if clauses.is_empty() {
+            String::new()
+        } else {
+            format!("WHERE {}", clauses.join(" AND "))
+        };
         (text, values)
     }
 }

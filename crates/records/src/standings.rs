@@ -54,7 +54,8 @@ impl<T: Copy> Standings<T> {
         self.entry(name).trial = time.map(|t| (t, from));
     }
 
-    /// A run-off ended so for one of its two; the winner's word comes last, and makes it the holder.
+    /// A run-off ended so for one of its two; the winner's word comes last, and makes it the
+    /// holder.
     pub fn rematch(&mut self, name: Name, time: Option<Nanos>, from: T) {
         self.entry(name.clone()).rematch = Some(time.map(|t| (t, from)));
         match time {
@@ -71,7 +72,8 @@ impl<T: Copy> Standings<T> {
 
     /// All that ran, fastest first, equal times by name.
     pub fn ranking(&self) -> Vec<(&Name, Nanos)> {
-        let mut all: Vec<(&Name, Nanos)> = self.all.iter().filter_map(|(n, s)| Some((n, s.time()?.0))).collect();
+        let mut all: Vec<(&Name, Nanos)> =
+            self.all.iter().filter_map(|(n, s)| Some((n, s.time()?.0))).collect();
         all.sort_by(|a, b| a.1.0.total_cmp(&b.1.0));
         all
     }
@@ -83,10 +85,13 @@ impl<T: Copy> Standings<T> {
 
     /// Those in no run-off yet whose trial was clearly faster than that of `name`, fastest first.
     pub fn usurpers(&self, name: &Name) -> Vec<&Name> {
-        let Some(limit) = self.all.get(name).and_then(|s| Some(s.trial.or(s.time())?.0)) else { return Vec::new() };
+        let Some(limit) = self.all.get(name).and_then(|s| Some(s.trial.or(s.time())?.0)) else {
+            return Vec::new();
+        };
         let fresh = self.all.iter().filter(|(n, s)| s.rematch.is_none() && *n != name);
         let faster = fresh.filter_map(|(n, s)| Some((n, s.trial?.0.0)));
-        let mut faster: Vec<(&Name, f64)> = faster.filter(|c| c.1 * (1.0 + REMATCH_MARGIN) < limit.0).collect();
+        let mut faster: Vec<(&Name, f64)> =
+            faster.filter(|c| c.1 * (1.0 + REMATCH_MARGIN) < limit.0).collect();
         faster.sort_by(|a, b| a.1.total_cmp(&b.1));
         faster.into_iter().map(|c| c.0).collect()
     }
@@ -129,7 +134,10 @@ mod tests {
     #[test]
     fn a_slow_minute_takes_nobodys_task() {
         // The run-off was held while the machine was slower; `b` lost it, `c` was not in it.
-        let mut s = standings(&[("a", 100.0), ("b", 101.0), ("c", 102.0)], &[("b", Some(119.0)), ("a", Some(118.0))]);
+        let mut s = standings(
+            &[("a", 100.0), ("b", 101.0), ("c", 102.0)],
+            &[("b", Some(119.0)), ("a", Some(118.0))],
+        );
         assert_eq!(winner(&s), ("a".into(), 118.0));
         // An older run-off's loser is not better for the faster minute that it was held in.
         s.rematch(name("c"), Some(Nanos(131.0)), ());
@@ -143,9 +151,15 @@ mod tests {
 
     #[test]
     fn who_fails_in_a_run_off_is_out_and_the_holder_stays() {
-        let s = standings(&[("a", 100.0), ("b", 101.0), ("c", 90.0)], &[("b", Some(101.0)), ("a", Some(99.0)), ("c", None)]);
+        let s = standings(
+            &[("a", 100.0), ("b", 101.0), ("c", 90.0)],
+            &[("b", Some(101.0)), ("a", Some(99.0)), ("c", None)],
+        );
         assert_eq!(winner(&s), ("a".into(), 99.0));
-        let s = standings(&[("a", 100.0), ("b", 101.0)], &[("b", Some(101.0)), ("a", Some(99.0)), ("a", None)]);
+        let s = standings(
+            &[("a", 100.0), ("b", 101.0)],
+            &[("b", Some(101.0)), ("a", Some(99.0)), ("a", None)],
+        );
         assert_eq!(winner(&s), ("b".into(), 101.0));
     }
 }

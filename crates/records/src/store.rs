@@ -41,8 +41,11 @@ impl Store {
     pub fn open_with(path: impl AsRef<Path>, durability: Durability) -> Result<Store, StoreError> {
         let path = path.as_ref();
         refuse_foreign(path)?;
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags).map_err(|e| cannot_open(path, e))?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection =
+            Connection::open_with_flags(path, flags).map_err(|e| cannot_open(path, e))?;
         let mut store = Store { connection, path: path.to_path_buf() };
         store.connection.busy_timeout(PATIENCE).map_err(|e| store.error(e))?;
         store.recognise()?;
@@ -82,13 +85,17 @@ impl Store {
                 log.push("-wal");
                 if std::fs::metadata(&log).is_ok_and(|m| m.len() > 0) {
                     let detail = format!(
-                        "its folder is read-only and records still stand in `{}`; copy both files to a folder that you can write",
+                        "its folder is read-only and records still stand in `{}`; copy both files \
+                         to a folder that you can write",
                         PathBuf::from(log).display()
                     );
                     return Err(StoreError::Open { path: path.to_path_buf(), detail });
                 }
                 // Reading needs a lock file beside the store unless nobody can be writing.
-                attempt(Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI))
+                attempt(Connection::open_with_flags(
+                    immutable_uri(path),
+                    flags | OpenFlags::SQLITE_OPEN_URI,
+                ))
             }
             other => other,
         }
@@ -105,8 +112,12 @@ impl Store {
     }
 
     /// Adds records in one transaction; how many were new and how many known.
-    pub fn append_all(&self, records: impl IntoIterator<Item = Result<Record, StoreError>>) -> Result<(u64, u64), StoreError> {
-        let transaction = rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
+    pub fn append_all(
+        &self,
+        records: impl IntoIterator<Item = Result<Record, StoreError>>,
+    ) -> Result<(u64, u64), StoreError> {
+        let transaction =
+            rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
         let transaction = transaction.map_err(|e| self.error(e))?;
         let (mut new, mut known) = (0, 0);
         for r in records {
@@ -121,8 +132,18 @@ impl Store {
     }
 
     /// The records of a task on a device with a toolchain, oldest first.
-    pub fn trials(&self, task: TaskId, device: &str, toolchain: &str) -> Result<Vec<Record>, StoreError> {
-        let query = Query { task: Some(task), device: Some(device.into()), toolchain: Some(toolchain.into()), ..Query::default() };
+    pub fn trials(
+        &self,
+        task: TaskId,
+        device: &str,
+        toolchain: &str,
+    ) -> Result<Vec<Record>, StoreError> {
+        let query = Query {
+            task: Some(task),
+            device: Some(device.into()),
+            toolchain: Some(toolchain.into()),
+            ..Query::default()
+        };
         self.query(&query)
     }
 
@@ -138,7 +159,10 @@ impl Store {
 
     /// Number of records.
     pub fn len(&self) -> Result<u64, StoreError> {
-        self.connection.query_row("SELECT count(*) FROM record", [], |r| r.get::<_, i64>(0)).map(|n| n as u64).map_err(|e| self.error(e))
+        self.connection
+            .query_row("SELECT count(*) FROM record", [], |r| r.get::<_, i64>(0))
+            .map(|n| n as u64)
+            .map_err(|e| self.error(e))
     }
 
     /// Whether it holds no record.
@@ -168,7 +192,9 @@ impl Store {
     pub fn import(&self, lines: &mut dyn BufRead) -> Result<(u64, u64), StoreError> {
         let records = lines.lines().enumerate().filter_map(|(i, line)| match line {
             Ok(l) if l.trim().is_empty() => None,
-            Ok(l) => Some(wire::decode(&l).map_err(|detail| StoreError::Line { line: i + 1, detail })),
+            Ok(l) => {
+                Some(wire::decode(&l).map_err(|detail| StoreError::Line { line: i + 1, detail }))
+            }
             Err(e) => Some(Err(StoreError::Read(e))),
         });
         self.append_all(records)
@@ -176,7 +202,10 @@ impl Store {
 
     /// Reads the whole file and checks its structure and every record; the number of records.
     pub fn verify(&self) -> Result<u64, StoreError> {
-        let found: String = self.connection.query_row("PRAGMA integrity_check(1)", [], |r| r.get(0)).map_err(|e| self.error(e))?;
+        let found: String = self
+            .connection
+            .query_row("PRAGMA integrity_check(1)", [], |r| r.get(0))
+            .map_err(|e| self.error(e))?;
         if found != "ok" {
             return Err(StoreError::Damaged { path: self.path.clone(), detail: found });
         }
@@ -189,13 +218,20 @@ impl Store {
     }
 
     /// Visits the wire form of the chosen records, oldest first.
-    fn each_body(&self, query: &Query, visit: &mut dyn FnMut(&str) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    fn each_body(
+        &self,
+        query: &Query,
+        visit: &mut dyn FnMut(&str) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
         let (filter, values) = query.filter();
         let sql = match query.limit {
             None => format!("SELECT body FROM record {filter} ORDER BY seq"),
             Some(n) => {
                 let n = n.min(i64::MAX as u64);
-                format!("SELECT body FROM (SELECT seq, body FROM record {filter} ORDER BY seq DESC LIMIT {n}) ORDER BY seq")
+                format!(
+                    "SELECT body FROM (SELECT seq, body FROM record {filter} ORDER BY seq DESC \
+                     LIMIT {n}) ORDER BY seq"
+                )
             }
         };
         let mut statement = self.connection.prepare_cached(&sql).map_err(|e| self.error(e))?;
@@ -234,8 +270,10 @@ impl Store {
     }
 
     pub(crate) fn decode(&self, body: &str) -> Result<Record, StoreError> {
-        wire::decode(body)
-            .map_err(|detail| StoreError::Damaged { path: self.path.clone(), detail: format!("a record does not read: {detail}") })
+        wire::decode(body).map_err(|detail| StoreError::Damaged {
+            path: self.path.clone(),
+            detail: format!("a record does not read: {detail}"),
+        })
     }
 
     pub(crate) fn error(&self, e: rusqlite::Error) -> StoreError {
@@ -251,7 +289,10 @@ impl Store {
         // One transaction, so that all three are of one moment: another process may be making
         // the store just now.
         let moment = self.connection.unchecked_transaction().map_err(|e| self.error(e))?;
-        let tables: i64 = self.connection.query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0)).map_err(|e| self.error(e))?;
+        let tables: i64 = self
+            .connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |r| r.get(0))
+            .map_err(|e| self.error(e))?;
         let application = self.pragma("application_id")?;
         let version = self.pragma("user_version")?;
         drop(moment);
@@ -262,7 +303,11 @@ impl Store {
             return Err(StoreError::NotAStore { path: self.path.clone() });
         }
         if version > CURRENT {
-            return Err(StoreError::Newer { path: self.path.clone(), found: version, known: CURRENT });
+            return Err(StoreError::Newer {
+                path: self.path.clone(),
+                found: version,
+                known: CURRENT,
+            });
         }
         Ok(())
     }
@@ -274,7 +319,9 @@ impl Store {
         loop {
             match self.connection.pragma_update(None, "journal_mode", "WAL") {
                 Ok(()) => break,
-                Err(e) if is_busy(&e) && Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+                Err(e) if is_busy(&e) && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(5))
+                }
                 Err(e) => return Err(self.error(e)),
             }
         }
@@ -282,7 +329,9 @@ impl Store {
             Durability::Process => "NORMAL",
             Durability::PowerCut => "FULL",
         };
-        self.connection.pragma_update(None, "synchronous", synchronous).map_err(|e| self.error(e))?;
+        self.connection
+            .pragma_update(None, "synchronous", synchronous)
+            .map_err(|e| self.error(e))?;
         if self.pragma("user_version")? == CURRENT {
             return Ok(());
         }
@@ -290,12 +339,14 @@ impl Store {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = transaction.map_err(|e| StoreError::from_sqlite(&path, e))?;
         // Someone else may have upgraded it while this process waited for the lock.
-        let done = transaction.pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0)).and_then(|from| {
-            if from < CURRENT {
-                schema::upgrade(&transaction, from)?;
-            }
-            transaction.commit()
-        });
+        let done = transaction
+            .pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0))
+            .and_then(|from| {
+                if from < CURRENT {
+                    schema::upgrade(&transaction, from)?;
+                }
+                transaction.commit()
+            });
         done.map_err(|e| StoreError::from_sqlite(&path, e))
     }
 }
@@ -315,15 +366,24 @@ fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
     if let Err(e) = Read::by_ref(&mut file).take(16).read_to_end(&mut head) {
         return Err(StoreError::Open { path: path.to_path_buf(), detail: e.to_string() });
     }
-    if head.is_empty() || head == MAGIC { Ok(()) } else { Err(StoreError::NotAStore { path: path.to_path_buf() }) }
+    if head.is_empty() || head == MAGIC {
+        Ok(())
+    } else {
+        Err(StoreError::NotAStore { path: path.to_path_buf() })
+    }
 }
 
 /// Opening fails for many reasons that the database calls by one name.
 fn cannot_open(path: &Path, e: rusqlite::Error) -> StoreError {
     match std::fs::OpenOptions::new().read(true).open(path) {
-        Err(io) if io.kind() != std::io::ErrorKind::NotFound => StoreError::Open { path: path.to_path_buf(), detail: io.to_string() },
+        Err(io) if io.kind() != std::io::ErrorKind::NotFound => {
+            StoreError::Open { path: path.to_path_buf(), detail: io.to_string() }
+        }
         Err(_) if path.parent().is_some_and(|p| !p.as_os_str().is_empty() && !p.is_dir()) => {
-            StoreError::Open { path: path.to_path_buf(), detail: "its folder does not exist".into() }
+            StoreError::Open {
+                path: path.to_path_buf(),
+                detail: "its folder does not exist".into(),
+            }
         }
         Err(_) => StoreError::ReadOnly { path: path.to_path_buf() },
         Ok(_) => StoreError::from_sqlite(path, e),
@@ -340,7 +400,9 @@ fn immutable_uri(path: &Path) -> String {
     let mut uri = String::from("file:");
     for &b in absolute.as_os_str().as_encoded_bytes() {
         match b {
-            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => uri.push(b as char),
+            b'/' | b'.' | b'-' | b'_' | b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => {
+                uri.push(b as char)
+            }
             _ => uri.push_str(&format!("%{b:02x}")),
         }
     }

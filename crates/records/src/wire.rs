@@ -12,7 +12,10 @@ pub fn encode(r: &Record) -> Result<String, String> {
     }
     // JSON has no spelling for these; a silent `null` would make the record unreadable.
     if numbers.iter().any(|n| !n.is_finite()) {
-        return Err(format!("a number of the record of {} ({}) is not finite", r.name, r.configuration));
+        return Err(format!(
+            "a number of the record of {} ({}) is not finite",
+            r.name, r.configuration
+        ));
     }
     serde_json::to_string(r).map_err(|e| e.to_string())
 }
@@ -28,7 +31,10 @@ mod tests {
     use squall_core::*;
 
     fn record(outcome: Outcome, time: f64, text: &str) -> Record {
-        let w = Workload::parse("workload relu\ndata X: f32[4]\nstage Y: f32[i: 4] = max(X[i], 0)\noutput Y\n").unwrap();
+        let w = Workload::parse(
+            "workload relu\ndata X: f32[4]\nstage Y: f32[i: 4] = max(X[i], 0)\noutput Y\n",
+        )
+        .unwrap();
         Record {
             kind: RecordKind::Untuned,
             task: TaskId::of(&w, Objective::Time),
@@ -66,7 +72,13 @@ mod tests {
     #[test]
     fn numbers_that_json_cannot_say_are_refused() {
         assert!(encode(&record(Outcome::Infeasible("x".into()), f64::NAN, "x")).is_err());
-        let inf = Measurement { samples: vec![Nanos(f64::INFINITY)], calls: 1, error: 0.0, gpu: None, pace: None };
+        let inf = Measurement {
+            samples: vec![Nanos(f64::INFINITY)],
+            calls: 1,
+            error: 0.0,
+            gpu: None,
+            pace: None,
+        };
         assert!(encode(&record(Outcome::Measured(inf), 0.0, "x")).is_err());
     }
 }

@@ -21,7 +21,11 @@ fn examples_come_back_each_problem_once_with_its_last_answer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     let store = Store::open(&path).unwrap();
-    let all = [example("A", "gfx900", "1", &[1, -2]), example("A", "gfx906", "1", &[3]), example("B", "gfx900", "1", &[4])];
+    let all = [
+        example("A", "gfx900", "1", &[1, -2]),
+        example("A", "gfx906", "1", &[3]),
+        example("B", "gfx900", "1", &[4]),
+    ];
     assert_eq!(store.add_examples(&all).unwrap(), (3, 0));
     assert_eq!(store.add_examples(&all).unwrap(), (0, 3));
     assert_eq!(store.examples(None, None).unwrap(), all);
@@ -32,8 +36,9 @@ fn examples_come_back_each_problem_once_with_its_last_answer() {
     assert_eq!(store.examples(Some("A"), Some("gfx900")).unwrap(), [again]);
     drop(store);
     let store = Store::open_read_only(&path).unwrap();
-    let counts: Vec<(String, String, u64)> =
-        [("A", "gfx900"), ("A", "gfx906"), ("B", "gfx900")].map(|(s, d)| (s.into(), d.into(), 1)).into();
+    let counts: Vec<(String, String, u64)> = [("A", "gfx900"), ("A", "gfx906"), ("B", "gfx900")]
+        .map(|(s, d)| (s.into(), d.into(), 1))
+        .into();
     assert_eq!(store.example_counts().unwrap(), counts);
     assert!(store.is_empty().unwrap(), "examples are no records");
 }
@@ -42,9 +47,13 @@ fn examples_come_back_each_problem_once_with_its_last_answer() {
 fn a_store_of_version_1_has_none_and_takes_some() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
-    std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/v1/store.squall"), &path).unwrap();
+    std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/v1/store.squall"), &path)
+        .unwrap();
     let old = Store::open_read_only(&path).unwrap();
-    assert_eq!((old.examples(None, None).unwrap(), old.example_counts().unwrap()), (vec![], vec![]));
+    assert_eq!(
+        (old.examples(None, None).unwrap(), old.example_counts().unwrap()),
+        (vec![], vec![])
+    );
     drop(old);
     let store = Store::open(&path).unwrap();
     let records = store.len().unwrap();

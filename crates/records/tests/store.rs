@@ -8,11 +8,20 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 fn workload(n: i64) -> Workload {
-    Workload::parse(&format!("workload relu\ndata X: f32[{n}]\nstage Y: f32[i: {n}] = max(X[i], 0)\noutput Y\n")).unwrap()
+    Workload::parse(&format!(
+        "workload relu\ndata X: f32[{n}]\nstage Y: f32[i: {n}] = max(X[i], 0)\noutput Y\n"
+    ))
+    .unwrap()
 }
 
 fn measured(ns: f64) -> Outcome {
-    Outcome::Measured(Measurement { samples: vec![Nanos(ns)], calls: 1, error: 1e-7, gpu: None, pace: None })
+    Outcome::Measured(Measurement {
+        samples: vec![Nanos(ns)],
+        calls: 1,
+        error: 1e-7,
+        gpu: None,
+        pace: None,
+    })
 }
 
 /// The i-th trial of a task; `time` orders records.
@@ -35,7 +44,10 @@ fn trial(task: i64, i: usize, outcome: Outcome) -> Record {
 }
 
 fn outcomes() -> Vec<Outcome> {
-    let mut all = vec![measured(12.345678901234567), Outcome::Infeasible("over the \"limit\"\nof 4 KiB".into())];
+    let mut all = vec![
+        measured(12.345678901234567),
+        Outcome::Infeasible("over the \"limit\"\nof 4 KiB".into()),
+    ];
     for stage in [FailStage::Build, FailStage::Launch, FailStage::Timeout, FailStage::WrongAnswer] {
         all.push(Outcome::Failed { stage, detail: format!("{} failed: \u{1f4a7}", stage.name()) });
     }
@@ -46,7 +58,8 @@ fn outcomes() -> Vec<Outcome> {
 fn every_outcome_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.squall");
-    let records: Vec<Record> = outcomes().into_iter().enumerate().map(|(i, o)| trial(4, i, o)).collect();
+    let records: Vec<Record> =
+        outcomes().into_iter().enumerate().map(|(i, o)| trial(4, i, o)).collect();
     {
         let store = Store::open(&path).unwrap();
         for r in &records {
@@ -79,8 +92,13 @@ fn queries_choose() {
     assert_eq!(count(Query { verified: true, ..Query::default() }), 2);
     assert_eq!(count(Query { kind: Some(RecordKind::Rematch), ..Query::default() }), 0);
     assert_eq!(count(Query { device: Some("x".into()), ..Query::default() }), 0);
-    let newest = store.query(&Query { limit: Some(2), ..Query::task(trial(4, 0, measured(1.0)).task) }).unwrap();
-    assert_eq!(newest.iter().map(|r| r.configuration.as_str()).collect::<Vec<_>>(), ["tile=4", "tile=5"]);
+    let newest = store
+        .query(&Query { limit: Some(2), ..Query::task(trial(4, 0, measured(1.0)).task) })
+        .unwrap();
+    assert_eq!(
+        newest.iter().map(|r| r.configuration.as_str()).collect::<Vec<_>>(),
+        ["tile=4", "tile=5"]
+    );
 }
 
 #[test]
@@ -99,7 +117,11 @@ fn a_rematch_supersedes_the_trial_and_holds_the_task_against_noise() {
     store.append(&trial(4, 2, measured(90.0))).unwrap();
     store.append(&trial(4, 3, Outcome::Infeasible("no".into()))).unwrap();
     assert_eq!(best(), [("tile=2".to_string(), 90.0)]);
-    let rematch = |i: usize, ns: f64, time: f64| Record { kind: RecordKind::Rematch, time, ..trial(4, i, measured(ns)) };
+    let rematch = |i: usize, ns: f64, time: f64| Record {
+        kind: RecordKind::Rematch,
+        time,
+        ..trial(4, i, measured(ns))
+    };
     // The trial's 90 was luck: measured beside its rival it is slower.
     store.append(&rematch(2, 101.0, 2000.0)).unwrap();
     store.append(&rematch(1, 99.0, 2000.0)).unwrap();
@@ -123,13 +145,19 @@ fn the_database_itself_refuses_to_forget() {
     Store::open(&path).unwrap().append(&trial(4, 1, measured(1.0))).unwrap();
     let c = rusqlite::Connection::open(&path).unwrap();
     assert!(c.execute("DELETE FROM record", []).unwrap_err().to_string().contains("never deleted"));
-    assert!(c.execute("UPDATE record SET time_ns = 0", []).unwrap_err().to_string().contains("never changed"));
+    assert!(
+        c.execute("UPDATE record SET time_ns = 0", [])
+            .unwrap_err()
+            .to_string()
+            .contains("never changed")
+    );
 }
 
 #[test]
 fn stores_merge_and_travel_as_lines() {
     let dir = tempfile::tempdir().unwrap();
-    let (a, b) = (Store::open(dir.path().join("a")).unwrap(), Store::open(dir.path().join("b")).unwrap());
+    let (a, b) =
+        (Store::open(dir.path().join("a")).unwrap(), Store::open(dir.path().join("b")).unwrap());
     for i in 0..6 {
         a.append(&trial(4, i, outcomes()[i].clone())).unwrap();
     }
@@ -156,7 +184,11 @@ fn stores_merge_and_travel_as_lines() {
 fn other_files_are_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
-    for content in [&b"not a database, but longer than any header that one might look at"[..], b"\x08", b"SQLite format 3"] {
+    for content in [
+        &b"not a database, but longer than any header that one might look at"[..],
+        b"\x08",
+        b"SQLite format 3",
+    ] {
         std::fs::write(&path, content).unwrap();
         for open in [Store::open(&path), Store::open_read_only(&path)] {
             assert!(matches!(open, Err(StoreError::NotAStore { .. })));
@@ -165,17 +197,28 @@ fn other_files_are_refused_and_left_alone() {
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing is put beside it");
     }
     let foreign = dir.path().join("foreign");
-    rusqlite::Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);").unwrap();
+    rusqlite::Connection::open(&foreign)
+        .unwrap()
+        .execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (1);")
+        .unwrap();
     let before = std::fs::read(&foreign).unwrap();
     assert!(matches!(Store::open(&foreign), Err(StoreError::NotAStore { .. })));
     assert_eq!(std::fs::read(&foreign).unwrap(), before);
     assert!(matches!(Store::open(dir.path()), Err(StoreError::Open { .. })));
-    assert!(matches!(Store::open_read_only(dir.path().join("none")), Err(StoreError::Missing { .. })));
+    assert!(matches!(
+        Store::open_read_only(dir.path().join("none")),
+        Err(StoreError::Missing { .. })
+    ));
     assert!(matches!(Store::open(dir.path().join("none/x")), Err(StoreError::Open { .. })));
     // What a process leaves that dies in the moment of making a store.
     std::fs::write(&path, b"").unwrap();
     let e = Store::open_read_only(&path).err().expect("there is nothing to read");
-    assert!(matches!(e, StoreError::Empty { .. }) && e.to_string().contains("empty") && e.remedy().contains("squall import"), "{e}");
+    assert!(
+        matches!(e, StoreError::Empty { .. })
+            && e.to_string().contains("empty")
+            && e.remedy().contains("squall import"),
+        "{e}"
+    );
     assert_eq!(std::fs::read(&path).unwrap(), b"", "who reads leaves it as it is");
     assert!(Store::open(&path).unwrap().is_empty().unwrap());
 }
@@ -196,7 +239,10 @@ fn damage_is_an_error_that_says_so() {
     assert_eq!(outcome(&whole).unwrap(), 500);
     for cut in [100, 4096, whole.len() / 2, whole.len() - 4096] {
         let e = outcome(&whole[..cut]).unwrap_err();
-        assert!(matches!(e, StoreError::Damaged { .. } | StoreError::NotAStore { .. }), "cut at {cut}: {e}");
+        assert!(
+            matches!(e, StoreError::Damaged { .. } | StoreError::NotAStore { .. }),
+            "cut at {cut}: {e}"
+        );
     }
     let mut scribbled = whole.clone();
     scribbled[8192..].chunks_mut(97).for_each(|c| c[0] ^= 0x5a);
@@ -210,7 +256,10 @@ fn a_newer_schema_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     drop(Store::open(&path).unwrap());
-    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", CURRENT + 1).unwrap();
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "user_version", CURRENT + 1)
+        .unwrap();
     for open in [Store::open(&path), Store::open_read_only(&path)] {
         assert!(matches!(open, Err(StoreError::Newer { found, .. }) if found == CURRENT + 1));
     }
@@ -233,13 +282,15 @@ fn a_store_of_version_1_loads_for_ever() {
     assert!(store.append(&trial(4, 77, measured(1.0))).unwrap());
 }
 
-/// Writes `tests/v1`; run once when a version is born: `cargo test -p squall-records -- --ignored keep_v1`.
+/// Writes `tests/v1`; run once when a version is born: `cargo test -p squall-records -- --ignored
+/// keep_v1`.
 #[test]
 #[ignore = "writes the fixture that must never change again"]
 fn keep_v1() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/v1");
     assert!(!kept.join("store.squall").exists(), "version 1 is kept already");
-    let mut records: Vec<Record> = outcomes().into_iter().enumerate().map(|(i, o)| trial(4, i, o)).collect();
+    let mut records: Vec<Record> =
+        outcomes().into_iter().enumerate().map(|(i, o)| trial(4, i, o)).collect();
     records.push(Record {
         kind: RecordKind::Untuned,
         tunable: "untuned".into(),
@@ -249,7 +300,9 @@ fn keep_v1() {
     records.push(Record { kind: RecordKind::Rematch, ..trial(4, 7, measured(11.25)) });
     let store = Store::open(kept.join("store.squall")).unwrap();
     store.append_all(records.into_iter().map(Ok)).unwrap();
-    store.export(&Query::default(), &mut std::fs::File::create(kept.join("records.jsonl")).unwrap()).unwrap();
+    store
+        .export(&Query::default(), &mut std::fs::File::create(kept.join("records.jsonl")).unwrap())
+        .unwrap();
 }
 
 const ROLE: &str = "SQUALL_RECORDS_TEST_ROLE";
@@ -258,7 +311,9 @@ const PATH: &str = "SQUALL_RECORDS_TEST_PATH";
 /// This test program again, as the process that the environment says.
 fn process(role: &str, path: &Path) -> Command {
     let mut c = Command::new(std::env::current_exe().unwrap());
-    c.args(["--exact", "other_process", "--ignored", "--nocapture"]).env(ROLE, role).env(PATH, path);
+    c.args(["--exact", "other_process", "--ignored", "--nocapture"])
+        .env(ROLE, role)
+        .env(PATH, path);
     c
 }
 
@@ -286,7 +341,8 @@ fn other_process() {
         ("read_only", _) => {
             let n = Store::open_read_only(&path).unwrap().query(&Query::default()).unwrap().len();
             assert_eq!(n, 3);
-            let e = Store::open(&path).and_then(|s| s.append(&trial(4, 9, measured(1.0)))).unwrap_err();
+            let e =
+                Store::open(&path).and_then(|s| s.append(&trial(4, 9, measured(1.0)))).unwrap_err();
             assert!(matches!(e, StoreError::ReadOnly { .. }), "{e:?}");
         }
         (other, _) => panic!("no role {other}"),
@@ -300,7 +356,11 @@ fn nothing_reported_is_lost_by_kill_9() {
     let mut reported: Vec<usize> = Vec::new();
     for round in 0..12 {
         let first = round * 1_000_000;
-        let mut child = process(&format!("append:{first}"), &path).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = process(&format!("append:{first}"), &path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         // Some die in the first moments, some after hundreds of appends.
         let enough = [0, 1, 2, 3, 10, 30, 100, 150, 200, 300, 400, 500][round];
@@ -322,10 +382,18 @@ fn nothing_reported_is_lost_by_kill_9() {
             }
         }
         child.wait().unwrap();
-        let kept: std::collections::HashSet<String> =
-            Store::open(&path).unwrap().query(&Query::default()).unwrap().into_iter().map(|r| r.configuration).collect();
+        let kept: std::collections::HashSet<String> = Store::open(&path)
+            .unwrap()
+            .query(&Query::default())
+            .unwrap()
+            .into_iter()
+            .map(|r| r.configuration)
+            .collect();
         for i in &reported {
-            assert!(kept.contains(&format!("tile={i}")), "record {i} was reported and is missing after kill {round}");
+            assert!(
+                kept.contains(&format!("tile={i}")),
+                "record {i} was reported and is missing after kill {round}"
+            );
         }
     }
     assert!(reported.len() >= 1696, "only {} records were reported", reported.len());
@@ -337,8 +405,11 @@ fn writers_at_once_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a");
     // All of them find no store and make it.
-    let children: Vec<_> =
-        (0..4).map(|k| process(&format!("append100:{}", k * 100), &path).stdout(Stdio::null()).spawn().unwrap()).collect();
+    let children: Vec<_> = (0..4)
+        .map(|k| {
+            process(&format!("append100:{}", k * 100), &path).stdout(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
     for mut c in children {
         assert!(c.wait().unwrap().success());
     }
@@ -358,7 +429,8 @@ fn a_read_only_store_can_be_read_and_says_why_it_is_not_written() {
         let store = Store::open(&path).unwrap();
         store.append_all((0..3).map(|i| Ok(trial(4, i, measured(1.0))))).unwrap();
     }
-    let mode = |p: &Path, m: u32| std::fs::set_permissions(p, std::fs::Permissions::from_mode(m)).unwrap();
+    let mode =
+        |p: &Path, m: u32| std::fs::set_permissions(p, std::fs::Permissions::from_mode(m)).unwrap();
     mode(dir.path(), 0o755);
     mode(&path, 0o444);
     mode(&folder, 0o555);
@@ -369,13 +441,21 @@ fn a_read_only_store_can_be_read_and_says_why_it_is_not_written() {
     }
     let out = child.output().unwrap();
     mode(&folder, 0o755);
-    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(
+        out.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 #[test]
 fn a_full_disk_is_an_error_and_keeps_what_was_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(dir.path()).output();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+        .arg(dir.path())
+        .output();
     if !mounted.is_ok_and(|o| o.status.success()) {
         println!("skipped: a small file system cannot be mounted here");
         return;
@@ -396,9 +476,15 @@ fn a_full_disk_is_an_error_and_keeps_what_was_reported() {
         };
         assert!(matches!(e, StoreError::Full { .. }), "{e:?}");
         assert!(n > 20, "only {n} records fit");
-        assert_eq!(Store::open_read_only(&path).unwrap().query(&Query::default()).unwrap().len(), n);
+        assert_eq!(
+            Store::open_read_only(&path).unwrap().query(&Query::default()).unwrap().len(),
+            n
+        );
         let mut copy = Vec::new();
-        assert_eq!(Store::open_read_only(&path).unwrap().export(&Query::default(), &mut copy).unwrap(), n as u64);
+        assert_eq!(
+            Store::open_read_only(&path).unwrap().export(&Query::default(), &mut copy).unwrap(),
+            n as u64
+        );
     });
     let _ = Command::new("umount").arg("-l").arg(dir.path()).output();
     result.unwrap();

@@ -67,16 +67,23 @@ impl Allocator {
     /// For these tasks.
     pub fn new(tasks: &[TaskFacts], seed: u64) -> Allocator {
         let state = |&facts: &TaskFacts| State { facts, started: false, history: Vec::new() };
-        Allocator { tasks: tasks.iter().map(state).collect(), rng: Xoshiro256PlusPlus::seed_from_u64(seed) }
+        Allocator {
+            tasks: tasks.iter().map(state).collect(),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+        }
     }
 
     /// The task whose trials are worth most, among those that are open; `None` if none is.
     pub fn next(&mut self, open: &[bool]) -> Option<usize> {
-        let open: Vec<usize> = (0..self.tasks.len()).filter(|&t| open.get(t) == Some(&true)).collect();
+        let open: Vec<usize> =
+            (0..self.tasks.len()).filter(|&t| open.get(t) == Some(&true)).collect();
         if open.is_empty() {
             return None;
         }
-        let first = open.iter().copied().find(|&t| !self.tasks[t].started && self.tasks[t].history.is_empty());
+        let first = open
+            .iter()
+            .copied()
+            .find(|&t| !self.tasks[t].started && self.tasks[t].history.is_empty());
         let chosen = match first {
             Some(t) => t,
             None if self.rng.random_bool(RANDOM) => open[self.rng.random_range(0..open.len())],
@@ -102,7 +109,12 @@ impl Allocator {
     fn expected_gain(&self, task: usize) -> f64 {
         let t = &self.tasks[task];
         let rounds = t.rounds().max(0.25);
-        let like = self.tasks.iter().enumerate().filter(|(i, o)| *i != task && o.resembles(t)).filter_map(|(_, o)| o.rate());
+        let like = self
+            .tasks
+            .iter()
+            .enumerate()
+            .filter(|(i, o)| *i != task && o.resembles(t))
+            .filter_map(|(_, o)| o.rate());
         let best_rate = like.fold(0.0, f64::max);
         let Some(best) = t.best() else {
             // Nothing ran yet. Whatever its like (or anyone) reaches is to be gained, less with
@@ -112,7 +124,12 @@ impl Allocator {
             let hoped = if rate.is_finite() { t.facts.flop.max(1) as f64 / rate } else { 1.0 };
             return t.facts.count.max(1) as f64 * hoped / (1.0 + rounds * rounds);
         };
-        let from = t.history.iter().rev().find(|h| t.rounds() - h.0 as f64 / ROUND >= WINDOW).or(t.history.first());
+        let from = t
+            .history
+            .iter()
+            .rev()
+            .find(|h| t.rounds() - h.0 as f64 / ROUND >= WINDOW)
+            .or(t.history.first());
         let backward = match from {
             Some(&(trials, then)) if then.is_finite() && t.rounds() > trials as f64 / ROUND => {
                 (then - best) / (t.rounds() - trials as f64 / ROUND)
@@ -120,7 +137,8 @@ impl Allocator {
             _ => best / rounds,
         };
         // Rounds since it last became faster by a percent: standing still dampens optimism.
-        let still = t.history.iter().rev().find(|h| h.1 > best * 1.01).map_or(0.0, |h| h.0 as f64 / ROUND);
+        let still =
+            t.history.iter().rev().find(|h| h.1 > best * 1.01).map_or(0.0, |h| h.0 as f64 / ROUND);
         let mut forward = best / (rounds + 2.0 * (rounds - still - 1.0).max(0.0));
         // Until it proves to be of another kind, a task may hope for half the rate of its like.
         if best_rate > 0.0 && rounds < DEAD_END {
@@ -139,7 +157,12 @@ mod tests {
     }
 
     /// Runs rounds of 16 trials on tasks whose best time after t trials is given.
-    fn run(tasks: &[(u64, u64)], seed: u64, rounds: usize, time: impl Fn(usize, usize) -> Option<f64>) -> Vec<usize> {
+    fn run(
+        tasks: &[(u64, u64)],
+        seed: u64,
+        rounds: usize,
+        time: impl Fn(usize, usize) -> Option<f64>,
+    ) -> Vec<usize> {
         let mut a = Allocator::new(&facts(tasks), seed);
         let mut given = vec![0; tasks.len()];
         for _ in 0..rounds {
@@ -177,7 +200,9 @@ mod tests {
 
     #[test]
     fn a_task_that_stands_still_loses_to_one_that_falls() {
-        let r = run(&[(1, 1 << 20), (1, 1 << 30)], 5, 60, |i, t| Some(if i == 0 { 1e6 } else { 1e6 * 0.97f64.powf(t as f64 / 16.0) }));
+        let r = run(&[(1, 1 << 20), (1, 1 << 30)], 5, 60, |i, t| {
+            Some(if i == 0 { 1e6 } else { 1e6 * 0.97f64.powf(t as f64 / 16.0) })
+        });
         assert!(r[1] > r[0], "{r:?}");
     }
 
@@ -191,7 +216,9 @@ mod tests {
         });
         assert!(r[1] < 30, "{r:?}");
         assert!(r[1] >= 2, "{r:?}");
-        let r = run(&[(1, 1000), (1, 1000)], 5, 100, |i, t| Some([1e5 / (1.0 + t as f64 / 400.0), 3e5][i]));
+        let r = run(&[(1, 1000), (1, 1000)], 5, 100, |i, t| {
+            Some([1e5 / (1.0 + t as f64 / 400.0), 3e5][i])
+        });
         assert!(r[1] < 85, "{r:?}");
     }
 

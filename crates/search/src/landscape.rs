@@ -5,7 +5,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{
-    Candidate, Configuration, CpuCost, FailStage, KernelSource, Measurement, Nanos, Outcome, RealizeError, Space, Trial, Tunable,
+    Candidate, Configuration, CpuCost, FailStage, KernelSource, Measurement, Nanos, Outcome,
+    RealizeError, Space, Trial, Tunable,
 };
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -21,11 +22,17 @@ fn tile_knobs(axes: &[(&str, i64)], levels: usize) -> (Vec<Knob>, Vec<Term>) {
     for level in (0..levels).rev() {
         for (axis, extent) in axes {
             let role = Role::Tile { axis: axis.to_string(), level: level as u8 };
-            knobs.push(Knob::ints(format!("{axis}{level}"), role, (1..=64).filter(|d| extent % d == 0)));
+            knobs.push(Knob::ints(
+                format!("{axis}{level}"),
+                role,
+                (1..=64).filter(|d| extent % d == 0),
+            ));
         }
     }
     for (axis, extent) in axes {
-        constraints.push(Term::product((0..levels).map(|l| Term::knob(format!("{axis}{l}")))).divides(*extent));
+        constraints.push(
+            Term::product((0..levels).map(|l| Term::knob(format!("{axis}{l}")))).divides(*extent),
+        );
     }
     (knobs, constraints)
 }
@@ -69,9 +76,22 @@ impl Landscape {
         knobs.push(Knob::words("order", Role::Order, &["mnk", "nmk", "kmn"]));
         knobs.push(Knob::words("layout", Role::Layout, &["plain", "packed", "padded"]));
         let space = Space::new(knobs, &constraints).expect("the space is legal");
-        let machine = [rng.random_range(14.0..30.0), rng.random_range(2000.0..12000.0), rng.random_range(50e3..300e3)];
+        let machine = [
+            rng.random_range(14.0..30.0),
+            rng.random_range(2000.0..12000.0),
+            rng.random_range(50e3..300e3),
+        ];
         let flop = 2.0 * extents.iter().product::<i64>() as f64;
-        Landscape { name: name.into(), space, seed, extents, floor: flop / 100.0 * slower, machine, rugged, steep: 1.0 }
+        Landscape {
+            name: name.into(),
+            space,
+            seed,
+            extents,
+            floor: flop / 100.0 * slower,
+            machine,
+            rugged,
+            steep: 1.0,
+        }
     }
 
     /// The same with other code than perfect code by so much better (below 1) or worse.
@@ -110,7 +130,9 @@ impl Landscape {
         } else {
             1.5 * (accumulators / fit).powf(0.5)
         };
-        let cliff = |size: f64, cache: f64, cost: f64| if size > cache { 1.0 + cost + 0.15 * (size / cache).log2() } else { 1.0 };
+        let cliff = |size: f64, cache: f64, cost: f64| {
+            if size > cache { 1.0 + cost + 0.15 * (size / cache).log2() } else { 1.0 }
+        };
         let caches = cliff(inner, first, 0.3) * cliff(outer, second, 0.25);
         let reuse = 1.0 + 6.0 / tm + 4.0 / tn + 3.0 / tk;
         let best_unroll = (96.0 / accumulators).max(1.0);
@@ -142,7 +164,8 @@ impl Landscape {
         let each = |w: &[usize]| (hash((self.seed, w)) >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
         let rough: f64 = values.windows(2).map(each).sum::<f64>() * self.rugged;
         let speed = (16.0 / lanes).powf(0.8);
-        let slower = registers * waste * speed * caches * reuse * unrolled * layout * order * rough.exp();
+        let slower =
+            registers * waste * speed * caches * reuse * unrolled * layout * order * rough.exp();
         Some(self.floor * slower.powf(self.steep))
     }
 
@@ -157,7 +180,13 @@ impl Landscape {
             let disturbed = if rng.random_bool(0.03) { 1.1 } else { 1.0 };
             Nanos(time * (1.0 + 0.008 * normal) * disturbed)
         };
-        Outcome::Measured(Measurement { samples: (0..5).map(|_| window()).collect(), calls: 1, error: 0.0, gpu: None, pace: None })
+        Outcome::Measured(Measurement {
+            samples: (0..5).map(|_| window()).collect(),
+            calls: 1,
+            error: 0.0,
+            gpu: None,
+            pace: None,
+        })
     }
 }
 
@@ -179,7 +208,11 @@ impl Tunable for Landscape {
         if c.word("order") == Some("kmn") && c.word("layout") == Some("padded") {
             return Vec::new();
         }
-        let mut row: Vec<f32> = c.iter().zip(c.indices()).map(|((_, v), i)| v.to_string().parse().map_or(i as f32, f32::log2)).collect();
+        let mut row: Vec<f32> = c
+            .iter()
+            .zip(c.indices())
+            .map(|((_, v), i)| v.to_string().parse().map_or(i as f32, f32::log2))
+            .collect();
         row.extend(self.parts(c).iter().map(|x| x.log2() as f32));
         row.push(hash(&self.name) as f32 / u64::MAX as f32);
         row
@@ -224,12 +257,19 @@ impl Problem {
     }
 
     fn of(&self, c: &Candidate) -> &Landscape {
-        self.landscapes.iter().find(|l| *l.name == *c.tunable).expect("the candidate is of this problem")
+        self.landscapes
+            .iter()
+            .find(|l| *l.name == *c.tunable)
+            .expect("the candidate is of this problem")
     }
 
     /// A trial of a candidate.
     pub fn try_out(&self, c: &Candidate) -> Trial {
-        Trial { candidate: c.clone(), outcome: self.of(c).measure(&c.configuration), cost: CpuCost::default() }
+        Trial {
+            candidate: c.clone(),
+            outcome: self.of(c).measure(&c.configuration),
+            cost: CpuCost::default(),
+        }
     }
 
     /// The time without noise.
@@ -240,7 +280,11 @@ impl Problem {
 
 /// Runs a strategy for so many trials in batches of at most 16; after each trial the true time
 /// of the candidate that looks best.
-pub fn curve(mut ask: impl FnMut(usize, &[Trial]) -> Vec<Candidate>, problem: &Problem, trials: usize) -> Vec<f64> {
+pub fn curve(
+    mut ask: impl FnMut(usize, &[Trial]) -> Vec<Candidate>,
+    problem: &Problem,
+    trials: usize,
+) -> Vec<f64> {
     let (mut out, mut last) = (Vec::new(), Vec::new());
     let (mut seen, mut truth) = (f64::INFINITY, f64::INFINITY);
     while out.len() < trials {

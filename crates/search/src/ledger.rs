@@ -39,7 +39,8 @@ pub(crate) struct Known {
 
 /// Features kept for points that were not tried; beyond this they are computed again.
 const CACHED: usize = 6000;
-/// Features of so many points take longer than starting a thread, some 50 us: a row takes 100 to 500 us.
+/// Features of so many points take longer than starting a thread, some 50 us: a row takes 100 to
+/// 500 us.
 const WORTH_A_THREAD: usize = 8;
 /// A tunable of at most so many configurations is walked when sampling finds nothing new.
 const WALKED: u128 = 1 << 16;
@@ -112,7 +113,9 @@ impl Ledger {
     /// Whether nothing new is known to be left of an algorithm of which so many points were tried.
     pub fn is_used_up(&self, algorithm: usize, tried: usize) -> bool {
         let list = &self.algorithms[algorithm];
-        list.iter().all(|&t| self.exhausted[t]) || tried as u128 >= list.iter().map(|&t| self.space(t).len()).fold(0, u128::saturating_add)
+        list.iter().all(|&t| self.exhausted[t])
+            || tried as u128
+                >= list.iter().map(|&t| self.space(t).len()).fold(0, u128::saturating_add)
     }
 
     pub fn shape(&self, point: &Point) -> &Shape {
@@ -173,7 +176,10 @@ impl Ledger {
     pub fn propose(&mut self, points: &[Point]) -> Vec<Candidate> {
         let candidate = |p: &Point| {
             self.taken.insert(p.clone());
-            Candidate { tunable: self.names[p.tunable].clone(), configuration: p.configuration.clone() }
+            Candidate {
+                tunable: self.names[p.tunable].clone(),
+                configuration: p.configuration.clone(),
+            }
         };
         points.iter().map(candidate).collect()
     }
@@ -193,15 +199,24 @@ impl Ledger {
     pub fn prepare(&mut self, points: &[Point]) {
         let missing: Vec<&Point> = points.iter().filter(|p| !self.has_features(p)).collect();
         let most = missing.len() / WORTH_A_THREAD;
-        let threads = if most < 2 { 1 } else { available_parallelism().map_or(1, usize::from).min(most) };
+        let threads =
+            if most < 2 { 1 } else { available_parallelism().map_or(1, usize::from).min(most) };
         if threads < 2 {
             return;
         }
         let tunables = &self.tunables;
-        let compute = |part: &[&Point]| -> Vec<Vec<f32>> { part.iter().map(|p| tunables[p.tunable].features(&p.configuration)).collect() };
+        let compute = |part: &[&Point]| -> Vec<Vec<f32>> {
+            part.iter().map(|p| tunables[p.tunable].features(&p.configuration)).collect()
+        };
         let rows: Vec<Vec<f32>> = std::thread::scope(|scope| {
-            let parts: Vec<_> = missing.chunks(missing.len().div_ceil(threads)).map(|part| scope.spawn(move || compute(part))).collect();
-            parts.into_iter().flat_map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+            let parts: Vec<_> = missing
+                .chunks(missing.len().div_ceil(threads))
+                .map(|part| scope.spawn(move || compute(part)))
+                .collect();
+            parts
+                .into_iter()
+                .flat_map(|t| t.join().unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
         });
         // In their order: the result is that of computing one after another.
         for (point, row) in missing.into_iter().zip(rows) {
@@ -244,14 +259,22 @@ impl Ledger {
     }
 
     /// An evenly drawn point of a tunable that was not taken and can be realized.
-    pub fn fresh(&mut self, tunable: usize, not: &PointSet, rng: &mut Xoshiro256PlusPlus) -> Option<Point> {
+    pub fn fresh(
+        &mut self,
+        tunable: usize,
+        not: &PointSet,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<Point> {
         if self.exhausted[tunable] {
             return None;
         }
         let space = self.shapes[tunable].space().clone();
         for _ in 0..64 {
             let point = Point { tunable, configuration: space.sample(rng) };
-            if !self.taken.contains(&point) && !not.contains(&point) && self.features(&point).is_some() {
+            if !self.taken.contains(&point)
+                && !not.contains(&point)
+                && self.features(&point).is_some()
+            {
                 return Some(point);
             }
         }
@@ -293,7 +316,8 @@ mod tests {
         let mut points = Vec::new();
         for i in 0..200 {
             let tunable = i % tunables.len();
-            points.push(Point { tunable, configuration: tunables[tunable].space().sample(&mut rng) });
+            points
+                .push(Point { tunable, configuration: tunables[tunable].space().sample(&mut rng) });
         }
         // A part is known already, and some come twice.
         points.extend_from_within(..20);

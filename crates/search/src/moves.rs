@@ -103,7 +103,9 @@ impl Shape {
         let at = indices(c);
         let mut out = Vec::new();
         for axis in &self.axes {
-            for (&a, &b) in axis.iter().flat_map(|a| axis.iter().map(move |b| (a, b))).filter(|(a, b)| a != b) {
+            for (&a, &b) in
+                axis.iter().flat_map(|a| axis.iter().map(move |b| (a, b))).filter(|(a, b)| a != b)
+            {
                 for to in self.steps(a, at[a], radius) {
                     if let Some(other) = self.counter(&at, a, to, b).filter(|&o| o != at[b]) {
                         let mut p = at.clone();
@@ -127,7 +129,9 @@ impl Shape {
                 if self.ordered(k) {
                     self.steps(k, at[k], radius).collect()
                 } else {
-                    (0..self.space.knobs()[k].values.len()).filter(|&j| j != at[k] && radius == 1).collect()
+                    (0..self.space.knobs()[k].values.len())
+                        .filter(|&j| j != at[k] && radius == 1)
+                        .collect()
                 }
             })
             .collect();
@@ -155,15 +159,24 @@ impl Shape {
 
     /// The point as far again beyond `to` as `from` lies before it.
     pub fn onward(&self, from: &Configuration, to: &Configuration) -> Option<Configuration> {
-        let target =
-            from.indices().zip(to.indices()).enumerate().map(|(k, (a, b))| if self.ordered(k) { (2 * b).checked_sub(a) } else { Some(b) });
+        let target = from
+            .indices()
+            .zip(to.indices())
+            .enumerate()
+            .map(|(k, (a, b))| if self.ordered(k) { (2 * b).checked_sub(a) } else { Some(b) });
         self.space.configuration(&target.collect::<Option<Indices>>()?)
     }
 
     /// A legal configuration that keeps knob `fixed` of `wish` and has the other knobs at or near
     /// their wish, the earlier ones nearest. Gives up after a bounded search.
     pub fn repair(&self, wish: &[usize], fixed: usize) -> Option<Configuration> {
-        fn go(p: Prefix, k: usize, wish: &[usize], fixed: usize, budget: &mut u32) -> Option<Configuration> {
+        fn go(
+            p: Prefix,
+            k: usize,
+            wish: &[usize],
+            fixed: usize,
+            budget: &mut u32,
+        ) -> Option<Configuration> {
             let Some(&want) = wish.get(k) else { return p.finish() };
             let mut near: Vec<usize> = p.allowed().filter(|&v| k != fixed || v == want).collect();
             near.sort_by_key(|&v| (v.abs_diff(want), v));
@@ -212,7 +225,12 @@ impl Shape {
     }
 
     /// A child of two parents: each axis, and each other knob, from one of them.
-    pub fn cross(&self, a: &Configuration, b: &Configuration, rng: &mut impl Rng) -> Option<Configuration> {
+    pub fn cross(
+        &self,
+        a: &Configuration,
+        b: &Configuration,
+        rng: &mut impl Rng,
+    ) -> Option<Configuration> {
         let (mut p, b) = (indices(a), indices(b));
         for group in &self.groups {
             if rng.random_bool(0.5) {
@@ -247,7 +265,9 @@ mod tests {
         let space = tiling(&[("k", 64), ("p", 56)], 3, 512);
         let shape = Shape::new(&space);
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
-        let product = |c: &Configuration, axis: &str| (0..3).map(|l| c.int(&format!("{axis}{l}")).unwrap()).product::<i64>();
+        let product = |c: &Configuration, axis: &str| {
+            (0..3).map(|l| c.int(&format!("{axis}{l}")).unwrap()).product::<i64>()
+        };
         let mut traded = 0;
         for _ in 0..200 {
             let c = space.sample(&mut rng);
@@ -255,7 +275,11 @@ mod tests {
                 for t in shape.trades(&c, r) {
                     traded += 1;
                     assert_ne!(t, c);
-                    assert_eq!((product(&t, "k"), product(&t, "p")), (product(&c, "k"), product(&c, "p")), "{c} to {t}");
+                    assert_eq!(
+                        (product(&t, "k"), product(&t, "p")),
+                        (product(&c, "k"), product(&c, "p")),
+                        "{c} to {t}"
+                    );
                 }
                 for n in [shape.along_knobs(&c, r), shape.diagonals(&c, r)].concat() {
                     assert!(space.contains(&indices(&n)) && n != c);
@@ -270,8 +294,13 @@ mod tests {
 
     #[test]
     fn repair_keeps_the_fixed_knob_and_ends_legal() {
-        let knobs = vec![Knob::ints("a", Role::Choice, [1, 2, 4, 8]), Knob::ints("b", Role::Choice, [1, 2, 4, 8])];
-        let space = Space::new(knobs, &[Term::product([Term::knob("a"), Term::knob("b")]).equals(8)]).unwrap();
+        let knobs = vec![
+            Knob::ints("a", Role::Choice, [1, 2, 4, 8]),
+            Knob::ints("b", Role::Choice, [1, 2, 4, 8]),
+        ];
+        let space =
+            Space::new(knobs, &[Term::product([Term::knob("a"), Term::knob("b")]).equals(8)])
+                .unwrap();
         let shape = Shape::new(&space);
         assert_eq!(shape.repair(&[1, 1], 0).unwrap().to_string(), "a=2,b=4");
         let fixed_later = shape.repair(&[1, 0], 1).unwrap().to_string();

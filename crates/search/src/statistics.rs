@@ -6,7 +6,9 @@ use squall_core::{Outcome, median};
 /// The samples of a trial that mean something; none if it failed.
 pub fn samples(outcome: &Outcome) -> Vec<f64> {
     match outcome {
-        Outcome::Measured(m) => m.samples.iter().map(|s| s.0).filter(|s| s.is_finite() && *s > 0.0).collect(),
+        Outcome::Measured(m) => {
+            m.samples.iter().map(|s| s.0).filter(|s| s.is_finite() && *s > 0.0).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -63,7 +65,8 @@ fn beta_regularised(x: f64, a: f64, b: f64) -> f64 {
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta_regularised(1.0 - x, b, a);
     }
-    let front = (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp() / a;
+    let front =
+        (ln_gamma(a + b) - ln_gamma(a) - ln_gamma(b) + a * x.ln() + b * (1.0 - x).ln()).exp() / a;
     let keep = |v: f64| if v.abs() < 1e-300 { 1e-300 } else { v };
     let (mut c, mut d) = (1.0, 1.0 / keep(1.0 - (a + b) * x / (a + 1.0)));
     let mut fraction = d;
@@ -124,7 +127,8 @@ pub fn rank_correlation(a: &[f32], b: &[f32]) -> f64 {
     }
     let (ra, rb) = (ranks(a), ranks(b));
     let ((ma, va), (mb, vb)) = (mean_and_variance(&ra), mean_and_variance(&rb));
-    let covariance = ra.iter().zip(&rb).map(|(x, y)| (x - ma) * (y - mb)).sum::<f64>() / (ra.len() as f64 - 1.0);
+    let covariance =
+        ra.iter().zip(&rb).map(|(x, y)| (x - ma) * (y - mb)).sum::<f64>() / (ra.len() as f64 - 1.0);
     if va > 0.0 && vb > 0.0 { covariance / (va * vb).sqrt() } else { 0.0 }
 }
 
@@ -154,7 +158,10 @@ mod tests {
     fn welch_separates_what_is_apart_and_nothing_else() {
         // t = -2.70777 with 26.9527 degrees of freedom: an often printed example.
         let a = [19.8, 20.4, 19.6, 17.8, 18.5, 18.9, 18.3, 18.9, 19.5, 22.0];
-        let b = [28.2, 26.6, 20.1, 23.3, 25.2, 22.1, 17.7, 27.6, 20.6, 13.7, 23.2, 17.5, 20.6, 18.0, 23.9, 21.6, 24.3, 20.4, 24.0, 13.2];
+        let b = [
+            28.2, 26.6, 20.1, 23.3, 25.2, 22.1, 17.7, 27.6, 20.6, 13.7, 23.2, 17.5, 20.6, 18.0,
+            23.9, 21.6, 24.3, 20.4, 24.0, 13.2,
+        ];
         let p = welch_less(&a, &b).unwrap();
         assert!((p - 0.018).abs() < 0.004, "{p}");
         assert!((p + welch_less(&b, &a).unwrap() - 1.0).abs() < 1e-12);

@@ -13,7 +13,9 @@ const SYMBOL: &str = "squall_kernel";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [store, rounds, files @ ..] = &arguments[..] else { return Err("usage: beside STORE ROUNDS kernel.toml..".into()) };
+    let [store, rounds, files @ ..] = &arguments[..] else {
+        return Err("usage: beside STORE ROUNDS kernel.toml..".into());
+    };
     let (store, rounds): (Store, usize) = (Store::open_read_only(store)?, rounds.parse()?);
     let toolchain = Toolchain::detect()?;
     let device = Device::detect(1, &toolchain)?;
@@ -22,8 +24,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     lab.set_reject_factor(f64::INFINITY);
     for file in files {
         for k in Input::load(file, &[])?.own {
-            let query = Query { device: Some(id.clone()), toolchain: Some(tools.clone()), ..Query::task(k.task.id) };
-            let best = store.best(&query)?.into_iter().next().ok_or_else(|| format!("{} is not tuned", k.task.name))?;
+            let query = Query {
+                device: Some(id.clone()),
+                toolchain: Some(tools.clone()),
+                ..Query::task(k.task.id)
+            };
+            let best = store
+                .best(&query)?
+                .into_iter()
+                .next()
+                .ok_or_else(|| format!("{} is not tuned", k.task.name))?;
             let tuned = if best.tunable == k.plain.name() { &k.plain } else { &k.tunable };
             let tuned = tuned.realize(&tuned.space().parse(&best.configuration)?, SYMBOL)?;
             let plain = k.plain.realize(&k.plain.space().nth(0), SYMBOL)?;
@@ -36,7 +46,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             for _ in 0..rounds {
                 lab.run(&jobs, &AtomicBool::new(false), &mut |i, outcome, _| {
                     // A kernel that fails has no time, and its median is infinite.
-                    times[i].push(if let Outcome::Measured(m) = outcome { m.median().0 } else { f64::INFINITY });
+                    times[i].push(if let Outcome::Measured(m) = outcome {
+                        m.median().0
+                    } else {
+                        f64::INFINITY
+                    });
                 })?;
             }
             let [tuned, plain, native, any] = times.map(median);

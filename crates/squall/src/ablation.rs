@@ -16,7 +16,10 @@ use crate::kit::Kit;
 use crate::runoff::Scribe;
 use crate::session::{BATCH, SYMBOL, cpu_time, strategy};
 use crate::settings::Aim;
-use squall_core::{Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable, median};
+use squall_core::{
+    Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable,
+    median,
+};
 use squall_measure::MeasureError;
 use squall_measure::cpu::Lab;
 use squall_records::{Name, Store};
@@ -28,7 +31,8 @@ use std::time::{Duration, Instant};
 
 /// Kernels that compile and run quickly and are unlike each other: the set where none is given.
 pub const BUILT_IN: &str = "\
-conv3x3: conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 epilogue=bias,relu
+conv3x3: conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 \
+epilogue=bias,relu
 conv3x3_s2: conv2d n=1 c=64 h=28 w=28 k=128 r=3 s=3 stride=2 pad=1 dilation=1 groups=1
 conv1x1: conv2d n=1 c=64 h=28 w=28 k=128 r=1 s=1 stride=1 pad=0 dilation=1 groups=1
 depthwise3x3: conv2d n=1 c=96 h=56 w=56 k=96 r=3 s=3 stride=1 pad=1 dilation=1 groups=96
@@ -46,8 +50,8 @@ const NOTHING: f64 = 0.01;
 /// How often a race says where it stands.
 const NEWS: Duration = Duration::from_secs(30);
 
-/// How many of a run's best are measured again together; then as many more, as long as there are any whose
-/// trials were faster than what the run has settled at, as in a session's run-off.
+/// How many of a run's best are measured again together; then as many more, as long as there are
+/// any whose trials were faster than what the run has settled at, as in a session's run-off.
 pub const FINALISTS: usize = 12;
 
 /// No more than these of a run.
@@ -90,8 +94,8 @@ pub struct Run {
     pub measured: usize,
     /// After which trial the best time fell to what.
     pub steps: Vec<(usize, Nanos)>,
-    /// The time of what it found: the best of its [`FINALISTS`], and more where these had been lucky, when
-    /// measured again beside those of all other runs.
+    /// The time of what it found: the best of its [`FINALISTS`], and more where these had been
+    /// lucky, when measured again beside those of all other runs.
     pub settled: Option<Nanos>,
     /// CPU seconds of the process while the strategy thought: what was done for others meanwhile
     /// (printing their kernels) is among them.
@@ -149,11 +153,13 @@ pub struct Ablation {
 }
 
 impl Ablation {
-    /// The runs of a budget on the tasks on which every strategy and seed has ended and settled: a mean
-    /// over unequal tasks would compare nothing.
+    /// The runs of a budget on the tasks on which every strategy and seed has ended and settled: a
+    /// mean over unequal tasks would compare nothing.
     fn complete(&self, budget: usize) -> Vec<&Run> {
         let settled = |t: usize| self.tasks[t].settled.is_some();
-        let of = |t: usize| self.runs.iter().filter(move |r| r.task == t && r.budget == budget && settled(t));
+        let of = |t: usize| {
+            self.runs.iter().filter(move |r| r.task == t && r.budget == budget && settled(t))
+        };
         let all = self.plan.strategies.len() * self.plan.seeds as usize;
         (0..self.tasks.len()).filter(|t| of(*t).count() == all).flat_map(of).collect()
     }
@@ -163,14 +169,15 @@ impl Ablation {
         self.complete(budget).len() / (self.plan.strategies.len() * self.plan.seeds as usize).max(1)
     }
 
-    /// The share of the best settled rate that a run has reached in the end; none where its task was
-    /// ended before its runs settled.
+    /// The share of the best settled rate that a run has reached in the end; none where its task
+    /// was ended before its runs settled.
     pub fn share(&self, run: &Run) -> Option<f64> {
         let best = self.tasks.get(run.task)?.settled?;
         Some(run.settled.map_or(NOTHING, |t| (best.0 / t.0).max(NOTHING)))
     }
 
-    /// The share of the best known rate that a run took itself to have reached after so many trials.
+    /// The share of the best known rate that a run took itself to have reached after so many
+    /// trials.
     fn share_after(&self, run: &Run, trials: usize) -> f64 {
         let known = self.tasks.get(run.task).and_then(|t| t.best).map_or(f64::NAN, |b| b.0);
         run.best_after(trials).map_or(NOTHING, |t| (known / t).max(NOTHING))
@@ -178,8 +185,11 @@ impl Ablation {
 
     /// How a strategy did with a budget.
     pub fn score(&self, strategy: usize, budget: usize) -> Option<Score> {
-        let runs: Vec<&Run> = self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
-        let mean = |of: &dyn Fn(&Run) -> bool| geometric(runs.iter().filter(|r| of(r)).filter_map(|r| self.share(r)));
+        let runs: Vec<&Run> =
+            self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
+        let mean = |of: &dyn Fn(&Run) -> bool| {
+            geometric(runs.iter().filter(|r| of(r)).filter_map(|r| self.share(r)))
+        };
         let seeds: Vec<f64> = (0..self.plan.seeds).filter_map(|s| mean(&|r| r.seed == s)).collect();
         let made: usize = runs.iter().map(|r| r.made).sum();
         Some(Score {
@@ -190,12 +200,19 @@ impl Ablation {
         })
     }
 
-    /// The mean share after each of some numbers of trials, in the runs of the largest complete budget.
+    /// The mean share after each of some numbers of trials, in the runs of the largest complete
+    /// budget.
     pub fn curve(&self, strategy: usize) -> Vec<(usize, f64)> {
-        let Some(budget) = self.plan.trials.iter().copied().filter(|b| self.compared(*b) > 0).max() else { return Vec::new() };
-        let runs: Vec<&Run> = self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
+        let Some(budget) = self.plan.trials.iter().copied().filter(|b| self.compared(*b) > 0).max()
+        else {
+            return Vec::new();
+        };
+        let runs: Vec<&Run> =
+            self.complete(budget).into_iter().filter(|r| r.strategy == strategy).collect();
         let steps = 48;
-        let mut places: Vec<usize> = (0..=steps).map(|i| (budget as f64).powf(f64::from(i) / f64::from(steps)).round() as usize).collect();
+        let mut places: Vec<usize> = (0..=steps)
+            .map(|i| (budget as f64).powf(f64::from(i) / f64::from(steps)).round() as usize)
+            .collect();
         places.dedup();
         // A mean over runs of which some have found nothing says more about luck than about search.
         let begun = |n: usize| runs.iter().all(|r| r.best_after(n).is_some());
@@ -210,7 +227,13 @@ fn geometric(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 /// Runs a comparison; `heard` learns of each run as it ends, and of what goes wrong.
-pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, heard: &mut dyn FnMut(&str)) -> Result<Ablation, Error> {
+pub fn ablate(
+    input: &Input,
+    plan: &Plan,
+    store: &Store,
+    stop: &AtomicBool,
+    heard: &mut dyn FnMut(&str),
+) -> Result<Ablation, Error> {
     let chosen = plan.strategies.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
     let tasks = input.select(None)?;
     let aimed = Aimed::at(plan.aim, plan.threads)?;
@@ -226,13 +249,23 @@ pub fn ablate(input: &Input, plan: &Plan, store: &Store, stop: &AtomicBool, hear
     };
     for task in tasks {
         let kit = input.kit(task, &aimed.target)?;
-        let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else { continue };
+        let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else {
+            continue;
+        };
         let place = done.tasks.len();
-        done.tasks.push(Compared { id: task.id, name: task.name.clone(), best: None, settled: None });
+        done.tasks.push(Compared {
+            id: task.id,
+            name: task.name.clone(),
+            best: None,
+            settled: None,
+        });
         let (first, mut finalists) = (done.runs.len(), Vec::new());
         for &budget in &plan.trials {
-            let entrants = (0..plan.seeds).flat_map(|seed| chosen.iter().enumerate().map(move |(k, info)| (k, *info, seed)));
-            let mut entrants: Vec<Entrant> = entrants.map(|(k, info, seed)| ground.entrant(info, (place, k), seed, budget)).collect();
+            let entrants = (0..plan.seeds)
+                .flat_map(|seed| chosen.iter().enumerate().map(move |(k, info)| (k, *info, seed)));
+            let mut entrants: Vec<Entrant> = entrants
+                .map(|(k, info, seed)| ground.entrant(info, (place, k), seed, budget))
+                .collect();
             if !ground.race(&mut lab, &mut entrants, stop, heard)? {
                 break;
             }
@@ -291,7 +324,13 @@ impl<'a> Ground<'a> {
             }
             done => done?,
         }
-        let mut ground = Ground { task, scribe, tunables: kit.tunables, cache: cache.then(HashMap::new), best: None };
+        let mut ground = Ground {
+            task,
+            scribe,
+            tunables: kit.tunables,
+            cache: cache.then(HashMap::new),
+            best: None,
+        };
         if let Some(known) = &mut ground.cache {
             for r in scribe.store.trials(task.id, scribe.device, scribe.toolchain)? {
                 if r.kind == RecordKind::Trial {
@@ -305,21 +344,47 @@ impl<'a> Ground<'a> {
     }
 
     /// A run that has not begun.
-    fn entrant(&self, info: &StrategyInfo, (task, strategy): (usize, usize), seed: u64, budget: usize) -> Entrant {
+    fn entrant(
+        &self,
+        info: &StrategyInfo,
+        (task, strategy): (usize, usize),
+        seed: u64,
+        budget: usize,
+    ) -> Entrant {
         let clock = cpu_time();
         // As a session seeds it: the same seed is another stream on each task.
-        let search = (info.make)(&Setting { tunables: self.tunables.clone(), seed: seed ^ self.task.id.number(), trials: budget });
+        let search = (info.make)(&Setting {
+            tunables: self.tunables.clone(),
+            seed: seed ^ self.task.id.number(),
+            trials: budget,
+        });
         let search_seconds = cpu_time() - clock;
         Entrant {
             search,
-            run: Run { task, strategy, seed, budget, made: 0, measured: 0, steps: Vec::new(), settled: None, search_seconds },
+            run: Run {
+                task,
+                strategy,
+                seed,
+                budget,
+                made: 0,
+                measured: 0,
+                steps: Vec::new(),
+                settled: None,
+                search_seconds,
+            },
             leaders: Vec::new(),
         }
     }
 
-    /// All runs to their ends, in two parties: while what one asked for is built and measured, the other
-    /// thinks. Whether they ended; else it was ended early.
-    fn race(&mut self, lab: &mut Lab, entrants: &mut [Entrant], stop: &AtomicBool, heard: &mut dyn FnMut(&str)) -> Result<bool, Error> {
+    /// All runs to their ends, in two parties: while what one asked for is built and measured, the
+    /// other thinks. Whether they ended; else it was ended early.
+    fn race(
+        &mut self,
+        lab: &mut Lab,
+        entrants: &mut [Entrant],
+        stop: &AtomicBool,
+        heard: &mut dyn FnMut(&str),
+    ) -> Result<bool, Error> {
         let all: usize = entrants.iter().map(|e| e.run.budget).sum();
         let (mut told, mut made) = (Instant::now(), 0);
         let (mut here, mut there) = entrants.split_at_mut(entrants.len().div_ceil(2));
@@ -348,9 +413,19 @@ impl<'a> Ground<'a> {
     }
 
     /// What a party asked for, told to it; whether all of it is known.
-    fn measure(&mut self, lab: &mut Lab, party: &mut [Entrant], asked: &[Vec<Candidate>], stop: &AtomicBool) -> Result<bool, Error> {
+    fn measure(
+        &mut self,
+        lab: &mut Lab,
+        party: &mut [Entrant],
+        asked: &[Vec<Candidate>],
+        stop: &AtomicBool,
+    ) -> Result<bool, Error> {
         let mut measured: Vec<usize> = vec![0; party.len()];
-        let flat = asked.iter().enumerate().flat_map(|(who, list)| list.iter().map(move |c| (who, c.clone()))).collect();
+        let flat = asked
+            .iter()
+            .enumerate()
+            .flat_map(|(who, list)| list.iter().map(move |c| (who, c.clone())))
+            .collect();
         let Some(trials) = self.outcomes(lab, flat, &mut measured, stop)? else { return Ok(false) };
         let mut trials = trials.into_iter();
         for ((entrant, asked), measured) in party.iter_mut().zip(asked).zip(measured) {
@@ -366,9 +441,14 @@ impl<'a> Ground<'a> {
         Ok(true)
     }
 
-    /// The time of the best of each run's leaders, all runs' measured again in turns; nothing where that
-    /// was ended early.
-    fn settle(&self, lab: &mut Lab, leaders: &[Vec<(Nanos, Candidate)>], stop: &AtomicBool) -> Result<Vec<Option<Nanos>>, Error> {
+    /// The time of the best of each run's leaders, all runs' measured again in turns; nothing where
+    /// that was ended early.
+    fn settle(
+        &self,
+        lab: &mut Lab,
+        leaders: &[Vec<(Nanos, Candidate)>],
+        stop: &AtomicBool,
+    ) -> Result<Vec<Option<Nanos>>, Error> {
         // None of one that failed once, or cannot be made.
         let mut seen: HashMap<Name, Option<f64>> = HashMap::new();
         loop {
@@ -376,7 +456,12 @@ impl<'a> Ground<'a> {
             let mut wave: Vec<(Name, KernelSource)> = Vec::new();
             for (run, settled) in leaders.iter().zip(&settled) {
                 let faster = |l: &&(Nanos, Candidate)| settled.is_none_or(|s| l.0.0 < s.0);
-                let unseen: Vec<&Candidate> = run.iter().filter(faster).map(|l| &l.1).filter(|c| !seen.contains_key(&name_of(c))).collect();
+                let unseen: Vec<&Candidate> = run
+                    .iter()
+                    .filter(faster)
+                    .map(|l| &l.1)
+                    .filter(|c| !seen.contains_key(&name_of(c)))
+                    .collect();
                 for c in unseen.into_iter().take(FINALISTS) {
                     let name = name_of(c);
                     if !wave.iter().any(|w| w.0 == name)
@@ -392,18 +477,25 @@ impl<'a> Ground<'a> {
             let (names, jobs): (Vec<Name>, Vec<KernelSource>) = wave.into_iter().unzip();
             let mut looks: Vec<Vec<f64>> = vec![Vec::new(); jobs.len()];
             for _ in 0..LOOKS {
-                lab.run(&jobs, stop, &mut |job, outcome, _| looks[job].extend(outcome.time().map(|t| t.0)))?;
+                lab.run(&jobs, stop, &mut |job, outcome, _| {
+                    looks[job].extend(outcome.time().map(|t| t.0))
+                })?;
                 if stop.load(Ordering::Relaxed) {
                     return Ok(Vec::new());
                 }
             }
-            seen.extend(names.into_iter().zip(looks).map(|(n, l)| (n, (l.len() == LOOKS).then(|| median(l)))));
+            seen.extend(
+                names
+                    .into_iter()
+                    .zip(looks)
+                    .map(|(n, l)| (n, (l.len() == LOOKS).then(|| median(l)))),
+            );
         }
     }
 
     /// What becomes of candidates, in their order, from the cache or the laboratory; none where it
-    /// was ended early. `measured` counts the latter for each of those who asked; what several ask for
-    /// at once is the first one's where outcomes are shared.
+    /// was ended early. `measured` counts the latter for each of those who asked; what several ask
+    /// for at once is the first one's where outcomes are shared.
     fn outcomes(
         &mut self,
         lab: &mut Lab,
@@ -435,7 +527,13 @@ impl<'a> Ground<'a> {
             let (who, candidate) = &asked[i];
             let n = name_of(candidate);
             measured[*who] += 1;
-            let record = self.scribe.record(self.task, RecordKind::Trial, (&n.0, &n.1), outcome.clone(), cost);
+            let record = self.scribe.record(
+                self.task,
+                RecordKind::Trial,
+                (&n.0, &n.1),
+                outcome.clone(),
+                cost,
+            );
             if let Err(e) = self.scribe.store.append(&record) {
                 failure.get_or_insert(e);
             }
@@ -448,7 +546,11 @@ impl<'a> Ground<'a> {
             return Err(e.into());
         }
         // Of those that came several times the first was measured, or is one that can never be.
-        let firsts: HashMap<Name, Outcome> = asked.iter().zip(&outcomes).filter_map(|((_, c), o)| Some((name_of(c), o.clone()?))).collect();
+        let firsts: HashMap<Name, Outcome> = asked
+            .iter()
+            .zip(&outcomes)
+            .filter_map(|((_, c), o)| Some((name_of(c), o.clone()?)))
+            .collect();
         let trial = |((_, candidate), outcome): ((usize, Candidate), Option<Outcome>)| {
             let outcome = outcome.or_else(|| firsts.get(&name_of(&candidate)).cloned())?;
             Some(Trial { candidate, outcome, cost: CpuCost::default() })
@@ -458,9 +560,15 @@ impl<'a> Ground<'a> {
 }
 
 /// The time of each run's best among those that were measured again.
-fn settled(leaders: &[Vec<(Nanos, Candidate)>], seen: &HashMap<Name, Option<f64>>) -> Vec<Option<Nanos>> {
+fn settled(
+    leaders: &[Vec<(Nanos, Candidate)>],
+    seen: &HashMap<Name, Option<f64>>,
+) -> Vec<Option<Nanos>> {
     let time = |l: &(Nanos, Candidate)| seen.get(&name_of(&l.1)).copied().flatten();
-    leaders.iter().map(|run| run.iter().filter_map(time).min_by(f64::total_cmp).map(Nanos)).collect()
+    leaders
+        .iter()
+        .map(|run| run.iter().filter_map(time).min_by(f64::total_cmp).map(Nanos))
+        .collect()
 }
 
 /// What each of a party wants to know next.
@@ -516,7 +624,12 @@ mod tests {
             cache: true,
         };
         let id: TaskId = "00000000000000aa".parse().expect("an id");
-        let task = |name: &str, ns: f64| Compared { id, name: name.into(), best: Some(Nanos(ns)), settled: Some(Nanos(ns)) };
+        let task = |name: &str, ns: f64| Compared {
+            id,
+            name: name.into(),
+            best: Some(Nanos(ns)),
+            settled: Some(Nanos(ns)),
+        };
         let run = |task, strategy, seed, budget, steps: &[(usize, f64)]| Run {
             task,
             strategy,
@@ -537,7 +650,14 @@ mod tests {
             run(1, 0, 0, 4, &[(1, 1000.0)]),
         ];
         let tasks = vec![task("a", 100.0), task("<b>", 1.0)];
-        Ablation { plan, device: "cpu".into(), toolchain: "gcc".into(), tasks, runs, interrupted: true }
+        Ablation {
+            plan,
+            device: "cpu".into(),
+            toolchain: "gcc".into(),
+            tasks,
+            runs,
+            interrupted: true,
+        }
     }
 
     #[test]
@@ -552,7 +672,11 @@ mod tests {
         // Who was cut off before second looks has no share, not a bad one.
         let mut cut = ablation();
         (cut.tasks[1].settled, cut.runs[4].settled) = (None, None);
-        assert!(cut.share(&cut.runs[4]).is_none() && cut.share(&cut.runs[0]).is_some() && cut.compared(4) == 1);
+        assert!(
+            cut.share(&cut.runs[4]).is_none()
+                && cut.share(&cut.runs[0]).is_some()
+                && cut.compared(4) == 1
+        );
         // The curve begins where every run has found something.
         assert_eq!(a.curve(0).iter().map(|c| c.0).collect::<Vec<_>>(), [2, 3, 4]);
         assert!((a.curve(0)[0].1 - 0.5).abs() < 1e-12);

@@ -1,5 +1,5 @@
-//! What kernels are made for: this machine's CPU or GPUs, looked at, with the names that records give
-//! them.
+//! What kernels are made for: this machine's CPU or GPUs, looked at, with the names that records
+//! give them.
 
 use crate::error::Error;
 use crate::report::{Roof, RoofLevel};
@@ -44,16 +44,27 @@ impl Aimed {
         let gpus = match aim {
             Aim::Cpu => {
                 let device = Device::detect(threads, &toolchain)?;
-                let (id, tools, target) = (device.id(), toolchain_id(&toolchain), device.target.clone());
-                return Ok(Aimed { id, tools, target, toolchain, device, gpus: Vec::new(), is_cold: false });
+                let (id, tools, target) =
+                    (device.id(), toolchain_id(&toolchain), device.target.clone());
+                return Ok(Aimed {
+                    id,
+                    tools,
+                    target,
+                    toolchain,
+                    device,
+                    gpus: Vec::new(),
+                    is_cold: false,
+                });
             }
             Aim::Cuda(ordinal) => vec![Gpu::detect(ordinal, &toolchain)?],
             Aim::CudaAll => Gpu::detect_all(&toolchain)?,
         };
         let first = &gpus[0];
-        if let Some(other) = gpus.iter().find(|g| g.id() != first.id() || g.limits != first.limits) {
+        if let Some(other) = gpus.iter().find(|g| g.id() != first.id() || g.limits != first.limits)
+        {
             return Err(MeasureError::Device(format!(
-                "the GPUs differ, and times compare only within one model: {} is {}, {} is {}; name one with --target cuda:N",
+                "the GPUs differ, and times compare only within one model: {} is {}, {} is {}; \
+                 name one with --target cuda:N",
                 first.ordinal, first.name, other.ordinal, other.name
             ))
             .into());
@@ -94,7 +105,11 @@ impl Aimed {
     /// Opens a laboratory there.
     pub fn lab(&self) -> Result<Lab, Error> {
         let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
-        let mut lab = if self.gpus.is_empty() { Lab::open(device, toolchain)? } else { Lab::open_gpus(&self.gpus, device, toolchain)? };
+        let mut lab = if self.gpus.is_empty() {
+            Lab::open(device, toolchain)?
+        } else {
+            Lab::open_gpus(&self.gpus, device, toolchain)?
+        };
         if self.is_cold {
             lab.set_cache_flush(self.flushing_bytes());
         }
@@ -106,7 +121,14 @@ impl Aimed {
         match self.gpus.first() {
             Some(gpu) => 2 * u64::from(gpu.limits.l2),
             // A walk through more would cost more than the kernels.
-            None => self.device.caches.iter().map(|c| c.size.0).max().unwrap_or(32 << 20).clamp(1 << 20, 64 << 20),
+            None => self
+                .device
+                .caches
+                .iter()
+                .map(|c| c.size.0)
+                .max()
+                .unwrap_or(32 << 20)
+                .clamp(1 << 20, 64 << 20),
         }
     }
 }
@@ -120,7 +142,11 @@ pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Erro
         bytes: device.target.cache(i + 1),
         gbs: l.read_gbs,
     };
-    Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.bandwidth_gbs, levels: caches.map(level).collect() })
+    Ok(Roof {
+        peak_gflops: r.peak_gflops,
+        memory_gbs: r.bandwidth_gbs,
+        levels: caches.map(level).collect(),
+    })
 }
 
 /// The same of a GPU: f32 without tensor cores, its second-level cache, its memory.
@@ -138,8 +164,14 @@ mod tests {
     fn a_machine_with_other_caches_is_nearer_than_another_machine() {
         let warm = Aimed::at(Aim::Cpu, 1).expect("a CPU and a compiler");
         let cold = warm.clone().cold();
-        assert_eq!([warm.distance(&warm.id), warm.distance(&cold.id), warm.distance("another")], [0, 1, 2]);
-        assert_eq!([cold.distance(&cold.id), cold.distance(&warm.id), cold.distance("another")], [0, 1, 2]);
+        assert_eq!(
+            [warm.distance(&warm.id), warm.distance(&cold.id), warm.distance("another")],
+            [0, 1, 2]
+        );
+        assert_eq!(
+            [cold.distance(&cold.id), cold.distance(&warm.id), cold.distance("another")],
+            [0, 1, 2]
+        );
         assert_eq!(cold.clone().cold().id, cold.id);
     }
 }

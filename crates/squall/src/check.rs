@@ -70,20 +70,27 @@ impl Kernels {
         let aimed = Aimed::at(Aim::Cpu, threads)?;
         let chosen = choose(&tasks, &[], store, &aimed)?;
         let temporary = |source| Error::Write { path: std::env::temp_dir(), source };
-        let folder = tempfile::Builder::new().prefix("squall-check-").tempdir().map_err(temporary)?;
+        let folder =
+            tempfile::Builder::new().prefix("squall-check-").tempdir().map_err(temporary)?;
         write(folder.path(), &chosen, &aimed)?;
         build(folder.path(), &chosen, &aimed)?;
         Ok(Kernels { folder, chosen, calls: 0 })
     }
 
     fn tuned(&self) -> usize {
-        let tuned = |k: &&Chosen| k.origin != Origin::Plain && k.origin.record().is_some_and(|r| r.tunable != "untuned");
+        let tuned = |k: &&Chosen| {
+            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| r.tunable != "untuned")
+        };
         self.chosen.iter().filter(tuned).count()
     }
 
     /// One call; inputs in the workload's order.
     fn call(&mut self, task: TaskId, inputs: &[&[f32]]) -> Result<Vec<f32>, String> {
-        let kernel = self.chosen.iter().find(|k| k.task.id == task).ok_or_else(|| format!("there is no kernel of task {task}"))?;
+        let kernel = self
+            .chosen
+            .iter()
+            .find(|k| k.task.id == task)
+            .ok_or_else(|| format!("there is no kernel of task {task}"))?;
         let expected = kernel.task.workload.output().elements() as usize;
         let put = |i: usize, data: &[f32]| -> Result<PathBuf, String> {
             let path = self.folder.path().join(format!("input{i}"));
@@ -91,19 +98,35 @@ impl Kernels {
             std::fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
             Ok(path)
         };
-        let files: Vec<PathBuf> = inputs.iter().enumerate().map(|(i, data)| put(i, data)).collect::<Result<_, _>>()?;
+        let files: Vec<PathBuf> =
+            inputs.iter().enumerate().map(|(i, data)| put(i, data)).collect::<Result<_, _>>()?;
         let out = self.folder.path().join("output");
         let mut command = Command::new(self.folder.path().join(DRIVER));
-        command.arg("--call").arg(&kernel.source.symbol).arg(&out).args(&files).stdin(Stdio::null());
+        command
+            .arg("--call")
+            .arg(&kernel.source.symbol)
+            .arg(&out)
+            .args(&files)
+            .stdin(Stdio::null());
         let done = command.output().map_err(|e| format!("the driver does not start: {e}"))?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr);
-            return Err(format!("the kernel of {} failed ({}): {}", kernel.task.name, done.status, said.trim()));
+            return Err(format!(
+                "the kernel of {} failed ({}): {}",
+                kernel.task.name,
+                done.status,
+                said.trim()
+            ));
         }
         let bytes = std::fs::read(&out).map_err(|e| format!("{}: {e}", out.display()))?;
         let _ = std::fs::remove_file(&out);
         if bytes.len() != expected * 4 {
-            return Err(format!("the kernel of {} gave {} bytes instead of {}", kernel.task.name, bytes.len(), expected * 4));
+            return Err(format!(
+                "the kernel of {} gave {} bytes instead of {}",
+                kernel.task.name,
+                bytes.len(),
+                expected * 4
+            ));
         }
         self.calls += 1;
         Ok(bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect())
@@ -112,14 +135,31 @@ impl Kernels {
 
 /// Runs a model on `x` with its kernels (tuned ones where the store knows them, plain loops
 /// elsewhere) and compares its first output with `expected`.
-pub fn check(input: &Input, store: Option<&Store>, threads: usize, x: &Array, expected: &Array, tolerance: f64) -> Result<Checked, Error> {
-    let fault = |message: String, hint: &str| Error::Input { place: input.name.clone(), message, hint: hint.into() };
+pub fn check(
+    input: &Input,
+    store: Option<&Store>,
+    threads: usize,
+    x: &Array,
+    expected: &Array,
+    tolerance: f64,
+) -> Result<Checked, Error> {
+    let fault = |message: String, hint: &str| Error::Input {
+        place: input.name.clone(),
+        message,
+        hint: hint.into(),
+    };
     let Some(graph) = &input.graph else {
-        return Err(fault("it is no model that can be run".into(), "check takes a model.onnx with weights"));
+        return Err(fault(
+            "it is no model that can be run".into(),
+            "check takes a model.onnx with weights",
+        ));
     };
     let [(name, shape)] = graph.inputs.as_slice() else {
         let names: Vec<&str> = graph.inputs.iter().map(|i| i.0.as_str()).collect();
-        return Err(fault(format!("it takes {} inputs ({})", names.len(), names.join(", ")), "check runs models of one input"));
+        return Err(fault(
+            format!("it takes {} inputs ({})", names.len(), names.join(", ")),
+            "check runs models of one input",
+        ));
     };
     if elements(shape) != x.data.len() as u64 {
         let message = format!("input `{name}` has shape {shape:?}, the given array {:?}", x.shape);
@@ -129,13 +169,16 @@ pub fn check(input: &Input, store: Option<&Store>, threads: usize, x: &Array, ex
         return Err(fault("it has no output".into(), "check compares the first output"));
     };
     if elements(shape) != expected.data.len() as u64 {
-        let message = format!("output `{name}` has shape {shape:?}, the expected array {:?}", expected.shape);
+        let message =
+            format!("output `{name}` has shape {shape:?}, the expected array {:?}", expected.shape);
         return Err(fault(message, "give the array that the model shall compute from the input"));
     }
     let mut kernels = Kernels::build(input, store, threads)?;
     let tuned = kernels.tuned();
-    let outputs = graph.run(std::slice::from_ref(&x.data), &mut |task, inputs| kernels.call(task, inputs));
-    let outputs = outputs.map_err(|e| fault(e, "models without weights can be tuned, but not run"))?;
+    let outputs =
+        graph.run(std::slice::from_ref(&x.data), &mut |task, inputs| kernels.call(task, inputs));
+    let outputs =
+        outputs.map_err(|e| fault(e, "models without weights can be tuned, but not run"))?;
     let got = outputs.first().map_or(&[][..], |o| o.as_slice());
     if got.len() != expected.data.len() {
         return Err(fault(
@@ -144,7 +187,13 @@ pub fn check(input: &Input, store: Option<&Store>, threads: usize, x: &Array, ex
         ));
     }
     let (max_error, wrong) = compare(got, &expected.data, tolerance);
-    Ok(Checked { max_error, wrong, elements: got.len() as u64, calls: kernels.calls, kernels: (kernels.chosen.len(), tuned) })
+    Ok(Checked {
+        max_error,
+        wrong,
+        elements: got.len() as u64,
+        calls: kernels.calls,
+        kernels: (kernels.chosen.len(), tuned),
+    })
 }
 
 fn elements(shape: &[i64]) -> u64 {
@@ -157,7 +206,10 @@ mod tests {
 
     #[test]
     fn differences_are_found_and_tolerated_by_size() {
-        assert_eq!(compare(&[1.0, f32::NAN, f32::INFINITY], &[1.0, f32::NAN, f32::INFINITY], 0.0), (0.0, 0));
+        assert_eq!(
+            compare(&[1.0, f32::NAN, f32::INFINITY], &[1.0, f32::NAN, f32::INFINITY], 0.0),
+            (0.0, 0)
+        );
         let (max, wrong) = compare(&[1.0, 1000.05], &[1.0, 1000.0], 1e-4);
         assert!(max > 0.04 && wrong == 0);
         assert_eq!(compare(&[0.0002], &[0.0], 1e-4).1, 1);

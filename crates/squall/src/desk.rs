@@ -2,7 +2,10 @@
 
 use crate::kit::Kit;
 use crate::report::{Failures, StopReason, TaskReport, Winner, baseline};
-use squall_core::{Candidate, CpuCost, KernelSource, Measurement, Nanos, Outcome, Record, RecordKind, Reference, Task, Trial, Tunable};
+use squall_core::{
+    Candidate, CpuCost, KernelSource, Measurement, Nanos, Outcome, Record, RecordKind, Reference,
+    Task, Trial, Tunable,
+};
 use squall_records::{Name, Standings};
 use squall_search::Strategy;
 use std::collections::HashSet;
@@ -37,10 +40,18 @@ pub(crate) fn name_of(c: &Candidate) -> Name {
 }
 
 /// The source of a candidate, or why it can never have one.
-pub(crate) fn realize(tunables: &[Arc<dyn Tunable>], candidate: &Candidate, symbol: &str) -> Result<KernelSource, Outcome> {
+pub(crate) fn realize(
+    tunables: &[Arc<dyn Tunable>],
+    candidate: &Candidate,
+    symbol: &str,
+) -> Result<KernelSource, Outcome> {
     match tunables.iter().find(|t| *t.name() == *candidate.tunable) {
-        Some(t) => t.realize(&candidate.configuration, symbol).map_err(|e| Outcome::Infeasible(e.to_string())),
-        None => Err(Outcome::Infeasible(format!("the task has no tunable `{}`", candidate.tunable))),
+        Some(t) => t
+            .realize(&candidate.configuration, symbol)
+            .map_err(|e| Outcome::Infeasible(e.to_string())),
+        None => {
+            Err(Outcome::Infeasible(format!("the task has no tunable `{}`", candidate.tunable)))
+        }
     }
 }
 
@@ -149,7 +160,8 @@ impl<'a> Desk<'a> {
         }
         if self.report.best.is_none_or(|b| time.0 < b.0) {
             self.report.best = Some(time);
-            self.report.winner = Some(Winner { tunable: name.0.clone(), configuration: name.1.clone() });
+            self.report.winner =
+                Some(Winner { tunable: name.0.clone(), configuration: name.1.clone() });
         }
         self.standings.trial(name, Some(time), ());
     }
@@ -185,7 +197,8 @@ impl<'a> Desk<'a> {
     pub fn crown(&mut self) {
         let winner = self.standings.winner().map(|(name, time, ())| (name.clone(), time));
         self.report.best = winner.as_ref().map(|w| w.1);
-        self.report.winner = winner.map(|((tunable, configuration), _)| Winner { tunable, configuration });
+        self.report.winner =
+            winner.map(|((tunable, configuration), _)| Winner { tunable, configuration });
     }
 
     /// The kernel of a candidate.
@@ -210,25 +223,39 @@ pub(crate) mod tests {
     use squall_core::{Bytes, FailStage, Target, TargetKind, Workload};
 
     fn task() -> Task {
-        let text = "workload matmul\ndata A: f32[16, 16]\nweight B: f32[16, 16]\nstage Y: f32[i: 16, j: 16] = sum(k: 16) A[i, k] * B[k, j]\noutput Y\n";
+        let text = "workload matmul\ndata A: f32[16, 16]\nweight B: f32[16, 16]\nstage Y: f32[i: \
+                    16, j: 16] = sum(k: 16) A[i, k] * B[k, j]\noutput Y\n";
         Task::new("mm", Workload::parse(text).expect("a workload"))
     }
 
     /// A machine of no particular make.
     pub fn target() -> Target {
-        Target { kind: TargetKind::Cpu, threads: 1, vector_bytes: 32, vector_registers: 16, caches: vec![Bytes(32 << 10), Bytes(1 << 20)] }
+        Target {
+            kind: TargetKind::Cpu,
+            threads: 1,
+            vector_bytes: 32,
+            vector_registers: 16,
+            caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
+        }
     }
 
     fn desk(task: &Task) -> Desk<'_> {
         let target = target();
         let kit = Kit::generated(task, &target);
-        let setting = squall_search::Setting { tunables: kit.tunables.clone(), seed: 1, trials: 10 };
+        let setting =
+            squall_search::Setting { tunables: kit.tunables.clone(), seed: 1, trials: 10 };
         let strategy = (squall_search::strategies()[0].make)(&setting);
         Desk::new(task, kit, strategy)
     }
 
     fn measured(ns: f64) -> Outcome {
-        Outcome::Measured(Measurement { samples: vec![Nanos(ns)], calls: 1, error: 0.0, gpu: None, pace: None })
+        Outcome::Measured(Measurement {
+            samples: vec![Nanos(ns)],
+            calls: 1,
+            error: 0.0,
+            gpu: None,
+            pace: None,
+        })
     }
 
     /// The i-th configuration of the first sketch.
@@ -293,11 +320,24 @@ pub(crate) mod tests {
         for i in 0..6 {
             let n = name(&d, i);
             d.report.trials += 1;
-            let detail = if i < 4 { format!("/tmp/k{i}.c:{i}: error: too many {i}") } else { "segmentation fault".into() };
-            d.note(&n, &Outcome::Failed { stage: if i < 4 { FailStage::Build } else { FailStage::Launch }, detail });
+            let detail = if i < 4 {
+                format!("/tmp/k{i}.c:{i}: error: too many {i}")
+            } else {
+                "segmentation fault".into()
+            };
+            d.note(
+                &n,
+                &Outcome::Failed {
+                    stage: if i < 4 { FailStage::Build } else { FailStage::Launch },
+                    detail,
+                },
+            );
         }
         let r = d.finish(StopReason::Trials);
         assert_eq!((r.failed, r.best, r.winner), (6, None, None));
-        assert_eq!(r.failures.iter().map(|f| (f.stage.as_str(), f.count)).collect::<Vec<_>>(), [("build", 4), ("launch", 2)]);
+        assert_eq!(
+            r.failures.iter().map(|f| (f.stage.as_str(), f.count)).collect::<Vec<_>>(),
+            [("build", 4), ("launch", 2)]
+        );
     }
 }

@@ -48,20 +48,40 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Store(e) => Some(e.remedy()),
-            Error::Measure(_) => Some("`squall doctor` says what is missing and how to mend it".into()),
+            Error::Measure(_) => {
+                Some("`squall doctor` says what is missing and how to mend it".into())
+            }
             Error::Input { hint, .. } | Error::Build { hint, .. } => Some(hint.clone()),
             Error::Import { .. } => Some("`squall tasks --help` shows the forms of input".into()),
-            Error::Kernel(_) => Some("`squall init` writes a kernel.toml that says what may stand in it".into()),
+            Error::Kernel(_) => Some(
+                "`squall init` writes a kernel.toml that says what may stand \
+                                      in it"
+                    .into(),
+            ),
             Error::Strategy { .. } => Some("name one of these, or none for the default".into()),
             Error::Read { .. } => Some("check the path and that you may read it".into()),
-            Error::Write { .. } => Some("check that the folder exists, that you may write there and that space is left".into()),
-            Error::Predictor { .. } => {
-                Some("`squall train --out FILE` writes a predictor; a checkpoint can be removed to begin anew".into())
-            }
-            Error::Predict(PredictError::Solver { .. }) => Some("name one of these, or `all`".into()),
-            Error::Predict(PredictError::NoTasks(_) | PredictError::Device { .. } | PredictError::Kind { .. }) => {
-                Some("`squall tune` makes records, `squall train --records --store STORE --out FILE` learns from them".into())
-            }
+            Error::Write { .. } => Some(
+                "check that the folder exists, that you may write there \
+                                         and that space is left"
+                    .into(),
+            ),
+            Error::Predictor { .. } => Some(
+                "`squall train --out FILE` writes a predictor; a checkpoint can be removed \
+                      to begin anew"
+                    .into(),
+            ),
+            Error::Predict(PredictError::Solver { .. }) => Some(
+                "name one of these, or \
+                `all`"
+                    .into(),
+            ),
+            Error::Predict(
+                PredictError::NoTasks(_) | PredictError::Device { .. } | PredictError::Kind { .. },
+            ) => Some(
+                "`squall tune` makes records, `squall train --records --store STORE --out \
+                      FILE` learns from them"
+                    .into(),
+            ),
             Error::Predict(_) => None,
             Error::Nothing(_) | Error::Recording(_) | Error::Database(_) => None,
         }

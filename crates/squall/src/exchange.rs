@@ -1,4 +1,5 @@
-//! What others measured, taken into the store, and the store's trials in the forms that others read.
+//! What others measured, taken into the store, and the store's trials in the forms that others
+//! read.
 //!
 //! The records of a recording carry its T1 description where those of a tensor expression carry the
 //! expression, so that they can be read alone and given out again as they came.
@@ -71,14 +72,22 @@ pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<R
     let mut records = store.query(&Query { kind: Some(RecordKind::Trial), ..query.clone() })?;
     records.retain(|r| tunable.is_none_or(|t| r.tunable == t));
     let Some(first) = records.first() else {
-        return Err(Error::Nothing("no trial is chosen; `squall records list` shows what there is".into()));
+        return Err(Error::Nothing(
+            "no trial is chosen; `squall records list` shows what there is".into(),
+        ));
     };
     let group = |r: &Record| (r.task, r.device.clone(), r.toolchain.clone(), r.tunable.clone());
     if let Some(other) = records.iter().find(|r| group(r) != group(first)) {
-        let show = |r: &Record| format!("{} ({}), {}, {}, {}", r.task, r.name, r.device, r.toolchain, r.tunable);
+        let show = |r: &Record| {
+            format!("{} ({}), {}, {}, {}", r.task, r.name, r.device, r.toolchain, r.tunable)
+        };
         return Err(Error::Input {
             place: store.path().display().to_string(),
-            message: format!("these forms hold one space, but several are chosen: {}; {}", show(first), show(other)),
+            message: format!(
+                "these forms hold one space, but several are chosen: {}; {}",
+                show(first),
+                show(other)
+            ),
             hint: "choose one with --task, --device, --toolchain and --tunable".into(),
         });
     }
@@ -93,8 +102,16 @@ pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<R
     }
     let mut trials = Vec::with_capacity(records.len());
     for (r, pairs) in records.iter().zip(&pairs) {
-        let value = |k: &squall_core::space::Knob| pairs.iter().find(|p| p.0 == k.name).map(|p| p.1.to_string());
-        let Some(values) = description.knobs.iter().map(value).collect::<Option<Vec<String>>>().filter(|v| v.len() == pairs.len()) else {
+        let value = |k: &squall_core::space::Knob| {
+            pairs.iter().find(|p| p.0 == k.name).map(|p| p.1.to_string())
+        };
+        let Some(values) = description
+            .knobs
+            .iter()
+            .map(value)
+            .collect::<Option<Vec<String>>>()
+            .filter(|v| v.len() == pairs.len())
+        else {
             return Err(Error::Input {
                 place,
                 message: format!("`{}` has other knobs than the other trials", r.configuration),
@@ -123,7 +140,13 @@ fn seen(trials: &[Vec<(&str, &str)>], name: &str) -> Description {
         knob_of_spellings(knob, &values)
     });
     let knobs = knobs.collect();
-    Description { kernel: name.into(), problem: "null".into(), objective: "time".into(), knobs, conditions: Vec::new() }
+    Description {
+        kernel: name.into(),
+        problem: "null".into(),
+        objective: "time".into(),
+        knobs,
+        conditions: Vec::new(),
+    }
 }
 
 /// Writes a recording to a file, packed where its name ends in `.gz`.

@@ -34,27 +34,36 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, or an operator line.
-    /// `dims` gives symbolic dimensions of models their extents.
+    /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, or an operator
+    /// line. `dims` gives symbolic dimensions of models their extents.
     pub fn load(text: &str, dims: &[(String, i64)]) -> Result<Input, Error> {
         let path = Path::new(text);
-        let extension = path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
+        let extension =
+            path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
         let is_file = path.is_file();
         if !is_file && is_operator_line(text) {
             return Input::kernels(text, "operator line", "operator".into());
         }
-        if !is_file && !matches!(extension.as_str(), "onnx" | "ops" | "workload" | "toml") && !path.exists() {
+        if !is_file
+            && !matches!(extension.as_str(), "onnx" | "ops" | "workload" | "toml")
+            && !path.exists()
+        {
             return Err(Error::Input {
                 place: text.into(),
                 message: "there is no such file, and it is no operator line".into(),
-                hint: "an input is a model.onnx, a list.ops, a kernel.toml, or one operator in quotes: 'matmul m=64 n=64 k=64'".into(),
+                hint: "an input is a model.onnx, a list.ops, a kernel.toml, or one operator in \
+                       quotes: 'matmul m=64 n=64 k=64'"
+                    .into(),
             });
         }
-        let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
-        let name = path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let name =
+            path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {
             "onnx" => {
-                let import = import_onnx(&bytes, &name, dims).map_err(|source| Error::Import { place: text.into(), source })?;
+                let import = import_onnx(&bytes, &name, dims)
+                    .map_err(|source| Error::Import { place: text.into(), source })?;
                 Ok(Input {
                     name,
                     kind: InputKind::Model,
@@ -71,16 +80,27 @@ impl Input {
                 let fail = |e: squall_core::workload::WorkloadError| Error::Input {
                     place: text.into(),
                     message: e.to_string(),
-                    hint: "`squall explain INPUT --stage expression` prints workloads as they are written".into(),
+                    hint: "`squall explain INPUT --stage expression` prints workloads as they are \
+                           written"
+                        .into(),
                 };
                 let workload = Workload::parse(&utf8(bytes, path)?).map_err(fail)?;
                 let tasks = vec![Task::new(name.clone(), workload)];
-                Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None, path: None, own: Vec::new() })
+                Ok(Input {
+                    name,
+                    kind: InputKind::Kernels,
+                    tasks,
+                    untuned: Vec::new(),
+                    graph: None,
+                    path: None,
+                    own: Vec::new(),
+                })
             }
             other => Err(Error::Input {
                 place: text.into(),
                 message: format!("files `.{other}` are not read"),
-                hint: "name the file .onnx (a model), .ops (operator lines), .toml (a kernel of your own) or .workload (a workload's text)"
+                hint: "name the file .onnx (a model), .ops (operator lines), .toml (a kernel of \
+                       your own) or .workload (a workload's text)"
                     .into(),
             }),
         }
@@ -93,40 +113,71 @@ impl Input {
 
     /// The kernels of a kernel.toml; sources lie beside it.
     fn own_kernels(contents: &str, path: &Path) -> Result<Input, Error> {
-        let read = |file: &str| std::fs::read(path.with_file_name("").join(file)).map_err(|e| e.to_string());
-        let own = import_kernel(contents, &path.display().to_string(), &read).map_err(Error::Kernel)?;
+        let read = |file: &str| {
+            std::fs::read(path.with_file_name("").join(file)).map_err(|e| e.to_string())
+        };
+        let own =
+            import_kernel(contents, &path.display().to_string(), &read).map_err(Error::Kernel)?;
         let tasks: Vec<Task> = own.iter().map(|k| k.task.clone()).collect();
         let name = match tasks.as_slice() {
             [only] => only.name.clone(),
             _ => path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned()),
         };
-        Ok(Input { name, kind: InputKind::Kernels, tasks, untuned: Vec::new(), graph: None, path: None, own })
+        Ok(Input {
+            name,
+            kind: InputKind::Kernels,
+            tasks,
+            untuned: Vec::new(),
+            graph: None,
+            path: None,
+            own,
+        })
     }
 
     fn kernels(lines: &str, place: &str, name: String) -> Result<Input, Error> {
-        let import = import_ops(lines, &name).map_err(|source| Error::Import { place: place.into(), source })?;
+        let import = import_ops(lines, &name)
+            .map_err(|source| Error::Import { place: place.into(), source })?;
         // One kernel is best called by its own name.
         let name = match import.tasks.as_slice() {
             [only] => only.name.clone(),
             _ => name,
         };
-        Ok(Input { name, kind: InputKind::Kernels, tasks: import.tasks, untuned: import.untuned, graph: None, path: None, own: Vec::new() })
+        Ok(Input {
+            name,
+            kind: InputKind::Kernels,
+            tasks: import.tasks,
+            untuned: import.untuned,
+            graph: None,
+            path: None,
+            own: Vec::new(),
+        })
     }
 
     /// The tasks whose name or id matches; an error where none does.
     pub fn select(&self, only: Option<&str>) -> Result<Vec<&Task>, Error> {
         let chosen: Vec<&Task> = match only {
             None => self.tasks.iter().collect(),
-            Some(p) => self.tasks.iter().filter(|t| name_matches(p, &t.name) || t.id.to_string().starts_with(p)).collect(),
+            Some(p) => self
+                .tasks
+                .iter()
+                .filter(|t| name_matches(p, &t.name) || t.id.to_string().starts_with(p))
+                .collect(),
         };
         if chosen.is_empty() {
             return Err(match only {
                 Some(p) => Error::Input {
                     place: self.name.clone(),
                     message: format!("no task matches `{p}`"),
-                    hint: format!("its tasks: {}", listed(self.tasks.iter().map(|t| t.name.as_str()))),
+                    hint: format!(
+                        "its tasks: {}",
+                        listed(self.tasks.iter().map(|t| t.name.as_str()))
+                    ),
                 },
-                None => Error::Nothing(format!("`{}` has no kernel to tune{}", self.name, self.why_nothing())),
+                None => Error::Nothing(format!(
+                    "`{}` has no kernel to tune{}",
+                    self.name,
+                    self.why_nothing()
+                )),
             });
         }
         Ok(chosen)
@@ -143,7 +194,11 @@ impl Input {
 /// The first few names.
 fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
-    if all.len() > 8 { format!("{}, .. ({} in all)", all[..8].join(", "), all.len()) } else { all.join(", ") }
+    if all.len() > 8 {
+        format!("{}, .. ({} in all)", all[..8].join(", "), all.len())
+    } else {
+        all.join(", ")
+    }
 }
 
 fn is_operator_line(text: &str) -> bool {
@@ -187,7 +242,11 @@ pub fn name_matches(pattern: &str, name: &str) -> bool {
 
 /// A path in another file's folder, for a name that may hold anything.
 pub fn beside(file: &Path, name: &str) -> PathBuf {
-    let clean: String = name.chars().map(|c| if c.is_alphanumeric() || "._-+".contains(c) { c } else { '_' }).take(100).collect();
+    let clean: String = name
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "._-+".contains(c) { c } else { '_' })
+        .take(100)
+        .collect();
     file.with_file_name(clean)
 }
 
@@ -214,7 +273,10 @@ mod tests {
     #[test]
     fn what_is_no_input_says_so() {
         let Err(e) = Input::load("/no/such/thing", &[]) else { panic!("it loads") };
-        assert!(e.to_string().contains("no such file") && e.hint().is_some_and(|h| h.contains("matmul")));
+        assert!(
+            e.to_string().contains("no such file")
+                && e.hint().is_some_and(|h| h.contains("matmul"))
+        );
         let Err(e) = Input::load("/no/such/model.onnx", &[]) else { panic!("it loads") };
         assert!(matches!(e, Error::Read { .. }));
     }

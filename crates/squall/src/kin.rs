@@ -24,10 +24,24 @@ pub(crate) struct Elder {
 }
 
 /// The tuned tasks of a store, but for some.
-pub(crate) fn elders(store: &Store, device: &str, toolchain: &str, except: &[TaskId]) -> Result<Vec<Elder>, Error> {
-    let query = Query { device: Some(device.into()), toolchain: Some(toolchain.into()), ..Query::default() };
+pub(crate) fn elders(
+    store: &Store,
+    device: &str,
+    toolchain: &str,
+    except: &[TaskId],
+) -> Result<Vec<Elder>, Error> {
+    let query = Query {
+        device: Some(device.into()),
+        toolchain: Some(toolchain.into()),
+        ..Query::default()
+    };
     let held = store.best(&query)?.into_iter().filter(|r| !except.contains(&r.task));
-    let elder = |r: squall_core::Record| Some(Elder { workload: Workload::parse(&r.workload).ok()?, winner: (r.tunable, r.configuration) });
+    let elder = |r: squall_core::Record| {
+        Some(Elder {
+            workload: Workload::parse(&r.workload).ok()?,
+            winner: (r.tunable, r.configuration),
+        })
+    };
     Ok(held.filter_map(elder).collect())
 }
 
@@ -37,31 +51,50 @@ fn distance(a: &Workload, b: &Workload) -> Option<f64> {
     if a.foreign.is_some() || b.foreign.is_some() {
         return None;
     }
-    let heaviest = |w: &Workload| w.stages.iter().enumerate().max_by_key(|(i, s)| (s.flop(), *i)).map(|(i, _)| i);
+    let heaviest = |w: &Workload| {
+        w.stages.iter().enumerate().max_by_key(|(i, s)| (s.flop(), *i)).map(|(i, _)| i)
+    };
     let (x, y) = (&a.stages[heaviest(a)?], &b.stages[heaviest(b)?]);
     let axes = || x.all_axes().zip(y.all_axes());
-    let alike = x.axes.len() == y.axes.len() && x.all_axes().count() == y.all_axes().count() && axes().all(|(p, q)| p.name == q.name);
+    let alike = x.axes.len() == y.axes.len()
+        && x.all_axes().count() == y.all_axes().count()
+        && axes().all(|(p, q)| p.name == q.name);
     if !alike || x.reduction.as_ref().map(|r| r.op) != y.reduction.as_ref().map(|r| r.op) {
         return None;
     }
     let ratio = |p: i64, q: i64| (p as f64 / q as f64).log2().abs();
-    let size = |w: &Workload| w.inputs.first().map_or(1, |i| i.shape.iter().product::<i64>()).max(1);
+    let size =
+        |w: &Workload| w.inputs.first().map_or(1, |i| i.shape.iter().product::<i64>()).max(1);
     let epilogue = if a.inputs.len() == b.inputs.len() { 0.0 } else { 0.25 };
-    Some(axes().map(|(p, q)| ratio(p.extent, q.extent)).sum::<f64>() + ratio(size(a), size(b)) + epilogue)
+    Some(
+        axes().map(|(p, q)| ratio(p.extent, q.extent)).sum::<f64>()
+            + ratio(size(a), size(b))
+            + epilogue,
+    )
 }
 
 /// Up to `n` untried guesses for a task, the nearest relative's first.
-pub(crate) fn guesses<'d>(desk: &Desk, others: impl Iterator<Item = &'d Desk<'d>>, elders: &[Elder], n: usize) -> Vec<Candidate> {
+pub(crate) fn guesses<'d>(
+    desk: &Desk,
+    others: impl Iterator<Item = &'d Desk<'d>>,
+    elders: &[Elder],
+    n: usize,
+) -> Vec<Candidate> {
     let mut kin: Vec<(f64, Vec<&Name>)> = Vec::new();
     for o in others {
         if let Some(d) = distance(&desk.task.workload, &o.task.workload) {
             // Who holds the task speaks first: the others may only have been lucky.
             let winner = o.standings.winner().map(|w| w.0);
-            let rest = o.standings.ranking().into_iter().map(|r| r.0).filter(|name| Some(*name) != winner);
+            let rest =
+                o.standings.ranking().into_iter().map(|r| r.0).filter(|name| Some(*name) != winner);
             kin.push((d, winner.into_iter().chain(rest).take(BEST).collect()));
         }
     }
-    kin.extend(elders.iter().filter_map(|e| Some((distance(&desk.task.workload, &e.workload)?, vec![&e.winner]))));
+    kin.extend(
+        elders
+            .iter()
+            .filter_map(|e| Some((distance(&desk.task.workload, &e.workload)?, vec![&e.winner]))),
+    );
     kin.retain(|k| k.0 <= FAR);
     kin.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut found: Vec<Candidate> = Vec::new();
@@ -71,7 +104,8 @@ pub(crate) fn guesses<'d>(desk: &Desk, others: impl Iterator<Item = &'d Desk<'d>
         }
         let Some(t) = desk.tunables.iter().find(|t| t.name() == *tunable) else { continue };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
-        if !desk.tried.contains(&(tunable.clone(), c.to_string())) && found.iter().all(|f| f.configuration != c || *f.tunable != **tunable)
+        if !desk.tried.contains(&(tunable.clone(), c.to_string()))
+            && found.iter().all(|f| f.configuration != c || *f.tunable != **tunable)
         {
             found.push(Candidate { tunable: tunable.as_str().into(), configuration: c });
         }
@@ -87,9 +121,11 @@ mod tests {
     use squall_core::{Nanos, Task};
 
     fn matmul(m: i64, n: i64, k: i64, bias: bool) -> Task {
-        let (input, add) = if bias { (format!("weight C: f32[{n}]\n"), " + C[j]") } else { (String::new(), "") };
+        let (input, add) =
+            if bias { (format!("weight C: f32[{n}]\n"), " + C[j]") } else { (String::new(), "") };
         let text = format!(
-            "workload matmul\ndata A: f32[{m}, {k}]\nweight B: f32[{k}, {n}]\n{input}stage S: f32[i: {m}, j: {n}] = sum(k: {k}) A[i, k] * B[k, j]\n\
+            "workload matmul\ndata A: f32[{m}, {k}]\nweight B: f32[{k}, {n}]\n{input}stage S: \
+             f32[i: {m}, j: {n}] = sum(k: {k}) A[i, k] * B[k, j]\n\
              stage Y: f32[i: {m}, j: {n}] = max(S[i, j]{add}, 0)\noutput Y\n"
         );
         Task::new("mm", Workload::parse(&text).expect("a workload"))
@@ -107,16 +143,19 @@ mod tests {
         assert_eq!(of(&a, &matmul(64, 64, 64, true)), Some(0.25));
         assert_eq!(of(&a, &matmul(64, 16, 64, false)), Some(2.0));
         assert_eq!(of(&a, &matmul(128, 64, 64, false)), Some(2.0));
-        let other = "workload softmax\ndata X: f32[8, 16]\nstage M: f32[i: 8] = max(j: 16) X[i, j]\nstage Y: f32[i: 8, j: 16] = exp(X[i, j] - M[i])\noutput Y\n";
+        let other = "workload softmax\ndata X: f32[8, 16]\nstage M: f32[i: 8] = max(j: 16) X[i, \
+                     j]\nstage Y: f32[i: 8, j: 16] = exp(X[i, j] - M[i])\noutput Y\n";
         assert_eq!(of(&a, &Task::new("s", Workload::parse(other).expect("a workload"))), None);
     }
 
     #[test]
     fn the_nearest_relative_speaks_first_and_nothing_is_tried_twice() {
-        let (task, near, far) = (matmul(64, 64, 64, false), matmul(64, 64, 64, true), matmul(64, 16, 64, false));
+        let (task, near, far) =
+            (matmul(64, 64, 64, false), matmul(64, 64, 64, true), matmul(64, 16, 64, false));
         let (mut desk, mut near, mut far) = (desk(&task), self::desk(&near), self::desk(&far));
         let stand = |d: &mut Desk, i: u128, ns: f64| {
-            let name: Name = (d.tunables[0].name().into(), d.tunables[0].space().nth(i).to_string());
+            let name: Name =
+                (d.tunables[0].name().into(), d.tunables[0].space().nth(i).to_string());
             d.stand(name.clone(), Nanos(ns));
             name
         };

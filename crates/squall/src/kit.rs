@@ -37,12 +37,19 @@ impl Kit {
 
     /// Of a task that is made by rule.
     pub fn generated(task: &Task, target: &Target) -> Kit {
-        Kit { tunables: sketches(&task.workload, target), plain: untuned(&task.workload, target), own: None }
+        Kit {
+            tunables: sketches(&task.workload, target),
+            plain: untuned(&task.workload, target),
+            own: None,
+        }
     }
 
     /// Whether what the kernels must agree with runs on a GPU too.
     pub fn is_reference_cuda(&self) -> bool {
-        self.own.as_ref().and_then(|k| k.reference("r").kernel).is_some_and(|k| !k.launches.is_empty())
+        self.own
+            .as_ref()
+            .and_then(|k| k.reference("r").kernel)
+            .is_some_and(|k| !k.launches.is_empty())
     }
 
     /// What the kernels must agree with.
@@ -56,14 +63,24 @@ impl Kit {
 
 /// A user's kernel where it shall run.
 fn on(k: &OwnKernel, target: &Target) -> Result<OwnKernel, Error> {
-    let fault = |message: String, hint: &str| Error::Input { place: k.task.name.clone(), message, hint: hint.into() };
+    let fault = |message: String, hint: &str| Error::Input {
+        place: k.task.name.clone(),
+        message,
+        hint: hint.into(),
+    };
     match target.kind {
         TargetKind::Cuda(gpu) if k.is_cuda() => {
-            let hint = "the constraints may name the device's limits: max_threads, max_shared, multiprocessors";
+            let hint = "the constraints may name the device's limits: max_threads, max_shared, \
+                        multiprocessors";
             k.on(&gpu).map_err(|e| fault(e, hint))
         }
-        TargetKind::Cuda(_) => Err(fault("it is a kernel in C, which no GPU runs".into(), "leave out --target, or say `--target cpu`")),
-        TargetKind::Cpu if k.is_cuda() => Err(fault("it is a kernel in CUDA, which no CPU runs".into(), "say `--target cuda`")),
+        TargetKind::Cuda(_) => Err(fault(
+            "it is a kernel in C, which no GPU runs".into(),
+            "leave out --target, or say `--target cpu`",
+        )),
+        TargetKind::Cpu if k.is_cuda() => {
+            Err(fault("it is a kernel in CUDA, which no CPU runs".into(), "say `--target cuda`"))
+        }
         TargetKind::Cpu => Ok(k.clone()),
     }
 }

@@ -15,13 +15,15 @@ use std::collections::HashMap;
 pub enum Channels {
     /// Before rows and columns, as in the model.
     First,
-    /// After rows and columns, wherever kernels alone see the image and can go over it in either order.
+    /// After rows and columns, wherever kernels alone see the image and can go over it in either
+    /// order.
     Last,
 }
 
 impl Channels {
     /// Both, with their spelling.
-    pub const ALL: &'static [(Channels, &'static str)] = &[(Channels::First, "first"), (Channels::Last, "last")];
+    pub const ALL: &'static [(Channels, &'static str)] =
+        &[(Channels::First, "first"), (Channels::Last, "last")];
 
     /// What kernels for a target are tuned with, unless the user says otherwise.
     pub fn usual(aim: Aim) -> Channels {
@@ -39,15 +41,19 @@ impl Input {
         if channels == Channels::First {
             return self;
         }
-        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else { return self };
+        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
+            return self;
+        };
         let (graph, tasks) = layouts.lay_out(&vec![true; layouts.images()]);
         Input { graph: Some(graph), tasks, ..self }
     }
 
-    /// The model with each image in the order for which the kernels that would be taken from the store are
-    /// fastest together, by an exact choice; as it is where the store knows no better.
+    /// The model with each image in the order for which the kernels that would be taken from the
+    /// store are fastest together, by an exact choice; as it is where the store knows no better.
     pub fn with_fastest_layout(self, store: &Store, aimed: &Aimed) -> Result<Input, Error> {
-        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else { return Ok(self) };
+        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
+            return Ok(self);
+        };
         // Of each task the record that it would get: the nearest, then the fastest.
         let mut known: HashMap<TaskId, ((u8, bool), f64)> = HashMap::new();
         for r in store.best(&Query::default())? {
@@ -58,7 +64,9 @@ impl Input {
                 *held = mine;
             }
         }
-        let time = |&((distance, other_tools), ns): &((u8, bool), f64)| if distance < 2 && !other_tools { ns } else { ELSEWHERE + ns };
+        let time = |&((distance, other_tools), ns): &((u8, bool), f64)| {
+            if distance < 2 && !other_tools { ns } else { ELSEWHERE + ns }
+        };
         let last = layouts.cheapest(&|id| known.get(&id).map(time));
         if !last.contains(&true) {
             return Ok(self);

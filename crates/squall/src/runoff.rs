@@ -31,7 +31,14 @@ pub(crate) struct Scribe<'a> {
 
 impl Scribe<'_> {
     /// A record of now.
-    pub fn record(&self, task: &Task, kind: RecordKind, candidate: (&str, &str), outcome: Outcome, cost: CpuCost) -> Record {
+    pub fn record(
+        &self,
+        task: &Task,
+        kind: RecordKind,
+        candidate: (&str, &str),
+        outcome: Outcome,
+        cost: CpuCost,
+    ) -> Record {
         Record {
             kind,
             task: task.id,
@@ -51,7 +58,13 @@ impl Scribe<'_> {
     /// Keeps what a run-off said of a candidate, in the store and on the desk.
     pub fn rematch(&self, desk: &mut Desk, name: &Name, outcome: Outcome) -> Result<(), Error> {
         desk.standings.rematch(name.clone(), outcome.time(), ());
-        let record = self.record(desk.task, RecordKind::Rematch, (&name.0, &name.1), outcome, CpuCost::default());
+        let record = self.record(
+            desk.task,
+            RecordKind::Rematch,
+            (&name.0, &name.1),
+            outcome,
+            CpuCost::default(),
+        );
         self.store.append(&record)?;
         Ok(())
     }
@@ -76,8 +89,16 @@ pub(crate) enum Keep {
 
 /// Lets the second of a pair meet the first, its incumbent, and keeps what came of it. The desk's
 /// task is the laboratory's.
-pub(crate) fn meet(lab: &mut Lab, desk: &mut Desk, scribe: Scribe, (incumbent, rival): (&Name, &Name), keep: Keep) -> Result<Met, Error> {
-    let (Some(a), Some(b)) = (desk.source(incumbent, SYMBOL), desk.source(rival, SYMBOL)) else { return Ok(Met::Gone) };
+pub(crate) fn meet(
+    lab: &mut Lab,
+    desk: &mut Desk,
+    scribe: Scribe,
+    (incumbent, rival): (&Name, &Name),
+    keep: Keep,
+) -> Result<Met, Error> {
+    let (Some(a), Some(b)) = (desk.source(incumbent, SYMBOL), desk.source(rival, SYMBOL)) else {
+        return Ok(Met::Gone);
+    };
     match lab.rematch(&a, &b) {
         Ok(m) => {
             desk.report.cost += m.cost;
@@ -85,10 +106,13 @@ pub(crate) fn meet(lab: &mut Lab, desk: &mut Desk, scribe: Scribe, (incumbent, r
                 return Ok(Met::Measured(m));
             }
             let (holds, comes) = ((incumbent, m.a.clone()), (rival, m.b.clone()));
-            let (loser, winner) = if m.verdict == Verdict::Faster { (holds, comes) } else { (comes, holds) };
+            let (loser, winner) =
+                if m.verdict == Verdict::Faster { (holds, comes) } else { (comes, holds) };
             // The winner's record comes last: it is who holds the task for later readers. Who met
             // itself gets one record.
-            for (name, measurement) in [loser, winner].into_iter().skip(usize::from(incumbent == rival)) {
+            for (name, measurement) in
+                [loser, winner].into_iter().skip(usize::from(incumbent == rival))
+            {
                 scribe.rematch(desk, name, Outcome::Measured(measurement))?;
             }
             Ok(Met::Measured(m))
@@ -110,8 +134,10 @@ pub(crate) fn next_rival(desk: &Desk, incumbent: &Name, met: &[Name]) -> Option<
     let ranking = desk.standings.ranking();
     let nearest = ranking.iter().find(|c| unmet(c.0));
     let margin = if met.is_empty() { RUNNER_UP } else { REMATCH_MARGIN };
-    let near = nearest.filter(|c| met.len() < RIVALS && c.1.0 <= time * (1.0 + margin)).map(|c| c.0);
-    let usurper = || desk.standings.usurpers(incumbent).into_iter().find(|n| met.len() < MOST && unmet(n));
+    let near =
+        nearest.filter(|c| met.len() < RIVALS && c.1.0 <= time * (1.0 + margin)).map(|c| c.0);
+    let usurper =
+        || desk.standings.usurpers(incumbent).into_iter().find(|n| met.len() < MOST && unmet(n));
     near.or_else(usurper).cloned()
 }
 
@@ -177,21 +203,29 @@ mod tests {
 
     #[test]
     fn the_runner_up_and_those_within_the_margin_meet_the_incumbent() {
-        assert_eq!(rivals(&[("a", 100.0), ("b", 102.0), ("c", 103.5), ("d", 101.0), ("e", 250.0)], None), ["d", "b"]);
+        assert_eq!(
+            rivals(&[("a", 100.0), ("b", 102.0), ("c", 103.5), ("d", 101.0), ("e", 250.0)], None),
+            ["d", "b"]
+        );
         // The runner-up alone may be farther off, and no more than three come at all.
         assert_eq!(rivals(&[("a", 100.0), ("b", 149.0), ("c", 149.5)], None), ["b"]);
         assert_eq!(rivals(&[("a", 100.0), ("b", 151.0)], None).len(), 0);
-        assert_eq!(rivals(&[("a", 100.0), ("b", 100.1), ("c", 100.2), ("d", 100.3), ("e", 100.4)], None), ["b", "c", "d"]);
+        assert_eq!(
+            rivals(&[("a", 100.0), ("b", 100.1), ("c", 100.2), ("d", 100.3), ("e", 100.4)], None),
+            ["b", "c", "d"]
+        );
         assert_eq!(rivals(&[("a", 100.0)], None).len(), 0);
     }
 
     #[test]
     fn those_whose_trials_were_clearly_faster_than_the_holders_all_meet_it() {
         // A run-off in a fast minute, 80 ns, hides nobody whose trial beat the holder's.
-        let trials = [("a", 100.0), ("b", 90.0), ("c", 91.0), ("d", 92.0), ("e", 93.0), ("f", 98.0)];
+        let trials =
+            [("a", 100.0), ("b", 90.0), ("c", 91.0), ("d", 92.0), ("e", 93.0), ("f", 98.0)];
         assert_eq!(rivals(&trials, Some(80.0)), ["b", "c", "d", "e"]);
         let many: Vec<String> = (10..40).map(|i| format!("n{i}")).collect();
-        let trials: Vec<(&str, f64)> = many.iter().map(|n| (n.as_str(), 90.0)).chain([("a", 100.0)]).collect();
+        let trials: Vec<(&str, f64)> =
+            many.iter().map(|n| (n.as_str(), 90.0)).chain([("a", 100.0)]).collect();
         assert_eq!(rivals(&trials, Some(80.0)).len(), MOST);
     }
 }

@@ -27,7 +27,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
 pub(crate) const BATCH: usize = 16;
-/// The same where all cores but one compile: twice as many as there are, so that none waits for the slowest.
+/// The same where all cores but one compile: twice as many as there are, so that none waits for the
+/// slowest.
 const BATCH_MOST: usize = 32;
 /// The share of a task's expected trials that is a predictor's, and its bounds.
 const PREDICTED: (usize, usize, usize) = (6, 4, 16);
@@ -82,10 +83,16 @@ impl<'a> Session<'a> {
         let predictor = self.settings.predictor.as_deref().map(load).transpose()?;
         let model = predictor.as_ref().map(Predictor::tasks).transpose()?;
         let mut bench = self.bench(tasks.len(), listen)?;
-        if let Some(learned) = model.map(|m| &m.facts().device).filter(|d| **d != bench.hall.device) {
-            return Err(PredictError::Device { learned: learned.clone(), asked: bench.hall.device.clone() }.into());
+        if let Some(learned) = model.map(|m| &m.facts().device).filter(|d| **d != bench.hall.device)
+        {
+            return Err(PredictError::Device {
+                learned: learned.clone(),
+                asked: bench.hall.device.clone(),
+            }
+            .into());
         }
-        let facts: Vec<TaskFacts> = tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
+        let facts: Vec<TaskFacts> =
+            tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
         let mut allocator = Allocator::new(&facts, self.settings.seed);
         let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];
@@ -100,7 +107,9 @@ impl<'a> Session<'a> {
                 break reason;
             }
             let shared = self.settings.budget.is_shared();
-            let Some(i) = (if shared { allocator.next(&open) } else { open.iter().position(|o| *o) }) else {
+            let Some(i) =
+                (if shared { allocator.next(&open) } else { open.iter().position(|o| *o) })
+            else {
                 break common_reason(&desks);
             };
             let before = Instant::now();
@@ -109,7 +118,12 @@ impl<'a> Session<'a> {
                 None => self.open(&mut bench, input, tasks[i], model)?,
             };
             let guesses = match self.settings.transfer {
-                true => guesses(&desk, desks.iter().flatten(), &elders, if desk.tried.is_empty() { FIRST } else { LATER }),
+                true => guesses(
+                    &desk,
+                    desks.iter().flatten(),
+                    &elders,
+                    if desk.tried.is_empty() { FIRST } else { LATER },
+                ),
                 false => Vec::new(),
             };
             let desk = desks[i].insert(desk);
@@ -121,13 +135,17 @@ impl<'a> Session<'a> {
                 self.settle(&mut bench, desk)?;
             }
         };
-        let end = self.settings.budget.seconds.map(|s| bench.hall.start + Duration::from_secs_f64(s));
+        let end =
+            self.settings.budget.seconds.map(|s| bench.hall.start + Duration::from_secs_f64(s));
         let mut reports = Vec::new();
         for (task, desk) in tasks.iter().zip(desks) {
             reports.push(match desk {
                 Some(mut desk) => {
                     let unsettled = self.settings.budget.is_shared() || desk.closed.is_none();
-                    if unsettled && stop != StopReason::Interrupted && end.is_none_or(|e| Instant::now() < e) {
+                    if unsettled
+                        && stop != StopReason::Interrupted
+                        && end.is_none_or(|e| Instant::now() < e)
+                    {
                         self.settle(&mut bench, &mut desk)?;
                     }
                     desk.finish(stop)
@@ -148,7 +166,11 @@ impl<'a> Session<'a> {
             untuned: input
                 .untuned
                 .iter()
-                .map(|u| UntunedNode { node: u.node.clone(), op: u.op.clone(), reason: u.reason.clone() })
+                .map(|u| UntunedNode {
+                    node: u.node.clone(),
+                    op: u.op.clone(),
+                    reason: u.reason.clone(),
+                })
                 .collect(),
             device: bench.hall.device,
             toolchain: bench.hall.toolchain,
@@ -157,8 +179,13 @@ impl<'a> Session<'a> {
     }
 
     /// Looks at the machine and opens the laboratory.
-    fn bench<'l, 'e>(&self, tasks: usize, listen: &'l mut Listen<'e>) -> Result<Bench<'l, 'e>, Error> {
-        let strategy = strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
+    fn bench<'l, 'e>(
+        &self,
+        tasks: usize,
+        listen: &'l mut Listen<'e>,
+    ) -> Result<Bench<'l, 'e>, Error> {
+        let strategy =
+            strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
         let mut aimed = Aimed::at(self.settings.aim, self.settings.threads)?;
         if self.settings.caches == Caches::Cold {
@@ -167,10 +194,16 @@ impl<'a> Session<'a> {
         let roof = if self.settings.roof { Some(aimed.roof()?) } else { None };
         let lab = aimed.lab()?;
         let Aimed { id, tools, target, gpus, .. } = aimed;
-        listen(Event::Opened { device: &id, toolchain: &tools, gpus: gpus.len(), roof: roof.as_ref() });
+        listen(Event::Opened {
+            device: &id,
+            toolchain: &tools,
+            gpus: gpus.len(),
+            roof: roof.as_ref(),
+        });
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
-        let deadline = self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
+        let deadline =
+            self.settings.budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
         let opening = lab.overhead();
         Ok(Bench {
             lab,
@@ -206,7 +239,13 @@ impl<'a> Session<'a> {
     }
 
     /// Sets a task up: what is known of it, its spaces, its plain loops' time.
-    fn open<'t>(&self, bench: &mut Bench, input: &Input, task: &'t Task, model: Option<&TaskModel>) -> Result<Desk<'t>, Error> {
+    fn open<'t>(
+        &self,
+        bench: &mut Bench,
+        input: &Input,
+        task: &'t Task,
+        model: Option<&TaskModel>,
+    ) -> Result<Desk<'t>, Error> {
         let clock = cpu_time();
         let mut kit = input.kit(task, &bench.hall.target)?;
         if let Some(pattern) = &self.settings.sketch
@@ -235,7 +274,10 @@ impl<'a> Session<'a> {
             Ok(()) if plain.is_none() => self.measure_plain(bench, &mut desk)?,
             Ok(()) => {}
             Err(Error::Measure(e @ MeasureError::Reference(_))) => {
-                (bench.hall.listen)(Event::Trouble(format!("{} cannot be measured: {e}", task.name)));
+                (bench.hall.listen)(Event::Trouble(format!(
+                    "{} cannot be measured: {e}",
+                    task.name
+                )));
                 desk.closed = Some(StopReason::Unmeasurable);
             }
             Err(e) => return Err(e),
@@ -253,7 +295,10 @@ impl<'a> Session<'a> {
                 desk.predicted = found.into_iter().map(|p| p.candidate).filter(untried).collect();
             }
             Err(e @ PredictError::Kind { .. }) => {
-                (hall.listen)(Event::Trouble(format!("{} is searched without the predictor: {e}", desk.task.name)));
+                (hall.listen)(Event::Trouble(format!(
+                    "{} is searched without the predictor: {e}",
+                    desk.task.name
+                )));
             }
             Err(e) => return Err(e.into()),
         }
@@ -273,7 +318,8 @@ impl<'a> Session<'a> {
         // Where time is the limit, half a second a trial is a fair guess.
         let seconds = b.task_seconds.or(b.seconds.map(|s| s / tasks as f64));
         let share = b.trials.map(|n| n.div_ceil(tasks as u64));
-        b.task_trials.or(share).or(seconds.map(|s| (s * 2.0) as u64)).unwrap_or(1000).max(1) as usize
+        b.task_trials.or(share).or(seconds.map(|s| (s * 2.0) as u64)).unwrap_or(1000).max(1)
+            as usize
     }
 
     /// Makes the desk's task the laboratory's, and books what that costs.
@@ -281,7 +327,11 @@ impl<'a> Session<'a> {
         let before = bench.lab.overhead();
         let done = bench.lab.set_task_of(&desk.task.workload, &desk.reference, self.settings.seed);
         let after = bench.lab.overhead();
-        desk.report.cost += CpuCost { build: after.build - before.build, measure: after.measure - before.measure, search: 0.0 };
+        desk.report.cost += CpuCost {
+            build: after.build - before.build,
+            measure: after.measure - before.measure,
+            search: 0.0,
+        };
         Ok(done?)
     }
 
@@ -291,12 +341,17 @@ impl<'a> Session<'a> {
         let source = match desk.plain.realize(&configuration, SYMBOL) {
             Ok(source) => source,
             Err(e) => {
-                (bench.hall.listen)(Event::Trouble(format!("{}: no {}: {e}", desk.task.name, desk.report.baseline)));
+                (bench.hall.listen)(Event::Trouble(format!(
+                    "{}: no {}: {e}",
+                    desk.task.name, desk.report.baseline
+                )));
                 return Ok(());
             }
         };
         let mut found = None;
-        bench.lab.run(&[source], self.stop, &mut |_, outcome, cost| found = Some((outcome, cost)))?;
+        bench
+            .lab
+            .run(&[source], self.stop, &mut |_, outcome, cost| found = Some((outcome, cost)))?;
         let Some((outcome, cost)) = found else { return Ok(()) };
         desk.report.cost += cost;
         match &outcome {
@@ -304,21 +359,41 @@ impl<'a> Session<'a> {
                 desk.report.untuned = Some(m.median());
                 desk.stand((desk.plain.name().into(), configuration.to_string()), m.median());
             }
-            other => (bench.hall.listen)(Event::Trouble(format!("{}: its {} failed: {other:?}", desk.task.name, desk.report.baseline))),
+            other => (bench.hall.listen)(Event::Trouble(format!(
+                "{}: its {} failed: {other:?}",
+                desk.task.name, desk.report.baseline
+            ))),
         }
-        let record =
-            self.record(&bench.hall, desk.task, RecordKind::Untuned, (desk.plain.name(), &configuration.to_string()), outcome, cost);
+        let record = self.record(
+            &bench.hall,
+            desk.task,
+            RecordKind::Untuned,
+            (desk.plain.name(), &configuration.to_string()),
+            outcome,
+            cost,
+        );
         self.store.append(&record)?;
         Ok(())
     }
 
-    /// Tries the guesses and a few candidates that the strategy is asked for; how many trials were made.
-    fn batch(&self, bench: &mut Bench, desk: &mut Desk, mut guesses: Vec<Candidate>, since: Instant) -> Result<usize, Error> {
+    /// Tries the guesses and a few candidates that the strategy is asked for; how many trials were
+    /// made.
+    fn batch(
+        &self,
+        bench: &mut Bench,
+        desk: &mut Desk,
+        mut guesses: Vec<Candidate>,
+        since: Instant,
+    ) -> Result<usize, Error> {
         let b = &self.settings.budget;
         let left = b.task_trials.map(|n| n.saturating_sub(desk.report.trials)).into_iter();
-        let left =
-            left.chain(b.trials.map(|n| n.saturating_sub(bench.hall.made))).min().unwrap_or(u64::MAX).min(bench.hall.batch as u64) as usize;
-        let task_end = b.task_seconds.map(|s| since + Duration::from_secs_f64((s - desk.spent).max(0.0)));
+        let left = left
+            .chain(b.trials.map(|n| n.saturating_sub(bench.hall.made)))
+            .min()
+            .unwrap_or(u64::MAX)
+            .min(bench.hall.batch as u64) as usize;
+        let task_end =
+            b.task_seconds.map(|s| since + Duration::from_secs_f64((s - desk.spent).max(0.0)));
         if left == 0 {
             desk.closed.get_or_insert(StopReason::Trials);
         } else if task_end.is_some_and(|e| Instant::now() >= e) {
@@ -331,11 +406,16 @@ impl<'a> Session<'a> {
         bench.hall.searching.get_or_insert_with(Instant::now);
         let clock = cpu_time();
         // Predictions come first and alone: the search begins from what becomes of them.
-        let predicted: Vec<Candidate> = desk.predicted.drain(..desk.predicted.len().min(left)).collect();
+        let predicted: Vec<Candidate> =
+            desk.predicted.drain(..desk.predicted.len().min(left)).collect();
         let mut asked = Vec::new();
         if predicted.is_empty() {
             guesses.truncate(left.div_ceil(2));
-            asked = if left > guesses.len() { desk.strategy.ask(left - guesses.len()) } else { Vec::new() };
+            asked = if left > guesses.len() {
+                desk.strategy.ask(left - guesses.len())
+            } else {
+                Vec::new()
+            };
             guesses.retain(|g| !asked.contains(g));
         } else {
             guesses.clone_from(&predicted);
@@ -369,7 +449,8 @@ impl<'a> Session<'a> {
         let ran = std::thread::scope(|scope| {
             let watch = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    if self.stop.load(Ordering::Relaxed) || end.is_some_and(|e| Instant::now() >= e) {
+                    if self.stop.load(Ordering::Relaxed) || end.is_some_and(|e| Instant::now() >= e)
+                    {
                         halt.store(true, Ordering::Relaxed);
                     }
                     std::thread::park_timeout(Duration::from_millis(20));
@@ -395,14 +476,23 @@ impl<'a> Session<'a> {
         let clock = cpu_time();
         desk.strategy.tell(&trials);
         desk.search += cpu_time() - clock;
-        desk.report.predicted += trials.iter().filter(|t| predicted.contains(&t.candidate)).count() as u64;
+        desk.report.predicted +=
+            trials.iter().filter(|t| predicted.contains(&t.candidate)).count() as u64;
         Ok(trials.len())
     }
 
     /// Appends a trial, then counts it and lets it be known.
     fn keep(&self, hall: &mut Hall, desk: &mut Desk, trial: &Trial) -> Result<(), Error> {
-        let (tunable, configuration) = (trial.candidate.tunable.to_string(), trial.candidate.configuration.to_string());
-        let record = self.record(hall, desk.task, RecordKind::Trial, (&tunable, &configuration), trial.outcome.clone(), trial.cost);
+        let (tunable, configuration) =
+            (trial.candidate.tunable.to_string(), trial.candidate.configuration.to_string());
+        let record = self.record(
+            hall,
+            desk.task,
+            RecordKind::Trial,
+            (&tunable, &configuration),
+            trial.outcome.clone(),
+            trial.cost,
+        );
         self.store.append(&record)?;
         hall.made += 1;
         desk.report.trials += 1;
@@ -410,8 +500,17 @@ impl<'a> Session<'a> {
         desk.note(&(tunable, configuration), &trial.outcome);
         let r = &desk.report;
         if r.trials == TROUBLE && r.failed == TROUBLE {
-            let classes: Vec<String> = desk.failures.top(3).iter().map(|c| format!("{} ({}x): {}", c.stage, c.count, c.detail)).collect();
-            (hall.listen)(Event::Trouble(format!("the first {TROUBLE} trials of {} all failed; {}", r.name, classes.join("; "))));
+            let classes: Vec<String> = desk
+                .failures
+                .top(3)
+                .iter()
+                .map(|c| format!("{} ({}x): {}", c.stage, c.count, c.detail))
+                .collect();
+            (hall.listen)(Event::Trouble(format!(
+                "the first {TROUBLE} trials of {} all failed; {}",
+                r.name,
+                classes.join("; ")
+            )));
         }
         let progress = self.progress(hall, desk);
         (hall.listen)(Event::Trial { record: &record, progress: &progress });
@@ -445,29 +544,59 @@ impl<'a> Session<'a> {
         if desk.report.trials == 0 || desk.closed == Some(StopReason::Unmeasurable) {
             return Ok(());
         }
-        let rival = desk.standings.incumbent().and_then(|incumbent| next_rival(desk, incumbent, &[]));
+        let rival =
+            desk.standings.incumbent().and_then(|incumbent| next_rival(desk, incumbent, &[]));
         if rival.is_some() {
             self.set_task(bench, desk)?;
         }
         let Bench { lab, hall } = bench;
-        let scribe = Scribe { store: self.store, device: &hall.device, toolchain: &hall.toolchain, seed: self.settings.seed };
+        let scribe = Scribe {
+            store: self.store,
+            device: &hall.device,
+            toolchain: &hall.toolchain,
+            seed: self.settings.seed,
+        };
         let listen = &mut hall.listen;
         run_off(lab, desk, scribe, self.stop, &mut |task, m| {
             let faster = m.verdict == Verdict::Faster;
-            listen(Event::Rematch { task, challenger: m.b.median(), incumbent: m.a.median(), faster });
+            listen(Event::Rematch {
+                task,
+                challenger: m.b.median(),
+                incumbent: m.a.median(),
+                faster,
+            });
         })
     }
 
-    fn record(&self, hall: &Hall, task: &Task, kind: RecordKind, candidate: (&str, &str), outcome: Outcome, cost: CpuCost) -> Record {
-        let scribe = Scribe { store: self.store, device: &hall.device, toolchain: &hall.toolchain, seed: self.settings.seed };
+    fn record(
+        &self,
+        hall: &Hall,
+        task: &Task,
+        kind: RecordKind,
+        candidate: (&str, &str),
+        outcome: Outcome,
+        cost: CpuCost,
+    ) -> Record {
+        let scribe = Scribe {
+            store: self.store,
+            device: &hall.device,
+            toolchain: &hall.toolchain,
+            seed: self.settings.seed,
+        };
         scribe.record(task, kind, candidate, outcome, cost)
     }
 }
 
 /// The strategy of this name among some.
-pub(crate) fn strategy(name: &str, all: impl IntoIterator<Item = &'static StrategyInfo> + Clone) -> Result<&'static StrategyInfo, Error> {
+pub(crate) fn strategy(
+    name: &str,
+    all: impl IntoIterator<Item = &'static StrategyInfo> + Clone,
+) -> Result<&'static StrategyInfo, Error> {
     let known = || all.clone().into_iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
-    all.clone().into_iter().find(|s| s.name == name).ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
+    all.clone()
+        .into_iter()
+        .find(|s| s.name == name)
+        .ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
 }
 
 /// Why nothing is left to do: what most tasks ended for.

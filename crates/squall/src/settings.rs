@@ -44,7 +44,9 @@ impl std::str::FromStr for Aim {
             "cuda" => Some(0),
             _ => text.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
         };
-        number.map(Aim::Cuda).ok_or_else(|| "expected `cpu`, `cuda`, `cuda:N` with the number of a device, or `cuda:all`".into())
+        number.map(Aim::Cuda).ok_or_else(|| {
+            "expected `cpu`, `cuda`, `cuda:N` with the number of a device, or `cuda:all`".into()
+        })
     }
 }
 

@@ -74,7 +74,13 @@ pub struct Round {
 
 impl Round {
     fn new(turned: bool, m: &Rematch) -> Round {
-        Round { turned, verdict: m.verdict, ratio: m.ratio, confidence: m.confidence, pairs: m.a.samples.len() }
+        Round {
+            turned,
+            verdict: m.verdict,
+            ratio: m.ratio,
+            confidence: m.confidence,
+            pairs: m.a.samples.len(),
+        }
     }
 
     /// Whether the stored winner is the faster; none in a tie.
@@ -121,15 +127,27 @@ impl Verified {
         }
     }
 
-    /// Rounds that accepted a challenger which is slower than its incumbent by more than the minimum
-    /// effect when measured again: by the median of all other rounds, each in fresh processes.
+    /// Rounds that accepted a challenger which is slower than its incumbent by more than the
+    /// minimum effect when measured again: by the median of all other rounds, each in fresh
+    /// processes.
     pub fn regretted(&self) -> usize {
         let slower = |(i, accepted): (usize, &Round)| {
-            let others = self.rounds.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, r)| r.runner_up_over_winner());
+            let others = self
+                .rounds
+                .iter()
+                .enumerate()
+                .filter(|(j, _)| *j != i)
+                .map(|(_, r)| r.runner_up_over_winner());
             let ratio = median(others);
-            ratio.is_finite() && (if accepted.turned { 1.0 / ratio } else { ratio }) > 1.0 + MINIMUM_EFFECT
+            ratio.is_finite()
+                && (if accepted.turned { 1.0 / ratio } else { ratio }) > 1.0 + MINIMUM_EFFECT
         };
-        self.rounds.iter().enumerate().filter(|(_, r)| r.verdict == Verdict::Faster).filter(|r| slower(*r)).count()
+        self.rounds
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| r.verdict == Verdict::Faster)
+            .filter(|r| slower(*r))
+            .count()
     }
 }
 
@@ -151,7 +169,9 @@ pub struct Verification {
 impl Verification {
     /// Whether a winner is not what the store said, or run-offs do not agree on it.
     pub fn has_fallen(&self) -> bool {
-        self.tasks.iter().any(|t| matches!(t.standing, Standing::Overtaken | Standing::Broken) || t.is_contradicted())
+        self.tasks.iter().any(|t| {
+            matches!(t.standing, Standing::Overtaken | Standing::Broken) || t.is_contradicted()
+        })
     }
 }
 
@@ -172,22 +192,38 @@ pub struct Choice {
 }
 
 /// Measures each chosen task's stored winner against its runner-up, interleaved, in processes that
-/// ran nothing before, with warm or cold caches as it was tuned, and keeps what came of it as tuning
-/// does. Only tasks with records of this device and toolchain are looked at.
-pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn FnMut(&Verified)) -> Result<Verification, Error> {
+/// ran nothing before, with warm or cold caches as it was tuned, and keeps what came of it as
+/// tuning does. Only tasks with records of this device and toolchain are looked at.
+pub fn verify(
+    store: &Store,
+    choice: &Choice,
+    stop: &AtomicBool,
+    heard: &mut dyn FnMut(&Verified),
+) -> Result<Verification, Error> {
     let warm = Aimed::at(choice.aim, choice.threads)?;
     let (device_id, tools) = (warm.id.clone(), warm.tools.clone());
-    let chosen = |name: &str, id: TaskId| choice.only.as_ref().is_none_or(|p| name_matches(p, name) || id.to_string().starts_with(p));
+    let chosen = |name: &str, id: TaskId| {
+        choice.only.as_ref().is_none_or(|p| name_matches(p, name) || id.to_string().starts_with(p))
+    };
     let mut known = Vec::new();
     for aimed in [warm.clone().cold(), warm] {
-        let query = Query { task: choice.task, device: Some(aimed.id.clone()), toolchain: Some(tools.clone()), ..Query::default() };
-        let held = store.summaries(&query)?.into_iter().filter(|s| s.best.is_some() && chosen(&s.name, s.task));
+        let query = Query {
+            task: choice.task,
+            device: Some(aimed.id.clone()),
+            toolchain: Some(tools.clone()),
+            ..Query::default()
+        };
+        let held = store
+            .summaries(&query)?
+            .into_iter()
+            .filter(|s| s.best.is_some() && chosen(&s.name, s.task));
         known.push((held.collect::<Vec<_>>(), aimed));
     }
     let count: usize = known.iter().map(|k| k.0.len()).sum();
     if count == 0 {
         return Err(Error::Nothing(format!(
-            "`{}` knows no winner of a matching task on this device with this toolchain ({device_id}; {tools})",
+            "`{}` knows no winner of a matching task on this device with this toolchain \
+             ({device_id}; {tools})",
             store.path().display()
         )));
     }
@@ -199,13 +235,26 @@ pub fn verify(store: &Store, choice: &Choice, stop: &AtomicBool, heard: &mut dyn
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let seen = one(&mut lab, &aimed.target, scribe, (summary.task, &summary.name), choice.rounds, stop)?;
+            let seen = one(
+                &mut lab,
+                &aimed.target,
+                scribe,
+                (summary.task, &summary.name),
+                choice.rounds,
+                stop,
+            )?;
             seen.iter().for_each(&mut *heard);
             tasks.extend(seen);
         }
     }
     let interrupted = tasks.len() < count && stop.load(Ordering::Relaxed);
-    Ok(Verification { device: device_id, toolchain: tools, effect: MINIMUM_EFFECT, tasks, interrupted })
+    Ok(Verification {
+        device: device_id,
+        toolchain: tools,
+        effect: MINIMUM_EFFECT,
+        tasks,
+        interrupted,
+    })
 }
 
 /// One task; none where the store says nothing of it after all.
@@ -224,8 +273,12 @@ fn one(
     let mut desk = Desk::new(&task, Kit::generated(&task, target), Box::new(Idle));
     desk.learn(records);
     let Some(winner) = desk.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
-    let contender =
-        |desk: &Desk, n: &Name| Contender { tunable: n.0.clone(), configuration: n.1.clone(), stored: desk.standings.time(n), now: None };
+    let contender = |desk: &Desk, n: &Name| Contender {
+        tunable: n.0.clone(),
+        configuration: n.1.clone(),
+        stored: desk.standings.time(n),
+        now: None,
+    };
     let mut seen = Verified {
         task: id,
         name: name.into(),
@@ -237,7 +290,9 @@ fn one(
     };
     let Some(source) = desk.source(&winner, SYMBOL) else {
         seen.detail = Some(match task.workload.foreign {
-            Some(_) => "a kernel of your own: `squall tune` its kernel.toml, where its rivals meet it again".into(),
+            Some(_) => "a kernel of your own: `squall tune` its kernel.toml, where its rivals \
+                        meet it again"
+                .into(),
             None => "no sketch proposes it any more".into(),
         });
         return Ok(Some(seen));
@@ -284,7 +339,10 @@ fn one(
                 let winner = rival == turned || runner_up.is_none();
                 // Who fails is out, whatever earlier rounds said.
                 seen.standing = if winner { Standing::Broken } else { Standing::Holds };
-                seen.detail = Some(format!("the {} failed: {detail}", if winner { "winner" } else { "runner-up" }));
+                seen.detail = Some(format!(
+                    "the {} failed: {detail}",
+                    if winner { "winner" } else { "runner-up" }
+                ));
                 break;
             }
             Met::Gone => break,
@@ -298,8 +356,19 @@ mod tests {
     use super::*;
 
     fn verified(runner_up: bool, rounds: &[(bool, Verdict, f64)]) -> Verified {
-        let who = || Contender { tunable: "tile".into(), configuration: "k=1".into(), stored: None, now: None };
-        let round = |r: &(bool, Verdict, f64)| Round { turned: r.0, verdict: r.1, ratio: r.2, confidence: 1.0, pairs: 12 };
+        let who = || Contender {
+            tunable: "tile".into(),
+            configuration: "k=1".into(),
+            stored: None,
+            now: None,
+        };
+        let round = |r: &(bool, Verdict, f64)| Round {
+            turned: r.0,
+            verdict: r.1,
+            ratio: r.2,
+            confidence: 1.0,
+            pairs: 12,
+        };
         Verified {
             task: "00000000000000aa".parse().expect("an id"),
             name: "a".into(),
@@ -322,7 +391,10 @@ mod tests {
         let v = verified(true, &[(false, Faster, 0.9), (true, Tie, 0.9), (false, Tie, 1.005)]);
         assert_eq!((v.is_contradicted(), v.regretted()), (false, 1));
         // One noisy round of several does not.
-        let v = verified(true, &[(false, Faster, 0.9), (false, Tie, 1.02), (false, Tie, 0.99), (true, Tie, 1.0)]);
+        let v = verified(
+            true,
+            &[(false, Faster, 0.9), (false, Tie, 1.02), (false, Tie, 0.99), (true, Tie, 1.0)],
+        );
         assert_eq!((v.is_contradicted(), v.regretted()), (false, 0));
         assert_eq!(verified(true, &[(false, Faster, 0.9)]).regretted(), 0);
         let v = verified(true, &[(true, Faster, 0.9), (true, Tie, 1.02)]);
@@ -331,7 +403,13 @@ mod tests {
 
     #[test]
     fn nothing_is_faster_than_itself() {
-        assert!(!verified(false, &[(false, Verdict::Tie, 1.0), (true, Verdict::Tie, 1.0)]).is_contradicted());
-        assert!(verified(false, &[(false, Verdict::Tie, 1.0), (true, Verdict::Slower, 1.1)]).is_contradicted());
+        assert!(
+            !verified(false, &[(false, Verdict::Tie, 1.0), (true, Verdict::Tie, 1.0)])
+                .is_contradicted()
+        );
+        assert!(
+            verified(false, &[(false, Verdict::Tie, 1.0), (true, Verdict::Slower, 1.1)])
+                .is_contradicted()
+        );
     }
 }

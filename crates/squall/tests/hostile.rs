@@ -14,14 +14,23 @@ fn all() -> Vec<&'static StrategyInfo> {
 }
 
 fn cache(values: &str, entries: &str) -> Vec<u8> {
-    format!(r#"{{"tune_params": {{"a": [{values}], "b": [7]}}, "cache": {{{entries}}}}}"#).into_bytes()
+    format!(r#"{{"tune_params": {{"a": [{values}], "b": [7]}}, "cache": {{{entries}}}}}"#)
+        .into_bytes()
 }
 
 #[test]
 fn a_space_of_one_ends_every_search_after_one_trial() {
-    let courses = [Course::new("one", read("one", &cache("4", r#""4,7": {"time": 2.5}"#)).unwrap())];
+    let courses =
+        [Course::new("one", read("one", &cache("4", r#""4,7": {"time": 2.5}"#)).unwrap())];
     let strategies = all();
-    let replay = Replay { courses: &courses, strategies: &strategies, seeds: 2, evaluations: 50, seconds: None, threads: 1 };
+    let replay = Replay {
+        courses: &courses,
+        strategies: &strategies,
+        seeds: 2,
+        evaluations: 50,
+        seconds: None,
+        threads: 1,
+    };
     let runs = replay.run(&AtomicBool::new(false), &|| ());
     assert_eq!(runs.len(), 2 * strategies.len());
     for r in &runs {
@@ -34,12 +43,22 @@ fn a_space_of_one_ends_every_search_after_one_trial() {
 
 #[test]
 fn a_space_where_all_fails_is_searched_to_its_end_and_scored_zero() {
-    let entries = [1, 2, 3].map(|a| format!(r#""{a},7": {{"time": "RuntimeFailedConfig"}}"#)).join(",");
+    let entries =
+        [1, 2, 3].map(|a| format!(r#""{a},7": {{"time": "RuntimeFailedConfig"}}"#)).join(",");
     let r = read("none", &cache("1, 2, 3", &entries)).unwrap();
-    assert!(r.optimum().is_none() && r.rows.iter().all(|r| matches!(r.outcome, Outcome::Failed { .. })));
+    assert!(
+        r.optimum().is_none() && r.rows.iter().all(|r| matches!(r.outcome, Outcome::Failed { .. }))
+    );
     let courses = [Course::new("none", r)];
     let strategies = all();
-    let replay = Replay { courses: &courses, strategies: &strategies, seeds: 1, evaluations: 50, seconds: None, threads: 1 };
+    let replay = Replay {
+        courses: &courses,
+        strategies: &strategies,
+        seeds: 1,
+        evaluations: 50,
+        seconds: None,
+        threads: 1,
+    };
     for r in replay.run(&AtomicBool::new(false), &|| ()) {
         assert_eq!(r.trace.len(), 3, "{}", strategies[r.strategy].name);
         assert_eq!(score(&courses[0], &[&r], &[50]).score, [0.0]);
@@ -75,11 +94,12 @@ fn a_million_values_end_in_a_message() {
     assert_eq!(e, "cache.json: knob `a` has 1000000 values; 65535 are the most; mend the file");
 }
 
-/// 10^12 raw combinations, 10^6 legal ones: four knobs of a thousand values, two of them tied to the
-/// others.
+/// 10^12 raw combinations, 10^6 legal ones: four knobs of a thousand values, two of them tied to
+/// the others.
 #[test]
 fn a_huge_product_is_counted_exactly_and_soon() {
-    let knobs: Vec<Knob> = (0..4).map(|k| Knob::ints(format!("k{k}"), Role::Choice, 0..1000)).collect();
+    let knobs: Vec<Knob> =
+        (0..4).map(|k| Knob::ints(format!("k{k}"), Role::Choice, 0..1000)).collect();
     let names = Names { knobs: &knobs, constants: &[] };
     let parse = |t: &str| Term::parse(t, names).unwrap();
     let constraints = ["k2 == (k0 + k1) % 1000", "k3 == (3 * k2 + 7) % 1000"].map(parse);

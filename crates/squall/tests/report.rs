@@ -1,15 +1,24 @@
 //! Reports of made-up sessions: sums, bounds, the page.
 
 use squall::core::{CpuCost, Nanos, Objective, TaskId, Workload};
-use squall::report::{FailureClass, Report, Roof, RoofLevel, StopReason, TaskReport, UntunedNode, Winner, html, json};
+use squall::report::{
+    FailureClass, Report, Roof, RoofLevel, StopReason, TaskReport, UntunedNode, Winner, html, json,
+};
 
 fn roof() -> Roof {
     let level = |name: &str, bytes, gbs| RoofLevel { name: name.into(), bytes, gbs };
-    Roof { peak_gflops: 100.0, memory_gbs: 10.0, levels: vec![level("L1", 32 << 10, 200.0), level("L2", 1 << 20, 50.0)] }
+    Roof {
+        peak_gflops: 100.0,
+        memory_gbs: 10.0,
+        levels: vec![level("L1", 32 << 10, 200.0), level("L2", 1 << 20, 50.0)],
+    }
 }
 
 fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> TaskReport {
-    let w = Workload::parse("workload relu\ndata X: f32[4]\nstage Y: f32[i: 4] = max(X[i], 0)\noutput Y\n").unwrap();
+    let w = Workload::parse(
+        "workload relu\ndata X: f32[4]\nstage Y: f32[i: 4] = max(X[i], 0)\noutput Y\n",
+    )
+    .unwrap();
     TaskReport {
         id: TaskId::of(&w, Objective::Time),
         name: name.into(),
@@ -29,7 +38,11 @@ fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> Task
         known: 3,
         stop: StopReason::Trials,
         curve: best.map(|b| vec![(1, Nanos(b * 2.0)), (7, Nanos(b))]).unwrap_or_default(),
-        failures: vec![FailureClass { stage: "build".into(), detail: "<error> & \"more\"".into(), count: 2 }],
+        failures: vec![FailureClass {
+            stage: "build".into(),
+            detail: "<error> & \"more\"".into(),
+            count: 2,
+        }],
         cost: CpuCost { build: 1.0, measure: 0.5, search: 0.25 },
     }
 }
@@ -48,7 +61,11 @@ fn report(tasks: Vec<TaskReport>, roof: Option<Roof>) -> Report {
         stop: StopReason::Trials,
         store: "a.squall".into(),
         tasks,
-        untuned: vec![UntunedNode { node: "r\u{1}<".into(), op: "Resize".into(), reason: "no".into() }],
+        untuned: vec![UntunedNode {
+            node: "r\u{1}<".into(),
+            op: "Resize".into(),
+            reason: "no".into(),
+        }],
     }
 }
 
@@ -84,13 +101,19 @@ fn bounds_follow_the_level_that_holds_the_data() {
 
 #[test]
 fn json_has_the_keys_that_scripts_use() {
-    let v = json::report(&report(vec![task("a", 3, Some(10.0), Some(100.0)), task("c", 1, None, None)], Some(roof())));
+    let v = json::report(&report(
+        vec![task("a", 3, Some(10.0), Some(100.0)), task("c", 1, None, None)],
+        Some(roof()),
+    ));
     let t = &v["tasks"][0];
     assert_eq!(
         (t["name"].as_str(), t["count"].as_u64(), t["best_ns"].as_f64(), t["untuned_ns"].as_f64()),
         (Some("a"), Some(3), Some(10.0), Some(100.0))
     );
-    assert_eq!((t["flop"].as_u64(), t["trials"].as_u64(), t["failed"].as_u64()), (Some(1_000_000), Some(10), Some(2)));
+    assert_eq!(
+        (t["flop"].as_u64(), t["trials"].as_u64(), t["failed"].as_u64()),
+        (Some(1_000_000), Some(10), Some(2))
+    );
     assert_eq!(t["cpu_seconds"], serde_json::json!({"build": 1.0, "measure": 0.5, "search": 0.25}));
     assert!(v["tasks"][1]["best_ns"].is_null() && v["tasks"][1]["best"].is_null());
     assert!(!v.to_string().contains('\n'), "it is one line");
@@ -99,18 +122,27 @@ fn json_has_the_keys_that_scripts_use() {
 #[test]
 fn the_page_stands_alone_whatever_names_hold() {
     let hostile = "conv' onload='x' <b>&\u{202e}".to_string() + &"long".repeat(100);
-    for tasks in
-        [vec![], vec![task(&hostile, 1, None, None)], vec![task(&hostile, 2, Some(1e-3), Some(1e12)), task("b", 1, Some(5.0), Some(5.0))]]
-    {
+    for tasks in [
+        vec![],
+        vec![task(&hostile, 1, None, None)],
+        vec![task(&hostile, 2, Some(1e-3), Some(1e12)), task("b", 1, Some(5.0), Some(5.0))],
+    ] {
         for roof in [None, Some(roof())] {
             let page = html::page(&report(tasks.clone(), roof));
             assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
-            for foreign in ["<script", "<b>&", "src=", "href=", "url(", "@import", "NaN", "inf", "onload='x'"] {
+            for foreign in
+                ["<script", "<b>&", "src=", "href=", "url(", "@import", "NaN", "inf", "onload='x'"]
+            {
                 assert!(!page.contains(foreign), "the page contains {foreign}");
             }
             for tag in ["section", "table", "svg", "tr", "td", "title", "figure", "details"] {
-                let open = page.matches(&format!("<{tag}>")).count() + page.matches(&format!("<{tag} ")).count();
-                assert_eq!(open, page.matches(&format!("</{tag}>")).count(), "<{tag}> is not balanced");
+                let open = page.matches(&format!("<{tag}>")).count()
+                    + page.matches(&format!("<{tag} ")).count();
+                assert_eq!(
+                    open,
+                    page.matches(&format!("</{tag}>")).count(),
+                    "<{tag}> is not balanced"
+                );
             }
         }
     }

@@ -1,9 +1,10 @@
-//! `cargo xtask bench examples`: what tuning gains on the kernels of `examples/kernels/`, and how soon.
+//! `cargo xtask bench examples`: what tuning gains on the kernels of `examples/kernels/`, and how
+//! soon.
 //!
-//! Each is tuned with 50 trials and then timed beside its untuned defaults and the compiler's -O3 of
-//! the plain loop, in one laboratory. With `--exhaustive`, the space of one task of each is measured
-//! as a whole and kept in `benches/recordings/`; 20 searches of 50 trials on each recording
-//! say how close to its optimum they come.
+//! Each is tuned with 50 trials and then timed beside its untuned defaults and the compiler's -O3
+//! of the plain loop, in one laboratory. With `--exhaustive`, the space of one task of each is
+//! measured as a whole and kept in `benches/recordings/`; 20 searches of 50 trials on each
+//! recording say how close to its optimum they come.
 
 use super::{Bench, circumstances, output, run, text, write};
 use serde_json::{Value, json};
@@ -11,7 +12,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// The examples, and the task of each whose space is measured as a whole.
-const EXAMPLES: [(&str, &str); 3] = [("matmul", "matmul_256"), ("stencil", "stencil_small"), ("histogram", "histogram_*")];
+const EXAMPLES: [(&str, &str); 3] =
+    [("matmul", "matmul_256"), ("stencil", "stencil_small"), ("histogram", "histogram_*")];
 const TRIALS: &str = "50";
 const SEEDS: &str = "20";
 const ROUNDS: &str = "7";
@@ -28,22 +30,51 @@ pub fn examples(root: &Path, arguments: &[&str]) -> Result<(), String> {
         return record(root, only);
     }
     let Bench { squall, folder, store } = Bench::open(root, "examples.squall")?;
-    run(Command::new("cargo").current_dir(root).args(["build", "--release", "--locked", "-p", "squall", "--example", "beside"]))?;
-    let files: Vec<_> = EXAMPLES.iter().map(|e| root.join("examples/kernels").join(e.0).join("kernel.toml")).collect();
+    run(Command::new("cargo").current_dir(root).args([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "squall",
+        "--example",
+        "beside",
+    ]))?;
+    let files: Vec<_> = EXAMPLES
+        .iter()
+        .map(|e| root.join("examples/kernels").join(e.0).join("kernel.toml"))
+        .collect();
     for f in &files {
-        run(Command::new(&squall).arg("tune").arg(f).args(["--trials", TRIALS, "--store"]).arg(&store).current_dir(&folder))?;
+        run(Command::new(&squall)
+            .arg("tune")
+            .arg(f)
+            .args(["--trials", TRIALS, "--store"])
+            .arg(&store)
+            .current_dir(&folder))?;
     }
-    let lines = output(Command::new(root.join("target/release/examples/beside")).arg(&store).arg(ROUNDS).args(&files))?;
-    let times: Vec<Value> = lines.lines().map(serde_json::from_str).collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let lines = output(
+        Command::new(root.join("target/release/examples/beside"))
+            .arg(&store)
+            .arg(ROUNDS)
+            .args(&files),
+    )?;
+    let times: Vec<Value> = lines
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()
+        .map_err(|e| e.to_string())?;
     let found = replayed(root, &squall, &folder)?;
     println!(
-        "| kernel | knobs' defaults | plain loop, -O3 | -O3 -march=native | tuned, {TRIALS} trials | gain over these |\n|---|---|---|---|---|---|"
+        "| kernel | knobs' defaults | plain loop, -O3 | -O3 -march=native | tuned, {TRIALS} \
+         trials | gain over these |\n|---|---|---|---|---|---|"
     );
     for t in &times {
         let ns = |key: &str| t[key].as_f64().unwrap_or(f64::INFINITY);
-        let shown = |x: f64| if x >= 1e6 { format!("{:.2} ms", x / 1e6) } else { format!("{:.1} us", x / 1e3) };
+        let shown = |x: f64| {
+            if x >= 1e6 { format!("{:.2} ms", x / 1e6) } else { format!("{:.1} us", x / 1e3) }
+        };
         let name = t["task"].as_str().unwrap_or("?");
-        let [defaults, any, native, tuned] = ["defaults_ns", "o3_ns", "o3_native_ns", "tuned_ns"].map(ns);
+        let [defaults, any, native, tuned] =
+            ["defaults_ns", "o3_ns", "o3_native_ns", "tuned_ns"].map(ns);
         println!(
             "| {name} | {} | {} | {} | **{}** | {:.1}, {:.1}, {:.1} |",
             shown(defaults),
@@ -57,18 +88,22 @@ pub fn examples(root: &Path, arguments: &[&str]) -> Result<(), String> {
     }
     for (name, size, median) in &found {
         println!(
-            "{name}: {size} configurations; the median of {SEEDS} searches reaches {:.1} % of the optimum in {TRIALS} trials",
+            "{name}: {size} configurations; the median of {SEEDS} searches reaches {:.1} % of the \
+             optimum in {TRIALS} trials",
             100.0 * median
         );
     }
     let result = json!({
-        "what": "examples/kernels: tuned, at the defaults, and the plain loop by the compiler alone, in turns in one laboratory",
+        "what": "examples/kernels: tuned, at the defaults, and the plain loop by the compiler \
+                 alone, in turns in one laboratory",
         "command": "cargo xtask bench examples",
         "circumstances": circumstances(root),
         "times": times,
         "replayed": found.iter().map(|(n, s, m)| json!({"space": n, "configurations": s, "median_optimum_over_best": m})).collect::<Vec<_>>(),
     });
-    let file = root.join("benches/runs").join(format!("{}-examples.json", text(Command::new("date").arg("+%Y-%m-%d-%H%M"))));
+    let file = root
+        .join("benches/runs")
+        .join(format!("{}-examples.json", text(Command::new("date").arg("+%Y-%m-%d-%H%M"))));
     write(&file, &result)?;
     println!("written: {}", file.display());
     Ok(())
@@ -82,7 +117,12 @@ fn record(root: &Path, only: Option<&str>) -> Result<(), String> {
         let Bench { squall, folder, store } = Bench::open(root, &format!("{example}.squall"))?;
         let file = root.join("examples/kernels").join(example).join("kernel.toml");
         let tune = ["--strategy", "exhaustive", "--trials", "100000", "--only", task, "--store"];
-        run(Command::new(&squall).arg("tune").arg(file).args(tune).arg(&store).current_dir(&folder))?;
+        run(Command::new(&squall)
+            .arg("tune")
+            .arg(file)
+            .args(tune)
+            .arg(&store)
+            .current_dir(&folder))?;
         let to = recordings.join(format!("{example}.json.gz"));
         let export = ["records", "export", "--format", "kernel-tuner", "--name", task, "--store"];
         run(Command::new(&squall).args(export).arg(&store).arg("--output").arg(to))?;
@@ -92,9 +132,15 @@ fn record(root: &Path, only: Option<&str>) -> Result<(), String> {
 
 /// Of each recording its name, its size, and the median share of the optimum.
 fn replayed(root: &Path, squall: &Path, folder: &Path) -> Result<Vec<(String, u64, f64)>, String> {
-    let files: Vec<_> = EXAMPLES.iter().map(|e| root.join("benches/recordings").join(format!("{}.json.gz", e.0))).collect();
+    let files: Vec<_> = EXAMPLES
+        .iter()
+        .map(|e| root.join("benches/recordings").join(format!("{}.json.gz", e.0)))
+        .collect();
     if let Some(f) = files.iter().find(|f| !f.exists()) {
-        return Err(format!("{} is not there: cargo xtask bench examples --exhaustive", f.display()));
+        return Err(format!(
+            "{} is not there: cargo xtask bench examples --exhaustive",
+            f.display()
+        ));
     }
     let replay = ["replay", "--seeds", SEEDS, "--evaluations", TRIALS, "--json"];
     let said = output(Command::new(squall).args(replay).args(&files).current_dir(folder))?;

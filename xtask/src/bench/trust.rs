@@ -9,7 +9,11 @@ use std::process::Command;
 /// Operator lines and trials. The last is tried once, so that its winner has no runner-up and
 /// meets itself: a true tie.
 const TASKS: [(&str, u32); 4] = [
-    ("conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 epilogue=bias,relu", 48),
+    (
+        "conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 \
+         epilogue=bias,relu",
+        48,
+    ),
     ("matmul m=256 n=256 k=256", 48),
     ("layernorm rows=128 cols=768 eps=1e-05", 48),
     ("matmul m=97 n=211 k=130", 1),
@@ -21,7 +25,10 @@ const ROUNDS: usize = 20;
 pub fn trust(root: &Path) -> Result<(), String> {
     let Bench { squall, folder, store } = Bench::open(root, "trust.squall")?;
     for (line, trials) in TASKS {
-        run(Command::new(&squall).args(["tune", line, "--trials", &trials.to_string(), "--store"]).arg(&store).current_dir(&folder))?;
+        run(Command::new(&squall)
+            .args(["tune", line, "--trials", &trials.to_string(), "--store"])
+            .arg(&store)
+            .current_dir(&folder))?;
     }
     let verify = ["records", "verify", "--repeat", &ROUNDS.to_string(), "--json", "--store"];
     // Its exit code says that a winner fell; what that means is looked at below.
@@ -29,8 +36,14 @@ pub fn trust(root: &Path) -> Result<(), String> {
     let tasks = seen["tasks"].as_array().cloned().unwrap_or_default();
     let rounds = |t: &Value| t["rounds"].as_array().map_or(0, Vec::len);
     let itself = tasks.iter().filter(|t| t["runner_up"].is_null()).count();
-    if tasks.len() != TASKS.len() || itself == 0 || itself == tasks.len() || tasks.iter().any(|t| rounds(t) != ROUNDS) {
-        return Err(format!("these are not four pairs with a true tie among them, {ROUNDS} run-offs each: {seen}"));
+    if tasks.len() != TASKS.len()
+        || itself == 0
+        || itself == tasks.len()
+        || tasks.iter().any(|t| rounds(t) != ROUNDS)
+    {
+        return Err(format!(
+            "these are not four pairs with a true tie among them, {ROUNDS} run-offs each: {seen}"
+        ));
     }
     let count = |verdict: &str| {
         let all = tasks.iter().filter_map(|t| t["rounds"].as_array()).flatten();
@@ -40,7 +53,8 @@ pub fn trust(root: &Path) -> Result<(), String> {
     let regretted: u64 = tasks.iter().filter_map(|t| t["regretted"].as_u64()).sum();
     let trusted = contradicted == 0 && regretted == 0;
     let result = json!({
-        "what": "four pairs of stored candidates, one of them a candidate and itself, in twenty run-offs each; every look of each in fresh processes",
+        "what": "four pairs of stored candidates, one of them a candidate and itself, in twenty \
+                 run-offs each; every look of each in fresh processes",
         "command": "cargo xtask bench trust",
         "circumstances": circumstances(root),
         "run_offs": tasks.iter().map(rounds).sum::<usize>(),
@@ -50,8 +64,14 @@ pub fn trust(root: &Path) -> Result<(), String> {
         "trusted": trusted,
         "verification": seen,
     });
-    let file = root.join("benches/runs").join(format!("{}-trust.json", text(Command::new("date").arg("+%Y-%m-%d"))));
+    let file = root
+        .join("benches/runs")
+        .join(format!("{}-trust.json", text(Command::new("date").arg("+%Y-%m-%d"))));
     write(&file, &result)?;
-    println!("{} run-offs, {contradicted} pairs contradicted, {regretted} regretted; written: {}", result["run_offs"], file.display());
+    println!(
+        "{} run-offs, {contradicted} pairs contradicted, {regretted} regretted; written: {}",
+        result["run_offs"],
+        file.display()
+    );
     if trusted { Ok(()) } else { Err("run-offs cannot be trusted on this machine".into()) }
 }

@@ -1,4 +1,5 @@
-//! `squall bench`: a model timed as a whole, and layer by layer. `squall bench search` is beside it.
+//! `squall bench`: a model timed as a whole, and layer by layer. `squall bench search` is beside
+//! it.
 
 use crate::command::bench_search;
 use crate::failure::Failure;
@@ -55,7 +56,10 @@ enum Part {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    text.parse::<f64>().ok().filter(|t| *t > 0.0 && *t <= 1e6).ok_or_else(|| "expected a number of seconds above 0".into())
+    text.parse::<f64>()
+        .ok()
+        .filter(|t| *t > 0.0 && *t <= 1e6)
+        .ok_or_else(|| "expected a number of seconds above 0".into())
 }
 
 /// Runs it.
@@ -63,7 +67,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let model = match (&a.part, &a.model) {
         (Some(Part::Search(s)), _) => return bench_search::run(s),
         (None, Some(m)) => m,
-        (None, None) => return Err(Failure::usage("nothing to time", "name a model: squall bench model.onnx")),
+        (None, None) => {
+            return Err(Failure::usage("nothing to time", "name a model: squall bench model.onnx"));
+        }
     };
     let x = a.x.as_ref().map(|p| read_array(p)).transpose()?;
     let network = a.network.build(model, x.as_ref())?;
@@ -86,7 +92,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let (best, median) = (Nanos(times.best_ns as f64), Nanos(times.median_ns as f64));
     let arena = Bytes(network.arena_bytes() as u64);
     say(format_args!(
-        "best {best}, median {median} of {} inferences; {kernels} kernels, {tuned} of them tuned; arena {arena}",
+        "best {best}, median {median} of {} inferences; {kernels} kernels, {tuned} of them tuned; \
+         arena {arena}",
         times.inferences
     ))?;
     Ok(0)

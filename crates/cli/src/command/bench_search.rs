@@ -26,7 +26,8 @@ out over the run's own, geometric mean over kernels and seeds. storm-nomodel and
 storm+raindrop-nomodel rank by chance.
 Ctrl-C ends with what all strategies ended; the same command again goes on from the store.")]
 pub struct Args {
-    /// A list.ops of operator lines, a model.onnx, a kernel.toml, or one operator line in quotes [default: ten built-in kernels]
+    /// A list.ops of operator lines, a model.onnx, a kernel.toml, or one operator line in quotes
+    /// [default: ten built-in kernels]
     #[arg(value_name = "INPUT")]
     input: Option<String>,
     /// Budgets, each compared by itself
@@ -36,7 +37,12 @@ pub struct Args {
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Which strategies
-    #[arg(long, value_name = "NAME,..", value_delimiter = ',', default_value = "random,storm-nomodel,raindrop,storm,storm+raindrop")]
+    #[arg(
+        long,
+        value_name = "NAME,..",
+        value_delimiter = ',',
+        default_value = "random,storm-nomodel,raindrop,storm,storm+raindrop"
+    )]
     strategies: Vec<String>,
     /// The store that outcomes are shared through; not the one that is tuned into
     #[arg(long, value_name = "FILE", default_value = "search.squall")]
@@ -70,7 +76,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             strategies.push(s.clone());
         }
     }
-    let plan = Plan { strategies, trials, seeds: a.seeds, aim: a.target.target, threads: a.threads.threads as usize, cache: !a.no_cache };
+    let plan = Plan {
+        strategies,
+        trials,
+        seeds: a.seeds,
+        aim: a.target.target,
+        threads: a.threads.threads as usize,
+        cache: !a.no_cache,
+    };
     let store = Store::open(&a.store)?;
     let stop = interruptible()?;
     let done = ablate(&input, &plan, &store, &stop, &mut |line| note(line))?;
@@ -123,13 +136,24 @@ fn print(a: &Ablation) -> Result<(), Failure> {
     for (i, name) in a.plan.strategies.iter().enumerate() {
         let scores: Vec<_> = a.plan.trials.iter().map(|&n| a.score(i, n)).collect();
         let cells = scores.iter().flat_map(|s| match s {
-            Some(s) => [format!("{:.3}", s.mean), format!("{:.3}..{:.3}", s.worst_seed, s.best_seed)],
+            Some(s) => {
+                [format!("{:.3}", s.mean), format!("{:.3}..{:.3}", s.worst_seed, s.best_seed)]
+            }
             None => ["-".into(), "-".into()],
         });
-        let search = scores.iter().flatten().last().map_or("-".into(), |s| format!("{:.1} ms", 1e3 * s.search_seconds));
+        let search = scores
+            .iter()
+            .flatten()
+            .last()
+            .map_or("-".into(), |s| format!("{:.1} ms", 1e3 * s.search_seconds));
         t.add_row([name.clone()].into_iter().chain(cells).chain([search]));
     }
     say(t)?;
-    let counts: Vec<String> = a.plan.trials.iter().map(|n| format!("{} with {n} trials", a.compared(*n))).collect();
-    say(format_args!("best settled time / the run's, geometric mean over kernels ({}) and {} seeds", counts.join(", "), a.plan.seeds))
+    let counts: Vec<String> =
+        a.plan.trials.iter().map(|n| format!("{} with {n} trials", a.compared(*n))).collect();
+    say(format_args!(
+        "best settled time / the run's, geometric mean over kernels ({}) and {} seeds",
+        counts.join(", "),
+        a.plan.seeds
+    ))
 }

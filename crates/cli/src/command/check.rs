@@ -41,7 +41,10 @@ pub struct Args {
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {
-    text.parse::<f64>().ok().filter(|t| *t >= 0.0 && t.is_finite()).ok_or_else(|| "expected a number of at least 0".into())
+    text.parse::<f64>()
+        .ok()
+        .filter(|t| *t >= 0.0 && t.is_finite())
+        .ok_or_else(|| "expected a number of at least 0".into())
 }
 
 /// Runs it.
@@ -61,7 +64,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     } else {
         let verdict = if good { "right" } else { "WRONG" };
         say(format_args!(
-            "{verdict}: largest error {:.2e} (tolerance {:.0e}), {} of {} elements off; {} calls of {kernels} kernels, {tuned} of them tuned",
+            "{verdict}: largest error {:.2e} (tolerance {:.0e}), {} of {} elements off; {} calls \
+             of {kernels} kernels, {tuned} of them tuned",
             c.max_error, a.tolerance, c.wrong, c.elements, c.calls
         ))?;
     }

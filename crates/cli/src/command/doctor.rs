@@ -39,17 +39,34 @@ struct Finding {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let mut found = Vec::new();
-    let mut add = |name, good, detail: String, mend: Option<String>| found.push(Finding { name, good, detail, mend });
+    let mut add = |name, good, detail: String, mend: Option<String>| {
+        found.push(Finding { name, good, detail, mend })
+    };
     let toolchain = match Toolchain::detect() {
         Ok(t) => {
             add("compiler", true, format!("{} ({})", t.command(), t.version()), None);
             add("flags", true, t.flags().join(" "), None);
-            let openmp = (!t.openmp()).then(|| "only for kernels of several threads: apt-get install libomp-dev, or CC=gcc".into());
-            add("OpenMP", t.openmp() || a.threads.threads == 1, if t.openmp() { "yes" } else { "no" }.into(), openmp);
+            let openmp = (!t.openmp()).then(|| {
+                "only for kernels of several threads: apt-get install libomp-dev, or CC=gcc".into()
+            });
+            add(
+                "OpenMP",
+                t.openmp() || a.threads.threads == 1,
+                if t.openmp() { "yes" } else { "no" }.into(),
+                openmp,
+            );
             Some(t)
         }
         Err(e) => {
-            add("compiler", false, e.to_string(), Some("apt-get install gcc (or dnf install gcc, apk add build-base), or set CC".into()));
+            add(
+                "compiler",
+                false,
+                e.to_string(),
+                Some(
+                    "apt-get install gcc (or dnf install gcc, apk add build-base), or set CC"
+                        .into(),
+                ),
+            );
             None
         }
     };
@@ -59,30 +76,72 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         match Device::detect(a.threads.threads as usize, tc) {
             Ok(d) => {
                 add("CPU", true, d.model.clone(), None);
-                let vectors =
-                    format!("{} registers of {} bytes; {}", d.target.vector_registers, d.target.vector_bytes, d.features.join(" "));
+                let vectors = format!(
+                    "{} registers of {} bytes; {}",
+                    d.target.vector_registers,
+                    d.target.vector_bytes,
+                    d.features.join(" ")
+                );
                 add("vectors", true, vectors, None);
-                let spare = if d.spare.is_empty() { "none".into() } else { format!("{:?}", d.spare) };
-                add("cores", true, format!("{:?} measure, {spare} beside them build; between measurements all do", d.cores), None);
-                let caches: Vec<String> = d.caches.iter().map(|c| format!("L{} {}", c.level, c.size)).collect();
-                add("caches", true, if caches.is_empty() { "unknown".into() } else { caches.join(", ") }, None);
+                let spare =
+                    if d.spare.is_empty() { "none".into() } else { format!("{:?}", d.spare) };
+                add(
+                    "cores",
+                    true,
+                    format!(
+                        "{:?} measure, {spare} beside them build; between measurements all do",
+                        d.cores
+                    ),
+                    None,
+                );
+                let caches: Vec<String> =
+                    d.caches.iter().map(|c| format!("L{} {}", c.level, c.size)).collect();
+                add(
+                    "caches",
+                    true,
+                    if caches.is_empty() { "unknown".into() } else { caches.join(", ") },
+                    None,
+                );
                 match measure_roof(&d, tc) {
                     Ok(r) => {
                         add(
                             "peak",
                             true,
-                            format!("{} GFLOP/s with {} thread(s), f32, measured", three(r.peak_gflops), d.target.threads),
+                            format!(
+                                "{} GFLOP/s with {} thread(s), f32, \
+                                     measured",
+                                three(r.peak_gflops),
+                                d.target.threads
+                            ),
                             None,
                         );
-                        let levels: Vec<String> = r.levels.iter().map(|l| format!("{} {} GB/s", l.name, three(l.gbs))).collect();
-                        add("bandwidth", true, format!("{}, memory {} GB/s, measured", levels.join(", "), three(r.memory_gbs)), None);
+                        let levels: Vec<String> = r
+                            .levels
+                            .iter()
+                            .map(|l| format!("{} {} GB/s", l.name, three(l.gbs)))
+                            .collect();
+                        add(
+                            "bandwidth",
+                            true,
+                            format!(
+                                "{}, memory {} GB/s, \
+                            measured",
+                                levels.join(", "),
+                                three(r.memory_gbs)
+                            ),
+                            None,
+                        );
                         measured = Some(r);
                     }
                     Err(e) => add(
                         "roof",
                         false,
                         e.to_string(),
-                        Some("free the temporary folder, or name another: TMPDIR=/path squall doctor".into()),
+                        Some(
+                            "free the temporary folder, or name another: TMPDIR=/path squall \
+                              doctor"
+                                .into(),
+                        ),
                     ),
                 }
                 machine = json!({
@@ -92,7 +151,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                     "caches": d.caches.iter().map(|c| json!({"level": c.level, "bytes": c.size.0, "shared_by": c.shared_by})).collect::<Vec<_>>(),
                 });
             }
-            Err(e) => add("CPU", false, e.to_string(), Some("choose fewer --threads, or allow more cores (taskset, cgroup)".into())),
+            Err(e) => add(
+                "CPU",
+                false,
+                e.to_string(),
+                Some("choose fewer --threads, or allow more cores (taskset, cgroup)".into()),
+            ),
         }
     }
     let mut gpu = Value::Null;
@@ -100,10 +164,20 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         // Without a GPU tuning for the CPU is possible all the same.
         match Gpu::detect(0, tc) {
             Ok(g) => {
-                let more = if g.count > 1 { format!(", the first of {}", g.count) } else { String::new() };
-                add("CUDA", true, format!("{}{more}, driver {}, {}", g.name, g.driver, g.toolchain()), None);
+                let more =
+                    if g.count > 1 { format!(", the first of {}", g.count) } else { String::new() };
+                add(
+                    "CUDA",
+                    true,
+                    format!("{}{more}, driver {}, {}", g.name, g.driver, g.toolchain()),
+                    None,
+                );
                 let (h, slow) = (g.health, g.health.now.throttled_by());
-                let slow = if slow.is_empty() { "nothing slows it down".into() } else { format!("slowed down by: {}", slow.join(", ")) };
+                let slow = if slow.is_empty() {
+                    "nothing slows it down".into()
+                } else {
+                    format!("slowed down by: {}", slow.join(", "))
+                };
                 let clocks = match h.most_sm_mhz {
                     0 => "unknown: no NVML (libnvidia-ml.so.1)".to_string(),
                     most => format!(
@@ -115,7 +189,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 let roof = squall::gpu_roof(&g, tc);
                 match &roof {
                     Ok(r) => {
-                        let levels: Vec<String> = r.levels.iter().map(|l| format!("{} {} GB/s", l.name, three(l.gbs))).collect();
+                        let levels: Vec<String> = r
+                            .levels
+                            .iter()
+                            .map(|l| format!("{} {} GB/s", l.name, three(l.gbs)))
+                            .collect();
                         let text = format!(
                             "{} GFLOP/s f32, {}, memory {} GB/s, measured",
                             three(r.peak_gflops),
@@ -139,8 +217,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let store = store(a, &mut add);
     let good = found.iter().all(|f| f.good);
     if a.json.json {
-        let findings: Vec<Value> =
-            found.iter().map(|f| json!({"name": f.name, "good": f.good, "detail": f.detail, "mend": f.mend})).collect();
+        let findings: Vec<Value> = found
+            .iter()
+            .map(|f| json!({"name": f.name, "good": f.good, "detail": f.detail, "mend": f.mend}))
+            .collect();
         say(json!({
             "can_tune": good,
             "findings": findings,
@@ -153,12 +233,21 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         }))?;
     } else {
         for f in &found {
-            say(format_args!("{} {:<10} {}", if f.good { "ok     " } else { "MISSING" }, f.name, f.detail))?;
+            say(format_args!(
+                "{} {:<10} {}",
+                if f.good { "ok     " } else { "MISSING" },
+                f.name,
+                f.detail
+            ))?;
             if let Some(m) = &f.mend {
                 say(format_args!("        {:<10} mend: {m}", ""))?;
             }
         }
-        say(if good { "tuning is possible" } else { "tuning is impossible until what is missing is mended" })?;
+        say(if good {
+            "tuning is possible"
+        } else {
+            "tuning is impossible until what is missing is mended"
+        })?;
     }
     Ok(u8::from(!good))
 }
@@ -174,7 +263,9 @@ fn store(a: &Args, add: &mut impl FnMut(&'static str, bool, String, Option<Strin
             facts["records"] = n.into();
             format!("{} ({n} records, all readable)", place.display())
         }),
-        Err(StoreError::Missing { .. } | StoreError::Empty { .. }) => Ok(format!("{} (made by the first tuning)", place.display())),
+        Err(StoreError::Missing { .. } | StoreError::Empty { .. }) => {
+            Ok(format!("{} (made by the first tuning)", place.display()))
+        }
         Err(e) => Err(e),
     };
     let probe = place.parent().map(|folder| {
@@ -191,7 +282,12 @@ fn store(a: &Args, add: &mut impl FnMut(&'static str, bool, String, Option<Strin
         (Ok(_), Some((folder, Err(e)))) => {
             let detail = format!("`{}` cannot be written: {e}", folder.display());
             facts["problem"] = detail.clone().into();
-            add("store", false, detail, Some("name another place: --store FILE or SQUALL_STORE".into()));
+            add(
+                "store",
+                false,
+                detail,
+                Some("name another place: --store FILE or SQUALL_STORE".into()),
+            );
         }
         (Ok(detail), _) => add("store", true, detail, None),
     }

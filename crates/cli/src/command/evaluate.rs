@@ -11,8 +11,8 @@ use squall::core::Nanos;
 use squall::core::forecast::Split;
 use squall::files::put;
 use squall::forecast::{
-    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Study, TRIED, Timing, Tried, WAYS, compare, evaluate, examples, load,
-    mean_share, measure, page, pooled, published, time,
+    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Study, TRIED, Timing, Tried, WAYS,
+    compare, evaluate, examples, load, mean_share, measure, page, pooled, published, time,
 };
 use squall::predict::PredictError;
 use squall::predict::metrics::Share;
@@ -41,8 +41,10 @@ are those of keys that its data lacked. Without one, --models are trained here a
 held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public and
 hold other rows. `goal` is Squall's own, for its default model on MIOpen's gfx900 2.0.0.
 
-A predictor of tasks (`train --records`) is measured: on the tasks of the store that it did not learn
-from, its first 1, 5 and 10 candidates run in turn with what holds the task, the nearest learned task's
+A predictor of tasks (`train --records`) is measured: on the tasks of the store that it did not \
+learn
+from, its first 1, 5 and 10 candidates run in turn with what holds the task, the nearest learned \
+task's
 best and random ones; what counts is the share of the tuned speed.")]
 pub struct Args {
     /// A file that `squall train` wrote; without one, --models are trained here
@@ -50,7 +52,8 @@ pub struct Args {
     predictor: Option<PathBuf>,
     #[command(flatten)]
     store: StoreArgs,
-    /// Which of the predictor's ways answer [default: pair]; without a predictor, which models; or all
+    /// Which of the predictor's ways answer [default: pair]; without a predictor, which models; or
+    /// all
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = model_names(), required_unless_present = "predictor")]
     models: Vec<String>,
     /// Which rows were held out
@@ -98,7 +101,9 @@ pub struct Args {
 }
 
 fn model_names() -> clap::builder::PossibleValuesParser {
-    clap::builder::PossibleValuesParser::new(METHODS.iter().map(|(n, _)| *n).chain(MODELS.iter().map(|(n, _)| *n)).chain(["all"]))
+    clap::builder::PossibleValuesParser::new(
+        METHODS.iter().map(|(n, _)| *n).chain(MODELS.iter().map(|(n, _)| *n)).chain(["all"]),
+    )
 }
 
 /// The names among `known` that are asked for.
@@ -108,7 +113,10 @@ fn asked(models: &[String], known: &[&'static str]) -> Result<Vec<&'static str>,
     }
     if let Some(odd) = models.iter().find(|m| *m != "all" && !known.contains(&m.as_str())) {
         let hint = format!("here there are {} and all", known.join(", "));
-        return Err(Failure::usage(format!("`{odd}` is not among the models that this can evaluate"), hint));
+        return Err(Failure::usage(
+            format!("`{odd}` is not among the models that this can evaluate"),
+            hint,
+        ));
     }
     Ok(known.iter().filter(|n| models.iter().any(|m| m == "all" || m == *n)).copied().collect())
 }
@@ -123,13 +131,22 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     let methods: Vec<&str> = METHODS.iter().map(|(n, _)| *n).collect();
     // A page that cannot be written shows before the work, not after it.
-    if let Some(f) = a.html.as_ref().and_then(|p| p.parent()).filter(|f| !f.as_os_str().is_empty() && !f.is_dir()) {
-        return Err(Failure::usage(format!("there is no folder `{}` for the page", f.display()), "make it, or name another"));
+    if let Some(f) = a
+        .html
+        .as_ref()
+        .and_then(|p| p.parent())
+        .filter(|f| !f.as_os_str().is_empty() && !f.is_dir())
+    {
+        return Err(Failure::usage(
+            format!("there is no folder `{}` for the page", f.display()),
+            "make it, or name another",
+        ));
     }
     let (found, timings, about) = match &a.predictor {
         Some(path) => of_predictor(a, path, &asked(&a.models, &methods)?)?,
         None => {
-            let all: Vec<&str> = methods.into_iter().chain(MODELS.iter().map(|(n, _)| *n)).collect();
+            let all: Vec<&str> =
+                methods.into_iter().chain(MODELS.iter().map(|(n, _)| *n)).collect();
             match trained_here(a, asked(&a.models, &all)?)? {
                 Some(x) => x,
                 None => return Ok(130),
@@ -142,7 +159,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     if a.json.json {
         let rows: Vec<_> = found.rows.iter().map(row).collect();
-        let curves: Vec<_> = found.curves.iter().map(|(n, c)| json!({"network": n, "epochs": c})).collect();
+        let curves: Vec<_> =
+            found.curves.iter().map(|(n, c)| json!({"network": n, "epochs": c})).collect();
         let times: Vec<_> = timings.iter().map(timing).collect();
         say(json!({
             "predictor": a.predictor, "split": a.split, "held": about.held, "seeds": about.seeds, "data": about.data,
@@ -160,49 +178,90 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
     if a.html.is_some() || a.time || !a.models.is_empty() || a.solver.is_some() {
         let hint = "leave out --html, --time, --models and --solver";
-        return Err(Failure::usage("this predictor is one of tasks: it is measured against the store's winners", hint));
+        return Err(Failure::usage(
+            "this predictor is one of tasks: it is measured against the store's winners",
+            hint,
+        ));
     }
     let at = Aimed::at(a.target.target, a.threads.threads.into())?;
     let stop = interruptible()?;
-    let found =
-        measure(model, &a.store.store, a.against.as_deref(), &at, a.rounds.into(), 1, &stop, &mut |task| note(format_args!("{task}")))?;
-    let shares = |of: &dyn Fn(usize) -> f64| -> Vec<_> { TRIED.iter().map(|&k| json!({"k": k, "share": of(k)})).collect() };
+    let found = measure(
+        model,
+        &a.store.store,
+        a.against.as_deref(),
+        &at,
+        a.rounds.into(),
+        1,
+        &stop,
+        &mut |task| note(format_args!("{task}")),
+    )?;
+    let shares = |of: &dyn Fn(usize) -> f64| -> Vec<_> {
+        TRIED.iter().map(|&k| json!({"k": k, "share": of(k)})).collect()
+    };
     if a.json.json {
         let way = |t: &Tried, w: usize| json!({"way": WAYS[w], "at": shares(&|k| t.share(w, k)), "times_ns": t.times[w]});
         let task = |t: &Tried| {
             let ways: Vec<_> = (0..WAYS.len()).map(|w| way(t, w)).collect();
             json!({"task": t.name, "nearest": t.nearest, "trials": t.trials, "tuned_ns": t.tuned, "against_ns": t.rival, "ways": ways})
         };
-        let means: Vec<_> = (0..WAYS.len()).map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(&found, w, k))})).collect();
+        let means: Vec<_> = (0..WAYS.len())
+            .map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(&found, w, k))}))
+            .collect();
         let tasks: Vec<_> = found.iter().map(task).collect();
-        say(json!({"predictor": a.predictor, "device": at.id, "rounds": a.rounds, "tasks": tasks, "mean": means}))?;
+        say(
+            json!({"predictor": a.predictor, "device": at.id, "rounds": a.rounds, "tasks": tasks, "mean": means}),
+        )?;
     } else {
-        let heads: Vec<String> = WAYS.iter().map(|w| format!("{w} at {}", TRIED.map(|k| k.to_string()).join("/"))).collect();
+        let heads: Vec<String> = WAYS
+            .iter()
+            .map(|w| format!("{w} at {}", TRIED.map(|k| k.to_string()).join("/")))
+            .collect();
         let mut columns = vec!["task", "nearest learned", "tuned", "trials"];
         columns.extend(heads.iter().map(String::as_str));
         columns.extend(a.against.is_some().then_some("against"));
         let mut t = table(&columns);
-        let cell = |share: &dyn Fn(usize) -> f64| TRIED.iter().map(|&k| format!("{:.0}", 100.0 * share(k))).collect::<Vec<_>>().join("/");
+        let cell = |share: &dyn Fn(usize) -> f64| {
+            TRIED.iter().map(|&k| format!("{:.0}", 100.0 * share(k))).collect::<Vec<_>>().join("/")
+        };
         for x in &found {
-            let mut row = vec![x.name.clone(), x.nearest.clone().unwrap_or_default(), Nanos(x.tuned).to_string(), x.trials.to_string()];
+            let mut row = vec![
+                x.name.clone(),
+                x.nearest.clone().unwrap_or_default(),
+                Nanos(x.tuned).to_string(),
+                x.trials.to_string(),
+            ];
             row.extend((0..WAYS.len()).map(|w| cell(&|k| x.share(w, k))));
             row.extend(x.rival.map(|r| format!("{:.0}", 100.0 * x.tuned / r)));
             t.add_row(row);
         }
-        let mut row = vec![format!("geometric mean of {}", found.len()), String::new(), String::new(), String::new()];
+        let mut row = vec![
+            format!("geometric mean of {}", found.len()),
+            String::new(),
+            String::new(),
+            String::new(),
+        ];
         row.extend((0..WAYS.len()).map(|w| cell(&|k| mean_share(&found, w, k))));
-        let rivals: Vec<f64> = found.iter().filter_map(|x| Some((x.tuned / x.rival?).ln())).collect();
-        row.extend((!rivals.is_empty()).then(|| format!("{:.0}", 100.0 * (rivals.iter().sum::<f64>() / rivals.len() as f64).exp())));
+        let rivals: Vec<f64> =
+            found.iter().filter_map(|x| Some((x.tuned / x.rival?).ln())).collect();
+        row.extend((!rivals.is_empty()).then(|| {
+            format!("{:.0}", 100.0 * (rivals.iter().sum::<f64>() / rivals.len() as f64).exp())
+        }));
         t.add_row(row);
         say(t)?;
-        note("shares of the tuned speed in per cent; all candidates of a task were measured in turn");
+        note(
+            "shares of the tuned speed in per cent; all candidates of a task were measured in turn",
+        );
     }
     Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
 }
 
 type Found = (Evaluation, Vec<Timing>, About);
 
-fn of_predictor(a: &Args, path: &std::path::Path, methods: &[&'static str]) -> Result<Found, Failure> {
+fn of_predictor(
+    a: &Args,
+    path: &std::path::Path,
+    methods: &[&'static str],
+) -> Result<Found, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let held = split(&a.split).unwrap_or(Split::Random);
     let (which, what) = match a.rows.as_str() {
@@ -212,7 +271,12 @@ fn of_predictor(a: &Args, path: &std::path::Path, methods: &[&'static str]) -> R
     let predictor = load(path)?;
     let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
     let info = predictor.info();
-    let about = About { title: path.display().to_string(), held: what, seeds: vec![info.options.seed], data: info.data.clone() };
+    let about = About {
+        title: path.display().to_string(),
+        held: what,
+        seeds: vec![info.options.seed],
+        data: info.data.clone(),
+    };
     let found = evaluate(&predictor, &all, which, methods, threads)?;
     let timings = if a.time { time(&predictor, &all, which, 100)? } else { Vec::new() };
     Ok((found, timings, about))
@@ -226,7 +290,10 @@ fn trained_here(a: &Args, models: Vec<&'static str>) -> Result<Option<Found>, Fa
     let all = examples(&a.store.store, a.solver.as_deref(), device)?;
     for d in a.learn_from.iter().chain(&a.device) {
         if !all.iter().any(|e| e.problem.device == *d) {
-            return Err(Failure::usage(format!("no example is of the device `{d}`"), "squall import says which devices there are"));
+            return Err(Failure::usage(
+                format!("no example is of the device `{d}`"),
+                "squall import says which devices there are",
+            ));
         }
     }
     let study = Study {
@@ -261,7 +328,16 @@ fn trained_here(a: &Args, models: Vec<&'static str>) -> Result<Option<Found>, Fa
     };
     let from = a.learn_from.as_ref().map_or(String::new(), |d| format!("; learned from {d}"));
     let title = format!("Models trained on {}", a.store.store.display());
-    Ok(Some((found, Vec::new(), About { title, held: held + &from, seeds: study.seeds, data: format!("{} examples", all.len()) })))
+    Ok(Some((
+        found,
+        Vec::new(),
+        About {
+            title,
+            held: held + &from,
+            seeds: study.seeds,
+            data: format!("{} examples", all.len()),
+        },
+    )))
 }
 
 fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
@@ -282,15 +358,27 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
         "goal",
     ]);
     for r in &found.rows {
-        let mut cells = vec![format!("{} {} {}", r.solver, r.device, r.precision), r.method.into(), r.at[0].of.to_string()];
+        let mut cells = vec![
+            format!("{} {} {}", r.solver, r.device, r.precision),
+            r.method.into(),
+            r.at[0].of.to_string(),
+        ];
         for i in [0, 1, 4] {
             let (low, high) = r.at[i].interval();
-            let spread = r.spread.as_ref().map_or(String::new(), |d| format!(" \u{b1} {:.1}", 100.0 * d[i]));
+            let spread =
+                r.spread.as_ref().map_or(String::new(), |d| format!(" \u{b1} {:.1}", 100.0 * d[i]));
             cells.push(format!("{:.1}{spread}", 100.0 * r.at[i].value()));
             cells.push(format!("{:.0}-{:.0}", 100.0 * low, 100.0 * high));
         }
-        cells.push(format!("{:.1} {:.1}", 100.0 * r.kernel_at[0].value(), 100.0 * r.kernel_at[1].value()));
-        cells.extend([three(r.negative_log_likelihood), format!("{:.1} %", 100.0 * r.calibration_error)]);
+        cells.push(format!(
+            "{:.1} {:.1}",
+            100.0 * r.kernel_at[0].value(),
+            100.0 * r.kernel_at[1].value()
+        ));
+        cells.extend([
+            three(r.negative_log_likelihood),
+            format!("{:.1} %", 100.0 * r.calibration_error),
+        ]);
         let known = published(&r.solver, &r.precision);
         let three = |v: [f64; 3], digits: usize| v.map(|x| format!("{x:.digits$}")).join("/");
         cells.push(known.map_or(String::new(), |p| three(p.at(), 1)));
@@ -306,9 +394,23 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
     for m in &models {
         let rows: Vec<&RowReport> = found.rows.iter().filter(|r| r.method == *m).collect();
         if rows.len() > 1 {
-            let mean = |i: usize| format!("{:.1}", 100.0 * rows.iter().map(|r| r.at[i].value()).sum::<f64>() / rows.len() as f64);
+            let mean = |i: usize| {
+                format!(
+                    "{:.1}",
+                    100.0 * rows.iter().map(|r| r.at[i].value()).sum::<f64>() / rows.len() as f64
+                )
+            };
             let none = String::new;
-            t.add_row([format!("mean of {} rows", rows.len()), m.to_string(), none(), mean(0), none(), mean(1), none(), mean(4)]);
+            t.add_row([
+                format!("mean of {} rows", rows.len()),
+                m.to_string(),
+                none(),
+                mean(0),
+                none(),
+                mean(1),
+                none(),
+                mean(4),
+            ]);
         }
     }
     say(t)?;
@@ -330,7 +432,13 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
         let mut t = table(&["solver", "problems", "median", "90 %", "worst"]);
         for x in timings {
             let ms = |v: f64| format!("{v:.2} ms");
-            t.add_row([x.solver.clone(), x.problems.to_string(), ms(x.median), ms(x.ninety), ms(x.worst)]);
+            t.add_row([
+                x.solver.clone(),
+                x.problems.to_string(),
+                ms(x.median),
+                ms(x.ninety),
+                ms(x.worst),
+            ]);
         }
         say("\ntime of a prediction, best 100, one thread")?;
         say(t)?;
@@ -344,7 +452,10 @@ fn timing(t: &Timing) -> serde_json::Value {
 
 fn row(r: &RowReport) -> serde_json::Value {
     let shares = |all: &[Share]| -> Vec<_> {
-        all.iter().zip(AT).map(|(s, k)| json!({"k": k, "share": s.value(), "interval": s.interval()})).collect()
+        all.iter()
+            .zip(AT)
+            .map(|(s, k)| json!({"k": k, "share": s.value(), "interval": s.interval()}))
+            .collect()
     };
     let known = published(&r.solver, &r.precision);
     json!({

@@ -16,7 +16,8 @@ Examples:
   squall explain model.onnx --task 1f2e3d --stage space
   squall explain 'matmul m=64 n=64 k=64' --stage source --target cuda
   squall explain model.onnx --task 1f2e3d --stage source --best --store tuned.squall
-  squall explain 'matmul m=64 n=64 k=64' --stage nest --tunable NAME --configuration 'knob=value,..'")]
+  squall explain 'matmul m=64 n=64 k=64' --stage nest --tunable NAME --configuration \
+  'knob=value,..'")]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
@@ -58,7 +59,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let task = match tasks.as_slice() {
         [one] => *one,
         several => {
-            let names: Vec<String> = several.iter().take(8).map(|t| format!("{} {}", t.id, t.name)).collect();
+            let names: Vec<String> =
+                several.iter().take(8).map(|t| format!("{} {}", t.id, t.name)).collect();
             return Err(Failure::usage(
                 format!("{} tasks are meant; choose one with --task", several.len()),
                 format!("for instance {}", names.join(", ")),
@@ -78,7 +80,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         let record = known.min_by_key(|r| aimed.distance(&r.device));
         let none = || {
             let hint = "tune it first, or name a candidate with --tunable and --configuration";
-            Failure::new(format!("the store knows no kernel of {} for this device and toolchain", task.name), Some(hint.into()))
+            Failure::new(
+                format!("the store knows no kernel of {} for this device and toolchain", task.name),
+                Some(hint.into()),
+            )
         };
         Some(record.ok_or_else(none)?)
     } else {
@@ -89,10 +94,16 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         (None, Some(t)) => Some((t.as_str(), a.configuration.as_deref().unwrap_or(""))),
         (None, None) => None,
     };
-    let text = explain(&task.workload, &aimed.target, &a.stage, candidate)
-        .map_err(|e| Failure::new(e, Some("`--stage space` lists the sketches with their knobs and values".into())))?;
+    let text = explain(&task.workload, &aimed.target, &a.stage, candidate).map_err(|e| {
+        Failure::new(
+            e,
+            Some("`--stage space` lists the sketches with their knobs and values".into()),
+        )
+    })?;
     if a.json.json {
-        say(json!({"task": task.id.to_string(), "name": task.name, "stage": a.stage, "text": text}))?;
+        say(
+            json!({"task": task.id.to_string(), "name": task.name, "stage": a.stage, "text": text}),
+        )?;
     } else {
         say(text.trim_end())?;
     }

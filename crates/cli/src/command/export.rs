@@ -49,9 +49,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let done = export(&input, a.only.as_deref(), Some(&store), &aimed, &a.out, a.build)?;
     for k in &done.kernels {
         match &k.origin {
-            Origin::Plain => note(format_args!("warning: {} was never tuned: it gets its {}", k.task.name, baseline(&k.task.workload))),
+            Origin::Plain => note(format_args!(
+                "warning: {} was never tuned: it gets its {}",
+                k.task.name,
+                baseline(&k.task.workload)
+            )),
             Origin::Elsewhere(r) => note(format_args!(
-                "warning: the best of {} is from another device or toolchain ({}; {}): right, but perhaps not the fastest here",
+                "warning: the best of {} is from another device or toolchain ({}; {}): right, but \
+                 perhaps not the fastest here",
                 k.task.name, r.device, r.toolchain
             )),
             Origin::Tuned(_) => {}

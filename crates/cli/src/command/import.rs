@@ -1,5 +1,5 @@
-//! `squall import`: what others measured or tuned, taken into the store. Files are told apart by what
-//! is in them, here and nowhere else.
+//! `squall import`: what others measured or tuned, taken into the store. Files are told apart by
+//! what is in them, here and nowhere else.
 
 use super::{import_database, import_recording};
 use crate::failure::Failure;
@@ -14,18 +14,21 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   squall import convolution-A100.json.gz --store tuned.squall
-  squall import results_T4.json convolution_T1.json       results with the description of their space
+  squall import results_T4.json convolution_T1.json       results with the description of their \
+  space
   squall records list --store tuned.squall
   squall import gfx900_56.cd.pdb.txt.gz gfx906_60.cd.pdb.txt.gz --store miopen.squall
   squall import miopen.db --device gfx906_60 --store miopen.squall
 
-FILE is a Kernel Tuner cache file (an interrupted one too), T4 results, or a T1 description; plain or
+FILE is a Kernel Tuner cache file (an interrupted one too), T4 results, or a T1 description; \
+plain or
 gzipped. A description says the order, all values and the conditions of the parameters of those
 recordings beside it that have the same parameters. Every configuration becomes a trial, failed ones
 too. `squall records export` is the way back.
 
 Or FILE is a performance database of MIOpen's: text, plain or packed (.gz, .bz2), or SQLite (.db,
-.db.bz2). Its rows become examples for `squall train`; rows that cannot be right are counted and left
+.db.bz2). Its rows become examples for `squall train`; rows that cannot be right are counted and \
+left
 out, --json names each.
 
 What the store has already is not added again.")]
@@ -44,13 +47,15 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let (recordings, databases): (Vec<_>, Vec<_>) = a.files.iter().cloned().partition(|f| holds_json(f));
+    let (recordings, databases): (Vec<_>, Vec<_>) =
+        a.files.iter().cloned().partition(|f| holds_json(f));
     // All files are read before anything is stored: databases by their reader, at once.
     let recordings = import_recording::read(&recordings)?;
     let databases = import_database::take(&databases, a.device.as_deref(), &a.store.store)?;
     let recordings = import_recording::take(&recordings, &a.store.store)?;
     if a.json.json {
-        let (imported, files) = (import_recording::json(&recordings), import_database::json(&databases));
+        let (imported, files) =
+            (import_recording::json(&recordings), import_database::json(&databases));
         say(json!({"store": a.store.store, "imported": imported, "files": files}))?;
         return Ok(0);
     }

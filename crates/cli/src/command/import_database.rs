@@ -11,7 +11,11 @@ use std::path::{Path, PathBuf};
 const SHOWN: usize = 5;
 
 /// Takes databases over.
-pub fn take(files: &[PathBuf], device: Option<&str>, store: &Path) -> Result<Vec<Imported>, Failure> {
+pub fn take(
+    files: &[PathBuf],
+    device: Option<&str>,
+    store: &Path,
+) -> Result<Vec<Imported>, Failure> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
@@ -35,17 +39,27 @@ pub fn show(all: &[Imported]) -> Result<(), Failure> {
     }
     say(t)?;
     for i in all {
-        say(format_args!("{}: {} new examples, {} known already", i.file.display(), i.new, i.known))?;
+        say(format_args!(
+            "{}: {} new examples, {} known already",
+            i.file.display(),
+            i.new,
+            i.known
+        ))?;
         let bad = &i.database.bad;
         for b in bad.iter().take(SHOWN) {
             note(format_args!("{}:{}: left out: {}", i.file.display(), b.row, b.what));
         }
         if bad.len() > SHOWN {
-            note(format_args!("{}: {} rows in all were left out; --json names each", i.file.display(), bad.len()));
+            note(format_args!(
+                "{}: {} rows in all were left out; --json names each",
+                i.file.display(),
+                bad.len()
+            ));
         }
         if i.database.assumed > 0 {
             note(format_args!(
-                "{}: {} rows leave the size of the output open; the one that the stride divides was taken",
+                "{}: {} rows leave the size of the output open; the one that the stride divides \
+                 was taken",
                 i.file.display(),
                 i.database.assumed
             ));
@@ -55,7 +69,8 @@ pub fn show(all: &[Imported]) -> Result<(), Failure> {
 }
 
 fn file(i: &Imported) -> Value {
-    let bad: Vec<_> = i.database.bad.iter().map(|b| json!({"row": b.row, "what": b.what})).collect();
+    let bad: Vec<_> =
+        i.database.bad.iter().map(|b| json!({"row": b.row, "what": b.what})).collect();
     json!({
         "file": i.file, "new": i.new, "known": i.known, "solvers": i.database.counts(),
         "left_out": bad, "assumed_sizes": i.database.assumed,

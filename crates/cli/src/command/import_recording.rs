@@ -19,7 +19,8 @@ struct Files {
 impl Files {
     fn read(&mut self, path: &Path) -> Result<(), Failure> {
         let place = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
         match read_any(&place, &bytes).map_err(Error::Recording)? {
             File::Recording(r) => self.recordings.push((place, stem(path), r)),
             File::Description(d) => self.descriptions.push((place, d)),
@@ -41,7 +42,10 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Recording)>, Failure> {
     for (place, t1) in &files.descriptions {
         if !files.recordings.iter().any(|(_, _, r)| r.fits(t1)) {
             let hint = "name it together with the recording that it describes";
-            return Err(Failure::new(format!("{place}: no recording here has the parameters of this T1 description"), Some(hint.into())));
+            return Err(Failure::new(
+                format!("{place}: no recording here has the parameters of this T1 description"),
+                Some(hint.into()),
+            ));
         }
     }
     let mut described = Vec::new();

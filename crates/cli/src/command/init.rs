@@ -35,21 +35,37 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     if a.file.extension().is_none_or(|e| e != "toml") {
-        return Err(Failure::usage(format!("`{}` is no name for it", a.file.display()), "kernels of your own are read from files `.toml`"));
+        return Err(Failure::usage(
+            format!("`{}` is no name for it", a.file.display()),
+            "kernels of your own are read from files `.toml`",
+        ));
     }
-    let (file, text, ending) = if a.cuda { (CUDA_FILE, CUDA_SOURCE, "cu") } else { (FILE, SOURCE, "c") };
+    let (file, text, ending) =
+        if a.cuda { (CUDA_FILE, CUDA_SOURCE, "cu") } else { (FILE, SOURCE, "c") };
     let source = a.file.with_extension(ending);
     if let Some(there) = [&a.file, &source].into_iter().find(|f| f.exists()).filter(|_| !a.force) {
         let hint = "name another file, or write over it with --force";
-        return Err(Failure::new(format!("`{}` is there already", there.display()), Some(hint.into())));
+        return Err(Failure::new(
+            format!("`{}` is there already", there.display()),
+            Some(hint.into()),
+        ));
     }
     let name = source.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
     // A name may hold what a TOML text may not.
     let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
-    put(&a.file, &file.replace(&format!("\"kernel.{ending}\""), &format!("\"{quoted}\"")), a.force)?;
+    put(
+        &a.file,
+        &file.replace(&format!("\"kernel.{ending}\""), &format!("\"{quoted}\"")),
+        a.force,
+    )?;
     put(&source, text, a.force)?;
     let target = if a.cuda { " --target cuda" } else { "" };
-    say(format_args!("{} and {}: `squall tune {} --trials 50{target}`", a.file.display(), source.display(), a.file.display()))?;
+    say(format_args!(
+        "{} and {}: `squall tune {} --trials 50{target}`",
+        a.file.display(),
+        source.display(),
+        a.file.display()
+    ))?;
     Ok(0)
 }
 

@@ -46,7 +46,8 @@ enum Action {
     Export {
         #[command(flatten)]
         chosen: Chosen,
-        /// Lines of JSON hold every record; T4 results and Kernel Tuner's cache files the trials of one space
+        /// Lines of JSON hold every record; T4 results and Kernel Tuner's cache files the trials of
+        /// one space
         #[arg(long, value_name = "FORM", default_value = "lines", value_parser = ["lines", "t4", "kernel-tuner"])]
         format: String,
         /// Only of this toolchain (its whole name)
@@ -99,7 +100,9 @@ struct Chosen {
 
 fn kind(text: &str) -> Result<RecordKind, String> {
     let all = [RecordKind::Trial, RecordKind::Untuned, RecordKind::Rematch];
-    all.into_iter().find(|k| k.name() == text).ok_or_else(|| "kinds are trial, untuned, rematch".into())
+    all.into_iter()
+        .find(|k| k.name() == text)
+        .ok_or_else(|| "kinds are trial, untuned, rematch".into())
 }
 
 impl Chosen {
@@ -129,11 +132,20 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             query.toolchain.clone_from(toolchain);
             match format.as_str() {
                 "lines" if tunable.is_some() => {
-                    return Err(Failure::usage("--tunable is for the forms t4 and kernel-tuner", "lines say the tunable themselves"));
+                    return Err(Failure::usage(
+                        "--tunable is for the forms t4 and kernel-tuner",
+                        "lines say the tunable themselves",
+                    ));
                 }
                 "lines" => lines(&store, &query, output.as_deref())?,
                 "t4" => give(&store, &query, tunable.as_deref(), Format::T4, output.as_deref())?,
-                _ => give(&store, &query, tunable.as_deref(), Format::KernelTuner, output.as_deref())?,
+                _ => give(
+                    &store,
+                    &query,
+                    tunable.as_deref(),
+                    Format::KernelTuner,
+                    output.as_deref(),
+                )?,
             }
         }
         Action::Merge { files, store, json } => merge(files, &store.store, json.json)?,
@@ -154,7 +166,9 @@ fn list(c: &Chosen) -> Result<(), Failure> {
                 })
             })
             .collect();
-        return say(json!({"store": store.path().to_string_lossy(), "records": store.len()?, "tasks": tasks}));
+        return say(
+            json!({"store": store.path().to_string_lossy(), "records": store.len()?, "tasks": tasks}),
+        );
     }
     let mut t = table(&["task", "id", "best", "untuned", "trials", "failed", "last", "device"]);
     for s in &all {
@@ -194,7 +208,11 @@ fn rows(records: &[Record]) -> Result<(), Failure> {
             Outcome::Infeasible(_) => "infeasible".into(),
             Outcome::Failed { stage, .. } => stage.name().into(),
         };
-        let candidate = if r.configuration.is_empty() { r.tunable.clone() } else { format!("{}: {}", r.tunable, r.configuration) };
+        let candidate = if r.configuration.is_empty() {
+            r.tunable.clone()
+        } else {
+            format!("{}: {}", r.tunable, r.configuration)
+        };
         t.add_row([r.name.clone(), r.kind.name().into(), outcome, candidate]);
     }
     say(t)
@@ -213,13 +231,24 @@ fn best(c: &Chosen) -> Result<(), Failure> {
 }
 
 /// The trials of one space as others read them.
-fn give(store: &Store, query: &Query, tunable: Option<&str>, format: Format, output: Option<&Path>) -> Result<(), Failure> {
+fn give(
+    store: &Store,
+    query: &Query,
+    tunable: Option<&str>,
+    format: Format,
+    output: Option<&Path>,
+) -> Result<(), Failure> {
     let recording = exchange::recorded(store, query, tunable)?;
     match output {
         None => say(recording::write(&recording, format))?,
         Some(path) => exchange::write(&recording, format, path)?,
     }
-    note(format_args!("{} trials of {}, {} of them ran", recording.rows.len(), recording.kernel, exchange::ran(&recording)));
+    note(format_args!(
+        "{} trials of {}, {} of them ran",
+        recording.rows.len(),
+        recording.kernel,
+        exchange::ran(&recording)
+    ));
     Ok(())
 }
 

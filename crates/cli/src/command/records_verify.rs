@@ -49,10 +49,17 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     // A store that is not there is an error here, not one to be made.
     drop(Store::open_read_only(&a.store.store)?);
     let store = Store::open(&a.store.store)?;
-    let choice =
-        Choice { task: a.task, only: a.only.clone(), aim: a.target.target, threads: a.threads.threads as usize, rounds: a.repeat as usize };
+    let choice = Choice {
+        task: a.task,
+        only: a.only.clone(),
+        aim: a.target.target,
+        threads: a.threads.threads as usize,
+        rounds: a.repeat as usize,
+    };
     let stop = interruptible()?;
-    let v = verify(&store, &choice, &stop, &mut |t| note(format_args!("{}: {}", t.name, t.standing.name())))?;
+    let v = verify(&store, &choice, &stop, &mut |t| {
+        note(format_args!("{}: {}", t.name, t.standing.name()))
+    })?;
     if a.json.json {
         say(value(&v))?;
     } else {
@@ -92,8 +99,10 @@ fn value(v: &Verification) -> Value {
             })
         })
         .collect();
-    let all = [Standing::Holds, Standing::Tie, Standing::Overtaken, Standing::Broken, Standing::Gone];
-    let counts: serde_json::Map<String, Value> = all.iter().map(|s| (s.name().into(), count(v, *s).into())).collect();
+    let all =
+        [Standing::Holds, Standing::Tie, Standing::Overtaken, Standing::Broken, Standing::Gone];
+    let counts: serde_json::Map<String, Value> =
+        all.iter().map(|s| (s.name().into(), count(v, *s).into())).collect();
     json!({
         "device": v.device, "toolchain": v.toolchain, "minimum_effect": v.effect, "interrupted": v.interrupted,
         "counts": counts, "tasks": tasks,
@@ -101,7 +110,8 @@ fn value(v: &Verification) -> Value {
 }
 
 fn print(v: &Verification) -> Result<(), Failure> {
-    let mut t = table(&["task", "verdict", "stored", "now", "runner-up", "ratio", "confidence", "pairs"]);
+    let mut t =
+        table(&["task", "verdict", "stored", "now", "runner-up", "ratio", "confidence", "pairs"]);
     for k in &v.tasks {
         // Against itself only the time says something.
         let first = k.runner_up.as_ref().and(k.rounds.first());
@@ -122,17 +132,28 @@ fn print(v: &Verification) -> Result<(), Failure> {
             say(format_args!("{}: {d}", k.name))?;
         }
         if let (Standing::Overtaken, Some(r)) = (k.standing, &k.runner_up) {
-            say(format_args!("{}: held from now on by {}: {}", k.name, r.tunable, r.configuration))?;
+            say(format_args!(
+                "{}: held from now on by {}: {}",
+                k.name, r.tunable, r.configuration
+            ))?;
         }
         if k.rounds.len() > 1 {
-            let agree = if k.is_contradicted() { "which contradict each other" } else { "which agree" };
+            let agree =
+                if k.is_contradicted() { "which contradict each other" } else { "which agree" };
             let ties = k.rounds.iter().filter(|r| r.verdict == Verdict::Tie).count();
             let regretted = k.regretted();
-            say(format_args!("{}: {} run-offs, {ties} of them ties, {agree}; {regretted} accepted a slower one", k.name, k.rounds.len()))?;
+            say(format_args!(
+                "{}: {} run-offs, {ties} of them ties, {agree}; {regretted} accepted a slower one",
+                k.name,
+                k.rounds.len()
+            ))?;
         }
     }
     let (holds, tie) = (count(v, Standing::Holds), count(v, Standing::Tie));
     let fallen = count(v, Standing::Overtaken) + count(v, Standing::Broken);
     let effect = percent(v.effect);
-    say(format_args!("{} winners: {holds} hold, {tie} tie (within {effect}), {fallen} fell", v.tasks.len()))
+    say(format_args!(
+        "{} winners: {holds} hold, {tie} tie (within {effect}), {fallen} fell",
+        v.tasks.len()
+    ))
 }

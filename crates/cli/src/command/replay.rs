@@ -60,7 +60,12 @@ fn chosen(names: &[String]) -> Result<Vec<&'static StrategyInfo>, Failure> {
     let find = |n: &String| {
         let known = || strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
         let found = strategies().iter().find(|s| s.name == n);
-        found.ok_or_else(|| Failure::usage(format!("there is no strategy `{n}`"), format!("there are {} and `all`", known())))
+        found.ok_or_else(|| {
+            Failure::usage(
+                format!("there is no strategy `{n}`"),
+                format!("there are {} and `all`", known()),
+            )
+        })
     };
     wanted.iter().map(find).collect()
 }
@@ -72,11 +77,19 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let stop = interruptible()?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let evaluations = a.evaluations as usize;
-    let replay = Replay { courses: &courses, strategies: &strategies, seeds: a.seeds, evaluations, seconds: a.seconds, threads };
+    let replay = Replay {
+        courses: &courses,
+        strategies: &strategies,
+        seeds: a.seeds,
+        evaluations,
+        seconds: a.seconds,
+        threads,
+    };
     let all = (courses.len() * strategies.len()) as u64 * a.seeds;
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr_with_hz(8));
-        let style = ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len} runs, {eta} left");
+        let style =
+            ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len} runs, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar
     });
@@ -99,7 +112,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let trials: usize = runs.iter().map(|r| r.trace.len()).sum();
     let mut reports = Vec::new();
     for &i in &shown {
-        let scores: Vec<Score> = (0..courses.len()).map(|c| score(&courses[c], &of(&runs, i, c), &budgets)).collect();
+        let scores: Vec<Score> =
+            (0..courses.len()).map(|c| score(&courses[c], &of(&runs, i, c), &budgets)).collect();
         let mine = || runs.iter().filter(|r| r.strategy == i);
         let proposed: usize = mine().map(|r| r.trace.len()).sum();
         let milliseconds = mine().map(|r| r.seconds).sum::<f64>() * 1e3 / proposed.max(1) as f64;
@@ -117,10 +131,20 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         note(format_args!("page: {}", a.report.display()));
     }
     if shown.len() < strategies.len() {
-        let left: Vec<&str> = (0..strategies.len()).filter(|i| !shown.contains(i)).map(|i| strategies[i].name).collect();
-        note(format_args!("ended early; left out, because not all of their runs ended: {}", left.join(", ")));
+        let left: Vec<&str> = (0..strategies.len())
+            .filter(|i| !shown.contains(i))
+            .map(|i| strategies[i].name)
+            .collect();
+        note(format_args!(
+            "ended early; left out, because not all of their runs ended: {}",
+            left.join(", ")
+        ));
     }
-    note(format_args!("{} runs, {trials} trials in {wall:.1} s on {threads} threads: {:.0} a second", runs.len(), trials as f64 / wall));
+    note(format_args!(
+        "{} runs, {trials} trials in {wall:.1} s on {threads} threads: {:.0} a second",
+        runs.len(),
+        trials as f64 / wall
+    ));
     Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
 }
 

@@ -48,18 +48,27 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 })
             })
             .collect();
-        let untuned: Vec<_> = input.untuned.iter().map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason})).collect();
+        let untuned: Vec<_> = input
+            .untuned
+            .iter()
+            .map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason}))
+            .collect();
         say(json!({"tasks": tasks, "untuned": untuned}))?;
         return Ok(0);
     }
     let runs = |t: &&Task| runs_on(&input, t, a.target.target);
     if let Some(t) = input.tasks.iter().find(|t| !runs(t) && !a.no_roof) {
-        let (language, target) = if a.target.target == Aim::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
-        note(format_args!("note: {} is a kernel in {language}: its bound is shown with `--target {target}`", t.name));
+        let (language, target) =
+            if a.target.target == Aim::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
+        note(format_args!(
+            "note: {} is a kernel in {language}: its bound is shown with `--target {target}`",
+            t.name
+        ));
     }
     let wanted = !a.no_roof && input.tasks.iter().any(|t| runs(&t));
     let roof = if wanted { roof_here(a.target.target, a.threads.threads as usize) } else { None };
-    let mut t = table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
+    let mut t =
+        table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
     for task in &input.tasks {
         let (flop, bytes) = (task.workload.flop(), task.workload.bytes());
         let bound = roof.as_ref().filter(|_| runs(&task)).map(|r| r.bound(flop, bytes.0));
@@ -78,15 +87,25 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     say(t)?;
     let calls: u64 = input.tasks.iter().map(|t| t.count).sum();
     let flop: f64 = input.tasks.iter().map(|t| t.count as f64 * t.workload.flop() as f64).sum();
-    let total = roof.as_ref().filter(|_| input.tasks.iter().all(|t| runs(&t))).map_or(String::new(), |r| {
-        let ns: f64 = input.tasks.iter().map(|t| t.count as f64 * r.bound(t.workload.flop(), t.workload.bytes().0).0).sum();
-        format!("; at the roof {}", squall::core::Nanos(ns))
-    });
-    say(format_args!("{} tasks, {calls} calls, {} GFLOP{total}", input.tasks.len(), three(flop * 1e-9)))?;
+    let total =
+        roof.as_ref().filter(|_| input.tasks.iter().all(|t| runs(&t))).map_or(String::new(), |r| {
+            let ns: f64 = input
+                .tasks
+                .iter()
+                .map(|t| t.count as f64 * r.bound(t.workload.flop(), t.workload.bytes().0).0)
+                .sum();
+            format!("; at the roof {}", squall::core::Nanos(ns))
+        });
+    say(format_args!(
+        "{} tasks, {calls} calls, {} GFLOP{total}",
+        input.tasks.len(),
+        three(flop * 1e-9)
+    ))?;
     if let Some(r) = &roof {
         let peak = three(r.peak_gflops);
         say(format_args!(
-            "bound: by {peak} GFLOP/s and the bandwidth of the caches and memory ({} GB/s) that can hold the data",
+            "bound: by {peak} GFLOP/s and the bandwidth of the caches and memory ({} GB/s) that \
+             can hold the data",
             three(r.memory_gbs)
         ))?;
     }
@@ -98,7 +117,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 c.set_cell_alignment(comfy_table::CellAlignment::Left);
             }
         }
-        // A network of equal blocks has the same reasons hundreds of times; `--json` lists each node.
+        // A network of equal blocks has the same reasons hundreds of times; `--json` lists each
+        // node.
         let mut alike: Vec<(&Untuned, usize)> = Vec::new();
         for u in &input.untuned {
             match alike.iter_mut().find(|(a, _)| a.op == u.op && a.reason == u.reason) {

@@ -20,15 +20,18 @@ Examples:
   squall train --store miopen.squall --out miopen.predictor
   squall train --store miopen.squall --solver ConvAsm1x1U --split layer --out 1x1u.predictor
   squall train --store miopen.squall --split none --out all.predictor
-  squall train --store miopen.squall --model hybrid-2 --solver ConvAsmBwdWrW3x3 --out hybrid.predictor
+  squall train --store miopen.squall --model hybrid-2 --solver ConvAsmBwdWrW3x3 --out \
+  hybrid.predictor
   squall train --store tuned.squall --records --out convolutions.predictor
 
 A tenth of the rows is held out and scored (--split random, or layer for whole layers); none learns
 from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
 goes on from there, to the very same predictor.
 
-With --records, what `squall tune` measured on this device is learned instead, in seconds: which sketch
-and which knobs suit which sizes. `squall tune --predictor` begins with what such a predictor foretells.")]
+With --records, what `squall tune` measured on this device is learned instead, in seconds: which \
+sketch
+and which knobs suit which sizes. `squall tune --predictor` begins with what such a predictor \
+foretells.")]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
@@ -45,8 +48,8 @@ pub struct Args {
     /// Only examples of this device
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// What to train: pair (a ranker and a chain, the default), the nearest neighbours, or a model of the
-    /// paper's or a classical one for each device and precision apart
+    /// What to train: pair (a ranker and a chain, the default), the nearest neighbours, or a model
+    /// of the paper's or a classical one for each device and precision apart
     #[arg(long, value_name = "NAME", default_value = "pair", value_parser = names())]
     model: String,
     /// What is held out for the scores
@@ -58,7 +61,8 @@ pub struct Args {
     /// Passes over the data, fewer than the default for a quick try
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     epochs: Option<u16>,
-    /// Networks of each kind, averaged: more answer better and slower [default: 6, with --records 8]
+    /// Networks of each kind, averaged: more answer better and slower [default: 6, with --records
+    /// 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
     members: Option<u16>,
     /// Where the predictor goes
@@ -86,7 +90,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     // A folder that is not there shows before the work, not after it.
     let folder = a.out.parent().filter(|f| !f.as_os_str().is_empty());
     if let Some(f) = folder.filter(|f| !f.is_dir()) {
-        return Err(Failure::usage(format!("there is no folder `{}` for the predictor", f.display()), "make it, or name another"));
+        return Err(Failure::usage(
+            format!("there is no folder `{}` for the predictor", f.display()),
+            "make it, or name another",
+        ));
     }
     if a.records {
         return on_records(a);
@@ -101,7 +108,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     if let Some(n) = a.members {
         if kind != Kind::Pair {
-            return Err(Failure::usage(format!("`{}` is one network for each device and precision", a.model), "leave --members out"));
+            return Err(Failure::usage(
+                format!("`{}` is one network for each device and precision", a.model),
+                "leave --members out",
+            ));
         }
         options.members = (n.into(), n.into());
     }
@@ -118,12 +128,17 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         }
         !stop.load(Ordering::Relaxed)
     });
-    let Some(predictor) = unless_stopped(trained, "stopped; the same command goes on from here")? else { return Ok(130) };
+    let Some(predictor) = unless_stopped(trained, "stopped; the same command goes on from here")?
+    else {
+        return Ok(130);
+    };
     let seconds = began.elapsed().as_secs_f64();
     let info = predictor.info();
     if a.json.json {
         let scores: Vec<_> = info.scores.iter().map(|s| json!(s)).collect();
-        say(json!({"predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "scores": scores}))?;
+        say(
+            json!({"predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "scores": scores}),
+        )?;
         return Ok(0);
     }
     print(&predictor)?;
@@ -141,29 +156,50 @@ fn on_records(a: &Args) -> Result<u8, Failure> {
     options.members.0 = a.members.map_or(0, usize::from);
     let began = Instant::now();
     let trained = train_on_records(&a.store.store, &at, &options, &a.out, &mut |p| {
-        note(format_args!("{:6.0} s  network {} of {}", began.elapsed().as_secs_f64(), p.member.0 + 1, p.member.1));
+        note(format_args!(
+            "{:6.0} s  network {} of {}",
+            began.elapsed().as_secs_f64(),
+            p.member.0 + 1,
+            p.member.1
+        ));
         !stop.load(Ordering::Relaxed)
     });
-    let Some(predictor) = unless_stopped(trained, "stopped; nothing was written")? else { return Ok(130) };
+    let Some(predictor) = unless_stopped(trained, "stopped; nothing was written")? else {
+        return Ok(130);
+    };
     let seconds = began.elapsed().as_secs_f64();
     let (info, facts) = (predictor.info(), predictor.tasks().map_err(squall::Error::from)?.facts());
     if a.json.json {
-        let tasks: Vec<_> = facts.known.iter().map(|k| json!({"task": k.problem.key, "name": k.name})).collect();
+        let tasks: Vec<_> =
+            facts.known.iter().map(|k| json!({"task": k.problem.key, "name": k.name})).collect();
         say(json!({
             "predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "device": facts.device, "tasks": tasks, "held": facts.held,
         }))?;
         return Ok(0);
     }
-    let held: Vec<String> = facts.held.iter().map(|h| format!("{:.0} % at {}", 100.0 * h.share, h.k)).collect();
+    let held: Vec<String> =
+        facts.held.iter().map(|h| format!("{:.0} % at {}", 100.0 * h.share, h.k)).collect();
     if !held.is_empty() {
-        say(format_args!("measured candidates of tasks held out, in the order of a network that never saw them: {}", held.join(", ")))?;
+        say(format_args!(
+            "measured candidates of tasks held out, in the order of a network that never saw \
+             them: {}",
+            held.join(", ")
+        ))?;
     }
-    say(format_args!("{} tasks of {} in {seconds:.0} s: {}", facts.known.len(), facts.device, a.out.display()))?;
+    say(format_args!(
+        "{} tasks of {} in {seconds:.0} s: {}",
+        facts.known.len(),
+        facts.device,
+        a.out.display()
+    ))?;
     Ok(0)
 }
 
 /// What was trained; nothing after Ctrl-C, where `then` is said.
-fn unless_stopped(trained: Result<Predictor, squall::Error>, then: &str) -> Result<Option<Predictor>, Failure> {
+fn unless_stopped(
+    trained: Result<Predictor, squall::Error>,
+    then: &str,
+) -> Result<Option<Predictor>, Failure> {
     match trained {
         Err(squall::Error::Predict(PredictError::Cancelled)) => {
             note(then);
@@ -175,10 +211,17 @@ fn unless_stopped(trained: Result<Predictor, squall::Error>, then: &str) -> Resu
 
 fn line(p: &Progress, elapsed: Duration) -> String {
     let held = |v: f64| if v > 0.0 { format!(", of validation {v:.3}") } else { String::new() };
-    let last = p.last.map_or(String::new(), |l| format!(", loss {:.3}{}", l.train, held(l.validation)));
+    let last =
+        p.last.map_or(String::new(), |l| format!(", loss {:.3}{}", l.train, held(l.validation)));
     let done = p.epochs.0 as f64 + p.within;
     let (member, members) = (p.member.0 + 1, p.member.1);
-    format!("{:6.0} s  {} {} {member}/{members}, epoch {done:.1} of {}{last}", elapsed.as_secs_f64(), p.solver, p.network, p.epochs.1)
+    format!(
+        "{:6.0} s  {} {} {member}/{members}, epoch {done:.1} of {}{last}",
+        elapsed.as_secs_f64(),
+        p.solver,
+        p.network,
+        p.epochs.1
+    )
 }
 
 fn print(predictor: &Predictor) -> Result<(), Failure> {
@@ -192,7 +235,8 @@ fn print(predictor: &Predictor) -> Result<(), Failure> {
     columns.push("NLL");
     let mut t = table(&columns);
     for s in scores {
-        let mut row = vec![s.solver.clone(), s.device.clone(), s.precision.clone(), s.problems.to_string()];
+        let mut row =
+            vec![s.solver.clone(), s.device.clone(), s.precision.clone(), s.problems.to_string()];
         row.extend(s.precision_at.iter().map(|(_, p)| format!("{:.1}", 100.0 * p)));
         row.push(three(s.negative_log_likelihood));
         t.add_row(row);

@@ -8,7 +8,9 @@ use crate::terminal::{note, or_dash, percent, say, table, three};
 use serde_json::json;
 use squall::core::{Outcome, Record};
 use squall::report::{html, json};
-use squall::{Budget, Caches, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside};
+use squall::{
+    Budget, Caches, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside,
+};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
@@ -22,7 +24,8 @@ Examples:
   squall tune model.onnx --trials-per-task 64          64 trials of every task
   squall tune kernels.ops --trials 200 --threads 2
   squall tune 'matmul m=512 n=512 k=512' --trials 100 --store mm.squall --json
-  squall tune kernels.ops --trials 100 --predictor convolutions.predictor   what it foretells is tried first
+  squall tune kernels.ops --trials 100 --predictor convolutions.predictor   what it foretells is \
+  tried first
   squall tune kernels.ops --trials 500 --target cuda   on the first NVIDIA GPU
   squall tune kernel.toml --trials 200 --target cuda:all   on all of them, side by side
 
@@ -64,11 +67,12 @@ pub struct Args {
     /// Do not begin with what holds similar tasks, of this input or of the store
     #[arg(long)]
     no_transfer: bool,
-    /// Try first what this predictor foretells (`squall train --records` writes one): a sixth of a task's trials, from 4 to 16
+    /// Try first what this predictor foretells (`squall train --records` writes one): a sixth of a
+    /// task's trials, from 4 to 16
     #[arg(long, value_name = "FILE")]
     predictor: Option<PathBuf>,
-    /// What the caches hold when a call is timed: `warm` what the call before left, `cold` no more than a layer before
-    /// would leave; times of the two kinds are kept apart
+    /// What the caches hold when a call is timed: `warm` what the call before left, `cold` no more
+    /// than a layer before would leave; times of the two kinds are kept apart
     #[arg(long, value_name = "STATE", default_value = "warm")]
     caches: Caches,
     /// How candidates are chosen
@@ -89,7 +93,9 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn strategy_names() -> clap::builder::PossibleValuesParser {
-    let values = squall::search::strategies().iter().map(|s| clap::builder::PossibleValue::new(s.name).help(s.summary));
+    let values = squall::search::strategies()
+        .iter()
+        .map(|s| clap::builder::PossibleValue::new(s.name).help(s.summary));
     clap::builder::PossibleValuesParser::new(values)
 }
 
@@ -117,7 +123,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         caches: a.caches,
     };
     for k in input.own.iter().filter(|k| k.restored.0 > 0) {
-        note(format_args!("note: {} writes over its input: a fresh copy of {} is part of each timed call", k.task.name, k.restored));
+        note(format_args!(
+            "note: {} writes over its input: a fresh copy of {} is part of each timed call",
+            k.task.name, k.restored
+        ));
     }
     let store = Store::open(&a.store.store)?;
     let stop = interruptible()?;
@@ -138,7 +147,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(f) = pipe {
         return Err(f);
     }
-    let page = a.report.clone().unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", input.name)));
+    let page =
+        a.report.clone().unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", input.name)));
     let written = std::fs::write(&page, html::page(&report));
     if a.json.json {
         say(json::report(&report))?;
@@ -153,11 +163,29 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         return Ok(130);
     }
     if report.tasks.iter().all(|t| t.best.is_none()) {
-        let classes: Vec<String> =
-            report.tasks.iter().flat_map(|t| &t.failures).take(3).map(|f| format!("{} ({}x): {}", f.stage, f.count, f.detail)).collect();
+        let classes: Vec<String> = report
+            .tasks
+            .iter()
+            .flat_map(|t| &t.failures)
+            .take(3)
+            .map(|f| format!("{} ({}x): {}", f.stage, f.count, f.detail))
+            .collect();
         return Err(Failure::new(
-            format!("no kernel ran; {}", if classes.is_empty() { "nothing could be tried".into() } else { classes.join("; ") }),
-            Some("`squall doctor` checks compiler and machine; `squall records show` lists the trials".into()),
+            format!(
+                "no kernel ran; {}",
+                if classes.is_empty() {
+                    "nothing could be \
+                tried"
+                        .into()
+                } else {
+                    classes.join("; ")
+                }
+            ),
+            Some(
+                "`squall doctor` checks compiler and machine; `squall records show` lists the \
+                  trials"
+                    .into(),
+            ),
         ));
     }
     Ok(0)
@@ -177,14 +205,26 @@ fn trial(r: &Record) -> serde_json::Value {
 }
 
 fn print(r: &Report, input: &Input) -> Result<(), Failure> {
-    let mut t = table(&["task", "count", "best", "GFLOP/s", "of bound", r.baseline(), "gain", "trials", "failed"]);
+    let mut t = table(&[
+        "task",
+        "count",
+        "best",
+        "GFLOP/s",
+        "of bound",
+        r.baseline(),
+        "gain",
+        "trials",
+        "failed",
+    ]);
     for k in &r.tasks {
         t.add_row([
             k.name.clone(),
             k.count.to_string(),
             or_dash(k.best),
             or_dash(k.gflops().filter(|_| k.flop > 0).map(three)),
-            or_dash(r.roof.as_ref().and_then(|roof| Some(format!("{} ({})", percent(k.share(roof)?), roof.limit(k.flop, k.bytes))))),
+            or_dash(r.roof.as_ref().and_then(|roof| {
+                Some(format!("{} ({})", percent(k.share(roof)?), roof.limit(k.flop, k.bytes)))
+            })),
             or_dash(k.untuned),
             or_dash(k.gain().map(|g| three(g) + "x")),
             if k.known > 0 { format!("{}+{}", k.known, k.trials) } else { k.trials.to_string() },
@@ -195,12 +235,18 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
     let (best, untuned) = r.totals();
     let (trials, failed) = r.trials();
     if let (Some(gain), true) = (r.gain(), r.tasks.len() > 1) {
-        say(format_args!("{}: {best} by count, {} {untuned}: {}x", input.name, r.baseline(), three(gain)))?;
+        say(format_args!(
+            "{}: {best} by count, {} {untuned}: {}x",
+            input.name,
+            r.baseline(),
+            three(gain)
+        ))?;
     }
     let c = r.cost();
     let each = if trials > 0 { c.total() / trials as f64 } else { 0.0 };
     say(format_args!(
-        "{trials} trials ({failed} failed) in {}, {} CPU-seconds a trial (build {:.1} s, measure {:.1} s, search {:.1} s); ended: {}",
+        "{trials} trials ({failed} failed) in {}, {} CPU-seconds a trial (build {:.1} s, measure \
+         {:.1} s, search {:.1} s); ended: {}",
         html::duration(r.seconds),
         three(each),
         c.build,
@@ -214,11 +260,19 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
     }
     for k in r.tasks.iter().filter(|k| k.throttled.0 > 0) {
         let (count, reasons) = &k.throttled;
-        say(format_args!("{}: {count} of {} trials were timed while the GPU was slowed down: {}", k.name, k.trials, reasons.join(", ")))?;
+        say(format_args!(
+            "{}: {count} of {} trials were timed while the GPU was slowed down: {}",
+            k.name,
+            k.trials,
+            reasons.join(", ")
+        ))?;
     }
     for k in &r.tasks {
         if let Some(f) = k.failures.first().filter(|_| k.failed * 2 > k.trials) {
-            say(format_args!("{}: {} of {} trials failed; most: {} ({}x): {}", k.name, k.failed, k.trials, f.stage, f.count, f.detail))?;
+            say(format_args!(
+                "{}: {} of {} trials failed; most: {} ({}x): {}",
+                k.name, k.failed, k.trials, f.stage, f.count, f.detail
+            ))?;
         }
     }
     Ok(())

@@ -1,22 +1,28 @@
-//! A GPU that is none: the library in `crates/measure/tests/emulator` stands for driver, NVRTC and NVML.
+//! A GPU that is none: the library in `crates/measure/tests/emulator` stands for driver, NVRTC and
+//! NVML.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Environment variables with which a GPU is there; none, and the reason printed, where g++ is missing.
+/// Environment variables with which a GPU is there; none, and the reason printed, where g++ is
+/// missing.
 pub fn emulator() -> Option<Vec<(&'static str, PathBuf)>> {
     static BUILT: OnceLock<Option<tempfile::TempDir>> = OnceLock::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../measure/tests/emulator");
     let built = BUILT.get_or_init(|| {
-        let works = |c: &str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
+        let works =
+            |c: &str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
         if !works("g++") {
             println!("skipped: kernels are emulated by g++, which is not there");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
         let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-O1", "-w", "-o"]).arg(dir.path().join("emulated.so")).arg(folder.join("driver.c")).arg("-ldl");
+        cc.args(["-shared", "-fPIC", "-O1", "-w", "-o"])
+            .arg(dir.path().join("emulated.so"))
+            .arg(folder.join("driver.c"))
+            .arg("-ldl");
         assert!(cc.status().unwrap().success());
         Some(dir)
     });

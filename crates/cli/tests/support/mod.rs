@@ -22,8 +22,10 @@ pub struct Ran {
 impl Ran {
     /// The last line of stdout as JSON.
     pub fn json(&self) -> Value {
-        let last = self.out.lines().last().unwrap_or_else(|| panic!("no output; stderr: {}", self.err));
-        serde_json::from_str(last).unwrap_or_else(|e| panic!("{e} in `{last}`; stderr: {}", self.err))
+        let last =
+            self.out.lines().last().unwrap_or_else(|| panic!("no output; stderr: {}", self.err));
+        serde_json::from_str(last)
+            .unwrap_or_else(|e| panic!("{e} in `{last}`; stderr: {}", self.err))
     }
 
     pub fn ok(self) -> Ran {
@@ -67,7 +69,11 @@ impl Place {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut c = Command::new(env!("CARGO_BIN_EXE_squall"));
-        c.args(args).current_dir(self.path()).stdin(Stdio::null()).env_remove("SQUALL_STORE").env_remove("SQUALL_THREADS");
+        c.args(args)
+            .current_dir(self.path())
+            .stdin(Stdio::null())
+            .env_remove("SQUALL_STORE")
+            .env_remove("SQUALL_THREADS");
         c
     }
 
@@ -78,7 +84,12 @@ impl Place {
     /// The identities of all trials in the store.
     pub fn identities(&self) -> Vec<String> {
         let shown = self.squall(&["records", "show", "--kind", "trial", "--json"]).ok().json();
-        shown["records"].as_array().unwrap().iter().map(|r| r["identity"].as_str().unwrap().to_string()).collect()
+        shown["records"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["identity"].as_str().unwrap().to_string())
+            .collect()
     }
 }
 

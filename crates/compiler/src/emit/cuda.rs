@@ -6,10 +6,15 @@
 //! joins loads; vector loops become accesses of 8 or 16 bytes where alignment can be proved.
 
 use super::c_name;
-use super::cuda_helpers::{BOXES, COPIES, FORMATS, FOURS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product};
+use super::cuda_helpers::{
+    BOXES, COPIES, FORMATS, FOURS, GROUPS, PEER, SWIZZLED, TENSOR_CORES, group_product,
+};
 use super::cuda_loops::{Parts, Steps};
 use super::cuda_value::{c_type, combined};
-use crate::nest::{self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, lies_across, shared_place, shared_room};
+use crate::nest::{
+    self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, lies_across, shared_place,
+    shared_room,
+};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 use squall_core::{Bytes, DType, KernelSource, Launch, LaunchPhase, TensorMap};
@@ -21,9 +26,15 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     let mut source = format!("// {}, made by Squall\n", n.name);
     let mut functions = String::new();
     let mut launches = Vec::new();
-    for (phase, stmts, word) in [(LaunchPhase::Prepare, &n.prepare, "_prepare"), (LaunchPhase::Call, &n.body, "")] {
+    for (phase, stmts, word) in
+        [(LaunchPhase::Prepare, &n.prepare, "_prepare"), (LaunchPhase::Call, &n.body, "")]
+    {
         for (i, s) in stmts.iter().enumerate() {
-            let entry = if phase == LaunchPhase::Call && i == 0 { symbol.to_string() } else { format!("{symbol}{word}{i}") };
+            let entry = if phase == LaunchPhase::Call && i == 0 {
+                symbol.to_string()
+            } else {
+                format!("{symbol}{word}{i}")
+            };
             let (text, launch) = Function::print(n, s, phase, entry);
             functions += &text;
             launches.push(launch);
@@ -54,7 +65,9 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     let products = group_products(n);
     if !products.is_empty() {
         source += GROUPS;
-        products.iter().for_each(|(format, columns, across)| source += &group_product(format, *columns, *across));
+        products.iter().for_each(|(format, columns, across)| {
+            source += &group_product(format, *columns, *across)
+        });
     }
     let align = if functions.contains("swizzled") { 1024 } else { 16 };
     let _ = write!(source, "extern __shared__ __align__({align}) float shared[];\n\n");
@@ -76,7 +89,11 @@ fn group_products(n: &Nest) -> BTreeSet<(&'static str, i64, [bool; 2])> {
     let mut found = BTreeSet::new();
     nest::visit(&n.body, &mut |s| {
         if let Stmt::Warp(Warp::Group { to, a, b, .. }) = s {
-            found.insert((n.buffer(a.buffer).dtype.name(), n.buffer(*to).shape[2], [a, b].map(|m| lies_across(n, m))));
+            found.insert((
+                n.buffer(a.buffer).dtype.name(),
+                n.buffer(*to).shape[2],
+                [a, b].map(|m| lies_across(n, m)),
+            ));
         }
     });
     found
@@ -92,7 +109,9 @@ pub fn shared_bytes(n: &Nest) -> u64 {
                     top = shared_place(n, *b, top) + shared_room(n, *b);
                     most = most.max(top);
                 }
-                Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => most = most.max(go(n, body, top)),
+                Stmt::Loop(Loop { body, .. }) | Stmt::If { body, .. } => {
+                    most = most.max(go(n, body, top))
+                }
                 _ => {}
             }
         }
@@ -126,7 +145,8 @@ pub(super) struct Function<'a> {
     pub(super) second: HashSet<Source>,
     /// Whether every barrier awaits copies.
     pub(super) copies: bool,
-    /// Whether threads copy to shared memory on their own, and whether boxes are copied; their tensor maps.
+    /// Whether threads copy to shared memory on their own, and whether boxes are copied; their
+    /// tensor maps.
     pub(super) copying: bool,
     pub(super) boxing: bool,
     pub(super) maps: Vec<TensorMap>,
@@ -205,7 +225,11 @@ impl<'a> Function<'a> {
         let grid: Vec<&Loop> = groups[0].iter().chain(&groups[1]).copied().collect();
         f.number("blockIdx.x", &grid);
         f.number("threadIdx.x", &groups[2]);
-        f.fixed = grid.iter().chain(&groups[2]).flat_map(|l| l.start.map(|s| s.var).into_iter().chain([l.var])).collect();
+        f.fixed = grid
+            .iter()
+            .chain(&groups[2])
+            .flat_map(|l| l.start.map(|s| s.var).into_iter().chain([l.var]))
+            .collect();
         let (mut awaits, mut warps) = (false, false);
         nest::visit(stmts, &mut |s| {
             awaits |= *s == Stmt::CommitCopies;
@@ -226,14 +250,16 @@ impl<'a> Function<'a> {
             f.line("__shared__ unsigned long long arrived[8];");
             f.line("boxes_begin(arrived);");
             f.line("unsigned boxes = 0, seen = 0;");
-            // A warp's number that the compiler knows to be its threads' all: it would ask for each box thread by thread otherwise.
+            // A warp's number that the compiler knows to be its threads' all: it would ask for each
+            // box thread by thread otherwise.
             f.line("const bool asks = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0) == 0;");
         }
         if warps {
             f.line("const int warp_lane = (int)(threadIdx.x & 31);");
         }
         f.threads_body(stmts);
-        // Nobody is behind the last barrier; other blocks of a cluster may still read this one's memory.
+        // Nobody is behind the last barrier; other blocks of a cluster may still read this one's
+        // memory.
         while let Some(rest) = f.out.strip_suffix("  __syncthreads();\n") {
             f.out.truncate(rest.len());
         }
@@ -242,10 +268,28 @@ impl<'a> Function<'a> {
             f.line("cluster_leave();");
         }
         let mut head = String::new();
-        let bounds = if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
-        let most = if f.grouped.is_empty() { f.threads.to_string() } else { format!("{}, {}", f.threads, f.resident()) };
-        let _ = writeln!(head, "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}) {{", f.parameters(phase));
-        let launch = Launch { maps: f.maps, ..Launch::linear(phase, entry, (blocks * cluster) as u32, f.threads as u32, f.most as u32) };
+        let bounds =
+            if cluster > 1 { format!("__cluster_dims__({cluster}, 1, 1) ") } else { String::new() };
+        let most = if f.grouped.is_empty() {
+            f.threads.to_string()
+        } else {
+            format!("{}, {}", f.threads, f.resident())
+        };
+        let _ = writeln!(
+            head,
+            "extern \"C\" __global__ void {bounds}__launch_bounds__({most}) {entry}({}) {{",
+            f.parameters(phase)
+        );
+        let launch = Launch {
+            maps: f.maps,
+            ..Launch::linear(
+                phase,
+                entry,
+                (blocks * cluster) as u32,
+                f.threads as u32,
+                f.most as u32,
+            )
+        };
         (head + &f.out + "}\n\n", launch)
     }
 
@@ -259,8 +303,8 @@ impl<'a> Function<'a> {
         })
     }
 
-    /// Blocks of groups of warps that one multiprocessor of capability 9.0 shall hold, by their sums and shared
-    /// memory: the compiler would spend all registers on addresses otherwise.
+    /// Blocks of groups of warps that one multiprocessor of capability 9.0 shall hold, by their
+    /// sums and shared memory: the compiler would spend all registers on addresses otherwise.
     fn resident(&self) -> i64 {
         let sums: i64 = self.grouped.iter().map(|b| self.n.buffer(*b).elements() / 32).sum();
         let registers = 65536 / (self.threads * (sums + 48));
@@ -281,12 +325,17 @@ impl<'a> Function<'a> {
             LaunchPhase::Prepare => list.push("float *prepared".into()),
             LaunchPhase::Call => {
                 let output = self.n.buffers.iter().filter(|b| b.scope == Scope::Output);
-                list.extend(output.map(|b| format!("{} *__restrict__ {}", c_type(b.dtype), c_name(&b.name))));
+                list.extend(
+                    output
+                        .map(|b| format!("{} *__restrict__ {}", c_type(b.dtype), c_name(&b.name))),
+                );
                 list.push("const float *__restrict__ prepared".into());
                 list.push("float *__restrict__ workspace".into());
             }
         }
-        list.extend((0..self.maps.len()).map(|i| format!("const __grid_constant__ tensor_map map{i}")));
+        list.extend(
+            (0..self.maps.len()).map(|i| format!("const __grid_constant__ tensor_map map{i}")),
+        );
         list.join(", ")
     }
 
@@ -300,15 +349,21 @@ impl<'a> Function<'a> {
         self.top = top;
     }
 
-    /// What a block's threads do. A cluster's barrier that stands first is halved: threads go on at once, and wait for
-    /// other blocks where they first reach for their memory.
+    /// What a block's threads do. A cluster's barrier that stands first is halved: threads go on at
+    /// once, and wait for other blocks where they first reach for their memory.
     fn threads_body(&mut self, stmts: &[Stmt]) {
-        let Some((Stmt::Barrier(Reach::Cluster), rest)) = stmts.split_first().filter(|_| self.rank.1 > 1) else { return self.block(stmts) };
+        let Some((Stmt::Barrier(Reach::Cluster), rest)) =
+            stmts.split_first().filter(|_| self.rank.1 > 1)
+        else {
+            return self.block(stmts);
+        };
         self.line("cluster_begin();");
         let of_cluster = |b: Source| self.n.buffer(b).scope == Scope::Cluster;
         let reaches = |s: &Stmt| {
             let mut barrier = false;
-            nest::visit(std::slice::from_ref(s), &mut |s| barrier |= *s == Stmt::Barrier(Reach::Cluster));
+            nest::visit(std::slice::from_ref(s), &mut |s| {
+                barrier |= *s == Stmt::Barrier(Reach::Cluster)
+            });
             barrier || nest::accesses(std::slice::from_ref(s)).iter().any(|a| of_cluster(a.buffer))
         };
         let first = rest.iter().position(reaches).unwrap_or(rest.len());
@@ -327,7 +382,11 @@ impl<'a> Function<'a> {
                 if !self.grouped.is_empty() {
                     self.line("products_see();");
                 }
-                self.line(if *reach == Reach::Cluster && self.rank.1 > 1 { "cluster_barrier();" } else { "__syncthreads();" });
+                self.line(if *reach == Reach::Cluster && self.rank.1 > 1 {
+                    "cluster_barrier();"
+                } else {
+                    "__syncthreads();"
+                });
             }
             Stmt::Local(b) => {
                 let shared = shared_room(self.n, *b);
@@ -340,9 +399,15 @@ impl<'a> Function<'a> {
                     let buf = self.n.buffer(*b);
                     let text = match (buf.scope, buf.dtype) {
                         // Four registers a matrix of factors, eight of sums.
-                        (Scope::Fragment, DType::F32) => format!("float {}[{}];", c_name(&buf.name), buf.elements() / 32),
+                        (Scope::Fragment, DType::F32) => {
+                            format!("float {}[{}];", c_name(&buf.name), buf.elements() / 32)
+                        }
                         (Scope::Fragment, d) => {
-                            format!("unsigned {}[{}];", c_name(&buf.name), buf.elements() * d.bytes() as i64 / 128)
+                            format!(
+                                "unsigned {}[{}];",
+                                c_name(&buf.name),
+                                buf.elements() * d.bytes() as i64 / 128
+                            )
                         }
                         _ => format!("float {}[{}];", c_name(&buf.name), buf.elements()),
                     };
@@ -357,7 +422,11 @@ impl<'a> Function<'a> {
                 }
                 let value = self.affine(&value);
                 // Not negative: without a sign, division is a multiplication and a shift.
-                let value = if *divisor > 1 { format!("(unsigned)({value}) / {divisor}u") } else { format!("(unsigned)({value})") };
+                let value = if *divisor > 1 {
+                    format!("(unsigned)({value}) / {divisor}u")
+                } else {
+                    format!("(unsigned)({value})")
+                };
                 let text = format!("const int {} = (int)({value} % {modulo}u);", self.var(*var));
                 self.line(&text);
             }
@@ -368,7 +437,9 @@ impl<'a> Function<'a> {
             Stmt::AwaitCopies(n) => self.await_copies(*n),
             Stmt::AwaitProducts(n) => self.await_products(*n),
             Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
-            Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),
+            Stmt::Update { op, buffer, index, value } => {
+                self.assign(*buffer, index, Some(*op), value)
+            }
             Stmt::If { conds, body } => {
                 let test = self.conds(conds);
                 self.open(&format!("if ({test}) {{"));
@@ -390,9 +461,15 @@ impl<'a> Function<'a> {
 
     /// What a store copies from device to shared memory as it is, if that is all it does, and
     /// where; elsewhere it stores zero.
-    fn copied<'e>(&self, to: Source, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
+    fn copied<'e>(
+        &self,
+        to: Source,
+        value: &'e Expr,
+    ) -> Option<(Source, &'e [Affine], &'e [Cond])> {
         let same = |from: Source| self.n.buffer(from).dtype == self.n.buffer(to).dtype;
-        nest::copied(self.n, value).filter(|found| matches!(self.n.buffer(to).scope, Scope::Shared | Scope::Swizzled) && same(found.0))
+        nest::copied(self.n, value).filter(|found| {
+            matches!(self.n.buffer(to).scope, Scope::Shared | Scope::Swizzled) && same(found.0)
+        })
     }
 
     /// A statement for all lanes of a vector loop.
@@ -409,11 +486,16 @@ impl<'a> Function<'a> {
             && let Some((from, at, conds)) = copied
         {
             let (to, source) = (self.offset(b, index), self.offset(from, at));
-            let aligned = [&to, &source].iter().all(|o| o.coefficient(l.var) == 1 && self.aligned(o, l.var, l.extent));
+            let aligned = [&to, &source]
+                .iter()
+                .all(|o| o.coefficient(l.var) == 1 && self.aligned(o, l.var, l.extent));
             // All lanes lie inside or all outside.
             let together = |c: &Cond| {
                 let i = self.fold(&c.index.plus(-c.low));
-                !i.uses(l.var) || i.coefficient(l.var) == 1 && self.aligned(&i, l.var, l.extent) && (c.high - c.low) % l.extent == 0
+                !i.uses(l.var)
+                    || i.coefficient(l.var) == 1
+                        && self.aligned(&i, l.var, l.extent)
+                        && (c.high - c.low) % l.extent == 0
             };
             if aligned && conds.iter().all(together) {
                 self.known.insert(l.var, 0);
@@ -425,7 +507,10 @@ impl<'a> Function<'a> {
                     [] => format!("copy{bytes}({to}, {source}, true);"),
                     _ => {
                         let valid = self.conds(conds);
-                        format!("{{ const bool valid = {valid}; copy{bytes}({to}, valid ? {source} : &{first}, valid); }}")
+                        format!(
+                            "{{ const bool valid = {valid}; copy{bytes}({to}, valid ? {source} : \
+                             &{first}, valid); }}"
+                        )
                     }
                 };
                 self.known.remove(&l.var);
@@ -447,13 +532,22 @@ impl<'a> Function<'a> {
         self.vectors.clear();
         let off = self.offset(b, index);
         let width = l.extent.min(16 / dtype.bytes() as i64);
-        if op.is_none() && off.coefficient(l.var) == 1 && self.aligned(&off, l.var, width) && self.n.buffer(b).scope != Scope::Local {
+        if op.is_none()
+            && off.coefficient(l.var) == 1
+            && self.aligned(&off, l.var, width)
+            && self.n.buffer(b).scope != Scope::Local
+        {
             let mut base = off.clone();
             base.add_term(l.var, -1);
             for (k, part) in lanes.chunks(width as usize).enumerate() {
                 let off = base.plus(k as i64 * width);
                 let text = match self.elsewhere(b, index) {
-                    Some(rank) => format!("bring(&{}, {rank}, make_float{}({}));", self.here(b, &off), part.len(), part.join(", ")),
+                    Some(rank) => format!(
+                        "bring(&{}, {rank}, make_float{}({}));",
+                        self.here(b, &off),
+                        part.len(),
+                        part.join(", ")
+                    ),
                     None => format!("{};", wide(dtype, raw, &self.at(b, index, &off), part)),
                 };
                 self.line(&text);
@@ -462,7 +556,11 @@ impl<'a> Function<'a> {
             for (i, text) in lanes.iter().enumerate() {
                 self.known.insert(l.var, i as i64);
                 let off = self.offset(b, index);
-                let text = if raw { format!("{}.bits = {text};", self.at(b, index, &off)) } else { self.put(b, index, &off, op, text) };
+                let text = if raw {
+                    format!("{}.bits = {text};", self.at(b, index, &off))
+                } else {
+                    self.put(b, index, &off, op, text)
+                };
                 self.line(&text);
             }
             self.known.remove(&l.var);
@@ -475,14 +573,20 @@ impl<'a> Function<'a> {
         if op.is_none()
             && let Some((from, at, conds)) = self.copied(b, value)
         {
-            let (to, source) = (self.at(b, index, &self.offset(b, index)), self.at(from, at, &self.offset(from, at)));
+            let (to, source) = (
+                self.at(b, index, &self.offset(b, index)),
+                self.at(from, at, &self.offset(from, at)),
+            );
             let first = self.at(from, &[], &Affine::constant(0));
             let text = match conds {
                 _ if dtype.is_half() => format!("{to}.bits = {};", self.bits(from, at, conds)),
                 [] => format!("copy4(&{to}, &{source}, true);"),
                 _ => {
                     let valid = self.conds(conds);
-                    format!("{{ const bool valid = {valid}; copy4(&{to}, valid ? &{source} : &{first}, valid); }}")
+                    format!(
+                        "{{ const bool valid = {valid}; copy4(&{to}, valid ? &{source} : \
+                         &{first}, valid); }}"
+                    )
                 }
             };
             return self.line(&text);
@@ -494,7 +598,14 @@ impl<'a> Function<'a> {
     }
 
     /// The statement that gives an element its value.
-    fn put(&self, b: Source, index: &[Affine], off: &Affine, op: Option<Reducer>, value: &str) -> String {
+    fn put(
+        &self,
+        b: Source,
+        index: &[Affine],
+        off: &Affine,
+        op: Option<Reducer>,
+        value: &str,
+    ) -> String {
         match self.elsewhere(b, index) {
             Some(rank) => format!("bring(&{}, {rank}, {value});", self.here(b, off)),
             None => combined(&self.at(b, index, off), op, &rounded(self.n.buffer(b).dtype, value)),

@@ -1,7 +1,9 @@
-//! Copies of boxes as CUDA C (tensor maps, compute capability 9.0), and matrices in the swizzled rows that they fill.
+//! Copies of boxes as CUDA C (tensor maps, compute capability 9.0), and matrices in the swizzled
+//! rows that they fill.
 //!
-//! One thread asks for a box; its bytes are counted by a barrier in shared memory. Batches are numbered as they are
-//! committed: that of batch `i` is barrier `i % 8` in its `i / 8`-th phase, so no more than eight may be on their way.
+//! One thread asks for a box; its bytes are counted by a barrier in shared memory. Batches are
+//! numbered as they are committed: that of batch `i` is barrier `i % 8` in its `i / 8`-th phase, so
+//! no more than eight may be on their way.
 
 use super::cuda::Function;
 use super::cuda_loops::ROUND;
@@ -42,7 +44,11 @@ impl Function<'_> {
         });
         let to = self.at(copy.to, &copy.at, &self.offset(copy.to, &copy.at));
         let first: Vec<String> = all().map(|s| self.affine(&self.fold(&s.first))).collect();
-        let text = format!("box_copy(&{to}, map{number}, arrived + (boxes & 7), {}, {});", copy.bytes, first.join(", "));
+        let text = format!(
+            "box_copy(&{to}, map{number}, arrived + (boxes & 7), {}, {});",
+            copy.bytes,
+            first.join(", ")
+        );
         self.line(&text);
     }
 
@@ -84,33 +90,55 @@ impl Function<'_> {
         }
     }
 
-    /// The address in swizzled rows of what a lane reads of a matrix: what is the thread's own in it is kept through the
-    /// steps of a loop, and what moves changes other bits of it, or whole groups of rows.
+    /// The address in swizzled rows of what a lane reads of a matrix: what is the thread's own in
+    /// it is kept through the steps of a loop, and what moves changes other bits of it, or whole
+    /// groups of rows.
     pub(super) fn kept_swizzled(&mut self, b: Source, index: &[Affine]) -> Option<String> {
         if self.n.buffer(b).scope != Scope::Swizzled || !self.keeps() {
             return None;
         }
         let off = self.offset(b, index);
         let (still, moving) = self.parted(&off);
-        let multiple = |v: &Var| if self.dealt.contains_key(v) { self.rounds.get(v).copied().unwrap_or(1) } else { 1 };
-        let (far, near): (Vec<_>, Vec<_>) = moving.terms().iter().copied().partition(|t| t.1 * multiple(&t.0) % GROUP == 0);
+        let multiple = |v: &Var| {
+            if self.dealt.contains_key(v) { self.rounds.get(v).copied().unwrap_or(1) } else { 1 }
+        };
+        let (far, near): (Vec<_>, Vec<_>) =
+            moving.terms().iter().copied().partition(|t| t.1 * multiple(&t.0) % GROUP == 0);
         let rest = moving.offset().rem_euclid(ROW);
-        let apart = near.iter().all(|t| t.1 == 1 && multiple(&t.0) % LANES == 0) && near.len() + usize::from(rest > 0) < 2;
-        if !apart || rest % LANES != 0 || (moving.offset() - rest) % GROUP != 0 || still.terms().is_empty() {
+        let apart = near.iter().all(|t| t.1 == 1 && multiple(&t.0) % LANES == 0)
+            && near.len() + usize::from(rest > 0) < 2;
+        if !apart
+            || rest % LANES != 0
+            || (moving.offset() - rest) % GROUP != 0
+            || still.terms().is_empty()
+        {
             return None;
         }
         // One for each pair of a row's eight pieces of 16 bytes.
-        let name = self.keep(|f| f.at(b, index, &still), |name, place| format!("unsigned {name}[4]; lines_at({name}, &{place});"));
-        let far = Affine::new(far, moving.offset() - rest).scale(self.n.buffer(b).dtype.bytes() as i64);
-        let [near, far] = [Affine::new(near, rest), far].map(|a| self.by_part(ROUND, |f| f.affine(&a)));
+        let name = self.keep(
+            |f| f.at(b, index, &still),
+            |name, place| format!("unsigned {name}[4]; lines_at({name}, &{place});"),
+        );
+        let far =
+            Affine::new(far, moving.offset() - rest).scale(self.n.buffer(b).dtype.bytes() as i64);
+        let [near, far] =
+            [Affine::new(near, rest), far].map(|a| self.by_part(ROUND, |f| f.affine(&a)));
         Some(format!("{name}[({near}) / {LANES}] + ({far})"))
     }
 
-    /// What is a thread's own in a row that two digits count, blocks of 64 and the place in one, and what is not: if they do
-    /// not carry. `own` and `rest` are the parts of the count without the lane's, which is `lane`.
-    pub(super) fn dealt_blocks(&mut self, [block, place]: [Var; 2], own: &Affine, rest: &Affine, lane: &str) {
+    /// What is a thread's own in a row that two digits count, blocks of 64 and the place in one,
+    /// and what is not: if they do not carry. `own` and `rest` are the parts of the count without
+    /// the lane's, which is `lane`.
+    pub(super) fn dealt_blocks(
+        &mut self,
+        [block, place]: [Var; 2],
+        own: &Affine,
+        rest: &Affine,
+        lane: &str,
+    ) {
         let common = |a: &Affine| a.terms().iter().fold(a.offset(), |g, t| gcd(g, t.1));
-        let reach = |t: &(Var, i64)| self.ranges.get(&t.0).filter(|_| t.1 > 0).map(|r| t.1 * (r - 1));
+        let reach =
+            |t: &(Var, i64)| self.ranges.get(&t.0).filter(|_| t.1 > 0).map(|r| t.1 * (r - 1));
         let Some(furthest) = rest.terms().iter().map(reach).sum::<Option<i64>>() else { return };
         // Nothing of the thread's own is whole blocks.
         let unit = if common(own) == 0 { ROW } else { common(own) };
@@ -120,9 +148,15 @@ impl Function<'_> {
         }
         let [own, rest] = [own, rest].map(|a| self.affine(a));
         let parts = if unit % ROW == 0 {
-            [[format!("({rest}) / {ROW}"), format!("({own}) / {ROW}")], [format!("({rest}) % {ROW}"), lane.to_string()]]
+            [
+                [format!("({rest}) / {ROW}"), format!("({own}) / {ROW}")],
+                [format!("({rest}) % {ROW}"), lane.to_string()],
+            ]
         } else {
-            [[String::new(), format!("({own}) / {ROW}")], [rest, format!("({own}) % {ROW} + {lane}")]]
+            [
+                [String::new(), format!("({own}) / {ROW}")],
+                [rest, format!("({own}) % {ROW} + {lane}")],
+            ]
         };
         let [blocks, places] = parts;
         self.dealt.extend([(block, blocks), (place, places)]);

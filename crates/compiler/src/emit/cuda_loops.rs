@@ -1,8 +1,10 @@
-//! Loops as CUDA C: those that threads share out, those that are written out, and the steps of tensor cores' kernels.
+//! Loops as CUDA C: those that threads share out, those that are written out, and the steps of
+//! tensor cores' kernels.
 //!
-//! A warp of such a kernel that works out where to copy from and to does not multiply meanwhile, and no other one is
-//! there to take its place. So its steps keep what they can: a pointer of the thread's own for each of its copies, moved
-//! on once a step, and numbers of stages that are counted instead of divided.
+//! A warp of such a kernel that works out where to copy from and to does not multiply meanwhile,
+//! and no other one is there to take its place. So its steps keep what they can: a pointer of the
+//! thread's own for each of its copies, moved on once a step, and numbers of stages that are
+//! counted instead of divided.
 
 use super::cuda::Function;
 use super::cuda_value::c_type;
@@ -22,15 +24,17 @@ pub(super) struct Steps {
     kept: HashMap<String, String>,
 }
 
-/// What a number that threads share out is the sum of: what depends on the round, and what on the thread; empty for nothing.
+/// What a number that threads share out is the sum of: what depends on the round, and what on the
+/// thread; empty for nothing.
 pub(super) type Parts = [String; 2];
 pub(super) const ROUND: usize = 0;
 const THREAD: usize = 1;
 
-/// What a thread's number in round `i` of `threads` threads is divided by `inner`, and the remainder of that by `extent`: what
-/// depends on the round and what depends on the thread, to be added, if that can be told apart. What depends on the round alone is
-/// a constant where rounds are written out, and what depends on the thread alone is computed once: the compiler does not know how
-/// many threads there are, and would divide anew in every round.
+/// What a thread's number in round `i` of `threads` threads is divided by `inner`, and the
+/// remainder of that by `extent`: what depends on the round and what depends on the thread, to be
+/// added, if that can be told apart. What depends on the round alone is a constant where rounds are
+/// written out, and what depends on the thread alone is computed once: the compiler does not know
+/// how many threads there are, and would divide anew in every round.
 fn dealt(i: &str, threads: i64, inner: i64, extent: Option<i64>) -> Option<Parts> {
     if inner % threads == 0 {
         let rounds = format!("{i} / {}", inner / threads);
@@ -42,19 +46,29 @@ fn dealt(i: &str, threads: i64, inner: i64, extent: Option<i64>) -> Option<Parts
         _ if threads % inner != 0 => None,
         None => Some([format!("{i}*{each}"), format!("(int)({thread})")]),
         Some(e) if each % e == 0 => Some([String::new(), format!("(int)({thread} % {e}u)")]),
-        Some(e) if e % each == 0 => Some([format!("{i} % {}*{each}", e / each), format!("(int)({thread})")]),
+        Some(e) if e % each == 0 => {
+            Some([format!("{i} % {}*{each}", e / each), format!("(int)({thread})")])
+        }
         Some(_) => None,
     }
 }
 
 /// The two parts together, or the number's digit where they cannot be told apart.
-fn digit(parts: Option<&Parts>, (i, f): (&str, &str), threads: i64, inner: i64, extent: Option<i64>) -> String {
+fn digit(
+    parts: Option<&Parts>,
+    (i, f): (&str, &str),
+    threads: i64,
+    inner: i64,
+    extent: Option<i64>,
+) -> String {
     let divided = |x: &str| if inner > 1 { format!("{x} / {inner}u") } else { x.to_string() };
     match (parts, extent) {
         (Some([round, thread]), _) if thread.is_empty() => round.clone(),
         (Some([round, thread]), _) if round.is_empty() => thread.clone(),
         (Some([round, thread]), _) => format!("{round} + {thread}"),
-        (None, Some(e)) if threads % inner == 0 => format!("(int)(({i}*{}u + {}) % {e}u)", threads / inner, divided("threadIdx.x")),
+        (None, Some(e)) if threads % inner == 0 => {
+            format!("(int)(({i}*{}u + {}) % {e}u)", threads / inner, divided("threadIdx.x"))
+        }
         (None, None) => format!("(int)({})", divided(f)),
         (None, Some(e)) => format!("(int)({} % {e}u)", divided(f)),
     }
@@ -72,15 +86,20 @@ impl Function<'_> {
     /// Declares the variables of loops that run over one number, the first slowest.
     pub(super) fn number(&mut self, number: &str, loops: &[&Loop]) {
         let mut text = |_: Var, inner: i64, extent: Option<i64>| {
-            let divided = if inner > 1 { format!("(unsigned){number} / {inner}u") } else { format!("(unsigned){number}") };
+            let divided = if inner > 1 {
+                format!("(unsigned){number} / {inner}u")
+            } else {
+                format!("(unsigned){number}")
+            };
             // Without a sign, division is a multiplication and a shift.
             extent.map_or(format!("(int)({divided})"), |e| format!("(int)({divided} % {e}u)"))
         };
         self.digits(loops, &mut text);
     }
 
-    /// Declares the variables of loops that run over one number, given how to write a number divided by what is within
-    /// a loop, and the remainder of that by the loop's extent where something is outside of it.
+    /// Declares the variables of loops that run over one number, given how to write a number
+    /// divided by what is within a loop, and the remainder of that by the loop's extent where
+    /// something is outside of it.
     fn digits(&mut self, loops: &[&Loop], text: &mut dyn FnMut(Var, i64, Option<i64>) -> String) {
         let mut inner = 1;
         let total: i64 = loops.iter().map(|l| l.extent).product();
@@ -109,7 +128,11 @@ impl Function<'_> {
         let whole = s.step * (l.extent - 1) == s.cap;
         self.multiple.insert(s.var, if whole { s.step } else { gcd(s.step, s.cap) });
         let (v, base) = (self.var(l.var), self.var(s.var));
-        let text = if whole { format!("{}*{v}", s.step) } else { format!("min({}*{v}, {})", s.step, s.cap) };
+        let text = if whole {
+            format!("{}*{v}", s.step)
+        } else {
+            format!("min({}*{v}, {})", s.step, s.cap)
+        };
         self.line(&format!("const int {base} = {text};"));
     }
 
@@ -154,15 +177,19 @@ impl Function<'_> {
         self.close();
     }
 
-    /// Products of matrices, each with two halves of a second factor. A half is held while the first factors change, to and
-    /// fro: what stays where it is need not be read again (2 % fewer cycles, docs/decisions/0029).
+    /// Products of matrices, each with two halves of a second factor. A half is held while the
+    /// first factors change, to and fro: what stays where it is need not be read again (2 % fewer
+    /// cycles, docs/decisions/0029).
     fn multiply_all(&mut self, rows: &Loop, columns: &Loop, product: &Warp) {
         let Warp::Multiply { to, a, b } = product else { return };
         let (i, j) = (self.var(rows.var), self.var(columns.var));
         self.line("#pragma unroll");
         self.open(&format!("for (int {j} = 0; {j} < {}; {j}++) {{", columns.extent));
         let last = rows.extent - 1;
-        let ways = [format!("int {i} = 0; {i} <= {last}; {i}++"), format!("int {i} = {last}; {i} >= 0; {i}--")];
+        let ways = [
+            format!("int {i} = 0; {i} <= {last}; {i}++"),
+            format!("int {i} = {last}; {i} >= 0; {i}--"),
+        ];
         for (half, way) in ways.iter().enumerate() {
             let call = self.half_product(half, to, a, b);
             self.line("#pragma unroll");
@@ -171,7 +198,8 @@ impl Function<'_> {
         self.close();
     }
 
-    /// A number that is counted on through the steps of a loop, where it would be divided in each otherwise.
+    /// A number that is counted on through the steps of a loop, where it would be divided in each
+    /// otherwise.
     pub(super) fn counted(&mut self, var: Var, value: &Affine, divisor: i64, modulo: i64) -> bool {
         let Some(step) = self.steps.var.filter(|_| self.multiplies()) else { return false };
         let (first, name) = (value.offset(), self.var(var));
@@ -198,12 +226,19 @@ impl Function<'_> {
         let first = self.by_part(THREAD, |f| f.at(from, at, &still.plus(off.offset())));
         self.temporaries += 1;
         let name = format!("walk{}", self.temporaries);
-        self.steps.before.push(format!("const {} *{name} = &{first};", c_type(self.n.buffer(from).dtype)));
+        self.steps
+            .before
+            .push(format!("const {} *{name} = &{first};", c_type(self.n.buffer(from).dtype)));
         self.steps.after.push(format!("{name} += {distance};"));
-        Some(if moving.terms().is_empty() { name } else { format!("{name} + ({})", self.by_part(ROUND, |f| f.affine(&moving))) })
+        Some(if moving.terms().is_empty() {
+            name
+        } else {
+            format!("{name} + ({})", self.by_part(ROUND, |f| f.affine(&moving)))
+        })
     }
 
-    /// The address of an element of shared memory: what is the thread's own in it is kept through the steps of a loop.
+    /// The address of an element of shared memory: what is the thread's own in it is kept through
+    /// the steps of a loop.
     pub(super) fn kept(&mut self, b: Source, index: &[Affine]) -> String {
         if let Some(text) = self.kept_swizzled(b, index) {
             return text;
@@ -214,7 +249,8 @@ impl Function<'_> {
             return format!("&{}", self.at(b, index, &off));
         }
         let ty = c_type(self.n.buffer(b).dtype);
-        let name = self.keep(|f| f.at(b, index, &still), |name, place| format!("{ty} *{name} = &{place};"));
+        let name = self
+            .keep(|f| f.at(b, index, &still), |name, place| format!("{ty} *{name} = &{place};"));
         format!("{name} + ({})", self.by_part(ROUND, |f| f.affine(&moving)))
     }
 
@@ -223,8 +259,13 @@ impl Function<'_> {
         self.steps.var.is_some() && self.multiplies()
     }
 
-    /// The name of what is worked out once before the steps of a loop, of a thread's own place: `line` declares it.
-    pub(super) fn keep(&mut self, place: impl Fn(&Self) -> String, line: impl Fn(&str, &str) -> String) -> String {
+    /// The name of what is worked out once before the steps of a loop, of a thread's own place:
+    /// `line` declares it.
+    pub(super) fn keep(
+        &mut self,
+        place: impl Fn(&Self) -> String,
+        line: impl Fn(&str, &str) -> String,
+    ) -> String {
         let place = self.by_part(THREAD, place);
         if let Some(name) = self.steps.kept.get(&place) {
             return name.clone();
@@ -242,13 +283,16 @@ impl Function<'_> {
             Some(parts) => !parts[part].is_empty(),
             None => self.fixed.contains(v) == (part == THREAD),
         };
-        let part = |part: usize| off.terms().iter().copied().filter(|t| of(&t.0, part)).collect::<Vec<_>>();
+        let part = |part: usize| {
+            off.terms().iter().copied().filter(|t| of(&t.0, part)).collect::<Vec<_>>()
+        };
         (Affine::new(part(THREAD), 0), Affine::new(part(ROUND), off.offset()))
     }
 
     /// A text in which variables that are dealt out stand for a part of them.
     pub(super) fn by_part(&mut self, part: usize, text: impl Fn(&Self) -> String) -> String {
-        self.alias = self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts[part]))).collect();
+        self.alias =
+            self.dealt.iter().map(|(v, parts)| (*v, format!("({})", parts[part]))).collect();
         let text = text(self);
         self.alias.clear();
         text

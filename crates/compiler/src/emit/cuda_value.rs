@@ -26,12 +26,16 @@ impl Function<'_> {
     /// Whether an offset without its lane is a multiple of the vector's width.
     pub(super) fn aligned(&self, off: &Affine, lane: Var, lanes: i64) -> bool {
         let multiple = |v: &Var| self.multiple.get(v).copied().unwrap_or(1);
-        off.offset() % lanes == 0 && off.terms().iter().all(|(v, c)| *v == lane || c * multiple(v) % lanes == 0)
+        off.offset() % lanes == 0
+            && off.terms().iter().all(|(v, c)| *v == lane || c * multiple(v) % lanes == 0)
     }
 
-    /// The number of the block in whose shared memory an element lies, where that may be another one.
+    /// The number of the block in whose shared memory an element lies, where that may be another
+    /// one.
     pub(super) fn elsewhere(&self, b: Source, index: &[Affine]) -> Option<String> {
-        let rank = index.first().filter(|_| self.n.buffer(b).scope == Scope::Cluster && self.rank.1 > 1)?;
+        let rank = index
+            .first()
+            .filter(|_| self.n.buffer(b).scope == Scope::Cluster && self.rank.1 > 1)?;
         let rank = self.fold(rank);
         (rank.as_var().is_none() || rank.as_var() != self.rank.0).then(|| self.affine(&rank))
     }
@@ -40,7 +44,11 @@ impl Function<'_> {
     fn within(&self, b: Source, array: &str, byte: i64, off: &Affine) -> String {
         let dtype = self.n.buffer(b).dtype;
         let at = self.affine(&off.plus(byte / dtype.bytes() as i64));
-        if dtype.is_half() { format!("(({} *){array})[{at}]", c_type(dtype)) } else { format!("{array}[{at}]") }
+        if dtype.is_half() {
+            format!("(({} *){array})[{at}]", c_type(dtype))
+        } else {
+            format!("{array}[{at}]")
+        }
     }
 
     /// The C text of an element of shared memory, in the block's own.
@@ -60,9 +68,16 @@ impl Function<'_> {
                 let first = self.places.get(&b).copied().unwrap_or(0) / buf.dtype.bytes() as i64;
                 // Whole groups of eight rows, stages among them, stay where they are.
                 let group = 1024 / buf.dtype.bytes() as i64;
-                let (whole, rest): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| t.1 % group == 0);
+                let (whole, rest): (Vec<_>, Vec<_>) =
+                    off.terms().iter().copied().partition(|t| t.1 % group == 0);
                 let (whole, rest) = (Affine::new(whole, first), Affine::new(rest, off.offset()));
-                format!("(({} *)shared)[{} + swizzled{}({})]", c_type(buf.dtype), own(&whole), buf.dtype.bytes(), own(&rest))
+                format!(
+                    "(({} *)shared)[{} + swizzled{}({})]",
+                    c_type(buf.dtype),
+                    own(&whole),
+                    buf.dtype.bytes(),
+                    own(&rest)
+                )
             }
             Scope::Shared | Scope::Cluster => match self.elsewhere(b, index) {
                 Some(rank) => format!("peer(&{}, {rank})", self.here(b, off)),
@@ -72,15 +87,21 @@ impl Function<'_> {
         }
     }
 
-    /// The address of an element; `apart`, what moves along serial loops is added to a pointer, which then need not
-    /// be computed in each of their steps. The compiler does not see that by itself: `int` may not wrap, pointers may.
+    /// The address of an element; `apart`, what moves along serial loops is added to a pointer,
+    /// which then need not be computed in each of their steps. The compiler does not see that by
+    /// itself: `int` may not wrap, pointers may.
     pub(super) fn pointer(&self, from: Source, at: &[Affine], apart: bool) -> String {
         let off = self.offset(from, at);
-        let (moving, still): (Vec<_>, Vec<_>) = off.terms().iter().copied().partition(|t| self.moving.contains(&t.0));
+        let (moving, still): (Vec<_>, Vec<_>) =
+            off.terms().iter().copied().partition(|t| self.moving.contains(&t.0));
         if !apart || moving.is_empty() {
             return format!("&{}", self.at(from, at, &off));
         }
-        format!("&{} + ({})", self.at(from, at, &Affine::new(still, 0)), self.affine(&Affine::new(moving, off.offset())))
+        format!(
+            "&{} + ({})",
+            self.at(from, at, &Affine::new(still, 0)),
+            self.affine(&Affine::new(moving, off.offset()))
+        )
     }
 
     /// The bits of an element of 16, zero where a condition does not hold.
@@ -157,7 +178,9 @@ impl Function<'_> {
                 None => {
                     self.temporaries += 1;
                     let t = format!("t{}", self.temporaries);
-                    self.line(&format!("const float{lanes} {t} = *(const float{lanes} *)&{place};"));
+                    self.line(&format!(
+                        "const float{lanes} {t} = *(const float{lanes} *)&{place};"
+                    ));
                     self.vectors.insert(place, t.clone());
                     t
                 }
@@ -165,7 +188,8 @@ impl Function<'_> {
             return format!("{name}.{}", ["x", "y", "z", "w"][lane as usize]);
         }
         off = off.substitute(v, &Affine::constant(lane));
-        let index: Vec<Affine> = index.iter().map(|a| a.substitute(v, &Affine::constant(lane))).collect();
+        let index: Vec<Affine> =
+            index.iter().map(|a| a.substitute(v, &Affine::constant(lane))).collect();
         self.at(b, &index, &off)
     }
 }
@@ -194,7 +218,11 @@ fn constant(c: f64) -> String {
         return "__int_as_float(0x7fffffff)".into();
     }
     if c.is_infinite() {
-        return if c < 0.0 { "__int_as_float(0xff800000)".into() } else { "__int_as_float(0x7f800000)".into() };
+        return if c < 0.0 {
+            "__int_as_float(0xff800000)".into()
+        } else {
+            "__int_as_float(0x7f800000)".into()
+        };
     }
     let text = format!("{:?}", c as f32);
     let text = if text.contains(['.', 'e']) { text } else { format!("{text}.0") };

@@ -1,7 +1,7 @@
 //! What a warp does together as CUDA C: instructions of tensor cores.
 //!
-//! Thread `l` of a warp holds of a matrix of factors the elements of rows `l / 4` and `l / 4 + 8` at
-//! 4 bytes from column byte `4 * (l % 4)` on, and 16 bytes further; of a matrix of sums two
+//! Thread `l` of a warp holds of a matrix of factors the elements of rows `l / 4` and `l / 4 + 8`
+//! at 4 bytes from column byte `4 * (l % 4)` on, and 16 bytes further; of a matrix of sums two
 //! neighbours at column `2 * (l % 4)` of those rows, and 8 columns further.
 
 use super::c_name;
@@ -21,14 +21,22 @@ impl Function<'_> {
         let (r, c) = extents(self.n, m);
         let each = if buf.dtype == DType::F32 { r * c / 32 } else { 4 };
         let leading = &buf.shape[..buf.shape.len() - 2];
-        format!("{} + {}", c_name(&buf.name), self.affine(&self.fold(&flatten(&m.at, leading).scale(each))))
+        format!(
+            "{} + {}",
+            c_name(&buf.name),
+            self.affine(&self.fold(&flatten(&m.at, leading).scale(each)))
+        )
     }
 
     pub(super) fn warp(&mut self, w: &Warp) {
         match w {
             Warp::Zero(m) => {
                 let (r, c) = extents(self.n, m);
-                let text = format!("for (int i = 0; i < {}; i++) ({})[i] = 0.0f;", r * c / 32, self.registers(m));
+                let text = format!(
+                    "for (int i = 0; i < {}; i++) ({})[i] = 0.0f;",
+                    r * c / 32,
+                    self.registers(m)
+                );
                 self.line("#pragma unroll");
                 self.line(&text);
             }
@@ -52,7 +60,9 @@ impl Function<'_> {
                 }
             }
             Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
-            Warp::Store { from, row, column, to, index } => self.store_matrix(from, *row, *column, *to, index),
+            Warp::Store { from, row, column, to, index } => {
+                self.store_matrix(from, *row, *column, *to, index)
+            }
         }
     }
 
@@ -71,11 +81,24 @@ impl Function<'_> {
             let buf = self.n.buffer(m.buffer);
             // Blocks of 64 rows that lie across take as much room as 64 rows.
             let row = part.first.scale(128);
-            let lead = self
-                .offset(m.buffer, &m.at.iter().cloned().chain(vec![Affine::constant(0); buf.shape.len() - m.at.len()]).collect::<Vec<_>>());
-            let at = lead.scale(buf.dtype.bytes() as i64).add(&self.fold(&row)).plus(self.places.get(&m.buffer).copied().unwrap_or(0));
+            let lead = self.offset(
+                m.buffer,
+                &m.at
+                    .iter()
+                    .cloned()
+                    .chain(vec![Affine::constant(0); buf.shape.len() - m.at.len()])
+                    .collect::<Vec<_>>(),
+            );
+            let at = lead
+                .scale(buf.dtype.bytes() as i64)
+                .add(&self.fold(&row))
+                .plus(self.places.get(&m.buffer).copied().unwrap_or(0));
             let leading = if lies_across(self.n, m) { 512 } else { 1 };
-            let text = format!("const unsigned long long {name} = swizzled_rows((const char *)shared + {}, {leading});", self.affine(&at));
+            let text = format!(
+                "const unsigned long long {name} = swizzled_rows((const char *)shared + {}, \
+                 {leading});",
+                self.affine(&at)
+            );
             self.line(&text);
         }
         let sums = self.n.buffer(to);
@@ -89,15 +112,18 @@ impl Function<'_> {
             for i in 0..matrices {
                 let (to, from) = (format!("{name} + {}", i * columns / 2), 512 * i + a * k);
                 let [across_a, across_b] = across.map(i64::from);
-                self.line(&format!("group_{format}<{columns}, {across_a}, {across_b}>({to}, a + {from}, b + {});", b * k));
+                self.line(&format!(
+                    "group_{format}<{columns}, {across_a}, {across_b}>({to}, a + {from}, b + {});",
+                    b * k
+                ));
             }
         }
         self.line("products_commit();");
         self.close();
     }
 
-    /// Waits for products. Where none is left, sums may not be touched earlier, as the C++ compiler could: nothing
-    /// else tells it who wrote them.
+    /// Waits for products. Where none is left, sums may not be touched earlier, as the C++ compiler
+    /// could: nothing else tells it who wrote them.
     pub(super) fn await_products(&mut self, last: u32) {
         self.line(&format!("products_await<{last}>();"));
         if last > 0 {
@@ -106,35 +132,58 @@ impl Function<'_> {
         for b in self.grouped.clone() {
             let buf = self.n.buffer(b);
             self.line("#pragma unroll");
-            self.line(&format!("for (int i = 0; i < {}; i++) product_done({}[i]);", buf.elements() / 32, c_name(&buf.name)));
+            self.line(&format!(
+                "for (int i = 0; i < {}; i++) product_done({}[i]);",
+                buf.elements() / 32,
+                c_name(&buf.name)
+            ));
         }
     }
 
-    /// Declares the row variables at a count of rows, `first` and up to `most` behind it, which is not to pass `last`.
+    /// Declares the row variables at a count of rows, `first` and up to `most` behind it, which is
+    /// not to pass `last`.
     fn row(&mut self, rows: &[(Var, i64)], first: &Affine, (and, most): (&str, i64), last: i64) {
         let first = self.fold(first);
-        let reach = |t: &(Var, i64)| self.ranges.get(&t.0).filter(|_| t.1 >= 0).map(|r| t.1 * (r - 1));
+        let reach =
+            |t: &(Var, i64)| self.ranges.get(&t.0).filter(|_| t.1 >= 0).map(|r| t.1 * (r - 1));
         let furthest: Option<i64> = first.terms().iter().map(reach).sum();
         let within = furthest.is_some_and(|f| f + first.offset() + most <= last);
         let count = format!("{} + {and}", self.affine(&first));
-        self.line(&if within { format!("const int count = {count};") } else { format!("const int count = min({count}, {last});") });
-        let loops: Vec<Loop> =
-            rows.iter().map(|&(var, extent)| Loop { var, extent, mode: Mode::Serial, start: None, body: Vec::new() }).collect();
+        self.line(&if within {
+            format!("const int count = {count};")
+        } else {
+            format!("const int count = min({count}, {last});")
+        });
+        let loops: Vec<Loop> = rows
+            .iter()
+            .map(|&(var, extent)| Loop {
+                var,
+                extent,
+                mode: Mode::Serial,
+                start: None,
+                body: Vec::new(),
+            })
+            .collect();
         self.number("count", &loops.iter().collect::<Vec<_>>());
-        // One axis alone counts as the rows do: what is the thread's own in it can be told from the rest.
+        // One axis alone counts as the rows do: what is the thread's own in it can be told from the
+        // rest.
         if !within {
             return;
         }
         let long: Vec<&(Var, i64)> = rows.iter().filter(|r| r.1 > 1).collect();
-        let (own, rest): (Vec<_>, Vec<_>) = first.terms().iter().copied().partition(|t| self.fixed.contains(&t.0));
+        let (own, rest): (Vec<_>, Vec<_>) =
+            first.terms().iter().copied().partition(|t| self.fixed.contains(&t.0));
         let (own, rest) = (Affine::new(own, 0), Affine::new(rest, first.offset()));
         match long[..] {
             [row] => {
-                self.rounds.insert(row.0, rest.terms().iter().fold(rest.offset(), |g, t| gcd(g, t.1)));
+                self.rounds
+                    .insert(row.0, rest.terms().iter().fold(rest.offset(), |g, t| gcd(g, t.1)));
                 let [own, rest] = [own, rest].map(|a| self.affine(&a));
                 self.dealt.insert(row.0, [rest, format!("{own} + {and}")]);
             }
-            [block, place] if place.1 == 64 => self.dealt_blocks([block.0, place.0], &own, &rest, and),
+            [block, place] if place.1 == 64 => {
+                self.dealt_blocks([block.0, place.0], &own, &rest, and)
+            }
             _ => {}
         }
     }
@@ -158,7 +207,10 @@ impl Function<'_> {
         let second = self.second.contains(&to.buffer);
         let (lane_row, lane_column) = match second {
             false => ("(warp_lane & 15)".to_string(), format!("(warp_lane >> 4) * {each}")),
-            true => ("(warp_lane & 7) + (warp_lane >> 4) * 8".to_string(), format!("(warp_lane >> 3 & 1) * {each}")),
+            true => (
+                "(warp_lane & 7) + (warp_lane >> 4) * 8".to_string(),
+                format!("(warp_lane >> 3 & 1) * {each}"),
+            ),
         };
         let off = self.offset(from, index);
         let innermost = rows.iter().rev().find(|r| r.1 > 1).copied();
@@ -167,7 +219,14 @@ impl Function<'_> {
             let before = self.out.len();
             self.row(rows, first, (&lane_row, 15), total - 1);
             self.line(&format!("const int {k} = {lane_column};"));
-            return self.matrix("matrix", &registers, from, index, (column, lane_column), (rows, before));
+            return self.matrix(
+                "matrix",
+                &registers,
+                from,
+                index,
+                (column, lane_column),
+                (rows, before),
+            );
         }
         if let Some((v, extent)) = innermost
             && whole
@@ -184,7 +243,14 @@ impl Function<'_> {
             let before = self.out.len();
             self.row(rows, first, (row, 8), total - 8);
             self.line(&format!("const int {k} = {down};"));
-            return self.matrix("matrix_transposed", &registers, from, index, (column, down.into()), (rows, before));
+            return self.matrix(
+                "matrix_transposed",
+                &registers,
+                from,
+                index,
+                (column, down.into()),
+                (rows, before),
+            );
         }
         // Element by element, as the instruction would.
         self.line("#pragma unroll");
@@ -197,7 +263,11 @@ impl Function<'_> {
             self.open("{");
             self.line(&format!("const int {k} = {start} + {i};"));
             let place = self.at(from, index, &self.offset(from, index));
-            let text = if dtype.is_half() { format!("{place}.bits") } else { format!("__float_as_uint({place})") };
+            let text = if dtype.is_half() {
+                format!("{place}.bits")
+            } else {
+                format!("__float_as_uint({place})")
+            };
             let text = if whole { text } else { format!("({k} < {columns} ? {text} : 0u)") };
             self.line(&match i {
                 0 => format!("({registers})[r] = {text};"),
@@ -208,7 +278,8 @@ impl Function<'_> {
         self.close();
     }
 
-    /// Loads a matrix from where the lanes' rows and columns say, which are declared from a byte of the text on.
+    /// Loads a matrix from where the lanes' rows and columns say, which are declared from a byte of
+    /// the text on.
     fn matrix(
         &mut self,
         name: &str,
@@ -233,7 +304,9 @@ impl Function<'_> {
         let off = self.offset(to, index);
         // The column is even.
         self.multiple.insert(column, 2);
-        let pairs = off.coefficient(column) == 1 && self.aligned(&off, Var(u32::MAX), 2) && !self.n.buffer(to).dtype.is_half();
+        let pairs = off.coefficient(column) == 1
+            && self.aligned(&off, Var(u32::MAX), 2)
+            && !self.n.buffer(to).dtype.is_half();
         // Four numbers of 16 bits are as wide as two of 32.
         self.multiple.insert(column, 4);
         let half = self.n.buffer(to).dtype.is_half();
@@ -247,7 +320,10 @@ impl Function<'_> {
             self.line(&format!("const int {r} = (warp_lane >> 2) + h * 8;"));
             self.line(&format!("const int {c} = (warp_lane & 1) * 8 + (warp_lane >> 1 & 1) * 4;"));
             let place = self.at(to, index, &off);
-            self.line(&format!("*(uint2 *)&{place} = fours_{}({registers} + 2*h);", c_type(self.n.buffer(to).dtype)));
+            self.line(&format!(
+                "*(uint2 *)&{place} = fours_{}({registers} + 2*h);",
+                c_type(self.n.buffer(to).dtype)
+            ));
             return self.close();
         }
         self.open(&format!("for (int h = 0; h < {}; h++) {{", rows * columns / 64));
@@ -255,10 +331,15 @@ impl Function<'_> {
         self.line(&format!("const int {c} = (warp_lane & 3) * 2 + (h >> 1) * 8;"));
         if pairs {
             let place = self.at(to, index, &off);
-            self.line(&format!("*(float2 *)&{place} = make_float2(({registers})[2*h], ({registers})[2*h + 1]);"));
+            self.line(&format!(
+                "*(float2 *)&{place} = make_float2(({registers})[2*h], ({registers})[2*h + 1]);"
+            ));
         } else {
             for i in 0..2 {
-                let index: Vec<Affine> = index.iter().map(|a| a.substitute(column, &Affine::new([(column, 1)], i))).collect();
+                let index: Vec<Affine> = index
+                    .iter()
+                    .map(|a| a.substitute(column, &Affine::new([(column, 1)], i)))
+                    .collect();
                 let place = self.at(to, &index, &self.offset(to, &index));
                 self.line(&format!("{place} = ({registers})[2*h + {i}];"));
             }

@@ -40,8 +40,12 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
     let workspace = n.scope_bytes(|s| *s == Scope::Workspace) * if o.double { 2 } else { 1 };
     let mut functions = String::new();
     if prepared > 0 {
-        let _ = writeln!(functions, "size_t {symbol}_prepared_bytes(void) {{ return {prepared}; }}\n");
-        let _ = writeln!(functions, "int {symbol}_prepare(const void *const *weights, void *prepared) {{");
+        let _ =
+            writeln!(functions, "size_t {symbol}_prepared_bytes(void) {{ return {prepared}; }}\n");
+        let _ = writeln!(
+            functions,
+            "int {symbol}_prepare(const void *const *weights, void *prepared) {{"
+        );
         functions += &e.pointers(|s| matches!(s, Scope::Weight(_)), "weights");
         e.preparing = true;
         functions += &e.offsets(Scope::Prepared, "prepared");
@@ -49,8 +53,13 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
         e.preparing = false;
         functions += "  return 0;\n}\n\n";
     }
-    let _ = writeln!(functions, "size_t {symbol}_workspace_bytes(void) {{ return {workspace}; }}\n");
-    let _ = writeln!(functions, "int {symbol}(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{");
+    let _ =
+        writeln!(functions, "size_t {symbol}_workspace_bytes(void) {{ return {workspace}; }}\n");
+    let _ = writeln!(
+        functions,
+        "int {symbol}(const void *const *data, void *const *outputs, const void *prepared, void \
+         *workspace) {{"
+    );
     functions += &e.pointers(|s| matches!(s, Scope::Data(_)), "data");
     functions += &e.pointers(|s| *s == Scope::Output, "outputs");
     functions += &e.offsets(Scope::Prepared, "prepared");
@@ -58,7 +67,11 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
     functions += &e.run(&n.body);
     functions += "  (void)data; (void)outputs; (void)prepared; (void)workspace;\n  return 0;\n}\n";
     let openmp = o.threads != 1 && functions.contains("#pragma omp");
-    let source = format!("/* {}, made by Squall */\n{}\n{functions}", n.name, prelude::text(&e.lanes_used, &e.helpers));
+    let source = format!(
+        "/* {}, made by Squall */\n{}\n{functions}",
+        n.name,
+        prelude::text(&e.lanes_used, &e.helpers)
+    );
     KernelSource {
         source,
         symbol: symbol.into(),
@@ -134,7 +147,12 @@ impl<'a> Emitter<'a> {
                     outputs - 1
                 }
             };
-            let _ = writeln!(out, "  {} *restrict {} = {from}[{i}];", self.pointer_type(Source(k as u32)), c_name(&b.name));
+            let _ = writeln!(
+                out,
+                "  {} *restrict {} = {from}[{i}];",
+                self.pointer_type(Source(k as u32)),
+                c_name(&b.name)
+            );
         }
         out
     }
@@ -144,7 +162,11 @@ impl<'a> Emitter<'a> {
         let mut at = 0;
         for (k, b) in self.n.buffers.iter().enumerate().filter(|(_, b)| b.scope == scope) {
             let ty = self.pointer_type(Source(k as u32));
-            let _ = writeln!(out, "  {ty} *restrict {} = ({ty} *)((const char *){from} + {at});", c_name(&b.name));
+            let _ = writeln!(
+                out,
+                "  {ty} *restrict {} = ({ty} *)((const char *){from} + {at});",
+                c_name(&b.name)
+            );
             at += aligned_bytes(b) * if ty == "double" { 2 } else { 1 };
         }
         out
@@ -192,7 +214,9 @@ impl<'a> Emitter<'a> {
                 | Stmt::AwaitCopies(_)
                 | Stmt::AwaitProducts(_) => {}
                 Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
-                Stmt::Update { op, buffer, index, value } => self.assign(*buffer, index, Some(*op), value),
+                Stmt::Update { op, buffer, index, value } => {
+                    self.assign(*buffer, index, Some(*op), value)
+                }
                 Stmt::If { conds, body } => {
                     let test = self.conds(conds);
                     self.open(&format!("if ({test}) {{"));
@@ -210,14 +234,20 @@ impl<'a> Emitter<'a> {
         match self.registers.get(b) {
             Some(lanes) => {
                 let ty = if lanes > 1 { self.vector_type(lanes) } else { self.real().to_string() };
-                let names: Vec<String> = (0..buf.elements().max(1) / lanes).map(|i| format!("{}_{i}", c_name(&buf.name))).collect();
+                let names: Vec<String> = (0..buf.elements().max(1) / lanes)
+                    .map(|i| format!("{}_{i}", c_name(&buf.name)))
+                    .collect();
                 for part in names.chunks(12) {
                     self.line(&format!("{ty} {};", part.join(", ")));
                 }
             }
             None => {
                 let real = self.real();
-                self.line(&format!("{real} {}[{}] __attribute__((aligned(64)));", c_name(&buf.name), buf.elements()));
+                self.line(&format!(
+                    "{real} {}[{}] __attribute__((aligned(64)));",
+                    c_name(&buf.name),
+                    buf.elements()
+                ));
             }
         }
     }
@@ -269,7 +299,9 @@ impl<'a> Emitter<'a> {
                 self.vector = None;
             }
             // The modes of GPU programs never come here: another dialect prints them.
-            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => self.counted(&[l], ""),
+            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => {
+                self.counted(&[l], "")
+            }
             Mode::Parallel => {
                 let mut chain = vec![l];
                 while let [Stmt::Loop(next)] = &chain[chain.len() - 1].body[..] {
@@ -282,7 +314,9 @@ impl<'a> Emitter<'a> {
                     (1, _) => String::new(),
                     (0, _) => "#pragma omp parallel for schedule(static)".into(),
                     (t, 1) => format!("#pragma omp parallel for schedule(static) num_threads({t})"),
-                    (t, k) => format!("#pragma omp parallel for schedule(static) collapse({k}) num_threads({t})"),
+                    (t, k) => format!(
+                        "#pragma omp parallel for schedule(static) collapse({k}) num_threads({t})"
+                    ),
                 };
                 self.counted(&chain, &pragma);
             }
@@ -292,15 +326,26 @@ impl<'a> Emitter<'a> {
     /// Combines all lanes of vectors in registers into one element as a tree, where that is what
     /// an unrolled loop does: one after another they would wait for each other.
     fn across_lanes(&mut self, l: &Loop) -> Option<()> {
-        let [Stmt::Update { op, buffer, index, value: Expr::Load { source, index: from } }] = &l.body[..] else { return None };
-        let lanes = self.registers.get(*source).filter(|lanes| lanes.count_ones() == 1 && *lanes > 1)?;
+        let [Stmt::Update { op, buffer, index, value: Expr::Load { source, index: from } }] =
+            &l.body[..]
+        else {
+            return None;
+        };
+        let lanes =
+            self.registers.get(*source).filter(|lanes| lanes.count_ones() == 1 && *lanes > 1)?;
         let off = self.offset(*source, from);
-        let whole = off.offset() % lanes == 0 && l.extent % lanes == 0 && off.terms() == [(l.var, 1)];
-        if !whole || index.iter().any(|a| a.uses(l.var)) || self.vector.is_some() || l.start.is_some() {
+        let whole =
+            off.offset() % lanes == 0 && l.extent % lanes == 0 && off.terms() == [(l.var, 1)];
+        if !whole
+            || index.iter().any(|a| a.uses(l.var))
+            || self.vector.is_some()
+            || l.start.is_some()
+        {
             return None;
         }
         let name = c_name(&self.n.buffer(*source).name);
-        let mut parts: Vec<String> = (0..l.extent / lanes).map(|i| format!("{name}_{}", off.offset() / lanes + i)).collect();
+        let mut parts: Vec<String> =
+            (0..l.extent / lanes).map(|i| format!("{name}_{}", off.offset() / lanes + i)).collect();
         let (word, sign) = match op {
             Reducer::Sum => ("across_sum", "+"),
             Reducer::Prod => ("across_prod", "*"),
@@ -308,13 +353,18 @@ impl<'a> Emitter<'a> {
             Reducer::Min => ("across_min", "min"),
         };
         // Widths down to one lane are needed on the way.
-        std::iter::successors(Some(lanes), |l| Some(l / 2)).take_while(|l| *l > 1).for_each(|l| _ = self.vector_type(l));
+        std::iter::successors(Some(lanes), |l| Some(l / 2))
+            .take_while(|l| *l > 1)
+            .for_each(|l| _ = self.vector_type(l));
         while parts.len() > 1 {
             let mut next = Vec::new();
             for pair in parts.chunks(2) {
                 next.push(match pair {
                     [a, b] if sign.len() == 1 => format!("({a} {sign} {b})"),
-                    [a, b] => format!("{}({a}, {b})", self.function(if sign == "max" { "max" } else { "min" }, lanes)),
+                    [a, b] => format!(
+                        "{}({a}, {b})",
+                        self.function(if sign == "max" { "max" } else { "min" }, lanes)
+                    ),
                     rest => rest.concat(),
                 });
             }
@@ -378,7 +428,11 @@ impl<'a> Emitter<'a> {
         for c in conds {
             let i = self.fold(&c.index);
             // One unsigned comparison tests both bounds.
-            parts.push(format!("(unsigned long)({}) < {}", self.affine(&i.plus(-c.low)), (c.high - c.low).max(0)));
+            parts.push(format!(
+                "(unsigned long)({}) < {}",
+                self.affine(&i.plus(-c.low)),
+                (c.high - c.low).max(0)
+            ));
         }
         parts.join(" && ")
     }
@@ -410,9 +464,13 @@ impl<'a> Emitter<'a> {
                     let old = self.number(b, place.clone());
                     let new = match op {
                         None => v.text,
-                        Some(r) => self.binary(r.binary(), value::Value { text: old, vector: false }, v).text,
+                        Some(r) => {
+                            self.binary(r.binary(), value::Value { text: old, vector: false }, v)
+                                .text
+                        }
                     };
-                    let round = self.plain_function(if d == DType::F16 { "to_f16" } else { "to_bf16" });
+                    let round =
+                        self.plain_function(if d == DType::F16 { "to_f16" } else { "to_bf16" });
                     format!("{place} = {round}({new});")
                 }
                 _ => self.combined(&place, op, &v.text, 1),
@@ -478,7 +536,8 @@ impl<'a> Emitter<'a> {
     /// The C type behind a buffer's pointer.
     fn pointer_type(&self, b: Source) -> &'static str {
         let buf = self.n.buffer(b);
-        let fixed = matches!(buf.scope, Scope::Data(_) | Scope::Weight(_)) || buf.scope == Scope::Prepared && !self.preparing;
+        let fixed = matches!(buf.scope, Scope::Data(_) | Scope::Weight(_))
+            || buf.scope == Scope::Prepared && !self.preparing;
         match (buf.scope, self.o.double, fixed) {
             (Scope::Workspace | Scope::Local, true, _) => "double",
             (_, _, true) if buf.dtype.is_half() => "const unsigned short",
@@ -567,7 +626,11 @@ fn c_name(name: &str) -> String {
 /// Sizes of all local arrays that stay on the stack, for sketches that must bound them.
 pub fn stack_bytes(n: &Nest) -> u64 {
     let r = Registers::find(n);
-    let locals = n.buffers.iter().enumerate().filter(|(i, b)| b.scope == Scope::Local && r.get(Source(*i as u32)).is_none());
+    let locals = n
+        .buffers
+        .iter()
+        .enumerate()
+        .filter(|(i, b)| b.scope == Scope::Local && r.get(Source(*i as u32)).is_none());
     locals.map(|(_, b): (usize, &Buffer)| b.elements() as u64 * 4).sum()
 }
 
@@ -575,5 +638,7 @@ pub fn stack_bytes(n: &Nest) -> u64 {
 pub fn register_count(n: &Nest) -> BTreeMap<Source, i64> {
     let r = Registers::find(n);
     let local = |i: usize| Source(i as u32);
-    (0..n.buffers.len()).filter_map(|i| r.get(local(i)).map(|l| (local(i), n.buffers[i].elements().max(1) / l))).collect()
+    (0..n.buffers.len())
+        .filter_map(|i| r.get(local(i)).map(|l| (local(i), n.buffers[i].elements().max(1) / l)))
+        .collect()
 }

@@ -7,24 +7,35 @@ use std::fmt::Write;
 
 /// Conversions from and to elements of 16 bits, to the nearest and ties to even.
 const HALVES: &[(&str, &str)] = &[
-    ("from_bf16", "static inline float from_bf16(unsigned short h) { union float_bits u = {(unsigned)h << 16}; return u.x; }\n"),
+    (
+        "from_bf16",
+        "static inline float from_bf16(unsigned short h) { union float_bits u = {(unsigned)h << \
+         16}; return u.x; }\n",
+    ),
     (
         "to_bf16",
         "static inline unsigned short to_bf16(float x) {\n  union float_bits u = {.x = x};\n  \
-         return x != x ? 0x7fff : (unsigned short)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);\n}\n",
+         return x != x ? 0x7fff : (unsigned short)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> \
+         16);\n}\n",
     ),
     // Scaled by 2^112, exponents of both formats agree, below the normal range too.
     (
         "from_f16",
-        "static inline float from_f16(unsigned short h) {\n  union float_bits u = {(unsigned)(h & 0x7fff) << 13};\n  \
-         u.x *= 0x1p112f;\n  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;\n  u.bits |= (unsigned)(h & 0x8000) << 16;\n  return u.x;\n}\n",
+        "static inline float from_f16(unsigned short h) {\n  union float_bits u = {(unsigned)(h & \
+         0x7fff) << 13};\n  \
+         u.x *= 0x1p112f;\n  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;\n  u.bits |= \
+         (unsigned)(h & 0x8000) << 16;\n  return u.x;\n}\n",
     ),
     (
         "to_f16",
-        "static inline unsigned short to_f16(float x) {\n  union float_bits u = {.x = x};\n  unsigned sign = u.bits >> 16 & 0x8000;\n  \
-         u.bits &= 0x7fffffff;\n  if (x != x) return 0x7fff;\n  if (u.x >= 65520.0f) return (unsigned short)(sign | 0x7c00);\n  \
-         if (u.x < 0x1p-14f) {\n    u.x += 0.5f;\n    return (unsigned short)(sign | (u.bits - 0x3f000000));\n  }\n  \
-         return (unsigned short)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> 13));\n}\n",
+        "static inline unsigned short to_f16(float x) {\n  union float_bits u = {.x = x};\n  \
+         unsigned sign = u.bits >> 16 & 0x8000;\n  \
+         u.bits &= 0x7fffffff;\n  if (x != x) return 0x7fff;\n  if (u.x >= 65520.0f) return \
+         (unsigned short)(sign | 0x7c00);\n  \
+         if (u.x < 0x1p-14f) {\n    u.x += 0.5f;\n    return (unsigned short)(sign | (u.bits - \
+         0x3f000000));\n  }\n  \
+         return (unsigned short)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> \
+         13));\n}\n",
     ),
 ];
 
@@ -52,18 +63,33 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
         if has(name) {
             let (arguments, call) = if name == "pow" { ("X x, X y", "x, y") } else { ("X x", "x") };
             for (suffix, ty, body) in [("f", "float", f), ("d", "double", d)] {
-                let body = if body.contains('(') { body.to_string() } else { format!("{body}({call})") };
-                let _ = writeln!(s, "static inline {ty} {name}_{suffix}({}) {{ return {body}; }}", arguments.replace('X', ty));
+                let body =
+                    if body.contains('(') { body.to_string() } else { format!("{body}({call})") };
+                let _ = writeln!(
+                    s,
+                    "static inline {ty} {name}_{suffix}({}) {{ return {body}; }}",
+                    arguments.replace('X', ty)
+                );
             }
         }
     }
     for &l in lanes {
         let bytes = l * 4;
-        let _ = writeln!(s, "typedef float v{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));");
-        let _ = writeln!(s, "typedef int i{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));");
+        let _ = writeln!(
+            s,
+            "typedef float v{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));"
+        );
+        let _ = writeln!(
+            s,
+            "typedef int i{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));"
+        );
         // `all` comes first: the others use it.
         let list = |f: &dyn Fn(i64) -> String| (0..l).map(f).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(s, "static inline v{l} all_v{l}(float x) {{ return (v{l}){{{}}}; }}", list(&|_| "x".into()));
+        let _ = writeln!(
+            s,
+            "static inline v{l} all_v{l}(float x) {{ return (v{l}){{{}}}; }}",
+            list(&|_| "x".into())
+        );
         let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
         let needs_exp = has("exp") || has("sigmoid") || has("tanh") || has("erf");
         for (name, sign) in [("max", '>'), ("min", '<')] {
@@ -72,13 +98,18 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
             }
         }
         if has("abs") || has("erf") || has("tanh") {
-            let _ = writeln!(s, "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}");
-        }
-        if has("even") {
-            let (mask, _) = (list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string()), ());
             let _ = writeln!(
                 s,
-                "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = *(const v{l} *)(p + {}); \
+                "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}"
+            );
+        }
+        if has("even") {
+            let (mask, _) =
+                (list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string()), ());
+            let _ = writeln!(
+                s,
+                "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = \
+                 *(const v{l} *)(p + {}); \
                  return SHUFFLE({l}, a, b, {mask}); }}",
                 l - 1
             );
@@ -96,7 +127,10 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
             s += &EXP.replace("SCALE\n", fast).replace("END\n", end).replace('@', &l.to_string());
         }
         if has("sigmoid") {
-            let _ = writeln!(s, "static inline v{l} sigmoid_v{l}(v{l} x) {{ return 1.0f / (1.0f + exp_v{l}(-x)); }}");
+            let _ = writeln!(
+                s,
+                "static inline v{l} sigmoid_v{l}(v{l} x) {{ return 1.0f / (1.0f + exp_v{l}(-x)); }}"
+            );
         }
         if has("tanh") {
             s += &TANH.replace("@", &l.to_string());
@@ -107,11 +141,20 @@ pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
         // Functions without a vector form of ours go lane by lane.
         for &(name, f, _) in SCALAR {
             if has(name) && !["exp", "sigmoid", "tanh", "erf", "abs"].contains(&name) {
-                let (arguments, call) = if name == "pow" { (format!("v{l} x, v{l} y"), "x[i], y[i]") } else { (format!("v{l} x"), "x[i]") };
-                let body = if f.contains('(') { format!("{name}_f({call})") } else { format!("{f}({call})") };
+                let (arguments, call) = if name == "pow" {
+                    (format!("v{l} x, v{l} y"), "x[i], y[i]")
+                } else {
+                    (format!("v{l} x"), "x[i]")
+                };
+                let body = if f.contains('(') {
+                    format!("{name}_f({call})")
+                } else {
+                    format!("{f}({call})")
+                };
                 let _ = writeln!(
                     s,
-                    "static inline v{l} {name}_v{l}({arguments}) {{ v{l} r; for (int i = 0; i < {l}; i++) r[i] = {body}; return r; }}"
+                    "static inline v{l} {name}_v{l}({arguments}) {{ v{l} r; for (int i = 0; i < \
+                     {l}; i++) r[i] = {body}; return r; }}"
                 );
             }
         }
@@ -156,34 +199,48 @@ const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
 /// x86, of which GCC makes two of a comparison and a selection.
 fn extreme(l: i64, name: &str, portable: &str) -> String {
     let (feature, call) = match l {
-        16 => ("__AVX512F__", format!("(v16)__builtin_ia32_{name}ps512_mask(a, b, a, (short)-1, 4)")),
+        16 => {
+            ("__AVX512F__", format!("(v16)__builtin_ia32_{name}ps512_mask(a, b, a, (short)-1, 4)"))
+        }
         8 => ("__AVX__", format!("(v8)__builtin_ia32_{name}ps256(a, b)")),
         4 => ("__SSE__", format!("(v4)__builtin_ia32_{name}ps(a, b)")),
         _ => return format!("static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{ {portable} }}\n"),
     };
     format!(
-        "static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{\n#if defined({feature}) && !defined(__clang__)\n  return {call};\n#else\n  {portable}\n#endif\n}}\n"
+        "static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{\n#if defined({feature}) && \
+         !defined(__clang__)\n  return {call};\n#else\n  {portable}\n#endif\n}}\n"
     )
 }
 
 /// Reductions over all lanes: name, and how two values are combined (`@` is the width's suffix).
-const ACROSS: &[(&str, &str)] =
-    &[("across_sum", "a + b"), ("across_prod", "a * b"), ("across_max", "max_@(a, b)"), ("across_min", "min_@(a, b)")];
+const ACROSS: &[(&str, &str)] = &[
+    ("across_sum", "a + b"),
+    ("across_prod", "a * b"),
+    ("across_max", "max_@(a, b)"),
+    ("across_min", "min_@(a, b)"),
+];
 
 /// A reduction over the lanes of a vector, half by half.
 fn across(l: i64, word: &str, combine: &str) -> String {
     let half = l / 2;
     let body = |suffix: &str| combine.replace('@', suffix);
     match half {
-        1 => format!("static inline float {word}_v2(v2 x) {{ float a = x[0], b = x[1]; return {}; }}\n", body("f")),
+        1 => format!(
+            "static inline float {word}_v2(v2 x) {{ float a = x[0], b = x[1]; return {}; }}\n",
+            body("f")
+        ),
         _ => {
-            let list = |from: i64| (from..from + half).map(|i| format!("x[{i}]")).collect::<Vec<_>>().join(", ");
+            let list = |from: i64| {
+                (from..from + half).map(|i| format!("x[{i}]")).collect::<Vec<_>>().join(", ")
+            };
             let part = |from: i64| {
-                let lanes = (from..from + half).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+                let lanes =
+                    (from..from + half).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
                 format!("PART({half}, x, ({}), {lanes})", list(from))
             };
             format!(
-                "static inline float {word}_v{l}(v{l} x) {{ v{half} a = {}, b = {}; return {word}_v{half}({}); }}\n",
+                "static inline float {word}_v{l}(v{l} x) {{ v{half} a = {}, b = {}; return \
+                 {word}_v{half}({}); }}\n",
                 part(0),
                 part(half),
                 body(&format!("v{half}"))
@@ -195,7 +252,9 @@ fn across(l: i64, word: &str, combine: &str) -> String {
 /// `quads_vN(p, s)`: elements p[0..4], p[4 s..][..4], p[8 s..][..4], .. side by side.
 /// `transpose_vN`: of four such vectors the 4 x 4 transposition of each four lanes.
 fn transpose(l: i64) -> String {
-    let four = |f: &dyn Fn(i64) -> [i64; 4]| (0..l / 4).flat_map(|g| f(4 * g)).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+    let four = |f: &dyn Fn(i64) -> [i64; 4]| {
+        (0..l / 4).flat_map(|g| f(4 * g)).map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
+    };
     let low = four(&|g| [g, l + g, g + 1, l + g + 1]);
     let high = four(&|g| [g + 2, l + g + 2, g + 3, l + g + 3]);
     let first = four(&|g| [g, g + 1, l + g, l + g + 1]);
@@ -206,7 +265,8 @@ fn transpose(l: i64) -> String {
             let half = l / 2;
             let all = (0..l).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
             format!(
-                "static inline v{l} quads_v{l}(const float *p, long s) {{\n  return JOIN({l}, {half}, quads_v{half}(p, s), quads_v{half}(p + {half}*s, s), {all});\n}}\n"
+                "static inline v{l} quads_v{l}(const float *p, long s) {{\n  return JOIN({l}, \
+                 {half}, quads_v{half}(p, s), quads_v{half}(p + {half}*s, s), {all});\n}}\n"
             )
         }
     };
@@ -250,7 +310,8 @@ const EXP_SCALE: &str = "#if defined(__AVX512F__) && !defined(__clang__)
 const TANH: &str = "static inline v@ tanh_v@(v@ x) {
   v@ a = abs_v@(x), q = x * x;
   v@ big = 1.0f - 2.0f / (exp_v@(2.0f * a) + 1.0f);
-  v@ small = x + x * q * (-3.33332819e-1f + q * (1.33314422e-1f + q * (-5.37397155e-2f + q * (2.06390887e-2f - q * 5.70498872e-3f))));
+  v@ small = x + x * q * (-3.33332819e-1f + q * (1.33314422e-1f + q * (-5.37397155e-2f + q * \
+  (2.06390887e-2f - q * 5.70498872e-3f))));
   i@ m = a > 0.625f, sign = (i@)x & (int)0x80000000;
   return (v@)((m & ((i@)big | sign)) | (~m & (i@)small));
 }
@@ -259,7 +320,8 @@ const TANH: &str = "static inline v@ tanh_v@(v@ x) {
 /// erf: Abramowitz and Stegun 7.1.26, absolute error below 5e-7 in float.
 const ERF: &str = "static inline v@ erf_v@(v@ x) {
   v@ a = abs_v@(x), t = 1.0f / (1.0f + 0.3275911f * a);
-  v@ p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * 1.061405429f))));
+  v@ p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * \
+  1.061405429f))));
   return (v@)((i@)(1.0f - p * exp_v@(-(a * a))) | ((i@)x & (int)0x80000000));
 }
 ";

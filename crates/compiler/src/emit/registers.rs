@@ -38,7 +38,8 @@ impl Registers {
                 continue;
             }
             let lanes = u.vector.first().copied().unwrap_or(1);
-            let uniform = u.vector.iter().all(|&l| l == lanes) && u.strides.iter().all(|s| s % lanes == 0);
+            let uniform =
+                u.vector.iter().all(|&l| l == lanes) && u.strides.iter().all(|s| s % lanes == 0);
             let elements = buf.elements().max(1);
             if uniform && elements % lanes == 0 && elements / lanes <= MOST {
                 r.lanes.insert(b, lanes);

@@ -50,7 +50,9 @@ impl Emitter<'_> {
                 let ty = if lanes > 1 { self.vector_type(lanes) } else { self.real().to_string() };
                 let t = self.temporary();
                 self.line(&format!("{ty} {t};"));
-                for (head, branch) in [(format!("if ({test}) {{"), then), ("else {".to_string(), other)] {
+                for (head, branch) in
+                    [(format!("if ({test}) {{"), then), ("else {".to_string(), other)]
+                {
                     self.open(&head);
                     let v = self.value(branch);
                     let v = if lanes > 1 { self.widen(v, lanes) } else { v.text };
@@ -113,7 +115,11 @@ impl Emitter<'_> {
                     Binary::Min => "min",
                     _ => "pow",
                 };
-                let (a, b) = if vector { (self.widen(a, lanes), self.widen(b, lanes)) } else { (a.text, b.text) };
+                let (a, b) = if vector {
+                    (self.widen(a, lanes), self.widen(b, lanes))
+                } else {
+                    (a.text, b.text)
+                };
                 return Value { text: format!("{}({a}, {b})", self.function(name, lanes)), vector };
             }
         };
@@ -163,7 +169,10 @@ impl Emitter<'_> {
             }
             1 => {
                 let text = self.place(b, &base);
-                Value { text: self.remember(b, &ty, &format!("*(const {ty} *)&{text}")), vector: true }
+                Value {
+                    text: self.remember(b, &ty, &format!("*(const {ty} *)&{text}")),
+                    vector: true,
+                }
             }
             2 => {
                 let even = self.function("even", lanes);
@@ -172,7 +181,10 @@ impl Emitter<'_> {
             }
             _ => {
                 let four = self.fours.iter().copied().find(|u| {
-                    [4, 8, 16].contains(&lanes) && squall_core::workload::flatten(index, &self.n.buffer(b).shape).coefficient(*u) == 1
+                    [4, 8, 16].contains(&lanes)
+                        && squall_core::workload::flatten(index, &self.n.buffer(b).shape)
+                            .coefficient(*u)
+                            == 1
                 });
                 if let Some(u) = four {
                     return self.transposed(b, &base, u, stride, lanes);
@@ -189,20 +201,35 @@ impl Emitter<'_> {
 
     /// Lanes at a stride, inside a loop unrolled four times along the unit stride: loads of four
     /// elements each and a transposition serve all four iterations.
-    fn transposed(&mut self, b: Source, base: &Affine, unrolled: squall_core::expr::Var, stride: i64, lanes: i64) -> Value {
+    fn transposed(
+        &mut self,
+        b: Source,
+        base: &Affine,
+        unrolled: squall_core::expr::Var,
+        stride: i64,
+        lanes: i64,
+    ) -> Value {
         let i = self.known.get(&unrolled).copied().unwrap_or(0);
         let first = base.plus(-i);
         let key = (b, format!("transposed {lanes} {stride} {}", self.affine(&first)));
         let ty = self.vector_type(lanes);
         // Wide vectors are joined of narrower ones.
-        std::iter::successors(Some(lanes), |l| Some(l / 2)).take_while(|l| *l >= 4).for_each(|l| _ = self.vector_type(l));
+        std::iter::successors(Some(lanes), |l| Some(l / 2))
+            .take_while(|l| *l >= 4)
+            .for_each(|l| _ = self.vector_type(l));
         let known = self.memo.last().and_then(|m| m.get(&key)).cloned();
         let t = known.unwrap_or_else(|| {
-            // Vector k holds rows k, k + 4, ..: transposed within each four lanes, they are in order.
+            // Vector k holds rows k, k + 4, ..: transposed within each four lanes, they are in
+            // order.
             let quads = self.function("transpose", lanes).replace("transpose", "quads");
-            let rows: Vec<String> = (0..4).map(|k| format!("{quads}(&{}, {stride})", self.place(b, &first.plus(stride * k)))).collect();
+            let rows: Vec<String> = (0..4)
+                .map(|k| format!("{quads}(&{}, {stride})", self.place(b, &first.plus(stride * k))))
+                .collect();
             let t = self.temporary();
-            self.line(&format!("{ty} {t}_0 = {}, {t}_1 = {}, {t}_2 = {}, {t}_3 = {};", rows[0], rows[1], rows[2], rows[3]));
+            self.line(&format!(
+                "{ty} {t}_0 = {}, {t}_1 = {}, {t}_2 = {}, {t}_3 = {};",
+                rows[0], rows[1], rows[2], rows[3]
+            ));
             let f = self.function("transpose", lanes);
             self.line(&format!("{f}(&{t}_0, &{t}_1, &{t}_2, &{t}_3);"));
             if let Some(m) = self.memo.last_mut() {
@@ -217,7 +244,8 @@ impl Emitter<'_> {
     fn remember(&mut self, b: Source, ty: &str, text: &str) -> String {
         let key = (b, text.to_string());
         // What never changes during a call may be remembered from outer blocks too.
-        let constant = matches!(self.n.buffer(b).scope, Scope::Data(_) | Scope::Prepared | Scope::Weight(_));
+        let constant =
+            matches!(self.n.buffer(b).scope, Scope::Data(_) | Scope::Prepared | Scope::Weight(_));
         let blocks = if constant { self.memo.len() } else { 1 };
         if let Some(t) = self.memo.iter().rev().take(blocks).find_map(|m| m.get(&key)) {
             return t.clone();

@@ -93,7 +93,8 @@ pub fn extract(n: &Nest, gpu: Gpu) -> Vec<f32> {
             at = &l.body;
         }
         launches += 1.0;
-        (blocks, cluster, threads) = (f64::max(blocks, b * k), f64::max(cluster, k), f64::max(threads, t));
+        (blocks, cluster, threads) =
+            (f64::max(blocks, b * k), f64::max(cluster, k), f64::max(threads, t));
         let mut tensor = false;
         visit(at, &mut |s| tensor |= matches!(s, Stmt::Warp(_)));
         let mut w = Walk { n, threads: t, fastest, loops: Vec::new(), tensor, c };
@@ -112,9 +113,16 @@ pub fn extract(n: &Nest, gpu: Gpu) -> Vec<f32> {
     let each = (blocks / units).ceil();
     let warps = (threads / 32.0).ceil();
     let active = each.min(resident) * warps;
-    let traffic = blocks * threads * (c.get("global_loads") + 3.0 * c.get("global_loads_scattered") + c.get("global_stores")) * 4.0;
+    let traffic = blocks
+        * threads
+        * (c.get("global_loads") + 3.0 * c.get("global_loads_scattered") + c.get("global_stores"))
+        * 4.0;
     let launch = Launch { each, warps, active, waves, launches, cluster, traffic };
-    let estimate = if c.get("matrix_products") > 0.0 { launch.of_tensor_cores(&c) } else { launch.of_lanes(&c, blocks * threads) };
+    let estimate = if c.get("matrix_products") > 0.0 {
+        launch.of_tensor_cores(&c)
+    } else {
+        launch.of_lanes(&c, blocks * threads)
+    };
     let flop = c.get("flop");
     for (k, x) in [
         ("estimate", estimate),
@@ -138,8 +146,9 @@ pub fn extract(n: &Nest, gpu: Gpu) -> Vec<f32> {
     GPU_FEATURES.iter().map(|k| (c.get(k).max(0.0) + 1.0).log2() as f32).collect()
 }
 
-/// What the estimates are made of, besides the work of a thread: blocks that a multiprocessor gets in all, warps of a
-/// block, those that run at once, rounds of blocks, launches, blocks of a cluster, bytes that move.
+/// What the estimates are made of, besides the work of a thread: blocks that a multiprocessor gets
+/// in all, warps of a block, those that run at once, rounds of blocks, launches, blocks of a
+/// cluster, bytes that move.
 struct Launch {
     each: f64,
     warps: f64,
@@ -151,35 +160,49 @@ struct Launch {
 }
 
 impl Launch {
-    /// Cycles of a program that adds up on ordinary lanes, 128 of a multiprocessor; few warps cannot keep them busy. The
-    /// constants are fitted to 5,400 trials of twelve layers and products on an H200; rank correlation with the times of a layer
-    /// that was left out is 0.45 on average (0.15 by the guesses before): clusters and scattered accesses cost more than thought, rounds of
-    /// fetches less.
+    /// Cycles of a program that adds up on ordinary lanes, 128 of a multiprocessor; few warps
+    /// cannot keep them busy. The constants are fitted to 5,400 trials of twelve layers and
+    /// products on an H200; rank correlation with the times of a layer that was left out is 0.45 on
+    /// average (0.15 by the guesses before): clusters and scattered accesses cost more than
+    /// thought, rounds of fetches less.
     fn of_lanes(&self, c: &Counts, threads: f64) -> f64 {
         let own = self.each * self.warps;
         let arithmetic = own * c.get("flop") / 2.0 / 4.0 * (1.0 + 6.4 / self.active.max(1.0));
         let shared = 0.57 * c.get("shared_loads") + 7.4 * c.get("shared_stores");
-        let loads = own * (shared + 7.9 * c.get("global_loads_scattered") + 24.0 * c.get("global_stores"));
+        let loads =
+            own * (shared + 7.9 * c.get("global_loads_scattered") + 24.0 * c.get("global_stores"));
         let memory = threads * (c.get("global_loads") + c.get("global_stores")) * 4.0 / 3600.0;
         let longest = arithmetic.max(loads).max(memory);
         let latency = 20.0 * self.waves * c.get("barriers") + 3000.0 * (self.waves - 1.0).max(0.0);
         let cluster = if self.cluster > 1.0 { 1850.0 + 270.0 * self.cluster.log2() } else { 0.0 };
-        longest + 0.28 * (arithmetic + loads + memory - longest) + latency + 1400.0 * self.launches + cluster
+        longest
+            + 0.28 * (arithmetic + loads + memory - longest)
+            + latency
+            + 1400.0 * self.launches
+            + cluster
     }
 
-    /// Cycles of a program that uses tensor cores: one shared load a warp and cycle, a product of 16 x 16 sums in four
-    /// cycles of a multiprocessor; fetches and barriers cost their latency each step.
+    /// Cycles of a program that uses tensor cores: one shared load a warp and cycle, a product of
+    /// 16 x 16 sums in four cycles of a multiprocessor; fetches and barriers cost their latency
+    /// each step.
     fn of_tensor_cores(&self, c: &Counts) -> f64 {
         let own = self.each * self.warps;
         let busy = (self.active / 12.0).min(1.0).powf(0.7);
-        let arithmetic = own * c.get("flop") / 2.0 / 4.0 / busy + own * 4.0 * c.get("matrix_products") / (self.active / 8.0).min(1.0);
-        let loads = own * (c.get("shared_loads") * 0.6 + c.get("shared_stores") + c.get("conflicts")) / busy.sqrt();
+        let arithmetic = own * c.get("flop") / 2.0 / 4.0 / busy
+            + own * 4.0 * c.get("matrix_products") / (self.active / 8.0).min(1.0);
+        let loads = own
+            * (c.get("shared_loads") * 0.6 + c.get("shared_stores") + c.get("conflicts"))
+            / busy.sqrt();
         let memory = self.traffic / 2600.0;
         let step = 700.0 * c.get("steps").max(1.0) / (1.0 + c.get("stages_ahead"));
         let latency = self.waves * (step + 30.0 * c.get("barriers") + 8.0 * c.get("global_loads"));
         let longest = arithmetic.max(loads).max(memory);
         let cluster = 600.0 * (self.cluster - 1.0).min(1.0);
-        longest + 0.3 * (arithmetic + loads + memory - longest) + latency + 2500.0 * self.launches + cluster
+        longest
+            + 0.3 * (arithmetic + loads + memory - longest)
+            + latency
+            + 2500.0 * self.launches
+            + cluster
     }
 }
 
@@ -194,25 +217,41 @@ impl<'a> Walk<'a> {
                         found
                     };
                     if l.mode == Mode::Serial && (!self.tensor || waits(l)) {
-                        self.c.most("steps", self.points(&Affine::constant(0), false) * l.extent as f64);
+                        self.c.most(
+                            "steps",
+                            self.points(&Affine::constant(0), false) * l.extent as f64,
+                        );
                     }
                     self.loops.push(l);
                     self.stmts(&l.body);
                     self.loops.pop();
                 }
                 Stmt::If { body, .. } => self.stmts(body),
-                Stmt::Barrier(_) => self.c.add("barriers", self.points(&Affine::constant(0), false)),
-                Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Local => self.c.add("registers", self.n.buffer(*b).elements() as f64),
+                Stmt::Barrier(_) => {
+                    self.c.add("barriers", self.points(&Affine::constant(0), false))
+                }
+                Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Local => {
+                    self.c.add("registers", self.n.buffer(*b).elements() as f64)
+                }
                 Stmt::Local(b) if self.n.buffer(*b).scope == Scope::Fragment => {
                     let b = self.n.buffer(*b);
-                    let each = if b.dtype == DType::F32 { 32 } else { 128 / b.dtype.bytes() as i64 };
+                    let each =
+                        if b.dtype == DType::F32 { 32 } else { 128 / b.dtype.bytes() as i64 };
                     self.c.add("registers", (b.elements() / each) as f64);
                 }
                 Stmt::Warp(w) => self.warp(w),
                 Stmt::AwaitCopies(last) => self.c.most("stages_ahead", f64::from(*last) + 1.0),
-                Stmt::Local(_) | Stmt::Let { .. } | Stmt::Prefetch { .. } | Stmt::CommitCopies | Stmt::AwaitProducts(_) => {}
-                Stmt::Store { buffer, index, value } => self.statement(*buffer, index, value, false),
-                Stmt::Update { buffer, index, value, .. } => self.statement(*buffer, index, value, true),
+                Stmt::Local(_)
+                | Stmt::Let { .. }
+                | Stmt::Prefetch { .. }
+                | Stmt::CommitCopies
+                | Stmt::AwaitProducts(_) => {}
+                Stmt::Store { buffer, index, value } => {
+                    self.statement(*buffer, index, value, false)
+                }
+                Stmt::Update { buffer, index, value, .. } => {
+                    self.statement(*buffer, index, value, true)
+                }
             }
         }
     }
@@ -223,12 +262,17 @@ impl<'a> Walk<'a> {
             Warp::Zero(_) => {}
             Warp::Multiply { .. } => self.c.add("matrix_products", times),
             // Twice as quick as products of 16 x 16 x 16 by a warp.
-            Warp::Group { to, .. } => self.c.add("matrix_products", times * self.n.buffer(*to).elements() as f64 / 256.0 * 4.0 / 2.0),
+            Warp::Group { to, .. } => self.c.add(
+                "matrix_products",
+                times * self.n.buffer(*to).elements() as f64 / 256.0 * 4.0 / 2.0,
+            ),
             Warp::Store { from, to, .. } => {
                 let ((r, c), to) = (extents(self.n, from), self.n.buffer(*to));
                 let each = (r * c / 32) as f64 * times;
                 match to.scope {
-                    Scope::Output => self.c.add("global_stores", each * to.dtype.bytes() as f64 / 4.0),
+                    Scope::Output => {
+                        self.c.add("global_stores", each * to.dtype.bytes() as f64 / 4.0)
+                    }
                     _ => self.c.add("shared_stores", each),
                 }
             }
@@ -238,7 +282,8 @@ impl<'a> Walk<'a> {
                 let inner = rows.iter().rev().find(|r| r.1 > 1).map_or(0, |r| off.coefficient(r.0));
                 // Eight rows of 16 bytes are read at once; rows that begin in the same banks wait.
                 let whole = off.coefficient(*column) == 1 && *columns == extents(self.n, to).1;
-                let (row, whole) = if whole { (inner, true) } else { (off.coefficient(*column), inner == 1) };
+                let (row, whole) =
+                    if whole { (inner, true) } else { (off.coefficient(*column), inner == 1) };
                 let swizzled = b.scope == Scope::Swizzled;
                 let ways = if swizzled { 1.0 } else { gcd((row * bytes / 16).max(1), 8) as f64 };
                 self.c.add("matrix_loads", times);
@@ -250,7 +295,12 @@ impl<'a> Walk<'a> {
     /// How often a thread does something in the current loops; with `once`, unrolled loops that do
     /// not move the offset count once.
     fn points(&self, off: &Affine, once: bool) -> f64 {
-        let share: f64 = self.loops.iter().filter(|l| matches!(l.mode, Mode::Share | Mode::Box)).map(|l| l.extent as f64).product();
+        let share: f64 = self
+            .loops
+            .iter()
+            .filter(|l| matches!(l.mode, Mode::Share | Mode::Box))
+            .map(|l| l.extent as f64)
+            .product();
         let counted = |l: &&&Loop| {
             let still = once && matches!(l.mode, Mode::Unroll | Mode::Vector) && !off.uses(l.var);
             !(still || matches!(l.mode, Mode::Share | Mode::Box))
@@ -262,17 +312,23 @@ impl<'a> Walk<'a> {
     fn statement(&mut self, buffer: Source, index: &[Affine], value: &Expr, update: bool) {
         let all = self.points(&Affine::constant(0), false);
         self.c.add("flop", all * (value.flop() + u64::from(update)) as f64);
-        let unrolled: f64 = self.loops.iter().filter(|l| l.mode == Mode::Unroll).map(|l| l.extent as f64).product();
+        let unrolled: f64 =
+            self.loops.iter().filter(|l| l.mode == Mode::Unroll).map(|l| l.extent as f64).product();
         self.c.most("unrolled", unrolled);
         let boxed = self.loops.iter().any(|l| l.mode == Mode::Box);
-        let shared_loop = self.loops.iter().rev().find(|l| l.mode == Mode::Share && l.extent > 1).map(|l| l.var);
+        let shared_loop =
+            self.loops.iter().rev().find(|l| l.mode == Mode::Share && l.extent > 1).map(|l| l.var);
         let mut touch = |b: Source, index: &[Affine], write: bool| {
             let buf = self.n.buffer(b);
             let off = flatten(index, &buf.shape);
-            let vector =
-                self.loops.last().filter(|l| l.mode == Mode::Vector && off.coefficient(l.var) == 1).map_or(1.0, |l| l.extent as f64);
+            let vector = self
+                .loops
+                .last()
+                .filter(|l| l.mode == Mode::Vector && off.coefficient(l.var) == 1)
+                .map_or(1.0, |l| l.extent as f64);
             // Threads side by side: the innermost share loop, else the innermost thread loop.
-            let stride = shared_loop.or(self.fastest).map_or(0, |v| off.coefficient(v).abs()) / vector as i64;
+            let stride = shared_loop.or(self.fastest).map_or(0, |v| off.coefficient(v).abs())
+                / vector as i64;
             // In words.
             let times = self.points(&off, true) * buf.dtype.bytes() as f64 / 4.0;
             match (buf.scope, write) {
@@ -280,9 +336,14 @@ impl<'a> Walk<'a> {
                 // The copy engine loads and stores what a box brings.
                 _ if boxed => {}
                 (Scope::Shared | Scope::Swizzled | Scope::Cluster, _) => {
-                    self.c.add(if write { "shared_stores" } else { "shared_loads" }, times / vector);
+                    self.c
+                        .add(if write { "shared_stores" } else { "shared_loads" }, times / vector);
                     // Threads at a stride of s words meet in every bank min(s, 32) deep.
-                    let ways = if stride > 1 && vector == 1.0 { (gcd(stride, 32) as f64).log2() } else { 0.0 };
+                    let ways = if stride > 1 && vector == 1.0 {
+                        (gcd(stride, 32) as f64).log2()
+                    } else {
+                        0.0
+                    };
                     self.c.add("conflicts", times * ways);
                 }
                 (_, true) => self.c.add("global_stores", times),

@@ -22,7 +22,11 @@ pub fn interpret(nest: &Nest, data: &[Vec<f64>], weights: &[Vec<f64>]) -> Vec<f6
 
 /// The same, and an error where threads of a GPU program access one element of shared memory
 /// without a barrier in between.
-pub fn try_interpret(nest: &Nest, data: &[Vec<f64>], weights: &[Vec<f64>]) -> Result<Vec<f64>, String> {
+pub fn try_interpret(
+    nest: &Nest,
+    data: &[Vec<f64>],
+    weights: &[Vec<f64>],
+) -> Result<Vec<f64>, String> {
     let memory = nest
         .buffers
         .iter()
@@ -47,7 +51,9 @@ impl State<'_> {
     fn block(&mut self, stmts: &[Stmt]) -> Result<(), String> {
         for s in stmts {
             match s {
-                Stmt::Loop(l) if matches!(l.mode, Mode::Cluster | Mode::Thread) => simt::run(self, s)?,
+                Stmt::Loop(l) if matches!(l.mode, Mode::Cluster | Mode::Thread) => {
+                    simt::run(self, s)?
+                }
                 Stmt::Loop(Loop { var, extent, start, body, .. }) => {
                     for i in 0..*extent {
                         self.vars[var.0 as usize] = i;
@@ -57,12 +63,17 @@ impl State<'_> {
                         self.block(body)?;
                     }
                 }
-                Stmt::Barrier(_) | Stmt::Warp(_) | Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_) => {
+                Stmt::Barrier(_)
+                | Stmt::Warp(_)
+                | Stmt::CommitCopies
+                | Stmt::AwaitCopies(_)
+                | Stmt::AwaitProducts(_) => {
                     return Err("what threads do together stands outside of thread loops".into());
                 }
                 Stmt::Prefetch { .. } => {}
                 Stmt::Let { var, value, divisor, modulo } => {
-                    self.vars[var.0 as usize] = (value.eval(|v| self.vars[v.0 as usize]) / divisor).rem_euclid(*modulo);
+                    self.vars[var.0 as usize] =
+                        (value.eval(|v| self.vars[v.0 as usize]) / divisor).rem_euclid(*modulo);
                 }
                 Stmt::Local(b) => self.memory[b.0 as usize].fill(f64::NAN),
                 Stmt::Store { buffer, index, value } => {

@@ -7,18 +7,35 @@ use squall_core::workload::{Axis, TensorKind, Workload};
 
 /// The plain nest. The loop over axis `k` of stage `C` is named `k_C`.
 pub fn lower(w: &Workload) -> Nest {
-    let mut n = Nest { name: w.kind.clone(), vars: Vec::new(), buffers: Vec::new(), prepare: Vec::new(), body: Vec::new() };
+    let mut n = Nest {
+        name: w.kind.clone(),
+        vars: Vec::new(),
+        buffers: Vec::new(),
+        prepare: Vec::new(),
+        body: Vec::new(),
+    };
     let (mut data, mut weights) = (0, 0);
     for i in &w.inputs {
         let count = if i.kind == TensorKind::Data { &mut data } else { &mut weights };
-        let scope = if i.kind == TensorKind::Data { Scope::Data(*count) } else { Scope::Weight(*count) };
+        let scope =
+            if i.kind == TensorKind::Data { Scope::Data(*count) } else { Scope::Weight(*count) };
         *count += 1;
-        n.buffers.push(Buffer { name: i.name.clone(), dtype: i.dtype, shape: i.shape.clone(), scope });
+        n.buffers.push(Buffer {
+            name: i.name.clone(),
+            dtype: i.dtype,
+            shape: i.shape.clone(),
+            scope,
+        });
     }
-    // Weights are read through a copy that `prepare` makes, so that the timed call never needs them.
+    // Weights are read through a copy that `prepare` makes, so that the timed call never needs
+    // them.
     for i in 0..w.inputs.len() {
         if let Scope::Weight(_) = n.buffers[i].scope {
-            let b = Buffer { name: format!("{}p", n.buffers[i].name), scope: Scope::Prepared, ..n.buffers[i].clone() };
+            let b = Buffer {
+                name: format!("{}p", n.buffers[i].name),
+                scope: Scope::Prepared,
+                ..n.buffers[i].clone()
+            };
             n.buffers.push(b);
         }
     }
@@ -36,29 +53,45 @@ pub fn lower(w: &Workload) -> Nest {
     for (i, input) in w.inputs.iter().enumerate() {
         if input.kind == TensorKind::Weight {
             let source = Source(i as u32);
-            let axes: Vec<Axis> = input.shape.iter().enumerate().map(|(d, &e)| Axis::new(format!("i{d}"), e)).collect();
+            let axes: Vec<Axis> = input
+                .shape
+                .iter()
+                .enumerate()
+                .map(|(d, &e)| Axis::new(format!("i{d}"), e))
+                .collect();
             let (vars, index) = declare(&mut n, &axes, &format!("{}p", input.name), false);
-            let store = Stmt::Store { buffer: prepared(source), index: index.clone(), value: Expr::load(source, index) };
+            let store = Stmt::Store {
+                buffer: prepared(source),
+                index: index.clone(),
+                value: Expr::load(source, index),
+            };
             let copy = wrap(vec![store], &vars);
             n.prepare.extend(copy);
         }
     }
     // A row kernel needs a row, even if there is only one.
-    let row = w.stages.iter().any(|s| s.reduction.is_some() && s.axes.iter().all(|a| a.extent == 1));
+    let row =
+        w.stages.iter().any(|s| s.reduction.is_some() && s.axes.iter().all(|a| a.extent == 1));
     for (k, s) in w.stages.iter().enumerate() {
         let scope = if k + 1 == w.stages.len() { Scope::Output } else { Scope::Workspace };
-        let buffer = n.new_buffer(Buffer { name: s.name.clone(), dtype: s.dtype, shape: s.shape(), scope });
+        let buffer =
+            n.new_buffer(Buffer { name: s.name.clone(), dtype: s.dtype, shape: s.shape(), scope });
         let (spatial, index) = declare(&mut n, &s.axes, &s.name, row);
         let (reduce, reduce_index) = declare(&mut n, s.reduce_axes(), &s.name, false);
         let all: Vec<Affine> = index.iter().chain(&reduce_index).cloned().collect();
-        let value = s.body.rewrite(&mut |a| a.map_vars(|v| all[v.0 as usize].clone()), &mut |e| match e {
-            Expr::Load { source, index } => Expr::Load { source: prepared(source), index },
-            e => e,
-        });
+        let value =
+            s.body.rewrite(&mut |a| a.map_vars(|v| all[v.0 as usize].clone()), &mut |e| match e {
+                Expr::Load { source, index } => Expr::Load { source: prepared(source), index },
+                e => e,
+            });
         let stmts = match &s.reduction {
             None => vec![Stmt::Store { buffer, index, value }],
             Some(r) => {
-                let init = Stmt::Store { buffer, index: index.clone(), value: Expr::Const(r.op.identity()) };
+                let init = Stmt::Store {
+                    buffer,
+                    index: index.clone(),
+                    value: Expr::Const(r.op.identity()),
+                };
                 let update = Stmt::Update { op: r.op, buffer, index, value };
                 let mut v = vec![init];
                 v.extend(wrap(vec![update], &reduce));
@@ -91,5 +124,7 @@ fn declare(n: &mut Nest, axes: &[Axis], stage: &str, row: bool) -> (Vec<(Var, i6
 
 /// Loops around statements, the first variable outermost.
 fn wrap(stmts: Vec<Stmt>, vars: &[(Var, i64)]) -> Vec<Stmt> {
-    vars.iter().rev().fold(stmts, |body, &(var, extent)| vec![Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body })])
+    vars.iter().rev().fold(stmts, |body, &(var, extent)| {
+        vec![Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body })]
+    })
 }

@@ -117,8 +117,9 @@ pub enum Mode {
     /// Iterations of directly nested loops of this mode, counted together, are dealt to the
     /// threads of the block in turn: the i-th to thread `i mod threads`.
     Share,
-    /// Directly nested loops of this mode copy a box of a tensor to rows of shared memory, all of it at once: one thread
-    /// asks for it, and no thread's registers or instructions take part. In batches as all copies.
+    /// Directly nested loops of this mode copy a box of a tensor to rows of shared memory, all of
+    /// it at once: one thread asks for it, and no thread's registers or instructions take part. In
+    /// batches as all copies.
     Box,
 }
 
@@ -224,11 +225,11 @@ pub enum Stmt {
     /// Ends a batch of copies from device to shared memory. In programs with such statements
     /// copies are on their way until they are awaited; elsewhere every barrier awaits them.
     CommitCopies,
-    /// Waits until all batches of the thread's copies but the last so many have arrived: one more than
-    /// before, if boxes are among them. Other threads see them after a barrier.
+    /// Waits until all batches of the thread's copies but the last so many have arrived: one more
+    /// than before, if boxes are among them. Other threads see them after a barrier.
     AwaitCopies(u32),
-    /// Waits until all products that the thread's group of warps began, but the last so many, are done:
-    /// until then their sums are nobody's, and what they read may not be written.
+    /// Waits until all products that the thread's group of warps began, but the last so many, are
+    /// done: until then their sums are nobody's, and what they read may not be written.
     AwaitProducts(u32),
 }
 
@@ -321,7 +322,8 @@ pub fn shared_room(n: &Nest, b: Source) -> i64 {
     (elements * buf.dtype.bytes() as i64 + 15) / 16 * 16
 }
 
-/// Where a buffer lies if shared memory is free from a byte on: swizzled rows count from multiples of 1,024.
+/// Where a buffer lies if shared memory is free from a byte on: swizzled rows count from multiples
+/// of 1,024.
 pub fn shared_place(n: &Nest, b: Source, free: i64) -> i64 {
     if n.buffer(b).scope == Scope::Swizzled { (free + 1023) / 1024 * 1024 } else { free }
 }
@@ -380,7 +382,11 @@ pub fn visit_mut(stmts: &mut [Stmt], f: &mut dyn FnMut(&mut Stmt)) {
 }
 
 /// Passes every affine form and every expression node of the statements through the functions.
-pub fn rewrite(stmts: &mut [Stmt], affine: &mut dyn FnMut(&Affine) -> Affine, leaf: &mut dyn FnMut(Expr) -> Expr) {
+pub fn rewrite(
+    stmts: &mut [Stmt],
+    affine: &mut dyn FnMut(&Affine) -> Affine,
+    leaf: &mut dyn FnMut(Expr) -> Expr,
+) {
     visit_mut(stmts, &mut |s| match s {
         Stmt::Store { index, value, .. } | Stmt::Update { index, value, .. } => {
             index.iter_mut().for_each(|a| *a = affine(a));
@@ -399,8 +405,8 @@ pub fn substitute(stmts: &mut [Stmt], v: Var, by: &Affine) {
     rewrite(stmts, &mut |a| a.substitute(v, by), &mut |e| e);
 }
 
-/// What a stored value copies from device memory as it is, where that is all it does: the source, its
-/// index, and the conditions outside of which it is zero.
+/// What a stored value copies from device memory as it is, where that is all it does: the source,
+/// its index, and the conditions outside of which it is zero.
 pub fn copied<'e>(n: &Nest, value: &'e Expr) -> Option<(Source, &'e [Affine], &'e [Cond])> {
     let found = match value {
         Expr::Load { source, index } => (*source, &index[..], &[][..]),
@@ -429,8 +435,14 @@ pub struct Access<'a> {
 pub fn accesses(stmts: &[Stmt]) -> Vec<Access<'_>> {
     let mut out = Vec::new();
     visit(stmts, &mut |s| {
-        if let Stmt::Store { buffer, index, value } | Stmt::Update { buffer, index, value, .. } = s {
-            out.extend(value.loads().into_iter().map(|(buffer, index)| Access { buffer, index, write: false, read: true }));
+        if let Stmt::Store { buffer, index, value } | Stmt::Update { buffer, index, value, .. } = s
+        {
+            out.extend(value.loads().into_iter().map(|(buffer, index)| Access {
+                buffer,
+                index,
+                write: false,
+                read: true,
+            }));
             let read = matches!(s, Stmt::Update { .. });
             out.push(Access { buffer: *buffer, index, write: true, read });
         }

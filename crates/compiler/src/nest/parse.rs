@@ -1,6 +1,8 @@
 //! Reads a nest's text.
 
-use super::{Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Start, Stmt, Warp, extents, verify};
+use super::{
+    Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Start, Stmt, Warp, extents, verify,
+};
 use squall_core::expr::Source;
 use squall_core::text::{Cursor, Scope as Names, TextError};
 use squall_core::workload::Reducer;
@@ -9,7 +11,13 @@ use squall_core::workload::Reducer;
 pub fn parse(text: &str) -> Result<Nest, TextError> {
     let mut c = Cursor::new(text)?;
     c.expect_word("nest")?;
-    let mut n = Nest { name: c.name()?, vars: Vec::new(), buffers: Vec::new(), prepare: Vec::new(), body: Vec::new() };
+    let mut n = Nest {
+        name: c.name()?,
+        vars: Vec::new(),
+        buffers: Vec::new(),
+        prepare: Vec::new(),
+        body: Vec::new(),
+    };
     let mut names = Names::default();
     let (mut data, mut weights) = (0, 0);
     loop {
@@ -60,8 +68,17 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
     }
 }
 
-const MODES: [Mode; 9] =
-    [Mode::Serial, Mode::Parallel, Mode::Vector, Mode::Unroll, Mode::Block, Mode::Cluster, Mode::Thread, Mode::Share, Mode::Box];
+const MODES: [Mode; 9] = [
+    Mode::Serial,
+    Mode::Parallel,
+    Mode::Vector,
+    Mode::Unroll,
+    Mode::Block,
+    Mode::Cluster,
+    Mode::Thread,
+    Mode::Share,
+    Mode::Box,
+];
 
 fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, TextError> {
     c.expect("{")?;
@@ -87,7 +104,9 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
             out.push(Stmt::Loop(Loop { var, extent, mode, start, body }));
         } else if c.accept_word("local") {
             out.push(Stmt::Local(buffer(c, names)?));
-        } else if let Some(word) = c.peek_name().filter(|w| w.starts_with("warp_")).map(String::from) {
+        } else if let Some(word) =
+            c.peek_name().filter(|w| w.starts_with("warp_")).map(String::from)
+        {
             c.name()?;
             out.push(Stmt::Warp(warp(&word, c, n, names)?));
         } else if c.accept_word("let") {
@@ -123,7 +142,12 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
                 out.push(Stmt::Store { buffer, index, value: c.expr(names)? });
                 continue;
             }
-            let ops = [("+=", Reducer::Sum), ("*=", Reducer::Prod), ("max=", Reducer::Max), ("min=", Reducer::Min)];
+            let ops = [
+                ("+=", Reducer::Sum),
+                ("*=", Reducer::Prod),
+                ("max=", Reducer::Max),
+                ("min=", Reducer::Min),
+            ];
             let Some((_, op)) = ops.into_iter().find(|(sign, _)| c.accept(sign)) else {
                 return c.error("expected `=`, `+=`, `*=`, `max=` or `min=`");
             };
@@ -161,12 +185,20 @@ fn group(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
     c.expect("+=")?;
     let a = Matrix { buffer: buffer(c, names)?, at: c.index(names)? };
     c.expect("*")?;
-    Ok(Warp::Group { to, rows, columns, a, b: Matrix { buffer: buffer(c, names)?, at: c.index(names)? } })
+    Ok(Warp::Group {
+        to,
+        rows,
+        columns,
+        a,
+        b: Matrix { buffer: buffer(c, names)?, at: c.index(names)? },
+    })
 }
 
 /// What stands behind `word`, the name of an instruction of warps.
 fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Warp, TextError> {
-    let matrix = |c: &mut Cursor, names: &Names| Ok(Matrix { buffer: buffer(c, names)?, at: c.index(names)? });
+    let matrix = |c: &mut Cursor, names: &Names| {
+        Ok(Matrix { buffer: buffer(c, names)?, at: c.index(names)? })
+    };
     match word {
         "warp_zero" => Ok(Warp::Zero(matrix(c, names)?)),
         "warp_load" => {
@@ -187,7 +219,16 @@ fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<W
             let columns = columns.unwrap_or(extents(n, &to).1);
             let rest = if c.accept_word("and") { Some(matrix(c, names)?) } else { None };
             c.expect("=")?;
-            Ok(Warp::Load { to, rest, rows, first, column, columns, from: buffer(c, names)?, index: c.index(names)? })
+            Ok(Warp::Load {
+                to,
+                rest,
+                rows,
+                first,
+                column,
+                columns,
+                from: buffer(c, names)?,
+                index: c.index(names)?,
+            })
         }
         "warp_multiply" => {
             let to = matrix(c, names)?;
@@ -206,11 +247,18 @@ fn warp(word: &str, c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<W
             c.expect("=")?;
             Ok(Warp::Store { from: matrix(c, names)?, row, column, to, index })
         }
-        _ => c.error(format!("there is no instruction `{word}`; there are warp_zero, warp_load, warp_multiply and warp_store")),
+        _ => c.error(format!(
+            "there is no instruction `{word}`; there are warp_zero, warp_load, \
+                              warp_multiply and warp_store"
+        )),
     }
 }
 
-fn declare(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<squall_core::expr::Var, TextError> {
+fn declare(
+    c: &mut Cursor,
+    n: &mut Nest,
+    names: &mut Names,
+) -> Result<squall_core::expr::Var, TextError> {
     let name = c.name()?;
     if names.vars.contains_key(&name) {
         return c.error(format!("the variable `{name}` is taken"));

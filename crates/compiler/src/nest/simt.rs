@@ -50,7 +50,8 @@ impl Marks {
     fn between(&self, from: i64, to: i64) -> &[Element] {
         let number = |byte: i64| (byte.max(0) as usize).min(self.elements.len());
         let first = number((from - self.place).div_euclid(self.bytes));
-        &self.elements[first..number((to - self.place + self.bytes - 1).div_euclid(self.bytes)).max(first)]
+        &self.elements
+            [first..number((to - self.place + self.bytes - 1).div_euclid(self.bytes)).max(first)]
     }
 
     fn end(&self) -> i64 {
@@ -118,7 +119,19 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
     let block = block as usize;
     let (locals, marks) = (HashMap::new(), HashMap::new());
     let begun = HashMap::new();
-    let mut team = Team { s, vars, block, locals, marks, past: Vec::new(), top: 0, passed: [0; 2], flying, boxed, begun };
+    let mut team = Team {
+        s,
+        vars,
+        block,
+        locals,
+        marks,
+        past: Vec::new(),
+        top: 0,
+        passed: [0; 2],
+        flying,
+        boxed,
+        begun,
+    };
     team.block(body, &all)
 }
 
@@ -142,7 +155,8 @@ impl Team<'_, '_> {
     /// Shared memory from a byte on is free again.
     fn give_back(&mut self, top: i64) -> Result<(), String> {
         self.top = top;
-        let mut gone: Vec<_> = self.marks.iter().filter(|(_, m)| m.place >= top).map(|(k, _)| *k).collect();
+        let mut gone: Vec<_> =
+            self.marks.iter().filter(|(_, m)| m.place >= top).map(|(k, _)| *k).collect();
         gone.sort_unstable_by_key(|k| (k.0.0, k.1));
         for key in gone {
             let Some(marks) = self.marks.remove(&key) else { continue };
@@ -153,7 +167,10 @@ impl Team<'_, '_> {
                 ));
             }
             if marks.elements.iter().any(|e| e.flying) {
-                return Err(format!("copies to `{}` are still on their way where its place becomes free", self.s.nest.buffer(key.0).name));
+                return Err(format!(
+                    "copies to `{}` are still on their way where its place becomes free",
+                    self.s.nest.buffer(key.0).name
+                ));
             }
             self.past.push(marks);
         }
@@ -180,7 +197,8 @@ impl Team<'_, '_> {
             }
             Stmt::Let { var, value, divisor, modulo } => {
                 for &t in active {
-                    let x = (value.eval(|v| self.vars[t][v.0 as usize]) / divisor).rem_euclid(*modulo);
+                    let x =
+                        (value.eval(|v| self.vars[t][v.0 as usize]) / divisor).rem_euclid(*modulo);
                     self.vars[t][var.0 as usize] = x;
                 }
                 Ok(())
@@ -203,17 +221,24 @@ impl Team<'_, '_> {
             Stmt::Local(b) => {
                 let size = self.s.nest.buffer(*b).elements() as usize;
                 match self.s.nest.buffer(*b).scope {
-                    Scope::Local => active.iter().for_each(|&t| _ = self.locals.insert((*b, t), vec![f64::NAN; size])),
+                    Scope::Local => active
+                        .iter()
+                        .for_each(|&t| _ = self.locals.insert((*b, t), vec![f64::NAN; size])),
                     Scope::Fragment => {
-                        active.iter().filter(|t| *t % 32 == 0).for_each(|&t| _ = self.locals.insert((*b, t / 32), vec![f64::NAN; size]));
+                        active.iter().filter(|t| *t % 32 == 0).for_each(|&t| {
+                            _ = self.locals.insert((*b, t / 32), vec![f64::NAN; size])
+                        });
                     }
                     _ => self.declare(*b, size),
                 }
                 Ok(())
             }
             Stmt::If { conds, body } => {
-                let inside: Vec<usize> =
-                    active.iter().copied().filter(|&t| conds.iter().all(|c| c.holds(|v| self.vars[t][v.0 as usize]))).collect();
+                let inside: Vec<usize> = active
+                    .iter()
+                    .copied()
+                    .filter(|&t| conds.iter().all(|c| c.holds(|v| self.vars[t][v.0 as usize])))
+                    .collect();
                 if inside.is_empty() { Ok(()) } else { self.block(body, &inside) }
             }
             Stmt::Store { buffer, index, value } => active.iter().try_for_each(|&t| {
@@ -234,14 +259,22 @@ impl Team<'_, '_> {
     /// Gives a shared buffer its place in every block. Who last was there is not forgotten.
     fn declare(&mut self, b: Source, size: usize) {
         let blocks = self.vars.len() / self.block;
-        let (place, bytes) = (shared_place(self.s.nest, b, self.top), self.s.nest.buffer(b).dtype.bytes() as i64);
+        let (place, bytes) =
+            (shared_place(self.s.nest, b, self.top), self.s.nest.buffer(b).dtype.bytes() as i64);
         self.top = place + shared_room(self.s.nest, b);
         let whole = self.s.nest.buffer(b).scope == Scope::Cluster;
         let each = if whole { size / self.s.nest.buffer(b).shape[0] as usize } else { size };
         for block in 0..blocks {
             let before = |byte: i64| {
-                let there = self.past.iter().filter(|m| m.block == block).flat_map(|m| m.between(byte, byte + bytes));
-                Element { read: there.flat_map(|e| e.written.iter().chain(&e.read)).copied().collect(), ..Element::default() }
+                let there = self
+                    .past
+                    .iter()
+                    .filter(|m| m.block == block)
+                    .flat_map(|m| m.between(byte, byte + bytes));
+                Element {
+                    read: there.flat_map(|e| e.written.iter().chain(&e.read)).copied().collect(),
+                    ..Element::default()
+                }
             };
             let elements = (0..each as i64).map(|i| before(place + i * bytes)).collect();
             let marks = Marks { block, place, bytes, elements };
@@ -257,7 +290,13 @@ impl Team<'_, '_> {
     }
 
     /// Changes what is known of elements of a block's shared memory.
-    pub(super) fn elements_mut(&mut self, b: Source, block: usize, places: &[usize], mut f: impl FnMut(&mut Element)) {
+    pub(super) fn elements_mut(
+        &mut self,
+        b: Source,
+        block: usize,
+        places: &[usize],
+        mut f: impl FnMut(&mut Element),
+    ) {
         let Some(m) = self.marks.get_mut(&(b, block)) else { return };
         for &at in places {
             m.elements.get_mut(at).into_iter().for_each(&mut f);
@@ -307,7 +346,9 @@ impl Team<'_, '_> {
     /// Notes an element that a copy is on its way to.
     fn copies(&mut self, b: Source, index: &[Affine], value: &Expr, t: usize) {
         let Some(batch) = self.flying.as_mut().and_then(|f| f.back_mut()) else { return };
-        if !matches!(self.s.nest.buffer(b).scope, Scope::Shared | Scope::Swizzled) || super::copied(self.s.nest, value).is_none() {
+        if !matches!(self.s.nest.buffer(b).scope, Scope::Shared | Scope::Swizzled)
+            || super::copied(self.s.nest, value).is_none()
+        {
             return;
         }
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
@@ -353,11 +394,21 @@ impl Team<'_, '_> {
         }
         let name = &self.s.nest.buffer(b).name;
         let kind = ["barrier", "cluster barrier"][reach];
-        Err(format!("threads {} and {t} access element {at} of `{name}` without a {kind} between them", old.thread))
+        Err(format!(
+            "threads {} and {t} access element {at} of `{name}` without a {kind} between them",
+            old.thread
+        ))
     }
 
     /// Refuses what a thread may not do with an element of shared memory; its accesses so far.
-    fn admit(&mut self, b: Source, owner: usize, at: usize, t: usize, write: bool) -> Result<Option<&mut Element>, String> {
+    fn admit(
+        &mut self,
+        b: Source,
+        owner: usize,
+        at: usize,
+        t: usize,
+        write: bool,
+    ) -> Result<Option<&mut Element>, String> {
         let (block, _) = self.lies(b, owner, at);
         let Some(e) = self.element(b, owner, at).map(|e| &*e) else { return Ok(None) };
         let what = if write { "written" } else { "read" };
@@ -368,28 +419,45 @@ impl Team<'_, '_> {
             return Err(format!("element {at} of `{name}` is {what} before its copy is awaited"));
         }
         if write && in_use {
-            return Err(format!("element {at} of `{name}` is written while products that read it are not awaited"));
+            return Err(format!(
+                "element {at} of `{name}` is written while products that read it are not awaited"
+            ));
         }
         if block != t / self.block && self.passed[1] == 0 {
             return Err(format!(
-                "element {at} of `{name}` is {what} by another block before a cluster barrier: its own may not have begun"
+                "element {at} of `{name}` is {what} by another block before a cluster barrier: \
+                 its own may not have begun"
             ));
         }
         if !write && written.is_none() {
-            return Err(format!("element {at} of `{name}` is read by thread {t}, and nobody wrote it"));
+            return Err(format!(
+                "element {at} of `{name}` is read by thread {t}, and nobody wrote it"
+            ));
         }
         written.iter().chain(&others).try_for_each(|m| self.clash(b, at, *m, t))?;
         Ok(self.element(b, owner, at))
     }
 
     /// Elements of a block's shared memory as a product of its warps reads them.
-    pub(super) fn take(&mut self, b: Source, places: impl Iterator<Item = usize>, t: usize, out: &mut Vec<f64>) -> Result<(), String> {
+    pub(super) fn take(
+        &mut self,
+        b: Source,
+        places: impl Iterator<Item = usize>,
+        t: usize,
+        out: &mut Vec<f64>,
+    ) -> Result<(), String> {
         let (owner, passed) = (t / self.block, self.passed[0]);
         let undeclared = || format!("`{}` is read undeclared", self.s.nest.buffer(b).name);
-        let (Some(marks), Some(memory)) = (self.marks.get(&(b, owner)), self.locals.get(&(b, owner))) else { return Err(undeclared()) };
+        let (Some(marks), Some(memory)) =
+            (self.marks.get(&(b, owner)), self.locals.get(&(b, owner)))
+        else {
+            return Err(undeclared());
+        };
         let mut doubtful = Vec::new();
         for at in places {
-            let (Some(e), Some(&x)) = (marks.elements.get(at), memory.get(at)) else { return Err(undeclared()) };
+            let (Some(e), Some(&x)) = (marks.elements.get(at), memory.get(at)) else {
+                return Err(undeclared());
+            };
             if e.flying || !e.written.is_some_and(|w| w.thread == t || w.passed[0] < passed) {
                 doubtful.push(at);
             }
@@ -416,7 +484,13 @@ impl Team<'_, '_> {
             .ok_or_else(|| format!("`{}` is read undeclared", self.s.nest.buffer(b).name))
     }
 
-    pub(super) fn write(&mut self, b: Source, index: &[Affine], t: usize, x: f64) -> Result<(), String> {
+    pub(super) fn write(
+        &mut self,
+        b: Source,
+        index: &[Affine],
+        t: usize,
+        x: f64,
+    ) -> Result<(), String> {
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
         let Some(owner) = self.owner(b, t) else {
             self.s.memory[b.0 as usize][at] = x;

@@ -1,5 +1,5 @@
-//! The interpreter's part for products that groups of warps begin and await. Sums are added up at once; what
-//! was read stays in use until the product is awaited, and so do the sums.
+//! The interpreter's part for products that groups of warps begin and await. Sums are added up at
+//! once; what was read stays in use until the product is awaited, and so do the sums.
 
 use super::simt::{Mark, Team};
 use super::warp::{Matrix, Part, lies_across};
@@ -18,17 +18,32 @@ impl Team<'_, '_> {
     pub(super) fn settled(&self, b: Source, t: usize) -> Result<(), String> {
         match self.begun.get(&(t / 32)).is_some_and(|list| list.iter().any(|p| p.to == b)) {
             false => Ok(()),
-            true => Err(format!("`{}` is used before its products are awaited", self.s.nest.buffer(b).name)),
+            true => Err(format!(
+                "`{}` is used before its products are awaited",
+                self.s.nest.buffer(b).name
+            )),
         }
     }
 
     /// The part of a warp, whose first thread is `t`.
-    pub(super) fn group(&mut self, to: Source, rows: &Part, columns: &Part, a: &Matrix, b: &Matrix, t: usize) -> Result<(), String> {
+    pub(super) fn group(
+        &mut self,
+        to: Source,
+        rows: &Part,
+        columns: &Part,
+        a: &Matrix,
+        b: &Matrix,
+        t: usize,
+    ) -> Result<(), String> {
         let quarter = (t % self.block / 32 % 4) as i64;
         let shape = self.s.nest.buffer(to).shape.clone();
         let (matrices, n) = (shape[0], shape[2]);
         let mut reads = [(a.buffer, Vec::new()), (b.buffer, Vec::new())];
-        let line = |me: &mut Self, m: &Matrix, row: i64, noted: Option<&mut Vec<usize>>| -> Result<Vec<f64>, String> {
+        let line = |me: &mut Self,
+                    m: &Matrix,
+                    row: i64,
+                    noted: Option<&mut Vec<usize>>|
+         -> Result<Vec<f64>, String> {
             let shape = &me.s.nest.buffer(m.buffer).shape;
             let lead = super::interpret::flat(&m.at, shape, &me.vars[t]) as i64 * shape[m.at.len()];
             let depth = shape[m.at.len() + 1];
@@ -48,18 +63,35 @@ impl Team<'_, '_> {
         for j in 0..n {
             // Each of the four warps notes a quarter of what all of them read.
             let there = first_column + j < columns.all;
-            second.push(if there { Some(line(self, b, first_column + j, (j % 4 == quarter).then_some(&mut reads[1].1))?) } else { None });
+            second.push(if there {
+                Some(line(
+                    self,
+                    b,
+                    first_column + j,
+                    (j % 4 == quarter).then_some(&mut reads[1].1),
+                )?)
+            } else {
+                None
+            });
         }
         for i in 0..matrices {
             for m in 0..16 {
                 let row = first_row + 64 * i + 16 * quarter + m;
-                let first = if row < rows.all { Some(line(self, a, row, Some(&mut reads[0].1))?) } else { None };
+                let first = if row < rows.all {
+                    Some(line(self, a, row, Some(&mut reads[0].1))?)
+                } else {
+                    None
+                };
                 let sums = self.locals.get_mut(&(to, t / 32));
-                let sums = sums.ok_or_else(|| format!("`{}` is used undeclared", self.s.nest.buffer(to).name))?;
+                let sums = sums.ok_or_else(|| {
+                    format!("`{}` is used undeclared", self.s.nest.buffer(to).name)
+                })?;
                 for (j, y) in second.iter().enumerate() {
                     let sum = &mut sums[((i * 16 + m) * n) as usize + j];
                     *sum = match (&first, y) {
-                        (Some(x), Some(y)) => f64::from((*sum + x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>()) as f32),
+                        (Some(x), Some(y)) => f64::from(
+                            (*sum + x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>()) as f32,
+                        ),
                         _ => f64::NAN,
                     };
                 }
@@ -72,10 +104,16 @@ impl Team<'_, '_> {
         Ok(())
     }
 
-    /// All products but the last so many are done. From now on a barrier lets others write what they read.
+    /// All products but the last so many are done. From now on a barrier lets others write what
+    /// they read.
     pub(super) fn await_products(&mut self, last: usize, active: &[usize]) -> Result<(), String> {
         for &t in active.iter().filter(|t| *t % 32 == 0) {
-            while let Some(p) = self.begun.get_mut(&(t / 32)).filter(|list| list.len() > last).and_then(|list| list.pop_front()) {
+            while let Some(p) = self
+                .begun
+                .get_mut(&(t / 32))
+                .filter(|list| list.len() > last)
+                .and_then(|list| list.pop_front())
+            {
                 let mark = Mark { thread: t, passed: self.passed };
                 for (b, places) in p.reads {
                     self.elements_mut(b, t / self.block, &places, |e| {

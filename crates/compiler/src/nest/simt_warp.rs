@@ -60,7 +60,8 @@ impl Team<'_, '_> {
                         let rounded = format.round(x);
                         self.elements(to.buffer, t)?[at + (i * c + k) as usize] = rounded;
                         if let Some((buffer, at)) = rest {
-                            self.elements(buffer, t)?[at + (i * c + k) as usize] = format.round(x - rounded);
+                            self.elements(buffer, t)?[at + (i * c + k) as usize] =
+                                format.round(x - rounded);
                         }
                     }
                 }
@@ -78,12 +79,15 @@ impl Team<'_, '_> {
             Warp::Multiply { to, a, b } => {
                 let ((m, n), k) = (extents(self.s.nest, to), extents(self.s.nest, a).1);
                 let [at, a_at, b_at] = [to, a, b].map(|m| self.base(m, t));
-                let (a, b) = (self.elements(a.buffer, t)?.clone(), self.elements(b.buffer, t)?.clone());
+                let (a, b) =
+                    (self.elements(a.buffer, t)?.clone(), self.elements(b.buffer, t)?.clone());
                 let format = self.s.nest.buffer(to.buffer).dtype;
                 let sums = self.elements(to.buffer, t)?;
                 for i in 0..m {
                     for j in 0..n {
-                        let product = |k_: i64| a[a_at + (i * k + k_) as usize] * b[b_at + (j * k + k_) as usize];
+                        let product = |k_: i64| {
+                            a[a_at + (i * k + k_) as usize] * b[b_at + (j * k + k_) as usize]
+                        };
                         let sum = &mut sums[at + (i * n + j) as usize];
                         *sum = format.round(*sum + (0..k).map(product).sum::<f64>());
                     }

@@ -1,6 +1,9 @@
 //! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
 
-use super::{Access, Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp, accesses, extents, lies_across};
+use super::{
+    Access, Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp, accesses, extents,
+    lies_across,
+};
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use std::collections::{HashMap, HashSet};
@@ -10,12 +13,13 @@ use std::collections::{HashMap, HashSet};
 #[error("{0}")]
 pub struct Broken(pub String);
 
-/// Checks that variables are bound once and used in scope, indices have the right rank and stay
-/// in bounds, locals are declared before use, inputs are not written, weights are read in
-/// `prepare` only, and vector loops are innermost. In GPU programs: blocks outermost, threads next,
-/// barriers where all threads come, and one at the end of each block of statements that declares
-/// shared memory, so that its place can be used again; behind the last barrier of a cluster blocks keep to their own. What a warp does together stands where all its
-/// threads come and is the same for all of them; the innermost thread loop counts its threads.
+/// Checks that variables are bound once and used in scope, indices have the right rank and stay in
+/// bounds, locals are declared before use, inputs are not written, weights are read in `prepare`
+/// only, and vector loops are innermost. In GPU programs: blocks outermost, threads next, barriers
+/// where all threads come, and one at the end of each block of statements that declares shared
+/// memory, so that its place can be used again; behind the last barrier of a cluster blocks keep to
+/// their own. What a warp does together stands where all its threads come and is the same for all
+/// of them; the innermost thread loop counts its threads.
 pub fn verify(n: &Nest) -> Result<(), Broken> {
     let mut c = Checker {
         n,
@@ -98,16 +102,22 @@ impl Checker<'_> {
                 Stmt::Local(b) => {
                     let fits = match self.n.buffer(*b).scope {
                         Scope::Local => true,
-                        Scope::Shared | Scope::Cluster | Scope::Fragment => self.level == Level::Thread,
-                        Scope::Swizzled => self.level == Level::Thread && whole_rows(self.n.buffer(*b)),
+                        Scope::Shared | Scope::Cluster | Scope::Fragment => {
+                            self.level == Level::Thread
+                        }
+                        Scope::Swizzled => {
+                            self.level == Level::Thread && whole_rows(self.n.buffer(*b))
+                        }
                         _ => false,
                     };
                     if !fits || !self.locals.insert(*b) {
-                        return self.fail(format!("`{}` cannot be declared here", self.n.buffer(*b).name));
+                        return self
+                            .fail(format!("`{}` cannot be declared here", self.n.buffer(*b).name));
                     }
                     declared.push(*b);
                 }
-                Stmt::Store { buffer, index, value } | Stmt::Update { buffer, index, value, .. } => {
+                Stmt::Store { buffer, index, value }
+                | Stmt::Update { buffer, index, value, .. } => {
                     self.access(*buffer, index, true)?;
                     self.expr(value)?;
                 }
@@ -124,35 +134,50 @@ impl Checker<'_> {
                 Stmt::Let { var, value, divisor, modulo } => {
                     self.affine(value)?;
                     if value.range(|v| self.bounds[&v]).0 < 0 || *modulo < 1 || *divisor < 1 {
-                        return self.fail(format!("`{}` is a remainder of what may be negative", self.var(*var)));
+                        return self.fail(format!(
+                            "`{}` is a remainder of what may be negative",
+                            self.var(*var)
+                        ));
                     }
                     self.bind(*var, modulo - 1)?;
                     lets.push(*var);
                 }
                 Stmt::Prefetch { buffer, at } => {
                     self.affine(at)?;
-                    if self.level != Level::Host || !self.n.buffer(*buffer).scope.is_read_from_memory() {
-                        return self.fail(format!("`{}` is not memory that a CPU's caches can be asked for", self.n.buffer(*buffer).name));
+                    if self.level != Level::Host
+                        || !self.n.buffer(*buffer).scope.is_read_from_memory()
+                    {
+                        return self.fail(format!(
+                            "`{}` is not memory that a CPU's caches can be asked for",
+                            self.n.buffer(*buffer).name
+                        ));
                     }
                 }
                 Stmt::Warp(w) => self.warp(w)?,
-                Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_) if self.level == Level::Thread => {}
+                Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_)
+                    if self.level == Level::Thread => {}
                 Stmt::CommitCopies | Stmt::AwaitCopies(_) | Stmt::AwaitProducts(_) => {
                     return self.fail("copies or products are counted where not all threads come");
                 }
                 Stmt::Barrier(_) if self.level == Level::Thread => {}
-                Stmt::Barrier(_) => return self.fail("a barrier stands where not all threads of a block come"),
+                Stmt::Barrier(_) => {
+                    return self.fail("a barrier stands where not all threads of a block come");
+                }
             }
         }
         let shared = |scope| declared.iter().any(|b| self.n.buffer(*b).scope == scope);
         let last = stmts.last();
         // Behind the last barrier of the cluster nobody is with others' memory.
         let barrier = stmts.iter().rposition(|s| *s == Stmt::Barrier(Reach::Cluster));
-        let own = |a: &Access<'_>| a.index.first().is_some_and(|i| i.as_var().is_some() && i.as_var() == self.rank);
+        let own = |a: &Access<'_>| {
+            a.index.first().is_some_and(|i| i.as_var().is_some() && i.as_var() == self.rank)
+        };
         let behind = accesses(&stmts[barrier.map_or(0, |b| b + 1)..]);
-        let away = behind.iter().any(|a| self.n.buffer(a.buffer).scope == Scope::Cluster && !own(a));
+        let away =
+            behind.iter().any(|a| self.n.buffer(a.buffer).scope == Scope::Cluster && !own(a));
         if shared(Scope::Cluster) && (away || barrier.is_none())
-            || [Scope::Shared, Scope::Cluster, Scope::Swizzled].into_iter().any(shared) && !matches!(last, Some(Stmt::Barrier(_)))
+            || [Scope::Shared, Scope::Cluster, Scope::Swizzled].into_iter().any(shared)
+                && !matches!(last, Some(Stmt::Barrier(_)))
         {
             return self.fail("a block that declares shared memory does not end with a barrier");
         }
@@ -169,12 +194,21 @@ impl Checker<'_> {
         }
         self.bind(l.var, l.extent - 1)?;
         if let Some(s) = l.start {
-            if s.step < 1 || s.cap < 0 || s.step * (l.extent - 1) < s.cap || s.step * (l.extent - 2).max(0) > s.cap {
-                return self.fail(format!("the tile starts of `{}` do not cover their axis", self.var(l.var)));
+            if s.step < 1
+                || s.cap < 0
+                || s.step * (l.extent - 1) < s.cap
+                || s.step * (l.extent - 2).max(0) > s.cap
+            {
+                return self.fail(format!(
+                    "the tile starts of `{}` do not cover their axis",
+                    self.var(l.var)
+                ));
             }
             self.bind(s.var, s.cap)?;
         }
-        if l.mode == Mode::Vector && l.body.iter().any(|s| !matches!(s, Stmt::Store { .. } | Stmt::Update { .. })) {
+        if l.mode == Mode::Vector
+            && l.body.iter().any(|s| !matches!(s, Stmt::Store { .. } | Stmt::Update { .. }))
+        {
             return self.fail(format!("the vector loop `{}` is not innermost", self.var(l.var)));
         }
         let level = self.level;
@@ -186,7 +220,11 @@ impl Checker<'_> {
             _ => (Level::Host..=Level::Apart, level),
         };
         if !from.contains(&level) {
-            return self.fail(format!("the {} loop `{}` stands in a wrong place", l.mode.word(), self.var(l.var)));
+            return self.fail(format!(
+                "the {} loop `{}` stands in a wrong place",
+                l.mode.word(),
+                self.var(l.var)
+            ));
         }
         let around = self.around;
         if l.mode == Mode::Box && around != Some(Mode::Box) {
@@ -219,23 +257,38 @@ impl Checker<'_> {
         let copy = super::box_copy(self.n, l).map_err(Broken)?;
         let own = |a: &Affine| self.threads.iter().any(|t| a.uses(t.0));
         let guards = self.guards.iter().map(|c| &c.index);
-        if self.around.is_some() || copy.sides.iter().map(|s| &s.first).chain(&copy.at).chain(guards).any(own) {
-            return self.fail(format!("a box of `{}` is not the same for all threads", self.n.buffer(copy.from).name));
+        if self.around.is_some()
+            || copy.sides.iter().map(|s| &s.first).chain(&copy.at).chain(guards).any(own)
+        {
+            return self.fail(format!(
+                "a box of `{}` is not the same for all threads",
+                self.n.buffer(copy.from).name
+            ));
         }
         if !self.awaits {
-            return self.fail(format!("a box of `{}` is in no batch of copies", self.n.buffer(copy.from).name));
+            return self.fail(format!(
+                "a box of `{}` is in no batch of copies",
+                self.n.buffer(copy.from).name
+            ));
         }
         Ok(())
     }
 
     fn warp(&mut self, w: &Warp) -> Result<(), Broken> {
-        let Some((lane, 32)) = self.threads.last().copied().filter(|_| self.level == Level::Thread) else {
-            return self.fail("what a warp does together stands where its 32 threads, the innermost thread loop, do not all come");
+        let Some((lane, 32)) = self.threads.last().copied().filter(|_| self.level == Level::Thread)
+        else {
+            return self.fail(
+                "what a warp does together stands where its 32 threads, the \
+                              innermost thread loop, do not all come",
+            );
         };
         let mut uniform = true;
         w.clone().affine_mut(&mut |a| uniform &= !a.uses(lane));
         if !uniform {
-            return self.fail(format!("what a warp does together depends on `{}`, its thread", self.var(lane)));
+            return self.fail(format!(
+                "what a warp does together depends on `{}`, its thread",
+                self.var(lane)
+            ));
         }
         let list = w.matrices();
         for m in &list {
@@ -246,10 +299,18 @@ impl Checker<'_> {
             let index: Vec<Affine> = m.at.iter().chain(&zero).cloned().collect();
             self.access(m.buffer, &index, true)?;
         }
-        let places = |me: &mut Self, of: &[(Var, i64)], (column, columns): (Var, i64), memory: Source, index: &[Affine], write: bool| {
+        let places = |me: &mut Self,
+                      of: &[(Var, i64)],
+                      (column, columns): (Var, i64),
+                      memory: Source,
+                      index: &[Affine],
+                      write: bool| {
             of.iter().chain([&(column, columns)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
             let scope = me.n.buffer(memory).scope;
-            if !matches!((scope, write), (Scope::Shared, _) | (Scope::Swizzled, false) | (Scope::Output, true)) {
+            if !matches!(
+                (scope, write),
+                (Scope::Shared, _) | (Scope::Swizzled, false) | (Scope::Output, true)
+            ) {
                 return me.fail(format!("`{}` is not in shared memory", me.n.buffer(memory).name));
             }
             let done = me.access(memory, index, write);
@@ -261,9 +322,12 @@ impl Checker<'_> {
             Warp::Zero(_) => Ok(()),
             Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
             Warp::Load { to, rest, rows, first, column, columns, from, index } => {
-                if rest.as_ref().is_some_and(|r| self.n.buffer(r.buffer).dtype != DType::Tf32 || extents(self.n, r) != extents(self.n, to))
-                {
-                    return self.fail("what rounding leaves of a matrix is as large as it, and tf32");
+                if rest.as_ref().is_some_and(|r| {
+                    self.n.buffer(r.buffer).dtype != DType::Tf32
+                        || extents(self.n, r) != extents(self.n, to)
+                }) {
+                    return self
+                        .fail("what rounding leaves of a matrix is as large as it, and tf32");
                 }
                 self.affine(first)?;
                 if first.range(|v| self.bounds[&v]).0 < 0 || rows.iter().any(|r| r.1 < 1) {
@@ -281,7 +345,9 @@ impl Checker<'_> {
             Warp::Multiply { .. } => {
                 let [(m, n), (am, ak), (bn, bk)] = [0, 1, 2].map(|i| extents(self.n, list[i]));
                 if (m, n, ak) != (am, bn, bk) {
-                    return self.fail(format!("matrices of {am} x {ak} and {bn} x {bk} do not multiply to {m} x {n}"));
+                    return self.fail(format!(
+                        "matrices of {am} x {ak} and {bn} x {bk} do not multiply to {m} x {n}"
+                    ));
                 }
                 Ok(())
             }
@@ -289,37 +355,81 @@ impl Checker<'_> {
     }
 
     /// What a group of four warps multiplies, and to what.
-    fn group(&self, to: Source, rows: &Part, columns: &Part, a: &Matrix, b: &Matrix) -> Result<(), Broken> {
+    fn group(
+        &self,
+        to: Source,
+        rows: &Part,
+        columns: &Part,
+        a: &Matrix,
+        b: &Matrix,
+    ) -> Result<(), Broken> {
         let quarter = match self.threads[..] {
             [.., (quarter, 4), _] => quarter,
-            _ => return self.fail("a group is not the four warps that the last thread loop but one counts"),
+            _ => {
+                return self.fail(
+                    "a group is not the four warps that the last thread loop but one counts",
+                );
+            }
         };
         let sums = self.n.buffer(to);
         let &[matrices, 16, n] = &sums.shape[..] else {
-            return self.fail(format!("`{}` has not 16 rows of sums for each warp of a group", sums.name));
+            return self
+                .fail(format!("`{}` has not 16 rows of sums for each warp of a group", sums.name));
         };
-        if sums.scope != Scope::Fragment || sums.dtype != DType::F32 || n % 8 != 0 || n > 256 || !self.locals.contains(&to) {
-            return self.fail(format!("`{}` cannot hold a group's sums: 32-bit floats, at most 256 columns, eight by eight", sums.name));
+        if sums.scope != Scope::Fragment
+            || sums.dtype != DType::F32
+            || n % 8 != 0
+            || n > 256
+            || !self.locals.contains(&to)
+        {
+            return self.fail(format!(
+                "`{}` cannot hold a group's sums: 32-bit floats, at most 256 \
+                                      columns, eight by eight",
+                sums.name
+            ));
         }
         for (m, part, taken) in [(a, rows, 64 * matrices), (b, columns, n)] {
             let from = self.n.buffer(m.buffer);
-            if from.scope != Scope::Swizzled || !from.dtype.is_half() || from.dtype != self.n.buffer(a.buffer).dtype {
-                return self.fail(format!("`{}` is no factor of a group's product: swizzled, 16 bits as the other", from.name));
+            if from.scope != Scope::Swizzled
+                || !from.dtype.is_half()
+                || from.dtype != self.n.buffer(a.buffer).dtype
+            {
+                return self.fail(format!(
+                    "`{}` is no factor of a group's product: swizzled, 16 bits as the other",
+                    from.name
+                ));
             }
             let across = lies_across(self.n, m);
             let unit = if across { 64 } else { 8 };
-            let whole = part.first.offset() % unit == 0 && part.first.terms().iter().all(|t| t.1 % unit == 0);
+            let whole = part.first.offset() % unit == 0
+                && part.first.terms().iter().all(|t| t.1 % unit == 0);
             if !whole || part.first.uses(quarter) || m.at.iter().any(|i| i.uses(quarter)) {
-                return self.fail(format!("a group's rows begin at a multiple of {unit} that is the same for its warps"));
+                return self.fail(format!(
+                    "a group's rows begin at a multiple of {unit} that is the same for its warps"
+                ));
             }
-            if !matches!((&from.shape[m.at.len().min(from.shape.len())..], across), ([_, 64], false) | ([_, 64, 64], true)) {
-                return self.fail(format!("`{}` has not two or three dimensions left, of which the last are 64", from.name));
+            if !matches!(
+                (&from.shape[m.at.len().min(from.shape.len())..], across),
+                ([_, 64], false) | ([_, 64, 64], true)
+            ) {
+                return self.fail(format!(
+                    "`{}` has not two or three dimensions left, of which the last are 64",
+                    from.name
+                ));
             }
             // The first and the last row, or their blocks.
             for row in [part.first.clone(), part.first.plus(taken - 1)] {
-                let row = if across { Affine::new(row.terms().iter().map(|t| (t.0, t.1 / 64)), row.offset() / 64) } else { row };
+                let row = if across {
+                    Affine::new(row.terms().iter().map(|t| (t.0, t.1 / 64)), row.offset() / 64)
+                } else {
+                    row
+                };
                 let rest = vec![Affine::constant(0); if across { 2 } else { 1 }];
-                self.access(m.buffer, &m.at.iter().cloned().chain([row]).chain(rest).collect::<Vec<_>>(), false)?;
+                self.access(
+                    m.buffer,
+                    &m.at.iter().cloned().chain([row]).chain(rest).collect::<Vec<_>>(),
+                    false,
+                )?;
             }
         }
         Ok(())
@@ -333,21 +443,34 @@ impl Checker<'_> {
     }
 
     fn access(&self, b: Source, index: &[Affine], write: bool) -> Result<(), Broken> {
-        let Some(buf) = self.n.buffers.get(b.0 as usize) else { return self.fail("a buffer does not exist") };
+        let Some(buf) = self.n.buffers.get(b.0 as usize) else {
+            return self.fail("a buffer does not exist");
+        };
         let allowed = match buf.scope {
             Scope::Data(_) => !write && !self.preparing,
             Scope::Weight(_) => !write,
             Scope::Output => !self.preparing,
             Scope::Prepared => self.preparing || !write,
             Scope::Workspace => !self.preparing,
-            Scope::Local | Scope::Shared | Scope::Cluster | Scope::Swizzled | Scope::Fragment => self.locals.contains(&b),
+            Scope::Local | Scope::Shared | Scope::Cluster | Scope::Swizzled | Scope::Fragment => {
+                self.locals.contains(&b)
+            }
         };
         if !allowed {
             let what = if write { "written" } else { "read" };
-            return self.fail(format!("{} `{}` may not be {what} here", buf.scope.word(), buf.name));
+            return self.fail(format!(
+                "{} `{}` may not be {what} here",
+                buf.scope.word(),
+                buf.name
+            ));
         }
         if index.len() != buf.shape.len() {
-            return self.fail(format!("`{}` has {} dimensions, {} indices are given", buf.name, buf.shape.len(), index.len()));
+            return self.fail(format!(
+                "`{}` has {} dimensions, {} indices are given",
+                buf.name,
+                buf.shape.len(),
+                index.len()
+            ));
         }
         for (a, &extent) in index.iter().zip(&buf.shape) {
             self.affine(a)?;
@@ -364,7 +487,10 @@ impl Checker<'_> {
                 }
             }
             if lo < 0 || hi >= extent {
-                return self.fail(format!("an index of `{}` runs over {lo}..={hi}, the extent is {extent}", buf.name));
+                return self.fail(format!(
+                    "an index of `{}` runs over {lo}..={hi}, the extent is {extent}",
+                    buf.name
+                ));
             }
         }
         Ok(())

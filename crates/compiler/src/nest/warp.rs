@@ -20,9 +20,10 @@
 //! await_products 1
 //! ```
 //!
-//! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the group keeps rows 16 q to
-//! 16 q + 15 of each 64. Rows and columns that there are not (of 112, of 250) have undefined sums. Such a product
-//! goes on by itself until it is awaited. A factor may also lie across, `B_s: bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`.
+//! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the group keeps rows 16 q
+//! to 16 q + 15 of each 64. Rows and columns that there are not (of 112, of 250) have undefined
+//! sums. Such a product goes on by itself until it is awaited. A factor may also lie across, `B_s:
+//! bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`.
 //!
 //! A fragment's last two dimensions are the matrix, the ones before say which. The second factor of
 //! a product lies transposed, as `[n, k]`, so that both are loaded alike. Products of elements are
@@ -59,12 +60,13 @@ pub enum Warp {
     Load {
         /// What is filled.
         to: Matrix,
-        /// Filled with what rounding leaves, rounded itself: products of both parts are as precise as
-        /// products of what was read.
+        /// Filled with what rounding leaves, rounded itself: products of both parts are as precise
+        /// as products of what was read.
         rest: Option<Matrix>,
         /// Variables that say which row; counted together, the last fastest.
         rows: Vec<(Var, i64)>,
-        /// The count at the matrix's first row. Where the count runs over, the last row is read again.
+        /// The count at the matrix's first row. Where the count runs over, the last row is read
+        /// again.
         first: Affine,
         /// Counts columns.
         column: Var,
@@ -84,9 +86,9 @@ pub enum Warp {
         /// The second, transposed.
         b: Matrix,
     },
-    /// `to[i][m, n] += sum(k) a[rows.first + 64 i + 16 q + m, k] * b[columns.first + n, k]` for each matrix
-    /// i of the fragment and the q-th of four warps side by side, which all come; k runs over whole rows.
-    /// It is only begun.
+    /// `to[i][m, n] += sum(k) a[rows.first + 64 i + 16 q + m, k] * b[columns.first + n, k]` for
+    /// each matrix i of the fragment and the q-th of four warps side by side, which all come; k
+    /// runs over whole rows. It is only begun.
     Group {
         /// All matrices of this fragment are added to.
         to: Source,
@@ -94,8 +96,8 @@ pub enum Warp {
         rows: Part,
         /// Which rows of `b`; a multiple of 8.
         columns: Part,
-        /// The first factor: a swizzled buffer of which the last two dimensions, `[row, k]`, are left, or the last
-        /// three, `[row / 64, k, row mod 64]`, where rows lie side by side.
+        /// The first factor: a swizzled buffer of which the last two dimensions, `[row, k]`, are
+        /// left, or the last three, `[row / 64, k, row mod 64]`, where rows lie side by side.
         a: Matrix,
         /// The second, transposed.
         b: Matrix,
@@ -124,7 +126,9 @@ impl Warp {
                 ([to].into_iter().chain(rest).collect(), index.iter_mut().chain([first]).collect())
             }
             Warp::Multiply { to, a, b } => (vec![to, a, b], Vec::new()),
-            Warp::Group { rows, columns, a, b, .. } => (vec![a, b], vec![&mut rows.first, &mut columns.first]),
+            Warp::Group { rows, columns, a, b, .. } => {
+                (vec![a, b], vec![&mut rows.first, &mut columns.first])
+            }
             Warp::Store { from, index, .. } => (vec![from], index.iter_mut().collect()),
         };
         matrices.into_iter().flat_map(|m| &mut m.at).chain(more).for_each(f);
@@ -204,7 +208,13 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             matrix(f, b)?;
         }
         Warp::Store { from, row, column, to, index } => {
-            write!(f, "warp_store row {} column {}: {}", n.var(*row), n.var(*column), n.source(*to))?;
+            write!(
+                f,
+                "warp_store row {} column {}: {}",
+                n.var(*row),
+                n.var(*column),
+                n.source(*to)
+            )?;
             super::print::index(f, n, index)?;
             write!(f, " = ")?;
             matrix(f, from)?;

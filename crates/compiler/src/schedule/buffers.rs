@@ -54,7 +54,10 @@ pub fn relayout(n: &mut Nest, name: &str, permutation: &[usize]) -> Result<(), S
     let mut sorted = permutation.to_vec();
     sorted.sort_unstable();
     if sorted != (0..buf.shape.len()).collect::<Vec<_>>() {
-        return Err(format!("{permutation:?} is not a permutation of {} dimensions", buf.shape.len()));
+        return Err(format!(
+            "{permutation:?} is not a permutation of {} dimensions",
+            buf.shape.len()
+        ));
     }
     let shape = permutation.iter().map(|&d| buf.shape[d]).collect();
     n.buffers[b.0 as usize].shape = shape;
@@ -82,9 +85,14 @@ pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
             }
         }
     });
-    let outer_part = |a: &Affine| Affine::new(a.terms().iter().copied().filter(|(v, _)| !inner.contains_key(v)), 0);
+    let outer_part = |a: &Affine| {
+        Affine::new(a.terms().iter().copied().filter(|(v, _)| !inner.contains_key(v)), 0)
+    };
     let inner_range = |a: &Affine| {
-        let own = Affine::new(a.terms().iter().copied().filter(|(v, _)| inner.contains_key(v)), a.offset());
+        let own = Affine::new(
+            a.terms().iter().copied().filter(|(v, _)| inner.contains_key(v)),
+            a.offset(),
+        );
         own.range(|v| inner[&v])
     };
     let list: Vec<_> = accesses(&l.body).into_iter().filter(|a| a.buffer == b).collect();
@@ -98,7 +106,9 @@ pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     for a in &list {
         for d in 0..dims {
             if outer_part(&a.index[d]) != outer_part(&first.index[d]) {
-                return Err(format!("iterations of `{at}` use different parts of `{name}` in different places"));
+                return Err(format!(
+                    "iterations of `{at}` use different parts of `{name}` in different places"
+                ));
             }
             let (lo, hi) = inner_range(&a.index[d]);
             low[d] = low[d].min(lo);
@@ -107,7 +117,9 @@ pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     }
     for d in 0..dims {
         if inner_range(&first.index[d]) != (low[d], high[d]) {
-            return Err(format!("an iteration of `{at}` reads elements of `{name}` that it did not set"));
+            return Err(format!(
+                "an iteration of `{at}` reads elements of `{name}` that it did not set"
+            ));
         }
     }
     let outer: Vec<Affine> = first.index.iter().map(outer_part).collect();
@@ -116,7 +128,14 @@ pub fn contract(n: &mut Nest, name: &str, at: &str) -> Result<(), String> {
     n.buffers[b.0 as usize].shape = low.iter().zip(&high).map(|(l, h)| h - l + 1).collect();
     n.buffers[b.0 as usize].scope = Scope::Local;
     super::structure::drop_hints(n, b);
-    reindex(n, b, &|index| index.iter().zip(&outer).zip(&shift).map(|((a, o), &s)| a.add(&o.scale(-1)).plus(-s)).collect());
+    reindex(n, b, &|index| {
+        index
+            .iter()
+            .zip(&outer)
+            .zip(&shift)
+            .map(|((a, o), &s)| a.add(&o.scale(-1)).plus(-s))
+            .collect()
+    });
     n.replace_loop(var, &mut |mut l| {
         l.body.insert(0, Stmt::Local(b));
         vec![Stmt::Loop(l)]

@@ -20,20 +20,25 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
                 bad = Some("a loop inside counts tiles".to_string());
             }
         }
-        Stmt::Store { buffer, .. } if *buffer == b => bad = Some(format!("`{name}` is set inside `{at}`")),
+        Stmt::Store { buffer, .. } if *buffer == b => {
+            bad = Some(format!("`{name}` is set inside `{at}`"))
+        }
         _ => {}
     });
     if let Some(b) = bad {
         return Err(b);
     }
     let list: Vec<_> = accesses(&whole).into_iter().filter(|a| a.buffer == b).collect();
-    let [only] = &list[..] else { return Err(format!("`{name}` is accumulated in {} places inside `{at}`", list.len())) };
+    let [only] = &list[..] else {
+        return Err(format!("`{name}` is accumulated in {} places inside `{at}`", list.len()));
+    };
     if !(only.write && only.read) {
         return Err(format!("`{name}` is not accumulated inside `{at}`"));
     }
     let index: Vec<Affine> = only.index.to_vec();
     // The local has one dimension a loop that moves through the buffer, in loop order.
-    let dims: Vec<(Var, i64, Mode)> = loops.into_iter().filter(|(v, ..)| index.iter().any(|a| a.uses(*v))).collect();
+    let dims: Vec<(Var, i64, Mode)> =
+        loops.into_iter().filter(|(v, ..)| index.iter().any(|a| a.uses(*v))).collect();
     let dtype = n.buffer(b).dtype;
     let shape = dims.iter().map(|d| d.1).collect();
     if n.find_buffer(local).is_some() {
@@ -41,9 +46,18 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
     }
     let acc = n.new_buffer(Buffer { name: local.into(), dtype, shape, scope: Scope::Local });
     let copy = |n: &mut Nest, suffix: &str, load: bool| {
-        let vars: Vec<Var> = dims.iter().map(|d| n.new_var(&format!("{}_{suffix}", n.vars[d.0.0 as usize].clone()))).collect();
-        let far: Vec<Affine> =
-            index.iter().map(|a| dims.iter().zip(&vars).fold(a.clone(), |a, (d, &v)| a.substitute(d.0, &Affine::var(v)))).collect();
+        let vars: Vec<Var> = dims
+            .iter()
+            .map(|d| n.new_var(&format!("{}_{suffix}", n.vars[d.0.0 as usize].clone())))
+            .collect();
+        let far: Vec<Affine> = index
+            .iter()
+            .map(|a| {
+                dims.iter()
+                    .zip(&vars)
+                    .fold(a.clone(), |a, (d, &v)| a.substitute(d.0, &Affine::var(v)))
+            })
+            .collect();
         let near: Vec<Affine> = vars.iter().map(|&v| Affine::var(v)).collect();
         let mut body = vec![if load {
             Stmt::Store { buffer: acc, index: near, value: Expr::load(b, far) }
@@ -81,7 +95,9 @@ pub fn forward(n: &mut Nest, name: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     match forward_in(&mut n.body, b) {
         Some(r) => r,
-        None => Err(format!("`{name}` is not filled with a constant and then read once, in one block")),
+        None => {
+            Err(format!("`{name}` is not filled with a constant and then read once, in one block"))
+        }
     }
 }
 
@@ -107,9 +123,15 @@ fn forward_in(stmts: &mut Vec<Stmt>, b: Source) -> Option<Result<(), String>> {
         let later: Vec<usize> = (i + 1..stmts.len()).filter(|&j| touches(&stmts[j])).collect();
         let &j = later.first()?;
         // The first toucher may hold load and store together (inside tile loops) or be the load.
-        let list: Vec<(bool, bool)> = accesses(&stmts[j..=j]).iter().filter(|a| a.buffer == b).map(|a| (a.read, a.write)).collect();
+        let list: Vec<(bool, bool)> = accesses(&stmts[j..=j])
+            .iter()
+            .filter(|a| a.buffer == b)
+            .map(|a| (a.read, a.write))
+            .collect();
         if list != [(true, false), (false, true)] {
-            return Some(Err("what follows the fill does not read it once and then set it once".into()));
+            return Some(Err(
+                "what follows the fill does not read it once and then set it once".into()
+            ));
         }
         if covered(&stmts[i], b) != covered(&stmts[j], b) {
             return Some(Err("what follows the fill does not set all of it again".into()));
@@ -152,7 +174,8 @@ fn covered(s: &Stmt, b: Source) -> Option<Vec<(Affine, i64, i64)>> {
         _ => {}
     });
     let one = |a: &Affine| {
-        let (own, outer): (Vec<_>, Vec<_>) = a.terms().iter().copied().partition(|(v, _)| inner.contains_key(v));
+        let (own, outer): (Vec<_>, Vec<_>) =
+            a.terms().iter().copied().partition(|(v, _)| inner.contains_key(v));
         // Steps must not be larger than what smaller ones fill.
         let mut steps: Vec<(i64, i64)> = own.iter().map(|&(v, c)| (c, inner[&v])).collect();
         steps.sort_unstable();

@@ -72,12 +72,17 @@ pub fn independent(n: &Nest, body: &[Stmt], axes: &[Axis], sums: bool) -> Result
         let name = &n.buffer(b).name;
         for axis in axes.iter().filter(|a| a.extent > 1) {
             if list.iter().any(|a| !a.index.iter().any(|i| axis.uses(i))) {
-                return Err(format!("every iteration of `{}` touches the same elements of `{name}`", n.vars[axis.var.0 as usize]));
+                return Err(format!(
+                    "every iteration of `{}` touches the same elements of `{name}`",
+                    n.vars[axis.var.0 as usize]
+                ));
             }
         }
         let same = |x: &Affine, y: &Affine| {
-            axes.iter()
-                .all(|v| x.coefficient(v.var) == y.coefficient(v.var) && v.start.is_none_or(|s| x.coefficient(s) == y.coefficient(s)))
+            axes.iter().all(|v| {
+                x.coefficient(v.var) == y.coefficient(v.var)
+                    && v.start.is_none_or(|s| x.coefficient(s) == y.coefficient(s))
+            })
         };
         for a in &list[1..] {
             if !a.index.iter().zip(list[0].index).all(|(x, y)| same(x, y)) {
@@ -88,8 +93,11 @@ pub fn independent(n: &Nest, body: &[Stmt], axes: &[Axis], sums: bool) -> Result
         // counters within one dimension must be like digits of a number, and what else varies in
         // that dimension must stay below the smallest of them.
         for d in 0..list[0].index.len() {
-            let mut digits: Vec<(i64, i64)> =
-                axes.iter().map(|v| (list[0].index[d].coefficient(v.var).abs(), v.extent)).filter(|c| c.0 > 0).collect();
+            let mut digits: Vec<(i64, i64)> = axes
+                .iter()
+                .map(|v| (list[0].index[d].coefficient(v.var).abs(), v.extent))
+                .filter(|c| c.0 > 0)
+                .collect();
             digits.sort_unstable();
             if digits.windows(2).any(|w| w[1].0 < w[0].0 * w[0].1) {
                 return Err(format!("iterations overlap in `{name}`"));
@@ -102,7 +110,13 @@ pub fn independent(n: &Nest, body: &[Stmt], axes: &[Axis], sums: bool) -> Result
 /// Like [`independent`], for two groups of statements that shall run one after the other for all
 /// iterations, or interleaved: an element that one group writes may be touched by the other only
 /// in the same iteration.
-pub fn exchangeable(n: &Nest, first: &[Stmt], second: &[Stmt], a: Axis, b: Axis) -> Result<(), String> {
+pub fn exchangeable(
+    n: &Nest,
+    first: &[Stmt],
+    second: &[Stmt],
+    a: Axis,
+    b: Axis,
+) -> Result<(), String> {
     let mut inner: HashMap<Var, i64> = HashMap::new();
     for stmts in [first, second] {
         visit(stmts, &mut |s| {
@@ -134,11 +148,22 @@ pub fn exchangeable(n: &Nest, first: &[Stmt], second: &[Stmt], a: Axis, b: Axis)
                     }
                     // Larger digits of the same number do not bring iterations together.
                     let digit = c.abs() * axis.extent;
-                    let near = |v: Var, k: i64| inner.contains_key(&v) && v != axis.var && k % digit.max(1) != 0;
-                    let own = Affine::new(i.terms().iter().copied().filter(|&(v, k)| near(v, k)), i.offset());
+                    let near = |v: Var, k: i64| {
+                        inner.contains_key(&v) && v != axis.var && k % digit.max(1) != 0
+                    };
+                    let own = Affine::new(
+                        i.terms().iter().copied().filter(|&(v, k)| near(v, k)),
+                        i.offset(),
+                    );
                     let (lo, hi) = own.range(|v| inner[&v]);
                     (low, high) = (low.min(lo), high.max(hi));
-                    let rest = Affine::new(i.terms().iter().copied().filter(|&(v, _)| !inner.contains_key(&v) && v != axis.var), 0);
+                    let rest = Affine::new(
+                        i.terms()
+                            .iter()
+                            .copied()
+                            .filter(|&(v, _)| !inner.contains_key(&v) && v != axis.var),
+                        0,
+                    );
                     if outer.get_or_insert_with(|| rest.clone()) != &rest {
                         return false;
                     }

@@ -18,7 +18,13 @@ pub fn fresh(n: &mut Nest, name: &str) -> Result<Var, String> {
     Ok(n.new_var(name))
 }
 
-pub fn split(n: &mut Nest, name: &str, factor: i64, outer: &str, inner: &str) -> Result<(), String> {
+pub fn split(
+    n: &mut Nest,
+    name: &str,
+    factor: i64,
+    outer: &str,
+    inner: &str,
+) -> Result<(), String> {
     let l = named(n, name)?;
     let (var, extent) = (l.var, l.extent);
     if l.start.is_some() {
@@ -30,10 +36,13 @@ pub fn split(n: &mut Nest, name: &str, factor: i64, outer: &str, inner: &str) ->
     let exact = extent % factor == 0;
     if !exact {
         // The overlap is computed twice: fine where the body sets what it accumulates into.
-        let again = by_buffer(&l.body).into_iter().find(|(_, list)| list.iter().any(|a| a.write) && (!list[0].write || list[0].read));
+        let again = by_buffer(&l.body)
+            .into_iter()
+            .find(|(_, list)| list.iter().any(|a| a.write) && (!list[0].write || list[0].read));
         if let Some((b, _)) = again {
             return Err(format!(
-                "{factor} does not divide {extent}, and `{}` would be accumulated twice where tiles overlap",
+                "{factor} does not divide {extent}, and `{}` would be accumulated twice where \
+                 tiles overlap",
                 n.buffer(b).name
             ));
         }
@@ -44,7 +53,10 @@ pub fn split(n: &mut Nest, name: &str, factor: i64, outer: &str, inner: &str) ->
         (None, Affine::new([(outer, factor), (inner, 1)], 0))
     } else {
         let base = n.new_var(&format!("{}_at", n.vars[outer.0 as usize].clone()));
-        (Some(Start { var: base, step: factor, cap: extent - factor }), Affine::new([(base, 1), (inner, 1)], 0))
+        (
+            Some(Start { var: base, step: factor, cap: extent - factor }),
+            Affine::new([(base, 1), (inner, 1)], 0),
+        )
     };
     n.replace_loop(var, &mut |mut l| {
         substitute(&mut l.body, var, &by);
@@ -63,9 +75,13 @@ pub fn split(n: &mut Nest, name: &str, factor: i64, outer: &str, inner: &str) ->
 pub fn fuse(n: &mut Nest, outer: &str, inner: &str, into: &str) -> Result<(), String> {
     let o = named(n, outer)?;
     let i = named(n, inner)?;
-    let [Stmt::Loop(only)] = &o.body[..] else { return Err(format!("`{outer}` has more than one statement in it")) };
+    let [Stmt::Loop(only)] = &o.body[..] else {
+        return Err(format!("`{outer}` has more than one statement in it"));
+    };
     if only.var != i.var || o.start.is_some() || i.start.is_some() {
-        return Err(format!("`{inner}` is not directly inside `{outer}`, or one of them counts tiles"));
+        return Err(format!(
+            "`{inner}` is not directly inside `{outer}`, or one of them counts tiles"
+        ));
     }
     let (ov, iv, extent, inner_extent) = (o.var, i.var, o.extent * i.extent, i.extent);
     let mut bad = false;
@@ -79,7 +95,10 @@ pub fn fuse(n: &mut Nest, outer: &str, inner: &str, into: &str) -> Result<(), St
         &mut |e| e,
     );
     if bad {
-        return Err("an index does not walk through both loops in one stride; reshape its buffer first".into());
+        return Err(
+            "an index does not walk through both loops in one stride; reshape its buffer first"
+                .into(),
+        );
     }
     let v = fresh(n, into)?;
     n.replace_loop(ov, &mut |l| {
@@ -119,7 +138,10 @@ pub fn reorder(n: &mut Nest, names: &[String]) -> Result<(), String> {
         visit(&l.body, &mut |s| found |= matches!(s, Stmt::Loop(x) if x.var == v));
         found
     };
-    let Some(&top) = wanted.iter().find(|&&t| n.find_loop(t).is_some_and(|l| wanted.iter().all(|&v| v == t || inside(v, l)))) else {
+    let Some(&top) = wanted
+        .iter()
+        .find(|&&t| n.find_loop(t).is_some_and(|l| wanted.iter().all(|&v| v == t || inside(v, l))))
+    else {
         return Err("the loops are not nested in one another".into());
     };
     let mut chain = Vec::new();
@@ -133,14 +155,18 @@ pub fn reorder(n: &mut Nest, names: &[String]) -> Result<(), String> {
             break;
         }
         let [Stmt::Loop(next)] = &at.body[..] else {
-            return Err(format!("`{}` has more than one statement in it", n.vars[at.var.0 as usize]));
+            return Err(format!(
+                "`{}` has more than one statement in it",
+                n.vars[at.var.0 as usize]
+            ));
         };
         at = next;
     }
     let axes: Vec<Axis> = chain.iter().map(Axis::of).collect();
     independent(n, &at.body, &axes, true)?;
     let innermost = at.body.clone();
-    let mut ordered: Vec<Loop> = wanted.iter().filter_map(|v| chain.iter().find(|l| l.var == *v).cloned()).collect();
+    let mut ordered: Vec<Loop> =
+        wanted.iter().filter_map(|v| chain.iter().find(|l| l.var == *v).cloned()).collect();
     let mut body = innermost;
     while let Some(mut l) = ordered.pop() {
         l.body = body;
@@ -167,7 +193,9 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
             // what an earlier one stored, which independence over lanes gives.
         }
         Mode::Serial | Mode::Unroll => {}
-        Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => return Err("GPU programs are written as a whole".into()),
+        Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => {
+            return Err("GPU programs are written as a whole".into());
+        }
     }
     n.replace_loop(var, &mut |l| vec![Stmt::Loop(Loop { mode, ..l })]);
     Ok(())

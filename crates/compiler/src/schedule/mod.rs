@@ -61,14 +61,14 @@ pub enum Primitive {
     CacheWrite(String, String, String),
     /// Starts a cached accumulation from the constant that its buffer was filled with: buffer.
     Forward(String),
-    /// Copies what a loop reads of a buffer, in the order that the loop reads it: buffer, loop, new name. Weights are
-    /// copied ahead of time, data at the start of the call.
+    /// Copies what a loop reads of a buffer, in the order that the loop reads it: buffer, loop, new
+    /// name. Weights are copied ahead of time, data at the start of the call.
     Pack(String, String, String),
     /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
     /// its reads: buffer, loop, new name.
     PackNear(String, String, String),
-    /// Asks for what the innermost loop that moves through a buffer reads, about so many cache lines
-    /// before it is read: buffer, lines.
+    /// Asks for what the innermost loop that moves through a buffer reads, about so many cache
+    /// lines before it is read: buffer, lines.
     Prefetch(String, i64),
     /// Accumulates a reduction separately for each iteration of a loop, then combines: loop, new
     /// buffer.
@@ -105,11 +105,21 @@ impl Primitive {
         };
         let refuse = |reason: String| Refused { primitive: self.to_string(), reason };
         r.map_err(refuse)?;
-        // The first three merge indices or copy them away from the tests that guard them; a loop that
-        // is moved may be a vector loop. The verifier decides; the others never break a nest.
-        let unsure = matches!(self, Primitive::Reshape(..) | Primitive::Pack(..) | Primitive::PackNear(..) | Primitive::Reorder(..));
+        // The first three merge indices or copy them away from the tests that guard them; a loop
+        // that is moved may be a vector loop. The verifier decides; the others never break a nest.
+        let unsure = matches!(
+            self,
+            Primitive::Reshape(..)
+                | Primitive::Pack(..)
+                | Primitive::PackNear(..)
+                | Primitive::Reorder(..)
+        );
         if unsure || cfg!(debug_assertions) {
-            let why = if unsure { "what comes of it is not known to be right" } else { "it broke the nest (a bug of Squall)" };
+            let why = if unsure {
+                "what comes of it is not known to be right"
+            } else {
+                "it broke the nest (a bug of Squall)"
+            };
             verify(n).map_err(|e| refuse(format!("{why}: {e}")))?;
         }
         Ok(())
@@ -151,7 +161,10 @@ impl fmt::Display for Primitive {
             Primitive::Mark(Mode::Parallel, l) => write!(f, "parallel({l})"),
             Primitive::Mark(Mode::Vector, l) => write!(f, "vectorize({l})"),
             Primitive::Mark(Mode::Unroll, l) => write!(f, "unroll({l})"),
-            Primitive::Mark(Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box, l) => write!(f, "gpu({l})"),
+            Primitive::Mark(
+                Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box,
+                l,
+            ) => write!(f, "gpu({l})"),
         }
     }
 }

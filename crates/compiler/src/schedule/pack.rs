@@ -16,11 +16,16 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
             // The copy stands before the top-level nest that reads it, after the one that writes.
             let inside = |s: &Stmt| {
                 let mut found = false;
-                visit(std::slice::from_ref(s), &mut |s| found |= matches!(s, Stmt::Loop(x) if x.var == l.var));
+                visit(std::slice::from_ref(s), &mut |s| {
+                    found |= matches!(s, Stmt::Loop(x) if x.var == l.var)
+                });
                 found
             };
             let reader = n.body.iter().position(inside).unwrap_or(0);
-            if n.body[reader..].iter().any(|s| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write)) {
+            if n.body[reader..]
+                .iter()
+                .any(|s| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write))
+            {
                 return Err(format!("`{name}` is written where or after `{at}` reads it"));
             }
             Scope::Workspace
@@ -30,8 +35,11 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
     if n.find_buffer(packed).is_some() {
         return Err(format!("the name `{packed}` is taken"));
     }
-    let list: Vec<Vec<Affine>> = accesses(&l.body).iter().filter(|a| a.buffer == b).map(|a| a.index.to_vec()).collect();
-    let [index] = &list[..] else { return Err(format!("`{name}` is read in {} places inside `{at}`", list.len())) };
+    let list: Vec<Vec<Affine>> =
+        accesses(&l.body).iter().filter(|a| a.buffer == b).map(|a| a.index.to_vec()).collect();
+    let [index] = &list[..] else {
+        return Err(format!("`{name}` is read in {} places inside `{at}`", list.len()));
+    };
     let index = index.clone();
     // Loops around the read, outermost first, that move it.
     let mut path = Vec::new();
@@ -39,14 +47,20 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
         return Err(format!("`{name}` is not read in the timed call"));
     }
     let used: Vec<Loop> = path.into_iter().filter(|l| index.iter().any(|a| l.moves(a))).collect();
-    let var_of = |l: &Loop| -> Vec<Var> { std::iter::once(l.var).chain(l.start.map(|s| s.var)).collect() };
+    let var_of =
+        |l: &Loop| -> Vec<Var> { std::iter::once(l.var).chain(l.start.map(|s| s.var)).collect() };
     let known: Vec<Var> = used.iter().flat_map(var_of).collect();
     if index.iter().flat_map(|a| a.terms()).any(|(v, _)| !known.contains(v)) {
         return Err(format!("an index of `{name}` moves with a loop that is not around it"));
     }
     let near: Vec<Affine> = used.iter().map(|l| Affine::var(l.var)).collect();
     let dtype = n.buffer(b).dtype;
-    let p = n.new_buffer(Buffer { name: packed.into(), dtype, shape: used.iter().map(|l| l.extent).collect(), scope });
+    let p = n.new_buffer(Buffer {
+        name: packed.into(),
+        dtype,
+        shape: used.iter().map(|l| l.extent).collect(),
+        scope,
+    });
     let var = l_var(n, at)?;
     n.replace_loop(var, &mut |l| {
         let mut s = vec![Stmt::Loop(l)];
@@ -61,7 +75,9 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
         n.prepare.append(&mut body);
         drop_plain_copy(n, b);
     } else {
-        let produced = n.body.iter().rposition(|s| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write));
+        let produced = n.body.iter().rposition(|s| {
+            accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == b && a.write)
+        });
         let i = produced.map_or(0, |i| i + 1);
         n.body.splice(i..i, body);
     }
@@ -83,14 +99,22 @@ pub fn pack_near(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(),
         return Err(format!("`{at}` is written out: its copies would be, too"));
     }
     let var = l.var;
-    let list: Vec<Vec<Affine>> = accesses(&l.body).iter().filter(|a| a.buffer == b).map(|a| a.index.to_vec()).collect();
-    let [index] = &list[..] else { return Err(format!("`{name}` is read in {} places inside `{at}`", list.len())) };
+    let list: Vec<Vec<Affine>> =
+        accesses(&l.body).iter().filter(|a| a.buffer == b).map(|a| a.index.to_vec()).collect();
+    let [index] = &list[..] else {
+        return Err(format!("`{name}` is read in {} places inside `{at}`", list.len()));
+    };
     let index = index.clone();
     let mut path = Vec::new();
     path_to(&l.body, b, &mut path);
     let used: Vec<Loop> = path.into_iter().filter(|l| index.iter().any(|a| l.moves(a))).collect();
     let dtype = n.buffer(b).dtype;
-    let p = n.new_buffer(Buffer { name: packed.into(), dtype, shape: used.iter().map(|l| l.extent).collect(), scope: Scope::Local });
+    let p = n.new_buffer(Buffer {
+        name: packed.into(),
+        dtype,
+        shape: used.iter().map(|l| l.extent).collect(),
+        scope: Scope::Local,
+    });
     let near: Vec<Affine> = used.iter().map(|l| Affine::var(l.var)).collect();
     let copy = copying(n, b, p, index, &used);
     n.replace_loop(var, &mut |mut l| {
@@ -111,7 +135,10 @@ fn copying(n: &mut Nest, b: Source, p: Source, index: Vec<Affine>, used: &[Loop]
     let mut copies = Vec::new();
     for l in used {
         let v = n.new_var(&format!("{}_pack", n.vars[l.var.0 as usize].clone()));
-        let start = l.start.map(|s| crate::nest::Start { var: n.new_var(&format!("{}_pack", n.vars[s.var.0 as usize].clone())), ..s });
+        let start = l.start.map(|s| crate::nest::Start {
+            var: n.new_var(&format!("{}_pack", n.vars[s.var.0 as usize].clone())),
+            ..s
+        });
         for a in &mut far {
             *a = a.substitute(l.var, &Affine::var(v));
             if let (Some(old), Some(new)) = (l.start, start) {
@@ -127,14 +154,30 @@ fn copying(n: &mut Nest, b: Source, p: Source, index: Vec<Affine>, used: &[Loop]
     let mut near: Vec<Affine> = copies.iter().map(|l| Affine::var(l.var)).collect();
     match copies.as_mut_slice() {
         // Lanes stay lanes where they are contiguous in what is copied.
-        [.., last] if unit(last) && (used.last().is_some_and(|l| l.mode == Mode::Vector) || timed && is_vector(last)) => {
+        [.., last]
+            if unit(last)
+                && (used.last().is_some_and(|l| l.mode == Mode::Vector)
+                    || timed && is_vector(last)) =>
+        {
             last.mode = Mode::Vector;
         }
         // Four columns of a few rows at a time: the emitter loads along the rows and transposes.
-        [.., along, last] if timed && is_vector(last) && unit(along) && along.start.is_none() && along.extent % 4 == 0 => {
+        [.., along, last]
+            if timed
+                && is_vector(last)
+                && unit(along)
+                && along.start.is_none()
+                && along.extent % 4 == 0 =>
+        {
             last.mode = Mode::Vector;
             along.extent /= 4;
-            let four = Loop { var: n.new_var("u_pack"), extent: 4, mode: Mode::Unroll, start: None, body: Vec::new() };
+            let four = Loop {
+                var: n.new_var("u_pack"),
+                extent: 4,
+                mode: Mode::Unroll,
+                start: None,
+                body: Vec::new(),
+            };
             let column = Affine::var(along.var).scale(4).add(&Affine::var(four.var));
             let whole = along.var;
             far.iter_mut().chain(&mut near).for_each(|a| *a = a.substitute(whole, &column));
@@ -172,7 +215,11 @@ pub(super) fn path_to(stmts: &[Stmt], b: Source, path: &mut Vec<Loop>) -> bool {
                 path.pop();
             }
             Stmt::If { body, .. } if path_to(body, b, path) => return true,
-            Stmt::Store { value, .. } | Stmt::Update { value, .. } if value.loads().iter().any(|(s, _)| *s == b) => return true,
+            Stmt::Store { value, .. } | Stmt::Update { value, .. }
+                if value.loads().iter().any(|(s, _)| *s == b) =>
+            {
+                return true;
+            }
             _ => {}
         }
     }

@@ -21,7 +21,12 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             }
             "fuse" => Primitive::Fuse(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
             "join" => Primitive::Join(c.name()?, comma_name(&mut c)?),
-            "split" => Primitive::Split(c.name()?, comma_int(&mut c)?, comma_name(&mut c)?, comma_name(&mut c)?),
+            "split" => Primitive::Split(
+                c.name()?,
+                comma_int(&mut c)?,
+                comma_name(&mut c)?,
+                comma_name(&mut c)?,
+            ),
             "peel" => Primitive::Peel(c.name()?, comma_int(&mut c)?, comma_name(&mut c)?),
             "reorder" => Primitive::Reorder(list(&mut c, Cursor::name)?),
             "fission" => {
@@ -30,7 +35,9 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
                 Primitive::Fission(l, list(&mut c, Cursor::name)?)
             }
             "contract" => Primitive::Contract(c.name()?, comma_name(&mut c)?),
-            "cache_write" => Primitive::CacheWrite(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
+            "cache_write" => {
+                Primitive::CacheWrite(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?)
+            }
             "forward" => Primitive::Forward(c.name()?),
             "pack" => Primitive::Pack(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
             "pack_near" => Primitive::PackNear(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
@@ -44,7 +51,8 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
                     Some(tile) => Primitive::Winograd(b, tile),
                     None => {
                         return c.error(
-                            "expected 8 numbers: output, rows, lanes, vectors, tiles, unroll, panels outside, threads (0 one, 1 share phases, 2 share blocks)",
+                            "expected 8 numbers: output, rows, lanes, vectors, tiles, unroll, \
+                             panels outside, threads (0 one, 1 share phases, 2 share blocks)",
                         );
                     }
                 }
@@ -71,7 +79,10 @@ fn comma_int(c: &mut Cursor) -> Result<i64, TextError> {
     c.int()
 }
 
-fn list<T>(c: &mut Cursor, mut item: impl FnMut(&mut Cursor) -> Result<T, TextError>) -> Result<Vec<T>, TextError> {
+fn list<T>(
+    c: &mut Cursor,
+    mut item: impl FnMut(&mut Cursor) -> Result<T, TextError>,
+) -> Result<Vec<T>, TextError> {
     c.expect("[")?;
     let mut out = Vec::new();
     while !c.accept("]") {

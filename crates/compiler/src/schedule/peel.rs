@@ -28,8 +28,10 @@ pub fn peel(n: &mut Nest, name: &str, at: i64, rest: &str) -> Result<(), String>
         return Err(format!("`{name}` declares a local buffer"));
     }
     let v = fresh(n, rest)?;
-    let twins: Vec<(Var, Var)> =
-        bound_inside.iter().map(|&o| (o, n.new_var(&format!("{}_{rest}", n.vars[o.0 as usize].clone())))).collect();
+    let twins: Vec<(Var, Var)> = bound_inside
+        .iter()
+        .map(|&o| (o, n.new_var(&format!("{}_{rest}", n.vars[o.0 as usize].clone()))))
+        .collect();
     n.replace_loop(var, &mut |l| {
         let mut second = l.body.clone();
         substitute(&mut second, var, &Affine::new([(v, 1)], at));
@@ -38,7 +40,13 @@ pub fn peel(n: &mut Nest, name: &str, at: i64, rest: &str) -> Result<(), String>
         }
         vec![
             Stmt::Loop(Loop { extent: at, body: l.body, ..l }),
-            Stmt::Loop(Loop { var: v, extent: extent - at, body: second, mode: l.mode, start: None }),
+            Stmt::Loop(Loop {
+                var: v,
+                extent: extent - at,
+                body: second,
+                mode: l.mode,
+                start: None,
+            }),
         ]
     });
     simplify(n);

@@ -20,8 +20,14 @@ pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     if lines < 1 {
         return Err("at least one line ahead".into());
     }
-    let reads: Vec<Vec<Affine>> = accesses(&n.body).iter().filter(|a| a.buffer == b && a.read).map(|a| a.index.to_vec()).collect();
-    let [index] = &reads[..] else { return Err(format!("`{name}` is read in {} places", reads.len())) };
+    let reads: Vec<Vec<Affine>> = accesses(&n.body)
+        .iter()
+        .filter(|a| a.buffer == b && a.read)
+        .map(|a| a.index.to_vec())
+        .collect();
+    let [index] = &reads[..] else {
+        return Err(format!("`{name}` is read in {} places", reads.len()));
+    };
     let at = flatten(index, &n.buffer(b).shape);
     let mut path = Vec::new();
     super::pack::path_to(&n.body, b, &mut path);
@@ -31,13 +37,16 @@ pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     };
     let (home, inside) = (&path[home], &path[home + 1..]);
     let bytes = n.buffer(b).dtype.bytes() as i64;
-    // One iteration's lines: loops written out stay, in steps of a line where theirs are shorter; of
-    // a vector's lanes the first stands for all.
+    // One iteration's lines: loops written out stay, in steps of a line where theirs are shorter;
+    // of a vector's lanes the first stands for all.
     let mut ahead = at.clone();
     let mut hints: Vec<Loop> = Vec::new();
     for l in inside.iter().filter(|l| l.moves(&at)) {
         if l.start.is_some() {
-            return Err(format!("`{}` counts tiles inside of the loop that moves through `{name}`", n.vars[l.var.0 as usize]));
+            return Err(format!(
+                "`{}` counts tiles inside of the loop that moves through `{name}`",
+                n.vars[l.var.0 as usize]
+            ));
         }
         let per_line = (LINE / (at.coefficient(l.var).abs() * bytes)).max(1);
         let extent = (l.extent + per_line - 1) / per_line;
@@ -53,7 +62,8 @@ pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     let iterations = (lines / each).max(1);
     let step = at.coefficient(home.var) + home.start.map_or(0, |s| at.coefficient(s.var) * s.step);
     let hint = Stmt::Prefetch { buffer: b, at: ahead.plus(iterations * step) };
-    let body = hints.into_iter().rev().fold(vec![hint], |body, l| vec![Stmt::Loop(Loop { body, ..l })]);
+    let body =
+        hints.into_iter().rev().fold(vec![hint], |body, l| vec![Stmt::Loop(Loop { body, ..l })]);
     n.replace_loop(home.var, &mut |mut l| {
         l.body.splice(0..0, body.iter().cloned());
         vec![Stmt::Loop(l)]

@@ -28,11 +28,18 @@ pub fn rfactor(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
     let top = chain
         .iter()
         .rev()
-        .take_while(|(v, starts, single)| *single && !index.iter().any(|a| a.uses(*v) || starts.is_some_and(|s| a.uses(s))))
+        .take_while(|(v, starts, single)| {
+            *single && !index.iter().any(|a| a.uses(*v) || starts.is_some_and(|s| a.uses(s)))
+        })
         .last()
         .map_or(var, |c| c.0);
     let dtype = n.buffer(target).dtype;
-    let p = n.new_buffer(Buffer { name: partial.into(), dtype, shape: vec![extent], scope: Scope::Local });
+    let p = n.new_buffer(Buffer {
+        name: partial.into(),
+        dtype,
+        shape: vec![extent],
+        scope: Scope::Local,
+    });
     let init = n.new_var(&format!("{name}_init"));
     let sum = n.new_var(&format!("{name}_sum"));
     n.replace_loop(var, &mut |mut l| {
@@ -42,13 +49,30 @@ pub fn rfactor(n: &mut Nest, name: &str, partial: &str) -> Result<(), String> {
         }
         vec![Stmt::Loop(l)]
     });
-    let serial = |v: Var, body: Stmt| Stmt::Loop(Loop { var: v, extent, mode: Mode::Serial, start: None, body: vec![body] });
+    let serial = |v: Var, body: Stmt| {
+        Stmt::Loop(Loop { var: v, extent, mode: Mode::Serial, start: None, body: vec![body] })
+    };
     n.replace_loop(top, &mut |l| {
         vec![
             Stmt::Local(p),
-            serial(init, Stmt::Store { buffer: p, index: vec![Affine::var(init)], value: Expr::Const(op.identity()) }),
+            serial(
+                init,
+                Stmt::Store {
+                    buffer: p,
+                    index: vec![Affine::var(init)],
+                    value: Expr::Const(op.identity()),
+                },
+            ),
             Stmt::Loop(l),
-            serial(sum, Stmt::Update { op, buffer: target, index: index.clone(), value: Expr::load(p, vec![Affine::var(sum)]) }),
+            serial(
+                sum,
+                Stmt::Update {
+                    op,
+                    buffer: target,
+                    index: index.clone(),
+                    value: Expr::load(p, vec![Affine::var(sum)]),
+                },
+            ),
         ]
     });
     Ok(())

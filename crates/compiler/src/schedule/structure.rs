@@ -30,7 +30,9 @@ pub fn inline(n: &mut Nest, name: &str) -> Result<(), String> {
             found = Some((i, index.clone(), value.clone()));
         }
     }
-    let Some((at, index, value)) = found else { return Err(format!("`{name}` is not made by one store at top level")) };
+    let Some((at, index, value)) = found else {
+        return Err(format!("`{name}` is not made by one store at top level"));
+    };
     let writes = accesses(&n.body).iter().filter(|a| a.buffer == b && a.write).count();
     if writes != 1 {
         return Err(format!("`{name}` is written in {writes} places"));
@@ -80,9 +82,10 @@ pub fn drop_buffer(n: &mut Nest, b: Source) {
             e => e,
         });
         crate::nest::visit_mut(stmts, &mut |s| match s {
-            Stmt::Store { buffer, .. } | Stmt::Update { buffer, .. } | Stmt::Prefetch { buffer, .. } | Stmt::Local(buffer) => {
-                *buffer = shift(*buffer)
-            }
+            Stmt::Store { buffer, .. }
+            | Stmt::Update { buffer, .. }
+            | Stmt::Prefetch { buffer, .. }
+            | Stmt::Local(buffer) => *buffer = shift(*buffer),
             _ => {}
         });
     }
@@ -136,7 +139,11 @@ pub fn fission(n: &mut Nest, name: &str, names: &[String]) -> Result<(), String>
         return Err(format!("`{name}` declares a local buffer"));
     }
     if names.len() != l.body.len() {
-        return Err(format!("`{name}` has {} statements, {} names are given", l.body.len(), names.len()));
+        return Err(format!(
+            "`{name}` has {} statements, {} names are given",
+            l.body.len(),
+            names.len()
+        ));
     }
     let axis = Axis::of(l);
     for i in 0..l.body.len() {
@@ -150,7 +157,10 @@ pub fn fission(n: &mut Nest, name: &str, names: &[String]) -> Result<(), String>
         independent(n, std::slice::from_ref(s), &[axis], true)?;
     }
     let var = l.var;
-    let vars = names.iter().map(|s| if s == name { Ok(var) } else { fresh(n, s) }).collect::<Result<Vec<_>, _>>()?;
+    let vars = names
+        .iter()
+        .map(|s| if s == name { Ok(var) } else { fresh(n, s) })
+        .collect::<Result<Vec<_>, _>>()?;
     n.replace_loop(var, &mut |l| {
         let (extent, mode) = (l.extent, l.mode);
         l.body

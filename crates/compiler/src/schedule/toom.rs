@@ -30,12 +30,21 @@ impl Transforms {
             let product = kept.fold(vec![1.0], |p, (_, a)| times(&p, *a));
             product.into_iter().chain(std::iter::repeat(0.0)).take(size).collect::<Vec<f64>>()
         };
-        let scale = |j: usize| -> f64 { points.iter().enumerate().filter(|(l, _)| *l != j).map(|(_, a)| points[j] - a).product() };
+        let scale = |j: usize| -> f64 {
+            points.iter().enumerate().filter(|(l, _)| *l != j).map(|(_, a)| points[j] - a).product()
+        };
         let powers = |a: f64, n: usize| (0..n).map(|i| a.powi(i as i32)).collect::<Vec<f64>>();
-        let infinity = |n: usize| (0..n).map(|i| if i + 1 == n { 1.0 } else { 0.0 }).collect::<Vec<f64>>();
+        let infinity =
+            |n: usize| (0..n).map(|i| if i + 1 == n { 1.0 } else { 0.0 }).collect::<Vec<f64>>();
         let input = (0..size).map(|j| without((j + 1 < size).then_some(j))).collect();
         let filter = (0..size)
-            .map(|j| if j + 1 < size { powers(points[j], r).into_iter().map(|x| x / scale(j)).collect() } else { infinity(r) })
+            .map(|j| {
+                if j + 1 < size {
+                    powers(points[j], r).into_iter().map(|x| x / scale(j)).collect()
+                } else {
+                    infinity(r)
+                }
+            })
             .collect();
         let column = |j: usize| if j + 1 < size { powers(points[j], m) } else { infinity(m) };
         let output = (0..m).map(|i| (0..size).map(|j| column(j)[i]).collect()).collect();
@@ -62,7 +71,8 @@ pub fn combine(terms: impl IntoIterator<Item = (f64, Expr)>) -> Option<Expr> {
         return None;
     }
     terms.swap(0, first);
-    let scaled = |c: f64, e: Expr| if c == 1.0 { e } else { Expr::binary(Binary::Mul, Expr::Const(c), e) };
+    let scaled =
+        |c: f64, e: Expr| if c == 1.0 { e } else { Expr::binary(Binary::Mul, Expr::Const(c), e) };
     let mut terms = terms.into_iter();
     let start = terms.next().map(|(c, e)| scaled(c, e))?;
     Some(terms.fold(start, |sum, (c, e)| match c < 0.0 {
@@ -74,7 +84,8 @@ pub fn combine(terms: impl IntoIterator<Item = (f64, Expr)>) -> Option<Expr> {
 /// The rows of a matrix that belong together: two rows that are sum and difference of the same
 /// two parts (points a and -a), or one by itself.
 pub fn row_pairs(rows: &[Vec<f64>]) -> Vec<(usize, Option<usize>)> {
-    let mirrored = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(x, y)| x.abs() == y.abs()) && a != b;
+    let mirrored =
+        |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(x, y)| x.abs() == y.abs()) && a != b;
     let mut out = Vec::new();
     let mut i = 0;
     while i < rows.len() {
@@ -96,9 +107,13 @@ mod tests {
             let d: Vec<f64> = (0..m + 2).map(|i| (i as f64 * 1.7).sin()).collect();
             let g = [0.3, -1.1, 0.7];
             let dot = |row: &[f64], x: &[f64]| row.iter().zip(x).map(|(a, b)| a * b).sum::<f64>();
-            let products: Vec<f64> = t.input.iter().zip(&t.filter).map(|(b, f)| dot(b, &d) * dot(f, &g)).collect();
+            let products: Vec<f64> =
+                t.input.iter().zip(&t.filter).map(|(b, f)| dot(b, &d) * dot(f, &g)).collect();
             for i in 0..m {
-                assert!((dot(&t.output[i], &products) - dot(&d[i..i + 3], &g)).abs() < 1e-12, "F({m}, 3), output {i}");
+                assert!(
+                    (dot(&t.output[i], &products) - dot(&d[i..i + 3], &g)).abs() < 1e-12,
+                    "F({m}, 3), output {i}"
+                );
             }
         }
         assert_eq!(Transforms::new(8, 3), None);

@@ -13,8 +13,10 @@ pub fn collapse(n: &mut Nest, prefix: &mut Vec<Primitive>) {
         find_pairs(&n.body, &mut pairs);
         let done = pairs.into_iter().find_map(|(outer, inner)| {
             let (o, i) = (n.var(outer).to_string(), n.var(inner).to_string());
-            let mut list: Vec<Primitive> =
-                reshapes(n, outer, inner).into_iter().map(|(b, d)| Primitive::Reshape(n.source(b).to_string(), d)).collect();
+            let mut list: Vec<Primitive> = reshapes(n, outer, inner)
+                .into_iter()
+                .map(|(b, d)| Primitive::Reshape(n.source(b).to_string(), d))
+                .collect();
             let name = joined_name(&o, &i);
             list.push(Primitive::Fuse(o, i, name));
             attempt(n, prefix, list)
@@ -50,7 +52,8 @@ fn reshapes(n: &Nest, outer: Var, inner: Var) -> Vec<(Source, usize)> {
     let mut out = Vec::new();
     for a in accesses(&l.body) {
         for d in 0..a.index.len().saturating_sub(1) {
-            if a.index[d].uses(outer) && a.index[d + 1].uses(inner) && !out.contains(&(a.buffer, d)) {
+            if a.index[d].uses(outer) && a.index[d + 1].uses(inner) && !out.contains(&(a.buffer, d))
+            {
                 out.push((a.buffer, d));
             }
         }

@@ -15,7 +15,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     }
     let (mut base, mut prefix) = start(w);
     for s in &w.stages[..w.stages.len() - 1] {
-        if super::attempt(&mut base, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_none() {
+        if super::attempt(&mut base, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_none()
+        {
             return Vec::new();
         }
     }
@@ -32,7 +33,11 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         Knob::ints("lanes", Role::Vector, powers(1, lanes).filter(|&l| l == 1 || l <= extent)),
         Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]),
         Knob::ints("block", Role::Tile { axis: "last".into(), level: 0 }, powers(1, 1024)),
-        Knob::ints("parallel", Role::Parallel, if f.target.threads > 1 { vec![0, 1] } else { vec![0] }),
+        Knob::ints(
+            "parallel",
+            Role::Parallel,
+            if f.target.threads > 1 { vec![0, 1] } else { vec![0] },
+        ),
     ];
     let tile = || Term::product(["lanes", "unroll", "block"].map(Term::knob));
     let Ok(space) = Space::new(knobs, &[tile().at_most(extent)]) else { return Vec::new() };
@@ -52,5 +57,13 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         }
         s
     };
-    vec![Sketch { name: "map".into(), target: f.target.clone(), space, base, prefix, plan: Box::new(plan), full_optimisation: false }]
+    vec![Sketch {
+        name: "map".into(),
+        target: f.target.clone(),
+        space,
+        base,
+        prefix,
+        plan: Box::new(plan),
+        full_optimisation: false,
+    }]
 }

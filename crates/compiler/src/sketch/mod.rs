@@ -17,7 +17,9 @@ use crate::features;
 use crate::nest::{Nest, lower, verify};
 use crate::schedule::{Primitive, apply};
 use squall_core::space::{Knob, Role};
-use squall_core::{Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, Workload};
+use squall_core::{
+    Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, Workload,
+};
 use std::sync::Arc;
 
 pub use plain::{reference, untuned};
@@ -52,7 +54,11 @@ type Rule = fn(&Facts<'_>) -> Vec<Sketch>;
 
 /// The rules, in order; the first that applies gives all sketches, and other algorithms add theirs.
 /// Plain loops remain where none does.
-const RULES: &[(&str, Rule)] = &[("multi-level tiling", tile::derive), ("row fusion and rfactor", rows::derive), ("map", map::derive)];
+const RULES: &[(&str, Rule)] = &[
+    ("multi-level tiling", tile::derive),
+    ("row fusion and rfactor", rows::derive),
+    ("map", map::derive),
+];
 
 pub(crate) fn derive(w: &Workload, t: &Target) -> Vec<Sketch> {
     let facts = Facts { workload: w, target: t };
@@ -112,7 +118,15 @@ impl Derived for Sketch {
     }
 
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource {
-        emit(n, symbol, Options { threads: self.target.threads, double: false, full_optimisation: self.full_optimisation })
+        emit(
+            n,
+            symbol,
+            Options {
+                threads: self.target.threads,
+                double: false,
+                full_optimisation: self.full_optimisation,
+            },
+        )
     }
 
     fn features(&self, n: &Nest) -> Vec<f32> {
@@ -169,7 +183,11 @@ fn open(d: impl Derived + 'static) -> Arc<dyn Tunable> {
 }
 
 /// Applies primitives to a nest at derivation; `None`, and the nest unchanged, where one refuses.
-pub(crate) fn attempt(n: &mut Nest, prefix: &mut Vec<Primitive>, primitives: Vec<Primitive>) -> Option<()> {
+pub(crate) fn attempt(
+    n: &mut Nest,
+    prefix: &mut Vec<Primitive>,
+    primitives: Vec<Primitive>,
+) -> Option<()> {
     let mut trial = n.clone();
     apply(&mut trial, &primitives).ok()?;
     *n = trial;
@@ -192,8 +210,8 @@ pub(crate) fn divisors(n: i64) -> Vec<i64> {
     (1..=n).filter(|d| n % d == 0).collect()
 }
 
-/// How many cache lines ahead the innermost loop asks for a stream of weights: not at all, within the
-/// latency of a near cache, or of a far one.
+/// How many cache lines ahead the innermost loop asks for a stream of weights: not at all, within
+/// the latency of a near cache, or of a far one.
 pub(crate) fn prefetch_knob() -> Knob {
     Knob::ints("prefetch", Role::Choice, [0, 16, 48])
 }

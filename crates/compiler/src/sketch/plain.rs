@@ -17,7 +17,10 @@ pub(super) fn scalars(n: &mut Nest) -> Vec<Primitive> {
     let mut done = Vec::new();
     for (i, (v, b)) in roots.into_iter().enumerate() {
         let name = n.buffer(b).name.clone();
-        let list = vec![Primitive::CacheWrite(n.vars[v.0 as usize].clone(), name.clone(), format!("acc{i}")), Primitive::Forward(name)];
+        let list = vec![
+            Primitive::CacheWrite(n.vars[v.0 as usize].clone(), name.clone(), format!("acc{i}")),
+            Primitive::Forward(name),
+        ];
         if super::attempt(n, &mut done, list.clone()).is_none() {
             let _ = super::attempt(n, &mut done, list[..1].to_vec());
         }
@@ -32,7 +35,9 @@ fn reductions(stmts: &[Stmt], out: &mut Vec<(Var, Source)>) {
             let list = accesses(&l.body);
             let written: Vec<_> = list.iter().filter(|a| a.write).collect();
             match &written[..] {
-                [only] if only.read && !moves(&l.body, l.var, only.index) => out.push((l.var, only.buffer)),
+                [only] if only.read && !moves(&l.body, l.var, only.index) => {
+                    out.push((l.var, only.buffer))
+                }
                 _ => reductions(&l.body, out),
             }
         }
@@ -101,7 +106,13 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
         let v = n.new_var("i");
         let value = Expr::load(exact, vec![Affine::var(v)]);
         let body = vec![Stmt::Store { buffer: copy, index: vec![Affine::var(v)], value }];
-        n.body.push(Stmt::Loop(Loop { var: v, extent: flat[0], mode: Mode::Serial, start: None, body }));
+        n.body.push(Stmt::Loop(Loop {
+            var: v,
+            extent: flat[0],
+            mode: Mode::Serial,
+            start: None,
+            body,
+        }));
     }
     widen(&mut n);
     if w.flop() >= LARGE {
@@ -119,14 +130,18 @@ const LARGE: u64 = 1 << 31;
 
 /// Intermediates are kept in the precision that is computed in.
 fn widen(n: &mut Nest) {
-    n.buffers.iter_mut().filter(|b| matches!(b.scope, Scope::Workspace | Scope::Local)).for_each(|b| b.dtype = DType::F32);
+    n.buffers
+        .iter_mut()
+        .filter(|b| matches!(b.scope, Scope::Workspace | Scope::Local))
+        .for_each(|b| b.dtype = DType::F32);
 }
 
 /// Sums along the output's innermost axis side by side, instead of one after another, and shares
 /// the outermost loop among threads: a product of 4096 would take minutes otherwise.
 fn stream(n: &mut Nest, s: &mut Stmt) {
     let Stmt::Loop(l) = s else { return };
-    let only_one = !accesses(&l.body).iter().any(|a| a.write && !a.index.iter().any(|i| i.uses(l.var)));
+    let only_one =
+        !accesses(&l.body).iter().any(|a| a.write && !a.index.iter().any(|i| i.uses(l.var)));
     interchange(n, &mut l.body);
     if only_one {
         l.mode = Mode::Parallel;
@@ -135,7 +150,9 @@ fn stream(n: &mut Nest, s: &mut Stmt) {
 
 fn interchange(n: &mut Nest, stmts: &mut Vec<Stmt>) {
     let [Stmt::Loop(l)] = &mut stmts[..] else { return };
-    let [Stmt::Store { .. }, Stmt::Loop(reduce)] = &l.body[..] else { return interchange(n, &mut l.body) };
+    let [Stmt::Store { .. }, Stmt::Loop(reduce)] = &l.body[..] else {
+        return interchange(n, &mut l.body);
+    };
     let mut sum = vec![Stmt::Loop(reduce.clone())];
     let first = vec![l.body[0].clone()];
     let v = n.new_var("side");

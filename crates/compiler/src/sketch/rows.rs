@@ -43,7 +43,10 @@ pub(super) fn joined(f: &Facts<'_>, inline: bool) -> Option<Joined> {
     let mut inlined = 0;
     for s in &w.stages[..w.stages.len() - 1] {
         let pad = matches!(s.body, squall_core::expr::Expr::Select { .. });
-        if s.reduction.is_none() && (inline || pad) && attempt(&mut n, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_some() {
+        if s.reduction.is_none()
+            && (inline || pad)
+            && attempt(&mut n, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_some()
+        {
             inlined += usize::from(!pad);
         }
     }
@@ -56,18 +59,25 @@ pub(super) fn joined(f: &Facts<'_>, inline: bool) -> Option<Joined> {
     loop {
         let level = siblings(&n, rows.last().map(|r| r.0.as_str()));
         let Some((first, rest)) = level.split_first() else { break };
-        let joins: Vec<Primitive> = rest.iter().map(|l| Primitive::Join(first.0.clone(), l.0.clone())).collect();
+        let joins: Vec<Primitive> =
+            rest.iter().map(|l| Primitive::Join(first.0.clone(), l.0.clone())).collect();
         // A lone loop that itself reduces is a pass, not a row.
-        if (rest.is_empty() && only_pass(&n, &first.0)) || attempt(&mut n, &mut prefix, joins).is_none() {
+        if (rest.is_empty() && only_pass(&n, &first.0))
+            || attempt(&mut n, &mut prefix, joins).is_none()
+        {
             break;
         }
         rows.push(first.clone());
     }
     let row = rows.last()?.0.clone();
-    let locals: Vec<String> = n.buffers.iter().filter(|b| b.scope == Scope::Workspace).map(|b| b.name.clone()).collect();
+    let locals: Vec<String> =
+        n.buffers.iter().filter(|b| b.scope == Scope::Workspace).map(|b| b.name.clone()).collect();
     for b in locals {
         let mut at = rows.iter().rev();
-        let placed = at.any(|r| attempt(&mut n, &mut prefix, vec![Primitive::Contract(b.clone(), r.0.clone())]).is_some());
+        let placed = at.any(|r| {
+            attempt(&mut n, &mut prefix, vec![Primitive::Contract(b.clone(), r.0.clone())])
+                .is_some()
+        });
         if !placed {
             return None;
         }
@@ -78,14 +88,19 @@ pub(super) fn joined(f: &Facts<'_>, inline: bool) -> Option<Joined> {
 
 fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
     let Joined { nest: n, prefix, rows, passes } = joined(f, inline)?;
-    let passes: Vec<Pass> = passes.into_iter().map(|(name, extent, reduces)| Pass { name, extent, reduces }).collect();
+    let passes: Vec<Pass> =
+        passes.into_iter().map(|(name, extent, reduces)| Pass { name, extent, reduces }).collect();
     let longest = passes.iter().map(|p| p.extent).max()?;
     let lanes = f.target.lanes_f32();
     let knobs = vec![
         Knob::ints("lanes", Role::Vector, powers(1, lanes).filter(|&l| l == 1 || l <= longest)),
         Knob::ints("chains", Role::Unroll, [1, 2, 4, 8]),
         Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]),
-        Knob::ints("parallel", Role::Parallel, if f.target.threads > 1 { vec![0, 1] } else { vec![0] }),
+        Knob::ints(
+            "parallel",
+            Role::Parallel,
+            if f.target.threads > 1 { vec![0, 1] } else { vec![0] },
+        ),
     ];
     let constraints = [Term::product([Term::knob("lanes"), Term::knob("chains")]).at_most(longest)];
     let space = Space::new(knobs, &constraints).ok()?;
@@ -124,7 +139,8 @@ fn one(p: &mut Vec<Primitive>, i: usize, pass: &Pass, lanes: i64, chains: i64, u
         p.push(vectorize(n("xv")));
         return;
     }
-    let width = powers(1, chains).map(|c| c * lanes).filter(|w| *w <= pass.extent).last().unwrap_or(1);
+    let width =
+        powers(1, chains).map(|c| c * lanes).filter(|w| *w <= pass.extent).last().unwrap_or(1);
     if width < 2 {
         return;
     }
@@ -157,12 +173,19 @@ fn siblings(n: &Nest, at: Option<&str>) -> Vec<(String, i64)> {
     });
     let loops: Vec<_> = loops.collect();
     // Bare statements between loops mean that the rows end here.
-    if at.is_some() && loops.len() != stmts.iter().filter(|s| !matches!(s, Stmt::Local(_))).count() { Vec::new() } else { loops }
+    if at.is_some() && loops.len() != stmts.iter().filter(|s| !matches!(s, Stmt::Local(_))).count()
+    {
+        Vec::new()
+    } else {
+        loops
+    }
 }
 
 /// Whether a loop is innermost: a pass over a row.
 fn only_pass(n: &Nest, name: &str) -> bool {
-    n.find_var(name).and_then(|v| n.find_loop(v)).is_some_and(|l| !l.body.iter().any(|s| matches!(s, Stmt::Loop(_))))
+    n.find_var(name)
+        .and_then(|v| n.find_loop(v))
+        .is_some_and(|l| !l.body.iter().any(|s| matches!(s, Stmt::Loop(_))))
 }
 
 /// The passes inside the innermost row loop: each must be a single innermost loop.
@@ -179,8 +202,11 @@ fn passes(n: &Nest, row: &str) -> Option<Vec<Pass>> {
             };
             // Lanes need the pass to be contiguous in what it reads most.
             let name = n.var(p.var).to_string();
-            let contiguous =
-                accesses(body).iter().any(|a| squall_core::workload::flatten(a.index, &n.buffer(a.buffer).shape).coefficient(p.var) == 1);
+            let contiguous = accesses(body).iter().any(|a| {
+                squall_core::workload::flatten(a.index, &n.buffer(a.buffer).shape)
+                    .coefficient(p.var)
+                    == 1
+            });
             if !contiguous {
                 return None;
             }

@@ -28,25 +28,38 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let Some((w, main)) = super::tile::with_epilogue(f.workload) else { return Vec::new() };
     let name = w.stages[main].name.clone();
     let (base, prefix) = start(&w);
-    let Some(conv) = find_convolution(&base, &name).ok().filter(|c| !c.rounded) else { return Vec::new() };
+    let Some(conv) = find_convolution(&base, &name).ok().filter(|c| !c.rounded) else {
+        return Vec::new();
+    };
     let lanes = f.target.lanes_f32();
-    let Some(lanes) = [lanes, lanes / 2, 4].into_iter().find(|&l| l >= 4 && l <= conv.channels && l <= conv.outputs) else {
+    let Some(lanes) = [lanes, lanes / 2, 4]
+        .into_iter()
+        .find(|&l| l >= 4 && l <= conv.channels && l <= conv.outputs)
+    else {
         return Vec::new();
     };
     let outputs: Vec<i64> = (2..=6)
-        .filter(|&m| m <= conv.height && m <= conv.width && expected_error(m) <= f.workload.tolerance())
+        .filter(|&m| {
+            m <= conv.height && m <= conv.width && expected_error(m) <= f.workload.tolerance()
+        })
         .filter(|m| (m + 2) * (m + 2) * conv.outputs * conv.channels * 4 <= MOST_FILTERS)
         .collect();
     if outputs.is_empty() {
         return Vec::new();
     }
     let registers = f.target.vector_registers as i64;
-    let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0]).filter(|&r| r <= 8 || conv.height % r == 0).collect();
+    let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0])
+        .filter(|&r| r <= 8 || conv.height % r == 0)
+        .collect();
     let threads = f.target.threads as i64;
     let mut knobs = vec![
         Knob::ints("m", Role::Choice, outputs),
         Knob::ints("rows", Role::Tile { axis: "tile_rows".into(), level: 1 }, rows),
-        Knob::ints("vectors", Role::Tile { axis: "k".into(), level: 0 }, 1..=(conv.outputs / lanes).min(6)),
+        Knob::ints(
+            "vectors",
+            Role::Tile { axis: "k".into(), level: 0 },
+            1..=(conv.outputs / lanes).min(6),
+        ),
         Knob::ints("tiles", Role::Tile { axis: "tiles".into(), level: 0 }, 1..=16),
         Knob::ints("unroll", Role::Unroll, divisors(conv.channels).into_iter().filter(|&u| u <= 4)),
         Knob::words("order", Role::Order, &["panels_outside", "tiles_outside"]),
@@ -57,9 +70,11 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     }
     let (height, width) = (conv.height, conv.width);
     let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
-    let covered = |extent: i64, step: Term| Term::product([Term::Const(extent).ceil_div(step.clone()), step]);
+    let covered =
+        |extent: i64, step: Term| Term::product([Term::Const(extent).ceil_div(step.clone()), step]);
     let block = || Term::product(["m", "rows"].map(Term::knob));
-    let in_block = Term::product([Term::knob("rows"), Term::Const(width).ceil_div(Term::knob("m"))]);
+    let in_block =
+        Term::product([Term::knob("rows"), Term::Const(width).ceil_div(Term::knob("m"))]);
     let mut must = vec![
         // One block may cover a little more than all rows: then filters are read once.
         Term::knob("rows").at_most(Term::Const(height).ceil_div(Term::knob("m"))),
@@ -73,17 +88,29 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     if threads > 1 {
         // Whole blocks for each thread: enough of them, and their buffers fit its stack.
         let place = Term::sum([Term::knob("m"), Term::Const(2)]);
-        let tiles = Term::product([place.clone(), place, in_block, Term::Const(conv.channels + conv.outputs)]);
-        let input = Term::product([Term::sum([block(), Term::Const(2)]), Term::Const((width + 2) * conv.channels)]);
+        let tiles = Term::product([
+            place.clone(),
+            place,
+            in_block,
+            Term::Const(conv.channels + conv.outputs),
+        ]);
+        let input = Term::product([
+            Term::sum([block(), Term::Const(2)]),
+            Term::Const((width + 2) * conv.channels),
+        ]);
         let elements = Term::sum([tiles, input]).at_most(STACK_ELEMENTS);
-        let blocks = Term::product([Term::Const(height).ceil_div(block()), Term::Const(conv.batch)]);
+        let blocks =
+            Term::product([Term::Const(height).ceil_div(block()), Term::Const(conv.batch)]);
         let dealt = || Term::knob("deal").equals(1);
         must.push(dealt().implies(elements));
         must.push(dealt().implies(Term::Const(threads).at_most(blocks)));
     }
-    let should = [Term::Const((registers / 4).min(conv.outputs / lanes * 8)).at_most(accumulators())];
+    let should =
+        [Term::Const((registers / 4).min(conv.outputs / lanes * 8)).at_most(accumulators())];
     let all: Vec<Term> = must.iter().chain(&should).cloned().collect();
-    let Ok(space) = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)) else { return Vec::new() };
+    let Ok(space) = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)) else {
+        return Vec::new();
+    };
     let plan = move |c: &Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let tile = WinogradTile {
@@ -107,5 +134,13 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         }
         p
     };
-    vec![Sketch { name: "winograd".into(), target: f.target.clone(), space, base, prefix, plan: Box::new(plan), full_optimisation: false }]
+    vec![Sketch {
+        name: "winograd".into(),
+        target: f.target.clone(),
+        space,
+        base,
+        prefix,
+        plan: Box::new(plan),
+        full_optimisation: false,
+    }]
 }

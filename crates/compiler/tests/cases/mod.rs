@@ -14,7 +14,8 @@ pub const CASES: &[(&str, &str)] = &[
 data X: f32[1, 6, 9, 11]
 weight W: f32[20, 6, 3, 3]
 weight B: f32[20]
-stage P: f32[n: 1, c: 6, h: 11, w: 13] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 11, X[n, c, h - 1, w - 1], 0)
+stage P: f32[n: 1, c: 6, h: 11, w: 13] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 11, X[n, c, h - \
+1, w - 1], 0)
 stage C: f32[n: 1, k: 20, p: 9, q: 11] = sum(c: 6, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
 stage Y: f32[n: 1, k: 20, p: 9, q: 11] = max(C[n, k, p, q] + B[k], 0)
 output Y",
@@ -25,7 +26,8 @@ output Y",
 data X: f32[1, 9, 11, 6]
 weight W: f32[20, 6, 3, 3]
 weight B: f32[20]
-stage P: f32[n: 1, h: 11, w: 13, c: 6] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 11, X[n, h - 1, w - 1, c], 0)
+stage P: f32[n: 1, h: 11, w: 13, c: 6] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 11, X[n, h - 1, w \
+- 1, c], 0)
 stage C: f32[n: 1, p: 9, q: 11, k: 20] = sum(c: 6, r: 3, s: 3) P[n, p + r, q + s, c] * W[k, c, r, s]
 stage Y: f32[n: 1, p: 9, q: 11, k: 20] = max(C[n, p, q, k] + B[k], 0)
 output Y",
@@ -56,7 +58,8 @@ data X: f32[1, 8, 10, 7]
 data R: f32[1, 4, 5, 36]
 weight W: f32[36, 7, 1, 1]
 weight B: f32[36]
-stage C: f32[n: 1, p: 4, q: 5, k: 36] = sum(c: 7, r: 1, s: 1) X[n, 2*p + r, 2*q + s, c] * W[k, c, r, s]
+stage C: f32[n: 1, p: 4, q: 5, k: 36] = sum(c: 7, r: 1, s: 1) X[n, 2*p + r, 2*q + s, c] * W[k, c, \
+r, s]
 stage Y: f32[n: 1, p: 4, q: 5, k: 36] = max(C[n, p, q, k] + B[k] + R[n, p, q, k], 0)
 output Y",
     ),
@@ -66,7 +69,8 @@ output Y",
 data X: f32[1, 7, 8, 20]
 weight W: f32[20, 3, 3]
 weight B: f32[20]
-stage P: f32[n: 1, h: 9, w: 10, c: 20] = select(0 <= h - 1 < 7 and 0 <= w - 1 < 8, X[n, h - 1, w - 1, c], 0)
+stage P: f32[n: 1, h: 9, w: 10, c: 20] = select(0 <= h - 1 < 7 and 0 <= w - 1 < 8, X[n, h - 1, w \
+- 1, c], 0)
 stage C: f32[n: 1, p: 7, q: 8, c: 20] = sum(r: 3, s: 3) P[n, p + r, q + s, c] * W[c, r, s]
 stage Y: f32[n: 1, p: 7, q: 8, c: 20] = min(max(C[n, p, q, c] + B[c], 0), 6)
 output Y",
@@ -75,7 +79,8 @@ output Y",
         "maxpool_nhwc",
         "workload pool
 data X: f32[1, 9, 9, 18]
-stage P: f32[n: 1, h: 11, w: 11, c: 18] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 9, X[n, h - 1, w - 1, c], -inf)
+stage P: f32[n: 1, h: 11, w: 11, c: 18] = select(0 <= h - 1 < 9 and 0 <= w - 1 < 9, X[n, h - 1, w \
+- 1, c], -inf)
 stage Y: f32[n: 1, p: 5, q: 5, c: 18] = max(r: 3, s: 3) P[n, 2*p + r, 2*q + s, c]
 output Y",
     ),
@@ -104,8 +109,10 @@ output Y",
 data X: f32[2, 3, 12, 12]
 data R: f32[2, 16, 6, 6]
 weight W: f32[16, 3, 3, 3]
-stage P: f32[n: 2, c: 3, h: 14, w: 14] = select(0 <= h - 1 < 12 and 0 <= w - 1 < 12, X[n, c, h - 1, w - 1], 0)
-stage C: f32[n: 2, k: 16, p: 6, q: 6] = sum(c: 3, r: 3, s: 3) P[n, c, 2*p + r, 2*q + s] * W[k, c, r, s]
+stage P: f32[n: 2, c: 3, h: 14, w: 14] = select(0 <= h - 1 < 12 and 0 <= w - 1 < 12, X[n, c, h - \
+1, w - 1], 0)
+stage C: f32[n: 2, k: 16, p: 6, q: 6] = sum(c: 3, r: 3, s: 3) P[n, c, 2*p + r, 2*q + s] * W[k, c, \
+r, s]
 stage Y: f32[n: 2, k: 16, p: 6, q: 6] = max(C[n, k, p, q] + R[n, k, p, q], 0)
 output Y",
     ),
@@ -122,8 +129,10 @@ output Y",
         "workload conv2d
 data X: f32[1, 8, 6, 6]
 weight W: f32[2, 8, 4, 3, 3]
-stage P: f32[n: 1, c: 8, h: 8, w: 8] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 6, X[n, c, h - 1, w - 1], 0)
-stage Y: f32[n: 1, g: 2, k: 8, p: 6, q: 6] = sum(c: 4, r: 3, s: 3) P[n, 4*g + c, p + r, q + s] * W[g, k, c, r, s]
+stage P: f32[n: 1, c: 8, h: 8, w: 8] = select(0 <= h - 1 < 6 and 0 <= w - 1 < 6, X[n, c, h - 1, w \
+- 1], 0)
+stage Y: f32[n: 1, g: 2, k: 8, p: 6, q: 6] = sum(c: 4, r: 3, s: 3) P[n, 4*g + c, p + r, q + s] * \
+W[g, k, c, r, s]
 output Y",
     ),
     (
@@ -132,7 +141,8 @@ output Y",
 data X: f32[1, 5, 10, 9]
 weight W: f32[5, 3, 3]
 weight B: f32[5]
-stage P: f32[n: 1, c: 5, h: 12, w: 11] = select(0 <= h - 1 < 10 and 0 <= w - 1 < 9, X[n, c, h - 1, w - 1], 0)
+stage P: f32[n: 1, c: 5, h: 12, w: 11] = select(0 <= h - 1 < 10 and 0 <= w - 1 < 9, X[n, c, h - \
+1, w - 1], 0)
 stage C: f32[n: 1, c: 5, p: 10, q: 9] = sum(r: 3, s: 3) P[n, c, p + r, q + s] * W[c, r, s]
 stage Y: f32[n: 1, c: 5, p: 10, q: 9] = min(max(C[n, c, p, q] + B[c], 0), 6)
 output Y",
@@ -142,7 +152,8 @@ output Y",
         "workload depthwise_conv2d
 data X: f32[1, 4, 16, 16]
 weight W: f32[4, 3, 3]
-stage P: f32[n: 1, c: 4, h: 18, w: 18] = select(0 <= h - 1 < 16 and 0 <= w - 1 < 16, X[n, c, h - 1, w - 1], 0)
+stage P: f32[n: 1, c: 4, h: 18, w: 18] = select(0 <= h - 1 < 16 and 0 <= w - 1 < 16, X[n, c, h - \
+1, w - 1], 0)
 stage Y: f32[n: 1, c: 4, p: 8, q: 8] = sum(r: 3, s: 3) P[n, c, 2*p + r, 2*q + s] * W[c, r, s]
 output Y",
     ),
@@ -150,7 +161,8 @@ output Y",
         "maxpool",
         "workload pool
 data X: f32[1, 3, 13, 13]
-stage P: f32[n: 1, c: 3, h: 15, w: 15] = select(0 <= h - 1 < 13 and 0 <= w - 1 < 13, X[n, c, h - 1, w - 1], -inf)
+stage P: f32[n: 1, c: 3, h: 15, w: 15] = select(0 <= h - 1 < 13 and 0 <= w - 1 < 13, X[n, c, h - \
+1, w - 1], -inf)
 stage Y: f32[n: 1, c: 3, p: 7, q: 7] = max(r: 3, s: 3) P[n, c, 2*p + r, 2*q + s]
 output Y",
     ),
@@ -231,7 +243,8 @@ output Y",
         "average_border",
         "workload pool
 data X: f32[1, 3, 8, 8]
-stage P: f32[n: 1, c: 3, h: 10, w: 10] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 8, X[n, c, h - 1, w - 1], 0)
+stage P: f32[n: 1, c: 3, h: 10, w: 10] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 8, X[n, c, h - 1, \
+w - 1], 0)
 stage S: f32[n: 1, c: 3, p: 8, q: 8] = sum(r: 3, s: 3) P[n, c, p + r, q + s]
 stage N: f32[p: 8, q: 8] = sum(r: 3, s: 3) select(0 <= p + r - 1 < 8 and 0 <= q + s - 1 < 8, 1, 0)
 stage Y: f32[n: 1, c: 3, p: 8, q: 8] = S[n, c, p, q] / N[p, q]
@@ -280,7 +293,9 @@ pub fn inputs(w: &Workload, seed: u64) -> Vec<Vec<f64>> {
 
 /// Data and weights apart, each in order.
 pub fn split_inputs(w: &Workload, all: &[Vec<f64>]) -> (Vec<Vec<f64>>, Vec<Vec<f64>>) {
-    let pick = |k: TensorKind| w.inputs.iter().zip(all).filter(|(i, _)| i.kind == k).map(|(_, v)| v.clone()).collect();
+    let pick = |k: TensorKind| {
+        w.inputs.iter().zip(all).filter(|(i, _)| i.kind == k).map(|(_, v)| v.clone()).collect()
+    };
     (pick(TensorKind::Data), pick(TensorKind::Weight))
 }
 
@@ -296,5 +311,11 @@ pub fn h200() -> Target {
         registers_per_multiprocessor: 65536,
         l2: 60 << 20,
     };
-    Target { kind: TargetKind::Cuda(gpu), threads: 1, vector_bytes: 16, vector_registers: 255, caches: vec![Bytes(228 << 10)] }
+    Target {
+        kind: TargetKind::Cuda(gpu),
+        threads: 1,
+        vector_bytes: 16,
+        vector_registers: 255,
+        caches: vec![Bytes(228 << 10)],
+    }
 }

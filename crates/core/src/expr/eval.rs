@@ -114,7 +114,11 @@ impl Cond {
 
 impl Expr {
     /// The value, with `value` giving variables and `load` giving elements.
-    pub fn eval(&self, value: &impl Fn(Var) -> i64, load: &mut impl FnMut(Source, &[Affine]) -> f64) -> f64 {
+    pub fn eval(
+        &self,
+        value: &impl Fn(Var) -> i64,
+        load: &mut impl FnMut(Source, &[Affine]) -> f64,
+    ) -> f64 {
         match self {
             Expr::Const(c) => *c,
             Expr::Load { source, index } => load(*source, index),
@@ -138,7 +142,12 @@ mod tests {
 
     #[test]
     fn error_function_has_its_known_values() {
-        for (x, y) in [(0.0, 0.0), (0.5, 0.520_499_877_813_046_5), (1.0, 0.842_700_792_949_714_9), (3.0, 0.999_977_909_503_001_4)] {
+        for (x, y) in [
+            (0.0, 0.0),
+            (0.5, 0.520_499_877_813_046_5),
+            (1.0, 0.842_700_792_949_714_9),
+            (3.0, 0.999_977_909_503_001_4),
+        ] {
             assert!((erf(x) - y).abs() < 1e-14, "erf({x}) = {}", erf(x));
             assert_eq!(erf(-x), -erf(x));
         }

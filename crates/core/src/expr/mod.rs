@@ -115,7 +115,10 @@ impl Affine {
         if k == 0 {
             return Affine::constant(0);
         }
-        Affine { terms: self.terms.iter().map(|&(v, c)| (v, c * k)).collect(), offset: self.offset * k }
+        Affine {
+            terms: self.terms.iter().map(|&(v, c)| (v, c * k)).collect(),
+            offset: self.offset * k,
+        }
     }
 
     /// `self + k`.
@@ -254,8 +257,17 @@ impl DType {
     }
 
     /// All of them.
-    pub const ALL: [DType; 9] =
-        [DType::F32, DType::F16, DType::Bf16, DType::I8, DType::F64, DType::I32, DType::I64, DType::U8, DType::Tf32];
+    pub const ALL: [DType; 9] = [
+        DType::F32,
+        DType::F16,
+        DType::Bf16,
+        DType::I8,
+        DType::F64,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::Tf32,
+    ];
 
     /// Whether it is one of the floating-point formats of 16 bits.
     pub fn is_half(self) -> bool {
@@ -353,15 +365,28 @@ impl Expr {
 
     /// Rebuilds the expression bottom up: `leaf` may replace any node, every affine form goes
     /// through `affine`.
-    pub fn rewrite(&self, affine: &mut impl FnMut(&Affine) -> Affine, leaf: &mut impl FnMut(Expr) -> Expr) -> Expr {
+    pub fn rewrite(
+        &self,
+        affine: &mut impl FnMut(&Affine) -> Affine,
+        leaf: &mut impl FnMut(Expr) -> Expr,
+    ) -> Expr {
         let e = match self {
             Expr::Const(c) => Expr::Const(*c),
-            Expr::Load { source, index } => Expr::Load { source: *source, index: index.iter().map(&mut *affine).collect() },
+            Expr::Load { source, index } => {
+                Expr::Load { source: *source, index: index.iter().map(&mut *affine).collect() }
+            }
             Expr::Unary(op, a) => Expr::Unary(*op, Box::new(a.rewrite(affine, leaf))),
             Expr::Cast(t, a) => Expr::Cast(*t, Box::new(a.rewrite(affine, leaf))),
-            Expr::Binary(op, a, b) => Expr::Binary(*op, Box::new(a.rewrite(affine, leaf)), Box::new(b.rewrite(affine, leaf))),
+            Expr::Binary(op, a, b) => Expr::Binary(
+                *op,
+                Box::new(a.rewrite(affine, leaf)),
+                Box::new(b.rewrite(affine, leaf)),
+            ),
             Expr::Select { conds, then, other } => Expr::Select {
-                conds: conds.iter().map(|c| Cond { index: affine(&c.index), low: c.low, high: c.high }).collect(),
+                conds: conds
+                    .iter()
+                    .map(|c| Cond { index: affine(&c.index), low: c.low, high: c.high })
+                    .collect(),
                 then: Box::new(then.rewrite(affine, leaf)),
                 other: Box::new(other.rewrite(affine, leaf)),
             },
@@ -416,6 +441,9 @@ mod tests {
         let x = Affine::new([(b, 2), (a, 1), (b, -2)], 3);
         assert_eq!(x.terms(), &[(a, 1)]);
         assert_eq!(x.substitute(a, &Affine::new([(b, 4)], 1)), Affine::new([(b, 4)], 4));
-        assert_eq!(Affine::new([(a, 2), (b, -3)], 1).range(|v| if v == a { 4 } else { 2 }), (-5, 9));
+        assert_eq!(
+            Affine::new([(a, 2), (b, -3)], 1).range(|v| if v == a { 4 } else { 2 }),
+            (-5, 9)
+        );
     }
 }

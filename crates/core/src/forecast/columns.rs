@@ -64,7 +64,8 @@ impl<'a> Columns<'a> {
         if before * tried.len() > MOST {
             return Err(TooLarge);
         }
-        let parents = (0..before as u32).flat_map(|p| std::iter::repeat_n(p, tried.len())).collect();
+        let parents =
+            (0..before as u32).flat_map(|p| std::iter::repeat_n(p, tried.len())).collect();
         let positions = tried.iter().map(|t| t.0).cycle().take(before * tried.len()).collect();
         let values: Vec<i64> = tried.iter().map(|t| t.1).collect();
         let column = values.iter().map(|&v| v as f64).cycle().take(before * tried.len()).collect();
@@ -72,7 +73,13 @@ impl<'a> Columns<'a> {
     }
 
     /// Adds a level whose prefixes are given, with their last values.
-    pub fn push(&mut self, knob: u32, level: Level, column: Vec<f64>, values: &[i64]) -> Result<(), TooLarge> {
+    pub fn push(
+        &mut self,
+        knob: u32,
+        level: Level,
+        column: Vec<f64>,
+        values: &[i64],
+    ) -> Result<(), TooLarge> {
         if values.iter().any(|&v| (v as f64).abs() > LIMIT) {
             return Err(TooLarge);
         }
@@ -114,7 +121,9 @@ impl<'a> Columns<'a> {
         let Some(columns) = self.columns.last_mut() else { return };
         let mut kept = vec![true; level.positions.len()];
         for &n in nodes {
-            kept.iter_mut().zip(&columns[n as usize]).for_each(|(k, x)| *k &= *x != 0.0 && !x.is_nan());
+            kept.iter_mut()
+                .zip(&columns[n as usize])
+                .for_each(|(k, x)| *k &= *x != 0.0 && !x.is_nan());
         }
         retain(&mut level.parents, &kept);
         retain(&mut level.positions, &kept);
@@ -147,7 +156,10 @@ impl<'a> Columns<'a> {
 
     /// Copies a node's column down to a level, from the level at which it is known.
     fn lift(&mut self, node: u32, level: usize) {
-        if self.program.level(node) == level || level == 0 || !self.columns[level - 1][node as usize].is_empty() {
+        if self.program.level(node) == level
+            || level == 0
+            || !self.columns[level - 1][node as usize].is_empty()
+        {
             return;
         }
         if self.program.level(node) > 0 {
@@ -168,7 +180,9 @@ impl<'a> Columns<'a> {
     /// One instruction for a whole level; whether its numbers are held exactly.
     fn compute(&self, node: u32, level: usize, out: &mut [f64]) -> bool {
         let at = |i: &u32| self.side(*i, level);
-        let two = |a: &u32, b: &u32, out: &mut [f64], f: &dyn Fn(Side, Side, &mut [f64])| f(at(a), at(b), out);
+        let two = |a: &u32, b: &u32, out: &mut [f64], f: &dyn Fn(Side, Side, &mut [f64])| {
+            f(at(a), at(b), out)
+        };
         match self.program.op(node) {
             // Both are there before anything runs.
             Op::Const(_) | Op::Input(_) => {}
@@ -178,11 +192,21 @@ impl<'a> Columns<'a> {
             Op::FloorDiv(a, b) => two(a, b, out, &|a, b, o| zip(a, b, o, quotient)),
             Op::Mod(a, b) => two(a, b, out, &|a, b, o| zip(a, b, o, |a, b| a - b * quotient(a, b))),
             Op::Pow(a, b) => two(a, b, out, &|a, b, o| zip(a, b, o, power)),
-            Op::Min(a, b) => two(a, b, out, &|a, b, o| zip(a, b, o, |a, b| defined(a, b, if a < b { a } else { b }))),
-            Op::Max(a, b) => two(a, b, out, &|a, b, o| zip(a, b, o, |a, b| defined(a, b, if a > b { a } else { b }))),
-            Op::Le(a, b) => two(a, b, out, &|a, b, o| zip(a, b, o, |a, b| defined(a, b, if a <= b { 1.0 } else { 0.0 }))),
-            Op::Eq(a, b) => two(a, b, out, &|a, b, o| zip(a, b, o, |a, b| defined(a, b, if a == b { 1.0 } else { 0.0 }))),
-            Op::Not(a) => zip(at(a), Side::One(0.0), out, |a, b| defined(a, b, if a == 0.0 { 1.0 } else { 0.0 })),
+            Op::Min(a, b) => two(a, b, out, &|a, b, o| {
+                zip(a, b, o, |a, b| defined(a, b, if a < b { a } else { b }))
+            }),
+            Op::Max(a, b) => two(a, b, out, &|a, b, o| {
+                zip(a, b, o, |a, b| defined(a, b, if a > b { a } else { b }))
+            }),
+            Op::Le(a, b) => two(a, b, out, &|a, b, o| {
+                zip(a, b, o, |a, b| defined(a, b, if a <= b { 1.0 } else { 0.0 }))
+            }),
+            Op::Eq(a, b) => two(a, b, out, &|a, b, o| {
+                zip(a, b, o, |a, b| defined(a, b, if a == b { 1.0 } else { 0.0 }))
+            }),
+            Op::Not(a) => zip(at(a), Side::One(0.0), out, |a, b| {
+                defined(a, b, if a == 0.0 { 1.0 } else { 0.0 })
+            }),
             // From the last to the first: an earlier one that decides, decides.
             Op::And(v) => {
                 out.fill(1.0);
@@ -192,7 +216,11 @@ impl<'a> Columns<'a> {
             }
             Op::Or(v) => {
                 for i in v {
-                    fold(at(i), out, |a, so_far| if a != 0.0 && !a.is_nan() { 1.0 } else { so_far });
+                    fold(
+                        at(i),
+                        out,
+                        |a, so_far| if a != 0.0 && !a.is_nan() { 1.0 } else { so_far },
+                    );
                 }
             }
         }
@@ -239,7 +267,9 @@ fn power(a: f64, b: f64) -> f64 {
 #[inline(always)]
 fn zip(a: Side, b: Side, out: &mut [f64], f: impl Fn(f64, f64) -> f64) {
     match (a, b) {
-        (Side::Many(a), Side::Many(b)) => out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (a, b))| *o = f(*a, *b)),
+        (Side::Many(a), Side::Many(b)) => {
+            out.iter_mut().zip(a.iter().zip(b)).for_each(|(o, (a, b))| *o = f(*a, *b))
+        }
         (Side::Many(a), Side::One(b)) => out.iter_mut().zip(a).for_each(|(o, a)| *o = f(*a, b)),
         (Side::One(a), Side::Many(b)) => out.iter_mut().zip(b).for_each(|(o, b)| *o = f(a, *b)),
         (Side::One(a), Side::One(b)) => out.fill(f(a, b)),

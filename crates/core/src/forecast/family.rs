@@ -59,7 +59,8 @@ pub struct FamilySpec {
     /// What of a vector reaches the compiler: equal numbers, the same kernel. Empty where all does.
     #[serde(default)]
     pub kernel: Vec<String>,
-    /// The only vectors, where nobody wrote down what rules them; of `legal` only what the problem decides counts then.
+    /// The only vectors, where nobody wrote down what rules them; of `legal` only what the problem
+    /// decides counts then.
     #[serde(default)]
     pub listed: Vec<Vec<i64>>,
 }
@@ -157,17 +158,28 @@ impl Family {
         // What expressions may name: only names and words matter to the parser.
         let mut names = Vec::new();
         let words: Vec<u32> = spec.words.iter().map(|(n, _)| program.input(n, 0)).collect();
-        names.extend(spec.words.iter().map(|(n, all)| Knob::words(n, Role::Choice, &all.iter().map(String::as_str).collect::<Vec<_>>())));
+        names.extend(spec.words.iter().map(|(n, all)| {
+            Knob::words(n, Role::Choice, &all.iter().map(String::as_str).collect::<Vec<_>>())
+        }));
         let numbers = spec.numbers.iter().map(|(n, _)| program.input(n, 0)).collect();
-        let knobs = spec.knobs.iter().enumerate().map(|(k, knob)| program.input(&knob.name, k + 1)).collect();
+        let knobs = spec
+            .knobs
+            .iter()
+            .enumerate()
+            .map(|(k, knob)| program.input(&knob.name, k + 1))
+            .collect();
         let number = |n: &String| Knob::ints(n, Role::Choice, [0]);
         names.extend(spec.numbers.iter().map(|(n, _)| number(n)));
         names.extend(spec.knobs.iter().map(|k| number(&k.name)));
         let add = |program: &mut Program, names: &[Knob], text: &String| {
-            let fault =
-                |error: TextError| FamilyError::Expression { solver: spec.solver.clone(), text: text.clone(), error: Box::new(error) };
+            let fault = |error: TextError| FamilyError::Expression {
+                solver: spec.solver.clone(),
+                text: text.clone(),
+                error: Box::new(error),
+            };
             let term = Term::parse(text, Names { knobs: names, constants: &[] }).map_err(fault)?;
-            let unknown = |name| TextError { line: 1, column: 1, message: format!("there is no `{name}`") };
+            let unknown =
+                |name| TextError { line: 1, column: 1, message: format!("there is no `{name}`") };
             program.add(&term).map_err(|name| fault(unknown(name)))
         };
         for (name, text) in &spec.definitions {
@@ -210,15 +222,19 @@ impl Family {
     }
 
     /// A family of which nothing is known but examples: its space is the vectors that occur, for
-    /// every problem in a direction and with a filter that occur. Examples that have not as many values as most are left out; how many.
+    /// every problem in a direction and with a filter that occur. Examples that have not as many
+    /// values as most are left out; how many.
     pub fn learned(solver: &str, examples: &[&Example]) -> Result<(Family, usize), FamilyError> {
         let mut lengths: HashMap<usize, usize> = HashMap::new();
         for e in examples {
             *lengths.entry(e.values.len()).or_default() += 1;
         }
         let width = lengths.iter().map(|(&l, &n)| (n, l)).max().map(|(_, l)| l).filter(|&l| l > 0);
-        let Some(width) = width else { return Err(FamilyError::NoExamples { solver: solver.into() }) };
-        let mut listed: Vec<Vec<i64>> = examples.iter().filter(|e| e.values.len() == width).map(|e| e.values.clone()).collect();
+        let Some(width) = width else {
+            return Err(FamilyError::NoExamples { solver: solver.into() });
+        };
+        let mut listed: Vec<Vec<i64>> =
+            examples.iter().filter(|e| e.values.len() == width).map(|e| e.values.clone()).collect();
         let odd = examples.len() - listed.len();
         listed.sort_unstable();
         listed.dedup();
@@ -263,7 +279,8 @@ impl Family {
     /// are too few or too many.
     pub fn positions(&self, values: &[i64]) -> Option<Vec<u16>> {
         let at = |(v, k): (&i64, &FamilyKnob)| k.values.binary_search(v).ok().map(|i| i as u16);
-        (values.len() == self.spec.knobs.len()).then(|| values.iter().zip(&self.spec.knobs).map(at).collect())?
+        (values.len() == self.spec.knobs.len())
+            .then(|| values.iter().zip(&self.spec.knobs).map(at).collect())?
     }
 
     /// The values at positions.
@@ -276,13 +293,21 @@ impl Family {
         let mut base = self.program.values();
         for ((name, known), &node) in self.spec.words.iter().zip(&self.words) {
             let solver = || self.spec.solver.clone();
-            let word = problem.word(name).ok_or_else(|| FamilyError::Lacks { solver: solver(), name: name.clone() })?;
+            let word = problem
+                .word(name)
+                .ok_or_else(|| FamilyError::Lacks { solver: solver(), name: name.clone() })?;
             let at = known.iter().position(|k| k == word);
-            let unknown = || FamilyError::Word { solver: solver(), name: name.clone(), word: word.into(), known: known.join(", ") };
+            let unknown = || FamilyError::Word {
+                solver: solver(),
+                name: name.clone(),
+                word: word.into(),
+                known: known.join(", "),
+            };
             base[node as usize] = at.ok_or_else(unknown)? as i64;
         }
         for ((name, default), &node) in self.spec.numbers.iter().zip(&self.numbers) {
-            let lacks = || FamilyError::Lacks { solver: self.spec.solver.clone(), name: name.clone() };
+            let lacks =
+                || FamilyError::Lacks { solver: self.spec.solver.clone(), name: name.clone() };
             base[node as usize] = problem.number(name).or(*default).ok_or_else(lacks)?;
         }
         self.program.run(&self.for_constraints, 0, &mut base);
@@ -317,7 +342,13 @@ impl Family {
         let tried: Vec<_> = self.spec.knobs.iter().map(tried).collect();
         match self.grow(&tried, base) {
             Ok(table) => c.table = table,
-            Err(TooLarge) => self.walk(0, &tried, &mut base.to_vec(), &mut Vec::with_capacity(c.width), &mut c.table),
+            Err(TooLarge) => self.walk(
+                0,
+                &tried,
+                &mut base.to_vec(),
+                &mut Vec::with_capacity(c.width),
+                &mut c.table,
+            ),
         }
         c
     }
@@ -334,7 +365,14 @@ impl Family {
     }
 
     /// The same, vector by vector.
-    fn walk(&self, k: usize, tried: &[Vec<(u16, i64)>], values: &mut [i64], row: &mut Vec<u16>, out: &mut Vec<u16>) {
+    fn walk(
+        &self,
+        k: usize,
+        tried: &[Vec<(u16, i64)>],
+        values: &mut [i64],
+        row: &mut Vec<u16>,
+        out: &mut Vec<u16>,
+    ) {
         if k == tried.len() {
             out.extend_from_slice(row);
             return;
@@ -383,7 +421,8 @@ impl Instance<'_> {
     pub fn is_legal(&self, values: &[i64]) -> bool {
         let f = self.family;
         if !f.is_constrained() {
-            return f.holds(0, &self.base) && f.spec.listed.binary_search_by(|l| l[..].cmp(values)).is_ok();
+            return f.holds(0, &self.base)
+                && f.spec.listed.binary_search_by(|l| l[..].cmp(values)).is_ok();
         }
         if f.positions(values).is_none() {
             return false;
@@ -392,11 +431,13 @@ impl Instance<'_> {
         f.legal.iter().all(|&c| is_true(nodes[c as usize]))
     }
 
-    /// Whether the values are in the tuner space: what [`Instance::candidates`] would find, for less.
+    /// Whether the values are in the tuner space: what [`Instance::candidates`] would find, for
+    /// less.
     pub fn is_candidate(&self, values: &[i64]) -> bool {
         let f = self.family;
         let Some(row) = f.positions(values) else { return false };
-        let in_main = values.iter().zip(&f.spec.knobs).all(|(v, k)| k.main.binary_search(v).is_ok());
+        let in_main =
+            values.iter().zip(&f.spec.knobs).all(|(v, k)| k.main.binary_search(v).is_ok());
         if !f.is_constrained() || !in_main {
             // Only a look at the main set says whether the spare one counts.
             return self.candidates().find(&row).is_some();
@@ -439,9 +480,17 @@ impl Instance<'_> {
 
     /// The same as a [`Space`], over all values of the knobs.
     pub fn space(&self) -> Result<Space, SpaceError> {
-        let knobs = self.family.spec.knobs.iter().map(|k| Knob::ints(&k.name, Role::Choice, k.values.iter().copied()));
+        let knobs = self
+            .family
+            .spec
+            .knobs
+            .iter()
+            .map(|k| Knob::ints(&k.name, Role::Choice, k.values.iter().copied()));
         let candidates = self.candidates();
-        Space::listed(knobs.collect(), candidates.table.chunks(candidates.width).map(Into::into).collect())
+        Space::listed(
+            knobs.collect(),
+            candidates.table.chunks(candidates.width).map(Into::into).collect(),
+        )
     }
 
     /// Derived features of vectors given by positions, one row of [`FamilySpec::features`] after
@@ -492,7 +541,9 @@ impl Instance<'_> {
         let f = self.family;
         let mut out = Vec::with_capacity(table.len() / f.knobs.len() * f.features.len());
         self.each(table, &mut |values| {
-            let feature = |&i: &u32| if values[i as usize] == UNDEFINED { 0.0 } else { values[i as usize] as f32 };
+            let feature = |&i: &u32| {
+                if values[i as usize] == UNDEFINED { 0.0 } else { values[i as usize] as f32 }
+            };
             out.extend(f.features.iter().map(feature));
         });
         out
@@ -504,7 +555,9 @@ impl Instance<'_> {
             return self.family.values(row);
         }
         let mut out = Vec::new();
-        self.each(row, &mut |values| out.extend(self.family.kernel.iter().map(|&i| values[i as usize])));
+        self.each(row, &mut |values| {
+            out.extend(self.family.kernel.iter().map(|&i| values[i as usize]))
+        });
         out
     }
 
@@ -526,11 +579,15 @@ impl Instance<'_> {
     }
 }
 
-/// What examples say of the problems that a solver is for: directions, and filters where they are few.
+/// What examples say of the problems that a solver is for: directions, and filters where they are
+/// few.
 #[allow(clippy::type_complexity)] // the three parts of a spec
-fn applies(examples: &[&Example]) -> (Vec<(String, Vec<String>)>, Vec<(String, Option<i64>)>, Vec<String>) {
+fn applies(
+    examples: &[&Example],
+) -> (Vec<(String, Vec<String>)>, Vec<(String, Option<i64>)>, Vec<String>) {
     let mut words = Vec::new();
-    let directions: Option<BTreeSet<&str>> = examples.iter().map(|e| e.problem.word("direction")).collect();
+    let directions: Option<BTreeSet<&str>> =
+        examples.iter().map(|e| e.problem.word("direction")).collect();
     if let Some(d) = directions {
         words.push(("direction".into(), d.into_iter().map(String::from).collect()));
     }
@@ -539,7 +596,10 @@ fn applies(examples: &[&Example]) -> (Vec<(String, Vec<String>)>, Vec<(String, O
         let seen: Option<BTreeSet<i64>> = examples.iter().map(|e| e.problem.number(name)).collect();
         if let Some(seen) = seen.filter(|s| s.len() <= 3) {
             numbers.push((name.to_string(), None));
-            legal.push(format!("{name} in [{}]", seen.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")));
+            legal.push(format!(
+                "{name} in [{}]",
+                seen.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
+            ));
         }
     }
     (words, numbers, legal)
@@ -547,16 +607,23 @@ fn applies(examples: &[&Example]) -> (Vec<(String, Vec<String>)>, Vec<(String, O
 
 /// What every family asks of its numbers.
 fn check(spec: &FamilySpec) -> Result<(), FamilyError> {
-    let fault = |knob: &str, why: &str| Err(FamilyError::Knob { solver: spec.solver.clone(), knob: knob.into(), why: why.into() });
+    let fault = |knob: &str, why: &str| {
+        Err(FamilyError::Knob { solver: spec.solver.clone(), knob: knob.into(), why: why.into() })
+    };
     if spec.knobs.is_empty() {
         return fault("", "a family needs a knob");
     }
     for k in &spec.knobs {
-        if k.values.is_empty() || k.values.len() > usize::from(u16::MAX) || !k.values.windows(2).all(|w| w[0] < w[1]) {
+        if k.values.is_empty()
+            || k.values.len() > usize::from(u16::MAX)
+            || !k.values.windows(2).all(|w| w[0] < w[1])
+        {
             return fault(&k.name, "its values must ascend, and there must be some");
         }
         for set in [&k.main, &k.spare] {
-            if !set.windows(2).all(|w| w[0] < w[1]) || set.iter().any(|v| k.values.binary_search(v).is_err()) {
+            if !set.windows(2).all(|w| w[0] < w[1])
+                || set.iter().any(|v| k.values.binary_search(v).is_err())
+            {
                 return fault(&k.name, "what the tuner tries must ascend and be among its values");
             }
         }
@@ -572,7 +639,8 @@ fn check(spec: &FamilySpec) -> Result<(), FamilyError> {
     if let Some(v) = spec.listed.iter().find(|v| v.len() != spec.knobs.len()) {
         return fault("", &format!("the listed vector {v:?} has not one value for each knob"));
     }
-    let fits = |v: &Vec<i64>| v.iter().zip(&spec.knobs).all(|(v, k)| k.values.binary_search(v).is_ok());
+    let fits =
+        |v: &Vec<i64>| v.iter().zip(&spec.knobs).all(|(v, k)| k.values.binary_search(v).is_ok());
     if let Some(v) = spec.listed.iter().find(|v| !fits(v)) {
         return fault("", &format!("the listed vector {v:?} has a value that its knob lacks"));
     }

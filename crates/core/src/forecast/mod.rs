@@ -29,13 +29,14 @@ pub struct Problem {
     pub words: Vec<(String, String)>,
     /// Sizes, by the names that the families use. Of convolutions `a h w` are the channels and size
     /// of the kernel's input, `b oh ow` of its output (for B and W that is not the forward view),
-    /// `n` the batch, `R S` the filter, `PH PW SH SW DH DW` padding, stride and dilation, `bias`, `g`
-    /// the groups; of the device `gfx` (its name's hexadecimal digits: 0x906) and `cu`.
+    /// `n` the batch, `R S` the filter, `PH PW SH SW DH DW` padding, stride and dilation, `bias`,
+    /// `g` the groups; of the device `gfx` (its name's hexadecimal digits: 0x906) and `cu`.
     pub numbers: Vec<(String, i64)>,
     /// How the database spells it: `256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F`.
     pub key: String,
     /// The layer it belongs to, whatever the batch, direction and precision: a layer is held out as
-    /// a whole by [`Split::Layer`]. Of convolutions `C-H-W-K-R-S-PH-PW-SH-SW-DH-DW-G`, forward view.
+    /// a whole by [`Split::Layer`]. Of convolutions `C-H-W-K-R-S-PH-PW-SH-SW-DH-DW-G`, forward
+    /// view.
     pub layer: String,
 }
 

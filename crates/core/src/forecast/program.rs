@@ -137,7 +137,8 @@ impl Program {
         for i in (0..self.ops.len()).filter(|&i| used[i] && self.levels[i] > 0) {
             self.operands(i).for_each(|o| read[o as usize] = true);
         }
-        let fixed = |i: &usize| read[*i] && self.levels[*i] == 0 && !matches!(self.ops[*i], Op::Const(_));
+        let fixed =
+            |i: &usize| read[*i] && self.levels[*i] == 0 && !matches!(self.ops[*i], Op::Const(_));
         (0..self.ops.len()).filter(fixed).map(|i| i as u32).collect()
     }
 
@@ -162,8 +163,14 @@ impl Program {
             Op::Const(_) | Op::Input(_) => ([None; 2], &[]),
             Op::Not(a) => ([Some(*a), None], &[]),
             Op::And(v) | Op::Or(v) => ([None; 2], v),
-            Op::Add(a, b) | Op::Mul(a, b) | Op::CeilDiv(a, b) | Op::FloorDiv(a, b) | Op::Mod(a, b) => ([Some(*a), Some(*b)], &[]),
-            Op::Pow(a, b) | Op::Min(a, b) | Op::Max(a, b) | Op::Le(a, b) | Op::Eq(a, b) => ([Some(*a), Some(*b)], &[]),
+            Op::Add(a, b)
+            | Op::Mul(a, b)
+            | Op::CeilDiv(a, b)
+            | Op::FloorDiv(a, b)
+            | Op::Mod(a, b) => ([Some(*a), Some(*b)], &[]),
+            Op::Pow(a, b) | Op::Min(a, b) | Op::Max(a, b) | Op::Le(a, b) | Op::Eq(a, b) => {
+                ([Some(*a), Some(*b)], &[])
+            }
         };
         pair.into_iter().flatten().chain(list.iter().copied())
     }
@@ -181,7 +188,8 @@ impl Program {
             return id;
         }
         let id = self.push(op, 0);
-        self.levels[id as usize] = self.operands(id as usize).map(|o| self.levels[o as usize]).max().unwrap_or(0);
+        self.levels[id as usize] =
+            self.operands(id as usize).map(|o| self.levels[o as usize]).max().unwrap_or(0);
         id
     }
 

@@ -1,5 +1,6 @@
 //! Fixed splits into training, validation and test: a hash of the key decides, so that everybody
-//! who names a split reports on the same rows, and no test key is ever trained on for another device.
+//! who names a split reports on the same rows, and no test key is ever trained on for another
+//! device.
 
 use super::Problem;
 use serde::{Deserialize, Serialize};
@@ -46,5 +47,7 @@ impl Split {
 
 /// The 64-bit FNV-1a hash.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }

@@ -33,7 +33,11 @@ fn toy() -> FamilySpec {
         definitions: texts(&[("e", "1 + (precision == 'FP16')"), ("tile", "x * y")]),
         legal: vec!["tile <= a".into(), "b % x == 0".into(), "e divides y or x == 1".into()],
         tuned: vec!["y != 3".into()],
-        features: texts(&[("tiles", "-(-a // tile)"), ("by_zero", "a // (x - 2)"), ("problem", "a * b")]),
+        features: texts(&[
+            ("tiles", "-(-a // tile)"),
+            ("by_zero", "a // (x - 2)"),
+            ("problem", "a * b"),
+        ]),
         kernel: vec!["min(tile, 4)".into()],
         listed: Vec::new(),
     }
@@ -47,10 +51,20 @@ fn the_tuner_space_is_the_legal_part_of_the_main_set_else_of_the_spare_set() {
         (c.table.chunks(2).map(|r| f.values(r)).collect::<Vec<_>>(), c.spare)
     };
     assert_eq!(space(&problem(8, 4, "FP32")), (vec![vec![2, 2], vec![2, 4], vec![4, 2]], false));
-    assert_eq!(space(&problem(8, 3, "FP32")), (vec![vec![1, 1]], true), "8 x 3: no main x divides 3");
+    assert_eq!(
+        space(&problem(8, 3, "FP32")),
+        (vec![vec![1, 1]], true),
+        "8 x 3: no main x divides 3"
+    );
     assert_eq!(space(&problem(0, 3, "FP32")), (vec![], true));
     let i = f.instance(&problem(8, 4, "FP16")).unwrap();
-    assert!(i.is_legal(&[1, 3]) && !i.is_legal(&[2, 3]) && !i.is_legal(&[1]) && !i.is_legal(&[3, 1]) && !i.is_legal(&[8, 2]));
+    assert!(
+        i.is_legal(&[1, 3])
+            && !i.is_legal(&[2, 3])
+            && !i.is_legal(&[1])
+            && !i.is_legal(&[3, 1])
+            && !i.is_legal(&[8, 2])
+    );
     assert!(f.is_legal(&problem(8, 4, "FP16"), &[2, 4]));
     assert_eq!(i.space().unwrap().len(), 3);
     for (a, b, precision) in [(8, 4, "FP32"), (8, 3, "FP32"), (9, 4, "FP16"), (0, 3, "FP32")] {
@@ -58,7 +72,11 @@ fn the_tuner_space_is_the_legal_part_of_the_main_set_else_of_the_spare_set() {
         let all: Vec<Vec<i64>> = i.candidates().table.chunks(2).map(|r| f.values(r)).collect();
         for x in 0..10 {
             for y in 0..7 {
-                assert_eq!(i.is_candidate(&[x, y]), all.contains(&vec![x, y]), "{a}, {b}: {x}, {y}");
+                assert_eq!(
+                    i.is_candidate(&[x, y]),
+                    all.contains(&vec![x, y]),
+                    "{a}, {b}: {x}, {y}"
+                );
             }
         }
     }
@@ -81,7 +99,10 @@ fn features_and_kernels_of_rows() {
 fn what_a_family_cannot_take_is_said() {
     let f = Family::new(toy()).unwrap();
     let refused = |p: &Problem| f.instance(p).err().unwrap().to_string();
-    assert_eq!(refused(&problem(1, 1, "INT8")), "Toy knows no precision `INT8`; it knows FP32, FP16");
+    assert_eq!(
+        refused(&problem(1, 1, "INT8")),
+        "Toy knows no precision `INT8`; it knows FP32, FP16"
+    );
     let mut p = problem(1, 1, "FP32");
     p.numbers.clear();
     assert_eq!(refused(&p), "Toy takes no problem without `a`");
@@ -271,9 +292,16 @@ fn meaning(t: &Term, inputs: &[i64; 3], undefined: &mut usize) -> Option<i64> {
 
 /// Random expressions over `p`, `x` and `y`.
 fn expression(depth: u32) -> impl Strategy<Value = String> {
-    let leaf = prop_oneof![Just("p".to_string()), Just("x".to_string()), Just("y".to_string()), (0i64..6).prop_map(|i| i.to_string())];
+    let leaf = prop_oneof![
+        Just("p".to_string()),
+        Just("x".to_string()),
+        Just("y".to_string()),
+        (0i64..6).prop_map(|i| i.to_string())
+    ];
     leaf.prop_recursive(depth, 24, 2, |inner| {
-        let op = prop::sample::select(vec!["+", "-", "*", "//", "%", "<=", "<", "==", "!=", "and", "or", "divides"]);
+        let op = prop::sample::select(vec![
+            "+", "-", "*", "//", "%", "<=", "<", "==", "!=", "and", "or", "divides",
+        ]);
         prop_oneof![
             (inner.clone(), op, inner.clone()).prop_map(|(a, o, b)| format!("(({a}) {o} ({b}))")),
             inner.clone().prop_map(|a| format!("(not ({a}))")),
@@ -286,6 +314,7 @@ fn expression(depth: u32) -> impl Strategy<Value = String> {
 fn values_of_spaces_are_the_family_s() {
     let f = Family::new(toy()).unwrap();
     let s = f.space(&problem(8, 4, "FP32")).unwrap();
-    let all: Vec<Vec<Value>> = s.iter().map(|c| c.iter().map(|(_, v)| v.clone()).collect()).collect();
+    let all: Vec<Vec<Value>> =
+        s.iter().map(|c| c.iter().map(|(_, v)| v.clone()).collect()).collect();
     assert_eq!(all[2], [Value::Int(4), Value::Int(2)]);
 }

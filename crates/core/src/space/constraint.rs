@@ -133,10 +133,19 @@ impl Term {
             Term::Knob(_) => Some(self.clone()),
             Term::Sum(v) => fold(v, b, 0, i64::checked_add, Term::Sum),
             Term::Product(v) => fold(v, b, 1, i64::checked_mul, Term::Product),
-            Term::CeilDiv(x, y) => pair(b(x)?, b(y)?, |x, y| Some(-x.checked_neg()?.checked_div_euclid(y)?), Term::CeilDiv),
+            Term::CeilDiv(x, y) => pair(
+                b(x)?,
+                b(y)?,
+                |x, y| Some(-x.checked_neg()?.checked_div_euclid(y)?),
+                Term::CeilDiv,
+            ),
             Term::FloorDiv(x, y) => pair(b(x)?, b(y)?, floor_div, Term::FloorDiv),
-            Term::Mod(x, y) => pair(b(x)?, b(y)?, |x, y| Some(x - y.checked_mul(floor_div(x, y)?)?), Term::Mod),
-            Term::Pow(x, y) => pair(b(x)?, b(y)?, |x, y| x.checked_pow(u32::try_from(y).ok()?), Term::Pow),
+            Term::Mod(x, y) => {
+                pair(b(x)?, b(y)?, |x, y| Some(x - y.checked_mul(floor_div(x, y)?)?), Term::Mod)
+            }
+            Term::Pow(x, y) => {
+                pair(b(x)?, b(y)?, |x, y| x.checked_pow(u32::try_from(y).ok()?), Term::Pow)
+            }
             Term::Min(x, y) => pair(b(x)?, b(y)?, |x, y| Some(x.min(y)), Term::Min),
             Term::Max(x, y) => pair(b(x)?, b(y)?, |x, y| Some(x.max(y)), Term::Max),
             Term::Le(x, y) => pair(b(x)?, b(y)?, |x, y| Some(i64::from(x <= y)), Term::Le),
@@ -146,7 +155,8 @@ impl Term {
                 t => Some(Term::Not(Box::new(t))),
             },
             Term::And(v) | Term::Or(v) => {
-                let (any, stop) = (matches!(self, Term::Or(_)), i64::from(matches!(self, Term::Or(_))));
+                let (any, stop) =
+                    (matches!(self, Term::Or(_)), i64::from(matches!(self, Term::Or(_))));
                 let mut rest = Vec::new();
                 for t in v {
                     match b(t) {
@@ -183,14 +193,19 @@ impl Term {
         match self {
             Term::Const(i) => Some((*i, *i)),
             Term::Knob(k) => Some(of(k)),
-            Term::Sum(v) => {
-                v.iter().try_fold((0i64, 0i64), |s, t| t.bounds(of).and_then(|b| Some((s.0.checked_add(b.0)?, s.1.checked_add(b.1)?))))
-            }
-            Term::Product(v) => v.iter().try_fold((1i64, 1i64), |p, t| corners((p, t.bounds(of)?), &i64::checked_mul)),
+            Term::Sum(v) => v.iter().try_fold((0i64, 0i64), |s, t| {
+                t.bounds(of).and_then(|b| Some((s.0.checked_add(b.0)?, s.1.checked_add(b.1)?)))
+            }),
+            Term::Product(v) => v
+                .iter()
+                .try_fold((1i64, 1i64), |p, t| corners((p, t.bounds(of)?), &i64::checked_mul)),
             Term::CeilDiv(a, b) | Term::FloorDiv(a, b) => {
                 let (a, b) = pair(a, b)?;
                 let up = matches!(self, Term::CeilDiv(..));
-                let divide = |x: i64, y: i64| floor_div(if up { x.checked_neg()? } else { x }, y).map(|q| if up { -q } else { q });
+                let divide = |x: i64, y: i64| {
+                    floor_div(if up { x.checked_neg()? } else { x }, y)
+                        .map(|q| if up { -q } else { q })
+                };
                 if b.0 <= 0 { None } else { corners((a, b), &divide) }
             }
             Term::Mod(a, b) => {
@@ -208,7 +223,9 @@ impl Term {
             Term::Min(a, b) => pair(a, b).map(|(a, b)| (a.0.min(b.0), a.1.min(b.1))),
             Term::Max(a, b) => pair(a, b).map(|(a, b)| (a.0.max(b.0), a.1.max(b.1))),
             Term::Le(a, b) => pair(a, b).and_then(|(a, b)| truth(a.1 <= b.0, a.0 > b.1)),
-            Term::Eq(a, b) => pair(a, b).and_then(|(a, b)| truth(a.0 == a.1 && a == b, a.1 < b.0 || b.1 < a.0)),
+            Term::Eq(a, b) => {
+                pair(a, b).and_then(|(a, b)| truth(a.0 == a.1 && a == b, a.1 < b.0 || b.1 < a.0))
+            }
             Term::Not(a) => a.bounds(of).and_then(|a| truth(a == (0, 0), a.0 > 0 || a.1 < 0)),
             Term::And(v) => {
                 let all: Vec<(i64, i64)> = v.iter().map(|t| t.bounds(of)).collect::<Option<_>>()?;
@@ -217,7 +234,10 @@ impl Term {
             Term::Or(v) => {
                 // A meaningless alternative is false, so the whole never is meaningless.
                 let all: Vec<Option<(i64, i64)>> = v.iter().map(|t| t.bounds(of)).collect();
-                truth(all.iter().flatten().any(|b| b.0 > 0 || b.1 < 0), all.iter().all(|b| *b == Some((0, 0))))
+                truth(
+                    all.iter().flatten().any(|b| b.0 > 0 || b.1 < 0),
+                    all.iter().all(|b| *b == Some((0, 0))),
+                )
             }
         }
     }
@@ -259,7 +279,12 @@ fn floor_div(x: i64, y: i64) -> Option<i64> {
     Some(if x % y != 0 && (x < 0) != (y < 0) { q - 1 } else { q })
 }
 
-fn pair(a: Term, b: Term, f: impl Fn(i64, i64) -> Option<i64>, make: impl Fn(Box<Term>, Box<Term>) -> Term) -> Option<Term> {
+fn pair(
+    a: Term,
+    b: Term,
+    f: impl Fn(i64, i64) -> Option<i64>,
+    make: impl Fn(Box<Term>, Box<Term>) -> Term,
+) -> Option<Term> {
     match (&a, &b) {
         (Term::Const(x), Term::Const(y)) => f(*x, *y).map(Term::Const),
         _ => Some(make(Box::new(a), Box::new(b))),

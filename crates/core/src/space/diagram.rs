@@ -97,9 +97,17 @@ impl Diagram {
     pub fn build(knobs: &[Knob], constraints: &[Term]) -> Result<Diagram, SpaceError> {
         let numbers: Vec<Vec<i64>> = knobs
             .iter()
-            .map(|k| k.values.iter().enumerate().map(|(i, v)| if let Value::Int(n) = v { *n } else { i as i64 }).collect())
+            .map(|k| {
+                k.values
+                    .iter()
+                    .enumerate()
+                    .map(|(i, v)| if let Value::Int(n) = v { *n } else { i as i64 })
+                    .collect()
+            })
             .collect();
-        let range = |n: &Vec<i64>| (n.iter().copied().min().unwrap_or(0), n.iter().copied().max().unwrap_or(0));
+        let range = |n: &Vec<i64>| {
+            (n.iter().copied().min().unwrap_or(0), n.iter().copied().max().unwrap_or(0))
+        };
         let ranges = knobs.iter().zip(&numbers).map(|(k, n)| (k.name.as_str(), range(n))).collect();
         let leaf = Node { first: 0, len: 0, count: 1 };
         let mut b = Builder {
@@ -114,7 +122,9 @@ impl Diagram {
         };
         let mut state = Vec::new();
         for t in constraints {
-            if let Some(unknown) = t.knobs().into_iter().find(|n| !knobs.iter().any(|k| k.name == *n)) {
+            if let Some(unknown) =
+                t.knobs().into_iter().find(|n| !knobs.iter().any(|k| k.name == *n))
+            {
                 return Err(SpaceError::UnknownKnob(unknown.into()));
             }
             // Folds constants before any knob is bound.
@@ -144,7 +154,13 @@ impl Diagram {
     }
 
     /// Equal lists of edges are one node: knobs that no constraint joins share what lies below.
-    fn listed_node(&mut self, k: usize, depth: usize, points: &[Box<[u16]>], memo: &mut HashMap<Vec<(u16, u32)>, u32>) -> u32 {
+    fn listed_node(
+        &mut self,
+        k: usize,
+        depth: usize,
+        points: &[Box<[u16]>],
+        memo: &mut HashMap<Vec<(u16, u32)>, u32>,
+    ) -> u32 {
         if k == depth {
             return LEAF;
         }
@@ -238,7 +254,8 @@ impl Builder<'_> {
                 None => {
                     let id = self.terms.len() as u32;
                     let names = t.knobs();
-                    let uses: Vec<bool> = self.knobs.iter().map(|k| names.contains(&k.name.as_str())).collect();
+                    let uses: Vec<bool> =
+                        self.knobs.iter().map(|k| names.contains(&k.name.as_str())).collect();
                     let last = uses.iter().filter(|u| **u).count() == 1;
                     self.terms.push(Residual { term: t.clone(), uses, last });
                     self.term_ids.insert(t, id);
@@ -265,7 +282,8 @@ impl Builder<'_> {
         if let Some(&id) = self.bound.get(&key) {
             return id;
         }
-        let t = self.terms[term as usize].term.bind(&self.knobs[knob].name, self.numbers[knob][value]);
+        let t =
+            self.terms[term as usize].term.bind(&self.knobs[knob].name, self.numbers[knob][value]);
         let id = self.intern(t);
         self.bound.insert(key, id);
         id

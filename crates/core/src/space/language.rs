@@ -53,7 +53,12 @@ impl Term {
 /// Reads a list of values: `[1, 2, 4]`, `[32 * i for i in range(1, 32)]`, lists joined by `+`, or
 /// `range(1, 9)`.
 pub fn parse_values(text: &str, constants: &[(String, i64)]) -> Result<Vec<Value>, TextError> {
-    let mut p = Parser { cursor: Cursor::new(text)?, names: Names { knobs: &[], constants }, variable: None, depth: 0 };
+    let mut p = Parser {
+        cursor: Cursor::new(text)?,
+        names: Names { knobs: &[], constants },
+        variable: None,
+        depth: 0,
+    };
     let mut values = p.values()?;
     while p.cursor.accept("+") {
         values.extend(p.values()?);
@@ -105,7 +110,11 @@ fn comparable(a: &Operand, b: &Operand) -> (Term, Term, Option<Term>) {
             // Nothing is added, but a denominator of zero makes the whole meaningless.
             let nothing = Term::Mod(Box::new(Term::Const(0)), Box::new(d.clone()));
             let by = Some(d.clone());
-            (Term::sum([product(&x, &by), nothing]), product(&y, &by), Some(Term::product([d.clone(), d])))
+            (
+                Term::sum([product(&x, &by), nothing]),
+                product(&y, &by),
+                Some(Term::product([d.clone(), d])),
+            )
         }
         plain => plain,
     }
@@ -150,10 +159,14 @@ impl Parser<'_> {
             return Ok(());
         }
         let hint = if self.cursor.peek_sign("=") { " (equality is `==`)" } else { "" };
-        self.cursor.error(format!("expected an operator or the end, found {}{hint}", self.cursor.found()))
+        self.cursor
+            .error(format!("expected an operator or the end, found {}{hint}", self.cursor.found()))
     }
 
-    fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, TextError>) -> Result<T, TextError> {
+    fn nested<T>(
+        &mut self,
+        f: impl FnOnce(&mut Self) -> Result<T, TextError>,
+    ) -> Result<T, TextError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return self.cursor.error("nested too deeply");
@@ -170,7 +183,10 @@ impl Parser<'_> {
     /// A number, for arithmetic.
     fn number(&self, place: usize, o: Operand) -> Result<Operand, TextError> {
         if let Some(t) = &o.text {
-            return self.cursor.error_at(place, format!("'{t}' is no number; a text can only be compared with a knob"));
+            return self.cursor.error_at(
+                place,
+                format!("'{t}' is no number; a text can only be compared with a knob"),
+            );
         }
         if o.top.size() + o.bottom.as_ref().map_or(0, Term::size) > MAX_SIZE {
             return self.cursor.error_at(place, TOO_LARGE);
@@ -182,7 +198,13 @@ impl Parser<'_> {
     fn truth(&self, place: usize, o: Operand) -> Result<Term, TextError> {
         let o = self.number(place, o)?;
         Ok(match o.bottom {
-            Some(d) => self.number(place, Term::sum([o.top, Term::Mod(Box::new(Term::Const(0)), Box::new(d))]).into())?.top,
+            Some(d) => {
+                self.number(
+                    place,
+                    Term::sum([o.top, Term::Mod(Box::new(Term::Const(0)), Box::new(d))]).into(),
+                )?
+                .top
+            }
             None => o.top,
         })
     }
@@ -227,7 +249,8 @@ impl Parser<'_> {
             let (link, right) = if let Some(sign) = sign {
                 let at = self.cursor.place();
                 let right = self.sum()?;
-                let (a, b) = self.sides(place, left, at, right.clone(), sign == "==" || sign == "!=")?;
+                let (a, b) =
+                    self.sides(place, left, at, right.clone(), sign == "==" || sign == "!=")?;
                 place = at;
                 (compared(sign, &a, &b), right)
             } else if self.cursor.accept_word("divides") {
@@ -237,10 +260,15 @@ impl Parser<'_> {
                 let (x, y, _) = common(&a, &b);
                 place = at;
                 (x.divides(y), right)
-            } else if self.cursor.peek_name() == Some("in") || self.cursor.peek_name() == Some("not") {
+            } else if self.cursor.peek_name() == Some("in")
+                || self.cursor.peek_name() == Some("not")
+            {
                 let negative = self.cursor.accept_word("not");
                 if !self.cursor.accept_word("in") {
-                    return self.cursor.error(format!("expected `in` after `not`, found {}", self.cursor.found()));
+                    return self.cursor.error(format!(
+                        "expected `in` after `not`, found {}",
+                        self.cursor.found()
+                    ));
                 }
                 let (mut any, mut size) = (Vec::new(), 0);
                 for (at, item) in self.list()? {
@@ -270,20 +298,38 @@ impl Parser<'_> {
 
     /// Both sides of a comparison as numbers: a text becomes the position of that value of the
     /// knob on the other side.
-    fn sides(&self, pa: usize, a: Operand, pb: usize, b: Operand, equality: bool) -> Result<(Operand, Operand), TextError> {
+    fn sides(
+        &self,
+        pa: usize,
+        a: Operand,
+        pb: usize,
+        b: Operand,
+        equality: bool,
+    ) -> Result<(Operand, Operand), TextError> {
         let position = |place: usize, text: &str, other: &Operand| -> Result<Operand, TextError> {
             let Some(knob) = other.knob.map(|k| &self.names.knobs[k]) else {
-                return self.cursor.error_at(place, format!("'{text}' is no number; a text can only be compared with a knob"));
+                return self.cursor.error_at(
+                    place,
+                    format!("'{text}' is no number; a text can only be compared with a knob"),
+                );
             };
             if !equality {
-                return self.cursor.error_at(place, format!("the words of `{}` have no order: compare with `==`, `!=` or `in`", knob.name));
+                return self.cursor.error_at(
+                    place,
+                    format!(
+                        "the words of `{}` have no order: compare with `==`, `!=` or `in`",
+                        knob.name
+                    ),
+                );
             }
             let words: Vec<String> = knob.values.iter().map(Value::to_string).collect();
             let found = knob.values.iter().position(|v| matches!(v, Value::Word(w) if w == text));
             let near = || nearest(text, &words.iter().map(String::as_str).collect::<Vec<_>>());
             match found {
                 Some(i) => Ok(Term::Const(i as i64).into()),
-                None => self.cursor.error_at(place, format!("`{}` has no value '{text}'{}", knob.name, near())),
+                None => self
+                    .cursor
+                    .error_at(place, format!("`{}` has no value '{text}'{}", knob.name, near())),
             }
         };
         match (&a.text, &b.text) {
@@ -304,7 +350,9 @@ impl Parser<'_> {
         }
         let open = ["[", "("].into_iter().find(|s| self.cursor.accept(s));
         let Some(open) = open else {
-            return self.cursor.error(format!("expected a list like `[1, 2, 4]`, found {}", self.cursor.found()));
+            return self
+                .cursor
+                .error(format!("expected a list like `[1, 2, 4]`, found {}", self.cursor.found()));
         };
         let close = if open == "[" { "]" } else { ")" };
         let mut items = Vec::new();
@@ -341,7 +389,10 @@ impl Parser<'_> {
         let mut place = self.cursor.place();
         let mut a = self.unary()?;
         loop {
-            let Some(sign) = ["*", "//", "/", "%"].into_iter().find(|s| self.cursor.accept(s)) else { return Ok(a) };
+            let Some(sign) = ["*", "//", "/", "%"].into_iter().find(|s| self.cursor.accept(s))
+            else {
+                return Ok(a);
+            };
             let at = self.cursor.place();
             let b = self.unary()?;
             let (x, y) = (self.number(place, a)?, self.number(at, b)?);
@@ -414,7 +465,9 @@ impl Parser<'_> {
             return Ok(o);
         }
         let Some(name) = self.cursor.peek_name().map(str::to_string) else {
-            return self.cursor.error(format!("expected a number, a knob or `(`, found {}", self.cursor.found()));
+            return self
+                .cursor
+                .error(format!("expected a number, a knob or `(`, found {}", self.cursor.found()));
         };
         if self.variable.as_ref() == Some(&name) {
             self.cursor.name()?;
@@ -438,7 +491,8 @@ impl Parser<'_> {
                 self.call(&name)
             }
             _ => {
-                let mut known: Vec<&str> = self.names.knobs.iter().map(|k| k.name.as_str()).collect();
+                let mut known: Vec<&str> =
+                    self.names.knobs.iter().map(|k| k.name.as_str()).collect();
                 known.extend(self.names.constants.iter().map(|(n, _)| n.as_str()));
                 known.extend(["min", "max", "abs"]);
                 self.cursor.error(format!("there is no knob `{name}`{}", nearest(&name, &known)))
@@ -503,13 +557,19 @@ impl Parser<'_> {
             [end] => (0, end, 1),
             [start, end] => (start, end, 1),
             [start, end, step] if step != 0 => (start, end, step),
-            _ => return self.cursor.error_at(place, "`range` takes a start, an end and a step other than zero"),
+            _ => {
+                return self
+                    .cursor
+                    .error_at(place, "`range` takes a start, an end and a step other than zero");
+            }
         };
         let mut out = Vec::new();
         let mut i = start;
         while if step > 0 { i < end } else { i > end } {
             if out.len() as i64 >= MAX_RANGE {
-                return self.cursor.error_at(place, format!("this range has more than {MAX_RANGE} numbers"));
+                return self
+                    .cursor
+                    .error_at(place, format!("this range has more than {MAX_RANGE} numbers"));
             }
             out.push(i);
             match i.checked_add(step) {
@@ -529,7 +589,10 @@ impl Parser<'_> {
         };
         let value = match &o.bottom {
             None => whole(&o.top),
-            Some(d) => whole(&o.top).zip(whole(d)).filter(|(t, d)| *d != 0 && t.checked_rem(*d) == Some(0)).map(|(t, d)| t / d),
+            Some(d) => whole(&o.top)
+                .zip(whole(d))
+                .filter(|(t, d)| *d != 0 && t.checked_rem(*d) == Some(0))
+                .map(|(t, d)| t / d),
         };
         value.map_or_else(|| self.cursor.error_at(place, "expected a whole number"), Ok)
     }
@@ -559,10 +622,15 @@ impl Parser<'_> {
             return over
                 .into_iter()
                 .map(|i| {
-                    let bound = at(&o.top, i).zip(o.bottom.as_ref().map_or(Some(None), |d| at(d, i).map(Some)));
+                    let bound = at(&o.top, i)
+                        .zip(o.bottom.as_ref().map_or(Some(None), |d| at(d, i).map(Some)));
                     match bound {
-                        Some((top, bottom)) => Ok(Value::Int(self.constant(place, Operand { top, bottom, ..o.clone() })?)),
-                        None => self.cursor.error_at(place, format!("this has no value for {variable} = {i}")),
+                        Some((top, bottom)) => Ok(Value::Int(
+                            self.constant(place, Operand { top, bottom, ..o.clone() })?,
+                        )),
+                        None => self
+                            .cursor
+                            .error_at(place, format!("this has no value for {variable} = {i}")),
                     }
                 })
                 .collect();

@@ -19,7 +19,10 @@ fn parse(text: &str) -> Result<Term, TextError> {
 
 /// Whether a constraint holds of `a`, `b`, `block_x` and the position of `layout`.
 fn holds(t: &Term, point: [i64; 4]) -> bool {
-    let bound = ["a", "b", "block_x", "layout"].iter().zip(point).try_fold(t.clone(), |t, (k, v)| t.bind(k, v));
+    let bound = ["a", "b", "block_x", "layout"]
+        .iter()
+        .zip(point)
+        .try_fold(t.clone(), |t, (k, v)| t.bind(k, v));
     matches!(bound, Some(Term::Const(c)) if c != 0)
 }
 
@@ -70,19 +73,38 @@ fn errors_point_and_suggest() {
     for (text, want) in [
         ("", "line 1, column 1: expected a condition, found nothing"),
         ("blok_x > 3", "line 1, column 1: there is no knob `blok_x` (did you mean `block_x`?)"),
-        ("a > 3 and\n  blockx > 2", "line 2, column 3: there is no knob `blockx` (did you mean `block_x`?)"),
-        ("a = 3", "line 1, column 3: expected an operator or the end, found `=` (equality is `==`)"),
+        (
+            "a > 3 and\n  blockx > 2",
+            "line 2, column 3: there is no knob `blockx` (did you mean `block_x`?)",
+        ),
+        (
+            "a = 3",
+            "line 1, column 3: expected an operator or the end, found `=` (equality is `==`)",
+        ),
         ("a + ", "line 2, column 1: expected a number, a knob or `(`, found the end"),
         ("(a + 1", "line 2, column 1: expected `)`, found the end"),
-        ("layout == 'pakced'", "line 1, column 11: `layout` has no value 'pakced' (did you mean `packed`?)"),
-        ("layout < 'plain'", "line 1, column 10: the words of `layout` have no order: compare with `==`, `!=` or `in`"),
-        ("a + 'x' == 2", "line 1, column 5: 'x' is no number; a text can only be compared with a knob"),
+        (
+            "layout == 'pakced'",
+            "line 1, column 11: `layout` has no value 'pakced' (did you mean `packed`?)",
+        ),
+        (
+            "layout < 'plain'",
+            "line 1, column 10: the words of `layout` have no order: compare with `==`, `!=` or \
+             `in`",
+        ),
+        (
+            "a + 'x' == 2",
+            "line 1, column 5: 'x' is no number; a text can only be compared with a knob",
+        ),
         ("a == 'x", "line 1, column 6: the quote ' is not closed"),
         ("a in 3", "line 1, column 6: expected a list like `[1, 2, 4]`, found `3`"),
         ("a not 3", "line 1, column 7: expected `in` after `not`, found `3`"),
         ("min(a) > 1", "line 1, column 6: `min` takes two arguments or more"),
         ("a in range(0, 9999999999)", "line 1, column 6: this range has more than 1048576 numbers"),
-        ("a in range(1, 2, 0)", "line 1, column 6: `range` takes a start, an end and a step other than zero"),
+        (
+            "a in range(1, 2, 0)",
+            "line 1, column 6: `range` takes a start, an end and a step other than zero",
+        ),
         ("2 ** (1 / 2) > a", "line 1, column 6: an exponent must be a whole number"),
         ("a @ b", "line 1, column 3: expected an operator or the end, found `@`"),
         ("a $ b", "line 1, column 3: unexpected character `$`"),
@@ -103,7 +125,11 @@ fn hostile_sizes_end_in_a_message() {
     assert!(parse(&extremes).unwrap_err().message.contains("too large"));
     assert!(parse("a + b - block_x in range(1000000)").unwrap_err().message.contains("too large"));
     // What was read can be read again when it was printed, however it grew.
-    for text in ["min(min(0, min(0, (0/0))), 0)", "min(a/b, b/a, a/b) > 0", "max(1/a, max(1/b, max(1/a, 1/b))) < 3"] {
+    for text in [
+        "min(min(0, min(0, (0/0))), 0)",
+        "min(a/b, b/a, a/b) > 0",
+        "max(1/a, max(1/b, max(1/a, 1/b))) < 3",
+    ] {
         assert!(parse(&parse(text).unwrap().to_string()).is_ok(), "{text}");
     }
     // Many plain conditions are no trouble.
@@ -113,10 +139,17 @@ fn hostile_sizes_end_in_a_message() {
 #[test]
 fn contradictions_and_division_by_zero_leave_nothing() {
     for text in ["a > 9", "a < b and b < a", "1 % (a - a) == 0", "a / 0 == a / 0"] {
-        assert_eq!(Space::new(knobs(), &[parse(text).unwrap()]).unwrap_err(), SpaceError::Empty, "{text}");
+        assert_eq!(
+            Space::new(knobs(), &[parse(text).unwrap()]).unwrap_err(),
+            SpaceError::Empty,
+            "{text}"
+        );
     }
     let long = Knob::ints("k", Role::Choice, 0..1_000_000);
-    assert_eq!(Space::new(vec![long], &[]).unwrap_err().to_string(), "knob `k` has 1000000 values; 65535 are the most");
+    assert_eq!(
+        Space::new(vec![long], &[]).unwrap_err().to_string(),
+        "knob `k` has 1000000 values; 65535 are the most"
+    );
 }
 
 #[test]
@@ -150,7 +183,8 @@ fn lists_of_values() {
 /// exactly: four knobs of a thousand values, each tied to the one before.
 #[test]
 fn a_huge_product_with_few_legal_points_is_counted_exactly() {
-    let knobs: Vec<Knob> = (0..4).map(|k| Knob::ints(format!("k{k}"), Role::Choice, 0..1000)).collect();
+    let knobs: Vec<Knob> =
+        (0..4).map(|k| Knob::ints(format!("k{k}"), Role::Choice, 0..1000)).collect();
     let names = Names { knobs: &knobs, constants: &[] };
     let texts = ["k2 == (k0 + k1) % 1000", "k3 == (3 * k2 + 7) % 1000"];
     let constraints: Vec<Term> = texts.iter().map(|t| Term::parse(t, names).unwrap()).collect();
@@ -160,12 +194,33 @@ fn a_huge_product_with_few_legal_points_is_counted_exactly() {
 }
 
 fn text() -> impl proptest::strategy::Strategy<Value = String> {
-    let leaf = prop_oneof![(0i64..20).prop_map(|i| i.to_string()), prop::sample::select(vec!["a", "b", "block_x"]).prop_map(String::from)];
+    let leaf = prop_oneof![
+        (0i64..20).prop_map(|i| i.to_string()),
+        prop::sample::select(vec!["a", "b", "block_x"]).prop_map(String::from)
+    ];
     leaf.prop_recursive(4, 24, 2, |t| {
-        let signs = vec!["+", "-", "*", "/", "//", "%", "<", "<=", ">", ">=", "==", "!=", " and ", " or ", " divides "];
+        let signs = vec![
+            "+",
+            "-",
+            "*",
+            "/",
+            "//",
+            "%",
+            "<",
+            "<=",
+            ">",
+            ">=",
+            "==",
+            "!=",
+            " and ",
+            " or ",
+            " divides ",
+        ];
         prop_oneof![
-            (t.clone(), prop::sample::select(signs), t.clone()).prop_map(|(a, s, b)| format!("({a}{s}{b})")),
-            (prop::sample::select(vec!["min", "max"]), t.clone(), t.clone()).prop_map(|(f, a, b)| format!("{f}({a}, {b})")),
+            (t.clone(), prop::sample::select(signs), t.clone())
+                .prop_map(|(a, s, b)| format!("({a}{s}{b})")),
+            (prop::sample::select(vec!["min", "max"]), t.clone(), t.clone())
+                .prop_map(|(f, a, b)| format!("{f}({a}, {b})")),
             t.clone().prop_map(|t| format!("(not {t})")),
             (t.clone(), t.clone(), t).prop_map(|(a, b, c)| format!("({a} in [{b}, {c}])")),
         ]
@@ -195,7 +250,8 @@ proptest! {
             for c in space.iter() {
                 let bound = c.iter().try_fold(t.clone(), |t, (k, v)| t.bind(&k.name, if let Value::Int(i) = v { *i } else { 0 }));
                 let Some(Term::Const(x)) = bound else { return Err(TestCaseError::fail(format!("{t} at {c} means nothing"))) };
-                prop_assert!(low <= x && x <= high, "{} at {}: {} is not in {}..{}", t, c, x, low, high);
+                prop_assert!(low <= x && x <= high, "{} at {}: {} is not in \
+                    {}..{}", t, c, x, low, high);
             }
         }
     }

@@ -81,7 +81,11 @@ pub struct Knob {
 
 impl Knob {
     /// A knob over numbers, sorted and without duplicates.
-    pub fn ints(name: impl Into<String>, role: Role, values: impl IntoIterator<Item = i64>) -> Knob {
+    pub fn ints(
+        name: impl Into<String>,
+        role: Role,
+        values: impl IntoIterator<Item = i64>,
+    ) -> Knob {
         let mut v: Vec<i64> = values.into_iter().collect();
         v.sort_unstable();
         v.dedup();
@@ -90,7 +94,11 @@ impl Knob {
 
     /// A knob over words, in the given order.
     pub fn words(name: impl Into<String>, role: Role, values: &[&str]) -> Knob {
-        Knob { name: name.into(), values: values.iter().map(|w| Value::Word(w.to_string())).collect(), role }
+        Knob {
+            name: name.into(),
+            values: values.iter().map(|w| Value::Word(w.to_string())).collect(),
+            role,
+        }
     }
 
     /// Whether neighbouring values are alike: true of numbers.
@@ -142,7 +150,13 @@ pub struct Space {
 
 impl fmt::Debug for Space {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Space({} knobs, {} legal of {:e})", self.knobs().len(), self.len(), self.raw_size())
+        write!(
+            f,
+            "Space({} knobs, {} legal of {:e})",
+            self.knobs().len(),
+            self.len(),
+            self.raw_size()
+        )
     }
 }
 
@@ -159,7 +173,8 @@ fn check(knobs: &[Knob]) -> Result<(), SpaceError> {
             return Err(SpaceError::DuplicateKnob(k.name.clone()));
         }
         let sorted = !k.is_ordered() || k.values.windows(2).all(|w| w[0] < w[1]);
-        let distinct = k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
+        let distinct =
+            k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
         if !sorted || !distinct {
             return Err(SpaceError::UnsortedKnob(k.name.clone()));
         }
@@ -176,16 +191,24 @@ impl Space {
         if diagram.count() == 0 {
             return Err(SpaceError::Empty);
         }
-        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }) })
+        Ok(Space {
+            inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }),
+        })
     }
 
     /// A space of just these configurations, given by the positions of their values: for spaces
     /// that somebody listed without saying what rules them.
     pub fn listed(knobs: Vec<Knob>, mut points: Vec<Box<[u16]>>) -> Result<Space, SpaceError> {
         check(&knobs)?;
-        let fits = |p: &[u16]| p.len() == knobs.len() && p.iter().zip(&knobs).all(|(&i, k)| (i as usize) < k.values.len());
+        let fits = |p: &[u16]| {
+            p.len() == knobs.len()
+                && p.iter().zip(&knobs).all(|(&i, k)| (i as usize) < k.values.len())
+        };
         if let Some(p) = points.iter().find(|p| !fits(p)) {
-            return Err(SpaceError::NotAConfiguration { text: format!("{p:?}"), why: "it fits no knobs".into() });
+            return Err(SpaceError::NotAConfiguration {
+                text: format!("{p:?}"),
+                why: "it fits no knobs".into(),
+            });
         }
         points.sort_unstable();
         points.dedup();
@@ -193,7 +216,9 @@ impl Space {
             return Err(SpaceError::Empty);
         }
         let diagram = Diagram::listed(knobs.len(), &points);
-        Ok(Space { inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }) })
+        Ok(Space {
+            inner: Arc::new(Inner { knobs: knobs.into(), diagram, table: OnceLock::new() }),
+        })
     }
 
     /// The knobs, in the order that a [`Prefix`] binds them.
@@ -224,7 +249,11 @@ impl Space {
 
     /// A cursor before the first knob.
     pub fn open(&self) -> Prefix {
-        Prefix { space: self.clone(), node: self.inner.diagram.root(), bound: Vec::with_capacity(self.knobs().len()) }
+        Prefix {
+            space: self.clone(),
+            node: self.inner.diagram.root(),
+            bound: Vec::with_capacity(self.knobs().len()),
+        }
     }
 
     /// The configuration with these value positions, if it is legal.
@@ -240,7 +269,8 @@ impl Space {
     /// How many legal configurations come before this one: what [`Space::nth`] gives it back for.
     /// `None` where it is none of this space.
     pub fn rank(&self, configuration: &Configuration) -> Option<u128> {
-        let same = Arc::ptr_eq(&self.inner.knobs, &configuration.knobs) || self.inner.knobs == configuration.knobs;
+        let same = Arc::ptr_eq(&self.inner.knobs, &configuration.knobs)
+            || self.inner.knobs == configuration.knobs;
         if same { self.inner.diagram.rank(configuration.indices()) } else { None }
     }
 
@@ -283,7 +313,11 @@ impl Space {
     /// most [`MAX_TABLE`]; made once for all clones of a space.
     pub fn table(&self) -> Option<&[u16]> {
         let len = usize::try_from(self.len()).ok().filter(|&n| n <= MAX_TABLE)?;
-        Some(self.inner.table.get_or_init(|| (0..len).flat_map(|r| self.inner.diagram.nth(r as u128)).collect()))
+        Some(
+            self.inner
+                .table
+                .get_or_init(|| (0..len).flat_map(|r| self.inner.diagram.nth(r as u128)).collect()),
+        )
     }
 
     /// Reads a configuration's canonical text, `tile_k=32,vec=16`, knobs in any order.
@@ -291,7 +325,9 @@ impl Space {
         let fail = |why: String| SpaceError::NotAConfiguration { text: text.into(), why };
         let mut indices = vec![usize::MAX; self.knobs().len()];
         for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or_else(|| fail(format!("`{pair}` is not `knob=value`")))?;
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or_else(|| fail(format!("`{pair}` is not `knob=value`")))?;
             let k = self.knob(name).ok_or_else(|| fail(format!("there is no knob `{name}`")))?;
             let i = self.knobs()[k].values.iter().position(|v| v.to_string() == value);
             indices[k] = i.ok_or_else(|| fail(format!("`{name}` has no value `{value}`")))?;
@@ -302,21 +338,27 @@ impl Space {
         self.configuration(&indices).ok_or_else(|| fail("it breaks a constraint".into()))
     }
 
-    /// The legal configuration nearest to one of another space, in that one's canonical text: knob by
-    /// knob the allowed value nearest by ratio, or the same word; where the text has no such value,
-    /// the one that leaves most configurations open. None for an empty space.
+    /// The legal configuration nearest to one of another space, in that one's canonical text: knob
+    /// by knob the allowed value nearest by ratio, or the same word; where the text has no such
+    /// value, the one that leaves most configurations open. None for an empty space.
     pub fn nearest(&self, text: &str) -> Option<Configuration> {
-        let wishes: HashMap<&str, &str> = text.split(',').filter_map(|pair| pair.trim().split_once('=')).collect();
+        let wishes: HashMap<&str, &str> =
+            text.split(',').filter_map(|pair| pair.trim().split_once('=')).collect();
         let mut p = self.open();
         while let Some(knob) = p.next_knob() {
             let wish = wishes.get(knob.name.as_str()).copied();
-            let apart = |v: usize| match (&knob.values[v], wish.and_then(|w| w.parse::<i64>().ok())) {
-                (Value::Int(have), Some(want)) if *have >= 0 && want >= 0 => ((*have as f64 + 0.5) / (want as f64 + 0.5)).ln().abs(),
+            let apart = |v: usize| match (&knob.values[v], wish.and_then(|w| w.parse::<i64>().ok()))
+            {
+                (Value::Int(have), Some(want)) if *have >= 0 && want >= 0 => {
+                    ((*have as f64 + 0.5) / (want as f64 + 0.5)).ln().abs()
+                }
                 (Value::Int(have), Some(want)) => have.abs_diff(want) as f64,
                 (value, _) if wish.is_some_and(|w| w == value.to_string()) => 0.0,
                 _ => 1.0,
             };
-            let v = p.allowed().min_by(|&a, &b| apart(a).total_cmp(&apart(b)).then_with(|| p.count(b).cmp(&p.count(a))))?;
+            let v = p.allowed().min_by(|&a, &b| {
+                apart(a).total_cmp(&apart(b)).then_with(|| p.count(b).cmp(&p.count(a)))
+            })?;
             p.bind(v);
         }
         p.finish()
@@ -425,7 +467,10 @@ impl Prefix {
     /// How many configurations the value at this position leads to.
     pub fn count(&self, value: usize) -> u128 {
         let d = &self.space.inner.diagram;
-        d.edges(self.node).iter().find(|e| e.value as usize == value).map_or(0, |e| d.count_at(e.child))
+        d.edges(self.node)
+            .iter()
+            .find(|e| e.value as usize == value)
+            .map_or(0, |e| d.count_at(e.child))
     }
 
     /// Binds the next knob to the value at a position; false, and nothing happens, where that

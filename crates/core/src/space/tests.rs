@@ -6,7 +6,11 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 fn numbers(indices: &[usize], knobs: &[Knob]) -> Vec<i64> {
-    indices.iter().zip(knobs).map(|(&i, k)| if let Value::Int(n) = k.values[i] { n } else { i as i64 }).collect()
+    indices
+        .iter()
+        .zip(knobs)
+        .map(|(&i, k)| if let Value::Int(n) = k.values[i] { n } else { i as i64 })
+        .collect()
 }
 
 fn filter(knobs: &[Knob], constraints: &[Term]) -> Vec<Vec<usize>> {
@@ -15,20 +19,26 @@ fn filter(knobs: &[Knob], constraints: &[Term]) -> Vec<Vec<usize>> {
     loop {
         let values = numbers(&point, knobs);
         let legal = constraints.iter().all(|t| {
-            let bound = knobs.iter().zip(&values).try_fold(t.clone(), |t, (k, &v)| t.bind(&k.name, v));
+            let bound =
+                knobs.iter().zip(&values).try_fold(t.clone(), |t, (k, &v)| t.bind(&k.name, v));
             matches!(bound, Some(Term::Const(c)) if c != 0)
         });
         if legal {
             out.push(point.clone());
         }
-        let Some(i) = (0..point.len()).rev().find(|&i| point[i] + 1 < knobs[i].values.len()) else { return out };
+        let Some(i) = (0..point.len()).rev().find(|&i| point[i] + 1 < knobs[i].values.len()) else {
+            return out;
+        };
         point[i] += 1;
         point[i + 1..].fill(0);
     }
 }
 
 fn term() -> impl Strategy<Value = Term> {
-    let leaf = prop_oneof![(-3i64..9).prop_map(Term::Const), (0usize..4).prop_map(|k| Term::knob(format!("k{k}")))];
+    let leaf = prop_oneof![
+        (-3i64..9).prop_map(Term::Const),
+        (0usize..4).prop_map(|k| Term::knob(format!("k{k}")))
+    ];
     leaf.prop_recursive(3, 12, 3, |t| {
         let two = (t.clone(), t.clone()).prop_map(|(a, b)| (Box::new(a), Box::new(b)));
         prop_oneof![
@@ -97,14 +107,23 @@ fn tiling() -> Space {
     let mut constraints = Vec::new();
     for level in (0..3).rev() {
         for (axis, extent) in axes {
-            knobs.push(Knob::ints(format!("{axis}{level}"), Role::Tile { axis: axis.into(), level }, (1..=64).filter(|d| extent % d == 0)));
+            knobs.push(Knob::ints(
+                format!("{axis}{level}"),
+                Role::Tile { axis: axis.into(), level },
+                (1..=64).filter(|d| extent % d == 0),
+            ));
         }
     }
     for r in ["c", "r", "s"] {
-        knobs.push(Knob::ints(r, Role::Tile { axis: r.into(), level: 0 }, [1, 2, 4, 8, 16, 32, 64]));
+        knobs.push(Knob::ints(
+            r,
+            Role::Tile { axis: r.into(), level: 0 },
+            [1, 2, 4, 8, 16, 32, 64],
+        ));
     }
     for (axis, extent) in axes {
-        constraints.push(Term::product((0..3).map(|l| Term::knob(format!("{axis}{l}")))).divides(extent));
+        constraints
+            .push(Term::product((0..3).map(|l| Term::knob(format!("{axis}{l}")))).divides(extent));
     }
     constraints.push(Term::product(["k2", "p2", "q2"].map(Term::knob)).at_most(512));
     Space::new(knobs, &constraints).unwrap()
@@ -128,24 +147,46 @@ fn a_large_space_opens_small_and_samples_evenly() {
     for (v, &h) in hits.iter().enumerate() {
         let p = open.count(v) as f64 / s.len() as f64;
         let sigma = (f64::from(n) * p * (1.0 - p)).sqrt();
-        assert!((f64::from(h) - f64::from(n) * p).abs() < 5.0 * sigma + 1.0, "value {v}: {h} of {n}, expected share {p}");
+        assert!(
+            (f64::from(h) - f64::from(n) * p).abs() < 5.0 * sigma + 1.0,
+            "value {v}: {h} of {n}, expected share {p}"
+        );
     }
 }
 
 #[test]
 fn samples_are_the_same_for_a_seed_on_every_machine() {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
-    assert_eq!(tiling().sample(&mut rng).to_string(), tiling().sample(&mut Xoshiro256PlusPlus::seed_from_u64(7)).to_string());
+    assert_eq!(
+        tiling().sample(&mut rng).to_string(),
+        tiling().sample(&mut Xoshiro256PlusPlus::seed_from_u64(7)).to_string()
+    );
 }
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let k = |v: &[i64]| Knob { name: "a".into(), values: v.iter().map(|&i| Value::Int(i)).collect(), role: Role::Choice };
+    let k = |v: &[i64]| Knob {
+        name: "a".into(),
+        values: v.iter().map(|&i| Value::Int(i)).collect(),
+        role: Role::Choice,
+    };
     assert_eq!(Space::new(vec![k(&[])], &[]).unwrap_err(), SpaceError::EmptyKnob("a".into()));
-    assert_eq!(Space::new(vec![k(&[2, 1])], &[]).unwrap_err(), SpaceError::UnsortedKnob("a".into()));
-    assert_eq!(Space::new(vec![k(&[1]), k(&[1])], &[]).unwrap_err(), SpaceError::DuplicateKnob("a".into()));
-    assert_eq!(Space::new(vec![k(&[1])], &[Term::knob("b")]).unwrap_err(), SpaceError::UnknownKnob("b".into()));
-    assert_eq!(Space::new(vec![k(&[1])], &[Term::knob("a").equals(2)]).unwrap_err(), SpaceError::Empty);
+    assert_eq!(
+        Space::new(vec![k(&[2, 1])], &[]).unwrap_err(),
+        SpaceError::UnsortedKnob("a".into())
+    );
+    assert_eq!(
+        Space::new(vec![k(&[1]), k(&[1])], &[]).unwrap_err(),
+        SpaceError::DuplicateKnob("a".into())
+    );
+    assert_eq!(
+        Space::new(vec![k(&[1])], &[Term::knob("b")]).unwrap_err(),
+        SpaceError::UnknownKnob("b".into())
+    );
+    assert_eq!(
+        Space::new(vec![k(&[1])], &[Term::knob("a").equals(2)]).unwrap_err(),
+        SpaceError::Empty
+    );
     let s = Space::new(vec![k(&[1, 2])], &[]).unwrap();
     assert!(s.parse("a=3").unwrap_err().to_string().contains("no value `3`"));
     assert!(s.parse("").unwrap_err().to_string().contains("`a` is missing"));
@@ -160,13 +201,23 @@ fn the_nearest_configuration_is_legal_and_keeps_what_it_can() {
             Knob::ints("y0", tile("y"), [1, 2, 4, 8, 16]),
             Knob::words("layout", Role::Layout, &["plain", "packed"]),
         ];
-        Space::new(knobs, &[Term::product([Term::knob("x0"), Term::knob("y0")]).at_most(64)]).unwrap()
+        Space::new(knobs, &[Term::product([Term::knob("x0"), Term::knob("y0")]).at_most(64)])
+            .unwrap()
     };
     let (from, to) = (space(64), space(56));
-    assert_eq!(from.nearest("layout=packed,x0=16,y0=4").unwrap().to_string(), "x0=16,y0=4,layout=packed");
-    assert_eq!(to.nearest("x0=16,y0=4,layout=packed").unwrap().to_string(), "x0=14,y0=4,layout=packed");
+    assert_eq!(
+        from.nearest("layout=packed,x0=16,y0=4").unwrap().to_string(),
+        "x0=16,y0=4,layout=packed"
+    );
+    assert_eq!(
+        to.nearest("x0=16,y0=4,layout=packed").unwrap().to_string(),
+        "x0=14,y0=4,layout=packed"
+    );
     // What no longer fits gives way to the knobs before it.
-    assert_eq!(to.nearest("x0=64,y0=16,layout=plain").unwrap().to_string(), "x0=56,y0=1,layout=plain");
+    assert_eq!(
+        to.nearest("x0=64,y0=16,layout=plain").unwrap().to_string(),
+        "x0=56,y0=1,layout=plain"
+    );
     // Strangers and gaps are no errors.
     assert!(to.nearest("other=3,layout=woven").is_some());
     for c in from.iter() {

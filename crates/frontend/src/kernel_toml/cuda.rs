@@ -1,5 +1,6 @@
-//! What a kernel.toml says of a CUDA kernel beyond what it says of one in C: how it is launched,
-//! by expressions over knobs, sizes and limits of the device, which are known only once one is aimed at.
+//! What a kernel.toml says of a CUDA kernel beyond what it says of one in C: how it is launched, by
+//! expressions over knobs, sizes and limits of the device, which are known only once one is aimed
+//! at.
 
 use super::document::{Fault, Item, Table, fault, list, text, whole};
 use super::kernel::{Choices, Recipe};
@@ -28,7 +29,8 @@ pub struct Launching {
     shared: Said,
 }
 
-/// The same for one problem on one device: blocks, threads of a block, bytes of dynamic shared memory.
+/// The same for one problem on one device: blocks, threads of a block, bytes of dynamic shared
+/// memory.
 #[derive(Clone, Debug)]
 pub struct Shape {
     blocks: [Term; 3],
@@ -98,14 +100,20 @@ pub fn limits(gpu: &Gpu) -> Sizes {
 pub fn launching(t: &Table, what: &str) -> Result<Launching, Fault> {
     let shape = |key: &'static str, example: &str| -> Result<Vec<Said>, Fault> {
         let Some(item) = t.get(key) else {
-            return fault(t.at.clone(), format!("{what} in CUDA needs `{key} = [..]`, for instance `{key} = [{example}]`"));
+            return fault(
+                t.at.clone(),
+                format!("{what} in CUDA needs `{key} = [..]`, for instance `{key} = [{example}]`"),
+            );
         };
         let all: Vec<Said> = match item.get_ref() {
             DeValue::Array(_) => list(item)?.into_iter().map(said).collect::<Result<_, _>>()?,
             _ => vec![said(item)?],
         };
         if all.is_empty() || all.len() > 3 {
-            return fault(item.span(), format!("`{key}` has one to three extents, along x, y and z, not {}", all.len()));
+            return fault(
+                item.span(),
+                format!("`{key}` has one to three extents, along x, y and z, not {}", all.len()),
+            );
         }
         Ok(all)
     };
@@ -133,15 +141,19 @@ impl Said {
     }
 
     fn condition(&self, knobs: &[Knob], constants: &Sizes) -> Result<Term, Fault> {
-        Term::parse(&self.text, Names { knobs, constants }).map_err(|e| self.wrong(e.column, e.message))
+        Term::parse(&self.text, Names { knobs, constants })
+            .map_err(|e| self.wrong(e.column, e.message))
     }
 
     /// A whole number over knobs of numbers.
     fn amount(&self, knobs: &[Knob], constants: &Sizes) -> Result<Term, Fault> {
         let bytes = self.text.as_bytes();
         let slash = |i: usize| bytes.get(i) == Some(&b'/');
-        if let Some(i) = (0..bytes.len()).find(|&i| slash(i) && !slash(i + 1) && (i == 0 || !slash(i - 1))) {
-            let message = "`/` leaves a fraction: `//` rounds down, and `(a + b - 1) // b` rounds up".into();
+        if let Some(i) =
+            (0..bytes.len()).find(|&i| slash(i) && !slash(i + 1) && (i == 0 || !slash(i - 1)))
+        {
+            let message =
+                "`/` leaves a fraction: `//` rounds down, and `(a + b - 1) // b` rounds up".into();
             return Err(self.wrong(i + 1, message));
         }
         let term = self.condition(knobs, constants)?;
@@ -149,7 +161,10 @@ impl Said {
         match knobs.iter().filter(|k| term.knobs().contains(&k.name.as_str())).find(words) {
             Some(k) => Err(Fault {
                 at: self.at.clone(),
-                message: format!("the values of `{}` are words, with which nothing can be counted", k.name),
+                message: format!(
+                    "the values of `{}` are words, with which nothing can be counted",
+                    k.name
+                ),
             }),
             None => Ok(term),
         }
@@ -190,19 +205,31 @@ impl Shape {
             // Without any knob it still has to be folded.
             match bound.and_then(|t| t.bind("", 0)) {
                 Some(Term::Const(i)) if (least..=most).contains(&i) => Ok(i as u32),
-                Some(Term::Const(i)) => Err(RealizeError(format!("{what} would be {i}; it must be {least} to {most}"))),
-                _ => Err(RealizeError(format!("{what} has no value: something is divided by zero or too large"))),
+                Some(Term::Const(i)) => {
+                    Err(RealizeError(format!("{what} would be {i}; it must be {least} to {most}")))
+                }
+                _ => Err(RealizeError(format!(
+                    "{what} has no value: something is divided by zero or too large"
+                ))),
             }
         };
-        let three = |terms: &[Term; 3], what: &str, most: [i64; 3]| -> Result<[u32; 3], RealizeError> {
-            let axis = |i: usize| value(&terms[i], &format!("the {what}'s extent {}", ["x", "y", "z"][i]), 1, most[i]);
+        let three = |terms: &[Term; 3],
+                     what: &str,
+                     most: [i64; 3]|
+         -> Result<[u32; 3], RealizeError> {
+            let axis = |i: usize| {
+                value(&terms[i], &format!("the {what}'s extent {}", ["x", "y", "z"][i]), 1, most[i])
+            };
             Ok([axis(0)?, axis(1)?, axis(2)?])
         };
         let blocks = three(&self.blocks, "grid", [i64::from(i32::MAX), 65535, 65535])?;
         let threads = three(&self.threads, "block", [1024, 1024, 64])?;
         let count: i64 = threads.iter().map(|&t| i64::from(t)).product();
         if count > self.limits.0 {
-            return Err(RealizeError(format!("a block of {count} threads: this device takes {} at most", self.limits.0)));
+            return Err(RealizeError(format!(
+                "a block of {count} threads: this device takes {} at most",
+                self.limits.0
+            )));
         }
         Ok((blocks, threads, value(&self.shared, "dynamic shared memory", 0, self.limits.1)?))
     }
@@ -213,18 +240,29 @@ impl Plan {
     pub fn place(&self, gpu: &Gpu) -> Result<Placed, Fault> {
         let mut constants = self.sizes.clone();
         constants.extend(limits(gpu));
-        let own: Vec<Term> = self.constraints.iter().map(|c| c.condition(&self.knobs, &constants)).collect::<Result<_, _>>()?;
+        let own: Vec<Term> = self
+            .constraints
+            .iter()
+            .map(|c| c.condition(&self.knobs, &constants))
+            .collect::<Result<_, _>>()?;
         let shape = self.launching.shape(&self.knobs, &constants, gpu)?;
-        let fits = [Term::product(shape.threads.clone()).at_most(shape.limits.0), shape.shared.clone().at_most(shape.limits.1)];
+        let fits = [
+            Term::product(shape.threads.clone()).at_most(shape.limits.0),
+            shape.shared.clone().at_most(shape.limits.1),
+        ];
         let space = |terms: &[Term]| Space::new(self.knobs.clone(), &[&own, terms].concat());
         let space = match space(&fits) {
             Ok(s) => s,
             Err(SpaceError::Empty) if space(&fits[1..]).is_ok() => {
-                let at = self.launching.block[0].at.start..self.launching.block[self.launching.block.len() - 1].at.end;
+                let at = self.launching.block[0].at.start
+                    ..self.launching.block[self.launching.block.len() - 1].at.end;
                 let most = shape.limits.0;
                 return fault(
                     at,
-                    format!("every block has more than {most} threads, the most that the device takes: give its knobs smaller values"),
+                    format!(
+                        "every block has more than {most} threads, the most that the device \
+                         takes: give its knobs smaller values"
+                    ),
                 );
             }
             Err(SpaceError::Empty) if space(&fits[..1]).is_ok() => {
@@ -232,13 +270,22 @@ impl Plan {
                 return fault(
                     self.launching.shared.at.clone(),
                     format!(
-                        "every block asks for more than {most} bytes of shared memory, the most that the device gives one: give its knobs smaller values"
+                        "every block asks for more than {most} bytes of shared memory, the most \
+                         that the device gives one: give its knobs smaller values"
                     ),
                 );
             }
             Err(e) => {
-                let at = self.constraints.first().zip(self.constraints.last()).map(|(a, b)| a.at.start..b.at.end);
-                let of = if self.problem.is_empty() { String::new() } else { format!(" (problem `{}`)", self.problem) };
+                let at = self
+                    .constraints
+                    .first()
+                    .zip(self.constraints.last())
+                    .map(|(a, b)| a.at.start..b.at.end);
+                let of = if self.problem.is_empty() {
+                    String::new()
+                } else {
+                    format!(" (problem `{}`)", self.problem)
+                };
                 return fault(at.unwrap_or(self.launching.block[0].at.clone()), format!("{e}{of}"));
             }
         };
@@ -246,24 +293,42 @@ impl Plan {
             (Some(c), _) => c,
             (None, None) => space.nth(0),
             (None, Some(at)) => {
-                let of = if self.problem.is_empty() { String::new() } else { format!(", for problem `{}`", self.problem) };
-                return fault(at.clone(), format!("the defaults of the knobs break a constraint or a limit of the device{of}"));
+                let of = if self.problem.is_empty() {
+                    String::new()
+                } else {
+                    format!(", for problem `{}`", self.problem)
+                };
+                return fault(
+                    at.clone(),
+                    format!(
+                        "the defaults of the knobs break a constraint or a limit of the device{of}"
+                    ),
+                );
             }
         };
-        let only = standing.iter().map(|(k, v)| Knob { values: vec![v.clone()], ..k.clone() }).collect();
-        let fixed = Space::new(only, &[]).map_err(|e| Fault { at: 0..0, message: e.to_string() })?;
+        let only =
+            standing.iter().map(|(k, v)| Knob { values: vec![v.clone()], ..k.clone() }).collect();
+        let fixed =
+            Space::new(only, &[]).map_err(|e| Fault { at: 0..0, message: e.to_string() })?;
         let standing = fixed.nth(0);
         let reference = match &self.reference {
             None => None,
-            Some((l, r)) => {
-                Some((Recipe { cuda: Some(Arc::new(l.shape(&self.knobs, &constants, gpu)?)), ..r.clone() }, l.grid[0].at.clone()))
-            }
+            Some((l, r)) => Some((
+                Recipe {
+                    cuda: Some(Arc::new(l.shape(&self.knobs, &constants, gpu)?)),
+                    ..r.clone()
+                },
+                l.grid[0].at.clone(),
+            )),
         };
         let recipe = Recipe { cuda: Some(Arc::new(shape)), ..self.recipe.clone() };
         // What stands at the defaults is launched first of all.
-        let first = [(&recipe, self.launching.grid[0].at.clone())].into_iter().chain(reference.iter().map(|(r, at)| (r, at.clone())));
+        let first = [(&recipe, self.launching.grid[0].at.clone())]
+            .into_iter()
+            .chain(reference.iter().map(|(r, at)| (r, at.clone())));
         for (r, at) in first {
-            r.source(&standing, "k").map_err(|e| Fault { at, message: format!("at the defaults of the knobs: {e}") })?;
+            r.source(&standing, "k")
+                .map_err(|e| Fault { at, message: format!("at the defaults of the knobs: {e}") })?;
         }
         Ok(Placed {
             tunable: Arc::new(Choices { name: "own", space, recipe: recipe.clone() }),
@@ -277,7 +342,10 @@ impl Plan {
 /// Refuses an entry that the source does not have.
 pub fn has_entry(source: &str, entry: &str, at: Place, file: &str) -> Result<(), Fault> {
     let plain = entry.rsplit("::").next().unwrap_or(entry);
-    let words: Vec<&str> = source.split(|c: char| !(c == '_' || c.is_ascii_alphanumeric())).filter(|w| !w.is_empty()).collect();
+    let words: Vec<&str> = source
+        .split(|c: char| !(c == '_' || c.is_ascii_alphanumeric()))
+        .filter(|w| !w.is_empty())
+        .collect();
     if words.contains(&plain) {
         return Ok(());
     }
@@ -288,7 +356,9 @@ pub fn has_entry(source: &str, entry: &str, at: Place, file: &str) -> Result<(),
         while let Some((head, more)) = rest.split_once('(') {
             match head.rsplit(|c| !is_part(c)).find(|w| !w.is_empty()) {
                 // `__launch_bounds__(..)` and the like.
-                Some(word) if word.starts_with("__") => rest = more.split_once(')').map_or("", |r| r.1),
+                Some(word) if word.starts_with("__") => {
+                    rest = more.split_once(')').map_or("", |r| r.1)
+                }
                 Some(name) => {
                     kernels.push(name);
                     break;
@@ -297,8 +367,19 @@ pub fn has_entry(source: &str, entry: &str, at: Place, file: &str) -> Result<(),
             }
         }
     }
-    let has = if kernels.is_empty() { "it has no `__global__` function at all".into() } else { format!("it has {}", kernels.join(", ")) };
-    fault(at, format!("`{}` has no function `{plain}`{}; {has}", crate::error::shown(file), nearest(plain, &kernels)))
+    let has = if kernels.is_empty() {
+        "it has no `__global__` function at all".into()
+    } else {
+        format!("it has {}", kernels.join(", "))
+    };
+    fault(
+        at,
+        format!(
+            "`{}` has no function `{plain}`{}; {has}",
+            crate::error::shown(file),
+            nearest(plain, &kernels)
+        ),
+    )
 }
 
 /// Refuses what would make NVRTC do anything but compile this kernel.
@@ -319,12 +400,15 @@ pub fn compiler_flag(flag: &str, at: Place) -> Result<(), Fault> {
         "U",
         "I",
     ];
-    let meant = flag.is_empty() || (matches!(dashes, "-" | "--") && words.iter().any(|w| word.starts_with(w)));
+    let meant = flag.is_empty()
+        || (matches!(dashes, "-" | "--") && words.iter().any(|w| word.starts_with(w)));
     if !meant || flag.contains(char::is_whitespace) {
         return fault(
             at,
             format!(
-                "`{flag}` is no flag of NVRTC for one kernel: -D, -U, -I, --std=, --use_fast_math, --maxrregcount=, --fmad=, --ftz=, --prec-div=, --prec-sqrt=, --extra-device-vectorization, --restrict and -lineinfo are, without spaces"
+                "`{flag}` is no flag of NVRTC for one kernel: -D, -U, -I, --std=, \
+                 --use_fast_math, --maxrregcount=, --fmad=, --ftz=, --prec-div=, --prec-sqrt=, \
+                 --extra-device-vectorization, --restrict and -lineinfo are, without spaces"
             ),
         );
     }

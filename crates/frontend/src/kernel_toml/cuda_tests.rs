@@ -75,7 +75,8 @@ block = ["w"]
 fn read(path: &str) -> Result<Vec<u8>, String> {
     let text = match path {
         "blur.cu" => {
-            "namespace image { template <int T> __global__ void __launch_bounds__(BX * BY) blur(int w, float r, const float *x, float *y, long long s) {} }\n\
+            "namespace image { template <int T> __global__ void __launch_bounds__(BX * BY) \
+             blur(int w, float r, const float *x, float *y, long long s) {} }\n\
              __global__ void plain(int w, float r, const float *x, float *y) {}\n"
         }
         "plain.c" => "void plain(int w, float r, const float *x, float *y) {}\n",
@@ -100,7 +101,10 @@ fn a_kernel_is_launched_as_its_expressions_say() {
     let c = k.tunable.space().parse("BX=16,BY=4,TILE=2,STEP=5,MATH=--use_fast_math").unwrap();
     let s = k.tunable.realize(&c, "sym").unwrap();
     let l = &s.launches[0];
-    assert_eq!((l.entry.as_str(), l.blocks, l.threads, l.shared), ("image::sym_own<2>", [4, 7, 1], [16, 4, 1], 256));
+    assert_eq!(
+        (l.entry.as_str(), l.blocks, l.threads, l.shared),
+        ("image::sym_own<2>", [4, 7, 1], [16, 4, 1], 256)
+    );
     let number = |bytes: &[u8]| LaunchArgument::Number(bytes.to_vec());
     let expected = vec![
         number(&100i32.to_le_bytes()),
@@ -111,16 +115,34 @@ fn a_kernel_is_launched_as_its_expressions_say() {
     ];
     assert_eq!(l.arguments, Some(expected));
     assert_eq!(s.flags, ["--use_fast_math"]);
-    assert!(s.source.contains("#define BX 16\n#define BY 4\n") && !s.source.contains("define TILE"), "{}", s.source);
-    assert!(s.source.contains("#define blur sym_own\n") && s.source.contains("#define plain sym_own_plain\n"), "{}", s.source);
+    assert!(
+        s.source.contains("#define BX 16\n#define BY 4\n") && !s.source.contains("define TILE"),
+        "{}",
+        s.source
+    );
+    assert!(
+        s.source.contains("#define blur sym_own\n")
+            && s.source.contains("#define plain sym_own_plain\n"),
+        "{}",
+        s.source
+    );
     let r = k.reference("ref").kernel.unwrap();
-    assert_eq!((r.launches[0].entry.as_str(), r.launches[0].blocks, r.launches[0].threads), ("ref_own", [1, 1, 1], [100, 1, 1]));
+    assert_eq!(
+        (r.launches[0].entry.as_str(), r.launches[0].blocks, r.launches[0].threads),
+        ("ref_own", [1, 1, 1], [100, 1, 1])
+    );
     assert_eq!(r.launches[0].arguments.as_ref().unwrap().len(), 4, "it takes no knobs");
     // In C it is called as ever.
-    let c = kernel(&GOOD.replace("entry = \"plain\"\ngrid = 1\nblock = [\"w\"]", "source = \"plain.c\"\nentry = \"plain\""));
+    let c = kernel(&GOOD.replace(
+        "entry = \"plain\"\ngrid = 1\nblock = [\"w\"]",
+        "source = \"plain.c\"\nentry = \"plain\"",
+    ));
     let r = c.reference("ref").kernel.unwrap();
     assert!(
-        r.launches.is_empty() && r.source.contains("ref_call((100), (float)(0.5), (const float *)data[0], (float *)outputs[0])"),
+        r.launches.is_empty()
+            && r.source.contains(
+                "ref_call((100), (float)(0.5), (const float *)data[0], (float *)outputs[0])"
+            ),
         "{}",
         r.source
     );
@@ -151,18 +173,43 @@ fn what_is_wrong_is_pointed_at() {
         (
             "entry = \"image::blur\"",
             "entry = \"image::blurr\"",
-            &["kernel.toml:2:", "has no function `blurr`", "did you mean `blur`", "it has blur, plain"][..],
+            &[
+                "kernel.toml:2:",
+                "has no function `blurr`",
+                "did you mean `blur`",
+                "it has blur, plain",
+            ][..],
         ),
         ("source = \"blur.cu\"", "source = \"none.cu\"", &["no `__global__` function at all"]),
         ("block = [\"BX\", \"BY\"]\n", "", &["needs `block = [..]`", "for instance"]),
         ("grid = [\"(w", "grid = [\"(v", &["kernel.toml:3:", "no knob `v`"]),
         ("// (BX * TILE)", "/ (BX * TILE)", &["kernel.toml:3:", "`//` rounds down"]),
         ("\"h\"]\nblock", "\"h\", 1, 1]\nblock", &["one to three extents", "not 4"]),
-        ("block = [\"BX\", \"BY\"]", "block = [\"BX * 200\", \"BY\"]", &["kernel.toml:4:", "more than 1024 threads", "smaller values"]),
-        ("block = [\"BX\", \"BY\"]", "block = [\"BX\", \"MATH\"]", &["kernel.toml:4:", "are words"]),
-        ("block = [\"BX\", \"BY\"]", "block = [\"BX\", \"BY - 1\"]", &["at the defaults", "extent y would be 0"]),
-        ("shared = \"4 * BX * BY\"", "shared = \"40000 * BX * BY\"", &["kernel.toml:5:", "bytes of shared memory"]),
-        ("BX * BY <= max_threads // 2", "BX * BY <= max_thread", &["kernel.toml:6:", "did you mean `max_threads`"]),
+        (
+            "block = [\"BX\", \"BY\"]",
+            "block = [\"BX * 200\", \"BY\"]",
+            &["kernel.toml:4:", "more than 1024 threads", "smaller values"],
+        ),
+        (
+            "block = [\"BX\", \"BY\"]",
+            "block = [\"BX\", \"MATH\"]",
+            &["kernel.toml:4:", "are words"],
+        ),
+        (
+            "block = [\"BX\", \"BY\"]",
+            "block = [\"BX\", \"BY - 1\"]",
+            &["at the defaults", "extent y would be 0"],
+        ),
+        (
+            "shared = \"4 * BX * BY\"",
+            "shared = \"40000 * BX * BY\"",
+            &["kernel.toml:5:", "bytes of shared memory"],
+        ),
+        (
+            "BX * BY <= max_threads // 2",
+            "BX * BY <= max_thread",
+            &["kernel.toml:6:", "did you mean `max_threads`"],
+        ),
         ("values = [\"\", \"--use_fast_math\"]", "values = [\"\", \"-O3\"]", &["no flag of NVRTC"]),
         ("h = 7", "h = 7\nmultiprocessors = 3", &["is a limit of the device"]),
         ("as = \"template\"", "as = \"templat\"", &["macro, argument, flag, template"]),
@@ -175,7 +222,9 @@ fn what_is_wrong_is_pointed_at() {
             Ok(_) => panic!("it is read with {to}"),
             Err(e) => {
                 let e = e.to_string();
-                words.iter().for_each(|w| assert!(e.contains(w), "`{w}` is missing for {to}:\n{e}"));
+                words
+                    .iter()
+                    .for_each(|w| assert!(e.contains(w), "`{w}` is missing for {to}:\n{e}"));
             }
         }
     }

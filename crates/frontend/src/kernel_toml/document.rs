@@ -39,7 +39,12 @@ impl Fault {
         let width = text[start..end.max(start)].lines().next().unwrap_or("").chars().count().max(1);
         // Long lines are cut around the place; tabs would move the caret.
         let from = column.saturating_sub(60);
-        let excerpt: String = line.chars().skip(from).take(110).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let excerpt: String = line
+            .chars()
+            .skip(from)
+            .take(110)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         let number = text[..start].matches('\n').count() + 1;
         let width = width.min(110_usize.saturating_sub(column - from)).max(1);
         ImportError::Text {
@@ -63,12 +68,20 @@ pub struct Table<'a> {
 
 impl<'a> Table<'a> {
     /// A table that may have these keys; an empty list allows any.
-    pub fn new(what: &'static str, table: &'a DeTable<'a>, at: Range<usize>, keys: &[&str]) -> Result<Table<'a>, Fault> {
+    pub fn new(
+        what: &'static str,
+        table: &'a DeTable<'a>,
+        at: Range<usize>,
+        keys: &[&str],
+    ) -> Result<Table<'a>, Fault> {
         for (key, _) in table.iter() {
             let word: &str = key.get_ref();
             if !keys.is_empty() && !keys.contains(&word) {
                 let near = nearest(word, keys);
-                return fault(key.span(), format!("{what} has no key `{word}`{near}; its keys are {}", keys.join(", ")));
+                return fault(
+                    key.span(),
+                    format!("{what} has no key `{word}`{near}; its keys are {}", keys.join(", ")),
+                );
             }
         }
         Ok(Table { what, table, at })
@@ -78,13 +91,17 @@ impl<'a> Table<'a> {
     pub fn of(what: &'static str, item: Item<'a>, keys: &[&str]) -> Result<Table<'a>, Fault> {
         match item.get_ref() {
             DeValue::Table(t) => Table::new(what, t, item.span(), keys),
-            other => fault(item.span(), format!("expected {what} as a table, found a {}", other.type_str())),
+            other => fault(
+                item.span(),
+                format!("expected {what} as a table, found a {}", other.type_str()),
+            ),
         }
     }
 
     /// All keys and values, in the order of the file.
     pub fn entries(&self) -> Vec<(&'a str, Range<usize>, Item<'a>)> {
-        let mut all: Vec<_> = self.table.iter().map(|(k, v)| (&**k.get_ref(), k.span(), v)).collect();
+        let mut all: Vec<_> =
+            self.table.iter().map(|(k, v)| (&**k.get_ref(), k.span(), v)).collect();
         all.sort_by_key(|(_, at, _)| at.start);
         all
     }
@@ -112,7 +129,9 @@ impl<'a> Table<'a> {
         match self.get(key).map(|v| (v.span(), v.get_ref())) {
             None => Ok(false),
             Some((_, DeValue::Boolean(b))) => Ok(*b),
-            Some((at, other)) => fault(at, format!("expected true or false, found a {}", other.type_str())),
+            Some((at, other)) => {
+                fault(at, format!("expected true or false, found a {}", other.type_str()))
+            }
         }
     }
 
@@ -127,12 +146,24 @@ impl<'a> Table<'a> {
     }
 
     /// One of several words.
-    pub fn word<'w>(&self, key: &str, words: &[&'w str], default: &'w str) -> Result<&'w str, Fault> {
+    pub fn word<'w>(
+        &self,
+        key: &str,
+        words: &[&'w str],
+        default: &'w str,
+    ) -> Result<&'w str, Fault> {
         let Some(v) = self.get(key) else { return Ok(default) };
         let said = text(v)?;
         match words.iter().find(|w| **w == said) {
             Some(w) => Ok(w),
-            None => fault(v.span(), format!("`{key}` is one of {}, not `{said}`{}", words.join(", "), nearest(said, words))),
+            None => fault(
+                v.span(),
+                format!(
+                    "`{key}` is one of {}, not `{said}`{}",
+                    words.join(", "),
+                    nearest(said, words)
+                ),
+            ),
         }
     }
 
@@ -152,7 +183,9 @@ impl<'a> Table<'a> {
 pub fn list<'a>(item: Item<'a>) -> Result<Vec<Item<'a>>, Fault> {
     match item.get_ref() {
         DeValue::Array(a) => Ok(a.iter().collect()),
-        other => fault(item.span(), format!("expected a list in brackets, found a {}", other.type_str())),
+        other => {
+            fault(item.span(), format!("expected a list in brackets, found a {}", other.type_str()))
+        }
     }
 }
 
@@ -160,7 +193,9 @@ pub fn list<'a>(item: Item<'a>) -> Result<Vec<Item<'a>>, Fault> {
 pub fn text<'a>(item: Item<'a>) -> Result<&'a str, Fault> {
     match item.get_ref() {
         DeValue::String(s) => Ok(s),
-        other => fault(item.span(), format!("expected a text in quotes, found a {}", other.type_str())),
+        other => {
+            fault(item.span(), format!("expected a text in quotes, found a {}", other.type_str()))
+        }
     }
 }
 
@@ -178,15 +213,25 @@ pub fn number(item: Item<'_>) -> Result<f64, Fault> {
     };
     match read.filter(|x: &f64| x.is_finite()) {
         Some(x) => Ok(x),
-        None => fault(item.span(), format!("expected a number, found a {}", item.get_ref().type_str())),
+        None => {
+            fault(item.span(), format!("expected a number, found a {}", item.get_ref().type_str()))
+        }
     }
 }
 
 /// A name that C takes.
 pub fn identifier(name: &str, at: Range<usize>) -> Result<String, Fault> {
-    let good = |(i, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || (i > 0 && c.is_ascii_digit());
+    let good = |(i, c): (usize, char)| {
+        c == '_' || c.is_ascii_alphabetic() || (i > 0 && c.is_ascii_digit())
+    };
     if name.is_empty() || name.len() > 64 || !name.chars().enumerate().all(good) {
-        return fault(at, format!("`{}` is no name: letters, digits and `_`, no digit first", crate::error::shown(name)));
+        return fault(
+            at,
+            format!(
+                "`{}` is no name: letters, digits and `_`, no digit first",
+                crate::error::shown(name)
+            ),
+        );
     }
     Ok(name.into())
 }
@@ -197,7 +242,9 @@ pub fn inside(item: Item<'_>, before: usize, e: TextError) -> Fault {
     let span = item.span();
     // Behind the quote; where a text has escapes or several lines, its beginning must do.
     let plain = text(item).is_ok_and(|t| t.len() + 2 == span.len());
-    let skipped: usize = text(item).map_or(0, |t| t.chars().take((e.column - 1).saturating_sub(before)).map(char::len_utf8).sum());
+    let skipped: usize = text(item).map_or(0, |t| {
+        t.chars().take((e.column - 1).saturating_sub(before)).map(char::len_utf8).sum()
+    });
     let at = if plain && e.line == 1 { span.start + 1 + skipped } else { span.start };
     Fault { at: at..(at + 1).min(span.end), message: e.message }
 }

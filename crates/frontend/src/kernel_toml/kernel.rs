@@ -4,7 +4,8 @@
 use super::cuda::{Plan, Shape};
 use squall_core::space::{Knob, Value};
 use squall_core::{
-    Bytes, Configuration, DType, Gpu, KernelSource, Launch, LaunchArgument, LaunchPhase, RealizeError, Reference, Space, Task, Tunable,
+    Bytes, Configuration, DType, Gpu, KernelSource, Launch, LaunchArgument, LaunchPhase,
+    RealizeError, Reference, Space, Task, Tunable,
 };
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -41,8 +42,17 @@ impl OwnKernel {
     pub fn on(&self, gpu: &Gpu) -> Result<OwnKernel, String> {
         let Some(plan) = &self.plan else { return Ok(self.clone()) };
         let placed = plan.place(gpu).map_err(|f| f.message)?;
-        let reference = self.reference.as_ref().map(|r| if r.cuda.is_none() { r.clone() } else { placed.reference() });
-        Ok(OwnKernel { tunable: placed.tunable, plain: placed.plain, standing: placed.standing, reference, ..self.clone() })
+        let reference = self
+            .reference
+            .as_ref()
+            .map(|r| if r.cuda.is_none() { r.clone() } else { placed.reference() });
+        Ok(OwnKernel {
+            tunable: placed.tunable,
+            plain: placed.plain,
+            standing: placed.standing,
+            reference,
+            ..self.clone()
+        })
     }
 
     /// What the kernel's results must agree with.
@@ -134,7 +144,8 @@ impl Recipe {
         (text, flags)
     }
 
-    /// The kernel at a configuration, with entry point `symbol`; an error where it cannot be launched so.
+    /// The kernel at a configuration, with entry point `symbol`; an error where it cannot be
+    /// launched so.
     pub fn source(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
         match &self.cuda {
             Some(shape) => self.cuda_source(shape, c, symbol),
@@ -143,11 +154,19 @@ impl Recipe {
     }
 
     /// The user's function as it is, and how it is launched.
-    fn cuda_source(&self, shape: &Shape, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+    fn cuda_source(
+        &self,
+        shape: &Shape,
+        c: &Configuration,
+        symbol: &str,
+    ) -> Result<KernelSource, RealizeError> {
         let (mut text, flags) = self.settings(c);
         // As in C: exported kernels are linked into one library. A namespace keeps its name.
         let last = |name: &str| name.rsplit("::").next().unwrap_or(name).to_string();
-        let (path, name) = self.entry.rsplit_once("::").map_or(("", self.entry.as_str()), |(p, n)| (&self.entry[..p.len() + 2], n));
+        let (path, name) = self
+            .entry
+            .rsplit_once("::")
+            .map_or(("", self.entry.as_str()), |(p, n)| (&self.entry[..p.len() + 2], n));
         for other in self.others.iter().map(|o| last(o)).filter(|o| o != name) {
             let _ = writeln!(text, "#define {other} {symbol}_own_{other}");
         }
@@ -159,18 +178,34 @@ impl Recipe {
             arguments.push(match a {
                 Given::Data(n, _) => LaunchArgument::Data(*n as u32),
                 Given::Output(n, _) => LaunchArgument::Output(*n as u32),
-                Given::Copied { output, data, .. } => LaunchArgument::Restored { output: *output as u32, data: *data as u32 },
+                Given::Copied { output, data, .. } => {
+                    LaunchArgument::Restored { output: *output as u32, data: *data as u32 }
+                }
                 Given::Number { bytes, .. } => LaunchArgument::Number(bytes.clone()),
                 Given::Knob(k, d) => match c.value(*k) {
                     Value::Int(i) => LaunchArgument::Number(whole_bytes(*i, *d)),
-                    Value::Word(w) => return Err(RealizeError(format!("`{w}` is a word, which no argument takes"))),
+                    Value::Word(w) => {
+                        return Err(RealizeError(format!(
+                            "`{w}` is a word, which no argument takes"
+                        )));
+                    }
                 },
             });
         }
-        let of_template = |(_, reach): &((&Knob, &Value), &Reaches)| matches!(reach, Reaches::Template);
-        let parameters: Vec<String> = c.iter().zip(&self.reaches).filter(of_template).map(|((_, v), _)| v.to_string()).collect();
+        let of_template =
+            |(_, reach): &((&Knob, &Value), &Reaches)| matches!(reach, Reaches::Template);
+        let parameters: Vec<String> = c
+            .iter()
+            .zip(&self.reaches)
+            .filter(of_template)
+            .map(|((_, v), _)| v.to_string())
+            .collect();
         let entry = format!("{path}{symbol}_own");
-        let entry = if parameters.is_empty() { entry } else { format!("{entry}<{}>", parameters.join(", ")) };
+        let entry = if parameters.is_empty() {
+            entry
+        } else {
+            format!("{entry}<{}>", parameters.join(", "))
+        };
         Ok(KernelSource {
             source: text,
             symbol: symbol.into(),
@@ -198,12 +233,20 @@ impl Recipe {
             let _ = writeln!(text, "#define {other} {symbol}_own_{other}");
         }
         let _ = writeln!(text, "#define {} {symbol}_own\n{}", self.entry, self.source);
-        text += "#line 1 \"wrapper made by Squall\"\n#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n";
+        text += "#line 1 \"wrapper made by Squall\"\n#include <stddef.h>\n#include <stdint.h>\n\
+                 #include <string.h>\n";
         // Through a pointer that the compiler cannot see through: sizes stay what they are to the
         // user's own callers, numbers that are not known before.
-        let _ = writeln!(text, "static __typeof__(&{symbol}_own) volatile {symbol}_call = {symbol}_own;");
+        let _ = writeln!(
+            text,
+            "static __typeof__(&{symbol}_own) volatile {symbol}_call = {symbol}_own;"
+        );
         let _ = writeln!(text, "size_t {symbol}_workspace_bytes(void) {{ return 0; }}");
-        let _ = writeln!(text, "int {symbol}(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{");
+        let _ = writeln!(
+            text,
+            "int {symbol}(const void *const *data, void *const *outputs, const void *prepared, \
+             void *workspace) {{"
+        );
         text += "  (void)data; (void)prepared; (void)workspace;\n";
         let mut arguments = Vec::new();
         for a in &self.arguments {
@@ -247,7 +290,11 @@ impl Tunable for Choices {
     fn space(&self) -> &Space {
         &self.space
     }
-    fn realize(&self, configuration: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
+    fn realize(
+        &self,
+        configuration: &Configuration,
+        symbol: &str,
+    ) -> Result<KernelSource, RealizeError> {
         self.recipe.source(configuration, symbol)
     }
     fn is_flat(&self) -> bool {

@@ -16,7 +16,9 @@ use kernel::{Choices, Given, Reaches, Recipe, whole_bytes};
 use model::{Amount, Argument, Dial, Part, Problem, Values, Way};
 use squall_core::space::{Knob, SpaceError, Term};
 use squall_core::workload::{Axis, Foreign, Input};
-use squall_core::{Bytes, Configuration, DType, Reference, Space, Stage, Task, TensorKind, Workload};
+use squall_core::{
+    Bytes, Configuration, DType, Reference, Space, Stage, Task, TensorKind, Workload,
+};
 use std::ops::Range;
 use std::sync::Arc;
 use toml::de::{DeTable, DeValue};
@@ -43,44 +45,75 @@ const REFERENCE: &[&str] = &["source", "entry", "flags", "outputs", "grid", "blo
 
 /// Reads a kernel.toml; `name` says in errors where the text comes from, `read` gives the sources
 /// that it names.
-pub fn import_kernel(contents: &str, name: &str, read: &Read) -> Result<Vec<OwnKernel>, ImportError> {
+pub fn import_kernel(
+    contents: &str,
+    name: &str,
+    read: &Read,
+) -> Result<Vec<OwnKernel>, ImportError> {
     kernels(contents, read).map_err(|f| f.show(name, contents))
 }
 
 fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
-    let document = DeTable::parse(contents).map_err(|e| Fault { at: e.span().unwrap_or(0..0), message: e.message().trim().into() })?;
+    let document = DeTable::parse(contents)
+        .map_err(|e| Fault { at: e.span().unwrap_or(0..0), message: e.message().trim().into() })?;
     let top = Table::new("a kernel.toml", document.get_ref(), 0..0, TOP)?;
     let cuda = is_cuda(&top, "c")?;
     let entry = entry(&top, cuda)?;
     let title = top.text("name")?.unwrap_or(&entry).to_string();
 
     let mut taken = Vec::new();
-    let arguments: Vec<Argument> = top.list("argument")?.into_iter().map(|a| model::argument(a, &mut taken)).collect::<Result<_, _>>()?;
+    let arguments: Vec<Argument> = top
+        .list("argument")?
+        .into_iter()
+        .map(|a| model::argument(a, &mut taken))
+        .collect::<Result<_, _>>()?;
     if arguments.is_empty() {
-        return fault(top.at, "the kernel needs its arguments, in the order of the call: `[[argument]]` tables with name, type, role");
+        return fault(
+            top.at,
+            "the kernel needs its arguments, in the order of the call: `[[argument]]` tables with \
+             name, type, role",
+        );
     }
     if !arguments.iter().any(Argument::is_written) {
-        return fault(top.need("argument")?.span(), "no argument is written: one or more have role = \"output\" or \"inout\"");
+        return fault(
+            top.need("argument")?.span(),
+            "no argument is written: one or more have role = \"output\" or \"inout\"",
+        );
     }
     let mut taken = Vec::new();
-    let dials: Vec<Dial> = top.list("knob")?.into_iter().map(|k| model::knob(k, cuda, &mut taken)).collect::<Result<_, _>>()?;
+    let dials: Vec<Dial> = top
+        .list("knob")?
+        .into_iter()
+        .map(|k| model::knob(k, cuda, &mut taken))
+        .collect::<Result<_, _>>()?;
     if dials.is_empty() {
-        return fault(top.at, "there is nothing to tune: it needs a `[[knob]]` with name and values");
+        return fault(
+            top.at,
+            "there is nothing to tune: it needs a `[[knob]]` with name and values",
+        );
     }
     for d in &dials {
-        let passed = arguments.iter().any(|a| matches!(a.part, Part::Knob) && a.name == d.knob.name);
+        let passed =
+            arguments.iter().any(|a| matches!(a.part, Part::Knob) && a.name == d.knob.name);
         if passed != (d.way == Way::Argument) {
             let n = &d.knob.name;
             return fault(
                 d.at.clone(),
                 format!(
-                    "a knob with `as = \"argument\"` needs an argument with the same name and role = \"knob\", and the other way round: `{n}`"
+                    "a knob with `as = \"argument\"` needs an argument with the same name and \
+                     role = \"knob\", and the other way round: `{n}`"
                 ),
             );
         }
     }
-    if let Some(a) = arguments.iter().find(|a| matches!(a.part, Part::Knob) && !dials.iter().any(|d| d.knob.name == a.name)) {
-        return fault(top.need("argument")?.span(), format!("no knob is called `{}`, as this argument is", a.name));
+    if let Some(a) = arguments
+        .iter()
+        .find(|a| matches!(a.part, Part::Knob) && !dials.iter().any(|d| d.knob.name == a.name))
+    {
+        return fault(
+            top.need("argument")?.span(),
+            format!("no knob is called `{}`, as this argument is", a.name),
+        );
     }
     let mut problems: Vec<Problem> = Vec::new();
     for item in top.list("problem")? {
@@ -88,7 +121,9 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
         if let Some((n, _)) = p.sizes.iter().find(|s| dials.iter().any(|d| d.knob.name == s.0)) {
             return fault(p.at, format!("`{n}` is a knob already"));
         }
-        if let Some((n, _)) = p.sizes.iter().find(|s| cuda && cuda::limits(&cuda::LARGEST).iter().any(|l| l.0 == s.0)) {
+        if let Some((n, _)) =
+            p.sizes.iter().find(|s| cuda && cuda::limits(&cuda::LARGEST).iter().any(|l| l.0 == s.0))
+        {
             return fault(p.at, format!("`{n}` is a limit of the device: choose another name"));
         }
         if problems.iter().any(|q| q.name == p.name) {
@@ -102,9 +137,17 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
     let launching = if cuda { Some(cuda::launching(&top, "a kernel")?) } else { None };
     let recipe = recipe(&top, "source", &title, &entry, cuda, read)?;
     if cuda {
-        cuda::has_entry(&recipe.source, &entry, top.need("entry")?.span(), top.text("source")?.unwrap_or(""))?;
+        cuda::has_entry(
+            &recipe.source,
+            &entry,
+            top.need("entry")?.span(),
+            top.text("source")?.unwrap_or(""),
+        )?;
         if let Some(o) = top.get("openmp") {
-            return fault(o.span(), "`openmp` is for C: a GPU's threads are those of `block` and `grid`");
+            return fault(
+                o.span(),
+                "`openmp` is for C: a GPU's threads are those of `block` and `grid`",
+            );
         }
     }
     let (reference, results) = reference(&top, &title, &arguments, cuda, read)?;
@@ -112,8 +155,8 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<OwnKernel>, Fault> {
     problems.iter().map(|p| file.kernel(p, &title)).collect()
 }
 
-/// Whether a table speaks of CUDA, which the ending of its source says too; what else there is, in which
-/// nothing is launched.
+/// Whether a table speaks of CUDA, which the ending of its source says too; what else there is, in
+/// which nothing is launched.
 fn is_cuda(t: &Table, otherwise: &str) -> Result<bool, Fault> {
     let by_name = match t.text("source")? {
         Some(s) if s.ends_with(".cu") => "cuda",
@@ -122,7 +165,13 @@ fn is_cuda(t: &Table, otherwise: &str) -> Result<bool, Fault> {
     };
     let cuda = t.word("language", &["c", "cuda"], by_name)? == "cuda";
     match cuda::KEYS.iter().filter(|_| !cuda).find_map(|k| Some((k, t.get(k)?))) {
-        Some((k, v)) => fault(v.span(), format!("`{k}` says how a CUDA kernel is launched, and this is C; CUDA has `language = \"cuda\"`")),
+        Some((k, v)) => fault(
+            v.span(),
+            format!(
+                "`{k}` says how a CUDA kernel is launched, and this is C; CUDA has `language \
+                 = \"cuda\"`"
+            ),
+        ),
         None => Ok(cuda),
     }
 }
@@ -137,15 +186,31 @@ fn entry(t: &Table, cuda: bool) -> Result<String, Fault> {
     if cuda { Ok(name.into()) } else { identifier(name, item.span()) }
 }
 
-fn recipe(t: &Table, key: &str, title: &str, entry: &str, cuda: bool, read: &Read) -> Result<Recipe, Fault> {
+fn recipe(
+    t: &Table,
+    key: &str,
+    title: &str,
+    entry: &str,
+    cuda: bool,
+    read: &Read,
+) -> Result<Recipe, Fault> {
     let file = t.need(key)?;
     let source = match source::expand(text(file)?, read) {
         Ok(s) => s,
-        Err(why) => return fault(file.span(), format!("`{}` cannot be read: {why}", crate::error::shown(text(file)?))),
+        Err(why) => {
+            return fault(
+                file.span(),
+                format!("`{}` cannot be read: {why}", crate::error::shown(text(file)?)),
+            );
+        }
     };
     let flags = t.texts("flags")?;
     for (flag, item) in flags.iter().zip(t.list("flags")?) {
-        if cuda { cuda::compiler_flag(flag, item.span())? } else { model::compiler_flag(flag, item.span())? }
+        if cuda {
+            cuda::compiler_flag(flag, item.span())?
+        } else {
+            model::compiler_flag(flag, item.span())?
+        }
     }
     Ok(Recipe {
         name: title.into(),
@@ -160,7 +225,8 @@ fn recipe(t: &Table, key: &str, title: &str, entry: &str, cuda: bool, read: &Rea
     })
 }
 
-/// A second kernel, and whether it stands in the kernel's own source, where it sees the knobs' macros.
+/// A second kernel, and whether it stands in the kernel's own source, where it sees the knobs'
+/// macros.
 #[derive(Clone)]
 struct Second {
     recipe: Recipe,
@@ -172,22 +238,47 @@ struct Second {
 type Files = Vec<(String, Range<usize>)>;
 
 /// The reference: a second kernel, files that hold the results, or neither.
-fn reference(top: &Table, title: &str, arguments: &[Argument], cuda: bool, read: &Read) -> Result<(Option<Second>, Files), Fault> {
+fn reference(
+    top: &Table,
+    title: &str,
+    arguments: &[Argument],
+    cuda: bool,
+    read: &Read,
+) -> Result<(Option<Second>, Files), Fault> {
     let Some(item) = top.get("reference") else { return Ok((None, Files::new())) };
     let t = Table::of("the reference", item, REFERENCE)?;
     if let Some(outputs) = t.get("outputs") {
         if let Some(other) = ["entry", "source", "flags"].iter().find_map(|k| t.get(k)) {
-            return fault(other.span(), "results come from files (`outputs`) or from a second function (`entry`), not from both");
+            return fault(
+                other.span(),
+                "results come from files (`outputs`) or from a second function (`entry`), not \
+                 from both",
+            );
         }
-        let written: Vec<&str> = arguments.iter().filter(|a| a.is_written()).map(|a| a.name.as_str()).collect();
-        let files: Files = t.texts("outputs")?.into_iter().zip(t.list("outputs")?).map(|(f, i)| (f.into(), i.span())).collect();
+        let written: Vec<&str> =
+            arguments.iter().filter(|a| a.is_written()).map(|a| a.name.as_str()).collect();
+        let files: Files = t
+            .texts("outputs")?
+            .into_iter()
+            .zip(t.list("outputs")?)
+            .map(|(f, i)| (f.into(), i.span()))
+            .collect();
         if files.len() != written.len() {
-            return fault(outputs.span(), format!("there are {} files for what is written: {}", files.len(), written.join(", ")));
+            return fault(
+                outputs.span(),
+                format!(
+                    "there are {} files for what is written: {}",
+                    files.len(),
+                    written.join(", ")
+                ),
+            );
         }
-        let random =
-            |a: &&Argument| matches!(&a.part, Part::Input { values } | Part::Inout { values } if !matches!(values, Values::File(..)));
+        let random = |a: &&Argument| matches!(&a.part, Part::Input { values } | Part::Inout { values } if !matches!(values, Values::File(..)));
         if let Some(a) = arguments.iter().find(random) {
-            return fault(outputs.span(), format!("results from files need inputs from files: `{}` has no `file`", a.name));
+            return fault(
+                outputs.span(),
+                format!("results from files need inputs from files: `{}` has no `file`", a.name),
+            );
         }
         return Ok((None, files));
     }
@@ -196,8 +287,15 @@ fn reference(top: &Table, title: &str, arguments: &[Argument], cuda: bool, read:
     let own = cuda;
     let cuda = is_cuda(&t, if own { "cuda" } else { "c" })?;
     match t.get("source") {
-        None if own != cuda => return fault(t.at.clone(), "a reference in another language stands in a file of its own: `source = ..`"),
-        Some(s) if cuda && !own => return fault(s.span(), "the reference of a C kernel is C: nothing here runs on a GPU"),
+        None if own != cuda => {
+            return fault(
+                t.at.clone(),
+                "a reference in another language stands in a file of its own: `source = ..`",
+            );
+        }
+        Some(s) if cuda && !own => {
+            return fault(s.span(), "the reference of a C kernel is C: nothing here runs on a GPU");
+        }
         _ => {}
     }
     let entry = entry(&t, cuda)?;
@@ -243,16 +341,34 @@ impl File<'_> {
         for ((file, at), o) in self.results.iter().zip(&outputs) {
             results.extend_from_slice(&self.array(file, at, o.dtype, &o.shape(), p)?);
         }
-        let copied = given.iter().map(|g| if let Given::Copied { bytes, .. } = g { *bytes } else { 0 }).sum();
-        let mut recipe = Recipe { arguments: given, openmp: self.top.truth("openmp")?, ..self.recipe.clone() };
-        recipe.others = self.reference.iter().filter(|r| r.same).map(|r| r.recipe.entry.clone()).collect();
+        let copied = given
+            .iter()
+            .map(|g| if let Given::Copied { bytes, .. } = g { *bytes } else { 0 })
+            .sum();
+        let mut recipe =
+            Recipe { arguments: given, openmp: self.top.truth("openmp")?, ..self.recipe.clone() };
+        recipe.others =
+            self.reference.iter().filter(|r| r.same).map(|r| r.recipe.entry.clone()).collect();
         recipe.reaches = self.dials.iter().map(|d| reaches(&d.way)).collect();
         // The same arguments, but for knobs.
-        let macros = |r: &Reaches| if matches!(r, Reaches::Macro) { Reaches::Macro } else { Reaches::Argument };
+        let macros = |r: &Reaches| {
+            if matches!(r, Reaches::Macro) { Reaches::Macro } else { Reaches::Argument }
+        };
         let reference = self.reference.as_ref().map(|Second { recipe: r, same, .. }| {
-            let reaches = if *same { recipe.reaches.iter().map(macros).collect() } else { Vec::new() };
-            let arguments = recipe.arguments.iter().filter(|g| !matches!(g, Given::Knob(..))).cloned().collect();
-            Recipe { arguments, reaches, others: if *same { vec![recipe.entry.clone()] } else { Vec::new() }, ..r.clone() }
+            let reaches =
+                if *same { recipe.reaches.iter().map(macros).collect() } else { Vec::new() };
+            let arguments = recipe
+                .arguments
+                .iter()
+                .filter(|g| !matches!(g, Given::Knob(..)))
+                .cloned()
+                .collect();
+            Recipe {
+                arguments,
+                reaches,
+                others: if *same { vec![recipe.entry.clone()] } else { Vec::new() },
+                ..r.clone()
+            }
         });
         let workload = Workload {
             kind: self.recipe.entry.rsplit("::").next().unwrap_or(&self.recipe.entry).into(),
@@ -268,7 +384,8 @@ impl File<'_> {
         if let Err(e) = workload.check() {
             return fault(self.top.need("argument")?.span(), e.to_string());
         }
-        let name = if p.name.is_empty() { title.to_string() } else { format!("{title}_{}", p.name) };
+        let name =
+            if p.name.is_empty() { title.to_string() } else { format!("{title}_{}", p.name) };
         let task = Task::new(name, workload);
         let given = Reference { kernel: None, outputs: results.into(), inputs: files };
         let made = |tunable, plain, standing, reference: Option<Recipe>, plan| OwnKernel {
@@ -286,26 +403,48 @@ impl File<'_> {
             let plan = self.plan(p, launching, recipe, second.zip(reference.clone()))?;
             let placed = plan.place(&cuda::LARGEST)?;
             // A second kernel in C is what it is on any device.
-            let reference = reference.filter(|_| plan.reference.is_none()).unwrap_or_else(|| placed.reference());
-            return Ok(made(placed.tunable, placed.plain, placed.standing, Some(reference), Some(Arc::new(plan))));
+            let reference = reference
+                .filter(|_| plan.reference.is_none())
+                .unwrap_or_else(|| placed.reference());
+            return Ok(made(
+                placed.tunable,
+                placed.plain,
+                placed.standing,
+                Some(reference),
+                Some(Arc::new(plan)),
+            ));
         }
         let space = self.space(p)?;
         let standing = self.standing(&space, p)?;
-        let only = standing.iter().map(|(k, v)| Knob { values: vec![v.clone()], ..k.clone() }).collect();
-        let fixed = Space::new(only, &[]).map_err(|e: SpaceError| Fault { at: self.dials[0].at.clone(), message: e.to_string() })?;
+        let only =
+            standing.iter().map(|(k, v)| Knob { values: vec![v.clone()], ..k.clone() }).collect();
+        let fixed = Space::new(only, &[]).map_err(|e: SpaceError| Fault {
+            at: self.dials[0].at.clone(),
+            message: e.to_string(),
+        })?;
         let at_rest = fixed.nth(0);
         let plain = Arc::new(Choices { name: "untuned", space: fixed, recipe: recipe.clone() });
         let reference = reference.unwrap_or_else(|| recipe.clone());
-        Ok(made(Arc::new(Choices { name: "own", space, recipe }), plain, at_rest, Some(reference), None))
+        Ok(made(
+            Arc::new(Choices { name: "own", space, recipe }),
+            plain,
+            at_rest,
+            Some(reference),
+            None,
+        ))
     }
 
     fn space(&self, p: &Problem) -> Result<Space, Fault> {
         let knobs: Vec<Knob> = self.dials.iter().map(|d| d.knob.clone()).collect();
         let constraints: Vec<Item> = self.top.list("constraints")?;
-        let terms: Vec<Term> = constraints.iter().map(|c| model::constraint(c, &knobs, &p.sizes)).collect::<Result<_, _>>()?;
+        let terms: Vec<Term> = constraints
+            .iter()
+            .map(|c| model::constraint(c, &knobs, &p.sizes))
+            .collect::<Result<_, _>>()?;
         Space::new(knobs, &terms).map_err(|e| {
             let at = self.top.get("constraints").map_or(self.dials[0].at.clone(), |c| c.span());
-            let of = if p.name.is_empty() { String::new() } else { format!(" (problem `{}`)", p.name) };
+            let of =
+                if p.name.is_empty() { String::new() } else { format!(" (problem `{}`)", p.name) };
             Fault { at, message: format!("{e}{of}") }
         })
     }
@@ -322,7 +461,12 @@ impl File<'_> {
         Ok(cuda::Plan {
             knobs: self.dials.iter().map(|d| d.knob.clone()).collect(),
             defaults: (self.dials.iter().map(|d| d.default.unwrap_or(0)).collect(), said),
-            constraints: self.top.list("constraints")?.into_iter().map(cuda::said).collect::<Result<_, _>>()?,
+            constraints: self
+                .top
+                .list("constraints")?
+                .into_iter()
+                .map(cuda::said)
+                .collect::<Result<_, _>>()?,
             sizes: p.sizes.clone(),
             launching: launching.clone(),
             recipe,
@@ -337,22 +481,43 @@ impl File<'_> {
         match space.configuration(&indices) {
             Some(c) => Ok(c),
             None => match self.dials.iter().find(|d| d.default.is_some()) {
-                Some(d) => fault(d.at.clone(), format!("the defaults of the knobs break a constraint, for problem `{}`", p.name)),
+                Some(d) => fault(
+                    d.at.clone(),
+                    format!(
+                        "the defaults of the knobs break a constraint, for problem `{}`",
+                        p.name
+                    ),
+                ),
                 None => Ok(space.nth(0)),
             },
         }
     }
 
     /// The numbers of a .npy file that must be of a type and shape.
-    fn array(&self, file: &str, at: &Range<usize>, dtype: DType, shape: &[i64], p: &Problem) -> Result<Arc<[u8]>, Fault> {
+    fn array(
+        &self,
+        file: &str,
+        at: &Range<usize>,
+        dtype: DType,
+        shape: &[i64],
+        p: &Problem,
+    ) -> Result<Arc<[u8]>, Fault> {
         let file = file.replace("{}", &p.name);
         let shown = crate::error::shown(&file);
-        let bytes = (self.read)(&file).map_err(|why| Fault { at: at.clone(), message: format!("`{shown}` cannot be read: {why}") })?;
+        let bytes = (self.read)(&file).map_err(|why| Fault {
+            at: at.clone(),
+            message: format!("`{shown}` cannot be read: {why}"),
+        })?;
         match crate::npy::read_numbers(&bytes) {
             Ok(n) if n.dtype == dtype && n.shape == shape => Ok(n.bytes.into()),
             Ok(n) => fault(
                 at.clone(),
-                format!("`{shown}` holds {} of shape {:?}, expected {} of shape {shape:?}", n.dtype.name(), n.shape, dtype.name()),
+                format!(
+                    "`{shown}` holds {} of shape {:?}, expected {} of shape {shape:?}",
+                    n.dtype.name(),
+                    n.shape,
+                    dtype.name()
+                ),
             ),
             Err(e) => fault(at.clone(), format!("`{shown}`: {e}")),
         }
@@ -363,29 +528,51 @@ impl File<'_> {
         for a in &self.arguments {
             let shape = model::extents(a, &p.sizes)?;
             if let Part::Input { values } | Part::Inout { values } = &a.part {
-                all.inputs.push(Input { name: a.name.clone(), dtype: a.dtype, shape: shape.clone(), kind: TensorKind::Data });
-                all.ranges.push(if let Values::Between(a, b) = values { Some((*a, *b)) } else { None });
+                all.inputs.push(Input {
+                    name: a.name.clone(),
+                    dtype: a.dtype,
+                    shape: shape.clone(),
+                    kind: TensorKind::Data,
+                });
+                all.ranges.push(if let Values::Between(a, b) = values {
+                    Some((*a, *b))
+                } else {
+                    None
+                });
                 all.files.push(match values {
                     Values::File(file, at) => Some(self.array(file, at, a.dtype, &shape, p)?),
                     _ => None,
                 });
             }
             if a.is_written() {
-                let axes = shape.iter().enumerate().map(|(i, &e)| Axis::new(format!("i{i}"), e)).collect();
+                let axes =
+                    shape.iter().enumerate().map(|(i, &e)| Axis::new(format!("i{i}"), e)).collect();
                 // What is read before it is written has one name as it comes, another as it goes.
                 let after = if matches!(a.part, Part::Output) { "" } else { "_after" };
                 let body = squall_core::expr::Expr::Const(0.0);
-                all.outputs.push(Stage { name: format!("{}{after}", a.name), dtype: a.dtype, axes, reduction: None, body });
+                all.outputs.push(Stage {
+                    name: format!("{}{after}", a.name),
+                    dtype: a.dtype,
+                    axes,
+                    reduction: None,
+                    body,
+                });
             }
             let d = a.dtype;
             let bytes = shape.iter().product::<i64>() as u64 * d.bytes();
-            let (data, output) = (all.inputs.len().wrapping_sub(1), all.outputs.len().wrapping_sub(1));
+            let (data, output) =
+                (all.inputs.len().wrapping_sub(1), all.outputs.len().wrapping_sub(1));
             all.given.push(match &a.part {
                 Part::Input { .. } => Given::Data(data, d),
                 Part::Output => Given::Output(output, d),
                 Part::Inout { .. } => Given::Copied { output, data, dtype: d, bytes },
-                Part::Scalar(x) => Given::Number { c: scalar(x, d, p)?, bytes: number_bytes(x, d, p)? },
-                Part::Knob => Given::Knob(self.dials.iter().position(|k| k.knob.name == a.name).unwrap_or(0), d),
+                Part::Scalar(x) => {
+                    Given::Number { c: scalar(x, d, p)?, bytes: number_bytes(x, d, p)? }
+                }
+                Part::Knob => Given::Knob(
+                    self.dials.iter().position(|k| k.knob.name == a.name).unwrap_or(0),
+                    d,
+                ),
             });
         }
         Ok(all)
@@ -397,7 +584,12 @@ impl File<'_> {
         match self.top.get("tolerance") {
             Some(t) => match document::number(t)? {
                 x if (0.0..1.0).contains(&x) => Ok(x),
-                x => fault(t.span(), format!("a tolerance is relative to the largest element, from 0 to below 1, not {x}")),
+                x => fault(
+                    t.span(),
+                    format!(
+                        "a tolerance is relative to the largest element, from 0 to below 1, not {x}"
+                    ),
+                ),
             },
             None => {
                 let of = |o: &Stage| match o.dtype {
@@ -416,11 +608,21 @@ impl File<'_> {
             DeValue::String(s) => model::evaluate(s, &item.span(), &p.sizes)? as f64,
             _ => document::number(item)?,
         };
-        if (0.0..1e18).contains(&flop) { Ok(flop as u64) } else { fault(item.span(), "operations of one call are 0 or more") }
+        if (0.0..1e18).contains(&flop) {
+            Ok(flop as u64)
+        } else {
+            fault(item.span(), "operations of one call are 0 or more")
+        }
     }
 
     /// The kernel's identity: everything that decides what it computes and which choices it has.
-    fn digest(&self, p: &Problem, reference: Option<&Recipe>, files: &[Option<Arc<[u8]>>], results: &[u8]) -> Result<String, Fault> {
+    fn digest(
+        &self,
+        p: &Problem,
+        reference: Option<&Recipe>,
+        files: &[Option<Arc<[u8]>>],
+        results: &[u8],
+    ) -> Result<String, Fault> {
         let mut h = blake3::Hasher::new();
         // Each part with its length: no two texts run into one another.
         let mut add = |text: &str| {
@@ -453,7 +655,9 @@ impl File<'_> {
         }
         p.sizes.iter().for_each(|(n, v)| add(&format!("{n}={v}")));
         add(if self.top.truth("openmp")? { "openmp" } else { "" });
-        for bytes in files.iter().flatten().map(|f| &f[..]).chain(Some(results).filter(|r| !r.is_empty())) {
+        for bytes in
+            files.iter().flatten().map(|f| &f[..]).chain(Some(results).filter(|r| !r.is_empty()))
+        {
             add(&blake3::hash(bytes).to_hex());
         }
         Ok(h.finalize().to_hex()[..16].to_string())

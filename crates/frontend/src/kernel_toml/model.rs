@@ -109,7 +109,8 @@ pub struct Problem {
 }
 
 const ARGUMENT: &[&str] = &["name", "type", "role", "shape", "range", "file", "value"];
-const KNOB: &[&str] = &["name", "values", "range", "powers_of_two", "kind", "as", "flag", "default"];
+const KNOB: &[&str] =
+    &["name", "values", "range", "powers_of_two", "kind", "as", "flag", "default"];
 const TYPES: &[&str] = &["f32", "f64", "i8", "u8", "i32", "i64"];
 
 /// Reads one `[[argument]]`.
@@ -120,12 +121,22 @@ pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> 
     let kind = t.need("type")?;
     let said = text(kind)?;
     let Some(dtype) = DType::from_name(said).filter(|_| TYPES.contains(&said)) else {
-        return fault(kind.span(), format!("there is no type `{said}`{}; there are {}", nearest(said, TYPES), TYPES.join(", ")));
+        return fault(
+            kind.span(),
+            format!(
+                "there is no type `{said}`{}; there are {}",
+                nearest(said, TYPES),
+                TYPES.join(", ")
+            ),
+        );
     };
     let tensor = matches!(role, "input" | "output" | "inout");
-    for (key, good) in
-        [("shape", tensor), ("range", tensor && role != "output"), ("file", tensor && role != "output"), ("value", role == "scalar")]
-    {
+    for (key, good) in [
+        ("shape", tensor),
+        ("range", tensor && role != "output"),
+        ("file", tensor && role != "output"),
+        ("value", role == "scalar"),
+    ] {
         if let Some(v) = t.get(key).filter(|_| !good) {
             return fault(v.span(), format!("an argument with role = \"{role}\" has no `{key}`"));
         }
@@ -137,7 +148,9 @@ pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> 
         }
     }
     let values = match (t.get("range"), t.get("file")) {
-        (Some(_), Some(f)) => return fault(f.span(), "its values come from a file or from a range, not from both"),
+        (Some(_), Some(f)) => {
+            return fault(f.span(), "its values come from a file or from a range, not from both");
+        }
         (Some(r), None) => bounds(r, dtype)?,
         (None, Some(f)) => Values::File(text(f)?.into(), f.span()),
         (None, None) => Values::Any,
@@ -154,7 +167,9 @@ pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> 
 
 /// The least and the largest value of an input.
 fn bounds(item: Item, dtype: DType) -> Result<Values, Fault> {
-    let [low, high] = list(item)?[..] else { return fault(item.span(), "a range of values is `[least, largest]`") };
+    let [low, high] = list(item)?[..] else {
+        return fault(item.span(), "a range of values is `[least, largest]`");
+    };
     let (a, b) = (number(low)?, number(high)?);
     if a > b {
         return fault(item.span(), format!("the least value, {a}, is above the largest, {b}"));
@@ -177,7 +192,11 @@ pub fn evaluate(expression: &str, at: &Place, sizes: &Sizes) -> Result<i64, Faul
     let unknown = |message: String, column: usize| {
         let start = at.start + column.saturating_sub(1).min(at.len().saturating_sub(2));
         let names: Vec<&str> = sizes.iter().map(|s| s.0.as_str()).collect();
-        let known = if names.is_empty() { "there are no problem sizes".into() } else { format!("the sizes are {}", names.join(", ")) };
+        let known = if names.is_empty() {
+            "there are no problem sizes".into()
+        } else {
+            format!("the sizes are {}", names.join(", "))
+        };
         Fault { at: start..start + 1, message: format!("{message}; {known}") }
     };
     match parse_values(&format!("[{expression}]"), sizes) {
@@ -196,7 +215,9 @@ pub fn extents(a: &Argument, sizes: &Sizes) -> Result<Vec<i64>, Fault> {
     for (extent, at) in &a.shape {
         let i = match extent {
             Amount::Number(x) if x.fract() == 0.0 => *x as i64,
-            Amount::Number(x) => return fault(at.clone(), format!("an extent is a whole number, not {x}")),
+            Amount::Number(x) => {
+                return fault(at.clone(), format!("an extent is a whole number, not {x}"));
+            }
             Amount::Text(e, at) => evaluate(e, at, sizes)?,
         };
         if i < 1 {
@@ -214,13 +235,19 @@ pub fn extents(a: &Argument, sizes: &Sizes) -> Result<Vec<i64>, Fault> {
 pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fault> {
     let t = Table::of("a knob", item, KNOB)?;
     let name = t.identifier("name", taken)?;
-    let given: Vec<(&str, Item)> = ["values", "range", "powers_of_two"].into_iter().filter_map(|k| Some((k, t.get(k)?))).collect();
+    let given: Vec<(&str, Item)> = ["values", "range", "powers_of_two"]
+        .into_iter()
+        .filter_map(|k| Some((k, t.get(k)?)))
+        .collect();
     let [(form, v)] = given[..] else {
         let what = if given.is_empty() { "needs its values" } else { "has its values twice" };
         let at = given.get(1).map_or(t.at.clone(), |g| g.1.span());
         return fault(
             at,
-            format!("`{name}` {what}: one of `values = [..]`, `range = [first, last, step]`, `powers_of_two = [first, last]`"),
+            format!(
+                "`{name}` {what}: one of `values = [..]`, `range = [first, last, step]`, \
+                 `powers_of_two = [first, last]`"
+            ),
         );
     };
     let mut values = match form {
@@ -232,12 +259,19 @@ pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fau
         return fault(v.span(), format!("`{name}` has no value"));
     }
     let numbers = values.iter().all(|x| matches!(x, Value::Int(_)));
-    let kind = t.word("kind", &["ordered", "categorical"], if numbers { "ordered" } else { "categorical" })?;
+    let kind = t.word(
+        "kind",
+        &["ordered", "categorical"],
+        if numbers { "ordered" } else { "categorical" },
+    )?;
     match (kind, numbers) {
         ("ordered", true) => values.sort(),
         ("ordered", false) => {
             let at = t.get("kind").map_or(v.span(), |k| k.span());
-            return fault(at, "words have no order; give numbers, which a flag may hold as `flag = \"-O{}\"`");
+            return fault(
+                at,
+                "words have no order; give numbers, which a flag may hold as `flag = \"-O{}\"`",
+            );
         }
         // The space takes numbers for ordered, so their words stand for them.
         _ => values = values.iter().map(|x| Value::Word(x.to_string())).collect(),
@@ -245,8 +279,15 @@ pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fau
     if let Some(i) = (1..values.len()).find(|&i| values[..i].contains(&values[i])) {
         return fault(v.span(), format!("`{name}` lists {} twice", values[i]));
     }
-    let ways: &[&str] = if cuda { &["macro", "argument", "flag", "template"] } else { &["macro", "argument", "flag"] };
-    let way = match (t.word("as", ways, if t.get("flag").is_some() { "flag" } else { "macro" })?, t.get("flag")) {
+    let ways: &[&str] = if cuda {
+        &["macro", "argument", "flag", "template"]
+    } else {
+        &["macro", "argument", "flag"]
+    };
+    let way = match (
+        t.word("as", ways, if t.get("flag").is_some() { "flag" } else { "macro" })?,
+        t.get("flag"),
+    ) {
         ("flag", flag) => Way::Flag(flag.map_or(Ok("{}"), text)?.into()),
         (_, Some(f)) => return fault(f.span(), "`flag` is for knobs with `as = \"flag\"`"),
         ("argument", None) => Way::Argument,
@@ -276,12 +317,17 @@ pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fau
 
 /// Refuses what would make the compiler do anything but compile this kernel.
 pub fn compiler_flag(flag: &str, at: Place) -> Result<(), Fault> {
-    let meant =
-        flag.is_empty() || ["-O", "-f", "-m", "-D", "-U", "-I", "-W", "-w", "-std=", "-g", "--param="].iter().any(|p| flag.starts_with(p));
+    let meant = flag.is_empty()
+        || ["-O", "-f", "-m", "-D", "-U", "-I", "-W", "-w", "-std=", "-g", "--param="]
+            .iter()
+            .any(|p| flag.starts_with(p));
     if !meant || flag.contains(char::is_whitespace) {
         return fault(
             at,
-            format!("`{flag}` is no flag for one kernel: -O, -f, -m, -D, -U, -I, -W, -std, -g and --param= are, without spaces"),
+            format!(
+                "`{flag}` is no flag for one kernel: -O, -f, -m, -D, -U, -I, -W, -std, -g and \
+                 --param= are, without spaces"
+            ),
         );
     }
     Ok(())
@@ -292,13 +338,22 @@ fn one_value(item: Item) -> Result<Value, Fault> {
         DeValue::Boolean(b) => Ok(Value::Int(i64::from(*b))),
         DeValue::String(s) => {
             if s.contains([',', '\n', '\r']) || s.trim() != &**s {
-                return fault(item.span(), "a value has no comma, no line break and no space at its ends");
+                return fault(
+                    item.span(),
+                    "a value has no comma, no line break and no space at its ends",
+                );
             }
             Ok(Value::Word(s.to_string()))
         }
         _ => match whole(item) {
             Some(i) => Ok(Value::Int(i)),
-            None => fault(item.span(), format!("a value is a whole number, a word or a truth, not a {}", item.get_ref().type_str())),
+            None => fault(
+                item.span(),
+                format!(
+                    "a value is a whole number, a word or a truth, not a {}",
+                    item.get_ref().type_str()
+                ),
+            ),
         },
     }
 }
@@ -328,7 +383,10 @@ fn range(v: Item) -> Result<Vec<Value>, Fault> {
         _ => return fault(v.span(), format!("a range is {form}; the step is 1 or more")),
     };
     if last < first || last.abs_diff(first) / step.unsigned_abs() >= MAX_VALUES as u64 {
-        return fault(v.span(), format!("from {first} to {last} by {step} are none, or over {MAX_VALUES} values"));
+        return fault(
+            v.span(),
+            format!("from {first} to {last} by {step} are none, or over {MAX_VALUES} values"),
+        );
     }
     Ok((0..=(last - first) / step).map(|i| Value::Int(first + i * step)).collect())
 }
@@ -336,8 +394,12 @@ fn range(v: Item) -> Result<Vec<Value>, Fault> {
 fn powers(v: Item) -> Result<Vec<Value>, Fault> {
     let form = "`[first, last]`, both powers of two";
     match numbers(v, form)?[..] {
-        [first, last] if first > 0 && first.count_ones() == 1 && last.count_ones() == 1 && first <= last => {
-            Ok((first.trailing_zeros()..=last.trailing_zeros()).map(|p| Value::Int(1 << p)).collect())
+        [first, last]
+            if first > 0 && first.count_ones() == 1 && last.count_ones() == 1 && first <= last =>
+        {
+            Ok((first.trailing_zeros()..=last.trailing_zeros())
+                .map(|p| Value::Int(1 << p))
+                .collect())
         }
         _ => fault(v.span(), format!("expected {form}")),
     }
@@ -355,7 +417,12 @@ pub fn problem(item: Item, first: Option<&Problem>) -> Result<Problem, Fault> {
         let name = super::document::identifier(key, at)?;
         match whole(v) {
             Some(i) => p.sizes.push((name, i)),
-            None => return fault(v.span(), format!("the size `{key}` is a whole number, not a {}", v.get_ref().type_str())),
+            None => {
+                return fault(
+                    v.span(),
+                    format!("the size `{key}` is a whole number, not a {}", v.get_ref().type_str()),
+                );
+            }
         }
     }
     if let Some(f) = first {
@@ -365,7 +432,10 @@ pub fn problem(item: Item, first: Option<&Problem>) -> Result<Problem, Fault> {
             n
         };
         if names(f) != names(&p) {
-            return fault(t.at, format!("every problem has the same sizes; the first has {}", names(f).join(", ")));
+            return fault(
+                t.at,
+                format!("every problem has the same sizes; the first has {}", names(f).join(", ")),
+            );
         }
     }
     if p.name.is_empty() {

@@ -24,11 +24,22 @@ pub fn expand(file: &str, read: &Read) -> Result<String, String> {
     Ok(out)
 }
 
-fn append(file: &str, text: &str, read: &Read, depth: usize, once: &mut HashSet<String>, out: &mut String) -> Result<(), String> {
+fn append(
+    file: &str,
+    text: &str,
+    read: &Read,
+    depth: usize,
+    once: &mut HashSet<String>,
+    out: &mut String,
+) -> Result<(), String> {
     if depth > MAX_DEPTH || out.len() + text.len() > MAX_BYTES {
-        return Err("its includes are nested too deeply or too large: do two files include each other?".into());
+        return Err(
+            "its includes are nested too deeply or too large: do two files include each other?"
+                .into(),
+        );
     }
-    let marker = |line: usize| format!("#line {line} \"{}\"\n", file.replace(['\\', '"', '\n'], "_"));
+    let marker =
+        |line: usize| format!("#line {line} \"{}\"\n", file.replace(['\\', '"', '\n'], "_"));
     *out += &marker(1);
     for (i, line) in text.lines().enumerate() {
         if line.split_whitespace().eq(["#pragma", "once"]) {
@@ -57,6 +68,12 @@ fn append(file: &str, text: &str, read: &Read, depth: usize, once: &mut HashSet<
 
 /// The file of an `#include "file"`.
 fn quoted_include(line: &str) -> Option<&str> {
-    let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("include")?.trim_start().strip_prefix('"')?;
+    let rest = line
+        .trim_start()
+        .strip_prefix('#')?
+        .trim_start()
+        .strip_prefix("include")?
+        .trim_start()
+        .strip_prefix('"')?;
     rest.split_once('"').map(|(name, _)| name)
 }

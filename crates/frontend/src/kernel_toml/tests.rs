@@ -59,7 +59,9 @@ entry = "plain"
 "#;
 
 fn read(path: &str) -> Result<Vec<u8>, String> {
-    let array = |shape: Vec<i64>, n: usize| crate::npy::write(&crate::npy::Array { shape, data: vec![0.5; n] });
+    let array = |shape: Vec<i64>, n: usize| {
+        crate::npy::write(&crate::npy::Array { shape, data: vec![0.5; n] })
+    };
     match path {
         "x_small.npy" | "y_small.npy" => return Ok(array(vec![16], 16)),
         "x_n1000.npy" | "y_n1000.npy" => return Ok(array(vec![1000], 1000)),
@@ -68,7 +70,9 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
         _ => {}
     }
     let text: Result<&str, String> = match path {
-        "axpy.c" => Ok("#include \"more.h\"\nvoid axpy(long n, const float *x, float *y, int c) { }\n"),
+        "axpy.c" => {
+            Ok("#include \"more.h\"\nvoid axpy(long n, const float *x, float *y, int c) { }\n")
+        }
         "more.h" => Ok("#pragma once\n#include \"axpy.h\"\nstatic int more;\n"),
         "loop.c" => Ok("#include \"loop.c\"\n"),
         _ => Err("no such file".into()),
@@ -103,7 +107,9 @@ fn each_problem_is_a_task_with_its_own_space() {
     assert_eq!(all[0].plain.space().nth(0).to_string(), "UNROLL=2,CHUNK=8,O=2");
     let again = import_kernel(&format!("# moved\n\n{GOOD}"), "other.toml", &read).unwrap();
     assert_eq!(again[0].task.id, all[0].task.id, "blank lines change no identity");
-    let other = import_kernel(&GOOD.replace("range = [0, 2]", "range = [0, 3]"), "kernel.toml", &read).unwrap();
+    let other =
+        import_kernel(&GOOD.replace("range = [0, 2]", "range = [0, 3]"), "kernel.toml", &read)
+            .unwrap();
     assert_ne!(other[0].task.id, all[0].task.id);
 }
 
@@ -124,7 +130,11 @@ fn knobs_arrive_as_macros_arguments_and_flags() {
     }
     assert!(!k.source.contains("#define CHUNK") && !k.source.contains("#define O "));
     let r = all[0].reference("ref").kernel.unwrap();
-    assert!(r.source.contains("#define plain ref_own") && r.source.contains("(float *)outputs[0]);"), "{}", r.source);
+    assert!(
+        r.source.contains("#define plain ref_own") && r.source.contains("(float *)outputs[0]);"),
+        "{}",
+        r.source
+    );
     assert!(r.flags.is_empty());
     // It stands in the same source, which needs the macros.
     assert!(r.source.contains("#define UNROLL 2\n#define axpy ref_own_axpy\n"), "{}", r.source);
@@ -132,7 +142,9 @@ fn knobs_arrive_as_macros_arguments_and_flags() {
 
 #[test]
 fn without_a_reference_the_defaults_are_it() {
-    let all = import_kernel(&GOOD.replace("[reference]\nentry = \"plain\"\n", ""), "kernel.toml", &read).unwrap();
+    let all =
+        import_kernel(&GOOD.replace("[reference]\nentry = \"plain\"\n", ""), "kernel.toml", &read)
+            .unwrap();
     let c = all[0].plain.space().nth(0);
     assert_eq!(all[0].reference("s").kernel.unwrap(), all[0].plain.realize(&c, "s").unwrap());
 }
@@ -141,13 +153,15 @@ fn without_a_reference_the_defaults_are_it() {
 fn errors_point_at_their_place() {
     assert_eq!(
         changed("values = [1, 2]", "vaules = [1, 2]"),
-        "kernel.toml:42:1: a knob has no key `vaules` (did you mean `values`?); its keys are name, values, range, powers_of_two, kind, as, flag, default\n  \
+        "kernel.toml:42:1: a knob has no key `vaules` (did you mean `values`?); its keys are \
+         name, values, range, powers_of_two, kind, as, flag, default\n  \
          42 | vaules = [1, 2]\n     | ^^^^^^"
     );
     assert_eq!(
         changed("CHUNK % UNROLL", "CHUNK % UNROL"),
         "kernel.toml:5:44: there is no knob `UNROL` (did you mean `UNROLL`?)\n  \
-         5 | constraints = [\"UNROLL * 4 <= n\", \"CHUNK % UNROL == 0\"]\n    |                                            ^"
+         5 | constraints = [\"UNROLL * 4 <= n\", \"CHUNK % UNROL == 0\"]\n    \
+         |                                            ^"
     );
 }
 
@@ -161,7 +175,12 @@ fn what_is_wrong_is_said() {
         ("\"axpy.c\"", "\"loop.c\"", "2:10", "include each other"),
         ("type = \"i64\"", "type = \"int64\"", "9:8", "did you mean `i64`?"),
         ("role = \"inout\"", "role = \"in_out\"", "21:8", "(did you mean `inout`?)"),
-        ("role = \"inout\"", "role = \"input\"", "7:1", "no argument is written: one or more have role"),
+        (
+            "role = \"inout\"",
+            "role = \"input\"",
+            "7:1",
+            "no argument is written: one or more have role",
+        ),
         ("shape = [\"n\"]", "shape = [\"m\"]", "16:11", "the sizes are n"),
         ("shape = [\"n\"]", "shape = [\"n - 16\"]", "16:10", "must be 1 or more, not 0"),
         ("shape = [\"n\"]", "shape = [\"n * 1000000000000\"]", "16:10", "too many elements"),
@@ -170,7 +189,12 @@ fn what_is_wrong_is_said() {
         ("powers_of_two = [1, 8]", "values = []", "32:10", "has no value"),
         ("powers_of_two = [1, 8]", "values = [2, 2]", "32:10", "lists 2 twice"),
         ("powers_of_two = [1, 8]", "range = [1, 1000000000]", "32:9", "over 65536 values"),
-        ("powers_of_two = [1, 8]", "values = [2, 4]\nrange = [1, 2]", "33:9", "has its values twice"),
+        (
+            "powers_of_two = [1, 8]",
+            "values = [2, 4]\nrange = [1, 2]",
+            "33:9",
+            "has its values twice",
+        ),
         ("default = 2", "default = 3", "33:11", "`UNROLL` has no value 3"),
         ("flag = \"-O{}\"", "flag = \"-o x{}\"", "43:8", "no flag for one kernel"),
         ("as = \"argument\"", "as = \"macro\"", "35:1", "role = \"knob\""),
@@ -180,7 +204,12 @@ fn what_is_wrong_is_said() {
         ("n = 16", "n = 3", "5:15", "no configuration satisfies all constraints (problem `small`)"),
         ("\"UNROLL * 4 <= n\"", "\"UNROLL / 0 <= n\"", "5:15", "no configuration satisfies"),
         ("\"UNROLL * 4 <= n\"", "\"UNROLL = 1\"", "5:24", "equality is `==`"),
-        ("\"UNROLL * 4 <= n\"", "\"UNROLL != 2\"", "30:1", "defaults of the knobs break a constraint"),
+        (
+            "\"UNROLL * 4 <= n\"",
+            "\"UNROLL != 2\"",
+            "30:1",
+            "defaults of the knobs break a constraint",
+        ),
         ("entry = \"plain\"", "entry = \"2nd\"", "54:9", "`2nd` is no name"),
     ] {
         let m = changed(from, to);
@@ -204,13 +233,23 @@ fn inputs_and_results_may_stand_in_files() {
     for (k, n) in all.iter().zip([16, 1000]) {
         let r = k.reference("r");
         assert!(r.kernel.is_none() && r.outputs.len() == 4 * n);
-        assert_eq!(r.inputs.iter().map(|i| i.as_ref().map_or(0, |b| b.len())).collect::<Vec<_>>(), [4 * n, 4 * n]);
+        assert_eq!(
+            r.inputs.iter().map(|i| i.as_ref().map_or(0, |b| b.len())).collect::<Vec<_>>(),
+            [4 * n, 4 * n]
+        );
         assert_eq!(k.restored, Bytes(4 * n as u64));
     }
     let other = import_kernel(GOOD, "kernel.toml", &read).unwrap();
-    assert_ne!(all[0].task.id, other[0].task.id, "what is in a file is part of the kernel's identity");
+    assert_ne!(
+        all[0].task.id, other[0].task.id,
+        "what is in a file is part of the kernel's identity"
+    );
     for (from, to, words) in [
-        ("file = \"x_{}.npy\"\n", "", "results from files need inputs from files: `x` has no `file`"),
+        (
+            "file = \"x_{}.npy\"\n",
+            "",
+            "results from files need inputs from files: `x` has no `file`",
+        ),
         ("x_{}", "z_{}", "`z_small.npy` cannot be read: no such file"),
         ("x_{}", "square", "holds f32 of shape [4, 4], expected f32 of shape [16]"),
         ("x_{}.npy", "bytes", "`bytes`: it is no .npy file"),
@@ -228,15 +267,23 @@ fn inputs_and_results_may_stand_in_files() {
 
 #[test]
 fn several_arguments_may_be_written() {
-    let more = "[[argument]]\nname = \"count\"\ntype = \"i32\"\nrole = \"output\"\nshape = [4]\n\n[[knob]]\nname = \"UNROLL\"";
+    let more = "[[argument]]\nname = \"count\"\ntype = \"i32\"\nrole = \"output\"\nshape = [4]\n\n\
+                [[knob]]\nname = \"UNROLL\"";
     let text = GOOD.replacen("[[knob]]\nname = \"UNROLL\"", more, 1);
     let all = import_kernel(&text, "kernel.toml", &read).unwrap();
     let w = &all[0].task.workload;
-    assert_eq!(w.outputs().iter().map(|o| o.name.as_str()).collect::<Vec<_>>(), ["y_after", "count"]);
+    assert_eq!(
+        w.outputs().iter().map(|o| o.name.as_str()).collect::<Vec<_>>(),
+        ["y_after", "count"]
+    );
     assert_eq!((w.tolerance(), w.bytes()), (1e-4, Bytes(3 * 64 + 16)));
     assert_eq!(Workload::parse(&w.to_string()).unwrap(), *w);
     let k = all[0].plain.realize(&all[0].plain.space().nth(0), "s").unwrap();
-    assert!(k.source.contains("(float *)outputs[0]") && k.source.contains("(int32_t *)outputs[1]"), "{}", k.source);
+    assert!(
+        k.source.contains("(float *)outputs[0]") && k.source.contains("(int32_t *)outputs[1]"),
+        "{}",
+        k.source
+    );
 }
 
 #[test]
@@ -244,22 +291,43 @@ fn knobs_are_ordered_or_categorical_and_reach_the_kernel_in_three_ways() {
     let text = GOOD
         .replace("powers_of_two = [1, 8]", "values = [8, 1, 2]\nkind = \"ordered\"")
         .replace("range = [8, 24, 8]", "values = [16, 8]\nkind = \"categorical\"")
-        .replace("values = [1, 2]\nflag = \"-O{}\"\ndefault = 2", "values = [\"\", \"-ffast-math\"]\nas = \"flag\"");
+        .replace(
+            "values = [1, 2]\nflag = \"-O{}\"\ndefault = 2",
+            "values = [\"\", \"-ffast-math\"]\nas = \"flag\"",
+        );
     let all = import_kernel(&text, "kernel.toml", &read).unwrap();
     let space = all[0].tunable.space();
-    assert_eq!(space.knobs().iter().map(Knob::is_ordered).collect::<Vec<_>>(), [true, false, false]);
+    assert_eq!(
+        space.knobs().iter().map(Knob::is_ordered).collect::<Vec<_>>(),
+        [true, false, false]
+    );
     assert_eq!(space.knobs()[0].values, [1, 2, 8].map(squall_core::space::Value::Int));
     let c = space.parse("UNROLL=2,CHUNK=16,O=-ffast-math").unwrap();
     let k = all[0].tunable.realize(&c, "s").unwrap();
     assert_eq!(k.flags, ["-ffast-math"]);
-    assert!(k.source.contains("#define UNROLL 2\n") && k.source.contains("(int32_t)(16)"), "{}", k.source);
-    assert!(changed("powers_of_two = [1, 8]", "values = [\"a\", \"b\"]\nkind = \"ordered\"").contains("words have no order"));
+    assert!(
+        k.source.contains("#define UNROLL 2\n") && k.source.contains("(int32_t)(16)"),
+        "{}",
+        k.source
+    );
+    assert!(
+        changed("powers_of_two = [1, 8]", "values = [\"a\", \"b\"]\nkind = \"ordered\"")
+            .contains("words have no order")
+    );
 }
 
 #[test]
 fn hostile_files_end_in_a_message() {
-    for text in ["", "\u{0}", "[[argument]]", "entry = \"é", "knob = 1", "argument = [1]", "entry='a'\nargument=[{name='é'}]", "a = [[[[[["]
-    {
+    for text in [
+        "",
+        "\u{0}",
+        "[[argument]]",
+        "entry = \"é",
+        "knob = 1",
+        "argument = [1]",
+        "entry='a'\nargument=[{name='é'}]",
+        "a = [[[[[[",
+    ] {
         assert!(said(text).starts_with("kernel.toml:"), "{text:?}");
     }
     let deep = format!("entry = {}", "[".repeat(20_000));

@@ -1,6 +1,6 @@
-//! The least sum of costs over yes-or-no choices, where each cost depends on a few of them: exact, by
-//! eliminating one choice after the other (bucket elimination, Dechter 1999). Networks are nearly
-//! chains, so the tables on the way stay small.
+//! The least sum of costs over yes-or-no choices, where each cost depends on a few of them: exact,
+//! by eliminating one choice after the other (bucket elimination, Dechter 1999). Networks are
+//! nearly chains, so the tables on the way stay small.
 
 use std::collections::BTreeSet;
 
@@ -17,13 +17,14 @@ const MOST_ENTRIES: usize = 1 << 22;
 
 impl Factor {
     fn cost(&self, chosen: &[bool]) -> f64 {
-        let bits = self.scope.iter().enumerate().fold(0, |b, (i, &v)| b | usize::from(chosen[v]) << i);
+        let bits =
+            self.scope.iter().enumerate().fold(0, |b, (i, &v)| b | usize::from(chosen[v]) << i);
         self.costs[bits]
     }
 }
 
-/// The choices of least total cost; "no" where both are equal as they are decided. All "no" where the
-/// network is no near-chain.
+/// The choices of least total cost; "no" where both are equal as they are decided. All "no" where
+/// the network is no near-chain.
 pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
     let mut around: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices];
     let mut with: Vec<Vec<usize>> = vec![Vec::new(); choices];
@@ -34,14 +35,16 @@ pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
         }
     }
     let mut factors: Vec<Option<Factor>> = factors.into_iter().map(Some).collect();
-    let mut open: BTreeSet<(usize, usize)> = around.iter().enumerate().map(|(v, a)| (a.len(), v)).collect();
+    let mut open: BTreeSet<(usize, usize)> =
+        around.iter().enumerate().map(|(v, a)| (a.len(), v)).collect();
     // What decides each eliminated choice, given those eliminated after it.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
     let mut chosen = vec![false; choices];
     let mut entries = 0usize;
     while let Some((_, v)) = open.pop_first() {
         let scope: Vec<usize> = std::mem::take(&mut around[v]).into_iter().collect();
-        entries = entries.saturating_add(1usize.checked_shl(scope.len() as u32).unwrap_or(usize::MAX));
+        entries =
+            entries.saturating_add(1usize.checked_shl(scope.len() as u32).unwrap_or(usize::MAX));
         if entries > MOST_ENTRIES {
             return vec![false; choices];
         }
@@ -101,9 +104,13 @@ mod tests {
                 })
                 .collect();
             let total = |chosen: &[bool]| factors.iter().map(|f| f.cost(chosen)).sum::<f64>();
-            let all = (0..1usize << n).map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect::<Vec<bool>>());
+            let all = (0..1usize << n)
+                .map(|bits| (0..n).map(|i| bits >> i & 1 == 1).collect::<Vec<bool>>());
             let best = all.map(|c| total(&c)).fold(f64::INFINITY, f64::min);
-            let copy = factors.iter().map(|f| Factor { scope: f.scope.clone(), costs: f.costs.clone() }).collect();
+            let copy = factors
+                .iter()
+                .map(|f| Factor { scope: f.scope.clone(), costs: f.costs.clone() })
+                .collect();
             assert_eq!(total(&cheapest(n, copy)), best);
         }
     }
@@ -112,9 +119,14 @@ mod tests {
     #[test]
     fn long_chains_take_no_time() {
         let n = 20_000;
-        let end = |v: usize, wish: bool| Factor { scope: vec![v], costs: if wish { vec![9.0, 0.0] } else { vec![0.0, 9.0] } };
-        let link =
-            |v: usize| Factor { scope: vec![v, v + 1], costs: if v == 777 { vec![0.0, 1.0, 1.0, 0.0] } else { vec![0.0, 2.0, 2.0, 0.0] } };
+        let end = |v: usize, wish: bool| Factor {
+            scope: vec![v],
+            costs: if wish { vec![9.0, 0.0] } else { vec![0.0, 9.0] },
+        };
+        let link = |v: usize| Factor {
+            scope: vec![v, v + 1],
+            costs: if v == 777 { vec![0.0, 1.0, 1.0, 0.0] } else { vec![0.0, 2.0, 2.0, 0.0] },
+        };
         let factors = (0..n - 1).map(link).chain([end(0, false), end(n - 1, true)]).collect();
         let got = cheapest(n, factors);
         assert!((0..n).all(|v| got[v] == (v > 777)));
@@ -123,7 +135,9 @@ mod tests {
     #[test]
     fn a_network_too_wide_is_left_alone() {
         // Each with each: the tables of a clique of 30.
-        let pairs = (0..30).flat_map(|a| (a + 1..30).map(move |b| Factor { scope: vec![a, b], costs: vec![1.0, 0.0, 0.0, 1.0] }));
+        let pairs = (0..30).flat_map(|a| {
+            (a + 1..30).map(move |b| Factor { scope: vec![a, b], costs: vec![1.0, 0.0, 0.0, 1.0] })
+        });
         assert_eq!(cheapest(30, pairs.collect()), vec![false; 30]);
         assert_eq!(cheapest(0, Vec::new()), Vec::<bool>::new());
     }

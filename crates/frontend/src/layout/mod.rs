@@ -1,7 +1,7 @@
-//! Layouts of images between kernels. Every kernel of a model is made for channels first, as ONNX has
-//! them; images that only kernels see may just as well have their channels last, where vectors of
-//! channels lie in order. [`Layouts`] knows which images those are, gives the network for any choice,
-//! and finds the cheapest choice exactly.
+//! Layouts of images between kernels. Every kernel of a model is made for channels first, as ONNX
+//! has them; images that only kernels see may just as well have their channels last, where vectors
+//! of channels lie in order. [`Layouts`] knows which images those are, gives the network for any
+//! choice, and finds the cheapest choice exactly.
 
 mod cheapest;
 mod rewrite;
@@ -39,14 +39,14 @@ struct Kernel {
     writes_first: bool,
 }
 
-/// Workloads whose loops go over images as such: only with them does the order of axes matter. Heads of
-/// attention have four axes too.
+/// Workloads whose loops go over images as such: only with them does the order of axes matter.
+/// Heads of attention have four axes too.
 const OF_IMAGES: &[&str] = &["conv2d", "depthwise_conv2d", "pool"];
 
 impl<'a> Layouts<'a> {
     /// Looks for images: values of four dimensions that kernels alone write and read, in loops that
-    /// can go over them in either order, with a convolution or a pool among those kernels or connected
-    /// to them by other images.
+    /// can go over them in either order, with a convolution or a pool among those kernels or
+    /// connected to them by other images.
     pub fn new(graph: &'a Graph, tasks: &'a [Task]) -> Layouts<'a> {
         let tasks: HashMap<TaskId, &Task> = tasks.iter().map(|t| (t.id, t)).collect();
         let root = |v: ValueId| graph.model.values[v].alias.unwrap_or(v);
@@ -63,7 +63,9 @@ impl<'a> Layouts<'a> {
         graph.model.outputs.iter().for_each(|&v| drop(v));
         for step in &graph.steps {
             match step {
-                Step::Node { node, .. } => graph.model.nodes[*node].inputs.iter().flatten().for_each(|&v| drop(v)),
+                Step::Node { node, .. } => {
+                    graph.model.nodes[*node].inputs.iter().flatten().for_each(|&v| drop(v))
+                }
                 Step::Kernel { feeds, .. } => feeds.iter().for_each(|f| match f {
                     Feed::Value(_) => {}
                     // Weights only; an image here would not be known in its new order.
@@ -72,11 +74,17 @@ impl<'a> Layouts<'a> {
                 }),
             }
         }
-        let mut layouts = Layouts { graph, tasks, images: made.into_iter().collect(), kernels: Vec::new() };
+        let mut layouts =
+            Layouts { graph, tasks, images: made.into_iter().collect(), kernels: Vec::new() };
         layouts.kernels = layouts.find_kernels();
         // An image that one of its kernels cannot take in the other order stays as it is.
-        let takes = |k: &Kernel, i: usize| k.touched.len() <= MOST_TOUCHED && layouts.variant(k, &|j| j == i).is_some();
-        let refused = layouts.kernels.iter().flat_map(|k| k.touched.iter().copied().filter(move |&i| !takes(k, i)));
+        let takes = |k: &Kernel, i: usize| {
+            k.touched.len() <= MOST_TOUCHED && layouts.variant(k, &|j| j == i).is_some()
+        };
+        let refused = layouts
+            .kernels
+            .iter()
+            .flat_map(|k| k.touched.iter().copied().filter(move |&i| !takes(k, i)));
         let refused: BTreeSet<ValueId> = refused.map(|i| layouts.images[i].0).collect();
         layouts.keep(&|v| !refused.contains(&v));
         let reached = layouts.near_windows();
@@ -90,34 +98,54 @@ impl<'a> Layouts<'a> {
         self.kernels = self.find_kernels();
     }
 
-    /// The images that convolutions and pools touch, and those that share a kernel with one of them.
+    /// The images that convolutions and pools touch, and those that share a kernel with one of
+    /// them.
     fn near_windows(&self) -> BTreeSet<ValueId> {
         let mut kernels: Vec<Vec<usize>> = vec![Vec::new(); self.images.len()];
-        self.kernels.iter().enumerate().for_each(|(k, kernel)| kernel.touched.iter().for_each(|&i| kernels[i].push(k)));
-        let of_images = |k: &&Kernel| self.tasks.get(&k.task).is_some_and(|t| OF_IMAGES.contains(&t.workload.kind.as_str()));
-        let mut open: Vec<usize> = self.kernels.iter().filter(of_images).flat_map(|k| k.touched.iter().copied()).collect();
+        self.kernels
+            .iter()
+            .enumerate()
+            .for_each(|(k, kernel)| kernel.touched.iter().for_each(|&i| kernels[i].push(k)));
+        let of_images = |k: &&Kernel| {
+            self.tasks.get(&k.task).is_some_and(|t| OF_IMAGES.contains(&t.workload.kind.as_str()))
+        };
+        let mut open: Vec<usize> =
+            self.kernels.iter().filter(of_images).flat_map(|k| k.touched.iter().copied()).collect();
         let mut reached = BTreeSet::new();
         while let Some(i) = open.pop() {
             if reached.insert(self.images[i].0) {
-                open.extend(kernels[i].iter().flat_map(|&k| self.kernels[k].touched.iter().copied()));
+                open.extend(
+                    kernels[i].iter().flat_map(|&k| self.kernels[k].touched.iter().copied()),
+                );
             }
         }
         reached
     }
 
     fn find_kernels(&self) -> Vec<Kernel> {
-        let by_value: HashMap<ValueId, usize> = self.images.iter().enumerate().map(|(i, (v, _))| (*v, i)).collect();
+        let by_value: HashMap<ValueId, usize> =
+            self.images.iter().enumerate().map(|(i, (v, _))| (*v, i)).collect();
         let root = |v: ValueId| self.graph.model.values[v].alias.unwrap_or(v);
         let kernel = |(step, s): (usize, &Step)| {
             let Step::Kernel { task, feeds, output, .. } = s else { return None };
-            let image = |f: &Feed| if let Feed::Value(v) = f { by_value.get(&root(*v)).copied() } else { None };
+            let image = |f: &Feed| {
+                if let Feed::Value(v) = f { by_value.get(&root(*v)).copied() } else { None }
+            };
             let several = places(self.graph, *output).is_some();
-            let (inputs, output): (Vec<_>, _) = (feeds.iter().map(image).collect(), by_value.get(output).copied());
+            let (inputs, output): (Vec<_>, _) =
+                (feeds.iter().map(image).collect(), by_value.get(output).copied());
             let mut touched: Vec<usize> = inputs.iter().flatten().copied().chain(output).collect();
             touched.sort_unstable();
             touched.dedup();
             let writes_first = several && output.is_none();
-            (!touched.is_empty()).then_some(Kernel { step, task: *task, inputs, output, touched, writes_first })
+            (!touched.is_empty()).then_some(Kernel {
+                step,
+                task: *task,
+                inputs,
+                output,
+                touched,
+                writes_first,
+            })
         };
         self.graph.steps.iter().enumerate().filter_map(kernel).collect()
     }
@@ -141,9 +169,10 @@ impl<'a> Layouts<'a> {
     /// The network where the channels of those images lie last, and its tasks; images that are not
     /// named keep their order.
     pub fn lay_out(&self, last: &[bool]) -> (Graph, Vec<Task>) {
-        // Each image alone fits its kernels, and they are rewritten apart from one another. Should some
-        // not fit together all the same, half a change would be a wrong network.
-        let fits = self.kernels.iter().all(|k| self.variant(k, &|i| last.get(i) == Some(&true)).is_some());
+        // Each image alone fits its kernels, and they are rewritten apart from one another. Should
+        // some not fit together all the same, half a change would be a wrong network.
+        let fits =
+            self.kernels.iter().all(|k| self.variant(k, &|i| last.get(i) == Some(&true)).is_some());
         let is_last = |i: usize| fits && last.get(i) == Some(&true);
         let mut tasks = Tasks::default();
         let mut steps = self.graph.steps.clone();
@@ -163,19 +192,24 @@ impl<'a> Layouts<'a> {
     /// The choice for which the kernels' times add up to least; `time` is what is known of a task's
     /// kernel, in nanoseconds. Kernels of which nothing is known are avoided first.
     pub fn cheapest(&self, time: &dyn Fn(TaskId) -> Option<f64>) -> Vec<bool> {
-        /// Slower than any kernel in nanoseconds (three hours), and small enough that sums of thousands stay
-        /// exact to a nanosecond.
+        /// Slower than any kernel in nanoseconds (three hours), and small enough that sums of
+        /// thousands stay exact to a nanosecond.
         const UNKNOWN: f64 = 1e13;
         let factor = |k: &Kernel| {
             let costs = (0..1usize << k.touched.len()).map(|bits| {
-                let last = |i: usize| k.touched.iter().position(|&t| t == i).is_some_and(|p| bits >> p & 1 == 1);
+                let last = |i: usize| {
+                    k.touched.iter().position(|&t| t == i).is_some_and(|p| bits >> p & 1 == 1)
+                };
                 let id = self.variant(k, &last).map(|w| Task::new("", w).id);
                 id.and_then(time).unwrap_or(UNKNOWN)
             });
             let costs: Vec<f64> = costs.collect();
             // Where nothing is known either way, nothing can be avoided.
             let blind = costs.iter().all(|&c| c == UNKNOWN);
-            Factor { scope: k.touched.clone(), costs: if blind { vec![0.0; costs.len()] } else { costs } }
+            Factor {
+                scope: k.touched.clone(),
+                costs: if blind { vec![0.0; costs.len()] } else { costs },
+            }
         };
         cheapest(self.images.len(), self.kernels.iter().map(factor).collect())
     }
@@ -187,9 +221,9 @@ fn places(graph: &Graph, v: ValueId) -> Option<Image> {
     (h.checked_mul(w)? > 1).then_some([n, c, h, w])
 }
 
-/// What a kernel's name gets for its images' order: `_nhwc` where all that it reads and writes first has
-/// its channels last, `_to_nhwc` and `_from_nhwc` where it crosses over, `_beside_nhwc` where only what it
-/// adds on the way has.
+/// What a kernel's name gets for its images' order: `_nhwc` where all that it reads and writes
+/// first has its channels last, `_to_nhwc` and `_from_nhwc` where it crosses over, `_beside_nhwc`
+/// where only what it adds on the way has.
 fn name(k: &Kernel, last: &dyn Fn(usize) -> bool) -> &'static str {
     let input = k.inputs.first().copied().flatten().is_some_and(last);
     match (input, k.output.is_some_and(last)) {

@@ -1,5 +1,5 @@
-//! A workload over images whose channels lie last. Only the order of elements in memory changes: the
-//! axes of inputs and stages are put into another order, and every access with them.
+//! A workload over images whose channels lie last. Only the order of elements in memory changes:
+//! the axes of inputs and stages are put into another order, and every access with them.
 
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::{Stage, Workload};
@@ -43,22 +43,29 @@ pub fn rewrite(w: &Workload, inputs: &[Option<Image>], output: Option<Image>) ->
         }
     }
     let last = w.stages.len() - 1;
-    let of_output = output.map(|image| channels_last(&w.stages[last].shape(), image)).map_or(Some(None), |o| o.map(Some))?;
+    let of_output = output
+        .map(|image| channels_last(&w.stages[last].shape(), image))
+        .map_or(Some(None), |o| o.map(Some))?;
     for i in 0..w.stages.len() {
         let order = match i == last {
             true => of_output.clone(),
-            false => copied(&w.stages[i], &orders).or_else(|| read_alike(&w, i).then(|| of_output.clone()).flatten()),
+            false => copied(&w.stages[i], &orders)
+                .or_else(|| read_alike(&w, i).then(|| of_output.clone()).flatten()),
         };
         let source = w.stage_source(i);
         let stage = &mut w.stages[i];
         let spatial = stage.axes.len();
         let renamed = |v: Var| match &order {
-            Some(o) if (v.0 as usize) < spatial => Var(o.iter().position(|&d| d == v.0 as usize).unwrap_or(0) as u32),
+            Some(o) if (v.0 as usize) < spatial => {
+                Var(o.iter().position(|&d| d == v.0 as usize).unwrap_or(0) as u32)
+            }
             _ => v,
         };
         let mut affine = |a: &Affine| a.map_vars(|v| Affine::var(renamed(v)));
         stage.body = stage.body.rewrite(&mut affine, &mut |e| match e {
-            Expr::Load { source, index } if orders.contains_key(&source) => Expr::Load { index: moved(&index, &orders[&source]), source },
+            Expr::Load { source, index } if orders.contains_key(&source) => {
+                Expr::Load { index: moved(&index, &orders[&source]), source }
+            }
             e => e,
         });
         if let Some(order) = order {
@@ -80,7 +87,8 @@ fn copied(s: &Stage, orders: &HashMap<Source, Vec<usize>>) -> Option<Vec<usize>>
     let [(source, index)] = loads[..] else { return None };
     let order = orders.get(&source)?;
     let alike = |(i, a): (usize, &Affine)| matches!(a.terms(), [(v, 1)] if v.0 as usize == i);
-    let same = s.reduction.is_none() && index.len() == s.axes.len() && index.iter().enumerate().all(alike);
+    let same =
+        s.reduction.is_none() && index.len() == s.axes.len() && index.iter().enumerate().all(alike);
     same.then(|| order.clone())
 }
 
@@ -89,7 +97,10 @@ fn read_alike(w: &Workload, stage: usize) -> bool {
     let (source, y) = (w.stage_source(stage), w.output());
     let loads = y.body.loads();
     let mut of_stage = loads.iter().filter(|(s, _)| *s == source).peekable();
-    let alike = |index: &[Affine]| index.len() == y.axes.len() && index.iter().enumerate().all(|(i, a)| a.as_var() == Some(Var(i as u32)));
+    let alike = |index: &[Affine]| {
+        index.len() == y.axes.len()
+            && index.iter().enumerate().all(|(i, a)| a.as_var() == Some(Var(i as u32)))
+    };
     of_stage.peek().is_some() && y.reduction.is_none() && of_stage.all(|(_, index)| alike(index))
 }
 

@@ -19,10 +19,16 @@ fn network() -> (Net, Vec<f32>) {
     let b = n.node("Add", &[b, a], &shape, &[]);
     let b = n.node("Relu", &[b], &shape, &[]);
     let w = n.weight(&[4, 1, 3, 3]);
-    let d = n.node("Conv", &[b, w], &shape, &[("pads", ints(&[1; 4])), ("group", Attribute::Int(4))]);
+    let d =
+        n.node("Conv", &[b, w], &shape, &[("pads", ints(&[1; 4])), ("group", Attribute::Int(4))]);
     let w = n.weight(&[6, 4, 1, 1]);
     let s = n.node("Conv", &[d, w], &[1, 6, 3, 3], &[("strides", ints(&[2, 2]))]);
-    let p = n.node("AveragePool", &[s], &[1, 6, 3, 3], &[("kernel_shape", ints(&[3, 3])), ("pads", ints(&[1; 4]))]);
+    let p = n.node(
+        "AveragePool",
+        &[s],
+        &[1, 6, 3, 3],
+        &[("kernel_shape", ints(&[3, 3])), ("pads", ints(&[1; 4]))],
+    );
     let both = n.node("Concat", &[p, s], &[1, 12, 3, 3], &[("axis", Attribute::Int(1))]);
     let m = n.node("MaxPool", &[both], &[1, 12, 2, 2], &[("kernel_shape", ints(&[2, 2]))]);
     let w = n.weight(&[4, 6, 2, 2]);
@@ -47,9 +53,18 @@ fn every_choice_of_layouts_computes_the_same() {
         let (graph, tasks) = layouts.lay_out(&last);
         ids.extend(tasks.iter().map(|t| t.id));
         for t in &tasks {
-            assert_eq!(Workload::parse(&t.workload.to_string()).as_ref(), Ok(&t.workload), "{}", t.name);
+            assert_eq!(
+                Workload::parse(&t.workload.to_string()).as_ref(),
+                Ok(&t.workload),
+                "{}",
+                t.name
+            );
         }
-        let got = run(&Import { tasks, graph: Some(graph), ..Import::default() }, std::slice::from_ref(&x)).unwrap();
+        let got = run(
+            &Import { tasks, graph: Some(graph), ..Import::default() },
+            std::slice::from_ref(&x),
+        )
+        .unwrap();
         assert_eq!(got, want, "{last:?}");
     }
     assert!(ids.len() > 16, "{}", ids.len());
@@ -72,8 +87,15 @@ fn every_choice_of_layouts_computes_the_same() {
     );
     // The text says what is read and written in which order.
     let block = tasks[1].workload.to_string();
-    assert!(block.contains("data X: f32[1, 5, 6, 4]") && block.contains("data R: f32[1, 5, 6, 4]"), "{block}");
-    assert!(block.contains("stage P: f32[n: 1, h: 7, w: 8, c: 4]") && block.contains("P[n, p + r, q + s, c] * W[k, c, r, s]"), "{block}");
+    assert!(
+        block.contains("data X: f32[1, 5, 6, 4]") && block.contains("data R: f32[1, 5, 6, 4]"),
+        "{block}"
+    );
+    assert!(
+        block.contains("stage P: f32[n: 1, h: 7, w: 8, c: 4]")
+            && block.contains("P[n, p + r, q + s, c] * W[k, c, r, s]"),
+        "{block}"
+    );
     assert!(block.contains("stage Y: f32[n: 1, p: 5, q: 6, k: 4]"), "{block}");
 }
 
@@ -83,12 +105,15 @@ fn the_cheapest_choice_follows_the_times() {
     let import = net.lower();
     let graph = import.graph.as_ref().unwrap();
     let layouts = Layouts::new(graph, &import.tasks);
-    let known = |last: &[bool], ns: f64| layouts.lay_out(last).1.into_iter().map(move |t| (t.id, ns)).collect::<Vec<_>>();
+    let known = |last: &[bool], ns: f64| {
+        layouts.lay_out(last).1.into_iter().map(move |t| (t.id, ns)).collect::<Vec<_>>()
+    };
     // Nothing known: as the model has it.
     assert_eq!(layouts.cheapest(&|_| None), [false; 4]);
     // Both ways known: the faster; a kernel of which nothing is known is avoided.
     for (first, last, want) in [(2.0, 1.0, true), (1.0, 2.0, false)] {
-        let times: HashMap<TaskId, f64> = known(&[true; 4], last).into_iter().chain(known(&[false; 4], first)).collect();
+        let times: HashMap<TaskId, f64> =
+            known(&[true; 4], last).into_iter().chain(known(&[false; 4], first)).collect();
         assert_eq!(layouts.cheapest(&|id| times.get(&id).copied()), [want; 4]);
     }
     let only: HashMap<TaskId, f64> = known(&[true, true, false, false], 1.0).into_iter().collect();
@@ -100,11 +125,12 @@ fn one_unknown_kernel_does_not_blur_the_others() {
     let (net, _) = network();
     let import = net.lower();
     let layouts = Layouts::new(import.graph.as_ref().unwrap(), &import.tasks);
-    // Of the block nothing is known with channels first, of the stem nothing with channels last: one of the
-    // two has to be unknown, and a nanosecond decides which.
+    // Of the block nothing is known with channels first, of the stem nothing with channels last:
+    // one of the two has to be unknown, and a nanosecond decides which.
     let (first, last) = (layouts.lay_out(&[]).1, layouts.lay_out(&[true, true, true, false]).1);
     let first = first.iter().enumerate().filter(|(i, _)| *i != 1).map(|(_, t)| (t.id, 1000.0));
-    let times: HashMap<TaskId, f64> = first.chain(last[1..4].iter().map(|t| (t.id, 999.0))).collect();
+    let times: HashMap<TaskId, f64> =
+        first.chain(last[1..4].iter().map(|t| (t.id, 999.0))).collect();
     assert_eq!(layouts.cheapest(&|id| times.get(&id).copied()), [true, true, true, false]);
 }
 

@@ -3,7 +3,9 @@
 use super::view::{View, axis, float, input, int, ints, word};
 use crate::graph::Feed;
 use crate::onnx::{Node, ValueId};
-use crate::operator::{Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, functions};
+use crate::operator::{
+    Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, functions,
+};
 use squall_core::{TensorKind, Workload};
 
 /// A node's plain workload, with the steps that are part of the node.
@@ -61,11 +63,19 @@ pub fn anchor(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>> {
 }
 
 /// An anchor without steps, fed by one value.
-fn plain(view: &View<'_>, node: &Node, stem: String, workload: Workload, feeds: Vec<ValueId>) -> Result<Anchor, String> {
+fn plain(
+    view: &View<'_>,
+    node: &Node,
+    stem: String,
+    workload: Workload,
+    feeds: Vec<ValueId>,
+) -> Result<Anchor, String> {
     let (output, shape) = view.result(node)?;
     let computed: u64 = workload.output().elements();
     if shape.iter().map(|&e| e as f64).product::<f64>() != computed as f64 {
-        return Err(format!("its result is said to be {shape:?}, but has {computed} elements by its operator's rule"));
+        return Err(format!(
+            "its result is said to be {shape:?}, but has {computed} elements by its operator's rule"
+        ));
     }
     Ok(Anchor {
         stem,
@@ -85,7 +95,8 @@ impl Anchor {
     fn with(&mut self, id: ValueId, kind: TensorKind, shape: Vec<i64>, scale: f64) {
         let name = if kind == TensorKind::Weight { self.bias_name } else { "R" };
         let operand = self.steps.operand(name, kind, shape);
-        let scaled = if scale == 1.0 { operand } else { functions::mul(operand, functions::c(scale)) };
+        let scaled =
+            if scale == 1.0 { operand } else { functions::mul(operand, functions::c(scale)) };
         self.steps.body = functions::add(self.steps.body.clone(), scaled);
         self.steps.tags.push(if kind == TensorKind::Weight { "bias" } else { "add" }.into());
         self.step_feeds.push(Feed::Value(id));
@@ -109,7 +120,9 @@ struct Windows {
 fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows, String> {
     let rank = x.len().saturating_sub(2);
     if !(1..=2).contains(&rank) {
-        return Err(format!("it is {rank}-dimensional; kernels are made for images of 1 and 2 dimensions"));
+        return Err(format!(
+            "it is {rank}-dimensional; kernels are made for images of 1 and 2 dimensions"
+        ));
     }
     if kernel.len() != rank || y.len() != rank + 2 {
         return Err(format!("its kernel has {} dimensions, its image {rank}", kernel.len()));
@@ -130,9 +143,11 @@ fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows,
         let mut pads = [0; 4];
         for i in 0..2 {
             let out = (image[i] + stride[i] - 1).checked_div(stride[i]).ok_or("its stride is 0")?;
-            let total = ((out - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - image[i]).max(0);
+            let total =
+                ((out - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - image[i]).max(0);
             let small = total / 2;
-            (pads[i], pads[i + 2]) = if lower { (total - small, small) } else { (small, total - small) };
+            (pads[i], pads[i + 2]) =
+                if lower { (total - small, small) } else { (small, total - small) };
         }
         Ok::<_, String>(pads)
     };
@@ -142,17 +157,24 @@ fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows,
         (_, Some(list)) if far(list) => return Err(format!("its pads are too large: {list:?}")),
         ("VALID", _) | ("NOTSET" | "", None) => [0; 4],
         ("NOTSET" | "", Some(&[left, right])) if rank == 1 => [0, left, 0, right],
-        ("NOTSET" | "", Some(&[top, left, bottom, right])) if rank == 2 => [top, left, bottom, right],
-        ("NOTSET" | "", Some(list)) => return Err(format!("its pads have {} numbers, expected {}", list.len(), 2 * rank)),
+        ("NOTSET" | "", Some(&[top, left, bottom, right])) if rank == 2 => {
+            [top, left, bottom, right]
+        }
+        ("NOTSET" | "", Some(list)) => {
+            return Err(format!("its pads have {} numbers, expected {}", list.len(), 2 * rank));
+        }
         (other, _) => return Err(format!("auto_pad `{other}` is not known")),
     };
     Ok(Windows { image, kernel, stride, pads, dilation, positions: pair(&y[2..], "result", 1)? })
 }
 
 fn conv(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
-    let ((x, xs), (w, ws), (_, ys)) = (view.operand(node, 0)?, view.operand(node, 1)?, view.result(node)?);
+    let ((x, xs), (w, ws), (_, ys)) =
+        (view.operand(node, 0)?, view.operand(node, 1)?, view.result(node)?);
     if !view.is_weight(w) {
-        return Err("its filters are computed at run time; kernels are made for constant ones".into());
+        return Err(
+            "its filters are computed at run time; kernels are made for constant ones".into()
+        );
     }
     if ws.len() != xs.len() || ws.len() < 3 {
         return Err(format!("its filters are {ws:?}, its image is {xs:?}"));
@@ -173,7 +195,10 @@ fn conv(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     };
     let workload = conv.workload()?;
     if ws[1].checked_mul(conv.groups) != Some(conv.c) {
-        return Err(format!("its filters {ws:?} in {} groups do not fit {} channels", conv.groups, conv.c));
+        return Err(format!(
+            "its filters {ws:?} in {} groups do not fit {} channels",
+            conv.groups, conv.c
+        ));
     }
     let mut a = plain(view, node, conv.name(), workload, vec![x, w])?;
     a.scalable = true;
@@ -188,14 +213,25 @@ fn conv(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
 
 fn gemm(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     let ((a, xs), (b, ws)) = (view.operand(node, 0)?, view.operand(node, 1)?);
-    let (&[a0, a1], &[b0, b1]) = (xs, ws) else { return Err(format!("its operands are {xs:?} and {ws:?}, expected matrices")) };
+    let (&[a0, a1], &[b0, b1]) = (xs, ws) else {
+        return Err(format!("its operands are {xs:?} and {ws:?}, expected matrices"));
+    };
     let (a_transposed, b_transposed) = (int(node, "transA", 0) != 0, int(node, "transB", 0) != 0);
     let (m, k) = if a_transposed { (a1, a0) } else { (a0, a1) };
     let (k2, n) = if b_transposed { (b1, b0) } else { (b0, b1) };
     if k != k2 {
         return Err(format!("its operands are {xs:?} and {ws:?}, which do not fit"));
     }
-    let product = MatMul { batch: Vec::new(), m, n, k, a_transposed, b_transposed, a: view.kind(a), b: view.kind(b) };
+    let product = MatMul {
+        batch: Vec::new(),
+        m,
+        n,
+        k,
+        a_transposed,
+        b_transposed,
+        a: view.kind(a),
+        b: view.kind(b),
+    };
     let mut made = plain(view, node, product.name(), product.workload()?, vec![a, b])?;
     made.bias_name = "C";
     let (alpha, beta) = (float(node, "alpha", 1.0), float(node, "beta", 1.0));
@@ -213,7 +249,10 @@ fn gemm(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
 fn matmul(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     let ((a, xs), (b, ws)) = (view.operand(node, 0)?, view.operand(node, 1)?);
     // A vector is a row on the left and a column on the right.
-    let (xs, ws) = (if xs.len() == 1 { vec![1, xs[0]] } else { xs.to_vec() }, if ws.len() == 1 { vec![ws[0], 1] } else { ws.to_vec() });
+    let (xs, ws) = (
+        if xs.len() == 1 { vec![1, xs[0]] } else { xs.to_vec() },
+        if ws.len() == 1 { vec![ws[0], 1] } else { ws.to_vec() },
+    );
     let (Some(([m, k], a_batch)), Some(([k2, n], b_batch))) = (last_two(&xs), last_two(&ws)) else {
         return Err(format!("its operands are {xs:?} and {ws:?}, expected matrices"));
     };
@@ -231,7 +270,16 @@ fn matmul(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
             _ => return Err(format!("its batches {a_batch:?} and {b_batch:?} do not broadcast")),
         }
     }
-    let product = MatMul { batch, m, n, k, a_transposed: false, b_transposed: false, a: view.kind(a), b: view.kind(b) };
+    let product = MatMul {
+        batch,
+        m,
+        n,
+        k,
+        a_transposed: false,
+        b_transposed: false,
+        a: view.kind(a),
+        b: view.kind(b),
+    };
     let mut made = plain(view, node, product.name(), product.workload()?, vec![a, b])?;
     made.bias_name = "C";
     Ok(made)
@@ -276,7 +324,11 @@ fn global_pool(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
 fn reduce(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     let (x, xs) = view.operand(node, 0)?;
     let word = node.op.trim_start_matches("Reduce").to_ascii_lowercase();
-    let op = ReduceOp::ALL.iter().find(|(_, n)| *n == word).map(|(op, _)| *op).ok_or("its reduction is not known")?;
+    let op = ReduceOp::ALL
+        .iter()
+        .find(|(_, n)| *n == word)
+        .map(|(op, _)| *op)
+        .ok_or("its reduction is not known")?;
     let axes = match (ints(node, "axes"), input(node, 1)) {
         (Some(list), _) => list,
         (None, Some(id)) => view.ints(id).ok_or("its axes are computed at run time")?,
@@ -299,7 +351,8 @@ fn softmax(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     let flat = view.model.opset < 13;
     let at = axis(int(node, "axis", if flat { 1 } else { -1 }), xs.len())?;
     let product = |s: &[i64]| s.iter().fold(1i64, |p, &e| p.saturating_mul(e));
-    let (extent, after) = if flat { (product(&xs[at..]), 1) } else { (xs[at], product(&xs[at + 1..])) };
+    let (extent, after) =
+        if flat { (product(&xs[at..]), 1) } else { (xs[at], product(&xs[at + 1..])) };
     let s = Softmax { before: product(&xs[..at]), extent, after, log: node.op == "LogSoftmax" };
     plain(view, node, s.name(), s.workload()?, vec![x])
 }

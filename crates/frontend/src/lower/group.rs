@@ -49,14 +49,30 @@ impl Group {
         let steps = std::mem::replace(&mut anchor.steps, Epilogue::none());
         let feeds = std::mem::take(&mut anchor.step_feeds);
         let inside = BTreeMap::from([(anchor.output, steps.body.clone())]);
-        Group { nodes: vec![node], output: anchor.output, shape: anchor.shape.clone(), anchor: Some(anchor), steps, feeds, inside }
+        Group {
+            nodes: vec![node],
+            output: anchor.output,
+            shape: anchor.shape.clone(),
+            anchor: Some(anchor),
+            steps,
+            feeds,
+            inside,
+        }
     }
 
     /// A group that begins with an elementwise node.
     pub fn elementwise(view: &View<'_>, node: usize, done: &[bool]) -> Result<Group, String> {
         let (output, shape) = view.result(&view.model.nodes[node])?;
         let steps = Epilogue::none();
-        let mut group = Group { nodes: vec![], output, anchor: None, steps, feeds: vec![], inside: BTreeMap::new(), shape: shape.to_vec() };
+        let mut group = Group {
+            nodes: vec![],
+            output,
+            anchor: None,
+            steps,
+            feeds: vec![],
+            inside: BTreeMap::new(),
+            shape: shape.to_vec(),
+        };
         group.join(view, node, done)?;
         group.check()?;
         Ok(group)
@@ -68,7 +84,10 @@ impl Group {
             let mut trial = self.clone();
             for _ in 0..MOST_PENDING {
                 let Some(node) = trial.follower(view) else { return };
-                if !is_elementwise(&view.model.nodes[node].op) || trial.join(view, node, done).is_err() || trial.check().is_err() {
+                if !is_elementwise(&view.model.nodes[node].op)
+                    || trial.join(view, node, done).is_err()
+                    || trial.check().is_err()
+                {
                     return;
                 }
                 if trial.is_closed(view) {
@@ -88,7 +107,8 @@ impl Group {
 
     /// Whether the newest value is all that the rest of the model sees.
     fn is_closed(&self, view: &View<'_>) -> bool {
-        let leaves = |v: ValueId| view.is_output(v) || view.users(v).iter().any(|n| !self.nodes.contains(n));
+        let leaves =
+            |v: ValueId| view.is_output(v) || view.users(v).iter().any(|n| !self.nodes.contains(n));
         self.inside.keys().all(|&v| v == self.output || !leaves(v))
     }
 
@@ -98,7 +118,10 @@ impl Group {
         let node = &view.model.nodes[index];
         let (output, shape) = view.result(node)?;
         if without_ones(shape) != without_ones(&self.shape) {
-            return Err(format!("its result {shape:?} is not of the kernel's shape {:?}", self.shape));
+            return Err(format!(
+                "its result {shape:?} is not of the kernel's shape {:?}",
+                self.shape
+            ));
         }
         let body = match node.op.as_str() {
             "BatchNormalization" => self.normalise(view, node, done)?,
@@ -116,9 +139,17 @@ impl Group {
     }
 
     /// The node's expression over the group's values and new operands.
-    fn apply(&mut self, view: &View<'_>, node: &Node, done: &[bool]) -> Result<(Expr, String), String> {
+    fn apply(
+        &mut self,
+        view: &View<'_>,
+        node: &Node,
+        done: &[bool],
+    ) -> Result<(Expr, String), String> {
         if node.inputs.len() > MOST_INPUTS {
-            return Err(format!("it has {} inputs, more than a kernel should read", node.inputs.len()));
+            return Err(format!(
+                "it has {} inputs, more than a kernel should read",
+                node.inputs.len()
+            ));
         }
         let mut order: Vec<usize> = (0..node.inputs.len()).collect();
         if is_commutative(&node.op) {
@@ -137,7 +168,10 @@ impl Group {
         }
         let (body, mut tag) = step(view, node, &args)?;
         let added = &self.steps.operands[before..];
-        if tag == "add" && self.anchor.is_some() && matches!(added, [o] if o.kind == TensorKind::Weight) {
+        if tag == "add"
+            && self.anchor.is_some()
+            && matches!(added, [o] if o.kind == TensorKind::Weight)
+        {
             tag = "bias".into();
         }
         Ok((body, tag))
@@ -152,18 +186,29 @@ impl Group {
     }
 
     /// What stands for a value: an expression of the group, a number, or an operand.
-    fn value(&mut self, view: &View<'_>, id: ValueId, adds: bool, done: &[bool]) -> Result<Expr, String> {
+    fn value(
+        &mut self,
+        view: &View<'_>,
+        id: ValueId,
+        adds: bool,
+        done: &[bool],
+    ) -> Result<Expr, String> {
         let root = view.root(id);
         if let Some(e) = self.inside.get(&root) {
             return Ok(e.clone());
         }
         if !view.is_f32(id) {
-            return Err(format!("its input `{}` is not of 32-bit floats; kernels are made for f32 today", view.name(id)));
+            return Err(format!(
+                "its input `{}` is not of 32-bit floats; kernels are made for f32 today",
+                view.name(id)
+            ));
         }
         if let Some(x) = view.scalar(id) {
             return Ok(functions::c(x));
         }
-        let shape = view.shape(id).ok_or_else(|| format!("the shape of `{}` is not known", view.name(id)))?;
+        let shape = view
+            .shape(id)
+            .ok_or_else(|| format!("the shape of `{}` is not known", view.name(id)))?;
         // The kernel runs at its first node's place: what it reads must be there by then.
         if view.producer(root).is_some_and(|p| !done[p]) {
             return Err(format!("its input `{}` is computed later than the kernel", view.name(id)));
@@ -179,7 +224,9 @@ impl Group {
 
     /// The operand that a feed is, new or known.
     fn read(&mut self, feed: Feed, name: &'static str, kind: TensorKind, shape: Vec<i64>) -> Expr {
-        match (0..self.feeds.len()).find(|&i| self.feeds[i] == feed && self.steps.operands[i].shape == shape) {
+        match (0..self.feeds.len())
+            .find(|&i| self.feeds[i] == feed && self.steps.operands[i].shape == shape)
+        {
             Some(i) => placeholder(i as u32 + 1),
             None => {
                 self.feeds.push(feed);
@@ -199,8 +246,10 @@ impl Group {
             return Ok(e);
         }
         let value = self.value(view, x, false, done)?;
-        let factor = self.read(Feed::Factor(norm.clone()), "S", TensorKind::Weight, channels.clone());
-        let addend = self.read(Feed::Addend { bias: None, norm }, "T", TensorKind::Weight, channels);
+        let factor =
+            self.read(Feed::Factor(norm.clone()), "S", TensorKind::Weight, channels.clone());
+        let addend =
+            self.read(Feed::Addend { bias: None, norm }, "T", TensorKind::Weight, channels);
         self.steps.tags.push("bn".into());
         Ok(functions::add(functions::mul(value, factor), addend))
     }
@@ -212,7 +261,12 @@ impl Group {
             ([], []) => {
                 anchor.feeds[1] = Feed::Scaled { weight: view.root(w), norm: norm.clone() };
                 let name = anchor.bias_name;
-                let addend = self.read(Feed::Addend { bias: None, norm: norm.clone() }, name, TensorKind::Weight, channels.to_vec());
+                let addend = self.read(
+                    Feed::Addend { bias: None, norm: norm.clone() },
+                    name,
+                    TensorKind::Weight,
+                    channels.to_vec(),
+                );
                 self.steps.tags.push("bias".into());
                 Some(functions::add(placeholder(0), addend))
             }
@@ -231,17 +285,31 @@ impl Group {
             Some(a) => self.steps.is_none() || self.steps.fits(&a.workload, &self.shape),
             None => self.steps.is_small() && elementwise(&self.steps, &self.shape).is_ok(),
         };
-        if fits { Ok(()) } else { Err("its operands do not broadcast in a way that kernels are made for".into()) }
+        if fits {
+            Ok(())
+        } else {
+            Err("its operands do not broadcast in a way that kernels are made for".into())
+        }
     }
 
     /// The kernel.
     pub fn kernel(&self) -> Result<Kernel, String> {
         let Some(a) = &self.anchor else {
-            let extents: Vec<String> = without_ones(&self.shape).iter().map(i64::to_string).collect();
+            let extents: Vec<String> =
+                without_ones(&self.shape).iter().map(i64::to_string).collect();
             let stem = crate::import::named("", &self.steps.tags);
-            let stem = if self.steps.tags.len() > 6 { format!("map_{}_steps", self.steps.tags.len()) } else { stem };
-            let name = if extents.is_empty() { stem } else { format!("{stem}_{}", extents.join("x")) };
-            return Ok(Kernel { name, workload: elementwise(&self.steps, &self.shape)?, feeds: self.feeds.clone() });
+            let stem = if self.steps.tags.len() > 6 {
+                format!("map_{}_steps", self.steps.tags.len())
+            } else {
+                stem
+            };
+            let name =
+                if extents.is_empty() { stem } else { format!("{stem}_{}", extents.join("x")) };
+            return Ok(Kernel {
+                name,
+                workload: elementwise(&self.steps, &self.shape)?,
+                feeds: self.feeds.clone(),
+            });
         };
         let workload = self.steps.attach(a.workload.clone(), &self.shape)?;
         let feeds = a.feeds.iter().chain(&self.feeds).cloned().collect();

@@ -18,7 +18,11 @@ use view::View;
 
 /// Reads a model and gives its distinct kernels. `dims` gives symbolic dimensions their extents;
 /// `name` says in errors which file it is.
-pub fn import_onnx(bytes: &[u8], name: &str, dims: &[(String, i64)]) -> Result<Import, ImportError> {
+pub fn import_onnx(
+    bytes: &[u8],
+    name: &str,
+    dims: &[(String, i64)],
+) -> Result<Import, ImportError> {
     let model = Arc::new(onnx::read(bytes, name, dims)?);
     Ok(lower(model))
 }
@@ -44,12 +48,21 @@ fn lower(model: Arc<Model>) -> Import {
                 let nodes = group.nodes.iter().map(|&n| model.nodes[n].name.clone()).collect();
                 group.nodes.iter().for_each(|&n| done[n] = true);
                 let task = tasks.add(&kernel.name, kernel.workload, nodes);
-                steps.push(Step::Kernel { task, nodes: group.nodes, feeds: kernel.feeds, output: group.output });
+                steps.push(Step::Kernel {
+                    task,
+                    nodes: group.nodes,
+                    feeds: kernel.feeds,
+                    output: group.output,
+                });
             }
             Err(reason) => {
                 done[i] = true;
                 steps.push(Step::Node { node: i, reason: reason.clone() });
-                import.untuned.push(Untuned { node: node.name.clone(), op: operator(node), reason });
+                import.untuned.push(Untuned {
+                    node: node.name.clone(),
+                    op: operator(node),
+                    reason,
+                });
             }
         }
     }
@@ -66,7 +79,9 @@ fn kernel(view: &View<'_>, index: usize, done: &[bool]) -> Result<(Group, Kernel
     }
     let mut group = match anchor::anchor(view, node) {
         Some(made) => Group::around(index, blamed(node, made)?),
-        None if step::is_elementwise(&node.op) => blamed(node, Group::elementwise(view, index, done))?,
+        None if step::is_elementwise(&node.op) => {
+            blamed(node, Group::elementwise(view, index, done))?
+        }
         None => return Err(why_not(node)),
     };
     group.grow(view, done);
@@ -126,10 +141,15 @@ fn why_not(node: &Node) -> String {
         return problem.clone();
     }
     match node.op.as_str() {
-        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => "it only renames dimensions: nothing is computed".into(),
+        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => {
+            "it only renames dimensions: nothing is computed".into()
+        }
         op if MOVES.contains(&op) => "it moves data without computing: nothing to tune".into(),
-        "If" | "Loop" | "Scan" => "it is control flow, and the nodes inside are not looked at".into(),
-        "ConvTranspose" | "Resize" | "Upsample" | "LSTM" | "GRU" | "RNN" | "Einsum" | "Attention" => {
+        "If" | "Loop" | "Scan" => {
+            "it is control flow, and the nodes inside are not looked at".into()
+        }
+        "ConvTranspose" | "Resize" | "Upsample" | "LSTM" | "GRU" | "RNN" | "Einsum"
+        | "Attention" => {
             format!("kernels for {} are not made yet", node.op)
         }
         op => format!("there is no kernel for {op}"),

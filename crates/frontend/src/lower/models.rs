@@ -25,7 +25,10 @@ fn models() -> Vec<(String, Vec<u8>)> {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|e| e == "onnx") {
-                out.push((path.file_stem().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap()));
+                out.push((
+                    path.file_stem().unwrap().to_string_lossy().into_owned(),
+                    std::fs::read(path).unwrap(),
+                ));
             }
         }
     }
@@ -48,19 +51,32 @@ fn every_node_is_accounted_for_once() {
             *seen.entry(node).or_default() += 1;
         }
         for node in &model.nodes {
-            assert_eq!(seen.remove(node.name.as_str()), Some(1), "{name}: {} ({})", node.name, node.op);
+            assert_eq!(
+                seen.remove(node.name.as_str()),
+                Some(1),
+                "{name}: {} ({})",
+                node.name,
+                node.op
+            );
         }
         assert!(seen.is_empty(), "{name}: {seen:?}");
         for t in &import.tasks {
             t.workload.check().unwrap();
-            assert_eq!(Workload::parse(&t.workload.to_string()).as_ref(), Ok(&t.workload), "{name}: {}", t.name);
+            assert_eq!(
+                Workload::parse(&t.workload.to_string()).as_ref(),
+                Ok(&t.workload),
+                "{name}: {}",
+                t.name
+            );
             assert!(t.count >= 1 && t.nodes.len() as u64 >= t.count, "{name}: {}", t.name);
         }
         // With channels last it is the same work, in other loops.
         let layouts = Layouts::new(import.graph.as_ref().unwrap(), &import.tasks);
         let (_, tasks) = layouts.lay_out(&vec![true; layouts.images()]);
         let sums = |tasks: &[squall_core::Task]| {
-            tasks.iter().fold((0, 0, 0), |(c, n, f), t| (c + t.count, n + t.nodes.len(), f + t.count * t.workload.flop()))
+            tasks.iter().fold((0, 0, 0), |(c, n, f), t| {
+                (c + t.count, n + t.nodes.len(), f + t.count * t.workload.flop())
+            })
         };
         assert_eq!(sums(&tasks), sums(&import.tasks), "{name}");
         images.insert(name.clone(), layouts.images());
@@ -85,10 +101,16 @@ fn attribute<'a>(n: &'a NodeProto, name: &str) -> Option<&'a AttributeProto> {
 
 impl<'a> Shapes<'a> {
     fn new(graph: &'a GraphProto) -> Shapes<'a> {
-        let mut known: HashMap<&str, Vec<i64>> = graph.initializer.iter().map(|t| (t.name.as_str(), t.dims.clone())).collect();
+        let mut known: HashMap<&str, Vec<i64>> =
+            graph.initializer.iter().map(|t| (t.name.as_str(), t.dims.clone())).collect();
         for v in graph.value_info.iter().chain(&graph.input).chain(&graph.output) {
-            let shape = v.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()).and_then(|t| t.shape.as_ref());
-            let extents: Option<Vec<i64>> = shape.and_then(|s| s.dim.iter().map(|d| d.dim_value).collect());
+            let shape = v
+                .r#type
+                .as_ref()
+                .and_then(|t| t.tensor_type.as_ref())
+                .and_then(|t| t.shape.as_ref());
+            let extents: Option<Vec<i64>> =
+                shape.and_then(|s| s.dim.iter().map(|d| d.dim_value).collect());
             known.extend(extents.map(|e| (v.name.as_str(), e)));
         }
         Shapes { graph, known }
@@ -106,14 +128,23 @@ impl<'a> Shapes<'a> {
         }
         let n = self.graph.node.iter().find(|n| n.output[0] == name).unwrap();
         let x = self.image(&n.input[0]);
-        let list = |name: &str, default: i64| attribute(n, name).map_or(vec![default; 2 * x.len()], |a| a.ints.clone());
+        let list = |name: &str, default: i64| {
+            attribute(n, name).map_or(vec![default; 2 * x.len()], |a| a.ints.clone())
+        };
         match n.op_type.as_str() {
             "Conv" | "MaxPool" => {
-                let kernel = if n.op_type == "Conv" { self.of(&n.input[1])[2..].to_vec() } else { list("kernel_shape", 1) };
+                let kernel = if n.op_type == "Conv" {
+                    self.of(&n.input[1])[2..].to_vec()
+                } else {
+                    list("kernel_shape", 1)
+                };
                 let (pads, strides) = (list("pads", 0), list("strides", 1));
-                (0..x.len()).map(|i| (x[i] + pads[i] + pads[i + x.len()] - kernel[i]) / strides[i] + 1).collect()
+                (0..x.len())
+                    .map(|i| (x[i] + pads[i] + pads[i + x.len()] - kernel[i]) / strides[i] + 1)
+                    .collect()
             }
-            // Everything else that convolutions read keeps pixels; channels are the filters' affair.
+            // Everything else that convolutions read keeps pixels; channels are the filters'
+            // affair.
             "Relu" | "Clip" | "HardSwish" | "Slice" | "Add" | "Concat" | "Identity" => x,
             op => panic!("{op}"),
         }
@@ -129,10 +160,13 @@ fn flop_by_formula(graph: &GraphProto) -> u64 {
         total += match n.op_type.as_str() {
             // All models have batch 1.
             "Conv" => 2 * product(&shapes.image(&n.output[0])) * product(shapes.of(&n.input[1])),
-            "MatMul" => 2 * product(shapes.of(&n.output[0])) * shapes.of(&n.input[0]).last().unwrap(),
+            "MatMul" => {
+                2 * product(shapes.of(&n.output[0])) * shapes.of(&n.input[0]).last().unwrap()
+            }
             "Gemm" => {
                 assert!(attribute(n, "transA").is_none_or(|a| a.i != Some(1)));
-                2 * shapes.known.get(n.input[0].as_str()).map_or(1, |a| a[0]) * product(shapes.of(&n.input[1]))
+                2 * shapes.known.get(n.input[0].as_str()).map_or(1, |a| a[0])
+                    * product(shapes.of(&n.input[1]))
             }
             _ => 0,
         };
@@ -149,7 +183,10 @@ fn operations_agree_with_a_count_from_the_file() {
         compared += 1;
         let mut ours = 0;
         for t in import_onnx(&bytes, &name, &[]).unwrap().tasks {
-            if matches!(t.workload.kind.as_str(), "conv2d" | "depthwise_conv2d" | "matmul" | "batch_matmul") {
+            if matches!(
+                t.workload.kind.as_str(),
+                "conv2d" | "depthwise_conv2d" | "matmul" | "batch_matmul"
+            ) {
                 let main = t.workload.stages.iter().find(|s| s.reduction.is_some()).unwrap();
                 ours += 2 * main.points() * t.count;
             }
@@ -161,7 +198,9 @@ fn operations_agree_with_a_count_from_the_file() {
 
 /// Runs a model by the meaning of its kernels and compares with known output.
 fn agrees(model: PathBuf, within: f32) {
-    let of = |suffix: &str| model.with_file_name(format!("{}{suffix}", model.file_stem().unwrap().to_string_lossy()));
+    let of = |suffix: &str| {
+        model.with_file_name(format!("{}{suffix}", model.file_stem().unwrap().to_string_lossy()))
+    };
     let array = |suffix: &str| npy::read(&std::fs::read(of(suffix)).unwrap()).unwrap();
     let import = import_onnx(&std::fs::read(&model).unwrap(), "model", &[]).unwrap();
     let graph = import.graph.as_ref().unwrap();
@@ -232,17 +271,22 @@ fn operators_compute_what_the_reference_computes() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/operators");
     for opset in ["opset9", "opset17"] {
         let file = |suffix: &str| std::fs::read(folder.join(format!("{opset}{suffix}"))).unwrap();
-        let (input, want) = (npy::read(&file("_input.npy")).unwrap(), npy::read(&file("_output.npy")).unwrap());
+        let (input, want) =
+            (npy::read(&file("_input.npy")).unwrap(), npy::read(&file("_output.npy")).unwrap());
         let import = import_onnx(&file(".onnx"), opset, &[]).unwrap();
         for u in &import.untuned {
             assert!(MOVES.contains(&u.op.as_str()), "{} ({}): {}", u.node, u.op, u.reason);
         }
-        let names: Vec<String> = import.graph.as_ref().unwrap().outputs.iter().map(|o| o.0.clone()).collect();
+        let names: Vec<String> =
+            import.graph.as_ref().unwrap().outputs.iter().map(|o| o.0.clone()).collect();
         let mut want = want.data.as_slice();
         for (name, got) in names.iter().zip(run(&import, &[input.data]).unwrap()) {
             let (these, rest) = want.split_at(got.len());
             for (i, (a, b)) in got.iter().zip(these).enumerate() {
-                assert!((a - b).abs() <= 2e-5 * b.abs().max(1.0), "{opset} {name}[{i}]: {a} instead of {b}");
+                assert!(
+                    (a - b).abs() <= 2e-5 * b.abs().max(1.0),
+                    "{opset} {name}[{i}]: {a} instead of {b}"
+                );
             }
             want = rest;
         }
@@ -264,7 +308,11 @@ fn damaged_files_never_panic() {
             for _ in 0..1 + random(3) {
                 // Small numbers stand for extents and lengths more often than for text.
                 let at = random(damaged.len().min(8000));
-                damaged[at] = if random(2) == 0 { random(256) as u8 } else { [0, 1, 2, 0x7f, 0x80, 0xff][random(6)] };
+                damaged[at] = if random(2) == 0 {
+                    random(256) as u8
+                } else {
+                    [0, 1, 2, 0x7f, 0x80, 0xff][random(6)]
+                };
             }
             if random(8) == 0 {
                 damaged.truncate(random(damaged.len()));

@@ -93,7 +93,11 @@ pub fn step(view: &View<'_>, node: &Node, args: &[Option<Expr>]) -> Result<(Expr
         "LeakyRelu" => f::leaky_relu(x, c(float(node, "alpha", 0.01))),
         "PRelu" => f::leaky_relu(x, need(1)?),
         "Elu" => f::selu(x, float(node, "alpha", 1.0), 1.0),
-        "Selu" => f::selu(x, float(node, "alpha", 1.673_263_192_176_818_8), float(node, "gamma", 1.050_701_022_148_132_3)),
+        "Selu" => f::selu(
+            x,
+            float(node, "alpha", 1.673_263_192_176_818_8),
+            float(node, "gamma", 1.050_701_022_148_132_3),
+        ),
         "Celu" => match float(node, "alpha", 1.0) {
             0.0 => return Err("its alpha is 0".into()),
             alpha => f::celu(x, alpha),
@@ -132,7 +136,11 @@ fn is_power_of_two(x: f64) -> bool {
 }
 
 /// The limits of a Clip: attributes before opset 11, inputs since.
-fn limits(view: &View<'_>, node: &Node, arg: &dyn Fn(usize) -> Option<Expr>) -> Result<(Option<Expr>, Option<Expr>), String> {
+fn limits(
+    view: &View<'_>,
+    node: &Node,
+    arg: &dyn Fn(usize) -> Option<Expr>,
+) -> Result<(Option<Expr>, Option<Expr>), String> {
     let attribute = |name: &str| match node.attributes.get(name) {
         // The defaults of old opsets are the ends of the format: no limit.
         Some(Attribute::Float(x)) if x.abs() < f32::MAX => Some(c(decimal(*x))),
@@ -163,7 +171,9 @@ pub struct Norm {
 
 /// The normalisation that a node is.
 pub fn norm(view: &View<'_>, node: &Node, shape: &[i64]) -> Result<Norm, String> {
-    let &[_, channels, ..] = shape else { return Err(format!("its input {shape:?} has no channels")) };
+    let &[_, channels, ..] = shape else {
+        return Err(format!("its input {shape:?} has no channels"));
+    };
     if int(node, "training_mode", 0) != 0 {
         return Err("it is in training mode: it computes its statistics from the batch".into());
     }
@@ -174,7 +184,10 @@ pub fn norm(view: &View<'_>, node: &Node, shape: &[i64]) -> Result<Norm, String>
             return Err(format!("its parameter `{}` is computed at run time", view.name(id)));
         }
         if s.iter().product::<i64>() != channels {
-            return Err(format!("its parameter `{}` is {s:?}, expected {channels} channels", view.name(id)));
+            return Err(format!(
+                "its parameter `{}` is {s:?}, expected {channels} channels",
+                view.name(id)
+            ));
         }
         *p = view.root(id);
     }

@@ -10,12 +10,26 @@ pub(crate) struct Net(pub Model);
 
 impl Net {
     pub fn new() -> Net {
-        Net(Model { nodes: vec![], values: vec![], inputs: vec![], outputs: vec![], opset: 17, name: "net".into() })
+        Net(Model {
+            nodes: vec![],
+            values: vec![],
+            inputs: vec![],
+            outputs: vec![],
+            opset: 17,
+            name: "net".into(),
+        })
     }
 
     fn value(&mut self, shape: &[i64], constant: Option<Constant>, weight: bool) -> ValueId {
         let name = format!("v{}", self.0.values.len());
-        self.0.values.push(Value { name, element: Element::F32, shape: Some(shape.to_vec()), constant, weight, alias: None });
+        self.0.values.push(Value {
+            name,
+            element: Element::F32,
+            shape: Some(shape.to_vec()),
+            constant,
+            weight,
+            alias: None,
+        });
         self.0.values.len() - 1
     }
 
@@ -37,7 +51,13 @@ impl Net {
         self.value(&[], Some(Constant::F32 { shape: vec![], data: vec![x] }), true)
     }
 
-    pub fn node(&mut self, op: &str, inputs: &[ValueId], shape: &[i64], attributes: &[(&str, Attribute)]) -> ValueId {
+    pub fn node(
+        &mut self,
+        op: &str,
+        inputs: &[ValueId],
+        shape: &[i64],
+        attributes: &[(&str, Attribute)],
+    ) -> ValueId {
         let out = self.value(shape, None, false);
         self.0.nodes.push(Node {
             name: format!("{op}{}", self.0.nodes.len()),
@@ -45,7 +65,10 @@ impl Net {
             domain: String::new(),
             inputs: inputs.iter().map(|i| Some(*i)).collect(),
             outputs: vec![out],
-            attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect::<BTreeMap<_, _>>(),
+            attributes: attributes
+                .iter()
+                .map(|(k, v)| (k.to_string(), v.clone()))
+                .collect::<BTreeMap<_, _>>(),
             folded: false,
             problem: None,
         });
@@ -60,7 +83,12 @@ impl Net {
 
     pub fn norm(&mut self, x: ValueId, c: i64, shape: &[i64]) -> ValueId {
         let p: Vec<ValueId> = (0..4).map(|_| self.weight(&[c])).collect();
-        self.node("BatchNormalization", &[x, p[0], p[1], p[2], p[3]], shape, &[("epsilon", Attribute::Float(1e-3))])
+        self.node(
+            "BatchNormalization",
+            &[x, p[0], p[1], p[2], p[3]],
+            shape,
+            &[("epsilon", Attribute::Float(1e-3))],
+        )
     }
 
     pub fn lower(&self) -> Import {
@@ -73,8 +101,16 @@ impl Net {
         let mut apart = Net(self.0.clone());
         apart.0.outputs = self.0.nodes.iter().flat_map(|n| n.outputs.clone()).collect();
         let (import, plain) = (self.lower(), apart.lower());
-        assert_eq!(plain.tasks.iter().map(|t| t.count).sum::<u64>(), self.0.nodes.len() as u64 - plain.untuned.len() as u64);
-        let inputs: Vec<Vec<f32>> = self.0.inputs.iter().map(|&i| some_numbers(self.0.values[i].shape.as_ref().unwrap())).collect();
+        assert_eq!(
+            plain.tasks.iter().map(|t| t.count).sum::<u64>(),
+            self.0.nodes.len() as u64 - plain.untuned.len() as u64
+        );
+        let inputs: Vec<Vec<f32>> = self
+            .0
+            .inputs
+            .iter()
+            .map(|&i| some_numbers(self.0.values[i].shape.as_ref().unwrap()))
+            .collect();
         let got = run(&import, &inputs).unwrap();
         let all = run(&plain, &inputs).unwrap();
         for (out, got) in self.0.outputs.iter().zip(got) {
@@ -102,7 +138,8 @@ pub(crate) fn run(import: &Import, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>,
         for (f, i) in feeds.iter().zip(&w.inputs) {
             assert_eq!(f.len() as i64, i.shape.iter().product::<i64>(), "{} of {w}", i.name);
         }
-        let feeds: Vec<Vec<f64>> = feeds.iter().map(|f| f.iter().map(|x| f64::from(*x)).collect()).collect();
+        let feeds: Vec<Vec<f64>> =
+            feeds.iter().map(|f| f.iter().map(|x| f64::from(*x)).collect()).collect();
         Ok(w.evaluate(&feeds).into_iter().map(|x| x as f32).collect())
     })
 }
@@ -142,7 +179,10 @@ fn a_normalisation_before_a_convolution_is_a_map() {
     assert_eq!(n.fused(), ["bn_relu_2x5x6", "conv2d_2x5x6_k3_3x3"]);
     let text = n.lower().tasks[0].workload.to_string();
     assert!(
-        text.contains("data X: f32[2, 30]\nweight S: f32[2]\nweight T: f32[2]\nstage Y: f32[i: 2, j: 30] = max(X[i, j] * S[i] + T[i], 0)"),
+        text.contains(
+            "data X: f32[2, 30]\nweight S: f32[2]\nweight T: f32[2]\nstage Y: f32[i: 2, \
+                       j: 30] = max(X[i, j] * S[i] + T[i], 0)"
+        ),
         "{text}"
     );
 }
@@ -214,7 +254,12 @@ fn a_factor_for_each_channel_broadcasts() {
     n.0.outputs.push(y);
     assert_eq!(n.fused(), ["conv2d_3x5x6_k3_3x3", "mean_3x30_hardsigmoid", "mul_3x5x6"]);
     let text = n.lower().tasks[2].workload.to_string();
-    assert!(text.contains("data X: f32[3, 30]\ndata R: f32[3]\nstage Y: f32[i: 3, j: 30] = X[i, j] * R[i]"), "{text}");
+    assert!(
+        text.contains(
+            "data X: f32[3, 30]\ndata R: f32[3]\nstage Y: f32[i: 3, j: 30] = X[i, j] * R[i]"
+        ),
+        "{text}"
+    );
 }
 
 #[test]
@@ -223,10 +268,26 @@ fn each_activation_computes_its_definition() {
     type Case = (&'static str, Vec<(&'static str, Attribute)>, Box<dyn Fn(f64) -> f64>);
     let cases: Vec<Case> = vec![
         ("Relu", vec![], Box::new(|x| if x > 0.0 { x } else { 0.0 })),
-        ("LeakyRelu", vec![("alpha", Attribute::Float(0.2))], Box::new(|x| if x > 0.0 { x } else { 0.2 * x })),
-        ("Elu", vec![("alpha", Attribute::Float(1.5))], Box::new(|x| if x > 0.0 { x } else { 1.5 * (x.exp() - 1.0) })),
-        ("Selu", vec![], Box::new(|x| 1.050_701 * if x > 0.0 { x } else { 1.673_263_2 * (x.exp() - 1.0) })),
-        ("Celu", vec![("alpha", Attribute::Float(2.0))], Box::new(|x| if x > 0.0 { x } else { 2.0 * ((x / 2.0).exp() - 1.0) })),
+        (
+            "LeakyRelu",
+            vec![("alpha", Attribute::Float(0.2))],
+            Box::new(|x| if x > 0.0 { x } else { 0.2 * x }),
+        ),
+        (
+            "Elu",
+            vec![("alpha", Attribute::Float(1.5))],
+            Box::new(|x| if x > 0.0 { x } else { 1.5 * (x.exp() - 1.0) }),
+        ),
+        (
+            "Selu",
+            vec![],
+            Box::new(|x| 1.050_701 * if x > 0.0 { x } else { 1.673_263_2 * (x.exp() - 1.0) }),
+        ),
+        (
+            "Celu",
+            vec![("alpha", Attribute::Float(2.0))],
+            Box::new(|x| if x > 0.0 { x } else { 2.0 * ((x / 2.0).exp() - 1.0) }),
+        ),
         ("HardSigmoid", vec![], Box::new(|x| (0.2 * x + 0.5).clamp(0.0, 1.0))),
         ("HardSwish", vec![], Box::new(|x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0))),
         ("Softplus", vec![], Box::new(|x| (1.0 + x.exp()).ln())),
@@ -237,9 +298,17 @@ fn each_activation_computes_its_definition() {
         (
             "Gelu",
             vec![("approximate", Attribute::String("tanh".into()))],
-            Box::new(|x| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())),
+            Box::new(|x| {
+                0.5 * x
+                    * (1.0
+                        + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+            }),
         ),
-        ("Clip", vec![("min", Attribute::Float(-0.25)), ("max", Attribute::Float(0.5))], Box::new(|x| x.clamp(-0.25, 0.5))),
+        (
+            "Clip",
+            vec![("min", Attribute::Float(-0.25)), ("max", Attribute::Float(0.5))],
+            Box::new(|x| x.clamp(-0.25, 0.5)),
+        ),
     ];
     for (op, attributes, want) in cases {
         let mut n = Net::new();
@@ -253,7 +322,10 @@ fn each_activation_computes_its_definition() {
         let ys = run(&import, std::slice::from_ref(&xs)).unwrap().remove(0);
         for (x, y) in xs.iter().zip(ys) {
             let want = want(f64::from(*x));
-            assert!((f64::from(y) - want).abs() < 1e-5 * want.abs().max(1.0), "{op}({x}) is {want}, not {y}");
+            assert!(
+                (f64::from(y) - want).abs() < 1e-5 * want.abs().max(1.0),
+                "{op}({x}) is {want}, not {y}"
+            );
         }
     }
 }
@@ -301,15 +373,27 @@ fn what_is_not_tuned_has_a_reason() {
             let w = n.weight(&[4, 3, 1, 1]);
             n.node("Conv", &[x, w], &[1, 4, 9, 9], &[])
         }),
-        ("axis 7 is not one of 4", &|n, x| n.node("Softmax", &[x], &[1, 3, 5, 6], &[("axis", Attribute::Int(7))])),
+        ("axis 7 is not one of 4", &|n, x| {
+            n.node("Softmax", &[x], &[1, 3, 5, 6], &[("axis", Attribute::Int(7))])
+        }),
         ("auto_pad `SIDEWAYS`", &|n, x| {
             let w = n.weight(&[4, 3, 1, 1]);
-            n.node("Conv", &[x, w], &[1, 4, 5, 6], &[("auto_pad", Attribute::String("SIDEWAYS".into()))])
+            n.node(
+                "Conv",
+                &[x, w],
+                &[1, 4, 5, 6],
+                &[("auto_pad", Attribute::String("SIDEWAYS".into()))],
+            )
         }),
         ("its stride is 0", &|n, x| {
             let same = ("auto_pad", Attribute::String("SAME_UPPER".into()));
             let zero = ("strides", Attribute::Ints(vec![0, 0]));
-            n.node("MaxPool", &[x], &[1, 3, 5, 6], &[("kernel_shape", Attribute::Ints(vec![2, 2])), same, zero])
+            n.node(
+                "MaxPool",
+                &[x],
+                &[1, 3, 5, 6],
+                &[("kernel_shape", Attribute::Ints(vec![2, 2])), same, zero],
+            )
         }),
     ];
     for (want, build) in cases {
@@ -348,12 +432,19 @@ fn strange_paddings_compute_as_written_out() {
             let mut n = Net::new();
             let x = n.input(&[1, 1, 6, 6]);
             let two = |name| (name, Attribute::Ints(vec![2, 2]));
-            let all: Vec<_> = attributes.iter().cloned().chain([("kernel_shape", Attribute::Ints(vec![3, 3])), two("strides")]).collect();
+            let all: Vec<_> = attributes
+                .iter()
+                .cloned()
+                .chain([("kernel_shape", Attribute::Ints(vec![3, 3])), two("strides")])
+                .collect();
             let y = n.node("MaxPool", &[x], &[1, 1, 3, 3], &all);
             n.0.outputs.push(y);
             n.lower().tasks[0].workload.to_string()
         };
-        assert_eq!(text(&[("auto_pad", Attribute::String(auto.into()))]), text(&[("pads", Attribute::Ints(pads))]));
+        assert_eq!(
+            text(&[("auto_pad", Attribute::String(auto.into()))]),
+            text(&[("pads", Attribute::Ints(pads))])
+        );
     }
 }
 

@@ -17,7 +17,12 @@ impl<'a> View<'a> {
     /// Counts uses; nodes that need no execution use nothing.
     pub fn new(model: &'a Model) -> View<'a> {
         let n = model.values.len();
-        let mut view = View { model, users: vec![Vec::new(); n], producer: vec![None; n], output: vec![false; n] };
+        let mut view = View {
+            model,
+            users: vec![Vec::new(); n],
+            producer: vec![None; n],
+            output: vec![false; n],
+        };
         for (i, node) in model.nodes.iter().enumerate().filter(|(_, n)| !n.folded) {
             for &id in node.inputs.iter().flatten() {
                 let root = view.root(id);
@@ -102,7 +107,8 @@ impl<'a> View<'a> {
 
     /// Whether the value is constant over calls.
     pub fn is_weight(&self, id: ValueId) -> bool {
-        let one = |id: ValueId| self.model.values[id].weight || self.model.values[id].constant.is_some();
+        let one =
+            |id: ValueId| self.model.values[id].weight || self.model.values[id].constant.is_some();
         one(id) || one(self.root(id))
     }
 
@@ -120,17 +126,26 @@ impl<'a> View<'a> {
     pub fn operand(&self, node: &Node, i: usize) -> Result<(ValueId, &'a [i64]), String> {
         let id = input(node, i).ok_or_else(|| format!("its input {i} is missing"))?;
         if !self.is_f32(id) {
-            return Err(format!("its input `{}` is not of 32-bit floats; kernels are made for f32 today", self.name(id)));
+            return Err(format!(
+                "its input `{}` is not of 32-bit floats; kernels are made for f32 today",
+                self.name(id)
+            ));
         }
-        let shape = self.shape(id).ok_or_else(|| format!("the shape of `{}` is not known", self.name(id)))?;
+        let shape = self
+            .shape(id)
+            .ok_or_else(|| format!("the shape of `{}` is not known", self.name(id)))?;
         Ok((id, shape))
     }
 
     /// A node's only result and its shape.
     pub fn result(&self, node: &Node) -> Result<(ValueId, &'a [i64]), String> {
         let [id, rest @ ..] = &node.outputs[..] else { return Err("it has no output".into()) };
-        if let Some(id) = rest.iter().find(|&&id| !self.users(id).is_empty() || self.is_output(id)) {
-            return Err(format!("its further output `{}` is used, and kernels compute one", self.name(*id)));
+        if let Some(id) = rest.iter().find(|&&id| !self.users(id).is_empty() || self.is_output(id))
+        {
+            return Err(format!(
+                "its further output `{}` is used, and kernels compute one",
+                self.name(*id)
+            ));
         }
         if !self.is_f32(*id) {
             return Err("its result is not of 32-bit floats; kernels are made for f32 today".into());
@@ -190,5 +205,9 @@ pub fn decimal(x: f32) -> f64 {
 pub fn axis(axis: i64, rank: usize) -> Result<usize, String> {
     let rank = rank as i64;
     let at = if axis < 0 { axis + rank } else { axis };
-    if (0..rank).contains(&at) { Ok(at as usize) } else { Err(format!("its axis {axis} is not one of {rank}")) }
+    if (0..rank).contains(&at) {
+        Ok(at as usize)
+    } else {
+        Err(format!("its axis {axis} is not one of {rank}"))
+    }
 }

@@ -1,9 +1,9 @@
 //! A convolution as MIOpen's databases name it, and the devices they are for.
 //!
-//! A key is `a-h-w-RxS-b-oh-ow-n-PHxPW-SHxSW-DHxDW-bias-layout-precision-direction[_gG]`, with a depth
-//! beside each size where the convolution is in three dimensions, and three layouts where they
-//! differ. `a h w` are of the kernel's input, `b oh ow` of its output: for backward directions the
-//! input is the gradient of the forward output.
+//! A key is `a-h-w-RxS-b-oh-ow-n-PHxPW-SHxSW-DHxDW-bias-layout-precision-direction[_gG]`, with a
+//! depth beside each size where the convolution is in three dimensions, and three layouts where
+//! they differ. `a h w` are of the kernel's input, `b oh ow` of its output: for backward directions
+//! the input is the gradient of the forward output.
 
 use squall_core::forecast::Problem;
 use std::path::Path;
@@ -44,7 +44,9 @@ pub struct Convolution {
 impl Convolution {
     /// Reads a key.
     pub fn parse(key: &str) -> Result<Convolution, String> {
-        let wrong = |what: &str, part: &str| Err(format!("`{}` is no {what} of a problem", crate::error::shown(part)));
+        let wrong = |what: &str, part: &str| {
+            Err(format!("`{}` is no {what} of a problem", crate::error::shown(part)))
+        };
         let (head, groups) = match key.split_once("_g") {
             Some((head, g)) => match whole(g) {
                 Some(g) if g > 0 => (head, g),
@@ -69,10 +71,16 @@ impl Convolution {
             at += 1;
             parts[at - 1]
         };
-        let number = |part: &str| whole(part).filter(|&n| n > 0).ok_or(format!("`{}` is no size of a problem", crate::error::shown(part)));
+        let number = |part: &str| {
+            whole(part)
+                .filter(|&n| n > 0)
+                .ok_or(format!("`{}` is no size of a problem", crate::error::shown(part)))
+        };
         let axes = |part: &str, least: i64| -> Result<Vec<i64>, String> {
-            let all: Option<Vec<i64>> = part.split('x').map(|p| whole(p).filter(|&n| n >= least)).collect();
-            all.filter(|a| a.len() == dimensions).ok_or(format!("`{}` is no size of a problem", crate::error::shown(part)))
+            let all: Option<Vec<i64>> =
+                part.split('x').map(|p| whole(p).filter(|&n| n >= least)).collect();
+            all.filter(|a| a.len() == dimensions)
+                .ok_or(format!("`{}` is no size of a problem", crate::error::shown(part)))
         };
         let a = number(next())?;
         let input = (0..dimensions).map(|_| number(next())).collect::<Result<_, _>>()?;
@@ -86,7 +94,8 @@ impl Convolution {
         let layout = (0..layouts).map(|_| next()).collect::<Vec<_>>().join("-");
         let precision = next();
         let direction = next();
-        let is_word = |w: &str| !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        let is_word =
+            |w: &str| !w.is_empty() && w.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         if !is_word(precision) || !is_word(&layout) {
             return wrong("precision or layout", &format!("{layout}-{precision}"));
         }
@@ -116,7 +125,8 @@ impl Convolution {
 
     /// Its key.
     pub fn key(&self) -> String {
-        let by = |v: &[i64], sign: &str| v.iter().map(i64::to_string).collect::<Vec<_>>().join(sign);
+        let by =
+            |v: &[i64], sign: &str| v.iter().map(i64::to_string).collect::<Vec<_>>().join(sign);
         let mut key = format!(
             "{}-{}-{}-{}-{}-{}-{}-{}-{}-{}-{}-{}-{}",
             self.a,
@@ -141,7 +151,11 @@ impl Convolution {
 
     /// The layer in the forward view: `C-H-W-K-R-S-PH-PW-SH-SW-DH-DW-G`.
     pub fn layer(&self) -> String {
-        let (c, size, k) = if self.direction == 'F' { (self.a, &self.input, self.b) } else { (self.b, &self.output, self.a) };
+        let (c, size, k) = if self.direction == 'F' {
+            (self.a, &self.input, self.b)
+        } else {
+            (self.b, &self.output, self.a)
+        };
         let mut parts = vec![c];
         parts.extend(size);
         parts.push(k);
@@ -154,7 +168,8 @@ impl Convolution {
 
     /// The problem of running it on a device with a solver.
     pub fn problem(&self, solver: &str, device: &Device) -> Problem {
-        let mut numbers: Vec<(String, i64)> = vec![("a".into(), self.a), ("b".into(), self.b), ("n".into(), self.n)];
+        let mut numbers: Vec<(String, i64)> =
+            vec![("a".into(), self.a), ("b".into(), self.b), ("n".into(), self.n)];
         // Depth comes first where there is one, and has names of its own.
         let mut axes = |names: [&str; 3], v: &[i64]| {
             let names = &names[3 - v.len().min(3)..];
@@ -187,7 +202,11 @@ impl Convolution {
 
 /// Digits only: no sign, no space.
 pub(super) fn whole(text: &str) -> Option<i64> {
-    text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten().filter(|&n: &i64| n <= i64::from(i32::MAX))
+    text.bytes()
+        .all(|b| b.is_ascii_digit())
+        .then(|| text.parse().ok())
+        .flatten()
+        .filter(|&n: &i64| n <= i64::from(i32::MAX))
 }
 
 /// A GPU, by MIOpen's name for it.
@@ -205,31 +224,43 @@ impl Device {
     /// Reads a name: `gfx906`, `gfx906_60`, or as newer databases have it `gfx9063c`, the number of
     /// compute units in hexadecimal.
     pub fn parse(name: &str) -> Result<Device, String> {
-        let bad = || format!("`{}` is no device like gfx906 or gfx906_60", crate::error::shown(name));
+        let bad =
+            || format!("`{}` is no device like gfx906 or gfx906_60", crate::error::shown(name));
         let rest = name.strip_prefix("gfx").ok_or_else(bad)?;
         let digits: String = rest.chars().take_while(char::is_ascii_hexdigit).collect();
         let units = match &rest[digits.len()..] {
             "" => None,
-            tail => Some(tail.strip_prefix('_').and_then(whole).filter(|&u| u > 0).ok_or_else(bad)?),
+            tail => {
+                Some(tail.strip_prefix('_').and_then(whole).filter(|&u| u > 0).ok_or_else(bad)?)
+            }
         };
         // Architectures from gfx10 on have four digits.
         let wide = if digits.starts_with('1') { 4 } else { 3 };
         let hexadecimal = |t: &str| i64::from_str_radix(t, 16).ok();
-        if digits.len() < wide || digits.len() > wide + 3 || (digits.len() > wide && units.is_some()) {
+        if digits.len() < wide
+            || digits.len() > wide + 3
+            || (digits.len() > wide && units.is_some())
+        {
             return Err(bad());
         }
         let gfx = hexadecimal(&digits[..wide]).ok_or_else(bad)?;
         let units = units.or_else(|| hexadecimal(&digits[wide..]).filter(|&u| u > 0));
-        let name = units.map_or_else(|| format!("gfx{}", &digits[..wide]), |u| format!("gfx{}_{u}", &digits[..wide]));
+        let name = units.map_or_else(
+            || format!("gfx{}", &digits[..wide]),
+            |u| format!("gfx{}_{u}", &digits[..wide]),
+        );
         Ok(Device { name, gfx, units })
     }
 
     /// The device that a database's name begins with: `gfx900_56-2.0.0.cd.pdb.txt.gz`.
     pub fn of_file(path: &Path) -> Option<Device> {
         let name = path.file_name()?.to_str()?;
-        let after = |from: usize, is: fn(&char) -> bool| from + name[from..].chars().take_while(is).count();
+        let after =
+            |from: usize, is: fn(&char) -> bool| from + name[from..].chars().take_while(is).count();
         let architecture = after(name.strip_prefix("gfx").map(|_| 3)?, char::is_ascii_hexdigit);
-        let units = name[architecture..].strip_prefix('_').map(|_| after(architecture + 1, char::is_ascii_digit));
+        let units = name[architecture..]
+            .strip_prefix('_')
+            .map(|_| after(architecture + 1, char::is_ascii_digit));
         let end = units.filter(|&u| u > architecture + 1).unwrap_or(architecture);
         Device::parse(&name[..end]).ok()
     }

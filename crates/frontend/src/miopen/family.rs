@@ -48,7 +48,8 @@ struct KnobDocument {
 /// once; an error is a fault of our files.
 pub fn families() -> Result<Vec<Arc<Family>>, FamilyError> {
     static ALL: OnceLock<Result<Vec<Arc<Family>>, FamilyError>> = OnceLock::new();
-    ALL.get_or_init(|| FILES.iter().map(|text| Ok(Arc::new(Family::new(spec(text)?)?))).collect()).clone()
+    ALL.get_or_init(|| FILES.iter().map(|text| Ok(Arc::new(Family::new(spec(text)?)?))).collect())
+        .clone()
 }
 
 /// The family of a solver, if we know it.

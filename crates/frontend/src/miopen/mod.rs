@@ -40,7 +40,11 @@ pub struct DatabaseError {
     pub remedy: String,
 }
 
-pub(crate) fn fault(name: &str, what: impl Into<String>, remedy: impl Into<String>) -> DatabaseError {
+pub(crate) fn fault(
+    name: &str,
+    what: impl Into<String>,
+    remedy: impl Into<String>,
+) -> DatabaseError {
     DatabaseError { name: name.into(), what: what.into(), remedy: remedy.into() }
 }
 
@@ -88,12 +92,20 @@ pub enum Form {
 /// What a file holds, unpacked where it is an archive. A plain SQLite database stays where it is,
 /// for others may be writing it.
 pub fn unpack(name: &str, bytes: Vec<u8>) -> Result<(Form, Vec<u8>), DatabaseError> {
-    let damaged = |kind: &str, e: std::io::Error| fault(name, format!("this {kind} file is damaged or cut short ({e})"), "fetch it again");
+    let damaged = |kind: &str, e: std::io::Error| {
+        fault(name, format!("this {kind} file is damaged or cut short ({e})"), "fetch it again")
+    };
     let mut out = Vec::new();
     if bytes.starts_with(&[0x1f, 0x8b]) {
-        MultiGzDecoder::new(&bytes[..]).take(MAX_SIZE + 1).read_to_end(&mut out).map_err(|e| damaged("gzip", e))?;
+        MultiGzDecoder::new(&bytes[..])
+            .take(MAX_SIZE + 1)
+            .read_to_end(&mut out)
+            .map_err(|e| damaged("gzip", e))?;
     } else if bytes.starts_with(b"BZh") {
-        MultiBzDecoder::new(&bytes[..]).take(MAX_SIZE + 1).read_to_end(&mut out).map_err(|e| damaged("bzip2", e))?;
+        MultiBzDecoder::new(&bytes[..])
+            .take(MAX_SIZE + 1)
+            .read_to_end(&mut out)
+            .map_err(|e| damaged("bzip2", e))?;
     } else {
         out = bytes;
     }
@@ -109,18 +121,30 @@ pub fn unpack(name: &str, bytes: Vec<u8>) -> Result<(Form, Vec<u8>), DatabaseErr
 pub fn read(path: &Path, device: Option<&str>) -> Result<Database, DatabaseError> {
     let name = path.display().to_string();
     let device = match device {
-        Some(d) => Device::parse(d).map_err(|what| fault(&name, what, "name a device like gfx906 or gfx906_60"))?,
+        Some(d) => Device::parse(d).map_err(|what| {
+            fault(
+                &name,
+                what,
+                "name a device like gfx906 \
+            or gfx906_60",
+            )
+        })?,
         None => Device::of_file(path).ok_or_else(|| {
             fault(
                 &name,
                 "the file's name says no device",
-                "name it as MIOpen does, gfx906_60.cd.pdb.txt, or give the device: --device gfx906_60",
+                "name it as MIOpen does, gfx906_60.cd.pdb.txt, or give the device: --device \
+                 gfx906_60",
             )
         })?,
     };
-    let unreadable = |e: std::io::Error| fault(&name, format!("it cannot be read: {e}"), "check the path and that you may read it");
+    let unreadable = |e: std::io::Error| {
+        fault(&name, format!("it cannot be read: {e}"), "check the path and that you may read it")
+    };
     let mut head = Vec::new();
-    std::fs::File::open(path).and_then(|f| f.take(16).read_to_end(&mut head)).map_err(unreadable)?;
+    std::fs::File::open(path)
+        .and_then(|f| f.take(16).read_to_end(&mut head))
+        .map_err(unreadable)?;
     let rows = if head == sqlite::MAGIC {
         sqlite::read_file(&name, path, &device)?
     } else {
@@ -128,8 +152,13 @@ pub fn read(path: &Path, device: Option<&str>) -> Result<Database, DatabaseError
         match form {
             Form::Sqlite => sqlite::read_bytes(&name, &bytes, &device)?,
             Form::Text => {
-                let not_text =
-                    || fault(&name, "this is neither a text nor a SQLite database", "give one of MIOpen's performance databases");
+                let not_text = || {
+                    fault(
+                        &name,
+                        "this is neither a text nor a SQLite database",
+                        "give one of MIOpen's performance databases",
+                    )
+                };
                 text::read(&name, std::str::from_utf8(&bytes).map_err(|_| not_text())?, &device)?
             }
         }
@@ -147,30 +176,48 @@ pub(crate) struct Rows {
 
 /// A row's parameters as numbers.
 pub(crate) fn parameters(text: &str) -> Result<Vec<i64>, String> {
-    text.split(',').map(|v| v.parse().map_err(|_| format!("`{}` is no list of whole numbers", shown(text)))).collect()
+    text.split(',')
+        .map(|v| v.parse().map_err(|_| format!("`{}` is no list of whole numbers", shown(text))))
+        .collect()
 }
 
-/// Leaves out what breaks the rules of its family, or has not as many values as its solver's others.
+/// Leaves out what breaks the rules of its family, or has not as many values as its solver's
+/// others.
 fn check(rows: Rows) -> Result<Database, DatabaseError> {
-    let known = families().map_err(|e: FamilyError| fault("squall", e.to_string(), "please report this"))?;
+    let known = families()
+        .map_err(|e: FamilyError| fault("squall", e.to_string(), "please report this"))?;
     let known: HashMap<&str, &Family> = known.iter().map(|f| (f.solver(), &**f)).collect();
     let mut widths: HashMap<String, HashMap<usize, usize>> = HashMap::new();
-    for (_, e) in rows.examples.iter().filter(|(_, e)| !known.contains_key(e.problem.solver.as_str())) {
-        *widths.entry(e.problem.solver.clone()).or_default().entry(e.values.len()).or_default() += 1;
+    for (_, e) in
+        rows.examples.iter().filter(|(_, e)| !known.contains_key(e.problem.solver.as_str()))
+    {
+        *widths.entry(e.problem.solver.clone()).or_default().entry(e.values.len()).or_default() +=
+            1;
     }
-    let usual: HashMap<String, usize> =
-        widths.into_iter().filter_map(|(s, w)| Some((s, w.into_iter().map(|(l, n)| (n, l)).max()?.1))).collect();
-    let mut out = Database { examples: Vec::with_capacity(rows.examples.len()), bad: rows.bad, assumed: rows.assumed };
+    let usual: HashMap<String, usize> = widths
+        .into_iter()
+        .filter_map(|(s, w)| Some((s, w.into_iter().map(|(l, n)| (n, l)).max()?.1)))
+        .collect();
+    let mut out = Database {
+        examples: Vec::with_capacity(rows.examples.len()),
+        bad: rows.bad,
+        assumed: rows.assumed,
+    };
     for (row, e) in rows.examples {
         let solver = &e.problem.solver;
-        let width = known.get(solver.as_str()).map_or(usual.get(solver).copied(), |f| Some(f.spec().knobs.len()));
+        let width = known
+            .get(solver.as_str())
+            .map_or(usual.get(solver).copied(), |f| Some(f.spec().knobs.len()));
         let what = if width != Some(e.values.len()) {
             format!("{solver} has {} values here, not {}", e.values.len(), width.unwrap_or(0))
         } else {
             match known.get(solver.as_str()).map(|f| f.instance(&e.problem)) {
                 Some(Err(why)) => why.to_string(),
                 Some(Ok(i)) if !i.is_legal(&e.values) => {
-                    format!("{solver} cannot run with `{}` on this problem", squall_core::forecast::serialised(&e.values))
+                    format!(
+                        "{solver} cannot run with `{}` on this problem",
+                        squall_core::forecast::serialised(&e.values)
+                    )
                 }
                 _ => {
                     out.examples.push(e);

@@ -15,22 +15,31 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// As MIOpen makes its own.
 const CREATE: &str = "
-CREATE TABLE IF NOT EXISTS `config` (`id` INTEGER PRIMARY KEY ASC,`layout` TEXT NOT NULL,`data_type` TEXT NOT NULL,
-`direction` TEXT NOT NULL,`spatial_dim` INT NOT NULL,`in_channels` INT NOT NULL,`in_h` INT NOT NULL,`in_w` INT NOT NULL,
-`in_d` INT NOT NULL,`fil_h` INT NOT NULL,`fil_w` INT NOT NULL,`fil_d` INT NOT NULL,`out_channels` INT NOT NULL,
-`batchsize` INT NOT NULL,`pad_h` INT NOT NULL,`pad_w` INT NOT NULL,`pad_d` INT NOT NULL,`conv_stride_h` INT NOT NULL,
-`conv_stride_w` INT NOT NULL,`conv_stride_d` INT NOT NULL,`dilation_h` INT NOT NULL,`dilation_w` INT NOT NULL,
+CREATE TABLE IF NOT EXISTS `config` (`id` INTEGER PRIMARY KEY ASC,`layout` TEXT NOT \
+NULL,`data_type` TEXT NOT NULL,
+`direction` TEXT NOT NULL,`spatial_dim` INT NOT NULL,`in_channels` INT NOT NULL,`in_h` INT NOT \
+NULL,`in_w` INT NOT NULL,
+`in_d` INT NOT NULL,`fil_h` INT NOT NULL,`fil_w` INT NOT NULL,`fil_d` INT NOT NULL,`out_channels` \
+INT NOT NULL,
+`batchsize` INT NOT NULL,`pad_h` INT NOT NULL,`pad_w` INT NOT NULL,`pad_d` INT NOT \
+NULL,`conv_stride_h` INT NOT NULL,
+`conv_stride_w` INT NOT NULL,`conv_stride_d` INT NOT NULL,`dilation_h` INT NOT NULL,`dilation_w` \
+INT NOT NULL,
 `dilation_d` INT NOT NULL,`bias` INT NOT NULL,`group_count` INT NOT NULL);
-CREATE TABLE IF NOT EXISTS `perf_db` (`id` INTEGER PRIMARY KEY ASC,`solver` TEXT NOT NULL,`config` INTEGER NOT NULL,
+CREATE TABLE IF NOT EXISTS `perf_db` (`id` INTEGER PRIMARY KEY ASC,`solver` TEXT NOT \
+NULL,`config` INTEGER NOT NULL,
 `params` TEXT NOT NULL);
-CREATE UNIQUE INDEX IF NOT EXISTS `idx_config` ON config(layout,data_type,direction,spatial_dim,in_channels,in_h,in_w,
+CREATE UNIQUE INDEX IF NOT EXISTS `idx_config` ON \
+config(layout,data_type,direction,spatial_dim,in_channels,in_h,in_w,
 in_d,fil_h,fil_w,fil_d,out_channels,batchsize,pad_h,pad_w,pad_d,conv_stride_h,conv_stride_w,conv_stride_d,dilation_h,
 dilation_w,dilation_d,bias,group_count);
 CREATE UNIQUE INDEX IF NOT EXISTS `idx_perf_db` ON perf_db(solver,config);";
 
 /// The columns of `config` that say which problem it is; by axis height, width, depth.
-const COLUMNS: &str = "layout, data_type, direction, spatial_dim, in_channels, in_h, in_w, in_d, fil_h, fil_w, fil_d, \
-    out_channels, batchsize, pad_h, pad_w, pad_d, conv_stride_h, conv_stride_w, conv_stride_d, dilation_h, dilation_w, \
+const COLUMNS: &str = "layout, data_type, direction, spatial_dim, in_channels, in_h, in_w, in_d, \
+                       fil_h, fil_w, fil_d, \
+    out_channels, batchsize, pad_h, pad_w, pad_d, conv_stride_h, conv_stride_w, conv_stride_d, \
+    dilation_h, dilation_w, \
     dilation_d, bias, group_count";
 
 /// Reads a database where it lies, beside whoever writes it.
@@ -53,13 +62,18 @@ pub(super) fn read_bytes(name: &str, bytes: &[u8], device: &Device) -> Result<Ro
 
 fn read(connection: &Connection, device: &Device) -> rusqlite::Result<Rows> {
     let mut rows = Rows::default();
-    let sql = format!("SELECT p.id, p.solver, p.params, {COLUMNS} FROM perf_db p LEFT JOIN config c ON p.config = c.id ORDER BY p.id");
+    let sql = format!(
+        "SELECT p.id, p.solver, p.params, {COLUMNS} FROM perf_db p LEFT JOIN config c ON p.config \
+         = c.id ORDER BY p.id"
+    );
     let mut statement = connection.prepare(&sql)?;
     let mut all = statement.query([])?;
     while let Some(r) = all.next()? {
         let id: i64 = r.get(0)?;
         let read = || -> Result<(Example, bool), String> {
-            let shape = |e: rusqlite::Error| format!("its problem is missing or not as MIOpen writes it ({e})");
+            let shape = |e: rusqlite::Error| {
+                format!("its problem is missing or not as MIOpen writes it ({e})")
+            };
             let word = |i: usize| r.get::<_, String>(i).map_err(shape);
             let number = |i: usize| r.get::<_, i64>(i).map_err(shape);
             let (solver, values) = (word(1)?, parameters(&word(2)?)?);
@@ -79,7 +93,12 @@ fn read(connection: &Connection, device: &Device) -> rusqlite::Result<Rows> {
                 "F" => 'F',
                 "B" => 'B',
                 "W" => 'W',
-                other => return Err(format!("`{}` is no direction (F, B or W)", crate::error::shown(other))),
+                other => {
+                    return Err(format!(
+                        "`{}` is no direction (F, B or W)",
+                        crate::error::shown(other)
+                    ));
+                }
             };
             let mut c = Convolution {
                 a: number(7)?,
@@ -97,7 +116,9 @@ fn read(connection: &Connection, device: &Device) -> rusqlite::Result<Rows> {
                 direction,
                 groups: number(26)?,
             };
-            let least = |v: &[i64], least: i64| v.iter().all(|&x| (least..=i64::from(i32::MAX)).contains(&x));
+            let least = |v: &[i64], least: i64| {
+                v.iter().all(|&x| (least..=i64::from(i32::MAX)).contains(&x))
+            };
             let sizes = [c.a, c.b, c.n, c.groups];
             let positive = [&sizes[..], &c.input, &c.filter, &c.stride, &c.dilation];
             if !positive.iter().all(|v| least(v, 1)) || !least(&c.padding, 0) {
@@ -149,7 +170,11 @@ pub fn write(path: &Path, rows: &[(Convolution, String, String)]) -> Result<(), 
     let name = path.display().to_string();
     if let Some((c, ..)) = rows.iter().find(|(c, ..)| c.layout.contains('-')) {
         let remedy = "write these to a text database instead";
-        return Err(fault(&name, format!("SQLite databases have no room for the three layouts {}", c.layout), remedy));
+        return Err(fault(
+            &name,
+            format!("SQLite databases have no room for the three layouts {}", c.layout),
+            remedy,
+        ));
     }
     let run = || -> rusqlite::Result<()> {
         let mut connection = Connection::open(path)?;
@@ -157,7 +182,11 @@ pub fn write(path: &Path, rows: &[(Convolution, String, String)]) -> Result<(), 
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         transaction.execute_batch(CREATE)?;
         let marks: Vec<String> = (1..=24).map(|i| format!("?{i}")).collect();
-        let equal: Vec<String> = COLUMNS.split(", ").enumerate().map(|(i, c)| format!("{} = ?{}", c.trim(), i + 1)).collect();
+        let equal: Vec<String> = COLUMNS
+            .split(", ")
+            .enumerate()
+            .map(|(i, c)| format!("{} = ?{}", c.trim(), i + 1))
+            .collect();
         let add = format!("INSERT OR IGNORE INTO config ({COLUMNS}) VALUES ({})", marks.join(", "));
         let find = format!("SELECT id FROM config WHERE {}", equal.join(" AND "));
         let set = "INSERT INTO perf_db (solver, config, params) VALUES (?1, ?2, ?3)
@@ -165,18 +194,22 @@ pub fn write(path: &Path, rows: &[(Convolution, String, String)]) -> Result<(), 
         for (c, solver, values) in rows {
             let direction = c.direction.to_string();
             let dimensions = c.input.len() as i64;
-            let mut p: Vec<&dyn rusqlite::ToSql> = vec![&c.layout, &c.precision, &direction, &dimensions, &c.a];
+            let mut p: Vec<&dyn rusqlite::ToSql> =
+                vec![&c.layout, &c.precision, &direction, &dimensions, &c.a];
             let (none, one) = (0i64, 1i64);
             let axes = |v: &'_ [i64], flat: i64| {
                 let depth = if v.len() == 3 { v[0] } else { flat };
                 [v[v.len() - 2], v[v.len() - 1], depth]
             };
-            let (input, filter, pads) = (axes(&c.input, one), axes(&c.filter, one), axes(&c.padding, none));
+            let (input, filter, pads) =
+                (axes(&c.input, one), axes(&c.filter, one), axes(&c.padding, none));
             // As the databases have it, a flat problem's stride and dilation in depth are 0.
             let (strides, dilations) = (axes(&c.stride, none), axes(&c.dilation, none));
             p.extend(input.iter().chain(&filter).map(|v| v as &dyn rusqlite::ToSql));
             p.extend([&c.b as &dyn rusqlite::ToSql, &c.n]);
-            p.extend(pads.iter().chain(&strides).chain(&dilations).map(|v| v as &dyn rusqlite::ToSql));
+            p.extend(
+                pads.iter().chain(&strides).chain(&dilations).map(|v| v as &dyn rusqlite::ToSql),
+            );
             p.extend([&c.bias as &dyn rusqlite::ToSql, &c.groups]);
             transaction.prepare_cached(&add)?.execute(&p[..])?;
             let id: i64 = transaction.prepare_cached(&find)?.query_row(&p[..], |r| r.get(0))?;
@@ -190,15 +223,21 @@ pub fn write(path: &Path, rows: &[(Convolution, String, String)]) -> Result<(), 
 /// What SQLite complains about, for people.
 fn explain(name: &str, e: rusqlite::Error) -> DatabaseError {
     match e.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            fault(name, "another program is writing this database", "wait until it has finished and try again")
-        }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
-            fault(name, "this database cannot be written: the file or its folder is read-only", "give a file that you may write")
-        }
-        Some(ErrorCode::CannotOpen) => {
-            fault(name, "this database cannot be opened", "check that it or its folder exists and that you may read and write there")
-        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => fault(
+            name,
+            "another program is writing this database",
+            "wait until it has finished and try again",
+        ),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => fault(
+            name,
+            "this database cannot be written: the file or its folder is read-only",
+            "give a file that you may write",
+        ),
+        Some(ErrorCode::CannotOpen) => fault(
+            name,
+            "this database cannot be opened",
+            "check that it or its folder exists and that you may read and write there",
+        ),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             fault(name, format!("this database is damaged or cut short ({e})"), "fetch it again")
         }
@@ -206,7 +245,11 @@ fn explain(name: &str, e: rusqlite::Error) -> DatabaseError {
             let message = e.to_string();
             if message.contains("no such table") || message.contains("no such column") {
                 let remedy = "give one of MIOpen's performance databases";
-                return fault(name, format!("this is a SQLite database, but none of MIOpen's ({message})"), remedy);
+                return fault(
+                    name,
+                    format!("this is a SQLite database, but none of MIOpen's ({message})"),
+                    remedy,
+                );
             }
             fault(name, message, "give one of MIOpen's performance databases")
         }

@@ -17,10 +17,14 @@ fn shared(file: &str) -> Option<PathBuf> {
 }
 
 fn count(d: &Database, solver: &str, precision: &str) -> usize {
-    d.examples.iter().filter(|e| e.problem.solver == solver && e.problem.word("precision") == Some(precision)).count()
+    d.examples
+        .iter()
+        .filter(|e| e.problem.solver == solver && e.problem.word("precision") == Some(precision))
+        .count()
 }
 
-const FOUR: [&str; 4] = ["ConvAsm1x1U", "ConvOclDirectFwd1x1", "ConvAsmBwdWrW1x1", "ConvAsmBwdWrW3x3"];
+const FOUR: [&str; 4] =
+    ["ConvAsm1x1U", "ConvOclDirectFwd1x1", "ConvAsmBwdWrW1x1", "ConvAsmBwdWrW3x3"];
 
 fn counts(d: &Database) -> Vec<usize> {
     FOUR.iter().flat_map(|s| ["FP32", "FP16"].map(|p| count(d, s, p))).collect()
@@ -28,7 +32,11 @@ fn counts(d: &Database) -> Vec<usize> {
 
 /// Rows of the four kernels that were left out.
 fn refused(d: &Database) -> Vec<&str> {
-    d.bad.iter().map(|b| b.what.as_str()).filter(|w| FOUR.iter().any(|s| w.starts_with(&format!("{s} ")))).collect()
+    d.bad
+        .iter()
+        .map(|b| b.what.as_str())
+        .filter(|w| FOUR.iter().any(|s| w.starts_with(&format!("{s} "))))
+        .collect()
 }
 
 #[test]
@@ -64,9 +72,13 @@ fn gfx906_2_0_0_has_its_known_oddities_and_no_other() {
     assert_eq!(unset, 2);
     assert_eq!(refused(&d).iter().filter(|w| w.contains("values here")).count(), 124);
     assert_eq!(refused(&d).len(), 126, "{:?}", d.bad);
-    assert_eq!(counts(&d).iter().sum::<usize>(), 7500 + 6885 + 7668 + 6977 + 3970 + 3758 + 1170 + 846 - 2);
+    assert_eq!(
+        counts(&d).iter().sum::<usize>(),
+        7500 + 6885 + 7668 + 6977 + 3970 + 3758 + 1170 + 846 - 2
+    );
     // 0.8 % of ConvAsmBwdWrW3x3 FP32 limit their waves, which the tuner never tries.
-    let limited = d.examples.iter().filter(|e| e.problem.solver == FOUR[3] && e.values[0] > 0).count();
+    let limited =
+        d.examples.iter().filter(|e| e.problem.solver == FOUR[3] && e.values[0] > 0).count();
     let outside: usize = spaces(&d).iter().map(|r| r.outside).sum();
     assert_eq!(outside, limited);
 }
@@ -75,7 +87,13 @@ fn gfx906_2_0_0_has_its_known_oddities_and_no_other() {
 fn the_sqlite_database_reads_and_its_plain_rows_are_legal() {
     let Some(path) = shared("gfx900_56-HEAD.db.bz2") else { return };
     let d = read(&path, None).unwrap();
-    println!("{} examples, {} bad, {} assumed: {:?}", d.examples.len(), d.bad.len(), d.assumed, d.counts());
+    println!(
+        "{} examples, {} bad, {} assumed: {:?}",
+        d.examples.len(),
+        d.bad.len(),
+        d.assumed,
+        d.counts()
+    );
     assert_eq!(d.examples.len() + d.bad.len(), 85_572);
     // All three have a stride of 2 backwards, where the size of the output had to be assumed.
     assert_eq!(refused(&d).len(), 3, "{:?}", d.bad);
@@ -104,7 +122,9 @@ fn spaces(d: &Database) -> Vec<Spaces> {
         let f = family(solver).unwrap();
         for precision in ["FP32", "FP16"] {
             let (mut sizes, mut times, mut outside, mut twins) = (Vec::new(), Vec::new(), 0, 0);
-            let of = |e: &&Example| e.problem.solver == solver && e.problem.word("precision") == Some(precision);
+            let of = |e: &&Example| {
+                e.problem.solver == solver && e.problem.word("precision") == Some(precision)
+            };
             let step = if solver == "ConvAsm1x1U" { 7 } else { 1 };
             for e in d.examples.iter().filter(of).step_by(step) {
                 let instance = f.instance(&e.problem).unwrap();
@@ -116,7 +136,9 @@ fn spaces(d: &Database) -> Vec<Spaces> {
                     None => outside += 1,
                     Some(at) if solver == FOUR[1] => {
                         let mine = instance.kernel(c.row(at));
-                        twins += usize::from((0..c.len()).any(|i| i != at && instance.kernel(c.row(i)) == mine));
+                        twins += usize::from(
+                            (0..c.len()).any(|i| i != at && instance.kernel(c.row(i)) == mine),
+                        );
                     }
                     Some(_) => {}
                 }
@@ -126,7 +148,8 @@ fn spaces(d: &Database) -> Vec<Spaces> {
             let n = sizes.len();
             let (median, most) = (sizes[n / 2], sizes[n * 9 / 10]);
             println!(
-                "{solver} {precision}: {n} spaces of {median} to {most}, made in {:?} to {:?}, at worst {:?}; {outside} outside, {twins} with twins",
+                "{solver} {precision}: {n} spaces of {median} to {most}, made in {:?} to {:?}, at \
+                 worst {:?}; {outside} outside, {twins} with twins",
                 times[n / 2],
                 times[n * 9 / 10],
                 times[n - 1]
@@ -148,17 +171,31 @@ fn keys_read_and_write() {
     for key in keys {
         assert_eq!(Convolution::parse(key).unwrap().key(), key);
     }
-    for bad in
-        ["", "-", "1x1", "256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16", "256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-Q"]
-    {
+    for bad in [
+        "",
+        "-",
+        "1x1",
+        "256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16",
+        "256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-Q",
+    ] {
         assert!(Convolution::parse(bad).is_err(), "{bad}");
     }
-    for (from, to) in [("256-", "0-"), ("-64-", "-6 4-"), ("0x0", "0x-1"), ("1x1-128", "1x1x1-128"), ("F", "F_g0"), ("56", "99999999999")] {
+    for (from, to) in [
+        ("256-", "0-"),
+        ("-64-", "-6 4-"),
+        ("0x0", "0x-1"),
+        ("1x1-128", "1x1x1-128"),
+        ("F", "F_g0"),
+        ("56", "99999999999"),
+    ] {
         assert!(Convolution::parse(&KEY.replacen(from, to, 1)).is_err(), "{from} {to}");
     }
     let p = problem(KEY);
     assert_eq!(p.layer, "256-56-56-128-1-1-0-0-1-1-1-1-1");
-    assert_eq!((p.number("a"), p.number("ow"), p.number("gfx"), p.number("cu")), (Some(256), Some(56), Some(0x906), Some(60)));
+    assert_eq!(
+        (p.number("a"), p.number("ow"), p.number("gfx"), p.number("cu")),
+        (Some(256), Some(56), Some(0x906), Some(60))
+    );
     assert_eq!(
         Convolution::parse("128-28-28-1x1-256-55-56-8-0x0-2x2-1x1-0-NCHW-FP32-W").unwrap().layer(),
         "256-55-56-128-1-1-0-0-2-2-1-1-1"
@@ -175,7 +212,10 @@ fn devices_by_name() {
     assert_eq!(name("gfx906_60"), Ok(("gfx906_60".into(), 0x906, Some(60))));
     assert_eq!(name("gfx90a6e"), Ok(("gfx90a_110".into(), 0x90a, Some(110))));
     assert_eq!(name("gfx1030"), Ok(("gfx1030".into(), 0x1030, None)));
-    assert_eq!(Device::of_file(Path::new("x/gfx900_56-2.0.0.cd.pdb.txt.gz")).unwrap().name, "gfx900_56");
+    assert_eq!(
+        Device::of_file(Path::new("x/gfx900_56-2.0.0.cd.pdb.txt.gz")).unwrap().name,
+        "gfx900_56"
+    );
     assert_eq!(Device::of_file(Path::new("gfx90878.HIP.3_5.updb.txt")).unwrap().name, "gfx908_120");
     assert_eq!(Device::of_file(Path::new("gfx906_absent.txt")).unwrap().name, "gfx906");
     assert_eq!(Device::of_file(Path::new("my_gfx906.txt")), None);
@@ -186,12 +226,16 @@ fn devices_by_name() {
 
 #[test]
 fn driver_lines() {
-    let log = "MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver convfp16 -n 64 -c 256 -H 56 -W 56 -k 128 -y 1 -x 1 -p 0 -q 0 \
+    let log = "MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver convfp16 -n 64 -c 256 \
+               -H 56 -W 56 -k 128 -y 1 -x 1 -p 0 -q 0 \
                -u 1 -v 1 -l 1 -j 1 -m conv -g 1 -F 1 -t 1";
     assert_eq!(driver::read(log).unwrap().iter().map(Convolution::key).collect::<Vec<_>>(), [KEY]);
-    let keys = |line: &str| driver::read(line).map(|all| all.iter().map(Convolution::key).collect::<Vec<_>>());
+    let keys = |line: &str| {
+        driver::read(line).map(|all| all.iter().map(Convolution::key).collect::<Vec<_>>())
+    };
     assert_eq!(
-        keys("conv --batchsize 8 -c 3 -H 224 -W 224 -k 64 -y 7 -x 7 -p 3 -q 3 -u 2 -v 2 -F 0").unwrap(),
+        keys("conv --batchsize 8 -c 3 -H 224 -W 224 -k 64 -y 7 -x 7 -p 3 -q 3 -u 2 -v 2 -F 0")
+            .unwrap(),
         [
             "3-224-224-7x7-64-112-112-8-3x3-2x2-1x1-0-NCHW-FP32-F",
             "64-112-112-7x7-3-224-224-8-3x3-2x2-1x1-0-NCHW-FP32-B",
@@ -203,7 +247,10 @@ fn driver_lines() {
         keys("MIOpenDriver conv --spatial_dim 3 -! 8 -H 8 -W 8 -F 1 -I NCDHW").unwrap(),
         ["3-8-8-8-3x3x3-32-6-6-6-100-0x0x0-1x1x1-1x1x1-0-NCDHW-FP32-F"]
     );
-    assert_eq!(keys("conv -I NHWC -O NHWC -f NHWC -F 1").unwrap(), ["3-32-32-3x3-32-30-30-100-0x0-1x1-1x1-0-NHWC-FP32-F"]);
+    assert_eq!(
+        keys("conv -I NHWC -O NHWC -f NHWC -F 1").unwrap(),
+        ["3-32-32-3x3-32-30-30-100-0x0-1x1-1x1-0-NHWC-FP32-F"]
+    );
     let wrong = [
         "pool -n 1",
         "conv -n",
@@ -220,27 +267,40 @@ fn driver_lines() {
     for bad in wrong {
         assert!(driver::read(bad).is_err(), "{bad}");
     }
-    assert!(driver::is_driver_line(log) && driver::is_driver_line("conv -n 1") && !driver::is_driver_line(KEY));
+    assert!(
+        driver::is_driver_line(log)
+            && driver::is_driver_line("conv -n 1")
+            && !driver::is_driver_line(KEY)
+    );
 }
 
 #[test]
 fn rows_that_are_none_are_reported_with_their_line() {
     let text = format!(
-        "{KEY}=ConvAsm1x1U:1,8,2,16,1,2,1,1;ConvAsm1x1U:1,8;Other:1,2\n\nnonsense\n{KEY}x=A:1\n{}=ConvAsm1x1U:9,8,2,16,1,2,1,1;B:1,x;C;Other:1,2;Other:3\n",
+        "{KEY}=ConvAsm1x1U:1,8,2,16,1,2,1,1;ConvAsm1x1U:1,8;Other:1,2\n\nnonsense\n{KEY}x=A:1\n\
+         {}=ConvAsm1x1U:9,8,2,16,1,2,1,1;B:1,x;C;Other:1,2;Other:3\n",
         KEY.replace("256-", "128-")
     );
     let d = check(text::read("t", &text, &Device::parse("gfx900").unwrap()).unwrap()).unwrap();
     assert_eq!(d.counts().into_iter().collect::<Vec<_>>(), [("ConvAsm1x1U", 1), ("Other", 2)]);
-    let bad: Vec<(u64, &str)> = d.bad.iter().map(|b| (b.row, b.what.split(' ').next().unwrap())).collect();
+    let bad: Vec<(u64, &str)> =
+        d.bad.iter().map(|b| (b.row, b.what.split(' ').next().unwrap())).collect();
     assert_eq!(
         bad,
-        [(1, "ConvAsm1x1U"), (3, "`nonsense`"), (4, "`FP16-Fx`"), (5, "`x`"), (5, "`C`"), (5, "ConvAsm1x1U"), (5, "Other")].map(
-            |(r, w)| match w {
-                "`FP16-Fx`" => (r, "`Fx`"),
-                "`x`" => (r, "`1,x`"),
-                w => (r, w),
-            }
-        )
+        [
+            (1, "ConvAsm1x1U"),
+            (3, "`nonsense`"),
+            (4, "`FP16-Fx`"),
+            (5, "`x`"),
+            (5, "`C`"),
+            (5, "ConvAsm1x1U"),
+            (5, "Other")
+        ]
+        .map(|(r, w)| match w {
+            "`FP16-Fx`" => (r, "`Fx`"),
+            "`x`" => (r, "`1,x`"),
+            w => (r, w),
+        })
     );
     assert!(text::read("t", "{\"json\": 1}\n", &Device::parse("gfx900").unwrap()).is_err());
 }
@@ -249,7 +309,16 @@ fn rows_that_are_none_are_reported_with_their_line() {
 fn text_databases_are_merged_by_key_and_solver() {
     let row = |k: &str, s: &str, v: &str| (k.to_string(), s.to_string(), v.to_string());
     let old = "K1=A:1,2;B:3\n# a note\nK2=A:4";
-    let new = text::merge(old, &[row("K1", "A", "9"), row("K3", "C", "7"), row("K3", "D", "8"), row("K3", "C", "6"), row("K2", "B", "5")]);
+    let new = text::merge(
+        old,
+        &[
+            row("K1", "A", "9"),
+            row("K3", "C", "7"),
+            row("K3", "D", "8"),
+            row("K3", "C", "6"),
+            row("K2", "B", "5"),
+        ],
+    );
     assert_eq!(new, "K1=B:3;A:9\n# a note\nK2=A:4;B:5\nK3=D:8;C:6\n");
     assert_eq!(text::merge(&new, &[row("K3", "D", "8")]), new.replace("D:8;C:6", "C:6;D:8"));
 }
@@ -260,7 +329,10 @@ fn sqlite_databases_are_written_and_read() {
     let path = place.path().join("gfx906_60.db");
     let c = |key: &str| Convolution::parse(key).unwrap();
     let deep = "64-16-56-56-3x3x3-32-16-56-56-8-1x1x1-1x1x1-1x1x1-0-NCDHW-BF16-B_g2";
-    let rows = [(c(KEY), "ConvAsm1x1U".to_string(), "1,8,2,16,1,2,1,1".to_string()), (c(deep), "Other".into(), "1,2".into())];
+    let rows = [
+        (c(KEY), "ConvAsm1x1U".to_string(), "1,8,2,16,1,2,1,1".to_string()),
+        (c(deep), "Other".into(), "1,2".into()),
+    ];
     sqlite::write(&path, &rows).unwrap();
     let d = read(&path, None).unwrap();
     assert_eq!(d.examples.iter().map(|e| e.problem.key.as_str()).collect::<Vec<_>>(), [KEY, deep]);

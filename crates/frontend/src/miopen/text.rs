@@ -27,18 +27,29 @@ pub(super) fn read(name: &str, text: &str, device: &Device) -> Result<Rows, Data
         formed = true;
         for part in solvers.split(';').filter(|p| !p.is_empty()) {
             let parsed = match part.split_once(':') {
-                Some((solver, values)) if !solver.is_empty() => parameters(values).map(|v| (solver, v)),
+                Some((solver, values)) if !solver.is_empty() => {
+                    parameters(values).map(|v| (solver, v))
+                }
                 _ => Err(format!("`{}` is no `Solver:params`", shown(part))),
             };
             match parsed {
-                Ok((solver, values)) => rows.examples.push((row, Example { problem: problem.problem(solver, device), values })),
+                Ok((solver, values)) => rows
+                    .examples
+                    .push((row, Example { problem: problem.problem(solver, device), values })),
                 Err(what) => rows.bad.push(BadRow { row, what }),
             }
         }
     }
     if lines > 0 && !formed {
-        let what = format!("not one line has the form `PROBLEM=Solver:params` (the first: {})", rows.bad[0].what);
-        return Err(fault(name, what, "give one of MIOpen's performance databases, text or SQLite"));
+        let what = format!(
+            "not one line has the form `PROBLEM=Solver:params` (the first: {})",
+            rows.bad[0].what
+        );
+        return Err(fault(
+            name,
+            what,
+            "give one of MIOpen's performance databases, text or SQLite",
+        ));
     }
     Ok(rows)
 }
@@ -71,9 +82,12 @@ pub fn merge(old: &str, rows: &[(String, String, String)]) -> String {
             out.push('\n');
             continue;
         };
-        let kept = line.split_once('=').map_or("", |(_, s)| s.trim()).split(';').filter(|p| !p.is_empty());
-        let kept = kept.filter(|p| !new.iter().any(|n| p.split_once(':').is_some_and(|(s, _)| s == n.1)));
-        let parts: Vec<String> = kept.map(String::from).chain(new.iter().map(|n| format!("{}:{}", n.1, n.2))).collect();
+        let kept =
+            line.split_once('=').map_or("", |(_, s)| s.trim()).split(';').filter(|p| !p.is_empty());
+        let kept =
+            kept.filter(|p| !new.iter().any(|n| p.split_once(':').is_some_and(|(s, _)| s == n.1)));
+        let parts: Vec<String> =
+            kept.map(String::from).chain(new.iter().map(|n| format!("{}:{}", n.1, n.2))).collect();
         out.push_str(&format!("{key}={}\n", parts.join(";")));
     }
     for key in order {

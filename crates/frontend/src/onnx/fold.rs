@@ -9,12 +9,21 @@ const MOST: i64 = 1 << 31;
 
 /// Types and shapes where operands are known as constants only.
 fn context<'a>(node: &'a Node, inputs: &'a [Option<Constant>], opset: i64) -> Ctx<'a> {
-    let operand = |c: &'a Constant| Operand { name: "", element: c.element(), shape: Some(c.shape()), constant: Some(c) };
+    let operand = |c: &'a Constant| Operand {
+        name: "",
+        element: c.element(),
+        shape: Some(c.shape()),
+        constant: Some(c),
+    };
     Ctx { node, opset, inputs: inputs.iter().map(|i| i.as_ref().map(operand)).collect() }
 }
 
 /// The results of a node over known operands; `None` where the operator is not evaluated here.
-pub(crate) fn evaluate(node: &Node, inputs: &[Option<Constant>], opset: i64) -> Option<Result<Vec<Constant>, String>> {
+pub(crate) fn evaluate(
+    node: &Node,
+    inputs: &[Option<Constant>],
+    opset: i64,
+) -> Option<Result<Vec<Constant>, String>> {
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return None;
     }
@@ -64,7 +73,22 @@ const EVALUATORS: &[(&[&str], Evaluator)] = &[
     (&["Where"], select),
     (&["Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum"], arithmetic),
     (&["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"], compare),
-    (&["Neg", "Abs", "Floor", "Ceil", "Round", "Sqrt", "Reciprocal", "Exp", "Log", "Sign", "Not"], unary),
+    (
+        &[
+            "Neg",
+            "Abs",
+            "Floor",
+            "Ceil",
+            "Round",
+            "Sqrt",
+            "Reciprocal",
+            "Exp",
+            "Log",
+            "Sign",
+            "Not",
+        ],
+        unary,
+    ),
     (&["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"], reduce),
 ];
 
@@ -135,9 +159,10 @@ fn range(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let n = elements(&shape)?;
     Ok(vec![match (need(ctx, 0)?, need(ctx, 2)?) {
-        (Constant::I64 { data: s, .. }, Constant::I64 { data: d, .. }) => {
-            Constant::I64 { shape, data: (0..n).map(|i| s[0].wrapping_add(i.wrapping_mul(d[0]))).collect() }
-        }
+        (Constant::I64 { data: s, .. }, Constant::I64 { data: d, .. }) => Constant::I64 {
+            shape,
+            data: (0..n).map(|i| s[0].wrapping_add(i.wrapping_mul(d[0]))).collect(),
+        },
         (Constant::F32 { data: s, .. }, Constant::F32 { data: d, .. }) => {
             Constant::F32 { shape, data: (0..n).map(|i| s[0] + i as f32 * d[0]).collect() }
         }
@@ -149,8 +174,12 @@ fn cast(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let o = first(outputs)?;
     let (x, shape) = (need(ctx, 0)?, o.shape.clone());
     Ok(vec![match (o.element, x) {
-        (Element::Bool, Constant::F32 { data, .. }) => Constant::Bool { shape, data: data.iter().map(|v| *v != 0.0).collect() },
-        (Element::Bool, Constant::I64 { data, .. }) => Constant::Bool { shape, data: data.iter().map(|v| *v != 0).collect() },
+        (Element::Bool, Constant::F32 { data, .. }) => {
+            Constant::Bool { shape, data: data.iter().map(|v| *v != 0.0).collect() }
+        }
+        (Element::Bool, Constant::I64 { data, .. }) => {
+            Constant::Bool { shape, data: data.iter().map(|v| *v != 0).collect() }
+        }
         (Element::Bool, Constant::Bool { .. }) => x.clone(),
         (Element::F32 | Element::F64, Constant::F32 { .. }) => x.clone(),
         (Element::F32 | Element::F64, Constant::I64 { data, .. }) => {
@@ -160,9 +189,15 @@ fn cast(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
             Constant::F32 { shape, data: data.iter().map(|v| f32::from(u8::from(*v))).collect() }
         }
         (e, _) if e.is_float() || e.bytes() == 0 => return Err(NOT_HERE.into()),
-        (e, Constant::F32 { data, .. }) => Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v as i64, e)).collect() },
-        (e, Constant::I64 { data, .. }) => Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v, e)).collect() },
-        (_, Constant::Bool { data, .. }) => Constant::I64 { shape, data: data.iter().map(|v| i64::from(*v)).collect() },
+        (e, Constant::F32 { data, .. }) => {
+            Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v as i64, e)).collect() }
+        }
+        (e, Constant::I64 { data, .. }) => {
+            Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v, e)).collect() }
+        }
+        (_, Constant::Bool { data, .. }) => {
+            Constant::I64 { shape, data: data.iter().map(|v| i64::from(*v)).collect() }
+        }
     }])
 }
 
@@ -189,7 +224,12 @@ fn strides(shape: &[i64]) -> Vec<i64> {
 }
 
 /// The elements of a view: `shape` extents, each with its stride in `data`, from `offset` on.
-fn view<T: Copy>(data: &[T], shape: &[i64], strides: &[i64], offset: i64) -> Result<Vec<T>, String> {
+fn view<T: Copy>(
+    data: &[T],
+    shape: &[i64],
+    strides: &[i64],
+    offset: i64,
+) -> Result<Vec<T>, String> {
     let count = elements(shape)? as usize;
     let mut out = Vec::with_capacity(count);
     if count == 0 {
@@ -236,7 +276,13 @@ fn view<T: Copy>(data: &[T], shape: &[i64], strides: &[i64], offset: i64) -> Res
 }
 
 /// A view of a constant, with the shape of the result.
-fn viewed(c: &Constant, shape: &[i64], view_shape: &[i64], strides: &[i64], offset: i64) -> Result<Constant, String> {
+fn viewed(
+    c: &Constant,
+    shape: &[i64],
+    view_shape: &[i64],
+    strides: &[i64],
+    offset: i64,
+) -> Result<Constant, String> {
     Ok(map_data!(c, shape.to_vec(), data => view(data, view_shape, strides, offset)?))
 }
 
@@ -246,8 +292,10 @@ fn broadcast(c: &Constant, to: &[i64]) -> Result<Constant, String> {
         return Ok(c.clone());
     }
     let own = strides(c.shape());
-    let skipped = to.len().checked_sub(c.shape().len()).ok_or("its operand has too many dimensions")?;
-    let stride = |i: usize| if i < skipped || c.shape()[i - skipped] == 1 { 0 } else { own[i - skipped] };
+    let skipped =
+        to.len().checked_sub(c.shape().len()).ok_or("its operand has too many dimensions")?;
+    let stride =
+        |i: usize| if i < skipped || c.shape()[i - skipped] == 1 { 0 } else { own[i - skipped] };
     viewed(c, to, to, &(0..to.len()).map(stride).collect::<Vec<_>>(), 0)
 }
 
@@ -283,13 +331,16 @@ fn concat(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let shape = first(outputs)?.shape.clone();
     let axis = ctx.axis(ctx.int_or("axis", 1)?, shape.len())?;
     let outer = elements(&shape[..axis])? as usize;
-    let parts: Vec<&Constant> = (0..ctx.inputs.len()).map(|i| need(ctx, i)).collect::<Result<_, _>>()?;
+    let parts: Vec<&Constant> =
+        (0..ctx.inputs.len()).map(|i| need(ctx, i)).collect::<Result<_, _>>()?;
     macro_rules! joined {
         ($variant:ident) => {{
             let mut data = Vec::with_capacity(elements(&shape)? as usize);
             for o in 0..outer {
                 for p in &parts {
-                    let Constant::$variant { data: d, .. } = p else { return Err("its inputs have different types".into()) };
+                    let Constant::$variant { data: d, .. } = p else {
+                        return Err("its inputs have different types".into());
+                    };
                     let block = d.len() / outer;
                     data.extend_from_slice(&d[o * block..(o + 1) * block]);
                 }
@@ -311,7 +362,13 @@ fn gather(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
     let indices = ctx.integers(1, "indices")?.ok_or("input 1 is missing")?;
     let places: Vec<usize> = indices.iter().map(|i| axis.place(*i)).collect::<Result<_, _>>()?;
     let block = axis.extent as usize * axis.inner;
-    fn picked<T: Copy>(data: &[T], outer: usize, block: usize, inner: usize, places: &[usize]) -> Vec<T> {
+    fn picked<T: Copy>(
+        data: &[T],
+        outer: usize,
+        block: usize,
+        inner: usize,
+        places: &[usize],
+    ) -> Vec<T> {
         let mut out = Vec::with_capacity(outer * inner * places.len());
         for o in 0..outer {
             for p in places {
@@ -367,12 +424,21 @@ fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         sources.push((0..length).map(|p| source(p - before)).collect::<Result<_, _>>()?);
     }
     let own = strides(x.shape());
-    fn placed<T: Copy>(data: &[T], fill: T, count: usize, sources: &[Vec<Option<usize>>], own: &[i64]) -> Vec<T> {
+    fn placed<T: Copy>(
+        data: &[T],
+        fill: T,
+        count: usize,
+        sources: &[Vec<Option<usize>>],
+        own: &[i64],
+    ) -> Vec<T> {
         let mut out = Vec::with_capacity(count);
         let Some((inner, outer)) = sources.split_last() else { return data.to_vec() };
         let mut place = vec![0usize; outer.len()];
         while out.len() < count {
-            let base = place.iter().enumerate().try_fold(0, |sum, (a, p)| outer[a][*p].map(|s| sum + s * own[a] as usize));
+            let base = place
+                .iter()
+                .enumerate()
+                .try_fold(0, |sum, (a, p)| outer[a][*p].map(|s| sum + s * own[a] as usize));
             match base {
                 None => out.extend(std::iter::repeat_n(fill, inner.len())),
                 Some(base) => out.extend(inner.iter().map(|s| s.map_or(fill, |s| data[base + s]))),
@@ -388,7 +454,11 @@ fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         out
     }
     let count = elements(&shape)? as usize;
-    let value = if ctx.opset >= 11 { ctx.constant(2, "constant_value")?.filter(|c| c.len() == 1) } else { None };
+    let value = if ctx.opset >= 11 {
+        ctx.constant(2, "constant_value")?.filter(|c| c.len() == 1)
+    } else {
+        None
+    };
     Ok(vec![match (x, value) {
         (Constant::F32 { data, .. }, v) => {
             let attribute = match ctx.node.attributes.get("value") {
@@ -405,7 +475,9 @@ fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         (Constant::Bool { data, .. }, Some(Constant::Bool { data: v, .. })) => {
             Constant::Bool { shape, data: placed(data, v[0], count, &sources, &own) }
         }
-        (Constant::Bool { data, .. }, _) => Constant::Bool { shape, data: placed(data, false, count, &sources, &own) },
+        (Constant::Bool { data, .. }, _) => {
+            Constant::Bool { shape, data: placed(data, false, count, &sources, &own) }
+        }
     }])
 }
 
@@ -418,9 +490,15 @@ fn select(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         which.iter().zip(a.iter().zip(b)).map(|(w, (a, b))| if *w { *a } else { *b }).collect()
     }
     Ok(vec![match (broadcast(need(ctx, 1)?, &shape)?, broadcast(need(ctx, 2)?, &shape)?) {
-        (Constant::F32 { data: a, .. }, Constant::F32 { data: b, .. }) => Constant::F32 { shape, data: mixed(&which, &a, &b) },
-        (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) => Constant::I64 { shape, data: mixed(&which, &a, &b) },
-        (Constant::Bool { data: a, .. }, Constant::Bool { data: b, .. }) => Constant::Bool { shape, data: mixed(&which, &a, &b) },
+        (Constant::F32 { data: a, .. }, Constant::F32 { data: b, .. }) => {
+            Constant::F32 { shape, data: mixed(&which, &a, &b) }
+        }
+        (Constant::I64 { data: a, .. }, Constant::I64 { data: b, .. }) => {
+            Constant::I64 { shape, data: mixed(&which, &a, &b) }
+        }
+        (Constant::Bool { data: a, .. }, Constant::Bool { data: b, .. }) => {
+            Constant::Bool { shape, data: mixed(&which, &a, &b) }
+        }
         _ => return Err("its inputs have different types".into()),
     }])
 }
@@ -505,7 +583,10 @@ fn compare(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
         },
         _ => return Err("its inputs have different types".into()),
     };
-    Ok(vec![Constant::Bool { shape, data: data.ok_or("its inputs are of a type that it does not take")? }])
+    Ok(vec![Constant::Bool {
+        shape,
+        data: data.ok_or("its inputs are of a type that it does not take")?,
+    }])
 }
 
 fn unary(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
@@ -567,7 +648,10 @@ fn reduce(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
                 "ReduceMax" => |r| r.iter().copied().fold(f32::NEG_INFINITY, f32::max),
                 _ => |r| r.iter().copied().fold(f32::INFINITY, f32::min),
             };
-            Constant::F32 { shape, data: (0..n).map(|i| f(&data[i * row..(i + 1) * row])).collect() }
+            Constant::F32 {
+                shape,
+                data: (0..n).map(|i| f(&data[i * row..(i + 1) * row])).collect(),
+            }
         }
         Constant::I64 { data, .. } => {
             let f: fn(&[i64]) -> i64 = match op {
@@ -576,7 +660,10 @@ fn reduce(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
                 "ReduceMax" => |r| r.iter().copied().max().unwrap_or(i64::MIN),
                 _ => |r| r.iter().copied().min().unwrap_or(i64::MAX),
             };
-            Constant::I64 { shape, data: (0..n).map(|i| f(&data[i * row..(i + 1) * row])).collect() }
+            Constant::I64 {
+                shape,
+                data: (0..n).map(|i| f(&data[i * row..(i + 1) * row])).collect(),
+            }
         }
         Constant::Bool { .. } => return Err(NOT_HERE.into()),
     }])

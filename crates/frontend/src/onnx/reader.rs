@@ -4,7 +4,10 @@
 use super::infer::{self, Ctx};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use super::tensor::{Tensor, tensor};
-use super::{Attribute, Element, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Value, ValueId, elements, fold};
+use super::{
+    Attribute, Element, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Value, ValueId,
+    elements, fold,
+};
 use crate::error::{ImportError, shown};
 use prost::Message;
 use std::cmp::Reverse;
@@ -30,10 +33,15 @@ pub fn read(bytes: &[u8], name: &str, dims: &[(String, i64)]) -> Result<Model, I
         Some(o) => return Err(not_onnx(format!("its operators are of version {}", o.version))),
         // Before version 3 of the format there was one set of operators only.
         None if (1..3).contains(&model.ir_version) => 1,
-        None if graph.node.iter().all(|n| !matches!(n.domain.as_str(), "" | "ai.onnx")) && !model.opset_import.is_empty() => 1,
+        None if graph.node.iter().all(|n| !matches!(n.domain.as_str(), "" | "ai.onnx"))
+            && !model.opset_import.is_empty() =>
+        {
+            1
+        }
         None => return Err(not_onnx("it does not say the version of its operators".into())),
     };
-    Reader { file: name, dims, opset, values: Vec::new(), by_name: HashMap::new(), folded: 0 }.read(graph)
+    Reader { file: name, dims, opset, values: Vec::new(), by_name: HashMap::new(), folded: 0 }
+        .read(graph)
 }
 
 struct Reader<'a> {
@@ -48,12 +56,18 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn fault(&self, place: String, what: impl Into<String>, remedy: &str) -> ImportError {
-        ImportError::Model { name: self.file.into(), place, what: what.into(), remedy: remedy.into() }
+        ImportError::Model {
+            name: self.file.into(),
+            place,
+            what: what.into(),
+            remedy: remedy.into(),
+        }
     }
 
     fn read(mut self, graph: GraphProto) -> Result<Model, ImportError> {
         for t in &graph.initializer {
-            let read = tensor(t).map_err(|e| self.fault(format!("initializer `{}`", shown(&t.name)), e, REPAIR))?;
+            let read = tensor(t)
+                .map_err(|e| self.fault(format!("initializer `{}`", shown(&t.name)), e, REPAIR))?;
             self.define(&t.name, "initializer", Some(read))?;
         }
         let inputs = self.read_inputs(&graph.input)?;
@@ -67,7 +81,9 @@ impl Reader<'_> {
             let mut name = n.name.clone();
             if name.is_empty() || seen.contains(&name) {
                 let stem = if name.is_empty() { &n.op_type } else { &name };
-                let free = (0..).map(|k| if k == 0 { format!("{stem}_{index}") } else { format!("{stem}_{index}_{k}") });
+                let free = (0..).map(|k| {
+                    if k == 0 { format!("{stem}_{index}") } else { format!("{stem}_{index}_{k}") }
+                });
                 name = free.into_iter().find(|n| !names.contains(n)).unwrap_or_default();
                 names.insert(name.clone());
             }
@@ -79,24 +95,51 @@ impl Reader<'_> {
         let mut outputs = Vec::new();
         for o in &graph.output {
             let place = || format!("output `{}`", shown(&o.name));
-            outputs.push(*self.by_name.get(&o.name).ok_or_else(|| self.fault(place(), "no node produces it", REPAIR))?);
+            outputs.push(
+                *self
+                    .by_name
+                    .get(&o.name)
+                    .ok_or_else(|| self.fault(place(), "no node produces it", REPAIR))?,
+            );
         }
         let name = if graph.name.is_empty() { self.file.to_string() } else { graph.name };
         Ok(Model { nodes, values: self.values, inputs, outputs, opset: self.opset, name })
     }
 
     /// Makes a value of a name that must be new.
-    fn define(&mut self, name: &str, what: &str, tensor: Option<Tensor>) -> Result<ValueId, ImportError> {
+    fn define(
+        &mut self,
+        name: &str,
+        what: &str,
+        tensor: Option<Tensor>,
+    ) -> Result<ValueId, ImportError> {
         let id = self.values.len();
         if name.is_empty() {
             return Err(self.fault(format!("{what} number {id}"), "it has no name", REPAIR));
         }
         if self.by_name.insert(name.into(), id).is_some() {
-            return Err(self.fault(format!("{what} `{}`", shown(name)), "the name is defined twice", REPAIR));
+            return Err(self.fault(
+                format!("{what} `{}`", shown(name)),
+                "the name is defined twice",
+                REPAIR,
+            ));
         }
-        let mut value = Value { name: name.into(), element: Element::Unknown, shape: None, constant: None, weight: false, alias: None };
+        let mut value = Value {
+            name: name.into(),
+            element: Element::Unknown,
+            shape: None,
+            constant: None,
+            weight: false,
+            alias: None,
+        };
         if let Some(t) = tensor {
-            value = Value { element: t.element, shape: Some(t.shape), constant: t.constant, weight: true, ..value };
+            value = Value {
+                element: t.element,
+                shape: Some(t.shape),
+                constant: t.constant,
+                weight: true,
+                ..value
+            };
         }
         self.values.push(value);
         Ok(id)
@@ -113,7 +156,9 @@ impl Reader<'_> {
             }
             let id = self.define(&input.name, "input", None)?;
             inputs.push(id);
-            let Some(t) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else { continue };
+            let Some(t) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
+                continue;
+            };
             self.values[id].element = Element::from_onnx(i64::from(t.elem_type));
             let Some(shape) = &t.shape else { continue };
             let mut extents = Vec::new();
@@ -136,7 +181,13 @@ impl Reader<'_> {
                     (None, None) => missing.push(shown(dim)),
                 }
             }
-            elements(&extents).map_err(|e| self.fault(place, e, "export it with positive dimensions, or with named ones and `--dim`"))?;
+            elements(&extents).map_err(|e| {
+                self.fault(
+                    place,
+                    e,
+                    "export it with positive dimensions, or with named ones and `--dim`",
+                )
+            })?;
             self.values[id].shape = Some(extents);
         }
         if !missing.is_empty() {
@@ -146,16 +197,25 @@ impl Reader<'_> {
     }
 
     /// Shapes that the file states, where they are plain numbers.
-    fn declared(&self, graph: &GraphProto) -> Result<HashMap<String, (Element, Vec<i64>)>, ImportError> {
+    fn declared(
+        &self,
+        graph: &GraphProto,
+    ) -> Result<HashMap<String, (Element, Vec<i64>)>, ImportError> {
         let mut out = HashMap::new();
         for v in graph.value_info.iter().chain(&graph.output) {
             let Some(t) = v.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else { continue };
             let Some(shape) = &t.shape else { continue };
             let extent = |d: &proto::DimensionProto| {
-                d.dim_value.or_else(|| d.dim_param.as_ref().and_then(|p| self.dims.iter().rev().find(|(n, _)| n == p).map(|(_, v)| *v)))
+                d.dim_value.or_else(|| {
+                    d.dim_param
+                        .as_ref()
+                        .and_then(|p| self.dims.iter().rev().find(|(n, _)| n == p).map(|(_, v)| *v))
+                })
             };
             if let Some(shape) = shape.dim.iter().map(extent).collect::<Option<Vec<i64>>>() {
-                elements(&shape).map_err(|e| self.fault(format!("value_info `{}`", shown(&v.name)), e, REPAIR))?;
+                elements(&shape).map_err(|e| {
+                    self.fault(format!("value_info `{}`", shown(&v.name)), e, REPAIR)
+                })?;
                 out.insert(v.name.clone(), (Element::from_onnx(i64::from(t.elem_type)), shape));
             }
         }
@@ -166,29 +226,43 @@ impl Reader<'_> {
     fn order(&self, nodes: &[NodeProto]) -> Result<Vec<usize>, ImportError> {
         let place = |i: usize| {
             let n = &nodes[i];
-            let name = if n.name.is_empty() { format!("number {i}") } else { format!("`{}`", shown(&n.name)) };
+            let name = if n.name.is_empty() {
+                format!("number {i}")
+            } else {
+                format!("`{}`", shown(&n.name))
+            };
             format!("node {name} ({})", shown(&n.op_type))
         };
         let mut producer: HashMap<&str, usize> = HashMap::new();
         for (i, n) in nodes.iter().enumerate() {
             for o in n.output.iter().filter(|o| !o.is_empty()) {
                 if self.by_name.contains_key(o) || producer.insert(o, i).is_some() {
-                    return Err(self.fault(place(i), format!("its output `{}` is defined twice", shown(o)), REPAIR));
+                    return Err(self.fault(
+                        place(i),
+                        format!("its output `{}` is defined twice", shown(o)),
+                        REPAIR,
+                    ));
                 }
             }
         }
         let mut consumers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
         let mut waits = vec![0usize; nodes.len()];
         for (i, n) in nodes.iter().enumerate() {
-            for input in n.input.iter().filter(|x| !x.is_empty() && !self.by_name.contains_key(*x)) {
+            for input in n.input.iter().filter(|x| !x.is_empty() && !self.by_name.contains_key(*x))
+            {
                 let Some(&p) = producer.get(input.as_str()) else {
-                    return Err(self.fault(place(i), format!("its input `{}` is not defined", shown(input)), REPAIR));
+                    return Err(self.fault(
+                        place(i),
+                        format!("its input `{}` is not defined", shown(input)),
+                        REPAIR,
+                    ));
                 };
                 consumers[p].push(i);
                 waits[i] += 1;
             }
         }
-        let mut ready: BinaryHeap<Reverse<usize>> = (0..nodes.len()).filter(|i| waits[*i] == 0).map(Reverse).collect();
+        let mut ready: BinaryHeap<Reverse<usize>> =
+            (0..nodes.len()).filter(|i| waits[*i] == 0).map(Reverse).collect();
         let mut order = Vec::with_capacity(nodes.len());
         while let Some(Reverse(i)) = ready.pop() {
             order.push(i);
@@ -207,17 +281,25 @@ impl Reader<'_> {
         let mut visited = HashSet::new();
         let mut value = String::new();
         while visited.insert(at) {
-            let waiting = nodes[at].input.iter().find_map(|x| producer.get(x.as_str()).filter(|p| waits[**p] > 0).map(|p| (x, *p)));
+            let waiting = nodes[at]
+                .input
+                .iter()
+                .find_map(|x| producer.get(x.as_str()).filter(|p| waits[**p] > 0).map(|p| (x, *p)));
             let Some((name, p)) = waiting else { break };
             value = shown(name);
             at = p;
         }
-        Err(self.fault(place(at), format!("its result `{value}` depends on itself: the graph has a cycle"), REPAIR))
+        Err(self.fault(
+            place(at),
+            format!("its result `{value}` depends on itself: the graph has a cycle"),
+            REPAIR,
+        ))
     }
 
     /// A node with its operands and results as values.
     fn node(&mut self, n: &NodeProto, name: String) -> Result<Node, ImportError> {
-        let mut inputs: Vec<Option<ValueId>> = n.input.iter().map(|x| self.by_name.get(x).copied()).collect();
+        let mut inputs: Vec<Option<ValueId>> =
+            n.input.iter().map(|x| self.by_name.get(x).copied()).collect();
         while inputs.last() == Some(&None) {
             inputs.pop();
         }
@@ -241,13 +323,18 @@ impl Reader<'_> {
             let value = match a.r#type {
                 kind::INT => Attribute::Int(a.i.unwrap_or(0)),
                 kind::FLOAT => Attribute::Float(a.f.unwrap_or(0.0)),
-                kind::STRING => Attribute::String(String::from_utf8_lossy(a.s.as_deref().unwrap_or_default()).into_owned()),
+                kind::STRING => Attribute::String(
+                    String::from_utf8_lossy(a.s.as_deref().unwrap_or_default()).into_owned(),
+                ),
                 kind::INTS => Attribute::Ints(a.ints.clone()),
                 kind::FLOATS => Attribute::Floats(a.floats.clone()),
                 kind::GRAPH | kind::GRAPHS => Attribute::Graph,
                 kind::TENSOR => {
-                    let place = || format!("attribute `{}` of node `{}`", shown(&a.name), shown(&name));
-                    let t = a.t.as_ref().ok_or_else(|| self.fault(place(), "it holds no tensor", REPAIR))?;
+                    let place =
+                        || format!("attribute `{}` of node `{}`", shown(&a.name), shown(&name));
+                    let t =
+                        a.t.as_ref()
+                            .ok_or_else(|| self.fault(place(), "it holds no tensor", REPAIR))?;
                     Attribute::Tensor(tensor(t).map_err(|e| self.fault(place(), e, REPAIR))?)
                 }
                 // Old exporters do not write the type.
@@ -255,7 +342,9 @@ impl Reader<'_> {
                     _ if a.g.is_some() || !a.graphs.is_empty() => Attribute::Graph,
                     proto::AttributeProto { i: Some(i), .. } => Attribute::Int(*i),
                     proto::AttributeProto { f: Some(f), .. } => Attribute::Float(*f),
-                    proto::AttributeProto { s: Some(s), .. } => Attribute::String(String::from_utf8_lossy(s).into_owned()),
+                    proto::AttributeProto { s: Some(s), .. } => {
+                        Attribute::String(String::from_utf8_lossy(s).into_owned())
+                    }
                     _ if !a.floats.is_empty() => Attribute::Floats(a.floats.clone()),
                     _ => Attribute::Ints(a.ints.clone()),
                 },
@@ -263,7 +352,10 @@ impl Reader<'_> {
             };
             attributes.insert(a.name.clone(), value);
         }
-        let (op, domain) = (n.op_type.clone(), if n.domain == "ai.onnx" { String::new() } else { n.domain.clone() });
+        let (op, domain) = (
+            n.op_type.clone(),
+            if n.domain == "ai.onnx" { String::new() } else { n.domain.clone() },
+        );
         Ok(Node { name, op, domain, inputs, outputs, attributes, folded: false, problem: None })
     }
 
@@ -278,19 +370,26 @@ impl Reader<'_> {
                 node.problem = Some(problem);
                 for &id in &node.outputs {
                     if let Some((element, shape)) = declared.get(&self.values[id].name) {
-                        (self.values[id].element, self.values[id].shape) = (*element, Some(shape.clone()));
+                        (self.values[id].element, self.values[id].shape) =
+                            (*element, Some(shape.clone()));
                     }
                 }
                 return;
             }
         };
-        let sizes: i64 =
-            outputs.iter().take(node.outputs.len()).map(|o| elements(&o.shape).unwrap_or(MOST_ELEMENTS)).fold(0, i64::saturating_add);
+        let sizes: i64 = outputs
+            .iter()
+            .take(node.outputs.len())
+            .map(|o| elements(&o.shape).unwrap_or(MOST_ELEMENTS))
+            .fold(0, i64::saturating_add);
         for (&id, o) in node.outputs.iter().zip(&outputs) {
             (self.values[id].element, self.values[id].shape) = (o.element, Some(o.shape.clone()));
         }
         // Identities of absent weights are as absent; those of data fold away all the same.
-        if passes_on && let (Some(Some(from)), Some(&to)) = (node.inputs.first().copied(), node.outputs.first()) {
+        if passes_on
+            && let (Some(Some(from)), Some(&to)) =
+                (node.inputs.first().copied(), node.outputs.first())
+        {
             let root = self.values[from].alias.unwrap_or(from);
             self.values[to].alias = Some(root);
             self.values[to].weight = self.values[root].weight;
@@ -301,7 +400,8 @@ impl Reader<'_> {
         if !fixed {
             return;
         }
-        let known = of_shape || node.inputs.iter().flatten().all(|i| self.values[*i].constant.is_some());
+        let known =
+            of_shape || node.inputs.iter().flatten().all(|i| self.values[*i].constant.is_some());
         let small = sizes <= MOST_CONSTANT_ELEMENTS && self.folded + sizes <= MOST_FOLDED_ELEMENTS;
         let results = if known && small { self.fold(node) } else { None };
         match results {
@@ -328,7 +428,8 @@ impl Reader<'_> {
             let ctx = Ctx::new(node, self.opset, &self.values);
             return Some(fold::of_shape(&ctx));
         }
-        let inputs: Vec<Option<super::Constant>> = node.inputs.iter().map(|i| i.and_then(|i| self.values[i].constant.clone())).collect();
+        let inputs: Vec<Option<super::Constant>> =
+            node.inputs.iter().map(|i| i.and_then(|i| self.values[i].constant.clone())).collect();
         fold::evaluate(node, &inputs, self.opset)
     }
 }

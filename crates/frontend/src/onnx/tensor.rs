@@ -16,7 +16,9 @@ impl Constant {
     /// Extents, outermost first.
     pub fn shape(&self) -> &[i64] {
         match self {
-            Constant::F32 { shape, .. } | Constant::I64 { shape, .. } | Constant::Bool { shape, .. } => shape,
+            Constant::F32 { shape, .. }
+            | Constant::I64 { shape, .. }
+            | Constant::Bool { shape, .. } => shape,
         }
     }
 
@@ -67,7 +69,9 @@ impl Constant {
     /// The same elements in another shape of as many elements.
     pub(crate) fn reshaped(mut self, to: Vec<i64>) -> Constant {
         match &mut self {
-            Constant::F32 { shape, .. } | Constant::I64 { shape, .. } | Constant::Bool { shape, .. } => *shape = to,
+            Constant::F32 { shape, .. }
+            | Constant::I64 { shape, .. }
+            | Constant::Bool { shape, .. } => *shape = to,
         }
         self
     }
@@ -101,7 +105,11 @@ pub(crate) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
     if raw {
         let expected = count as u64 * element.bytes() as u64;
         if t.raw_data.len() as u64 != expected {
-            return Err(format!("raw_data has {} bytes, dims {:?} of {element} need {expected}", t.raw_data.len(), t.dims));
+            return Err(format!(
+                "raw_data has {} bytes, dims {:?} of {element} need {expected}",
+                t.raw_data.len(),
+                t.dims
+            ));
         }
     } else {
         let (field, held) = match element {
@@ -126,15 +134,29 @@ pub(crate) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
     let b = &t.raw_data;
     let constant = match element {
         Element::Bool if raw => Constant::Bool { shape, data: b.iter().map(|x| *x != 0).collect() },
-        Element::Bool => Constant::Bool { shape, data: t.int32_data.iter().map(|x| *x != 0).collect() },
+        Element::Bool => {
+            Constant::Bool { shape, data: t.int32_data.iter().map(|x| *x != 0).collect() }
+        }
         Element::F32 if raw => Constant::F32 { shape, data: words(b, f32::from_le_bytes) },
         Element::F32 => Constant::F32 { shape, data: t.float_data.clone() },
-        Element::F64 if raw => Constant::F32 { shape, data: words(b, |w| f64::from_le_bytes(w) as f32) },
-        Element::F64 => Constant::F32 { shape, data: t.double_data.iter().map(|x| *x as f32).collect() },
-        Element::F16 if raw => Constant::F32 { shape, data: words(b, |w| half(u16::from_le_bytes(w))) },
-        Element::F16 => Constant::F32 { shape, data: t.int32_data.iter().map(|x| half(*x as u16)).collect() },
-        Element::BF16 if raw => Constant::F32 { shape, data: words(b, |w| bfloat(u16::from_le_bytes(w))) },
-        Element::BF16 => Constant::F32 { shape, data: t.int32_data.iter().map(|x| bfloat(*x as u16)).collect() },
+        Element::F64 if raw => {
+            Constant::F32 { shape, data: words(b, |w| f64::from_le_bytes(w) as f32) }
+        }
+        Element::F64 => {
+            Constant::F32 { shape, data: t.double_data.iter().map(|x| *x as f32).collect() }
+        }
+        Element::F16 if raw => {
+            Constant::F32 { shape, data: words(b, |w| half(u16::from_le_bytes(w))) }
+        }
+        Element::F16 => {
+            Constant::F32 { shape, data: t.int32_data.iter().map(|x| half(*x as u16)).collect() }
+        }
+        Element::BF16 if raw => {
+            Constant::F32 { shape, data: words(b, |w| bfloat(u16::from_le_bytes(w))) }
+        }
+        Element::BF16 => {
+            Constant::F32 { shape, data: t.int32_data.iter().map(|x| bfloat(*x as u16)).collect() }
+        }
         _ if !raw => {
             let data = match element {
                 Element::I64 => t.int64_data.clone(),
@@ -145,10 +167,18 @@ pub(crate) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
         }
         Element::I8 => Constant::I64 { shape, data: words(b, |w| i64::from(i8::from_le_bytes(w))) },
         Element::U8 => Constant::I64 { shape, data: words(b, |w| i64::from(u8::from_le_bytes(w))) },
-        Element::I16 => Constant::I64 { shape, data: words(b, |w| i64::from(i16::from_le_bytes(w))) },
-        Element::U16 => Constant::I64 { shape, data: words(b, |w| i64::from(u16::from_le_bytes(w))) },
-        Element::I32 => Constant::I64 { shape, data: words(b, |w| i64::from(i32::from_le_bytes(w))) },
-        Element::U32 => Constant::I64 { shape, data: words(b, |w| i64::from(u32::from_le_bytes(w))) },
+        Element::I16 => {
+            Constant::I64 { shape, data: words(b, |w| i64::from(i16::from_le_bytes(w))) }
+        }
+        Element::U16 => {
+            Constant::I64 { shape, data: words(b, |w| i64::from(u16::from_le_bytes(w))) }
+        }
+        Element::I32 => {
+            Constant::I64 { shape, data: words(b, |w| i64::from(i32::from_le_bytes(w))) }
+        }
+        Element::U32 => {
+            Constant::I64 { shape, data: words(b, |w| i64::from(u32::from_le_bytes(w))) }
+        }
         Element::I64 | Element::U64 => Constant::I64 { shape, data: words(b, i64::from_le_bytes) },
         Element::String | Element::Unknown => return Ok(absent),
     };
@@ -183,12 +213,23 @@ mod tests {
     use super::*;
 
     fn raw(data_type: i32, dims: &[i64], raw_data: &[u8]) -> TensorProto {
-        TensorProto { data_type, dims: dims.to_vec(), raw_data: raw_data.to_vec(), ..Default::default() }
+        TensorProto {
+            data_type,
+            dims: dims.to_vec(),
+            raw_data: raw_data.to_vec(),
+            ..Default::default()
+        }
     }
 
     #[test]
     fn halves_are_exact() {
-        for (bits, value) in [(0x3c00, 1.0), (0xc000, -2.0), (0x7bff, 65504.0), (0x0001, 5.960_464_5e-8), (0x3555, 0.333_251_95)] {
+        for (bits, value) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x7bff, 65504.0),
+            (0x0001, 5.960_464_5e-8),
+            (0x3555, 0.333_251_95),
+        ] {
             assert_eq!(half(bits), value, "{bits:#x}");
         }
         assert!(half(0x7e00).is_nan());
@@ -198,7 +239,9 @@ mod tests {
 
     #[test]
     fn every_integer_type_is_widened() {
-        let read = |t, bytes: &[u8], n| tensor(&raw(t, &[n], bytes)).unwrap().constant.unwrap().as_i64().unwrap().to_vec();
+        let read = |t, bytes: &[u8], n| {
+            tensor(&raw(t, &[n], bytes)).unwrap().constant.unwrap().as_i64().unwrap().to_vec()
+        };
         assert_eq!(read(2, &[255, 1], 2), [255, 1]);
         assert_eq!(read(3, &[255, 1], 2), [-1, 1]);
         assert_eq!(read(4, &[255, 255], 1), [65535]);
@@ -210,26 +253,66 @@ mod tests {
 
     #[test]
     fn typed_fields_are_read() {
-        let t = TensorProto { data_type: 9, dims: vec![2], int32_data: vec![0, 7], ..Default::default() };
-        assert_eq!(tensor(&t).unwrap().constant, Some(Constant::Bool { shape: vec![2], data: vec![false, true] }));
-        let t = TensorProto { data_type: 10, dims: vec![1], int32_data: vec![0x3c00], ..Default::default() };
-        assert_eq!(tensor(&t).unwrap().constant, Some(Constant::F32 { shape: vec![1], data: vec![1.0] }));
-        let t = TensorProto { data_type: 11, dims: vec![], double_data: vec![0.5], ..Default::default() };
-        assert_eq!(tensor(&t).unwrap().constant, Some(Constant::F32 { shape: vec![], data: vec![0.5] }));
+        let t = TensorProto {
+            data_type: 9,
+            dims: vec![2],
+            int32_data: vec![0, 7],
+            ..Default::default()
+        };
+        assert_eq!(
+            tensor(&t).unwrap().constant,
+            Some(Constant::Bool { shape: vec![2], data: vec![false, true] })
+        );
+        let t = TensorProto {
+            data_type: 10,
+            dims: vec![1],
+            int32_data: vec![0x3c00],
+            ..Default::default()
+        };
+        assert_eq!(
+            tensor(&t).unwrap().constant,
+            Some(Constant::F32 { shape: vec![1], data: vec![1.0] })
+        );
+        let t = TensorProto {
+            data_type: 11,
+            dims: vec![],
+            double_data: vec![0.5],
+            ..Default::default()
+        };
+        assert_eq!(
+            tensor(&t).unwrap().constant,
+            Some(Constant::F32 { shape: vec![], data: vec![0.5] })
+        );
     }
 
     #[test]
     fn sizes_must_agree() {
-        assert_eq!(tensor(&raw(1, &[2], &[0; 7])).unwrap_err(), "raw_data has 7 bytes, dims [2] of float need 8");
+        assert_eq!(
+            tensor(&raw(1, &[2], &[0; 7])).unwrap_err(),
+            "raw_data has 7 bytes, dims [2] of float need 8"
+        );
         assert!(tensor(&raw(1, &[-2], &[0; 8])).unwrap_err().contains("negative"));
         assert!(tensor(&raw(1, &[1 << 30, 1 << 30], &[0; 8])).unwrap_err().contains("2^40"));
-        let t = TensorProto { data_type: 1, dims: vec![3], float_data: vec![1.0], ..Default::default() };
+        let t = TensorProto {
+            data_type: 1,
+            dims: vec![3],
+            float_data: vec![1.0],
+            ..Default::default()
+        };
         assert_eq!(tensor(&t).unwrap_err(), "float_data has 1 elements, dims [3] need 3");
     }
 
     #[test]
     fn absent_data_keeps_the_type() {
-        let t = TensorProto { data_type: 1, dims: vec![64, 3, 7, 7], data_location: 1, ..Default::default() };
-        assert_eq!(tensor(&t).unwrap(), Tensor { element: Element::F32, shape: vec![64, 3, 7, 7], constant: None });
+        let t = TensorProto {
+            data_type: 1,
+            dims: vec![64, 3, 7, 7],
+            data_location: 1,
+            ..Default::default()
+        };
+        assert_eq!(
+            tensor(&t).unwrap(),
+            Tensor { element: Element::F32, shape: vec![64, 3, 7, 7], constant: None }
+        );
     }
 }

@@ -37,7 +37,9 @@ impl Window {
     /// Whether all numbers are in range; `what` names the axis for the message.
     pub fn check(&self, what: &str) -> Result<(), String> {
         let legal = |name: &str, x: i64, least: i64| match x {
-            _ if x < least => Err(format!("{name} along the {what} is {x}, but must be {least} or more")),
+            _ if x < least => {
+                Err(format!("{name} along the {what} is {x}, but must be {least} or more"))
+            }
             _ if x > 1 << 24 => Err(format!("{name} along the {what} is {x}, which is too large")),
             _ => Ok(()),
         };
@@ -48,7 +50,11 @@ impl Window {
         legal("the padding", self.before.min(self.after), 0)?;
         legal("the padding", self.before.max(self.after), 0)?;
         match self.positions() {
-            p if p < 1 => Err(format!("a window of {} does not fit into a {what} of {} with its padding", self.span(), self.padded())),
+            p if p < 1 => Err(format!(
+                "a window of {} does not fit into a {what} of {} with its padding",
+                self.span(),
+                self.padded()
+            )),
             _ => Ok(()),
         }
     }
@@ -82,7 +88,13 @@ impl Window {
 
 /// The padded copy `P` of `X[n, c, h, w]`, where anything is padded: its line and the name to
 /// read from.
-pub(super) fn padding(n: i64, c: i64, h: Window, w: Window, border: &str) -> (String, &'static str) {
+pub(super) fn padding(
+    n: i64,
+    c: i64,
+    h: Window,
+    w: Window,
+    border: &str,
+) -> (String, &'static str) {
     if !h.is_padded() && !w.is_padded() {
         return (String::new(), "X");
     }
@@ -93,7 +105,8 @@ pub(super) fn padding(n: i64, c: i64, h: Window, w: Window, border: &str) -> (St
         }
     }
     let text = format!(
-        "stage P: f32[n: {n}, c: {c}, h: {}, w: {}] = select({}, X[n, c, h - {}, w - {}], {border})\n",
+        "stage P: f32[n: {n}, c: {c}, h: {}, w: {}] = select({}, X[n, c, h - {}, w - {}], \
+         {border})\n",
         h.padded(),
         w.padded(),
         conds.join(" and "),
@@ -132,7 +145,9 @@ impl Conv {
     pub fn workload(&self) -> Result<Workload, String> {
         let &Conv { n, c, k, r, s, groups: g, .. } = self;
         if [n, c, k, g].iter().any(|&x| !(1..=1 << 24).contains(&x)) {
-            return Err(format!("a convolution needs positive sizes, not n={n} c={c} k={k} groups={g}"));
+            return Err(format!(
+                "a convolution needs positive sizes, not n={n} c={c} k={k} groups={g}"
+            ));
         }
         if c % g != 0 || k % g != 0 {
             return Err(format!("{c} channels and {k} filters do not divide into {g} groups"));
@@ -146,26 +161,53 @@ impl Conv {
         let input = format!("data X: f32[{n}, {c}, {}, {}]", self.h, self.w);
         let (kind, weight, axes, body) = if self.is_depthwise() && k == c {
             let body = format!("sum(r: {r}, s: {s}) {x}[n, c, {row}, {column}] * W[c, r, s]");
-            ("depthwise_conv2d", format!("{c}, {r}, {s}"), format!("n: {n}, c: {c}, p: {p}, q: {q}"), body)
+            (
+                "depthwise_conv2d",
+                format!("{c}, {r}, {s}"),
+                format!("n: {n}, c: {c}, p: {p}, q: {q}"),
+                body,
+            )
         } else if self.is_depthwise() {
             let m = k / c;
             let body = format!("sum(r: {r}, s: {s}) {x}[n, c, {row}, {column}] * W[c, m, r, s]");
-            ("depthwise_conv2d", format!("{c}, {m}, {r}, {s}"), format!("n: {n}, c: {c}, m: {m}, p: {p}, q: {q}"), body)
+            (
+                "depthwise_conv2d",
+                format!("{c}, {m}, {r}, {s}"),
+                format!("n: {n}, c: {c}, m: {m}, p: {p}, q: {q}"),
+                body,
+            )
         } else if g > 1 {
             let (cg, kg) = (c / g, k / g);
-            let body = format!("sum(c: {cg}, r: {r}, s: {s}) {x}[n, {cg}*g + c, {row}, {column}] * W[g, k, c, r, s]");
-            ("conv2d", format!("{g}, {kg}, {cg}, {r}, {s}"), format!("n: {n}, g: {g}, k: {kg}, p: {p}, q: {q}"), body)
+            let body = format!(
+                "sum(c: {cg}, r: {r}, s: {s}) {x}[n, {cg}*g + c, {row}, {column}] * W[g, k, c, r, s]"
+            );
+            (
+                "conv2d",
+                format!("{g}, {kg}, {cg}, {r}, {s}"),
+                format!("n: {n}, g: {g}, k: {kg}, p: {p}, q: {q}"),
+                body,
+            )
         } else {
-            let body = format!("sum(c: {c}, r: {r}, s: {s}) {x}[n, c, {row}, {column}] * W[k, c, r, s]");
-            ("conv2d", format!("{k}, {c}, {r}, {s}"), format!("n: {n}, k: {k}, p: {p}, q: {q}"), body)
+            let body =
+                format!("sum(c: {c}, r: {r}, s: {s}) {x}[n, c, {row}, {column}] * W[k, c, r, s]");
+            (
+                "conv2d",
+                format!("{k}, {c}, {r}, {s}"),
+                format!("n: {n}, k: {k}, p: {p}, q: {q}"),
+                body,
+            )
         };
-        written(&format!("workload {kind}\n{input}\nweight W: f32[{weight}]\n{copy}stage Y: f32[{axes}] = {body}\noutput Y"))
+        written(&format!(
+            "workload {kind}\n{input}\nweight W: f32[{weight}]\n{copy}stage Y: f32[{axes}] = \
+             {body}\noutput Y"
+        ))
     }
 
     /// A readable name.
     pub fn name(&self) -> String {
         let pair = |[a, b]: [i64; 2]| if a == b { a.to_string() } else { format!("{a}x{b}") };
-        let mut name = if self.is_depthwise() { String::from("depthwise") } else { String::from("conv2d") };
+        let mut name =
+            if self.is_depthwise() { String::from("depthwise") } else { String::from("conv2d") };
         if self.n > 1 {
             name += &format!("_n{}", self.n);
         }

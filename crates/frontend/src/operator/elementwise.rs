@@ -11,13 +11,16 @@ pub fn elementwise(steps: &Epilogue, shape: &[i64]) -> Result<Workload, String> 
     if shape.iter().any(|e| !(1..=1 << 40).contains(e)) {
         return Err(format!("shape {shape:?} has an empty or unknown dimension"));
     }
-    let operands: Option<Vec<Vec<bool>>> = steps.operands.iter().map(|o| varies(shape, shape, &o.shape)).collect();
+    let operands: Option<Vec<Vec<bool>>> =
+        steps.operands.iter().map(|o| varies(shape, shape, &o.shape)).collect();
     let operands = operands.ok_or("an operand does not broadcast to the output")?;
     let mut axes: Vec<(i64, Vec<bool>)> = Vec::new();
     for (i, &extent) in shape.iter().enumerate().filter(|(_, e)| **e != 1) {
         let seen: Vec<bool> = operands.iter().map(|o| o[i]).collect();
         match axes.last_mut() {
-            Some(last) if last.1 == seen => last.0 = last.0.checked_mul(extent).ok_or("the output is too large")?,
+            Some(last) if last.1 == seen => {
+                last.0 = last.0.checked_mul(extent).ok_or("the output is too large")?
+            }
             _ => axes.push((extent, seen)),
         }
     }
@@ -34,13 +37,19 @@ pub fn elementwise(steps: &Epilogue, shape: &[i64]) -> Result<Workload, String> 
         let kept: Vec<usize> = (0..axes.len()).filter(|&i| axes[i].1[o]).collect();
         let (extents, index) = match kept.is_empty() {
             true => (vec![1], vec![Affine::constant(0)]),
-            false => (kept.iter().map(|&i| axes[i].0).collect(), kept.iter().map(|&i| Affine::var(Var(i as u32))).collect()),
+            false => (
+                kept.iter().map(|&i| axes[i].0).collect(),
+                kept.iter().map(|&i| Affine::var(Var(i as u32))).collect(),
+            ),
         };
         // The first tensor of the output's size is the subject; others are named after their role.
-        let subject = operand.kind == TensorKind::Data && kept.len() == axes.len() && !inputs.iter().any(|i| i.name == "X");
+        let subject = operand.kind == TensorKind::Data
+            && kept.len() == axes.len()
+            && !inputs.iter().any(|i| i.name == "X");
         let base = if subject { "X" } else { operand.name };
         let free = (1..).map(|n| if n == 1 { base.to_string() } else { format!("{base}{n}") });
-        let name = free.into_iter().find(|n| inputs.iter().all(|i| i.name != *n)).unwrap_or_default();
+        let name =
+            free.into_iter().find(|n| inputs.iter().all(|i| i.name != *n)).unwrap_or_default();
         loads.push(Expr::Load { source: Source(o as u32), index });
         inputs.push(Input { name, dtype: DType::F32, shape: extents, kind: operand.kind });
     }

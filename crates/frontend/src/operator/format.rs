@@ -4,9 +4,9 @@ use super::checked;
 use squall_core::expr::{Affine, Binary, Expr};
 use squall_core::{DType, Workload};
 
-/// A workload of 32-bit floats in another format. Formats of 16 bits are those of all inputs and of the
-/// output, sums between stay 32-bit floats; tf32 leaves all tensors as they are and says that factors may
-/// be rounded to it, as libraries do where they are allowed to.
+/// A workload of 32-bit floats in another format. Formats of 16 bits are those of all inputs and of
+/// the output, sums between stay 32-bit floats; tf32 leaves all tensors as they are and says that
+/// factors may be rounded to it, as libraries do where they are allowed to.
 pub fn in_format(mut w: Workload, format: DType) -> Result<Workload, String> {
     if format.is_half() {
         w.inputs.iter_mut().for_each(|i| i.dtype = format);

@@ -64,7 +64,9 @@ pub fn selu(x: Expr, alpha: f64, gamma: f64) -> Expr {
 pub fn celu(x: Expr, alpha: f64) -> Expr {
     match alpha == 1.0 {
         true => selu(x, 1.0, 1.0),
-        false => add(relu(x.clone()), mul(c(alpha), sub(exp(div(min(x, c(0.0)), c(alpha))), c(1.0)))),
+        false => {
+            add(relu(x.clone()), mul(c(alpha), sub(exp(div(min(x, c(0.0)), c(alpha))), c(1.0))))
+        }
     }
 }
 
@@ -114,7 +116,8 @@ pub fn mish(x: Expr) -> Expr {
 
 /// `x * Phi(x)`, exactly.
 pub fn gelu(x: Expr) -> Expr {
-    let phi = add(c(1.0), Expr::unary(Unary::Erf, mul(x.clone(), c(std::f64::consts::FRAC_1_SQRT_2))));
+    let phi =
+        add(c(1.0), Expr::unary(Unary::Erf, mul(x.clone(), c(std::f64::consts::FRAC_1_SQRT_2))));
     mul(mul(c(0.5), x), phi)
 }
 

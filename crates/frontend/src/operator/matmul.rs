@@ -23,7 +23,16 @@ pub struct MatMul {
 impl MatMul {
     /// The single product with no operand transposed.
     pub fn plain(m: i64, n: i64, k: i64, b: TensorKind) -> MatMul {
-        MatMul { batch: Vec::new(), m, n, k, a_transposed: false, b_transposed: false, a: TensorKind::Data, b }
+        MatMul {
+            batch: Vec::new(),
+            m,
+            n,
+            k,
+            a_transposed: false,
+            b_transposed: false,
+            a: TensorKind::Data,
+            b,
+        }
     }
 
     /// Batch axes in their least number: neighbours that both operands see alike are one.
@@ -42,7 +51,10 @@ impl MatMul {
     pub fn workload(&self) -> Result<Workload, String> {
         let sizes = [self.m, self.n, self.k];
         if sizes.iter().chain(self.batch.iter().map(|b| &b.0)).any(|x| !(1..=1 << 31).contains(x)) {
-            return Err(format!("a matrix product needs positive sizes, not m={} n={} k={}", self.m, self.n, self.k));
+            return Err(format!(
+                "a matrix product needs positive sizes, not m={} n={} k={}",
+                self.m, self.n, self.k
+            ));
         }
         let mut batch = self.merged_batch();
         let mut m = self.m;
@@ -53,8 +65,13 @@ impl MatMul {
             m = m.saturating_mul(extent);
             batch.clear();
         }
-        let names: Vec<String> = (0..batch.len()).map(|i| if i == 0 { "b".into() } else { format!("b{}", i + 1) }).collect();
-        let operand = |varies: &dyn Fn(&(i64, bool, bool)) -> bool, rows: (&str, i64), columns: (&str, i64), transposed: bool| {
+        let names: Vec<String> = (0..batch.len())
+            .map(|i| if i == 0 { "b".into() } else { format!("b{}", i + 1) })
+            .collect();
+        let operand = |varies: &dyn Fn(&(i64, bool, bool)) -> bool,
+                       rows: (&str, i64),
+                       columns: (&str, i64),
+                       transposed: bool| {
             let (mut extents, mut index) = (Vec::new(), Vec::new());
             for (axis, name) in batch.iter().zip(&names).filter(|(axis, _)| varies(axis)) {
                 extents.push(axis.0.to_string());
@@ -69,7 +86,8 @@ impl MatMul {
         let (b_shape, b_index) = operand(&|b| b.2, ("k", self.k), ("n", self.n), self.b_transposed);
         let kind = if batch.is_empty() { "matmul" } else { "batch_matmul" };
         let word = |k: TensorKind| if k == TensorKind::Weight { "weight" } else { "data" };
-        let axes: String = batch.iter().zip(&names).map(|(axis, name)| format!("{name}: {}, ", axis.0)).collect();
+        let axes: String =
+            batch.iter().zip(&names).map(|(axis, name)| format!("{name}: {}, ", axis.0)).collect();
         written(&format!(
             "workload {kind}\n{} A: f32[{a_shape}]\n{} B: f32[{b_shape}]\n\
              stage Y: f32[{axes}m: {m}, n: {}] = sum(k: {}) A[{a_index}] * B[{b_index}]\noutput Y",
@@ -83,7 +101,8 @@ impl MatMul {
     /// A readable name: rows x depth x columns.
     pub fn name(&self) -> String {
         let batch = self.batch.iter().fold(1i64, |n, b| n.saturating_mul(b.0));
-        let flat = batch > 1 && self.batch.iter().all(|b| b.0 == 1 || (b.1 && !b.2)) && !self.a_transposed;
+        let flat =
+            batch > 1 && self.batch.iter().all(|b| b.0 == 1 || (b.1 && !b.2)) && !self.a_transposed;
         match batch {
             1 => format!("matmul_{}x{}x{}", self.m, self.k, self.n),
             _ if flat => format!("matmul_{}x{}x{}", batch.saturating_mul(self.m), self.k, self.n),

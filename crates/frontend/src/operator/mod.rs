@@ -107,7 +107,9 @@ impl Epilogue {
         }
         // Inputs are numbered before stages: the new ones push the stages up.
         let mut up = |e: Expr| match e {
-            Expr::Load { source, index } if source.0 >= first => Expr::Load { source: Source(source.0 + added), index },
+            Expr::Load { source, index } if source.0 >= first => {
+                Expr::Load { source: Source(source.0 + added), index }
+            }
             e => e,
         };
         for s in stages.iter_mut().chain([&mut last]) {
@@ -126,7 +128,13 @@ impl Epilogue {
             None => value.clone(),
             Some(o) => loads[o].clone(),
         });
-        stages.push(Stage { name: "Y".into(), dtype: last.dtype, axes: last.axes, reduction: None, body });
+        stages.push(Stage {
+            name: "Y".into(),
+            dtype: last.dtype,
+            axes: last.axes,
+            reduction: None,
+            body,
+        });
         checked(Workload { kind, inputs, stages, foreign })
     }
 }
@@ -168,19 +176,36 @@ fn written(text: &str) -> Result<Workload, String> {
 }
 
 /// The operand as an input, and its load over axes of the given extents.
-fn read(o: &Operand, axes: &[i64], shape: &[i64], taken: &mut HashSet<String>, source: Source) -> Result<(Input, Expr), String> {
-    let varies = varies(axes, shape, &o.shape).ok_or_else(|| format!("an operand {:?} does not fit the output {shape:?}", o.shape))?;
-    let name = (1..).map(|n| if n == 1 { o.name.into() } else { format!("{}{n}", o.name) }).find(|n| !taken.contains(n));
+fn read(
+    o: &Operand,
+    axes: &[i64],
+    shape: &[i64],
+    taken: &mut HashSet<String>,
+    source: Source,
+) -> Result<(Input, Expr), String> {
+    let varies = varies(axes, shape, &o.shape)
+        .ok_or_else(|| format!("an operand {:?} does not fit the output {shape:?}", o.shape))?;
+    let name = (1..)
+        .map(|n| if n == 1 { o.name.into() } else { format!("{}{n}", o.name) })
+        .find(|n| !taken.contains(n));
     let name = name.unwrap_or_else(|| o.name.into());
     taken.insert(name.clone());
-    // Data that varies along all axes is seen exactly as the output; else axes of extent 1 drop out.
+    // Data that varies along all axes is seen exactly as the output; else axes of extent 1 drop
+    // out.
     let full = o.kind == TensorKind::Data && axes.iter().zip(&varies).all(|(&e, &v)| v || e == 1);
-    let kept: Vec<usize> = (0..axes.len()).filter(|&i| full || (varies[i] && axes[i] > 1)).collect();
+    let kept: Vec<usize> =
+        (0..axes.len()).filter(|&i| full || (varies[i] && axes[i] > 1)).collect();
     let (extents, index) = match kept.is_empty() {
         true => (vec![1], vec![Affine::constant(0)]),
-        false => (kept.iter().map(|&i| axes[i]).collect(), kept.iter().map(|&i| Affine::var(Var(i as u32))).collect()),
+        false => (
+            kept.iter().map(|&i| axes[i]).collect(),
+            kept.iter().map(|&i| Affine::var(Var(i as u32))).collect(),
+        ),
     };
-    Ok((Input { name, dtype: DType::F32, shape: extents, kind: o.kind }, Expr::Load { source, index }))
+    Ok((
+        Input { name, dtype: DType::F32, shape: extents, kind: o.kind },
+        Expr::Load { source, index },
+    ))
 }
 
 /// Which of a stage's axes an operand varies along, where the stage's axes and the graph's shape

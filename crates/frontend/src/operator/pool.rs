@@ -41,9 +41,18 @@ impl Pool {
     fn windows(&self) -> [(Window, Window); 2] {
         let axis = |i: usize, extent, kernel| {
             let (before, after) = (self.pads[i], self.pads[i + 2]);
-            let asked = Window { extent, kernel, stride: self.stride[i], before, after, dilation: self.dilation[i] };
+            let asked = Window {
+                extent,
+                kernel,
+                stride: self.stride[i],
+                before,
+                after,
+                dilation: self.dilation[i],
+            };
             let positions = self.positions.map_or(1, |p| p[i].clamp(1, 1 << 24));
-            let reach = (positions - 1).saturating_mul(asked.stride).saturating_add(asked.span()) - extent - before;
+            let reach = (positions - 1).saturating_mul(asked.stride).saturating_add(asked.span())
+                - extent
+                - before;
             (asked, Window { after: after.max(reach), ..asked })
         };
         [axis(0, self.h, self.r), axis(1, self.w, self.s)]
@@ -76,7 +85,9 @@ impl Pool {
         let axes = format!("n: {n}, c: {c}, p: {p}, q: {q}");
         let body = format!("{x}[n, c, {row}, {column}]");
         let PoolKind::Average { count_padding } = self.kind else {
-            return written(&format!("{head}stage Y: f32[{axes}] = max(r: {r}, s: {s}) {body}\noutput Y"));
+            return written(&format!(
+                "{head}stage Y: f32[{axes}] = max(r: {r}, s: {s}) {body}\noutput Y"
+            ));
         };
         let sum = format!("{head}stage S: f32[{axes}] = sum(r: {r}, s: {s}) {body}\n");
         // What counts along an axis: the image, or the padding that was asked for as well; what
@@ -93,7 +104,9 @@ impl Pool {
             }
         }
         match conds.is_empty() {
-            true => written(&format!("{sum}stage Y: f32[{axes}] = S[n, c, p, q] / {}\noutput Y", r * s)),
+            true => {
+                written(&format!("{sum}stage Y: f32[{axes}] = S[n, c, p, q] / {}\noutput Y", r * s))
+            }
             false => written(&format!(
                 "{sum}stage N: f32[p: {p}, q: {q}] = sum(r: {r}, s: {s}) select({}, 1, 0)\n\
                  stage Y: f32[{axes}] = S[n, c, p, q] / N[p, q]\noutput Y",

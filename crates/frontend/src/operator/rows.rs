@@ -69,16 +69,21 @@ impl Reduce {
         if !axes.iter().any(|a| a.1) {
             axes.push((1, true));
         }
-        let (count, kept_count) =
-            (axes.iter().filter(|a| a.1).fold(1i64, |n, a| n.saturating_mul(a.0)), axes.iter().filter(|a| !a.1).count());
-        let (mut shape, mut index, mut kept, mut reduced) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (count, kept_count) = (
+            axes.iter().filter(|a| a.1).fold(1i64, |n, a| n.saturating_mul(a.0)),
+            axes.iter().filter(|a| !a.1).count(),
+        );
+        let (mut shape, mut index, mut kept, mut reduced) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for &(extent, is_reduced) in &axes {
             let (list, names): (&mut Vec<(String, i64)>, &[&str]) = match (is_reduced, kept_count) {
                 (true, _) => (&mut reduced, &["j", "k", "l", "m"]),
                 (false, 1) => (&mut kept, &["i"]),
                 (false, _) => (&mut kept, &["a", "b", "c", "d"]),
             };
-            let name = names.get(list.len()).ok_or("the reduction alternates too often between kept and reduced axes")?;
+            let name = names
+                .get(list.len())
+                .ok_or("the reduction alternates too often between kept and reduced axes")?;
             list.push((name.to_string(), extent));
             shape.push(extent.to_string());
             index.push(name.to_string());
@@ -86,7 +91,9 @@ impl Reduce {
         if kept.is_empty() {
             kept.push(("i".into(), 1));
         }
-        let list = |a: &[(String, i64)]| a.iter().map(|(n, e)| format!("{n}: {e}")).collect::<Vec<_>>().join(", ");
+        let list = |a: &[(String, i64)]| {
+            a.iter().map(|(n, e)| format!("{n}: {e}")).collect::<Vec<_>>().join(", ")
+        };
         let load = format!("X[{}]", index.join(", "));
         let (reducer, body) = match self.op {
             ReduceOp::Sum | ReduceOp::Mean | ReduceOp::LogSum => ("sum", load),
@@ -96,7 +103,8 @@ impl Reduce {
             ReduceOp::L1 => ("sum", format!("abs({load})")),
             ReduceOp::L2 | ReduceOp::SumSquare => ("sum", format!("{load} * {load}")),
         };
-        let value = format!("S[{}]", kept.iter().map(|k| k.0.as_str()).collect::<Vec<_>>().join(", "));
+        let value =
+            format!("S[{}]", kept.iter().map(|k| k.0.as_str()).collect::<Vec<_>>().join(", "));
         let last = match self.op {
             ReduceOp::Mean => Some(format!("{value} / {count}")),
             ReduceOp::L2 => Some(format!("sqrt({value})")),
@@ -115,7 +123,9 @@ impl Reduce {
 
     /// A readable name: kept extents, then what is reduced.
     pub fn name(&self) -> String {
-        let product = |reduced: bool| self.axes.iter().filter(|a| a.1 == reduced).fold(1i64, |p, a| p.saturating_mul(a.0));
+        let product = |reduced: bool| {
+            self.axes.iter().filter(|a| a.1 == reduced).fold(1i64, |p, a| p.saturating_mul(a.0))
+        };
         format!("{}_{}x{}", self.op.name(), product(false), product(true))
     }
 }
@@ -139,7 +149,13 @@ impl Softmax {
             return Err(format!("softmax needs positive sizes, not {before} x {extent} x {after}"));
         }
         let (shape, rows, all, i, ij) = match after {
-            1 => (format!("{before}, {extent}"), format!("i: {before}"), format!("i: {before}, j: {extent}"), "i", "i, j"),
+            1 => (
+                format!("{before}, {extent}"),
+                format!("i: {before}"),
+                format!("i: {before}, j: {extent}"),
+                "i",
+                "i, j",
+            ),
             _ => (
                 format!("{before}, {extent}, {after}"),
                 format!("a: {before}, b: {after}"),
@@ -153,8 +169,10 @@ impl Softmax {
             true => format!("X[{ij}] - M[{i}] - log(S[{i}])"),
         };
         written(&format!(
-            "workload softmax\ndata X: f32[{shape}]\nstage M: f32[{rows}] = max(j: {extent}) X[{ij}]\n\
-             stage E: f32[{all}] = exp(X[{ij}] - M[{i}])\nstage S: f32[{rows}] = sum(j: {extent}) E[{ij}]\n\
+            "workload softmax\ndata X: f32[{shape}]\nstage M: f32[{rows}] = max(j: {extent}) \
+             X[{ij}]\n\
+             stage E: f32[{all}] = exp(X[{ij}] - M[{i}])\nstage S: f32[{rows}] = sum(j: {extent}) \
+             E[{ij}]\n\
              stage Y: f32[{all}] = {last}\noutput Y"
         ))
     }
@@ -191,7 +209,10 @@ impl LayerNorm {
             return Err(format!("eps is {eps}, but must be a number of 0 or more"));
         }
         let word = |k: TensorKind| if k == TensorKind::Weight { "weight" } else { "data" };
-        let mut text = format!("workload layernorm\ndata X: f32[{rows}, {cols}]\n{} G: f32[{cols}]\n", word(gain));
+        let mut text = format!(
+            "workload layernorm\ndata X: f32[{rows}, {cols}]\n{} G: f32[{cols}]\n",
+            word(gain)
+        );
         if let Some(kind) = bias {
             text += &format!("{} B: f32[{cols}]\n", word(kind));
         }
@@ -200,7 +221,8 @@ impl LayerNorm {
             "{text}stage S: f32[i: {rows}] = sum(j: {cols}) X[i, j]\n\
              stage D: f32[i: {rows}, j: {cols}] = X[i, j] - S[i] / {cols}\n\
              stage V: f32[i: {rows}] = sum(j: {cols}) D[i, j] * D[i, j]\n\
-             stage Y: f32[i: {rows}, j: {cols}] = D[i, j] / sqrt(V[i] / {cols} + {eps:?}) * G[j]{addend}\noutput Y"
+             stage Y: f32[i: {rows}, j: {cols}] = D[i, j] / sqrt(V[i] / {cols} + {eps:?}) * \
+             G[j]{addend}\noutput Y"
         ))
     }
 

@@ -4,7 +4,19 @@ use super::functions::{add, hard_swish, mul, relu};
 use super::*;
 
 fn conv(c: i64, k: i64, groups: i64) -> Conv {
-    Conv { n: 1, c, h: 6, w: 5, k, r: 3, s: 3, stride: [2, 1], pads: [1, 0, 1, 0], dilation: [1, 1], groups }
+    Conv {
+        n: 1,
+        c,
+        h: 6,
+        w: 5,
+        k,
+        r: 3,
+        s: 3,
+        stride: [2, 1],
+        pads: [1, 0, 1, 0],
+        dilation: [1, 1],
+        groups,
+    }
 }
 
 fn with(mut e: Epilogue, f: impl FnOnce(&mut Epilogue, Expr) -> Expr) -> Epilogue {
@@ -14,7 +26,9 @@ fn with(mut e: Epilogue, f: impl FnOnce(&mut Epilogue, Expr) -> Expr) -> Epilogu
 }
 
 fn bias_add_relu(channels: i64, shape: &[i64]) -> Epilogue {
-    let e = with(Epilogue::none(), |e, x| add(x, e.operand("B", TensorKind::Weight, vec![channels, 1, 1])));
+    let e = with(Epilogue::none(), |e, x| {
+        add(x, e.operand("B", TensorKind::Weight, vec![channels, 1, 1]))
+    });
     let e = with(e, |e, x| add(x, e.operand("R", TensorKind::Data, shape.to_vec())));
     with(e, |_, x| relu(x))
 }
@@ -38,15 +52,38 @@ output Y
 "
     );
     let c = conv(4, 6, 2);
-    let w = bias_add_relu(6, &c.output()).attach(c.workload().unwrap(), &c.output()).unwrap().to_string();
-    assert!(w.contains("weight W: f32[2, 3, 2, 3, 3]\nweight B: f32[2, 3]\ndata R: f32[1, 2, 3, 3, 3]"), "{w}");
-    assert!(w.contains("sum(c: 2, r: 3, s: 3) P[n, c + 2*g, 2*p + r, q + s] * W[g, k, c, r, s]"), "{w}");
+    let w = bias_add_relu(6, &c.output())
+        .attach(c.workload().unwrap(), &c.output())
+        .unwrap()
+        .to_string();
+    assert!(
+        w.contains("weight W: f32[2, 3, 2, 3, 3]\nweight B: f32[2, 3]\ndata R: f32[1, 2, 3, 3, 3]"),
+        "{w}"
+    );
+    assert!(
+        w.contains("sum(c: 2, r: 3, s: 3) P[n, c + 2*g, 2*p + r, q + s] * W[g, k, c, r, s]"),
+        "{w}"
+    );
     assert!(w.contains("max(C[n, g, k, p, q] + B[g, k] + R[n, g, k, p, q], 0)"), "{w}");
     let w = conv(4, 4, 4).workload().unwrap().to_string();
-    assert!(w.starts_with("workload depthwise_conv2d\ndata X: f32[1, 4, 6, 5]\nweight W: f32[4, 3, 3]\n"), "{w}");
-    assert!(w.contains("stage Y: f32[n: 1, c: 4, p: 3, q: 3] = sum(r: 3, s: 3) P[n, c, 2*p + r, q + s] * W[c, r, s]"), "{w}");
+    assert!(
+        w.starts_with(
+            "workload depthwise_conv2d\ndata X: f32[1, 4, 6, 5]\nweight W: f32[4, 3, 3]\n"
+        ),
+        "{w}"
+    );
+    assert!(
+        w.contains(
+            "stage Y: f32[n: 1, c: 4, p: 3, q: 3] = sum(r: 3, s: 3) P[n, c, 2*p + r, q \
+                        + s] * W[c, r, s]"
+        ),
+        "{w}"
+    );
     let w = conv(4, 8, 4).workload().unwrap().to_string();
-    assert!(w.contains("stage Y: f32[n: 1, c: 4, m: 2, p: 3, q: 3]") && w.contains("W[c, m, r, s]"), "{w}");
+    assert!(
+        w.contains("stage Y: f32[n: 1, c: 4, m: 2, p: 3, q: 3]") && w.contains("W[c, m, r, s]"),
+        "{w}"
+    );
 }
 
 /// A convolution by seven loops over NCHW and OIHW.
@@ -88,10 +125,19 @@ fn numbers(n: i64, seed: u64) -> Vec<f64> {
 
 #[test]
 fn convolutions_compute_what_loops_compute() {
-    for (k, groups, dilation, pads) in [(6, 1, 1, [1, 0, 1, 0]), (6, 2, 2, [2, 1, 0, 1]), (4, 4, 1, [0, 2, 1, 0]), (8, 4, 1, [1; 4])] {
+    for (k, groups, dilation, pads) in [
+        (6, 1, 1, [1, 0, 1, 0]),
+        (6, 2, 2, [2, 1, 0, 1]),
+        (4, 4, 1, [0, 2, 1, 0]),
+        (8, 4, 1, [1; 4]),
+    ] {
         let c = Conv { n: 2, dilation: [1, dilation], pads, ..conv(4, k, groups) };
         let (x, f) = (numbers(2 * 4 * 30, 1), numbers(k * 4 / groups * 9, 2));
-        assert_eq!(c.workload().unwrap().evaluate(&[x.clone(), f.clone()]), conv_by_loops(&c, &x, &f), "{c:?}");
+        assert_eq!(
+            c.workload().unwrap().evaluate(&[x.clone(), f.clone()]),
+            conv_by_loops(&c, &x, &f),
+            "{c:?}"
+        );
     }
 }
 
@@ -110,15 +156,34 @@ stage Y: f32[m: 1, n: 5] = T[m, n] + C[n]
 output Y
 "
     );
-    let flat = MatMul { batch: vec![(2, true, false), (3, true, false)], ..MatMul::plain(4, 5, 7, TensorKind::Weight) };
+    let flat = MatMul {
+        batch: vec![(2, true, false), (3, true, false)],
+        ..MatMul::plain(4, 5, 7, TensorKind::Weight)
+    };
     assert_eq!(flat.workload(), MatMul::plain(24, 5, 7, TensorKind::Weight).workload());
     assert_eq!(flat.name(), "matmul_24x7x5");
-    let both = MatMul { batch: vec![(1, true, true), (12, true, true)], b_transposed: true, ..MatMul::plain(4, 5, 7, TensorKind::Data) };
+    let both = MatMul {
+        batch: vec![(1, true, true), (12, true, true)],
+        b_transposed: true,
+        ..MatMul::plain(4, 5, 7, TensorKind::Data)
+    };
     let text = both.workload().unwrap().to_string();
-    assert!(text.contains("data B: f32[12, 5, 7]\nstage Y: f32[b: 12, m: 4, n: 5] = sum(k: 7) A[b, m, k] * B[b, n, k]"), "{text}");
-    let mixed = MatMul { batch: vec![(2, true, false), (3, false, true)], ..MatMul::plain(4, 5, 7, TensorKind::Data) };
+    assert!(
+        text.contains(
+            "data B: f32[12, 5, 7]\nstage Y: f32[b: 12, m: 4, n: 5] = sum(k: 7) \
+                           A[b, m, k] * B[b, n, k]"
+        ),
+        "{text}"
+    );
+    let mixed = MatMul {
+        batch: vec![(2, true, false), (3, false, true)],
+        ..MatMul::plain(4, 5, 7, TensorKind::Data)
+    };
     let text = mixed.workload().unwrap().to_string();
-    assert!(text.contains("f32[b: 2, b2: 3, m: 4, n: 5] = sum(k: 7) A[b, m, k] * B[b2, k, n]"), "{text}");
+    assert!(
+        text.contains("f32[b: 2, b2: 3, m: 4, n: 5] = sum(k: 7) A[b, m, k] * B[b2, k, n]"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -140,13 +205,15 @@ fn averages_count_what_is_inside() {
     let ones = vec![vec![1.0; 16]];
     assert_eq!(p.workload().unwrap().evaluate(&ones), [1.0; 4]);
     let padded = Pool { kind: PoolKind::Average { count_padding: true }, ..p.clone() };
-    let shares: Vec<f64> = [4.0, 6.0, 6.0, 9.0].iter().map(|n| f64::from((n / 9.0) as f32)).collect();
+    let shares: Vec<f64> =
+        [4.0, 6.0, 6.0, 9.0].iter().map(|n| f64::from((n / 9.0) as f32)).collect();
     assert_eq!(padded.workload().unwrap().evaluate(&ones), shares);
     // Rounded up, the last window leaves the padding: what is outside of that never counts.
     let up = Pool { positions: Some([3, 3]), ..padded.clone() };
     let y = up.workload().unwrap().evaluate(&ones);
     assert_eq!((y.len(), y[8]), (9, 0.25), "{y:?}");
-    let unpadded = Pool { pads: [0; 4], kind: PoolKind::Average { count_padding: false }, ..p.clone() };
+    let unpadded =
+        Pool { pads: [0; 4], kind: PoolKind::Average { count_padding: false }, ..p.clone() };
     assert!(unpadded.workload().unwrap().to_string().ends_with("= S[n, c, p, q] / 9\noutput Y\n"));
     let max = Pool { kind: PoolKind::Max, ..p };
     let minus = vec![(1..17).map(|i| -f64::from(i)).collect()];
@@ -155,7 +222,9 @@ fn averages_count_what_is_inside() {
 
 #[test]
 fn rows_compute_what_they_are_called() {
-    let close = |a: &[f64], b: &[f64]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5);
+    let close = |a: &[f64], b: &[f64]| {
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5)
+    };
     let x = vec![1.0, 2.0, 3.0, 0.0, 0.0, 0.0];
     let e: Vec<f64> = [-2.0f64, -1.0, 0.0].iter().map(|x| x.exp()).collect();
     let total: f64 = e.iter().sum();
@@ -163,12 +232,28 @@ fn rows_compute_what_they_are_called() {
     let s = Softmax { before: 2, extent: 3, after: 1, log: false };
     assert!(close(&s.workload().unwrap().evaluate(std::slice::from_ref(&x)), &want));
     let logs: Vec<f64> = want.iter().map(|p| p.ln()).collect();
-    assert!(close(&Softmax { log: true, ..s.clone() }.workload().unwrap().evaluate(std::slice::from_ref(&x)), &logs));
+    assert!(close(
+        &Softmax { log: true, ..s.clone() }.workload().unwrap().evaluate(std::slice::from_ref(&x)),
+        &logs
+    ));
     let columns = Softmax { before: 1, extent: 2, after: 3, log: false };
     let y = columns.workload().unwrap().evaluate(std::slice::from_ref(&x));
-    assert!((y[0] + y[3] - 1.0).abs() < 1e-6 && (y[0] - 1.0 / (1.0 + (-1.0f64).exp())).abs() < 1e-6, "{y:?}");
-    let norm = LayerNorm { rows: 2, cols: 3, eps: 0.0, gain: TensorKind::Weight, bias: Some(TensorKind::Weight) };
-    let y = norm.workload().unwrap().evaluate(&[vec![1.0, 2.0, 3.0, 2.0, 4.0, 6.0], vec![2.0; 3], vec![1.0; 3]]);
+    assert!(
+        (y[0] + y[3] - 1.0).abs() < 1e-6 && (y[0] - 1.0 / (1.0 + (-1.0f64).exp())).abs() < 1e-6,
+        "{y:?}"
+    );
+    let norm = LayerNorm {
+        rows: 2,
+        cols: 3,
+        eps: 0.0,
+        gain: TensorKind::Weight,
+        bias: Some(TensorKind::Weight),
+    };
+    let y = norm.workload().unwrap().evaluate(&[
+        vec![1.0, 2.0, 3.0, 2.0, 4.0, 6.0],
+        vec![2.0; 3],
+        vec![1.0; 3],
+    ]);
     let d = 2.0 * 1.5f64.sqrt();
     assert!(close(&y, &[1.0 - d, 1.0, 1.0 + d, 1.0 - d, 1.0, 1.0 + d]), "{y:?}");
     let cases: &[(ReduceOp, [f64; 2])] = &[
@@ -183,9 +268,15 @@ fn rows_compute_what_they_are_called() {
     ];
     for (op, want) in cases {
         let r = Reduce { op: *op, axes: vec![(2, false), (2, true)] };
-        assert!(close(&r.workload().unwrap().evaluate(&[vec![1.0, 4.0, -1.0, -2.0]]), want), "{op:?}");
+        assert!(
+            close(&r.workload().unwrap().evaluate(&[vec![1.0, 4.0, -1.0, -2.0]]), want),
+            "{op:?}"
+        );
     }
-    let middle = Reduce { op: ReduceOp::Sum, axes: vec![(1, false), (2, false), (2, true), (1, true), (2, false)] };
+    let middle = Reduce {
+        op: ReduceOp::Sum,
+        axes: vec![(1, false), (2, false), (2, true), (1, true), (2, false)],
+    };
     let y = middle.workload().unwrap().evaluate(&[(0..8).map(f64::from).collect()]);
     assert_eq!(y, [2.0, 4.0, 10.0, 12.0]);
 }
@@ -193,10 +284,12 @@ fn rows_compute_what_they_are_called() {
 #[test]
 fn equal_maps_are_one() {
     let relu_of = |shape: &[i64]| {
-        let e = with(Epilogue::none(), |e, _| relu(e.operand("R", TensorKind::Data, shape.to_vec())));
+        let e =
+            with(Epilogue::none(), |e, _| relu(e.operand("R", TensorKind::Data, shape.to_vec())));
         elementwise(&e, shape).unwrap().to_string()
     };
-    let text = "workload elementwise\ndata X: f32[200704]\nstage Y: f32[i: 200704] = max(X[i], 0)\noutput Y\n";
+    let text = "workload elementwise\ndata X: f32[200704]\nstage Y: f32[i: 200704] = max(X[i], \
+                0)\noutput Y\n";
     assert_eq!(relu_of(&[1, 64, 56, 56]), text);
     assert_eq!(relu_of(&[200_704]), text);
     // A channel's factor keeps channels apart from pixels.
@@ -206,15 +299,27 @@ fn equal_maps_are_one() {
     });
     assert_eq!(
         elementwise(&e, &[1, 4, 6, 6]).unwrap().to_string(),
-        "workload elementwise\ndata X: f32[4, 36]\ndata R: f32[4]\nstage Y: f32[i: 4, j: 36] = R[i] * X[i, j]\noutput Y\n"
+        "workload elementwise\ndata X: f32[4, 36]\ndata R: f32[4]\nstage Y: f32[i: 4, j: 36] = \
+         R[i] * X[i, j]\noutput Y\n"
     );
 }
 
 #[test]
 fn steps_fit_where_axes_agree() {
-    let flat = MatMul { batch: vec![(2, true, false)], ..MatMul::plain(3, 4, 5, TensorKind::Weight) }.workload().unwrap();
-    let operand = |shape: &[i64]| with(Epilogue::none(), |e, x| add(x, e.operand("R", TensorKind::Data, shape.to_vec())));
-    for (shape, fits) in [(vec![4], true), (vec![2, 3, 4], true), (vec![2, 3, 1], true), (vec![3, 4], false), (vec![5], false)] {
+    let flat =
+        MatMul { batch: vec![(2, true, false)], ..MatMul::plain(3, 4, 5, TensorKind::Weight) }
+            .workload()
+            .unwrap();
+    let operand = |shape: &[i64]| {
+        with(Epilogue::none(), |e, x| add(x, e.operand("R", TensorKind::Data, shape.to_vec())))
+    };
+    for (shape, fits) in [
+        (vec![4], true),
+        (vec![2, 3, 4], true),
+        (vec![2, 3, 1], true),
+        (vec![3, 4], false),
+        (vec![5], false),
+    ] {
         assert_eq!(operand(&shape).fits(&flat, &[2, 3, 4]), fits, "{shape:?}");
         assert_eq!(operand(&shape).attach(flat.clone(), &[2, 3, 4]).is_ok(), fits, "{shape:?}");
     }

@@ -10,9 +10,9 @@ fn one(line: &str) -> squall_core::Task {
 
 #[test]
 fn defaults_and_names() {
-    let t = one(
-        "conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 dtype=f32 epilogue=bias,relu # as in the issue",
-    );
+    let t =
+        one("conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 \
+         dtype=f32 epilogue=bias,relu # as in the issue");
     assert_eq!((t.name.as_str(), t.count), ("conv2", 1));
     let short = one("conv2d c=64 h=56 k=64 r=3 pad=1 epilogue=bias,relu");
     assert_eq!(short.id, t.id);
@@ -29,8 +29,16 @@ fn defaults_and_names() {
 fn products_come_in_other_formats() {
     let plain = one("matmul m=64 n=64 k=64");
     let allowed = one("matmul m=64 n=64 k=64 dtype=tf32");
-    assert!(allowed.workload.to_string().contains("tf32(A[m, k]) * tf32(B[k, n])"), "{}", allowed.workload);
-    assert!(allowed.id != plain.id && allowed.name == "matmul_64x64x64_tf32" && allowed.workload.tolerance() > plain.workload.tolerance());
+    assert!(
+        allowed.workload.to_string().contains("tf32(A[m, k]) * tf32(B[k, n])"),
+        "{}",
+        allowed.workload
+    );
+    assert!(
+        allowed.id != plain.id
+            && allowed.name == "matmul_64x64x64_tf32"
+            && allowed.workload.tolerance() > plain.workload.tolerance()
+    );
     let half = one("conv2d c=64 h=56 k=64 r=3 pad=1 dtype=bf16 epilogue=bias,relu").workload;
     assert!(half.inputs.iter().all(|i| i.dtype == squall_core::DType::Bf16));
     // The border and the result are as the inputs, the sum is not.
@@ -56,9 +64,12 @@ fn every_step_and_operator_parses() {
 
 #[test]
 fn equal_lines_merge_and_names_stay_unique() {
-    let import =
-        import_ops("softmax rows=2 cols=3\n\nsoftmax rows=2 cols=3\nlayernorm rows=2 cols=4\nlayernorm rows=2 cols=4 eps=0.1\n", "x")
-            .unwrap();
+    let import = import_ops(
+        "softmax rows=2 cols=3\n\nsoftmax rows=2 cols=3\nlayernorm rows=2 cols=4\n\
+                    layernorm rows=2 cols=4 eps=0.1\n",
+        "x",
+    )
+    .unwrap();
     let seen: Vec<(&str, u64)> = import.tasks.iter().map(|t| (t.name.as_str(), t.count)).collect();
     assert_eq!(seen, [("softmax_2x3", 2), ("layernorm_2x4", 1), ("layernorm_2x4_2", 1)]);
 }
@@ -67,15 +78,27 @@ fn equal_lines_merge_and_names_stay_unique() {
 fn errors_name_the_place_and_the_nearest_thing() {
     for (text, want) in [
         ("\n  conv c=1", "a.ops:2:3: there is no operator `conv` (did you mean `conv2d`?)"),
-        ("conv2d c=1 h=8 k=4 r=3 strid=2", "a.ops:1:24: conv2d has no key `strid` (did you mean `stride`?)"),
+        (
+            "conv2d c=1 h=8 k=4 r=3 strid=2",
+            "a.ops:1:24: conv2d has no key `strid` (did you mean `stride`?)",
+        ),
         ("conv2d c=1 h=8 k=4 r=x", "a.ops:1:22: expected a whole number for `r`, found `x`"),
         ("conv2d c=1 h=8 k=4 r=0", "a.ops:1:22: `r` must be 1 or more, not 0"),
         ("conv2d c=1 h=8 k=4", "a.ops:1:1: conv2d needs `r=`"),
         ("conv2d c=1 h=8 k=4 r=3 c=2", "a.ops:1:24: `c` is given twice"),
         ("conv2d c=1 h=8 k=4 r=9", "a.ops:1:1: a window of 9 does not fit"),
-        ("conv2d c=1 h=8 k=4 r=3 dtype=f64", "a.ops:1:30: dtype=f64: conv2d kernels are made for f32, tf32, f16, bf16 today"),
-        ("softmax rows=2 cols=4 dtype=bf16", "a.ops:1:29: dtype=bf16: softmax kernels are made for f32 today"),
-        ("conv2d c=1 h=8 k=4 r=3 epilogue=bias,rely", "a.ops:1:38: there is no step `rely` (did you mean `relu`?)"),
+        (
+            "conv2d c=1 h=8 k=4 r=3 dtype=f64",
+            "a.ops:1:30: dtype=f64: conv2d kernels are made for f32, tf32, f16, bf16 today",
+        ),
+        (
+            "softmax rows=2 cols=4 dtype=bf16",
+            "a.ops:1:29: dtype=bf16: softmax kernels are made for f32 today",
+        ),
+        (
+            "conv2d c=1 h=8 k=4 r=3 epilogue=bias,rely",
+            "a.ops:1:38: there is no step `rely` (did you mean `relu`?)",
+        ),
         ("matmul m=1 n=1 k=1 weight=a", "a.ops:1:27: `weight` is one of b, none, not `a`"),
         ("x: matmul m=1 n=1 k=1\nx: matmul m=2 n=1 k=1", "a.ops:2:1: the name `x` is taken"),
         ("x:", "a.ops:1:3: expected an operator"),
@@ -105,16 +128,21 @@ fn number(object: &str, key: &str) -> Option<u64> {
 
 #[test]
 fn the_shared_workloads_are_these_lines() {
-    let import = import_ops(&text_of("../../examples/workloads.ops").unwrap(), "workloads.ops").unwrap();
+    let import =
+        import_ops(&text_of("../../examples/workloads.ops").unwrap(), "workloads.ops").unwrap();
     assert_eq!(import.tasks.len(), 21);
     // Other machines do not have the shared folder.
     let Some(json) = text_of("../../../shared/data/workloads.json") else { return };
-    let objects: Vec<&str> = json.split("{\"name\": \"").filter(|o| o.contains("\"op\": ")).collect();
+    let objects: Vec<&str> =
+        json.split("{\"name\": \"").filter(|o| o.contains("\"op\": ")).collect();
     let named = |o: &&&str, name: &str| o.split('"').next() == Some(name);
     let mut compared = 0;
     for task in &import.tasks {
         // An object's inner objects begin like it does: its numbers stand in later pieces.
-        let at = objects.iter().find(|o| named(o, &task.name)).unwrap_or_else(|| panic!("{} is not in the file", task.name));
+        let at = objects
+            .iter()
+            .find(|o| named(o, &task.name))
+            .unwrap_or_else(|| panic!("{} is not in the file", task.name));
         let rest = &json[at.as_ptr() as usize - json.as_ptr() as usize..];
         if matches!(task.workload.kind.as_str(), "conv2d" | "depthwise_conv2d" | "matmul") {
             assert_eq!(Some(task.workload.flop()), number(rest, "flops"), "{}", task.name);
@@ -127,6 +155,10 @@ fn the_shared_workloads_are_these_lines() {
 
 #[test]
 fn the_small_example_parses() {
-    let import = import_ops(&text_of("../../examples/kernels.ops").unwrap(), "kernels.ops").unwrap();
-    assert_eq!(import.tasks.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), ["conv", "depthwise", "matmul", "softmax"]);
+    let import =
+        import_ops(&text_of("../../examples/kernels.ops").unwrap(), "kernels.ops").unwrap();
+    assert_eq!(
+        import.tasks.iter().map(|t| t.name.as_str()).collect::<Vec<_>>(),
+        ["conv", "depthwise", "matmul", "softmax"]
+    );
 }

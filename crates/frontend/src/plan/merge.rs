@@ -64,7 +64,8 @@ fn targets(plan: &Plan) -> Vec<(usize, Vec<Stretch>)> {
             _ => *list = None,
         }
     }
-    let mut targets: Vec<_> = made.into_iter().filter_map(|(block, list)| Some((block, list?))).collect();
+    let mut targets: Vec<_> =
+        made.into_iter().filter_map(|(block, list)| Some((block, list?))).collect();
     targets.sort_by_key(|(block, _)| (plan.blocks[*block], last[*block]));
     targets
 }
@@ -85,9 +86,14 @@ fn adopt(plan: &Plan, placed: &mut Placed, target: usize, stretches: &[Stretch])
     let Some(first) = stretches.first().map(|s| placed.locate(s.from)) else { return false };
     let covered: usize = stretches.iter().map(|s| s.extent).sum();
     let Some(start) = first.offset.checked_sub(stretches[0].to) else { return false };
-    let fits = |s: &Stretch| placed.locate(s.from) == Place { block: first.block, offset: start + s.to };
+    let fits =
+        |s: &Stretch| placed.locate(s.from) == Place { block: first.block, offset: start + s.to };
     let free = placed.0[target].is_none() && first.block != target;
-    if !free || covered != plan.blocks[target] || !start.is_multiple_of(ALIGNMENT) || !stretches.iter().all(fits) {
+    if !free
+        || covered != plan.blocks[target]
+        || !start.is_multiple_of(ALIGNMENT)
+        || !stretches.iter().all(fits)
+    {
         return false;
     }
     placed.0[target] = Some(Place { block: first.block, offset: start });

@@ -136,11 +136,19 @@ impl Graph {
     pub fn plan(&self, weights: Weights) -> Result<Plan, String> {
         let mut state = State { model: &self.model, values: HashMap::new() };
         let random = weights.complete(&mut state);
-        let mut b = Builder { state, sources: HashMap::new(), known: HashMap::new(), plan: Plan { random, ..Plan::default() } };
+        let mut b = Builder {
+            state,
+            sources: HashMap::new(),
+            known: HashMap::new(),
+            plan: Plan { random, ..Plan::default() },
+        };
         for (id, (name, _)) in self.model.inputs.iter().zip(&self.inputs) {
             let value = &self.model.values[*id];
             if value.element != Element::F32 {
-                return Err(format!("input `{name}` is of {}; models are run on floats", value.element));
+                return Err(format!(
+                    "input `{name}` is of {}; models are run on floats",
+                    value.element
+                ));
             }
             let elements = b.elements(*id)?;
             let place = b.block(elements);
@@ -150,7 +158,9 @@ impl Graph {
         }
         for step in &self.steps {
             match step {
-                Step::Kernel { task, nodes, feeds, output } => b.kernel(*task, nodes[0], feeds, *output)?,
+                Step::Kernel { task, nodes, feeds, output } => {
+                    b.kernel(*task, nodes[0], feeds, *output)?
+                }
                 Step::Node { node, reason } => b.node(*node, reason)?,
             }
         }
@@ -166,7 +176,11 @@ impl Graph {
 
     /// Numbers for an input where the user gives none: the same in every run.
     pub fn random_input(&self, index: usize) -> Vec<f32> {
-        random_input(self.inputs.get(index).map_or(0, |(_, shape)| shape.iter().product::<i64>().max(0) as usize))
+        random_input(
+            self.inputs
+                .get(index)
+                .map_or(0, |(_, shape)| shape.iter().product::<i64>().max(0) as usize),
+        )
     }
 }
 
@@ -192,7 +206,10 @@ impl Builder<'_> {
 
     fn elements(&self, id: ValueId) -> Result<usize, String> {
         let value = &self.state.model.values[id];
-        let shape = value.shape.as_ref().ok_or_else(|| format!("the shape of `{}` is not known", value.name))?;
+        let shape = value
+            .shape
+            .as_ref()
+            .ok_or_else(|| format!("the shape of `{}` is not known", value.name))?;
         Ok(shape.iter().product::<i64>().max(0) as usize)
     }
 
@@ -223,8 +240,15 @@ impl Builder<'_> {
         Ok(self.constant(data))
     }
 
-    fn kernel(&mut self, task: TaskId, node: usize, feeds: &[Feed], output: ValueId) -> Result<(), String> {
-        let at = |e: String, b: &Builder<'_>| format!("node `{}`: {e}", b.state.model.nodes[node].name);
+    fn kernel(
+        &mut self,
+        task: TaskId,
+        node: usize,
+        feeds: &[Feed],
+        output: ValueId,
+    ) -> Result<(), String> {
+        let at =
+            |e: String, b: &Builder<'_>| format!("node `{}`: {e}", b.state.model.nodes[node].name);
         let inputs: Result<Vec<Source>, String> = feeds.iter().map(|f| self.feed(f)).collect();
         let inputs = inputs.map_err(|e| at(e, self))?;
         let elements = self.elements(output).map_err(|e| at(e, self))?;
@@ -239,18 +263,22 @@ impl Builder<'_> {
         let model = self.state.model;
         let node = &model.nodes[index];
         let at = |e: String| format!("node `{}` ({}): {e}", node.name, node.op);
-        let roots: Vec<Option<ValueId>> = node.inputs.iter().map(|i| i.map(|i| self.root(i))).collect();
-        let moving: Vec<Option<Source>> = roots.iter().map(|r| r.and_then(|r| self.sources.get(&r).copied())).collect();
+        let roots: Vec<Option<ValueId>> =
+            node.inputs.iter().map(|i| i.map(|i| self.root(i))).collect();
+        let moving: Vec<Option<Source>> =
+            roots.iter().map(|r| r.and_then(|r| self.sources.get(&r).copied())).collect();
         if node.outputs.iter().all(|o| self.state.get(*o).is_some()) {
             return Ok(());
         }
         if moving.iter().all(Option::is_none) {
             let mut inputs = Vec::new();
             for id in &node.inputs {
-                let known = |i: ValueId| self.state.get(i).cloned().ok_or_else(|| at(self.state.absent(i)));
+                let known =
+                    |i: ValueId| self.state.get(i).cloned().ok_or_else(|| at(self.state.absent(i)));
                 inputs.push(id.map(known).transpose()?);
             }
-            let made = fold::evaluate(node, &inputs, model.opset).ok_or_else(|| at(format!("it cannot be run: {reason}")))?;
+            let made = fold::evaluate(node, &inputs, model.opset)
+                .ok_or_else(|| at(format!("it cannot be run: {reason}")))?;
             self.state.values.extend(node.outputs.iter().copied().zip(made.map_err(at)?));
             return Ok(());
         }
@@ -270,14 +298,19 @@ impl Builder<'_> {
             operands.push(match (moving[i], self.state.get(id)) {
                 (Some(_), _) => {
                     let shape = model.values[id].shape.clone();
-                    movement::Operand::Floats(shape.ok_or_else(|| at(format!("the shape of `{}` is not known", model.values[id].name)))?)
+                    movement::Operand::Floats(shape.ok_or_else(|| {
+                        at(format!("the shape of `{}` is not known", model.values[id].name))
+                    })?)
                 }
-                (None, Some(Constant::F32 { shape, .. })) => movement::Operand::Floats(shape.clone()),
+                (None, Some(Constant::F32 { shape, .. })) => {
+                    movement::Operand::Floats(shape.clone())
+                }
                 (None, Some(c)) => movement::Operand::Known(c.clone()),
                 (None, None) => return Err(at(self.state.absent(id))),
             });
         }
-        let results = movement::trace(node, &operands, model.opset).ok_or_else(|| at(format!("it cannot be run: {reason}")))?;
+        let results = movement::trace(node, &operands, model.opset)
+            .ok_or_else(|| at(format!("it cannot be run: {reason}")))?;
         for (&output, result) in node.outputs.iter().zip(results.map_err(at)?) {
             self.result(index, output, result, &moving)?;
         }
@@ -285,20 +318,30 @@ impl Builder<'_> {
     }
 
     /// Steps that make one result of a node that moves data.
-    fn result(&mut self, node: usize, output: ValueId, result: movement::Moved, moving: &[Option<Source>]) -> Result<(), String> {
+    fn result(
+        &mut self,
+        node: usize,
+        output: ValueId,
+        result: movement::Moved,
+        moving: &[Option<Source>],
+    ) -> Result<(), String> {
         let inputs = &self.state.model.nodes[node].inputs;
         let source = |b: &mut Self, i: usize| match (moving[i], inputs[i]) {
             (Some(s), _) => Ok(s),
             (None, Some(id)) => b.feed(&Feed::Value(id)),
-            (None, None) => Err(format!("node `{}`: its input {i} is missing", b.state.model.nodes[node].name)),
+            (None, None) => {
+                Err(format!("node `{}`: its input {i} is missing", b.state.model.nodes[node].name))
+            }
         };
         // All in one piece: no copy, only a name for a place.
-        if let (None, [Piece { input, from, to: 0, pattern: Pattern::Axes(axes) }]) = (result.fill, &result.pieces[..])
+        if let (None, [Piece { input, from, to: 0, pattern: Pattern::Axes(axes) }]) =
+            (result.fill, &result.pieces[..])
             && let Some(Source::Place(p)) = moving[*input]
             && matches!(axes[..], [] | [Stride { to: 1, from: 1, .. }])
             && (p.offset + from).is_multiple_of(ALIGNMENT)
         {
-            self.sources.insert(output, Source::Place(Place { block: p.block, offset: p.offset + from }));
+            self.sources
+                .insert(output, Source::Place(Place { block: p.block, offset: p.offset + from }));
             return Ok(());
         }
         let place = self.block(result.elements);
@@ -308,7 +351,9 @@ impl Builder<'_> {
         for Piece { input, from: from_offset, to: offset, pattern } in result.pieces {
             let from = source(self, input)?;
             let work = match pattern {
-                Pattern::Axes(axes) => Work::Copy { from, from_offset, to: Place { offset, ..place }, axes },
+                Pattern::Axes(axes) => {
+                    Work::Copy { from, from_offset, to: Place { offset, ..place }, axes }
+                }
                 Pattern::Runs(runs) => Work::Runs { from, to: place, runs },
             };
             self.push(node, work);
@@ -331,7 +376,11 @@ impl Builder<'_> {
         let to = self.block(extent);
         let axes = vec![Stride { extent, to: 1, from: 1 }];
         let name = self.state.model.values[id].name.clone();
-        self.plan.steps.push(PlanStep { node: name, op: "output".into(), work: Work::Copy { from, from_offset: 0, to, axes } });
+        self.plan.steps.push(PlanStep {
+            node: name,
+            op: "output".into(),
+            work: Work::Copy { from, from_offset: 0, to, axes },
+        });
         Ok(to)
     }
 }

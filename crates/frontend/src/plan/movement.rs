@@ -6,7 +6,8 @@ use super::Stride;
 use crate::onnx::{Attribute, Constant, Node, fold};
 
 /// Operators that put elements of their operands into new places, and nothing else.
-const MOVES: &[&str] = &["Transpose", "Slice", "Split", "Concat", "Gather", "Expand", "Tile", "Pad", "Where"];
+const MOVES: &[&str] =
+    &["Transpose", "Slice", "Split", "Concat", "Gather", "Expand", "Tile", "Pad", "Where"];
 
 /// Operators that give their first operand another shape or name.
 const RENAMES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"];
@@ -101,7 +102,12 @@ fn moved(indices: &[i64], starts: &[i64], fill: f32) -> Option<Moved> {
         pairs[input].push((to, (index - starts[input]) as usize));
     }
     let given: usize = pairs.iter().map(Vec::len).sum();
-    let pieces = pairs.into_iter().enumerate().filter(|(_, p)| !p.is_empty()).map(|(input, p)| piece(input, &p)).collect();
+    let pieces = pairs
+        .into_iter()
+        .enumerate()
+        .filter(|(_, p)| !p.is_empty())
+        .map(|(input, p)| piece(input, &p))
+        .collect();
     Some(Moved { elements: indices.len(), fill: (given < indices.len()).then_some(fill), pieces })
 }
 

@@ -13,7 +13,11 @@ use std::sync::Arc;
 /// Cheap, and different for other inputs, orders and tasks.
 fn stand_in(task: TaskId, elements: usize, inputs: &[&[f32]]) -> Vec<f32> {
     let salt = task.to_string().bytes().map(f32::from).sum::<f32>() / 1e4;
-    let one = |i: usize| inputs.iter().enumerate().map(|(j, x)| x[(i + j) % x.len()] * (1.0 + j as f32)).sum::<f32>() * 0.25 + salt;
+    let one = |i: usize| {
+        inputs.iter().enumerate().map(|(j, x)| x[(i + j) % x.len()] * (1.0 + j as f32)).sum::<f32>()
+            * 0.25
+            + salt
+    };
     (0..elements).map(one).collect()
 }
 
@@ -21,8 +25,13 @@ fn stand_in(task: TaskId, elements: usize, inputs: &[&[f32]]) -> Vec<f32> {
 type Lengths = HashMap<TaskId, (Vec<usize>, usize)>;
 
 fn lengths(import: &Import) -> Lengths {
-    let inputs = |w: &Workload| w.inputs.iter().map(|i| i.shape.iter().product::<i64>() as usize).collect();
-    import.tasks.iter().map(|t| (t.id, (inputs(&t.workload), t.workload.output().elements() as usize))).collect()
+    let inputs =
+        |w: &Workload| w.inputs.iter().map(|i| i.shape.iter().product::<i64>() as usize).collect();
+    import
+        .tasks
+        .iter()
+        .map(|t| (t.id, (inputs(&t.workload), t.workload.output().elements() as usize)))
+        .collect()
 }
 
 /// Runs a plan, each block of memory by itself.
@@ -41,24 +50,38 @@ fn execute(plan: &Plan, lengths: &Lengths, inputs: &[Vec<f32>]) -> Vec<Vec<f32>>
                 assert!(output.offset.is_multiple_of(ALIGNMENT));
                 // A place inside a block does not say how much is read of it.
                 let (each, made) = &lengths[task];
-                let data: Vec<Vec<f32>> = inputs.iter().zip(each).map(|(s, n)| read(s)[..*n].to_vec()).collect();
+                let data: Vec<Vec<f32>> =
+                    inputs.iter().zip(each).map(|(s, n)| read(s)[..*n].to_vec()).collect();
                 let refs: Vec<&[f32]> = data.iter().map(Vec::as_slice).collect();
                 let made = stand_in(*task, *made, &refs);
-                memory[output.block][output.offset..output.offset + made.len()].copy_from_slice(&made);
+                memory[output.block][output.offset..output.offset + made.len()]
+                    .copy_from_slice(&made);
             }
             Work::Copy { from, from_offset, to, axes } => {
                 let data = read(from);
                 let mut places = vec![(0usize, *from_offset as isize)];
                 for a in axes {
-                    places = places.iter().flat_map(|(t, f)| (0..a.extent).map(move |i| (t + i * a.to, f + i as isize * a.from))).collect();
+                    places = places
+                        .iter()
+                        .flat_map(|(t, f)| {
+                            (0..a.extent).map(move |i| (t + i * a.to, f + i as isize * a.from))
+                        })
+                        .collect();
                 }
-                places.into_iter().for_each(|(t, f)| memory[to.block][to.offset + t] = data[f as usize]);
+                places
+                    .into_iter()
+                    .for_each(|(t, f)| memory[to.block][to.offset + t] = data[f as usize]);
             }
             Work::Runs { from, to, runs } => {
                 let data = read(from);
-                runs.iter().for_each(|&[t, f, n]| memory[to.block][to.offset + t..to.offset + t + n].copy_from_slice(&data[f..f + n]));
+                runs.iter().for_each(|&[t, f, n]| {
+                    memory[to.block][to.offset + t..to.offset + t + n]
+                        .copy_from_slice(&data[f..f + n])
+                });
             }
-            Work::Fill { to, elements, value } => memory[to.block][to.offset..to.offset + elements].fill(*value),
+            Work::Fill { to, elements, value } => {
+                memory[to.block][to.offset..to.offset + elements].fill(*value)
+            }
         }
     }
     plan.outputs.iter().map(|p| memory[p.block][p.offset..].to_vec()).collect()
@@ -78,7 +101,8 @@ fn agree(bytes: &[u8], name: &str) -> Plan {
     let mut whole = graph.clone();
     whole.model = Arc::new(model);
     let inputs: Vec<Vec<f32>> = (0..graph.inputs.len()).map(|i| graph.random_input(i)).collect();
-    let want = whole.run(&inputs, &mut |task, feeds| Ok(stand_in(task, lengths[&task].1, feeds))).unwrap();
+    let want =
+        whole.run(&inputs, &mut |task, feeds| Ok(stand_in(task, lengths[&task].1, feeds))).unwrap();
     let plan = graph.plan(Weights::read(bytes, name, &mut |_, _, _| None).unwrap()).unwrap();
     let got = execute(&plan, &lengths, &inputs);
     for (got, want) in got.iter().zip(&want) {
@@ -91,7 +115,11 @@ fn models(folder: &str) -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
     let models = files.filter(|p| p.extension().is_some_and(|e| e == "onnx"));
-    models.map(|p| (p.file_stem().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).unwrap())).collect()
+    models
+        .map(|p| {
+            (p.file_stem().unwrap().to_string_lossy().into_owned(), std::fs::read(&p).unwrap())
+        })
+        .collect()
 }
 
 fn count(plan: &Plan, is: fn(&Work) -> bool) -> usize {
@@ -113,7 +141,11 @@ fn the_shared_models_run_as_step_by_step() {
         match name.as_str() {
             "squeezenet1_1" | "densenet121" | "googlenet" => {
                 let plan = agree(&bytes, &name);
-                assert_eq!(count(&plan, |w| !matches!(w, Work::Kernel { .. })), 0, "{name}: no concatenation is copied");
+                assert_eq!(
+                    count(&plan, |w| !matches!(w, Work::Kernel { .. })),
+                    0,
+                    "{name}: no concatenation is copied"
+                );
             }
             "shufflenet_v2_x1_0" | "mobilenet_v3_large" => _ = agree(&bytes, &name),
             _ => {}
@@ -122,23 +154,48 @@ fn the_shared_models_run_as_step_by_step() {
 }
 
 /// A model of nodes that move `x` of a shape.
-fn moving(shape: &[i64], nodes: Vec<NodeProto>, weights: Vec<TensorProto>, outputs: &[&str]) -> Plan {
+fn moving(
+    shape: &[i64],
+    nodes: Vec<NodeProto>,
+    weights: Vec<TensorProto>,
+    outputs: &[&str],
+) -> Plan {
     agree(&model(shape, nodes, weights, outputs), "made")
 }
 
-fn model(shape: &[i64], nodes: Vec<NodeProto>, weights: Vec<TensorProto>, outputs: &[&str]) -> Vec<u8> {
-    let dim = shape.iter().map(|d| DimensionProto { dim_value: Some(*d), dim_param: None }).collect();
+fn model(
+    shape: &[i64],
+    nodes: Vec<NodeProto>,
+    weights: Vec<TensorProto>,
+    outputs: &[&str],
+) -> Vec<u8> {
+    let dim =
+        shape.iter().map(|d| DimensionProto { dim_value: Some(*d), dim_param: None }).collect();
     let of = TensorTypeProto { elem_type: 1, shape: Some(TensorShapeProto { dim }) };
-    let input = ValueInfoProto { name: "x".into(), r#type: Some(TypeProto { tensor_type: Some(of) }) };
-    let output = outputs.iter().map(|o| ValueInfoProto { name: o.to_string(), r#type: None }).collect();
-    let graph = GraphProto { node: nodes, initializer: weights, input: vec![input], output, ..Default::default() };
+    let input =
+        ValueInfoProto { name: "x".into(), r#type: Some(TypeProto { tensor_type: Some(of) }) };
+    let output =
+        outputs.iter().map(|o| ValueInfoProto { name: o.to_string(), r#type: None }).collect();
+    let graph = GraphProto {
+        node: nodes,
+        initializer: weights,
+        input: vec![input],
+        output,
+        ..Default::default()
+    };
     let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
     ModelProto { ir_version: 8, graph: Some(graph), opset_import }.encode_to_vec()
 }
 
 fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: Vec<AttributeProto>) -> NodeProto {
     let names = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-    NodeProto { input: names(inputs), output: names(outputs), op_type: op.into(), attribute, ..Default::default() }
+    NodeProto {
+        input: names(inputs),
+        output: names(outputs),
+        op_type: op.into(),
+        attribute,
+        ..Default::default()
+    }
 }
 
 fn int(name: &str, i: i64) -> AttributeProto {
@@ -146,30 +203,77 @@ fn int(name: &str, i: i64) -> AttributeProto {
 }
 
 fn ints(name: &str, v: &[i64]) -> AttributeProto {
-    AttributeProto { name: name.into(), ints: v.to_vec(), r#type: attribute::INTS, ..Default::default() }
+    AttributeProto {
+        name: name.into(),
+        ints: v.to_vec(),
+        r#type: attribute::INTS,
+        ..Default::default()
+    }
 }
 
 fn i64s(name: &str, data: &[i64]) -> TensorProto {
-    TensorProto { name: name.into(), dims: vec![data.len() as i64], data_type: 7, int64_data: data.to_vec(), ..Default::default() }
+    TensorProto {
+        name: name.into(),
+        dims: vec![data.len() as i64],
+        data_type: 7,
+        int64_data: data.to_vec(),
+        ..Default::default()
+    }
 }
 
 fn f32s(name: &str, dims: &[i64], data: &[f32]) -> TensorProto {
-    TensorProto { name: name.into(), dims: dims.to_vec(), data_type: 1, float_data: data.to_vec(), ..Default::default() }
+    TensorProto {
+        name: name.into(),
+        dims: dims.to_vec(),
+        data_type: 1,
+        float_data: data.to_vec(),
+        ..Default::default()
+    }
 }
 
 #[test]
 fn every_move_is_a_copy_of_few_axes() {
-    let axes = |p: &Plan| p.steps.iter().map(|s| if let Work::Copy { axes, .. } = &s.work { axes.len() } else { 99 }).max();
-    let p = moving(&[3, 5, 7], vec![node("Transpose", &["x"], &["y"], vec![ints("perm", &[2, 0, 1])])], vec![], &["y"]);
+    let axes = |p: &Plan| {
+        p.steps
+            .iter()
+            .map(|s| if let Work::Copy { axes, .. } = &s.work { axes.len() } else { 99 })
+            .max()
+    };
+    let p = moving(
+        &[3, 5, 7],
+        vec![node("Transpose", &["x"], &["y"], vec![ints("perm", &[2, 0, 1])])],
+        vec![],
+        &["y"],
+    );
     assert_eq!(axes(&p), Some(2));
     let cuts = [i64s("s", &[4, -1]), i64s("e", &[0, -8]), i64s("a", &[1, 2]), i64s("t", &[-2, -1])];
-    let p = moving(&[3, 5, 7], vec![node("Slice", &["x", "s", "e", "a", "t"], &["y"], vec![])], cuts.to_vec(), &["y"]);
+    let p = moving(
+        &[3, 5, 7],
+        vec![node("Slice", &["x", "s", "e", "a", "t"], &["y"], vec![])],
+        cuts.to_vec(),
+        &["y"],
+    );
     assert_eq!(axes(&p), Some(3));
-    let p = moving(&[3, 4], vec![node("Expand", &["x", "s"], &["y"], vec![])], vec![i64s("s", &[2, 3, 4])], &["y"]);
+    let p = moving(
+        &[3, 4],
+        vec![node("Expand", &["x", "s"], &["y"], vec![])],
+        vec![i64s("s", &[2, 3, 4])],
+        &["y"],
+    );
     assert_eq!(axes(&p), Some(2));
-    let p = moving(&[3, 4], vec![node("Tile", &["x", "s"], &["y"], vec![])], vec![i64s("s", &[2, 3])], &["y"]);
+    let p = moving(
+        &[3, 4],
+        vec![node("Tile", &["x", "s"], &["y"], vec![])],
+        vec![i64s("s", &[2, 3])],
+        &["y"],
+    );
     assert!(axes(&p) <= Some(4));
-    let p = moving(&[2, 3], vec![node("Concat", &["x", "w"], &["y"], vec![int("axis", 1)])], vec![f32s("w", &[2, 1], &[8.0, 9.0])], &["y"]);
+    let p = moving(
+        &[2, 3],
+        vec![node("Concat", &["x", "w"], &["y"], vec![int("axis", 1)])],
+        vec![f32s("w", &[2, 1], &[8.0, 9.0])],
+        &["y"],
+    );
     assert_eq!((p.steps.len(), axes(&p)), (2, Some(2)));
 }
 
@@ -179,15 +283,37 @@ fn padding_fills_first() {
     let p = moving(&[2, 3], vec![node("Pad", &["x", "p"], &["y"], vec![])], vec![edges()], &["y"]);
     assert!(matches!(p.steps[0].work, Work::Fill { value: 0.0, elements: 20, .. }));
     // A given number is one more operand, read without moving on; it goes around in runs or axes.
-    moving(&[2, 3], vec![node("Pad", &["x", "p", "v"], &["y"], vec![])], vec![edges(), f32s("v", &[], &[1.5])], &["y"]);
-    let mode = AttributeProto { name: "mode".into(), s: Some(b"reflect".to_vec()), r#type: attribute::STRING, ..Default::default() };
-    moving(&[3, 4], vec![node("Pad", &["x", "p"], &["y"], vec![mode])], vec![i64s("p", &[1, 2, 2, 1])], &["y"]);
+    moving(
+        &[2, 3],
+        vec![node("Pad", &["x", "p", "v"], &["y"], vec![])],
+        vec![edges(), f32s("v", &[], &[1.5])],
+        &["y"],
+    );
+    let mode = AttributeProto {
+        name: "mode".into(),
+        s: Some(b"reflect".to_vec()),
+        r#type: attribute::STRING,
+        ..Default::default()
+    };
+    moving(
+        &[3, 4],
+        vec![node("Pad", &["x", "p"], &["y"], vec![mode])],
+        vec![i64s("p", &[1, 2, 2, 1])],
+        &["y"],
+    );
 }
 
 #[test]
 fn odd_picks_are_runs() {
-    let p = moving(&[6, 4], vec![node("Gather", &["x", "i"], &["y"], vec![])], vec![i64s("i", &[0, 1, 5, 3])], &["y"]);
-    let [PlanStep { work: Work::Runs { runs, .. }, .. }] = &p.steps[..] else { panic!("{:?}", p.steps) };
+    let p = moving(
+        &[6, 4],
+        vec![node("Gather", &["x", "i"], &["y"], vec![])],
+        vec![i64s("i", &[0, 1, 5, 3])],
+        &["y"],
+    );
+    let [PlanStep { work: Work::Runs { runs, .. }, .. }] = &p.steps[..] else {
+        panic!("{:?}", p.steps)
+    };
     assert_eq!(runs, &[[0, 0, 8], [8, 20, 4], [12, 12, 4]]);
 }
 
@@ -226,7 +352,12 @@ fn concatenations_of_concatenations_share_a_block() {
 
 #[test]
 fn lifetimes_hold_inputs_and_outputs() {
-    let p = moving(&[1, 16], vec![node("Relu", &["x"], &["y"], vec![]), node("Softmax", &["x"], &["z"], vec![])], vec![], &["y", "z"]);
+    let p = moving(
+        &[1, 16],
+        vec![node("Relu", &["x"], &["y"], vec![]), node("Softmax", &["x"], &["z"], vec![])],
+        vec![],
+        &["y", "z"],
+    );
     assert_eq!(p.lifetimes(), [(0, 1), (0, 2), (1, 2)]);
 }
 

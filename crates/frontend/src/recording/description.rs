@@ -31,17 +31,27 @@ impl Description {
     pub(super) fn parse(name: &str, text: &str) -> Result<Description, ImportError> {
         let remedy = "give a space in the T1 form of the tuning community";
         let bad = |what: String| fault(name, what, remedy);
-        let file: Json = serde_json::from_str(text).map_err(|e| bad(format!("this is not readable as JSON: {e}")))?;
+        let file: Json = serde_json::from_str(text)
+            .map_err(|e| bad(format!("this is not readable as JSON: {e}")))?;
         let space = &file["ConfigurationSpace"];
-        let parameters = space["TuningParameters"].as_array().ok_or_else(|| bad("it has no `TuningParameters`".into()))?;
+        let parameters = space["TuningParameters"]
+            .as_array()
+            .ok_or_else(|| bad("it has no `TuningParameters`".into()))?;
         let mut knobs = Vec::new();
         for (i, p) in parameters.iter().enumerate() {
-            let label = p["Name"].as_str().ok_or_else(|| bad(format!("parameter {i} has no `Name`")))?;
+            let label =
+                p["Name"].as_str().ok_or_else(|| bad(format!("parameter {i} has no `Name`")))?;
             let values: Vec<Json> = match &p["Values"] {
                 Json::Array(v) => v.clone(),
                 Json::String(t) => {
-                    let values = parse_values(t, &[]).map_err(|e| bad(format!("the values of `{}`: {e}", shown(label))))?;
-                    values.into_iter().map(|v| if let Value::Int(i) = v { i.into() } else { v.to_string().into() }).collect()
+                    let values = parse_values(t, &[])
+                        .map_err(|e| bad(format!("the values of `{}`: {e}", shown(label))))?;
+                    values
+                        .into_iter()
+                        .map(
+                            |v| if let Value::Int(i) = v { i.into() } else { v.to_string().into() },
+                        )
+                        .collect()
                 }
                 _ => return Err(bad(format!("parameter `{}` has no `Values`", shown(label)))),
             };
@@ -49,8 +59,11 @@ impl Description {
         }
         let mut conditions = Vec::new();
         for c in space["Conditions"].as_array().map_or(&[][..], Vec::as_slice) {
-            let Some(t) = c["Expression"].as_str() else { return Err(bad("a condition has no `Expression`".into())) };
-            Term::parse(t, Names { knobs: &knobs, constants: &[] }).map_err(|e| bad(format!("the condition `{}`: {e}", shown(t))))?;
+            let Some(t) = c["Expression"].as_str() else {
+                return Err(bad("a condition has no `Expression`".into()));
+            };
+            Term::parse(t, Names { knobs: &knobs, constants: &[] })
+                .map_err(|e| bad(format!("the condition `{}`: {e}", shown(t))))?;
             conditions.push(t.into());
         }
         let kernel = &file["KernelSpecification"];
@@ -68,7 +81,8 @@ impl Description {
         let term = |t: &String| Term::parse(t, Names { knobs: &self.knobs, constants: &[] });
         let terms: Result<Vec<Term>, _> = self.conditions.iter().map(term).collect();
         let terms = terms.map_err(|e| fault(name, format!("a condition: {e}"), "mend the file"))?;
-        Space::new(self.knobs.clone(), &terms).map_err(|e| fault(name, e.to_string(), "check its values and conditions"))
+        Space::new(self.knobs.clone(), &terms)
+            .map_err(|e| fault(name, e.to_string(), "check its values and conditions"))
     }
 
     /// The description as a T1 text in one canonical form: equal descriptions have equal texts.

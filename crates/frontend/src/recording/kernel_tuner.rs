@@ -57,8 +57,13 @@ pub(super) fn head(text: &str) -> serde_json::Result<Head> {
                     }
                     "tune_params_keys" => h.keys = Some(map.next_value()?),
                     "tune_params" => {
-                        let Json::Object(all) = map.next_value()? else { return Err(A::Error::custom("`tune_params` is no object")) };
-                        h.parameters = all.into_iter().map(|(k, v)| (k, v.as_array().cloned().unwrap_or_default())).collect();
+                        let Json::Object(all) = map.next_value()? else {
+                            return Err(A::Error::custom("`tune_params` is no object"));
+                        };
+                        h.parameters = all
+                            .into_iter()
+                            .map(|(k, v)| (k, v.as_array().cloned().unwrap_or_default()))
+                            .collect();
                     }
                     _ => {
                         map.next_value::<IgnoredAny>()?;
@@ -98,14 +103,17 @@ impl<'de> Visitor<'de> for ReadEntry<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entry, A::Error> {
         let mut e = Entry::default();
-        let seconds = |v: Json| v.as_f64().filter(|t| t.is_finite() && *t > 0.0).unwrap_or(0.0) / 1e3;
+        let seconds =
+            |v: Json| v.as_f64().filter(|t| t.is_finite() && *t > 0.0).unwrap_or(0.0) / 1e3;
         while let Some(key) = map.next_key::<std::borrow::Cow<str>>()? {
             match &*key {
                 k if k == self.0 => e.objective = Some(map.next_value()?),
                 "invalidity" => e.invalidity = map.next_value::<Json>()?.as_str().map(String::from),
                 "__error__" => e.error = Some(super::spelling(&map.next_value()?)),
                 "compile_time" => e.cost.build = seconds(map.next_value()?),
-                "benchmark_time" | "verification_time" => e.cost.measure += seconds(map.next_value()?),
+                "benchmark_time" | "verification_time" => {
+                    e.cost.measure += seconds(map.next_value()?)
+                }
                 _ => {
                     map.next_value::<IgnoredAny>()?;
                 }
@@ -167,16 +175,24 @@ impl<'de> Visitor<'de> for ReadFile<'_> {
 pub(super) fn read(name: &str, text: &str, head: Head) -> Result<Recording, ImportError> {
     let objective = head.objective.unwrap_or_else(|| "time".into());
     let mut entries = Vec::new();
-    let cache = ReadCache { objective: &objective, each: &mut |key, entry| entries.push((key, entry)) };
+    let cache =
+        ReadCache { objective: &objective, each: &mut |key, entry| entries.push((key, entry)) };
     let done = serde_json::Deserializer::from_str(text).deserialize_map(ReadFile(cache));
-    done.map_err(|e| fault(name, format!("the cache is not readable: {e}"), "fetch the file again"))?;
+    done.map_err(|e| {
+        fault(name, format!("the cache is not readable: {e}"), "fetch the file again")
+    })?;
 
-    let keys = head.keys.unwrap_or_else(|| head.parameters.iter().map(|(k, _)| k.clone()).collect());
+    let keys =
+        head.keys.unwrap_or_else(|| head.parameters.iter().map(|(k, _)| k.clone()).collect());
     let mut knobs = Vec::new();
     let mut positions: Vec<HashMap<String, u16>> = Vec::new();
     for key in &keys {
         let Some((_, values)) = head.parameters.iter().find(|(k, _)| k == key) else {
-            return Err(fault(name, format!("`tune_params` lacks the parameter `{}`", shown(key)), "add its values"));
+            return Err(fault(
+                name,
+                format!("`tune_params` lacks the parameter `{}`", shown(key)),
+                "add its values",
+            ));
         };
         let (k, at) = knob(key, values);
         knobs.push(k);
@@ -186,17 +202,29 @@ pub(super) fn read(name: &str, text: &str, head: Head) -> Result<Recording, Impo
     let mut rows = Vec::with_capacity(entries.len());
     for (key, e) in entries {
         let values: Vec<&str> = key.split(',').map(str::trim).collect();
-        let point = point(values.into_iter(), &positions)
-            .map_err(|why| fault(name, format!("the key `{}` {why}", shown(&key)), "mend the file"))?;
+        let point = point(values.into_iter(), &positions).map_err(|why| {
+            fault(name, format!("the key `{}` {why}", shown(&key)), "mend the file")
+        })?;
         rows.push((point, Row { outcome: outcome(&e, maximised), key, cost: e.cost }));
     }
     let (space, rows) = listed(name, knobs, rows)?;
     let problem = head.problem.unwrap_or(Json::Null).to_string();
-    Ok(Recording { kernel: head.kernel, device: head.device, problem, objective, maximised, conditions: Vec::new(), space, rows })
+    Ok(Recording {
+        kernel: head.kernel,
+        device: head.device,
+        problem,
+        objective,
+        maximised,
+        conditions: Vec::new(),
+        space,
+        rows,
+    })
 }
 
 fn outcome(e: &Entry, maximised: bool) -> Outcome {
-    let failed = |word: &str| t4::failure(e.invalidity.as_deref().unwrap_or(""), word).unwrap_or_else(|| failure(word));
+    let failed = |word: &str| {
+        t4::failure(e.invalidity.as_deref().unwrap_or(""), word).unwrap_or_else(|| failure(word))
+    };
     match (&e.error, &e.objective) {
         (Some(word), _) if !word.is_empty() => failed(word),
         (_, Some(Json::String(word))) => failed(word),

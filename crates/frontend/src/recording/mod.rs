@@ -1,5 +1,5 @@
-//! Spaces that others measured: Kernel Tuner's cache files and T4 results become a [`Recording`] and
-//! are written from one, T1 files become a [`Description`]. Plain or gzipped; a cache that was
+//! Spaces that others measured: Kernel Tuner's cache files and T4 results become a [`Recording`]
+//! and are written from one, T1 files become a [`Description`]. Plain or gzipped; a cache that was
 //! interrupted while it was written is closed first, as its readers are expected to.
 
 mod description;
@@ -71,23 +71,42 @@ impl Recording {
         trials: Vec<(Vec<String>, Outcome, CpuCost)>,
     ) -> Result<Recording, ImportError> {
         let Description { kernel, problem, objective, knobs, conditions } = description;
-        let at: Vec<HashMap<String, u16>> = knobs.iter().map(|k| k.values.iter().map(Value::to_string).zip(0..).collect()).collect();
+        let at: Vec<HashMap<String, u16>> = knobs
+            .iter()
+            .map(|k| k.values.iter().map(Value::to_string).zip(0..).collect())
+            .collect();
         let mut rows = Vec::with_capacity(trials.len());
         for (values, outcome, cost) in trials {
             let key = values.join(",");
-            let point =
-                point(values.iter().map(String::as_str), &at).map_err(|why| fault(name, format!("`{}` {why}", shown(&key)), "mend it"))?;
+            let point = point(values.iter().map(String::as_str), &at)
+                .map_err(|why| fault(name, format!("`{}` {why}", shown(&key)), "mend it"))?;
             rows.push((point, Row { key, outcome, cost }));
         }
         let (space, rows) = listed(name, knobs, rows)?;
         let maximised = is_maximised(&objective);
-        Ok(Recording { kernel, device: device.into(), problem, maximised, objective, conditions, space, rows })
+        Ok(Recording {
+            kernel,
+            device: device.into(),
+            problem,
+            maximised,
+            objective,
+            conditions,
+            space,
+            rows,
+        })
     }
 
     /// What it is a recording of.
     pub fn description(&self) -> Description {
-        let (kernel, problem, objective) = (self.kernel.clone(), self.problem.clone(), self.objective.clone());
-        Description { kernel, problem, objective, knobs: self.space.knobs().to_vec(), conditions: self.conditions.clone() }
+        let (kernel, problem, objective) =
+            (self.kernel.clone(), self.problem.clone(), self.objective.clone());
+        Description {
+            kernel,
+            problem,
+            objective,
+            knobs: self.space.knobs().to_vec(),
+            conditions: self.conditions.clone(),
+        }
     }
 
     /// Whether a T1 description has the same parameters.
@@ -101,14 +120,17 @@ impl Recording {
     }
 
     /// The same measurements under a T1 description of their space, which then says the order and
-    /// the values of the parameters. Every configuration must be legal there; `name` is for messages.
+    /// the values of the parameters. Every configuration must be legal there; `name` is for
+    /// messages.
     pub fn described(self, name: &str, t1: &Description) -> Result<Recording, ImportError> {
         let legal = t1.space(name)?;
         let from: Vec<Option<usize>> = t1.knobs.iter().map(|k| self.space.knob(&k.name)).collect();
         let mut trials = Vec::with_capacity(self.rows.len());
         for (c, row) in self.space.iter().zip(self.rows) {
-            let values: Vec<String> = from.iter().map(|k| k.map_or(String::new(), |k| c.value(k).to_string())).collect();
-            let text: Vec<String> = t1.knobs.iter().zip(&values).map(|(k, v)| format!("{}={v}", k.name)).collect();
+            let values: Vec<String> =
+                from.iter().map(|k| k.map_or(String::new(), |k| c.value(k).to_string())).collect();
+            let text: Vec<String> =
+                t1.knobs.iter().zip(&values).map(|(k, v)| format!("{}={v}", k.name)).collect();
             if let Err(e) = legal.parse(&text.join(",")) {
                 return Err(fault(
                     name,
@@ -118,7 +140,9 @@ impl Recording {
             }
             trials.push((values, row.outcome, row.cost));
         }
-        let known = |mine: String, theirs: &str, none: &str| if mine == none { theirs.into() } else { mine };
+        let known = |mine: String, theirs: &str, none: &str| {
+            if mine == none { theirs.into() } else { mine }
+        };
         let description = Description {
             kernel: known(self.kernel, &t1.kernel, ""),
             problem: known(self.problem, &t1.problem, "null"),
@@ -156,14 +180,20 @@ pub fn read_any(name: &str, bytes: &[u8]) -> Result<File, ImportError> {
 pub fn read(name: &str, bytes: &[u8]) -> Result<Recording, ImportError> {
     match read_any(name, bytes)? {
         File::Recording(r) => Ok(r),
-        File::Description(_) => Err(fault(name, "this describes a space (T1) but holds no measurements", REMEDY)),
+        File::Description(_) => {
+            Err(fault(name, "this describes a space (T1) but holds no measurements", REMEDY))
+        }
     }
 }
 
 /// Whether the first bytes of a file, packed by gzip or not, are those of JSON.
 pub fn begins_json(head: &[u8]) -> bool {
     let mut first = [0; 256];
-    let mut plain: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) { Box::new(MultiGzDecoder::new(head)) } else { Box::new(head) };
+    let mut plain: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) {
+        Box::new(MultiGzDecoder::new(head))
+    } else {
+        Box::new(head)
+    };
     let n = plain.read(&mut first).unwrap_or(0);
     first[..n].iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{')
 }
@@ -179,7 +209,11 @@ fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
         let mut out = Vec::new();
         let read = MultiGzDecoder::new(bytes).take(MAX_TEXT + 1).read_to_end(&mut out);
         if let Err(e) = read {
-            return Err(fault(name, format!("this gzip file is damaged or cut short ({e})"), "fetch it again"));
+            return Err(fault(
+                name,
+                format!("this gzip file is damaged or cut short ({e})"),
+                "fetch it again",
+            ));
         }
         if out.len() as u64 > MAX_TEXT {
             return Err(fault(name, "unpacked, this is over 2 GiB", "split it"));
@@ -190,7 +224,11 @@ fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
         bytes
     };
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(fault(name, "this is neither gzip nor UTF-8 text", "give a JSON file, plain or gzipped"));
+        return Err(fault(
+            name,
+            "this is neither gzip nor UTF-8 text",
+            "give a JSON file, plain or gzipped",
+        ));
     };
     // Python writes these three where a number is missing.
     let mut text = text.to_string();
@@ -249,12 +287,17 @@ pub fn knob_of_spellings(name: &str, spellings: &[String]) -> Knob {
 }
 
 /// The positions of a configuration's values.
-fn point<'a>(values: impl ExactSizeIterator<Item = &'a str>, positions: &[HashMap<String, u16>]) -> Result<Box<[u16]>, String> {
+fn point<'a>(
+    values: impl ExactSizeIterator<Item = &'a str>,
+    positions: &[HashMap<String, u16>],
+) -> Result<Box<[u16]>, String> {
     if values.len() != positions.len() {
         return Err(format!("has {} values for {} parameters", values.len(), positions.len()));
     }
     let at = |(v, at): (&str, &HashMap<String, u16>)| {
-        at.get(v).copied().ok_or_else(|| format!("has the value `{}`, which its parameter does not list", shown(v)))
+        at.get(v).copied().ok_or_else(|| {
+            format!("has the value `{}`, which its parameter does not list", shown(v))
+        })
     };
     values.zip(positions).map(at).collect()
 }
@@ -291,7 +334,13 @@ fn outcome_of(value: Option<f64>, maximised: bool) -> Outcome {
     match value.filter(|v| v.is_finite() && *v > 0.0 && *v != 1e20) {
         Some(v) => {
             let time = if maximised { 1e9 / v } else { v * 1e6 };
-            Outcome::Measured(Measurement { samples: vec![Nanos(time)], calls: 1, error: 0.0, gpu: None, pace: None })
+            Outcome::Measured(Measurement {
+                samples: vec![Nanos(time)],
+                calls: 1,
+                error: 0.0,
+                gpu: None,
+                pace: None,
+            })
         }
         None => failed(FailStage::Launch, "no usable time"),
     }
@@ -323,9 +372,17 @@ fn is_maximised(objective: &str) -> bool {
 }
 
 /// A space of listed points with their rows in its order.
-fn listed(name: &str, knobs: Vec<Knob>, mut rows: Vec<(Box<[u16]>, Row)>) -> Result<(Space, Vec<Row>), ImportError> {
+fn listed(
+    name: &str,
+    knobs: Vec<Knob>,
+    mut rows: Vec<(Box<[u16]>, Row)>,
+) -> Result<(Space, Vec<Row>), ImportError> {
     if rows.is_empty() {
-        return Err(fault(name, "not one configuration is in it", "give a file of measured configurations"));
+        return Err(fault(
+            name,
+            "not one configuration is in it",
+            "give a file of measured configurations",
+        ));
     }
     rows.sort_by(|a, b| a.0.cmp(&b.0));
     if let Some(w) = rows.windows(2).find(|w| w[0].0 == w[1].0) {
@@ -333,6 +390,7 @@ fn listed(name: &str, knobs: Vec<Knob>, mut rows: Vec<(Box<[u16]>, Row)>) -> Res
         return Err(fault(name, what, "keep one of the two"));
     }
     let (points, rows): (Vec<_>, Vec<_>) = rows.into_iter().unzip();
-    let space = Space::listed(knobs, points).map_err(|e| fault(name, e.to_string(), "mend the file"))?;
+    let space =
+        Space::listed(knobs, points).map_err(|e| fault(name, e.to_string(), "mend the file"))?;
     Ok((space, rows))
 }

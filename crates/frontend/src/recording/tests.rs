@@ -42,12 +42,18 @@ fn a_cache_file_plain_packed_or_interrupted() {
         "64,2,7,False: 250000",
         "64,2,7,True: launch",
     ];
-    for bytes in
-        [CACHE.as_bytes().to_vec(), closed(CACHE).into_bytes(), gzip(CACHE.as_bytes()).unwrap(), gzip(closed(CACHE).as_bytes()).unwrap()]
-    {
+    for bytes in [
+        CACHE.as_bytes().to_vec(),
+        closed(CACHE).into_bytes(),
+        gzip(CACHE.as_bytes()).unwrap(),
+        gzip(closed(CACHE).as_bytes()).unwrap(),
+    ] {
         let r = read("c.json", &bytes).unwrap();
         assert_eq!(words(&r), want);
-        assert_eq!((r.kernel.as_str(), r.device.as_str(), r.maximised, r.space.len()), ("saxpy", "Some GPU", false, 7));
+        assert_eq!(
+            (r.kernel.as_str(), r.device.as_str(), r.maximised, r.space.len()),
+            ("saxpy", "Some GPU", false, 7)
+        );
         assert_eq!(r.rows[0].cost, CpuCost { build: 0.3102, measure: 0.0035, search: 0.0 });
         assert_eq!(r.optimum(), Some(Nanos(250_000.0)));
         // Rows stand in the space's order.
@@ -72,11 +78,25 @@ fn results_in_t4() {
         )
     };
     let kinds = ["compile", "runtime", "timeout", "correctness", "constraints"];
-    let mut all: Vec<String> = kinds.iter().enumerate().map(|(i, k)| result(i as i64, k, "\"RuntimeFailedConfig\"")).collect();
+    let mut all: Vec<String> = kinds
+        .iter()
+        .enumerate()
+        .map(|(i, k)| result(i as i64, k, "\"RuntimeFailedConfig\""))
+        .collect();
     all.push(result(9, "correct", "0.5"));
-    let text = format!(r#"{{"metadata": {{"timeunit": "miliseconds"}}, "schema_version": "1.0.0", "results": [{}]}}"#, all.join(","));
+    let text = format!(
+        r#"{{"metadata": {{"timeunit": "miliseconds"}}, "schema_version": "1.0.0", "results": [{}]}}"#,
+        all.join(",")
+    );
     let r = read("t4.json", text.as_bytes()).unwrap();
-    let want = ["0,1: build", "1,1: launch", "2,1: timeout", "3,1: wrong_answer", "4,1: infeasible", "9,1: 500000"];
+    let want = [
+        "0,1: build",
+        "1,1: launch",
+        "2,1: timeout",
+        "3,1: wrong_answer",
+        "4,1: infeasible",
+        "9,1: 500000",
+    ];
     assert_eq!(words(&r), want);
     assert_eq!(r.rows[5].cost, CpuCost { build: 0.29, measure: 0.02, search: 0.0 });
 }
@@ -95,22 +115,41 @@ fn alike(a: &Recording, b: &Recording) {
 fn what_is_written_is_read() {
     // Times that are no round numbers, failures of every class, and values of every type.
     let all = ["CompilationFailedConfig", "RuntimeFailedConfig", "a\n\"word\" of ours"];
-    let mut outcomes: Vec<Outcome> = (1..40).map(|i| outcome_of(Some(f64::from(i) / 7.0), false)).collect();
-    outcomes.extend([FailStage::Build, FailStage::Launch, FailStage::Timeout, FailStage::WrongAnswer].map(|s| failed(s, "why")));
+    let mut outcomes: Vec<Outcome> =
+        (1..40).map(|i| outcome_of(Some(f64::from(i) / 7.0), false)).collect();
+    outcomes.extend(
+        [FailStage::Build, FailStage::Launch, FailStage::Timeout, FailStage::WrongAnswer]
+            .map(|s| failed(s, "why")),
+    );
     outcomes.extend(all.map(failure));
     outcomes.push(Outcome::Infeasible("so".into()));
     let n = outcomes.len();
     let knobs = vec![
-        Knob { name: "a".into(), values: (0..n as i64 + 1).map(Value::Int).collect(), role: Role::Choice },
+        Knob {
+            name: "a".into(),
+            values: (0..n as i64 + 1).map(Value::Int).collect(),
+            role: Role::Choice,
+        },
         knob_of_spellings("how", &["True".into(), "False".into()]),
         knob_of_spellings("x", &["1.5".into(), "0.25".into(), "1e-7".into()]),
         knob_of_spellings("word", &["-O2".into(), String::new(), "é\"".into()]),
     ];
     for objective in ["time", "GFLOP/s"] {
         let (kernel, problem) = ("k\"".to_string(), "[3,\"n\"]".to_string());
-        let d = Description { kernel, problem, objective: objective.into(), knobs: knobs.clone(), conditions: Vec::new() };
+        let d = Description {
+            kernel,
+            problem,
+            objective: objective.into(),
+            knobs: knobs.clone(),
+            conditions: Vec::new(),
+        };
         let trial = |(i, o): (usize, &Outcome)| {
-            let values = vec![i.to_string(), "False".into(), knobs[2].values[i % 3].to_string(), knobs[3].values[i % 3].to_string()];
+            let values = vec![
+                i.to_string(),
+                "False".into(),
+                knobs[2].values[i % 3].to_string(),
+                knobs[3].values[i % 3].to_string(),
+            ];
             // As the file would have it: times in this objective's own numbers.
             let o = match o {
                 Outcome::Measured(_) => outcome_of(Some((i + 1) as f64 / 7.0), objective != "time"),
@@ -118,9 +157,23 @@ fn what_is_written_is_read() {
             };
             // A trial costs no less than its run.
             let run = o.time().map_or(0.0, |t| t.0 / 1e9);
-            (values, o, CpuCost { build: 0.1 * i as f64, measure: run + 0.3 + i as f64 / 11.0, search: 0.0 })
+            (
+                values,
+                o,
+                CpuCost {
+                    build: 0.1 * i as f64,
+                    measure: run + 0.3 + i as f64 / 11.0,
+                    search: 0.0,
+                },
+            )
         };
-        let r = Recording::new("r", d.clone(), "a device", outcomes.iter().enumerate().map(trial).collect()).unwrap();
+        let r = Recording::new(
+            "r",
+            d.clone(),
+            "a device",
+            outcomes.iter().enumerate().map(trial).collect(),
+        )
+        .unwrap();
         let text = write(&r, Format::KernelTuner);
         assert!(text.ends_with("}\n}"), "Kernel Tuner takes it for interrupted");
         let back = read("k", text.as_bytes()).unwrap();
@@ -136,11 +189,15 @@ fn what_is_written_is_read() {
             assert_eq!((&a.key, stage(&a.outcome)), (&b.key, stage(&b.outcome)));
             assert!((a.cost.total() - b.cost.total()).abs() < 1e-12, "{:?} {:?}", a.cost, b.cost);
         }
-        // T4 keeps those too, but neither the problem nor the order and unused values of parameters.
+        // T4 keeps those too, but neither the problem nor the order and unused values of
+        // parameters.
         let packed = gzip(write(&r, Format::T4).as_bytes()).unwrap();
         let t4 = read("t4", &packed).unwrap();
         assert_eq!(t4.space.knob("a"), Some(0));
-        alike(&t4.described("t4", &Description::read("t1", d.text().as_bytes()).unwrap()).unwrap(), &r);
+        alike(
+            &t4.described("t4", &Description::read("t1", d.text().as_bytes()).unwrap()).unwrap(),
+            &r,
+        );
     }
 }
 
@@ -149,7 +206,10 @@ fn descriptions_are_read_as_they_are_written() {
     let text = r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1, 2] + [8]"}, {"Name": "b", "Values": [true, "x", 1.5]}],
         "Conditions": [{"Expression": "a > 1", "Parameters": ["a"]}]}, "KernelSpecification": {"KernelName": "k", "ProblemSize": [1, "n"]}}"#;
     let d = Description::read("d", text.as_bytes()).unwrap();
-    assert_eq!((&*d.kernel, &*d.problem, &*d.objective, d.conditions.len()), ("k", "[1,\"n\"]", "time", 1));
+    assert_eq!(
+        (&*d.kernel, &*d.problem, &*d.objective, d.conditions.len()),
+        ("k", "[1,\"n\"]", "time", 1)
+    );
     assert_eq!(Description::read("d", d.text().as_bytes()).unwrap(), d);
     assert_eq!(d.space("d").unwrap().len(), 2 * 3);
 }
@@ -157,7 +217,9 @@ fn descriptions_are_read_as_they_are_written() {
 #[test]
 fn hostile_files_end_in_a_message() {
     let packed = gzip(CACHE.as_bytes()).unwrap();
-    let entries = |body: &str| format!(r#"{{"tune_params": {{"a": [1, 2]}}, "cache": {{{body}}}}}"#).into_bytes();
+    let entries = |body: &str| {
+        format!(r#"{{"tune_params": {{"a": [1, 2]}}, "cache": {{{body}}}}}"#).into_bytes()
+    };
     for (bytes, want) in [
         (packed[..packed.len() / 2].to_vec(), "cut short"),
         (vec![0x1f, 0x8b, 9, 9], "damaged"),
@@ -171,7 +233,10 @@ fn hostile_files_end_in_a_message() {
         (entries(r#""1,2": {"time": 1}"#), "has 2 values for 1 parameters"),
         (entries(r#""1": {"time": 1}, "1": {"time": 2}"#), "`1` is in it twice"),
         (entries(r#""1": 5"#), "the cache is not readable"),
-        (br#"{"tune_params_keys": ["b"], "tune_params": {}, "cache": {}}"#.to_vec(), "lacks the parameter `b`"),
+        (
+            br#"{"tune_params_keys": ["b"], "tune_params": {}, "cache": {}}"#.to_vec(),
+            "lacks the parameter `b`",
+        ),
         (br#"{"results": []}"#.to_vec(), "`results` is empty"),
     ] {
         let e = read("x.json", &bytes).unwrap_err().to_string();
@@ -180,7 +245,10 @@ fn hostile_files_end_in_a_message() {
     for (text, want) in [
         ("{", "not readable"),
         (r#"{"ConfigurationSpace": {}}"#, "no `TuningParameters`"),
-        (r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1, 2"}]}}"#, "the values of `a`: line 2, column 1"),
+        (
+            r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1, 2"}]}}"#,
+            "the values of `a`: line 2, column 1",
+        ),
         (
             r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "block", "Values": "[1]"}], "Conditions": [{"Expression": "blok > 1"}]}}"#,
             "there is no knob `blok` (did you mean `block`?)",
@@ -237,7 +305,8 @@ fn descriptions_select_exactly_the_keys_of_the_caches() {
         ("dedispersion", "dedispersion-W6600"),
         ("pnpoly", "pnpoly-RTX_3090"),
     ] {
-        let space = read_space(t1, &std::fs::read(folder.join(format!("t1/{t1}.json"))).unwrap()).unwrap();
+        let space =
+            read_space(t1, &std::fs::read(folder.join(format!("t1/{t1}.json"))).unwrap()).unwrap();
         same_keys(&space, &recording(&folder, cache));
     }
     let r = recording(&folder, "gemm_clblast-RTX_3090");
@@ -258,7 +327,8 @@ fn descriptions_select_exactly_the_keys_of_the_caches() {
 #[test]
 fn the_same_space_as_cache_and_as_results() {
     let Some(folder) = data() else { return };
-    let (cache, results) = (recording(&folder, "convolution-A100"), recording(&folder, "t4/convolution-A100_T4"));
+    let (cache, results) =
+        (recording(&folder, "convolution-A100"), recording(&folder, "t4/convolution-A100_T4"));
     assert_eq!(cache.space.len(), results.space.len());
     let ran = |r: &Recording| r.rows.iter().filter(|r| r.outcome.time().is_some()).count();
     assert_eq!((ran(&cache), ran(&results)), (4362 - 161, 4362 - 161));

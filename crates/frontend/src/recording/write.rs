@@ -36,7 +36,13 @@ pub fn gzip(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
 
 /// A number near `guess` that becomes `wanted`, or else `guess`.
 fn exactly(guess: f64, wanted: f64, becomes: impl Fn(f64) -> f64) -> f64 {
-    let near = [guess, guess.next_up(), guess.next_down(), guess.next_up().next_up(), guess.next_down().next_down()];
+    let near = [
+        guess,
+        guess.next_up(),
+        guess.next_down(),
+        guess.next_up().next_up(),
+        guess.next_down().next_down(),
+    ];
     near.into_iter().find(|x| becomes(*x) == wanted).unwrap_or(guess)
 }
 
@@ -75,7 +81,9 @@ fn words(outcome: &Outcome) -> (&'static str, &'static str) {
 
 /// `"a": 1, "b": 2` in the order of the parameters, which a JSON object of ours would lose.
 fn values(c: &Configuration) -> String {
-    let pair = |(k, v): (&squall_core::space::Knob, &squall_core::space::Value)| format!("{}: {}", quoted(&k.name), json_of(v));
+    let pair = |(k, v): (&squall_core::space::Knob, &squall_core::space::Value)| {
+        format!("{}: {}", quoted(&k.name), json_of(v))
+    };
     c.iter().map(pair).collect::<Vec<_>>().join(", ")
 }
 
@@ -87,12 +95,18 @@ fn quoted(text: &str) -> Json {
 fn cache(r: &Recording) -> String {
     let knobs = r.space.knobs();
     let keys: Vec<&str> = knobs.iter().map(|k| k.name.as_str()).collect();
-    let parameter =
-        |k: &squall_core::space::Knob| format!("{}: {}", quoted(&k.name), Json::from(k.values.iter().map(json_of).collect::<Vec<_>>()));
+    let parameter = |k: &squall_core::space::Knob| {
+        format!(
+            "{}: {}",
+            quoted(&k.name),
+            Json::from(k.values.iter().map(json_of).collect::<Vec<_>>())
+        )
+    };
     // It insists on a size; one that nobody knows is 1.
     let problem = if r.problem == "null" { "[1]" } else { &r.problem };
     let mut out = format!(
-        "{{\n\"device_name\": {},\n\"kernel_name\": {},\n\"problem_size\": {problem},\n\"tune_params_keys\": {},\n\"tune_params\": {{{}}},\n\"objective\": {},\n\"cache\": {{",
+        "{{\n\"device_name\": {},\n\"kernel_name\": {},\n\"problem_size\": {problem},\n\
+         \"tune_params_keys\": {},\n\"tune_params\": {{{}}},\n\"objective\": {},\n\"cache\": {{",
         quoted(&r.device),
         quoted(&r.kernel),
         Json::from(keys),
@@ -123,7 +137,8 @@ fn cache(r: &Recording) -> String {
 /// T4 results.
 fn results(r: &Recording) -> String {
     let metadata = json!({"timeunit": "milliseconds", "kernel": r.kernel, "device": r.device});
-    let mut out = format!("{{\n\"metadata\": {metadata},\n\"schema_version\": \"1.0.0\",\n\"results\": [");
+    let mut out =
+        format!("{{\n\"metadata\": {metadata},\n\"schema_version\": \"1.0.0\",\n\"results\": [");
     for (i, (c, row)) in r.space.iter().zip(&r.rows).enumerate() {
         let runs = runs(row);
         // What is not the runs themselves was spent on checking them.

@@ -18,7 +18,8 @@ pub const I64: i32 = 7;
 pub const BOOL: i32 = 9;
 
 pub fn info(name: &str, elem_type: i32, dims: &[i64]) -> ValueInfoProto {
-    let dim = dims.iter().map(|d| DimensionProto { dim_value: Some(*d), dim_param: None }).collect();
+    let dim =
+        dims.iter().map(|d| DimensionProto { dim_value: Some(*d), dim_param: None }).collect();
     let tensor_type = TensorTypeProto { elem_type, shape: Some(TensorShapeProto { dim }) };
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) }
 }
@@ -30,7 +31,10 @@ pub fn symbolic(name: &str, dims: &[&str]) -> ValueInfoProto {
         Err(_) if *d == "?" => DimensionProto { dim_value: None, dim_param: None },
         Err(_) => DimensionProto { dim_value: None, dim_param: Some(d.to_string()) },
     };
-    let tensor_type = TensorTypeProto { elem_type: F32, shape: Some(TensorShapeProto { dim: dims.iter().map(one).collect() }) };
+    let tensor_type = TensorTypeProto {
+        elem_type: F32,
+        shape: Some(TensorShapeProto { dim: dims.iter().map(one).collect() }),
+    };
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type: Some(tensor_type) }) }
 }
 
@@ -43,23 +47,48 @@ pub fn float(name: &str, f: f32) -> AttributeProto {
 }
 
 pub fn ints(name: &str, v: &[i64]) -> AttributeProto {
-    AttributeProto { name: name.into(), ints: v.to_vec(), r#type: attribute::INTS, ..Default::default() }
+    AttributeProto {
+        name: name.into(),
+        ints: v.to_vec(),
+        r#type: attribute::INTS,
+        ..Default::default()
+    }
 }
 
 pub fn floats(name: &str, v: &[f32]) -> AttributeProto {
-    AttributeProto { name: name.into(), floats: v.to_vec(), r#type: attribute::FLOATS, ..Default::default() }
+    AttributeProto {
+        name: name.into(),
+        floats: v.to_vec(),
+        r#type: attribute::FLOATS,
+        ..Default::default()
+    }
 }
 
 pub fn text(name: &str, s: &str) -> AttributeProto {
-    AttributeProto { name: name.into(), s: Some(s.as_bytes().to_vec()), r#type: attribute::STRING, ..Default::default() }
+    AttributeProto {
+        name: name.into(),
+        s: Some(s.as_bytes().to_vec()),
+        r#type: attribute::STRING,
+        ..Default::default()
+    }
 }
 
 pub fn tensor(name: &str, t: TensorProto) -> AttributeProto {
-    AttributeProto { name: name.into(), t: Some(t), r#type: attribute::TENSOR, ..Default::default() }
+    AttributeProto {
+        name: name.into(),
+        t: Some(t),
+        r#type: attribute::TENSOR,
+        ..Default::default()
+    }
 }
 
 pub fn i64s(dims: &[i64], data: &[i64]) -> TensorProto {
-    TensorProto { dims: dims.to_vec(), data_type: I64, int64_data: data.to_vec(), ..Default::default() }
+    TensorProto {
+        dims: dims.to_vec(),
+        data_type: I64,
+        int64_data: data.to_vec(),
+        ..Default::default()
+    }
 }
 
 pub fn f32s(dims: &[i64], data: &[f32]) -> TensorProto {
@@ -67,7 +96,12 @@ pub fn f32s(dims: &[i64], data: &[f32]) -> TensorProto {
     TensorProto { dims: dims.to_vec(), data_type: F32, raw_data, ..Default::default() }
 }
 
-pub fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: &[AttributeProto]) -> NodeProto {
+pub fn node(
+    op: &str,
+    inputs: &[&str],
+    outputs: &[&str],
+    attribute: &[AttributeProto],
+) -> NodeProto {
     NodeProto {
         input: inputs.iter().map(|s| s.to_string()).collect(),
         output: outputs.iter().map(|s| s.to_string()).collect(),
@@ -80,7 +114,9 @@ pub fn node(op: &str, inputs: &[&str], outputs: &[&str], attribute: &[AttributeP
 impl Build {
     pub fn new(opset: i64) -> Build {
         let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: opset }];
-        Build { model: ModelProto { ir_version: 8, graph: Some(GraphProto::default()), opset_import } }
+        Build {
+            model: ModelProto { ir_version: 8, graph: Some(GraphProto::default()), opset_import },
+        }
     }
 
     pub fn graph(&mut self) -> &mut GraphProto {
@@ -99,7 +135,15 @@ impl Build {
 
     /// Weights whose data lies elsewhere.
     pub fn absent(self, name: &str, dims: &[i64]) -> Build {
-        self.init(name, TensorProto { dims: dims.to_vec(), data_type: F32, data_location: 1, ..Default::default() })
+        self.init(
+            name,
+            TensorProto {
+                dims: dims.to_vec(),
+                data_type: F32,
+                data_location: 1,
+                ..Default::default()
+            },
+        )
     }
 
     pub fn init(mut self, name: &str, t: TensorProto) -> Build {
@@ -107,7 +151,13 @@ impl Build {
         self
     }
 
-    pub fn node(mut self, op: &str, inputs: &[&str], outputs: &[&str], attributes: &[AttributeProto]) -> Build {
+    pub fn node(
+        mut self,
+        op: &str,
+        inputs: &[&str],
+        outputs: &[&str],
+        attributes: &[AttributeProto],
+    ) -> Build {
         self.graph().node.push(node(op, inputs, outputs, attributes));
         self
     }
@@ -140,7 +190,11 @@ impl Build {
     pub fn typed(&self, value: &str) -> (Element, Vec<i64>) {
         let model = self.read().unwrap();
         let problems: Vec<_> = model.nodes.iter().filter_map(|n| n.problem.as_ref()).collect();
-        let v = model.values.iter().find(|v| v.name == value).unwrap_or_else(|| panic!("no value {value}"));
+        let v = model
+            .values
+            .iter()
+            .find(|v| v.name == value)
+            .unwrap_or_else(|| panic!("no value {value}"));
         (v.element, v.shape.clone().unwrap_or_else(|| panic!("{value} has no shape: {problems:?}")))
     }
 

@@ -58,11 +58,14 @@ impl Builder<'_> {
     /// Compiles a kernel. An error means that no kernel would build.
     pub fn build(&self, kernel: &KernelSource) -> Build {
         match self.nvrtc {
-            Some(nvrtc) if !kernel.launches.is_empty() => return nvrtc.build(self.folder, kernel, self.patience),
+            Some(nvrtc) if !kernel.launches.is_empty() => {
+                return nvrtc.build(self.folder, kernel, self.patience);
+            }
             _ => {}
         }
         let name = digest(kernel);
-        let (source, library) = (self.folder.join(format!("{name}.c")), self.folder.join(format!("{name}.so")));
+        let (source, library) =
+            (self.folder.join(format!("{name}.c")), self.folder.join(format!("{name}.so")));
         fs::write(&source, &kernel.source).map_err(|e| MeasureError::folder(&source, &e))?;
         let mut args: Vec<&str> = vec!["-fPIC", "-shared"];
         args.extend(self.toolchain.optimisation(kernel));
@@ -71,7 +74,14 @@ impl Builder<'_> {
             args.push("-fopenmp");
         }
         args.extend(kernel.flags.iter().map(String::as_str));
-        let c = self.toolchain.compile(self.folder, &args, &source, &library, self.patience, Some(self.cancel))?;
+        let c = self.toolchain.compile(
+            self.folder,
+            &args,
+            &source,
+            &library,
+            self.patience,
+            Some(self.cancel),
+        )?;
         let _ = fs::remove_file(&source);
         if c.killed && self.cancel.load(Ordering::Relaxed) {
             return Ok(None);
@@ -82,7 +92,10 @@ impl Builder<'_> {
         // Whose fault is it? A full disk or a compiler that went away would refuse everything.
         for system in ["No space left on device", "Read-only file system", "Disk quota exceeded"] {
             if c.said.contains(system) {
-                return Err(MeasureError::Folder { path: self.folder.into(), reason: system.into() });
+                return Err(MeasureError::Folder {
+                    path: self.folder.into(),
+                    reason: system.into(),
+                });
             }
         }
         let check = self.toolchain.check(self.folder, Some(self.cancel))?;
@@ -111,7 +124,9 @@ impl Shelf {
     /// Removes the oldest. Call it while no library is waiting to be run.
     pub fn trim(&mut self, folder: &Path) {
         while self.order.len() > SHELF {
-            if let Some(Built::Library(file)) = self.order.pop_front().and_then(|d| self.known.remove(&d)) {
+            if let Some(Built::Library(file)) =
+                self.order.pop_front().and_then(|d| self.known.remove(&d))
+            {
                 let _ = fs::remove_file(folder.join(&*file));
             }
         }
@@ -144,17 +159,30 @@ struct State {
 
 impl<'a> Belt<'a> {
     /// `known[i]` is set where nothing needs to be built for job `i`.
-    pub fn new(jobs: &'a [KernelSource], known: Vec<bool>, ahead: usize, idle: Option<Idle<'a>>) -> Belt<'a> {
+    pub fn new(
+        jobs: &'a [KernelSource],
+        known: Vec<bool>,
+        ahead: usize,
+        idle: Option<Idle<'a>>,
+    ) -> Belt<'a> {
         let built = known.iter().map(|&k| k.then_some(Ok(None))).collect();
-        Belt { jobs, ahead, idle, state: Mutex::new(State { next: 0, wanted: 0, built, closed: false }), changed: Condvar::new() }
+        Belt {
+            jobs,
+            ahead,
+            idle,
+            state: Mutex::new(State { next: 0, wanted: 0, built, closed: false }),
+            changed: Condvar::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements: a panicking builder leaves nothing half done.
+        // The state is whole between any two statements: a panicking builder leaves nothing half
+        // done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job that nobody builds; none where the belt is closed, at its end or far enough ahead.
+    /// The next job that nobody builds; none where the belt is closed, at its end or far enough
+    /// ahead.
     fn claim(&self, state: &mut State) -> Option<usize> {
         while state.next < state.built.len() && state.built[state.next].is_some() {
             state.next += 1;
@@ -190,8 +218,8 @@ impl<'a> Belt<'a> {
         }
     }
 
-    /// Job `i`'s build, waiting for it and building others meanwhile; `None` when `stop` is set first,
-    /// or when nothing needed building.
+    /// Job `i`'s build, waiting for it and building others meanwhile; `None` when `stop` is set
+    /// first, or when nothing needed building.
     pub fn take(&self, i: usize, stop: &AtomicBool) -> Build {
         let mut state = self.lock();
         state.wanted = state.wanted.max(i);
@@ -208,11 +236,16 @@ impl<'a> Belt<'a> {
                 && let Some(other) = self.claim(&mut state)
             {
                 drop(state);
-                pinned(idle.cores, || self.make(&idle.builder, other)).unwrap_or_else(|panic| resume_unwind(panic));
+                pinned(idle.cores, || self.make(&idle.builder, other))
+                    .unwrap_or_else(|panic| resume_unwind(panic));
                 state = self.lock();
                 continue;
             }
-            state = self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, Duration::from_millis(50))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -220,7 +253,11 @@ impl<'a> Belt<'a> {
     pub fn settle(&self, stop: &AtomicBool) {
         let mut state = self.lock();
         while !stop.load(Ordering::Relaxed) && state.built.iter().any(Option::is_none) {
-            state = self.changed.wait_timeout(state, Duration::from_millis(50)).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .changed
+                .wait_timeout(state, Duration::from_millis(50))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 }

@@ -30,8 +30,8 @@ pub struct Device {
     pub cores: Vec<usize>,
     /// Cores beside them that do not disturb them: builds run there.
     pub spare: Vec<usize>,
-    /// Cores beside them that do, as the other thread of a physical core does: builds run there only
-    /// while nothing is measured.
+    /// Cores beside them that do, as the other thread of a physical core does: builds run there
+    /// only while nothing is measured.
     pub siblings: Vec<usize>,
     /// Data caches, innermost first.
     pub caches: Vec<Cache>,
@@ -50,7 +50,8 @@ impl Device {
         }
         if threads > 1 && !toolchain.openmp() {
             return Err(MeasureError::Device(format!(
-                "kernels of {threads} threads need OpenMP, which `{}` does not compile; install its OpenMP library (for clang: `apt-get install libomp-dev`)",
+                "kernels of {threads} threads need OpenMP, which `{}` does not compile; install \
+                 its OpenMP library (for clang: `apt-get install libomp-dev`)",
                 toolchain.command()
             )));
         }
@@ -60,7 +61,13 @@ impl Device {
         let macros = toolchain.macros()?;
         let (vector_bytes, vector_registers) = vectors(&macros);
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
-        let target = Target { kind: TargetKind::Cpu, threads, vector_bytes, vector_registers, caches: caches.iter().map(share).collect() };
+        let target = Target {
+            kind: TargetKind::Cpu,
+            threads,
+            vector_bytes,
+            vector_registers,
+            caches: caches.iter().map(share).collect(),
+        };
         let model = model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
         Ok(Device { target, model, features: features(&macros), cores, spare, siblings, caches })
     }
@@ -68,7 +75,12 @@ impl Device {
     /// The device's name in records: times compare only within one.
     pub fn id(&self) -> String {
         let n = self.target.threads;
-        format!("cpu {}, {}-byte vectors, {n} thread{}", self.model, self.target.vector_bytes, if n == 1 { "" } else { "s" })
+        format!(
+            "cpu {}, {}-byte vectors, {n} thread{}",
+            self.model,
+            self.target.vector_bytes,
+            if n == 1 { "" } else { "s" }
+        )
     }
 
     /// Cores that this process may use.
@@ -88,7 +100,8 @@ fn allowed_cores() -> Vec<usize> {
 
 /// The logical cores of the physical one that `core` belongs to.
 fn siblings(cpus: &Path, core: usize) -> Vec<usize> {
-    let text = fs::read_to_string(cpus.join(format!("cpu{core}/topology/thread_siblings_list"))).unwrap_or_default();
+    let text = fs::read_to_string(cpus.join(format!("cpu{core}/topology/thread_siblings_list")))
+        .unwrap_or_default();
     let list = core_list(&text);
     if list.contains(&core) { list } else { vec![core] }
 }
@@ -110,7 +123,11 @@ fn core_list(text: &str) -> Vec<usize> {
 /// The measured cores, from the end (the first ones see most interrupts) and on distinct physical
 /// cores while there are; those left for building; and of these, apart, the siblings of measured
 /// ones: a compiler there would slow down what is measured.
-fn choose(allowed: &[usize], siblings: &dyn Fn(usize) -> Vec<usize>, threads: usize) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
+fn choose(
+    allowed: &[usize],
+    siblings: &dyn Fn(usize) -> Vec<usize>,
+    threads: usize,
+) -> (Vec<usize>, Vec<usize>, Vec<usize>) {
     let mut chosen: Vec<usize> = Vec::new();
     let mut taken: Vec<usize> = Vec::new();
     for &c in allowed.iter().rev() {
@@ -136,10 +153,13 @@ fn caches(cpus: &Path, core: usize) -> Vec<Cache> {
     for index in 0..16 {
         let folder = cpus.join(format!("cpu{core}/cache/index{index}"));
         let read = |name: &str| fs::read_to_string(folder.join(name)).map(|s| s.trim().to_string());
-        let (Ok(level), Ok(kind), Ok(size)) = (read("level"), read("type"), read("size")) else { continue };
+        let (Ok(level), Ok(kind), Ok(size)) = (read("level"), read("type"), read("size")) else {
+            continue;
+        };
         let (Ok(level), Some(size)) = (level.parse::<usize>(), cache_size(&size)) else { continue };
         if kind != "Instruction" {
-            let shared_by = read("shared_cpu_list").map_or(1, |l| core_list(&l).len()).div_ceil(threads).max(1);
+            let shared_by =
+                read("shared_cpu_list").map_or(1, |l| core_list(&l).len()).div_ceil(threads).max(1);
             found.push(Cache { level, size, shared_by });
         }
     }
@@ -204,7 +224,11 @@ fn features(macros: &str) -> Vec<String> {
         "__VSX__",
         "__riscv_vector",
     ];
-    KNOWN.iter().filter(|k| defined(macros, k)).map(|k| k.trim_matches('_').replace("ARM_FEATURE_", "").to_lowercase()).collect()
+    KNOWN
+        .iter()
+        .filter(|k| defined(macros, k))
+        .map(|k| k.trim_matches('_').replace("ARM_FEATURE_", "").to_lowercase())
+        .collect()
 }
 
 /// The CPU's name: architectures call that line differently, some have none.
@@ -219,7 +243,13 @@ fn model(cpuinfo: &str) -> String {
     ["model name", "cpu model", "uarch", "cpu"]
         .iter()
         .find_map(|k| value(k))
-        .or_else(|| Some(format!("ARM implementer {} part {}", value("CPU implementer")?, value("CPU part")?)))
+        .or_else(|| {
+            Some(format!(
+                "ARM implementer {} part {}",
+                value("CPU implementer")?,
+                value("CPU part")?
+            ))
+        })
         .unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH))
 }
 
@@ -232,7 +262,11 @@ mod tests {
         let t = Toolchain::detect().unwrap();
         let d = Device::detect(1, &t).unwrap();
         assert!(d.target.vector_bytes >= 16 && d.target.vector_registers >= 16);
-        assert!(d.id().starts_with("cpu ") && d.id().ends_with("-byte vectors, 1 thread"), "{}", d.id());
+        assert!(
+            d.id().starts_with("cpu ") && d.id().ends_with("-byte vectors, 1 thread"),
+            "{}",
+            d.id()
+        );
         assert_eq!(d.cores.len(), 1);
         assert!(d.target.caches.is_sorted());
         let error = Device::detect(100_000, &t).unwrap_err().to_string();
@@ -243,7 +277,10 @@ mod tests {
     #[test]
     fn cores_are_chosen_apart() {
         let adjacent = |c: usize| vec![c & !1, c | 1];
-        assert_eq!(choose(&[0, 1, 2, 3, 4, 5, 6, 7], &adjacent, 2), (vec![5, 7], vec![0, 1, 2, 3], vec![4, 6]));
+        assert_eq!(
+            choose(&[0, 1, 2, 3, 4, 5, 6, 7], &adjacent, 2),
+            (vec![5, 7], vec![0, 1, 2, 3], vec![4, 6])
+        );
         assert_eq!(choose(&[0, 1], &adjacent, 1), (vec![1], vec![], vec![0]));
         assert_eq!(choose(&[0, 1], &adjacent, 2), (vec![0, 1], vec![], vec![]));
         let alone = |c: usize| vec![c];
@@ -263,8 +300,14 @@ mod tests {
 
     #[test]
     fn vectors_of_several_machines() {
-        assert_eq!(vectors("#define __SSE2__ 1\n#define __AVX__ 1\n#define __AVX512F__ 1\n"), (64, 32));
-        assert_eq!(vectors("#define __SSE2__ 1\n#define __AVX2__ 1\n#define __AVX__ 1\n"), (32, 16));
+        assert_eq!(
+            vectors("#define __SSE2__ 1\n#define __AVX__ 1\n#define __AVX512F__ 1\n"),
+            (64, 32)
+        );
+        assert_eq!(
+            vectors("#define __SSE2__ 1\n#define __AVX2__ 1\n#define __AVX__ 1\n"),
+            (32, 16)
+        );
         assert_eq!(vectors("#define __SSE2__ 1\n#define __NOT__AVX__ 1\n"), (16, 16));
         assert_eq!(vectors("#define __ARM_NEON 1\n"), (16, 32));
         assert_eq!(vectors(""), (16, 16));
@@ -273,9 +316,18 @@ mod tests {
 
     #[test]
     fn models_of_several_machines() {
-        assert_eq!(model("processor\t: 0\nmodel name\t: Intel(R)   Xeon(R) CPU\n"), "Intel(R) Xeon(R) CPU");
-        assert_eq!(model("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"), "ARM implementer 0x41 part 0xd0c");
-        assert_eq!(model("processor: 0\ncpu\t\t: POWER9, altivec supported\n"), "POWER9, altivec supported");
+        assert_eq!(
+            model("processor\t: 0\nmodel name\t: Intel(R)   Xeon(R) CPU\n"),
+            "Intel(R) Xeon(R) CPU"
+        );
+        assert_eq!(
+            model("CPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"),
+            "ARM implementer 0x41 part 0xd0c"
+        );
+        assert_eq!(
+            model("processor: 0\ncpu\t\t: POWER9, altivec supported\n"),
+            "POWER9, altivec supported"
+        );
         assert!(model("").ends_with("processor"));
     }
 }

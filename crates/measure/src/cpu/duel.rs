@@ -29,15 +29,25 @@ impl Lab {
             cost.build += cpu;
             match built {
                 Built::Library(file) => interfaces.push(interface(&file, kernel)),
-                Built::Refused(detail) => return Err(MeasureError::Contender { challenger, detail }),
+                Built::Refused(detail) => {
+                    return Err(MeasureError::Contender { challenger, detail });
+                }
             }
         }
-        let mut sides = [(); 2].map(|()| Measurement { samples: Vec::new(), calls: 0, error: 0.0, gpu: None, pace: None });
+        let mut sides = [(); 2].map(|()| Measurement {
+            samples: Vec::new(),
+            calls: 0,
+            error: 0.0,
+            gpu: None,
+            pace: None,
+        });
         let mut test: Option<Sequential> = None;
         let mut swapped = false;
         let test = loop {
             let duel = self.begin_duel(&interfaces, swapped, &mut cost)?;
-            let mut t = test.take().unwrap_or_else(|| Sequential::new((REMATCH_NANOS / duel.nanos.max(1.0)) as usize));
+            let mut t = test
+                .take()
+                .unwrap_or_else(|| Sequential::new((REMATCH_NANOS / duel.nanos.max(1.0)) as usize));
             let count = if swapped { t.wanted() } else { t.wanted().div_ceil(2) };
             for pair in self.pairs(&duel, count, &mut cost)? {
                 t.give(pair[0], pair[1]);
@@ -61,7 +71,12 @@ impl Lab {
     }
 
     /// Loads and checks two kernels in a fresh process; with `swapped`, the challenger first.
-    fn begin_duel(&mut self, interfaces: &[String], swapped: bool, cost: &mut CpuCost) -> Result<Duel, MeasureError> {
+    fn begin_duel(
+        &mut self,
+        interfaces: &[String],
+        swapped: bool,
+        cost: &mut CpuCost,
+    ) -> Result<Duel, MeasureError> {
         self.seats[0].renew();
         let task = self.task()?.clone();
         let mut order: Vec<&str> = interfaces.iter().map(String::as_str).collect();
@@ -69,7 +84,8 @@ impl Lab {
             order.reverse();
         }
         let command = format!("duel {} {} {}", task.tolerance, self.flush, order.join(" "));
-        let said = self.on_first_seat(|seat, rules| seat.try_kernel(rules, &task, &command, "duel", cost))?;
+        let said = self
+            .on_first_seat(|seat, rules| seat.try_kernel(rules, &task, &command, "duel", cost))?;
         let numbers = lost(said, swapped)?;
         let &[e0, e1, c0, c1, t0, t1] = numbers.as_slice() else {
             return Err(MeasureError::Runner("its answer is too short".into()));
@@ -80,27 +96,40 @@ impl Lab {
     }
 
     /// So many more pairs of windows of a duel, each the incumbent's time and the challenger's.
-    fn pairs(&mut self, duel: &Duel, count: usize, cost: &mut CpuCost) -> Result<Vec<[f64; 2]>, MeasureError> {
+    fn pairs(
+        &mut self,
+        duel: &Duel,
+        count: usize,
+        cost: &mut CpuCost,
+    ) -> Result<Vec<[f64; 2]>, MeasureError> {
         let patience = self.patience + Duration::from_secs_f64(20e-9 * duel.nanos * count as f64);
-        let said = self.on_first_seat(|seat, rules| match seat.ask(rules, &format!("pairs {count}"), patience)? {
-            Reply::Answer(words, cpu) => {
-                cost.measure += cpu;
-                seat.understand(&words, "pairs")
-            }
-            Reply::Died(detail, _) => {
-                seat.renew();
-                Ok(Said::Failed { stage: FailStage::Launch, detail })
-            }
-            Reply::Late(_) => {
-                seat.renew();
-                Ok(Said::Failed { stage: FailStage::Timeout, detail: "did not end in time".into() })
+        let said = self.on_first_seat(|seat, rules| {
+            match seat.ask(rules, &format!("pairs {count}"), patience)? {
+                Reply::Answer(words, cpu) => {
+                    cost.measure += cpu;
+                    seat.understand(&words, "pairs")
+                }
+                Reply::Died(detail, _) => {
+                    seat.renew();
+                    Ok(Said::Failed { stage: FailStage::Launch, detail })
+                }
+                Reply::Late(_) => {
+                    seat.renew();
+                    Ok(Said::Failed {
+                        stage: FailStage::Timeout,
+                        detail: "did not end in time".into(),
+                    })
+                }
             }
         })?;
         let times = lost(said, duel.swapped)?;
         if times.len() != 2 * count {
             return Err(MeasureError::Runner("its answer has the wrong length".into()));
         }
-        Ok(times.chunks_exact(2).map(|t| if duel.swapped { [t[1], t[0]] } else { [t[0], t[1]] }).collect())
+        Ok(times
+            .chunks_exact(2)
+            .map(|t| if duel.swapped { [t[1], t[0]] } else { [t[0], t[1]] })
+            .collect())
     }
 }
 

@@ -20,11 +20,16 @@ impl Folder {
     /// A new folder in `parent`; those of dead processes there are removed.
     pub fn open(parent: &Path) -> Result<Folder, MeasureError> {
         sweep(parent);
-        let dir = tempfile::Builder::new().prefix(PREFIX).tempdir_in(parent).map_err(|e| MeasureError::folder(parent, &e))?;
+        let dir = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .tempdir_in(parent)
+            .map_err(|e| MeasureError::folder(parent, &e))?;
         let early = dir.path().join("lock.new");
         let lock = File::create(&early).map_err(|e| MeasureError::folder(&early, &e))?;
-        // Locked before it has its name: whoever finds the name free to lock knows that the owner is dead.
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| MeasureError::folder(&early, &e.into()))?;
+        // Locked before it has its name: whoever finds the name free to lock knows that the owner
+        // is dead.
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| MeasureError::folder(&early, &e.into()))?;
         fs::rename(&early, dir.path().join(LOCK)).map_err(|e| MeasureError::folder(&early, &e))?;
         Ok(Folder { dir, _lock: lock })
     }

@@ -46,32 +46,51 @@ impl Lab {
 
     /// A laboratory whose kernels run on GPUs of one model, side by side where there are several;
     /// references in C still run on the CPU.
-    pub fn open_gpus(gpus: &[Gpu], device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+    pub fn open_gpus(
+        gpus: &[Gpu],
+        device: Device,
+        toolchain: Toolchain,
+    ) -> Result<Lab, MeasureError> {
         Lab::set_up(&std::env::temp_dir(), device, toolchain, gpus)
     }
 
     /// A laboratory in a folder of its own under `parent`.
-    pub fn open_in(parent: &Path, device: Device, toolchain: Toolchain) -> Result<Lab, MeasureError> {
+    pub fn open_in(
+        parent: &Path,
+        device: Device,
+        toolchain: Toolchain,
+    ) -> Result<Lab, MeasureError> {
         Lab::set_up(parent, device, toolchain, &[])
     }
 
-    fn set_up(parent: &Path, mut device: Device, toolchain: Toolchain, gpus: &[Gpu]) -> Result<Lab, MeasureError> {
+    fn set_up(
+        parent: &Path,
+        mut device: Device,
+        toolchain: Toolchain,
+        gpus: &[Gpu],
+    ) -> Result<Lab, MeasureError> {
         let folder = Folder::open(parent)?;
         // What a GPU does is not disturbed by compilers.
         if !device.spare.is_empty() && gpus.is_empty() {
             let kept = Prober::build(&device, &toolchain)?.undisturbing()?;
-            let (spare, disturbing): (Vec<usize>, _) = device.spare.iter().partition(|c| kept.contains(c));
+            let (spare, disturbing): (Vec<usize>, _) =
+                device.spare.iter().partition(|c| kept.contains(c));
             device.spare = spare;
             device.siblings.extend(disturbing);
         }
         let mut overhead = CpuCost::default();
         overhead.build += toolchain.check(folder.path(), None)?;
         overhead.build += Runner::build(folder.path(), &toolchain, !gpus.is_empty())?;
-        let places: Vec<Option<u32>> = if gpus.is_empty() { vec![None] } else { gpus.iter().map(|g| Some(g.ordinal)).collect() };
+        let places: Vec<Option<u32>> = if gpus.is_empty() {
+            vec![None]
+        } else {
+            gpus.iter().map(|g| Some(g.ordinal)).collect()
+        };
         let mut seats = Vec::new();
         for gpu in places {
             let mut at = device.clone();
-            // Results are compared on a core, of which each GPU's process has its own where there are enough.
+            // Results are compared on a core, of which each GPU's process has its own where there
+            // are enough.
             if !seats.is_empty() && device.spare.len() > 1 {
                 at.cores = device.spare.pop().into_iter().collect();
             }
@@ -121,8 +140,8 @@ impl Lab {
         self.build_patience = patience;
     }
 
-    /// A kernel slower than the task's best by this factor is timed in two windows only; 5 at first,
-    /// infinity for never.
+    /// A kernel slower than the task's best by this factor is timed in two windows only; 5 at
+    /// first, infinity for never.
     pub fn set_reject_factor(&mut self, factor: f64) {
         self.reject = factor;
     }
@@ -141,27 +160,50 @@ impl Lab {
 
     /// Makes `workload` the task that kernels are for: fresh inputs from `seed`, and the outputs
     /// that `reference` computes from them. Returning to an earlier task costs little.
-    pub fn set_task(&mut self, workload: &Workload, reference: &KernelSource, seed: u64) -> Result<(), MeasureError> {
+    pub fn set_task(
+        &mut self,
+        workload: &Workload,
+        reference: &KernelSource,
+        seed: u64,
+    ) -> Result<(), MeasureError> {
         self.set_task_of(workload, &reference.clone().into(), seed)
     }
 
     /// As [`Lab::set_task`], with inputs and results that may be given instead of made.
-    pub fn set_task_of(&mut self, workload: &Workload, reference: &Reference, seed: u64) -> Result<(), MeasureError> {
+    pub fn set_task_of(
+        &mut self,
+        workload: &Workload,
+        reference: &Reference,
+        seed: u64,
+    ) -> Result<(), MeasureError> {
         // Kernels made here know f32 and the formats of 16 bits.
         let known = |d: DType| workload.foreign.is_some() || d == DType::F32 || d.is_half();
-        if let Some(i) = workload.inputs.iter().find(|i| !known(i.dtype) || letter(i.dtype).is_none()) {
-            return Err(MeasureError::Reference(format!("input `{}` is {}: this cannot be measured yet", i.name, i.dtype.name())));
+        if let Some(i) =
+            workload.inputs.iter().find(|i| !known(i.dtype) || letter(i.dtype).is_none())
+        {
+            return Err(MeasureError::Reference(format!(
+                "input `{}` is {}: this cannot be measured yet",
+                i.name,
+                i.dtype.name()
+            )));
         }
         let mut results = Vec::new();
         for o in workload.outputs() {
-            let written = if workload.foreign.is_some() || o.dtype.is_half() { o.dtype } else { DType::F32 };
+            let written =
+                if workload.foreign.is_some() || o.dtype.is_half() { o.dtype } else { DType::F32 };
             let Some(letter) = letter(written) else {
-                return Err(MeasureError::Reference(format!("the output is {}: this cannot be measured yet", written.name())));
+                return Err(MeasureError::Reference(format!(
+                    "the output is {}: this cannot be measured yet",
+                    written.name()
+                )));
             };
             results.push(format!("{letter},{}", o.elements()));
         }
         // What is given instead of made is part of the workload's digest.
-        let key = format!("{seed} {} {workload}", reference.kernel.as_ref().map_or_else(String::new, digest));
+        let key = format!(
+            "{seed} {} {workload}",
+            reference.kernel.as_ref().map_or_else(String::new, digest)
+        );
         if self.current.as_ref() == Some(&key) {
             return Ok(());
         }
@@ -173,13 +215,21 @@ impl Lab {
         let number = self.tasks.len();
         let put = |name: &str, parts: &[&[u8]]| {
             let path = self.folder.path().join(name);
-            std::fs::write(&path, parts.concat()).map_err(|e| MeasureError::Folder { path, reason: e.to_string() })
+            std::fs::write(&path, parts.concat())
+                .map_err(|e| MeasureError::Folder { path, reason: e.to_string() })
         };
         let mut tail = format!("{} {}", results.join(";"), workload.inputs.len());
         for (k, i) in workload.inputs.iter().enumerate() {
             let kind = if i.kind == TensorKind::Data { 'd' } else { 'w' };
-            let _ = write!(tail, " {kind}{},{}", letter(i.dtype).unwrap_or('f'), i.shape.iter().product::<i64>());
-            if let Some((low, high)) = workload.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten()) {
+            let _ = write!(
+                tail,
+                " {kind}{},{}",
+                letter(i.dtype).unwrap_or('f'),
+                i.shape.iter().product::<i64>()
+            );
+            if let Some((low, high)) =
+                workload.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten())
+            {
                 let _ = write!(tail, ",{low:?},{high:?}");
             }
             if let Some(bytes) = reference.inputs.get(k).and_then(Option::as_ref) {
@@ -189,7 +239,8 @@ impl Lab {
         }
         let tolerance = workload.tolerance();
         let head = format!("task {seed} reference-{number}");
-        let state = |seconds| TaskState::new(number, head.clone(), tail.clone(), tolerance, seconds);
+        let state =
+            |seconds| TaskState::new(number, head.clone(), tail.clone(), tolerance, seconds);
         let Some(reference) = &reference.kernel else {
             // The same for both sets of inputs, of which at least those that decide are given.
             put(&format!("reference-{number}"), &[&reference.outputs, &reference.outputs])?;
@@ -202,10 +253,14 @@ impl Lab {
                 self.overhead.build += cpu;
                 file
             }
-            (Built::Refused(why), _) => return Err(MeasureError::Reference(format!("it does not compile: {why}"))),
+            (Built::Refused(why), _) => {
+                return Err(MeasureError::Reference(format!("it does not compile: {why}")));
+            }
         };
         let mut task = state(0.0);
-        let (seconds, cpu) = self.on_first_seat(|seat, rules| seat.set(rules, &task, Some(&interface(&library, reference))))?;
+        let (seconds, cpu) = self.on_first_seat(|seat, rules| {
+            seat.set(rules, &task, Some(&interface(&library, reference)))
+        })?;
         self.overhead.measure += cpu;
         task.reference_seconds = seconds;
         self.tasks.insert(key.clone(), task);
@@ -221,7 +276,10 @@ impl Lab {
         Ok(())
     }
 
-    pub(super) fn on_first_seat<T>(&mut self, f: impl FnOnce(&mut Seat, &Rules) -> Result<T, MeasureError>) -> Result<T, MeasureError> {
+    pub(super) fn on_first_seat<T>(
+        &mut self,
+        f: impl FnOnce(&mut Seat, &Rules) -> Result<T, MeasureError>,
+    ) -> Result<T, MeasureError> {
         let rules = rules(&self.folder, self.patience, self.reject, self.flush);
         f(&mut self.seats[0], &rules)
     }
@@ -235,8 +293,8 @@ impl Lab {
     /// known. Builds run ahead on the spare cores. Once `stop` is set, the job being measured is
     /// finished, and what was measured is reported, the others are not.
     ///
-    /// On a CPU jobs near the best are measured again a moment later, since machines are shared: both looks
-    /// count where a pacemaker ran beside them, else the faster one.
+    /// On a CPU jobs near the best are measured again a moment later, since machines are shared:
+    /// both looks count where a pacemaker ran beside them, else the faster one.
     ///
     /// An error means that no job can be measured, and says what to mend; jobs reported before it
     /// are valid.
@@ -251,7 +309,9 @@ impl Lab {
         let portion = if apart { PORTION } else { jobs.len().max(1) };
         for (n, jobs) in jobs.chunks(portion).enumerate() {
             self.shelf.trim(self.folder.path());
-            self.run_portion(jobs, apart, stop, &mut |i, outcome, cost| each(n * portion + i, outcome, cost))?;
+            self.run_portion(jobs, apart, stop, &mut |i, outcome, cost| {
+                each(n * portion + i, outcome, cost)
+            })?;
         }
         Ok(())
     }
@@ -265,7 +325,11 @@ impl Lab {
     ) -> Result<(), MeasureError> {
         let digests: Vec<String> = jobs.iter().map(digest).collect();
         // Equal sources build once: the later ones find the library on the shelf.
-        let known = digests.iter().enumerate().map(|(i, d)| self.shelf.get(d).is_some() || digests[..i].contains(d)).collect();
+        let known = digests
+            .iter()
+            .enumerate()
+            .map(|(i, d)| self.shelf.get(d).is_some() || digests[..i].contains(d))
+            .collect();
         // While nothing is measured, builds disturb nobody.
         let resting = [&self.device.cores[..], &self.device.siblings].concat();
         let cores = if apart { resting.clone() } else { self.device.spare.clone() };
@@ -273,10 +337,16 @@ impl Lab {
         let cancel = AtomicBool::new(false);
         let (toolchain, folder) = (self.toolchain.clone(), self.folder.path().to_path_buf());
         let nvrtc = self.nvrtc.clone();
-        let builder =
-            Builder { toolchain: &toolchain, nvrtc: nvrtc.as_deref(), folder: &folder, patience: self.build_patience, cancel: &cancel };
+        let builder = Builder {
+            toolchain: &toolchain,
+            nvrtc: nvrtc.as_deref(),
+            folder: &folder,
+            patience: self.build_patience,
+            cancel: &cancel,
+        };
         // Who measures looks after `stop` himself: what he builds ends with it.
-        let idle = (!apart && nvrtc.is_none()).then_some(Idle { builder: Builder { cancel: stop, ..builder }, cores: &resting });
+        let idle = (!apart && nvrtc.is_none())
+            .then_some(Idle { builder: Builder { cancel: stop, ..builder }, cores: &resting });
         let belt = Belt::new(jobs, known, if apart { jobs.len() } else { 2 * builders + 6 }, idle);
         std::thread::scope(|scope| {
             let _closing = Closing(&belt, &cancel);
@@ -292,7 +362,15 @@ impl Lab {
             let task = self.task()?.clone();
             let rules = rules(&self.folder, self.patience, self.reject, self.flush);
             let shelf = Mutex::new(&mut self.shelf);
-            let work = Work { jobs, digests: &digests, belt: &belt, shelf: &shelf, task: &task, rules: &rules, stop };
+            let work = Work {
+                jobs,
+                digests: &digests,
+                belt: &belt,
+                shelf: &shelf,
+                task: &task,
+                rules: &rules,
+                stop,
+            };
             match self.seats.as_mut_slice() {
                 [seat] if apart || nvrtc.is_none() => work.twice(seat, each),
                 seats => work.shared(seats, each),
@@ -309,11 +387,19 @@ impl Lab {
         let cancel = AtomicBool::new(false);
         let patience = self.build_patience.max(Duration::from_secs(30));
         let nvrtc = self.nvrtc.as_deref();
-        let builder = Builder { toolchain: &self.toolchain, nvrtc, folder: self.folder.path(), patience, cancel: &cancel };
-        let cores = if self.device.spare.is_empty() { &self.device.cores } else { &self.device.spare };
-        let build: Build =
-            pinned(cores, || builder.build(kernel)).unwrap_or_else(|_| Err(MeasureError::Runner("a builder panicked".into())));
-        let (built, cpu) = build?.ok_or_else(|| MeasureError::Runner("a build was cancelled".into()))?;
+        let builder = Builder {
+            toolchain: &self.toolchain,
+            nvrtc,
+            folder: self.folder.path(),
+            patience,
+            cancel: &cancel,
+        };
+        let cores =
+            if self.device.spare.is_empty() { &self.device.cores } else { &self.device.spare };
+        let build: Build = pinned(cores, || builder.build(kernel))
+            .unwrap_or_else(|_| Err(MeasureError::Runner("a builder panicked".into())));
+        let (built, cpu) =
+            build?.ok_or_else(|| MeasureError::Runner("a build was cancelled".into()))?;
         self.shelf.put(key, built.clone());
         Ok((built, cpu))
     }

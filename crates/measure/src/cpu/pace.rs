@@ -1,8 +1,9 @@
 //! The pacemaker: a kernel whose time tells slow moments of a shared machine from slow kernels.
 //!
-//! Not every kernel suffers from a moment as the pacemaker does: where a neighbour takes bandwidth, one that
-//! waits for memory loses half of its speed and one that multiplies all the time loses nothing. How much of its slowness others
-//! share is learned from kernels that were looked at twice (docs/decisions/0023).
+//! Not every kernel suffers from a moment as the pacemaker does: where a neighbour takes bandwidth,
+//! one that waits for memory loses half of its speed and one that multiplies all the time loses
+//! nothing. How much of its slowness others share is learned from kernels that were looked at twice
+//! (docs/decisions/0023).
 
 use squall_core::{Measurement, Nanos};
 
@@ -10,7 +11,8 @@ use squall_core::{Measurement, Nanos};
 /// the moments that they should tell apart.
 const SLOWEST: f64 = 5e6;
 
-/// A kernel faster by this factor becomes the pacemaker in its stead: the more alike they are, the more it says.
+/// A kernel faster by this factor becomes the pacemaker in its stead: the more alike they are, the
+/// more it says.
 const BETTER: f64 = 1.4;
 
 /// How many times slower than at its best a pacemaker was beside a kernel.
@@ -32,8 +34,8 @@ pub(super) struct Pacemaker {
     sharing: Sharing,
 }
 
-/// How the logarithm of kernels' times goes with that of the pacemaker's: a line through nothing, fitted to
-/// the differences between two looks at one kernel.
+/// How the logarithm of kernels' times goes with that of the pacemaker's: a line through nothing,
+/// fitted to the differences between two looks at one kernel.
 #[derive(Clone, Copy)]
 struct Sharing {
     xx: f64,
@@ -41,8 +43,8 @@ struct Sharing {
 }
 
 impl Sharing {
-    /// What is believed beforehand: half, as firmly as one pair of looks would have it between which the
-    /// pacemaker changed by a seventh.
+    /// What is believed beforehand: half, as firmly as one pair of looks would have it between
+    /// which the pacemaker changed by a seventh.
     const PRIOR: Sharing = Sharing { xx: 0.02, xy: 0.01 };
 
     /// The share of the pacemaker's slowness that others have, from 0 to 1.
@@ -64,12 +66,15 @@ impl Sharing {
 }
 
 impl Pacemaker {
-    /// Whether a kernel that took `nanos` should make the pace instead of `present`; then that is it.
+    /// Whether a kernel that took `nanos` should make the pace instead of `present`; then that is
+    /// it.
     pub fn propose(present: &mut Option<Pacemaker>, interface: &str, nanos: f64) {
         let worthy = present.as_ref().is_none_or(|p| nanos * BETTER < p.fastest);
         if worthy && nanos > 0.0 && nanos <= SLOWEST {
-            let (number, sharing) = present.as_ref().map_or((0, Sharing::PRIOR), |p| (p.number + 1, p.sharing.anew()));
-            *present = Some(Pacemaker { number, interface: interface.into(), fastest: nanos, sharing });
+            let (number, sharing) =
+                present.as_ref().map_or((0, Sharing::PRIOR), |p| (p.number + 1, p.sharing.anew()));
+            *present =
+                Some(Pacemaker { number, interface: interface.into(), fastest: nanos, sharing });
         }
     }
 
@@ -82,8 +87,8 @@ impl Pacemaker {
         Some(Slowness { factor: nanos / self.fastest, of: self.number })
     }
 
-    /// Takes out of a kernel's samples what the moment did to them, as far as is known now. What another
-    /// pacemaker said of a moment stays as it is.
+    /// Takes out of a kernel's samples what the moment did to them, as far as is known now. What
+    /// another pacemaker said of a moment stays as it is.
     pub fn correct(&self, m: &mut Measurement, slowness: Slowness) {
         if slowness.of != self.number {
             return;
@@ -94,10 +99,15 @@ impl Pacemaker {
     }
 
     /// Two looks at one kernel become one, and what they say about the share is learned.
-    pub fn join(&mut self, first: (&mut Measurement, Slowness), mut second: (Measurement, Slowness)) {
+    pub fn join(
+        &mut self,
+        first: (&mut Measurement, Slowness),
+        mut second: (Measurement, Slowness),
+    ) {
         let clock = |m: &Measurement| m.median().0 * m.pace.unwrap_or(1.0);
         if first.1.of == second.1.of && first.1.of == self.number {
-            let (pacemaker, kernel) = (second.1.factor / first.1.factor, clock(&second.0) / clock(first.0));
+            let (pacemaker, kernel) =
+                (second.1.factor / first.1.factor, clock(&second.0) / clock(first.0));
             self.sharing.learn(pacemaker.ln(), kernel.ln());
         }
         self.correct(first.0, first.1);
@@ -115,7 +125,8 @@ mod tests {
         Measurement { samples: vec![Nanos(nanos); 3], calls: 1, error: 0.0, gpu: None, pace: None }
     }
 
-    /// Two looks at kernels that take 1 us and share `share` of what the moment does to the pacemaker.
+    /// Two looks at kernels that take 1 us and share `share` of what the moment does to the
+    /// pacemaker.
     fn learned(share: f64) -> Pacemaker {
         let mut p = None;
         Pacemaker::propose(&mut p, "k", 2000.0);
@@ -142,7 +153,10 @@ mod tests {
             p.correct(&mut m, Slowness { factor: 1.45, of: 0 });
             assert!((m.median().0 / 1000.0 - 1.0).abs() < 0.02, "share {share}: {:?}", m.median());
             // What the clock said can be had back.
-            assert!((m.median().0 * m.pace.unwrap() / (1000.0 * 1.45_f64.powf(share)) - 1.0).abs() < 1e-9);
+            assert!(
+                (m.median().0 * m.pace.unwrap() / (1000.0 * 1.45_f64.powf(share)) - 1.0).abs()
+                    < 1e-9
+            );
         }
     }
 

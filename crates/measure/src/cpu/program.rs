@@ -16,8 +16,8 @@ use std::time::Duration;
 /// What was compiled, by compiler, name and flags.
 static MADE: Mutex<Option<HashMap<String, Vec<u8>>>> = Mutex::new(None);
 
-/// Makes the program `name` in `folder` of `name.c`, which is among the sources; the CPU seconds that
-/// took, or what the compiler complains of.
+/// Makes the program `name` in `folder` of `name.c`, which is among the sources; the CPU seconds
+/// that took, or what the compiler complains of.
 pub(super) fn make(
     folder: &Path,
     toolchain: &Toolchain,
@@ -34,10 +34,21 @@ pub(super) fn make(
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let made = made.get_or_insert_default();
     if let Some(program) = made.get(&key) {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o755).open(&path);
-        return file.and_then(|mut f| f.write_all(program)).map(|()| Ok(0.0)).map_err(|e| MeasureError::folder(&path, &e));
+        let file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o755).open(&path);
+        return file
+            .and_then(|mut f| f.write_all(program))
+            .map(|()| Ok(0.0))
+            .map_err(|e| MeasureError::folder(&path, &e));
     }
-    let c = toolchain.compile(folder, args, &folder.join(format!("{name}.c")), &path, Duration::from_secs(60), None)?;
+    let c = toolchain.compile(
+        folder,
+        args,
+        &folder.join(format!("{name}.c")),
+        &path,
+        Duration::from_secs(60),
+        None,
+    )?;
     if !c.ok {
         return Ok(Err(first_error(&c.said)));
     }
@@ -50,7 +61,9 @@ pub(super) fn start(command: &mut Command) -> io::Result<Process> {
     for _ in 0..200 {
         match Process::spawn(command) {
             // Another thread's child that is not its program yet holds the file open.
-            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::sleep(Duration::from_millis(10)),
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(10))
+            }
             other => return other,
         }
     }

@@ -61,8 +61,13 @@ impl Prober {
         let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers);
         let mut args = vec!["-O2", &bytes, &registers, "-pthread"];
         args.extend(toolchain.flags().iter().map(String::as_str));
-        if let Err(why) = program::make(folder.path(), toolchain, "roof", &[("roof.c", SOURCE)], &args)? {
-            return Err(MeasureError::Runner(format!("`{}` cannot build the roof's program: {why}", toolchain.command())));
+        if let Err(why) =
+            program::make(folder.path(), toolchain, "roof", &[("roof.c", SOURCE)], &args)?
+        {
+            return Err(MeasureError::Runner(format!(
+                "`{}` cannot build the roof's program: {why}",
+                toolchain.command()
+            )));
         }
         Ok(Prober { folder, device: device.clone() })
     }
@@ -85,14 +90,25 @@ impl Prober {
         tests.extend(sets.iter().map(|(_, bytes, ms)| format!("read:{bytes}:{ms}")));
         tests.push(format!("copy:{}:60", memory.max(16 << 20)));
         let all = self.run(&self.device.cores, &tests)?;
-        let core_gflops = if t.threads == 1 { all[0] } else { self.fma(&self.device.cores[..1], 20)? };
+        let core_gflops =
+            if t.threads == 1 { all[0] } else { self.fma(&self.device.cores[..1], 20)? };
         let levels: Vec<Level> = sets
             .into_iter()
             .zip(&all[1..])
-            .map(|((name, bytes, _), &read_gbs)| Level { name, working_set: Bytes(bytes), read_gbs })
+            .map(|((name, bytes, _), &read_gbs)| Level {
+                name,
+                working_set: Bytes(bytes),
+                read_gbs,
+            })
             .collect();
         let bandwidth_gbs = levels.last().map_or(0.0, |l| l.read_gbs);
-        Ok(Roof { peak_gflops: all[0], core_gflops, bandwidth_gbs, copy_gbs: all[all.len() - 1], levels })
+        Ok(Roof {
+            peak_gflops: all[0],
+            core_gflops,
+            bandwidth_gbs,
+            copy_gbs: all[all.len() - 1],
+            levels,
+        })
     }
 
     /// The rate of fused multiply-adds on all cores of the device at this moment, in GFLOP/s.
@@ -127,12 +143,26 @@ impl Prober {
         let out = File::create(&path).map_err(|e| MeasureError::folder(&path, &e))?;
         let program = self.folder.path().join("roof");
         let mut command = Command::new(&program);
-        command.arg(list.join(",")).args(tests).stdin(Stdio::null()).stdout(out).stderr(Stdio::null());
+        command
+            .arg(list.join(","))
+            .args(tests)
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(Stdio::null());
         let fault = |e| MeasureError::folder(&program, &e);
-        let ended = program::start(&mut command).map_err(fault)?.wait(Instant::now() + Duration::from_secs(60), None).map_err(fault)?;
-        let rates: Vec<f64> = fs::read_to_string(&path).unwrap_or_default().lines().filter_map(|l| l.parse().ok()).collect();
+        let ended = program::start(&mut command)
+            .map_err(fault)?
+            .wait(Instant::now() + Duration::from_secs(60), None)
+            .map_err(fault)?;
+        let rates: Vec<f64> = fs::read_to_string(&path)
+            .unwrap_or_default()
+            .lines()
+            .filter_map(|l| l.parse().ok())
+            .collect();
         match ended {
-            Some(e) if !e.status.success() => Err(MeasureError::Runner(format!("the roof's program: {}", describe(e.status)))),
+            Some(e) if !e.status.success() => {
+                Err(MeasureError::Runner(format!("the roof's program: {}", describe(e.status))))
+            }
             Some(_) if rates.len() == tests.len() && rates.iter().all(|r| *r > 0.0) => Ok(rates),
             Some(_) => Err(MeasureError::Runner("the roof's program prints no rates".into())),
             None => Err(MeasureError::Runner("the roof's program did not end within 60 s".into())),
@@ -155,7 +185,8 @@ mod tests {
         let device = Device::detect(1, &t).unwrap();
         let prober = Prober::build(&device, &t).unwrap();
         let roof = prober.measure().unwrap();
-        // One operation a lane at 0.2 GHz is what the slowest machine does; 16 a lane at 6 GHz is beyond any.
+        // One operation a lane at 0.2 GHz is what the slowest machine does; 16 a lane at 6 GHz is
+        // beyond any.
         let lanes = device.target.lanes_f32() as f64;
         assert!(roof.peak_gflops > 0.2 * lanes && roof.peak_gflops < 96.0 * lanes, "{roof:?}");
         assert_eq!(roof.peak_gflops, roof.core_gflops);

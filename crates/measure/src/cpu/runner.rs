@@ -53,7 +53,8 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Compiles the runner into `folder`, for kernels on a GPU too where asked; the CPU seconds that took.
+    /// Compiles the runner into `folder`, for kernels on a GPU too where asked; the CPU seconds
+    /// that took.
     pub fn build(folder: &Path, toolchain: &Toolchain, gpu: bool) -> Result<f64, MeasureError> {
         // Every session waits for this, and it does no work that more of it would hasten.
         let mut args = vec!["-O1", "-w"];
@@ -67,7 +68,11 @@ impl Runner {
         let mut said = String::new();
         for library in [&["-ldl"][..], &[]] {
             // It stands before the source that needs it, so the linker must keep it unasked.
-            let args: Vec<&str> = args.iter().copied().chain(library.iter().flat_map(|l| ["-Wl,--no-as-needed", l])).collect();
+            let args: Vec<&str> = args
+                .iter()
+                .copied()
+                .chain(library.iter().flat_map(|l| ["-Wl,--no-as-needed", l]))
+                .collect();
             match program::make(folder, toolchain, NAME, &SOURCES, &args)? {
                 Ok(cpu) => return Ok(cpu),
                 Err(why) => said = why,
@@ -76,8 +81,8 @@ impl Runner {
         Err(MeasureError::Runner(format!("`{}` cannot build it: {said}", toolchain.command())))
     }
 
-    /// Starts the runner built in `folder`, pinned to the device's cores; with a GPU's number, on that,
-    /// where references may use all cores.
+    /// Starts the runner built in `folder`, pinned to the device's cores; with a GPU's number, on
+    /// that, where references may use all cores.
     pub fn start(folder: &Path, device: &Device, gpu: Option<u32>) -> Result<Runner, MeasureError> {
         let all = device.cores.iter().chain(device.spare.iter().filter(|_| gpu.is_some()));
         let cores: Vec<String> = all.map(usize::to_string).collect();
@@ -86,9 +91,18 @@ impl Runner {
         let clock = if device.target.threads == 1 { "cpu".to_string() } else { "wall".into() };
         let mut tries = 0;
         loop {
-            let mut command = Runner::command(folder, &[&cores.join(","), &gpu.map_or(clock.clone(), |g| format!("gpu:{g}"))]);
-            command.env("OMP_NUM_THREADS", cores.len().to_string()).env("OMP_PROC_BIND", "true").env("OMP_PLACES", places.join(","));
-            command.env("OMP_DYNAMIC", "false").env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
+            let mut command = Runner::command(
+                folder,
+                &[&cores.join(","), &gpu.map_or(clock.clone(), |g| format!("gpu:{g}"))],
+            );
+            command
+                .env("OMP_NUM_THREADS", cores.len().to_string())
+                .env("OMP_PROC_BIND", "true")
+                .env("OMP_PLACES", places.join(","));
+            command
+                .env("OMP_DYNAMIC", "false")
+                .env_remove("OMP_THREAD_LIMIT")
+                .env_remove("GOMP_CPU_AFFINITY");
             let mut runner = Runner::spawn(folder, command)?;
             tries += 1;
             return match runner.hear(Duration::from_secs(60))? {
@@ -96,7 +110,9 @@ impl Runner {
                 Reply::Answer(a, _) => Err(MeasureError::Runner(a)),
                 // Killed from outside before it could say a word: a long run shall survive that.
                 Reply::Died(..) if tries < STARTS => continue,
-                Reply::Died(detail, _) => Err(MeasureError::Runner(format!("it does not start: {detail}"))),
+                Reply::Died(detail, _) => {
+                    Err(MeasureError::Runner(format!("it does not start: {detail}")))
+                }
                 Reply::Late(_) => Err(MeasureError::Runner("it does not start within 60 s".into())),
             };
         }
@@ -109,17 +125,25 @@ impl Runner {
 
     fn command(folder: &Path, arguments: &[&str]) -> Command {
         let mut command = Command::new(folder.join(NAME));
-        command.args(arguments).current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         command
     }
 
     fn spawn(folder: &Path, mut command: Command) -> Result<Runner, MeasureError> {
         let path = folder.join(NAME);
         let mut process = program::start(&mut command).map_err(|e| match e.kind() {
-            io::ErrorKind::PermissionDenied => MeasureError::Folder { path, reason: "programs cannot be run from there".into() },
+            io::ErrorKind::PermissionDenied => {
+                MeasureError::Folder { path, reason: "programs cannot be run from there".into() }
+            }
             _ => MeasureError::Folder { path, reason: e.to_string() },
         })?;
-        let (Some(input), Some(output)) = (process.child.stdin.take(), process.child.stdout.take()) else {
+        let (Some(input), Some(output)) = (process.child.stdin.take(), process.child.stdout.take())
+        else {
             return Err(MeasureError::Runner("it has no pipes".into()));
         };
         Ok(Runner { process, input, output, unread: Vec::new(), reported: 0.0, used: false })
@@ -157,7 +181,10 @@ impl Runner {
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec { tv_sec: left.as_secs().min(1 << 30) as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            let left = Timespec {
+                tv_sec: left.as_secs().min(1 << 30) as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
             let ready = match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&left)) {
                 Ok(n) => n,
                 Err(rustix::io::Errno::INTR) => continue,
@@ -175,7 +202,11 @@ impl Runner {
             };
             self.unread.extend_from_slice(&chunk[..n]);
             if n == 0 || self.unread.len() > 1 << 20 {
-                let ended = match self.process.wait(Instant::now() + Duration::from_secs(1), None).map_err(fault)? {
+                let ended = match self
+                    .process
+                    .wait(Instant::now() + Duration::from_secs(1), None)
+                    .map_err(fault)?
+                {
                     Some(ended) => ended,
                     None => self.process.kill().map_err(fault)?,
                 };

@@ -30,17 +30,36 @@ pub(super) struct TaskState {
 
 impl TaskState {
     /// A task that nothing was measured of.
-    pub fn new(number: usize, head: String, tail: String, tolerance: f64, reference_seconds: f64) -> TaskState {
+    pub fn new(
+        number: usize,
+        head: String,
+        tail: String,
+        tolerance: f64,
+        reference_seconds: f64,
+    ) -> TaskState {
         let best = Arc::new(AtomicU64::new(f64::INFINITY.to_bits()));
-        TaskState { number, head, tail, tolerance, reference_seconds, best, pacemaker: Arc::default() }
+        TaskState {
+            number,
+            head,
+            tail,
+            tolerance,
+            reference_seconds,
+            best,
+            pacemaker: Arc::default(),
+        }
     }
 
     fn pacemaker(&self) -> MutexGuard<'_, Option<Pacemaker>> {
         self.pacemaker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Two looks at one kernel become one; the second is left out where nothing makes the pace any more.
-    pub fn join(&self, (first, before): (&mut Measurement, Slowness), second: (Measurement, Slowness)) {
+    /// Two looks at one kernel become one; the second is left out where nothing makes the pace any
+    /// more.
+    pub fn join(
+        &self,
+        (first, before): (&mut Measurement, Slowness),
+        second: (Measurement, Slowness),
+    ) {
         let best = first.median().0.to_bits();
         if let Some(p) = self.pacemaker().as_mut() {
             p.join((first, before), second);
@@ -81,7 +100,13 @@ pub(super) struct Seat {
 impl Seat {
     /// A seat whose process is started now.
     pub fn take(folder: &Path, device: Device, gpu: Option<u32>) -> Result<Seat, MeasureError> {
-        Ok(Seat { runner: Some(Runner::start(folder, &device, gpu)?), device, gpu, task: None, pacemaker: None })
+        Ok(Seat {
+            runner: Some(Runner::start(folder, &device, gpu)?),
+            device,
+            gpu,
+            task: None,
+            pacemaker: None,
+        })
     }
 
     /// Ends the process; the next command starts a fresh one.
@@ -92,7 +117,12 @@ impl Seat {
     }
 
     /// A command to the runner, which is started if need be.
-    pub fn ask(&mut self, rules: &Rules, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
+    pub fn ask(
+        &mut self,
+        rules: &Rules,
+        command: &str,
+        patience: Duration,
+    ) -> Result<Reply, MeasureError> {
         if self.runner.is_none() {
             self.renew();
             self.runner = Some(Runner::start(rules.folder, &self.device, self.gpu)?);
@@ -105,13 +135,19 @@ impl Seat {
 
     /// Sets a task, by the command that computes its reference with `library`, or else by the file
     /// where that lies; seconds that the reference took, and CPU seconds in all.
-    pub fn set(&mut self, rules: &Rules, task: &TaskState, library: Option<&str>) -> Result<(f64, f64), MeasureError> {
+    pub fn set(
+        &mut self,
+        rules: &Rules,
+        task: &TaskState,
+        library: Option<&str>,
+    ) -> Result<(f64, f64), MeasureError> {
         let command = format!("{} {} {}", task.head, library.unwrap_or("- - 0 0"), task.tail);
         (self.task, self.pacemaker) = (None, None);
         // A reference is plain loops and may take long, but not for ever.
         let mut reply = self.ask(rules, &command, Duration::from_secs(600))?;
         for _ in 1..STARTS {
-            // No code of anybody's runs when a known task is set: who killed it may not do so again.
+            // No code of anybody's runs when a known task is set: who killed it may not do so
+            // again.
             if library.is_none() && matches!(reply, Reply::Died(..)) {
                 self.renew();
                 reply = self.ask(rules, &command, Duration::from_secs(600))?;
@@ -129,7 +165,10 @@ impl Seat {
                         self.renew();
                     }
                     Err(match place {
-                        "file" => MeasureError::Folder { path: rules.folder.into(), reason: message.into() },
+                        "file" => MeasureError::Folder {
+                            path: rules.folder.into(),
+                            reason: message.into(),
+                        },
                         _ => MeasureError::Reference(message.into()),
                     })
                 }
@@ -146,8 +185,8 @@ impl Seat {
         }
     }
 
-    /// A command that runs kernels of a task. A crash in a runner that ran others before is tried again
-    /// in a fresh one: an earlier kernel may have damaged the process without showing it.
+    /// A command that runs kernels of a task. A crash in a runner that ran others before is tried
+    /// again in a fresh one: an earlier kernel may have damaged the process without showing it.
     pub fn try_kernel(
         &mut self,
         rules: &Rules,
@@ -161,7 +200,8 @@ impl Seat {
                 cost.measure += self.set(rules, task, None)?.1;
             }
             let fresh = self.runner.as_mut().is_none_or(|r| !std::mem::replace(&mut r.used, true));
-            let patience = rules.patience + Duration::from_secs_f64((8.0 * task.reference_seconds).min(1e6));
+            let patience =
+                rules.patience + Duration::from_secs_f64((8.0 * task.reference_seconds).min(1e6));
             match self.ask(rules, command, patience)? {
                 Reply::Answer(words, cpu) => {
                     cost.measure += cpu;
@@ -210,9 +250,19 @@ impl Seat {
     }
 
     /// Lets the process know the task's pacemaker. One that fails makes no pace any more.
-    fn find_pace(&mut self, rules: &Rules, task: &TaskState, cost: &mut CpuCost) -> Result<(), MeasureError> {
-        let Some(wanted) = task.pacemaker().as_ref().map(|p| p.interface.clone()) else { return Ok(()) };
-        if self.runner.is_some() && self.task == Some(task.number) && self.pacemaker.as_ref() == Some(&wanted) {
+    fn find_pace(
+        &mut self,
+        rules: &Rules,
+        task: &TaskState,
+        cost: &mut CpuCost,
+    ) -> Result<(), MeasureError> {
+        let Some(wanted) = task.pacemaker().as_ref().map(|p| p.interface.clone()) else {
+            return Ok(());
+        };
+        if self.runner.is_some()
+            && self.task == Some(task.number)
+            && self.pacemaker.as_ref() == Some(&wanted)
+        {
             return Ok(());
         }
         let command = format!("pace {wanted} {} {}", task.tolerance, rules.flush);
@@ -223,7 +273,8 @@ impl Seat {
         Ok(())
     }
 
-    /// Checks and times a kernel that was built; where there is a pacemaker, how slow that was beside it.
+    /// Checks and times a kernel that was built; where there is a pacemaker, how slow that was
+    /// beside it.
     pub fn measure(
         &mut self,
         rules: &Rules,
@@ -233,16 +284,30 @@ impl Seat {
         cost: &mut CpuCost,
     ) -> Result<(Outcome, Option<Slowness>), MeasureError> {
         let best = f64::from_bits(task.best.load(Ordering::Relaxed));
-        let limit = if best.is_finite() && rules.reject.is_finite() { best * rules.reject } else { 0.0 };
+        let limit =
+            if best.is_finite() && rules.reject.is_finite() { best * rules.reject } else { 0.0 };
         self.find_pace(rules, task, cost)?;
-        let command = format!("run {} {} {limit:.0} {}", interface(library, kernel), task.tolerance, rules.flush);
+        let command = format!(
+            "run {} {} {limit:.0} {}",
+            interface(library, kernel),
+            task.tolerance,
+            rules.flush
+        );
         match self.try_kernel(rules, task, &command, "measured", cost)? {
             Said::Failed { stage, detail } => Ok((Outcome::Failed { stage, detail }, None)),
             Said::Words(numbers) => match numbers.as_slice() {
-                [error, calls, count, rest @ ..] if *count > 0.0 && rest.len() >= *count as usize => {
+                [error, calls, count, rest @ ..]
+                    if *count > 0.0 && rest.len() >= *count as usize =>
+                {
                     let (samples, rest) = rest.split_at(*count as usize);
                     let samples = samples.iter().map(|s| Nanos(*s)).collect();
-                    let mut m = Measurement { samples, calls: *calls as u64, error: *error, gpu: state(rest), pace: None };
+                    let mut m = Measurement {
+                        samples,
+                        calls: *calls as u64,
+                        error: *error,
+                        gpu: state(rest),
+                        pace: None,
+                    };
                     let mut slowness = None;
                     let mut pacemaker = task.pacemaker();
                     if let (Some(p), &[nanos]) = (pacemaker.as_mut(), rest) {
@@ -265,7 +330,12 @@ impl Seat {
 /// What the runner says of a GPU.
 fn state(words: &[f64]) -> Option<GpuState> {
     let &[device, sm, memory, throttle] = words else { return None };
-    Some(GpuState { device: device as u32, sm_mhz: sm as u32, memory_mhz: memory as u32, throttle: throttle as u32 })
+    Some(GpuState {
+        device: device as u32,
+        sm_mhz: sm as u32,
+        memory_mhz: memory as u32,
+        throttle: throttle as u32,
+    })
 }
 
 /// What the runner needs to call a kernel.

@@ -19,8 +19,14 @@ const WANTED: [&str; 4] = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trappi
 
 /// For kernels whose loops are tiled and vectorised already: redoing that in the compiler takes a
 /// third of its time, and moving loads between iterations spills the registers that tiles fill.
-const TILED: [&str; 6] =
-    ["-fno-tree-pre", "-fno-predictive-commoning", "-fno-tree-vectorize", "-fno-code-hoisting", "-fno-gcse", "-fira-region=one"];
+const TILED: [&str; 6] = [
+    "-fno-tree-pre",
+    "-fno-predictive-commoning",
+    "-fno-tree-vectorize",
+    "-fno-code-hoisting",
+    "-fno-gcse",
+    "-fira-region=one",
+];
 
 const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 
@@ -57,7 +63,11 @@ impl Toolchain {
 
     /// The compiler that a command names: a path, or a command with arguments as in `CC`.
     pub fn named(cc: &str) -> Result<Toolchain, MeasureError> {
-        let command = if Path::new(cc).is_file() { vec![cc.to_string()] } else { cc.split_whitespace().map(String::from).collect() };
+        let command = if Path::new(cc).is_file() {
+            vec![cc.to_string()]
+        } else {
+            cc.split_whitespace().map(String::from).collect()
+        };
         Toolchain::probe(command)
     }
 
@@ -71,17 +81,26 @@ impl Toolchain {
                 found => return found,
             }
         }
-        Err(broken.unwrap_or(MeasureError::NoCompiler { tried: commands.iter().map(|c| c.to_string()).collect() }))
+        Err(broken.unwrap_or(MeasureError::NoCompiler {
+            tried: commands.iter().map(|c| c.to_string()).collect(),
+        }))
     }
 
     fn probe(command: Vec<String>) -> Result<Toolchain, MeasureError> {
         let temp = std::env::temp_dir();
         let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
-        let mut t = Toolchain { command, version: String::new(), flags: Vec::new(), tiled: Vec::new(), openmp: false };
+        let mut t = Toolchain {
+            command,
+            version: String::new(),
+            flags: Vec::new(),
+            tiled: Vec::new(),
+            openmp: false,
+        };
         t.check(folder.path(), None)?;
         t.version = t.ask_version(folder.path())?;
         // Compilers as they are today take everything at once.
-        let all: Vec<&str> = ["-march=native"].into_iter().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
+        let all: Vec<&str> =
+            ["-march=native"].into_iter().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
         if t.takes(folder.path(), &all)? {
             t.flags = ["-march=native"].into_iter().chain(WANTED).map(String::from).collect();
             t.tiled = TILED.to_vec();
@@ -116,8 +135,10 @@ impl Toolchain {
         let out = File::create(&path).map_err(|e| MeasureError::folder(&path, &e))?;
         let mut c = self.invocation();
         c.arg("--version").stdout(out).stderr(Stdio::null());
-        let ended =
-            self.spawn(&mut c)?.wait(Instant::now() + Duration::from_secs(10), None).map_err(|e| self.broken(folder, e.to_string()))?;
+        let ended = self
+            .spawn(&mut c)?
+            .wait(Instant::now() + Duration::from_secs(10), None)
+            .map_err(|e| self.broken(folder, e.to_string()))?;
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
         let line = text.lines().map(str::trim).find(|l| !l.is_empty());
         Ok(match (ended, line) {
@@ -133,17 +154,36 @@ impl Toolchain {
         let mut args: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         args.extend(["-fPIC", "-shared", "-O2"]);
         args.extend(extra);
-        let c = self.compile(folder, &args, &source, &folder.join("probe.so"), Duration::from_secs(20), None)?;
+        let c = self.compile(
+            folder,
+            &args,
+            &source,
+            &folder.join("probe.so"),
+            Duration::from_secs(20),
+            None,
+        )?;
         // clang only warns of flags that it ignores.
         Ok(c.ok && !c.said.contains("unknown") && !c.said.contains("unused"))
     }
 
     /// An error unless a trivial library builds in `folder`; the CPU seconds that took.
-    pub(crate) fn check(&self, folder: &Path, cancel: Option<&AtomicBool>) -> Result<f64, MeasureError> {
+    pub(crate) fn check(
+        &self,
+        folder: &Path,
+        cancel: Option<&AtomicBool>,
+    ) -> Result<f64, MeasureError> {
         let name = unique("trivial");
-        let (source, library) = (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
+        let (source, library) =
+            (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
         fs::write(&source, TRIVIAL).map_err(|e| MeasureError::folder(&source, &e))?;
-        let c = self.compile(folder, &["-fPIC", "-shared"], &source, &library, Duration::from_secs(20), cancel)?;
+        let c = self.compile(
+            folder,
+            &["-fPIC", "-shared"],
+            &source,
+            &library,
+            Duration::from_secs(20),
+            cancel,
+        )?;
         let wrote = library.is_file();
         let _ = fs::remove_file(&source);
         let _ = fs::remove_file(&library);
@@ -157,18 +197,27 @@ impl Toolchain {
     }
 
     fn broken(&self, folder: &Path, detail: String) -> MeasureError {
-        MeasureError::BrokenCompiler { command: self.command.join(" "), folder: folder.into(), detail }
+        MeasureError::BrokenCompiler {
+            command: self.command.join(" "),
+            folder: folder.into(),
+            detail,
+        }
     }
 
     fn invocation(&self) -> Command {
         let mut c = Command::new(self.command.first().map_or("cc", String::as_str));
-        c.args(self.command.iter().skip(1)).stdin(Stdio::null()).stdout(Stdio::null()).env("LC_ALL", "C");
+        c.args(self.command.iter().skip(1))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .env("LC_ALL", "C");
         c
     }
 
     fn spawn(&self, command: &mut Command) -> Result<Process, MeasureError> {
         Process::spawn(command).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => MeasureError::NoCompiler { tried: vec![self.command.join(" ")] },
+            io::ErrorKind::NotFound => {
+                MeasureError::NoCompiler { tried: vec![self.command.join(" ")] }
+            }
             _ => self.broken(Path::new("."), format!("it cannot be started: {e}")),
         })
     }
@@ -198,12 +247,22 @@ impl Toolchain {
         let said = String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
         let _ = fs::remove_file(&errors);
         Ok(match ended {
-            Some(e) if said.trim().is_empty() => Compiled { ok: e.status.success(), said: describe(e.status), cpu: e.cpu, killed: false },
+            Some(e) if said.trim().is_empty() => Compiled {
+                ok: e.status.success(),
+                said: describe(e.status),
+                cpu: e.cpu,
+                killed: false,
+            },
             Some(e) => Compiled { ok: e.status.success(), said, cpu: e.cpu, killed: false },
             None => {
                 // The usage of a killed driver lacks its children's: the wall time bounds it.
                 let cpu = process.kill().map_err(failed)?.cpu.max(start.elapsed().as_secs_f64());
-                Compiled { ok: false, said: format!("the compiler did not end within {} s", deadline.as_secs_f64()), cpu, killed: true }
+                Compiled {
+                    ok: false,
+                    said: format!("the compiler did not end within {} s", deadline.as_secs_f64()),
+                    cpu,
+                    killed: true,
+                }
             }
         })
     }
@@ -214,7 +273,8 @@ impl Toolchain {
         let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
         let (source, out) = (folder.path().join("empty.c"), folder.path().join("macros"));
         fs::write(&source, "").map_err(|e| MeasureError::folder(&source, &e))?;
-        let mut args: Vec<&str> = self.flags.iter().map(String::as_str).filter(|f| f.starts_with("-m")).collect();
+        let mut args: Vec<&str> =
+            self.flags.iter().map(String::as_str).filter(|f| f.starts_with("-m")).collect();
         args.extend(["-dM", "-E"]);
         self.compile(folder.path(), &args, &source, &out, Duration::from_secs(10), None)?;
         Ok(String::from_utf8_lossy(&fs::read(&out).unwrap_or_default()).into_owned())
@@ -222,8 +282,11 @@ impl Toolchain {
 
     /// Compiler, version and the flags that decide which machine code a source becomes.
     pub fn id(&self) -> String {
-        let deciding: Vec<&str> = self.flags.iter().map(String::as_str).filter(|f| *f != "-w").collect();
-        format!("{} -O2 {} {}", self.version, deciding.join(" "), self.tiled.join(" ")).trim_end().to_string()
+        let deciding: Vec<&str> =
+            self.flags.iter().map(String::as_str).filter(|f| *f != "-w").collect();
+        format!("{} -O2 {} {}", self.version, deciding.join(" "), self.tiled.join(" "))
+            .trim_end()
+            .to_string()
     }
 
     /// The command that is run, as in `CC`.
@@ -236,14 +299,19 @@ impl Toolchain {
         &self.version
     }
 
-    /// The flags that every kernel is compiled with, beside `-O2` (or `-O3`), `-fPIC` and `-shared`.
+    /// The flags that every kernel is compiled with, beside `-O2` (or `-O3`), `-fPIC` and
+    /// `-shared`.
     pub fn flags(&self) -> &[String] {
         &self.flags
     }
 
     /// The flags that decide how hard it works on a kernel, before [`Toolchain::flags`].
     pub fn optimisation(&self, kernel: &KernelSource) -> Vec<&str> {
-        if kernel.full_optimisation { vec!["-O3"] } else { std::iter::once("-O2").chain(self.tiled.iter().copied()).collect() }
+        if kernel.full_optimisation {
+            vec!["-O3"]
+        } else {
+            std::iter::once("-O2").chain(self.tiled.iter().copied()).collect()
+        }
     }
 
     /// Whether it compiles OpenMP: kernels of several threads need it.
@@ -260,8 +328,11 @@ pub(crate) fn unique(stem: &str) -> String {
 
 /// The line that says what is wrong, without the path of our temporary file.
 pub(crate) fn first_error(said: &str) -> String {
-    let line =
-        said.lines().find(|l| l.contains("error")).or_else(|| said.lines().find(|l| !l.trim().is_empty())).unwrap_or("no reason given");
+    let line = said
+        .lines()
+        .find(|l| l.contains("error"))
+        .or_else(|| said.lines().find(|l| !l.trim().is_empty()))
+        .unwrap_or("no reason given");
     let line = match line.split_once(".c:") {
         Some((path, rest)) if path.starts_with('/') => rest,
         _ => line,
@@ -294,8 +365,12 @@ mod tests {
 
     #[test]
     fn a_compiler_that_is_missing_or_fails_is_named() {
-        let missing = Toolchain::first_of(&["squall-no-cc", "squall-none"]).unwrap_err().to_string();
-        assert!(missing.contains("squall-no-cc, squall-none") && missing.contains("install"), "{missing}");
+        let missing =
+            Toolchain::first_of(&["squall-no-cc", "squall-none"]).unwrap_err().to_string();
+        assert!(
+            missing.contains("squall-no-cc, squall-none") && missing.contains("install"),
+            "{missing}"
+        );
         let missing = Toolchain::named("/no/such/compiler -O").unwrap_err();
         assert!(matches!(missing, MeasureError::NoCompiler { .. }), "{missing}");
         let fails = Toolchain::named("/bin/false").unwrap_err().to_string();
@@ -306,7 +381,12 @@ mod tests {
 
     #[test]
     fn the_first_error_line_is_found() {
-        assert_eq!(first_error("/tmp/x/k.c: In function 'f':\n/tmp/x/k.c:3:5: error: 'y' undeclared\nmore"), "3:5: error: 'y' undeclared");
+        assert_eq!(
+            first_error(
+                "/tmp/x/k.c: In function 'f':\n/tmp/x/k.c:3:5: error: 'y' undeclared\nmore"
+            ),
+            "3:5: error: 'y' undeclared"
+        );
         assert_eq!(first_error(""), "no reason given");
         assert_eq!(first_error("\nexit status 3"), "exit status 3");
     }

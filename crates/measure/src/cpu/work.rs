@@ -1,5 +1,5 @@
-//! A portion of jobs on its way through builders and seats: by one seat in order, or by several side by
-//! side, of whose outcomes the caller hears in the order of the jobs all the same.
+//! A portion of jobs on its way through builders and seats: by one seat in order, or by several
+//! side by side, of whose outcomes the caller hears in the order of the jobs all the same.
 
 use super::build::{Belt, Built, Shelf};
 use super::pace::Slowness;
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Jobs are looked at again once their group took this long: shared machines are slow for moments of this order.
+/// Jobs are looked at again once their group took this long: shared machines are slow for moments
+/// of this order.
 const GROUP: Duration = Duration::from_millis(1500);
 
 /// A second look sooner than this would fall into the same moment.
@@ -56,16 +57,29 @@ impl Work<'_, '_> {
         Ok(Some(Look { job: i, at: Instant::now(), outcome, slowness, cost }))
     }
 
-    fn measure(&self, seat: &mut Seat, i: usize, built: Built, cost: &mut CpuCost) -> Result<(Outcome, Option<Slowness>), MeasureError> {
+    fn measure(
+        &self,
+        seat: &mut Seat,
+        i: usize,
+        built: Built,
+        cost: &mut CpuCost,
+    ) -> Result<(Outcome, Option<Slowness>), MeasureError> {
         match built {
             Built::Library(file) => seat.measure(self.rules, self.task, &self.jobs[i], &file, cost),
-            Built::Refused(detail) => Ok((Outcome::Failed { stage: FailStage::Build, detail }, None)),
+            Built::Refused(detail) => {
+                Ok((Outcome::Failed { stage: FailStage::Build, detail }, None))
+            }
         }
     }
 
     /// What became of a job's source. The like of it may be on another seat's way to the shelf, for
     /// which this one waits unless all is `over`.
-    fn built(&self, i: usize, cost: &mut CpuCost, over: &dyn Fn() -> bool) -> Result<Option<Built>, MeasureError> {
+    fn built(
+        &self,
+        i: usize,
+        cost: &mut CpuCost,
+        over: &dyn Fn() -> bool,
+    ) -> Result<Option<Built>, MeasureError> {
         let shelf = || self.shelf.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((built, cpu)) = self.belt.take(i, self.stop)? {
             cost.build = cpu;
@@ -73,7 +87,11 @@ impl Work<'_, '_> {
         }
         loop {
             let found = shelf().get(&self.digests[i]).cloned();
-            if found.is_some() || self.stop.load(Ordering::Relaxed) || over() || !self.digests[..i].contains(&self.digests[i]) {
+            if found.is_some()
+                || self.stop.load(Ordering::Relaxed)
+                || over()
+                || !self.digests[..i].contains(&self.digests[i])
+            {
                 return Ok(found);
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -81,16 +99,26 @@ impl Work<'_, '_> {
     }
 
     /// All jobs in order, those near the best measured again a moment later.
-    pub fn twice(&self, seat: &mut Seat, each: &mut dyn FnMut(usize, Outcome, CpuCost)) -> Result<(), MeasureError> {
+    pub fn twice(
+        &self,
+        seat: &mut Seat,
+        each: &mut dyn FnMut(usize, Outcome, CpuCost),
+    ) -> Result<(), MeasureError> {
         let mut group = Vec::new();
-        let mut report = |group: &mut Vec<Look>| group.drain(..).for_each(|l| each(l.job, l.outcome, l.cost));
+        let mut report =
+            |group: &mut Vec<Look>| group.drain(..).for_each(|l| each(l.job, l.outcome, l.cost));
         let end = self.in_groups(seat, &mut group, &mut report);
         // What an error cut off was measured all the same.
         report(&mut group);
         end
     }
 
-    fn in_groups(&self, seat: &mut Seat, group: &mut Vec<Look>, report: &mut dyn FnMut(&mut Vec<Look>)) -> Result<(), MeasureError> {
+    fn in_groups(
+        &self,
+        seat: &mut Seat,
+        group: &mut Vec<Look>,
+        report: &mut dyn FnMut(&mut Vec<Look>),
+    ) -> Result<(), MeasureError> {
         for job in 0..self.jobs.len() {
             let Some(look) = self.one(seat, job)? else { break };
             group.push(look);
@@ -107,7 +135,8 @@ impl Work<'_, '_> {
         for l in group {
             let Outcome::Measured(first) = &mut l.outcome else { continue };
             let near = if first.pace.is_some() { PACED_CONTENDER } else { CONTENDER };
-            let far = first.median().0 > near * f64::from_bits(self.task.best.load(Ordering::Relaxed));
+            let far =
+                first.median().0 > near * f64::from_bits(self.task.best.load(Ordering::Relaxed));
             if far || l.at.elapsed() < APART || self.stop.load(Ordering::Relaxed) {
                 continue;
             }
@@ -125,7 +154,11 @@ impl Work<'_, '_> {
     }
 
     /// All jobs by several seats, each taking the next one when it is free.
-    pub fn shared(&self, seats: &mut [Seat], each: &mut dyn FnMut(usize, Outcome, CpuCost)) -> Result<(), MeasureError> {
+    pub fn shared(
+        &self,
+        seats: &mut [Seat],
+        each: &mut dyn FnMut(usize, Outcome, CpuCost),
+    ) -> Result<(), MeasureError> {
         let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
         let (send, hear) = mpsc::channel();
         std::thread::scope(|scope| {
@@ -140,7 +173,9 @@ impl Work<'_, '_> {
                         }
                         let mut cost = CpuCost::default();
                         let done = match self.built(i, &mut cost, &over) {
-                            Ok(Some(built)) => self.measure(seat, i, built, &mut cost).map(|(outcome, _)| (outcome, cost)),
+                            Ok(Some(built)) => self
+                                .measure(seat, i, built, &mut cost)
+                                .map(|(outcome, _)| (outcome, cost)),
                             Ok(None) => break,
                             Err(e) => Err(e),
                         };

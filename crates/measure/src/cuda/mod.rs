@@ -64,7 +64,8 @@ impl Gpu {
     /// The GPU of this number. An error says what is missing: device, driver or NVRTC.
     pub fn detect(ordinal: u32, toolchain: &Toolchain) -> Result<Gpu, MeasureError> {
         let words = ask(toolchain, &["describe", &ordinal.to_string()], "device ")?;
-        Gpu::parse(ordinal, &words).ok_or_else(|| MeasureError::Runner(format!("it answers `{words}`")))
+        Gpu::parse(ordinal, &words)
+            .ok_or_else(|| MeasureError::Runner(format!("it answers `{words}`")))
     }
 
     /// All GPUs that the driver sees, of which there is one at least.
@@ -76,16 +77,26 @@ impl Gpu {
 
     /// What it can do at most; takes half a second.
     pub fn roof(&self, toolchain: &Toolchain) -> Result<Roof, MeasureError> {
-        let words = ask(toolchain, &["roof", &format!("{}:{}", self.ordinal, self.architecture())], "roof ")?;
+        let words = ask(
+            toolchain,
+            &["roof", &format!("{}:{}", self.ordinal, self.architecture())],
+            "roof ",
+        )?;
         let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
         let &[peak_gflops, copy_gbs, l2_gbs, sm, memory, throttle] = numbers.as_slice() else {
             return Err(MeasureError::Runner(format!("it answers `{words}`")));
         };
-        let state = GpuState { device: self.ordinal, sm_mhz: sm as u32, memory_mhz: memory as u32, throttle: throttle as u32 };
+        let state = GpuState {
+            device: self.ordinal,
+            sm_mhz: sm as u32,
+            memory_mhz: memory as u32,
+            throttle: throttle as u32,
+        };
         Ok(Roof { peak_gflops, copy_gbs, l2_gbs, state })
     }
 
-    /// Reads `COUNT DRIVER NVRTC_MAJOR NVRTC_MINOR`, nine attributes, seven numbers of its health, then the name.
+    /// Reads `COUNT DRIVER NVRTC_MAJOR NVRTC_MINOR`, nine attributes, seven numbers of its health,
+    /// then the name.
     fn parse(ordinal: u32, text: &str) -> Option<Gpu> {
         let mut words = text.splitn(21, ' ');
         let mut number = || words.next()?.parse::<u32>().ok();
@@ -101,12 +112,39 @@ impl Gpu {
             registers_per_multiprocessor: number()?,
             l2: number()?,
         };
-        let now = GpuState { device: ordinal, sm_mhz: number()?, memory_mhz: number()?, throttle: number()? };
-        let health = Health { now, most_sm_mhz: number()?, most_memory_mhz: number()?, degrees: number()?, watts: number()? };
+        let now = GpuState {
+            device: ordinal,
+            sm_mhz: number()?,
+            memory_mhz: number()?,
+            throttle: number()?,
+        };
+        let health = Health {
+            now,
+            most_sm_mhz: number()?,
+            most_memory_mhz: number()?,
+            degrees: number()?,
+            watts: number()?,
+        };
         let name = words.next()?.trim().to_string();
-        let caches = vec![Bytes(u64::from(limits.shared_per_multiprocessor)), Bytes(u64::from(limits.l2))];
-        let target = Target { kind: TargetKind::Cuda(limits), threads: 1, vector_bytes: 16, vector_registers: 255, caches };
-        Some(Gpu { ordinal, name, driver, nvrtc: format!("{major}.{minor}"), target, limits, count, health })
+        let caches =
+            vec![Bytes(u64::from(limits.shared_per_multiprocessor)), Bytes(u64::from(limits.l2))];
+        let target = Target {
+            kind: TargetKind::Cuda(limits),
+            threads: 1,
+            vector_bytes: 16,
+            vector_registers: 255,
+            caches,
+        };
+        Some(Gpu {
+            ordinal,
+            name,
+            driver,
+            nvrtc: format!("{major}.{minor}"),
+            target,
+            limits,
+            count,
+            health,
+        })
     }
 
     /// The device's name in records: times compare only within one.
@@ -133,12 +171,15 @@ fn ask(toolchain: &Toolchain, arguments: &[&str], first: &str) -> Result<String,
     Runner::build(folder.path(), toolchain, true)?;
     let unusable = |why: &str| MeasureError::Device(format!("CUDA cannot be used: {why}"));
     match Runner::begin(folder.path(), arguments)?.hear(Duration::from_secs(60))? {
-        Reply::Answer(words, _) => match (words.strip_prefix(first), words.strip_prefix("failed ")) {
+        Reply::Answer(words, _) => match (words.strip_prefix(first), words.strip_prefix("failed "))
+        {
             (Some(text), _) => Ok(text.into()),
             (_, Some(why)) => Err(unusable(why.split_once(' ').map_or(why, |w| w.1))),
             _ => Err(MeasureError::Runner(format!("it answers `{words}`"))),
         },
-        Reply::Died(how, _) => Err(unusable(&format!("asking the driver ended the process: {how}"))),
+        Reply::Died(how, _) => {
+            Err(unusable(&format!("asking the driver ended the process: {how}")))
+        }
         Reply::Late(_) => Err(unusable("the driver does not answer within 60 s")),
     }
 }
@@ -149,11 +190,24 @@ mod tests {
 
     #[test]
     fn a_description_is_read() {
-        let g =
-            Gpu::parse(1, "2 13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 345 3201 4 1980 3201 31 77 NVIDIA H200").unwrap();
-        assert_eq!((g.id().as_str(), g.toolchain().as_str()), ("cuda NVIDIA H200", "nvrtc 13.0, sm_90a"));
-        assert_eq!((g.limits.multiprocessors, g.limits.shared_per_block, g.limits.cluster()), (132, 232448, 16));
-        assert_eq!((g.count, g.health.now.sm_mhz, g.health.most_sm_mhz, g.health.watts), (2, 345, 1980, 77));
+        let g = Gpu::parse(
+            1,
+            "2 13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 345 3201 4 \
+                           1980 3201 31 77 NVIDIA H200",
+        )
+        .unwrap();
+        assert_eq!(
+            (g.id().as_str(), g.toolchain().as_str()),
+            ("cuda NVIDIA H200", "nvrtc 13.0, sm_90a")
+        );
+        assert_eq!(
+            (g.limits.multiprocessors, g.limits.shared_per_block, g.limits.cluster()),
+            (132, 232448, 16)
+        );
+        assert_eq!(
+            (g.count, g.health.now.sm_mhz, g.health.most_sm_mhz, g.health.watts),
+            (2, 345, 1980, 77)
+        );
         assert_eq!(g.health.now.throttled_by(), ["power cap"]);
         assert!(Gpu::parse(0, "13000 13 0 9").is_none());
     }
@@ -168,7 +222,8 @@ mod tests {
                 let e = e.to_string();
                 println!("skipped: {e}");
                 assert!(
-                    e.starts_with("CUDA cannot be used: ") && (e.contains("driver") || e.contains("NVRTC") || e.contains("device")),
+                    e.starts_with("CUDA cannot be used: ")
+                        && (e.contains("driver") || e.contains("NVRTC") || e.contains("device")),
                     "{e}"
                 );
             }

@@ -21,14 +21,23 @@ fn launches(kernel: &KernelSource, names: &[&str]) -> String {
         let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
         let entry = names.get(i).copied().unwrap_or(&l.entry);
         let count = l.arguments.as_ref().map_or(-1, |a| a.len() as i64);
-        let _ = write!(text, "{phase} {entry} {a} {b} {c} {x} {y} {z} {} {count} {}", l.shared, l.maps.len());
+        let _ = write!(
+            text,
+            "{phase} {entry} {a} {b} {c} {x} {y} {z} {} {count} {}",
+            l.shared,
+            l.maps.len()
+        );
         for a in l.arguments.iter().flatten() {
             let _ = match a {
                 LaunchArgument::Data(n) => write!(text, " d{n}"),
                 LaunchArgument::Output(n) => write!(text, " o{n}"),
                 LaunchArgument::Restored { output, data } => write!(text, " r{output},{data}"),
                 LaunchArgument::Number(bytes) => {
-                    write!(text, " x{}", bytes.iter().map(|b| format!("{b:02x}")).collect::<String>())
+                    write!(
+                        text,
+                        " x{}",
+                        bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()
+                    )
                 }
             };
         }
@@ -45,7 +54,12 @@ fn map(m: &TensorMap) -> String {
         Mapped::Prepared(byte) => ('p', byte),
         Mapped::Workspace(byte) => ('w', byte),
     };
-    let numbers = m.extents.iter().chain(&m.strides).copied().chain(m.spanned.iter().chain(&m.steps).map(|x| u64::from(*x)));
+    let numbers = m
+        .extents
+        .iter()
+        .chain(&m.strides)
+        .copied()
+        .chain(m.spanned.iter().chain(&m.steps).map(|x| u64::from(*x)));
     let list: String = numbers.map(|x| format!(" {x}")).collect();
     format!(" {kind}{at} {}{list}", m.extents.len())
 }
@@ -75,9 +89,15 @@ impl Nvrtc {
         let mut command = format!("compile {name}.cu {name}.cubin");
         if named {
             let options = kernel.flags.iter().map(|f| format!("option {f}\n"));
-            let include = INCLUDES.into_iter().filter(|p| Path::new(p).is_dir()).map(|p| format!("option -I{p}\n"));
+            let include = INCLUDES
+                .into_iter()
+                .filter(|p| Path::new(p).is_dir())
+                .map(|p| format!("option -I{p}\n"));
             let names = kernel.launches.iter().map(|l| format!("name {}\n", l.entry));
-            write(format!("{name}.options"), &options.chain(include).chain(names).collect::<String>())?;
+            write(
+                format!("{name}.options"),
+                &options.chain(include).chain(names).collect::<String>(),
+            )?;
             let _ = write!(command, " {name}.options");
         }
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -98,13 +118,21 @@ impl Nvrtc {
                         (Built::Library(format!("{name}.cubin").into()), cpu)
                     }
                     Some(why) => match why.split_once(' ') {
-                        Some(("file", why)) => return Err(MeasureError::Folder { path: folder.into(), reason: why.into() }),
+                        Some(("file", why)) => {
+                            return Err(MeasureError::Folder {
+                                path: folder.into(),
+                                reason: why.into(),
+                            });
+                        }
                         Some((_, why)) => (Built::Refused(why.trim().into()), cpu),
                         None => (Built::Refused(why.into()), cpu),
                     },
                 }
             }
-            Reply::Late(cpu) => (Built::Refused(format!("NVRTC did not end within {:.0} s", patience.as_secs_f64())), cpu),
+            Reply::Late(cpu) => (
+                Built::Refused(format!("NVRTC did not end within {:.0} s", patience.as_secs_f64())),
+                cpu,
+            ),
             Reply::Died(how, cpu) => (Built::Refused(format!("NVRTC crashed: {how}")), cpu),
         };
         Ok(Some((built, cpu)))
@@ -115,7 +143,9 @@ impl Nvrtc {
         match runner.hear(Duration::from_secs(60))? {
             Reply::Answer(a, _) if a == "ready" => Ok(runner),
             Reply::Answer(a, _) => Err(MeasureError::Runner(format!("NVRTC: {a}"))),
-            Reply::Died(how, _) => Err(MeasureError::Runner(format!("NVRTC does not start: {how}"))),
+            Reply::Died(how, _) => {
+                Err(MeasureError::Runner(format!("NVRTC does not start: {how}")))
+            }
             Reply::Late(_) => Err(MeasureError::Runner("NVRTC does not start within 60 s".into())),
         }
     }

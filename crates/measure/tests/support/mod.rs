@@ -21,22 +21,29 @@ pub fn workload() -> Workload {
 }
 
 pub fn reference() -> KernelSource {
-    let source = "int ref(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {\n\
+    let source = "int ref(const void *const *data, void *const *outputs, const void *prepared, \
+                  void *workspace) {\n\
         const float *x = data[0], *w = prepared; float *y = outputs[0]; (void)workspace;\n\
         for (int i = 0; i < 10; i++) {\n\
           double s = 0;\n\
           for (int k = 0; k < 100; k++) s += x[i * 100 + k];\n\
-          for (int j = 0; j < 100; j++) y[i * 100 + j] = (float)((double)x[i * 100 + j] * w[i * 100 + j] + (double)(float)s);\n\
+          for (int j = 0; j < 100; j++) y[i * 100 + j] = (float)((double)x[i * 100 + j] * w[i * \
+          100 + j] + (double)(float)s);\n\
         }\n\
         return 0;\n}\n";
-    KernelSource { source: source.to_string() + &prepare("ref"), full_optimisation: true, ..plain("", "ref") }
+    KernelSource {
+        source: source.to_string() + &prepare("ref"),
+        full_optimisation: true,
+        ..plain("", "ref")
+    }
 }
 
 fn prepare(symbol: &str) -> String {
     format!(
         "__SIZE_TYPE__ {symbol}_prepared_bytes(void) {{ return {}; }}\n\
          __SIZE_TYPE__ {symbol}_workspace_bytes(void) {{ return 400; }}\n\
-         int {symbol}_prepare(const void *const *weights, void *prepared) {{ __builtin_memcpy(prepared, weights[0], {}); return 0; }}\n",
+         int {symbol}_prepare(const void *const *weights, void *prepared) {{ \
+         __builtin_memcpy(prepared, weights[0], {}); return 0; }}\n",
         4 * N,
         4 * N
     )
@@ -58,9 +65,12 @@ fn plain(source: &str, symbol: &str) -> KernelSource {
 /// A right kernel with statements before, and others after, its work; `globals` go in front.
 pub fn kernel(globals: &str, before: &str, after: &str) -> KernelSource {
     let source = format!(
-        "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n{globals}\n\
-         int k(const void *const *data, void *const *outputs, const void *prepared, void *workspace) {{\n\
-           const float *x = data[0], *w = prepared; float *y = outputs[0], *scratch = workspace; (void)scratch;\n\
+        "#include <math.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+         #include <unistd.h>\n{globals}\n\
+         int k(const void *const *data, void *const *outputs, const void *prepared, void \
+         *workspace) {{\n\
+           const float *x = data[0], *w = prepared; float *y = outputs[0], *scratch = workspace; \
+           (void)scratch;\n\
            {before}\n\
            for (int i = 0; i < 10; i++) {{\n\
              float s = 0;\n\
@@ -79,7 +89,14 @@ pub fn right() -> KernelSource {
 
 /// A right kernel that does its work `times` over.
 pub fn repeated(times: usize) -> KernelSource {
-    kernel("", &format!("for (volatile int again = 0; again < {times}; again++) {{ __asm__ volatile(\"\" ::: \"memory\");"), "}")
+    kernel(
+        "",
+        &format!(
+            "for (volatile int again = 0; again < {times}; again++) {{ __asm__ volatile(\"\" \
+             ::: \"memory\");"
+        ),
+        "}",
+    )
 }
 
 pub fn lab() -> Lab {
@@ -93,7 +110,10 @@ pub fn lab_of(threads: usize, toolchain: Toolchain) -> Lab {
 }
 
 /// Outcomes of all jobs, which must all be reported, in order.
-pub fn outcomes(lab: &mut Lab, jobs: &[KernelSource]) -> Result<Vec<(Outcome, CpuCost)>, MeasureError> {
+pub fn outcomes(
+    lab: &mut Lab,
+    jobs: &[KernelSource],
+) -> Result<Vec<(Outcome, CpuCost)>, MeasureError> {
     let mut all = Vec::new();
     lab.run(jobs, &AtomicBool::new(false), &mut |i, o, c| {
         assert_eq!(i, all.len());

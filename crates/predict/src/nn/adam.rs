@@ -27,7 +27,11 @@ impl Adam {
     /// first if it is longer.
     pub fn step(&mut self, parameters: &mut [f32], gradient: &[f32], decays: &[bool], rate: f32) {
         self.steps += 1;
-        let norm = gradient.chunks(1 << 12).map(|c| f64::from(super::vector::dot(c, c))).sum::<f64>().sqrt() as f32;
+        let norm = gradient
+            .chunks(1 << 12)
+            .map(|c| f64::from(super::vector::dot(c, c)))
+            .sum::<f64>()
+            .sqrt() as f32;
         let clip = if norm > 1.0 { 1.0 / norm } else { 1.0 };
         let t = self.steps.min(1 << 20) as i32;
         let (bias1, bias2) = (1.0 - BETA.0.powi(t), 1.0 - BETA.1.powi(t));
@@ -36,7 +40,8 @@ impl Adam {
             #[inline(always)]
             || {
                 let n = parameters.len();
-                let (mean, square, gradient, decays) = (&mut mean[..n], &mut square[..n], &gradient[..n], &decays[..n]);
+                let (mean, square, gradient, decays) =
+                    (&mut mean[..n], &mut square[..n], &gradient[..n], &decays[..n]);
                 for i in 0..n {
                     let g = gradient[i] * clip;
                     mean[i] = BETA.0 * mean[i] + (1.0 - BETA.0) * g;
@@ -58,7 +63,8 @@ pub fn cosine(done: usize, total: usize) -> f32 {
     if done < warm {
         (done + 1.0) / (warm + 1.0)
     } else {
-        0.5 * (1.0 + (std::f32::consts::PI * ((done - warm) / (total - warm).max(1.0)).min(1.0)).cos())
+        0.5 * (1.0
+            + (std::f32::consts::PI * ((done - warm) / (total - warm).max(1.0)).min(1.0)).cos())
     }
 }
 

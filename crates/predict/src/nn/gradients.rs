@@ -19,7 +19,11 @@ pub fn check(what: &str, at: &[f32], gradient: &[f32], loss: &mut dyn FnMut(&[f3
         x[i] = at[i] - h;
         let below = loss(&x);
         let slope = ((above - below) / (2.0 * f64::from(h))) as f32;
-        assert!((slope - gradient[i]).abs() <= 0.03 * scale, "{what}[{i}]: gradient {}, slope {slope}", gradient[i]);
+        assert!(
+            (slope - gradient[i]).abs() <= 0.03 * scale,
+            "{what}[{i}]: gradient {}, slope {slope}",
+            gradient[i]
+        );
     }
 }
 

@@ -15,7 +15,13 @@ pub struct Linear {
 impl Linear {
     /// Places for its parameters; weights begin evenly in +-sqrt(3 / inputs) times `gain`, so
     /// that a result has about the variance of its inputs.
-    pub fn new(layout: &mut Layout, name: &str, inputs: usize, outputs: usize, gain: f32) -> Linear {
+    pub fn new(
+        layout: &mut Layout,
+        name: &str,
+        inputs: usize,
+        outputs: usize,
+        gain: f32,
+    ) -> Linear {
         let bound = gain * (3.0 / inputs.max(1) as f32).sqrt();
         Linear {
             w: layout.matrix(format!("{name}.weight"), inputs, outputs, bound),
@@ -45,7 +51,15 @@ impl Linear {
 
     /// Adds to `y`, without the bias.
     pub fn weigh_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32]) {
-        product(n, self.w.cols, self.w.rows, (x, Stored::Plain), (self.w.of(parameters), Stored::Plain), &mut y[..n * self.w.cols], true);
+        product(
+            n,
+            self.w.cols,
+            self.w.rows,
+            (x, Stored::Plain),
+            (self.w.of(parameters), Stored::Plain),
+            &mut y[..n * self.w.cols],
+            true,
+        );
     }
 
     /// The weights of each output in turn: `outputs x inputs`.
@@ -62,7 +76,15 @@ impl Linear {
             // A product with one column is slow in `gemm`.
             return dot_rows(x, self.w.of(parameters), self.b.of(parameters)[0], y, onto);
         }
-        product(n, self.w.cols, self.w.rows, (x, Stored::Plain), (self.w.of(parameters), Stored::Plain), y, onto);
+        product(
+            n,
+            self.w.cols,
+            self.w.rows,
+            (x, Stored::Plain),
+            (self.w.of(parameters), Stored::Plain),
+            y,
+            onto,
+        );
         add_row(self.b.of(parameters), y);
     }
 
@@ -74,9 +96,24 @@ impl Linear {
     }
 
     /// Writes the gradient of the argument to `dx`, or adds it.
-    pub fn backward_argument(&self, parameters: &[f32], dy: &[f32], n: usize, dx: &mut [f32], onto: bool) {
+    pub fn backward_argument(
+        &self,
+        parameters: &[f32],
+        dy: &[f32],
+        n: usize,
+        dx: &mut [f32],
+        onto: bool,
+    ) {
         let (k, m) = (self.w.rows, self.w.cols);
-        product(n, k, m, (dy, Stored::Plain), (self.w.of(parameters), Stored::Transposed), &mut dx[..n * k], onto);
+        product(
+            n,
+            k,
+            m,
+            (dy, Stored::Plain),
+            (self.w.of(parameters), Stored::Transposed),
+            &mut dx[..n * k],
+            onto,
+        );
     }
 }
 
@@ -89,23 +126,51 @@ pub struct Tables {
 
 impl Tables {
     /// One table of `sizes[i]` rows for the i-th input.
-    pub fn new(layout: &mut Layout, name: &str, sizes: &[usize], width: usize, bound: f32) -> Tables {
-        Tables { tables: sizes.iter().enumerate().map(|(i, &s)| layout.matrix(format!("{name}.{i}"), s, width, bound)).collect(), width }
+    pub fn new(
+        layout: &mut Layout,
+        name: &str,
+        sizes: &[usize],
+        width: usize,
+        bound: f32,
+    ) -> Tables {
+        Tables {
+            tables: sizes
+                .iter()
+                .enumerate()
+                .map(|(i, &s)| layout.matrix(format!("{name}.{i}"), s, width, bound))
+                .collect(),
+            width,
+        }
     }
 
     /// Adds the rows that `indices` name, one of each table, to every row of `y`: `indices` is
     /// `n x tables`, `y` `n x width`.
     pub fn forward_onto(&self, parameters: &[f32], indices: &[u16], y: &mut [f32]) {
-        let rows = indices.chunks_exact(self.tables.len().max(1)).zip(y.chunks_exact_mut(self.width));
+        let rows =
+            indices.chunks_exact(self.tables.len().max(1)).zip(y.chunks_exact_mut(self.width));
         wide(
             #[inline(always)]
-            || rows.for_each(|(index, y)| self.tables.iter().zip(index).for_each(|(t, &i)| add_within(t.row(parameters, i as usize), y))),
+            || {
+                rows.for_each(|(index, y)| {
+                    self.tables
+                        .iter()
+                        .zip(index)
+                        .for_each(|(t, &i)| add_within(t.row(parameters, i as usize), y))
+                })
+            },
         );
     }
 
     /// Writes `start` plus the rows that `indices` name: as [`Tables::forward_onto`], where
     /// neighbouring rows begin alike and only what differs is added anew. `room` is for sums.
-    pub fn forward_sorted(&self, parameters: &[f32], start: &[f32], indices: &[u16], y: &mut [f32], room: &mut Vec<f32>) {
+    pub fn forward_sorted(
+        &self,
+        parameters: &[f32],
+        start: &[f32],
+        indices: &[u16],
+        y: &mut [f32],
+        room: &mut Vec<f32>,
+    ) {
         let (width, count) = (self.width, self.tables.len());
         if count == 0 {
             return y.chunks_exact_mut(width).for_each(|y| y.copy_from_slice(&start[..width]));
@@ -138,7 +203,14 @@ impl Tables {
         let rows = indices.chunks_exact(self.tables.len().max(1)).zip(dy.chunks_exact(self.width));
         wide(
             #[inline(always)]
-            || rows.for_each(|(index, dy)| self.tables.iter().zip(index).for_each(|(t, &i)| add_within(dy, t.row_mut(g, i as usize)))),
+            || {
+                rows.for_each(|(index, dy)| {
+                    self.tables
+                        .iter()
+                        .zip(index)
+                        .for_each(|(t, &i)| add_within(dy, t.row_mut(g, i as usize)))
+                })
+            },
         );
     }
 }
@@ -204,7 +276,14 @@ pub struct MlpRoom {
 
 impl Mlp {
     /// For `inputs` numbers and tokens out of `tables` sorts.
-    pub fn new(layout: &mut Layout, name: &str, inputs: usize, tables: &[usize], width: usize, dropout: f32) -> Mlp {
+    pub fn new(
+        layout: &mut Layout,
+        name: &str,
+        inputs: usize,
+        tables: &[usize],
+        width: usize,
+        dropout: f32,
+    ) -> Mlp {
         Mlp {
             first: Linear::new(layout, &format!("{name}.first"), inputs, width, 1.0),
             tables: Tables::new(layout, &format!("{name}.tokens"), tables, width, 0.05),
@@ -220,7 +299,15 @@ impl Mlp {
 
     /// `x` is `n x inputs`, `tokens` `n x tables`; with `rng` it is a training step. The result
     /// stands in `room.out`.
-    pub fn forward(&self, parameters: &[f32], x: &[f32], tokens: &[u16], n: usize, rng: Option<&mut impl Rng>, room: &mut MlpRoom) {
+    pub fn forward(
+        &self,
+        parameters: &[f32],
+        x: &[f32],
+        tokens: &[u16],
+        n: usize,
+        rng: Option<&mut impl Rng>,
+        room: &mut MlpRoom,
+    ) {
         let len = n * self.outputs();
         self.first.forward(parameters, x, n, sized(&mut room.z1, len));
         self.tables.forward_onto(parameters, tokens, &mut room.z1);
@@ -240,7 +327,16 @@ impl Mlp {
 
     /// Adds the gradients of the parameters; `dout` is the gradient of the result and is used up.
     #[allow(clippy::too_many_arguments)] // what forward took, and two gradients
-    pub fn backward(&self, parameters: &[f32], x: &[f32], tokens: &[u16], n: usize, dout: &mut [f32], room: &mut MlpRoom, g: &mut [f32]) {
+    pub fn backward(
+        &self,
+        parameters: &[f32],
+        x: &[f32],
+        tokens: &[u16],
+        n: usize,
+        dout: &mut [f32],
+        room: &mut MlpRoom,
+        g: &mut [f32],
+    ) {
         if !room.drop2.is_empty() {
             self.dropout.backward(&room.drop2, dout);
         }

@@ -63,7 +63,13 @@ pub struct Layout {
 
 impl Layout {
     /// A place for a matrix whose elements begin evenly distributed in `-bound..bound`.
-    pub fn matrix(&mut self, name: impl Into<String>, rows: usize, cols: usize, bound: f32) -> Matrix {
+    pub fn matrix(
+        &mut self,
+        name: impl Into<String>,
+        rows: usize,
+        cols: usize,
+        bound: f32,
+    ) -> Matrix {
         let m = Matrix { at: self.len, rows, cols };
         self.len += rows * cols;
         self.entries.push((name.into(), m, bound));
@@ -85,7 +91,10 @@ impl Layout {
     pub fn initial(&self, rng: &mut impl Rng) -> Vec<f32> {
         let mut out = Vec::with_capacity(self.len);
         for (_, m, bound) in &self.entries {
-            out.extend((0..m.rows * m.cols).map(|_| if *bound == 0.0 { 0.0 } else { rng.random_range(-bound..*bound) }));
+            out.extend(
+                (0..m.rows * m.cols)
+                    .map(|_| if *bound == 0.0 { 0.0 } else { rng.random_range(-bound..*bound) }),
+            );
         }
         out
     }

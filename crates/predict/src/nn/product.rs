@@ -17,8 +17,19 @@ pub enum Stored {
 /// # Panics
 /// If a slice is shorter than its matrix.
 #[allow(clippy::too_many_arguments)] // the sizes of a product
-pub fn product(m: usize, n: usize, k: usize, a: (&[f32], Stored), b: (&[f32], Stored), c: &mut [f32], add: bool) {
-    assert!(a.0.len() >= m * k && b.0.len() >= k * n && c.len() >= m * n, "a product of {m} x {k} x {n} with short operands");
+pub fn product(
+    m: usize,
+    n: usize,
+    k: usize,
+    a: (&[f32], Stored),
+    b: (&[f32], Stored),
+    c: &mut [f32],
+    add: bool,
+) {
+    assert!(
+        a.0.len() >= m * k && b.0.len() >= k * n && c.len() >= m * n,
+        "a product of {m} x {k} x {n} with short operands"
+    );
     if m == 0 || n == 0 {
         return;
     }
@@ -110,19 +121,29 @@ mod tests {
         let peak = work / seconds;
         println!("1024 x 1024 x 1024: {peak:.1} GFLOP/s");
         // Ranker: 8 problems with 97 candidates of 27 features; chain: 32 problems with 9 heads.
-        for (what, rows, problems, width, heads) in [("ranker", 776, 8, 192, 0), ("chain", 0, 32, 256, 9)] {
+        for (what, rows, problems, width, heads) in
+            [("ranker", 776, 8, 192, 0), ("chain", 0, 32, 256, 9)]
+        {
             let (mut work, mut seconds) = (0.0, 0.0);
             // A layer's forward product and the two of its gradient, so many times.
-            let mut layer = |n: usize, inputs: usize, outputs: usize, times: f64, argument: bool| {
-                let mut all = vec![time((n, outputs, inputs), Plain, Plain), time((inputs, outputs, n), Transposed, Plain)];
-                if argument {
-                    all.push(time((n, inputs, outputs), Plain, Transposed));
-                }
-                let (w, s) = all.iter().fold((0.0, 0.0), |(w, s), x| (w + x.0, s + x.1));
-                println!("{what}: {n} x {inputs} x {outputs}: {:.1} GFLOP/s, {:.0} % of it", w / s, 100.0 * w / s / peak);
-                work += times * w;
-                seconds += times * s;
-            };
+            let mut layer =
+                |n: usize, inputs: usize, outputs: usize, times: f64, argument: bool| {
+                    let mut all = vec![
+                        time((n, outputs, inputs), Plain, Plain),
+                        time((inputs, outputs, n), Transposed, Plain),
+                    ];
+                    if argument {
+                        all.push(time((n, inputs, outputs), Plain, Transposed));
+                    }
+                    let (w, s) = all.iter().fold((0.0, 0.0), |(w, s), x| (w + x.0, s + x.1));
+                    println!(
+                        "{what}: {n} x {inputs} x {outputs}: {:.1} GFLOP/s, {:.0} % of it",
+                        w / s,
+                        100.0 * w / s / peak
+                    );
+                    work += times * w;
+                    seconds += times * s;
+                };
             layer(problems, 350, width, 1.0, false);
             layer(problems, width, width, 1.0, true);
             if rows > 0 {
@@ -134,7 +155,11 @@ mod tests {
                 layer(problems, width, 128, f64::from(heads), true);
                 layer(problems, 128, 8, f64::from(heads), true);
             }
-            println!("{what}, all together: {:.1} GFLOP/s, {:.0} % of it", work / seconds, 100.0 * work / seconds / peak);
+            println!(
+                "{what}, all together: {:.1} GFLOP/s, {:.0} % of it",
+                work / seconds,
+                100.0 * work / seconds / peak
+            );
         }
     }
 }

@@ -44,13 +44,29 @@ impl Lstm {
         self.hidden
     }
 
-    /// Runs over `steps` steps of `n` samples. `start` holds output and cell to begin with, zeros if
-    /// absent. Results stand in `room.outputs` and `room.cells`.
-    pub fn forward(&self, p: &[f32], x: &[f32], steps: usize, n: usize, start: Option<(&[f32], &[f32])>, room: &mut LstmRoom) {
+    /// Runs over `steps` steps of `n` samples. `start` holds output and cell to begin with, zeros
+    /// if absent. Results stand in `room.outputs` and `room.cells`.
+    pub fn forward(
+        &self,
+        p: &[f32],
+        x: &[f32],
+        steps: usize,
+        n: usize,
+        start: Option<(&[f32], &[f32])>,
+        room: &mut LstmRoom,
+    ) {
         let (h, wide_h) = (self.hidden, 4 * self.hidden);
         let size = n * h;
         sized(&mut room.gates, steps * n * wide_h);
-        product(steps * n, wide_h, self.wx.rows, (x, Stored::Plain), (self.wx.of(p), Stored::Plain), &mut room.gates, false);
+        product(
+            steps * n,
+            wide_h,
+            self.wx.rows,
+            (x, Stored::Plain),
+            (self.wx.of(p), Stored::Plain),
+            &mut room.gates,
+            false,
+        );
         add_row(self.b.of(p), &mut room.gates);
         zeroed(&mut room.cells, (steps + 1) * size);
         zeroed(&mut room.outputs, (steps + 1) * size);
@@ -62,7 +78,15 @@ impl Lstm {
         for t in 0..steps {
             let gates = &mut room.gates[t * n * wide_h..(t + 1) * n * wide_h];
             let before = &room.outputs[t * size..(t + 1) * size];
-            product(n, wide_h, h, (before, Stored::Plain), (self.wh.of(p), Stored::Plain), gates, true);
+            product(
+                n,
+                wide_h,
+                h,
+                (before, Stored::Plain),
+                (self.wh.of(p), Stored::Plain),
+                gates,
+                true,
+            );
             let (old, new) = room.cells[t * size..(t + 2) * size].split_at_mut(size);
             let outputs = &mut room.outputs[(t + 1) * size..(t + 2) * size];
             let tanh_cells = &mut room.tanh_cells[t * size..(t + 1) * size];
@@ -114,14 +138,16 @@ impl Lstm {
         for t in (0..steps).rev() {
             let gates = &room.gates[t * n * wide_h..(t + 1) * n * wide_h];
             let dgates = &mut room.dgates[t * n * wide_h..(t + 1) * n * wide_h];
-            let (old, tc) = (&room.cells[t * size..(t + 1) * size], &room.tanh_cells[t * size..(t + 1) * size]);
+            let (old, tc) =
+                (&room.cells[t * size..(t + 1) * size], &room.tanh_cells[t * size..(t + 1) * size]);
             let dy = &doutputs[t * size..(t + 1) * size];
             wide(
                 #[inline(always)]
                 || {
                     for s in 0..n {
                         let gate = &gates[s * wide_h..(s + 1) * wide_h];
-                        let (i, f, g, o) = (&gate[..h], &gate[h..2 * h], &gate[2 * h..3 * h], &gate[3 * h..]);
+                        let (i, f, g, o) =
+                            (&gate[..h], &gate[h..2 * h], &gate[2 * h..3 * h], &gate[3 * h..]);
                         let d = &mut dgates[s * wide_h..(s + 1) * wide_h];
                         let (di, d) = d.split_at_mut(h);
                         let (df, d) = d.split_at_mut(h);
@@ -139,11 +165,35 @@ impl Lstm {
                     }
                 },
             );
-            product(n, h, wide_h, (dgates, Stored::Plain), (self.wh.of(p), Stored::Transposed), &mut dout[..size], false);
+            product(
+                n,
+                h,
+                wide_h,
+                (dgates, Stored::Plain),
+                (self.wh.of(p), Stored::Transposed),
+                &mut dout[..size],
+                false,
+            );
         }
         let rows = steps * n;
-        product(self.wx.rows, wide_h, rows, (x, Stored::Transposed), (&room.dgates, Stored::Plain), self.wx.of_mut(gradient), true);
-        product(h, wide_h, rows, (&room.outputs, Stored::Transposed), (&room.dgates, Stored::Plain), self.wh.of_mut(gradient), true);
+        product(
+            self.wx.rows,
+            wide_h,
+            rows,
+            (x, Stored::Transposed),
+            (&room.dgates, Stored::Plain),
+            self.wx.of_mut(gradient),
+            true,
+        );
+        product(
+            h,
+            wide_h,
+            rows,
+            (&room.outputs, Stored::Transposed),
+            (&room.dgates, Stored::Plain),
+            self.wh.of_mut(gradient),
+            true,
+        );
         sum_rows(&room.dgates[..rows * wide_h], self.b.of_mut(gradient));
         if let Some(dx) = dx {
             let inputs = self.wx.rows;
@@ -166,7 +216,14 @@ pub struct Attention;
 
 impl Attention {
     /// `query` is `n x h`, `memory` `steps x n x h`, `weights` becomes `n x steps`, `out` `n x h`.
-    pub fn forward(query: &[f32], memory: &[f32], steps: usize, n: usize, weights: &mut [f32], out: &mut [f32]) {
+    pub fn forward(
+        query: &[f32],
+        memory: &[f32],
+        steps: usize,
+        n: usize,
+        weights: &mut [f32],
+        out: &mut [f32],
+    ) {
         let h = query.len() / n.max(1);
         for s in 0..n {
             let at = |t: usize| &memory[(t * n + s) * h..(t * n + s + 1) * h];
@@ -235,24 +292,45 @@ impl Convolution {
         Convolution { linear: Linear::new(layout, name, 3 * inputs, outputs, 1.2), inputs }
     }
 
-    /// `x` is `steps x n x inputs`, `y` becomes `steps x n x outputs`; `columns` keeps what backward
-    /// needs.
-    pub fn forward(&self, p: &[f32], x: &[f32], steps: usize, n: usize, columns: &mut Vec<f32>, y: &mut [f32]) {
+    /// `x` is `steps x n x inputs`, `y` becomes `steps x n x outputs`; `columns` keeps what
+    /// backward needs.
+    pub fn forward(
+        &self,
+        p: &[f32],
+        x: &[f32],
+        steps: usize,
+        n: usize,
+        columns: &mut Vec<f32>,
+        y: &mut [f32],
+    ) {
         let d = self.inputs;
         zeroed(columns, steps * n * 3 * d);
-        self.each(steps, n, |column, source| columns[column..column + d].copy_from_slice(&x[source..source + d]));
+        self.each(steps, n, |column, source| {
+            columns[column..column + d].copy_from_slice(&x[source..source + d])
+        });
         self.linear.forward(p, columns, steps * n, y);
     }
 
     /// Adds the gradients of the parameters; `dx` becomes that of the argument.
     #[allow(clippy::too_many_arguments)] // what forward took, and the gradients
-    pub fn backward(&self, p: &[f32], steps: usize, n: usize, columns: &[f32], dy: &[f32], g: &mut [f32], dx: &mut [f32]) {
+    pub fn backward(
+        &self,
+        p: &[f32],
+        steps: usize,
+        n: usize,
+        columns: &[f32],
+        dy: &[f32],
+        g: &mut [f32],
+        dx: &mut [f32],
+    ) {
         let d = self.inputs;
         self.linear.backward(columns, steps * n, dy, g);
         let mut dcolumns = vec![0.0; columns.len()];
         self.linear.backward_argument(p, dy, steps * n, &mut dcolumns, false);
         dx[..steps * n * d].fill(0.0);
-        self.each(steps, n, |column, source| super::vector::add(&dcolumns[column..column + d], &mut dx[source..source + d]));
+        self.each(steps, n, |column, source| {
+            super::vector::add(&dcolumns[column..column + d], &mut dx[source..source + d])
+        });
     }
 
     /// Every place in the columns with the place in the argument that it copies.

@@ -21,7 +21,10 @@ pub fn exp(x: f32) -> f32 {
     let n = shifted - 12_582_912.0;
     // ln 2 in two parts, so that x - n ln 2 keeps its bits (Cody and Waite).
     let r = (x - n * 0.693_359_4) + n * 2.121_944_4e-4;
-    let p = 1.0 + r * (1.0 + r * (0.5 + r * (0.166_666_67 + r * (0.041_666_65 + r * (8.333_6e-3 + r * 1.389e-3)))));
+    let p = 1.0
+        + r * (1.0
+            + r * (0.5
+                + r * (0.166_666_67 + r * (0.041_666_65 + r * (8.333_6e-3 + r * 1.389e-3)))));
     f32::from_bits(p.to_bits().wrapping_add(shifted.to_bits() << 23))
 }
 
@@ -134,7 +137,8 @@ pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     )
 }
 
-/// The product of every row of `x` with `w`, plus `bias`; added to what `y` holds where `onto` says.
+/// The product of every row of `x` with `w`, plus `bias`; added to what `y` holds where `onto`
+/// says.
 pub fn dot_rows(x: &[f32], w: &[f32], bias: f32, y: &mut [f32], onto: bool) {
     wide(
         #[inline(always)]

@@ -8,22 +8,30 @@ use squall_core::space::Value;
 use squall_core::{Configuration, TaskId, Workload};
 use std::collections::BTreeSet;
 
-/// Standardised numbers are kept within this of 0: a size far outside what was learned says "large".
+/// Standardised numbers are kept within this of 0: a size far outside what was learned says
+/// "large".
 const MOST: f32 = 4.0;
 
 /// A task as a problem. `solver` is the kind of kernel; numbers are the extents of the heaviest
-/// stage's axes by their names in the workload (of a convolution `n k p q c r s`), `step_p` where an axis
-/// is read in steps, `inputs` how many there are, `input` the elements of the first; words are the loops' names and
-/// the format of the result. Nothing for a kernel of the user's own, of which no loops are known.
+/// stage's axes by their names in the workload (of a convolution `n k p q c r s`), `step_p` where
+/// an axis is read in steps, `inputs` how many there are, `input` the elements of the first; words
+/// are the loops' names and the format of the result. Nothing for a kernel of the user's own, of
+/// which no loops are known.
 pub fn problem(task: TaskId, w: &Workload, device: &str) -> Option<Problem> {
     if w.foreign.is_some() {
         return None;
     }
     let stage = w.stages.iter().enumerate().max_by_key(|(i, s)| (s.flop(), *i)).map(|(_, s)| s)?;
-    let mut numbers: Vec<(String, i64)> = stage.all_axes().map(|a| (a.name.clone(), a.extent)).collect();
+    let mut numbers: Vec<(String, i64)> =
+        stage.all_axes().map(|a| (a.name.clone(), a.extent)).collect();
     for (i, axis) in stage.all_axes().enumerate() {
-        let steps = stage.body.loads().into_iter().flat_map(|(_, index)| index.iter().flat_map(|a| a.terms().to_vec()));
-        let step = steps.filter(|(v, _)| v.0 as usize == i).map(|(_, c)| c.abs()).max().unwrap_or(1);
+        let steps = stage
+            .body
+            .loads()
+            .into_iter()
+            .flat_map(|(_, index)| index.iter().flat_map(|a| a.terms().to_vec()));
+        let step =
+            steps.filter(|(v, _)| v.0 as usize == i).map(|(_, c)| c.abs()).max().unwrap_or(1);
         if step > 1 {
             numbers.push((format!("step_{}", axis.name), step));
         }
@@ -32,18 +40,32 @@ pub fn problem(task: TaskId, w: &Workload, device: &str) -> Option<Problem> {
     numbers.push(("input".into(), w.inputs.first().map_or(1, |i| i.shape.iter().product())));
     let loops: Vec<&str> = stage.all_axes().map(|a| a.name.as_str()).collect();
     let reducer = stage.reduction.as_ref().map_or("none", |r| r.op.name());
-    let words = vec![("loops".into(), format!("{} {reducer}", loops.join(" "))), ("precision".into(), stage.dtype.name().into())];
+    let words = vec![
+        ("loops".into(), format!("{} {reducer}", loops.join(" "))),
+        ("precision".into(), stage.dtype.name().into()),
+    ];
     let key = task.to_string();
-    Some(Problem { solver: w.kind.clone(), device: device.into(), words, numbers, layer: key.clone(), key })
+    Some(Problem {
+        solver: w.kind.clone(),
+        device: device.into(),
+        words,
+        numbers,
+        layer: key.clone(),
+        key,
+    })
 }
 
-/// How unlike two tasks are: the factors of two between their numbers. Nothing where they are of other
-/// kinds, loops or formats.
+/// How unlike two tasks are: the factors of two between their numbers. Nothing where they are of
+/// other kinds, loops or formats.
 pub(super) fn distance(a: &Problem, b: &Problem) -> Option<f64> {
     if a.solver != b.solver || a.words != b.words {
         return None;
     }
-    let apart = |n: &String| (a.number(n).unwrap_or(1).max(1) as f64 / b.number(n).unwrap_or(1).max(1) as f64).log2().abs();
+    let apart = |n: &String| {
+        (a.number(n).unwrap_or(1).max(1) as f64 / b.number(n).unwrap_or(1).max(1) as f64)
+            .log2()
+            .abs()
+    };
     let names: BTreeSet<&String> = a.numbers.iter().chain(&b.numbers).map(|(n, _)| n).collect();
     Some(names.into_iter().map(apart).sum())
 }
@@ -69,8 +91,12 @@ pub(crate) struct Vocabulary {
 impl Vocabulary {
     pub fn new(lessons: &[&Lesson]) -> Vocabulary {
         let rows = || lessons.iter().flat_map(|l| &l.rows);
-        let numbers: BTreeSet<_> =
-            lessons.iter().flat_map(|l| l.problem.numbers.iter().map(|(n, _)| (l.problem.solver.clone(), n.clone()))).collect();
+        let numbers: BTreeSet<_> = lessons
+            .iter()
+            .flat_map(|l| {
+                l.problem.numbers.iter().map(|(n, _)| (l.problem.solver.clone(), n.clone()))
+            })
+            .collect();
         let (mut knobs, mut words) = (BTreeSet::new(), BTreeSet::new());
         for (knob, value) in rows().flat_map(|r| r.configuration.iter()) {
             let _ = match value {
@@ -93,13 +119,19 @@ impl Vocabulary {
 
     /// Columns of a network's input.
     pub fn inputs(&self) -> usize {
-        self.numbers.len() + self.knobs.len() + self.features + self.words.len() + self.tunables.len()
+        self.numbers.len()
+            + self.knobs.len()
+            + self.features
+            + self.words.len()
+            + self.tunables.len()
     }
 
     /// Whether its parts fit together, as those of a file must.
     pub fn is_consistent(&self) -> bool {
         let scaled = self.numbers.len() + self.knobs.len() + self.features;
-        self.inputs() < 1 << 14 && self.scale.len() == scaled && self.scale.iter().all(|(m, s)| m.is_finite() && *s > 0.0 && s.is_finite())
+        self.inputs() < 1 << 14
+            && self.scale.len() == scaled
+            && self.scale.iter().all(|(m, s)| m.is_finite() && *s > 0.0 && s.is_finite())
     }
 
     /// How many features a candidate must have.
@@ -107,9 +139,11 @@ impl Vocabulary {
         self.features
     }
 
-    /// Of every number the mean and the spread; those of tasks count once a task, a knob only where it is.
+    /// Of every number the mean and the spread; those of tasks count once a task, a knob only where
+    /// it is.
     fn scales(&self, lessons: &[&Lesson]) -> Vec<(f32, f32)> {
-        let mut columns: Vec<Vec<f32>> = vec![Vec::new(); self.numbers.len() + self.knobs.len() + self.features];
+        let mut columns: Vec<Vec<f32>> =
+            vec![Vec::new(); self.numbers.len() + self.knobs.len() + self.features];
         for l in lessons {
             for (c, x) in self.raw_numbers(&l.problem).into_iter().enumerate() {
                 columns[c].extend(x);
@@ -134,7 +168,9 @@ impl Vocabulary {
     }
 
     fn raw_numbers(&self, p: &Problem) -> Vec<Option<f32>> {
-        let of = |(kind, name): &(String, String)| Some(logarithm(p.number(name).filter(|_| *kind == p.solver)?));
+        let of = |(kind, name): &(String, String)| {
+            Some(logarithm(p.number(name).filter(|_| *kind == p.solver)?))
+        };
         self.numbers.iter().map(of).collect()
     }
 
@@ -143,13 +179,28 @@ impl Vocabulary {
     }
 
     /// Adds a candidate's row to a network's input.
-    pub fn push(&self, p: &Problem, tunable: &str, c: &Configuration, features: &[f32], out: &mut Vec<f32>) {
+    pub fn push(
+        &self,
+        p: &Problem,
+        tunable: &str,
+        c: &Configuration,
+        features: &[f32],
+        out: &mut Vec<f32>,
+    ) {
         let start = out.len();
-        let numbers = self.raw_numbers(p).into_iter().chain(self.raw_knobs(c)).chain(features.iter().map(|x| Some(*x)));
+        let numbers = self
+            .raw_numbers(p)
+            .into_iter()
+            .chain(self.raw_knobs(c))
+            .chain(features.iter().map(|x| Some(*x)));
         // What a task or a sketch does not have stands at the mean.
-        let scaled = numbers.zip(&self.scale).map(|(x, (mean, spread))| x.map_or(0.0, |x| ((x - mean) / spread).clamp(-MOST, MOST)));
+        let scaled = numbers
+            .zip(&self.scale)
+            .map(|(x, (mean, spread))| x.map_or(0.0, |x| ((x - mean) / spread).clamp(-MOST, MOST)));
         out.extend(scaled);
-        out.extend(self.words.iter().map(|(k, w)| f32::from(u8::from(c.word(k) == Some(w.as_str())))));
+        out.extend(
+            self.words.iter().map(|(k, w)| f32::from(u8::from(c.word(k) == Some(w.as_str())))),
+        );
         out.extend(self.tunables.iter().map(|t| f32::from(u8::from(t == tunable))));
         debug_assert_eq!(out.len() - start, self.inputs());
     }

@@ -1,13 +1,13 @@
-//! Predictions for tasks that Squall tunes itself. Records of tasks that were tuned on a device teach
-//! which configurations of which sketch suit which sizes; for a task that nobody tuned, candidates of
-//! its own spaces are made ([`TaskModel::propose`]) and ranked by networks that weigh a candidate's
-//! knobs, the compiler's features of its nest and the task's sizes.
+//! Predictions for tasks that Squall tunes itself. Records of tasks that were tuned on a device
+//! teach which configurations of which sketch suit which sizes; for a task that nobody tuned,
+//! candidates of its own spaces are made ([`TaskModel::propose`]) and ranked by networks that weigh
+//! a candidate's knobs, the compiler's features of its nest and the task's sizes.
 //!
 //! Solvers have one list of values for all their problems, so a network can choose among them
-//! ([`crate::Solver`]). The legal tiles of a task follow from its extents: those of two tasks may have
-//! no value in common. So numbers stay numbers here, every candidate comes from the task's own
-//! [`Space`](squall_core::Space), and what is learned is the order of candidates within a task (after
-//! TenSet, Zheng et al., NeurIPS 2021: a cost model trained ahead, over many tasks).
+//! ([`crate::Solver`]). The legal tiles of a task follow from its extents: those of two tasks may
+//! have no value in common. So numbers stay numbers here, every candidate comes from the task's own
+//! [`Space`](squall_core::Space), and what is learned is the order of candidates within a task
+//! (after TenSet, Zheng et al., NeurIPS 2021: a cost model trained ahead, over many tasks).
 
 mod encode;
 mod network;
@@ -123,7 +123,8 @@ pub struct TaskModel {
 
 /// Networks where nobody says how many.
 const MEMBERS: usize = 8;
-/// Passes over the rows where nobody says how many: so many steps are made, however many rows there are.
+/// Passes over the rows where nobody says how many: so many steps are made, however many rows there
+/// are.
 const STEPS: usize = 1500;
 const WIDTH: usize = 64;
 
@@ -141,8 +142,8 @@ impl TaskModel {
         &self.facts
     }
 
-    /// Learns from tasks of a device. Of `options` counts the seed, the threads, and the first of the
-    /// members and of the epochs. `None` where `go_on` said no.
+    /// Learns from tasks of a device. Of `options` counts the seed, the threads, and the first of
+    /// the members and of the epochs. `None` where `go_on` said no.
     ///
     /// # Errors
     /// Where no task has two candidates that ran, there is nothing to learn.
@@ -153,7 +154,10 @@ impl TaskModel {
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Option<TaskModel>, PredictError> {
         // In an order that does not depend on the store's.
-        let mut lessons: Vec<&Lesson> = lessons.iter().filter(|l| l.rows.iter().filter(|r| r.time.is_some()).count() >= 2).collect();
+        let mut lessons: Vec<&Lesson> = lessons
+            .iter()
+            .filter(|l| l.rows.iter().filter(|r| r.time.is_some()).count() >= 2)
+            .collect();
         lessons.sort_by(|a, b| a.problem.key.cmp(&b.problem.key));
         if lessons.is_empty() {
             return Err(PredictError::Nothing("tasks".into()));
@@ -162,13 +166,22 @@ impl TaskModel {
         let groups: Vec<Group> = lessons.iter().map(|l| Group::new(&vocabulary, l)).collect();
         let members = if options.members.0 > 0 { options.members.0 } else { MEMBERS };
         let known = lessons.iter().map(|l| known(l)).collect();
-        let facts = TaskFacts { device: device.into(), known, width: WIDTH, members, held: Vec::new(), vocabulary };
+        let facts = TaskFacts {
+            device: device.into(),
+            known,
+            width: WIDTH,
+            members,
+            held: Vec::new(),
+            vocabulary,
+        };
         let mut model = TaskModel::empty(facts);
         let rows: usize = groups.iter().map(Group::len).sum();
         let each = network::steps_of_a_pass(rows);
         let steps = if options.epochs.0 > 0 { options.epochs.0 * each } else { STEPS };
         // Every network does without some tasks, so that each task has one that never saw it.
-        let leaves_out = |member: usize, task: usize| members > 1 && groups.len() >= 2 * members && task % members == member;
+        let leaves_out = |member: usize, task: usize| {
+            members > 1 && groups.len() >= 2 * members && task % members == member
+        };
         let all: Vec<usize> = (0..members).collect();
         for some in all.chunks(options.threads.max(1)) {
             let progress = Progress {
@@ -183,7 +196,12 @@ impl TaskModel {
                 return Ok(None);
             }
             let learn = |m: usize| {
-                let mine: Vec<&Group> = groups.iter().enumerate().filter(|(t, _)| !leaves_out(m, *t)).map(|(_, g)| g).collect();
+                let mine: Vec<&Group> = groups
+                    .iter()
+                    .enumerate()
+                    .filter(|(t, _)| !leaves_out(m, *t))
+                    .map(|(_, g)| g)
+                    .collect();
                 model.learn(&mine, steps, options.seed.wrapping_add(m as u64))
             };
             let trained = parallel::each(some, |&m| learn(m));
@@ -210,7 +228,13 @@ impl TaskModel {
         if tasks == 0 {
             return Vec::new();
         }
-        AT.iter().zip(sums).map(|(&k, sum)| Held { k, share: crate::predictor::short((sum / f64::from(tasks)).exp()) }).collect()
+        AT.iter()
+            .zip(sums)
+            .map(|(&k, sum)| Held {
+                k,
+                share: crate::predictor::short((sum / f64::from(tasks)).exp()),
+            })
+            .collect()
     }
 }
 
@@ -218,6 +242,10 @@ impl TaskModel {
 fn known(l: &Lesson) -> Known {
     let mut ran: Vec<(&Measured, f64)> = l.rows.iter().filter_map(|r| Some((r, r.time?))).collect();
     ran.sort_by(|a, b| a.1.total_cmp(&b.1));
-    let best = ran.into_iter().take(KEPT).map(|(r, t)| (r.tunable.clone(), r.configuration.to_string(), t)).collect();
+    let best = ran
+        .into_iter()
+        .take(KEPT)
+        .map(|(r, t)| (r.tunable.clone(), r.configuration.to_string(), t))
+        .collect();
     Known { problem: l.problem.clone(), name: l.name.clone(), best }
 }

@@ -1,6 +1,6 @@
-//! Learning the order of a task's candidates: some of them are drawn, and the soft-max of their scores
-//! shall be that of their speeds (Cao et al., "Learning to rank: from pairwise approach to listwise
-//! approach", ICML 2007).
+//! Learning the order of a task's candidates: some of them are drawn, and the soft-max of their
+//! scores shall be that of their speeds (Cao et al., "Learning to rank: from pairwise approach to
+//! listwise approach", ICML 2007).
 
 use super::encode::Vocabulary;
 use super::{Lesson, TaskModel};
@@ -37,9 +37,16 @@ pub(super) struct Group {
 impl Group {
     pub fn new(v: &Vocabulary, l: &Lesson) -> Group {
         let best = l.best();
-        let mut rows: Vec<_> = l.rows.iter().map(|r| (r, r.time.map_or(FAILED, |t| (best / t).ln().max(FAILED)))).collect();
+        let mut rows: Vec<_> = l
+            .rows
+            .iter()
+            .map(|r| (r, r.time.map_or(FAILED, |t| (best / t).ln().max(FAILED))))
+            .collect();
         rows.retain(|(r, _)| r.features.len() == v.features());
-        rows.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.configuration.to_string().cmp(&b.0.configuration.to_string())));
+        rows.sort_by(|a, b| {
+            b.1.total_cmp(&a.1)
+                .then_with(|| a.0.configuration.to_string().cmp(&b.0.configuration.to_string()))
+        });
         let mut inputs = Vec::with_capacity(rows.len() * v.inputs());
         for (r, _) in &rows {
             v.push(&l.problem, &r.tunable, &r.configuration, &r.features, &mut inputs);
@@ -90,12 +97,19 @@ impl TaskModel {
         let mut adam = Adam::new(p.len(), DECAY);
         let decays = self.layout.decays();
         let mut room = MlpRoom::default();
-        let (mut inputs, mut speeds, mut scores, mut back, mut gradient) = (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut inputs, mut speeds, mut scores, mut back, mut gradient) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in 0..steps {
             inputs.clear();
             speeds.clear();
             let counts: Vec<usize> = (0..TASKS.min(groups.len()))
-                .map(|_| groups[rng.random_range(0..groups.len())].draw(&mut rng, &mut inputs, &mut speeds))
+                .map(|_| {
+                    groups[rng.random_range(0..groups.len())].draw(
+                        &mut rng,
+                        &mut inputs,
+                        &mut speeds,
+                    )
+                })
                 .collect();
             let n = speeds.len();
             self.body.forward(&p, &inputs, &[], n, Some(&mut rng), &mut room);

@@ -1,6 +1,6 @@
 //! Candidates for a task that nobody tuned, and which of them to try. Candidates are the best of
-//! similar tasks brought into this task's spaces, what lies around them, and a few even samples; all
-//! are legal by construction. The networks' mean score, less their disagreement, orders them.
+//! similar tasks brought into this task's spaces, what lies around them, and a few even samples;
+//! all are legal by construction. The networks' mean score, less their disagreement, orders them.
 
 use super::encode::distance;
 use super::{Known, TaskModel};
@@ -22,14 +22,15 @@ const PARENTS: usize = 24;
 /// Parents that each sketch has whatever the others are.
 const OWN_PARENTS: usize = 4;
 const GENERATIONS: usize = 3;
-/// What disagreement of the networks costs: a candidate that only some like may be none that any saw.
+/// What disagreement of the networks costs: a candidate that only some like may be none that any
+/// saw.
 const DOUBT: f32 = 0.5;
-/// What likeness to one that is chosen already costs at most, in logarithms of time: ten of the same
-/// kernel are one try.
+/// What likeness to one that is chosen already costs at most, in logarithms of time: ten of the
+/// same kernel are one try.
 const LIKENESS: f32 = 0.08;
-/// A sketch whose best is expected to be within this of the best of all, in logarithms of time, is tried
-/// once, as long as a third of all tries suffices: few tasks teach which sketch suits one, and a network
-/// that is wrong about that is wrong about all of its candidates.
+/// A sketch whose best is expected to be within this of the best of all, in logarithms of time, is
+/// tried once, as long as a third of all tries suffices: few tasks teach which sketch suits one,
+/// and a network that is wrong about that is wrong about all of its candidates.
 const HOPE: f32 = 0.5;
 
 /// A candidate worth trying.
@@ -52,14 +53,24 @@ struct Member {
 impl TaskModel {
     /// The tasks like this one, the nearest first.
     pub fn relatives(&self, problem: &Problem) -> Vec<&Known> {
-        let mut all: Vec<(f64, &Known)> = self.facts.known.iter().filter_map(|k| Some((distance(problem, &k.problem)?, k))).collect();
+        let mut all: Vec<(f64, &Known)> = self
+            .facts
+            .known
+            .iter()
+            .filter_map(|k| Some((distance(problem, &k.problem)?, k)))
+            .collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         all.into_iter().map(|(_, k)| k).collect()
     }
 
-    /// Up to `n` best configurations of the tasks like this one, the nearest task's first, each brought
-    /// into this task's space of the same sketch.
-    pub fn neighbours(&self, problem: &Problem, tunables: &[Arc<dyn Tunable>], n: usize) -> Vec<Candidate> {
+    /// Up to `n` best configurations of the tasks like this one, the nearest task's first, each
+    /// brought into this task's space of the same sketch.
+    pub fn neighbours(
+        &self,
+        problem: &Problem,
+        tunables: &[Arc<dyn Tunable>],
+        n: usize,
+    ) -> Vec<Candidate> {
         let mut out: Vec<Candidate> = Vec::new();
         let best = self.relatives(problem).into_iter().flat_map(|k| &k.best);
         for (tunable, text, _) in best {
@@ -80,30 +91,48 @@ impl TaskModel {
     ///
     /// # Errors
     /// For a problem of another device, or one of a kind that was not learned.
-    pub fn propose(&self, problem: &Problem, tunables: &[Arc<dyn Tunable>], n: usize) -> Result<Vec<Proposal>, PredictError> {
+    pub fn propose(
+        &self,
+        problem: &Problem,
+        tunables: &[Arc<dyn Tunable>],
+        n: usize,
+    ) -> Result<Vec<Proposal>, PredictError> {
         if problem.device != self.facts.device {
-            return Err(PredictError::Device { learned: self.facts.device.clone(), asked: problem.device.clone() });
+            return Err(PredictError::Device {
+                learned: self.facts.device.clone(),
+                asked: problem.device.clone(),
+            });
         }
         if self.relatives(problem).is_empty() {
-            return Err(PredictError::Kind { kind: problem.solver.clone(), known: self.kinds().join(", ") });
+            return Err(PredictError::Kind {
+                kind: problem.solver.clone(),
+                known: self.kinds().join(", "),
+            });
         }
         let mut rng = Generator::seed_from_u64(fnv1a(problem.key.as_bytes()));
         let mut seen: HashSet<(usize, String)> = HashSet::new();
         let mut fresh = |all: Vec<(usize, Configuration)>| -> Vec<(usize, Configuration)> {
             all.into_iter().filter(|(t, c)| seen.insert((*t, c.to_string()))).collect()
         };
-        let place = |c: Candidate| Some((tunables.iter().position(|t| *t.name() == *c.tunable)?, c.configuration));
-        let mut first: Vec<_> = self.neighbours(problem, tunables, TAKEN).into_iter().filter_map(place).collect();
+        let place = |c: Candidate| {
+            Some((tunables.iter().position(|t| *t.name() == *c.tunable)?, c.configuration))
+        };
+        let mut first: Vec<_> =
+            self.neighbours(problem, tunables, TAKEN).into_iter().filter_map(place).collect();
         for (t, tunable) in tunables.iter().enumerate() {
             first.extend((0..SAMPLED).map(|_| (t, tunable.space().sample(&mut rng))));
         }
         let mut pool = self.weigh(problem, tunables, fresh(first));
         for _ in 0..GENERATIONS {
             let of = |t: usize| pool.iter().filter(move |m| m.tunable == t).take(OWN_PARENTS);
-            let parents: Vec<&Member> = pool.iter().take(PARENTS).chain((0..tunables.len()).flat_map(of)).collect();
+            let parents: Vec<&Member> =
+                pool.iter().take(PARENTS).chain((0..tunables.len()).flat_map(of)).collect();
             let breed = |_| {
                 let parent = parents.get(rng.random_range(0..parents.len().max(1)))?;
-                Some((parent.tunable, moved(tunables[parent.tunable].space(), &parent.configuration, &mut rng)?))
+                Some((
+                    parent.tunable,
+                    moved(tunables[parent.tunable].space(), &parent.configuration, &mut rng)?,
+                ))
             };
             let bred: Vec<_> = (0..BRED).filter_map(breed).collect();
             pool.extend(self.weigh(problem, tunables, fresh(bred)));
@@ -112,7 +141,10 @@ impl TaskModel {
         let chosen = choose(pool, n);
         let top = chosen.first().map_or(0.0, |m| m.score);
         let named = |m: Member| Proposal {
-            candidate: Candidate { tunable: tunables[m.tunable].name().into(), configuration: m.configuration },
+            candidate: Candidate {
+                tunable: tunables[m.tunable].name().into(),
+                configuration: m.configuration,
+            },
             speed: f64::from(m.score - top).exp(),
         };
         Ok(chosen.into_iter().map(named).collect())
@@ -120,14 +152,20 @@ impl TaskModel {
 
     /// The kinds of kernels that were learned.
     pub fn kinds(&self) -> Vec<&str> {
-        let mut all: Vec<&str> = self.facts.known.iter().map(|k| k.problem.solver.as_str()).collect();
+        let mut all: Vec<&str> =
+            self.facts.known.iter().map(|k| k.problem.solver.as_str()).collect();
         all.sort_unstable();
         all.dedup();
         all
     }
 
     /// Scores candidates, best first; those without a kernel are left out.
-    fn weigh(&self, problem: &Problem, tunables: &[Arc<dyn Tunable>], all: Vec<(usize, Configuration)>) -> Vec<Member> {
+    fn weigh(
+        &self,
+        problem: &Problem,
+        tunables: &[Arc<dyn Tunable>],
+        all: Vec<(usize, Configuration)>,
+    ) -> Vec<Member> {
         let v = &self.facts.vocabulary;
         let mut inputs = Vec::new();
         let mut members = Vec::new();
@@ -138,7 +176,8 @@ impl TaskModel {
                 members.push(Member { tunable, configuration, score: 0.0 });
             }
         }
-        let lists: Vec<Vec<f32>> = (0..self.members.len()).map(|m| self.scores(m, &inputs)).collect();
+        let lists: Vec<Vec<f32>> =
+            (0..self.members.len()).map(|m| self.scores(m, &inputs)).collect();
         let n = lists.len().max(1) as f32;
         for (i, m) in members.iter_mut().enumerate() {
             let mean = lists.iter().map(|l| l[i]).sum::<f32>() / n;
@@ -164,8 +203,8 @@ pub fn even(tunables: &[Arc<dyn Tunable>], n: usize, seed: u64) -> Vec<Candidate
     out
 }
 
-/// Takes the best one after another, each marked down by its likeness to those taken; every second, as
-/// long as there are any, is the best of a sketch that had no turn.
+/// Takes the best one after another, each marked down by its likeness to those taken; every second,
+/// as long as there are any, is the best of a sketch that had no turn.
 fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
     let top = pool.first().map_or(0.0, |m| m.score);
     let mut left: Vec<(f32, Member)> = pool.into_iter().map(|m| (m.score, m)).collect();
@@ -176,8 +215,13 @@ fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
             let all = (0..left.len()).filter(|&i| among(&left[i].1));
             all.max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
         };
-        let is_new = |m: &Member| m.score > top - HOPE && out.iter().all(|o| o.tunable != m.tunable);
-        let hedge = if hedges > 0 && out.len() >= 2 && out.len().is_multiple_of(2) { greatest(&is_new) } else { None };
+        let is_new =
+            |m: &Member| m.score > top - HOPE && out.iter().all(|o| o.tunable != m.tunable);
+        let hedge = if hedges > 0 && out.len() >= 2 && out.len().is_multiple_of(2) {
+            greatest(&is_new)
+        } else {
+            None
+        };
         hedges -= usize::from(hedge.is_some());
         let Some(i) = hedge.or_else(|| greatest(&|_| true)) else { break };
         let (_, taken) = left.remove(i);
@@ -191,7 +235,8 @@ fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
 
 /// From 0 for two that share less than half of their values to 1 for equal ones.
 fn likeness(a: &Configuration, b: &Configuration) -> f32 {
-    let (same, all) = (a.indices().zip(b.indices()).filter(|(x, y)| x == y).count(), a.indices().len().max(1));
+    let (same, all) =
+        (a.indices().zip(b.indices()).filter(|(x, y)| x == y).count(), a.indices().len().max(1));
     (2.0 * same as f32 / all as f32 - 1.0).max(0.0)
 }
 
@@ -209,7 +254,11 @@ fn moved(space: &Space, from: &Configuration, rng: &mut impl Rng) -> Option<Conf
             allowed[at]
         } else if rng.random_bool(0.6) {
             // A neighbour in the list.
-            allowed[if at == 0 || at + 1 < allowed.len() && rng.random_bool(0.5) { at + 1 } else { at - 1 }]
+            allowed[if at == 0 || at + 1 < allowed.len() && rng.random_bool(0.5) {
+                at + 1
+            } else {
+                at - 1
+            }]
         } else {
             allowed[rng.random_range(0..allowed.len())]
         };

@@ -1,5 +1,5 @@
-//! Tasks of which the truth is known: a tile is best near the root of its extent, and one of two orders
-//! costs a quarter more.
+//! Tasks of which the truth is known: a tile is best near the root of its extent, and one of two
+//! orders costs a quarter more.
 
 use super::*;
 use crate::predictor::Predictor;
@@ -27,7 +27,11 @@ impl Tunable for Toy {
 
 /// Tiles are the divisors of the extent: those of two tasks may have nothing in common but 1.
 fn toy(n: i64) -> Arc<dyn Tunable> {
-    let tile = Knob::ints("tile", Role::Tile { axis: "i".into(), level: 1 }, (1..=n).filter(|d| n % d == 0));
+    let tile = Knob::ints(
+        "tile",
+        Role::Tile { axis: "i".into(), level: 1 },
+        (1..=n).filter(|d| n % d == 0),
+    );
     let unroll = Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]);
     let order = Knob::words("order", Role::Order, &["i_j", "j_i"]);
     let all = Term::product([Term::knob("tile"), Term::knob("unroll")]).at_most(n);
@@ -42,7 +46,8 @@ fn time(n: i64, c: &Configuration) -> f64 {
 
 fn task(n: i64) -> Task {
     let text = format!(
-        "workload matmul\ndata A: f32[{n}, 8]\nweight B: f32[8, {n}]\nstage Y: f32[i: {n}, j: {n}] = sum(k: 8) A[i, k] * B[k, j]\noutput Y\n"
+        "workload matmul\ndata A: f32[{n}, 8]\nweight B: f32[8, {n}]\nstage Y: f32[i: {n}, j: \
+         {n}] = sum(k: 8) A[i, k] * B[k, j]\noutput Y\n"
     );
     Task::new(format!("mm{n}"), Workload::parse(&text).expect("a workload"))
 }
@@ -81,11 +86,27 @@ fn proposals_are_legal_where_no_value_was_ever_seen_and_nearly_the_best() {
         let t = toy(n);
         let found = model.propose(&asked(n), std::slice::from_ref(&t), 5).expect("proposals");
         assert_eq!(found.len(), 5);
-        assert!(found.iter().all(|p| t.space().rank(&p.candidate.configuration).is_some()), "{found:?}");
-        assert!(found.windows(2).all(|w| w[0].candidate != w[1].candidate) && found[0].speed == 1.0);
+        assert!(
+            found.iter().all(|p| t.space().rank(&p.candidate.configuration).is_some()),
+            "{found:?}"
+        );
+        assert!(
+            found.windows(2).all(|w| w[0].candidate != w[1].candidate) && found[0].speed == 1.0
+        );
         let best = t.space().iter().map(|c| time(n, &c)).fold(f64::INFINITY, f64::min);
-        let reached = |k: usize| found.iter().take(k).map(|p| best / time(n, &p.candidate.configuration)).fold(0.0, f64::max);
-        assert!(reached(1) > 0.8 && reached(5) > 0.93, "{n}: {} {} {found:?}", reached(1), reached(5));
+        let reached = |k: usize| {
+            found
+                .iter()
+                .take(k)
+                .map(|p| best / time(n, &p.candidate.configuration))
+                .fold(0.0, f64::max)
+        };
+        assert!(
+            reached(1) > 0.8 && reached(5) > 0.93,
+            "{n}: {} {} {found:?}",
+            reached(1),
+            reached(5)
+        );
     }
 }
 
@@ -101,7 +122,9 @@ fn the_nearest_task_speaks_first_and_its_tiles_are_made_to_fit() {
     let wish = model.relatives(&asked(200))[0].best[0].1.clone();
     assert_eq!(near[0].configuration, t.space().nearest(&wish).expect("a configuration"));
     let chance = even(&[t], 6, 3);
-    assert!(chance.len() == 6 && chance == even(&[toy(200)], 6, 3) && chance != even(&[toy(200)], 6, 4));
+    assert!(
+        chance.len() == 6 && chance == even(&[toy(200)], 6, 3) && chance != even(&[toy(200)], 6, 4)
+    );
 }
 
 #[test]
@@ -110,7 +133,9 @@ fn a_file_gives_the_same_proposals_and_what_does_not_fit_is_refused() {
     let bytes = predictor.to_bytes().expect("a file");
     let again = Predictor::from_bytes(&bytes).expect("the same");
     let t = [toy(441)];
-    let of = |p: &Predictor| p.tasks().expect("of tasks").propose(&asked(441), &t, 8).expect("proposals");
+    let of = |p: &Predictor| {
+        p.tasks().expect("of tasks").propose(&asked(441), &t, 8).expect("proposals")
+    };
     assert_eq!(of(&predictor), of(&again));
     assert_eq!(again.info(), predictor.info());
     assert_eq!(trained("cpu").to_bytes().expect("a file"), bytes, "a seed decides everything");
@@ -125,7 +150,8 @@ fn a_file_gives_the_same_proposals_and_what_does_not_fit_is_refused() {
     // Half a file, and one whose header speaks of a network that is not there.
     assert!(Predictor::from_bytes(&bytes[..bytes.len() / 2]).is_err());
     let text = b"\\\"members\\\":3";
-    let at = bytes.windows(text.len()).position(|w| w == text).expect("the header counts its networks");
+    let at =
+        bytes.windows(text.len()).position(|w| w == text).expect("the header counts its networks");
     let mut more = bytes.clone();
     more[at + text.len() - 1] = b'4';
     assert!(Predictor::from_bytes(&more).is_err());
@@ -138,7 +164,10 @@ fn each_task_has_a_network_that_never_saw_it_and_nothing_is_learned_from_nothing
     assert!(held.windows(2).all(|w| w[0].share <= w[1].share) && held[2].share > 0.9, "{held:?}");
     let mut empty = lesson(64);
     empty.rows.truncate(1);
-    assert!(matches!(Predictor::train_on_tasks("cpu", &[empty], &options(), &mut |_| true), Err(PredictError::Nothing(_))));
+    assert!(matches!(
+        Predictor::train_on_tasks("cpu", &[empty], &options(), &mut |_| true),
+        Err(PredictError::Nothing(_))
+    ));
     let stopped = Predictor::train_on_tasks("cpu", &[lesson(64)], &options(), &mut |_| false);
     assert!(matches!(stopped, Err(PredictError::Cancelled)));
 }
@@ -151,7 +180,10 @@ fn a_problem_says_extents_steps_and_inputs() {
     let p = problem(t.id, &t.workload, "cpu").expect("a problem");
     assert_eq!((p.solver.as_str(), p.key.as_str()), ("conv1d", t.id.to_string().as_str()));
     let number = |n: &str| p.number(n);
-    assert_eq!([number("k"), number("q"), number("c"), number("s"), number("step_q")], [8, 8, 4, 3, 2].map(Some));
+    assert_eq!(
+        [number("k"), number("q"), number("c"), number("s"), number("step_q")],
+        [8, 8, 4, 3, 2].map(Some)
+    );
     assert_eq!((number("step_s"), number("inputs"), number("input")), (None, Some(2), Some(68)));
     assert_eq!(p.word("loops"), Some("k q c s sum"));
 }

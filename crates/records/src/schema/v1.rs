@@ -28,5 +28,6 @@ BEGIN SELECT RAISE(ABORT, 'records are never deleted'); END;
 /// Adds a record unless its identity is known.
 pub const INSERT: &str = "
 INSERT OR IGNORE INTO record
-    (identity, kind, task, name, device, toolchain, tunable, configuration, outcome, time_ns, recorded, body)
+    (identity, kind, task, name, device, toolchain, tunable, configuration, outcome, time_ns, \
+    recorded, body)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";

@@ -1,5 +1,5 @@
-//! Version 2 adds a table of examples: what others tuned, for predictors to learn from. `problem` is
-//! the problem in JSON; the other columns repeat what queries choose by. A problem that is tuned
+//! Version 2 adds a table of examples: what others tuned, for predictors to learn from. `problem`
+//! is the problem in JSON; the other columns repeat what queries choose by. A problem that is tuned
 //! again gets another row, and the newest speaks.
 
 /// The statements that make it from version 1.
@@ -20,4 +20,5 @@ BEGIN SELECT RAISE(ABORT, 'examples are never deleted'); END;
 ";
 
 /// Adds an example unless it is known.
-pub const INSERT: &str = "INSERT OR IGNORE INTO example (solver, device, key, answer, problem) VALUES (?1, ?2, ?3, ?4, ?5)";
+pub const INSERT: &str = "INSERT OR IGNORE INTO example (solver, device, key, answer, problem) \
+                          VALUES (?1, ?2, ?3, ?4, ?5)";

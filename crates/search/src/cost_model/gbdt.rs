@@ -110,7 +110,8 @@ impl CostModel for Gbdt {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(s.seed);
         let mut scores = vec![f64::from(self.base); n];
         let (mut g, mut h) = (vec![0.0; n], vec![1.0; n]);
-        let pairs = if s.loss == Loss::Pairwise { draw_pairs(&labels[..n], &mut rng) } else { Vec::new() };
+        let pairs =
+            if s.loss == Loss::Pairwise { draw_pairs(&labels[..n], &mut rng) } else { Vec::new() };
         // A deep forest on few rows only learns them by heart.
         let trees = s.trees.min(8 + n / 2);
         let mut pool = Vec::new();
@@ -125,8 +126,16 @@ impl CostModel for Gbdt {
             }
             let columns = subset(data.columns.len(), s.column_share, &mut rng);
             let picked = subset(n, s.row_share, &mut rng);
-            let mut grower =
-                Grower { data: &data, g: &g, h: &h, columns: &columns, s: &s, pool: &mut pool, nodes: Vec::new(), scratch: Vec::new() };
+            let mut grower = Grower {
+                data: &data,
+                g: &g,
+                h: &h,
+                columns: &columns,
+                s: &s,
+                pool: &mut pool,
+                nodes: Vec::new(),
+                scratch: Vec::new(),
+            };
             let tree = grower.grow(picked);
             for (score, row) in scores.iter_mut().zip(rows) {
                 *score += f64::from(answer(&tree, row));
@@ -192,7 +201,13 @@ fn draw_pairs(labels: &[f32], rng: &mut Xoshiro256PlusPlus) -> Vec<(u32, u32)> {
     out
 }
 
-fn pair_gradients(pairs: &[(u32, u32)], labels: &[f32], scores: &[f64], g: &mut [f64], h: &mut [f64]) {
+fn pair_gradients(
+    pairs: &[(u32, u32)],
+    labels: &[f32],
+    scores: &[f64],
+    g: &mut [f64],
+    h: &mut [f64],
+) {
     g.fill(0.0);
     h.fill(1e-3);
     for &(better, worse) in pairs {
@@ -295,7 +310,9 @@ struct Split {
 
 impl Grower<'_> {
     fn grow(&mut self, mut rows: Vec<u32>) -> Vec<Node> {
-        let total = rows.iter().fold([0.0, 0.0], |t: Sums, &r| [t[0] + self.g[r as usize], t[1] + self.h[r as usize]]);
+        let total = rows
+            .iter()
+            .fold([0.0, 0.0], |t: Sums, &r| [t[0] + self.g[r as usize], t[1] + self.h[r as usize]]);
         self.nodes.push(Node { feature: LEAF, next: 0, threshold: 0.0 });
         let histogram = self.histogram(&rows);
         let mut other = vec![0; rows.len()];
@@ -303,10 +320,19 @@ impl Grower<'_> {
         std::mem::take(&mut self.nodes)
     }
 
-    fn node(&mut self, at: usize, rows: &mut [u32], other: &mut [u32], histogram: Vec<Sums>, total: Sums, depth: u32) {
+    fn node(
+        &mut self,
+        at: usize,
+        rows: &mut [u32],
+        other: &mut [u32],
+        histogram: Vec<Sums>,
+        total: Sums,
+        depth: u32,
+    ) {
         let split = if depth > 0 { self.best_split(&histogram, total) } else { None };
         let Some(split) = split else {
-            self.nodes[at].threshold = (-total[0] / (total[1] + self.s.ridge) * self.s.shrinkage) as f32;
+            self.nodes[at].threshold =
+                (-total[0] / (total[1] + self.s.ridge) * self.s.shrinkage) as f32;
             self.pool.push(histogram);
             return;
         };

@@ -67,7 +67,12 @@ pub(super) fn along(field: &mut Field, spot: Spot, steps: &[usize], out: &mut Ve
     for k in field.live().to_vec() {
         let w = field.width(k);
         let to: Vec<usize> = match field.is_ordered(k) {
-            true => steps.iter().flat_map(|&s| [from[k].checked_sub(s), Some(from[k] + s)]).flatten().filter(|&v| v < w).collect(),
+            true => steps
+                .iter()
+                .flat_map(|&s| [from[k].checked_sub(s), Some(from[k] + s)])
+                .flatten()
+                .filter(|&v| v < w)
+                .collect(),
             false => (0..w).filter(|&v| v != from[k]).collect(),
         };
         out.extend(to.into_iter().filter_map(|v| field.moved(spot, &[(k, v)])));
@@ -75,7 +80,12 @@ pub(super) fn along(field: &mut Field, spot: Spot, steps: &[usize], out: &mut Ve
 }
 
 /// A legal point with some knobs of another changed.
-pub(super) fn kick(field: &mut Field, from: Spot, knobs: usize, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+pub(super) fn kick(
+    field: &mut Field,
+    from: Spot,
+    knobs: usize,
+    rng: &mut Xoshiro256PlusPlus,
+) -> Option<Spot> {
     let mut live = field.live().to_vec();
     let at: Vec<usize> = field.point(from).iter().map(|&i| i as usize).collect();
     for _ in 0..TRIES {

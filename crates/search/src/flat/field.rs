@@ -99,8 +99,11 @@ impl Field {
 
     /// The values of a knob of three or more numbers above 0: what a product can be made of.
     pub fn sizes(&self, knob: usize) -> Option<Vec<f64>> {
-        let number = |v: &Value| if let Value::Int(i) = v { Some(*i as f64).filter(|x| *x > 0.0) } else { None };
-        let all: Vec<f64> = self.space.knobs()[knob].values.iter().map(number).collect::<Option<_>>()?;
+        let number = |v: &Value| {
+            if let Value::Int(i) = v { Some(*i as f64).filter(|x| *x > 0.0) } else { None }
+        };
+        let all: Vec<f64> =
+            self.space.knobs()[knob].values.iter().map(number).collect::<Option<_>>()?;
         (all.len() > 2).then_some(all)
     }
 
@@ -176,7 +179,8 @@ impl Field {
             }
         }
         if self.whole {
-            let left: Vec<Spot> = (0..self.state.len() as Spot).filter(|&s| self.is_fresh(s)).collect();
+            let left: Vec<Spot> =
+                (0..self.state.len() as Spot).filter(|&s| self.is_fresh(s)).collect();
             return (!left.is_empty()).then(|| left[rng.random_range(0..left.len())]);
         }
         let len = self.space.len();
@@ -215,7 +219,8 @@ impl Field {
         self.time[i] = time;
         if again {
             let ran = self.told.iter().copied().filter(|&s| self.time[s as usize].is_finite());
-            self.best = ran.min_by(|&a, &b| self.time[a as usize].total_cmp(&self.time[b as usize]));
+            self.best =
+                ran.min_by(|&a, &b| self.time[a as usize].total_cmp(&self.time[b as usize]));
         } else if time.is_finite() && self.best.is_none_or(|b| time < self.time[b as usize]) {
             self.best = Some(s);
         }
@@ -226,7 +231,8 @@ impl Field {
         self.time[s as usize]
     }
 
-    /// As [`Field::time`]; infinite also for what cannot be realized, nothing for what is not known.
+    /// As [`Field::time`]; infinite also for what cannot be realized, nothing for what is not
+    /// known.
     pub fn worth(&self, s: Spot) -> Option<f64> {
         match self.state[s as usize] {
             State::Unusable => Some(f64::INFINITY),

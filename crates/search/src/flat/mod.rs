@@ -69,12 +69,21 @@ pub(crate) struct Flat {
 const FLOOR: f64 = 0.15;
 
 impl Flat {
-    pub fn new(name: &'static str, setting: &Setting, make: impl Fn(&Field) -> Box<dyn Walker>) -> Flat {
+    pub fn new(
+        name: &'static str,
+        setting: &Setting,
+        make: impl Fn(&Field) -> Box<dyn Walker>,
+    ) -> Flat {
         let part = |t| {
             let field = Field::new(t);
             Part { name: t.name().into(), walker: make(&field), field, asked: 0.0, done: false }
         };
-        Flat { name, parts: setting.tunables.iter().map(part).collect(), rng: Xoshiro256PlusPlus::seed_from_u64(setting.seed), fair: false }
+        Flat {
+            name,
+            parts: setting.tunables.iter().map(part).collect(),
+            rng: Xoshiro256PlusPlus::seed_from_u64(setting.seed),
+            fair: false,
+        }
     }
 
     /// Even draws, from the tunables and from each one's configurations.
@@ -96,7 +105,8 @@ impl Flat {
             } else {
                 0.5
             };
-            let due = (p.asked + if self.parts.len() > 1 { self.rng.random::<f64>() } else { 0.0 }) / share;
+            let due = (p.asked + if self.parts.len() > 1 { self.rng.random::<f64>() } else { 0.0 })
+                / share;
             if pick.is_none_or(|(d, _)| due < d) {
                 pick = Some((due, i));
             }
@@ -116,7 +126,10 @@ impl Strategy for Flat {
             && let Some(i) = self.pick()
         {
             let part = &mut self.parts[i];
-            let wanted = part.walker.next(&mut part.field, &mut self.rng).filter(|&s| part.field.is_fresh(s));
+            let wanted = part
+                .walker
+                .next(&mut part.field, &mut self.rng)
+                .filter(|&s| part.field.is_fresh(s));
             match wanted.or_else(|| part.field.fresh(&mut self.rng)) {
                 // What cannot be realized is out of the way now.
                 Some(s) => out.extend(part.field.take(s).map(|configuration| {
@@ -131,7 +144,9 @@ impl Strategy for Flat {
 
     fn tell(&mut self, trials: &[Trial]) {
         for t in trials {
-            let Some(part) = self.parts.iter_mut().find(|p| p.name == t.candidate.tunable) else { continue };
+            let Some(part) = self.parts.iter_mut().find(|p| p.name == t.candidate.tunable) else {
+                continue;
+            };
             let Some(spot) = part.field.spot_of(&t.candidate.configuration) else { continue };
             let time = time(&t.outcome);
             part.field.tell(spot, time);
@@ -173,7 +188,8 @@ pub(crate) const STRATEGIES: &[StrategyInfo] = &[
     },
     StrategyInfo {
         name: "climb",
-        summary: "greedy iterated local search: descend along single knobs, kick two of them, again",
+        summary: "greedy iterated local search: descend along single knobs, kick two of them, \
+                  again",
         make: |s| Box::new(Flat::new("climb", s, |_| stepped(Climb::default()))),
     },
     StrategyInfo {
@@ -196,7 +212,11 @@ pub(crate) const STRATEGIES: &[StrategyInfo] = &[
         summary: "differential evolution",
         make: |s| Box::new(Flat::new("differential", s, |_| stepped(Differential::default()))),
     },
-    StrategyInfo { name: "swarm", summary: "a particle swarm", make: |s| Box::new(Flat::new("swarm", s, |_| stepped(Swarm::default()))) },
+    StrategyInfo {
+        name: "swarm",
+        summary: "a particle swarm",
+        make: |s| Box::new(Flat::new("swarm", s, |_| stepped(Swarm::default()))),
+    },
     StrategyInfo {
         name: "exhaustive",
         summary: "every configuration in order",

@@ -24,14 +24,21 @@ impl Members {
     /// Takes what is known into the population until it is full.
     fn fill(&mut self, field: &Field) -> bool {
         if self.all.len() < MEMBERS {
-            self.all = field.told().iter().skip(self.before).take(MEMBERS).map(|&s| (field.time(s), s)).collect();
+            self.all = field
+                .told()
+                .iter()
+                .skip(self.before)
+                .take(MEMBERS)
+                .map(|&s| (field.time(s), s))
+                .collect();
         }
         self.all.len() == MEMBERS
     }
 
     /// The better of two members.
     fn parent(&self, rng: &mut Xoshiro256PlusPlus) -> Spot {
-        let (a, b) = (self.all[rng.random_range(0..MEMBERS)], self.all[rng.random_range(0..MEMBERS)]);
+        let (a, b) =
+            (self.all[rng.random_range(0..MEMBERS)], self.all[rng.random_range(0..MEMBERS)]);
         if a.0 <= b.0 { a.1 } else { b.1 }
     }
 
@@ -162,14 +169,19 @@ impl Steps for Swarm {
         }
         if self.places.is_empty() {
             self.places = self.bests.all.iter().map(|m| levels(field, m.1)).collect();
-            self.speeds = self.places.iter().map(|p| p.iter().map(|_| rng.random_range(-0.25..0.25)).collect()).collect();
+            self.speeds = self
+                .places
+                .iter()
+                .map(|p| p.iter().map(|_| rng.random_range(-0.25..0.25)).collect())
+                .collect();
         }
         let turn = self.bests.turn;
         let leader = self.bests.best()?.1;
         let (own, all) = (levels(field, self.bests.all[turn].1), levels(field, leader));
         let (place, speed) = (&mut self.places[turn], &mut self.speeds[turn]);
         for &k in field.live() {
-            let pull = OWN * rng.random::<f64>() * (own[k] - place[k]) + ALL * rng.random::<f64>() * (all[k] - place[k]);
+            let pull = OWN * rng.random::<f64>() * (own[k] - place[k])
+                + ALL * rng.random::<f64>() * (all[k] - place[k]);
             speed[k] = (INERTIA * speed[k] + pull).clamp(-1.0, 1.0);
             place[k] = (place[k] + speed[k]).clamp(0.0, 1.0);
         }
@@ -179,7 +191,10 @@ impl Steps for Swarm {
             return Some(s);
         }
         if self.idle > PATIENCE {
-            *self = Swarm { bests: Members { before: field.told().len(), ..Members::default() }, ..Swarm::default() };
+            *self = Swarm {
+                bests: Members { before: field.told().len(), ..Members::default() },
+                ..Swarm::default()
+            };
             return None;
         }
         let pushed = kick(field, s, 1, rng)?;

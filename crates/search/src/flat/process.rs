@@ -60,7 +60,10 @@ impl Process {
             _ => 0.12,
         });
         axes.extend(Axis::products(field, 0.03));
-        Process { climb: Some(Stepped::new(Climb::default())), ..Process::with(Surrogate::new(axes, 0.5), field) }
+        Process {
+            climb: Some(Stepped::new(Climb::default())),
+            ..Process::with(Surrogate::new(axes, 0.5), field)
+        }
     }
 
     fn with(surrogate: Surrogate, field: &Field) -> Process {
@@ -155,7 +158,8 @@ impl Walker for Process {
             self.surrogate.fit(field, rng);
             self.pool.clear();
         }
-        if let Some(climb) = self.climb.as_mut().filter(|_| self.idle >= PATIENCE && self.idle.is_multiple_of(TURNS))
+        if let Some(climb) =
+            self.climb.as_mut().filter(|_| self.idle >= PATIENCE && self.idle.is_multiple_of(TURNS))
             && let Some(s) = climb.next(field, rng)
         {
             return Some(s);
@@ -188,7 +192,11 @@ impl Walker for Process {
         if at == 0 {
             self.idle = 0;
         }
-        if self.surrogate.knows(spot) { self.surrogate.change(field, spot, Some(log)) } else { self.surrogate.add(field, spot, log) }
+        if self.surrogate.knows(spot) {
+            self.surrogate.change(field, spot, Some(log))
+        } else {
+            self.surrogate.add(field, spot, log)
+        }
     }
 }
 
@@ -211,14 +219,22 @@ impl Odds {
             let far = |a: usize, b: usize| match (a == b, field.is_ordered(k)) {
                 (true, _) => 0.0,
                 (false, false) => 1.0,
-                (false, true) => 0.5 + 0.5 * (field.level(k, a as u16) - field.level(k, b as u16)).abs(),
+                (false, true) => {
+                    0.5 + 0.5 * (field.level(k, a as u16) - field.level(k, b as u16)).abs()
+                }
             };
             (0..w * w).map(|i| (-NEARNESS * far(i / w, i % w)).exp() as f32).collect()
         };
-        Odds { near: field.live().iter().map(near).collect(), sums: Vec::new(), heard: Vec::new(), failed: false }
+        Odds {
+            near: field.live().iter().map(near).collect(),
+            sums: Vec::new(),
+            heard: Vec::new(),
+            failed: false,
+        }
     }
 
-    /// Hears of a point; one heard of before may have another outcome now, and all is counted again.
+    /// Hears of a point; one heard of before may have another outcome now, and all is counted
+    /// again.
     fn hear(&mut self, spot: Spot, failed: bool, again: bool) {
         self.failed |= failed;
         match again {
@@ -238,7 +254,9 @@ impl Odds {
         let sum = &mut self.sums[s as usize];
         for &o in &self.heard[sum.2 as usize..] {
             let q = field.point(o);
-            let near = |(j, &k): (usize, &usize)| self.near[j][p[k] as usize * field.width(k) + q[k] as usize];
+            let near = |(j, &k): (usize, &usize)| {
+                self.near[j][p[k] as usize * field.width(k) + q[k] as usize]
+            };
             let near: f32 = field.live().iter().enumerate().map(near).product();
             if field.time(o).is_finite() { sum.0 += near } else { sum.1 += near }
         }

@@ -5,8 +5,8 @@
 //! along knob j: half of a knob's effect is taken to be that of any other value, half grows with
 //! distance. Products of two knobs may be axes too, with d_j = |difference of levels|. The mean is
 //! fitted by generalised least squares. Everything is kept in the frame of the factor L of the
-//! covariance: a point's row v = L^-1 k(point) grows by one number for each success, only for points
-//! that are looked at, and a success's own row is the next row of L.
+//! covariance: a point's row v = L^-1 k(point) grows by one number for each success, only for
+//! points that are looked at, and a success's own row is the next row of L.
 
 use super::{Field, Spot};
 use rand::seq::SliceRandom;
@@ -78,14 +78,26 @@ impl Axis {
 
     /// One for each product of two sizes, as threads of a block are; its level is the logarithm.
     pub fn products(field: &Field, weight: f64) -> Vec<Axis> {
-        let sizes: Vec<(usize, Vec<f64>)> = field.live().iter().filter_map(|&k| Some((k, field.sizes(k)?))).collect();
+        let sizes: Vec<(usize, Vec<f64>)> =
+            field.live().iter().filter_map(|&k| Some((k, field.sizes(k)?))).collect();
         let mut all = Vec::new();
         for (i, (a, x)) in sizes.iter().enumerate() {
             for (b, y) in sizes[i + 1..].iter().filter(|(_, y)| x.len() * y.len() <= MOST_VALUES) {
-                let logs: Vec<f64> = x.iter().flat_map(|x| y.iter().map(move |y| (x * y).ln())).collect();
-                let (low, high) = logs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(*x), h.max(*x)));
+                let logs: Vec<f64> =
+                    x.iter().flat_map(|x| y.iter().map(move |y| (x * y).ln())).collect();
+                let (low, high) = logs
+                    .iter()
+                    .fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), x| (l.min(*x), h.max(*x)));
                 let level = logs.iter().map(|x| ((x - low) / (high - low)) as f32).collect();
-                all.push(Axis { first: *a, second: Some(*b), inner: y.len(), level, apart: 0.0, slope: 1.0, weight });
+                all.push(Axis {
+                    first: *a,
+                    second: Some(*b),
+                    inner: y.len(),
+                    level,
+                    apart: 0.0,
+                    slope: 1.0,
+                    weight,
+                });
             }
         }
         // A fit costs as many axes as there are: the products with most values say most.
@@ -157,7 +169,8 @@ fn dot64(a: &[f64], b: &[f64]) -> f64 {
             lanes[i] += x[i] * y[i];
         }
     }
-    let fours = [lanes[0] + lanes[4], lanes[1] + lanes[5], lanes[2] + lanes[6], lanes[3] + lanes[7]];
+    let fours =
+        [lanes[0] + lanes[4], lanes[1] + lanes[5], lanes[2] + lanes[6], lanes[3] + lanes[7]];
     (fours[0] + fours[2]) + (fours[1] + fours[3]) + rest
 }
 
@@ -281,7 +294,10 @@ impl Surrogate {
             .map(|&s| {
                 self.row(field, s);
                 let r = &self.rows[s as usize];
-                Expectation { mean: b + r.vy - b * r.v1, deviation: (variance * (1.0 - r.vv).max(1e-9)).sqrt() }
+                Expectation {
+                    mean: b + r.vy - b * r.v1,
+                    deviation: (variance * (1.0 - r.vv).max(1e-9)).sqrt(),
+                }
             })
             .collect()
     }
@@ -311,7 +327,11 @@ impl Surrogate {
             }
         }
         for factor in [0.5, 2.0] {
-            let w = self.weights.iter().map(|w| (w * factor).clamp(*WEIGHTS.start(), *WEIGHTS.end())).collect();
+            let w = self
+                .weights
+                .iter()
+                .map(|w| (w * factor).clamp(*WEIGHTS.start(), *WEIGHTS.end()))
+                .collect();
             self.accept(&mut fit, &mut best, w, self.noise);
         }
         for noise in NOISES {
@@ -397,7 +417,8 @@ impl Fit {
     fn new(s: &Surrogate, field: &Field, chosen: &[usize]) -> Fit {
         let n = chosen.len();
         let mean = chosen.iter().map(|&i| s.y[i]).sum::<f64>() / n.max(1) as f64;
-        let variance = chosen.iter().map(|&i| (s.y[i] - mean).powi(2)).sum::<f64>() / n.max(1) as f64;
+        let variance =
+            chosen.iter().map(|&i| (s.y[i] - mean).powi(2)).sum::<f64>() / n.max(1) as f64;
         let deviation = if variance > 1e-24 { variance.sqrt() } else { 1.0 };
         let points: Vec<&[u16]> = chosen.iter().map(|&i| field.point(s.spots[i])).collect();
         let triangle = |a: &Axis| {
@@ -410,7 +431,12 @@ impl Fit {
         };
         let pairs = s.axes.iter().map(triangle).collect();
         let middles = s.axes.iter().map(|a| a.weight).collect();
-        Fit { y: chosen.iter().map(|&i| (s.y[i] - mean) / deviation).collect(), pairs, middles, factor: vec![0.0; n * n] }
+        Fit {
+            y: chosen.iter().map(|&i| (s.y[i] - mean) / deviation).collect(),
+            pairs,
+            middles,
+            factor: vec![0.0; n * n],
+        }
     }
 
     /// Minus the logarithm of likelihood and prior, but for constants.
@@ -453,7 +479,9 @@ fn normal(x: f64) -> (f64, f64) {
     let density = (-x * x / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
     let z = x.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.3275911 * z);
-    let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+    let poly = t
+        * (0.254829592
+            + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
     let tail = poly * (-z * z).exp() / 2.0;
     (density, if x > 0.0 { 1.0 - tail } else { tail })
 }

@@ -4,7 +4,10 @@
 use super::*;
 use crate::landscape::{Landscape, Problem, curve};
 use squall_core::space::{Knob, Role, Term};
-use squall_core::{Configuration, CpuCost, FailStage, KernelSource, Measurement, Nanos, Outcome, RealizeError, Space};
+use squall_core::{
+    Configuration, CpuCost, FailStage, KernelSource, Measurement, Nanos, Outcome, RealizeError,
+    Space,
+};
 use std::collections::HashSet;
 
 /// A tunable of a few knobs whose features and times are given by functions.
@@ -40,7 +43,9 @@ fn small(name: &'static str, features: fn(&Configuration) -> Vec<f32>) -> Arc<dy
         Knob::ints("x1", tile(1), [1, 2, 4, 8]),
         Knob::words("layout", Role::Layout, &["plain", "packed"]),
     ];
-    let space = Space::new(knobs, &[Term::product([Term::knob("x0"), Term::knob("x1")]).at_most(16)]).unwrap();
+    let space =
+        Space::new(knobs, &[Term::product([Term::knob("x0"), Term::knob("x1")]).at_most(16)])
+            .unwrap();
     Arc::new(Small { name, space, features })
 }
 
@@ -48,7 +53,13 @@ pub(super) fn measured(candidate: &Candidate, times: &[f64]) -> Trial {
     let samples = times.iter().map(|&t| Nanos(t)).collect();
     Trial {
         candidate: candidate.clone(),
-        outcome: Outcome::Measured(Measurement { samples, calls: 1, error: 0.0, gpu: None, pace: None }),
+        outcome: Outcome::Measured(Measurement {
+            samples,
+            calls: 1,
+            error: 0.0,
+            gpu: None,
+            pace: None,
+        }),
         cost: CpuCost::default(),
     }
 }
@@ -84,7 +95,11 @@ fn distinct(name: &str, all: &[Candidate]) {
 }
 
 fn time(c: &Candidate) -> f64 {
-    c.configuration.indices().enumerate().map(|(k, i)| 10.0 + (i as f64 - 1.0 - k as f64).powi(2)).product()
+    c.configuration
+        .indices()
+        .enumerate()
+        .map(|(k, i)| 10.0 + (i as f64 - 1.0 - k as f64).powi(2))
+        .product()
 }
 
 fn conformance(make: fn(&Setting) -> Box<dyn Strategy>) {
@@ -110,7 +125,9 @@ fn conformance(make: fn(&Setting) -> Box<dyn Strategy>) {
 
     // Failures, all or half, end nothing.
     assert_eq!(exhaust(&mut *make(&setting(two(), 3)), failed).len(), size, "{name}");
-    let half = |c: &Candidate| if c.configuration.indices().sum::<usize>() % 2 == 0 { failed(c) } else { steady(c) };
+    let half = |c: &Candidate| {
+        if c.configuration.indices().sum::<usize>() % 2 == 0 { failed(c) } else { steady(c) }
+    };
     assert_eq!(exhaust(&mut *make(&setting(two(), 3)), half).len(), size, "{name}");
 
     // Single samples, no samples and nonsense are no trouble.
@@ -144,10 +161,15 @@ fn conformance(make: fn(&Setting) -> Box<dyn Strategy>) {
     s.tell(&[steady(&known[0])]);
     let resumed = exhaust(&mut *s, steady);
     distinct(name, &resumed);
-    assert_eq!(resumed.iter().map(|c| c.to_string()).collect::<HashSet<_>>(), rest.iter().map(|c| c.to_string()).collect(), "{name}");
+    assert_eq!(
+        resumed.iter().map(|c| c.to_string()).collect::<HashSet<_>>(),
+        rest.iter().map(|c| c.to_string()).collect(),
+        "{name}"
+    );
 
     // What cannot be realized is never asked; if nothing can, nothing is.
-    let packed_fails = |c: &Configuration| if c.word("layout") == Some("packed") { Vec::new() } else { plain(c) };
+    let packed_fails =
+        |c: &Configuration| if c.word("layout") == Some("packed") { Vec::new() } else { plain(c) };
     let asked = exhaust(&mut *make(&setting(vec![small("a", packed_fails)], 6)), steady);
     assert_eq!(asked.len(), 13, "{name}");
     assert!(asked.iter().all(|c| c.configuration.word("layout") == Some("plain")));
@@ -159,10 +181,16 @@ fn conformance(make: fn(&Setting) -> Box<dyn Strategy>) {
         let i: usize = c.indices().sum();
         vec![[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1.0][i % 4]; 1 + i % 3]
     };
-    assert_eq!(exhaust(&mut *make(&setting(vec![small("a", wild)], 7)), steady).len(), size / 2, "{name}");
+    assert_eq!(
+        exhaust(&mut *make(&setting(vec![small("a", wild)], 7)), steady).len(),
+        size / 2,
+        "{name}"
+    );
 
     // A large space, some budgets: as many as wanted, all different.
-    let problem = Problem { landscapes: vec![Arc::new(Landscape::new("large", [512, 512, 512], 1.0, 0.1, 1))] };
+    let problem = Problem {
+        landscapes: vec![Arc::new(Landscape::new("large", [512, 512, 512], 1.0, 0.1, 1))],
+    };
     for trials in [0, 1, 16, 70, usize::MAX] {
         let mut s = make(&Setting { tunables: problem.tunables(), seed: 1, trials });
         let mut asked = Vec::new();

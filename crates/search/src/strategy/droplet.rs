@@ -40,7 +40,8 @@ pub(crate) fn beats(challenger: &Known, incumbent: &Known) -> bool {
 /// The points that can be realized, the model's favourite first.
 fn ranked(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Point> {
     let scores = ranker.scores(ledger, &points);
-    let mut order: Vec<(f32, Point)> = scores.into_iter().zip(points).filter(|(s, _)| *s > f32::NEG_INFINITY).collect();
+    let mut order: Vec<(f32, Point)> =
+        scores.into_iter().zip(points).filter(|(s, _)| *s > f32::NEG_INFINITY).collect();
     order.sort_by(|a, b| b.0.total_cmp(&a.0));
     order.into_iter().map(|(_, p)| p).collect()
 }
@@ -106,7 +107,8 @@ impl Descent {
         found.shuffle(&mut self.rng);
         let tunable = self.centre.tunable;
         let mut seen = PointSet::default();
-        let mut points: Vec<Point> = found.into_iter().map(|configuration| Point { tunable, configuration }).collect();
+        let mut points: Vec<Point> =
+            found.into_iter().map(|configuration| Point { tunable, configuration }).collect();
         points.retain(|p| seen.insert(p.clone()));
         if self.stage % 2 == 1 {
             // Known points cost nothing and stay in sight.
@@ -163,7 +165,13 @@ impl Descent {
 
     /// Up to `n` new points. Where the stage has too few, the next one is begun before the
     /// answers are in, as the published search does.
-    pub fn propose(&mut self, ledger: &mut Ledger, ranker: Option<&Ranker>, n: usize, not: &PointSet) -> Vec<Point> {
+    pub fn propose(
+        &mut self,
+        ledger: &mut Ledger,
+        ranker: Option<&Ranker>,
+        n: usize,
+        not: &PointSet,
+    ) -> Vec<Point> {
         let mut out = Vec::new();
         // The model may have learnt more since the neighbours were queued.
         if let Some(ranker) = ranker.filter(|r| r.is_ready() && self.stage > 0) {
@@ -174,7 +182,11 @@ impl Descent {
             while out.len() < n
                 && let Some(p) = self.queue.pop_front()
             {
-                if !ledger.is_taken(&p) && !self.waiting.contains(&p) && !not.contains(&p) && ledger.features(&p).is_some() {
+                if !ledger.is_taken(&p)
+                    && !self.waiting.contains(&p)
+                    && !not.contains(&p)
+                    && ledger.features(&p).is_some()
+                {
                     self.waiting.insert(p.clone());
                     out.push(p);
                 }
@@ -234,7 +246,13 @@ impl Raindrop {
             }
         }
         if self.descent.is_none() && self.scouts == 0 {
-            let start = self.ledger.ranking().into_iter().map(|k| &k.point).find(|p| !self.used.contains(p)).cloned();
+            let start = self
+                .ledger
+                .ranking()
+                .into_iter()
+                .map(|k| &k.point)
+                .find(|p| !self.used.contains(p))
+                .cloned();
             match start {
                 Some(p) => {
                     self.used.insert(p.clone());
@@ -255,7 +273,8 @@ impl Strategy for Raindrop {
         self.hear();
         let mut points = Vec::new();
         if let Some(d) = &mut self.descent {
-            points = d.propose(&mut self.ledger, None, n.min(batch(self.trials)), &PointSet::default());
+            points =
+                d.propose(&mut self.ledger, None, n.min(batch(self.trials)), &PointSet::default());
         }
         if points.is_empty() && n > 0 {
             // Before, between and beside descents: never idle while something is left to try.

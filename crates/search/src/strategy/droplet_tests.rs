@@ -30,7 +30,12 @@ fn tell(ledger: &mut Ledger, p: &Point, time: f64) -> Point {
 }
 
 /// Proposes `n` and tells their times; what was proposed.
-fn step(d: &mut Descent, ledger: &mut Ledger, n: usize, time: impl Fn(&Configuration) -> f64) -> Vec<String> {
+fn step(
+    d: &mut Descent,
+    ledger: &mut Ledger,
+    n: usize,
+    time: impl Fn(&Configuration) -> f64,
+) -> Vec<String> {
     let points = d.propose(ledger, None, n, &PointSet::default());
     let told: Vec<Point> = points.iter().map(|p| tell(ledger, p, time(&p.configuration))).collect();
     d.absorb(ledger, &told);
@@ -79,8 +84,10 @@ fn only_legal_points_are_proposed_and_illegal_ones_end_nothing() {
     // Published: no divisor check; here all steps along one knob are illegal, and the batch of
     // them would end the run.
     let factors = [1, 2, 4, 8, 16, 32, 64];
-    let knobs = vec![Knob::ints("x0", tile("x", 0), factors), Knob::ints("x1", tile("x", 1), factors)];
-    let (mut l, s) = ledger(knobs, &[Term::product([Term::knob("x0"), Term::knob("x1")]).equals(64)]);
+    let knobs =
+        vec![Knob::ints("x0", tile("x", 0), factors), Knob::ints("x1", tile("x", 1), factors)];
+    let (mut l, s) =
+        ledger(knobs, &[Term::product([Term::knob("x0"), Term::knob("x1")]).equals(64)]);
     let start = tell(&mut l, &at(&s, "x0=64,x1=1"), 100.0);
     let mut d = Descent::new(start, 1);
     for _ in 0..10 {
@@ -93,8 +100,11 @@ fn only_legal_points_are_proposed_and_illegal_ones_end_nothing() {
 fn factors_move_between_levels_of_an_axis() {
     // The product of the levels is a ridge: leaving it costs more than any single step gains.
     let factors = [1, 2, 3, 4, 6, 8, 12, 24];
-    let knobs =
-        vec![Knob::ints("x0", tile("x", 0), factors), Knob::ints("x1", tile("x", 1), factors), Knob::ints("u", Role::Unroll, [1, 2])];
+    let knobs = vec![
+        Knob::ints("x0", tile("x", 0), factors),
+        Knob::ints("x1", tile("x", 1), factors),
+        Knob::ints("u", Role::Unroll, [1, 2]),
+    ];
     let (mut l, s) = ledger(knobs, &[]);
     let cost = |c: &Configuration| {
         let (a, b) = (c.int("x0").unwrap() as f64, c.int("x1").unwrap() as f64);
@@ -107,7 +117,10 @@ fn factors_move_between_levels_of_an_axis() {
     for _ in 0..40 {
         step(&mut d, &mut l, 4, cost);
     }
-    assert_eq!((d.centre().configuration.int("x0"), d.centre().configuration.int("x1")), (Some(3), Some(8)));
+    assert_eq!(
+        (d.centre().configuration.int("x0"), d.centre().configuration.int("x1")),
+        (Some(3), Some(8))
+    );
 }
 
 #[test]
@@ -115,8 +128,11 @@ fn no_candidate_is_lost_between_batches() {
     // Published: `next[batch:-1]` drops the last queued point of each round, already marked as
     // visited. Whatever the batch, everything within reach is proposed exactly once.
     for n in 1..6 {
-        let knobs =
-            vec![Knob::ints("a", Role::Choice, 0..5), Knob::ints("b", Role::Choice, 0..5), Knob::words("w", Role::Order, &["x", "y", "z"])];
+        let knobs = vec![
+            Knob::ints("a", Role::Choice, 0..5),
+            Knob::ints("b", Role::Choice, 0..5),
+            Knob::words("w", Role::Order, &["x", "y", "z"]),
+        ];
         let (mut l, s) = ledger(knobs, &[]);
         let start = tell(&mut l, &at(&s, "a=2,b=2,w=y"), 10.0);
         let mut d = Descent::new(start, 1);
@@ -124,7 +140,14 @@ fn no_candidate_is_lost_between_batches() {
         while !d.has_ended(&l) {
             all.extend(step(&mut d, &mut l, n, |_| 10.0));
         }
-        let near = ["a=1,b=2,w=y", "a=3,b=2,w=y", "a=2,b=1,w=y", "a=2,b=3,w=y", "a=2,b=2,w=x", "a=2,b=2,w=z"];
+        let near = [
+            "a=1,b=2,w=y",
+            "a=3,b=2,w=y",
+            "a=2,b=1,w=y",
+            "a=2,b=3,w=y",
+            "a=2,b=2,w=x",
+            "a=2,b=2,w=z",
+        ];
         let mut first = all[..6].to_vec();
         first.sort();
         let mut near = near.map(String::from).to_vec();
@@ -156,7 +179,8 @@ fn words_have_no_order() {
 fn points_are_told_apart_by_the_whole_configuration() {
     // Published: a point's index sums coordinates times too small strides, so that unlike points
     // count as visited. Here all points of equal coordinate sum and of any mixed radix are kept.
-    let knobs: Vec<Knob> = (0..4).map(|k| Knob::ints(format!("k{k}"), Role::Choice, 0..3 + k)).collect();
+    let knobs: Vec<Knob> =
+        (0..4).map(|k| Knob::ints(format!("k{k}"), Role::Choice, 0..3 + k)).collect();
     let (mut l, s) = ledger(knobs, &[]);
     let mut taken = 0;
     for c in s.iter() {
@@ -212,17 +236,23 @@ fn noise_moves_nothing() {
     let mut d = Descent::new(start.clone(), 1);
     let points = d.propose(&mut l, None, 2, &PointSet::default());
     let noisy = [9.6, 10.5, 9.4, 9.9];
-    let told: Vec<Point> = l.propose(&points).iter().map(|c| l.tell(&measured(c, &noisy)).unwrap()).collect();
+    let told: Vec<Point> =
+        l.propose(&points).iter().map(|c| l.tell(&measured(c, &noisy)).unwrap()).collect();
     d.absorb(&l, &told);
     assert_eq!(*d.centre(), start);
-    let known =
-        |samples: &[f64]| Known { point: start.clone(), samples: samples.to_vec(), time: squall_core::median(samples.iter().copied()) };
+    let known = |samples: &[f64]| Known {
+        point: start.clone(),
+        samples: samples.to_vec(),
+        time: squall_core::median(samples.iter().copied()),
+    };
     let ten = known(&[10.0, 10.01, 9.99]);
     assert!(!beats(&known(&[9.95, 9.96, 9.94]), &ten), "significant, but half a percent");
     assert!(beats(&known(&[9.8, 9.81, 9.79]), &ten));
     assert!(!beats(&known(&[10.2, 10.21, 10.19]), &ten));
     assert!(!beats(&known(&[9.8]), &known(&[10.0])) && beats(&known(&[9.5]), &known(&[10.0])));
-    assert!(beats(&ten, &known(&[])) && !beats(&known(&[]), &ten) && !beats(&known(&[]), &known(&[])));
+    assert!(
+        beats(&ten, &known(&[])) && !beats(&known(&[]), &ten) && !beats(&known(&[]), &known(&[]))
+    );
 }
 
 #[test]

@@ -56,7 +56,14 @@ impl Evolution {
     }
 
     /// Up to `n` new points, computing features of about `evaluations` at most.
-    pub fn propose(&mut self, ledger: &mut Ledger, ranker: &Ranker, n: usize, evaluations: usize, not: &PointSet) -> Vec<Point> {
+    pub fn propose(
+        &mut self,
+        ledger: &mut Ledger,
+        ranker: &Ranker,
+        n: usize,
+        evaluations: usize,
+        not: &PointSet,
+    ) -> Vec<Point> {
         let terms = terms(ledger.algorithms().len(), self.trials);
         let random = match ranker.is_ready() {
             true => (0..n).filter(|_| self.rng.random_bool(RANDOM)).count(),
@@ -74,7 +81,13 @@ impl Evolution {
             let members = self.evolve(ledger, ranker, algorithm, evaluations, not);
             let picked = self.pick(ledger, &members, count);
             let proposed: PointSet = picked.iter().cloned().collect();
-            self.carried.extend(members.into_iter().map(|m| m.point).filter(|p| !proposed.contains(p)).take(PARENTS / 2));
+            self.carried.extend(
+                members
+                    .into_iter()
+                    .map(|m| m.point)
+                    .filter(|p| !proposed.contains(p))
+                    .take(PARENTS / 2),
+            );
             out.extend(picked);
         }
         let mut have = vec![0; counts.len()];
@@ -86,9 +99,15 @@ impl Evolution {
         out
     }
 
-    /// Before there is a model: samples of an algorithm of which the tunables' formulas expect most. Nothing
-    /// where a tunable has no formula, for then they cannot be compared.
-    fn anticipate(&mut self, ledger: &mut Ledger, algorithm: usize, evaluations: usize, not: &PointSet) -> Vec<Member> {
+    /// Before there is a model: samples of an algorithm of which the tunables' formulas expect
+    /// most. Nothing where a tunable has no formula, for then they cannot be compared.
+    fn anticipate(
+        &mut self,
+        ledger: &mut Ledger,
+        algorithm: usize,
+        evaluations: usize,
+        not: &PointSet,
+    ) -> Vec<Member> {
         let mut seen = not.clone();
         let mut members = Vec::new();
         let samples = self.samples(ledger, algorithm, evaluations, &mut seen);
@@ -105,17 +124,26 @@ impl Evolution {
     }
 
     /// New points of an algorithm that the model likes, best first.
-    fn evolve(&mut self, ledger: &mut Ledger, ranker: &Ranker, algorithm: usize, evaluations: usize, not: &PointSet) -> Vec<Member> {
+    fn evolve(
+        &mut self,
+        ledger: &mut Ledger,
+        ranker: &Ranker,
+        algorithm: usize,
+        evaluations: usize,
+        not: &PointSet,
+    ) -> Vec<Member> {
         let mut seen = not.clone();
-        let (mut first, others) =
-            std::mem::take(&mut self.carried).into_iter().partition::<Vec<Point>, _>(|p| ledger.algorithm(p.tunable) == algorithm);
+        let (mut first, others) = std::mem::take(&mut self.carried)
+            .into_iter()
+            .partition::<Vec<Point>, _>(|p| ledger.algorithm(p.tunable) == algorithm);
         self.carried = others;
         first.retain(|p| !ledger.is_taken(p) && seen.insert(p.clone()));
         first.extend(self.samples(ledger, algorithm, evaluations / 3, &mut seen));
         let mut pool = score(ledger, ranker, first);
         // The measured breed, but what is known already is not proposed again. They compete by
         // the model's opinion of them, as everyone else does.
-        let ranking = ledger.ranking().into_iter().filter(|k| ledger.algorithm(k.point.tunable) == algorithm);
+        let ranking =
+            ledger.ranking().into_iter().filter(|k| ledger.algorithm(k.point.tunable) == algorithm);
         let measured = ranking.take(MEASURED).map(|k| k.point.clone()).collect();
         let mut elders = score(ledger, ranker, measured);
         let each = evaluations.saturating_sub(evaluations / 3) / GENERATIONS;
@@ -143,7 +171,13 @@ impl Evolution {
     }
 
     /// Even samples, shared out between the tunables of an algorithm.
-    fn samples(&mut self, ledger: &Ledger, algorithm: usize, n: usize, seen: &mut PointSet) -> Vec<Point> {
+    fn samples(
+        &mut self,
+        ledger: &Ledger,
+        algorithm: usize,
+        n: usize,
+        seen: &mut PointSet,
+    ) -> Vec<Point> {
         let shares = shares(ledger, algorithm);
         let total: f64 = shares.iter().sum();
         let mut out = Vec::new();
@@ -171,7 +205,8 @@ impl Evolution {
             configuration = shape.mutate(&configuration, &mut self.rng)?;
             // Now and then two or three moves at once, to cross a ridge.
             while self.rng.random_bool(0.25) {
-                configuration = shape.mutate(&configuration, &mut self.rng).unwrap_or(configuration);
+                configuration =
+                    shape.mutate(&configuration, &mut self.rng).unwrap_or(configuration);
             }
         }
         Some(Point { tunable: mother.tunable, configuration })
@@ -186,11 +221,16 @@ impl Evolution {
         let mut left: Vec<(f32, &Member)> = front.iter().map(|m| (m.score, m)).collect();
         let mut out: Vec<Point> = Vec::new();
         while out.len() < n
-            && let Some(i) = (0..left.len()).max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
+            && let Some(i) =
+                (0..left.len()).max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
         {
             let (_, taken) = left.remove(i);
-            for (value, m) in left.iter_mut().filter(|(_, m)| m.point.tunable == taken.point.tunable) {
-                let apart = ledger.shape(&m.point).distance(&m.point.configuration, &taken.point.configuration);
+            for (value, m) in
+                left.iter_mut().filter(|(_, m)| m.point.tunable == taken.point.tunable)
+            {
+                let apart = ledger
+                    .shape(&m.point)
+                    .distance(&m.point.configuration, &taken.point.configuration);
                 *value -= weight * (1.0 - 5.0 * apart).max(0.0);
             }
             out.push(taken.point.clone());
@@ -243,8 +283,15 @@ impl Strategy for Storm {
 
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
         self.ranker.refresh(&mut self.ledger);
-        let n = n.min(if self.ranker.is_ready() { batch(self.trials) } else { warm_up(self.trials) });
-        let points = self.evolution.propose(&mut self.ledger, &self.ranker, n, evaluations(n), &PointSet::default());
+        let n =
+            n.min(if self.ranker.is_ready() { batch(self.trials) } else { warm_up(self.trials) });
+        let points = self.evolution.propose(
+            &mut self.ledger,
+            &self.ranker,
+            n,
+            evaluations(n),
+            &PointSet::default(),
+        );
         self.ledger.propose(&points)
     }
 

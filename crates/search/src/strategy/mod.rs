@@ -57,14 +57,16 @@ pub struct StrategyInfo {
 
 /// All strategies, the default first.
 pub fn strategies() -> &'static [StrategyInfo] {
-    static ALL: LazyLock<Vec<StrategyInfo>> = LazyLock::new(|| OURS.iter().chain(crate::flat::STRATEGIES).copied().collect());
+    static ALL: LazyLock<Vec<StrategyInfo>> =
+        LazyLock::new(|| OURS.iter().chain(crate::flat::STRATEGIES).copied().collect());
     &ALL
 }
 
 const OURS: &[StrategyInfo] = &[
     StrategyInfo {
         name: DEFAULT,
-        summary: "explore under a cost model, then descend from several of the best; the share by expected gain",
+        summary: "explore under a cost model, then descend from several of the best; the share by \
+                  expected gain",
         make: |s| match !s.tunables.is_empty() && s.tunables.iter().all(|t| t.is_flat()) {
             true => Box::new(crate::flat::ours(s)),
             false => Box::new(StormRaindrop::new(s)),
@@ -77,16 +79,22 @@ const OURS: &[StrategyInfo] = &[
     },
     StrategyInfo {
         name: "raindrop",
-        summary: "coordinate descent with a significance test (Droplet Search), restarted where it ends",
+        summary: "coordinate descent with a significance test (Droplet Search), restarted where \
+                  it ends",
         make: |s| Box::new(Raindrop::new(s)),
     },
-    StrategyInfo { name: "random", summary: "even draws of the legal configurations, none twice", make: |s| Box::new(Random::new(s)) },
+    StrategyInfo {
+        name: "random",
+        summary: "even draws of the legal configurations, none twice",
+        make: |s| Box::new(Random::new(s)),
+    },
 ];
 
 /// The default's name.
 pub const DEFAULT: &str = "storm+raindrop";
 
-/// Strategies that lack a part on purpose, to measure what it is worth. Nobody should tune with them.
+/// Strategies that lack a part on purpose, to measure what it is worth. Nobody should tune with
+/// them.
 pub fn ablations() -> &'static [StrategyInfo] {
     const ALL: &[StrategyInfo] = &[
         StrategyInfo {

@@ -33,7 +33,8 @@ impl Ranker {
             return;
         }
         let Some(best) = ledger.best().map(|b| b.time) else { return };
-        let known: Vec<(Point, f64)> = ledger.known().iter().map(|k| (k.point.clone(), k.time)).collect();
+        let known: Vec<(Point, f64)> =
+            ledger.known().iter().map(|k| (k.point.clone(), k.time)).collect();
         let (mut rows, mut labels) = (Vec::new(), Vec::new());
         for (p, time) in known {
             if let Some(row) = ledger.features(&p) {
@@ -52,6 +53,8 @@ impl Ranker {
         let rows: Vec<Option<Arc<[f32]>>> = points.iter().map(|p| ledger.features(p)).collect();
         let views: Vec<&[f32]> = rows.iter().flatten().map(Arc::as_ref).collect();
         let mut scores = self.model.predict(&views).into_iter();
-        rows.iter().map(|r| if r.is_some() { scores.next().unwrap_or(0.0) } else { f32::NEG_INFINITY }).collect()
+        rows.iter()
+            .map(|r| if r.is_some() { scores.next().unwrap_or(0.0) } else { f32::NEG_INFINITY })
+            .collect()
     }
 }

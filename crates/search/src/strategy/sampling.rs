@@ -1,5 +1,5 @@
-//! Whose turn it is among the algorithms of a task (docs/decisions/0015), and random points: drawn fairly
-//! between tunables, spread out within one.
+//! Whose turn it is among the algorithms of a task (docs/decisions/0015), and random points: drawn
+//! fairly between tunables, spread out within one.
 
 use crate::ledger::{Ledger, Point, PointSet};
 use rand::RngExt;
@@ -23,18 +23,28 @@ pub(super) struct Terms {
     pub steep: i32,
 }
 
-/// The terms of a task whose trials a cost model picks: each algorithm is tried for a while before its
-/// best time says what it is worth. The model is sure of itself after a dozen trials, and an algorithm
-/// that begins slowly would never be seen again: on a GPU, one that ended first with all trials for
-/// itself got 11 of 500 beside one that began well.
+/// The terms of a task whose trials a cost model picks: each algorithm is tried for a while before
+/// its best time says what it is worth. The model is sure of itself after a dozen trials, and an
+/// algorithm that begins slowly would never be seen again: on a GPU, one that ended first with all
+/// trials for itself got 11 of 500 beside one that began well.
 pub(super) fn terms(algorithms: usize, trials: usize) -> Terms {
-    Terms { opening: ((OPENING * trials as f64 / algorithms.max(1) as f64) as usize).min(LONGEST_OPENING), steep: 6 }
+    Terms {
+        opening: ((OPENING * trials as f64 / algorithms.max(1) as f64) as usize)
+            .min(LONGEST_OPENING),
+        steep: 6,
+    }
 }
 
-/// How many of `n` new points each algorithm that is not used up gets, `have` being what the batch holds
-/// already: the one with the fewest trials until all had their opening, then by how close the best of each
-/// comes to the best of all.
-pub(super) fn deal(ledger: &Ledger, n: usize, terms: Terms, have: &[usize], rng: &mut Xoshiro256PlusPlus) -> Vec<usize> {
+/// How many of `n` new points each algorithm that is not used up gets, `have` being what the batch
+/// holds already: the one with the fewest trials until all had their opening, then by how close the
+/// best of each comes to the best of all.
+pub(super) fn deal(
+    ledger: &Ledger,
+    n: usize,
+    terms: Terms,
+    have: &[usize],
+    rng: &mut Xoshiro256PlusPlus,
+) -> Vec<usize> {
     let algorithms = ledger.algorithms().len();
     if algorithms < 2 {
         return vec![n; algorithms];
@@ -58,7 +68,11 @@ pub(super) fn deal(ledger: &Ledger, n: usize, terms: Terms, have: &[usize], rng:
     let mut out = vec![0; algorithms];
     for _ in 0..n {
         let held = |f: usize| tries[f] + have.get(f).copied().unwrap_or(0) + out[f];
-        let opens = |f: &usize| held(*f) < terms.opening && !ledger.is_used_up(*f, held(*f)) && (best[*f].is_finite() || tries[*f] < DEAF);
+        let opens = |f: &usize| {
+            held(*f) < terms.opening
+                && !ledger.is_used_up(*f, held(*f))
+                && (best[*f].is_finite() || tries[*f] < DEAF)
+        };
         let chosen = (0..algorithms).filter(opens).min_by_key(|&f| held(f)).unwrap_or_else(|| {
             // A draw for each point keeps small batches fair.
             let mut x = rng.random::<f64>() * total;
@@ -100,9 +114,15 @@ fn behind(shares: &[f64], have: &[usize], open: &[bool]) -> Option<usize> {
     (0..shares.len()).filter(|&t| open[t]).min_by(|&a, &b| due(a).total_cmp(&due(b)))
 }
 
-/// So many new points of each algorithm, each the one of a few samples that is least like the others and
-/// like what is known of its tunable. Where an algorithm has too few left, others step in.
-pub(super) fn spread(ledger: &mut Ledger, counts: &[usize], not: &PointSet, rng: &mut Xoshiro256PlusPlus) -> Vec<Point> {
+/// So many new points of each algorithm, each the one of a few samples that is least like the
+/// others and like what is known of its tunable. Where an algorithm has too few left, others step
+/// in.
+pub(super) fn spread(
+    ledger: &mut Ledger,
+    counts: &[usize],
+    not: &PointSet,
+    rng: &mut Xoshiro256PlusPlus,
+) -> Vec<Point> {
     let n: usize = counts.iter().sum();
     let mut left = counts.to_vec();
     let mut open = vec![true; ledger.len()];
@@ -110,11 +130,17 @@ pub(super) fn spread(ledger: &mut Ledger, counts: &[usize], not: &PointSet, rng:
     // Tunables start in random order, so that small batches do not always favour the first.
     let of = |f: usize| shares(ledger, f);
     let mut weights: Vec<Vec<f64>> = (0..counts.len()).map(of).collect();
-    weights.iter_mut().flatten().filter(|s| **s > 0.0).for_each(|s| *s *= rng.random_range(0.95..1.05));
+    weights
+        .iter_mut()
+        .flatten()
+        .filter(|s| **s > 0.0)
+        .for_each(|s| *s *= rng.random_range(0.95..1.05));
     let mut out: Vec<Point> = Vec::new();
     let mut not = not.clone();
     while out.len() < n {
-        let of = |f: usize| -> Vec<bool> { (0..open.len()).map(|t| open[t] && ledger.algorithm(t) == f).collect() };
+        let of = |f: usize| -> Vec<bool> {
+            (0..open.len()).map(|t| open[t] && ledger.algorithm(t) == f).collect()
+        };
         let next = |f: usize| behind(&weights[f], &have, &of(f)).map(|t| (f, t));
         let mut turn: Vec<usize> = (0..left.len()).collect();
         turn.sort_by_key(|&f| std::cmp::Reverse(left[f]));
@@ -123,8 +149,17 @@ pub(super) fn spread(ledger: &mut Ledger, counts: &[usize], not: &PointSet, rng:
         let mut best: Option<(f32, Point)> = None;
         for _ in 0..TRIES {
             let Some(p) = ledger.fresh(t, &not, rng) else { break };
-            let of_same = ledger.known().iter().rev().take(64).map(|k| &k.point).chain(&out).filter(|o| o.tunable == t);
-            let nearest = of_same.map(|o| ledger.shape(&p).distance(&p.configuration, &o.configuration)).fold(1.0, f32::min);
+            let of_same = ledger
+                .known()
+                .iter()
+                .rev()
+                .take(64)
+                .map(|k| &k.point)
+                .chain(&out)
+                .filter(|o| o.tunable == t);
+            let nearest = of_same
+                .map(|o| ledger.shape(&p).distance(&p.configuration, &o.configuration))
+                .fold(1.0, f32::min);
             if best.as_ref().is_none_or(|(d, _)| nearest > *d) {
                 best = Some((nearest, p));
             }
@@ -155,9 +190,16 @@ mod tests {
         let mut ledger = Ledger::new(&tunables);
         for (t, &(count, time)) in tunables.iter().zip(trials) {
             for i in 0..count {
-                let candidate = Candidate { tunable: t.name().into(), configuration: t.space().nth(i as u128) };
+                let candidate =
+                    Candidate { tunable: t.name().into(), configuration: t.space().nth(i as u128) };
                 let outcome = match time.is_finite() {
-                    true => Outcome::Measured(Measurement { samples: vec![Nanos(time)], calls: 1, error: 0.0, gpu: None, pace: None }),
+                    true => Outcome::Measured(Measurement {
+                        samples: vec![Nanos(time)],
+                        calls: 1,
+                        error: 0.0,
+                        gpu: None,
+                        pace: None,
+                    }),
                     false => Outcome::Failed { stage: FailStage::Build, detail: String::new() },
                 };
                 ledger.tell(&Trial { candidate, outcome, cost: CpuCost::default() });
@@ -167,7 +209,13 @@ mod tests {
     }
 
     fn dealt(trials: &[(usize, f64)], n: usize, have: &[usize]) -> Vec<usize> {
-        deal(&ledger(trials), n, Terms { opening: 20, steep: 6 }, have, &mut Xoshiro256PlusPlus::seed_from_u64(3))
+        deal(
+            &ledger(trials),
+            n,
+            Terms { opening: 20, steep: 6 },
+            have,
+            &mut Xoshiro256PlusPlus::seed_from_u64(3),
+        )
     }
 
     #[test]
@@ -178,7 +226,10 @@ mod tests {
         // Eight failures end it: what never ran gets a few of many.
         let deaf = dealt(&[(20, 1.0), (20, 1.0), (8, f64::INFINITY)], 1000, &[]);
         assert!(deaf[2] > 100 && deaf[2] < 300, "{deaf:?}");
-        assert_eq!([terms(1, 100), terms(2, 100), terms(3, 64), terms(2, 1_000_000)].map(|t| t.opening), [30, 15, 6, 64]);
+        assert_eq!(
+            [terms(1, 100), terms(2, 100), terms(3, 64), terms(2, 1_000_000)].map(|t| t.opening),
+            [30, 15, 6, 64]
+        );
     }
 
     #[test]

@@ -14,8 +14,8 @@ use squall_core::{Candidate, Trial};
 
 /// Share of the budget after which descents begin.
 const EXPLORE_FIRST: f64 = 0.5;
-/// Nor do they begin before so many trials: until then what a model of few trials proposes is worth more than the
-/// neighbours of the best (docs/performance.md).
+/// Nor do they begin before so many trials: until then what a model of few trials proposes is worth
+/// more than the neighbours of the best (docs/performance.md).
 const EXPLORE_AT_LEAST: usize = 96;
 /// Exploring never gets less than this share.
 const EXPLORE_LEAST: f64 = 0.5;
@@ -88,8 +88,8 @@ impl StormRaindrop {
         StormRaindrop {
             ledger: Ledger::new(&setting.tunables),
             ranker: Ranker::new(model),
-            // The storm's own seed: until the first descent this is the storm, trial for trial, so that two
-            // runs of one seed differ by what the descents did.
+            // The storm's own seed: until the first descent this is the storm, trial for trial, so
+            // that two runs of one seed differ by what the descents did.
             evolution: Evolution::new(setting.seed, setting.trials),
             explore: Account::default(),
             arms: Vec::new(),
@@ -117,7 +117,8 @@ impl StormRaindrop {
                 Some(arm) => arm.account.spent += 1.0,
                 None => {
                     self.explore.spent += 1.0;
-                    explored = explored.min(self.ledger.look_up(p).map_or(f64::INFINITY, |k| k.time));
+                    explored =
+                        explored.min(self.ledger.look_up(p).map_or(f64::INFINITY, |k| k.time));
                 }
             }
         }
@@ -145,13 +146,16 @@ impl StormRaindrop {
         let (ledger, used) = (&self.ledger, &mut self.used);
         self.arms.retain(|a| {
             let time = ledger.look_up(a.descent.centre()).map_or(f64::INFINITY, |k| k.time);
-            let keep = !a.descent.has_ended(ledger) && (!a.descent.is_flat() || time <= best * HOPELESS);
+            let keep =
+                !a.descent.has_ended(ledger) && (!a.descent.is_flat() || time <= best * HOPELESS);
             if !keep {
                 used.insert(a.descent.centre().clone());
             }
             keep
         });
-        if ledger.known().len() < EXPLORE_AT_LEAST.max((self.trials as f64 * EXPLORE_FIRST) as usize) {
+        if ledger.known().len()
+            < EXPLORE_AT_LEAST.max((self.trials as f64 * EXPLORE_FIRST) as usize)
+        {
             return;
         }
         let ranking: Vec<_> = ledger.ranking().into_iter().take(64).cloned().collect();
@@ -163,7 +167,9 @@ impl StormRaindrop {
                 continue;
             }
             let near = |p: &Point| {
-                p.tunable == start.point.tunable && ledger.shape(p).distance(&p.configuration, &start.point.configuration) < APART
+                p.tunable == start.point.tunable
+                    && ledger.shape(p).distance(&p.configuration, &start.point.configuration)
+                        < APART
             };
             if let Some(arm) = self.arms.iter_mut().find(|a| near(a.descent.centre())) {
                 // Exploring found something better in a valley that is being descended.
@@ -178,8 +184,10 @@ impl StormRaindrop {
                 if rank > 0 {
                     break;
                 }
-                let slowest = |a: &Arm| ledger.look_up(a.descent.centre()).map_or(f64::INFINITY, |k| k.time);
-                let worst = (0..self.arms.len()).max_by(|&i, &j| slowest(&self.arms[i]).total_cmp(&slowest(&self.arms[j])));
+                let slowest =
+                    |a: &Arm| ledger.look_up(a.descent.centre()).map_or(f64::INFINITY, |k| k.time);
+                let worst = (0..self.arms.len())
+                    .max_by(|&i, &j| slowest(&self.arms[i]).total_cmp(&slowest(&self.arms[j])));
                 if let Some(i) = worst {
                     self.arms.remove(i);
                 }
@@ -196,7 +204,9 @@ impl StormRaindrop {
 
     /// Slots of a batch for each descent; the rest is for exploring.
     fn share(&mut self, n: usize) -> Vec<usize> {
-        let Some(best) = self.ledger.best().map(|b| b.time) else { return vec![0; self.arms.len()] };
+        let Some(best) = self.ledger.best().map(|b| b.time) else {
+            return vec![0; self.arms.len()];
+        };
         let left = 1.0 - (self.ledger.known().len() as f64 / self.trials as f64).min(1.0);
         // What exploring finds late cannot be descended from any more.
         let explore = self.explore.worth() * (0.3 + left);
@@ -231,7 +241,8 @@ impl Strategy for StormRaindrop {
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
         self.hear();
         self.ranker.refresh(&mut self.ledger);
-        let n = n.min(if self.ranker.is_ready() { batch(self.trials) } else { warm_up(self.trials) });
+        let n =
+            n.min(if self.ranker.is_ready() { batch(self.trials) } else { warm_up(self.trials) });
         self.tend();
         let slots = self.share(n);
         let mut points: Vec<Point> = Vec::new();
@@ -247,7 +258,13 @@ impl Strategy for StormRaindrop {
         let rest = n - points.len();
         if rest > 0 {
             let budget = evaluations(rest);
-            points.extend(self.evolution.propose(&mut self.ledger, &self.ranker, rest, budget, &not));
+            points.extend(self.evolution.propose(
+                &mut self.ledger,
+                &self.ranker,
+                rest,
+                budget,
+                &not,
+            ));
         }
         self.ledger.propose(&points)
     }

@@ -17,11 +17,14 @@ pub fn build(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<(), Err
         return make(folder, aimed);
     }
     let toolchain = &aimed.toolchain;
-    let sources: Vec<&KernelSource> = kernels.iter().flat_map(|k| [&k.source, &k.reference]).collect();
+    let sources: Vec<&KernelSource> =
+        kernels.iter().flat_map(|k| [&k.source, &k.reference]).collect();
     objects(folder, &sources, toolchain)?;
     let openmp = |s: &[&KernelSource]| s.iter().any(|s| s.openmp).then_some("-fopenmp");
     let tuned: Vec<&KernelSource> = kernels.iter().map(|k| &k.source).collect();
-    let of = |pick: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", pick(k).symbol)).collect::<Vec<_>>();
+    let of = |pick: &dyn Fn(&Chosen) -> &KernelSource| {
+        kernels.iter().map(|k| format!("{}.o", pick(k).symbol)).collect::<Vec<_>>()
+    };
     let (ours, plain) = (of(&|k| &k.source), of(&|k| &k.reference));
     let mut link = vec!["-shared"];
     link.extend(openmp(&tuned));
@@ -51,7 +54,8 @@ fn make(folder: &Path, aimed: &Aimed) -> Result<(), Error> {
     let fail = |message: String| Error::Build {
         message,
         hint: format!(
-            "the sources are in `{}`; `make` there needs nvcc of the CUDA toolkit (in PATH, or NVCC=/usr/local/cuda/bin/nvcc)",
+            "the sources are in `{}`; `make` there needs nvcc of the CUDA toolkit (in PATH, or \
+             NVCC=/usr/local/cuda/bin/nvcc)",
             folder.display()
         ),
     };
@@ -59,7 +63,12 @@ fn make(folder: &Path, aimed: &Aimed) -> Result<(), Error> {
         Ok(o) if o.status.success() => Ok(()),
         Ok(o) => {
             let said = String::from_utf8_lossy(&o.stderr);
-            let line = said.lines().find(|l| l.contains("rror")).or(said.lines().next()).unwrap_or("it says nothing").to_string();
+            let line = said
+                .lines()
+                .find(|l| l.contains("rror"))
+                .or(said.lines().next())
+                .unwrap_or("it says nothing")
+                .to_string();
             Err(fail(format!("the export cannot be built: {line}")))
         }
         Err(e) => Err(fail(format!("`make` cannot be run: {e}"))),
@@ -67,7 +76,11 @@ fn make(folder: &Path, aimed: &Aimed) -> Result<(), Error> {
 }
 
 /// Compiles `SYMBOL.c` of each source in a folder into `SYMBOL.o`, several at a time.
-pub(crate) fn objects(folder: &Path, sources: &[&KernelSource], toolchain: &Toolchain) -> Result<(), Error> {
+pub(crate) fn objects(
+    folder: &Path,
+    sources: &[&KernelSource],
+    toolchain: &Toolchain,
+) -> Result<(), Error> {
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<Error>> = Mutex::new(None);
     std::thread::scope(|scope| {
@@ -107,11 +120,20 @@ fn object(folder: &Path, s: &KernelSource, toolchain: &Toolchain) -> Result<(), 
 pub(crate) fn compile(folder: &Path, toolchain: &Toolchain, args: &[&str]) -> Result<(), Error> {
     let command = toolchain.command();
     // As in measure: CC is a path, or a command with arguments.
-    let mut words: Vec<&str> = if Path::new(&command).is_file() { vec![&command] } else { command.split_whitespace().collect() };
+    let mut words: Vec<&str> = if Path::new(&command).is_file() {
+        vec![&command]
+    } else {
+        command.split_whitespace().collect()
+    };
     if words.is_empty() {
         words.push("cc");
     }
-    let out = Command::new(words[0]).args(&words[1..]).args(args).current_dir(folder).stdin(Stdio::null()).output();
+    let out = Command::new(words[0])
+        .args(&words[1..])
+        .args(args)
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .output();
     let fail = |message: String| Error::Build {
         message,
         hint: format!("the sources are in `{}`; `make` there shows everything", folder.display()),
@@ -120,7 +142,11 @@ pub(crate) fn compile(folder: &Path, toolchain: &Toolchain, args: &[&str]) -> Re
         Ok(o) if o.status.success() => Ok(()),
         Ok(o) => {
             let said = String::from_utf8_lossy(&o.stderr);
-            let line = said.lines().find(|l| l.contains("error")).or(said.lines().next()).unwrap_or("it says nothing");
+            let line = said
+                .lines()
+                .find(|l| l.contains("error"))
+                .or(said.lines().next())
+                .unwrap_or("it says nothing");
             Err(fail(format!("`{command}` cannot build the export: {line}")))
         }
         Err(e) => Err(fail(format!("`{command}` cannot be run: {e}"))),

@@ -1,5 +1,6 @@
-//! Which kernel of a task is shipped: the store's best for this device and toolchain, those timed with
-//! warm caches before those with cold ones, else the best of another that can be made here too, else plain loops.
+//! Which kernel of a task is shipped: the store's best for this device and toolchain, those timed
+//! with warm caches before those with cold ones, else the best of another that can be made here
+//! too, else plain loops.
 
 use crate::aim::Aimed;
 use crate::error::Error;
@@ -43,7 +44,12 @@ pub struct Chosen {
 }
 
 /// The kernels of some tasks.
-pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: &Aimed) -> Result<Vec<Chosen>, Error> {
+pub fn choose(
+    tasks: &[&Task],
+    own: &[OwnKernel],
+    store: Option<&Store>,
+    aimed: &Aimed,
+) -> Result<Vec<Chosen>, Error> {
     let tools = &aimed.tools;
     let gpu = !aimed.gpus.is_empty();
     tasks
@@ -63,35 +69,50 @@ pub fn choose(tasks: &[&Task], own: &[OwnKernel], store: Option<&Store>, aimed: 
                 let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
                 aimed.far(a).cmp(&aimed.far(b)).then(time(a).total_cmp(&time(b)))
             });
-            let made = best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &entry)?, r)));
+            let made =
+                best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &entry)?, r)));
             let (source, origin) = match made {
-                Some((source, r)) if aimed.distance(&r.device) < 2 && &r.toolchain == tools => (source, Origin::Tuned(Box::new(r))),
+                Some((source, r)) if aimed.distance(&r.device) < 2 && &r.toolchain == tools => {
+                    (source, Origin::Tuned(Box::new(r)))
+                }
                 Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
                 None => {
                     let source = kit.plain.realize(&kit.plain.space().nth(0), &entry);
-                    let fail = |e| Error::Nothing(format!("`{}` cannot be made untuned: {e}", task.name));
+                    let fail =
+                        |e| Error::Nothing(format!("`{}` cannot be made untuned: {e}", task.name));
                     (source.map_err(fail)?, Origin::Plain)
                 }
             };
             let of_gpu = gpu && kit.is_reference_cuda();
-            let Some(reference) = kit.reference(task, &format!("{symbol}_reference{}", if of_gpu { "_gpu" } else { "" })).kernel else {
+            let Some(reference) = kit
+                .reference(task, &format!("{symbol}_reference{}", if of_gpu { "_gpu" } else { "" }))
+                .kernel
+            else {
                 return Err(Error::Input {
                     place: task.name.clone(),
-                    message: "its right results stand in files, and an export checks itself against a second function".into(),
-                    hint: "name a function as the reference, or take the winner's values from `squall records best` into your own build"
+                    message: "its right results stand in files, and an export checks itself \
+                              against a second function"
+                        .into(),
+                    hint: "name a function as the reference, or take the winner's values from \
+                           `squall records best` into your own build"
                         .into(),
                 });
             };
             let source = KernelSource { symbol: symbol.clone(), ..source };
             // Without OpenMP it computes the same on one core.
             let openmp = reference.openmp && aimed.toolchain.openmp();
-            let reference = KernelSource { symbol: format!("{symbol}_reference"), openmp, ..reference };
+            let reference =
+                KernelSource { symbol: format!("{symbol}_reference"), openmp, ..reference };
             Ok(Chosen { task: (*task).clone(), source, reference, origin })
         })
         .collect()
 }
 
-fn realize(tunables: &[std::sync::Arc<dyn Tunable>], r: &Record, symbol: &str) -> Option<KernelSource> {
+fn realize(
+    tunables: &[std::sync::Arc<dyn Tunable>],
+    r: &Record,
+    symbol: &str,
+) -> Option<KernelSource> {
     if !matches!(r.outcome, Outcome::Measured(_)) {
         return None;
     }
@@ -101,7 +122,12 @@ fn realize(tunables: &[std::sync::Arc<dyn Tunable>], r: &Record, symbol: &str) -
 
 /// A C name for a task: readable, and unique through the id.
 fn symbol(task: &Task) -> String {
-    let clean: String = task.name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).take(60).collect();
+    let clean: String = task
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
+        .take(60)
+        .collect();
     let id = task.id.to_string();
     format!("squall_{}_{}", clean.trim_matches('_'), &id[..8])
 }

@@ -14,7 +14,8 @@ use std::path::Path;
 
 /// Writes all files; returns the manifest.
 pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, Error> {
-    std::fs::create_dir_all(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
+    std::fs::create_dir_all(folder)
+        .map_err(|source| Error::Write { path: folder.into(), source })?;
     let put = |name: &str, text: &str| {
         let path = folder.join(name);
         std::fs::write(&path, text).map_err(|source| Error::Write { path, source })
@@ -22,7 +23,11 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, 
     let gpu = aimed.gpus.first();
     for k in kernels {
         for (s, head) in [(&k.source, comment(k)), (&k.reference, String::new())] {
-            let launcher = if s.launches.is_empty() { String::new() } else { cuda::launcher(s, &k.task.workload) };
+            let launcher = if s.launches.is_empty() {
+                String::new()
+            } else {
+                cuda::launcher(s, &k.task.workload)
+            };
             put(&cuda::file(s), &(head + &s.source + &launcher))?;
         }
     }
@@ -50,7 +55,12 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, 
 pub(crate) fn comment(k: &Chosen) -> String {
     let mut text = format!("{} (task {})\n", k.task.name, k.task.id);
     match &k.origin {
-        Origin::Plain => text += &format!("{}: nothing tuned is known of this task\n", crate::report::baseline(&k.task.workload)),
+        Origin::Plain => {
+            text += &format!(
+                "{}: nothing tuned is known of this task\n",
+                crate::report::baseline(&k.task.workload)
+            )
+        }
         Origin::Tuned(r) | Origin::Elsewhere(r) => {
             let _ = writeln!(text, "{}: {}", r.tunable, r.configuration);
             if let Some(t) = r.outcome.time() {
@@ -60,33 +70,46 @@ pub(crate) fn comment(k: &Chosen) -> String {
         }
     }
     let _ = write!(text, "\n{}", k.task.workload);
-    format!("/* {} */\n", text.replace("*/", "* /").replace("/*", "/ *").trim_end().replace('\n', "\n * "))
+    format!(
+        "/* {} */\n",
+        text.replace("*/", "* /").replace("/*", "/ *").trim_end().replace('\n', "\n * ")
+    )
 }
 
 /// The prototypes of a kernel.
 pub(crate) fn declarations(k: &KernelSource) -> String {
     let s = &k.symbol;
     let mut text = format!(
-        "int {s}(const void *const *data, void *const *outputs, const void *prepared, void *workspace);\nsize_t {s}_workspace_bytes(void);\n"
+        "int {s}(const void *const *data, void *const *outputs, const void *prepared, void \
+         *workspace);\nsize_t {s}_workspace_bytes(void);\n"
     );
     if k.prepared.0 > 0 {
-        let _ = write!(text, "size_t {s}_prepared_bytes(void);\nint {s}_prepare(const void *const *weights, void *prepared);\n");
+        let _ = write!(
+            text,
+            "size_t {s}_prepared_bytes(void);\nint {s}_prepare(const void *const *weights, void \
+             *prepared);\n"
+        );
     }
     text
 }
 
 fn header(kernels: &[Chosen]) -> String {
     let mut h = format!(
-        "/* Kernels tuned by Squall. `make` builds {LIBRARY} and `{DRIVER}`, which checks and times them.\n\
+        "/* Kernels tuned by Squall. `make` builds {LIBRARY} and `{DRIVER}`, which checks and \
+         times them.\n\
          \x20*\n\
-         \x20* Every kernel has this interface; all pointers are 64-byte aligned, tensors are dense and row-major,\n\
-         \x20* data and weights come in the order of manifest.json, each kind counted by itself, 0 means success:\n\
+         \x20* Every kernel has this interface; all pointers are 64-byte aligned, tensors are \
+         dense and row-major,\n\
+         \x20* data and weights come in the order of manifest.json, each kind counted by itself, \
+         0 means success:\n\
          \x20*\n\
          \x20*   SYMBOL(data, outputs, prepared, workspace)   one call\n\
          \x20*   SYMBOL_workspace_bytes()                     scratch memory that a call needs\n\
-         \x20*   SYMBOL_prepare(weights, prepared)            packs constant weights once; only where declared,\n\
+         \x20*   SYMBOL_prepare(weights, prepared)            packs constant weights once; only \
+         where declared,\n\
          \x20*   SYMBOL_prepared_bytes()                      else `prepared` is not used\n\
-         \x20*/\n#ifndef SQUALL_KERNELS_H\n#define SQUALL_KERNELS_H\n\n#include <stddef.h>\n\n#ifdef __cplusplus\nextern \"C\" {{\n#endif\n"
+         \x20*/\n#ifndef SQUALL_KERNELS_H\n#define SQUALL_KERNELS_H\n\n#include <stddef.h>\n\n\
+         #ifdef __cplusplus\nextern \"C\" {{\n#endif\n"
     );
     for k in kernels {
         let name = k.task.name.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ");
@@ -134,8 +157,12 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
 
 fn referee(folder: &Path, kernels: &[Chosen]) -> Value {
     let library = folder.join(LIBRARY);
-    let entries =
-        kernels.iter().map(|k| (k.task.name.clone(), json!({"squall": {"lib": library.to_string_lossy(), "symbol": k.source.symbol}})));
+    let entries = kernels.iter().map(|k| {
+        (
+            k.task.name.clone(),
+            json!({"squall": {"lib": library.to_string_lossy(), "symbol": k.source.symbol}}),
+        )
+    });
     Value::Object(entries.collect())
 }
 
@@ -146,30 +173,46 @@ fn type_of(w: &Workload, d: DType) -> char {
 }
 
 fn driver(kernels: &[Chosen]) -> String {
-    let head = "/* Checks every kernel against its reference (plain loops in double precision where it was made by rule), and times it.\n\
+    let head = "/* Checks every kernel against its reference (plain loops in double precision \
+                where it was made by rule), and times it.\n\
          \x20* Made by Squall. */\n\
          #define _POSIX_C_SOURCE 200809L\n#include \"squall_kernels.h\"\n\
-         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <time.h>\n\n";
+         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
+         #include <string.h>\n#include <time.h>\n\n";
     let references: String = kernels.iter().map(|k| declarations(&k.reference)).collect();
-    let form = "struct entry {\n  int (*run)(const void *const *, void *const *, const void *, void *);\n  \
-          int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, workspace_bytes;\n};\n";
+    let form = "struct entry {\n  int (*run)(const void *const *, void *const *, const void *, \
+                void *);\n  \
+          int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, \
+          workspace_bytes;\n};\n";
     let entry = |s: &KernelSource| {
-        let prepare = if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
+        let prepare =
+            if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
         format!("{{{}, {prepare}, {}, {}}}", s.symbol, s.prepared.0, s.workspace.0)
     };
     driver_of(head, &references, form, &table(kernels, &entry), include_str!("driver.c"))
 }
 
-/// A driver's text: what it includes, the references' prototypes, the form of an entry, the table of
-/// kernels, and how one is checked.
-pub(super) fn driver_of(head: &str, references: &str, entry: &str, table: &str, check: &str) -> String {
-    let random = "static uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = *state += 0x9E3779B97F4A7C15u;\n  \
-          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n";
-    let forms = "struct input {\n  int weight;\n  tensor is;\n};\n\nstruct kernel {\n  const char *name, *symbol;\n  \
-          struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  tensor output[64];\n  double flop, tolerance;\n};\n";
+/// A driver's text: what it includes, the references' prototypes, the form of an entry, the table
+/// of kernels, and how one is checked.
+pub(super) fn driver_of(
+    head: &str,
+    references: &str,
+    entry: &str,
+    table: &str,
+    check: &str,
+) -> String {
+    let random = "static uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = \
+                  *state += 0x9E3779B97F4A7C15u;\n  \
+          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * \
+          0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n";
+    let forms = "struct input {\n  int weight;\n  tensor is;\n};\n\nstruct kernel {\n  const char \
+                 *name, *symbol;\n  \
+          struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  \
+          tensor output[64];\n  double flop, tolerance;\n};\n";
     let common = include_str!("driver_common.c");
     format!(
-        "{head}{references}\n{random}\n{ELEMENTS}\n{entry}\n{forms}\nstatic const struct kernel kernels[] = {{\n{table}}};\n\n{common}{check}"
+        "{head}{references}\n{random}\n{ELEMENTS}\n{entry}\n{forms}\nstatic const struct kernel \
+         kernels[] = {{\n{table}}};\n\n{common}{check}"
     )
 }
 
@@ -181,11 +224,16 @@ pub(super) fn table(kernels: &[Chosen], entry: &dyn Fn(&KernelSource) -> String)
         let range = |n: usize| w.foreign.as_ref().and_then(|f| f.ranges.get(n).copied().flatten());
         let input = |(n, i): (usize, &squall_core::workload::Input)| {
             let (bounded, low, high) = range(n).map_or((0, 0.0, 0.0), |r| (1, r.0, r.1));
-            let (weight, elements) = (i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>());
-            format!("{{{weight}, {{'{}', {elements}, {bounded}, {low:?}, {high:?}, NULL}}}}", type_of(w, i.dtype))
+            let (weight, elements) =
+                (i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>());
+            format!(
+                "{{{weight}, {{'{}', {elements}, {bounded}, {low:?}, {high:?}, NULL}}}}",
+                type_of(w, i.dtype)
+            )
         };
         let inputs: Vec<String> = w.inputs.iter().enumerate().map(input).collect();
-        let output = |o: &Stage| format!("{{'{}', {}, 0, 0, 0, NULL}}", type_of(w, o.dtype), o.elements());
+        let output =
+            |o: &Stage| format!("{{'{}', {}, 0, 0, 0, NULL}}", type_of(w, o.dtype), o.elements());
         let outputs: Vec<String> = w.outputs().iter().map(output).collect();
         let tolerance = w.tolerance();
         let _ = writeln!(
@@ -229,14 +277,17 @@ fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
     let openmp = flag(kernels.iter().any(|k| k.source.openmp));
     // References of large tasks use all cores.
     let all = flag(kernels.iter().any(|k| k.source.openmp || k.reference.openmp));
-    let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| kernels.iter().map(|k| format!("{}.o", f(k).symbol)).collect::<Vec<_>>().join(" ");
+    let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| {
+        kernels.iter().map(|k| format!("{}.o", f(k).symbol)).collect::<Vec<_>>().join(" ")
+    };
     let mut m = format!(
         "# Builds {LIBRARY} and the driver with the flags that the kernels were measured with.\n\
          # `make check` runs every kernel against its reference, `make time` also times them.\n\
          CC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
          all: {LIBRARY} {DRIVER}\n\n\
          {LIBRARY}: $(KERNELS)\n\t$(CC) -shared{openmp} -o $@ $(KERNELS) -lm\n\n\
-         {DRIVER}: driver.c squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(CC) -O2{all} -o $@ driver.c $(KERNELS) $(REFERENCES) -lm\n\n\
+         {DRIVER}: driver.c squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(CC) -O2{all} -o $@ \
+         driver.c $(KERNELS) $(REFERENCES) -lm\n\n\
          check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
         toolchain.command(),
         toolchain.flags().join(" "),

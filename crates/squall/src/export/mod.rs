@@ -46,7 +46,8 @@ pub fn export(
 ) -> Result<Exported, Error> {
     let tasks = input.select(only)?;
     let kernels = choose(&tasks, &input.own, store, aimed)?;
-    let folder = std::path::absolute(folder).map_err(|source| Error::Write { path: folder.into(), source })?;
+    let folder = std::path::absolute(folder)
+        .map_err(|source| Error::Write { path: folder.into(), source })?;
     let manifest = write(&folder, &kernels, aimed)?;
     if compile {
         build(&folder, &kernels, aimed)?;

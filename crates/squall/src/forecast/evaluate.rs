@@ -5,10 +5,13 @@ use crate::error::Error;
 use squall_core::forecast::{Example, Part, Problem, Split, fnv1a};
 use squall_predict::classical::Classical;
 use squall_predict::metrics::{
-    Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood, precision_at, reliability,
+    Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood,
+    precision_at, reliability,
 };
 use squall_predict::paper::PaperModel;
-use squall_predict::{Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room};
+use squall_predict::{
+    Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room,
+};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -107,9 +110,13 @@ pub fn evaluate(
             Some(Split::Layer) => "layer",
             None => "none",
         };
-        let message =
-            format!("the predictor was trained with the split `{held}`: it learned from test rows of the split that is asked for");
-        let hint = "evaluate with the split of training, with --rows unseen, or train again: squall train --split random|layer".into();
+        let message = format!(
+            "the predictor was trained with the split `{held}`: it learned from test rows of the \
+             split that is asked for"
+        );
+        let hint = "evaluate with the split of training, with --rows unseen, or train again: \
+                    squall train --split random|layer"
+            .into();
         return Err(Error::Input { place: "--split".into(), message, hint });
     }
     let mut out = Evaluation::default();
@@ -145,7 +152,10 @@ fn asked_of<'a>(model: &Model, all: &[&'a Example], asked: Asked) -> Vec<&'a Exa
         Asked::Held(split) => split.part(p) == Part::Test,
         Asked::Unseen => !model.has_seen(&p.key),
     };
-    all.iter().filter(|e| is_asked(&e.problem) && model.family().instance(&e.problem).is_ok()).copied().collect()
+    all.iter()
+        .filter(|e| is_asked(&e.problem) && model.family().instance(&e.problem).is_ok())
+        .copied()
+        .collect()
 }
 
 /// What a kind of model is called.
@@ -169,16 +179,24 @@ pub struct Timing {
 }
 
 /// Times predictions of `k` configurations for the examples that are asked for, on one thread.
-pub fn time(predictor: &Predictor, examples: &[Example], asked: Asked, k: usize) -> Result<Vec<Timing>, Error> {
+pub fn time(
+    predictor: &Predictor,
+    examples: &[Example],
+    asked: Asked,
+    k: usize,
+) -> Result<Vec<Timing>, Error> {
     let mut out = Vec::new();
     for model in predictor.models() {
-        let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == model.solver()).collect();
+        let mine: Vec<&Example> =
+            examples.iter().filter(|e| e.problem.solver == model.solver()).collect();
         let (mut room, mut all) = (Room::default(), Vec::new());
         for e in asked_of(model, &mine, asked) {
             let mut least = f64::INFINITY;
             for _ in 0..3 {
                 let began = Instant::now();
-                model.predict(&e.problem, k, Method::Pair, &mut room).map_err(PredictError::from)?;
+                model
+                    .predict(&e.problem, k, Method::Pair, &mut room)
+                    .map_err(PredictError::from)?;
                 least = least.min(1e3 * began.elapsed().as_secs_f64());
             }
             all.push(least);
@@ -186,7 +204,13 @@ pub fn time(predictor: &Predictor, examples: &[Example], asked: Asked, k: usize)
         all.sort_by(f64::total_cmp);
         if let Some(&worst) = all.last() {
             let (median, ninety) = (all[all.len() / 2], all[all.len() * 9 / 10]);
-            out.push(Timing { solver: model.solver().into(), problems: all.len(), median, ninety, worst });
+            out.push(Timing {
+                solver: model.solver().into(),
+                problems: all.len(),
+                median,
+                ninety,
+                worst,
+            });
         }
     }
     Ok(out)
@@ -237,24 +261,38 @@ type Found<'a> = BTreeMap<(Row<'a>, &'static str), Vec<Vec<Outcome>>>;
 
 /// Trains models and scores them on what was held out. `go_on` hears what is being trained, again
 /// and again, and ends all by saying no.
-pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) -> bool) -> Result<Evaluation, Error> {
+pub fn compare(
+    examples: &[Example],
+    study: &Study,
+    go_on: &mut dyn FnMut(&str) -> bool,
+) -> Result<Evaluation, Error> {
     let families = families(examples).map_err(PredictError::from)?;
     let mut found: Found = BTreeMap::new();
     let mut out = Evaluation::default();
     let all_rows = rows(examples);
     for family in &families {
-        let mine: Vec<&Example> = examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
-        let of = |e: &Example, device: &Option<String>| device.as_ref().is_none_or(|d| *d == e.problem.device);
+        let mine: Vec<&Example> =
+            examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
+        let of = |e: &Example, device: &Option<String>| {
+            device.as_ref().is_none_or(|d| *d == e.problem.device)
+        };
         let learned: Vec<&Example> = {
-            let inside = |e: &Example| family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values));
+            let inside =
+                |e: &Example| family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values));
             mine.iter().filter(|e| of(e, &study.learn_from) && inside(e)).copied().collect()
         };
-        let test: Vec<&Example> = mine.iter().filter(|e| of(e, &study.ask_for) && family.instance(&e.problem).is_ok()).copied().collect();
+        let test: Vec<&Example> = mine
+            .iter()
+            .filter(|e| of(e, &study.ask_for) && family.instance(&e.problem).is_ok())
+            .copied()
+            .collect();
         for (s, &seed) in study.seeds.iter().enumerate() {
             for fold in 0..study.folds.unwrap_or(1) {
                 let part = |p: &Problem| study.part(p, fold);
-                let test: Vec<&Example> = test.iter().filter(|e| part(&e.problem) == Part::Test).copied().collect();
-                let learned: Vec<&Example> = learned.iter().filter(|e| part(&e.problem) != Part::Test).copied().collect();
+                let test: Vec<&Example> =
+                    test.iter().filter(|e| part(&e.problem) == Part::Test).copied().collect();
+                let learned: Vec<&Example> =
+                    learned.iter().filter(|e| part(&e.problem) != Part::Test).copied().collect();
                 if test.is_empty() || !learned.iter().any(|e| part(&e.problem) == Part::Train) {
                     continue;
                 }
@@ -267,32 +305,56 @@ pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) 
                         family.solver(),
                         study.folds.map_or(String::new(), |_| format!(", fold {}", fold + 1))
                     );
-                    let model =
-                        Model::learn(&Material { family: family.clone(), examples: &learned, part: &part, options: &options }, &mut |p| {
+                    let model = Model::learn(
+                        &Material {
+                            family: family.clone(),
+                            examples: &learned,
+                            part: &part,
+                            options: &options,
+                        },
+                        &mut |p| {
                             let (done, all) = (p.epochs.0 as f64 + p.within, p.epochs.1);
-                            go_on(&format!("{what}: {} {} of {}, epoch {done:.0} of {all}", p.network, p.member.0 + 1, p.member.1))
-                        });
+                            go_on(&format!(
+                                "{what}: {} {} of {}, epoch {done:.0} of {all}",
+                                p.network,
+                                p.member.0 + 1,
+                                p.member.1
+                            ))
+                        },
+                    );
                     model.map_err(PredictError::from)?.ok_or_else(|| PredictError::Cancelled.into())
                 };
-                let mut score = |model: &Model, method: Method, name: &'static str| -> Result<(), Error> {
-                    for (row, examples) in &test {
-                        let outcomes = model.evaluate(examples, method, study.threads).map_err(PredictError::from)?;
-                        let seeds = found.entry((*row, name)).or_default();
-                        seeds.resize_with(s + 1, Vec::new);
-                        seeds[s].extend(outcomes);
-                    }
-                    Ok(())
-                };
+                let mut score =
+                    |model: &Model, method: Method, name: &'static str| -> Result<(), Error> {
+                        for (row, examples) in &test {
+                            let outcomes = model
+                                .evaluate(examples, method, study.threads)
+                                .map_err(PredictError::from)?;
+                            let seeds = found.entry((*row, name)).or_default();
+                            seeds.resize_with(s + 1, Vec::new);
+                            seeds[s].extend(outcomes);
+                        }
+                        Ok(())
+                    };
                 let first = s == 0 && fold == 0;
                 let mut keep = |model: &Model, name: &str| {
-                    let named = |(network, curve): (String, &[Epoch])| (format!("{} {name} {network}", family.solver()), curve.to_vec());
+                    let named = |(network, curve): (String, &[Epoch])| {
+                        (format!("{} {name} {network}", family.solver()), curve.to_vec())
+                    };
                     out.curves.extend(model.curves().into_iter().filter(|_| first).map(named));
                 };
-                let methods: Vec<_> = METHODS.into_iter().filter(|(n, _)| study.models.contains(n)).collect();
+                let methods: Vec<_> =
+                    METHODS.into_iter().filter(|(n, _)| study.models.contains(n)).collect();
                 if !methods.is_empty() {
                     // What asks no network needs none.
-                    let quick = methods.iter().all(|(_, m)| matches!(m, Method::Frequency | Method::Neighbours));
-                    let model = if quick { train(Kind::Neighbours, "neighbours")? } else { train(Kind::Pair, "pair")? };
+                    let quick = methods
+                        .iter()
+                        .all(|(_, m)| matches!(m, Method::Frequency | Method::Neighbours));
+                    let model = if quick {
+                        train(Kind::Neighbours, "neighbours")?
+                    } else {
+                        train(Kind::Pair, "pair")?
+                    };
                     keep(&model, "pair");
                     for (name, method) in methods {
                         score(&model, method, name)?;
@@ -306,11 +368,25 @@ pub fn compare(examples: &[Example], study: &Study, go_on: &mut dyn FnMut(&str) 
             }
         }
     }
-    let order = |name: &str| METHODS.iter().map(|m| m.0).chain(MODELS.iter().map(|m| m.0)).position(|n| n == name);
-    out.rows = found.iter().map(|((row, name), seeds)| RowReport::new(*row, name, all_rows[row].len(), seeds)).collect();
-    out.rows.sort_by_key(|r| (r.solver.clone(), r.device.clone(), std::cmp::Reverse(r.precision.clone()), order(r.method)));
+    let order = |name: &str| {
+        METHODS.iter().map(|m| m.0).chain(MODELS.iter().map(|m| m.0)).position(|n| n == name)
+    };
+    out.rows = found
+        .iter()
+        .map(|((row, name), seeds)| RowReport::new(*row, name, all_rows[row].len(), seeds))
+        .collect();
+    out.rows.sort_by_key(|r| {
+        (
+            r.solver.clone(),
+            r.device.clone(),
+            std::cmp::Reverse(r.precision.clone()),
+            order(r.method),
+        )
+    });
     if out.rows.is_empty() {
-        return Err(Error::Nothing("the store has no row with both training and test problems".into()));
+        return Err(Error::Nothing(
+            "the store has no row with both training and test problems".into(),
+        ));
     }
     Ok(out)
 }
@@ -324,20 +400,28 @@ fn by_row<'a>(examples: &[&'a Example]) -> BTreeMap<Row<'a>, Vec<&'a Example>> {
     let mut rows: BTreeMap<Row, Vec<&Example>> = BTreeMap::new();
     for e in examples {
         let p = &e.problem;
-        rows.entry((p.solver.as_str(), p.device.as_str(), p.word("precision").unwrap_or(""))).or_default().push(e);
+        rows.entry((p.solver.as_str(), p.device.as_str(), p.word("precision").unwrap_or("")))
+            .or_default()
+            .push(e);
     }
     rows
 }
 
 impl RowReport {
     /// Of outcomes in a list for each seed.
-    fn new((solver, device, precision): Row, method: &'static str, samples: usize, seeds: &[Vec<Outcome>]) -> RowReport {
+    fn new(
+        (solver, device, precision): Row,
+        method: &'static str,
+        samples: usize,
+        seeds: &[Vec<Outcome>],
+    ) -> RowReport {
         let n = seeds.len().max(1);
         let mean = |shares: Vec<Share>| {
             let hits: usize = shares.iter().map(|s| s.hits).sum();
             Share { hits: (hits + n / 2) / n, of: shares.iter().map(|s| s.of).sum::<usize>() / n }
         };
-        let over = |f: &dyn Fn(&[Outcome]) -> f64| seeds.iter().map(|o| f(o)).sum::<f64>() / n as f64;
+        let over =
+            |f: &dyn Fn(&[Outcome]) -> f64| seeds.iter().map(|o| f(o)).sum::<f64>() / n as f64;
         let deviation = |k: usize| {
             let values: Vec<f64> = seeds.iter().map(|o| precision_at(k, o).value()).collect();
             let mean = values.iter().sum::<f64>() / n as f64;
@@ -349,9 +433,15 @@ impl RowReport {
             precision: precision.into(),
             method,
             samples,
-            at: AT.iter().map(|&k| mean(seeds.iter().map(|o| precision_at(k, o)).collect())).collect(),
+            at: AT
+                .iter()
+                .map(|&k| mean(seeds.iter().map(|o| precision_at(k, o)).collect()))
+                .collect(),
             spread: (n > 1).then(|| AT.iter().map(|&k| deviation(k)).collect()),
-            kernel_at: AT.iter().map(|&k| mean(seeds.iter().map(|o| kernel_precision_at(k, o)).collect())).collect(),
+            kernel_at: AT
+                .iter()
+                .map(|&k| mean(seeds.iter().map(|o| kernel_precision_at(k, o)).collect()))
+                .collect(),
             negative_log_likelihood: over(&negative_log_likelihood),
             calibration_error: over(&calibration_error),
             reliability: reliability(&seeds.concat()),

@@ -1,8 +1,9 @@
-//! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store, [`train`]
-//! learns from it, [`questions`] reads the problems that somebody asks about, [`answer`] predicts,
-//! [`write`] puts answers into a user database, [`evaluate`] says what they are worth, [`compare`] what
-//! other models would give, and [`page`] shows it. Of Squall's own tasks, [`train_on_records`] learns
-//! from a store's records, [`proposals`] says what to try first, [`measure`] what that is worth.
+//! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store,
+//! [`train`] learns from it, [`questions`] reads the problems that somebody asks about, [`answer`]
+//! predicts, [`write`] puts answers into a user database, [`evaluate`] says what they are worth,
+//! [`compare`] what other models would give, and [`page`] shows it. Of Squall's own tasks,
+//! [`train_on_records`] learns from a store's records, [`proposals`] says what to try first,
+//! [`measure`] what that is worth.
 
 mod evaluate;
 mod page;
@@ -10,10 +11,15 @@ mod tables;
 mod tasks;
 mod user_database;
 
-pub use evaluate::{AT, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, kinds, pooled, time};
+pub use evaluate::{
+    AT, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, kinds,
+    pooled, time,
+};
 pub use page::{About, page};
 pub use tables::{Published, ROWS, published};
-pub use tasks::{TRIED, Tried, WAYS, lessons, mean_share, measure, proposals, proposals_for, train_on_records};
+pub use tasks::{
+    TRIED, Tried, WAYS, lessons, mean_share, measure, proposals, proposals_for, train_on_records,
+};
 pub use user_database::{Row, write};
 
 use crate::error::Error;
@@ -40,9 +46,14 @@ pub struct Imported {
 
 /// Reads databases, and when all of them read, adds their examples to a store. The device is what a
 /// file's name says unless one is given.
-pub fn import(store: &Path, files: &[PathBuf], device: Option<&str>) -> Result<Vec<Imported>, Error> {
+pub fn import(
+    store: &Path,
+    files: &[PathBuf],
+    device: Option<&str>,
+) -> Result<Vec<Imported>, Error> {
     let read = |f: &PathBuf| Ok((f.clone(), miopen::read(f, device)?));
-    let databases: Vec<(PathBuf, Database)> = files.iter().map(read).collect::<Result<_, Error>>()?;
+    let databases: Vec<(PathBuf, Database)> =
+        files.iter().map(read).collect::<Result<_, Error>>()?;
     let store = Store::open(store)?;
     let take = |(file, database): (PathBuf, Database)| {
         let (new, known) = store.add_examples(&database.examples)?;
@@ -51,7 +62,8 @@ pub fn import(store: &Path, files: &[PathBuf], device: Option<&str>) -> Result<V
     databases.into_iter().map(take).collect()
 }
 
-/// The families of the solvers in `examples`: known ones, and of the others what their examples show.
+/// The families of the solvers in `examples`: known ones, and of the others what their examples
+/// show.
 pub fn families(examples: &[Example]) -> Result<Vec<Arc<Family>>, FamilyError> {
     let mut all = miopen::families()?;
     let mut others: BTreeMap<&str, Vec<&Example>> = BTreeMap::new();
@@ -90,9 +102,17 @@ pub fn questions(name: &str, text: &str) -> Result<Vec<Question>, Error> {
         let fault = |message: String| Error::Input {
             place: format!("{name}:{}", i + 1),
             message,
-            hint: "a line is a database key like 256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F, or a MIOpenDriver line".into(),
+            hint: "a line is a database key like \
+                   256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F, or a MIOpenDriver \
+                   line"
+                .into(),
         };
-        all.extend(found.map_err(fault)?.into_iter().map(|convolution| Question { line: i + 1, convolution }));
+        all.extend(
+            found
+                .map_err(fault)?
+                .into_iter()
+                .map(|convolution| Question { line: i + 1, convolution }),
+        );
     }
     if all.is_empty() {
         return Err(Error::Nothing(format!("{name}: there is no problem in it")));
@@ -101,24 +121,35 @@ pub fn questions(name: &str, text: &str) -> Result<Vec<Question>, Error> {
 }
 
 /// The examples of a store, and an error where there is none of the kind.
-pub fn examples(store: &Path, solver: Option<&str>, device: Option<&str>) -> Result<Vec<Example>, Error> {
+pub fn examples(
+    store: &Path,
+    solver: Option<&str>,
+    device: Option<&str>,
+) -> Result<Vec<Example>, Error> {
     let store = Store::open_read_only(store)?;
     let found = store.examples(solver, device)?;
     if found.is_empty() {
-        let known: Vec<String> = store.example_counts()?.into_iter().map(|(s, d, _)| format!("{s} on {d}")).collect();
+        let known: Vec<String> =
+            store.example_counts()?.into_iter().map(|(s, d, _)| format!("{s} on {d}")).collect();
         let known = if known.is_empty() {
-            "it holds none: `squall import` takes them over; `train --records` learns from a store's own trials".into()
+            "it holds none: `squall import` takes them over; `train --records` learns from a \
+             store's own trials"
+                .into()
         } else {
             format!("it has {}", known.join(", "))
         };
-        return Err(Error::Nothing(format!("no example in `{}` is of that solver and device; {known}", store.path().display())));
+        return Err(Error::Nothing(format!(
+            "no example in `{}` is of that solver and device; {known}",
+            store.path().display()
+        )));
     }
     Ok(found)
 }
 
 /// Trains a predictor on examples and writes its file, as a whole or not at all. `split` holds test
-/// rows out, which are scored. Every epoch is kept in a file beside it, [`checkpoint`], from which the
-/// same training goes on where it was ended. `progress` is told often, and ends training by saying no.
+/// rows out, which are scored. Every epoch is kept in a file beside it, [`checkpoint`], from which
+/// the same training goes on where it was ended. `progress` is told often, and ends training by
+/// saying no.
 pub fn train(
     examples: &[Example],
     split: Option<Split>,
@@ -129,7 +160,11 @@ pub fn train(
     let families = families(examples).map_err(PredictError::from)?;
     let kept = checkpoint(out);
     let broken = |e| Error::Predictor { path: kept.clone(), source: Box::new(e) };
-    let mut state = if kept.exists() { Checkpoint::load(&kept).map_err(broken)? } else { Checkpoint::default() };
+    let mut state = if kept.exists() {
+        Checkpoint::load(&kept).map_err(broken)?
+    } else {
+        Checkpoint::default()
+    };
     let failed = RefCell::new(None);
     let mut keep = |c: &Checkpoint| {
         if let Err(e) = c.save(&kept) {
@@ -138,7 +173,8 @@ pub fn train(
     };
     // A disk that is full shows now and not after an hour.
     let mut go_on = |p: &Progress| progress(p) && failed.borrow().is_none();
-    let trained = Predictor::resume(&families, examples, split, options, &mut state, &mut keep, &mut go_on);
+    let trained =
+        Predictor::resume(&families, examples, split, options, &mut state, &mut keep, &mut go_on);
     if let Some(source) = failed.into_inner() {
         return Err(broken(source));
     }
@@ -176,7 +212,13 @@ pub struct Answer {
 
 /// Predicts the best `top` values for each question: of one solver, or of each that can take the
 /// problem.
-pub fn answer(predictor: &Predictor, questions: &[Question], solver: Option<&str>, device: &str, top: usize) -> Result<Vec<Answer>, Error> {
+pub fn answer(
+    predictor: &Predictor,
+    questions: &[Question],
+    solver: Option<&str>,
+    device: &str,
+    top: usize,
+) -> Result<Vec<Answer>, Error> {
     let hint = "a device is named like gfx906 or gfx906_60";
     let fault = |message| Error::Input { place: "device".into(), message, hint: hint.into() };
     let device = Device::parse(device).map_err(fault)?;
@@ -192,7 +234,10 @@ pub fn answer(predictor: &Predictor, questions: &[Question], solver: Option<&str
             let problem = q.convolution.problem(s.solver(), &device);
             let found = s.predict(&problem, top, Method::Pair, &mut room);
             let why = match &found {
-                Ok(p) if p.is_empty() => Some(format!("{} cannot compute this problem: nothing is legal for it", s.solver())),
+                Ok(p) if p.is_empty() => Some(format!(
+                    "{} cannot compute this problem: nothing is legal for it",
+                    s.solver()
+                )),
                 Ok(_) => None,
                 Err(e) => Some(e.to_string()),
             };
@@ -201,12 +246,23 @@ pub fn answer(predictor: &Predictor, questions: &[Question], solver: Option<&str
                 continue;
             }
             taken = true;
-            let predictions = found.unwrap_or_default().into_iter().map(|(v, p)| (serialised(&v), p)).collect();
-            answers.push(Answer { convolution: q.convolution.clone(), solver: s.solver().into(), predictions, why });
+            let predictions =
+                found.unwrap_or_default().into_iter().map(|(v, p)| (serialised(&v), p)).collect();
+            answers.push(Answer {
+                convolution: q.convolution.clone(),
+                solver: s.solver().into(),
+                predictions,
+                why,
+            });
         }
         if !taken {
             let why = Some("no solver of this predictor takes this problem".into());
-            answers.push(Answer { convolution: q.convolution.clone(), solver: "all".into(), predictions: Vec::new(), why });
+            answers.push(Answer {
+                convolution: q.convolution.clone(),
+                solver: "all".into(),
+                predictions: Vec::new(),
+                why,
+            });
         }
     }
     Ok(answers)

@@ -1,5 +1,5 @@
-//! An evaluation as one page: the paper's tables with ours beside them, learning curves, reliability.
-//! No script, nothing loaded from elsewhere, light and dark.
+//! An evaluation as one page: the paper's tables with ours beside them, learning curves,
+//! reliability. No script, nothing loaded from elsewhere, light and dark.
 
 use super::{AT, Evaluation, Published, ROWS, RowReport, Timing, pooled, published};
 use crate::report::svg::{escape, open, short};
@@ -27,8 +27,10 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
     let seeds: Vec<String> = about.seeds.iter().map(u64::to_string).collect();
     let _ = write!(
         p,
-        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>\
-         <meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">\
+        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' \
+         content='width=device-width, initial-scale=1'>\
+         <meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src \
+         'unsafe-inline'\">\
          <title>Squall forecast: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1>\
          <p class='sub'>{2}; seed {3}; data <span class='mono'>{4}</span></p>\n",
         escape(&about.title),
@@ -40,29 +42,47 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
     let models = models(e);
     tiles(&mut p, e, &models);
     section(&mut p, "Table II: problems with a tuned vector", SAMPLES, &samples(e));
-    section(&mut p, "Table III: the tuned vector is the first prediction (P@1, %)", FIRST, &matrix(e, &models, &[0]));
-    section(&mut p, "Table IV: it is among the first 10 and 100 (P@10 / P@100, %)", AMONG, &matrix(e, &models, &[1, 4]));
+    section(
+        &mut p,
+        "Table III: the tuned vector is the first prediction (P@1, %)",
+        FIRST,
+        &matrix(e, &models, &[0]),
+    );
+    section(
+        &mut p,
+        "Table IV: it is among the first 10 and 100 (P@10 / P@100, %)",
+        AMONG,
+        &matrix(e, &models, &[1, 4]),
+    );
     section(&mut p, "All figures", DETAILS, &details(&e.rows));
     if !e.curves.is_empty() {
         let figures: String = e.curves.iter().map(|(name, curve)| figure(name, curve)).collect();
-        let note = "Loss over epochs, as in the paper's Figures 8-11: solid while learning, dashed on validation; the dot is the epoch that was kept.";
+        let note = "Loss over epochs, as in the paper's Figures 8-11: solid while learning, \
+                    dashed on validation; the dot is the epoch that was kept.";
         section(&mut p, "Learning curves", note, &format!("<div class='curves'>{figures}</div>"));
     }
     let mut diagrams = String::new();
     for m in &models {
         let lines = pooled(e.rows.iter().filter(|r| r.method == *m));
-        diagrams += &format!("<figure>{}<figcaption>{}</figcaption></figure>", reliability(m, &lines), escape(m));
+        diagrams += &format!(
+            "<figure>{}<figcaption>{}</figcaption></figure>",
+            reliability(m, &lines),
+            escape(m)
+        );
     }
-    let note = "First predictions by the probability that they got: how often they were right, with Wilson's interval at 95 %. An honest model lies on the diagonal.";
+    let note = "First predictions by the probability that they got: how often they were right, \
+                with Wilson's interval at 95 %. An honest model lies on the diagonal.";
     section(&mut p, "Reliability", note, &format!("<div class='curves'>{diagrams}</div>"));
     if !timings.is_empty() {
         let mut t = String::from(
-            "<table><thead><tr><th class='l'>solver</th><th>problems</th><th>median</th><th>90 %</th><th>worst</th></tr></thead><tbody>",
+            "<table><thead><tr><th class='l'>solver</th><th>problems</th><th>median</th><th>90 \
+             %</th><th>worst</th></tr></thead><tbody>",
         );
         for x in timings {
             let _ = write!(
                 t,
-                "<tr><td class='l'>{}</td><td>{}</td><td>{:.2} ms</td><td>{:.2} ms</td><td>{:.2} ms</td></tr>",
+                "<tr><td class='l'>{}</td><td>{}</td><td>{:.2} ms</td><td>{:.2} ms</td><td>{:.2} \
+                 ms</td></tr>",
                 escape(&x.solver),
                 x.problems,
                 x.median,
@@ -77,18 +97,32 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
             &(t + "</tbody></table>"),
         );
     }
-    let _ = write!(p, "<footer>Made by Squall {}.</footer>\n</main></body></html>\n", env!("CARGO_PKG_VERSION"));
+    let _ = write!(
+        p,
+        "<footer>Made by Squall {}.</footer>\n</main></body></html>\n",
+        env!("CARGO_PKG_VERSION")
+    );
     p
 }
 
-const SAMPLES: &str =
-    "The paper's databases were not published, and no public version of MIOpen has its rows: its figures are for other problems than ours.";
-const FIRST: &str = "The paper's is Hybrid-2, its best. Ours with Wilson's interval at 95 %. The goal is Squall's own, for its default model on gfx900 2.0.0.";
-const AMONG: &str = "The paper's are Hybrid-2 with a plain beam search and with its constrained one (OPCS). Ours score the whole tuner space, but for encoder-decoder and attention, which search it with a beam of 100.";
-const DETAILS: &str = "By kernel: vectors that compile to the same code count as one. NLL: mean negative log-likelihood. Calibration: mean difference between the probability given and the share that was right.";
+const SAMPLES: &str = "The paper's databases were not published, and no public version of MIOpen \
+                       has its rows: its figures are for other problems than ours.";
+const FIRST: &str = "The paper's is Hybrid-2, its best. Ours with Wilson's interval at 95 %. The \
+                     goal is Squall's own, for its default model on gfx900 2.0.0.";
+const AMONG: &str = "The paper's are Hybrid-2 with a plain beam search and with its constrained \
+                     one (OPCS). Ours score the whole tuner space, but for encoder-decoder and \
+                     attention, which search it with a beam of 100.";
+const DETAILS: &str = "By kernel: vectors that compile to the same code count as one. NLL: mean \
+                       negative log-likelihood. Calibration: mean difference between the \
+                       probability given and the share that was right.";
 
 fn section(p: &mut String, title: &str, note: &str, body: &str) {
-    let _ = writeln!(p, "<section><h2>{}</h2><p class='sub'>{}</p>{body}</section>", escape(title), escape(note));
+    let _ = writeln!(
+        p,
+        "<section><h2>{}</h2><p class='sub'>{}</p>{body}</section>",
+        escape(title),
+        escape(note)
+    );
 }
 
 /// Models in the order in which they come.
@@ -116,7 +150,11 @@ fn keys(e: &Evaluation) -> Vec<(&str, &str, &str)> {
     all
 }
 
-fn find<'a>(e: &'a Evaluation, (s, d, p): (&str, &str, &str), model: &str) -> Option<&'a RowReport> {
+fn find<'a>(
+    e: &'a Evaluation,
+    (s, d, p): (&str, &str, &str),
+    model: &str,
+) -> Option<&'a RowReport> {
     e.rows.iter().find(|r| r.solver == s && r.device == d && r.precision == p && r.method == model)
 }
 
@@ -126,23 +164,39 @@ fn tiles(p: &mut String, e: &Evaluation, models: &[&str]) {
     let mut all = String::new();
     for (i, k) in [(0, 1), (1, 10), (4, 100)] {
         let mean = rows.iter().map(|r| r.at[i].value()).sum::<f64>() / rows.len() as f64;
-        let _ = write!(all, "<div class='tile'><b>{:.1} %</b><span>{first}: P@{k}, mean of {} rows</span></div>", 100.0 * mean, rows.len());
+        let _ = write!(
+            all,
+            "<div class='tile'><b>{:.1} %</b><span>{first}: P@{k}, mean of {} rows</span></div>",
+            100.0 * mean,
+            rows.len()
+        );
     }
     let problems: usize = rows.iter().map(|r| r.at[0].of).sum();
-    let _ = write!(all, "<div class='tile'><b>{problems}</b><span>problems that were held out</span></div>");
+    let _ = write!(
+        all,
+        "<div class='tile'><b>{problems}</b><span>problems that were held out</span></div>"
+    );
     let _ = writeln!(p, "<div class='tiles'>{all}</div>");
 }
 
 fn samples(e: &Evaluation) -> String {
     let mut t = String::from(
-        "<table><thead><tr><th class='l'>solver</th><th class='l'>device</th><th class='l'>precision</th><th>paper</th><th>here</th><th>asked for</th></tr></thead><tbody>",
+        "<table><thead><tr><th class='l'>solver</th><th class='l'>device</th><th \
+         class='l'>precision</th><th>paper</th><th>here</th><th>asked for</th></tr></thead><tbody>",
     );
     for key in keys(e) {
-        let Some(r) = e.rows.iter().find(|r| (r.solver.as_str(), r.device.as_str(), r.precision.as_str()) == key) else { continue };
+        let Some(r) = e
+            .rows
+            .iter()
+            .find(|r| (r.solver.as_str(), r.device.as_str(), r.precision.as_str()) == key)
+        else {
+            continue;
+        };
         let theirs = published(key.0, key.2).map_or(DASH.into(), |x| x.samples.to_string());
         let _ = write!(
             t,
-            "<tr><td class='l'>{}</td><td class='l'>{}</td><td class='l'>{}</td><td>{theirs}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td class='l'>{}</td><td class='l'>{}</td><td \
+             class='l'>{}</td><td>{theirs}</td><td>{}</td><td>{}</td></tr>",
             escape(key.0),
             escape(key.1),
             escape(key.2),
@@ -161,7 +215,10 @@ fn theirs(x: Option<Published>, places: &[usize]) -> Vec<String> {
         [0] => vec![x.map_or(DASH.into(), |x| format!("{:.1}", x.top_1))],
         _ => {
             let pair = |p: (f64, f64)| format!("{:.1} / {:.1}", p.0, p.1);
-            vec![x.map_or(DASH.into(), |x| pair(x.beam)), x.and_then(|x| x.opcs).map_or(DASH.into(), pair)]
+            vec![
+                x.map_or(DASH.into(), |x| pair(x.beam)),
+                x.and_then(|x| x.opcs).map_or(DASH.into(), pair),
+            ]
         }
     }
 }
@@ -188,7 +245,13 @@ fn matrix(e: &Evaluation, models: &[&'static str], places: &[usize]) -> String {
     let all = keys(e);
     for key in &all {
         let x = published(key.0, key.2);
-        let _ = write!(t, "<tr><td class='l'>{} {} {}</td>", escape(key.0), escape(key.1), escape(key.2));
+        let _ = write!(
+            t,
+            "<tr><td class='l'>{} {} {}</td>",
+            escape(key.0),
+            escape(key.1),
+            escape(key.2)
+        );
         theirs(x, places).iter().for_each(|c| {
             let _ = write!(t, "<td>{c}</td>");
         });
@@ -198,9 +261,11 @@ fn matrix(e: &Evaluation, models: &[&'static str], places: &[usize]) -> String {
                 let _ = write!(t, "<td>{DASH}</td>");
                 continue;
             };
-            let cells: Vec<String> = places.iter().map(|&i| format!("{:.1}", 100.0 * r.at[i].value())).collect();
+            let cells: Vec<String> =
+                places.iter().map(|&i| format!("{:.1}", 100.0 * r.at[i].value())).collect();
             let small: Vec<String> = places.iter().map(|&i| interval(r.at[i])).collect();
-            let _ = write!(t, "<td>{}<br><small>{}</small></td>", cells.join(" / "), small.join(" / "));
+            let _ =
+                write!(t, "<td>{}<br><small>{}</small></td>", cells.join(" / "), small.join(" / "));
             let s = sums.entry(m).or_insert_with(|| (vec![0.0; places.len()], 0));
             s.1 += 1;
             places.iter().zip(&mut s.0).for_each(|(&i, sum)| *sum += r.at[i].value());
@@ -209,11 +274,17 @@ fn matrix(e: &Evaluation, models: &[&'static str], places: &[usize]) -> String {
     }
     t += "</tbody>";
     if all.len() > 1 {
-        let _ = write!(t, "<tfoot><tr><td class='l'>mean</td>{}<td></td>", "<td></td>".repeat(heads.len()));
+        let _ = write!(
+            t,
+            "<tfoot><tr><td class='l'>mean</td>{}<td></td>",
+            "<td></td>".repeat(heads.len())
+        );
         for m in models {
             let cell = sums.get(m).map_or(DASH.into(), |(sum, n)| {
-                let mean: Vec<String> = sum.iter().map(|s| format!("{:.1}", 100.0 * s / *n as f64)).collect();
-                let of = if *n == all.len() { String::new() } else { format!(" <small>of {n}</small>") };
+                let mean: Vec<String> =
+                    sum.iter().map(|s| format!("{:.1}", 100.0 * s / *n as f64)).collect();
+                let of =
+                    if *n == all.len() { String::new() } else { format!(" <small>of {n}</small>") };
                 mean.join(" / ") + &of
             });
             let _ = write!(t, "<td>{cell}</td>");
@@ -244,7 +315,10 @@ fn details(rows: &[RowReport]) -> String {
             r.method
         );
         for (i, s) in r.at.iter().enumerate() {
-            let spread = r.spread.as_ref().map_or(String::new(), |d| format!(" <small>\u{b1} {:.1}</small>", 100.0 * d[i]));
+            let spread = r
+                .spread
+                .as_ref()
+                .map_or(String::new(), |d| format!(" <small>\u{b1} {:.1}</small>", 100.0 * d[i]));
             let _ = write!(t, "<td>{:.1}{spread}</td>", 100.0 * s.value());
         }
         let _ = write!(
@@ -263,10 +337,20 @@ fn details(rows: &[RowReport]) -> String {
 fn figure(name: &str, curve: &[Epoch]) -> String {
     let (w, h, left, right, top, bottom) = (300.0, 150.0, 38.0, 10.0, 10.0, 22.0);
     let mut s = open(w, h, &format!("Loss over epochs of {name}"));
-    let finite: Vec<f64> = curve.iter().flat_map(|e| [e.train, e.validation]).filter(|x| x.is_finite() && *x > 0.0).collect();
-    let (low, high) = finite.iter().fold((f64::INFINITY, 0.0f64), |(a, b), x| (a.min(*x), b.max(*x)));
+    let finite: Vec<f64> = curve
+        .iter()
+        .flat_map(|e| [e.train, e.validation])
+        .filter(|x| x.is_finite() && *x > 0.0)
+        .collect();
+    let (low, high) =
+        finite.iter().fold((f64::INFINITY, 0.0f64), |(a, b), x| (a.min(*x), b.max(*x)));
     if finite.is_empty() {
-        let _ = write!(s, "<text class='axis' x='{}' y='{}' text-anchor='middle'>no epoch</text>", w / 2.0, h / 2.0);
+        let _ = write!(
+            s,
+            "<text class='axis' x='{}' y='{}' text-anchor='middle'>no epoch</text>",
+            w / 2.0,
+            h / 2.0
+        );
         return format!("<figure>{s}</svg><figcaption>{}</figcaption></figure>", escape(name));
     }
     let span = (high - low).max(1e-9);
@@ -274,23 +358,48 @@ fn figure(name: &str, curve: &[Epoch]) -> String {
     let py = |v: f64| h - bottom - (v - low) / span * (h - top - bottom);
     for k in 0..=2 {
         let v = low + span * f64::from(k) / 2.0;
-        let _ = write!(s, "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>", py(v), w - right);
-        let _ = write!(s, "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{}</text>", left - 5.0, py(v) + 4.0, short(v));
+        let _ = write!(
+            s,
+            "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>",
+            py(v),
+            w - right
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{}</text>",
+            left - 5.0,
+            py(v) + 4.0,
+            short(v)
+        );
     }
     let _ = write!(s, "<text class='tick' x='{left}' y='{}'>1</text>", h - 7.0);
-    let _ = write!(s, "<text class='tick' x='{}' y='{}' text-anchor='end'>{} epochs</text>", w - right, h - 7.0, curve.len());
+    let _ = write!(
+        s,
+        "<text class='tick' x='{}' y='{}' text-anchor='end'>{} epochs</text>",
+        w - right,
+        h - 7.0,
+        curve.len()
+    );
     let path = |f: fn(&Epoch) -> f64| {
         let points = curve.iter().enumerate().filter(|(_, e)| f(e).is_finite() && f(e) > 0.0);
-        points.enumerate().map(|(n, (i, e))| format!("{}{:.1} {:.1}", if n == 0 { "M" } else { "L" }, px(i), py(f(e)))).collect::<String>()
+        points
+            .enumerate()
+            .map(|(n, (i, e))| {
+                format!("{}{:.1} {:.1}", if n == 0 { "M" } else { "L" }, px(i), py(f(e)))
+            })
+            .collect::<String>()
     };
     let _ = write!(s, "<path class='curve' d='{}'/>", path(|e| e.train));
     let held = path(|e| e.validation);
     if !held.is_empty() {
         let _ = write!(s, "<path class='curve plainline' d='{held}'/>");
-        let best = (0..curve.len()).min_by(|&a, &b| curve[a].validation.total_cmp(&curve[b].validation)).unwrap_or(0);
+        let best = (0..curve.len())
+            .min_by(|&a, &b| curve[a].validation.total_cmp(&curve[b].validation))
+            .unwrap_or(0);
         let _ = write!(
             s,
-            "<circle class='step' cx='{:.1}' cy='{:.1}' r='3'><title>epoch {}: {:.3}</title></circle>",
+            "<circle class='step' cx='{:.1}' cy='{:.1}' r='3'><title>epoch {}: \
+             {:.3}</title></circle>",
             px(best),
             py(curve[best].validation),
             best + 1,
@@ -308,19 +417,54 @@ fn reliability(name: &str, lines: &[Reliability]) -> String {
     let py = |v: f64| h - bottom - v * (h - top - bottom);
     for k in 0..=4 {
         let v = f64::from(k) / 4.0;
-        let _ = write!(s, "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>", py(v), w - right);
-        let _ = write!(s, "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{:.0}</text>", left - 5.0, py(v) + 4.0, 100.0 * v);
-        let _ = write!(s, "<text class='tick' x='{:.1}' y='{}' text-anchor='middle'>{:.0}</text>", px(v), h - bottom + 14.0, 100.0 * v);
+        let _ = write!(
+            s,
+            "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>",
+            py(v),
+            w - right
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{:.0}</text>",
+            left - 5.0,
+            py(v) + 4.0,
+            100.0 * v
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{:.1}' y='{}' text-anchor='middle'>{:.0}</text>",
+            px(v),
+            h - bottom + 14.0,
+            100.0 * v
+        );
     }
-    let _ = write!(s, "<line class='cache' x1='{:.1}' y1='{:.1}' x2='{:.1}' y2='{:.1}'/>", px(0.0), py(0.0), px(1.0), py(1.0));
-    let _ = write!(s, "<text class='axis' x='{:.1}' y='{}' text-anchor='middle'>probability given, %</text>", px(0.5), h - 6.0);
+    let _ = write!(
+        s,
+        "<line class='cache' x1='{:.1}' y1='{:.1}' x2='{:.1}' y2='{:.1}'/>",
+        px(0.0),
+        py(0.0),
+        px(1.0),
+        py(1.0)
+    );
+    let _ = write!(
+        s,
+        "<text class='axis' x='{:.1}' y='{}' text-anchor='middle'>probability given, %</text>",
+        px(0.5),
+        h - 6.0
+    );
     for l in lines {
         let (low, high) = l.observed.interval();
         let x = px(l.predicted);
-        let _ = write!(s, "<line class='rise' x1='{x:.1}' y1='{:.1}' x2='{x:.1}' y2='{:.1}'/>", py(low), py(high));
         let _ = write!(
             s,
-            "<circle class='dot' cx='{x:.1}' cy='{:.1}' r='4.5'><title>given {:.1} %, right {:.1} % of {}</title></circle>",
+            "<line class='rise' x1='{x:.1}' y1='{:.1}' x2='{x:.1}' y2='{:.1}'/>",
+            py(low),
+            py(high)
+        );
+        let _ = write!(
+            s,
+            "<circle class='dot' cx='{x:.1}' cy='{:.1}' r='4.5'><title>given {:.1} %, right {:.1} \
+             % of {}</title></circle>",
             py(l.observed.value()),
             100.0 * l.predicted,
             100.0 * l.observed.value(),
@@ -347,18 +491,38 @@ mod tests {
             kernel_at: vec![share(10), share(20), share(25), share(28), share(30)],
             negative_log_likelihood: 2.5,
             calibration_error: 0.04,
-            reliability: vec![Reliability { from: 0.2, to: 0.3, predicted: 0.25, observed: share(10) }],
+            reliability: vec![Reliability {
+                from: 0.2,
+                to: 0.3,
+                predicted: 0.25,
+                observed: share(10),
+            }],
         }
     }
 
     #[test]
     fn a_page_holds_the_tables_and_escapes_what_it_is_given() {
-        let curve = vec![Epoch { train: 4.0, validation: 3.5 }, Epoch { train: 3.0, validation: 3.2 }];
+        let curve =
+            vec![Epoch { train: 4.0, validation: 3.5 }, Epoch { train: 3.0, validation: 3.2 }];
         let mut other = row("hybrid-2");
         other.precision = "FP16".into();
-        let e = Evaluation { rows: vec![row("pair"), row("neighbours"), other], curves: vec![("<x> ranker 1".into(), curve)] };
-        let about = About { title: "a & b".into(), held: "split random".into(), seeds: vec![1, 2], data: "d".into() };
-        let timing = Timing { solver: "ConvAsm1x1U".into(), problems: 40, median: 1.25, ninety: 2.0, worst: 3.0 };
+        let e = Evaluation {
+            rows: vec![row("pair"), row("neighbours"), other],
+            curves: vec![("<x> ranker 1".into(), curve)],
+        };
+        let about = About {
+            title: "a & b".into(),
+            held: "split random".into(),
+            seeds: vec![1, 2],
+            data: "d".into(),
+        };
+        let timing = Timing {
+            solver: "ConvAsm1x1U".into(),
+            problems: 40,
+            median: 1.25,
+            ninety: 2.0,
+            worst: 3.0,
+        };
         let p = page(&about, &e, &[timing]);
         for part in [
             "a &amp; b",
@@ -376,7 +540,11 @@ mod tests {
         ] {
             assert!(p.contains(part), "{part} is missing");
         }
-        assert!(!p.contains("<x>") && p.matches("<svg").count() == 4 && p.matches("</svg>").count() == 4);
+        assert!(
+            !p.contains("<x>")
+                && p.matches("<svg").count() == 4
+                && p.matches("</svg>").count() == 4
+        );
         assert_eq!(p.matches("<tr>").count(), p.matches("</tr>").count());
         // Nothing is divided by nothing.
         let empty = page(&About::default(), &Evaluation::default(), &[]);

@@ -6,7 +6,9 @@ use crate::desk::realize;
 use crate::error::Error;
 use crate::kit::Kit;
 use crate::session::SYMBOL;
-use squall_core::{Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, median};
+use squall_core::{
+    Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, median,
+};
 use squall_predict::task::{Lesson, Measured, Proposal, TaskModel, even, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
 use squall_records::{Name, Query, Standings, Store};
@@ -16,8 +18,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// More candidates of a task than this teach no more than they cost: the fastest third of so many are
-/// kept, and of the others an even selection.
+/// More candidates of a task than this teach no more than they cost: the fastest third of so many
+/// are kept, and of the others an even selection.
 const ROWS: usize = 600;
 
 /// A tuned task of a store.
@@ -33,13 +35,20 @@ impl Tuned {
     fn holder(&self, tunables: &[Arc<dyn Tunable>]) -> Option<Candidate> {
         let (name, ..) = self.standings.winner()?;
         let tunable = tunables.iter().find(|t| t.name() == name.0)?;
-        Some(Candidate { tunable: tunable.name().into(), configuration: tunable.space().parse(&name.1).ok()? })
+        Some(Candidate {
+            tunable: tunable.name().into(),
+            configuration: tunable.space().parse(&name.1).ok()?,
+        })
     }
 }
 
 /// What a store knows of a device's tasks that are made by rule.
 fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
-    let query = Query { device: Some(at.id.clone()), toolchain: Some(at.tools.clone()), ..Query::default() };
+    let query = Query {
+        device: Some(at.id.clone()),
+        toolchain: Some(at.tools.clone()),
+        ..Query::default()
+    };
     let mut records = store.query(&query)?;
     records.sort_by(|a, b| a.time.total_cmp(&b.time));
     let mut all: BTreeMap<TaskId, Tuned> = BTreeMap::new();
@@ -49,8 +58,16 @@ fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
                 // What only a description is known of, or an older Squall wrote, is no lesson.
-                let Some(workload) = Workload::parse(&r.workload).ok().filter(|w| w.foreign.is_none()) else { continue };
-                place.insert(Tuned { task: Task::new(r.name, workload), standings: Standings::default(), failed: Vec::new() })
+                let Some(workload) =
+                    Workload::parse(&r.workload).ok().filter(|w| w.foreign.is_none())
+                else {
+                    continue;
+                };
+                place.insert(Tuned {
+                    task: Task::new(r.name, workload),
+                    standings: Standings::default(),
+                    failed: Vec::new(),
+                })
             }
         };
         match (r.kind, r.outcome.time()) {
@@ -61,13 +78,19 @@ fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
         }
     }
     if all.is_empty() {
-        let others: Vec<String> = store.summaries(&Query::default())?.into_iter().map(|s| s.device).collect();
+        let others: Vec<String> =
+            store.summaries(&Query::default())?.into_iter().map(|s| s.device).collect();
         let mut others: Vec<&str> = others.iter().map(String::as_str).collect();
         others.sort_unstable();
         others.dedup();
-        let others = if others.is_empty() { "it holds none at all".into() } else { format!("it has records of {}", others.join("; ")) };
+        let others = if others.is_empty() {
+            "it holds none at all".into()
+        } else {
+            format!("it has records of {}", others.join("; "))
+        };
         return Err(Error::Nothing(format!(
-            "`{}` holds no tuned task of this device and toolchain (`{}`, `{}`); {others}; `squall tune --store` makes some",
+            "`{}` holds no tuned task of this device and toolchain (`{}`, `{}`); {others}; \
+             `squall tune --store` makes some",
             store.path().display(),
             at.id,
             at.tools
@@ -90,17 +113,27 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
         let tunable = tunables.iter().find(|t| t.name() == name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
-        (!features.is_empty()).then(|| Measured { tunable: name.0.clone(), configuration, features, time })
+        (!features.is_empty()).then(|| Measured {
+            tunable: name.0.clone(),
+            configuration,
+            features,
+            time,
+        })
     };
     let front = ROWS / 3;
     let behind = ranking.len().saturating_sub(front).div_ceil(ROWS - front).max(1);
-    let chosen = ranking.iter().enumerate().filter(|(i, _)| *i < front || (i - front).is_multiple_of(behind));
-    let mut rows: Vec<Measured> = chosen.filter_map(|(_, (name, time))| row(name, Some(time.0))).collect();
+    let chosen = ranking
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| *i < front || (i - front).is_multiple_of(behind));
+    let mut rows: Vec<Measured> =
+        chosen.filter_map(|(_, (name, time))| row(name, Some(time.0))).collect();
     rows.extend(t.failed.iter().take(ROWS / 6).filter_map(|name| row(name, None)));
     Some(Lesson { problem, name: t.task.name.clone(), rows })
 }
 
-/// Trains a predictor on a store's records of a device, and writes its file, as a whole or not at all.
+/// Trains a predictor on a store's records of a device, and writes its file, as a whole or not at
+/// all.
 pub fn train_on_records(
     store: &Path,
     at: &Aimed,
@@ -127,12 +160,21 @@ pub fn proposals(
 ) -> Result<Vec<Proposal>, PredictError> {
     match problem(task.id, &task.workload, device) {
         Some(p) => model.propose(&p, tunables, n),
-        None => Err(PredictError::Kind { kind: "kernel of one's own".into(), known: model.kinds().join(", ") }),
+        None => Err(PredictError::Kind {
+            kind: "kernel of one's own".into(),
+            known: model.kinds().join(", "),
+        }),
     }
 }
 
 /// The same for a task that is made by rule.
-pub fn proposals_for(model: &TaskModel, task: &Task, target: &Target, device: &str, n: usize) -> Result<Vec<Proposal>, PredictError> {
+pub fn proposals_for(
+    model: &TaskModel,
+    task: &Task,
+    target: &Target,
+    device: &str,
+    n: usize,
+) -> Result<Vec<Proposal>, PredictError> {
     proposals(model, task, &Kit::generated(task, target).tunables, device, n)
 }
 
@@ -167,9 +209,9 @@ impl Tried {
 }
 
 /// Measures what a predictor's candidates are worth on a store's tasks that it did not learn from:
-/// beside what holds each task, the nearest learned tasks' best and random ones, all in turn, `rounds`
-/// times, the median of each counting. What holds the tasks in the store `against` runs with them. `said`
-/// hears of each task before its turn.
+/// beside what holds each task, the nearest learned tasks' best and random ones, all in turn,
+/// `rounds` times, the median of each counting. What holds the tasks in the store `against` runs
+/// with them. `said` hears of each task before its turn.
 #[allow(clippy::too_many_arguments)] // an experiment's conditions, named at its only caller
 pub fn measure(
     model: &TaskModel,
@@ -182,13 +224,20 @@ pub fn measure(
     said: &mut dyn FnMut(&str),
 ) -> Result<Vec<Tried>, Error> {
     let store = Store::open_read_only(store)?;
-    let unseen = |t: &Tuned| model.facts().known.iter().all(|k| k.problem.key != t.task.id.to_string());
+    let unseen =
+        |t: &Tuned| model.facts().known.iter().all(|k| k.problem.key != t.task.id.to_string());
     let all: Vec<Tuned> = tuned(&store, at)?.into_iter().filter(unseen).collect();
     if all.is_empty() {
-        let message = format!("the predictor learned from every task of `{}`: give a store of others", store.path().display());
+        let message = format!(
+            "the predictor learned from every task of `{}`: give a store of others",
+            store.path().display()
+        );
         return Err(Error::Nothing(message));
     }
-    let others = against.map(|path| tuned(&Store::open_read_only(path)?, at)).transpose()?.unwrap_or_default();
+    let others = against
+        .map(|path| tuned(&Store::open_read_only(path)?, at))
+        .transpose()?
+        .unwrap_or_default();
     let mut lab = at.lab()?;
     let mut out = Vec::new();
     for t in &all {
@@ -199,18 +248,25 @@ pub fn measure(
         let kit = Kit::generated(&t.task, &at.target);
         let most = TRIED[TRIED.len() - 1];
         let Some(problem) = problem(t.task.id, &t.task.workload, &at.id) else { continue };
-        let predicted = model.propose(&problem, &kit.tunables, most)?.into_iter().map(|p| p.candidate).collect();
+        let predicted = model
+            .propose(&problem, &kit.tunables, most)?
+            .into_iter()
+            .map(|p| p.candidate)
+            .collect();
         let near = model.neighbours(&problem, &kit.tunables, most);
-        let lists: [Vec<Candidate>; 3] = [predicted, near, even(&kit.tunables, most, seed ^ t.task.id.number())];
+        let lists: [Vec<Candidate>; 3] =
+            [predicted, near, even(&kit.tunables, most, seed ^ t.task.id.number())];
         let Some(winner) = t.holder(&kit.tunables) else { continue };
-        let rival = others.iter().find(|o| o.task.id == t.task.id).and_then(|o| o.holder(&kit.tunables));
+        let rival =
+            others.iter().find(|o| o.task.id == t.task.id).and_then(|o| o.holder(&kit.tunables));
         let mut candidates: Vec<Candidate> = vec![winner.clone()];
         for c in rival.iter().chain(lists.iter().flatten()) {
             if !candidates.contains(c) {
                 candidates.push(c.clone());
             }
         }
-        let sources: Vec<_> = candidates.iter().map(|c| realize(&kit.tunables, c, SYMBOL)).collect();
+        let sources: Vec<_> =
+            candidates.iter().map(|c| realize(&kit.tunables, c, SYMBOL)).collect();
         lab.set_task_of(&t.task.workload, &kit.reference(&t.task, "squall_reference"), seed)?;
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let places: Vec<usize> = (0..candidates.len()).filter(|&i| sources[i].is_ok()).collect();
@@ -226,7 +282,12 @@ pub fn measure(
                 }
             })?;
         }
-        let time = |c: &Candidate| candidates.iter().position(|x| x == c).map_or(f64::INFINITY, |i| median(times[i].iter().copied()));
+        let time = |c: &Candidate| {
+            candidates
+                .iter()
+                .position(|x| x == c)
+                .map_or(f64::INFINITY, |i| median(times[i].iter().copied()))
+        };
         let tuned = time(&winner);
         if tuned.is_finite() {
             let nearest = model.relatives(&problem).first().map(|k| k.name.clone());

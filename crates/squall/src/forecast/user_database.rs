@@ -17,11 +17,13 @@ pub struct Row {
     pub values: String,
 }
 
-/// Writes rows into a user database, all or none. A file that is there decides its form; a new one is
-/// SQLite where its name ends in `.db` or `.udb`, else text.
+/// Writes rows into a user database, all or none. A file that is there decides its form; a new one
+/// is SQLite where its name ends in `.db` or `.udb`, else text.
 pub fn write(path: &Path, rows: &[Row]) -> Result<(), Error> {
     let name = path.display().to_string();
-    let refuse = |what: &str, remedy: &str| Err(DatabaseError { name: name.clone(), what: what.into(), remedy: remedy.into() }.into());
+    let refuse = |what: &str, remedy: &str| {
+        Err(DatabaseError { name: name.clone(), what: what.into(), remedy: remedy.into() }.into())
+    };
     // Through links, so that they stay links.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let old = match std::fs::read(&target) {
@@ -34,20 +36,30 @@ pub fn write(path: &Path, rows: &[Row]) -> Result<(), Error> {
         return refuse("this database is read-only", "give another file, or make it writable");
     }
     if old.starts_with(&[0x1f, 0x8b]) || old.starts_with(b"BZh") {
-        return refuse("MIOpen reads no packed user database", "unpack it first, or give another file");
+        return refuse(
+            "MIOpen reads no packed user database",
+            "unpack it first, or give another file",
+        );
     }
     let is_new = old.is_empty();
     let (form, old) = unpack(&name, old)?;
     let ends = path.extension().is_some_and(|e| e == "db" || e == "udb");
     if form == Form::Sqlite || is_new && ends {
-        let rows: Vec<_> = rows.iter().map(|r| (r.convolution.clone(), r.solver.clone(), r.values.clone())).collect();
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|r| (r.convolution.clone(), r.solver.clone(), r.values.clone()))
+            .collect();
         return Ok(sqlite::write(&target, &rows)?);
     }
     let Ok(old) = String::from_utf8(old) else {
-        return refuse("this is neither a text nor a SQLite database", "give a user database of MIOpen's, or a new file");
+        return refuse(
+            "this is neither a text nor a SQLite database",
+            "give a user database of MIOpen's, or a new file",
+        );
     };
     text::recognise(&name, &old)?;
-    let rows: Vec<_> = rows.iter().map(|r| (r.convolution.key(), r.solver.clone(), r.values.clone())).collect();
+    let rows: Vec<_> =
+        rows.iter().map(|r| (r.convolution.key(), r.solver.clone(), r.values.clone())).collect();
     let folder = target.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let replace = || -> std::io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
@@ -74,22 +86,40 @@ mod tests {
     const KEY: &str = "256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F";
 
     fn row(values: &str) -> Row {
-        Row { convolution: Convolution::parse(KEY).unwrap(), solver: "ConvAsm1x1U".into(), values: values.into() }
+        Row {
+            convolution: Convolution::parse(KEY).unwrap(),
+            solver: "ConvAsm1x1U".into(),
+            values: values.into(),
+        }
     }
 
     #[test]
     fn what_is_written_is_read_again_and_what_was_there_stays() {
         let place = tempfile::tempdir().unwrap();
-        for (file, old) in [("gfx906_60.updb.txt", Some("# mine\n")), ("gfx906_60.new.txt", None), ("gfx906_60.udb", None)] {
+        for (file, old) in [
+            ("gfx906_60.updb.txt", Some("# mine\n")),
+            ("gfx906_60.new.txt", None),
+            ("gfx906_60.udb", None),
+        ] {
             let path = place.path().join(file);
             if let Some(old) = old {
                 let other = KEY.replace("256-", "512-");
-                std::fs::write(&path, format!("{other}=Other:7\n{old}{KEY}=Other:1,2;ConvAsm1x1U:4,8,8,16,1,2,1,1\n")).unwrap();
+                std::fs::write(
+                    &path,
+                    format!("{other}=Other:7\n{old}{KEY}=Other:1,2;ConvAsm1x1U:4,8,8,16,1,2,1,1\n"),
+                )
+                .unwrap();
             }
             let before = read(&path, None).map_or(0, |d| d.examples.len());
             write(&path, &[row("1,8,2,16,1,2,1,1"), row("2,8,4,16,1,2,1,1")]).unwrap();
             let d = read(&path, None).unwrap();
-            let of = |s: &str| d.examples.iter().filter(|e| e.problem.solver == s).map(|e| serialised(&e.values)).collect::<Vec<_>>();
+            let of = |s: &str| {
+                d.examples
+                    .iter()
+                    .filter(|e| e.problem.solver == s)
+                    .map(|e| serialised(&e.values))
+                    .collect::<Vec<_>>()
+            };
             assert_eq!(of("ConvAsm1x1U"), ["2,8,4,16,1,2,1,1"], "{file}");
             assert_eq!(d.examples.len(), before.max(1), "{file}");
             assert_eq!(
@@ -100,7 +130,11 @@ mod tests {
                 0
             );
         }
-        assert!(std::fs::read_to_string(place.path().join("gfx906_60.updb.txt")).unwrap().contains("# mine\n"));
+        assert!(
+            std::fs::read_to_string(place.path().join("gfx906_60.updb.txt"))
+                .unwrap()
+                .contains("# mine\n")
+        );
     }
 
     #[test]

@@ -54,7 +54,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn block() -> impl Strategy<Value = Block> {
-        (0usize..5000, 0usize..40, 0usize..12).prop_map(|(bytes, first, more)| Block { bytes, first, last: first + more })
+        (0usize..5000, 0usize..40, 0usize..12).prop_map(|(bytes, first, more)| Block {
+            bytes,
+            first,
+            last: first + more,
+        })
     }
 
     proptest! {
@@ -76,7 +80,8 @@ mod tests {
 
     #[test]
     fn a_chain_needs_two_places() {
-        let chain: Vec<Block> = (0..10).map(|i| Block { bytes: 640, first: i, last: i + 1 }).collect();
+        let chain: Vec<Block> =
+            (0..10).map(|i| Block { bytes: 640, first: i, last: i + 1 }).collect();
         assert_eq!(lay_out(&chain).1, 1280);
     }
 }

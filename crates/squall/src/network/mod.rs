@@ -27,7 +27,8 @@ const PROGRAM: &str = "network";
 
 /// Writes a .npy file.
 pub fn write_array(path: &Path, array: &Array) -> Result<(), Error> {
-    std::fs::write(path, npy::write(array)).map_err(|source| Error::Write { path: path.into(), source })
+    std::fs::write(path, npy::write(array))
+        .map_err(|source| Error::Write { path: path.into(), source })
 }
 
 /// A step with its time.
@@ -74,21 +75,40 @@ impl Network {
     /// Builds a model: tuned kernels where the store knows them, plain loops elsewhere. `keep` is
     /// a folder for the program and what it reads; kernels that did not change since it was
     /// written there are not compiled again.
-    pub fn build(input: &Input, store: Option<&Store>, threads: usize, keep: Option<&Path>) -> Result<Network, Error> {
-        let fault = |message: String, hint: &str| Error::Input { place: input.name.clone(), message, hint: hint.into() };
+    pub fn build(
+        input: &Input,
+        store: Option<&Store>,
+        threads: usize,
+        keep: Option<&Path>,
+    ) -> Result<Network, Error> {
+        let fault = |message: String, hint: &str| Error::Input {
+            place: input.name.clone(),
+            message,
+            hint: hint.into(),
+        };
         let (Some(graph), Some(path)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
         };
         if graph.inputs.len() != 1 || graph.outputs.is_empty() {
             let names: Vec<&str> = graph.inputs.iter().map(|i| i.0.as_str()).collect();
-            let message = format!("it has {} inputs ({}) and {} outputs", names.len(), names.join(", "), graph.outputs.len());
+            let message = format!(
+                "it has {} inputs ({}) and {} outputs",
+                names.len(),
+                names.join(", "),
+                graph.outputs.len()
+            );
             return Err(fault(message, "models of one input are run"));
         }
-        let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
         let import = |source| Error::Import { place: path.display().to_string(), source };
-        let weights = Weights::read(&bytes, &input.name, &mut |name, offset, length| beside(path, name, offset, length)).map_err(import)?;
+        let weights = Weights::read(&bytes, &input.name, &mut |name, offset, length| {
+            beside(path, name, offset, length)
+        })
+        .map_err(import)?;
         drop(bytes);
-        let mut plan = graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
+        let mut plan =
+            graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
         let aimed = Aimed::at(Aim::Cpu, threads)?;
         let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), &[], store, &aimed)?;
         let layout = Layout::new(&plan, &kernels);
@@ -98,7 +118,16 @@ impl Network {
         plan.constants = Vec::new();
         program(&folder, &plan, &kernels, threads, &aimed.toolchain)?;
         let (name, graph, cores) = (input.name.clone(), graph.clone(), aimed.device.cores);
-        Ok(Network { name, folder, _temporary: temporary, graph, plan, kernels, cores, arena_bytes: layout.bytes })
+        Ok(Network {
+            name,
+            folder,
+            _temporary: temporary,
+            graph,
+            plan,
+            kernels,
+            cores,
+            arena_bytes: layout.bytes,
+        })
     }
 
     /// Bytes of the region that activations and scratch memory share.
@@ -113,13 +142,18 @@ impl Network {
 
     /// Kernels, and those of them that were tuned.
     pub fn kernels(&self) -> (usize, usize) {
-        let tuned = |k: &&Chosen| k.origin != Origin::Plain && k.origin.record().is_some_and(|r| r.tunable != "untuned");
+        let tuned = |k: &&Chosen| {
+            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| r.tunable != "untuned")
+        };
         (self.kernels.len(), self.kernels.iter().filter(tuned).count())
     }
 
     /// An input where the user gives none: the same numbers in every run.
     pub fn random_input(&self) -> Array {
-        Array { shape: self.graph.inputs.first().map_or(Vec::new(), |i| i.1.clone()), data: self.graph.random_input(0) }
+        Array {
+            shape: self.graph.inputs.first().map_or(Vec::new(), |i| i.1.clone()),
+            data: self.graph.random_input(0),
+        }
     }
 
     /// Runs it once; gives the first output.
@@ -142,7 +176,8 @@ impl Network {
         let said = self.launch(seconds)?;
         let file = self.folder.join("output.bin");
         let bytes = std::fs::read(&file).map_err(|source| Error::Read { path: file, source })?;
-        let data = bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let data =
+            bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
         let shape = self.graph.outputs.first().map_or(Vec::new(), |o| o.1.clone());
         Ok((Array { shape, data }, said))
     }
@@ -153,14 +188,29 @@ impl Network {
         if self.cores.len() > 1 {
             // As kernels are measured: one thread a core, on the same cores.
             let places: Vec<String> = self.cores.iter().map(|c| format!("{{{c}}}")).collect();
-            command.env("OMP_NUM_THREADS", self.cores.len().to_string()).env("OMP_PROC_BIND", "true").env("OMP_PLACES", places.join(","));
-            command.env("OMP_DYNAMIC", "false").env_remove("OMP_THREAD_LIMIT").env_remove("GOMP_CPU_AFFINITY");
+            command
+                .env("OMP_NUM_THREADS", self.cores.len().to_string())
+                .env("OMP_PROC_BIND", "true")
+                .env("OMP_PLACES", places.join(","));
+            command
+                .env("OMP_DYNAMIC", "false")
+                .env_remove("OMP_THREAD_LIMIT")
+                .env_remove("GOMP_CPU_AFFINITY");
         }
-        let fail = |message: String| Error::Build { message, hint: "`squall check` runs a model kernel by kernel".into() };
-        let done = command.output().map_err(|e| fail(format!("the network's program does not start: {e}")))?;
+        let fail = |message: String| Error::Build {
+            message,
+            hint: "`squall check` runs a model kernel by kernel".into(),
+        };
+        let done = command
+            .output()
+            .map_err(|e| fail(format!("the network's program does not start: {e}")))?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr);
-            return Err(fail(format!("the network's program failed ({}): {}", done.status, said.trim())));
+            return Err(fail(format!(
+                "the network's program failed ({}): {}",
+                done.status,
+                said.trim()
+            )));
         }
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
@@ -170,7 +220,8 @@ impl Network {
         let mut times = None;
         let mut best = vec![0; self.plan.steps.len()];
         for line in said.lines() {
-            let numbers: Vec<u64> = line.split(' ').skip(1).filter_map(|w| w.parse().ok()).collect();
+            let numbers: Vec<u64> =
+                line.split(' ').skip(1).filter_map(|w| w.parse().ok()).collect();
             match (line.split(' ').next(), &numbers[..]) {
                 (Some("inferences"), &[count, best, median]) => times = Some((count, best, median)),
                 (Some("step"), &[i, ns]) if (i as usize) < best.len() => best[i as usize] = ns,
@@ -182,7 +233,11 @@ impl Network {
         };
         let layers = self.plan.steps.iter().zip(best).map(|(s, best_ns)| {
             let task = if let Work::Kernel { task, .. } = s.work { Some(task) } else { None };
-            let name = self.kernels.iter().find(|k| Some(k.task.id) == task).map_or(s.op.clone(), |k| k.task.name.clone());
+            let name = self
+                .kernels
+                .iter()
+                .find(|k| Some(k.task.id) == task)
+                .map_or(s.op.clone(), |k| k.task.name.clone());
             Layer { node: s.node.clone(), name, task, best_ns }
         });
         Ok(Times { best_ns, median_ns, inferences, layers: layers.collect() })
@@ -196,18 +251,24 @@ pub fn accepts(input: &Input, x: &Array) -> Result<(), Error> {
 
 fn fits(model: &str, graph: &Graph, x: &Array) -> Result<(), Error> {
     match graph.inputs.first() {
-        Some((name, shape)) if shape.iter().product::<i64>() != x.data.len() as i64 => Err(Error::Input {
-            place: model.into(),
-            message: format!("input `{name}` has shape {shape:?}, the given array {:?}", x.shape),
-            hint: "give an array of the input's shape, or the batch with --dim".into(),
-        }),
+        Some((name, shape)) if shape.iter().product::<i64>() != x.data.len() as i64 => {
+            Err(Error::Input {
+                place: model.into(),
+                message: format!(
+                    "input `{name}` has shape {shape:?}, the given array {:?}",
+                    x.shape
+                ),
+                hint: "give an array of the input's shape, or the batch with --dim".into(),
+            })
+        }
         _ => Ok(()),
     }
 }
 
 /// Bytes of a file in a model's folder, if it is there: nothing outside that folder is read.
 fn beside(model: &Path, name: &str, offset: u64, length: u64) -> Option<Vec<u8>> {
-    if Path::new(name).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir)) {
+    if Path::new(name).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
+    {
         return None;
     }
     let mut file = std::fs::File::open(model.parent()?.join(name)).ok()?;
@@ -223,8 +284,10 @@ fn beside(model: &Path, name: &str, offset: u64, length: u64) -> Option<Vec<u8>>
 
 fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
     if let Some(path) = keep {
-        let path = std::path::absolute(path).map_err(|source| Error::Write { path: path.into(), source })?;
-        std::fs::create_dir_all(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
+        let path = std::path::absolute(path)
+            .map_err(|source| Error::Write { path: path.into(), source })?;
+        std::fs::create_dir_all(&path)
+            .map_err(|source| Error::Write { path: path.clone(), source })?;
         return Ok((path, None));
     }
     let made = tempfile::Builder::new().prefix("squall-network-").tempdir();
@@ -233,16 +296,27 @@ fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
 }
 
 /// Compiles and links the program.
-fn program(folder: &Path, plan: &Plan, kernels: &[Chosen], threads: usize, toolchain: &Toolchain) -> Result<(), Error> {
-    let put = |path: &Path, text: &str| std::fs::write(path, text).map_err(|source| Error::Write { path: path.into(), source });
+fn program(
+    folder: &Path,
+    plan: &Plan,
+    kernels: &[Chosen],
+    threads: usize,
+    toolchain: &Toolchain,
+) -> Result<(), Error> {
+    let put = |path: &Path, text: &str| {
+        std::fs::write(path, text).map_err(|source| Error::Write { path: path.into(), source })
+    };
     // A source says how it was compiled: where the same text lies beside an object, that is it.
-    let made_with = format!("{} {}", toolchain.id(), toolchain.flags().join(" ")).replace("*/", "* /");
+    let made_with =
+        format!("{} {}", toolchain.id(), toolchain.flags().join(" ")).replace("*/", "* /");
     let made_with = format!("/* {made_with} */\n");
     let mut changed: Vec<&KernelSource> = Vec::new();
     for k in kernels {
         let path = folder.join(format!("{}.c", k.source.symbol));
         let text = made_with.clone() + &comment(k) + &k.source.source;
-        if path.with_extension("o").is_file() && std::fs::read_to_string(&path).is_ok_and(|t| t == text) {
+        if path.with_extension("o").is_file()
+            && std::fs::read_to_string(&path).is_ok_and(|t| t == text)
+        {
             continue;
         }
         // An object of older text must not stay, should compiling fail now.

@@ -50,8 +50,10 @@ impl Tunable for Recorded {
 impl Course {
     /// Reads a file of measured configurations.
     pub fn open(path: &Path) -> Result<Course, Error> {
-        let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
-        let file: String = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let file: String =
+            path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let read = recording::read(&path.display().to_string(), &bytes);
         let recording = read.map_err(Error::Recording)?;
         if recording.optimum().is_none() {
@@ -102,8 +104,8 @@ pub struct Run {
 }
 
 impl Replay<'_> {
-    /// Runs everything; `tick` hears of each run, on its own thread. Runs come in order of strategy,
-    /// course and seed; where `stop` was set, those that had ended by then.
+    /// Runs everything; `tick` hears of each run, on its own thread. Runs come in order of
+    /// strategy, course and seed; where `stop` was set, those that had ended by then.
     pub fn run(&self, stop: &AtomicBool, tick: &(dyn Fn() + Sync)) -> Vec<Run> {
         let each = self.courses.len() * self.seeds as usize;
         let all = self.strategies.len() * each;
@@ -116,7 +118,9 @@ impl Replay<'_> {
                     break;
                 }
                 let (strategy, course) = (i / each, i % each / self.seeds as usize);
-                let Some(run) = self.single(strategy, course, i as u64 % self.seeds, stop) else { break };
+                let Some(run) = self.single(strategy, course, i as u64 % self.seeds, stop) else {
+                    break;
+                };
                 mine.push((i, run));
                 tick();
             }
@@ -161,15 +165,19 @@ impl Replay<'_> {
     /// Positions of the strategies that ended all their runs.
     pub fn complete(&self, runs: &[Run]) -> Vec<usize> {
         let all = self.courses.len() * self.seeds as usize;
-        (0..self.strategies.len()).filter(|&s| runs.iter().filter(|r| r.strategy == s).count() == all).collect()
+        (0..self.strategies.len())
+            .filter(|&s| runs.iter().filter(|r| r.strategy == s).count() == all)
+            .collect()
     }
 
     /// A run as a line of JSON, the form that referees of this protocol read.
     pub fn line(&self, run: &Run) -> String {
         let c = &self.courses[run.course];
-        let trace: Vec<&str> = run.trace.iter().map(|&r| c.recording.rows[r as usize].key.as_str()).collect();
+        let trace: Vec<&str> =
+            run.trace.iter().map(|&r| c.recording.rows[r as usize].key.as_str()).collect();
         let tuner = self.strategies[run.strategy].name;
-        serde_json::json!({"space": c.name, "seed": run.seed, "tuner": tuner, "trace": trace}).to_string()
+        serde_json::json!({"space": c.name, "seed": run.seed, "tuner": tuner, "trace": trace})
+            .to_string()
     }
 }
 

@@ -66,12 +66,20 @@ pub fn score(course: &Course, runs: &[&Run], budgets: &[usize]) -> Score {
     let values = values(course);
     let mut sorted = values.clone();
     sorted.sort_by(|a, b| b.total_cmp(a));
-    let best = |r: &Run, k: usize| r.trace.iter().take(k).map(|&c| values[c as usize]).fold(0.0, f64::max);
-    let value: Vec<f64> = budgets.iter().map(|&k| runs.iter().map(|r| best(r, k)).sum::<f64>() / runs.len().max(1) as f64).collect();
+    let best =
+        |r: &Run, k: usize| r.trace.iter().take(k).map(|&c| values[c as usize]).fold(0.0, f64::max);
+    let value: Vec<f64> = budgets
+        .iter()
+        .map(|&k| runs.iter().map(|r| best(r, k)).sum::<f64>() / runs.len().max(1) as f64)
+        .collect();
     let against = |(v, &k): (&f64, &usize)| {
         let r = chance(&sorted, k);
         if r < 1.0 { ((v - r) / (1.0 - r)).clamp(-1.0, 1.0) } else { 0.0 }
     };
     let middle = |&k: &usize| squall_core::median(runs.iter().map(|r| best(r, k)));
-    Score { median: budgets.iter().map(middle).collect(), score: value.iter().zip(budgets).map(against).collect(), value }
+    Score {
+        median: budgets.iter().map(middle).collect(),
+        score: value.iter().zip(budgets).map(against).collect(),
+        value,
+    }
 }

@@ -8,11 +8,18 @@ fn course() -> Course {
     let mut entries = Vec::new();
     for a in 0..3 {
         for b in 0..3 {
-            let time = if (a, b) == (2, 2) { "\"RuntimeFailedConfig\"".into() } else { format!("{}", 1 + a + 3 * b) };
+            let time = if (a, b) == (2, 2) {
+                "\"RuntimeFailedConfig\"".into()
+            } else {
+                format!("{}", 1 + a + 3 * b)
+            };
             entries.push(format!(r#""{a},{b}": {{"time": {time}, "compile_time": 500}}"#));
         }
     }
-    let text = format!(r#"{{"tune_params": {{"a": [0, 1, 2], "b": [0, 1, 2]}}, "cache": {{{}}}}}"#, entries.join(","));
+    let text = format!(
+        r#"{{"tune_params": {{"a": [0, 1, 2], "b": [0, 1, 2]}}, "cache": {{{}}}}}"#,
+        entries.join(",")
+    );
     Course::new("made", recording::read("made", text.as_bytes()).unwrap())
 }
 
@@ -24,7 +31,14 @@ fn all() -> Vec<&'static StrategyInfo> {
 fn every_strategy_walks_the_whole_space_and_scores_agree() {
     let courses = [course()];
     let strategies = all();
-    let replay = Replay { courses: &courses, strategies: &strategies, seeds: 3, evaluations: 100, seconds: None, threads: 2 };
+    let replay = Replay {
+        courses: &courses,
+        strategies: &strategies,
+        seeds: 3,
+        evaluations: 100,
+        seconds: None,
+        threads: 2,
+    };
     let ticks = AtomicUsize::new(0);
     let runs = replay.run(&AtomicBool::new(false), &|| {
         ticks.fetch_add(1, Ordering::Relaxed);
@@ -37,18 +51,29 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
     }
     // The same again, on one thread.
     let again = Replay { threads: 1, ..replay }.run(&AtomicBool::new(false), &|| ());
-    assert_eq!(runs.iter().map(|r| &r.trace).collect::<Vec<_>>(), again.iter().map(|r| &r.trace).collect::<Vec<_>>());
+    assert_eq!(
+        runs.iter().map(|r| &r.trace).collect::<Vec<_>>(),
+        again.iter().map(|r| &r.trace).collect::<Vec<_>>()
+    );
 }
 
 #[test]
 fn scores_are_those_of_the_protocol() {
     let c = course();
-    let run = |trace: &[u32]| Run { strategy: 0, course: 0, seed: 0, trace: trace.to_vec(), seconds: 0.0 };
+    let run = |trace: &[u32]| Run {
+        strategy: 0,
+        course: 0,
+        seed: 0,
+        trace: trace.to_vec(),
+        seconds: 0.0,
+    };
     // Ranks 0..9 are a, b in order; times 1, 4, 7, 2, 5, 8, 3, 6, failed.
     let (lucky, unlucky) = (run(&[0]), run(&[8, 3]));
     let s = score(&c, &[&lucky, &unlucky], &[1, 2, 9]);
     assert_eq!(s.value, [0.5, 0.75, 0.75]);
-    let mean = (1.0 + 1.0 / 2.0 + 1.0 / 3.0 + 1.0 / 4.0 + 1.0 / 5.0 + 1.0 / 6.0 + 1.0 / 7.0 + 1.0 / 8.0) / 9.0;
+    let mean =
+        (1.0 + 1.0 / 2.0 + 1.0 / 3.0 + 1.0 / 4.0 + 1.0 / 5.0 + 1.0 / 6.0 + 1.0 / 7.0 + 1.0 / 8.0)
+            / 9.0;
     assert!((s.score[0] - (0.5 - mean) / (1.0 - mean)).abs() < 1e-12);
     // All nine drawn: chance finds the optimum too.
     assert_eq!(s.score[2], 0.0);
@@ -59,7 +84,14 @@ fn scores_are_those_of_the_protocol() {
 fn seconds_are_those_of_the_recording() {
     let courses = [course()];
     let strategies = all();
-    let replay = Replay { courses: &courses, strategies: &strategies[..1], seeds: 1, evaluations: 100, seconds: Some(1.2), threads: 1 };
+    let replay = Replay {
+        courses: &courses,
+        strategies: &strategies[..1],
+        seeds: 1,
+        evaluations: 100,
+        seconds: Some(1.2),
+        threads: 1,
+    };
     let runs = replay.run(&AtomicBool::new(false), &|| ());
     assert_eq!(runs[0].trace.len(), 3);
     let line: serde_json::Value = serde_json::from_str(&replay.line(&runs[0])).unwrap();

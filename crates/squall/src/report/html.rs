@@ -9,9 +9,12 @@ pub fn page(r: &Report) -> String {
     let mut p = String::with_capacity(64 << 10);
     let _ = write!(
         p,
-        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>\
-         <meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">\
-         <title>Squall: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1><p class='sub'>{2}</p>\n",
+        "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'><meta name='viewport' \
+         content='width=device-width, initial-scale=1'>\
+         <meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src \
+         'unsafe-inline'\">\
+         <title>Squall: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1><p \
+         class='sub'>{2}</p>\n",
         escape(&r.input),
         include_str!("style.css"),
         subtitle(r)
@@ -21,7 +24,8 @@ pub fn page(r: &Report) -> String {
     table(&mut p, r);
     if let Some(roof) = &r.roof {
         let note = format!(
-            "<p class='sub'>Each task rises from its {} (hollow) to its best kernel (solid). Bytes count every input and output once.</p>",
+            "<p class='sub'>Each task rises from its {} (hollow) to its best kernel (solid). \
+             Bytes count every input and output once.</p>",
             escape(r.baseline())
         );
         section(&mut p, "Roofline", &(note + &svg::roofline(r, roof)));
@@ -32,7 +36,8 @@ pub fn page(r: &Report) -> String {
     machine(&mut p, r);
     let _ = write!(
         p,
-        "<footer>Made by Squall {}. Times are medians of verified kernels.</footer>\n</main></body></html>\n",
+        "<footer>Made by Squall {}. Times are medians of verified kernels.</footer>\n\
+         </main></body></html>\n",
         env!("CARGO_PKG_VERSION")
     );
     p
@@ -47,7 +52,8 @@ fn subtitle(r: &Report) -> String {
         StopReason::Interrupted => "it was interrupted",
         StopReason::Unmeasurable => "it could not be measured",
     };
-    let tasks = if r.tasks.len() == 1 { "1 task".to_string() } else { format!("{} tasks", r.tasks.len()) };
+    let tasks =
+        if r.tasks.len() == 1 { "1 task".to_string() } else { format!("{} tasks", r.tasks.len()) };
     format!(
         "{tasks}, {trials} trials in {}, {} thread{}; ended because {why}.",
         duration(r.seconds),
@@ -74,15 +80,29 @@ fn tiles(p: &mut String, r: &Report) {
     let (trials, failed) = r.trials();
     let mut all = String::new();
     let mut tile = |big: String, small: String| {
-        let _ = write!(all, "<div class='tile'><b>{}</b><span>{}</span></div>", escape(&big), escape(&small));
+        let _ = write!(
+            all,
+            "<div class='tile'><b>{}</b><span>{}</span></div>",
+            escape(&big),
+            escape(&small)
+        );
     };
     let gain = r.gain().map_or("\u{2013}".into(), |g| format!("{}x", short(g)));
     tile(gain, format!("faster than {}, by count", r.baseline()));
-    tile(if best.0 > 0.0 { best.to_string() } else { "\u{2013}".into() }, format!("all tasks once through, {} {untuned}", r.baseline()));
+    tile(
+        if best.0 > 0.0 { best.to_string() } else { "\u{2013}".into() },
+        format!("all tasks once through, {} {untuned}", r.baseline()),
+    );
     if let Some(roof) = &r.roof {
-        let bound: f64 = r.tasks.iter().filter(|t| t.best.is_some()).map(|t| t.count as f64 * roof.bound(t.flop, t.bytes).0).sum();
+        let bound: f64 = r
+            .tasks
+            .iter()
+            .filter(|t| t.best.is_some())
+            .map(|t| t.count as f64 * roof.bound(t.flop, t.bytes).0)
+            .sum();
         let time: f64 = r.tasks.iter().filter_map(|t| Some(t.count as f64 * t.best?.0)).sum();
-        let share = if time > 0.0 { format!("{:.0} %", bound / time * 100.0) } else { "\u{2013}".into() };
+        let share =
+            if time > 0.0 { format!("{:.0} %", bound / time * 100.0) } else { "\u{2013}".into() };
         tile(share, "of what the machine's roof allows, by time".into());
     }
     tile(trials.to_string(), format!("trials, {failed} of them failed"));
@@ -91,8 +111,10 @@ fn tiles(p: &mut String, r: &Report) {
     if c.total() > 0.0 {
         let part = |x: f64| x / c.total() * 100.0;
         let body = format!(
-            "<div class='split'><i class='b' style='width:{:.2}%'></i><i class='m' style='width:{:.2}%'></i><i class='s' style='width:{:.2}%'></i></div>\
-             <span><i class='key b' style='margin-left:0'></i>building {:.1} s<i class='key m'></i>measuring {:.1} s<i class='key s'></i>searching {:.1} s</span>",
+            "<div class='split'><i class='b' style='width:{:.2}%'></i><i class='m' \
+             style='width:{:.2}%'></i><i class='s' style='width:{:.2}%'></i></div>\
+             <span><i class='key b' style='margin-left:0'></i>building {:.1} s<i class='key \
+             m'></i>measuring {:.1} s<i class='key s'></i>searching {:.1} s</span>",
             part(c.build),
             part(c.measure),
             part(c.search),
@@ -100,7 +122,11 @@ fn tiles(p: &mut String, r: &Report) {
             c.measure,
             c.search
         );
-        let each = if trials > 0 { format!(": {} CPU-seconds a trial", short(c.total() / trials as f64)) } else { String::new() };
+        let each = if trials > 0 {
+            format!(": {} CPU-seconds a trial", short(c.total() / trials as f64))
+        } else {
+            String::new()
+        };
         section(p, &format!("What it cost{each}"), &body);
     }
 }
@@ -108,20 +134,30 @@ fn tiles(p: &mut String, r: &Report) {
 fn table(p: &mut String, r: &Report) {
     let all: f64 = r.tasks.iter().filter_map(|t| Some(t.count as f64 * t.best?.0)).sum();
     let mut b = format!(
-        "<table><thead><tr><th class='l'>task</th><th>count</th><th>best</th><th>{}</th><th>gain</th><th>GFLOP/s</th>\
-         <th class='l'>of its bound</th><th>of model time</th><th>trials</th><th>failed</th></tr></thead><tbody>",
+        "<table><thead><tr><th \
+         class='l'>task</th><th>count</th><th>best</th><th>{}</th><th>gain</th><th>GFLOP/s</th>\
+         <th class='l'>of its bound</th><th>of model \
+         time</th><th>trials</th><th>failed</th></tr></thead><tbody>",
         escape(r.baseline())
     );
     let dash = || "\u{2013}".to_string();
     for t in &r.tasks {
         let share = r.roof.as_ref().and_then(|roof| t.share(roof));
         let meter = share.map_or(dash(), |s| {
-            format!("<span class='meter'><i style='width:{:.0}%'></i></span>{:.0} %", (s * 100.0).clamp(0.0, 100.0), s * 100.0)
+            format!(
+                "<span class='meter'><i style='width:{:.0}%'></i></span>{:.0} %",
+                (s * 100.0).clamp(0.0, 100.0),
+                s * 100.0
+            )
         });
-        let part = t.best.filter(|_| all > 0.0).map_or(dash(), |b| format!("{:.1} %", b.0 * t.count as f64 / all * 100.0));
+        let part = t
+            .best
+            .filter(|_| all > 0.0)
+            .map_or(dash(), |b| format!("{:.1} %", b.0 * t.count as f64 / all * 100.0));
         let _ = write!(
             b,
-            "<tr><td class='l name' title='{}'>{}<br><small class='mono'>{}</small></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class='l'>{meter}</td><td>{part}</td><td>{}</td><td>{}</td></tr>",
+            "<tr><td class='l name' title='{}'>{}<br><small \
+             class='mono'>{}</small></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class='l'>{meter}</td><td>{part}</td><td>{}</td><td>{}</td></tr>",
             escape(&winner(t)),
             escape(&t.name),
             t.id,
@@ -138,13 +174,19 @@ fn table(p: &mut String, r: &Report) {
     let (trials, failed) = r.trials();
     let _ = write!(
         b,
-        "</tbody><tfoot><tr><td class='l'>all, by count</td><td>{}</td><td>{best}</td><td>{plain}</td><td>{}</td><td></td><td></td><td></td><td>{trials}</td><td>{failed}</td></tr></tfoot></table>",
+        "</tbody><tfoot><tr><td class='l'>all, by \
+         count</td><td>{}</td><td>{best}</td><td>{plain}</td><td>{}</td><td></td><td></td><td></td><td>{trials}</td><td>{failed}</td></tr></tfoot></table>",
         r.tasks.iter().map(|t| t.count).sum::<u64>(),
         r.gain().map_or(dash(), |g| format!("{}x", short(g))),
     );
     b.push_str("<details><summary>Best configurations</summary><table><tbody>");
     for t in &r.tasks {
-        let _ = write!(b, "<tr><td class='l'>{}</td><td class='l wrap mono'>{}</td></tr>", escape(&t.name), escape(&winner(t)));
+        let _ = write!(
+            b,
+            "<tr><td class='l'>{}</td><td class='l wrap mono'>{}</td></tr>",
+            escape(&t.name),
+            escape(&winner(t))
+        );
     }
     b.push_str("</tbody></table></details>");
     section(p, "Tasks", &b);
@@ -162,7 +204,12 @@ fn curves(p: &mut String, r: &Report) {
     let mut b = String::from("<div class='curves'>");
     for t in &r.tasks {
         let unit = if t.flop > 0 { "GFLOP/s" } else { "GB/s" };
-        let _ = write!(b, "<figure><figcaption>{} <small>{unit}</small></figcaption>{}</figure>", escape(&t.name), svg::curve(t));
+        let _ = write!(
+            b,
+            "<figure><figcaption>{} <small>{unit}</small></figcaption>{}</figure>",
+            escape(&t.name),
+            svg::curve(t)
+        );
     }
     b.push_str("</div>");
     section(p, "Best rate over trials", &b);
@@ -173,13 +220,15 @@ fn failures(p: &mut String, r: &Report) {
         return;
     }
     let mut b = String::from(
-        "<table><thead><tr><th class='l'>task</th><th class='l'>stage</th><th>times</th><th class='l'>what was said</th></tr></thead><tbody>",
+        "<table><thead><tr><th class='l'>task</th><th class='l'>stage</th><th>times</th><th \
+         class='l'>what was said</th></tr></thead><tbody>",
     );
     for t in &r.tasks {
         for f in &t.failures {
             let _ = write!(
                 b,
-                "<tr><td class='l'>{}</td><td class='l bad'>{}</td><td>{}</td><td class='l wrap mono'>{}</td></tr>",
+                "<tr><td class='l'>{}</td><td class='l bad'>{}</td><td>{}</td><td class='l wrap \
+                 mono'>{}</td></tr>",
                 escape(&t.name),
                 escape(&f.stage),
                 f.count,
@@ -195,7 +244,10 @@ fn untuned(p: &mut String, r: &Report) {
     if r.untuned.is_empty() {
         return;
     }
-    let mut b = format!("<details><summary>{} operators of the model</summary><table><tbody>", r.untuned.len());
+    let mut b = format!(
+        "<details><summary>{} operators of the model</summary><table><tbody>",
+        r.untuned.len()
+    );
     for u in &r.untuned {
         let _ = write!(
             b,
@@ -217,8 +269,17 @@ fn machine(p: &mut String, r: &Report) {
     row("device", r.device.clone());
     row("toolchain", r.toolchain.clone());
     if let Some(roof) = &r.roof {
-        let levels: Vec<String> = roof.levels.iter().map(|l| format!("{} {} GB/s", l.name, short(l.gbs))).collect();
-        row("roof, measured", format!("{} GFLOP/s; memory {} GB/s {}", short(roof.peak_gflops), short(roof.memory_gbs), levels.join(", ")));
+        let levels: Vec<String> =
+            roof.levels.iter().map(|l| format!("{} {} GB/s", l.name, short(l.gbs))).collect();
+        row(
+            "roof, measured",
+            format!(
+                "{} GFLOP/s; memory {} GB/s {}",
+                short(roof.peak_gflops),
+                short(roof.memory_gbs),
+                levels.join(", ")
+            ),
+        );
     }
     row("strategy", format!("{}, seed {}", r.strategy, r.seed));
     row("records", r.store.display().to_string());
@@ -240,5 +301,10 @@ pub fn utc(seconds: f64) -> String {
     let m = (5 * of_year + 2) / 153;
     let (day, month) = (of_year - (153 * m + 2) / 5 + 1, if m < 10 { m + 3 } else { m - 9 });
     let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
 }

@@ -143,7 +143,8 @@ pub struct TaskReport {
     pub trials: u64,
     /// Those of them that have no time.
     pub failed: u64,
-    /// Those of them that were timed while something slowed the GPU's clocks down, and what, first come first.
+    /// Those of them that were timed while something slowed the GPU's clocks down, and what, first
+    /// come first.
     pub throttled: (u64, Vec<&'static str>),
     /// Trials that the store knew already.
     pub known: u64,
@@ -221,8 +222,10 @@ pub struct Report {
 impl Report {
     /// Time of one pass through the tasks that have both times: (best, untuned).
     pub fn totals(&self) -> (Nanos, Nanos) {
-        let both = self.tasks.iter().filter_map(|t| Some((t.count as f64, t.best?.0, t.untuned?.0)));
-        let (best, untuned) = both.fold((0.0, 0.0), |(b, u), (n, best, untuned)| (b + n * best, u + n * untuned));
+        let both =
+            self.tasks.iter().filter_map(|t| Some((t.count as f64, t.best?.0, t.untuned?.0)));
+        let (best, untuned) =
+            both.fold((0.0, 0.0), |(b, u), (n, best, untuned)| (b + n * best, u + n * untuned));
         (Nanos(best), Nanos(untuned))
     }
 
@@ -266,7 +269,13 @@ impl Failures {
             Outcome::Infeasible(why) => ("infeasible", why),
             Outcome::Failed { stage, detail } => (stage.name(), detail),
         };
-        let line = detail.lines().map(str::trim).find(|l| l.contains("error")).or(detail.lines().next()).unwrap_or("").trim();
+        let line = detail
+            .lines()
+            .map(str::trim)
+            .find(|l| l.contains("error"))
+            .or(detail.lines().next())
+            .unwrap_or("")
+            .trim();
         let key: String = line
             .split_whitespace()
             .filter(|w| !w.contains('/'))
@@ -275,7 +284,9 @@ impl Failures {
         let key = format!("{stage} {key}");
         match self.0.iter_mut().find(|(k, _)| *k == key) {
             Some((_, class)) => class.count += 1,
-            None => self.0.push((key, FailureClass { stage: stage.into(), detail: line.into(), count: 1 })),
+            None => self
+                .0
+                .push((key, FailureClass { stage: stage.into(), detail: line.into(), count: 1 })),
         }
     }
 

@@ -75,7 +75,11 @@ impl Log {
 fn nice(x: f64, up: bool) -> f64 {
     let base = 10f64.powf(x.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|s| s * base);
-    let found = if up { steps.iter().find(|s| **s >= x * 0.9999) } else { steps.iter().rev().find(|s| **s <= x * 1.0001) };
+    let found = if up {
+        steps.iter().find(|s| **s >= x * 0.9999)
+    } else {
+        steps.iter().rev().find(|s| **s <= x * 1.0001)
+    };
     found.copied().unwrap_or(x)
 }
 
@@ -92,19 +96,35 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
         })
         .collect();
     let ridge = roof.peak_gflops / roof.memory_gbs;
-    let x = Log::around(dots.iter().map(|d| d.1).chain([ridge * 0.3, ridge * 4.0]), left, w - right);
+    let x =
+        Log::around(dots.iter().map(|d| d.1).chain([ridge * 0.3, ridge * 4.0]), left, w - right);
     let rates = dots.iter().flat_map(|d| [Some(d.2), d.3]).flatten();
-    let y = Log::around(rates.chain([roof.peak_gflops * 1.1, roof.memory_gbs * x.from]), h - bottom, top);
+    let y = Log::around(
+        rates.chain([roof.peak_gflops * 1.1, roof.memory_gbs * x.from]),
+        h - bottom,
+        top,
+    );
     let mut s = open(w, h, "Roofline: arithmetic intensity against rate");
     grid(&mut s, &x, &y, w - right, h - bottom);
-    let _ = write!(s, "<text class='axis' x='{}' y='{}' text-anchor='middle'>operations a byte</text>", (left + w - right) / 2.0, h - 10.0);
     let _ = write!(
         s,
-        "<text class='axis' transform='translate(16 {}) rotate(-90)' text-anchor='middle'>GFLOP/s</text>",
+        "<text class='axis' x='{}' y='{}' text-anchor='middle'>operations a byte</text>",
+        (left + w - right) / 2.0,
+        h - 10.0
+    );
+    let _ = write!(
+        s,
+        "<text class='axis' transform='translate(16 {}) rotate(-90)' \
+         text-anchor='middle'>GFLOP/s</text>",
         (top + h - bottom) / 2.0
     );
     let memory = [("memory".to_string(), roof.memory_gbs)];
-    let lines = roof.levels.iter().map(|l| (l.name.clone(), l.gbs)).filter(|l| l.1 > roof.memory_gbs).chain(memory);
+    let lines = roof
+        .levels
+        .iter()
+        .map(|l| (l.name.clone(), l.gbs))
+        .filter(|l| l.1 > roof.memory_gbs)
+        .chain(memory);
     for (i, (name, gbs)) in lines.enumerate() {
         let start = x.from.max(y.from / gbs);
         let end = (roof.peak_gflops / gbs).min(x.to);
@@ -113,13 +133,17 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
         }
         let class = if name == "memory" { "roof" } else { "cache" };
         let (x1, y1, x2, y2) = (x.at(start), y.at(start * gbs), x.at(end), y.at(end * gbs));
-        let _ = write!(s, "<line class='{class}' x1='{x1:.1}' y1='{y1:.1}' x2='{x2:.1}' y2='{y2:.1}'/>");
+        let _ = write!(
+            s,
+            "<line class='{class}' x1='{x1:.1}' y1='{y1:.1}' x2='{x2:.1}' y2='{y2:.1}'/>"
+        );
         let at = 0.08 + 0.16 * (i % 5) as f64;
         let angle = (y2 - y1).atan2(x2 - x1).to_degrees();
         let (tx, ty) = (x1 + at * (x2 - x1), y1 + at * (y2 - y1) - 5.0);
         let _ = write!(
             s,
-            "<text class='tick' transform='translate({tx:.1} {ty:.1}) rotate({angle:.1})'>{} {} GB/s</text>",
+            "<text class='tick' transform='translate({tx:.1} {ty:.1}) rotate({angle:.1})'>{} {} \
+             GB/s</text>",
             escape(&name),
             short(gbs)
         );
@@ -127,7 +151,12 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
     let fastest = roof.levels.iter().map(|l| l.gbs).fold(roof.memory_gbs, f64::max);
     let flat = (roof.peak_gflops / fastest).max(x.from);
     let py = y.at(roof.peak_gflops);
-    let _ = write!(s, "<line class='roof' x1='{:.1}' y1='{py:.1}' x2='{:.1}' y2='{py:.1}'/>", x.at(flat), w - right);
+    let _ = write!(
+        s,
+        "<line class='roof' x1='{:.1}' y1='{py:.1}' x2='{:.1}' y2='{py:.1}'/>",
+        x.at(flat),
+        w - right
+    );
     let _ = write!(
         s,
         "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>peak {} GFLOP/s</text>",
@@ -139,19 +168,25 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
         let (cx, cy) = (x.at(intensity), y.at(best));
         if let Some(u) = untuned {
             let uy = y.at(u);
-            let _ = write!(s, "<line class='rise' x1='{cx:.1}' y1='{uy:.1}' x2='{cx:.1}' y2='{cy:.1}'/>");
             let _ = write!(
                 s,
-                "<circle class='plain' cx='{cx:.1}' cy='{uy:.1}' r='3.5'><title>{}: {}, {} GFLOP/s</title></circle>",
+                "<line class='rise' x1='{cx:.1}' y1='{uy:.1}' x2='{cx:.1}' y2='{cy:.1}'/>"
+            );
+            let _ = write!(
+                s,
+                "<circle class='plain' cx='{cx:.1}' cy='{uy:.1}' r='3.5'><title>{}: {}, {} \
+                 GFLOP/s</title></circle>",
                 escape(&t.name),
                 escape(t.baseline),
                 short(u)
             );
         }
-        let share = t.share(roof).map_or(String::new(), |v| format!(", {:.0} % of its bound", v * 100.0));
+        let share =
+            t.share(roof).map_or(String::new(), |v| format!(", {:.0} % of its bound", v * 100.0));
         let _ = write!(
             s,
-            "<circle class='dot' cx='{cx:.1}' cy='{cy:.1}' r='5.5'><title>{} (x{}): {} GFLOP/s{share}, {} operations a byte</title></circle>",
+            "<circle class='dot' cx='{cx:.1}' cy='{cy:.1}' r='5.5'><title>{} (x{}): {} \
+             GFLOP/s{share}, {} operations a byte</title></circle>",
             escape(&t.name),
             t.count,
             short(best),
@@ -168,13 +203,32 @@ pub(crate) fn open(w: f64, h: f64, label: &str) -> String {
 fn grid(s: &mut String, x: &Log, y: &Log, right: f64, floor: f64) {
     for t in x.ticks() {
         let p = x.at(t);
-        let _ = write!(s, "<line class='grid' x1='{p:.1}' y1='{:.1}' x2='{p:.1}' y2='{floor:.1}'/>", y.end);
-        let _ = write!(s, "<text class='tick' x='{p:.1}' y='{:.1}' text-anchor='middle'>{}</text>", floor + 16.0, short(t));
+        let _ = write!(
+            s,
+            "<line class='grid' x1='{p:.1}' y1='{:.1}' x2='{p:.1}' y2='{floor:.1}'/>",
+            y.end
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{p:.1}' y='{:.1}' text-anchor='middle'>{}</text>",
+            floor + 16.0,
+            short(t)
+        );
     }
     for t in y.ticks() {
         let p = y.at(t);
-        let _ = write!(s, "<line class='grid' x1='{:.1}' y1='{p:.1}' x2='{right:.1}' y2='{p:.1}'/>", x.start);
-        let _ = write!(s, "<text class='tick' x='{:.1}' y='{:.1}' text-anchor='end'>{}</text>", x.start - 6.0, p + 4.0, short(t));
+        let _ = write!(
+            s,
+            "<line class='grid' x1='{:.1}' y1='{p:.1}' x2='{right:.1}' y2='{p:.1}'/>",
+            x.start
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{:.1}' y='{:.1}' text-anchor='end'>{}</text>",
+            x.start - 6.0,
+            p + 4.0,
+            short(t)
+        );
     }
 }
 
@@ -182,7 +236,8 @@ fn grid(s: &mut String, x: &Log, y: &Log, right: f64, floor: f64) {
 pub fn curve(t: &TaskReport) -> String {
     let (w, h, left, right, top, bottom) = (300.0, 130.0, 44.0, 10.0, 10.0, 22.0);
     let amount = if t.flop > 0 { t.flop } else { t.bytes } as f64;
-    let points: Vec<(f64, f64)> = t.curve.iter().map(|(n, ns)| (*n as f64, ns.giga_rate(amount))).collect();
+    let points: Vec<(f64, f64)> =
+        t.curve.iter().map(|(n, ns)| (*n as f64, ns.giga_rate(amount))).collect();
     let plain = t.untuned.map(|u| u.giga_rate(amount));
     let last = (t.trials + t.known).max(1) as f64;
     let most = points.iter().map(|p| p.1).chain(plain).fold(f64::MIN_POSITIVE, f64::max);
@@ -192,16 +247,33 @@ pub fn curve(t: &TaskReport) -> String {
     let mut s = open(w, h, &format!("Best rate over trials of {}", t.name));
     for k in 0..=2 {
         let v = ceiling * f64::from(k) / 2.0;
-        let _ = write!(s, "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>", py(v), w - right);
-        let _ = write!(s, "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{}</text>", left - 5.0, py(v) + 4.0, short(v));
+        let _ = write!(
+            s,
+            "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>",
+            py(v),
+            w - right
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{}</text>",
+            left - 5.0,
+            py(v) + 4.0,
+            short(v)
+        );
     }
     let _ = write!(s, "<text class='tick' x='{left}' y='{}'>0</text>", h - 7.0);
-    let _ = write!(s, "<text class='tick' x='{}' y='{}' text-anchor='end'>{last} trials</text>", w - right, h - 7.0);
+    let _ = write!(
+        s,
+        "<text class='tick' x='{}' y='{}' text-anchor='end'>{last} trials</text>",
+        w - right,
+        h - 7.0
+    );
     if t.known > 0 && t.trials > 0 {
         let p = px(t.known as f64);
         let _ = write!(
             s,
-            "<rect class='known' x='{left}' y='{top}' width='{:.1}' height='{}'><title>{} trials were known</title></rect>",
+            "<rect class='known' x='{left}' y='{top}' width='{:.1}' height='{}'><title>{} trials \
+             were known</title></rect>",
             p - left,
             h - top - bottom,
             t.known
@@ -210,7 +282,8 @@ pub fn curve(t: &TaskReport) -> String {
     if let Some(u) = plain {
         let _ = write!(
             s,
-            "<line class='plainline' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'><title>{3}: {2}</title></line>",
+            "<line class='plainline' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'><title>{3}: \
+             {2}</title></line>",
             py(u),
             w - right,
             short(u),
@@ -227,7 +300,8 @@ pub fn curve(t: &TaskReport) -> String {
         for p in &points {
             let _ = write!(
                 s,
-                "<circle class='step' cx='{:.1}' cy='{:.1}' r='2.2'><title>trial {}: {}</title></circle>",
+                "<circle class='step' cx='{:.1}' cy='{:.1}' r='2.2'><title>trial {}: \
+                 {}</title></circle>",
                 px(p.0),
                 py(p.1),
                 p.0,
@@ -235,7 +309,12 @@ pub fn curve(t: &TaskReport) -> String {
             );
         }
     } else {
-        let _ = write!(s, "<text class='axis' x='{}' y='{}' text-anchor='middle'>nothing ran</text>", w / 2.0, h / 2.0);
+        let _ = write!(
+            s,
+            "<text class='axis' x='{}' y='{}' text-anchor='middle'>nothing ran</text>",
+            w / 2.0,
+            h / 2.0
+        );
     }
     s + "</svg>"
 }
@@ -253,7 +332,15 @@ pub fn gains(report: &Report) -> String {
     rows.sort_by(|a, b| b.1.total_cmp(&a.1));
     if let Some(g) = report.gain().filter(|_| rows.len() > 1) {
         let (best, untuned) = report.totals();
-        rows.insert(0, ("whole model, by count".into(), g, format!("{best} instead of {untuned} a pass"), true));
+        rows.insert(
+            0,
+            (
+                "whole model, by count".into(),
+                g,
+                format!("{best} instead of {untuned} a pass"),
+                true,
+            ),
+        );
     }
     let (w, left, line, top) = (920.0, 310.0, 22.0, 6.0);
     let h = top + line * rows.len() as f64 + 28.0;
@@ -262,13 +349,26 @@ pub fn gains(report: &Report) -> String {
     let mut s = open(w, h, &format!("Gain over {}", report.baseline()));
     for t in x.ticks() {
         let p = x.at(t);
-        let _ = write!(s, "<line class='grid' x1='{p:.1}' y1='{top}' x2='{p:.1}' y2='{:.1}'/>", h - 24.0);
-        let _ = write!(s, "<text class='tick' x='{p:.1}' y='{:.1}' text-anchor='middle'>{}x</text>", h - 8.0, short(t));
+        let _ = write!(
+            s,
+            "<line class='grid' x1='{p:.1}' y1='{top}' x2='{p:.1}' y2='{:.1}'/>",
+            h - 24.0
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{p:.1}' y='{:.1}' text-anchor='middle'>{}x</text>",
+            h - 8.0,
+            short(t)
+        );
     }
     for (i, (name, gain, note, model)) in rows.iter().enumerate() {
         let y = top + line * i as f64;
         let class = if *model { "bar model" } else { "bar" };
-        let shown: String = if name.chars().count() > 44 { name.chars().take(43).chain(['\u{2026}']).collect() } else { name.clone() };
+        let shown: String = if name.chars().count() > 44 {
+            name.chars().take(43).chain(['\u{2026}']).collect()
+        } else {
+            name.clone()
+        };
         let end = x.at(gain.max(1.0));
         let _ = write!(
             s,
@@ -280,14 +380,21 @@ pub fn gains(report: &Report) -> String {
         );
         let _ = write!(
             s,
-            "<rect class='{class}' x='{left}' y='{:.1}' width='{:.1}' height='{}' rx='2'><title>{}: {}</title></rect>",
+            "<rect class='{class}' x='{left}' y='{:.1}' width='{:.1}' height='{}' \
+             rx='2'><title>{}: {}</title></rect>",
             y + 3.0,
             (end - left).max(1.5),
             line - 6.0,
             escape(name),
             escape(note)
         );
-        let _ = write!(s, "<text class='label' x='{:.1}' y='{:.1}'>{}x</text>", end + 6.0, y + 15.0, short(*gain));
+        let _ = write!(
+            s,
+            "<text class='label' x='{:.1}' y='{:.1}'>{}x</text>",
+            end + 6.0,
+            y + 15.0,
+            short(*gain)
+        );
     }
     s + "</svg>"
 }

@@ -1,4 +1,5 @@
-//! Finds the convolution that Winograd's filtering can replace, in either order of the images' axes.
+//! Finds the convolution that Winograd's filtering can replace, in either order of the images'
+//! axes.
 
 use crate::nest::{Mode, Nest, Scope, Stmt, visit};
 use squall_core::DType;
@@ -64,8 +65,12 @@ impl Convolution {
     /// Stores the output at [image, channel, row, column], from its sum there.
     pub(crate) fn store(&self, at: [Affine; 4], sum: &Expr) -> Stmt {
         let index = self.output_channels.write(at);
-        let here =
-            |a: &Affine| self.at.iter().zip(&index).fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by)));
+        let here = |a: &Affine| {
+            self.at
+                .iter()
+                .zip(&index)
+                .fold(a.clone(), |a, (c, by)| c.as_var().map_or(a.clone(), |c| a.substitute(c, by)))
+        };
         let value = self.epilogue.rewrite(&mut |a| here(a), &mut |e| match e {
             Expr::Load { source, .. } if source == self.sum => sum.clone(),
             e => e,
@@ -76,34 +81,44 @@ impl Convolution {
 
 /// Finds the convolution that accumulates into the buffer `name`.
 pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
-    let no = |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
+    let no =
+        |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
     let sum = crate::schedule::structure::buffer(n, name)?;
     let (mut update, mut store, mut copies, mut strange) = (None, None, Vec::new(), false);
     visit(&n.body, &mut |s| match s {
-        Stmt::Update { op: Reducer::Sum, buffer, index, value } if *buffer == sum => update = Some((index.clone(), value.clone())),
+        Stmt::Update { op: Reducer::Sum, buffer, index, value } if *buffer == sum => {
+            update = Some((index.clone(), value.clone()))
+        }
         Stmt::Store { buffer, value: Expr::Const(_), .. } if *buffer == sum => {}
         Stmt::Store { buffer, index, value } if n.buffer(*buffer).scope == Scope::Output => {
             store = Some((*buffer, index.clone(), value.clone()));
         }
-        Stmt::Store { buffer, index, value } => copies.push((*buffer, index.clone(), value.clone())),
+        Stmt::Store { buffer, index, value } => {
+            copies.push((*buffer, index.clone(), value.clone()))
+        }
         Stmt::Loop(l) => strange |= l.start.is_some() || l.mode != Mode::Serial,
         _ => strange = true,
     });
-    let (Some((at_sum, product)), Some((output, at, epilogue)), false) = (update, store, strange) else {
+    let (Some((at_sum, product)), Some((output, at, epilogue)), false) = (update, store, strange)
+    else {
         return Err(no("it is not the only sum of a plain nest"));
     };
-    let Expr::Binary(Binary::Mul, a, b) = &product else { return Err(no("it does not add up products")) };
+    let Expr::Binary(Binary::Mul, a, b) = &product else {
+        return Err(no("it does not add up products"));
+    };
     let rounded = [a, b].iter().all(|e| matches!(***e, Expr::Cast(DType::Tf32, _)));
     let factor = |e| match e {
         Expr::Cast(DType::Tf32, e) if rounded => *e,
         e => e,
     };
-    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) = (&factor((**a).clone()), &factor((**b).clone()))
+    let (Expr::Load { source: a, index: ai }, Expr::Load { source: b, index: bi }) =
+        (&factor((**a).clone()), &factor((**b).clone()))
     else {
         return Err(no("it does not multiply two tensors"));
     };
     let prepared = |s: Source| n.buffer(s).scope == Scope::Prepared;
-    let ((read, ri), (filter, fi)) = if prepared(*b) { ((*a, ai), (*b, bi)) } else { ((*b, bi), (*a, ai)) };
+    let ((read, ri), (filter, fi)) =
+        if prepared(*b) { ((*a, ai), (*b, bi)) } else { ((*b, bi), (*a, ai)) };
     let shape = |s: Source| n.buffer(s).shape.as_slice();
     let four = |s: Source| shape(s).len() == 4;
     if !prepared(filter) || !four(filter) || !four(sum) || !four(read) || at_sum.len() != 4 {
@@ -111,13 +126,23 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     }
     // P[n, c, p + r, q + s] * W[k, c, r, s] into C[n, k, p, q], or with channels last in P or C.
     let filter_shape = shape(filter);
-    let plain = |i: usize| fi[i].as_var().map_or_else(|| fi[i].as_constant() == Some(0) && filter_shape[i] == 1, |_| true);
-    let mut orders = [Channels::First, Channels::Last].into_iter().flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
+    let plain = |i: usize| {
+        fi[i]
+            .as_var()
+            .map_or_else(|| fi[i].as_constant() == Some(0) && filter_shape[i] == 1, |_| true)
+    };
+    let mut orders = [Channels::First, Channels::Last]
+        .into_iter()
+        .flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
     let fits = |&(input, output): &(Channels, Channels)| {
-        let (Some([rn, rc, rp, rq]), Some([n, k, p, q])) = (input.read(ri), output.read(&at_sum)) else { return false };
+        let (Some([rn, rc, rp, rq]), Some([n, k, p, q])) = (input.read(ri), output.read(&at_sum))
+        else {
+            return false;
+        };
         rn == n && fi[0] == k && rc == fi[1] && rp == p.add(&fi[2]) && rq == q.add(&fi[3])
     };
-    let Some((input_channels, output_channels)) = orders.find(fits).filter(|_| (0..4).all(plain)) else {
+    let Some((input_channels, output_channels)) = orders.find(fits).filter(|_| (0..4).all(plain))
+    else {
         return Err(no("its indices are others"));
     };
     let (Some([batch, outputs, height, width]), Some([_, channels, ..])) =
@@ -137,28 +162,41 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     let weight_of = |copy: &Stmt| {
         let mut found = None;
         visit(std::slice::from_ref(copy), &mut |s| match s {
-            Stmt::Store { buffer, value: Expr::Load { source, index: from }, index } if *buffer == filter && from == index => {
+            Stmt::Store { buffer, value: Expr::Load { source, index: from }, index }
+                if *buffer == filter && from == index =>
+            {
                 found = Some(*source);
             }
             _ => {}
         });
         found
     };
-    let weight = n.prepare.iter().find_map(weight_of).ok_or_else(|| no("the filter is made otherwise"))?;
+    let weight =
+        n.prepare.iter().find_map(weight_of).ok_or_else(|| no("the filter is made otherwise"))?;
     // The padding, a copy of its own.
     let (input, pad, padded) = match (n.buffer(read).scope, &copies[..]) {
         (Scope::Data(_), []) => (read, (0, 0), None),
         (Scope::Workspace, [(b, index, Expr::Select { conds, then, other })]) if *b == read => {
-            let Expr::Load { source, index: from } = &**then else { return Err(no("the padding is not a copy")) };
+            let Expr::Load { source, index: from } = &**then else {
+                return Err(no("the padding is not a copy"));
+            };
             let shift = |d: usize| -> Option<i64> {
                 let moved = index[d].add(&from[d].scale(-1)).as_constant()?;
                 let c = conds.iter().find(|c| c.index == from[d]);
-                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| c.low == 0 && c.high == shape(*source)[d]);
+                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| {
+                    c.low == 0 && c.high == shape(*source)[d]
+                });
                 whole.then_some(moved)
             };
             let shifts = input_channels.read(&[shift(0), shift(1), shift(2), shift(3)]);
-            let Some([Some(0), Some(0), Some(top), Some(left)]) = shifts else { return Err(no("the padding is of another kind")) };
-            if **other != Expr::Const(0.0) || !matches!(n.buffer(*source).scope, Scope::Data(_)) || top < 0 || left < 0 {
+            let Some([Some(0), Some(0), Some(top), Some(left)]) = shifts else {
+                return Err(no("the padding is of another kind"));
+            };
+            if **other != Expr::Const(0.0)
+                || !matches!(n.buffer(*source).scope, Scope::Data(_))
+                || top < 0
+                || left < 0
+            {
                 return Err(no("the padding is not with zeros"));
             }
             (*source, (top, left), Some(read))

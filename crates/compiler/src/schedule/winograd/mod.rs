@@ -22,7 +22,8 @@ pub struct WinogradTile {
     /// m: outputs of a tile along each axis.
     pub output: i64,
     /// Tile rows of a block: what is transformed before it is multiplied. Where they cover more
-    /// than the output's rows there is one block, and its last tile row is moved back to end with it.
+    /// than the output's rows there is one block, and its last tile row is moved back to end with
+    /// it.
     pub rows: i64,
     /// Vector lanes, over input channels in the input's transform and over output channels after.
     pub lanes: i64,
@@ -54,14 +55,34 @@ impl WinogradTile {
     pub fn numbers(&self) -> [i64; 8] {
         let flag = |b: bool| i64::from(b);
         let w = self;
-        [w.output, w.rows, w.lanes, w.vectors, w.tiles, w.unroll, flag(w.panels_outside), w.threads as i64]
+        [
+            w.output,
+            w.rows,
+            w.lanes,
+            w.vectors,
+            w.tiles,
+            w.unroll,
+            flag(w.panels_outside),
+            w.threads as i64,
+        ]
     }
 
     /// Back from [`WinogradTile::numbers`]; none where the last is no way to share.
     pub fn from_numbers(x: [i64; 8]) -> Option<WinogradTile> {
         let [output, rows, lanes, vectors, tiles, unroll, panels, threads] = x;
-        let threads = [Threads::One, Threads::Phases, Threads::Blocks].into_iter().find(|t| *t as i64 == threads)?;
-        Some(WinogradTile { output, rows, lanes, vectors, tiles, unroll, panels_outside: panels != 0, threads })
+        let threads = [Threads::One, Threads::Phases, Threads::Blocks]
+            .into_iter()
+            .find(|t| *t as i64 == threads)?;
+        Some(WinogradTile {
+            output,
+            rows,
+            lanes,
+            vectors,
+            tiles,
+            unroll,
+            panels_outside: panels != 0,
+            threads,
+        })
     }
 }
 
@@ -76,13 +97,26 @@ pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), Str
     if conv.rounded {
         return Err("its factors are rounded to tf32".into());
     }
-    let t = Transforms::new(tile.output.max(0) as usize, 3).ok_or_else(|| format!("there are no points for tiles of {}", tile.output))?;
+    let t = Transforms::new(tile.output.max(0) as usize, 3)
+        .ok_or_else(|| format!("there are no points for tiles of {}", tile.output))?;
     let w = tile;
-    if w.output < 2 || w.output > conv.height.min(conv.width) || w.rows < 1 || w.rows > tiles(conv.height, w.output) {
-        return Err(format!("{} rows of {} x {} do not fit the output", w.rows, w.output, w.output));
+    if w.output < 2
+        || w.output > conv.height.min(conv.width)
+        || w.rows < 1
+        || w.rows > tiles(conv.height, w.output)
+    {
+        return Err(format!(
+            "{} rows of {} x {} do not fit the output",
+            w.rows, w.output, w.output
+        ));
     }
     let in_block = w.rows * tiles(conv.width, w.output);
-    if w.lanes < 4 || w.lanes % 4 != 0 || w.lanes > conv.channels || w.lanes * w.vectors > conv.outputs || w.vectors < 1 {
+    if w.lanes < 4
+        || w.lanes % 4 != 0
+        || w.lanes > conv.channels
+        || w.lanes * w.vectors > conv.outputs
+        || w.vectors < 1
+    {
         return Err("the vectors do not fit the channels".into());
     }
     if w.tiles < 1 || w.tiles > in_block || w.unroll < 1 || conv.channels % w.unroll != 0 {
@@ -93,7 +127,9 @@ pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), Str
     let body = m.blocks();
     let (filter, sum, padded, weight) = (m.conv.filter, m.conv.sum, m.conv.padded, m.conv.weight);
     // The plain copy of the filter has no reader left.
-    let reads_weight = |s: &Stmt| crate::nest::accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == weight);
+    let reads_weight = |s: &Stmt| {
+        crate::nest::accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == weight)
+    };
     n.prepare.retain(|s| !reads_weight(s));
     n.prepare.extend(prepare);
     n.body = body;
@@ -144,7 +180,13 @@ fn nest(loops: Vec<Loop>, body: Vec<Stmt>) -> Vec<Stmt> {
 
 /// One vector statement.
 fn vector(n: &mut Nest, lanes: i64, f: &dyn Fn(&Affine) -> Stmt) -> Stmt {
-    let l = Loop { var: n.new_var("v"), extent: lanes, mode: Mode::Vector, start: None, body: Vec::new() };
+    let l = Loop {
+        var: n.new_var("v"),
+        extent: lanes,
+        mode: Mode::Vector,
+        start: None,
+        body: Vec::new(),
+    };
     let body = vec![f(&var(&l))];
     around(l, body)
 }
@@ -159,10 +201,15 @@ impl<'a> Maker<'a> {
         // Places lie an odd number of lines apart, or all lines of a transform would meet in the
         // same set of a cache.
         let odd = |elements: i64| (tiles(elements, 16) | 1) * 16;
-        let mut buffer =
-            |name: &str, shape: Vec<i64>, scope: Scope| n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope });
+        let mut buffer = |name: &str, shape: Vec<i64>, scope: Scope| {
+            n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope })
+        };
         let width = w.lanes * w.vectors;
-        let u = buffer("U", vec![places, tiles(conv.outputs, width), conv.channels, width], Scope::Prepared);
+        let u = buffer(
+            "U",
+            vec![places, tiles(conv.outputs, width), conv.channels, width],
+            Scope::Prepared,
+        );
         let scope = if w.threads == Threads::Blocks { Scope::Local } else { Scope::Workspace };
         let x = buffer("Xt", vec![block + 2, conv.width + 2, conv.channels], scope);
         let v = buffer("V", vec![places, odd(in_block * conv.channels)], scope);
@@ -199,7 +246,12 @@ impl<'a> Maker<'a> {
     }
 
     fn local(&mut self, name: &str, shape: Vec<i64>) -> Source {
-        self.n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope: Scope::Local })
+        self.n.new_buffer(Buffer {
+            name: name.into(),
+            dtype: DType::F32,
+            shape,
+            scope: Scope::Local,
+        })
     }
 
     fn lanes(&mut self, lanes: i64, f: &dyn Fn(&Affine) -> Stmt) -> Stmt {
@@ -219,8 +271,14 @@ impl<'a> Maker<'a> {
         for (i, twin) in row_pairs(rows) {
             let Some(j) = twin else {
                 out.push(self.lanes(lanes, &|v| {
-                    let value =
-                        combine(rows[i].iter().enumerate().map(|(a, c)| (*c, a)).filter(|t| t.0 != 0.0).map(|(c, a)| (c, term(a, v))));
+                    let value = combine(
+                        rows[i]
+                            .iter()
+                            .enumerate()
+                            .map(|(a, c)| (*c, a))
+                            .filter(|t| t.0 != 0.0)
+                            .map(|(c, a)| (c, term(a, v))),
+                    );
                     write(i, v, value.unwrap_or(Expr::Const(0.0)))
                 }));
                 continue;
@@ -229,8 +287,10 @@ impl<'a> Maker<'a> {
             out.extend([Stmt::Local(even), Stmt::Local(odd)]);
             for (part, same) in [(even, true), (odd, false)] {
                 out.push(self.lanes(lanes, &|v| {
-                    let picked = (0..rows[i].len()).filter(|&a| rows[i][a] != 0.0 && (rows[i][a] == rows[j][a]) == same);
-                    let value = combine(picked.map(|a| (rows[i][a], term(a, v)))).unwrap_or(Expr::Const(0.0));
+                    let picked = (0..rows[i].len())
+                        .filter(|&a| rows[i][a] != 0.0 && (rows[i][a] == rows[j][a]) == same);
+                    let value = combine(picked.map(|a| (rows[i][a], term(a, v))))
+                        .unwrap_or(Expr::Const(0.0));
                     Stmt::Store { buffer: part, index: vec![v.clone()], value }
                 }));
             }
@@ -254,20 +314,41 @@ impl<'a> Maker<'a> {
         let half = self.local("half_U", vec![size, 3]);
         let constant = |x: usize| Affine::constant(x as i64);
         // `write(i, value)` for each row of G times three terms.
-        let rows = |term: &dyn Fn(usize) -> Expr, write: &dyn Fn(usize, Expr) -> Stmt| -> Vec<Stmt> {
-            let value = |g: &[f64]| combine(g.iter().enumerate().map(|(a, x)| (*x, term(a)))).unwrap_or(Expr::Const(0.0));
-            self.t.filter.iter().enumerate().map(|(i, g)| write(i, value(g))).collect()
-        };
+        let rows =
+            |term: &dyn Fn(usize) -> Expr, write: &dyn Fn(usize, Expr) -> Stmt| -> Vec<Stmt> {
+                let value = |g: &[f64]| {
+                    combine(g.iter().enumerate().map(|(a, x)| (*x, term(a))))
+                        .unwrap_or(Expr::Const(0.0))
+                };
+                self.t.filter.iter().enumerate().map(|(i, g)| write(i, value(g))).collect()
+            };
         let (column, row) = (self.n.new_var("column_U"), self.n.new_var("row_U"));
         let (weight, u) = (self.conv.weight, self.u);
-        let first = rows(&|r| Expr::load(weight, vec![k.add(&var(&lane)), var(&c), constant(r), Affine::var(column)]), &|i, value| {
-            Stmt::Store { buffer: half, index: vec![constant(i), Affine::var(column)], value }
-        });
-        let second = rows(&|s| Expr::load(half, vec![Affine::var(row), constant(s)]), &|j, value| {
-            let place = Affine::var(row).scale(size).plus(j as i64);
-            Stmt::Store { buffer: u, index: vec![place, var(&panel), var(&c), var(&lane)], value }
-        });
-        let serial = |var, extent, body| Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body });
+        let first = rows(
+            &|r| {
+                Expr::load(
+                    weight,
+                    vec![k.add(&var(&lane)), var(&c), constant(r), Affine::var(column)],
+                )
+            },
+            &|i, value| Stmt::Store {
+                buffer: half,
+                index: vec![constant(i), Affine::var(column)],
+                value,
+            },
+        );
+        let second =
+            rows(&|s| Expr::load(half, vec![Affine::var(row), constant(s)]), &|j, value| {
+                let place = Affine::var(row).scale(size).plus(j as i64);
+                Stmt::Store {
+                    buffer: u,
+                    index: vec![place, var(&panel), var(&c), var(&lane)],
+                    value,
+                }
+            });
+        let serial = |var, extent, body| {
+            Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body })
+        };
         let body = vec![Stmt::Local(half), serial(column, 3, first), serial(row, size, second)];
         nest(vec![panel, c, lane], body)
     }
@@ -292,7 +373,9 @@ impl<'a> Maker<'a> {
     fn gather(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
         let (top, left) = self.conv.pad;
         let order = self.conv.input_channels;
-        let Some([_, _, height, width]) = order.read(&self.n.buffer(self.conv.input).shape) else { return Vec::new() };
+        let Some([_, _, height, width]) = order.read(&self.n.buffer(self.conv.input).shape) else {
+            return Vec::new();
+        };
         let columns = self.conv.width + 2;
         let row = self.shared("row_X", self.block + 2);
         let from = y.add(&var(&row)).plus(-top);
@@ -310,8 +393,15 @@ impl<'a> Maker<'a> {
         let column = q.add(&var(&u));
         let copy = vector(self.n, self.w.lanes, &|v| {
             let channel = c.add(v);
-            let value = Expr::load(self.conv.input, order.write([image.clone(), channel.clone(), from.clone(), column.clone()]));
-            Stmt::Store { buffer: self.x, index: vec![var(&row), column.plus(left), channel], value }
+            let value = Expr::load(
+                self.conv.input,
+                order.write([image.clone(), channel.clone(), from.clone(), column.clone()]),
+            );
+            Stmt::Store {
+                buffer: self.x,
+                index: vec![var(&row), column.plus(left), channel],
+                value,
+            }
         });
         inside.extend(nest(vec![ct, qt, u], vec![copy]));
         let reach = self.conv.height + 2 - top;
@@ -319,12 +409,18 @@ impl<'a> Maker<'a> {
         for (low, high) in [(-top, 0), (height, reach)] {
             if low < high {
                 let zeros = self.zeros(&var(&row), 0, columns);
-                body.push(Stmt::If { conds: vec![Cond { index: from.clone(), low, high }], body: zeros });
+                body.push(Stmt::If {
+                    conds: vec![Cond { index: from.clone(), low, high }],
+                    body: zeros,
+                });
             }
         }
         match body.is_empty() {
             true => body = inside,
-            false => body.push(Stmt::If { conds: vec![Cond { index: from, low: 0, high: height }], body: inside }),
+            false => body.push(Stmt::If {
+                conds: vec![Cond { index: from, low: 0, high: height }],
+                body: inside,
+            }),
         }
         vec![around(row, body)]
     }
@@ -359,16 +455,28 @@ impl<'a> Maker<'a> {
         let rows = self.t.input.clone();
         let column = self.serial("column_V", size);
         let (source, into, by_row) = (self.x, self.v, self.v_row);
-        let first =
-            self.transform(&rows, &|a, v| Expr::load(source, vec![y.plus(a as i64), x.add(&var(&column)), c.add(v)]), &|i, v, value| {
-                Stmt::Store { buffer: half, index: vec![Affine::constant(i as i64), var(&column), v.clone()], value }
-            });
+        let first = self.transform(
+            &rows,
+            &|a, v| Expr::load(source, vec![y.plus(a as i64), x.add(&var(&column)), c.add(v)]),
+            &|i, v, value| Stmt::Store {
+                buffer: half,
+                index: vec![Affine::constant(i as i64), var(&column), v.clone()],
+                value,
+            },
+        );
         let row = self.serial("row_V", size);
-        let second =
-            self.transform(&rows, &|a, v| Expr::load(half, vec![var(&row), Affine::constant(a as i64), v.clone()]), &|j, v, value| {
+        let second = self.transform(
+            &rows,
+            &|a, v| Expr::load(half, vec![var(&row), Affine::constant(a as i64), v.clone()]),
+            &|j, v, value| {
                 let place = var(&row).scale(size).plus(j as i64);
-                Stmt::Store { buffer: into, index: vec![place, number.scale(by_row).add(&c).add(v)], value }
-            });
+                Stmt::Store {
+                    buffer: into,
+                    index: vec![place, number.scale(by_row).add(&c).add(v)],
+                    value,
+                }
+            },
+        );
         let body = vec![Stmt::Local(half), around(column, first), around(row, second)];
         nest(vec![ty, tx, ct], body)
     }
@@ -384,18 +492,34 @@ impl<'a> Maker<'a> {
         let (m, u, v, v_row, m_row) = (self.m, self.u, self.v, self.v_row, self.m_row);
         // The register tile's loops, three times.
         let tile = |maker: &mut Self, f: &dyn Fn(&Affine, &Affine) -> Stmt| {
-            let (ti, ki) = (maker.count("ti", w.tiles, Mode::Unroll), maker.count("ki", w.vectors, Mode::Unroll));
-            let body = maker.lanes(w.lanes, &|lane| f(&var(&ti), &var(&ki).scale(w.lanes).add(lane)));
+            let (ti, ki) = (
+                maker.count("ti", w.tiles, Mode::Unroll),
+                maker.count("ki", w.vectors, Mode::Unroll),
+            );
+            let body =
+                maker.lanes(w.lanes, &|lane| f(&var(&ti), &var(&ki).scale(w.lanes).add(lane)));
             nest(vec![ti, ki], vec![body])
         };
-        let clear = tile(self, &|ti, lane| Stmt::Store { buffer: acc, index: vec![ti.clone(), lane.clone()], value: Expr::Const(0.0) });
-        let (co, cu) = (self.serial("c_M", self.conv.channels / w.unroll), self.count("cu_M", w.unroll, Mode::Unroll));
+        let clear = tile(self, &|ti, lane| Stmt::Store {
+            buffer: acc,
+            index: vec![ti.clone(), lane.clone()],
+            value: Expr::Const(0.0),
+        });
+        let (co, cu) = (
+            self.serial("c_M", self.conv.channels / w.unroll),
+            self.count("cu_M", w.unroll, Mode::Unroll),
+        );
         let c = var(&co).scale(w.unroll).add(&var(&cu));
         let add = tile(self, &|ti, lane| {
             let filter = Expr::load(u, vec![var(&place), var(&panel), c.clone(), lane.clone()]);
             let data = Expr::load(v, vec![var(&place), t.add(ti).scale(v_row).add(&c)]);
             let value = Expr::binary(Binary::Mul, filter, data);
-            Stmt::Update { op: Reducer::Sum, buffer: acc, index: vec![ti.clone(), lane.clone()], value }
+            Stmt::Update {
+                op: Reducer::Sum,
+                buffer: acc,
+                index: vec![ti.clone(), lane.clone()],
+                value,
+            }
         });
         let keep = tile(self, &|ti, lane| {
             let index = vec![var(&place), t.add(ti).scale(m_row).add(&k).add(lane)];
@@ -405,12 +529,13 @@ impl<'a> Maker<'a> {
         body.extend(clear);
         body.extend(nest(vec![co, cu], add));
         body.extend(keep);
-        let loops = if w.panels_outside { vec![place, panel, group] } else { vec![place, group, panel] };
+        let loops =
+            if w.panels_outside { vec![place, panel, group] } else { vec![place, group, panel] };
         nest(loops, body)
     }
 
-    /// Y = epilogue(A^T M A), lanes over output channels. Where the output has channels last, tiles are
-    /// stored as they are made; else a row of tiles is transposed to the output's order first.
+    /// Y = epilogue(A^T M A), lanes over output channels. Where the output has channels last, tiles
+    /// are stored as they are made; else a row of tiles is transposed to the output's order first.
     fn output(&mut self, image: &Affine, y: &Affine) -> Vec<Stmt> {
         let (size, out, lanes) = (self.size, self.w.output, self.w.lanes);
         let (kt, k) = self.tiled("k_Y", self.conv.outputs, lanes, true);
@@ -423,12 +548,23 @@ impl<'a> Maker<'a> {
         let first = self.gather_rows(
             &rows,
             &sums,
-            &|i, v| Expr::load(m, vec![var(&column).plus(i as i64 * size), number.scale(m_row).add(&k).add(v)]),
-            &|p, v, value| Stmt::Store { buffer: half, index: vec![Affine::constant(p as i64), var(&column), v.clone()], value },
+            &|i, v| {
+                Expr::load(
+                    m,
+                    vec![var(&column).plus(i as i64 * size), number.scale(m_row).add(&k).add(v)],
+                )
+            },
+            &|p, v, value| Stmt::Store {
+                buffer: half,
+                index: vec![Affine::constant(p as i64), var(&column), v.clone()],
+                value,
+            },
         );
         let row = self.serial("row_Y", out);
         let conv = self.conv.clone();
-        let term = |j: usize, v: &Affine| Expr::load(half, vec![var(&row), Affine::constant(j as i64), v.clone()]);
+        let term = |j: usize, v: &Affine| {
+            Expr::load(half, vec![var(&row), Affine::constant(j as i64), v.clone()])
+        };
         if conv.output_channels == Channels::Last {
             let height = y.add(&tile_y).add(&var(&row));
             let second = self.gather_rows(&rows, &sums, &term, &|q, v, value| {
@@ -447,7 +583,8 @@ impl<'a> Maker<'a> {
         // Lanes along the output's rows from here on.
         let p = self.serial("p_Y", out);
         let (group, u) = (self.serial("ku_Y", lanes / 4), self.count("u_Y", 4, Mode::Unroll));
-        let wide = [16, 8, 4, 2, 1].into_iter().find(|&l| l <= conv.width && l <= lanes).unwrap_or(1);
+        let wide =
+            [16, 8, 4, 2, 1].into_iter().find(|&l| l <= conv.width && l <= lanes).unwrap_or(1);
         let (qt, q) = self.tiled("q_Y", conv.width, wide, false);
         let near = var(&group).scale(4).add(&var(&u));
         let height = y.add(&tile_y).add(&var(&p));
@@ -478,7 +615,8 @@ impl<'a> Maker<'a> {
                 parts.push((i, None));
                 continue;
             };
-            let (sum, difference) = (self.local("sum", vec![lanes]), self.local("difference", vec![lanes]));
+            let (sum, difference) =
+                (self.local("sum", vec![lanes]), self.local("difference", vec![lanes]));
             out.extend([Stmt::Local(sum), Stmt::Local(difference)]);
             for (part, op) in [(sum, Binary::Add), (difference, Binary::Sub)] {
                 out.push(self.lanes(lanes, &|v| Stmt::Store {
@@ -491,10 +629,17 @@ impl<'a> Maker<'a> {
         }
         for (p, row) in rows.iter().enumerate() {
             out.push(self.lanes(lanes, &|v| {
-                let terms = parts.iter().filter(|(i, _)| row[*i] != 0.0).map(|(i, part)| match part {
-                    None => (row[*i], term(*i, v)),
-                    Some((sum, difference)) => (row[*i], Expr::load(if p % 2 == 0 { *sum } else { *difference }, vec![v.clone()])),
-                });
+                let terms =
+                    parts.iter().filter(|(i, _)| row[*i] != 0.0).map(|(i, part)| match part {
+                        None => (row[*i], term(*i, v)),
+                        Some((sum, difference)) => (
+                            row[*i],
+                            Expr::load(
+                                if p % 2 == 0 { *sum } else { *difference },
+                                vec![v.clone()],
+                            ),
+                        ),
+                    });
                 write(p, v, combine(terms).unwrap_or(Expr::Const(0.0)))
             }));
         }
@@ -504,6 +649,7 @@ impl<'a> Maker<'a> {
 
 /// Columns of A^T that belong together: those of opposite points.
 fn columns(rows: &[Vec<f64>]) -> Vec<(usize, Option<usize>)> {
-    let transposed: Vec<Vec<f64>> = (0..rows[0].len()).map(|j| rows.iter().map(|r| r[j]).collect()).collect();
+    let transposed: Vec<Vec<f64>> =
+        (0..rows[0].len()).map(|j| rows.iter().map(|r| r[j]).collect()).collect();
     row_pairs(&transposed)
 }

@@ -1,9 +1,10 @@
-//! Tiles of factors that arrive as boxes (compute capability 9.0): the copy engine fetches them by itself, told of the
-//! tensor once. Threads neither work out addresses nor hold what is on its way, which leaves more of the power that a GPU
-//! may draw to the tensor cores (docs/decisions/0030).
+//! Tiles of factors that arrive as boxes (compute capability 9.0): the copy engine fetches them by
+//! itself, told of the tensor once. Threads neither work out addresses nor hold what is on its way,
+//! which leaves more of the power that a GPU may draw to the tensor cores (docs/decisions/0030).
 //!
-//! In shared memory a tile consists of rows of 128 bytes, swizzled: 64 elements of the reduction, a row of the tile each; or,
-//! where a factor lies across, 64 rows of the tile, an element of the reduction each.
+//! In shared memory a tile consists of rows of 128 bytes, swizzled: 64 elements of the reduction, a
+//! row of the tile each; or, where a factor lies across, 64 rows of the tile, an element of the
+//! reduction each.
 
 use super::around;
 use super::group::ROWS;
@@ -29,18 +30,36 @@ fn is_box(p: &Problem, f: &Factor) -> bool {
         return true;
     }
     // Rows of copies are filled up.
-    let aligned = f.layout == Layout::Turned || p.base.buffer(o.source).shape.last().is_some_and(|x| x % 8 == 0);
-    let apart = o.index.iter().all(|i| f.axes.iter().filter(|&&a| i.uses(p.axes[a].var)).count() <= 1);
-    let steps = f.axes.iter().all(|&a| moves(p, f, a).is_some_and(|c| (1..=MOST_STEP).contains(&c)));
+    let aligned = f.layout == Layout::Turned
+        || p.base.buffer(o.source).shape.last().is_some_and(|x| x % 8 == 0);
+    let apart =
+        o.index.iter().all(|i| f.axes.iter().filter(|&&a| i.uses(p.axes[a].var)).count() <= 1);
+    let steps =
+        f.axes.iter().all(|&a| moves(p, f, a).is_some_and(|c| (1..=MOST_STEP).contains(&c)));
     // Outside are zeros, as conditions say.
-    let zeros = |c: &Cond| o.index.iter().any(|i| i.terms() == c.index.terms() && c.low <= c.index.offset() - i.offset());
+    let zeros = |c: &Cond| {
+        o.index
+            .iter()
+            .any(|i| i.terms() == c.index.terms() && c.low <= c.index.offset() - i.offset())
+    };
     let layout = matches!(f.layout, Layout::Along | Layout::Across | Layout::Turned);
-    layout && aligned && apart && steps && o.index[f.along].terms().len() == 1 && o.conds.iter().all(zeros)
+    layout
+        && aligned
+        && apart
+        && steps
+        && o.index[f.along].terms().len() == 1
+        && o.conds.iter().all(zeros)
 }
 
-/// What holds in a space where tiles arrive as boxes, which `boxed` says, in steps of `whole` elements of the reduction; nothing
-/// where they cannot.
-pub(super) fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, boxed: &Term, whole: &Term) -> Option<Vec<Term>> {
+/// What holds in a space where tiles arrive as boxes, which `boxed` says, in steps of `whole`
+/// elements of the reduction; nothing where they cannot.
+pub(super) fn constraints(
+    p: &Problem,
+    roles: &Roles,
+    gpu: Gpu,
+    boxed: &Term,
+    whole: &Term,
+) -> Option<Vec<Term>> {
     let both = [&roles.rows, &roles.columns];
     if gpu.capability < 90 || !roles.format.is_half() || !both.iter().all(|f| is_box(p, f)) {
         return None;
@@ -53,7 +72,10 @@ pub(super) fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, boxed: &Term, wh
         match (f.layout, f.axes.split_last()) {
             (Layout::Across, Some((&last, before))) => {
                 let others = Term::product(before.iter().map(|&a| knob(a))).equals(1);
-                let across = Term::product([Term::from(ROWS).divides(knob(last)), others.or(knob(last).at_most(ROWS))]);
+                let across = Term::product([
+                    Term::from(ROWS).divides(knob(last)),
+                    others.or(knob(last).at_most(ROWS)),
+                ]);
                 out.push(unboxed().or(across));
             }
             _ => out.push(rows),
@@ -62,7 +84,11 @@ pub(super) fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, boxed: &Term, wh
             for &a in &f.axes {
                 let c = moves(p, f, a).unwrap_or(1);
                 if c > 1 {
-                    out.push(unboxed().or(Term::product([Term::from(c), knob(a)]).at_most(MOST_SPANNED + c - 1)));
+                    out.push(
+                        unboxed()
+                            .or(Term::product([Term::from(c), knob(a)])
+                                .at_most(MOST_SPANNED + c - 1)),
+                    );
                 }
             }
         }
@@ -82,7 +108,8 @@ impl Tiling<'_> {
         self.buffer(&name, shape, Scope::Swizzled, self.format)
     }
 
-    /// Copies a factor's tile at a step, which counts the chunks of all blocks, to one of the stages.
+    /// Copies a factor's tile at a step, which counts the chunks of all blocks, to one of the
+    /// stages.
     pub(super) fn boxes(
         &mut self,
         f: &Factor,
@@ -119,27 +146,39 @@ impl Tiling<'_> {
             if across.is_none() && self.n.buffer(to).shape.len() == 3 {
                 index.remove(0);
             }
-            let index = [stage.clone()].into_iter().chain(index).chain([Affine::var(inner)]).collect();
+            let index =
+                [stage.clone()].into_iter().chain(index).chain([Affine::var(inner)]).collect();
             let value = self.fetched(f, from, number, window, &at, &main);
             out.extend(around(&loops, Mode::Box, vec![Stmt::Store { buffer: to, index, value }]));
         }
         out
     }
 
-    /// Blocks of 64 of the last axis that lie before an element of the others, in the order of all rows.
+    /// Blocks of 64 of the last axis that lie before an element of the others, in the order of all
+    /// rows.
     pub(super) fn lead(&self, f: &Factor, at: &[Affine]) -> Affine {
         let lead = self.place(f, at);
         Affine::new(lead.terms().iter().map(|t| (t.0, t.1 / ROWS)), lead.offset() / ROWS)
     }
 
-    /// Where a slice's matrices lie in a tile: the digits that count its rows, and the place of a column and a row.
-    pub(super) fn swizzled(&mut self, f: &Factor, stage: &Affine, slice: i64, column: Var) -> (Vec<(Var, i64)>, Vec<Affine>) {
+    /// Where a slice's matrices lie in a tile: the digits that count its rows, and the place of a
+    /// column and a row.
+    pub(super) fn swizzled(
+        &mut self,
+        f: &Factor,
+        stage: &Affine,
+        slice: i64,
+        column: Var,
+    ) -> (Vec<(Var, i64)>, Vec<Affine>) {
         let lines = self.lines(f);
         let from = slice * self.depth;
         if f.layout == Layout::Across {
             let [block, place] = ["block", "place"].map(|x| self.n.new_var(x));
             let main = Affine::new([(self.group, self.chunk), (column, 1)], from);
-            return (vec![(block, lines / ROWS), (place, ROWS)], vec![stage.clone(), Affine::var(block), main, Affine::var(place)]);
+            return (
+                vec![(block, lines / ROWS), (place, ROWS)],
+                vec![stage.clone(), Affine::var(block), main, Affine::var(place)],
+            );
         }
         let line = self.n.new_var("line");
         // Chunks of groups of warps are whole rows, or all of them are one.
@@ -150,8 +189,17 @@ impl Tiling<'_> {
         (vec![(line, lines)], vec![stage.clone(), block, Affine::var(line), place])
     }
 
-    /// The element of a factor at a row of the tile and place in a step's part of the reduction; zero outside.
-    pub(super) fn fetched(&self, f: &Factor, from: Source, number: &Affine, window: &[Affine], at: &[Affine], main: &Affine) -> Expr {
+    /// The element of a factor at a row of the tile and place in a step's part of the reduction;
+    /// zero outside.
+    pub(super) fn fetched(
+        &self,
+        f: &Factor,
+        from: Source,
+        number: &Affine,
+        window: &[Affine],
+        at: &[Affine],
+        main: &Affine,
+    ) -> Expr {
         let p = self.p;
         if f.layout == Layout::Packed {
             let o = &p.operands[f.operand];
@@ -159,20 +207,28 @@ impl Tiling<'_> {
             let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
             let mut index: Vec<Affine> = axes.iter().map(|&a| Affine::var(self.block[a])).collect();
             index.push(number.clone());
-            index.extend((1..p.reduce.len()).filter(|&r| used(p.reduce[r].var)).map(|r| window[r - 1].clone()));
+            index.extend(
+                (1..p.reduce.len())
+                    .filter(|&r| used(p.reduce[r].var))
+                    .map(|r| window[r - 1].clone()),
+            );
             index.extend(axes.iter().map(|&a| at[a].clone()));
             index.push(main.clone());
             return Expr::load(from, index);
         }
         let k = number.scale(self.whole()).add(main);
         let o = self.operands[f.operand].clone();
-        let place = |v: Var| match (p.axes.iter().position(|a| a.var == v), p.reduce.iter().position(|r| r.var == v)) {
+        let place = |v: Var| match (
+            p.axes.iter().position(|a| a.var == v),
+            p.reduce.iter().position(|r| r.var == v),
+        ) {
             (Some(a), _) => at[a].add(&Affine::var(self.start[a])),
             (None, Some(0)) => k.clone(),
             (None, Some(r)) => window[r - 1].clone(),
             (None, None) => Affine::var(v),
         };
-        let mut conds: Vec<Cond> = o.conds.iter().map(|c| Cond { index: c.index.map_vars(place), ..c.clone() }).collect();
+        let mut conds: Vec<Cond> =
+            o.conds.iter().map(|c| Cond { index: c.index.map_vars(place), ..c.clone() }).collect();
         if !f.filled && self.runs_over() {
             conds.push(Cond { index: k.clone(), low: 0, high: p.reduce[0].extent });
         }

@@ -31,7 +31,8 @@ struct Step {
 impl<'a> Grouped<'a> {
     pub fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Grouped<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
-        let mut t = Tiling::cut(p, roles, c, [get("groups_rows"), get("groups_columns")], [ROWS, 8], DEPTH);
+        let mut t =
+            Tiling::cut(p, roles, c, [get("groups_rows"), get("groups_columns")], [ROWS, 8], DEPTH);
         for f in 0..2 {
             // Rows are copied in 16 bytes, along the reduction or across it.
             match (t.factors[f].layout, c.int("turn")) {
@@ -71,7 +72,8 @@ impl<'a> Grouped<'a> {
         self.sum(sums, &mut body);
         self.put(sums, &mut body);
         let [group, r, c, lane] = [self.t.group, self.t.warp[0], self.t.warp[1], self.t.lane];
-        let threads = [(group, 1), (r, self.t.warps[0]), (c, self.t.warps[1]), (self.quarter, 4), (lane, 32)];
+        let threads =
+            [(group, 1), (r, self.t.warps[0]), (c, self.t.warps[1]), (self.quarter, 4), (lane, 32)];
         self.t.launch(&threads, body, ahead)
     }
 
@@ -140,7 +142,13 @@ impl<'a> Grouped<'a> {
         for which in 0..2 {
             if self.t.boxed {
                 let (f, number) = (self.t.factors[which].clone(), self.t.number(&step.chunk));
-                out.extend(self.t.boxes(&f, (self.from[which], self.stages[which]), &number, &step.window, stage));
+                out.extend(self.t.boxes(
+                    &f,
+                    (self.from[which], self.stages[which]),
+                    &number,
+                    &step.window,
+                    stage,
+                ));
             } else {
                 let copy = self.fetch(which, &step, stage);
                 out.push(copy);
@@ -149,8 +157,9 @@ impl<'a> Grouped<'a> {
         out
     }
 
-    /// Walks through the reduction. A stage is filled again when the products that read it were awaited by all, which
-    /// the barrier of a step says of the products up to `lag` steps before the last.
+    /// Walks through the reduction. A stage is filled again when the products that read it were
+    /// awaited by all, which the barrier of a step says of the products up to `lag` steps before
+    /// the last.
     fn sum(&mut self, sums: Source, body: &mut Vec<Stmt>) {
         let window: i64 = self.t.p.reduce[1..].iter().map(|r| r.extent).product();
         let (steps, ahead) = (self.t.steps * window, self.t.stages - 1 - self.lag);
@@ -162,7 +171,12 @@ impl<'a> Grouped<'a> {
         let now = Affine::var(it);
         let mut each = vec![Stmt::AwaitCopies((ahead - 1) as u32), Stmt::Barrier(Reach::Block)];
         each.push(Stmt::Let { var: stage, value: now.clone(), divisor: 1, modulo: self.t.stages });
-        each.push(Stmt::Let { var: next, value: now.plus(ahead), divisor: 1, modulo: self.t.stages });
+        each.push(Stmt::Let {
+            var: next,
+            value: now.plus(ahead),
+            divisor: 1,
+            modulo: self.t.stages,
+        });
         let part = |me: &Self, k: usize, unit: i64| {
             let all = me.t.lines(&me.t.factors[k]);
             Part { first: Affine::new([(me.t.warp[k], me.t.sides[k] * unit)], 0), all }
@@ -171,14 +185,18 @@ impl<'a> Grouped<'a> {
         let (rows, columns) = (part(self, 0, ROWS), part(self, 1, 8));
         each.push(Stmt::Warp(Warp::Group { to: sums, rows, columns, a, b }));
         let later = self.fetch_both(&now.plus(ahead), &Affine::var(next));
-        each.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: steps }], body: later });
+        each.push(Stmt::If {
+            conds: vec![Cond { index: now.plus(ahead), low: 0, high: steps }],
+            body: later,
+        });
         each.extend([Stmt::CommitCopies, Stmt::AwaitProducts(self.lag as u32)]);
         inner.push(count(it, steps, Mode::Serial, each));
         if self.lag > 0 {
             inner.push(Stmt::AwaitProducts(0));
         }
         inner.push(Stmt::Barrier(Reach::Block));
-        // A loop that runs once gives the stages a block of statements, at whose end their place is free.
+        // A loop that runs once gives the stages a block of statements, at whose end their place is
+        // free.
         let once = self.t.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }

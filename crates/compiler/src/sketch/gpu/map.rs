@@ -45,7 +45,10 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
         Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]),
     ];
     let product = |k: &[&str]| Term::product(k.iter().map(|k| Term::knob(*k)));
-    let Ok(space) = Space::new(knobs, &[product(&["threads", "vector", "unroll"]).at_most(extent)]) else { return Vec::new() };
+    let Ok(space) = Space::new(knobs, &[product(&["threads", "vector", "unroll"]).at_most(extent)])
+    else {
+        return Vec::new();
+    };
     let prepare = std::mem::take(&mut base.prepare);
     base.prepare = launches(&mut base, prepare);
     let make = move |c: &squall_core::Configuration| {
@@ -54,9 +57,20 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
         let mut n = base.clone();
         let [b, at, t, u, v] = ["b", "base", "t", "u", "v"].map(|x| n.new_var(x));
         let mut inner = body.clone();
-        substitute(&mut inner, last, &Affine::new([(at, 1), (u, threads * vector), (t, vector), (v, 1)], 0));
-        let inner = vec![count(u, unroll, Mode::Unroll, vec![count(v, vector, Mode::Vector, inner)])];
-        let block = tiles(b, at, extent, threads * vector * unroll, vec![count(t, threads, Mode::Thread, inner)]);
+        substitute(
+            &mut inner,
+            last,
+            &Affine::new([(at, 1), (u, threads * vector), (t, vector), (v, 1)], 0),
+        );
+        let inner =
+            vec![count(u, unroll, Mode::Unroll, vec![count(v, vector, Mode::Vector, inner)])];
+        let block = tiles(
+            b,
+            at,
+            extent,
+            threads * vector * unroll,
+            vec![count(t, threads, Mode::Thread, inner)],
+        );
         n.body = around(&chain, Mode::Block, vec![block]);
         Ok(n)
     };

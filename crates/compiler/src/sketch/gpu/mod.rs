@@ -1,8 +1,8 @@
 //! Sketches of GPU programs. Each rule writes the whole nest of a configuration, because the
-//! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads
-//! to in small steps: `contract` for sums over tiles, `tensor` and `group` for those that
-//! tensor cores multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for reductions along rows, `map` for
-//! the rest, and plain loops, one thread an element, where none applies.
+//! blocks, threads and shared tiles of a GPU are one structure that no chain of primitives leads to
+//! in small steps: `contract` for sums over tiles, `tensor` and `group` for those that tensor cores
+//! multiply, `winograd` for 3x3 convolutions by fewer products, `rows` for reductions along rows,
+//! `map` for the rest, and plain loops, one thread an element, where none applies.
 
 mod boxes;
 mod contract;
@@ -41,7 +41,8 @@ pub(crate) struct Program {
 type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
 
 /// In order; the first that applies gives all sketches, and Winograd's algorithm adds its own.
-const RULES: &[(&str, Rule)] = &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
+const RULES: &[(&str, Rule)] =
+    &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
 
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
@@ -53,7 +54,12 @@ pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
 /// One thread an element of each stage, one launch a stage.
 pub(crate) fn plain(f: &Facts<'_>, gpu: Gpu) -> Program {
     let nest = map::plain(f);
-    Program { name: "untuned".into(), space: super::plain::one(), gpu, make: Box::new(move |_| Ok(nest.clone())) }
+    Program {
+        name: "untuned".into(),
+        space: super::plain::one(),
+        gpu,
+        make: Box::new(move |_| Ok(nest.clone())),
+    }
 }
 
 impl Program {
@@ -62,7 +68,10 @@ impl Program {
         let n = (self.make)(c).map_err(RealizeError)?;
         let shared = shared_bytes(&n);
         if shared > u64::from(self.gpu.shared_per_block) {
-            return Err(RealizeError(format!("{shared} bytes of shared memory, a block has {}", self.gpu.shared_per_block)));
+            return Err(RealizeError(format!(
+                "{shared} bytes of shared memory, a block has {}",
+                self.gpu.shared_per_block
+            )));
         }
         Ok(n)
     }
@@ -103,22 +112,39 @@ fn around(loops: &[(Var, i64)], mode: Mode, body: Vec<Stmt>) -> Vec<Stmt> {
 /// A block loop over tiles of an axis; the last tile moves back to stay inside.
 fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> Stmt {
     let start = Some(Start { var: start, step: tile, cap: extent - tile });
-    Stmt::Loop(Loop { var, extent: extent.div_euclid(tile) + i64::from(extent % tile > 0), mode: Mode::Block, start, body })
+    Stmt::Loop(Loop {
+        var,
+        extent: extent.div_euclid(tile) + i64::from(extent % tile > 0),
+        mode: Mode::Block,
+        start,
+        body,
+    })
 }
 
-/// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned element
-/// on, where each group lies inside or outside of the tensor as a whole; `size` is the tile's, and `steps` says
-/// whether the first reduction is walked through.
-fn line_width(p: &problem::Problem, n: &Nest, o: &problem::Operand, size: &[i64], steps: bool) -> Option<i64> {
+/// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned
+/// element on, where each group lies inside or outside of the tensor as a whole; `size` is the
+/// tile's, and `steps` says whether the first reduction is walked through.
+fn line_width(
+    p: &problem::Problem,
+    n: &Nest,
+    o: &problem::Operand,
+    size: &[i64],
+    steps: bool,
+) -> Option<i64> {
     let d = o.index.len() - 1;
     let a = &o.index[d];
     let tested = o.conds.iter().any(|c| c.index.terms() == a.terms());
     let fits = |w: i64| {
         // Without a test nothing may be read beside the tile.
-        let inside = a.as_var().is_some_and(|v| p.axes.iter().position(|x| x.var == v).is_some_and(|k| size[k] % w == 0));
-        // What tile starts are multiples of; the window and the tile itself move inside of the line.
+        let inside = a.as_var().is_some_and(|v| {
+            p.axes.iter().position(|x| x.var == v).is_some_and(|k| size[k] % w == 0)
+        });
+        // What tile starts are multiples of; the window and the tile itself move inside of the
+        // line.
         let moves = |v: Var, c: i64| match p.axes.iter().position(|x| x.var == v) {
-            Some(k) => p.axes[k].extent == size[k] || c * gcd(size[k], p.axes[k].extent - size[k]) % w == 0,
+            Some(k) => {
+                p.axes[k].extent == size[k] || c * gcd(size[k], p.axes[k].extent - size[k]) % w == 0
+            }
             None => !steps || p.reduce[0].var != v,
         };
         let whole = |c: &squall_core::expr::Cond| {
@@ -165,8 +191,9 @@ fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
         let mut body = vec![s];
         while let [Stmt::Loop(l)] = &body[..] {
             // The loops of a sum belong to one thread: what is written does not move along them.
-            let moves =
-                crate::nest::accesses(&l.body).iter().all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));
+            let moves = crate::nest::accesses(&l.body)
+                .iter()
+                .all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));
             if !moves || l.start.is_some() || l.mode != Mode::Serial {
                 break;
             }
@@ -182,7 +209,8 @@ fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
             let at = Affine::new([(start, 1), (t, 1)], 0);
             crate::nest::substitute(&mut body, v, &at);
             let inner = vec![count(t, THREADS, Mode::Thread, body)];
-            return around(&chain, Mode::Block, vec![tiles(block, start, extent, THREADS, inner)]).remove(0);
+            return around(&chain, Mode::Block, vec![tiles(block, start, extent, THREADS, inner)])
+                .remove(0);
         }
         let mut cut = chain.len();
         let mut shared = 1;
@@ -194,7 +222,8 @@ fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
             threads = 1;
         }
         let inner = around(&chain[cut..], Mode::Share, body);
-        let inner = vec![count(block, 1, Mode::Block, vec![count(t, threads, Mode::Thread, inner)])];
+        let inner =
+            vec![count(block, 1, Mode::Block, vec![count(t, threads, Mode::Thread, inner)])];
         around(&chain[..cut], Mode::Block, inner).remove(0)
     };
     stmts.into_iter().map(|s| one(n, s)).collect()

@@ -1,5 +1,5 @@
-//! What a contraction computes, taken from the joined plain nest: axes, reduction axes, the operands
-//! that are read at each step, and what becomes of the sums.
+//! What a contraction computes, taken from the joined plain nest: axes, reduction axes, the
+//! operands that are read at each step, and what becomes of the sums.
 
 use super::super::tile::{Axis, main_loops};
 use crate::nest::{Nest, Scope, Stmt};
@@ -43,8 +43,12 @@ pub fn problem(mut base: Nest, c: &str) -> Option<Problem> {
     let acc = base.find_buffer(c)?;
     let (mut update, mut store) = (None, None);
     crate::nest::visit(&base.body, &mut |s| match s {
-        Stmt::Update { op, buffer, value, .. } if *buffer == acc => update = Some((*op, value.clone())),
-        Stmt::Store { buffer, index, value } if *buffer != acc => store = Some((*buffer, index.clone(), value.clone())),
+        Stmt::Update { op, buffer, value, .. } if *buffer == acc => {
+            update = Some((*op, value.clone()))
+        }
+        Stmt::Store { buffer, index, value } if *buffer != acc => {
+            store = Some((*buffer, index.clone(), value.clone()))
+        }
         _ => {}
     });
     let ((op, value), (output, y_index, y_value)) = (update?, store?);

@@ -20,7 +20,11 @@ fn sketch(f: &Facts<'_>, gpu: Gpu, inline: bool) -> Option<Program> {
     let j = joined(f, inline)?;
     let mut base = j.nest;
     let extent = j.passes.iter().map(|p| p.1).max()?;
-    let rows: Vec<(Var, i64)> = j.rows.iter().map(|(name, e)| base.find_var(name).map(|v| (v, *e))).collect::<Option<_>>()?;
+    let rows: Vec<(Var, i64)> = j
+        .rows
+        .iter()
+        .map(|(name, e)| base.find_var(name).map(|v| (v, *e)))
+        .collect::<Option<_>>()?;
     let row = base.find_loop(rows.last()?.0)?.body.clone();
     // What is summed up in memory would be summed up by every thread.
     let mut own = true;
@@ -34,16 +38,29 @@ fn sketch(f: &Facts<'_>, gpu: Gpu, inline: bool) -> Option<Program> {
     }
     let prepare = std::mem::take(&mut base.prepare);
     base.prepare = launches(&mut base, prepare);
-    let vectors = divisors(extent).into_iter().filter(|v| [1, 2, 4].contains(v) && j.passes.iter().all(|p| p.1 % v == 0));
+    let vectors = divisors(extent)
+        .into_iter()
+        .filter(|v| [1, 2, 4].contains(v) && j.passes.iter().all(|p| p.1 % v == 0));
     let knobs = vec![
         Knob::ints("threads", Role::Parallel, powers(32, 1024)),
         Knob::ints("vector", Role::Vector, vectors),
         Knob::ints("fan", Role::Unroll, [8, 16, 32]),
     ];
-    let space = Space::new(knobs, &[Term::product(["threads", "vector"].map(Term::knob)).at_most((2 * extent).max(32))]).ok()?;
+    let space = Space::new(
+        knobs,
+        &[Term::product(["threads", "vector"].map(Term::knob)).at_most((2 * extent).max(32))],
+    )
+    .ok()?;
     let make = move |c: &Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
-        let mut w = Writer { n: base.clone(), threads: get("threads"), vector: get("vector"), fan: get("fan"), t: None, part: None };
+        let mut w = Writer {
+            n: base.clone(),
+            threads: get("threads"),
+            vector: get("vector"),
+            fan: get("fan"),
+            t: None,
+            part: None,
+        };
         Ok(w.program(&rows, &row))
     };
     let name = if inline { "gpu_rows,recompute" } else { "gpu_rows" };
@@ -69,7 +86,11 @@ impl Writer {
     fn program(&mut self, rows: &[(Var, i64)], row: &[Stmt]) -> Nest {
         let t = self.n.new_var("t");
         self.t = Some(t);
-        let parts = [("part", 1, Scope::Local), ("across", self.threads, Scope::Shared), ("some", self.fan, Scope::Shared)];
+        let parts = [
+            ("part", 1, Scope::Local),
+            ("across", self.threads, Scope::Shared),
+            ("some", self.fan, Scope::Shared),
+        ];
         let parts = parts.map(|(name, size, scope)| self.buffer(name, size, scope));
         self.part = Some(parts);
         let mut body: Vec<Stmt> = parts.into_iter().map(Stmt::Local).collect();
@@ -79,28 +100,45 @@ impl Writer {
         body.push(Stmt::Barrier(Reach::Block));
         let threads = count(t, self.threads, Mode::Thread, body);
         self.n.body = super::around(rows, Mode::Block, vec![threads]);
-        std::mem::replace(&mut self.n, Nest { name: String::new(), vars: vec![], buffers: vec![], prepare: vec![], body: vec![] })
+        std::mem::replace(
+            &mut self.n,
+            Nest {
+                name: String::new(),
+                vars: vec![],
+                buffers: vec![],
+                prepare: vec![],
+                body: vec![],
+            },
+        )
     }
 
     fn stmt(&mut self, s: &Stmt, out: &mut Vec<Stmt>) {
         match s {
             Stmt::Local(b) => {
-                // What has a value for each element of the row is shared; single values are every thread's own.
+                // What has a value for each element of the row is shared; single values are every
+                // thread's own.
                 if self.n.buffer(*b).elements() > 1 {
                     self.n.buffers[b.0 as usize].scope = Scope::Shared;
                 }
                 out.push(s.clone());
             }
             Stmt::Loop(l) => match &l.body[..] {
-                [Stmt::Update { op, buffer, index, value }] if !index.iter().any(|a| a.uses(l.var)) => {
+                [Stmt::Update { op, buffer, index, value }]
+                    if !index.iter().any(|a| a.uses(l.var)) =>
+                {
                     let Some([part, across, some]) = self.part else { return };
                     let zero = || vec![Affine::constant(0)];
                     let identity = || Expr::Const(op.identity());
                     out.push(Stmt::Store { buffer: part, index: zero(), value: identity() });
-                    let add = Stmt::Update { op: *op, buffer: part, index: zero(), value: value.clone() };
+                    let add =
+                        Stmt::Update { op: *op, buffer: part, index: zero(), value: value.clone() };
                     out.push(self.pass(l.var, l.extent, vec![add]));
                     let t = Affine::var(self.t.unwrap_or(Var(0)));
-                    out.push(Stmt::Store { buffer: across, index: vec![t], value: Expr::load(part, zero()) });
+                    out.push(Stmt::Store {
+                        buffer: across,
+                        index: vec![t],
+                        value: Expr::load(part, zero()),
+                    });
                     out.push(Stmt::Barrier(Reach::Block));
                     let fan = self.fan.min(self.threads);
                     let [f, g, h] = ["f", "g", "h"].map(|x| self.n.new_var(x));
@@ -111,20 +149,35 @@ impl Writer {
                             g,
                             self.threads / fan,
                             Mode::Unroll,
-                            vec![Stmt::Update { op: *op, buffer: part, index: zero(), value: Expr::load(across, vec![from]) }],
+                            vec![Stmt::Update {
+                                op: *op,
+                                buffer: part,
+                                index: zero(),
+                                value: Expr::load(across, vec![from]),
+                            }],
                         ),
-                        Stmt::Store { buffer: some, index: vec![Affine::var(f)], value: Expr::load(part, zero()) },
+                        Stmt::Store {
+                            buffer: some,
+                            index: vec![Affine::var(f)],
+                            value: Expr::load(part, zero()),
+                        },
                     ];
                     out.push(count(f, fan, Mode::Share, step));
                     out.push(Stmt::Barrier(Reach::Block));
-                    let all =
-                        Stmt::Update { op: *op, buffer: *buffer, index: index.clone(), value: Expr::load(some, vec![Affine::var(h)]) };
+                    let all = Stmt::Update {
+                        op: *op,
+                        buffer: *buffer,
+                        index: index.clone(),
+                        value: Expr::load(some, vec![Affine::var(h)]),
+                    };
                     out.push(count(h, fan, Mode::Unroll, vec![all]));
                 }
                 body => {
                     out.push(self.pass(l.var, l.extent, body.to_vec()));
                     // What is copied as it is may arrive only at a barrier.
-                    if let [Stmt::Store { value: Expr::Load { .. } | Expr::Select { .. }, .. }] = body {
+                    if let [Stmt::Store { value: Expr::Load { .. } | Expr::Select { .. }, .. }] =
+                        body
+                    {
                         out.push(Stmt::Barrier(Reach::Block));
                     }
                 }

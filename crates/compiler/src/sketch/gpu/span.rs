@@ -4,8 +4,8 @@ use super::problem::Problem;
 use crate::gcd;
 use squall_core::expr::Affine;
 
-/// One dimension of an operand's tile: the source is read at `base + step * f`, and the element that a
-/// step of the sum needs lies at `inner`.
+/// One dimension of an operand's tile: the source is read at `base + step * f`, and the element
+/// that a step of the sum needs lies at `inner`.
 pub(super) struct Span {
     pub base: Affine,
     pub step: i64,
@@ -33,10 +33,11 @@ impl Span {
         Span { base, step: 1, extent, inner, spatial: false, lanes: 1 }
     }
 
-    /// The dimension that is read at `index`. `part` says of a loop where its tile begins, which element
-    /// of the tile is meant, and how many there are.
+    /// The dimension that is read at `index`. `part` says of a loop where its tile begins, which
+    /// element of the tile is meant, and how many there are.
     pub fn of(p: &Problem, index: &Affine, part: &dyn Fn(Part) -> (Affine, Affine, i64)) -> Span {
-        let mut s = Span { step: 0, ..Span::new(Affine::constant(index.offset()), 1, Affine::constant(0)) };
+        let mut s =
+            Span { step: 0, ..Span::new(Affine::constant(index.offset()), 1, Affine::constant(0)) };
         let mut width = 0;
         for &(v, c) in index.terms() {
             let axis = p.axes.iter().position(|x| x.var == v);
@@ -56,7 +57,10 @@ impl Span {
         }
         s.step = s.step.max(1);
         s.extent = width / s.step + 1;
-        s.inner = Affine::new(s.inner.terms().iter().map(|t| (t.0, t.1 / s.step)), s.inner.offset() / s.step);
+        s.inner = Affine::new(
+            s.inner.terms().iter().map(|t| (t.0, t.1 / s.step)),
+            s.inner.offset() / s.step,
+        );
         s
     }
 

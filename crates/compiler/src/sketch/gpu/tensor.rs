@@ -1,16 +1,16 @@
 //! Matrix products and convolutions on tensor cores (`mma.sync`), for factors of 16 bits and for
-//! 32-bit floats whose task allows them to be rounded to tf32; sums are 32-bit floats. Factors whose
-//! task does not are split into two numbers of tf32 each, and three of the four products added up:
-//! what is lost is 2^-22 of a product (docs/decisions/0012).
+//! 32-bit floats whose task allows them to be rounded to tf32; sums are 32-bit floats. Factors
+//! whose task does not are split into two numbers of tf32 each, and three of the four products
+//! added up: what is lost is 2^-22 of a product (docs/decisions/0012).
 //!
 //! The axes that only one factor has, counted together, are the rows of the product, those of the
-//! other factor the columns: the output's innermost axis is among the columns. A block computes a tile
-//! of both, a warp `16 i` rows by `16 j` columns of it. Chunks of the reduction wait in shared memory in
-//! several stages; a convolution's input lies there once for all positions of the window, and a row
-//! of a matrix finds its place by its lane, so that nothing is copied out as an implicit product
-//! would. A weight's tile can arrive in pieces, one of which is multiplied while the next is on its way.
-//! The reduction can be split over groups of warps and over the blocks of a cluster. Sums go
-//! through shared memory, from where the epilogue writes whole lines of the output.
+//! other factor the columns: the output's innermost axis is among the columns. A block computes a
+//! tile of both, a warp `16 i` rows by `16 j` columns of it. Chunks of the reduction wait in shared
+//! memory in several stages; a convolution's input lies there once for all positions of the window,
+//! and a row of a matrix finds its place by its lane, so that nothing is copied out as an implicit
+//! product would. A weight's tile can arrive in pieces, one of which is multiplied while the next
+//! is on its way. The reduction can be split over groups of warps and over the blocks of a cluster.
+//! Sums go through shared memory, from where the epilogue writes whole lines of the output.
 
 use super::super::{divisors, powers};
 use super::Program;
@@ -61,8 +61,8 @@ pub(super) enum Layout {
     Planes,
     /// The last axis, as in device memory: matrices are transposed when they are loaded.
     Across,
-    /// As in device memory, where the reduction moves along a dimension together with an axis: elements of 32 bits are
-    /// gathered one by one.
+    /// As in device memory, where the reduction moves along a dimension together with an axis:
+    /// elements of 32 bits are gathered one by one.
     Sliding,
 }
 
@@ -99,31 +99,41 @@ pub(super) struct Slide {
     pub extent: i64,
 }
 
-/// Whether the last loop over the window moves along the last axis of a factor, so that neighbours read the same elements.
+/// Whether the last loop over the window moves along the last axis of a factor, so that neighbours
+/// read the same elements.
 pub(super) fn slides(p: &Problem, f: &Factor) -> Option<Slide> {
     let (o, &last) = (&p.operands[f.operand], f.axes.last()?);
     let window = p.reduce[1..].last()?;
     let using = |v: Var| o.index.iter().filter(move |i| i.uses(v));
     let dimension = using(window.var).next()?;
-    let alone = using(window.var).count() == 1 && using(p.axes[last].var).count() == 1 && f.layout != Layout::Packed;
-    let (step, dilation) = (dimension.coefficient(p.axes[last].var), dimension.coefficient(window.var));
+    let alone = using(window.var).count() == 1
+        && using(p.axes[last].var).count() == 1
+        && f.layout != Layout::Packed;
+    let (step, dilation) =
+        (dimension.coefficient(p.axes[last].var), dimension.coefficient(window.var));
     (alone && step > 0).then_some(Slide { step, dilation, extent: window.extent })
 }
 
 impl Roles {
     /// The factor of which matrices take runs of neighbours: 0 rows, 1 columns.
     pub fn sliding(&self, p: &Problem) -> Option<usize> {
-        [(1, &self.columns), (0, &self.rows)].into_iter().find(|(_, f)| slides(p, f).is_some()).map(|f| f.0)
+        [(1, &self.columns), (0, &self.rows)]
+            .into_iter()
+            .find(|(_, f)| slides(p, f).is_some())
+            .map(|f| f.0)
     }
 
-    /// That the blocks of a cluster share out the rows or the columns of their tile: an axis that no other one of
-    /// its factor stands before.
+    /// That the blocks of a cluster share out the rows or the columns of their tile: an axis that
+    /// no other one of its factor stands before.
     pub fn shared_out(&self, p: &Problem) -> Term {
         let knob = |a: usize| Term::knob(format!("{}_b", p.axes[a].short));
-        [&self.rows, &self.columns].into_iter().flat_map(Factor::cuts).fold(Term::knob("split_blocks").equals(1), |t, (before, a)| {
-            let alone = Term::product(before.iter().map(|&b| knob(b))).equals(1);
-            t.or(Term::product([alone, Term::knob("split_blocks").divides(knob(a))]))
-        })
+        [&self.rows, &self.columns].into_iter().flat_map(Factor::cuts).fold(
+            Term::knob("split_blocks").equals(1),
+            |t, (before, a)| {
+                let alone = Term::product(before.iter().map(|&b| knob(b))).equals(1);
+                t.or(Term::product([alone, Term::knob("split_blocks").divides(knob(a))]))
+            },
+        )
     }
 
     /// Columns of a matrix of factors.
@@ -142,18 +152,24 @@ pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
         Some((Arc::clone(p), Arc::clone(&roles), space(p, &roles, gpu)?))
     })?;
     let name = if roles.split { "gpu_tensor_split" } else { "gpu_tensor" };
-    Some(Program { name: name.into(), space, gpu, make: Box::new(move |c| Ok(Tiling::new(&p, &roles, c).program())) })
+    Some(Program {
+        name: name.into(),
+        space,
+        gpu,
+        make: Box::new(move |c| Ok(Tiling::new(&p, &roles, c).program())),
+    })
 }
 
-/// The reduction that is summed by matrices, where the first would leave most of their columns empty: along an image of
-/// three channels a window of seven fills them better.
+/// The reduction that is summed by matrices, where the first would leave most of their columns
+/// empty: along an image of three channels a window of seven fills them better.
 fn leading(p: &Problem) -> Option<usize> {
     let depth = match format(&p.base, p)? {
         DType::F32 | DType::Tf32 => 8,
         _ => return None,
     };
     // Columns that are multiplied, in eighths of those that there are.
-    let filled = |r: usize| (p.reduce[r].extent + depth - 1) / depth * depth * 8 / p.reduce[r].extent;
+    let filled =
+        |r: usize| (p.reduce[r].extent + depth - 1) / depth * depth * 8 / p.reduce[r].extent;
     let best = (1..p.reduce.len()).rev().min_by_key(|&r| filled(r))?;
     (2 * filled(best) <= filled(0)).then_some(best)
 }
@@ -162,9 +178,13 @@ fn leading(p: &Problem) -> Option<usize> {
 fn format(n: &Nest, p: &Problem) -> Option<DType> {
     let Expr::Binary(Binary::Mul, x, y) = &p.value else { return None };
     let factor = |e: &Expr| match e {
-        Expr::Load { source, .. } => Some((source.0, n.buffer(p.operands[source.0 as usize].source).dtype)),
+        Expr::Load { source, .. } => {
+            Some((source.0, n.buffer(p.operands[source.0 as usize].source).dtype))
+        }
         Expr::Cast(DType::Tf32, a) => match &**a {
-            Expr::Load { source, .. } if n.buffer(p.operands[source.0 as usize].source).dtype == DType::F32 => {
+            Expr::Load { source, .. }
+                if n.buffer(p.operands[source.0 as usize].source).dtype == DType::F32 =>
+            {
                 Some((source.0, DType::Tf32))
             }
             _ => None,
@@ -185,13 +205,16 @@ pub(super) fn roles(p: &Problem) -> Option<Roles> {
         return None;
     }
     let uses = |o: usize, a: usize| p.operands[o].index.iter().any(|i| i.uses(p.axes[a].var));
-    let own = |o: usize| -> Vec<usize> { (0..p.axes.len()).filter(|&a| uses(o, a) && !uses(1 - o, a)).collect() };
+    let own = |o: usize| -> Vec<usize> {
+        (0..p.axes.len()).filter(|&a| uses(o, a) && !uses(1 - o, a)).collect()
+    };
     let both = |a: usize| uses(0, a) && uses(1, a);
     if own(0).is_empty() || own(1).is_empty() {
         return None;
     }
     let y = flatten(&p.y_index, &n.buffer(p.output).shape);
-    let columns = (0..2).find(|&o| own(o).iter().any(|&a| y.coefficient(p.axes[a].var) == 1)).unwrap_or(1);
+    let columns =
+        (0..2).find(|&o| own(o).iter().any(|&a| y.coefficient(p.axes[a].var) == 1)).unwrap_or(1);
     let factor = |operand: usize| {
         let o = &p.operands[operand];
         let k = p.reduce[0].var;
@@ -199,7 +222,10 @@ pub(super) fn roles(p: &Problem) -> Option<Roles> {
         // Beside the reduction its dimension may hold axes that both factors have: groups.
         let simple = o.index.iter().filter(|i| i.uses(k)).count() == 1
             && o.index[along].coefficient(k) == 1
-            && o.index[along].terms().iter().all(|t| t.0 == k || (0..p.axes.len()).any(|a| p.axes[a].var == t.0 && both(a)));
+            && o.index[along]
+                .terms()
+                .iter()
+                .all(|t| t.0 == k || (0..p.axes.len()).any(|a| p.axes[a].var == t.0 && both(a)));
         let axes = own(operand);
         let sliding = format == DType::Tf32 && !o.packed;
         let layout = if simple { layout(n, p, o, &axes, along, format) } else { Layout::Sliding };
@@ -208,7 +234,14 @@ pub(super) fn roles(p: &Problem) -> Option<Roles> {
     Some(Roles { format, split, rows: factor(1 - columns)?, columns: factor(columns)? })
 }
 
-fn layout(n: &Nest, p: &Problem, o: &Operand, axes: &[usize], along: usize, format: DType) -> Layout {
+fn layout(
+    n: &Nest,
+    p: &Problem,
+    o: &Operand,
+    axes: &[usize],
+    along: usize,
+    format: DType,
+) -> Layout {
     let buffer = n.buffer(o.source);
     if o.packed && buffer.scope == Scope::Prepared {
         return Layout::Packed;
@@ -217,9 +250,16 @@ fn layout(n: &Nest, p: &Problem, o: &Operand, axes: &[usize], along: usize, form
     if along == last {
         return Layout::Along;
     }
-    let single = |i: &Affine| i.as_var().is_some_and(|v| axes.iter().any(|&a| p.axes[a].var == v && p.axes[a].extent % 8 == 0));
+    let single = |i: &Affine| {
+        i.as_var()
+            .is_some_and(|v| axes.iter().any(|&a| p.axes[a].var == v && p.axes[a].extent % 8 == 0))
+    };
     let tested = o.conds.iter().any(|c| c.index.terms() == o.index[last].terms());
-    if format.is_half() && single(&o.index[last]) && !tested && buffer.shape[last] % 8 == 0 { Layout::Across } else { Layout::Turned }
+    if format.is_half() && single(&o.index[last]) && !tested && buffer.shape[last] % 8 == 0 {
+        Layout::Across
+    } else {
+        Layout::Turned
+    }
 }
 
 fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
@@ -230,7 +270,8 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         for &a in &f.axes {
             let (axis, last) = (&p.axes[a], f.axes.last() == Some(&a));
             let most = axis.extent.min(if last { 256 } else { 32 });
-            let values: Vec<i64> = powers(1, most).chain(divisors(axis.extent)).filter(|d| *d <= most).collect();
+            let values: Vec<i64> =
+                powers(1, most).chain(divisors(axis.extent)).filter(|d| *d <= most).collect();
             let across = last && f.layout == Layout::Across;
             knobs.push(Knob::ints(
                 format!("{}_b", axis.short),
@@ -238,7 +279,8 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
                 values.into_iter().filter(|v| !across || v % 8 == 0),
             ));
             // Overlapping tiles may waste an eighth.
-            let covered = Term::product([Term::from(axis.extent).ceil_div(knob(a)), knob(a), Term::from(8)]);
+            let covered =
+                Term::product([Term::from(axis.extent).ceil_div(knob(a)), knob(a), Term::from(8)]);
             strict.push(covered.at_most(9 * axis.extent));
         }
     }
@@ -259,12 +301,17 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     knobs.push(Knob::ints("stages", Role::Choice, 1..=5));
     if [&roles.rows, &roles.columns].iter().any(|f| f.layout == Layout::Turned) {
         // On the way; ahead, by a launch of its own; or not at all, where elements are wide enough.
-        knobs.push(Knob::ints("turn", Role::Layout, if roles.format.is_half() { 0..=1 } else { 0..=2 }));
+        knobs.push(Knob::ints(
+            "turn",
+            Role::Layout,
+            if roles.format.is_half() { 0..=1 } else { 0..=2 },
+        ));
     }
     // Matrices are loaded one product ahead; across the barrier between steps, too.
     knobs.push(Knob::ints("ahead", Role::Choice, 0..=2));
     let windows: Vec<i64> = p.reduce[1..].iter().map(|r| r.extent).collect();
-    // Tiles that the copy engine fetches lie in swizzled rows: no lines for a window to slide along.
+    // Tiles that the copy engine fetches lie in swizzled rows: no lines for a window to slide
+    // along.
     let whole = Term::product(["chunk", "split_warps"].map(Term::knob));
     let boxed = Term::knob("pad").equals(2);
     let boxes = boxes::constraints(p, roles, gpu, &boxed, &whole).filter(|_| windows.is_empty());
@@ -299,10 +346,14 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
         let values = powers(1, most).chain(divisors(extent)).filter(|d| *d <= most);
         knobs.push(Knob::ints("run", Role::Choice, values));
         constraints.push(Term::knob("run").divides(knob(a)));
-        constraints.push(Term::knob("run").equals(1).or(Term::from(1).at_most(Term::knob("unroll"))));
+        constraints
+            .push(Term::knob("run").equals(1).or(Term::from(1).at_most(Term::knob("unroll"))));
     }
     // Across steps: an even number of products, in no loop.
-    let mut across = vec![Term::from(2).at_most(Term::knob("stages")), Term::from(2 * depth).at_most(Term::knob("chunk"))];
+    let mut across = vec![
+        Term::from(2).at_most(Term::knob("stages")),
+        Term::from(2 * depth).at_most(Term::knob("chunk")),
+    ];
     if !windows.is_empty() {
         across.push(Term::from(windows.len() as i64).at_most(Term::knob("unroll")));
     }
@@ -317,46 +368,74 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     };
     let size = |f: &Factor| Term::product(f.axes.iter().map(|&a| knob(a)));
     let counted = |f: &Factor| size(f).ceil_div(run(f));
-    let sides = |f: &Factor, warps: &str| counted(f).ceil_div(Term::product([Term::knob(warps), Term::from(SIDE)]));
+    let sides = |f: &Factor, warps: &str| {
+        counted(f).ceil_div(Term::product([Term::knob(warps), Term::from(SIDE)]))
+    };
     let pairs = [(&roles.rows, "warps_rows"), (&roles.columns, "warps_columns")];
     for (f, warps) in pairs {
         // Rows and columns that are computed for nothing: a third at most, where there are enough.
         let covered = Term::product([sides(f, warps), Term::knob(warps), Term::from(3 * SIDE)]);
         strict.push(covered.clone().at_most(Term::product([counted(f), Term::from(4)])));
-        constraints.push(covered.at_most(Term::sum([Term::product([counted(f), Term::from(6)]), Term::from(3 * SIDE)])));
+        constraints.push(covered.at_most(Term::sum([
+            Term::product([counted(f), Term::from(6)]),
+            Term::from(3 * SIDE),
+        ])));
     }
     let sums = || {
         let each = [&roles.rows, &roles.columns].map(run);
-        Term::product([sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")].into_iter().chain(each))
+        Term::product(
+            [sides(&roles.rows, "warps_rows"), sides(&roles.columns, "warps_columns")]
+                .into_iter()
+                .chain(each),
+        )
     };
     constraints.push(sums().at_most(16));
-    let threads = || Term::product(["warps_rows", "warps_columns", "split_warps"].map(Term::knob).into_iter().chain([Term::from(32)]));
+    let threads = || {
+        Term::product(
+            ["warps_rows", "warps_columns", "split_warps"]
+                .map(Term::knob)
+                .into_iter()
+                .chain([Term::from(32)]),
+        )
+    };
     constraints.push(threads().at_most(i64::from(gpu.threads_per_block)));
     // Matrices that a run reads of a line of the window.
     let lines = |f: &Factor| match slide.filter(|_| run(f) == Term::knob("run")) {
         Some(s) => {
-            let more = Term::sum([Term::product([run(f), Term::from(s.step)]), Term::from(s.dilation * (s.extent - 1) - s.step)]);
+            let more = Term::sum([
+                Term::product([run(f), Term::from(s.step)]),
+                Term::from(s.dilation * (s.extent - 1) - s.step),
+            ]);
             Term::sum([one(), Term::product([Term::from(2).at_most(run(f)), more])])
         }
         None => one(),
     };
     // Sums, factors in one or two parts, once or twice; addresses and the like.
-    let factors = Term::sum(pairs.iter().map(|(f, warps)| Term::product([sides(f, warps), lines(f)])));
+    let factors =
+        Term::sum(pairs.iter().map(|(f, warps)| Term::product([sides(f, warps), lines(f)])));
     let held = Term::sum([Term::from(1).at_most(Term::knob("ahead")), Term::from(1)]);
     let factors = Term::product([factors, held, Term::from(if roles.split { 8 } else { 4 })]);
-    let registers = || Term::sum([Term::product([sums(), Term::from(8)]), factors.clone(), Term::from(48)]);
+    let registers =
+        || Term::sum([Term::product([sums(), Term::from(8)]), factors.clone(), Term::from(48)]);
     constraints.push(registers().at_most(256));
-    constraints.push(Term::product([threads(), registers()]).at_most(i64::from(gpu.registers_per_multiprocessor)));
+    constraints.push(
+        Term::product([threads(), registers()])
+            .at_most(i64::from(gpu.registers_per_multiprocessor)),
+    );
     let step = || Term::product(["chunk", "split_warps", "split_blocks"].map(Term::knob));
     let most = (9 * k / 8).max(filled);
     constraints.push(Term::product([Term::from(k).ceil_div(step()), step()]).at_most(most));
     // One more where there are several steps: all of them are on their way at once then.
     let steps = || Term::from(k).ceil_div(step());
-    constraints.push(Term::knob("stages").at_most(Term::sum([steps(), Term::from(2).at_most(steps())])));
+    constraints
+        .push(Term::knob("stages").at_most(Term::sum([steps(), Term::from(2).at_most(steps())])));
     constraints.push(roles.shared_out(p));
     // Products of matrices that are written out.
     let each = if roles.split { 3 } else { 1 };
-    let written = |window: i64| Term::product([sums(), Term::knob("chunk"), Term::from(each * window)]).at_most(MOST_UNROLLED * depth);
+    let written = |window: i64| {
+        Term::product([sums(), Term::knob("chunk"), Term::from(each * window)])
+            .at_most(MOST_UNROLLED * depth)
+    };
     constraints.push(written(1));
     for loops in [1, 2] {
         if let Some(inner) = windows.len().checked_sub(loops) {
@@ -367,12 +446,19 @@ fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     }
     // Shared memory at least: a weight lies there for each position of the window.
     let window: i64 = windows.iter().product();
-    let lines =
-        [&roles.rows, &roles.columns].map(|f| Term::product([size(f), Term::from(if f.layout == Layout::Packed { window } else { 1 })]));
+    let lines = [&roles.rows, &roles.columns].map(|f| {
+        Term::product([size(f), Term::from(if f.layout == Layout::Packed { window } else { 1 })])
+    });
     let bytes = Term::product([
         Term::sum(lines),
         Term::product(["chunk", "split_warps"].map(Term::knob)),
-        Term::sum([Term::knob("stages"), Term::product([Term::from(-1), Term::sum([steps(), one()]).at_most(Term::knob("stages"))])]),
+        Term::sum([
+            Term::knob("stages"),
+            Term::product([
+                Term::from(-1),
+                Term::sum([steps(), one()]).at_most(Term::knob("stages")),
+            ]),
+        ]),
         Term::from(format_bytes(roles)),
     ]);
     // Swizzled rows begin at a multiple of 1,024, behind the barriers that count what arrives.

@@ -10,8 +10,8 @@ use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 
 impl Tiling<'_> {
-    /// Makes a copy of a factor at each call, in a launch of its own: the reduction last and filled up, the
-    /// border of a padded input around the rest.
+    /// Makes a copy of a factor at each call, in a launch of its own: the reduction last and filled
+    /// up, the border of a padded input around the rest.
     pub(super) fn turn(&mut self, which: usize) {
         let p = self.p;
         let along = self.factors[which].along;
@@ -19,7 +19,9 @@ impl Tiling<'_> {
         if o.index[along].terms().len() > 1 {
             return;
         }
-        let last = |v: Var| p.axes.iter().chain(&p.reduce).find(|a| a.var == v).map_or(0, |a| a.extent - 1);
+        let last = |v: Var| {
+            p.axes.iter().chain(&p.reduce).find(|a| a.var == v).map_or(0, |a| a.extent - 1)
+        };
         let ranges: Vec<(i64, i64)> = o.index.iter().map(|i| i.range(last)).collect();
         let width = self.depth / 2;
         let filled = self.steps * self.whole() * self.cluster;
@@ -46,27 +48,35 @@ impl Tiling<'_> {
         }
         let value = guarded(conds, Expr::load(o.source, (0..o.index.len()).map(at).collect()));
         let index = vars.iter().map(|v| Affine::var(*v)).chain([k_at.clone()]).collect();
-        let copy = vec![count(lane, width, Mode::Vector, vec![Stmt::Store { buffer: to, index, value }])];
+        let copy =
+            vec![count(lane, width, Mode::Vector, vec![Stmt::Store { buffer: to, index, value }])];
         // Neighbouring threads read neighbours.
-        let mut loops: Vec<(Var, i64)> = vars.iter().zip(&others).map(|(&v, &d)| (v, extent(d))).collect();
+        let mut loops: Vec<(Var, i64)> =
+            vars.iter().zip(&others).map(|(&v, &d)| (v, extent(d))).collect();
         loops.insert(loops.len() - 1, (k, filled / width));
         let made = launches(&mut self.n, around(&loops, Mode::Serial, copy));
         self.n.body.extend(made);
-        let index = others.iter().map(|&d| o.index[d].plus(-ranges[d].0)).chain([Affine::var(p.reduce[0].var)]).collect();
+        let index = others
+            .iter()
+            .map(|&d| o.index[d].plus(-ranges[d].0))
+            .chain([Affine::var(p.reduce[0].var)])
+            .collect();
         let f = &mut self.factors[which];
-        self.operands[f.operand] = Operand { source: to, index, conds: Vec::new(), other: 0.0, packed: false };
+        self.operands[f.operand] =
+            Operand { source: to, index, conds: Vec::new(), other: 0.0, packed: false };
         (f.along, f.layout, f.filled) = (others.len(), Layout::Along, true);
     }
 
-    /// Makes the copy of a weight: numbers of tiles, steps, windows, the tile, and what a step takes of the
-    /// reduction, filled up with zeros.
+    /// Makes the copy of a weight: numbers of tiles, steps, windows, the tile, and what a step
+    /// takes of the reduction, filled up with zeros.
     pub(super) fn pack(&mut self, o: &Operand) -> Source {
         let p = self.p;
         let used = |v: Var| o.index.iter().any(|i| i.uses(v));
         let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
         let windows: Vec<usize> = (1..p.reduce.len()).filter(|&r| used(p.reduce[r].var)).collect();
         let (whole, steps) = (self.whole(), self.steps * self.cluster);
-        let mut shape: Vec<i64> = axes.iter().map(|&a| (p.axes[a].extent + self.size[a] - 1) / self.size[a]).collect();
+        let mut shape: Vec<i64> =
+            axes.iter().map(|&a| (p.axes[a].extent + self.size[a] - 1) / self.size[a]).collect();
         shape.push(steps);
         shape.extend(windows.iter().map(|&r| p.reduce[r].extent));
         shape.extend(axes.iter().map(|&a| self.size[a]));
@@ -84,18 +94,26 @@ impl Tiling<'_> {
             }
             match axes.iter().position(|&a| p.axes[a].var == v) {
                 Some(j) => Affine::new([(starts[j], 1), (vars[k + 1 + r + j], 1)], 0),
-                None => windows.iter().position(|&x| p.reduce[x].var == v).map_or_else(|| Affine::var(v), |j| Affine::var(vars[k + 1 + j])),
+                None => windows
+                    .iter()
+                    .position(|&x| p.reduce[x].var == v)
+                    .map_or_else(|| Affine::var(v), |j| Affine::var(vars[k + 1 + j])),
             }
         };
         let load = Expr::load(o.source, o.index.iter().map(|i| i.map_vars(at)).collect());
         let end = Cond { index: along.clone(), low: 0, high: p.reduce[0].extent };
         let value = guarded(self.runs_over().then_some(end).into_iter().collect(), load);
-        let store = Stmt::Store { buffer: to, index: vars.iter().map(|v| Affine::var(*v)).collect(), value };
+        let store = Stmt::Store {
+            buffer: to,
+            index: vars.iter().map(|v| Affine::var(*v)).collect(),
+            value,
+        };
         let loops: Vec<(Var, i64)> = vars.iter().copied().zip(shape).collect();
         let plain = around(&loops[k..], Mode::Serial, vec![store]);
         let mut made = launches(&mut self.n, plain);
         for j in (0..k).rev() {
-            made = vec![tiles(vars[j], starts[j], p.axes[axes[j]].extent, self.size[axes[j]], made)];
+            made =
+                vec![tiles(vars[j], starts[j], p.axes[axes[j]].extent, self.size[axes[j]], made)];
         }
         self.n.prepare.extend(made);
         to

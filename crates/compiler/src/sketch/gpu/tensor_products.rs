@@ -1,7 +1,8 @@
-//! What a step of the reduction gives to the sums of the tensor cores' sketch: products of matrices, one for each
-//! slice of its chunk and position of the window. The matrices of a product can be loaded while the one before it
-//! is multiplied, and those of the next step's first product while the last of this one is: then no warp waits
-//! behind the barrier between steps with nothing to multiply.
+//! What a step of the reduction gives to the sums of the tensor cores' sketch: products of
+//! matrices, one for each slice of its chunk and position of the window. The matrices of a product
+//! can be loaded while the one before it is multiplied, and those of the next step's first product
+//! while the last of this one is: then no warp waits behind the barrier between steps with nothing
+//! to multiply.
 
 use super::count;
 use super::problem::Problem;
@@ -16,14 +17,16 @@ use std::collections::BTreeMap;
 pub(super) struct Products {
     /// Slice of the chunk, and position of the window's loops that are written out.
     at: Vec<(i64, Vec<i64>)>,
-    /// Positions of those that are not; somebody else counts the first of them, if `counted` is one.
+    /// Positions of those that are not; somebody else counts the first of them, if `counted` is
+    /// one.
     within: Vec<Var>,
     counted: usize,
     /// Products in a row that share what a run of neighbours reads.
     last: i64,
     /// Places of the matrices, for this product and the next.
     held: i64,
-    /// What a run reads of a line of the window: neighbour and position that stand for it, in order.
+    /// What a run reads of a line of the window: neighbour and position that stand for it, in
+    /// order.
     lines: [Vec<(i64, i64)>; 2],
     whole: [Source; 2],
     /// What 32-bit floats have beyond tf32.
@@ -49,12 +52,14 @@ impl Products {
 /// What a run of a factor reads of a line of the window.
 fn lines(p: &Problem, f: &Factor, run: i64) -> Vec<(i64, i64)> {
     let Some(s) = slides(p, f).filter(|_| run > 1) else { return vec![(0, 0)] };
-    let all = (0..run).flat_map(|j| (0..s.extent).map(move |w| (s.step * j + s.dilation * w, (j, w))));
+    let all =
+        (0..run).flat_map(|j| (0..s.extent).map(move |w| (s.step * j + s.dilation * w, (j, w))));
     all.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 impl Tiling<'_> {
-    /// The products of a step. Somebody else may count the positions of the window's first axis, `outer`.
+    /// The products of a step. Somebody else may count the positions of the window's first axis,
+    /// `outer`.
     pub(super) fn products(&mut self, outer: Option<Var>) -> Products {
         let windows = &self.p.reduce[1..];
         let counted = usize::from(outer.is_some());
@@ -63,16 +68,25 @@ impl Tiling<'_> {
         let within: Vec<Var> = outer.into_iter().chain(own).collect();
         let mut places: Vec<Vec<i64>> = vec![Vec::new()];
         for r in &windows[looped..] {
-            places = places.iter().flat_map(|at| (0..r.extent).map(move |w| at.iter().copied().chain([w]).collect())).collect();
+            places = places
+                .iter()
+                .flat_map(|at| (0..r.extent).map(move |w| at.iter().copied().chain([w]).collect()))
+                .collect();
         }
         let last = if places[0].is_empty() { 1 } else { windows[windows.len() - 1].extent };
         let slices = self.chunk / self.depth;
-        let at: Vec<(i64, Vec<i64>)> = (0..slices).flat_map(|s| places.iter().map(move |w| (s, w.clone()))).collect();
+        let at: Vec<(i64, Vec<i64>)> =
+            (0..slices).flat_map(|s| places.iter().map(move |w| (s, w.clone()))).collect();
         let held = if self.ahead && at.len() > 1 { 2 } else { 1 };
         let lines = [0, 1].map(|k| lines(self.p, &self.factors[k], self.run[k]));
         let mut fragment = |name: &str, k: usize| {
             let shape = vec![held, lines[k].len() as i64, self.sides[k], SIDE, self.depth];
-            self.n.new_buffer(Buffer { name: name.into(), dtype: self.format, shape, scope: Scope::Fragment })
+            self.n.new_buffer(Buffer {
+                name: name.into(),
+                dtype: self.format,
+                shape,
+                scope: Scope::Fragment,
+            })
         };
         let whole = [fragment("left", 0), fragment("right", 1)];
         let rest = self.split.then(|| [fragment("left_rest", 0), fragment("right_rest", 1)]);
@@ -80,7 +94,13 @@ impl Tiling<'_> {
     }
 
     /// Adds what a step gives, all of it between two barriers.
-    pub(super) fn multiply(&mut self, sums: Source, shared: &[Tile; 2], stage: &Affine, outer: Option<Var>) -> Vec<Stmt> {
+    pub(super) fn multiply(
+        &mut self,
+        sums: Source,
+        shared: &[Tile; 2],
+        stage: &Affine,
+        outer: Option<Var>,
+    ) -> Vec<Stmt> {
         let q = self.products(outer);
         let mut body = q.locals();
         for i in 0..q.len() {
@@ -98,9 +118,15 @@ impl Tiling<'_> {
         body
     }
 
-    /// Loads the matrices of a product. What a run of neighbours reads along the window's last axis is loaded once for
-    /// all positions along that axis.
-    pub(super) fn load_product(&mut self, q: &Products, shared: &[Tile; 2], stage: &Affine, i: usize) -> Vec<Stmt> {
+    /// Loads the matrices of a product. What a run of neighbours reads along the window's last axis
+    /// is loaded once for all positions along that axis.
+    pub(super) fn load_product(
+        &mut self,
+        q: &Products,
+        shared: &[Tile; 2],
+        stage: &Affine,
+        i: usize,
+    ) -> Vec<Stmt> {
         let (slice, ref w) = q.at[i];
         let mut all = Vec::new();
         for k in 0..2 {
@@ -108,23 +134,39 @@ impl Tiling<'_> {
                 continue;
             }
             for (number, (neighbour, position)) in q.lines[k].iter().enumerate() {
-                let mut inside: Vec<Affine> =
-                    q.within.iter().map(|v| Affine::var(*v)).chain(w.iter().map(|w| Affine::constant(*w))).collect();
+                let mut inside: Vec<Affine> = q
+                    .within
+                    .iter()
+                    .map(|v| Affine::var(*v))
+                    .chain(w.iter().map(|w| Affine::constant(*w)))
+                    .collect();
                 if let (Some(last), true) = (inside.last_mut(), self.run[k] > 1) {
                     *last = Affine::constant(*position);
                 }
                 let which = [q.turn(self.run[k], i), number as i64].map(Affine::constant);
-                all.push(self.load(k, &shared[k], stage, &inside, slice, *neighbour, q.whole[k], q.rest.map(|r| r[k]), &which));
+                all.push(self.load(
+                    k,
+                    &shared[k],
+                    stage,
+                    &inside,
+                    slice,
+                    *neighbour,
+                    q.whole[k],
+                    q.rest.map(|r| r[k]),
+                    &which,
+                ));
             }
         }
         all
     }
 
-    /// Multiplies them. Small products first: sums lose less of them. Neighbours add to other sums, so that none waits.
+    /// Multiplies them. Small products first: sums lose less of them. Neighbours add to other sums,
+    /// so that none waits.
     pub(super) fn multiply_product(&mut self, q: &Products, sums: Source, i: usize) -> Vec<Stmt> {
         let mut body = Vec::new();
         let position = q.at[i].1.last().copied().unwrap_or(0);
-        let mut pairs = q.rest.map_or_else(Vec::new, |r| vec![(q.whole[0], r[1]), (r[0], q.whole[1])]);
+        let mut pairs =
+            q.rest.map_or_else(Vec::new, |r| vec![(q.whole[0], r[1]), (r[0], q.whole[1])]);
         pairs.push((q.whole[0], q.whole[1]));
         for (a, b) in pairs {
             for place in 0..self.run[0] * self.run[1] {
@@ -132,9 +174,13 @@ impl Tiling<'_> {
                 let one = |buffer, k: usize| {
                     let number = self.line(k, &q.lines[k], place, position);
                     let which = Affine::constant(q.turn(self.run[k], i));
-                    Matrix { buffer, at: vec![which, Affine::constant(number), Affine::var(each[k])] }
+                    Matrix {
+                        buffer,
+                        at: vec![which, Affine::constant(number), Affine::var(each[k])],
+                    }
                 };
-                let product = Warp::Multiply { to: sum_of(sums, place, &each), a: one(a, 0), b: one(b, 1) };
+                let product =
+                    Warp::Multiply { to: sum_of(sums, place, &each), a: one(a, 0), b: one(b, 1) };
                 body.extend(self.over(&each, vec![Stmt::Warp(product)]));
             }
         }
@@ -143,7 +189,9 @@ impl Tiling<'_> {
 
     /// The number among a factor's lines of what a neighbour reads at a position of the window.
     fn line(&self, k: usize, lines: &[(i64, i64)], place: i64, position: i64) -> i64 {
-        let Some(s) = slides(self.p, &self.factors[k]).filter(|_| self.run[k] > 1) else { return 0 };
+        let Some(s) = slides(self.p, &self.factors[k]).filter(|_| self.run[k] > 1) else {
+            return 0;
+        };
         let at = |(j, w): (i64, i64)| s.step * j + s.dilation * w;
         lines.iter().position(|l| at(*l) == at((place, position))).unwrap_or(0) as i64
     }
@@ -166,20 +214,38 @@ impl Tiling<'_> {
         let i = self.n.new_var(["il", "jl"][k]);
         let column = self.n.new_var(["kl", "kr"][k]);
         let p = self.p;
-        let matrix = |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
+        let matrix =
+            |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
         let first = Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0);
         if self.boxed {
             let (rows, index) = self.swizzled(&f, stage, slice, column);
             let (columns, from) = (self.depth, tile.buffer);
-            let load = Warp::Load { to: matrix(whole), rest: None, rows, first, column, columns, from, index };
+            let load = Warp::Load {
+                to: matrix(whole),
+                rest: None,
+                rows,
+                first,
+                column,
+                columns,
+                from,
+                index,
+            };
             return count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)]);
         }
         // How many neighbours a row stands for: it counts the first of each run.
         let run = |a: usize| if f.axes.last() == Some(&a) { self.run[k] } else { 1 };
-        let rows: Vec<(Var, i64)> =
-            f.axes.iter().map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a))).collect();
+        let rows: Vec<(Var, i64)> = f
+            .axes
+            .iter()
+            .map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a)))
+            .collect();
         let neighbours = |a: usize| if run(a) > 1 { neighbour } else { 0 };
-        let at: Vec<(usize, Affine)> = f.axes.iter().zip(&rows).map(|(&a, r)| (a, Affine::new([(r.0, run(a))], neighbours(a)))).collect();
+        let at: Vec<(usize, Affine)> = f
+            .axes
+            .iter()
+            .zip(&rows)
+            .map(|(&a, r)| (a, Affine::new([(r.0, run(a))], neighbours(a))))
+            .collect();
         let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
         let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
         let columns = match f.layout {

@@ -1,5 +1,5 @@
-//! How tiles of factors that tensor cores read lie in shared memory: which dimensions in which order, and what is left free
-//! so that what is read at once does not meet in banks.
+//! How tiles of factors that tensor cores read lie in shared memory: which dimensions in which
+//! order, and what is left free so that what is read at once does not meet in banks.
 
 use super::problem::Problem;
 use super::span::Span;
@@ -58,42 +58,64 @@ impl Tiling<'_> {
     pub(super) fn tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> Tile {
         let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
         if self.boxed {
-            return Tile { buffer: self.box_tile(f, from), from, along, order: Vec::new(), extents: Vec::new() };
+            return Tile {
+                buffer: self.box_tile(f, from),
+                from,
+                along,
+                order: Vec::new(),
+                extents: Vec::new(),
+            };
         }
         if f.layout.gathered() {
             let planes = f.layout == Layout::Planes;
-            let mut order: Vec<usize> = (0..spans.len()).filter(|&d| spans[d].extent > 1 && !(planes && d == along)).collect();
+            let mut order: Vec<usize> = (0..spans.len())
+                .filter(|&d| spans[d].extent > 1 && !(planes && d == along))
+                .collect();
             if planes {
                 order.insert(0, along);
             }
             let mut extents: Vec<i64> = order.iter().map(|&d| spans[d].extent).collect();
             let plane: i64 = extents[1..].iter().product();
-            let plane = if planes && self.pad > 0 { self.pitches(f, &order, &mut extents, spans) } else { (plane + 3) / 4 * 4 };
+            let plane = if planes && self.pad > 0 {
+                self.pitches(f, &order, &mut extents, spans)
+            } else {
+                (plane + 3) / 4 * 4
+            };
             let name = format!("{}_s", self.n.buffer(from).name);
             let dtype = self.n.buffer(from).dtype;
-            let buffer = self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
+            let buffer =
+                self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
             return Tile { buffer, from, along, order, extents };
         }
         let last = if f.layout == Layout::Across { spans.len() - 1 } else { along };
-        let mut order: Vec<usize> = (0..spans.len()).filter(|&d| d != along && d != last && spans[d].extent > 1).collect();
+        let mut order: Vec<usize> =
+            (0..spans.len()).filter(|&d| d != along && d != last && spans[d].extent > 1).collect();
         if last != along {
             order.push(along);
         }
         order.push(last);
-        let mut shape: Vec<i64> = [self.stages].into_iter().chain(order.iter().map(|&d| spans[d].extent)).collect();
+        let mut shape: Vec<i64> =
+            [self.stages].into_iter().chain(order.iter().map(|&d| spans[d].extent)).collect();
         if let Some(last) = shape.last_mut() {
             *last += self.pad;
         }
-        // What passes through registers on its way is rounded there, what does not when it is loaded.
+        // What passes through registers on its way is rounded there, what does not when it is
+        // loaded.
         let rounded = matches!(f.layout, Layout::Packed | Layout::Turned) && !self.split;
         let dtype = if rounded { self.format } else { self.n.buffer(from).dtype };
         let name = format!("{}_s", self.n.buffer(from).name);
         let extents = order.iter().map(|&d| spans[d].extent).collect();
-        Tile { buffer: self.buffer(&name, shape, Scope::Shared, dtype), from, along, order, extents }
+        Tile {
+            buffer: self.buffer(&name, shape, Scope::Shared, dtype),
+            from,
+            along,
+            order,
+            extents,
+        }
     }
 
-    /// Distances of planes, and of lines in them. Four planes are read at once, eight elements of each: they shall not meet in
-    /// banks. Both are whole vectors.
+    /// Distances of planes, and of lines in them. Four planes are read at once, eight elements of
+    /// each: they shall not meet in banks. Both are whole vectors.
     fn pitches(&self, f: &Factor, order: &[usize], extents: &mut [i64], spans: &[Span]) -> i64 {
         let (p, o) = (self.p, &self.operands[f.operand]);
         let run = |a: usize| if f.axes.last() == Some(&a) { self.run.iter().product() } else { 1 };
@@ -101,7 +123,9 @@ impl Tiling<'_> {
         let rows = |extents: &[i64]| -> Vec<i64> {
             let far = |n: usize| extents[n + 1..].iter().product::<i64>();
             let step = |a: usize| -> i64 {
-                let each = |n: usize| o.index[order[n]].coefficient(p.axes[a].var) / spans[order[n]].step * far(n);
+                let each = |n: usize| {
+                    o.index[order[n]].coefficient(p.axes[a].var) / spans[order[n]].step * far(n)
+                };
                 (1..order.len()).map(each).sum()
             };
             let place = |mut count: i64| {
@@ -114,7 +138,9 @@ impl Tiling<'_> {
             };
             (0..SIDE).map(place).collect()
         };
-        let meet = |rows: &[i64], plane: i64| most_in_a_bank(rows.iter().flat_map(|row| (0..4).map(move |k| row + k * plane)));
+        let meet = |rows: &[i64], plane: i64| {
+            most_in_a_bank(rows.iter().flat_map(|row| (0..4).map(move |k| row + k * plane)))
+        };
         let mut best: Option<((i64, i64), Vec<i64>)> = None;
         for line in (0..8).filter(|&l| l == 0 || extents.len() > 2) {
             let mut wide = extents.to_vec();

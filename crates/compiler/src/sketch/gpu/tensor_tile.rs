@@ -53,12 +53,22 @@ pub(super) struct Tiling<'a> {
 
 /// A value, zero where a condition does not hold.
 pub(super) fn guarded(conds: Vec<Cond>, value: Expr) -> Expr {
-    if conds.is_empty() { value } else { Expr::Select { conds, then: Box::new(value), other: Box::new(Expr::Const(0.0)) } }
+    if conds.is_empty() {
+        value
+    } else {
+        Expr::Select { conds, then: Box::new(value), other: Box::new(Expr::Const(0.0)) }
+    }
 }
 
 /// A warp's matrix of sums, by its place in the run and its number along rows and columns.
 pub(super) fn sum_of(sums: Source, position: i64, at: &[Var; 2]) -> Matrix {
-    Matrix { buffer: sums, at: [Affine::constant(position)].into_iter().chain(at.iter().map(|v| Affine::var(*v))).collect() }
+    Matrix {
+        buffer: sums,
+        at: [Affine::constant(position)]
+            .into_iter()
+            .chain(at.iter().map(|v| Affine::var(*v)))
+            .collect(),
+    }
 }
 
 impl<'a> Tiling<'a> {
@@ -78,9 +88,16 @@ impl<'a> Tiling<'a> {
         t
     }
 
-    /// What warps and groups of warps begin with: `warps` of them along rows and columns, each with `unit` of
-    /// them times a number of its own; `chunk` elements of the reduction a step.
-    pub(super) fn cut(p: &'a Problem, roles: &'a Roles, c: &Configuration, warps: [i64; 2], unit: [i64; 2], chunk: i64) -> Tiling<'a> {
+    /// What warps and groups of warps begin with: `warps` of them along rows and columns, each with
+    /// `unit` of them times a number of its own; `chunk` elements of the reduction a step.
+    pub(super) fn cut(
+        p: &'a Problem,
+        roles: &'a Roles,
+        c: &Configuration,
+        warps: [i64; 2],
+        unit: [i64; 2],
+        chunk: i64,
+    ) -> Tiling<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let size: Vec<i64> = p.axes.iter().map(|a| get(&format!("{}_b", a.short))).collect();
         let factors = [roles.rows.clone(), roles.columns.clone()];
@@ -93,9 +110,12 @@ impl<'a> Tiling<'a> {
         let stages = get("stages");
         let unroll = c.int("unroll").map_or(0, |u| u as usize);
         let mut n = p.base.clone();
-        let fresh = |n: &mut Nest, what: &str| -> Vec<Var> { p.axes.iter().map(|a| n.new_var(&format!("{}{what}", a.short))).collect() };
+        let fresh = |n: &mut Nest, what: &str| -> Vec<Var> {
+            p.axes.iter().map(|a| n.new_var(&format!("{}{what}", a.short))).collect()
+        };
         let (block, start) = (fresh(&mut n, "b"), fresh(&mut n, "0"));
-        let [rows, columns, group, lane, rank] = ["warp_rows", "warp_columns", "group", "lane", "rank"].map(|x| n.new_var(x));
+        let [rows, columns, group, lane, rank] =
+            ["warp_rows", "warp_columns", "group", "lane", "rank"].map(|x| n.new_var(x));
         let boxed = c.int("boxes") == Some(1) || c.int("pad") == Some(2);
         let pad = if boxed { 0 } else { get("pad") * roles.depth() / 2 };
         Tiling {
@@ -134,7 +154,12 @@ impl<'a> Tiling<'a> {
     pub fn program(mut self) -> Nest {
         let ahead = std::mem::take(&mut self.n.body);
         let positions = self.run[0] * self.run[1];
-        let sums = self.buffer("sums", vec![positions, self.sides[0], self.sides[1], SIDE, SIDE], Scope::Fragment, DType::F32);
+        let sums = self.buffer(
+            "sums",
+            vec![positions, self.sides[0], self.sides[1], SIDE, SIDE],
+            Scope::Fragment,
+            DType::F32,
+        );
         let mut body = Vec::new();
         // Others may bring their sums as soon as this block has begun.
         let gathered = (self.cluster > 1).then(|| {
@@ -149,12 +174,22 @@ impl<'a> Tiling<'a> {
         }
         self.sum(sums, &mut body);
         self.put(sums, gathered, &mut body);
-        let threads = [(self.group, self.groups), (self.warp[0], self.warps[0]), (self.warp[1], self.warps[1]), (self.lane, 32)];
+        let threads = [
+            (self.group, self.groups),
+            (self.warp[0], self.warps[0]),
+            (self.warp[1], self.warps[1]),
+            (self.lane, 32),
+        ];
         self.launch(&threads, body, ahead)
     }
 
     /// The program whose threads run `body`, behind launches that go `ahead`.
-    pub(super) fn launch(mut self, threads: &[(Var, i64)], body: Vec<Stmt>, ahead: Vec<Stmt>) -> Nest {
+    pub(super) fn launch(
+        mut self,
+        threads: &[(Var, i64)],
+        body: Vec<Stmt>,
+        ahead: Vec<Stmt>,
+    ) -> Nest {
         let p = self.p;
         let body = around(threads, Mode::Thread, body);
         let mut body = vec![count(self.rank, self.cluster, Mode::Cluster, body)];
@@ -165,7 +200,13 @@ impl<'a> Tiling<'a> {
         self.n
     }
 
-    pub(super) fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
+    pub(super) fn buffer(
+        &mut self,
+        name: &str,
+        shape: Vec<i64>,
+        scope: Scope,
+        dtype: DType,
+    ) -> Source {
         self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
     }
 
@@ -198,18 +239,30 @@ impl<'a> Tiling<'a> {
         self.steps * self.whole() * self.cluster > self.p.reduce[0].extent
     }
 
-    /// The tile of a factor at a step, by dimensions of its source. `rows` says which row of the tile
-    /// is meant, `within` the position in the window, `main` the place in the reduction's chunk.
-    pub(super) fn spans(&self, f: &Factor, step: &Affine, rows: &[(usize, Affine)], within: &[Affine], main: &Affine) -> Vec<Span> {
+    /// The tile of a factor at a step, by dimensions of its source. `rows` says which row of the
+    /// tile is meant, `within` the position in the window, `main` the place in the reduction's
+    /// chunk.
+    pub(super) fn spans(
+        &self,
+        f: &Factor,
+        step: &Affine,
+        rows: &[(usize, Affine)],
+        within: &[Affine],
+        main: &Affine,
+    ) -> Vec<Span> {
         let (p, o) = (self.p, &self.operands[f.operand]);
         let number = self.number(step);
-        let row = |a: usize| rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone());
+        let row = |a: usize| {
+            rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone())
+        };
         let constant = |base: Affine| Span::new(base, 1, Affine::constant(0));
         if f.layout == Layout::Packed {
             let used = |v: Var| o.index.iter().any(|i| i.uses(v));
             let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
-            let fetched = |extent: i64, inner: Affine| Span::new(Affine::constant(0), extent, inner);
-            let mut out: Vec<Span> = axes.iter().map(|&a| constant(Affine::var(self.block[a]))).collect();
+            let fetched =
+                |extent: i64, inner: Affine| Span::new(Affine::constant(0), extent, inner);
+            let mut out: Vec<Span> =
+                axes.iter().map(|&a| constant(Affine::var(self.block[a]))).collect();
             out.push(constant(number));
             let windows = (1..p.reduce.len()).filter(|&r| used(p.reduce[r].var));
             out.extend(windows.map(|r| fetched(p.reduce[r].extent, within[r - 1].clone())));
@@ -220,7 +273,9 @@ impl<'a> Tiling<'a> {
         let from = number.scale(self.whole());
         let part = |part| match part {
             Part::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
-            Part::Chunk if f.layout == Layout::Sliding => (Affine::constant(0), main.clone(), p.reduce[0].extent),
+            Part::Chunk if f.layout == Layout::Sliding => {
+                (Affine::constant(0), main.clone(), p.reduce[0].extent)
+            }
             Part::Chunk => (from.clone(), main.clone(), self.whole()),
             Part::Window(k) => (Affine::constant(0), within[k].clone(), p.reduce[k + 1].extent),
         };
@@ -235,16 +290,25 @@ impl<'a> Tiling<'a> {
     }
 
     /// Copies a factor's tile to one of the stages, or the piece of it at one place of a dimension.
-    fn fetch(&mut self, f: &Factor, t: &Tile, spans: &[Span], stage: &Affine, piece: Option<&(usize, Affine)>) -> Stmt {
+    fn fetch(
+        &mut self,
+        f: &Factor,
+        t: &Tile,
+        spans: &[Span],
+        stage: &Affine,
+        piece: Option<&(usize, Affine)>,
+    ) -> Stmt {
         let o = self.operands[f.operand].clone();
         let planes = f.layout.gathered();
         let width = if planes { spans.last().map_or(1, |s| s.lanes) } else { self.depth / 2 };
-        // Whole lines go from last to last dimension; where they turn, a lane takes a column of the source.
+        // Whole lines go from last to last dimension; where they turn, a lane takes a column of the
+        // source.
         let across = planes || t.order.last() != Some(&t.along);
         let vector = if across { spans.len() - 1 } else { t.along };
         let lane = self.n.new_var("v");
         let (mut loops, mut at) = (Vec::new(), vec![Affine::constant(0); spans.len()]);
-        let mut dims: Vec<usize> = (0..spans.len()).filter(|&d| spans[d].extent > 1 || d == vector).collect();
+        let mut dims: Vec<usize> =
+            (0..spans.len()).filter(|&d| spans[d].extent > 1 || d == vector).collect();
         if f.layout == Layout::Turned {
             dims.sort_by_key(|&d| d != vector);
         }
@@ -262,20 +326,27 @@ impl<'a> Tiling<'a> {
                 at[d] = Affine::var(x);
             }
         }
-        let global: Vec<Affine> = spans.iter().enumerate().map(|(d, s)| s.base.add(&at[d].scale(s.step))).collect();
+        let global: Vec<Affine> =
+            spans.iter().enumerate().map(|(d, s)| s.base.add(&at[d].scale(s.step))).collect();
         let guard = |c: &Cond| {
             let d = o.index.iter().position(|a| a.terms() == c.index.terms()).unwrap_or(0);
             Cond { index: global[d].plus(c.index.offset() - o.index[d].offset()), ..c.clone() }
         };
         let packed = f.layout == Layout::Packed;
-        let mut conds: Vec<Cond> = if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
+        let mut conds: Vec<Cond> =
+            if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
         if !packed && !f.filled && f.layout != Layout::Sliding && self.runs_over() {
             // Without the groups that may stand beside the reduction.
-            let rest = o.index[f.along].map_vars(|v| match self.p.axes.iter().position(|x| x.var == v) {
-                Some(a) => Affine::var(self.start[a]),
-                None => Affine::constant(0),
+            let rest =
+                o.index[f.along].map_vars(|v| match self.p.axes.iter().position(|x| x.var == v) {
+                    Some(a) => Affine::var(self.start[a]),
+                    None => Affine::constant(0),
+                });
+            conds.push(Cond {
+                index: global[f.along].add(&rest.scale(-1)),
+                low: 0,
+                high: self.p.reduce[0].extent,
             });
-            conds.push(Cond { index: global[f.along].add(&rest.scale(-1)), low: 0, high: self.p.reduce[0].extent });
         }
         let load = Expr::load(t.from, global);
         let index = t.index(stage, planes, |d| at[d].clone());
@@ -299,9 +370,20 @@ impl<'a> Tiling<'a> {
         let still = vec![none.clone(); p.reduce.len()];
         let shapes = factors.map(|f| self.spans(f, &none, &[], &still, &none));
         let shared = [0, 1].map(|i| self.tile(factors[i], from[i], &shapes[i]));
-        let fetch_one = |me: &mut Self, i: usize, step: &Affine, stage: &Affine, piece: Option<&(usize, Affine)>| -> Vec<Stmt> {
+        let fetch_one = |me: &mut Self,
+                         i: usize,
+                         step: &Affine,
+                         stage: &Affine,
+                         piece: Option<&(usize, Affine)>|
+         -> Vec<Stmt> {
             if me.boxed {
-                return me.boxes(factors[i], (from[i], shared[i].buffer), &me.number(step), &still, stage);
+                return me.boxes(
+                    factors[i],
+                    (from[i], shared[i].buffer),
+                    &me.number(step),
+                    &still,
+                    stage,
+                );
             }
             let spans = me.spans(factors[i], step, &[], &still, &none);
             vec![me.fetch(factors[i], &shared[i], &spans, stage, piece)]
@@ -334,12 +416,20 @@ impl<'a> Tiling<'a> {
         if ahead > 0 {
             let [stage, next] = ["stage", "next"].map(|x| self.n.new_var(x));
             let stages = self.stages;
-            let number = |var: Var, from: i64| Stmt::Let { var, value: now.plus(from), divisor: 1, modulo: stages };
+            let number = |var: Var, from: i64| Stmt::Let {
+                var,
+                value: now.plus(from),
+                divisor: 1,
+                modulo: stages,
+            };
             let numbers = [number(stage, 0), number(next, ahead)];
             let mut later = Vec::new();
             if ahead < self.steps {
                 let body = fetch(self, &now.plus(ahead), &Affine::var(next));
-                later.push(Stmt::If { conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }], body });
+                later.push(Stmt::If {
+                    conds: vec![Cond { index: now.plus(ahead), low: 0, high: self.steps }],
+                    body,
+                });
             }
             later.push(Stmt::CommitCopies);
             if let Some(products) = &kept {
@@ -352,7 +442,12 @@ impl<'a> Tiling<'a> {
                         each.extend(arrived());
                         each.extend(self.load_product(products, &shared, &Affine::var(after), 0));
                     } else {
-                        each.extend(self.load_product(products, &shared, &Affine::var(stage), i + 1));
+                        each.extend(self.load_product(
+                            products,
+                            &shared,
+                            &Affine::var(stage),
+                            i + 1,
+                        ));
                     }
                     each.extend(self.multiply_product(products, sums, i));
                     each.append(&mut later);
@@ -375,11 +470,17 @@ impl<'a> Tiling<'a> {
                 let w = self.n.new_var(&format!("{}w", first.short));
                 let next = Affine::new([(w, 1)], 1);
                 let cut = (0..2).filter(|&i| pieces[i].is_some());
-                let later = cut.flat_map(|i| fetch_one(self, i, &now, &none, at(i, &next).as_ref())).collect();
-                let mut piece = vec![Stmt::If { conds: vec![Cond { index: next.clone(), low: 0, high: first.extent }], body: later }];
+                let later = cut
+                    .flat_map(|i| fetch_one(self, i, &now, &none, at(i, &next).as_ref()))
+                    .collect();
+                let mut piece = vec![Stmt::If {
+                    conds: vec![Cond { index: next.clone(), low: 0, high: first.extent }],
+                    body: later,
+                }];
                 piece.extend([Stmt::CommitCopies, Stmt::AwaitCopies(1), barrier()]);
                 piece.extend(self.multiply(sums, &shared, &none, Some(w)));
-                let mode = if self.unroll >= p.reduce.len() - 1 { Mode::Unroll } else { Mode::Serial };
+                let mode =
+                    if self.unroll >= p.reduce.len() - 1 { Mode::Unroll } else { Mode::Serial };
                 each.push(count(w, first.extent, mode, piece));
             } else {
                 each.extend([Stmt::AwaitCopies(0), barrier()]);
@@ -395,7 +496,8 @@ impl<'a> Tiling<'a> {
             return body.extend(inner);
         }
         inner.push(barrier());
-        // A loop that runs once gives the tiles a block of statements, at whose end their place is free.
+        // A loop that runs once gives the tiles a block of statements, at whose end their place is
+        // free.
         let once = self.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }

@@ -1,13 +1,14 @@
-//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, F(2x2, 3x3), in one kernel: 16 products
-//! instead of 36 for four outputs (Lavin and Gray, CVPR 2016; docs/decisions/0024).
+//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, F(2x2, 3x3), in one kernel: 16
+//! products instead of 36 for four outputs (Lavin and Gray, CVPR 2016; docs/decisions/0024).
 //!
-//! A block computes a number of tiles of 2x2 outputs for a number of output channels. The 16 places of a
-//! transformed tile are 16 products of matrices that know nothing of each other: each belongs to threads of
-//! its own, which add up tiles x channels in registers. In each step over the channels, filters that were transformed ahead
-//! of time are copied to shared memory some steps early, and what the next step needs of the input is loaded into
-//! registers before the products of this one and transformed into shared memory after them. In the end the
-//! products meet in shared memory to be transformed back. Channels can be split over groups of threads and
-//! over the blocks of a cluster, which exchange outputs, not products.
+//! A block computes a number of tiles of 2x2 outputs for a number of output channels. The 16 places
+//! of a transformed tile are 16 products of matrices that know nothing of each other: each belongs
+//! to threads of its own, which add up tiles x channels in registers. In each step over the
+//! channels, filters that were transformed ahead of time are copied to shared memory some steps
+//! early, and what the next step needs of the input is loaded into registers before the products of
+//! this one and transformed into shared memory after them. In the end the products meet in shared
+//! memory to be transformed back. Channels can be split over groups of threads and over the blocks
+//! of a cluster, which exchange outputs, not products.
 
 use super::super::{Facts, divisors, powers, start, tile::with_epilogue};
 use super::{Program, around, count, launches, tiles};
@@ -35,7 +36,8 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     let (w, main) = with_epilogue(f.workload)?;
     let (base, _) = start(&w);
     let conv = find_convolution(&base, &w.stages[main].name).ok()?;
-    let wide = [conv.input, conv.weight, conv.output].iter().all(|b| base.buffer(*b).dtype == DType::F32);
+    let wide =
+        [conv.input, conv.weight, conv.output].iter().all(|b| base.buffer(*b).dtype == DType::F32);
     if !wide || EXPECTED_ERROR > f.workload.tolerance() {
         return None;
     }
@@ -45,10 +47,11 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
     Some(Program { name: "gpu_winograd".into(), space, gpu, make: Box::new(make) })
 }
 
-/// The nest without the convolution's loops. Buffers that nothing uses any more take no room as local ones; the
-/// sum's stays as the epilogue's name for what replaces it.
+/// The nest without the convolution's loops. Buffers that nothing uses any more take no room as
+/// local ones; the sum's stays as the epilogue's name for what replaces it.
 fn without(mut n: Nest, conv: &Convolution) -> Nest {
-    let reads = |s: &Stmt| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == conv.weight);
+    let reads =
+        |s: &Stmt| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == conv.weight);
     n.prepare.retain(|s| !reads(s));
     n.body.clear();
     for gone in [Some(conv.filter), Some(conv.sum), conv.padded].into_iter().flatten() {
@@ -73,7 +76,9 @@ fn space(conv: &Convolution, gpu: Gpu) -> Option<Space> {
     };
     let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
     let channels = conv.channels;
-    let two = |most: i64| divisors(channels).into_iter().filter(move |d| *d <= most && d.count_ones() == 1);
+    let two = |most: i64| {
+        divisors(channels).into_iter().filter(move |d| *d <= most && d.count_ones() == 1)
+    };
     let knobs = vec![
         Knob::ints("t_t", tile("tiles", 0), some(total, 16)),
         Knob::ints("t_i", tile("tiles", 1), some(total, 16)),
@@ -93,7 +98,10 @@ fn space(conv: &Convolution, gpu: Gpu) -> Option<Space> {
     let threads = || Term::product([product(&["t_t", "k_t", "split_threads"]), Term::from(PLACES)]);
     let whole = || product(&["chunk", "split_threads"]);
     let words = |t: Term| Term::product([t, Term::from(4 * PLACES)]);
-    let kept = Term::sum([Term::product([Term::from(2), of_tiles()]), Term::product([Term::knob("stages"), of_outputs()])]);
+    let kept = Term::sum([
+        Term::product([Term::from(2), of_tiles()]),
+        Term::product([Term::knob("stages"), of_outputs()]),
+    ]);
     let kept = words(Term::product([whole(), kept]));
     let met = words(Term::product([Term::knob("split_threads"), of_tiles(), of_outputs()]));
     let steps = Term::from(channels).ceil_div(product(&["chunk", "split_threads", "split_blocks"]));
@@ -101,7 +109,8 @@ fn space(conv: &Convolution, gpu: Gpu) -> Option<Space> {
     let must = [
         of_tiles().at_most(total),
         // Overlapping tiles may waste a seventh.
-        Term::product([Term::from(total).ceil_div(of_tiles()), of_tiles(), Term::from(7)]).at_most(8 * total),
+        Term::product([Term::from(total).ceil_div(of_tiles()), of_tiles(), Term::from(7)])
+            .at_most(8 * total),
         of_outputs().divides(conv.outputs),
         sums().at_most(64),
         Term::product([sums(), Term::knob("unroll")]).at_most(MOST_UNROLLED),
@@ -109,15 +118,22 @@ fn space(conv: &Convolution, gpu: Gpu) -> Option<Space> {
         product(&["chunk", "split_threads", "split_blocks"]).divides(channels),
         Term::knob("stages").at_most(Term::sum([steps, Term::from(1)])),
         of_tiles().at_most(threads()),
-        Term::product([of_tiles(), whole()]).at_most(Term::product([threads(), Term::from(MOST_HELD)])),
+        Term::product([of_tiles(), whole()])
+            .at_most(Term::product([threads(), Term::from(MOST_HELD)])),
         Term::knob("unroll").equals(1).or(Term::knob("unroll").divides(Term::knob("chunk"))),
         Term::knob("split_blocks").divides(of_outputs()),
         kept.at_most(room),
         met.at_most(room),
     ];
-    // Products of few numbers wait for shared memory, few threads for everything, small steps for each other.
+    // Products of few numbers wait for shared memory, few threads for everything, small steps for
+    // each other.
     let enough = |at_least: i64, t: Term| Term::from(at_least).at_most(t);
-    let should = [enough(14, sums()), enough(128, threads()), enough(4, whole()), enough(2, Term::knob("unroll"))];
+    let should = [
+        enough(14, sums()),
+        enough(128, threads()),
+        enough(4, whole()),
+        enough(2, Term::knob("unroll")),
+    ];
     let all: Vec<Term> = must.iter().chain(&should).cloned().collect();
     Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)).ok()
 }
@@ -127,7 +143,8 @@ struct Maker {
     n: Nest,
     conv: Convolution,
     t: Transforms,
-    /// Tiles of a block: threads, those of one; output channels: threads, far apart, next to each other; and in all.
+    /// Tiles of a block: threads, those of one; output channels: threads, far apart, next to each
+    /// other; and in all.
     tile: [i64; 2],
     outs: [i64; 3],
     in_block: i64,
@@ -140,8 +157,8 @@ struct Maker {
     unroll: i64,
     /// Tiles of the input that a thread transforms in a step.
     held: i64,
-    /// Variables: first tile, number of the channels' block, block in the cluster; group, place, thread along
-    /// tiles and channels.
+    /// Variables: first tile, number of the channels' block, block in the cluster; group, place,
+    /// thread along tiles and channels.
     first: Var,
     panel: Var,
     rank: Var,
@@ -170,13 +187,20 @@ impl Maker {
         let (chunk, groups, cluster) = (get("chunk"), get("split_threads"), get("split_blocks"));
         let (threads, in_block) = (PLACES * tile[0] * outs[0] * groups, tile.iter().product());
         let whole = chunk * groups;
-        let held = divisors(whole).into_iter().find(|h| whole / h * in_block <= threads).filter(|h| *h <= MOST_HELD);
-        let held = held.ok_or_else(|| format!("{in_block} tiles of {whole} channels are too many for {threads} threads"))?;
+        let held = divisors(whole)
+            .into_iter()
+            .find(|h| whole / h * in_block <= threads)
+            .filter(|h| *h <= MOST_HELD);
+        let held = held.ok_or_else(|| {
+            format!("{in_block} tiles of {whole} channels are too many for {threads} threads")
+        })?;
         let mut n = base.clone();
-        let [first, panel, rank, group, place, tt, kt] = ["first", "panel", "rank", "group", "place", "tt", "kt"].map(|x| n.new_var(x));
+        let [first, panel, rank, group, place, tt, kt] =
+            ["first", "panel", "rank", "group", "place", "tt", "kt"].map(|x| n.new_var(x));
         Ok(Maker {
             n,
-            t: Transforms::new(OUT as usize, 3).unwrap_or_else(|| unreachable!("F(2, 3) has points")),
+            t: Transforms::new(OUT as usize, 3)
+                .unwrap_or_else(|| unreachable!("F(2, 3) has points")),
             in_block,
             out_block: outs.iter().product(),
             steps: conv.channels / (chunk * groups * cluster),
@@ -217,18 +241,34 @@ impl Maker {
         let sums = self.buffer("sums", shape, Scope::Local);
         let mut body = vec![Stmt::Local(sums)];
         let (loops, index, ..) = self.own("z");
-        body.extend(around(&loops, Mode::Unroll, vec![Stmt::Store { buffer: sums, index, value: Expr::Const(0.0) }]));
+        body.extend(around(
+            &loops,
+            Mode::Unroll,
+            vec![Stmt::Store { buffer: sums, index, value: Expr::Const(0.0) }],
+        ));
         self.products(sums, filters, &mut body);
         self.back(sums, &mut body);
-        let threads = [(self.group, self.groups), (self.place, PLACES), (self.thread[0], self.tile[0]), (self.thread[1], self.outs[0])];
-        let body = vec![count(self.rank, self.cluster, Mode::Cluster, around(&threads, Mode::Thread, body))];
+        let threads = [
+            (self.group, self.groups),
+            (self.place, PLACES),
+            (self.thread[0], self.tile[0]),
+            (self.thread[1], self.outs[0]),
+        ];
+        let body = vec![count(
+            self.rank,
+            self.cluster,
+            Mode::Cluster,
+            around(&threads, Mode::Thread, body),
+        )];
         let block = self.n.new_var("block");
         let body = vec![tiles(block, self.first, tiles_of(&self.conv).2, self.in_block, body)];
-        self.n.body = around(&[(self.panel, self.conv.outputs / self.out_block)], Mode::Block, body);
+        self.n.body =
+            around(&[(self.panel, self.conv.outputs / self.out_block)], Mode::Block, body);
         Ok(self.n)
     }
 
-    /// Variables of the sums that a thread owns, their index, and the tile and output channel in the block.
+    /// Variables of the sums that a thread owns, their index, and the tile and output channel in
+    /// the block.
     fn own(&mut self, suffix: &str) -> (Vec<(Var, i64)>, Vec<Affine>, Affine, Affine) {
         let [i, kv, ki] = ["ti", "kv", "ki"].map(|x| self.n.new_var(&format!("{x}_{suffix}")));
         let ([t, k], [threads, far, each]) = (self.thread, self.outs);
@@ -237,9 +277,11 @@ impl Maker {
         (vec![(kv, far), (i, self.tile[1]), (ki, each)], [i, kv, ki].map(var).to_vec(), tile, out)
     }
 
-    /// Transforms filters ahead of time: by blocks of output channels, input channel, place, output channel.
+    /// Transforms filters ahead of time: by blocks of output channels, input channel, place, output
+    /// channel.
     fn filters(&mut self) -> Source {
-        let (panels, block, channels) = (self.conv.outputs / self.out_block, self.out_block, self.conv.channels);
+        let (panels, block, channels) =
+            (self.conv.outputs / self.out_block, self.out_block, self.conv.channels);
         let to = self.buffer("filters", vec![panels, channels, PLACES * block], Scope::Prepared);
         let half = self.buffer("half_filter", vec![SIZE, 3], Scope::Local);
         let [panel, c, k] = ["panel_u", "c_u", "k_u"].map(|x| self.n.new_var(x));
@@ -248,15 +290,28 @@ impl Maker {
         let out = Affine::new([(panel, block), (k, 1)], 0);
         for s in 0..3 {
             for (i, g) in self.t.filter.iter().enumerate() {
-                let read = |r: i64| self.rounded(Expr::load(weight, vec![out.clone(), var(c), constant(r), constant(s)]));
-                body.push(Stmt::Store { buffer: half, index: vec![constant(i as i64), constant(s)], value: row_times(g, &read) });
+                let read = |r: i64| {
+                    self.rounded(Expr::load(
+                        weight,
+                        vec![out.clone(), var(c), constant(r), constant(s)],
+                    ))
+                };
+                body.push(Stmt::Store {
+                    buffer: half,
+                    index: vec![constant(i as i64), constant(s)],
+                    value: row_times(g, &read),
+                });
             }
         }
         for i in 0..SIZE {
             for (j, g) in self.t.filter.iter().enumerate() {
                 let value = row_times(g, &|s| Expr::load(half, vec![constant(i), constant(s)]));
                 let place = Affine::new([(k, 1)], (SIZE * i + j as i64) * block);
-                body.push(Stmt::Store { buffer: to, index: vec![var(panel), var(c), place], value });
+                body.push(Stmt::Store {
+                    buffer: to,
+                    index: vec![var(panel), var(c), place],
+                    value,
+                });
             }
         }
         let all = around(&[(panel, panels), (c, channels), (k, block)], Mode::Serial, body);
@@ -282,7 +337,11 @@ impl Maker {
             body.push(Stmt::Let { var: v, value: number.clone(), divisor, modulo });
             var(v)
         };
-        [bind("image", down * across, self.conv.batch), bind("row", across, down), bind("column", 1, across)]
+        [
+            bind("image", down * across, self.conv.batch),
+            bind("row", across, down),
+            bind("column", 1, across),
+        ]
     }
 
     /// The channels and tiles of a step that threads load, and later transform, as their h-th.
@@ -294,30 +353,50 @@ impl Maker {
     /// Loads what a step needs of the input, with its padding: each thread some tiles of 4x4.
     fn load(&mut self, d: Source, step: &Affine) -> Vec<Stmt> {
         let order = self.conv.input_channels;
-        let [_, _, height, width] = order.read(&self.n.buffer(self.conv.input).shape).unwrap_or([1; 4]);
+        let [_, _, height, width] =
+            order.read(&self.n.buffer(self.conv.input).shape).unwrap_or([1; 4]);
         let (top, left) = self.conv.pad;
         let (down, across, _) = tiles_of(&self.conv);
         // A row or column of the input that may lie outside.
         let inside = |at: &Affine, most: i64, extent: i64| -> Option<Cond> {
-            (at.offset() < 0 || OUT * (most - 1) + at.offset() >= extent).then(|| Cond { index: at.clone(), low: 0, high: extent })
+            (at.offset() < 0 || OUT * (most - 1) + at.offset() >= extent).then(|| Cond {
+                index: at.clone(),
+                low: 0,
+                high: extent,
+            })
         };
         let mut all = Vec::new();
         for h in 0..self.held {
             let [c, j] = self.dealt("d");
             let mut body = Vec::new();
             let [image, row, column] = self.places(&var(j.0), &mut body);
-            let channel = Affine::new([(self.rank, self.share()), (c.0, 1)], h * c.1).add(&step.scale(self.whole()));
+            let channel = Affine::new([(self.rank, self.share()), (c.0, 1)], h * c.1)
+                .add(&step.scale(self.whole()));
             for i in 0..SIZE {
                 for s in 0..SIZE {
                     let (y, x) = (row.scale(OUT).plus(i - top), column.scale(OUT).plus(s - left));
-                    let conds: Vec<Cond> = [inside(&y, down, height), inside(&x, across, width)].into_iter().flatten().collect();
-                    let load = self.rounded(Expr::load(self.conv.input, order.write([image.clone(), channel.clone(), y, x])));
+                    let conds: Vec<Cond> = [inside(&y, down, height), inside(&x, across, width)]
+                        .into_iter()
+                        .flatten()
+                        .collect();
+                    let load = self.rounded(Expr::load(
+                        self.conv.input,
+                        order.write([image.clone(), channel.clone(), y, x]),
+                    ));
                     let value = if conds.is_empty() {
                         load
                     } else {
-                        Expr::Select { conds, then: Box::new(load), other: Box::new(Expr::Const(0.0)) }
+                        Expr::Select {
+                            conds,
+                            then: Box::new(load),
+                            other: Box::new(Expr::Const(0.0)),
+                        }
                     };
-                    body.push(Stmt::Store { buffer: d, index: vec![constant(h), constant(i), constant(s)], value });
+                    body.push(Stmt::Store {
+                        buffer: d,
+                        index: vec![constant(h), constant(i), constant(s)],
+                        value,
+                    });
                 }
             }
             all.extend(around(&[c, j], Mode::Share, body));
@@ -335,8 +414,14 @@ impl Maker {
             let mut body = vec![Stmt::Local(half)];
             for s in 0..SIZE {
                 for (i, b) in self.t.input.iter().enumerate() {
-                    let value = row_times(b, &|r| Expr::load(d, vec![constant(h), constant(r), constant(s)]));
-                    body.push(Stmt::Store { buffer: half, index: vec![constant(i as i64), constant(s)], value });
+                    let value = row_times(b, &|r| {
+                        Expr::load(d, vec![constant(h), constant(r), constant(s)])
+                    });
+                    body.push(Stmt::Store {
+                        buffer: half,
+                        index: vec![constant(i as i64), constant(s)],
+                        value,
+                    });
                 }
             }
             for i in 0..SIZE {
@@ -344,7 +429,11 @@ impl Maker {
                     let value = row_times(b, &|r| Expr::load(half, vec![constant(i), constant(r)]));
                     let place = Affine::new([(j.0, 1)], (SIZE * i + s as i64) * line);
                     let channel = Affine::new([(c.0, 1)], h * c.1);
-                    body.push(Stmt::Store { buffer: to, index: vec![stage.clone(), channel, place], value });
+                    body.push(Stmt::Store {
+                        buffer: to,
+                        index: vec![stage.clone(), channel, place],
+                        value,
+                    });
                 }
             }
             all.extend(around(&[c, j], Mode::Share, body));
@@ -380,11 +469,22 @@ impl Maker {
         let first = fetch(self, &var(s), &var(s));
         inner.push(count(s, ahead, Mode::Unroll, vec![first, Stmt::CommitCopies]));
         inner.extend(self.transform(d, v, &constant(0)));
-        let [step, stage, later, turn, other] = ["step", "stage", "later", "turn", "other"].map(|x| self.n.new_var(x));
+        let [step, stage, later, turn, other] =
+            ["step", "stage", "later", "turn", "other"].map(|x| self.n.new_var(x));
         let now = var(step);
         let mut each = vec![Stmt::AwaitCopies((ahead - 1) as u32), Stmt::Barrier(Reach::Block)];
-        let number = |var: Var, plus: i64, modulo: i64| Stmt::Let { var, value: now.plus(plus), divisor: 1, modulo };
-        each.extend([number(stage, 0, self.stages), number(later, ahead, self.stages), number(turn, 0, 2), number(other, 1, 2)]);
+        let number = |var: Var, plus: i64, modulo: i64| Stmt::Let {
+            var,
+            value: now.plus(plus),
+            divisor: 1,
+            modulo,
+        };
+        each.extend([
+            number(stage, 0, self.stages),
+            number(later, ahead, self.stages),
+            number(turn, 0, 2),
+            number(other, 1, 2),
+        ]);
         let exists = |plus: i64| vec![Cond { index: now.plus(plus), low: 0, high: self.steps }];
         let (copied, next) = (exists(ahead), exists(1));
         let load = self.load(d, &now.plus(1));
@@ -396,7 +496,8 @@ impl Maker {
         let transform = self.transform(d, v, &var(other));
         each.push(Stmt::If { conds: next, body: transform });
         inner.extend([count(step, self.steps, Mode::Serial, each), Stmt::Barrier(Reach::Block)]);
-        // A loop that runs once gives the tiles a block of statements, at whose end their place is free.
+        // A loop that runs once gives the tiles a block of statements, at whose end their place is
+        // free.
         let once = self.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }
@@ -409,15 +510,25 @@ impl Maker {
         let place = |each: i64, at: &Affine| Affine::new([(self.place, each)], 0).add(at);
         let left = Expr::load(v, vec![turn, within.clone(), place(self.line(), &tile)]);
         let right = Expr::load(u, vec![stage, within, place(self.out_block, &out)]);
-        let add =
-            Stmt::Update { op: squall_core::workload::Reducer::Sum, buffer: sums, index, value: Expr::binary(Binary::Mul, left, right) };
+        let add = Stmt::Update {
+            op: squall_core::workload::Reducer::Sum,
+            buffer: sums,
+            index,
+            value: Expr::binary(Binary::Mul, left, right),
+        };
         let sum = around(&loops, Mode::Unroll, vec![add]);
-        count(co, self.chunk / self.unroll, Mode::Serial, vec![count(cu, self.unroll, Mode::Unroll, sum)])
+        count(
+            co,
+            self.chunk / self.unroll,
+            Mode::Serial,
+            vec![count(cu, self.unroll, Mode::Unroll, sum)],
+        )
     }
 
     /// Brings the products of all places together, transforms them back and stores the outputs.
     fn back(&mut self, sums: Source, body: &mut Vec<Stmt>) {
-        // Odd distances: the threads of a warp shall not meet in banks, neither writing nor reading.
+        // Odd distances: the threads of a warp shall not meet in banks, neither writing nor
+        // reading.
         let row = self.in_block | 1;
         let plane = (self.out_block * row + 31) / 32 * 32 + 1;
         let met = self.buffer("products", vec![self.groups, PLACES, plane], Scope::Shared);
@@ -428,26 +539,48 @@ impl Maker {
         body.extend(around(&loops, Mode::Unroll, vec![put]));
         body.push(Stmt::Barrier(Reach::Block));
         let [k, j] = ["k_y", "j_y"].map(|x| self.n.new_var(x));
-        let [m, half] = [("m", SIZE), ("half_m", OUT)].map(|(x, rows)| self.buffer(x, vec![rows, SIZE], Scope::Local));
+        let [m, half] = [("m", SIZE), ("half_m", OUT)]
+            .map(|(x, rows)| self.buffer(x, vec![rows, SIZE], Scope::Local));
         let mut each = vec![Stmt::Local(m), Stmt::Local(half)];
         for i in 0..PLACES {
-            let part = |g: i64| Expr::load(met, vec![constant(g), constant(i), Affine::new([(k, row), (j, 1)], 0)]);
-            let value = (0..self.groups).map(part).reduce(|a, b| Expr::binary(Binary::Add, a, b)).unwrap_or(Expr::Const(0.0));
-            each.push(Stmt::Store { buffer: m, index: vec![constant(i / SIZE), constant(i % SIZE)], value });
+            let part = |g: i64| {
+                Expr::load(met, vec![constant(g), constant(i), Affine::new([(k, row), (j, 1)], 0)])
+            };
+            let value = (0..self.groups)
+                .map(part)
+                .reduce(|a, b| Expr::binary(Binary::Add, a, b))
+                .unwrap_or(Expr::Const(0.0));
+            each.push(Stmt::Store {
+                buffer: m,
+                index: vec![constant(i / SIZE), constant(i % SIZE)],
+                value,
+            });
         }
         for s in 0..SIZE {
             for (i, a) in self.t.output.iter().enumerate() {
                 let value = row_times(a, &|r| Expr::load(m, vec![constant(r), constant(s)]));
-                each.push(Stmt::Store { buffer: half, index: vec![constant(i as i64), constant(s)], value });
+                each.push(Stmt::Store {
+                    buffer: half,
+                    index: vec![constant(i as i64), constant(s)],
+                    value,
+                });
             }
         }
         let outputs = self.t.output.clone();
-        let value = |i: i64, s: i64| row_times(&outputs[s as usize], &|r| Expr::load(half, vec![constant(i), constant(r)]));
+        let value = |i: i64, s: i64| {
+            row_times(&outputs[s as usize], &|r| Expr::load(half, vec![constant(i), constant(r)]))
+        };
         if self.cluster == 1 {
             let at = self.places(&var(j), &mut each);
             for i in 0..OUT {
                 for s in 0..OUT {
-                    each.extend(self.store(&at, &var(k), [constant(i), constant(s)], Vec::new(), &value(i, s)));
+                    each.extend(self.store(
+                        &at,
+                        &var(k),
+                        [constant(i), constant(s)],
+                        Vec::new(),
+                        &value(i, s),
+                    ));
                 }
             }
             body.extend(around(&[(k, self.out_block), (j, self.in_block)], Mode::Share, each));
@@ -470,18 +603,37 @@ impl Maker {
         let zero = || vec![constant(0)];
         let out = Affine::new([(self.rank, slice), (k, 1)], 0);
         let from = Expr::load(partial, vec![var(r), out.clone(), var(i), var(j), var(s)]);
-        let add = Stmt::Update { op: squall_core::workload::Reducer::Sum, buffer: sum, index: zero(), value: from };
+        let add = Stmt::Update {
+            op: squall_core::workload::Reducer::Sum,
+            buffer: sum,
+            index: zero(),
+            value: from,
+        };
         let mut each = Vec::new();
         let at = self.places(&var(j), &mut each);
-        let mut added = vec![Stmt::Local(sum), Stmt::Store { buffer: sum, index: zero(), value: Expr::Const(0.0) }];
+        let mut added = vec![
+            Stmt::Local(sum),
+            Stmt::Store { buffer: sum, index: zero(), value: Expr::Const(0.0) },
+        ];
         added.extend(around(&[(r, self.cluster)], Mode::Unroll, vec![add]));
         each.extend(self.store(&at, &out, [var(i), var(s)], added, &Expr::load(sum, zero())));
-        body.extend(around(&[(k, slice), (i, OUT), (j, self.in_block), (s, OUT)], Mode::Share, each));
+        body.extend(around(
+            &[(k, slice), (i, OUT), (j, self.in_block), (s, OUT)],
+            Mode::Share,
+            each,
+        ));
         body.push(Stmt::Barrier(Reach::Cluster));
     }
 
     /// Stores an output of a tile where there is one, behind what makes it.
-    fn store(&self, tile: &[Affine; 3], k: &Affine, within: [Affine; 2], mut made: Vec<Stmt>, value: &Expr) -> Vec<Stmt> {
+    fn store(
+        &self,
+        tile: &[Affine; 3],
+        k: &Affine,
+        within: [Affine; 2],
+        mut made: Vec<Stmt>,
+        value: &Expr,
+    ) -> Vec<Stmt> {
         let [image, row, column] = tile;
         let (down, across, _) = tiles_of(&self.conv);
         let (y, x) = (row.scale(OUT).add(&within[0]), column.scale(OUT).add(&within[1]));

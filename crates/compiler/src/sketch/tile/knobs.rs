@@ -14,7 +14,9 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
     // Half vectors only where whole ones do not fit the extent, narrower only where it is short.
     let widths = widths(lane_extent, native);
     knobs.push(Knob::ints("lanes", Role::Vector, widths.clone()));
-    let tile = |a: &Axis, level: u8| (format!("{}{level}", a.short), Role::Tile { axis: a.short.clone(), level });
+    let tile = |a: &Axis, level: u8| {
+        (format!("{}{level}", a.short), Role::Tile { axis: a.short.clone(), level })
+    };
     let registers = t.vector_registers as i64;
     // The register tile first: its knobs are entangled with one another.
     for (i, a) in s.tiled.iter().enumerate() {
@@ -22,24 +24,41 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
         let most = if i == s.lane { 8.min(lane_extent / narrow) } else { 16.min(a.extent) };
         knobs.push(Knob::ints(name, role, 1..=most.max(1)));
     }
-    let accumulators = || Term::product(s.tiled.iter().map(|a| Term::knob(format!("{}3", a.short))));
+    let accumulators =
+        || Term::product(s.tiled.iter().map(|a| Term::knob(format!("{}3", a.short))));
     must.push(accumulators().at_most(registers - 2));
-    let most: i64 = s.tiled.iter().enumerate().map(|(i, a)| if i == s.lane { (a.extent / native).max(1) } else { a.extent }).product();
+    let most: i64 = s
+        .tiled
+        .iter()
+        .enumerate()
+        .map(|(i, a)| if i == s.lane { (a.extent / native).max(1) } else { a.extent })
+        .product();
     should.push(Term::Const(most.min(registers / 4)).at_most(accumulators()));
     for (i, a) in s.tiled.iter().enumerate() {
         let base = if i == s.lane { vec![Term::knob("lanes")] } else { vec![] };
         for &level in s.levels() {
             let (name, role) = tile(a, level);
-            let values = divisors(a.extent).into_iter().chain(powers(1, a.extent)).filter(|&d| d <= 64);
+            let values =
+                divisors(a.extent).into_iter().chain(powers(1, a.extent)).filter(|&d| d <= 64);
             knobs.push(Knob::ints(name, role, values));
         }
         let all = s.levels().iter().copied().chain([3]);
-        let whole = || Term::product(base.iter().cloned().chain(all.clone().map(|l| Term::knob(format!("{}{l}", a.short)))));
+        let whole = || {
+            Term::product(
+                base.iter()
+                    .cloned()
+                    .chain(all.clone().map(|l| Term::knob(format!("{}{l}", a.short)))),
+            )
+        };
         must.push(whole().at_most(a.extent));
-        // Tiles that overlap are computed twice: at most a seventh more work (7 rows by 4), or one lane's.
-        let waste = Term::product([Term::Const(a.extent).ceil_div(whole()), whole(), Term::Const(7)]).at_most(8 * a.extent);
+        // Tiles that overlap are computed twice: at most a seventh more work (7 rows by 4), or one
+        // lane's.
+        let waste =
+            Term::product([Term::Const(a.extent).ceil_div(whole()), whole(), Term::Const(7)])
+                .at_most(8 * a.extent);
         if i == s.lane {
-            let fewest = widths.iter().map(|l| (a.extent + l - 1) / l * l).min().unwrap_or(a.extent);
+            let fewest =
+                widths.iter().map(|l| (a.extent + l - 1) / l * l).min().unwrap_or(a.extent);
             let total = Term::product([Term::Const(a.extent).ceil_div(whole()), whole()]);
             must.push(waste.or(total.at_most(fewest.max(a.extent + a.extent / 7))));
         } else {
@@ -58,14 +77,20 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
         let inner = || Term::product(s.reduce.iter().map(|a| Term::knob(format!("{}1", a.short))));
         let partial = s.tiled.iter().enumerate().flat_map(|(i, a)| {
             let lanes = (i == s.lane).then(|| Term::knob("lanes"));
-            lanes.into_iter().chain([Term::knob(format!("{}2", a.short)), Term::knob(format!("{}3", a.short))])
+            lanes
+                .into_iter()
+                .chain([Term::knob(format!("{}2", a.short)), Term::knob(format!("{}3", a.short))])
         });
         let in_cache = Term::product(partial).at_most((t.cache(2) / 16).clamp(4096, 65536) as i64);
         must.push(inner().at_most(reduction - 1));
         must.push(in_cache);
         should.push(Term::Const(reduction.min(32)).at_most(inner()));
     }
-    knobs.push(Knob::ints("unroll", Role::Unroll, [1, 2, 3, 4, 7, 8, 9, 16].into_iter().filter(|&u| u <= reduction)));
+    knobs.push(Knob::ints(
+        "unroll",
+        Role::Unroll,
+        [1, 2, 3, 4, 7, 8, 9, 16].into_iter().filter(|&u| u <= reduction),
+    ));
     // Compilers take longer than they gain over bodies beyond this.
     must.push(Term::product([accumulators(), Term::knob("unroll")]).at_most(128));
     let names: Vec<&str> = s.orders.iter().map(|o| o.0.as_str()).collect();
@@ -85,7 +110,11 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
         knobs.push(super::super::prefetch_knob());
     }
     if s.threads > 1 {
-        knobs.push(Knob::ints("parallel", Role::Parallel, 1..=(s.outer.len() + s.tiled.len()).min(3) as i64));
+        knobs.push(Knob::ints(
+            "parallel",
+            Role::Parallel,
+            1..=(s.outer.len() + s.tiled.len()).min(3) as i64,
+        ));
     }
     (knobs, must, should)
 }

@@ -111,7 +111,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         let lanes: Vec<Sketch> = lane_axes(&base, &w.stages[main].name)
             .into_iter()
             .flat_map(|lane| [(lane.clone(), true), (lane, false)])
-            .filter_map(|(lane, whole)| sketch(f.target, &w.stages[main].name, &base, &prefix, lane, pad, whole))
+            .filter_map(|(lane, whole)| {
+                sketch(f.target, &w.stages[main].name, &base, &prefix, lane, pad, whole)
+            })
             .collect();
         out.extend(lanes);
         // A padded copy next to its use is always better than one of the whole input.
@@ -127,7 +129,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
 pub(super) fn with_epilogue(w: &Workload) -> Option<(Workload, usize)> {
     let mut w = side_stages_first(w);
     let reads = |s: &Stage| !s.body.loads().is_empty();
-    let reductions: Vec<usize> = (0..w.stages.len()).filter(|&i| w.stages[i].reduction.is_some() && reads(&w.stages[i])).collect();
+    let reductions: Vec<usize> = (0..w.stages.len())
+        .filter(|&i| w.stages[i].reduction.is_some() && reads(&w.stages[i]))
+        .collect();
     let [main] = reductions[..] else { return None };
     if main + 1 == w.stages.len() {
         let old = &mut w.stages[main];
@@ -149,7 +153,9 @@ pub(super) fn with_epilogue(w: &Workload) -> Option<(Workload, usize)> {
 /// small tables made by plain loops.
 fn side_stages_first(w: &Workload) -> Workload {
     let n = w.stages.len();
-    let side = |i: &usize| i + 1 < n && w.stages[*i].reduction.is_some() && w.stages[*i].body.loads().is_empty();
+    let side = |i: &usize| {
+        i + 1 < n && w.stages[*i].reduction.is_some() && w.stages[*i].body.loads().is_empty()
+    };
     let order: Vec<usize> = (0..n).filter(side).chain((0..n).filter(|i| !side(i))).collect();
     let inputs = w.inputs.len();
     let moved = |s: Source| match (s.0 as usize).checked_sub(inputs) {
@@ -187,7 +193,9 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
     let (c, y) = (w.stages[main].name.clone(), w.stages[main + 1].name.clone());
     let names = |n: &Nest, stage: &str| -> Vec<String> {
         let s = w.stages.iter().find(|s| s.name == stage);
-        let list = s.map(|s| s.axes.iter().filter(|a| a.extent > 1).map(|a| format!("{}_{stage}", a.name)).collect());
+        let list = s.map(|s| {
+            s.axes.iter().filter(|a| a.extent > 1).map(|a| format!("{}_{stage}", a.name)).collect()
+        });
         let list: Vec<String> = list.unwrap_or_default();
         list.into_iter().filter(|x| n.find_var(x).is_some()).collect()
     };
@@ -195,7 +203,8 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
     if of_c.len() != of_y.len() {
         return None;
     }
-    let joins = of_c.iter().zip(&of_y).map(|(a, b)| Primitive::Join(a.clone(), b.clone())).collect();
+    let joins =
+        of_c.iter().zip(&of_y).map(|(a, b)| Primitive::Join(a.clone(), b.clone())).collect();
     attempt(&mut n, &mut prefix, joins)?;
     if pad == Pad::Near {
         // Join the copy to the axes that it shares with the main stage, outermost first.
@@ -240,7 +249,9 @@ pub(super) fn main_loops(n: &Nest, c: &str) -> Option<(Vec<Axis>, Vec<Axis>)> {
         }
     }
     let mut inner = at.body.iter().find_map(|s| match s {
-        Stmt::Loop(l) if accesses(&l.body).iter().any(|a| a.buffer == b && a.write && a.read) => Some(l),
+        Stmt::Loop(l) if accesses(&l.body).iter().any(|a| a.buffer == b && a.write && a.read) => {
+            Some(l)
+        }
         _ => None,
     });
     while let Some(l) = inner {
@@ -311,7 +322,15 @@ fn is_window(index: &[Affine]) -> bool {
     index.iter().any(|a| a.terms().len() > 1)
 }
 
-fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, pad: Pad, whole: bool) -> Option<Sketch> {
+fn sketch(
+    t: &Target,
+    c: &str,
+    base: &Nest,
+    prefix: &[Primitive],
+    lane: String,
+    pad: Pad,
+    whole: bool,
+) -> Option<Sketch> {
     let (spatial, reduce) = main_loops(base, c)?;
     // Short reductions are not cut.
     if !whole && reduce.iter().map(|a| a.extent).product::<i64>() < SHORT {
@@ -322,7 +341,11 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     // padded copy is joined to.
     let lane_at = spatial.iter().position(|a| a.name == lane)?;
     let shared = |a: &Axis| ops.iter().all(|(b, i)| stride(base, *b, i, a.var) != 0);
-    let near = if pad == Pad::Near { spatial.iter().take_while(|a| !a.name.ends_with(&format!("_{c}"))).count() } else { 0 };
+    let near = if pad == Pad::Near {
+        spatial.iter().take_while(|a| !a.name.ends_with(&format!("_{c}"))).count()
+    } else {
+        0
+    };
     let mut cut = near;
     while cut < lane_at && shared(&spatial[cut]) && ops.len() > 1 {
         cut += 1;
@@ -351,7 +374,8 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
         let reused = spatial.iter().any(|a| stride(base, *b, i, a.var) == 0);
         let once = ops.iter().filter(|o| o.0 == *b).count() == 1;
         let input = weight || matches!(buf.scope, Scope::Data(_));
-        // Weights are packed ahead of time: even where nothing is read twice, a stream in order is faster.
+        // Weights are packed ahead of time: even where nothing is read twice, a stream in order is
+        // faster.
         if input && once && (reused || weight) && !is_window(i) && buf.shape.len() > 1 {
             let kind = match (weight, lane_stride > 1) {
                 (true, true) => Packing::Forced,
@@ -364,14 +388,22 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
         }
     }
     let dims = base.buffer(source(c)?).shape.len();
-    let c_index = accesses(&base.body).into_iter().find(|a| Some(a.buffer) == source(c)).map(|a| a.index.to_vec())?;
+    let c_index = accesses(&base.body)
+        .into_iter()
+        .find(|a| Some(a.buffer) == source(c))
+        .map(|a| a.index.to_vec())?;
     let lane_dim = c_index.iter().position(|a| a.uses(lane_axis.var))?;
     let layout: Vec<usize> = (0..dims).filter(|&d| d != lane_dim).chain([lane_dim]).collect();
     let orders = orders(&tiled);
-    let large = |b: Source| aligned_bytes(base.buffer(b)) > t.cache(1) && ops.iter().filter(|o| o.0 == b).count() == 1;
+    let large = |b: Source| {
+        aligned_bytes(base.buffer(b)) > t.cache(1) && ops.iter().filter(|o| o.0 == b).count() == 1
+    };
     let weight = ops.iter().find(|(b, _)| base.buffer(*b).scope == Scope::Prepared && large(*b));
-    let vectors = |b: Source, i: &[Affine]| matches!(base.buffer(b).scope, Scope::Data(_)) && stride(base, b, i, lane_axis.var) == 1;
-    let stream = weight.or_else(|| ops.iter().find(|(b, i)| vectors(*b, i) && large(*b) && !is_window(i)));
+    let vectors = |b: Source, i: &[Affine]| {
+        matches!(base.buffer(b).scope, Scope::Data(_)) && stride(base, b, i, lane_axis.var) == 1
+    };
+    let stream =
+        weight.or_else(|| ops.iter().find(|(b, i)| vectors(*b, i) && large(*b) && !is_window(i)));
     let stream = stream.map(|(b, _)| base.buffer(*b).name.clone());
     let (border, copy_outer) = copy_loops(base, pad);
     let shape = Shape {
@@ -391,7 +423,8 @@ fn sketch(t: &Target, c: &str, base: &Nest, prefix: &[Primitive], lane: String, 
     };
     let (knobs, constraints, strict) = knobs(&shape, t, lanes);
     let all: Vec<Term> = constraints.iter().chain(&strict).cloned().collect();
-    let space = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &constraints)).ok()?;
+    let space =
+        Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &constraints)).ok()?;
     let kind = match pad {
         Pad::None => "",
         Pad::Copy => ",pad=copy",
@@ -422,10 +455,21 @@ fn orders(tiled: &[Axis]) -> Vec<(String, Vec<usize>)> {
     match n {
         0 | 1 => heap((0..n).collect()),
         2 => [vec![0, 1], vec![1, 0]].into_iter().for_each(&mut heap),
-        3 => [vec![0, 1, 2], vec![0, 2, 1], vec![1, 0, 2], vec![1, 2, 0], vec![2, 0, 1], vec![2, 1, 0]].into_iter().for_each(&mut heap),
+        3 => [
+            vec![0, 1, 2],
+            vec![0, 2, 1],
+            vec![1, 0, 2],
+            vec![1, 2, 0],
+            vec![2, 0, 1],
+            vec![2, 1, 0],
+        ]
+        .into_iter()
+        .for_each(&mut heap),
         _ => (0..n).for_each(|r| heap((0..n).map(|i| (i + r) % n).collect())),
     }
-    list.into_iter().map(|p| (p.iter().map(|&i| tiled[i].short.as_str()).collect::<Vec<_>>().join("_"), p)).collect()
+    list.into_iter()
+        .map(|p| (p.iter().map(|&i| tiled[i].short.as_str()).collect::<Vec<_>>().join("_"), p))
+        .collect()
 }
 
 /// The innermost loop of the padded copy and where its inside begins and ends.
@@ -438,10 +482,14 @@ fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>) {
         let mut chain = Vec::new();
         copy_chain(top, &mut chain, &mut |chain, conds| {
             let Some(&(v, extent)) = chain.last() else { return };
-            let along = conds.iter().find(|c| c.index.coefficient(v) == 1 && c.index.terms().len() == 1);
+            let along =
+                conds.iter().find(|c| c.index.coefficient(v) == 1 && c.index.terms().len() == 1);
             let low = along.map_or(0, |c| (c.low - c.index.offset()).clamp(0, extent));
             let high = along.map_or(extent, |c| (c.high - c.index.offset()).clamp(low, extent));
-            found = (Some(Border { name: n.var(v).to_string(), low, high, extent }), Some(n.var(chain[0].0).to_string()));
+            found = (
+                Some(Border { name: n.var(v).to_string(), low, high, extent }),
+                Some(n.var(chain[0].0).to_string()),
+            );
         });
     }
     found

@@ -34,15 +34,21 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
         .chain([format!("{}6", lane.short), "v".into()])
         .collect();
     let middle: Vec<String> = s.tiled.iter().map(|a| at(a, 2)).collect();
-    let order =
-        s.orders.iter().find(|o| Some(o.0.as_str()) == k.word("order")).map_or_else(|| (0..s.tiled.len()).collect(), |o| o.1.clone());
+    let order = s
+        .orders
+        .iter()
+        .find(|o| Some(o.0.as_str()) == k.word("order"))
+        .map_or_else(|| (0..s.tiled.len()).collect(), |o| o.1.clone());
     let level = |l: u8| order.iter().map(move |&i| at(&s.tiled[i], l));
     let outside: Vec<String> = level(0).chain(level(1)).collect();
     p.push(Primitive::Reorder(outside.iter().chain(&middle).chain(&tile).cloned().collect()));
     // The reduction.
     let whole = s.whole;
-    let factor = |a: &Axis, level: u8| if whole && s.reduce.iter().any(|r| r.name == a.name) { a.extent } else { factor(a, level) };
-    let sunk: Vec<String> = if whole { tile.clone() } else { middle.iter().chain(&tile).cloned().collect() };
+    let factor = |a: &Axis, level: u8| {
+        if whole && s.reduce.iter().any(|r| r.name == a.name) { a.extent } else { factor(a, level) }
+    };
+    let sunk: Vec<String> =
+        if whole { tile.clone() } else { middle.iter().chain(&tile).cloned().collect() };
     for l in sunk.iter().rev() {
         p.push(Primitive::Fission(l.clone(), vec![format!("{l}i"), l.clone(), format!("{l}e")]));
     }
@@ -111,9 +117,15 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     for (name, _) in &s.packable {
         let top = s.outer.first().map_or(&outside[0], |a| &a.name);
         match k.word(&format!("pack_{name}")) {
-            Some("yes") => p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed"))),
+            Some("yes") => {
+                p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed")))
+            }
             // Inside the outermost tile loop, where all loops within read the same part again.
-            Some("near") => p.push(Primitive::PackNear(name.clone(), outside[0].clone(), format!("{name}_packed"))),
+            Some("near") => p.push(Primitive::PackNear(
+                name.clone(),
+                outside[0].clone(),
+                format!("{name}_packed"),
+            )),
             _ => {}
         }
     }
@@ -153,7 +165,11 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
     }
     let row = format!("{}3e", last.short);
     let extent = p.iter().find_map(|x| match x {
-        Primitive::Split(l, f, _, i) if *i == format!("{}3", last.short) && *l == format!("{}5", last.short) => Some(*f),
+        Primitive::Split(l, f, _, i)
+            if *i == format!("{}3", last.short) && *l == format!("{}5", last.short) =>
+        {
+            Some(*f)
+        }
         _ => None,
     });
     let vectors = format!("{}6e", s.tiled[s.lane].short);
@@ -162,8 +178,15 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
     }
     p.push(split(&row, 4, "row_o", "row_v"));
     p.push(split("ve", 4, "lane_o", "lane_u"));
-    let keep: Vec<String> = tile[..tile.len() - 2].iter().map(|l| format!("{l}e")).filter(|l| *l != row).collect();
-    let all = keep.into_iter().chain([vectors, "lane_o".into(), "row_o".into(), "lane_u".into(), "row_v".into()]);
+    let keep: Vec<String> =
+        tile[..tile.len() - 2].iter().map(|l| format!("{l}e")).filter(|l| *l != row).collect();
+    let all = keep.into_iter().chain([
+        vectors,
+        "lane_o".into(),
+        "row_o".into(),
+        "lane_u".into(),
+        "row_v".into(),
+    ]);
     p.push(Primitive::Reorder(all.collect()));
     p.push(unroll("lane_u"));
     p.push(vectorize("row_v"));

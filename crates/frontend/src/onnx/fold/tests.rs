@@ -12,16 +12,26 @@ fn node(op: &str, inputs: usize, outputs: usize, attributes: &[(&str, Attribute)
         domain: String::new(),
         inputs: (0..inputs).map(Some).collect(),
         outputs: (inputs..inputs + outputs).collect(),
-        attributes: attributes.iter().map(|(k, v)| (k.to_string(), v.clone())).collect::<BTreeMap<_, _>>(),
+        attributes: attributes
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.clone()))
+            .collect::<BTreeMap<_, _>>(),
         folded: false,
         problem: None,
     }
 }
 
 /// The results of one node in the form of opset 18.
-fn run(op: &str, operands: &[Constant], outputs: usize, attributes: &[(&str, Attribute)]) -> Vec<Constant> {
+fn run(
+    op: &str,
+    operands: &[Constant],
+    outputs: usize,
+    attributes: &[(&str, Attribute)],
+) -> Vec<Constant> {
     let inputs: Vec<Option<Constant>> = operands.iter().cloned().map(Some).collect();
-    evaluate(&node(op, inputs.len(), outputs, attributes), &inputs, 18).expect("not evaluated").unwrap()
+    evaluate(&node(op, inputs.len(), outputs, attributes), &inputs, 18)
+        .expect("not evaluated")
+        .unwrap()
 }
 
 fn single(op: &str, operands: &[Constant], attributes: &[(&str, Attribute)]) -> Constant {
@@ -40,7 +50,9 @@ fn ints(v: &[i64]) -> Constant {
 
 /// All places of a shape, row by row.
 fn places(shape: &[i64]) -> Vec<Vec<i64>> {
-    shape.iter().fold(vec![vec![]], |all, d| all.iter().flat_map(|p| (0..*d).map(move |i| [p.as_slice(), &[i]].concat())).collect())
+    shape.iter().fold(vec![vec![]], |all, d| {
+        all.iter().flat_map(|p| (0..*d).map(move |i| [p.as_slice(), &[i]].concat())).collect()
+    })
 }
 
 /// The element at a place.
@@ -203,19 +215,25 @@ proptest! {
 #[test]
 fn names_change_and_elements_stay() {
     let x = counted(&[2, 1, 3]);
-    for (op, operand, shape) in
-        [("Reshape", Some(ints(&[3, -1])), vec![3, 2]), ("Squeeze", None, vec![2, 3]), ("Flatten", None, vec![2, 3])]
-    {
+    for (op, operand, shape) in [
+        ("Reshape", Some(ints(&[3, -1])), vec![3, 2]),
+        ("Squeeze", None, vec![2, 3]),
+        ("Flatten", None, vec![2, 3]),
+    ] {
         let operands: Vec<Constant> = [Some(x.clone()), operand].into_iter().flatten().collect();
         assert_eq!(single(op, &operands, &[]), x.clone().reshaped(shape), "{op}");
     }
-    assert_eq!(single("Unsqueeze", &[x.clone(), ints(&[0])], &[]), x.clone().reshaped(vec![1, 2, 1, 3]));
+    assert_eq!(
+        single("Unsqueeze", &[x.clone(), ints(&[0])], &[]),
+        x.clone().reshaped(vec![1, 2, 1, 3])
+    );
 }
 
 #[test]
 fn casts_keep_what_their_type_keeps() {
     let x = Constant::F32 { shape: vec![4], data: vec![-1.5, 0.0, 2.9, 300.0] };
-    let to = |x: &Constant, t| single("Cast", std::slice::from_ref(x), &[("to", Attribute::Int(t))]);
+    let to =
+        |x: &Constant, t| single("Cast", std::slice::from_ref(x), &[("to", Attribute::Int(t))]);
     assert_eq!(to(&x, 7).as_i64().unwrap(), [-1, 0, 2, 300]);
     assert_eq!(to(&x, 9), Constant::Bool { shape: vec![4], data: vec![true, false, true, true] });
     assert_eq!(to(&ints(&[255, -129]), 3).as_i64().unwrap(), [-1, 127]);
@@ -230,13 +248,29 @@ fn wrong_operands_are_errors() {
         let inputs: Vec<Option<Constant>> = operands.iter().cloned().map(Some).collect();
         evaluate(&node(op, inputs.len(), 1, attributes), &inputs, 18).unwrap().unwrap_err()
     };
-    assert_eq!(run("Gather", &[counted(&[3]), ints(&[3])], &[]), "index 3 is outside an extent of 3");
-    assert_eq!(run("Gather", &[counted(&[3]), ints(&[i64::MIN])], &[]), format!("index {} is outside an extent of 3", i64::MIN));
+    assert_eq!(
+        run("Gather", &[counted(&[3]), ints(&[3])], &[]),
+        "index 3 is outside an extent of 3"
+    );
+    assert_eq!(
+        run("Gather", &[counted(&[3]), ints(&[i64::MIN])], &[]),
+        format!("index {} is outside an extent of 3", i64::MIN)
+    );
     assert_eq!(run("Mod", &[ints(&[1]), ints(&[0])], &[]), "it divides by zero");
     assert!(run("Expand", &[counted(&[1]), ints(&[1 << 36])], &[]).contains("too large"));
-    assert!(run("Pad", &[counted(&[2]), ints(&[1, 1])], &[("mode", Attribute::String("mirror".into()))]).contains("`mirror`"));
+    assert!(
+        run(
+            "Pad",
+            &[counted(&[2]), ints(&[1, 1])],
+            &[("mode", Attribute::String("mirror".into()))]
+        )
+        .contains("`mirror`")
+    );
     assert!(run("Where", &[ints(&[1]), ints(&[1]), ints(&[1])], &[]).contains("not of type bool"));
-    assert!(run("Concat", &[counted(&[1]), ints(&[1])], &[("axis", Attribute::Int(0))]).contains("different types"));
+    assert!(
+        run("Concat", &[counted(&[1]), ints(&[1])], &[("axis", Attribute::Int(0))])
+            .contains("different types")
+    );
     assert!(evaluate(&node("Conv", 1, 1, &[]), &[Some(counted(&[1]))], 18).is_none());
 }
 
@@ -248,7 +282,15 @@ fn extremes_of_integers_do_not_overflow() {
         assert_eq!(y.len(), 1, "{op}");
     }
     assert_eq!(single("Neg", std::slice::from_ref(&least), &[]), least);
-    let y = single("Range", &[Constant::I64 { shape: vec![], data: vec![i64::MAX] }, ints(&[i64::MIN]), ints(&[i64::MIN])], &[]);
+    let y = single(
+        "Range",
+        &[
+            Constant::I64 { shape: vec![], data: vec![i64::MAX] },
+            ints(&[i64::MIN]),
+            ints(&[i64::MIN]),
+        ],
+        &[],
+    );
     assert_eq!(y.as_i64().unwrap(), [i64::MAX, -1]);
 }
 
@@ -257,7 +299,10 @@ fn a_shape_is_filled_with_its_value() {
     let value = Tensor { element: Element::I64, shape: vec![1], constant: Some(ints(&[5])) };
     let y = single("ConstantOfShape", &[ints(&[2, 2])], &[("value", Attribute::Tensor(value))]);
     assert_eq!(y, Constant::I64 { shape: vec![2, 2], data: vec![5; 4] });
-    assert_eq!(single("ConstantOfShape", &[ints(&[0])], &[]), Constant::F32 { shape: vec![0], data: vec![] });
+    assert_eq!(
+        single("ConstantOfShape", &[ints(&[0])], &[]),
+        Constant::F32 { shape: vec![0], data: vec![] }
+    );
 }
 
 #[test]
@@ -268,7 +313,11 @@ fn millions_of_elements_move_in_no_time() {
     let y = single("Transpose", &[y], &[("perm", Attribute::Ints(vec![0, 2, 1, 3, 4]))]);
     let y = single("Reshape", &[y, ints(&[1, 232, 112, 112])], &[]);
     assert_eq!(at(&y, &[0, 1, 0, 0]), at(&x, &[0, 116, 0, 0]));
-    let z = single("Transpose", std::slice::from_ref(&x), &[("perm", Attribute::Ints(vec![0, 2, 3, 1]))]);
+    let z = single(
+        "Transpose",
+        std::slice::from_ref(&x),
+        &[("perm", Attribute::Ints(vec![0, 2, 3, 1]))],
+    );
     assert_eq!(at(&z, &[0, 3, 4, 5]), at(&x, &[0, 5, 3, 4]));
     // Generous: a test machine may be slow, but nothing here is quadratic.
     assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());

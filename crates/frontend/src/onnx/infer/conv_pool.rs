@@ -25,7 +25,13 @@ pub(super) const OPS: &[OpEntry] = &[
 /// Attributes of windows are small numbers: their products stay in 64 bits.
 const MOST: i64 = 1 << 20;
 
-fn spatial(ctx: &Ctx, name: &str, rank: usize, least: i64, default: i64) -> Result<Vec<i64>, String> {
+fn spatial(
+    ctx: &Ctx,
+    name: &str,
+    rank: usize,
+    least: i64,
+    default: i64,
+) -> Result<Vec<i64>, String> {
     let Some(v) = ctx.ints(name)? else { return Ok(vec![default; rank]) };
     if v.len() != rank {
         return Err(format!("attribute `{name}` has {} elements, {rank} are expected", v.len()));
@@ -56,7 +62,9 @@ fn positions(ctx: &Ctx) -> Result<Vec<i64>, String> {
         (None, false) => return Err("attribute `kernel_shape` is missing".into()),
     };
     if kernel.len() != rank || kernel.iter().any(|k| !(1..=MOST).contains(k)) {
-        return Err(format!("the kernel's extents {kernel:?} do not suit an image of extents {image:?}"));
+        return Err(format!(
+            "the kernel's extents {kernel:?} do not suit an image of extents {image:?}"
+        ));
     }
     let strides = spatial(ctx, "strides", rank, 1, 1)?;
     let dilations = spatial(ctx, "dilations", rank, 1, 1)?;
@@ -70,12 +78,17 @@ fn positions(ctx: &Ctx) -> Result<Vec<i64>, String> {
             "SAME_UPPER" | "SAME_LOWER" => return Ok(extent.div_ceil_to(stride)),
             "NOTSET" | "" => (pads[i], pads[rank + i]),
             "VALID" => (0, 0),
-            other => return Err(format!("attribute `auto_pad` is `{}`", crate::error::shown(other))),
+            other => {
+                return Err(format!("attribute `auto_pad` is `{}`", crate::error::shown(other)));
+            }
         };
         let padded = extent + before + after;
         let free = padded - window;
         if free < 0 {
-            return Err(format!("its window of {window} is larger than the padded image of {padded} along spatial axis {i}"));
+            return Err(format!(
+                "its window of {window} is larger than the padded image of {padded} along spatial \
+                 axis {i}"
+            ));
         }
         let n = if ceil { free.div_ceil_to(stride) } else { free / stride } + 1;
         // A window that would start in the padding after the image does not count.
@@ -104,7 +117,9 @@ fn groups(ctx: &Ctx) -> Result<i64, String> {
 
 fn bias(ctx: &Ctx, channels: i64) -> Result<(), String> {
     match ctx.optional_shape(2)? {
-        Some(b) if b != [channels] => Err(format!("its bias has shape {b:?}, [{channels}] is expected")),
+        Some(b) if b != [channels] => {
+            Err(format!("its bias has shape {b:?}, [{channels}] is expected"))
+        }
         _ => Ok(()),
     }
 }
@@ -115,7 +130,9 @@ fn filters<'a>(ctx: &Ctx<'a>, rank: usize) -> Result<&'a [i64], String> {
         return Err(format!("its filters have shape {w:?}, {rank} dimensions are expected"));
     }
     match ctx.ints("kernel_shape")? {
-        Some(k) if *k != w[2..] => Err(format!("attribute `kernel_shape` is {k:?}, its filters have shape {w:?}")),
+        Some(k) if *k != w[2..] => {
+            Err(format!("attribute `kernel_shape` is {k:?}, its filters have shape {w:?}"))
+        }
         _ => Ok(w),
     }
 }
@@ -125,7 +142,10 @@ fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let w = filters(ctx, image.len() + 2)?;
     let group = groups(ctx)?;
     if w[1].checked_mul(group) != Some(head[1]) || w[0] % group != 0 {
-        return Err(format!("{group} groups of filters {w:?} do not suit an input of {} channels", head[1]));
+        return Err(format!(
+            "{group} groups of filters {w:?} do not suit an input of {} channels",
+            head[1]
+        ));
     }
     bias(ctx, w[0])?;
     let shape = [&[head[0], w[0]], positions(ctx)?.as_slice()].concat();
@@ -138,7 +158,10 @@ fn conv_transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let w = filters(ctx, rank + 2)?;
     let group = groups(ctx)?;
     if w[0] != head[1] || w[0] % group != 0 {
-        return Err(format!("{group} groups of filters {w:?} do not suit an input of {} channels", head[1]));
+        return Err(format!(
+            "{group} groups of filters {w:?} do not suit an input of {} channels",
+            head[1]
+        ));
     }
     let channels = w[1].checked_mul(group).ok_or("it has too many channels")?;
     bias(ctx, channels)?;
@@ -153,15 +176,28 @@ fn conv_transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
     match ctx.ints("output_shape")? {
         // Some exporters write batch and channels too.
         Some(s) if s.len() == rank || s.len() == rank + 2 => shape.extend(&s[s.len() - rank..]),
-        Some(s) => return Err(format!("attribute `output_shape` has {} elements, {rank} are expected", s.len())),
+        Some(s) => {
+            return Err(format!(
+                "attribute `output_shape` has {} elements, {rank} are expected",
+                s.len()
+            ));
+        }
         None => {
             let same = matches!(ctx.text("auto_pad", "NOTSET")?, "SAME_UPPER" | "SAME_LOWER");
             let valid = ctx.text("auto_pad", "NOTSET")? == "VALID";
             for i in 0..rank {
                 let window = (w[2 + i] - 1) * dilations[i] + 1;
                 let padding = if valid { 0 } else { pads[i] + pads[rank + i] };
-                let full = (image[i] - 1).checked_mul(strides[i]).ok_or("its result is too large")? + extra[i] + window - padding;
-                shape.push(if same { image[i].checked_mul(strides[i]).ok_or("its result is too large")? } else { full });
+                let full =
+                    (image[i] - 1).checked_mul(strides[i]).ok_or("its result is too large")?
+                        + extra[i]
+                        + window
+                        - padding;
+                shape.push(if same {
+                    image[i].checked_mul(strides[i]).ok_or("its result is too large")?
+                } else {
+                    full
+                });
             }
         }
     }
@@ -175,7 +211,10 @@ fn pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, _) = image_shape(ctx)?;
     let shape = [head, positions(ctx)?.as_slice()].concat();
     // Only max pooling has a second result: where it found its values.
-    Ok(vec![Output { element: ctx.element(0), shape: shape.clone() }, Output { element: Element::I64, shape }])
+    Ok(vec![
+        Output { element: ctx.element(0), shape: shape.clone() },
+        Output { element: Element::I64, shape },
+    ])
 }
 
 fn global_pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
@@ -203,7 +242,8 @@ fn batch_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
         return Err(format!("its input has shape {x:?}, at least two dimensions are expected"));
     }
     per_channel(ctx, 1..5, x[1])?;
-    let trains = ctx.int_or("training_mode", 0)? != 0 || (ctx.opset < 7 && ctx.int_or("is_test", 0)? == 0);
+    let trains =
+        ctx.int_or("training_mode", 0)? != 0 || (ctx.opset < 7 && ctx.int_or("is_test", 0)? == 0);
     if trains {
         return Err("it is in training mode; export the model for inference".into());
     }
@@ -215,7 +255,11 @@ fn batch_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
 fn channel_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, _) = image_shape(ctx)?;
     let per_group = ctx.node.op == "GroupNormalization" && ctx.opset < 21;
-    let channels = if per_group { ctx.int("num_groups")?.ok_or("attribute `num_groups` is missing")? } else { head[1] };
+    let channels = if per_group {
+        ctx.int("num_groups")?.ok_or("attribute `num_groups` is missing")?
+    } else {
+        head[1]
+    };
     if channels < 1 || head[1] % channels != 0 {
         return Err(format!("{channels} groups do not divide {} channels", head[1]));
     }
@@ -231,7 +275,8 @@ fn image(ctx: &Ctx) -> Result<Vec<Output>, String> {
 fn blocks(ctx: &Ctx) -> Result<([i64; 4], i64), String> {
     let x = ctx.shape(0)?;
     let block = ctx.int("blocksize")?.ok_or("attribute `blocksize` is missing")?;
-    let four = <[i64; 4]>::try_from(x).map_err(|_| format!("its input has shape {x:?}, four dimensions are expected"))?;
+    let four = <[i64; 4]>::try_from(x)
+        .map_err(|_| format!("its input has shape {x:?}, four dimensions are expected"))?;
     if !(1..=MOST).contains(&block) {
         return Err(format!("attribute `blocksize` is {block}"));
     }
@@ -259,7 +304,8 @@ fn space_to_depth(ctx: &Ctx) -> Result<Vec<Output>, String> {
 fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let upsample = ctx.node.op == "Upsample";
-    let known = |i: usize| ctx.operand(i).filter(|o| !o.shape.is_some_and(|s| s.contains(&0))).is_some();
+    let known =
+        |i: usize| ctx.operand(i).filter(|o| !o.shape.is_some_and(|s| s.contains(&0))).is_some();
     let axes = match ctx.ints("axes")? {
         Some(a) => super::axes_of(a, x.len())?,
         None => (0..x.len()).collect(),
@@ -267,7 +313,9 @@ fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let mut shape = x.to_vec();
     let scales: Vec<f32> = match ctx.node.attributes.get("scales") {
         Some(crate::onnx::Attribute::Floats(f)) if upsample => f.clone(),
-        _ if upsample || ctx.opset < 11 => ctx.floats(1, "scales")?.ok_or("its scales are missing")?.to_vec(),
+        _ if upsample || ctx.opset < 11 => {
+            ctx.floats(1, "scales")?.ok_or("its scales are missing")?.to_vec()
+        }
         _ if known(3) => {
             let sizes = ctx.integers(3, "sizes")?.unwrap_or_default();
             if sizes.len() != axes.len() {

@@ -93,7 +93,10 @@ fn dropout(ctx: &Ctx) -> Result<Vec<Output>, String> {
         return Err("it is in training mode; export the model for inference".into());
     }
     let shape = ctx.shape(0)?.to_vec();
-    Ok(vec![Output { element: ctx.element(0), shape: shape.clone() }, Output { element: Element::Bool, shape }])
+    Ok(vec![
+        Output { element: ctx.element(0), shape: shape.clone() },
+        Output { element: Element::Bool, shape },
+    ])
 }
 
 fn prelu(ctx: &Ctx) -> Result<Vec<Output>, String> {
@@ -124,7 +127,10 @@ fn joint(ctx: &Ctx, least: usize) -> Result<Vec<i64>, String> {
         return Err(format!("it has {} inputs, {least} are expected", ctx.inputs.len()));
     }
     if ctx.opset < 7 && ctx.node.attributes.contains_key("axis") && ctx.shape(0)? != ctx.shape(1)? {
-        return Err(format!("in opset {} it broadcasts from an axis; convert the model to opset 9 or later", ctx.opset));
+        return Err(format!(
+            "in opset {} it broadcasts from an axis; convert the model to opset 9 or later",
+            ctx.opset
+        ));
     }
     let mut shape = ctx.shape(0)?.to_vec();
     for i in 1..ctx.inputs.len() {

@@ -83,7 +83,8 @@ fn layer_norm(ctx: &Ctx) -> Result<Vec<Output>, String> {
             return Err(format!("its input {i} of shape {s:?} does not broadcast to {x:?}"));
         }
     }
-    let statistics: Vec<i64> = x.iter().enumerate().map(|(i, d)| if i < axis { *d } else { 1 }).collect();
+    let statistics: Vec<i64> =
+        x.iter().enumerate().map(|(i, d)| if i < axis { *d } else { 1 }).collect();
     let statistics = Output { element: Element::F32, shape: statistics };
     Ok(vec![Output { element: ctx.element(0), shape: x.to_vec() }, statistics.clone(), statistics])
 }

@@ -6,7 +6,9 @@ mod matmul;
 mod reduce;
 mod shape_ops;
 
-pub(crate) use shape_ops::{GatherAxis, pad_amounts, shape_range, slices, split_sizes, transpose_order};
+pub(crate) use shape_ops::{
+    GatherAxis, pad_amounts, shape_range, slices, split_sizes, transpose_order,
+};
 
 use super::{Attribute, Constant, Element, Node, Value, elements};
 use crate::error::shown;
@@ -33,7 +35,8 @@ const fn op(name: &'static str, infer: fn(&Ctx) -> Result<Vec<Output>, String>) 
 }
 
 /// All known operators, family by family.
-const OPS: &[&[OpEntry]] = &[conv_pool::OPS, elementwise::OPS, shape_ops::OPS, reduce::OPS, matmul::OPS];
+const OPS: &[&[OpEntry]] =
+    &[conv_pool::OPS, elementwise::OPS, shape_ops::OPS, reduce::OPS, matmul::OPS];
 
 /// What is known of an operand.
 #[derive(Clone, Copy, Debug)]
@@ -62,9 +65,18 @@ impl<'a> Ctx<'a> {
     /// Over the values of a model.
     pub fn new(node: &'a Node, opset: i64, values: &'a [Value]) -> Ctx<'a> {
         let operand = |id: &usize| {
-            values.get(*id).map(|v| Operand { name: &v.name, element: v.element, shape: v.shape.as_deref(), constant: v.constant.as_ref() })
+            values.get(*id).map(|v| Operand {
+                name: &v.name,
+                element: v.element,
+                shape: v.shape.as_deref(),
+                constant: v.constant.as_ref(),
+            })
         };
-        Ctx { node, opset, inputs: node.inputs.iter().map(|i| i.as_ref().and_then(operand)).collect() }
+        Ctx {
+            node,
+            opset,
+            inputs: node.inputs.iter().map(|i| i.as_ref().and_then(operand)).collect(),
+        }
     }
 
     /// The operand at a place, if it is given.
@@ -96,23 +108,32 @@ impl<'a> Ctx<'a> {
     /// The elements of an operand that must be known: `None` where the operand is absent.
     pub fn constant(&self, i: usize, what: &str) -> Result<Option<&'a Constant>, String> {
         let Some(o) = self.operand(i) else { return Ok(None) };
-        let absent = || format!("its input `{}` ({what}) is not known before the model runs", shown(o.name));
+        let absent =
+            || format!("its input `{}` ({what}) is not known before the model runs", shown(o.name));
         o.constant.ok_or_else(absent).map(Some)
     }
 
     /// The integers of an operand that must be known: `None` where the operand is absent.
     pub fn integers(&self, i: usize, what: &str) -> Result<Option<&'a [i64]>, String> {
         let Some(c) = self.constant(i, what)? else { return Ok(None) };
-        let ints =
-            c.as_i64().ok_or_else(|| format!("its input {i} ({what}) has elements of type {}, integers are expected", c.element()))?;
+        let ints = c.as_i64().ok_or_else(|| {
+            format!(
+                "its input {i} ({what}) has elements of type {}, integers are expected",
+                c.element()
+            )
+        })?;
         Ok(Some(ints))
     }
 
     /// The floats of an operand that must be known: `None` where the operand is absent.
     pub fn floats(&self, i: usize, what: &str) -> Result<Option<&'a [f32]>, String> {
         let Some(c) = self.constant(i, what)? else { return Ok(None) };
-        let floats =
-            c.as_f32().ok_or_else(|| format!("its input {i} ({what}) has elements of type {}, floats are expected", c.element()))?;
+        let floats = c.as_f32().ok_or_else(|| {
+            format!(
+                "its input {i} ({what}) has elements of type {}, floats are expected",
+                c.element()
+            )
+        })?;
         Ok(Some(floats))
     }
 
@@ -160,8 +181,17 @@ impl<'a> Ctx<'a> {
     }
 
     /// Axes of an attribute, or of an input from the given opset on: as given, not yet normalised.
-    pub fn attribute_or_input(&self, name: &str, input: usize, input_since: i64) -> Result<Option<&'a [i64]>, String> {
-        if self.opset >= input_since && self.operand(input).is_some() { self.integers(input, name) } else { self.ints(name) }
+    pub fn attribute_or_input(
+        &self,
+        name: &str,
+        input: usize,
+        input_since: i64,
+    ) -> Result<Option<&'a [i64]>, String> {
+        if self.opset >= input_since && self.operand(input).is_some() {
+            self.integers(input, name)
+        } else {
+            self.ints(name)
+        }
     }
 }
 
@@ -209,7 +239,11 @@ pub(crate) fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
 pub(crate) fn infer(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let node = ctx.node;
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
-        return Err(format!("operator `{}` of domain `{}` is not known", shown(&node.op), shown(&node.domain)));
+        return Err(format!(
+            "operator `{}` of domain `{}` is not known",
+            shown(&node.op),
+            shown(&node.domain)
+        ));
     }
     if node.attributes.values().any(|a| *a == Attribute::Graph) {
         return Err(format!("operator `{}` holds a subgraph", shown(&node.op)));
@@ -231,10 +265,14 @@ pub(crate) fn passes_on(ctx: &Ctx, outputs: &[Output]) -> bool {
         "Identity" | "Dropout" => true,
         "Cast" | "CastLike" => x.element == y.element && x.element != Element::Unknown,
         "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" | "Expand" | "Tile" => same_shape,
-        "Transpose" => transpose_order(ctx).is_ok_and(|p| p.iter().enumerate().all(|(i, a)| i == *a)),
+        "Transpose" => {
+            transpose_order(ctx).is_ok_and(|p| p.iter().enumerate().all(|(i, a)| i == *a))
+        }
         "Concat" | "Sum" | "Mean" | "Max" | "Min" => ctx.inputs.len() == 1,
         "Pad" => pad_amounts(ctx).is_ok_and(|p| p.iter().all(|(b, e)| *b == 0 && *e == 0)),
-        "Slice" => same_shape && slices(ctx).is_ok_and(|s| s.iter().all(|a| a.start == 0 && a.step == 1)),
+        "Slice" => {
+            same_shape && slices(ctx).is_ok_and(|s| s.iter().all(|a| a.start == 0 && a.step == 1))
+        }
         "Split" => ctx.node.outputs.len() == 1,
         _ => false,
     }

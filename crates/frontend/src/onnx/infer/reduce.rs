@@ -35,7 +35,8 @@ pub(super) fn axes(ctx: &Ctx) -> Result<Vec<usize>, String> {
 }
 
 fn without(x: &[i64], axes: &[usize], keep: bool) -> Vec<i64> {
-    let extent = |(i, d): (usize, &i64)| if !axes.contains(&i) { Some(*d) } else { keep.then_some(1) };
+    let extent =
+        |(i, d): (usize, &i64)| if !axes.contains(&i) { Some(*d) } else { keep.then_some(1) };
     x.iter().enumerate().filter_map(extent).collect()
 }
 
@@ -48,7 +49,10 @@ fn reduce(ctx: &Ctx) -> Result<Vec<Output>, String> {
 fn arg(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let x = ctx.shape(0)?;
     let axis = ctx.axis(ctx.int_or("axis", 0)?, x.len())?;
-    Ok(vec![Output { element: Element::I64, shape: without(x, &[axis], ctx.int_or("keepdims", 1)? != 0) }])
+    Ok(vec![Output {
+        element: Element::I64,
+        shape: without(x, &[axis], ctx.int_or("keepdims", 1)? != 0),
+    }])
 }
 
 fn scan(ctx: &Ctx) -> Result<Vec<Output>, String> {
@@ -68,5 +72,8 @@ fn top_k(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
     let mut shape = x.to_vec();
     shape[axis] = k;
-    Ok(vec![Output { element: ctx.element(0), shape: shape.clone() }, Output { element: Element::I64, shape }])
+    Ok(vec![
+        Output { element: ctx.element(0), shape: shape.clone() },
+        Output { element: Element::I64, shape },
+    ])
 }

@@ -40,7 +40,12 @@ fn constant(ctx: &Ctx) -> Result<Vec<Output>, String> {
     if let Some(Attribute::Tensor(t)) = attribute("value") {
         return one(t.element, t.shape.clone());
     }
-    match (attribute("value_int"), attribute("value_float"), attribute("value_ints"), attribute("value_floats")) {
+    match (
+        attribute("value_int"),
+        attribute("value_float"),
+        attribute("value_ints"),
+        attribute("value_floats"),
+    ) {
         (Some(Attribute::Int(_)), ..) => return one(Element::I64, vec![]),
         (_, Some(Attribute::Float(_)), ..) => return one(Element::F32, vec![]),
         (_, _, Some(Attribute::Ints(v)), _) => return one(Element::I64, vec![v.len() as i64]),
@@ -90,7 +95,10 @@ fn reshape(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let mut open = None;
     for (i, &d) in to.iter().enumerate() {
         match d {
-            0 if copy_zero => shape.push(*x.get(i).ok_or_else(|| format!("shape {to:?} copies a dimension that {x:?} lacks"))?),
+            0 if copy_zero => shape.push(
+                *x.get(i)
+                    .ok_or_else(|| format!("shape {to:?} copies a dimension that {x:?} lacks"))?,
+            ),
             -1 if open.is_some() => return Err(format!("shape {to:?} leaves two dimensions open")),
             -1 => {
                 open = Some(i);
@@ -139,7 +147,10 @@ fn squeeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
     if let Some(a) = axes.iter().find(|a| x[**a] != 1) {
         return Err(format!("axis {a} of shape {x:?} is not one"));
     }
-    one(ctx.element(0), x.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| *d).collect())
+    one(
+        ctx.element(0),
+        x.iter().enumerate().filter(|(i, _)| !axes.contains(i)).map(|(_, d)| *d).collect(),
+    )
 }
 
 fn unsqueeze(ctx: &Ctx) -> Result<Vec<Output>, String> {
@@ -163,7 +174,10 @@ fn concat(ctx: &Ctx) -> Result<Vec<Output>, String> {
     for i in 1..ctx.inputs.len() {
         let s = ctx.shape(i)?;
         if s.len() != shape.len() || (0..s.len()).any(|d| d != axis && s[d] != shape[d]) {
-            return Err(format!("shapes {:?} and {s:?} do not join along axis {axis}", ctx.shape(0)?));
+            return Err(format!(
+                "shapes {:?} and {s:?} do not join along axis {axis}",
+                ctx.shape(0)?
+            ));
         }
         shape[axis] = shape[axis].checked_add(s[axis]).ok_or("its result is too large")?;
     }
@@ -179,18 +193,25 @@ pub(crate) fn split_sizes(ctx: &Ctx) -> Result<(usize, Vec<i64>), String> {
     let sizes = match ctx.attribute_or_input("split", 1, 13)? {
         Some(sizes) => sizes.to_vec(),
         None if parts < 1 => return Err("it has no outputs".into()),
-        None if ctx.int_or("num_outputs", parts)? != parts => return Err(format!("attribute `num_outputs` is not its {parts} outputs")),
+        None if ctx.int_or("num_outputs", parts)? != parts => {
+            return Err(format!("attribute `num_outputs` is not its {parts} outputs"));
+        }
         None => {
             if ctx.opset < 18 && extent % parts != 0 {
-                return Err(format!("an extent of {extent} is not divisible into {parts} equal parts"));
+                return Err(format!(
+                    "an extent of {extent} is not divisible into {parts} equal parts"
+                ));
             }
             let chunk = extent / parts + i64::from(extent % parts != 0);
             (0..parts).map(|i| chunk.min(extent - (i * chunk).min(extent))).collect()
         }
     };
-    let total = sizes.iter().try_fold(0i64, |sum, s| if *s < 0 { None } else { sum.checked_add(*s) });
+    let total =
+        sizes.iter().try_fold(0i64, |sum, s| if *s < 0 { None } else { sum.checked_add(*s) });
     if total != Some(extent) || sizes.len() as i64 != parts {
-        return Err(format!("parts {sizes:?} of {parts} outputs do not make an extent of {extent}"));
+        return Err(format!(
+            "parts {sizes:?} of {parts} outputs do not make an extent of {extent}"
+        ));
     }
     Ok((axis, sizes))
 }
@@ -220,7 +241,9 @@ pub(crate) struct AxisSlice {
 pub(crate) fn slices(ctx: &Ctx) -> Result<Vec<AxisSlice>, String> {
     let x = ctx.shape(0)?;
     let by_input = ctx.opset >= 10;
-    let get = |i: usize, name: &'static str| if by_input { ctx.integers(i, name) } else { ctx.ints(name) };
+    let get = |i: usize, name: &'static str| {
+        if by_input { ctx.integers(i, name) } else { ctx.ints(name) }
+    };
     let starts = get(1, "starts")?.ok_or("its starts are missing")?;
     let ends = get(2, "ends")?.ok_or("its ends are missing")?;
     let axes = match get(3, "axes")? {
@@ -231,9 +254,16 @@ pub(crate) fn slices(ctx: &Ctx) -> Result<Vec<AxisSlice>, String> {
     let ones = vec![1; axes.len()];
     let steps = if by_input { ctx.integers(4, "steps")?.unwrap_or(&ones) } else { &ones };
     if starts.len() != axes.len() || ends.len() != axes.len() || steps.len() != axes.len() {
-        return Err(format!("{} starts, {} ends and {} steps are given for {} axes", starts.len(), ends.len(), steps.len(), axes.len()));
+        return Err(format!(
+            "{} starts, {} ends and {} steps are given for {} axes",
+            starts.len(),
+            ends.len(),
+            steps.len(),
+            axes.len()
+        ));
     }
-    let mut out: Vec<AxisSlice> = x.iter().map(|d| AxisSlice { start: 0, step: 1, count: *d }).collect();
+    let mut out: Vec<AxisSlice> =
+        x.iter().map(|d| AxisSlice { start: 0, step: 1, count: *d }).collect();
     for (i, &a) in axes.iter().enumerate() {
         let extent = x[a];
         let step = steps[i].clamp(-(1 << 41), 1 << 41);
@@ -274,13 +304,21 @@ impl GatherAxis {
     pub fn of(ctx: &Ctx) -> Result<GatherAxis, String> {
         let x = ctx.shape(0)?;
         let axis = ctx.axis(ctx.int_or("axis", 0)?, x.len())?;
-        Ok(GatherAxis { outer: elements(&x[..axis])? as usize, extent: x[axis], inner: elements(&x[axis + 1..])? as usize })
+        Ok(GatherAxis {
+            outer: elements(&x[..axis])? as usize,
+            extent: x[axis],
+            inner: elements(&x[axis + 1..])? as usize,
+        })
     }
 
     /// An index counted from the end where negative.
     pub fn place(self, index: i64) -> Result<usize, String> {
         let i = if index < 0 { index.saturating_add(self.extent) } else { index };
-        if (0..self.extent).contains(&i) { Ok(i as usize) } else { Err(format!("index {index} is outside an extent of {}", self.extent)) }
+        if (0..self.extent).contains(&i) {
+            Ok(i as usize)
+        } else {
+            Err(format!("index {index} is outside an extent of {}", self.extent))
+        }
     }
 }
 
@@ -322,7 +360,9 @@ pub(crate) fn pad_amounts(ctx: &Ctx) -> Result<Vec<(i64, i64)>, String> {
         Some(a) => axes_of(a, x.len())?,
         None => (0..x.len()).collect(),
     };
-    if pads.len() != 2 * axes.len() || pads.iter().any(|p| p.checked_abs().is_none_or(|p| p > 1 << 41)) {
+    if pads.len() != 2 * axes.len()
+        || pads.iter().any(|p| p.checked_abs().is_none_or(|p| p > 1 << 41))
+    {
         return Err(format!("pads {pads:?} do not suit {} axes", axes.len()));
     }
     let mut out = vec![(0, 0); x.len()];
@@ -339,17 +379,27 @@ fn pad(ctx: &Ctx) -> Result<Vec<Output>, String> {
 
 /// The number of elements of a range.
 pub(crate) fn range_count(ctx: &Ctx) -> Result<i64, String> {
-    let get = |i, what| ctx.constant(i, what)?.filter(|c| c.len() == 1).ok_or_else(|| format!("its {what} is no scalar"));
+    let get = |i, what| {
+        ctx.constant(i, what)?
+            .filter(|c| c.len() == 1)
+            .ok_or_else(|| format!("its {what} is no scalar"))
+    };
     let count = match (get(0, "start")?, get(1, "limit")?, get(2, "delta")?) {
-        (Constant::I64 { data: s, .. }, Constant::I64 { data: l, .. }, Constant::I64 { data: d, .. }) if d[0] != 0 => {
+        (
+            Constant::I64 { data: s, .. },
+            Constant::I64 { data: l, .. },
+            Constant::I64 { data: d, .. },
+        ) if d[0] != 0 => {
             let (span, delta) = (i128::from(l[0]) - i128::from(s[0]), i128::from(d[0]));
             // Rounded up, of both signs.
             let count = span / delta + i128::from(span % delta != 0 && (span < 0) == (delta < 0));
             i64::try_from(count).unwrap_or(i64::MAX)
         }
-        (Constant::F32 { data: s, .. }, Constant::F32 { data: l, .. }, Constant::F32 { data: d, .. }) if d[0] != 0.0 => {
-            ((f64::from(l[0]) - f64::from(s[0])) / f64::from(d[0])).ceil() as i64
-        }
+        (
+            Constant::F32 { data: s, .. },
+            Constant::F32 { data: l, .. },
+            Constant::F32 { data: d, .. },
+        ) if d[0] != 0.0 => ((f64::from(l[0]) - f64::from(s[0])) / f64::from(d[0])).ceil() as i64,
         _ => return Err("its start, limit and delta make no range".into()),
     };
     Ok(count.max(0))

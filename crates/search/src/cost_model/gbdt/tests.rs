@@ -26,12 +26,14 @@ fn brute_force(rows: &[Vec<f32>], g: &[f64], s: &GbdtSettings) -> Option<(f64, V
                 continue;
             }
             let sum: f64 = left.iter().map(|&i| g[i]).sum();
-            let gain = worth(sum, left.len()) + worth(total - sum, right) - worth(total, rows.len());
+            let gain =
+                worth(sum, left.len()) + worth(total - sum, right) - worth(total, rows.len());
             all.push((gain, feature, value));
         }
     }
     let best = all.iter().map(|a| a.0).fold(f64::NEG_INFINITY, f64::max);
-    (best > 1e-9).then(|| (best, all.iter().filter(|a| a.0 > best - 1e-7).map(|a| (a.1, a.2)).collect()))
+    (best > 1e-9)
+        .then(|| (best, all.iter().filter(|a| a.0 > best - 1e-7).map(|a| (a.1, a.2)).collect()))
 }
 
 proptest! {
@@ -79,7 +81,8 @@ proptest! {
             // Rows of one leaf share an answer: it is their mean.
             let peers: Vec<f32> = predicted.iter().zip(&labels).filter(|(q, _)| *q == p).map(|(_, &l)| l).collect();
             let mean = peers.iter().sum::<f32>() / peers.len() as f32;
-            prop_assert!((p - mean).abs() < 1e-4, "row {}: {} is not the mean {} of its leaf", i, p, mean);
+            prop_assert!((p - mean).abs() < 1e-4, "row {}: {} is not the mean {} of its \
+                leaf", i, p, mean);
         }
     }
 }
@@ -87,7 +90,9 @@ proptest! {
 /// Rows of `width` features, of which seven matter, with a cliff and products.
 fn problem(n: usize, width: usize, seed: u64) -> (Vec<Vec<f32>>, Vec<f32>) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let rows: Vec<Vec<f32>> = (0..n).map(|_| (0..width).map(|_| rng.random_range(0..17) as f32 / 16.0).collect()).collect();
+    let rows: Vec<Vec<f32>> = (0..n)
+        .map(|_| (0..width).map(|_| rng.random_range(0..17) as f32 / 16.0).collect())
+        .collect();
     let label = |r: &Vec<f32>| {
         let cliff = if r[0] * r[1] > 0.3 { 0.5 } else { 1.0 };
         let valley = (r[2] - 0.4).powi(2) + 0.5 * (r[3] - r[4]).powi(2) + 0.2 * r[5] * r[6];
@@ -124,7 +129,8 @@ fn the_training_loss_falls_with_every_tree_and_below_the_mean() {
     let mut model = Gbdt::new(settings());
     model.fit(&views(&rows), &labels);
     let mean = labels.iter().sum::<f32>() / labels.len() as f32;
-    let variance = labels.iter().map(|l| f64::from(l - mean).powi(2)).sum::<f64>() / labels.len() as f64;
+    let variance =
+        labels.iter().map(|l| f64::from(l - mean).powi(2)).sum::<f64>() / labels.len() as f64;
     let losses = model.training_losses();
     assert_eq!(losses.len(), 50);
     assert!(losses[0] < variance);
@@ -134,7 +140,9 @@ fn the_training_loss_falls_with_every_tree_and_below_the_mean() {
 
 #[test]
 fn more_values_than_bins_and_odd_data_are_no_trouble() {
-    let rows: Vec<Vec<f32>> = (0..500).map(|i| vec![i as f32, 1.0, if i % 2 == 0 { f32::MAX } else { f32::MIN }]).collect();
+    let rows: Vec<Vec<f32>> = (0..500)
+        .map(|i| vec![i as f32, 1.0, if i % 2 == 0 { f32::MAX } else { f32::MIN }])
+        .collect();
     let labels: Vec<f32> = (0..500).map(|i| if i < 250 { 0.0 } else { 1.0 }).collect();
     let mut model = Gbdt::new(settings());
     model.fit(&views(&rows), &labels);
