@@ -1,0 +1,111 @@
+//! Generated kernels stay as they are, byte for byte, unless a change means to change them: a
+//! digest of the sources of sampled configurations of every sketch, for the workloads of
+//! `examples/workloads.ops` and `benches/gpu.ops`, compared with `generated_code.txt`.
+//! `SQUALL_BLESS=1 cargo test -p squall --test generated_code` writes that file anew.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use squall::Input;
+use squall::compiler::{sketches, untuned};
+use squall::core::{Bytes, Gpu, KernelSource, Mapped, Target, TargetKind, Tunable};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Sampled configurations of each sketch.
+const SAMPLES: usize = 50;
+
+fn cpu(vector_bytes: usize, vector_registers: usize) -> Target {
+    let caches = vec![Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
+    Target { kind: TargetKind::Cpu, threads: 1, vector_bytes, vector_registers, caches }
+}
+
+fn h200() -> Target {
+    let gpu = Gpu {
+        capability: 90,
+        multiprocessors: 132,
+        threads_per_block: 1024,
+        threads_per_multiprocessor: 2048,
+        shared_per_block: 232448,
+        shared_per_multiprocessor: 233472,
+        registers_per_multiprocessor: 65536,
+        l2: 60 << 20,
+    };
+    let caches = vec![Bytes(233472), Bytes(60 << 20)];
+    let kind = TargetKind::Cuda(gpu);
+    Target { kind, threads: 1, vector_bytes: 16, vector_registers: 255, caches }
+}
+
+/// Everything of a kernel that a compiler or a driver sees, as text.
+fn text(k: &KernelSource) -> String {
+    let mut s = format!(
+        "{}\n{} {} {} {} {:?}\n",
+        k.source, k.prepared.0, k.workspace.0, k.openmp, k.full_optimisation, k.flags
+    );
+    for l in &k.launches {
+        let arguments = l.arguments.as_ref().map(Vec::len);
+        let _ = write!(s, "{} {:?} {:?} {}", l.entry, l.blocks, l.threads, l.shared);
+        let _ = writeln!(s, " {arguments:?} {}", l.phase as u8);
+        for m in &l.maps {
+            let memory = match m.memory {
+                Mapped::Data(n) => (0, u64::from(n)),
+                Mapped::Prepared(n) => (1, n),
+                Mapped::Workspace(n) => (2, n),
+            };
+            let (extents, strides) = (&m.extents, &m.strides);
+            let _ = writeln!(s, "{memory:?} {extents:?} {strides:?} {:?} {:?}", m.spanned, m.steps);
+        }
+    }
+    s
+}
+
+/// A digest of sampled configurations: what each prints, or that it is refused.
+fn digest(tunable: &dyn Tunable) -> String {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(22);
+    let mut hasher = blake3::Hasher::new();
+    for _ in 0..SAMPLES {
+        let configuration = tunable.space().sample(&mut rng);
+        match tunable.realize(&configuration, "squall_kernel") {
+            Ok(kernel) => hasher.update(text(&kernel).as_bytes()),
+            Err(_) => hasher.update(b"refused"),
+        };
+    }
+    hasher.finalize().to_hex()[..16].to_string()
+}
+
+fn list(target: &str, on: &Target, operators: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let input = Input::load(&root.join(operators).display().to_string(), &[]).expect("a list");
+    let lines = |task: &squall::core::Task| {
+        let all = sketches(&task.workload, on);
+        let plain = untuned(&task.workload, on);
+        let mut s = String::new();
+        for tunable in all.iter().chain([&plain]) {
+            let (name, legal) = (tunable.name(), tunable.space().len());
+            let _ = writeln!(s, "{target} {} {name} {legal} {}", task.name, digest(&**tunable));
+        }
+        s
+    };
+    std::thread::scope(|scope| {
+        let half = input.tasks.len() / 2;
+        let (a, b) = input.tasks.split_at(half);
+        let first = scope.spawn(|| a.iter().map(lines).collect::<String>());
+        let second: String = b.iter().map(lines).collect();
+        first.join().expect("no panic") + &second
+    })
+}
+
+#[test]
+fn generated_kernels_are_what_they_were() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/generated_code.txt");
+    let now = list("avx2", &cpu(32, 16), "examples/workloads.ops")
+        + &list("avx512", &cpu(64, 32), "examples/workloads.ops")
+        + &list("h200", &h200(), "examples/workloads.ops")
+        + &list("h200", &h200(), "benches/gpu.ops");
+    if std::env::var_os("SQUALL_BLESS").is_some() {
+        std::fs::write(&path, &now).expect("the file can be written");
+    }
+    let before = std::fs::read_to_string(&path).expect("generated_code.txt is there");
+    let other: Vec<_> = before.lines().zip(now.lines()).filter(|(b, n)| b != n).take(10).collect();
+    let why = "other code than before (then raise CODEGEN_VERSION), or another name";
+    assert!(other.is_empty() && before.lines().count() == now.lines().count(), "{why}: {other:#?}");
+}
