@@ -1,5 +1,5 @@
-//! The local measurer on a GPU, with right kernels and with every kind of wrong ones. Skips, and says
-//! why, where there is no GPU.
+//! The local measurer on a GPU, with right kernels and with every kind of wrong ones. Skips, and
+//! says why, where there is no GPU.
 
 mod support;
 

@@ -151,15 +151,16 @@ fn failures_are_outcomes(s: &mut Subject) {
 fn stop_is_heard(s: &mut Subject) {
     let jobs: Vec<Job> = (0..40).map(|i| s.job(Kind::Long, i)).collect();
     let stop = AtomicBool::new(false);
-    let mut seen = 0;
+    let mut seen: Vec<usize> = Vec::new();
     let mut each = |r: JobResult| {
-        assert_eq!(r.job, seen, "{r:?}");
-        seen += 1;
+        // Where several workers measure, one may hear of it before the job that it has begun.
+        assert!(seen.last().is_none_or(|&last| last < r.job), "{seen:?} {r:?}");
+        seen.push(r.job);
         stop.store(true, Ordering::Relaxed);
     };
     s.measurer.run(&jobs, &stop, &mut each).unwrap();
-    println!("stopped after {seen} of {} jobs", jobs.len());
-    assert!((1..jobs.len()).contains(&seen), "{seen}");
+    println!("stopped after {seen:?} of {} jobs", jobs.len());
+    assert!((1..jobs.len()).contains(&seen.len()) && seen[0] == 0, "{seen:?}");
     s.measurer.run(&jobs, &stop, &mut |r| panic!("stopped before the start: {r:?}")).unwrap();
     // A stop is of one run.
     assert!(s.is_measured(Kind::Right, 30));
