@@ -5,6 +5,7 @@
 //! tuning gains on the examples.
 
 mod bench;
+mod report;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         ["bench", "trust"] => done(bench::trust(&root())),
         ["bench", "threads", ref rest @ ..] => done(bench::threads(&root(), rest)),
         ["bench", "examples", ref rest @ ..] => done(bench::examples(&root(), rest)),
+        ["tables", ref rest @ ..] => done(report::tables(&root(), rest)),
         _ => {
             eprintln!(
                 "usage: cargo xtask tidy | cargo xtask bench cpu [--short] | cargo xtask bench \
