@@ -7,7 +7,7 @@ mod cases;
 
 use cases::{CASES, h200};
 use squall_compiler::{sketches, untuned};
-use squall_core::{Bytes, Target, TargetKind, Workload};
+use squall_core::{Bytes, Target, Workload};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -32,8 +32,8 @@ stage Y: f16[m: 256, n: 128] = sum(k: 192) A[m, k] * B[n, k]
 output Y";
 
 fn cpu(vector_bytes: usize, vector_registers: usize) -> Target {
-    let caches = vec![Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
-    Target { kind: TargetKind::Cpu, threads: 1, vector_bytes, vector_registers, caches }
+    let caches = [Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
+    Target::cpu(vector_bytes, vector_registers, &caches)
 }
 
 /// Three configurations of each sketch, one a line: the bits of a number are what its shortest text

@@ -42,6 +42,7 @@ fn kernel(work: &str, shared: u32) -> KernelSource {
     );
     let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
     KernelSource {
+        language: squall_core::Language::Cuda,
         source,
         symbol: "k".into(),
         prepared: Bytes(4 * N as u64),

@@ -73,6 +73,7 @@ pub fn emit_cuda(n: &Nest, symbol: &str) -> KernelSource {
     let _ = write!(source, "extern __shared__ __align__({align}) float shared[];\n\n");
     source += &functions;
     KernelSource {
+        language: squall_core::Language::Cuda,
         source,
         symbol: symbol.into(),
         prepared: Bytes(n.scope_bytes(|s| *s == Scope::Prepared)),

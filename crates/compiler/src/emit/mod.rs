@@ -73,6 +73,7 @@ pub fn emit(n: &Nest, symbol: &str, o: Options) -> KernelSource {
         prelude::text(&e.lanes_used, &e.helpers)
     );
     KernelSource {
+        language: squall_core::Language::C,
         source,
         symbol: symbol.into(),
         prepared: Bytes(prepared),

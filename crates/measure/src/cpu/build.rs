@@ -58,7 +58,7 @@ impl Builder<'_> {
     /// Compiles a kernel. An error means that no kernel would build.
     pub fn build(&self, kernel: &KernelSource) -> Build {
         match self.nvrtc {
-            Some(nvrtc) if !kernel.launches.is_empty() => {
+            Some(nvrtc) if kernel.language.is_launched() => {
                 return nvrtc.build(self.folder, kernel, self.patience);
             }
             _ => {}

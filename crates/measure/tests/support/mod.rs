@@ -51,6 +51,7 @@ fn prepare(symbol: &str) -> String {
 
 fn plain(source: &str, symbol: &str) -> KernelSource {
     KernelSource {
+        language: squall_core::Language::C,
         source: source.into(),
         symbol: symbol.into(),
         prepared: Bytes(4 * N as u64),
