@@ -1,8 +1,7 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
-//! [`workload`]), what to tune and where ([`target`],
-//! [`machine`], [`task`]), the legal choices ([`space`]), how
-//! a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what a predictor
-//! learns from ([`forecast`]). This crate does no IO and reads no clock.
+//! [`workload`]), what to tune and where ([`target`], [`machine`], [`task`]), the legal choices
+//! ([`space`]), how a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what
+//! a predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod expr;
 pub mod forecast;
@@ -20,9 +19,9 @@ pub use kernel::{
     Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
     TensorMap, Tunable,
 };
-pub use machine::MachineModel;
+pub use machine::{Gpu, MachineModel};
 pub use space::{Configuration, Prefix, Space};
-pub use target::{Gpu, Target, TargetKind};
+pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
 pub use trial::{
     CpuCost, FailStage, GpuState, Measurement, Outcome, Record, RecordKind, Trial, median,

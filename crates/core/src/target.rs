@@ -1,6 +1,6 @@
 //! Where a kernel shall run, as far as code generation and search need to know.
 
-use crate::machine::MachineModel;
+use crate::machine::{Gpu, MachineModel};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -12,39 +12,6 @@ pub enum TargetKind {
     Cpu,
     /// An NVIDIA GPU programmed in CUDA C.
     Cuda(Gpu),
-}
-
-/// The limits of a GPU, as its driver states them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Gpu {
-    /// Compute capability, as 90 for 9.0.
-    pub capability: u32,
-    /// Streaming multiprocessors.
-    pub multiprocessors: u32,
-    /// Most threads of a block.
-    pub threads_per_block: u32,
-    /// Most threads that a multiprocessor holds at once.
-    pub threads_per_multiprocessor: u32,
-    /// Most bytes of shared memory of a block, where it asks for them.
-    pub shared_per_block: u32,
-    /// Bytes of shared memory of a multiprocessor.
-    pub shared_per_multiprocessor: u32,
-    /// 32-bit registers of a multiprocessor.
-    pub registers_per_multiprocessor: u32,
-    /// Bytes of the second-level cache.
-    pub l2: u32,
-}
-
-impl Gpu {
-    /// Blocks that may form a cluster and read each other's shared memory: 8 from Hopper on, and 16
-    /// on its and its successor's data centre chips, where a kernel asks for it.
-    pub fn cluster(&self) -> i64 {
-        match self.capability {
-            0..90 => 1,
-            90..110 => 16,
-            _ => 8,
-        }
-    }
 }
 
 /// A device's traits: read from the machine, never assumed.
