@@ -118,8 +118,7 @@ impl Shape {
     /// single steps that only become legal when other knobs give way.
     pub fn diagonals(&self, c: &Configuration, radius: usize) -> Vec<Configuration> {
         let at = indices(c);
-        let steps: Vec<Vec<usize>> =
-            (0..at.len()).map(|k| self.steps(k, at[k], radius)).collect();
+        let steps: Vec<Vec<usize>> = (0..at.len()).map(|k| self.steps(k, at[k], radius)).collect();
         let mut out = Vec::new();
         for a in 0..at.len() {
             for &to in &steps[a] {

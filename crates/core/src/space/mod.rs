@@ -19,7 +19,6 @@ pub use knob::{Former, Knob, Neighbourhood, Role, Value};
 pub use language::{Names, parse_values};
 
 use rand::{Rng, RngExt};
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};

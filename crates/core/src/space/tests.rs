@@ -165,8 +165,7 @@ fn samples_are_the_same_for_a_seed_on_every_machine() {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let k =
-        |v: &[i64]| Knob::new("a", Role::Choice, v.iter().map(|&i| Value::Int(i)).collect());
+    let k = |v: &[i64]| Knob::new("a", Role::Choice, v.iter().map(|&i| Value::Int(i)).collect());
     assert_eq!(Space::new(vec![k(&[])], &[]).unwrap_err(), SpaceError::EmptyKnob("a".into()));
     assert_eq!(
         Space::new(vec![k(&[2, 1])], &[]).unwrap_err(),
