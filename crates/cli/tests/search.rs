@@ -16,7 +16,7 @@ fn strategies_are_compared_and_the_second_time_nothing_is_measured() {
         "--seeds",
         "2",
         "--strategies",
-        "random,storm,random",
+        "random,evolution,random",
         "--json",
     ];
     let ran = p.squall(&args).ok();
