@@ -1,38 +1,38 @@
-//! Storm and raindrop: explore first, then descend from several of the best points that lie
-//! apart, while exploring on. Each of these arms gets a share of every batch by what it gained
-//! lately; arms not tried yet are taken to be good.
+//! The default strategy: explore by evolution first, then also descend from several of the best
+//! points that lie apart. Exploring and each descent are arms of a multi-armed bandit: each gets a
+//! share of every batch by its recent gain, and an arm without history is taken to be good.
 
 use super::droplet::{Descent, beats};
-use super::evolution::{Evolution, batch, default_model, evaluations, warm_up};
+use super::evolution::{Population, batch, default_model, evaluations, warm_up};
 use super::ranker::Ranker;
-use super::{Setting, Strategy};
+use super::{DEFAULT, Setting, Strategy};
 use crate::cost_model::CostModel;
 use crate::ledger::{Ledger, Point, PointMap, PointSet};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Trial};
 
-/// Share of the budget after which descents begin.
+/// The share of the budget after which descents begin.
 const EXPLORE_FIRST: f64 = 0.5;
-/// Nor do they begin before so many trials: until then what a model of few trials proposes is worth
-/// more than the neighbours of the best (docs/performance.md).
+/// Descents do not begin before this many trials: until then the proposals of a model gain more than
+/// the neighbours of the best point (docs/decisions/0027).
 const EXPLORE_AT_LEAST: usize = 96;
 /// Exploring never gets less than this share.
 const EXPLORE_LEAST: f64 = 0.5;
-/// Starts at least so unlike each other are different valleys.
+/// Two starts at least this far apart belong to different descents.
 const APART: f32 = 0.12;
-/// Valleys that are descended at once, at most.
-const VALLEYS: usize = 3;
-/// A start slower than this many times the best is not worth descending from.
-const HOPELESS: f64 = 1.5;
-/// Gain per trial (in logarithms of time) that an arm without history is taken to have.
+/// The most descents at a time.
+const MAX_DESCENTS: usize = 3;
+/// A start may take at most this many times the best time.
+const SLOWEST_START: f64 = 1.5;
+/// The gain per trial (in logarithms of time) that an arm without history is taken to have.
 const OPTIMISM: f64 = 0.02;
-/// Weight of that, in trials.
+/// The weight of that, in trials.
 const OPTIMISM_WEIGHT: f64 = 8.0;
-/// What is left of an arm's history after so many trials of all arms.
+/// After this many trials of all arms, the weight of an arm's history has fallen to 1/e.
 const MEMORY: f64 = 48.0;
 
-/// What an arm gained and what it spent, both fading.
+/// The gain of an arm and the trials that it spent, both with decaying weight.
 #[derive(Clone, Copy, Default)]
 struct Account {
     gain: f64,
@@ -40,7 +40,7 @@ struct Account {
 }
 
 impl Account {
-    fn fade(&mut self, trials: usize) {
+    fn decay(&mut self, trials: usize) {
         let keep = (-(trials as f64) / MEMORY).exp();
         self.gain *= keep;
         self.spent *= keep;
@@ -59,38 +59,38 @@ struct Arm {
 }
 
 /// The default strategy.
-pub struct StormRaindrop {
+pub struct EvolutionDroplet {
     ledger: Ledger,
     ranker: Ranker,
-    evolution: Evolution,
+    population: Population,
     explore: Account,
     arms: Vec<Arm>,
     next_id: u64,
     /// Points that descents started from or ended at.
     used: PointSet,
-    /// Which descent proposed a point that is not yet told.
+    /// The descent that proposed each point whose outcome is not known yet.
     owners: PointMap<u64>,
     told: Vec<Point>,
-    /// The best time when trials were last heard of.
+    /// The best time when outcomes were last absorbed.
     best: f64,
     rng: Xoshiro256PlusPlus,
     trials: usize,
 }
 
-impl StormRaindrop {
-    /// With gradient-boosted trees.
-    pub fn new(setting: &Setting) -> StormRaindrop {
-        StormRaindrop::with_model(setting, default_model(setting.seed))
+impl EvolutionDroplet {
+    /// The strategy with gradient-boosted trees.
+    pub fn new(setting: &Setting) -> EvolutionDroplet {
+        EvolutionDroplet::with_model(setting, default_model(setting.seed))
     }
 
-    /// With another cost model.
-    pub fn with_model(setting: &Setting, model: Box<dyn CostModel>) -> StormRaindrop {
-        StormRaindrop {
+    /// The strategy with another cost model.
+    pub fn with_model(setting: &Setting, model: Box<dyn CostModel>) -> EvolutionDroplet {
+        EvolutionDroplet {
             ledger: Ledger::new(&setting.tunables),
             ranker: Ranker::new(model),
-            // The storm's own seed: until the first descent this is the storm, trial for trial, so
-            // that two runs of one seed differ by what the descents did.
-            evolution: Evolution::new(setting.seed, setting.trials),
+            // The same seed as the `evolution` strategy's: until the first descent both propose the
+            // same trials, so that two runs of one seed differ only by the descents.
+            population: Population::new(setting.seed, setting.trials),
             explore: Account::default(),
             arms: Vec::new(),
             next_id: 0,
@@ -103,13 +103,13 @@ impl StormRaindrop {
         }
     }
 
-    /// Credits the arms with what was told since the last time, and moves the descents.
-    fn hear(&mut self) {
+    /// Credits the arms with the outcomes since the last time, and moves the descents.
+    fn absorb(&mut self) {
         let told = std::mem::take(&mut self.told);
         if told.is_empty() {
             return;
         }
-        self.explore.fade(told.len());
+        self.explore.decay(told.len());
         let mut explored = f64::INFINITY;
         for p in &told {
             let owner = self.owners.remove(p);
@@ -128,26 +128,26 @@ impl StormRaindrop {
         let time = |ledger: &Ledger, p: &Point| ledger.look_up(p).map_or(f64::INFINITY, |k| k.time);
         let best = self.ledger.best().map_or(f64::INFINITY, |b| b.time);
         for arm in &mut self.arms {
-            arm.account.fade(told.len());
+            arm.account.decay(told.len());
             let before = time(&self.ledger, arm.descent.centre());
             arm.descent.absorb(&self.ledger, &told);
             let after = time(&self.ledger, arm.descent.centre());
             if after < before && before.is_finite() {
-                // Gains far from the best are worth little: most of the way is still to go.
+                // A gain of a descent that is far from the best time counts little.
                 arm.account.gain += (before / after).ln() * (best / after).powi(4);
             }
         }
         self.best = best;
     }
 
-    /// Ends descents that are through or hopeless, and begins new ones.
-    fn tend(&mut self) {
+    /// Ends descents that are finished or far behind the best, and begins new ones.
+    fn update_descents(&mut self) {
         let Some(best) = self.ledger.best().map(|b| b.time) else { return };
         let (ledger, used) = (&self.ledger, &mut self.used);
         self.arms.retain(|a| {
             let time = ledger.look_up(a.descent.centre()).map_or(f64::INFINITY, |k| k.time);
-            let keep =
-                !a.descent.has_ended(ledger) && (!a.descent.is_flat() || time <= best * HOPELESS);
+            let keep = !a.descent.has_ended(ledger)
+                && (!a.descent.is_flat() || time <= best * SLOWEST_START);
             if !keep {
                 used.insert(a.descent.centre().clone());
             }
@@ -160,7 +160,7 @@ impl StormRaindrop {
         }
         let ranking: Vec<_> = ledger.ranking().into_iter().take(64).cloned().collect();
         for (rank, start) in ranking.iter().enumerate() {
-            if start.time > best * HOPELESS {
+            if start.time > best * SLOWEST_START {
                 break;
             }
             if used.contains(&start.point) {
@@ -172,15 +172,15 @@ impl StormRaindrop {
                         < APART
             };
             if let Some(arm) = self.arms.iter_mut().find(|a| near(a.descent.centre())) {
-                // Exploring found something better in a valley that is being descended.
+                // Exploring found a better point near a descent: the descent goes on from there.
                 let behind = ledger.look_up(arm.descent.centre()).is_none_or(|c| beats(start, c));
                 if behind && arm.descent.centre() != &start.point {
                     arm.descent.relocate(start.point.clone());
                 }
                 continue;
             }
-            if self.arms.len() >= VALLEYS {
-                // The best of all is always descended from.
+            if self.arms.len() >= MAX_DESCENTS {
+                // Only the best point of all replaces a running descent.
                 if rank > 0 {
                     break;
                 }
@@ -202,13 +202,14 @@ impl StormRaindrop {
         }
     }
 
-    /// Slots of a batch for each descent; the rest is for exploring.
+    /// The number of points of a batch for each descent; the rest is for exploring.
     fn share(&mut self, n: usize) -> Vec<usize> {
         let Some(best) = self.ledger.best().map(|b| b.time) else {
             return vec![0; self.arms.len()];
         };
         let left = 1.0 - (self.ledger.known().len() as f64 / self.trials as f64).min(1.0);
-        // What exploring finds late cannot be descended from any more.
+        // Exploring is worth less towards the end, when no trials are left to descend from what it
+        // finds.
         let explore = self.explore.worth() * (0.3 + left);
         let worth = |a: &Arm| {
             let time = self.ledger.look_up(a.descent.centre()).map_or(f64::INFINITY, |k| k.time);
@@ -219,7 +220,7 @@ impl StormRaindrop {
         let scale = (1.0 - EXPLORE_LEAST) / (1.0 - EXPLORE_LEAST).max(1.0 - explore / total);
         let mut slots = vec![0; worths.len()];
         for _ in 0..n {
-            // A draw for each slot keeps small batches fair.
+            // A draw for each point keeps small batches fair.
             let mut x = self.rng.random::<f64>() * total;
             for (s, w) in slots.iter_mut().zip(&worths) {
                 x -= w * scale;
@@ -233,17 +234,17 @@ impl StormRaindrop {
     }
 }
 
-impl Strategy for StormRaindrop {
+impl Strategy for EvolutionDroplet {
     fn name(&self) -> &'static str {
-        "storm+raindrop"
+        DEFAULT
     }
 
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
-        self.hear();
+        self.absorb();
         self.ranker.refresh(&mut self.ledger);
         let n =
             n.min(if self.ranker.is_ready() { batch(self.trials) } else { warm_up(self.trials) });
-        self.tend();
+        self.update_descents();
         let slots = self.share(n);
         let mut points: Vec<Point> = Vec::new();
         let mut not = PointSet::default();
@@ -258,7 +259,7 @@ impl Strategy for StormRaindrop {
         let rest = n - points.len();
         if rest > 0 {
             let budget = evaluations(rest);
-            points.extend(self.evolution.propose(
+            points.extend(self.population.propose(
                 &mut self.ledger,
                 &self.ranker,
                 rest,

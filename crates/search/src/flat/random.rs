@@ -1,16 +1,16 @@
 //! Even draws of the legal configurations, none twice: the baseline of every other strategy.
 
-use super::{Setting, Strategy};
-use crate::flat::Flat;
+use super::FlatSearch;
+use crate::strategy::{Setting, Strategy};
 use squall_core::{Candidate, Trial};
 
 /// Draws evenly from the task's tunables, and evenly from each one's legal configurations.
-pub struct Random(Flat);
+pub struct Random(FlatSearch);
 
 impl Random {
-    /// For a task.
+    /// The strategy for a task.
     pub fn new(setting: &Setting) -> Random {
-        Random(Flat::even("random", setting))
+        Random(FlatSearch::even("random", setting))
     }
 }
 

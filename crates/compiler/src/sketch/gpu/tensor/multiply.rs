@@ -1,24 +1,24 @@
-//! What a step of the reduction gives to the sums of the tensor cores' sketch: products of
-//! matrices, one for each slice of its chunk and position of the window. The matrices of a product
-//! can be loaded while the one before it is multiplied, and those of the next step's first product
-//! while the last of this one is: then no warp waits behind the barrier between steps with nothing
-//! to multiply.
+//! What a step of the reduction gives to the sums of the sketch for warps: products of matrices,
+//! one for each slice of its chunk and position of the window. The matrices of a product can be
+//! loaded while the one before it is multiplied, and those of the next step's first product while
+//! the last of this one is: then no warp waits behind the barrier between steps with nothing to
+//! multiply.
 
-use super::count;
-use super::problem::Problem;
-use super::tensor::{Factor, Layout, SIDE, slides};
-use super::tensor_shared::Tile;
-use super::tensor_tile::{Tiling, sum_of};
+use super::super::loops::count;
+use super::super::problem::Problem;
+use super::roles::{Factor, Layout, SIDE, slides};
+use super::shared::SharedTile;
+use super::tile::{Ahead, Tiling, sum_of};
 use crate::nest::{Buffer, Matrix, Mode, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Source, Var};
 use std::collections::BTreeMap;
 
 /// The products of a step, and the matrices that they take.
-pub(super) struct Products {
+pub struct Products {
     /// Slice of the chunk, and position of the window's loops that are written out.
     at: Vec<(i64, Vec<i64>)>,
-    /// Positions of those that are not; somebody else counts the first of them, if `counted` is
-    /// one.
+    /// Positions of those that are not; a loop around the step counts the first of them, if
+    /// `counted` is one.
     within: Vec<Var>,
     counted: usize,
     /// Products in a row that share what a run of neighbours reads.
@@ -33,6 +33,18 @@ pub(super) struct Products {
     rest: Option<[Source; 2]>,
 }
 
+/// A factor's matrices for one product.
+struct Matrices {
+    /// Where they are loaded to, and what rounding leaves of them.
+    whole: Source,
+    rest: Option<Source>,
+    /// Which of the fragment's matrices they are.
+    which: [Affine; 2],
+    /// Slice of the chunk, and neighbour of the run, that they stand for.
+    slice: i64,
+    neighbour: i64,
+}
+
 impl Products {
     pub fn len(&self) -> usize {
         self.at.len()
@@ -44,7 +56,7 @@ impl Products {
     }
 
     /// Which of its loads a factor's matrices come from, by the number of the products.
-    fn turn(&self, run: i64, i: usize) -> i64 {
+    fn load_of(&self, run: i64, i: usize) -> i64 {
         (if run > 1 { i as i64 / self.last } else { i as i64 }) % self.held
     }
 }
@@ -58,9 +70,9 @@ fn lines(p: &Problem, f: &Factor, run: i64) -> Vec<(i64, i64)> {
 }
 
 impl Tiling<'_> {
-    /// The products of a step. Somebody else may count the positions of the window's first axis,
-    /// `outer`.
-    pub(super) fn products(&mut self, outer: Option<Var>) -> Products {
+    /// The products of a step. A loop around it may count the positions of the window's first axis
+    /// by `outer`.
+    pub fn products(&mut self, outer: Option<Var>) -> Products {
         let windows = &self.p.reduce[1..];
         let counted = usize::from(outer.is_some());
         let looped = windows.len() - self.unroll.min(windows.len() - counted);
@@ -77,7 +89,7 @@ impl Tiling<'_> {
         let slices = self.chunk / self.depth;
         let at: Vec<(i64, Vec<i64>)> =
             (0..slices).flat_map(|s| places.iter().map(move |w| (s, w.clone()))).collect();
-        let held = if self.ahead && at.len() > 1 { 2 } else { 1 };
+        let held = if self.ahead != Ahead::None && at.len() > 1 { 2 } else { 1 };
         let lines = [0, 1].map(|k| lines(self.p, &self.factors[k], self.run[k]));
         let mut fragment = |name: &str, k: usize| {
             let shape = vec![held, lines[k].len() as i64, self.sides[k], SIDE, self.depth];
@@ -94,10 +106,10 @@ impl Tiling<'_> {
     }
 
     /// Adds what a step gives, all of it between two barriers.
-    pub(super) fn multiply(
+    pub fn multiply(
         &mut self,
         sums: Source,
-        shared: &[Tile; 2],
+        shared: &[SharedTile; 2],
         stage: &Affine,
         outer: Option<Var>,
     ) -> Vec<Stmt> {
@@ -120,10 +132,10 @@ impl Tiling<'_> {
 
     /// Loads the matrices of a product. What a run of neighbours reads along the window's last axis
     /// is loaded once for all positions along that axis.
-    pub(super) fn load_product(
+    pub fn load_product(
         &mut self,
         q: &Products,
-        shared: &[Tile; 2],
+        shared: &[SharedTile; 2],
         stage: &Affine,
         i: usize,
     ) -> Vec<Stmt> {
@@ -143,18 +155,15 @@ impl Tiling<'_> {
                 if let (Some(last), true) = (inside.last_mut(), self.run[k] > 1) {
                     *last = Affine::constant(*position);
                 }
-                let which = [q.turn(self.run[k], i), number as i64].map(Affine::constant);
-                all.push(self.load(
-                    k,
-                    &shared[k],
-                    stage,
-                    &inside,
+                let which = [q.load_of(self.run[k], i), number as i64].map(Affine::constant);
+                let matrices = Matrices {
+                    whole: q.whole[k],
+                    rest: q.rest.map(|r| r[k]),
+                    which,
                     slice,
-                    *neighbour,
-                    q.whole[k],
-                    q.rest.map(|r| r[k]),
-                    &which,
-                ));
+                    neighbour: *neighbour,
+                };
+                all.push(self.load_matrices(k, &shared[k], stage, &inside, &matrices));
             }
         }
         all
@@ -162,7 +171,7 @@ impl Tiling<'_> {
 
     /// Multiplies them. Small products first: sums lose less of them. Neighbours add to other sums,
     /// so that none waits.
-    pub(super) fn multiply_product(&mut self, q: &Products, sums: Source, i: usize) -> Vec<Stmt> {
+    pub fn multiply_product(&mut self, q: &Products, sums: Source, i: usize) -> Vec<Stmt> {
         let mut body = Vec::new();
         let position = q.at[i].1.last().copied().unwrap_or(0);
         let mut pairs =
@@ -173,7 +182,7 @@ impl Tiling<'_> {
                 let each = self.each("m");
                 let one = |buffer, k: usize| {
                     let number = self.line(k, &q.lines[k], place, position);
-                    let which = Affine::constant(q.turn(self.run[k], i));
+                    let which = Affine::constant(q.load_of(self.run[k], i));
                     Matrix {
                         buffer,
                         at: vec![which, Affine::constant(number), Affine::var(each[k])],
@@ -196,40 +205,29 @@ impl Tiling<'_> {
         lines.iter().position(|l| at(*l) == at((place, position))).unwrap_or(0) as i64
     }
 
-    /// Loads a warp's matrices of a factor at a slice of the chunk.
-    #[allow(clippy::too_many_arguments)] // one call site; a struct would only rename them
-    fn load(
+    /// Loads a warp's matrices of a factor at a position of the window.
+    fn load_matrices(
         &mut self,
         k: usize,
-        tile: &Tile,
+        tile: &SharedTile,
         stage: &Affine,
         within: &[Affine],
-        slice: i64,
-        neighbour: i64,
-        whole: Source,
-        rest: Option<Source>,
-        which: &[Affine; 2],
+        m: &Matrices,
     ) -> Stmt {
         let f = self.factors[k].clone();
         let i = self.n.new_var(["il", "jl"][k]);
         let column = self.n.new_var(["kl", "kr"][k]);
         let p = self.p;
-        let matrix =
-            |buffer| Matrix { buffer, at: which.iter().cloned().chain([Affine::var(i)]).collect() };
+        let matrix = |buffer| Matrix {
+            buffer,
+            at: m.which.iter().cloned().chain([Affine::var(i)]).collect(),
+        };
         let first = Affine::new([(self.warp[k], SIDE * self.sides[k]), (i, SIDE)], 0);
-        if self.boxed {
-            let (rows, index) = self.swizzled(&f, stage, slice, column);
-            let (columns, from) = (self.depth, tile.buffer);
-            let load = Warp::Load {
-                to: matrix(whole),
-                rest: None,
-                rows,
-                first,
-                column,
-                columns,
-                from,
-                index,
-            };
+        let (to, from) = (matrix(m.whole), tile.buffer);
+        if self.tma {
+            let (rows, index) = self.swizzled(&f, stage, m.slice, column);
+            let columns = self.depth;
+            let load = Warp::Load { to, rest: None, rows, first, column, columns, from, index };
             return count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)]);
         }
         // How many neighbours a row stands for: it counts the first of each run.
@@ -239,29 +237,22 @@ impl Tiling<'_> {
             .iter()
             .map(|&a| (self.n.new_var(&format!("{}r", p.axes[a].short)), self.size[a] / run(a)))
             .collect();
-        let neighbours = |a: usize| if run(a) > 1 { neighbour } else { 0 };
+        let neighbours = |a: usize| if run(a) > 1 { m.neighbour } else { 0 };
         let at: Vec<(usize, Affine)> = f
             .axes
             .iter()
             .zip(&rows)
             .map(|(&a, r)| (a, Affine::new([(r.0, run(a))], neighbours(a))))
             .collect();
-        let main = Affine::new([(self.group, self.chunk), (column, 1)], slice * self.depth);
+        let main = Affine::new([(self.group, self.chunk), (column, 1)], m.slice * self.depth);
         let spans = self.spans(&f, &Affine::constant(0), &at, within, &main);
         let columns = match f.layout {
-            Layout::Sliding => self.depth.min(p.reduce[0].extent - slice * self.depth),
+            Layout::Sliding => self.depth.min(p.reduce[0].extent - m.slice * self.depth),
             _ => self.depth,
         };
-        let load = Warp::Load {
-            to: matrix(whole),
-            rest: rest.map(matrix),
-            rows,
-            first,
-            column,
-            columns,
-            from: tile.buffer,
-            index: tile.index(stage, f.layout.gathered(), |d| spans[d].inner.clone()),
-        };
+        let index = tile.index(stage, f.layout.gathered(), |d| spans[d].inner.clone());
+        let rest = m.rest.map(matrix);
+        let load = Warp::Load { to, rest, rows, first, column, columns, from, index };
         count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)])
     }
 }

@@ -1,15 +1,17 @@
 //! How tiles of factors that tensor cores read lie in shared memory: which dimensions in which
-//! order, and what is left free so that what is read at once does not meet in banks.
+//! order, and what is left free so that what is read at once does not meet in banks. TMA tiles lie
+//! in swizzled rows of 128 bytes: 64 elements of the reduction, a row of the tile each; or, where a
+//! factor's last axis stays the last, 64 rows of the tile, an element of the reduction each.
 
-use super::problem::Problem;
-use super::span::Span;
-use super::tensor::{Factor, Layout, SIDE};
-use super::tensor_tile::Tiling;
+use super::super::problem::Problem;
+use super::super::span::Span;
+use super::roles::{Factor, Layout, SIDE, SWIZZLED_ROW};
+use super::tile::Tiling;
 use crate::nest::Scope;
 use squall_core::expr::{Affine, Source, Var};
 
 /// A factor's tile in shared memory.
-pub(super) struct Tile {
+pub struct SharedTile {
     pub buffer: Source,
     /// Where it is fetched from.
     pub from: Source,
@@ -21,7 +23,7 @@ pub(super) struct Tile {
     extents: Vec<i64>,
 }
 
-impl Tile {
+impl SharedTile {
     /// The element at `at` along each dimension of the source.
     pub fn index(&self, stage: &Affine, planes: bool, at: impl Fn(usize) -> Affine) -> Vec<Affine> {
         let mut index = vec![stage.clone()];
@@ -37,7 +39,7 @@ impl Tile {
 }
 
 /// How many of the numbers of 32 bits at these places share one of the memory's banks, at most.
-pub(super) fn most_in_a_bank(places: impl Iterator<Item = i64>) -> i64 {
+pub fn most_in_a_bank(places: impl Iterator<Item = i64>) -> i64 {
     const BANKS: i64 = 32;
     let mut banks = [0; BANKS as usize];
     places.for_each(|at| banks[(at % BANKS) as usize] += 1);
@@ -45,7 +47,7 @@ pub(super) fn most_in_a_bank(places: impl Iterator<Item = i64>) -> i64 {
 }
 
 /// The dimension of a weight's tile, if it is one, that the window's first loop moves along.
-pub(super) fn pieces(p: &Problem, f: &Factor) -> Option<usize> {
+pub fn pieces(p: &Problem, f: &Factor) -> Option<usize> {
     let used = |v: Var| p.operands[f.operand].index.iter().any(|i| i.uses(v));
     let first = p.reduce.get(1)?;
     // Tiles, steps, then the window.
@@ -55,11 +57,11 @@ pub(super) fn pieces(p: &Problem, f: &Factor) -> Option<usize> {
 
 impl Tiling<'_> {
     /// The shared buffer of a factor's tile.
-    pub(super) fn tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> Tile {
+    pub fn shared_tile(&mut self, f: &Factor, from: Source, spans: &[Span]) -> SharedTile {
         let along = if f.layout == Layout::Packed { spans.len() - 1 } else { f.along };
-        if self.boxed {
-            return Tile {
-                buffer: self.box_tile(f, from),
+        if self.tma {
+            return SharedTile {
+                buffer: self.swizzled_rows(f, from),
                 from,
                 along,
                 order: Vec::new(),
@@ -85,9 +87,9 @@ impl Tiling<'_> {
             let dtype = self.n.buffer(from).dtype;
             let buffer =
                 self.buffer(&name, vec![self.stages, extents[0], plane], Scope::Shared, dtype);
-            return Tile { buffer, from, along, order, extents };
+            return SharedTile { buffer, from, along, order, extents };
         }
-        let last = if f.layout == Layout::Across { spans.len() - 1 } else { along };
+        let last = if f.layout == Layout::MnMajor { spans.len() - 1 } else { along };
         let mut order: Vec<usize> =
             (0..spans.len()).filter(|&d| d != along && d != last && spans[d].extent > 1).collect();
         if last != along {
@@ -101,11 +103,11 @@ impl Tiling<'_> {
         }
         // What passes through registers on its way is rounded there, what does not when it is
         // loaded.
-        let rounded = matches!(f.layout, Layout::Packed | Layout::Turned) && !self.split;
+        let rounded = matches!(f.layout, Layout::Packed | Layout::Transposed) && !self.split;
         let dtype = if rounded { self.format } else { self.n.buffer(from).dtype };
         let name = format!("{}_s", self.n.buffer(from).name);
         let extents = order.iter().map(|&d| spans[d].extent).collect();
-        Tile {
+        SharedTile {
             buffer: self.buffer(&name, shape, Scope::Shared, dtype),
             from,
             along,
@@ -158,5 +160,52 @@ impl Tiling<'_> {
         let Some(((_, plane), wide)) = best else { return 0 };
         extents.copy_from_slice(&wide);
         plane
+    }
+
+    /// The swizzled rows of a factor's tiles.
+    fn swizzled_rows(&mut self, f: &Factor, from: Source) -> Source {
+        let lines = self.lines(f);
+        let shape = match f.layout {
+            Layout::MnMajor => [self.stages, lines / SWIZZLED_ROW, self.whole(), SWIZZLED_ROW],
+            _ => [self.stages, self.whole() / SWIZZLED_ROW, (lines + 7) / 8 * 8, SWIZZLED_ROW],
+        };
+        let name = format!("{}_s", self.n.buffer(from).name);
+        self.buffer(&name, shape.to_vec(), Scope::Swizzled, self.format)
+    }
+
+    /// Blocks of 64 of the last axis that lie before an element of the others, in the order of all
+    /// rows.
+    pub fn lead(&self, f: &Factor, at: &[Affine]) -> Affine {
+        let lead = self.place(f, at);
+        let terms = lead.terms().iter().map(|t| (t.0, t.1 / SWIZZLED_ROW));
+        Affine::new(terms, lead.offset() / SWIZZLED_ROW)
+    }
+
+    /// Where a slice's matrices lie in swizzled rows: the digits that count its rows, and the place
+    /// of a column and a row.
+    pub fn swizzled(
+        &mut self,
+        f: &Factor,
+        stage: &Affine,
+        slice: i64,
+        column: Var,
+    ) -> (Vec<(Var, i64)>, Vec<Affine>) {
+        let lines = self.lines(f);
+        let from = slice * self.depth;
+        if f.layout == Layout::MnMajor {
+            let [block, place] = ["block", "place"].map(|x| self.n.new_var(x));
+            let main = Affine::new([(self.group, self.chunk), (column, 1)], from);
+            return (
+                vec![(block, lines / SWIZZLED_ROW), (place, SWIZZLED_ROW)],
+                vec![stage.clone(), Affine::var(block), main, Affine::var(place)],
+            );
+        }
+        let line = self.n.new_var("line");
+        // Chunks of groups of warps are whole rows, or all of them are one.
+        let rows = self.chunk % SWIZZLED_ROW == 0;
+        let (far, near) = if rows { (self.chunk / SWIZZLED_ROW, 0) } else { (0, self.chunk) };
+        let block = Affine::new([(self.group, far)], from / SWIZZLED_ROW);
+        let place = Affine::new([(self.group, near), (column, 1)], from % SWIZZLED_ROW);
+        (vec![(line, lines)], vec![stage.clone(), block, Affine::var(line), place])
     }
 }

@@ -1,18 +1,19 @@
-//! Copies of factors that tensor cores read better than the tensors themselves: of weights ahead of
-//! time, of data at each call.
+//! Copies of factors in device memory that tensor cores read better than the tensors themselves:
+//! of weights ahead of time, of data at each call.
 
-use super::problem::Operand;
-use super::tensor::Layout;
-use super::tensor_tile::{Tiling, guarded};
-use super::{around, count, launches, tiles};
+use super::super::loops::{around, count, launches, tiles};
+use super::super::problem::Operand;
+use super::roles::Layout;
+use super::tile::{Tiling, guarded};
 use crate::nest::{Mode, Scope, Stmt};
 use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 
 impl Tiling<'_> {
     /// Makes a copy of a factor at each call, in a launch of its own: the reduction last and filled
-    /// up, the border of a padded input around the rest.
-    pub(super) fn turn(&mut self, which: usize) {
+    /// up with zeros, the border of a padded input around the rest. A factor whose reduction shares
+    /// its dimension with another axis is left as it is.
+    pub fn transpose(&mut self, which: usize) {
         let p = self.p;
         let along = self.factors[which].along;
         let o = self.operands[self.factors[which].operand].clone();
@@ -64,12 +65,12 @@ impl Tiling<'_> {
         let f = &mut self.factors[which];
         self.operands[f.operand] =
             Operand { source: to, index, conds: Vec::new(), other: 0.0, packed: false };
-        (f.along, f.layout, f.filled) = (others.len(), Layout::Along, true);
+        (f.along, f.layout, f.filled) = (others.len(), Layout::KMajor, true);
     }
 
     /// Makes the copy of a weight: numbers of tiles, steps, windows, the tile, and what a step
     /// takes of the reduction, filled up with zeros.
-    pub(super) fn pack(&mut self, o: &Operand) -> Source {
+    fn pack(&mut self, o: &Operand) -> Source {
         let p = self.p;
         let used = |v: Var| o.index.iter().any(|i| i.uses(v));
         let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
@@ -117,5 +118,14 @@ impl Tiling<'_> {
         }
         self.n.prepare.extend(made);
         to
+    }
+
+    /// Where a factor is fetched from: from itself, or from a copy in tiles, which is made here.
+    pub fn source(&mut self, which: usize) -> Source {
+        let (p, operand) = (self.p, self.factors[which].operand);
+        match self.factors[which].layout {
+            Layout::Packed => self.pack(&p.operands[operand]),
+            _ => self.operands[operand].source,
+        }
     }
 }

@@ -1,19 +1,30 @@
 //! How tiles of sums end: groups of warps and blocks of a cluster add up what they have, and the
 //! epilogue stores it.
 
-use super::tensor::SIDE;
-use super::tensor_shared::most_in_a_bank;
-use super::tensor_tile::{Tiling, sum_of};
-use super::{around, count};
+use super::super::loops::{around, count};
+use super::super::problem::output_index;
+use super::roles::SIDE;
+use super::shared::most_in_a_bank;
+use super::tile::{Tiling, sum_of};
 use crate::nest::{Mode, Reach, Scope, Stmt, Warp};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source, Var};
 
+/// A loop over the lanes of a vector, where there are several.
+fn vector(v: Var, width: i64, body: Vec<Stmt>) -> Vec<Stmt> {
+    if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body }
+}
+
+/// The sum of some values.
+fn sum(parts: impl Iterator<Item = Expr>) -> Expr {
+    parts.reduce(|a, b| Expr::binary(Binary::Add, a, b)).unwrap_or(Expr::Const(0.0))
+}
+
 impl Tiling<'_> {
-    /// The axes of rows and columns where a warp can store what it has as it is, in 16 bits: nobody
-    /// has to wait for others then, nor shared memory to be free. Rows of 32-bit floats go through
+    /// The axes of rows and columns where a warp can store what it has as it is, in 16 bits: no warp
+    /// waits for others then, nor for shared memory to be free. Rows of 32-bit floats go through
     /// shared memory, a line at a time.
-    pub(super) fn direct(&self) -> Option<[usize; 2]> {
+    pub fn direct(&self) -> Option<[usize; 2]> {
         let p = self.p;
         let one = |k: usize| match self.factors[k].axes[..] {
             [axis] if self.warps[k] * self.sides[k] * SIDE == self.size[axis] => Some(axis),
@@ -29,7 +40,7 @@ impl Tiling<'_> {
     }
 
     /// Sums go to shared memory, and on from there; or straight on.
-    pub(super) fn put(&mut self, sums: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
+    pub fn put(&mut self, sums: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
         let direct = self.direct();
         let to = match direct {
             Some(_) => self.p.output,
@@ -49,7 +60,7 @@ impl Tiling<'_> {
                 Some([rows, columns]) => {
                     let mut of = vec![Affine::constant(0); self.p.axes.len()];
                     (of[rows], of[columns]) = (position(0, r), position(1, c));
-                    super::output_index(self.p, &self.start, &of)
+                    output_index(self.p, &self.start, &of)
                 }
             };
             let put = Warp::Store { from: sum_of(sums, place, &at), row: r, column: c, to, index };
@@ -62,7 +73,7 @@ impl Tiling<'_> {
     }
 
     /// Declares where the sums of all groups meet, in rows and columns.
-    pub(super) fn partial(&mut self, [rows, columns]: [i64; 2], body: &mut Vec<Stmt>) -> Source {
+    pub fn partial(&mut self, [rows, columns]: [i64; 2], body: &mut Vec<Stmt>) -> Source {
         let shape = vec![self.groups, rows, columns + self.free(columns)];
         let partial = self.buffer("partial", shape, Scope::Shared, DType::F32);
         body.push(Stmt::Local(partial));
@@ -116,128 +127,112 @@ impl Tiling<'_> {
 
     /// Declares where each block of a cluster finds the sums that others made of its slice of the
     /// tile.
-    pub(super) fn gather(&mut self, body: &mut Vec<Stmt>) -> Source {
+    pub fn gather(&mut self, body: &mut Vec<Stmt>) -> Source {
         let shape = [self.cluster; 2].into_iter().chain(self.slice().0).collect();
         let gathered = self.buffer("gathered", shape, Scope::Cluster, DType::F32);
         body.push(Stmt::Local(gathered));
         gathered
     }
 
+    /// What all groups have of an element, by its row and column.
+    fn of_groups(&self, partial: Source, [row, column]: &[Affine; 2]) -> Expr {
+        sum((0..self.groups)
+            .map(|g| Expr::load(partial, vec![Affine::constant(g), row.clone(), column.clone()])))
+    }
+
+    /// Brings the sums of each slice of the tile to the block of the cluster that finishes it: a
+    /// block need not wait for what it asks for, and is not asked when it is done.
+    fn bring(&mut self, partial: Source, gathered: Source) -> Vec<Stmt> {
+        let (which, ..) = self.slices();
+        // Rows and columns as they lie: the block that only brings sums need not know what the
+        // output's axes are.
+        let ([rows, columns], width) = self.slice();
+        let [owner, row, column, lane] = ["owner", "row", "column", "v"].map(|x| self.n.new_var(x));
+        let lanes = (width > 1).then_some((lane, 1));
+        let place = [Affine::var(row), Affine::new([(column, width)].into_iter().chain(lanes), 0)];
+        let mut there = place.clone();
+        there[which] = there[which].add(&Affine::new([(owner, [rows, columns][which])], 0));
+        let index = [owner, self.rank].map(Affine::var).into_iter().chain(place).collect();
+        let value = self.of_groups(partial, &there);
+        let bring = vec![Stmt::Store { buffer: gathered, index, value }];
+        let loops = [(owner, self.cluster), (row, rows), (column, columns / width)];
+        around(&loops, Mode::Share, vector(lane, width, bring))
+    }
+
     /// Adds up what groups have of the tile and stores it. Each block of a cluster finishes a
-    /// slice, of which the others bring it their sums: nobody waits for what he asks for, and
-    /// nobody is asked when he is done.
-    pub(super) fn finish(
-        &mut self,
-        partial: Source,
-        gathered: Option<Source>,
-        body: &mut Vec<Stmt>,
-    ) {
-        let p = self.p;
-        let alone = self.cluster == 1;
-        let last = p.axes.len() - 1;
-        let (which, cut, slices) = self.slices();
-        let widths: &[i64] =
-            if self.n.buffer(p.output).dtype.is_half() { &[8, 4, 2] } else { &[4, 2] };
-        let width = widths.iter().copied().find(|w| slices[last] % w == 0).unwrap_or(1);
-        let vector = |v: Var, width: i64, body: Vec<Stmt>| {
-            if width > 1 { vec![count(v, width, Mode::Vector, body)] } else { body }
-        };
-        let sum = |parts: Vec<Expr>| {
-            parts
-                .into_iter()
-                .reduce(|a, b| Expr::binary(Binary::Add, a, b))
-                .unwrap_or(Expr::Const(0.0))
-        };
-        let of_groups = |me: &Self, [row, column]: [Affine; 2]| {
-            sum((0..me.groups)
-                .map(|g| {
-                    Expr::load(partial, vec![Affine::constant(g), row.clone(), column.clone()])
-                })
-                .collect())
-        };
+    /// slice, of which the others bring it their sums.
+    pub fn finish(&mut self, partial: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
         let mut from = None;
-        if alone {
+        if self.cluster == 1 {
             body.push(Stmt::Barrier(Reach::Block));
         } else {
             // Where others' sums lie may still be in use there.
-            body.push(Stmt::Barrier(if gathered.is_some() {
-                Reach::Block
-            } else {
-                Reach::Cluster
-            }));
+            let reach = if gathered.is_some() { Reach::Block } else { Reach::Cluster };
+            body.push(Stmt::Barrier(reach));
             let gathered = gathered.unwrap_or_else(|| self.gather(body));
-            // Rows and columns as they lie: what the output's axes are does not matter to who only
-            // brings.
-            let ([rows, columns], width) = self.slice();
-            let [owner, row, column, lane] =
-                ["owner", "row", "column", "v"].map(|x| self.n.new_var(x));
-            let lanes = (width > 1).then_some((lane, 1));
-            let place =
-                [Affine::var(row), Affine::new([(column, width)].into_iter().chain(lanes), 0)];
-            let mut there = place.clone();
-            there[which] = there[which].add(&Affine::new([(owner, [rows, columns][which])], 0));
-            let index = [owner, self.rank].map(Affine::var).into_iter().chain(place).collect();
-            let bring =
-                vec![Stmt::Store { buffer: gathered, index, value: of_groups(self, there) }];
-            let loops = [(owner, self.cluster), (row, rows), (column, columns / width)];
-            body.extend(around(&loops, Mode::Share, vector(lane, width, bring)));
+            body.extend(self.bring(partial, gathered));
             body.push(Stmt::Barrier(Reach::Cluster));
             from = Some(gathered);
         }
+        let last = self.p.axes.len() - 1;
+        let (_, cut, slices) = self.slices();
+        let half = self.n.buffer(self.p.output).dtype.is_half();
+        let widths: &[i64] = if half { &[8, 4, 2] } else { &[4, 2] };
+        let width = widths.iter().copied().find(|w| slices[last] % w == 0).unwrap_or(1);
         // Elements of the slice, by axis, and where they lie in the tile.
         let lane = self.n.new_var("v");
         let (mut loops, mut at) = (Vec::new(), Vec::new());
-        for (a, axis) in p.axes.iter().enumerate() {
+        for (a, axis) in self.p.axes.iter().enumerate() {
             let e = self.n.new_var(&format!("{}e", axis.short));
             let each = if a == last { width } else { 1 };
             loops.push((e, slices[a] / each));
             let lane = (a == last && width > 1).then_some((lane, 1));
             at.push(Affine::new([(e, each)].into_iter().chain(lane), 0));
         }
-        let first = |a: usize| {
-            if a == cut && !alone {
-                Affine::new([(self.rank, slices[a])], 0)
-            } else {
-                Affine::constant(0)
-            }
+        let first = |a: usize| match a == cut && self.cluster > 1 {
+            true => Affine::new([(self.rank, slices[a])], 0),
+            false => Affine::constant(0),
         };
         let place: Vec<Affine> = at.iter().enumerate().map(|(a, at)| at.add(&first(a))).collect();
         // The cut axis stands first in its factor, so that a slice has its rows or columns side by
         // side.
-        let counted = [0, 1].map(|k| self.place(&self.factors[k], &at));
+        let counted = [0, 1].map(|k| Tiling::place(self, &self.factors[k], &at));
         let total = match from {
-            None => of_groups(self, counted),
-            Some(gathered) => {
-                let part = |r: i64| {
-                    let lead = [Affine::var(self.rank), Affine::constant(r)];
-                    Expr::load(gathered, lead.into_iter().chain(counted.iter().cloned()).collect())
-                };
-                sum((0..self.cluster).map(part).collect())
-            }
+            None => self.of_groups(partial, &counted),
+            Some(gathered) => sum((0..self.cluster).map(|r| {
+                let lead = [Affine::var(self.rank), Affine::constant(r)];
+                Expr::load(gathered, lead.into_iter().chain(counted.iter().cloned()).collect())
+            })),
         };
-        let uses = p.y_value.loads().iter().filter(|l| l.0 == p.acc).count();
-        let mut each = Vec::new();
-        if self.groups * self.cluster > 1 && uses != 1 {
-            let sum = self.buffer("sum", vec![width], Scope::Local, DType::F32);
-            let own = if width > 1 { Affine::var(lane) } else { Affine::constant(0) };
-            each.push(Stmt::Local(sum));
-            each.extend(vector(
-                lane,
-                width,
-                vec![Stmt::Store { buffer: sum, index: vec![own], value: total }],
-            ));
-            // A variable is bound once.
-            let other = self.n.new_var("v");
-            let own = if width > 1 { Affine::var(other) } else { Affine::constant(0) };
-            let place: Vec<Affine> =
-                place.iter().map(|a| a.substitute(lane, &Affine::var(other))).collect();
-            let y = self.result(&place, &Expr::load(sum, vec![own]));
-            each.extend(vector(other, width, vec![y]));
-        } else {
-            let y = self.result(&place, &total);
-            each.extend(vector(lane, width, vec![y]));
-        }
+        let each = self.epilogue_of(&place, total, (lane, width));
         body.extend(around(&loops, Mode::Share, each));
         body.push(Stmt::Barrier(Reach::Block));
+    }
+
+    /// The epilogue at vectors of elements. A sum of several parts that it uses more than once is
+    /// kept.
+    fn epilogue_of(
+        &mut self,
+        place: &[Affine],
+        total: Expr,
+        (lane, width): (Var, i64),
+    ) -> Vec<Stmt> {
+        let uses = self.p.y_value.loads().iter().filter(|l| l.0 == self.p.acc).count();
+        if self.groups * self.cluster == 1 || uses == 1 {
+            let y = self.result(place, &total);
+            return vector(lane, width, vec![y]);
+        }
+        let own = |v: Var| if width > 1 { Affine::var(v) } else { Affine::constant(0) };
+        let kept = self.buffer("sum", vec![width], Scope::Local, DType::F32);
+        let mut each = vec![Stmt::Local(kept)];
+        let keep = Stmt::Store { buffer: kept, index: vec![own(lane)], value: total };
+        each.extend(vector(lane, width, vec![keep]));
+        // A variable is bound once.
+        let other = self.n.new_var("v");
+        let place: Vec<Affine> =
+            place.iter().map(|a| a.substitute(lane, &Affine::var(other))).collect();
+        let y = self.result(&place, &Expr::load(kept, vec![own(other)]));
+        each.extend(vector(other, width, vec![y]));
+        each
     }
 }

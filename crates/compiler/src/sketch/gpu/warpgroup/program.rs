@@ -1,18 +1,29 @@
-//! A configuration of the sketch for groups of warps on its way to a nest.
+//! The program of a configuration of the sketch for warpgroups.
 
-use super::group::{DEPTH, ROWS};
-use super::problem::Problem;
-use super::tensor::{Layout, Roles};
-use super::tensor_tile::Tiling;
-use super::{around, count};
+use super::super::loops::{around, count};
+use super::super::problem::Problem;
+use super::super::tensor::roles::{Layout, Roles};
+use super::super::tensor::tile::{Step, Tiling};
 use crate::nest::{Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp};
 use squall_core::expr::{Affine, Cond, Source, Var};
 use squall_core::{Configuration, DType};
 
-pub(super) struct Grouped<'a> {
-    /// Its `warps` are groups here, its `sides` a group's 64 rows and 8 columns.
+/// Rows and columns of the smallest product of a warpgroup, and what it takes of the reduction: a
+/// swizzled row.
+pub const ROWS: i64 = 64;
+pub const COLUMNS: i64 = 8;
+pub const DEPTH: i64 = 64;
+
+/// The nest of a configuration.
+pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
+    Grouped::new(p, roles, c).program()
+}
+
+/// A configuration on its way to a nest.
+struct Grouped<'a> {
+    /// Its `warps` are warpgroups here, its `sides` a warpgroup's 64 rows and 8 columns.
     t: Tiling<'a>,
-    /// Which warp of its group.
+    /// Which warp of its warpgroup.
     quarter: Var,
     /// Products that still go on when the next begin.
     lag: i64,
@@ -22,37 +33,34 @@ pub(super) struct Grouped<'a> {
     stages: [Source; 2],
 }
 
-/// Which part of the reduction a step takes: a chunk, at a position in the window.
-struct Step {
-    chunk: Affine,
-    window: Vec<Affine>,
-}
-
 impl<'a> Grouped<'a> {
-    pub fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Grouped<'a> {
+    fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Grouped<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
-        let mut t =
-            Tiling::cut(p, roles, c, [get("groups_rows"), get("groups_columns")], [ROWS, 8], DEPTH);
+        let mut t = Tiling::cut(
+            p,
+            roles,
+            c,
+            [get("groups_rows"), get("groups_columns")],
+            [ROWS, COLUMNS],
+            DEPTH,
+        );
         for f in 0..2 {
             // Rows are copied in 16 bytes, along the reduction or across it.
-            match (t.factors[f].layout, c.int("turn")) {
-                (Layout::Turned, _) => t.turn(f),
-                (Layout::Across, Some(1)) => {
-                    t.factors[f].layout = Layout::Turned;
-                    t.turn(f);
+            match (t.factors[f].layout, c.word("transpose")) {
+                (Layout::Transposed, _) => t.transpose(f),
+                (Layout::MnMajor, Some("launch")) => {
+                    t.factors[f].layout = Layout::Transposed;
+                    t.transpose(f);
                 }
                 _ => {}
             }
         }
-        let from = [0, 1].map(|f| match t.factors[f].layout {
-            Layout::Packed => t.pack(&p.operands[t.factors[f].operand]),
-            _ => t.operands[t.factors[f].operand].source,
-        });
-        let (rows, columns) = (t.warps[0] * t.sides[0] * ROWS, t.warps[1] * t.sides[1] * 8);
+        let from = [0, 1].map(|f| t.source(f));
+        let (rows, columns) = (t.warps[0] * t.sides[0] * ROWS, t.warps[1] * t.sides[1] * COLUMNS);
         let stages = [(0, rows), (1, columns)].map(|(f, lines): (usize, i64)| {
             let name = format!("{}_s", t.n.buffer(from[f]).name);
             let shape = match t.factors[f].layout {
-                Layout::Across => vec![t.stages, (lines + ROWS - 1) / ROWS, DEPTH, ROWS],
+                Layout::MnMajor => vec![t.stages, (lines + ROWS - 1) / ROWS, DEPTH, ROWS],
                 _ => vec![t.stages, lines, DEPTH],
             };
             t.buffer(&name, shape, Scope::Swizzled, t.format)
@@ -61,9 +69,9 @@ impl<'a> Grouped<'a> {
         Grouped { t, quarter, lag: get("lag"), from, stages }
     }
 
-    pub fn program(mut self) -> Nest {
-        let ahead = std::mem::take(&mut self.t.n.body);
-        let [rows, columns] = [self.t.sides[0], self.t.sides[1] * 8];
+    fn program(mut self) -> Nest {
+        let before = std::mem::take(&mut self.t.n.body);
+        let [rows, columns] = [self.t.sides[0], self.t.sides[1] * COLUMNS];
         let sums = self.t.buffer("sums", vec![rows, 16, columns], Scope::Fragment, DType::F32);
         let mut body = vec![Stmt::Local(sums)];
         let i = self.t.n.new_var("i_z");
@@ -74,7 +82,7 @@ impl<'a> Grouped<'a> {
         let [group, r, c, lane] = [self.t.group, self.t.warp[0], self.t.warp[1], self.t.lane];
         let threads =
             [(group, 1), (r, self.t.warps[0]), (c, self.t.warps[1]), (self.quarter, 4), (lane, 32)];
-        self.t.launch(&threads, body, ahead)
+        self.t.launch(&threads, body, before)
     }
 
     /// What step `it` takes; variables that this needs are bound in `to`.
@@ -97,17 +105,17 @@ impl<'a> Grouped<'a> {
         window.reverse();
         // Without a window there is nothing to divide.
         let chunk = if inner == 1 { it.clone() } else { bind("chunk", self.t.steps, inner) };
-        Step { chunk, window }
+        Step { number: self.t.number(&chunk), window }
     }
 
-    /// Copies what a step needs of a factor to a stage.
-    fn fetch(&mut self, which: usize, step: &Step, stage: &Affine) -> Stmt {
+    /// Has the block's threads copy what a step needs of a factor to a stage.
+    fn thread_copy(&mut self, which: usize, step: &Step, stage: &Affine) -> Stmt {
         let p = self.t.p;
         let f = self.t.factors[which].clone();
         let [x, wide, block, lane] = ["xk", "xw", "xb", "v"].map(|x| self.t.n.new_var(x));
         let mut at = vec![Affine::constant(0); p.axes.len()];
         let mut loops = Vec::new();
-        let across = f.axes.last().copied().filter(|_| f.layout == Layout::Across);
+        let across = f.axes.last().copied().filter(|_| f.layout == Layout::MnMajor);
         for &a in f.axes.iter().filter(|a| Some(**a) != across) {
             let v = self.t.n.new_var(&format!("{}x", p.axes[a].short));
             loops.push((v, self.t.size[a]));
@@ -130,27 +138,22 @@ impl<'a> Grouped<'a> {
                 vec![stage.clone(), self.t.place(&f, &at), main.clone()]
             }
         };
-        let number = self.t.number(&step.chunk);
-        let value = self.t.fetched(&f, self.from[which], &number, &step.window, &at, &main);
+        let value = self.t.element(&f, self.from[which], step, &at, &main);
         let copy = Stmt::Store { buffer: self.stages[which], index, value };
         around(&loops, Mode::Share, vec![count(lane, 8, Mode::Vector, vec![copy])]).remove(0)
     }
 
-    fn fetch_both(&mut self, it: &Affine, stage: &Affine) -> Vec<Stmt> {
+    /// Copies what a step needs of both factors to a stage.
+    fn load_both(&mut self, it: &Affine, stage: &Affine) -> Vec<Stmt> {
         let mut out = Vec::new();
         let step = self.step(it, &mut out);
         for which in 0..2 {
-            if self.t.boxed {
-                let (f, number) = (self.t.factors[which].clone(), self.t.number(&step.chunk));
-                out.extend(self.t.boxes(
-                    &f,
-                    (self.from[which], self.stages[which]),
-                    &number,
-                    &step.window,
-                    stage,
-                ));
+            if self.t.tma {
+                let f = self.t.factors[which].clone();
+                let ends = (self.from[which], self.stages[which]);
+                out.extend(self.t.tma_copies(&f, ends, &step, stage));
             } else {
-                let copy = self.fetch(which, &step, stage);
+                let copy = self.thread_copy(which, &step, stage);
                 out.push(copy);
             }
         }
@@ -165,7 +168,7 @@ impl<'a> Grouped<'a> {
         let (steps, ahead) = (self.t.steps * window, self.t.stages - 1 - self.lag);
         let mut inner: Vec<Stmt> = self.stages.iter().map(|b| Stmt::Local(*b)).collect();
         let [s, it, stage, next] = ["s", "step", "stage", "next"].map(|x| self.t.n.new_var(x));
-        let mut first = self.fetch_both(&Affine::var(s), &Affine::var(s));
+        let mut first = self.load_both(&Affine::var(s), &Affine::var(s));
         first.push(Stmt::CommitCopies);
         inner.push(count(s, ahead, Mode::Unroll, first));
         let now = Affine::var(it);
@@ -182,9 +185,9 @@ impl<'a> Grouped<'a> {
             Part { first: Affine::new([(me.t.warp[k], me.t.sides[k] * unit)], 0), all }
         };
         let [a, b] = self.stages.map(|buffer| Matrix { buffer, at: vec![Affine::var(stage)] });
-        let (rows, columns) = (part(self, 0, ROWS), part(self, 1, 8));
+        let (rows, columns) = (part(self, 0, ROWS), part(self, 1, COLUMNS));
         each.push(Stmt::Warp(Warp::Group { to: sums, rows, columns, a, b }));
-        let later = self.fetch_both(&now.plus(ahead), &Affine::var(next));
+        let later = self.load_both(&now.plus(ahead), &Affine::var(next));
         each.push(Stmt::If {
             conds: vec![Cond { index: now.plus(ahead), low: 0, high: steps }],
             body: later,
@@ -204,7 +207,7 @@ impl<'a> Grouped<'a> {
     /// Sums go to shared memory, and on from there.
     fn put(&mut self, sums: Source, body: &mut Vec<Stmt>) {
         let t = &mut self.t;
-        let unit = [ROWS * t.sides[0], 8 * t.sides[1]];
+        let unit = [ROWS * t.sides[0], COLUMNS * t.sides[1]];
         let partial = t.partial([0, 1].map(|k| t.warps[k] * unit[k]), body);
         let [i, row, column] = ["i_p", "row", "column"].map(|x| t.n.new_var(x));
         let down = Affine::new([(t.warp[0], unit[0]), (i, ROWS), (self.quarter, 16), (row, 1)], 0);

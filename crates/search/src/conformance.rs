@@ -1,17 +1,20 @@
 //! One suite for all strategies: legal only, never repeats, stops when nothing is left, obeys
-//! the number asked for, deterministic, survives failures and strangers.
+//! the number asked for, deterministic, survives failures and trials of other tunables.
 
-use super::*;
+use crate::flat::Random;
 use crate::landscape::{Landscape, Problem, curve};
+use crate::registry::{ablations, strategies};
+use crate::strategy::{DEFAULT, Droplet, Evolution, EvolutionDroplet, Setting, Strategy};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{
-    Configuration, CpuCost, FailStage, KernelSource, Measurement, Nanos, Outcome, RealizeError,
-    Space,
+    Candidate, Configuration, CpuCost, FailStage, KernelSource, Measurement, Nanos, Outcome,
+    RealizeError, Space, Trial, Tunable,
 };
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// A tunable of a few knobs whose features and times are given by functions.
-pub(super) struct Small {
+pub(crate) struct Small {
     pub name: &'static str,
     pub space: Space,
     pub features: fn(&Configuration) -> Vec<f32>,
@@ -49,7 +52,7 @@ fn small(name: &'static str, features: fn(&Configuration) -> Vec<f32>) -> Arc<dy
     Arc::new(Small { name, space, features })
 }
 
-pub(super) fn measured(candidate: &Candidate, times: &[f64]) -> Trial {
+pub(crate) fn measured(candidate: &Candidate, times: &[f64]) -> Trial {
     let samples = times.iter().map(|&t| Nanos(t)).collect();
     Trial {
         candidate: candidate.clone(),
@@ -148,12 +151,12 @@ fn conformance(make: fn(&Setting) -> Box<dyn Strategy>) {
     distinct(name, &untold);
     assert_eq!(untold.len(), size, "{name}");
 
-    // Resumed: what was told first is never asked; strangers are ignored.
+    // Resumed: what was told first is never asked; trials of other tunables are ignored.
     let (known, rest) = all.split_at(size / 2);
     let mut s = make(&setting(two(), 5));
     s.tell(&known.iter().map(steady).collect::<Vec<_>>());
     let mut stranger = known[0].clone();
-    stranger.tunable = "nobody".into();
+    stranger.tunable = "unknown".into();
     let other_space = Space::new(vec![Knob::ints("y", Role::Choice, [1])], &[]).unwrap();
     let misfit = Candidate { tunable: known[0].tunable.clone(), configuration: other_space.nth(0) };
     s.tell(&[steady(&stranger), steady(&misfit)]);
@@ -216,18 +219,18 @@ fn random_conforms() {
 }
 
 #[test]
-fn storm_conforms() {
-    conformance(|s| Box::new(Storm::new(s)));
+fn evolution_conforms() {
+    conformance(|s| Box::new(Evolution::new(s)));
 }
 
 #[test]
-fn raindrop_conforms() {
-    conformance(|s| Box::new(Raindrop::new(s)));
+fn droplet_conforms() {
+    conformance(|s| Box::new(Droplet::new(s)));
 }
 
 #[test]
-fn storm_and_raindrop_conform() {
-    conformance(|s| Box::new(StormRaindrop::new(s)));
+fn the_default_conforms() {
+    conformance(|s| Box::new(EvolutionDroplet::new(s)));
 }
 
 #[test]
@@ -239,7 +242,7 @@ fn those_without_a_model_conform_too() {
 
 #[test]
 fn the_default_of_flat_spaces_conforms() {
-    conformance(|s| Box::new(crate::flat::ours(s)));
+    conformance(|s| Box::new(crate::flat::default_search(DEFAULT, s)));
 }
 
 fn listed(name: &str) -> fn(&Setting) -> Box<dyn Strategy> {
@@ -274,9 +277,9 @@ fn exhaustive_conforms() {
 fn all_are_listed_under_their_names() {
     let names: Vec<&str> = strategies().iter().map(|s| s.name).collect();
     let want = [
-        "storm+raindrop",
-        "storm",
-        "raindrop",
+        "evolution+droplet",
+        "evolution",
+        "droplet",
         "random",
         "bayes",
         "climb",
@@ -292,4 +295,24 @@ fn all_are_listed_under_their_names() {
         assert_eq!((s.make)(&setting(vec![small("a", plain)], 1)).name(), s.name);
         assert!(!s.summary.is_empty());
     }
+}
+
+/// Settings, scripts and traces of before the renaming still have the former names.
+#[test]
+fn former_names_are_aliases_and_no_name_is_taken_twice() {
+    let all = || strategies().iter().chain(ablations());
+    let find = |name| all().find(|s| s.is_called(name)).map(|s| s.name);
+    for (former, name) in [
+        ("storm+raindrop", "evolution+droplet"),
+        ("storm", "evolution"),
+        ("raindrop", "droplet"),
+        ("storm-nomodel", "evolution-nomodel"),
+        ("storm+raindrop-nomodel", "evolution+droplet-nomodel"),
+    ] {
+        assert_eq!((find(former), find(name)), (Some(name), Some(name)));
+    }
+    let names: Vec<&str> =
+        all().flat_map(|s| [s.name].into_iter().chain(s.aliases.iter().copied())).collect();
+    assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
+    assert_eq!(find("sunshine"), None);
 }

@@ -1,6 +1,6 @@
-//! A space as a searcher of flat spaces sees it: points with numbers, what became of them, and
-//! which are left. Numbers are ranks where the space is small enough to be written out, and are
-//! given out as points are met where it is not.
+//! The points of a flat space with their numbers and outcomes. A number is the point's rank where
+//! the space is small enough to be listed; in a larger space points are numbered in the order in
+//! which searches meet them.
 
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
-/// A point of a field.
-pub(crate) type Spot = u32;
+/// The number of a point.
+pub(crate) type PointId = u32;
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
@@ -22,38 +22,39 @@ enum State {
     Unusable,
 }
 
-pub(crate) struct Field {
+/// The points of one tunable.
+pub(crate) struct PointTable {
     tunable: Arc<dyn Tunable>,
     space: Space,
-    /// Of each knob the number of values, and whether their order means anything.
+    /// For each knob the number of values, and whether they are ordered.
     widths: Vec<usize>,
     ordered: Vec<bool>,
     /// Knobs with more than one value.
     live: Vec<usize>,
-    /// Value positions of the points met so far; of all where numbers are ranks.
+    /// Value positions of the numbered points where numbers are not ranks.
     met: Vec<u16>,
-    numbers: HashMap<Box<[u16]>, Spot, BuildHasherDefault<DefaultHasher>>,
+    numbers: HashMap<Box<[u16]>, PointId, BuildHasherDefault<DefaultHasher>>,
     whole: bool,
     state: Vec<State>,
-    /// Not a number until told, infinite if it failed.
+    /// NaN until told, infinite if it failed.
     time: Vec<f64>,
-    told: Vec<Spot>,
-    best: Option<Spot>,
-    /// Points not fresh any more.
+    told: Vec<PointId>,
+    best: Option<PointId>,
+    /// The number of points that are not fresh any more.
     gone: usize,
 }
 
-/// Draws before a nearly used-up space is walked instead.
+/// Draws before the points of a nearly exhausted space are gone through in order instead.
 const DRAWS: usize = 64;
-/// A space that is not written out is walked so far when draws find nothing new.
+/// The number of points that are gone through in a space that is not listed.
 const WALKED: u128 = 1 << 16;
 
-impl Field {
-    pub fn new(tunable: &Arc<dyn Tunable>) -> Field {
+impl PointTable {
+    pub fn new(tunable: &Arc<dyn Tunable>) -> PointTable {
         let space = tunable.space().clone();
         let size = space.table().map_or(0, |_| space.len() as usize);
         let widths: Vec<usize> = space.knobs().iter().map(|k| k.values.len()).collect();
-        Field {
+        PointTable {
             tunable: tunable.clone(),
             ordered: space.knobs().iter().map(|k| k.is_ordered()).collect(),
             live: (0..widths.len()).filter(|&k| widths[k] > 1).collect(),
@@ -91,13 +92,14 @@ impl Field {
     }
 
     /// Value positions of a point.
-    pub fn point(&self, s: Spot) -> &[u16] {
+    pub fn point(&self, s: PointId) -> &[u16] {
         let d = self.widths.len();
         let table = if self.whole { self.space.table().unwrap_or(&[]) } else { &self.met };
         &table[s as usize * d..(s as usize + 1) * d]
     }
 
-    /// The values of a knob of three or more numbers above 0: what a product can be made of.
+    /// The values of a knob that has three or more, all of them numbers above 0; such knobs are
+    /// multiplied with one another.
     pub fn sizes(&self, knob: usize) -> Option<Vec<f64>> {
         let number = |v: &Value| {
             if let Value::Int(i) = v { Some(*i as f64).filter(|x| *x > 0.0) } else { None }
@@ -108,15 +110,15 @@ impl Field {
     }
 
     /// The number of a point, if it is legal.
-    pub fn spot(&mut self, point: &[u16]) -> Option<Spot> {
+    pub fn id(&mut self, point: &[u16]) -> Option<PointId> {
         if self.whole {
-            return self.space.rank_of(point).map(|r| r as Spot);
+            return self.space.rank_of(point).map(|r| r as PointId);
         }
         if let Some(&s) = self.numbers.get(point) {
             return Some(s);
         }
         self.space.rank_of(point)?;
-        let s = self.state.len() as Spot;
+        let s = self.state.len() as PointId;
         self.numbers.insert(point.into(), s);
         self.met.extend_from_slice(point);
         self.state.push(State::Fresh);
@@ -125,27 +127,27 @@ impl Field {
     }
 
     /// The legal point that differs from another in some knobs.
-    pub fn moved(&mut self, from: Spot, steps: &[(usize, usize)]) -> Option<Spot> {
+    pub fn moved(&mut self, from: PointId, steps: &[(usize, usize)]) -> Option<PointId> {
         let mut p: Vec<u16> = self.point(from).to_vec();
         for &(k, v) in steps {
             p[k] = v as u16;
         }
-        self.spot(&p)
+        self.id(&p)
     }
 
-    fn number(&mut self, c: &Configuration) -> Option<Spot> {
+    fn number(&mut self, c: &Configuration) -> Option<PointId> {
         let p: Vec<u16> = c.indices().map(|i| i as u16).collect();
-        self.spot(&p)
+        self.id(&p)
     }
 
     /// The number of a configuration, if it is of this space.
-    pub fn spot_of(&mut self, c: &Configuration) -> Option<Spot> {
+    pub fn id_of(&mut self, c: &Configuration) -> Option<PointId> {
         let rank = self.space.rank(c)?;
-        if self.whole { Some(rank as Spot) } else { self.number(c) }
+        if self.whole { Some(rank as PointId) } else { self.number(c) }
     }
 
     /// The configuration of a point.
-    pub fn configuration(&self, s: Spot) -> Option<Configuration> {
+    pub fn configuration(&self, s: PointId) -> Option<Configuration> {
         if self.whole {
             return Some(self.space.nth(u128::from(s)));
         }
@@ -153,22 +155,22 @@ impl Field {
         self.space.configuration(&at)
     }
 
-    /// Any point, evenly drawn.
-    pub fn any(&mut self, rng: &mut Xoshiro256PlusPlus) -> Spot {
+    /// An evenly drawn point, fresh or not.
+    pub fn any(&mut self, rng: &mut Xoshiro256PlusPlus) -> PointId {
         if self.whole {
-            return rng.random_range(0..self.state.len() as Spot);
+            return rng.random_range(0..self.state.len() as PointId);
         }
         let c = self.space.sample(rng);
         self.number(&c).unwrap_or(0)
     }
 
     /// Whether a point was not proposed yet. It may turn out that it cannot be realized.
-    pub fn is_fresh(&self, s: Spot) -> bool {
+    pub fn is_fresh(&self, s: PointId) -> bool {
         self.state[s as usize] == State::Fresh
     }
 
     /// An evenly drawn fresh point; `None` where none is left.
-    pub fn fresh(&mut self, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+    pub fn fresh(&mut self, rng: &mut Xoshiro256PlusPlus) -> Option<PointId> {
         if self.whole && self.gone == self.state.len() {
             return None;
         }
@@ -179,8 +181,8 @@ impl Field {
             }
         }
         if self.whole {
-            let left: Vec<Spot> =
-                (0..self.state.len() as Spot).filter(|&s| self.is_fresh(s)).collect();
+            let left: Vec<PointId> =
+                (0..self.state.len() as PointId).filter(|&s| self.is_fresh(s)).collect();
             return (!left.is_empty()).then(|| left[rng.random_range(0..left.len())]);
         }
         let len = self.space.len();
@@ -195,9 +197,9 @@ impl Field {
         None
     }
 
-    /// Takes a fresh point to be proposed; `None`, and it is out of the way, where it cannot be
-    /// realized.
-    pub fn take(&mut self, s: Spot) -> Option<Configuration> {
+    /// Marks a fresh point as proposed and gives its configuration; `None` where it cannot be
+    /// realized, which is noted too.
+    pub fn take(&mut self, s: PointId) -> Option<Configuration> {
         self.gone += 1;
         let c = self.configuration(s)?;
         let usable = !self.tunable.features(&c).is_empty();
@@ -206,7 +208,7 @@ impl Field {
     }
 
     /// Takes note of a time, infinite for a failure.
-    pub fn tell(&mut self, s: Spot, time: f64) {
+    pub fn tell(&mut self, s: PointId, time: f64) {
         let i = s as usize;
         if self.state[i] == State::Fresh {
             self.gone += 1;
@@ -226,14 +228,14 @@ impl Field {
         }
     }
 
-    /// What a point took: not a number until told, infinite if it failed.
-    pub fn time(&self, s: Spot) -> f64 {
+    /// The time of a point: NaN until told, infinite if it failed.
+    pub fn time(&self, s: PointId) -> f64 {
         self.time[s as usize]
     }
 
-    /// As [`Field::time`]; infinite also for what cannot be realized, nothing for what is not
+    /// The time of a point, infinite where it failed or cannot be realized; `None` where it is not
     /// known.
-    pub fn worth(&self, s: Spot) -> Option<f64> {
+    pub fn known_time(&self, s: PointId) -> Option<f64> {
         match self.state[s as usize] {
             State::Unusable => Some(f64::INFINITY),
             _ => Some(self.time(s)).filter(|t| !t.is_nan()),
@@ -241,7 +243,7 @@ impl Field {
     }
 
     /// The legal point nearest to some levels, chosen knob by knob.
-    pub fn nearest(&mut self, levels: &[f64]) -> Option<Spot> {
+    pub fn nearest(&mut self, levels: &[f64]) -> Option<PointId> {
         let mut prefix = self.space.open();
         for (k, &wanted) in levels.iter().enumerate() {
             let off = |v: usize| (self.level(k, v as u16) - wanted).abs();
@@ -249,38 +251,38 @@ impl Field {
             prefix.bind(v);
         }
         let c = prefix.finish()?;
-        self.spot_of(&c)
+        self.id_of(&c)
     }
 
     /// The point with this rank, if it is numbered so.
-    pub fn at_rank(&mut self, rank: u128) -> Option<Spot> {
+    pub fn at_rank(&mut self, rank: u128) -> Option<PointId> {
         if rank >= self.space.len() {
             return None;
         }
         if self.whole {
-            return Some(rank as Spot);
+            return Some(rank as PointId);
         }
         let c = self.space.nth(rank);
         self.number(&c)
     }
 
     /// Points told, in order.
-    pub fn told(&self) -> &[Spot] {
+    pub fn told(&self) -> &[PointId] {
         &self.told
     }
 
     /// The fastest point; the earliest of equals.
-    pub fn best(&self) -> Option<Spot> {
+    pub fn best(&self) -> Option<PointId> {
         self.best
     }
 
-    /// Where a value stands in its list, from 0 to 1.
+    /// The position of a value in its list, scaled to 0 to 1.
     pub fn level(&self, knob: usize, value: u16) -> f64 {
         f64::from(value) / (self.widths[knob].max(2) - 1) as f64
     }
 
-    /// How far apart two points are: positions as [`Field::level`], summed over knobs.
-    pub fn distance(&self, a: Spot, b: Spot) -> f64 {
+    /// How far apart two points are: positions as [`PointTable::level`], summed over knobs.
+    pub fn distance(&self, a: PointId, b: PointId) -> f64 {
         let (a, b) = (self.point(a), self.point(b));
         let along = |&k: &usize| match self.ordered[k] {
             true => (self.level(k, a[k]) - self.level(k, b[k])).abs(),
