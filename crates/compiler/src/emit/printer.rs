@@ -123,9 +123,7 @@ impl<'a> Printer<'a> {
             Stmt::Prefetch { buffer, at } => self.prefetch(*buffer, at),
             // Programs of many threads only.
             Stmt::Barrier(reach) => self.barrier(*reach),
-            Stmt::Let { var, value, divisor, modulo } => {
-                self.bind(*var, value, *divisor, *modulo)
-            }
+            Stmt::Let { var, value, divisor, modulo } => self.bind(*var, value, *divisor, *modulo),
             Stmt::Warp(w) => self.warp(w),
             Stmt::CommitCopies => self.commit(),
             Stmt::AwaitCopies(n) => self.await_copies(*n),

@@ -1,5 +1,5 @@
-//! Loops of programs of many threads: those that threads share out, those that are written out, and the steps of
-//! tensor cores' kernels.
+//! Loops of programs of many threads: those that threads share out, those that are written out, and
+//! the steps of tensor cores' kernels.
 //!
 //! A warp of such a kernel that works out where to copy from and to does not multiply meanwhile,
 //! and no other one is there to take its place. So its steps keep what they can: a pointer of the
@@ -212,9 +212,10 @@ impl Printer<'_> {
         let first = self.by_part(THREAD, |f| f.at(from, at, &still.plus(off.offset())));
         self.temporaries += 1;
         let name = format!("walk{}", self.temporaries);
-        self.simt.steps
-            .before
-            .push(format!("const {} *{name} = &{first};", self.element_type(self.n.buffer(from).dtype)));
+        self.simt.steps.before.push(format!(
+            "const {} *{name} = &{first};",
+            self.element_type(self.n.buffer(from).dtype)
+        ));
         self.simt.steps.after.push(format!("{name} += {distance};"));
         Some(if moving.terms().is_empty() {
             name

@@ -191,7 +191,13 @@ impl Printer<'_> {
         Some(text)
     }
 
-    pub(super) fn thread_assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
+    pub(super) fn thread_assign(
+        &mut self,
+        b: Source,
+        index: &[Affine],
+        op: Option<Reducer>,
+        value: &Expr,
+    ) {
         let dtype = self.n.buffer(b).dtype;
         if op.is_none()
             && let Some((from, at, conds)) = self.copied(b, value)
@@ -263,8 +269,7 @@ impl Printer<'_> {
             let floats = fill(self.simt.words.floats, &[&lanes.len().to_string()]);
             return format!("*({floats} *)&{place} = {}", self.made(lanes.len(), &list));
         }
-        let pair =
-            if raw { "join".into() } else { format!("pair_{}", self.element_type(dtype)) };
+        let pair = if raw { "join".into() } else { format!("pair_{}", self.element_type(dtype)) };
         let pairs: Vec<String> =
             lanes.chunks(2).map(|p| format!("{pair}({})", p.join(", "))).collect();
         match &pairs[..] {

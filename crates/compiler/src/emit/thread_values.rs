@@ -49,7 +49,8 @@ impl Printer<'_> {
             Scope::Workspace => within("workspace", self.simt.prepared[&b] as i64),
             Scope::Swizzled => {
                 self.helper("swizzled");
-                let first = self.simt.places.get(&b).copied().unwrap_or(0) / buf.dtype.bytes() as i64;
+                let first =
+                    self.simt.places.get(&b).copied().unwrap_or(0) / buf.dtype.bytes() as i64;
                 // Whole groups of eight rows, stages among them, stay where they are.
                 let group = 1024 / buf.dtype.bytes() as i64;
                 let (whole, rest): (Vec<_>, Vec<_>) =

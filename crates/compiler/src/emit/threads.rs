@@ -116,7 +116,8 @@ impl Printer<'_> {
             // A warp's number that the compiler knows to be its threads' all: it would ask for each
             // tile thread by thread otherwise.
             let thread = self.simt.words.thread;
-            let text = format!("const bool asks = __shfl_sync(0xffffffffu, {thread} / 32, 0) == 0;");
+            let text =
+                format!("const bool asks = __shfl_sync(0xffffffffu, {thread} / 32, 0) == 0;");
             self.line(&text);
         }
         let mut warps = false;
@@ -140,10 +141,7 @@ impl Printer<'_> {
         self.out = format!("{head}{}}}\n\n", self.out);
         let (threads, shared) = (self.simt.threads as u32, self.simt.most as u32);
         let maps = std::mem::take(&mut self.simt.maps);
-        Launch {
-            maps,
-            ..Launch::linear(phase, entry, (blocks * cluster) as u32, threads, shared)
-        }
+        Launch { maps, ..Launch::linear(phase, entry, (blocks * cluster) as u32, threads, shared) }
     }
 
     /// Declares the variables of the grid's loops.

@@ -101,7 +101,11 @@ impl Printer<'_> {
         let off = self.offset(b, index);
         let (still, moving) = self.parted(&off);
         let multiple = |v: &Var| {
-            if self.simt.dealt.contains_key(v) { self.simt.rounds.get(v).copied().unwrap_or(1) } else { 1 }
+            if self.simt.dealt.contains_key(v) {
+                self.simt.rounds.get(v).copied().unwrap_or(1)
+            } else {
+                1
+            }
         };
         let (far, near): (Vec<_>, Vec<_>) =
             moving.terms().iter().copied().partition(|t| t.1 * multiple(&t.0) % GROUP == 0);

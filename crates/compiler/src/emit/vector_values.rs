@@ -56,7 +56,9 @@ impl Printer<'_> {
         let Some((lane, lanes)) = self.simd.vector else {
             return match self.simd.registers.get(b) {
                 Some(1) => Value::scalar(format!("{name}_{}", off.offset())),
-                Some(l) => Value::scalar(format!("{name}_{}[{}]", off.offset() / l, off.offset() % l)),
+                Some(l) => {
+                    Value::scalar(format!("{name}_{}[{}]", off.offset() / l, off.offset() % l))
+                }
                 None => {
                     let place = self.place(b, &off);
                     let place = self.as_number(b, place);

@@ -236,8 +236,11 @@ impl Printer<'_> {
         else {
             return None;
         };
-        let lanes =
-            self.simd.registers.get(*source).filter(|lanes| lanes.count_ones() == 1 && *lanes > 1)?;
+        let lanes = self
+            .simd
+            .registers
+            .get(*source)
+            .filter(|lanes| lanes.count_ones() == 1 && *lanes > 1)?;
         let off = self.offset(*source, from);
         let whole =
             off.offset() % lanes == 0 && l.extent % lanes == 0 && off.terms() == [(l.var, 1)];
@@ -321,7 +324,13 @@ impl Printer<'_> {
         }
     }
 
-    pub(super) fn vector_assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
+    pub(super) fn vector_assign(
+        &mut self,
+        b: Source,
+        index: &[Affine],
+        op: Option<Reducer>,
+        value: &Expr,
+    ) {
         let off = self.offset(b, index);
         let v = self.value(value);
         let name = c_name(&self.n.buffer(b).name);
@@ -336,9 +345,7 @@ impl Printer<'_> {
                     let old = self.as_number(b, place.clone());
                     let new = match op {
                         None => v.text,
-                        Some(r) => {
-                            self.binary(r.binary(), Value::scalar(old), v).text
-                        }
+                        Some(r) => self.binary(r.binary(), Value::scalar(old), v).text,
                     };
                     let round =
                         self.plain_function(if d == DType::F16 { "to_f16" } else { "to_bf16" });

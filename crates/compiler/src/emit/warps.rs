@@ -198,7 +198,8 @@ impl Printer<'_> {
         let (own, rest) = (Affine::new(own, 0), Affine::new(rest, first.offset()));
         match long[..] {
             [row] => {
-                self.simt.rounds
+                self.simt
+                    .rounds
                     .insert(row.0, rest.terms().iter().fold(rest.offset(), |g, t| gcd(g, t.1)));
                 let [own, rest] = [own, rest].map(|a| self.affine(&a));
                 self.simt.dealt.insert(row.0, [rest, format!("{own} + {and}")]);

@@ -203,8 +203,7 @@ impl<'a> Walk<'a> {
             self.sums.traffic_l2 += traffic[1];
             if is_main && operand < 3 {
                 let loops = &self.loops;
-                let inner =
-                    loops.iter().rev().find(|l| l.mode == Mode::Serial && l.moves(&x.off));
+                let inner = loops.iter().rev().find(|l| l.mode == Mode::Serial && l.moves(&x.off));
                 let near = lines(&x.off, &loops[levels[0]..], line);
                 let facts = Operand {
                     lines: near,

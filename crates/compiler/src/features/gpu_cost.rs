@@ -39,8 +39,8 @@ impl Launch {
                 + cost.global_store * f.global_stores);
         let memory = threads * (f.global_loads + f.global_stores) * 4.0 / cost.memory;
         let longest = arithmetic.max(loads).max(memory);
-        let latency = cost.barrier * self.waves * f.barriers
-            + cost.wave * (self.waves - 1.0).max(0.0);
+        let latency =
+            cost.barrier * self.waves * f.barriers + cost.wave * (self.waves - 1.0).max(0.0);
         let cluster = if self.cluster > 1.0 {
             cost.cluster + cost.cluster_doubling * self.cluster.log2()
         } else {
@@ -61,9 +61,8 @@ impl Launch {
         let busy = (self.active / cost.busy_warps).min(1.0).powf(cost.busy_power);
         let arithmetic = own * f.flop / 2.0 / (units.lanes / units.warp) / busy
             + own * cost.product * f.matrix_products / (self.active / cost.product_warps).min(1.0);
-        let loads = own
-            * (f.shared_loads * cost.shared_load + f.shared_stores + f.conflicts)
-            / busy.sqrt();
+        let loads =
+            own * (f.shared_loads * cost.shared_load + f.shared_stores + f.conflicts) / busy.sqrt();
         let memory = self.traffic / cost.memory;
         let step = cost.step * f.steps.max(1.0) / (1.0 + f.stages_ahead);
         let latency =
