@@ -5,6 +5,7 @@
 //! tuning gains on the examples.
 
 mod bench;
+mod report;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -19,10 +20,11 @@ fn main() -> ExitCode {
         ["bench", "trust"] => done(bench::trust(&root())),
         ["bench", "threads", ref rest @ ..] => done(bench::threads(&root(), rest)),
         ["bench", "examples", ref rest @ ..] => done(bench::examples(&root(), rest)),
+        ["tables", ref rest @ ..] => done(report::tables(&root(), rest)),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy [WORD] | cargo xtask bench cpu [--short] | cargo xtask bench \
-                 (trust | threads | examples)"
+                "usage: cargo xtask tidy [WORD] | cargo xtask tables [--check] | cargo xtask bench cpu \
+                 [--short] | cargo xtask bench (trust | threads | examples)"
             );
             ExitCode::from(2)
         }

@@ -1,12 +1,14 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
 //! [`workload`]), what to tune and where ([`target`], [`machine`], [`task`]), the legal choices
-//! ([`space`]), how a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what
-//! a predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
+//! ([`space`]), how a choice becomes a kernel ([`kernel`]), how that is measured ([`measurer`]),
+//! what became of it ([`trial`]), and what a predictor learns from ([`forecast`]). This crate does
+//! no IO and reads no clock.
 
 pub mod expr;
 pub mod forecast;
 pub mod kernel;
 pub mod machine;
+pub mod measurer;
 pub mod space;
 pub mod target;
 pub mod task;
@@ -16,10 +18,14 @@ pub mod units;
 pub mod workload;
 
 pub use kernel::{
-    Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
-    TensorMap, Tunable,
+    Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,
+    Reference, TensorMap, Tunable,
 };
 pub use machine::{Gpu, MachineModel};
+pub use measurer::{
+    CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
+    Verdict,
+};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
