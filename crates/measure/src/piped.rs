@@ -1,4 +1,4 @@
-//! A measurer at the other end of a connection, where [`serve`](crate::serve) answers: a process
+//! A measurer at the other end of a connection, where [`serve()`](crate::serve()) answers: a process
 //! behind pipes, or a machine behind a socket.
 
 use crate::wire::{Reply, Request, receive, send};
