@@ -47,7 +47,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     if outputs.is_empty() {
         return Vec::new();
     }
-    let registers = f.target.vector_registers as i64;
+    let registers = f.target.vector_registers() as i64;
     let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0])
         .filter(|&r| r <= 8 || conv.height % r == 0)
         .collect();

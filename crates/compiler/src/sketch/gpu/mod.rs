@@ -22,7 +22,6 @@ mod winograd;
 
 use super::{Derived, Facts};
 use crate::emit::{emit_cuda, shared_bytes};
-use crate::features::gpu::extract;
 use crate::gcd;
 use crate::nest::{Loop, Mode, Nest, Start, Stmt};
 use squall_core::expr::{Affine, Expr, Var};
@@ -92,10 +91,6 @@ impl Derived for Program {
 
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource {
         emit_cuda(n, symbol)
-    }
-
-    fn features(&self, n: &Nest) -> Vec<f32> {
-        extract(n, self.gpu)
     }
 }
 

@@ -1,10 +1,32 @@
 //! Device functions of ours that CUDA sources begin with, where they use them.
 
-/// Reads and writes elements of another block's shared memory. Behind the last barrier nobody reads
+use super::dialect::Used;
+
+/// The functions that a program used.
+pub fn text(used: &Used) -> String {
+    let matrices = used.has("matrices");
+    let families = [
+        (used.has("peer"), PEER),
+        (matrices || used.has("formats"), FORMATS),
+        (used.has("copies"), COPIES),
+        (matrices, TENSOR_CORES),
+        (used.has("tma"), BOXES),
+        (used.has("fours"), FOURS),
+        (used.has("swizzled"), SWIZZLED),
+        (!used.products.is_empty(), GROUPS),
+    ];
+    let mut all: String = families.iter().filter(|f| f.0).map(|f| f.1).collect();
+    for (format, columns, across) in &used.products {
+        all += &group_product(format, *columns, *across);
+    }
+    all
+}
+
+/// Reads and writes elements of another block's shared memory. Behind the last barrier no block reads
 /// what others wrote: it only keeps blocks that are still read from ending, and need not wait for
 /// outputs to reach memory, which takes 0.3 us. A barrier that a program begins with only says that
-/// blocks have begun: who reaches for another's memory waits for that, and no sooner.
-pub const PEER: &str = "\
+/// blocks have begun: a block that reaches for another's memory waits for that, and no sooner.
+const PEER: &str = "\
 static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
   unsigned here = (unsigned)__cvta_generic_to_shared(p), there;
   float x;
@@ -45,7 +67,7 @@ static __device__ __forceinline__ void cluster_leave() {
 /// Elements of 16 bits, and rounding of factors: they convert to and from `float` where they are
 /// used. Devices before capability 9.0 round ties to tf32 away from zero, later ones to even, in
 /// one instruction instead of three.
-pub const FORMATS: &str = "\
+const FORMATS: &str = "\
 struct bfloat_t {
   unsigned short bits;
   __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }
@@ -86,7 +108,7 @@ static __device__ __forceinline__ float tf32(float x) { return __uint_as_float(t
 /// Matrices across a warp's registers. A matrix of factors has 16 rows of 32 bytes: four registers
 /// a thread, in the order in which the first factor of `mma` wants them; the second factor is two
 /// matrices of 8 rows, in registers side by side. Sums are 16 x 16: two results side by side.
-pub const TENSOR_CORES: &str = "\
+const TENSOR_CORES: &str = "\
 static __device__ __forceinline__ void matrix(unsigned *r, unsigned row) {
   asm volatile(\"ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\"
     : \"=r\"(r[0]), \"=r\"(r[1]), \"=r\"(r[2]), \"=r\"(r[3]) : \"r\"(row) : \"memory\");
@@ -126,7 +148,7 @@ MULTIPLY(right_tf32, \"m16n8k8.row.col.f32.tf32.tf32.f32\", 2, 3)
 
 /// Four neighbours of a row of sums, rounded to 16 bits: a lane has two of either half of the row,
 /// and gives its neighbour those of the half that it does not store.
-pub const FOURS: &str = "\
+const FOURS: &str = "\
 #define FOURS(type) \\
 static __device__ __forceinline__ uint2 fours_##type(const float *c) { \\
   const bool odd = threadIdx.x & 1; \\
@@ -141,7 +163,7 @@ FOURS(half_t)
 /// Copies to shared memory that do not pass through registers, where the device has them; they have
 /// arrived at the next barrier, or once their batch is awaited. Where `valid` does not hold, zeros
 /// are written.
-pub const COPIES: &str = "\
+const COPIES: &str = "\
 static __device__ __forceinline__ void copy4(float *to, const float *from, bool valid) {
 #if __CUDA_ARCH__ >= 800
   asm volatile(\"cp.async.ca.shared.global [%0], [%1], 4, %2;\" \
@@ -187,7 +209,7 @@ template <int LAST> static __device__ __forceinline__ void copies_await() {
 /// Boxes of tensors that the copy engine brings to shared memory, told of by tensor maps; rows are
 /// swizzled by 128 bytes. The bytes that are asked for are counted by one of eight barriers, whose
 /// phase ends when they are there and their batch ended.
-pub const BOXES: &str = "\
+const BOXES: &str = "\
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };
 static __device__ __forceinline__ bool elected() {
   unsigned me;
@@ -234,7 +256,7 @@ e, \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d), \"r\"(e))
 /// Where an element lies in rows of 128 bytes whose pieces of 16 are swizzled: in elements of 2
 /// bytes. A thread's places in a row are kept, all four that 32 bytes are apart: the compiler would
 /// work each out anew in every step.
-pub const SWIZZLED: &str = "\
+const SWIZZLED: &str = "\
 static __device__ __forceinline__ int swizzled2(int at) { return at ^ (at >> 3 & 56); }
 static __device__ __forceinline__ void lines_at(unsigned *lines, const void *place) {
   for (int i = 0; i < 4; i++) {
@@ -248,7 +270,7 @@ static __device__ __forceinline__ void lines_at(unsigned *lines, const void *pla
 /// its rows begin, in 16 bytes, that eight rows of 128 bytes are 1,024 (of columns where they lie
 /// across, and 64 of their rows are 8,192 further then), and that they are swizzled by 128 bytes.
 /// Of an address the block's number in its cluster is left out.
-pub const GROUPS: &str = "\
+const GROUPS: &str = "\
 static __device__ __forceinline__ unsigned long long swizzled_rows(const void *first, unsigned \
 long long leading) {
   return (unsigned long long)(((unsigned)__cvta_generic_to_shared(first) & 0x3FFFF) >> 4) | \
@@ -269,7 +291,7 @@ static __device__ __forceinline__ void product_done(float &x) { asm volatile(\"\
 
 /// The instruction that multiplies 64 rows by so many columns, 16 deep, of factors that may lie
 /// across.
-pub fn group_product(format: &str, columns: i64, across: [bool; 2]) -> String {
+fn group_product(format: &str, columns: i64, across: [bool; 2]) -> String {
     let (registers, [a, b]) = (columns / 2, across.map(i64::from));
     let list = |f: &dyn Fn(i64) -> String| (0..registers).map(f).collect::<Vec<_>>().join(", ");
     let (names, sums) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(c[{i}])")));

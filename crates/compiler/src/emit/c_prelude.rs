@@ -2,7 +2,7 @@
 //! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
 //! by their built-in names only where compilers do not find them, behind a test for them.
 
-use std::collections::BTreeSet;
+use super::dialect::Used;
 use std::fmt::Write;
 
 /// Conversions from and to elements of 16 bits, to the nearest and ties to even.
@@ -39,130 +39,123 @@ const HALVES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Types and functions for the given lane widths and helper names.
-pub fn text(lanes: &BTreeSet<i64>, helpers: &BTreeSet<&'static str>) -> String {
-    let has = |n: &str| helpers.contains(n);
+/// The types and functions that a program used.
+pub fn text(used: &Used) -> String {
     let mut s = String::from("#include <stddef.h>\n");
     // Reading math.h takes longer than compiling a small kernel.
-    if SCALAR.iter().any(|(n, ..)| has(n)) {
+    if SCALAR.iter().any(|(n, ..)| used.has(n)) {
         s += "#include <math.h>\n";
     }
-    if HALVES.iter().any(|(n, _)| has(n)) {
+    if HALVES.iter().any(|(n, _)| used.has(n)) {
         s += "union float_bits { unsigned bits; float x; };\n";
-        HALVES.iter().filter(|(n, _)| has(n)).for_each(|(_, text)| s += text);
+        HALVES.iter().filter(|(n, _)| used.has(n)).for_each(|(_, text)| s += text);
     }
-    if has("max") {
-        s += "static inline float max_f(float a, float b) { return a > b ? a : b; }\n";
-        s += "static inline double max_d(double a, double b) { return a > b ? a : b; }\n";
-    }
-    if has("min") {
-        s += "static inline float min_f(float a, float b) { return a < b ? a : b; }\n";
-        s += "static inline double min_d(double a, double b) { return a < b ? a : b; }\n";
-    }
-    for &(name, f, d) in SCALAR {
-        if has(name) {
-            let (arguments, call) = if name == "pow" { ("X x, X y", "x, y") } else { ("X x", "x") };
-            for (suffix, ty, body) in [("f", "float", f), ("d", "double", d)] {
-                let body =
-                    if body.contains('(') { body.to_string() } else { format!("{body}({call})") };
-                let _ = writeln!(
-                    s,
-                    "static inline {ty} {name}_{suffix}({}) {{ return {body}; }}",
-                    arguments.replace('X', ty)
-                );
-            }
-        }
-    }
-    for &l in lanes {
-        let bytes = l * 4;
-        let _ = writeln!(
-            s,
-            "typedef float v{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));"
-        );
-        let _ = writeln!(
-            s,
-            "typedef int i{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));"
-        );
-        // `all` comes first: the others use it.
-        let list = |f: &dyn Fn(i64) -> String| (0..l).map(f).collect::<Vec<_>>().join(", ");
-        let _ = writeln!(
-            s,
-            "static inline v{l} all_v{l}(float x) {{ return (v{l}){{{}}}; }}",
-            list(&|_| "x".into())
-        );
-        let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
-        let needs_exp = has("exp") || has("sigmoid") || has("tanh") || has("erf");
-        for (name, sign) in [("max", '>'), ("min", '<')] {
-            if has(name) || needs_exp {
-                s += &extreme(l, name, &format!("i{l} m = a {sign} b; return {};", blend("m")));
-            }
-        }
-        if has("abs") || has("erf") || has("tanh") {
+    for (name, sign) in [("max", '>'), ("min", '<')] {
+        for (suffix, ty) in [("f", "float"), ("d", "double")].into_iter().filter(|_| used.has(name))
+        {
             let _ = writeln!(
                 s,
-                "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}"
+                "static inline {ty} {name}_{suffix}({ty} a, {ty} b) {{ return a {sign} b ? a : b; \
+                 }}"
             );
-        }
-        if has("even") {
-            let (mask, _) =
-                (list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string()), ());
-            let _ = writeln!(
-                s,
-                "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = \
-                 *(const v{l} *)(p + {}); \
-                 return SHUFFLE({l}, a, b, {mask}); }}",
-                l - 1
-            );
-        }
-        for (word, combine) in ACROSS {
-            if has(word) && l.count_ones() == 1 {
-                s += &across(l, word, combine);
-            }
-        }
-        if has("transpose") && (l == 4 || [8, 16].contains(&l) && lanes.contains(&(l / 2))) {
-            s += &transpose(l);
-        }
-        if needs_exp {
-            let (fast, end) = if l == 16 { (EXP_SCALE, "#endif\n") } else { ("", "") };
-            s += &EXP.replace("SCALE\n", fast).replace("END\n", end).replace('@', &l.to_string());
-        }
-        if has("sigmoid") {
-            let _ = writeln!(
-                s,
-                "static inline v{l} sigmoid_v{l}(v{l} x) {{ return 1.0f / (1.0f + exp_v{l}(-x)); }}"
-            );
-        }
-        if has("tanh") {
-            s += &TANH.replace("@", &l.to_string());
-        }
-        if has("erf") {
-            s += &ERF.replace("@", &l.to_string());
-        }
-        // Functions without a vector form of ours go lane by lane.
-        for &(name, f, _) in SCALAR {
-            if has(name) && !["exp", "sigmoid", "tanh", "erf", "abs"].contains(&name) {
-                let (arguments, call) = if name == "pow" {
-                    (format!("v{l} x, v{l} y"), "x[i], y[i]")
-                } else {
-                    (format!("v{l} x"), "x[i]")
-                };
-                let body = if f.contains('(') {
-                    format!("{name}_f({call})")
-                } else {
-                    format!("{f}({call})")
-                };
-                let _ = writeln!(
-                    s,
-                    "static inline v{l} {name}_v{l}({arguments}) {{ v{l} r; for (int i = 0; i < \
-                     {l}; i++) r[i] = {body}; return r; }}"
-                );
-            }
         }
     }
-    if has("even") || has("transpose") || ACROSS.iter().any(|(word, _)| has(word)) {
+    for &(name, f, d) in SCALAR.iter().filter(|x| used.has(x.0)) {
+        let (arguments, call) = if name == "pow" { ("X x, X y", "x, y") } else { ("X x", "x") };
+        for (suffix, ty, body) in [("f", "float", f), ("d", "double", d)] {
+            let body =
+                if body.contains('(') { body.to_string() } else { format!("{body}({call})") };
+            let _ = writeln!(
+                s,
+                "static inline {ty} {name}_{suffix}({}) {{ return {body}; }}",
+                arguments.replace('X', ty)
+            );
+        }
+    }
+    used.lanes.iter().for_each(|&l| vector(l, used, &mut s));
+    if used.has("even") || used.has("transpose") || ACROSS.iter().any(|(word, _)| used.has(word)) {
         s.insert_str(0, SHUFFLE);
     }
     s
+}
+
+/// The types of a width, and the functions that were used.
+fn vector(l: i64, used: &Used, s: &mut String) {
+    let bytes = l * 4;
+    for (ty, name) in [("float", 'v'), ("int", 'i')] {
+        let _ = writeln!(
+            s,
+            "typedef {ty} {name}{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));"
+        );
+    }
+    // `all` comes first: the others use it.
+    let list = |f: &dyn Fn(i64) -> String| (0..l).map(f).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(
+        s,
+        "static inline v{l} all_v{l}(float x) {{ return (v{l}){{{}}}; }}",
+        list(&|_| "x".into())
+    );
+    let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
+    let needs_exp = ["exp", "sigmoid", "tanh", "erf"].iter().any(|f| used.has(f));
+    for (name, sign) in [("max", '>'), ("min", '<')] {
+        if used.has(name) || needs_exp {
+            *s += &extreme(l, name, &format!("i{l} m = a {sign} b; return {};", blend("m")));
+        }
+    }
+    if ["abs", "erf", "tanh"].iter().any(|f| used.has(f)) {
+        let _ = writeln!(
+            s,
+            "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}"
+        );
+    }
+    if used.has("even") {
+        let mask = list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string());
+        let _ = writeln!(
+            s,
+            "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = \
+             *(const v{l} *)(p + {}); \
+             return SHUFFLE({l}, a, b, {mask}); }}",
+            l - 1
+        );
+    }
+    for (word, combine) in ACROSS {
+        if used.has(word) && l.count_ones() == 1 {
+            *s += &across(l, word, combine);
+        }
+    }
+    let joined = [8, 16].contains(&l) && used.lanes.contains(&(l / 2));
+    if used.has("transpose") && (l == 4 || joined) {
+        *s += &transpose(l);
+    }
+    if needs_exp {
+        let (fast, end) = if l == 16 { (EXP_SCALE, "#endif\n") } else { ("", "") };
+        *s += &EXP.replace("SCALE\n", fast).replace("END\n", end).replace('@', &l.to_string());
+    }
+    for (name, form) in [("sigmoid", SIGMOID), ("tanh", TANH), ("erf", ERF)] {
+        if used.has(name) {
+            *s += &form.replace('@', &l.to_string());
+        }
+    }
+    for &(name, f, _) in SCALAR.iter().filter(|x| used.has(x.0)) {
+        *s += &by_lane(l, name, f);
+    }
+}
+
+/// A function without a vector form of ours goes lane by lane.
+fn by_lane(l: i64, name: &str, f: &str) -> String {
+    if ["exp", "sigmoid", "tanh", "erf", "abs"].contains(&name) {
+        return String::new();
+    }
+    let (arguments, call) = if name == "pow" {
+        (format!("v{l} x, v{l} y"), "x[i], y[i]")
+    } else {
+        (format!("v{l} x"), "x[i]")
+    };
+    let body = if f.contains('(') { format!("{name}_f({call})") } else { format!("{f}({call})") };
+    format!(
+        "static inline v{l} {name}_v{l}({arguments}) {{ v{l} r; for (int i = 0; i < {l}; i++) \
+         r[i] = {body}; return r; }}\n"
+    )
 }
 
 /// Name, float and double form: a C function, or an expression in `x`.
@@ -305,6 +298,8 @@ const EXP_SCALE: &str = "#if defined(__AVX512F__) && !defined(__clang__)
   return (v@)__builtin_ia32_scalefps512_mask(p, n, p, (short)-1, 4);
 #else
 ";
+
+const SIGMOID: &str = "static inline v@ sigmoid_v@(v@ x) { return 1.0f / (1.0f + exp_v@(-x)); }\n";
 
 /// tanh: by exp where |x| is not small, a short odd polynomial where it is.
 const TANH: &str = "static inline v@ tanh_v@(v@ x) {

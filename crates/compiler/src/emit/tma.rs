@@ -1,12 +1,12 @@
-//! Copies of boxes as CUDA C (tensor maps, compute capability 9.0), and matrices in the swizzled
+//! Copies of boxes (TMA tiles: tensor maps, compute capability 9.0), and matrices in the swizzled
 //! rows that they fill.
 //!
 //! One thread asks for a box; its bytes are counted by a barrier in shared memory. Batches are
 //! numbered as they are committed: that of batch `i` is barrier `i % 8` in its `i / 8`-th phase, so
 //! no more than eight may be on their way.
 
-use super::cuda::Function;
-use super::cuda_loops::ROUND;
+use super::printer::Printer;
+use super::state::ROUND;
 use crate::gcd;
 use crate::nest::{Loop, Mode, Scope, Stmt, box_copy};
 use squall_core::expr::{Affine, Source, Var};
@@ -18,7 +18,7 @@ const GROUP: i64 = 8 * ROW;
 /// Elements that one lane's address of a matrix stands for, twice: lanes differ by less.
 const LANES: i64 = 16;
 
-impl Function<'_> {
+impl Printer<'_> {
     /// Loops that copy a box.
     pub(super) fn box_(&mut self, l: &Loop) {
         // The verifier made sure that it is one.
@@ -27,8 +27,8 @@ impl Function<'_> {
         let bytes = source.dtype.bytes();
         let memory = match source.scope {
             Scope::Data(i) => Mapped::Data(i as u32),
-            Scope::Prepared => Mapped::Prepared(self.prepared[&copy.from]),
-            _ => Mapped::Workspace(self.prepared[&copy.from]),
+            Scope::Prepared => Mapped::Prepared(self.simt.prepared[&copy.from]),
+            _ => Mapped::Workspace(self.simt.prepared[&copy.from]),
         };
         let all = || copy.sides.iter();
         let map = TensorMap {
@@ -38,12 +38,13 @@ impl Function<'_> {
             spanned: all().map(|s| s.spanned() as u32).collect(),
             steps: all().map(|s| s.step as u32).collect(),
         };
-        let number = self.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
-            self.maps.push(map);
-            self.maps.len() - 1
+        let number = self.simt.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
+            self.simt.maps.push(map);
+            self.simt.maps.len() - 1
         });
         let to = self.at(copy.to, &copy.at, &self.offset(copy.to, &copy.at));
         let first: Vec<String> = all().map(|s| self.affine(&self.fold(&s.first))).collect();
+        self.helper("tma");
         let text = format!(
             "box_copy(&{to}, map{number}, arrived + (boxes & 7), {}, {});",
             copy.bytes,
@@ -53,14 +54,14 @@ impl Function<'_> {
     }
 
     /// Statements in order; neighbouring boxes are asked for together.
-    pub(super) fn statements(&mut self, stmts: &[Stmt]) {
+    pub(super) fn thread_statements(&mut self, stmts: &[Stmt]) {
         let is_box = |s: &Stmt| matches!(s, Stmt::Loop(l) if l.mode == Mode::Box);
         for part in stmts.chunk_by(|a, b| is_box(a) && is_box(b)) {
             let boxes = is_box(&part[0]);
             if boxes {
                 self.open("if (asks && elected()) {");
             }
-            part.iter().for_each(|s| self.stmt(s));
+            part.iter().for_each(|s| self.statement(s));
             if boxes {
                 self.close();
             }
@@ -69,10 +70,10 @@ impl Function<'_> {
 
     /// Ends a batch of copies.
     pub(super) fn commit(&mut self) {
-        if self.copying {
-            self.line("copies_commit();");
+        if self.simt.copying {
+            self.copies("copies_commit();");
         }
-        if self.boxing {
+        if self.simt.boxing {
             self.line("if (asks && elected()) boxes_commit(arrived + (boxes & 7));");
             self.line("boxes++;");
         }
@@ -80,10 +81,10 @@ impl Function<'_> {
 
     /// Waits for all batches but the last so many.
     pub(super) fn await_copies(&mut self, last: u32) {
-        if self.copying {
-            self.line(&format!("copies_await<{last}>();"));
+        if self.simt.copying {
+            self.copies(&format!("copies_await<{last}>();"));
         }
-        if self.boxing {
+        if self.simt.boxing {
             // One batch at each: the interpreter makes sure of it.
             self.line("boxes_await(arrived + (seen & 7), seen >> 3 & 1);");
             self.line("seen++;");
@@ -100,7 +101,11 @@ impl Function<'_> {
         let off = self.offset(b, index);
         let (still, moving) = self.parted(&off);
         let multiple = |v: &Var| {
-            if self.dealt.contains_key(v) { self.rounds.get(v).copied().unwrap_or(1) } else { 1 }
+            if self.simt.dealt.contains_key(v) {
+                self.simt.rounds.get(v).copied().unwrap_or(1)
+            } else {
+                1
+            }
         };
         let (far, near): (Vec<_>, Vec<_>) =
             moving.terms().iter().copied().partition(|t| t.1 * multiple(&t.0) % GROUP == 0);
@@ -114,6 +119,7 @@ impl Function<'_> {
         {
             return None;
         }
+        self.helper("swizzled");
         // One for each pair of a row's eight pieces of 16 bytes.
         let name = self.keep(
             |f| f.at(b, index, &still),
@@ -138,7 +144,7 @@ impl Function<'_> {
     ) {
         let common = |a: &Affine| a.terms().iter().fold(a.offset(), |g, t| gcd(g, t.1));
         let reach =
-            |t: &(Var, i64)| self.ranges.get(&t.0).filter(|_| t.1 > 0).map(|r| t.1 * (r - 1));
+            |t: &(Var, i64)| self.simt.ranges.get(&t.0).filter(|_| t.1 > 0).map(|r| t.1 * (r - 1));
         let Some(furthest) = rest.terms().iter().map(reach).sum::<Option<i64>>() else { return };
         // Nothing of the thread's own is whole blocks.
         let unit = if common(own) == 0 { ROW } else { common(own) };
@@ -159,7 +165,7 @@ impl Function<'_> {
             ]
         };
         let [blocks, places] = parts;
-        self.dealt.extend([(block, blocks), (place, places)]);
-        self.rounds.insert(place, LANES);
+        self.simt.dealt.extend([(block, blocks), (place, places)]);
+        self.simt.rounds.insert(place, LANES);
     }
 }
