@@ -141,7 +141,8 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, l)| !l.trim_start().starts_with("//"))
 }
 
-const ROOMS: &[&str] = &["frontend", "compiler", "search", "measure", "records", "predict"];
+const ROOMS: &[&str] =
+    &["frontend", "graph", "compiler", "search", "measure", "records", "predict"];
 
 fn rooms(r: &Repository) -> Vec<String> {
     let mut out = Vec::new();
@@ -190,7 +191,7 @@ fn pure_rooms(r: &Repository) -> Vec<String> {
         "rand::rng(",
         "getrandom",
     ];
-    let rooms = ["core", "compiler", "search"];
+    let rooms = ["core", "graph", "compiler", "search"];
     search(rooms.iter().flat_map(|n| r.of_crate(n)), &words)
 }
 

@@ -1,14 +1,17 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
-//! [`workload`]), what to tune and where ([`target`], [`task`]), the legal choices ([`space`]), how
+//! [`workload`], [`operator`]), models of them ([`graph`]), what to tune and where ([`target`], [`task`]), the legal choices ([`space`]), how
 //! a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what a predictor
 //! learns from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod expr;
 pub mod forecast;
+pub mod graph;
 pub mod kernel;
+pub mod operator;
 pub mod space;
 pub mod target;
 pub mod task;
+pub mod tasks;
 pub mod text;
 pub mod trial;
 pub mod units;

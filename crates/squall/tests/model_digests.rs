@@ -4,7 +4,7 @@
 //! `model_digests.txt`. `SQUALL_BLESS=1 cargo test -p squall --test model_digests` writes that file
 //! anew where the shared folder is present.
 
-use squall::frontend::Weights;
+use squall::frontend::read_weights;
 use squall::{Channels, Input};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ fn tasks(input: &Input) -> String {
 fn plan(input: &Input, path: &Path) -> String {
     let Some(graph) = &input.graph else { return "none".into() };
     let bytes = std::fs::read(path).unwrap();
-    let weights = Weights::read(&bytes, &input.name, &mut |_, _, _| None).unwrap();
+    let weights = read_weights(&bytes, &input.name, &mut |_, _, _| None).unwrap();
     let plan = match graph.plan(weights) {
         Ok(plan) => plan,
         Err(e) => return format!("none: {}", digest(&e)),
@@ -74,7 +74,10 @@ fn models(folder: &Path, prefix: &str) -> BTreeMap<String, PathBuf> {
 #[test]
 fn models_become_what_they_became() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = here.join("../../../shared/data/models");
+    let shared = std::env::var_os("SQUALL_SHARED").map_or_else(
+        || here.join("../../../shared/data/models"),
+        |folder| PathBuf::from(folder).join("data/models"),
+    );
     let mut all = models(&here.join("../../examples"), "examples/");
     all.extend(models(&here.join("../frontend/tests/operators"), "operators/"));
     assert!(all.len() >= 4, "{all:?}");
@@ -82,7 +85,7 @@ fn models_become_what_they_became() {
         all.extend(models(&shared, ""));
     } else {
         eprintln!("{} is absent: its models are not compared", shared.display());
-        assert!(std::env::var_os("SQUALL_SHARED").is_none(), "SQUALL_SHARED wants it");
+        assert!(std::env::var_os("SQUALL_SHARED").is_none(), "SQUALL_SHARED names it");
     }
     let file = here.join("tests/model_digests.txt");
     let lines: BTreeMap<String, String> =

@@ -1,0 +1,70 @@
+//! What every model keeps: names are unique, nodes stand in an order of execution, and what is said
+//! of a value agrees.
+
+use super::{Model, Value, ValueId, elements};
+use std::collections::HashSet;
+
+impl Model {
+    /// Checks the model; says what is wrong and where.
+    pub fn verify(&self) -> Result<(), String> {
+        let mut known = vec![false; self.values.len()];
+        let mut names = HashSet::new();
+        for (id, v) in self.values.iter().enumerate() {
+            if v.name.is_empty() || !names.insert(v.name.as_str()) {
+                return Err(format!("the name `{}` of value {id} is empty or taken", v.name));
+            }
+            self.verify_value(id, v).map_err(|e| format!("value `{}`: {e}", v.name))?;
+        }
+        let made: HashSet<ValueId> = self.nodes.iter().flat_map(|n| n.outputs.clone()).collect();
+        for (id, known) in known.iter_mut().enumerate() {
+            *known = !made.contains(&id);
+            if *known && !self.values[id].weight && !self.inputs.contains(&id) {
+                return Err(format!("nothing gives the value `{}`", self.values[id].name));
+            }
+        }
+        for &id in &self.inputs {
+            if id >= known.len() || !known[id] || self.values[id].weight {
+                return Err(format!("input {id} is a weight, or a node's result, or no value"));
+            }
+        }
+        let (mut nodes, mut last) = (HashSet::new(), None);
+        for n in &self.nodes {
+            let fail = |e: String| Err(format!("node `{}`: {e}", n.name));
+            if n.name.is_empty() || !nodes.insert(n.name.as_str()) {
+                return fail("its name is empty or taken".into());
+            }
+            if let Some(id) = n.inputs.iter().flatten().find(|&&id| known.get(id) != Some(&true)) {
+                return fail(format!("it reads value {id}, which is not known by then"));
+            }
+            for &id in &n.outputs {
+                if id >= known.len() || known[id] || last >= Some(id) {
+                    return fail(format!("its result {id} is another's, or out of order"));
+                }
+                (known[id], last) = (true, Some(id));
+            }
+        }
+        match self.outputs.iter().find(|&&id| id >= known.len()) {
+            Some(id) => Err(format!("output {id} is no value")),
+            None => Ok(()),
+        }
+    }
+
+    fn verify_value(&self, id: ValueId, v: &Value) -> Result<(), String> {
+        if let Some(shape) = &v.shape {
+            elements(shape)?;
+        }
+        if let Some(c) = &v.constant {
+            let said = v.shape.as_deref();
+            let holds = elements(c.shape())? as usize == c.len();
+            if said.is_some_and(|s| s != c.shape()) || !holds {
+                return Err(format!("it is {said:?}, its elements {:?}", c.shape()));
+            }
+        }
+        match v.alias {
+            Some(of) if of >= id || self.values[of].alias.is_some() => {
+                Err("it is an alias of a later value, or of an alias".into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
