@@ -1,5 +1,5 @@
-//! What the stages ask of a model: values through their aliases, who uses what, attributes with
-//! defaults.
+//! What the stages ask of a model: values through their aliases, the nodes that use each,
+//! attributes with defaults.
 
 use squall_core::DType;
 use squall_core::TensorKind;

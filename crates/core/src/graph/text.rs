@@ -296,3 +296,85 @@ fn read_attribute(w: &mut Words<'_>) -> Result<Attribute, TextError> {
         _ => return start.error("this kind of attribute is not known"),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NET: &str = "model \"net\" opset 17\n\
+                       input \"x\" f32 [1,2]\n\
+                       weight \"w\" f32 [2] = f32 0.5 -1e-7\n\
+                       node \"add\" \"Add\"\n  reads \"x\" \"w\" _\n  \
+                       attribute \"axis\" int -1\n  gives \"y\" f32 [1,2]\n\
+                       output \"y\"\n";
+
+    #[test]
+    fn a_model_is_its_text() {
+        let m = Model::parse(NET).unwrap();
+        assert_eq!(m.to_string(), NET);
+        assert_eq!((m.inputs.as_slice(), m.outputs.as_slice()), (&[0][..], &[2][..]));
+        assert_eq!(m.nodes[0].inputs, [Some(0), Some(1), None]);
+    }
+
+    #[test]
+    fn large_weights_stay_in_the_file() {
+        let mut m = Model::parse(NET).unwrap();
+        let shape = vec![65];
+        m.values[1].constant = Some(Constant::F32 { shape: shape.clone(), data: vec![1.0; 65] });
+        m.values[1].shape = Some(shape);
+        let read = Model::parse(&m.to_string()).unwrap();
+        assert_eq!((&read, &read.values[1].constant), (&m.without_large_constants(), &None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        for (from, to, want) in [
+            ("model", "madel", "line 1, column 1: expected `model`"),
+            ("opset 17", "opset x", "expected a version"),
+            ("[1,2]\noutput", "[1,2\noutput", "expected extents like"),
+            ("gives \"y\"", "gives \"x\"", "another value has this name"),
+            ("reads \"x\"", "reads \"z\"", "line 5, column 8: no value before has this name"),
+            (
+                "f32 [2] =",
+                "f32 [3] =",
+                "value `w`: it is Some([3]), but holds 2 elements of shape [3]",
+            ),
+            ("f32 0.5", "f16 0.5", "elements are of f32, i64 or bool"),
+            ("int -1", "whole -1", "this kind of attribute is not known"),
+            ("  gives", "  takes", "`takes` is nothing that a model has"),
+            ("input", "output \"x\" input", "no value before has this name"),
+            ("node", "folded\nnode", "expected `node` before this"),
+            ("model \"net\" opset 17\n", "", "expected `model`"),
+        ] {
+            let e = Model::parse(&NET.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(e.contains(want), "{e}\ninstead of {want}");
+        }
+    }
+
+    #[test]
+    fn what_no_model_may_be_is_refused() {
+        let read = || Model::parse(NET).unwrap();
+        let refused = |m: Model, want: &str| {
+            let e = m.verify().unwrap_err();
+            assert!(e.contains(want), "{e}\ninstead of {want}");
+        };
+        let mut m = read();
+        m.nodes[0].inputs[0] = Some(2);
+        refused(m, "node `add`: it reads value 2, which is not known by then");
+        let mut m = read();
+        m.nodes[0].outputs = vec![9];
+        refused(m, "nothing gives the value `y`");
+        let mut m = read();
+        m.outputs = vec![7];
+        refused(m, "output 7 is no value");
+        let mut m = read();
+        m.values[0].alias = Some(2);
+        refused(m, "alias of a later value");
+        let mut m = read();
+        m.inputs.push(2);
+        refused(m, "input 2 is a weight, or a node's result, or no value");
+        let mut m = read();
+        m.nodes.push(m.nodes[0].clone());
+        refused(m, "node `add`: its name is empty or taken");
+    }
+}

@@ -1,7 +1,7 @@
 //! What every model keeps: names are unique, nodes stand in an order of execution, and what is said
 //! of a value agrees.
 
-use super::{Model, Value, ValueId, elements};
+use super::{Attribute, Constant, Model, Value, ValueId, elements};
 use std::collections::HashSet;
 
 impl Model {
@@ -33,6 +33,13 @@ impl Model {
             if n.name.is_empty() || !nodes.insert(n.name.as_str()) {
                 return fail("its name is empty or taken".into());
             }
+            for a in n.attributes.values() {
+                if let Attribute::Tensor(t) = a
+                    && let Some(c) = &t.constant
+                {
+                    holds(c, Some(&t.shape)).map_err(|e| format!("node `{}`: {e}", n.name))?;
+                }
+            }
             if let Some(id) = n.inputs.iter().flatten().find(|&&id| known.get(id) != Some(&true)) {
                 return fail(format!("it reads value {id}, which is not known by then"));
             }
@@ -54,11 +61,7 @@ impl Model {
             elements(shape)?;
         }
         if let Some(c) = &v.constant {
-            let said = v.shape.as_deref();
-            let holds = elements(c.shape())? as usize == c.len();
-            if said.is_some_and(|s| s != c.shape()) || !holds {
-                return Err(format!("it is {said:?}, its elements {:?}", c.shape()));
-            }
+            holds(c, v.shape.as_deref())?;
         }
         match v.alias {
             Some(of) if of >= id || self.values[of].alias.is_some() => {
@@ -66,5 +69,14 @@ impl Model {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Whether a constant has as many elements as its shape says, and the shape that is said of it.
+fn holds(c: &Constant, said: Option<&[i64]>) -> Result<(), String> {
+    let (shape, len) = (c.shape(), c.len());
+    match elements(shape)? as usize == len && said.is_none_or(|s| s == shape) {
+        true => Ok(()),
+        false => Err(format!("it is {said:?}, but holds {len} elements of shape {shape:?}")),
     }
 }

@@ -104,9 +104,9 @@ fn layouts(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
         match *step {
             Step::Node(_) => {
                 if let Some(&v) = reads(candidates, step).iter().find(|v| moved(**v)) {
-                    let who = named(candidates, step);
+                    let reader = named(candidates, step);
                     return Err(format!(
-                        "{who} reads `{}`, which does not lie as it expects",
+                        "{reader} reads `{}`, which does not lie as it expects",
                         name(v)
                     ));
                 }
@@ -115,8 +115,8 @@ fn layouts(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
                 let made = candidates.list[i].feeds.iter().filter(|f| f.is_made());
                 let in_made = made.flat_map(|f| f.values()).any(|v| moved(root(m, v)));
                 if in_made || workload(candidates, choice, i).is_none() {
-                    let who = named(candidates, step);
-                    return Err(format!("{who} cannot have its values in these layouts"));
+                    let reader = named(candidates, step);
+                    return Err(format!("{reader} cannot have its values in these layouts"));
                 }
             }
         }

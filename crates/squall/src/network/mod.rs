@@ -64,7 +64,7 @@ pub struct Network {
     /// The model's name, for messages.
     name: String,
     folder: PathBuf,
-    /// Removes the folder at the end, where nobody wants to keep it.
+    /// Removes the folder at the end, unless the caller keeps it.
     _temporary: Option<TempDir>,
     graph: Assignment,
     plan: Plan,

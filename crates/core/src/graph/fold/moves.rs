@@ -214,35 +214,6 @@ pub(super) fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String
         sources.push((0..length).map(|p| source(p - before)).collect::<Result<_, _>>()?);
     }
     let own = strides(x.shape());
-    fn placed<T: Copy>(
-        data: &[T],
-        fill: T,
-        count: usize,
-        sources: &[Vec<Option<usize>>],
-        own: &[i64],
-    ) -> Vec<T> {
-        let mut out = Vec::with_capacity(count);
-        let Some((inner, outer)) = sources.split_last() else { return data.to_vec() };
-        let mut place = vec![0usize; outer.len()];
-        while out.len() < count {
-            let base = place
-                .iter()
-                .enumerate()
-                .try_fold(0, |sum, (a, p)| outer[a][*p].map(|s| sum + s * own[a] as usize));
-            match base {
-                None => out.extend(std::iter::repeat_n(fill, inner.len())),
-                Some(base) => out.extend(inner.iter().map(|s| s.map_or(fill, |s| data[base + s]))),
-            }
-            for a in (0..outer.len()).rev() {
-                place[a] += 1;
-                if place[a] < outer[a].len() {
-                    break;
-                }
-                place[a] = 0;
-            }
-        }
-        out
-    }
     let count = elements(&shape)? as usize;
     let value = if ctx.opset >= 11 {
         ctx.constant(2, "constant_value")?.filter(|c| c.len() == 1)
@@ -269,4 +240,36 @@ pub(super) fn pad(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String
             Constant::Bool { shape, data: placed(data, false, count, &sources, &own) }
         }
     }])
+}
+
+/// The result of padding: its rows in order, each element from its source, or the fill where it has
+/// none. `own` are the operand's strides.
+fn placed<T: Copy>(
+    data: &[T],
+    fill: T,
+    count: usize,
+    sources: &[Vec<Option<usize>>],
+    own: &[i64],
+) -> Vec<T> {
+    let mut out = Vec::with_capacity(count);
+    let Some((inner, outer)) = sources.split_last() else { return data.to_vec() };
+    let mut place = vec![0usize; outer.len()];
+    while out.len() < count {
+        let base = place
+            .iter()
+            .enumerate()
+            .try_fold(0, |sum, (a, p)| outer[a][*p].map(|s| sum + s * own[a] as usize));
+        match base {
+            None => out.extend(std::iter::repeat_n(fill, inner.len())),
+            Some(base) => out.extend(inner.iter().map(|s| s.map_or(fill, |s| data[base + s]))),
+        }
+        for a in (0..outer.len()).rev() {
+            place[a] += 1;
+            if place[a] < outer[a].len() {
+                break;
+            }
+            place[a] = 0;
+        }
+    }
+    out
 }
