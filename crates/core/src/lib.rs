@@ -1,11 +1,12 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
 //! [`workload`]), what to tune and where ([`target`], [`task`]), the legal choices ([`space`]), how
-//! a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what a predictor
-//! learns from ([`forecast`]). This crate does no IO and reads no clock.
+//! a choice becomes a kernel ([`kernel`]), how that is measured ([`measurer`]), what became of it
+//! ([`trial`]), and what a predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod expr;
 pub mod forecast;
 pub mod kernel;
+pub mod measurer;
 pub mod space;
 pub mod target;
 pub mod task;
@@ -17,6 +18,10 @@ pub mod workload;
 pub use kernel::{
     Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
     TensorMap, Tunable,
+};
+pub use measurer::{
+    CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
+    Verdict,
 };
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Gpu, Target, TargetKind};

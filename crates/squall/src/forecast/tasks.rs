@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::kit::Kit;
 use crate::session::SYMBOL;
 use squall_core::{
-    Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, median,
+    Candidate, Job, Measurer, Outcome, RecordKind, Target, Task, TaskId, TaskSetup, Tunable,
+    Workload, median,
 };
 use squall_predict::task::{Lesson, Measured, Proposal, TaskModel, even, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
@@ -267,18 +268,23 @@ pub fn measure(
         }
         let sources: Vec<_> =
             candidates.iter().map(|c| realize(&kit.tunables, c, SYMBOL)).collect();
-        lab.set_task_of(&t.task.workload, &kit.reference(&t.task, "squall_reference"), seed)?;
+        let reference = kit.reference(&t.task, "squall_reference");
+        lab.set_task(&TaskSetup::new(t.task.workload.clone(), reference, seed))?;
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let places: Vec<usize> = (0..candidates.len()).filter(|&i| sources[i].is_ok()).collect();
-        let jobs: Vec<_> = sources.into_iter().flatten().collect();
+        let jobs: Vec<Job> = candidates
+            .iter()
+            .zip(sources)
+            .filter_map(|(c, source)| Some(Job::new(c.into(), source.ok()?)))
+            .collect();
         for round in 0..rounds {
             // Every round begins elsewhere, so that a disturbance does not always meet the same.
             let turn = round * jobs.len() / rounds.max(1);
             let order: Vec<usize> = (0..jobs.len()).map(|i| (i + turn) % jobs.len()).collect();
             let turned: Vec<_> = order.iter().map(|&i| jobs[i].clone()).collect();
-            lab.run(&turned, stop, &mut |i, outcome, _| {
-                if let Outcome::Measured(m) = &outcome {
-                    times[places[order[i]]].push(m.median().0);
+            lab.run(&turned, stop, &mut |r| {
+                if let Outcome::Measured(m) = &r.outcome {
+                    times[places[order[r.job]]].push(m.median().0);
                 }
             })?;
         }
