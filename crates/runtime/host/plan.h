@@ -11,7 +11,7 @@
 
 enum { RT_PLAN_VERSION = 1, RT_AXES = 32, RT_PARAMETERS = 512, RT_ARGUMENTS = 1024, RT_MAPS = 8 };
 #define RT_NONE UINT32_MAX
-#define RT_MOST_BYTES ((uint64_t)1 << 46)
+#define RT_MOST_BYTES ((uint64_t)1 << 62)
 
 typedef enum {
   RT_DATA,

@@ -1,6 +1,6 @@
 /* Whether the parts of a plan fit together: every number of a buffer, kernel or region exists,
  * every size and offset stays inside, and no sum overflows. RT_MOST_BYTES bounds each number that
- * the reader took, so that sums of a few of them fit 64 bits. */
+ * the reader took, so that three of them fit 64 bits. */
 #include "plan.h"
 #include <string.h>
 

@@ -177,7 +177,7 @@ pub enum Place {
     Device,
     /// The compiler refuses the source.
     Build,
-    /// The plan, which is a fault of ours.
+    /// The plan: sizes or launches that cannot be.
     Plan,
     /// The protocol's version.
     Version,

@@ -218,7 +218,7 @@ fn what_does_not_fit_is_refused_by_both_readers() {
         ("call 0 3 1 2 4 5", "call 0 3 1 2 - 5", "step 0 (a step)"),
         ("copy 0 28 2 0", "copy 0 27 2 0", "step 1 (a step)"),
         ("copy 0 28 2 0", "copy 0 28 0 0", "step 1 (a step)"),
-        ("2 0 1 2 5 3 1", "2 0 1 2 5 30 1", "step 2 (a step)"),
+        ("2 0 1 2 5 3 1", "2 0 1 2 5 31 1", "step 2 (a step)"),
         ("2 0 1 2 5 3 1", "9 0 1 2 5 3 1", "number"),
         ("fill 6 0 3", "fill 6 30 3", "step 3 (a step)"),
         ("fill 6 0 3", "region scratch 1\nfill 6 0 3", "follow one another"),

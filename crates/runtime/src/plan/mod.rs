@@ -13,8 +13,8 @@ use squall_core::{LaunchPhase, TensorMap};
 /// The version that is written and read.
 pub const VERSION: u32 = 1;
 
-/// No size, offset, count or stride is larger: sums of a few of them fit 64 bits.
-pub const MOST_BYTES: u64 = 1 << 46;
+/// No size, offset, count or stride is larger: three of them fit 64 bits.
+pub const MOST_BYTES: u64 = 1 << 62;
 
 /// The most axes of a copy.
 pub const MOST_AXES: usize = 32;
