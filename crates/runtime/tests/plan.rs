@@ -2,11 +2,10 @@
 //! refused with a reason, without a crash or a read over the end, and both readers agree.
 
 use proptest::prelude::*;
-use squall_core::{LaunchPhase, Mapped, TensorMap};
+use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 use squall_runtime::Plan;
 use squall_runtime::plan::{
-    Argument, At, Axis, Buffer, Element, Kernel, Language, Launch, Parameter, Region, Role, Step,
-    Work,
+    Argument, At, Axis, Buffer, Element, Kernel, Launch, Parameter, Region, Role, Step, Work,
 };
 use std::io::Write;
 use std::path::Path;

@@ -78,8 +78,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 add("CPU", true, d.model.clone(), None);
                 let vectors = format!(
                     "{} registers of {} bytes; {}",
-                    d.target.vector_registers,
-                    d.target.vector_bytes,
+                    d.target.vector_registers(),
+                    d.target.vector_bytes(),
                     d.features.join(" ")
                 );
                 add("vectors", true, vectors, None);
@@ -146,7 +146,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 }
                 machine = json!({
                     "id": d.id(), "model": d.model, "features": d.features, "threads": d.target.threads,
-                    "vector_bytes": d.target.vector_bytes, "vector_registers": d.target.vector_registers,
+                    "vector_bytes": d.target.vector_bytes(), "vector_registers": d.target.vector_registers(),
                     "cores": d.cores, "spare": d.spare, "siblings": d.siblings,
                     "caches": d.caches.iter().map(|c| json!({"level": c.level, "bytes": c.size.0, "shared_by": c.shared_by})).collect::<Vec<_>>(),
                 });

@@ -7,7 +7,7 @@ mod nvrtc;
 pub(crate) use nvrtc::{Nvrtc, has_lowered_names, names_file};
 
 use crate::cpu::{Reply, Runner, Toolchain, unexpected};
-use squall_core::{Bytes, Gpu as Limits, GpuState, MeasurerError, Target, TargetKind};
+use squall_core::{Gpu as Limits, GpuState, MeasurerError, Target};
 use squall_runtime::protocol::{self, GpuDescription, Start};
 use std::time::Duration;
 
@@ -93,15 +93,6 @@ impl Gpu {
     /// A GPU by what its runner says of it.
     fn described(ordinal: u32, d: GpuDescription) -> Gpu {
         let limits = d.limits;
-        let caches =
-            vec![Bytes(u64::from(limits.shared_per_multiprocessor)), Bytes(u64::from(limits.l2))];
-        let target = Target {
-            kind: TargetKind::Cuda(limits),
-            threads: 1,
-            vector_bytes: 16,
-            vector_registers: 255,
-            caches,
-        };
         let health = Health {
             now: d.now,
             most_sm_mhz: d.most_sm_mhz,
@@ -114,7 +105,7 @@ impl Gpu {
             name: d.name,
             driver: d.driver,
             nvrtc: d.nvrtc,
-            target,
+            target: Target::cuda(limits),
             limits,
             count: d.count,
             health,

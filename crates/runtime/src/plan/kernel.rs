@@ -1,8 +1,6 @@
 //! What a plan takes from the types of `core`: tensors of a workload, launches of a source.
 
-use super::{
-    Argument, Buffer, Element, Kernel, Language, Launch, Parameter, Plan, Role, Step, Work,
-};
+use super::{Argument, Buffer, Element, Kernel, Launch, Parameter, Plan, Role, Step, Work};
 use squall_core::{
     DType, KernelSource, LaunchArgument, LaunchPhase, Stage, TensorKind, Workload, workload::Input,
 };
@@ -74,10 +72,9 @@ impl Kernel {
     pub fn of_source(k: &KernelSource, library: Option<&str>, tensors: &[Buffer]) -> Kernel {
         let parameter = |b: &Buffer| Parameter { role: b.role, element: b.element, count: b.count };
         let parameters: Vec<Parameter> = tensors.iter().map(parameter).collect();
-        let is_cuda = !k.launches.is_empty();
         let launches = k.launches.iter().map(|l| Launch::of_source(l, &parameters)).collect();
         Kernel {
-            language: if is_cuda { Language::Cuda } else { Language::C },
+            language: k.language,
             symbol: k.symbol.clone(),
             library: library.map(Into::into),
             prepared: k.prepared.0,

@@ -8,7 +8,7 @@ mod verify;
 
 pub use kernel::letter;
 
-use squall_core::{LaunchPhase, TensorMap};
+use squall_core::{Language, LaunchPhase, TensorMap};
 
 /// The version that is written and read.
 pub const VERSION: u32 = 1;
@@ -121,15 +121,6 @@ impl Buffer {
     pub fn bytes(&self) -> u64 {
         self.count.saturating_mul(self.element.bytes())
     }
-}
-
-/// What a kernel is written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Language {
-    /// Called through a function pointer.
-    C,
-    /// Launched on a GPU.
-    Cuda,
 }
 
 /// A tensor that a kernel takes or gives.

@@ -3,10 +3,10 @@
 
 use super::print::ROLES;
 use super::{
-    Argument, At, Axis, Buffer, Element, Kernel, Language, Launch, MOST_AXES, MOST_BYTES,
-    MOST_PARAMETERS, Parameter, Plan, PlanError, Region, Role, Step, VERSION, Work,
+    Argument, At, Axis, Buffer, Element, Kernel, Launch, MOST_AXES, MOST_BYTES, MOST_PARAMETERS,
+    Parameter, Plan, PlanError, Region, Role, Step, VERSION, Work,
 };
-use squall_core::{LaunchPhase, Mapped, TensorMap};
+use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
 /// Why a line cannot be read.
 type Wrong = &'static str;

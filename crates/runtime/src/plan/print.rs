@@ -1,7 +1,7 @@
 //! Plans as text.
 
-use super::{Argument, At, Buffer, Kernel, Language, Launch, Plan, Region, Role, Step, Work};
-use squall_core::{LaunchPhase, Mapped, TensorMap};
+use super::{Argument, At, Buffer, Kernel, Launch, Plan, Region, Role, Step, Work};
+use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 use std::fmt::{self, Display, Formatter};
 
 pub(super) const ROLES: [(Role, &str); 7] = [

@@ -1,11 +1,10 @@
 //! Whether the parts of a plan fit together; `host/verify.c` asks the same.
 
 use super::{
-    ALIGNMENT, Argument, At, Axis, Buffer, Element, Kernel, Language, Launch, MOST_ARGUMENTS,
-    MOST_AXES, MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, Parameter, Plan, PlanError, Role, Step,
-    Work,
+    ALIGNMENT, Argument, At, Axis, Buffer, Element, Kernel, Launch, MOST_ARGUMENTS, MOST_AXES,
+    MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, Parameter, Plan, PlanError, Role, Step, Work,
 };
-use squall_core::{LaunchPhase, Mapped, TensorMap};
+use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
 pub(super) fn plan(p: &Plan) -> Result<(), PlanError> {
     let fits = || {

@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 /// The file that a kernel stands in.
 pub fn file(s: &KernelSource) -> String {
-    format!("{}.{}", s.symbol, if s.launches.is_empty() { "c" } else { "cu" })
+    format!("{}.{}", s.symbol, s.language.extension())
 }
 
 fn prototypes(s: &KernelSource) -> String {
@@ -134,7 +134,7 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
     for s in kernels.iter().flat_map(|k| [&k.source, &k.reference]) {
         let own: String = s.flags.iter().map(|f| format!(" '{f}'").replace('$', "$$")).collect();
         let symbol = &s.symbol;
-        let _ = if s.launches.is_empty() {
+        let _ = if !s.language.is_launched() {
             let omp = if s.openmp { " -fopenmp" } else { "" };
             write!(
                 m,
@@ -171,6 +171,7 @@ mod tests {
         let maps =
             vec![map(Mapped::Data(0), &[192, 128], 128), map(Mapped::Workspace(256), &[4096], 64)];
         let source = KernelSource {
+            language: squall_core::Language::Cuda,
             source: String::new(),
             symbol: "k".into(),
             prepared: Bytes(0),

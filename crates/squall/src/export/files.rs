@@ -25,10 +25,10 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, 
     let gpu = aimed.gpus.first();
     for k in kernels {
         for (s, head) in [(&k.source, comment(k)), (&k.reference, String::new())] {
-            let launcher = if s.launches.is_empty() {
-                String::new()
-            } else {
+            let launcher = if s.language.is_launched() {
                 cuda::launcher(s, &k.task.workload)
+            } else {
+                String::new()
             };
             put(&cuda::file(s), &(head + &s.source + &launcher))?;
         }
@@ -186,7 +186,7 @@ pub(crate) fn library(folder: &Path) -> Result<(), Error> {
 /// The prototypes of a kernel that a host program in C calls: launchers take a stream.
 fn host_declarations(k: &KernelSource) -> String {
     let text = declarations(k);
-    if k.launches.is_empty() {
+    if !k.language.is_launched() {
         return text;
     }
     let stream = |text: String, last: &str| text.replace(last, &format!("{last}, void *stream"));
@@ -212,7 +212,7 @@ fn linked(kernels: &[Chosen]) -> String {
     let mut c = String::from(
         "/* The kernels that the driver checks, and their plans. Made by Squall. */\n",
     );
-    if sources().any(|s| !s.launches.is_empty()) {
+    if sources().any(|s| s.language.is_launched()) {
         c += "#define SQUALL_CUDA\n";
     }
     c += "#include \"runtime/runtime.c\"\n\n";
