@@ -6,6 +6,7 @@
 pub mod expr;
 pub mod forecast;
 pub mod kernel;
+mod recorded;
 pub mod space;
 pub mod target;
 pub mod task;
@@ -18,6 +19,7 @@ pub use kernel::{
     Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
     TensorMap, Tunable,
 };
+pub use recorded::{canonical_tunable_name, find_candidate, find_tunable};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Gpu, Target, TargetKind};
 pub use task::{Objective, Task, TaskId};

@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::kit::Kit;
 use crate::session::SYMBOL;
 use squall_core::{
-    Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, median,
+    Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, find_candidate,
+    find_tunable, median,
 };
 use squall_predict::task::{Lesson, Measured, Proposal, TaskModel, even, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
@@ -34,11 +35,7 @@ impl Tuned {
     /// The candidate that holds the task, if it can still be made.
     fn holder(&self, tunables: &[Arc<dyn Tunable>]) -> Option<Candidate> {
         let (name, ..) = self.standings.winner()?;
-        let tunable = tunables.iter().find(|t| t.name() == name.0)?;
-        Some(Candidate {
-            tunable: tunable.name().into(),
-            configuration: tunable.space().parse(&name.1).ok()?,
-        })
+        find_candidate(tunables, &name.0, &name.1)
     }
 }
 
@@ -110,11 +107,11 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
     let tunables = Kit::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
     let row = |name: &Name, time: Option<f64>| {
-        let tunable = tunables.iter().find(|t| t.name() == name.0)?;
+        let tunable = find_tunable(&tunables, &name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
         (!features.is_empty()).then(|| Measured {
-            tunable: name.0.clone(),
+            tunable: tunable.name().into(),
             configuration,
             features,
             time,
