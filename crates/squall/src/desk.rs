@@ -218,7 +218,7 @@ impl<'a> Desk<'a> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use squall_core::{Bytes, FailStage, Target, TargetKind, Workload};
+    use squall_core::{Bytes, FailStage, Target, Workload};
 
     fn task() -> Task {
         let text = "workload matmul\ndata A: f32[16, 16]\nweight B: f32[16, 16]\nstage Y: f32[i: \
@@ -228,13 +228,7 @@ pub(crate) mod tests {
 
     /// A machine of no particular make.
     pub fn target() -> Target {
-        Target {
-            kind: TargetKind::Cpu,
-            threads: 1,
-            vector_bytes: 32,
-            vector_registers: 16,
-            caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
-        }
+        Target::cpu(32, 16, &[Bytes(32 << 10), Bytes(1 << 20)])
     }
 
     fn desk(task: &Task) -> Desk<'_> {

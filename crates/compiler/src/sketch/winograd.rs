@@ -47,7 +47,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     if outputs.is_empty() {
         return Vec::new();
     }
-    let registers = f.target.vector_registers as i64;
+    let registers = f.target.vector_registers() as i64;
     let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0])
         .filter(|&r| r <= 8 || conv.height % r == 0)
         .collect();
@@ -129,10 +129,10 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
                 _ => WinogradThreads::Phases,
             },
         };
-        let mut p = vec![Primitive::Winograd(name.clone(), tile)];
+        let mut p = vec![Primitive::Winograd { buffer: name.clone(), tile }];
         // The transformed filters are the one stream that is too large for near caches.
         if get("prefetch") > 1 {
-            p.push(Primitive::Prefetch("U".into(), get("prefetch")));
+            p.push(Primitive::Prefetch { buffer: "U".into(), lines: get("prefetch") });
         }
         p
     };

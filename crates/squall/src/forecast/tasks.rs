@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::kit::Kit;
 use crate::session::SYMBOL;
 use squall_core::{
-    Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, find_candidate,
-    find_tunable, median,
+    Candidate, Job, Measurer, Outcome, RecordKind, Target, Task, TaskId, TaskSetup, Tunable,
+    Workload, find_candidate, find_tunable, median,
 };
-use squall_predict::task::{Lesson, Measured, Proposal, TaskModel, even, problem};
+use squall_predict::task::{MeasuredCandidate, Proposal, TaskModel, TunedTask, even, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
 use squall_records::{Name, Query, Standings, Store};
 use std::collections::BTreeMap;
@@ -98,11 +98,11 @@ fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
 
 /// What a store's records of a device teach. Sketches are derived anew, so what an older Squall
 /// proposed and none proposes now is left out.
-pub fn lessons(store: &Store, at: &Aimed) -> Result<Vec<Lesson>, Error> {
+pub fn lessons(store: &Store, at: &Aimed) -> Result<Vec<TunedTask>, Error> {
     Ok(tuned(store, at)?.iter().filter_map(|t| lesson(t, at)).collect())
 }
 
-fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
+fn lesson(t: &Tuned, at: &Aimed) -> Option<TunedTask> {
     let problem = problem(t.task.id, &t.task.workload, &at.id)?;
     let tunables = Kit::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
@@ -110,7 +110,7 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
         let tunable = find_tunable(&tunables, &name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
-        (!features.is_empty()).then(|| Measured {
+        (!features.is_empty()).then(|| MeasuredCandidate {
             tunable: tunable.name().into(),
             configuration,
             features,
@@ -123,10 +123,10 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
         .iter()
         .enumerate()
         .filter(|(i, _)| *i < front || (i - front).is_multiple_of(behind));
-    let mut rows: Vec<Measured> =
+    let mut rows: Vec<MeasuredCandidate> =
         chosen.filter_map(|(_, (name, time))| row(name, Some(time.0))).collect();
     rows.extend(t.failed.iter().take(ROWS / 6).filter_map(|name| row(name, None)));
-    Some(Lesson { problem, name: t.task.name.clone(), rows })
+    Some(TunedTask { problem, name: t.task.name.clone(), rows })
 }
 
 /// Trains a predictor on a store's records of a device, and writes its file, as a whole or not at
@@ -264,18 +264,23 @@ pub fn measure(
         }
         let sources: Vec<_> =
             candidates.iter().map(|c| realize(&kit.tunables, c, SYMBOL)).collect();
-        lab.set_task_of(&t.task.workload, &kit.reference(&t.task, "squall_reference"), seed)?;
+        let reference = kit.reference(&t.task, "squall_reference");
+        lab.set_task(&TaskSetup::new(t.task.workload.clone(), reference, seed))?;
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let places: Vec<usize> = (0..candidates.len()).filter(|&i| sources[i].is_ok()).collect();
-        let jobs: Vec<_> = sources.into_iter().flatten().collect();
+        let jobs: Vec<Job> = candidates
+            .iter()
+            .zip(sources)
+            .filter_map(|(c, source)| Some(Job::new(c.into(), source.ok()?)))
+            .collect();
         for round in 0..rounds {
             // Every round begins elsewhere, so that a disturbance does not always meet the same.
             let turn = round * jobs.len() / rounds.max(1);
             let order: Vec<usize> = (0..jobs.len()).map(|i| (i + turn) % jobs.len()).collect();
             let turned: Vec<_> = order.iter().map(|&i| jobs[i].clone()).collect();
-            lab.run(&turned, stop, &mut |i, outcome, _| {
-                if let Outcome::Measured(m) = &outcome {
-                    times[places[order[i]]].push(m.median().0);
+            lab.run(&turned, stop, &mut |r| {
+                if let Outcome::Measured(m) = &r.outcome {
+                    times[places[order[r.job]]].push(m.median().0);
                 }
             })?;
         }
@@ -287,7 +292,7 @@ pub fn measure(
         };
         let tuned = time(&winner);
         if tuned.is_finite() {
-            let nearest = model.relatives(&problem).first().map(|k| k.name.clone());
+            let nearest = model.similar_tasks(&problem).first().map(|k| k.name.clone());
             out.push(Tried {
                 name: t.task.name.clone(),
                 nearest,

@@ -18,7 +18,6 @@ mod winograd;
 
 use super::{Derived, Facts};
 use crate::emit::emit_cuda;
-use crate::features::gpu::extract;
 use crate::nest::Nest;
 use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space};
 
@@ -81,9 +80,5 @@ impl Derived for Program {
 
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource {
         emit_cuda(n, symbol)
-    }
-
-    fn features(&self, n: &Nest) -> Vec<f32> {
-        extract(n, self.gpu)
     }
 }
