@@ -152,7 +152,7 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_core::{Bytes, Launch, LaunchPhase, Mapped, TensorMap};
+    use squall_core::{Bytes, Language, Launch, LaunchArgument, LaunchPhase, Mapped, TensorMap};
 
     #[test]
     fn a_launcher_encodes_the_tensor_maps_of_its_kernel() {
@@ -193,5 +193,85 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+    }
+
+    /// CUDA's runtime, as far as launchers use it: functions run at once, on the CPU.
+    const RUNTIME: &str = r#"
+        #include <stddef.h>
+        #include <stdio.h>
+        #include <string.h>
+        typedef int cudaError_t;
+        typedef void *cudaStream_t;
+        enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNotSupported = 801 };
+        enum { cudaMemcpyDeviceToDevice = 3, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+        enum { cudaFuncAttributeNonPortableClusterSizeAllowed = 14 };
+        struct dim3 {
+          unsigned x, y, z;
+          dim3(unsigned a, unsigned b, unsigned c) : x(a), y(b), z(c) {}
+        };
+        static cudaError_t cudaGetLastError() { return cudaSuccess; }
+        static cudaError_t cudaFuncSetAttribute(const void *, int, int) { return cudaSuccess; }
+        static cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, int,
+                                           cudaStream_t) {
+          return memcpy(to, from, n), cudaSuccess;
+        }
+        static cudaError_t cudaLaunchKernel(const void *f, dim3 b, dim3 t, void **a,
+                                            size_t shared, cudaStream_t) {
+          printf("%u %u %zu:", b.x, t.x, shared);
+          auto run = (void (*)(const float *, float *, int))f;
+          run(*(const float **)a[0], *(float **)a[1], *(int *)a[2]);
+          return cudaSuccess;
+        }
+    "#;
+
+    #[test]
+    fn a_launcher_compiled_alone_launches_with_its_arguments() {
+        let workload = Workload::parse(
+            "workload axpy\ndata X: f32[4]\ndata Y: f32[4]\nstage Z: f32[i: 4] = X[i] + \
+             Y[i]\noutput Z",
+        )
+        .unwrap();
+        let arguments = vec![
+            LaunchArgument::Data(0),
+            LaunchArgument::Restored { output: 0, data: 1 },
+            LaunchArgument::Number(4i32.to_ne_bytes().into()),
+        ];
+        let source = KernelSource {
+            language: Language::Cuda,
+            source: "__global__ void f(const float *x, float *y, int n) {\n  for (int i = 0; i < \
+                     n; i++) y[i] += x[i];\n}\n"
+                .into(),
+            symbol: "axpy".into(),
+            prepared: Bytes(0),
+            workspace: Bytes(0),
+            openmp: false,
+            full_optimisation: true,
+            flags: Vec::new(),
+            launches: vec![Launch {
+                arguments: Some(arguments),
+                ..Launch::linear(LaunchPhase::Call, "f", 3, 64, 1024)
+            }],
+        };
+        let main = "int main() {\n  float x[] = {1, 2, 3, 4}, y[] = {10, 20, 30, 40}, z[4];\n  \
+                    const void *data[] = {x, y};\n  void *outputs[] = {z};\n  int code = \
+                    axpy(data, outputs, nullptr, nullptr, nullptr);\n  for (float v : z) \
+                    printf(\" %g\", v);\n  return code;\n}\n";
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        put("cuda_runtime.h", RUNTIME);
+        put("axpy.cu", &(source.source.clone() + &launcher(&source, &workload) + main));
+        let built = std::process::Command::new("c++")
+            .args(["-std=c++17", "-Wall", "-Werror", "-D__global__=", "-I.", "-x", "c++"])
+            .args(["axpy.cu", "-o", "axpy", "-ldl"])
+            .current_dir(folder.path())
+            .output();
+        let Ok(built) = built else {
+            println!("skipped: there is no c++");
+            return;
+        };
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let ran = std::process::Command::new(folder.path().join("axpy")).output().unwrap();
+        assert!(ran.status.success());
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "3 64 1024: 11 22 33 44");
     }
 }
