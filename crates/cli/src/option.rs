@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use squall::frontend::npy::Array;
 use squall::network::{Network, accepts};
-use squall::{Aim, Aimed, Channels, Input, Store};
+use squall::{TargetRequest, TargetContext, Channels, Input, Store};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -28,7 +28,7 @@ pub struct InputArgs {
 
 impl InputArgs {
     /// Reads it, as it is to be tuned for a target.
-    pub fn load(&self, target: Aim) -> Result<Input, Failure> {
+    pub fn load(&self, target: TargetRequest) -> Result<Input, Failure> {
         let channels = self.channels.unwrap_or(Channels::usual(target));
         Ok(Input::load(&self.input, &self.dims)?.with_channels(channels))
     }
@@ -38,7 +38,7 @@ impl InputArgs {
     pub fn load_tuned(
         &self,
         store: Option<&Store>,
-        target: Aim,
+        target: TargetRequest,
         threads: u16,
     ) -> Result<Input, Failure> {
         let input = Input::load(&self.input, &self.dims)?;
@@ -47,7 +47,7 @@ impl InputArgs {
         }
         match store {
             Some(s) if input.graph.is_some() => {
-                Ok(input.with_fastest_layout(s, &Aimed::at(target, threads.into())?)?)
+                Ok(input.with_fastest_layout(s, &TargetContext::at(target, threads.into())?)?)
             }
             _ => Ok(input),
         }
@@ -92,14 +92,14 @@ pub struct TargetArgs {
     /// What kernels are for: `cpu`, a CUDA device as `cuda` or `cuda:N`, or all of one model as
     /// `cuda:all`
     #[arg(long, value_name = "TARGET", env = "SQUALL_TARGET", default_value = "cpu")]
-    pub target: Aim,
+    pub target: TargetRequest,
 }
 
 impl TargetArgs {
     /// Refuses GPUs, on which whole models are not run.
     pub fn only_cpu(&self) -> Result<(), Failure> {
         match self.target {
-            Aim::Cpu => Ok(()),
+            TargetRequest::Cpu => Ok(()),
             _ => Err(Failure::usage(
                 "whole models are run on the CPU only",
                 "`squall tune` and `squall export` make their kernels for a GPU; here say \

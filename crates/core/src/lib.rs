@@ -3,9 +3,12 @@
 //! a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what a predictor
 //! learns from ([`forecast`]). This crate does no IO and reads no clock.
 
+pub mod algorithm;
+pub mod device;
 pub mod expr;
 pub mod forecast;
 pub mod kernel;
+pub mod similarity;
 pub mod space;
 pub mod target;
 pub mod task;
@@ -14,10 +17,13 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
+pub use algorithm::{TunableName, UNTUNED, is_untuned};
+pub use device::{Caches, DeviceIdentity, Machine};
 pub use kernel::{
     Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
     TensorMap, Tunable,
 };
+pub use similarity::TaskShape;
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Gpu, Target, TargetKind};
 pub use task::{Objective, Task, TaskId};

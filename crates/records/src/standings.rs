@@ -6,7 +6,7 @@
 //! a candidate that was in no run-off yet can take it without one, if its trial was faster than the
 //! holder's by more than [`REMATCH_MARGIN`].
 
-use squall_core::Nanos;
+use squall_core::{Nanos, RecordKind};
 use std::collections::BTreeMap;
 
 /// The share by which times of different minutes may differ for noise alone.
@@ -47,6 +47,14 @@ impl<T> Default for Standings<T> {
 impl<T: Copy> Standings<T> {
     fn entry(&mut self, name: Name) -> &mut Standing<T> {
         self.all.entry(name).or_insert(Standing { trial: None, rematch: None })
+    }
+
+    /// What a record says; records come in the order in which they were made.
+    pub fn add(&mut self, kind: RecordKind, name: Name, time: Option<Nanos>, from: T) {
+        match kind {
+            RecordKind::Rematch => self.rematch(name, time, from),
+            RecordKind::Trial | RecordKind::Untuned => self.trial(name, time, from),
+        }
     }
 
     /// A trial (or the plain loops) ended so.

@@ -8,14 +8,14 @@ mod page;
 
 pub use page::page;
 
-use crate::aim::Aimed;
-use crate::desk::{name_of, realize};
+use crate::target_context::TargetContext;
+use crate::task_state::{name_of, realize};
 use crate::error::Error;
 use crate::input::Input;
-use crate::kit::Kit;
-use crate::runoff::Scribe;
+use crate::task_kernels::TaskKernels;
+use crate::runoff::Recorder;
 use crate::session::{BATCH, SYMBOL, cpu_time, strategy};
-use crate::settings::Aim;
+use crate::settings::TargetRequest;
 use squall_core::{
     Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable,
     median,
@@ -70,7 +70,7 @@ pub struct Plan {
     /// Seeds 0, 1, .. so many.
     pub seeds: u64,
     /// What kernels are made for.
-    pub aim: Aim,
+    pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,
     /// Whether outcomes of the store and of earlier runs are shared.
@@ -236,20 +236,20 @@ pub fn ablate(
 ) -> Result<Ablation, Error> {
     let chosen = plan.strategies.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
     let tasks = input.select(None)?;
-    let aimed = Aimed::at(plan.aim, plan.threads)?;
-    let scribe = Scribe { store, device: &aimed.id, toolchain: &aimed.tools, seed: 0 };
-    let mut lab = aimed.lab()?;
+    let at = TargetContext::at(plan.target, plan.threads)?;
+    let recorder = Recorder { store, device: &at.id, toolchain: &at.tools, seed: 0 };
+    let mut lab = at.lab()?;
     let mut done = Ablation {
         plan: plan.clone(),
-        device: aimed.id.clone(),
-        toolchain: aimed.tools.clone(),
+        device: at.id.clone(),
+        toolchain: at.tools.clone(),
         tasks: Vec::new(),
         runs: Vec::new(),
         interrupted: false,
     };
     for task in tasks {
-        let kit = input.kit(task, &aimed.target)?;
-        let Some(mut ground) = Ground::open(&mut lab, scribe, task, kit, plan.cache, heard)? else {
+        let kernels = input.task_kernels(task, &at.target)?;
+        let Some(mut ground) = Ground::open(&mut lab, recorder, task, kernels, plan.cache, heard)? else {
             continue;
         };
         let place = done.tasks.len();
@@ -301,7 +301,7 @@ fn find(name: &str) -> Result<&'static StrategyInfo, Error> {
 /// A task's landscape as far as it is known.
 struct Ground<'a> {
     task: &'a Task,
-    scribe: Scribe<'a>,
+    recorder: Recorder<'a>,
     tunables: Vec<Arc<dyn Tunable>>,
     cache: Option<HashMap<Name, Outcome>>,
     best: Option<Nanos>,
@@ -311,13 +311,13 @@ impl<'a> Ground<'a> {
     /// Sets a task up; none where it cannot be measured.
     fn open(
         lab: &mut Lab,
-        scribe: Scribe<'a>,
+        recorder: Recorder<'a>,
         task: &'a Task,
-        kit: Kit,
+        kernels: TaskKernels,
         cache: bool,
         heard: &mut dyn FnMut(&str),
     ) -> Result<Option<Ground<'a>>, Error> {
-        match lab.set_task_of(&task.workload, &kit.reference(task, "squall_reference"), 0) {
+        match lab.set_task_of(&task.workload, &kernels.reference(task, "squall_reference"), 0) {
             Err(MeasureError::Reference(why)) => {
                 heard(&format!("warning: {} cannot be measured: {why}", task.name));
                 return Ok(None);
@@ -326,13 +326,13 @@ impl<'a> Ground<'a> {
         }
         let mut ground = Ground {
             task,
-            scribe,
-            tunables: kit.tunables,
+            recorder,
+            tunables: kernels.tunables,
             cache: cache.then(HashMap::new),
             best: None,
         };
         if let Some(known) = &mut ground.cache {
-            for r in scribe.store.trials(task.id, scribe.device, scribe.toolchain)? {
+            for r in recorder.store.trials(task.id, recorder.device, recorder.toolchain)? {
                 if r.kind == RecordKind::Trial {
                     known.insert((r.tunable, r.configuration), r.outcome);
                 }
@@ -527,14 +527,14 @@ impl<'a> Ground<'a> {
             let (who, candidate) = &asked[i];
             let n = name_of(candidate);
             measured[*who] += 1;
-            let record = self.scribe.record(
+            let record = self.recorder.record(
                 self.task,
                 RecordKind::Trial,
                 (&n.0, &n.1),
                 outcome.clone(),
                 cost,
             );
-            if let Err(e) = self.scribe.store.append(&record) {
+            if let Err(e) = self.recorder.store.append(&record) {
                 failure.get_or_insert(e);
             }
             if let Some(known) = &mut self.cache {
@@ -619,7 +619,7 @@ mod tests {
             strategies: vec!["storm".into(), "random".into()],
             trials: vec![4, 8],
             seeds: 2,
-            aim: Aim::Cpu,
+            target: TargetRequest::Cpu,
             threads: 1,
             cache: true,
         };

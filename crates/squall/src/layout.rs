@@ -1,10 +1,10 @@
 //! The order of axes that a model's images have between its kernels. What the caller gives and gets
 //! stays in the model's order.
 
-use crate::aim::Aimed;
+use crate::target_context::TargetContext;
 use crate::error::Error;
 use crate::input::Input;
-use crate::settings::Aim;
+use crate::settings::TargetRequest;
 use squall_core::TaskId;
 use squall_frontend::Layouts;
 use squall_records::{Query, Store};
@@ -26,8 +26,8 @@ impl Channels {
         &[(Channels::First, "first"), (Channels::Last, "last")];
 
     /// What kernels for a target are tuned with, unless the user says otherwise.
-    pub fn usual(aim: Aim) -> Channels {
-        if aim == Aim::Cpu { Channels::Last } else { Channels::First }
+    pub fn usual(aim: TargetRequest) -> Channels {
+        if aim == TargetRequest::Cpu { Channels::Last } else { Channels::First }
     }
 }
 
@@ -50,7 +50,7 @@ impl Input {
 
     /// The model with each image in the order for which the kernels that would be taken from the
     /// store are fastest together, by an exact choice; as it is where the store knows no better.
-    pub fn with_fastest_layout(self, store: &Store, aimed: &Aimed) -> Result<Input, Error> {
+    pub fn with_fastest_layout(self, store: &Store, aimed: &TargetContext) -> Result<Input, Error> {
         let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
             return Ok(self);
         };

@@ -17,9 +17,9 @@
 //! ```
 
 pub mod ablation;
-mod aim;
+mod target_context;
 pub mod check;
-mod desk;
+mod task_state;
 mod error;
 mod event;
 pub mod exchange;
@@ -27,8 +27,8 @@ pub mod export;
 pub mod files;
 pub mod forecast;
 mod input;
-mod kin;
-mod kit;
+mod transfer;
+mod task_kernels;
 mod layout;
 pub mod network;
 pub mod replay;
@@ -38,14 +38,14 @@ mod session;
 mod settings;
 pub mod verify;
 
-pub use aim::{Aimed, gpu_roof, measure_roof, toolchain_id};
+pub use target_context::{TargetContext, gpu_roof, measure_roof, toolchain_id};
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use input::{Input, InputKind, beside, name_matches};
 pub use layout::Channels;
 pub use report::{Report, Roof, RoofLevel, StopReason, TaskReport};
 pub use session::Session;
-pub use settings::{Aim, Budget, Caches, Settings};
+pub use settings::{TargetRequest, Budget, Caches, Settings};
 pub use squall_compiler as compiler;
 pub use squall_core as core;
 pub use squall_frontend as frontend;

@@ -2,7 +2,7 @@
 //! that ran no trials. Whoever holds the task then is its winner; in a tie the incumbent stays,
 //! so that equal kernels do not take turns.
 
-use crate::desk::Desk;
+use crate::task_state::TaskState;
 use crate::error::Error;
 use crate::session::{SYMBOL, now};
 use squall_core::{CpuCost, FailStage, Outcome, Record, RecordKind, Task};
@@ -22,14 +22,14 @@ pub(crate) const RUNNER_UP: f64 = 0.5;
 
 /// Who writes records, and under which names.
 #[derive(Clone, Copy)]
-pub(crate) struct Scribe<'a> {
+pub(crate) struct Recorder<'a> {
     pub store: &'a Store,
     pub device: &'a str,
     pub toolchain: &'a str,
     pub seed: u64,
 }
 
-impl Scribe<'_> {
+impl Recorder<'_> {
     /// A record of now.
     pub fn record(
         &self,
@@ -55,11 +55,11 @@ impl Scribe<'_> {
         }
     }
 
-    /// Keeps what a run-off said of a candidate, in the store and on the desk.
-    pub fn rematch(&self, desk: &mut Desk, name: &Name, outcome: Outcome) -> Result<(), Error> {
-        desk.standings.rematch(name.clone(), outcome.time(), ());
+    /// Keeps what a run-off said of a candidate, in the store and on the state.
+    pub fn rematch(&self, state: &mut TaskState, name: &Name, outcome: Outcome) -> Result<(), Error> {
+        state.standings.rematch(name.clone(), outcome.time(), ());
         let record = self.record(
-            desk.task,
+            state.task,
             RecordKind::Rematch,
             (&name.0, &name.1),
             outcome,
@@ -87,21 +87,21 @@ pub(crate) enum Keep {
     Failures,
 }
 
-/// Lets the second of a pair meet the first, its incumbent, and keeps what came of it. The desk's
+/// Lets the second of a pair meet the first, its incumbent, and keeps what came of it. The state's
 /// task is the laboratory's.
 pub(crate) fn meet(
     lab: &mut Lab,
-    desk: &mut Desk,
-    scribe: Scribe,
+    state: &mut TaskState,
+    recorder: Recorder,
     (incumbent, rival): (&Name, &Name),
     keep: Keep,
 ) -> Result<Met, Error> {
-    let (Some(a), Some(b)) = (desk.source(incumbent, SYMBOL), desk.source(rival, SYMBOL)) else {
+    let (Some(a), Some(b)) = (state.source(incumbent, SYMBOL), state.source(rival, SYMBOL)) else {
         return Ok(Met::Gone);
     };
     match lab.rematch(&a, &b) {
         Ok(m) => {
-            desk.report.cost += m.cost;
+            state.report.cost += m.cost;
             if keep == Keep::Failures {
                 return Ok(Met::Measured(m));
             }
@@ -113,14 +113,14 @@ pub(crate) fn meet(
             for (name, measurement) in
                 [loser, winner].into_iter().skip(usize::from(incumbent == rival))
             {
-                scribe.rematch(desk, name, Outcome::Measured(measurement))?;
+                recorder.rematch(state, name, Outcome::Measured(measurement))?;
             }
             Ok(Met::Measured(m))
         }
         Err(MeasureError::Contender { challenger, detail }) => {
             let outcome = Outcome::Failed { stage: FailStage::Launch, detail: detail.clone() };
-            desk.failures.add(&outcome);
-            scribe.rematch(desk, if challenger { rival } else { incumbent }, outcome)?;
+            state.failures.add(&outcome);
+            recorder.rematch(state, if challenger { rival } else { incumbent }, outcome)?;
             Ok(Met::Failed { rival: challenger, detail })
         }
         Err(e) => Err(e.into()),
@@ -128,16 +128,16 @@ pub(crate) fn meet(
 }
 
 /// Who should meet the incumbent next, having met some already.
-pub(crate) fn next_rival(desk: &Desk, incumbent: &Name, met: &[Name]) -> Option<Name> {
-    let time = desk.standings.time(incumbent)?.0;
+pub(crate) fn next_rival(state: &TaskState, incumbent: &Name, met: &[Name]) -> Option<Name> {
+    let time = state.standings.time(incumbent)?.0;
     let unmet = |n: &Name| n != incumbent && !met.contains(n);
-    let ranking = desk.standings.ranking();
+    let ranking = state.standings.ranking();
     let nearest = ranking.iter().find(|c| unmet(c.0));
     let margin = if met.is_empty() { RUNNER_UP } else { REMATCH_MARGIN };
     let near =
         nearest.filter(|c| met.len() < RIVALS && c.1.0 <= time * (1.0 + margin)).map(|c| c.0);
     let usurper =
-        || desk.standings.usurpers(incumbent).into_iter().find(|n| met.len() < MOST && unmet(n));
+        || state.standings.usurpers(incumbent).into_iter().find(|n| met.len() < MOST && unmet(n));
     near.or_else(usurper).cloned()
 }
 
@@ -145,19 +145,19 @@ pub(crate) fn next_rival(desk: &Desk, incumbent: &Name, met: &[Name]) -> Option<
 /// each meeting.
 pub(crate) fn run_off(
     lab: &mut Lab,
-    desk: &mut Desk,
-    scribe: Scribe,
+    state: &mut TaskState,
+    recorder: Recorder,
     stop: &AtomicBool,
     heard: &mut dyn FnMut(&Task, &Rematch),
 ) -> Result<(), Error> {
     let mut met: Vec<Name> = Vec::new();
-    while let Some(incumbent) = desk.standings.incumbent().cloned()
-        && let Some(rival) = next_rival(desk, &incumbent, &met)
+    while let Some(incumbent) = state.standings.incumbent().cloned()
+        && let Some(rival) = next_rival(state, &incumbent, &met)
         && !stop.load(Ordering::Relaxed)
     {
-        match meet(lab, desk, scribe, (&incumbent, &rival), Keep::All)? {
+        match meet(lab, state, recorder, (&incumbent, &rival), Keep::All)? {
             Met::Measured(m) => {
-                heard(desk.task, &m);
+                heard(state.task, &m);
                 // Who lost need not meet the new incumbent: a third beat it who was beaten since.
                 if m.verdict == Verdict::Faster {
                     met.push(incumbent);
@@ -167,15 +167,15 @@ pub(crate) fn run_off(
         }
         met.push(rival);
     }
-    desk.crown();
+    state.crown();
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk::{Idle, tests::target};
-    use crate::kit::Kit;
+    use crate::task_state::{Idle, tests::target};
+    use crate::task_kernels::TaskKernels;
     use squall_core::{Nanos, Workload};
 
     fn name(text: &str) -> Name {
@@ -188,14 +188,14 @@ mod tests {
         let text = "workload relu\ndata X: f32[16]\nstage Y: f32[i: 16] = max(X[i], 0)\noutput Y\n";
         let task = Task::new("relu", Workload::parse(text).expect("a workload"));
         let target = target();
-        let mut desk = Desk::new(&task, Kit::generated(&task, &target), Box::new(Idle));
-        trials.iter().for_each(|t| desk.standings.trial(name(t.0), Some(Nanos(t.1)), ()));
-        held.into_iter().for_each(|t| desk.standings.rematch(name("a"), Some(Nanos(t)), ()));
-        let incumbent = desk.standings.incumbent().cloned().expect("somebody ran");
+        let mut state = TaskState::new(&task, TaskKernels::generated(&task, &target), Box::new(Idle));
+        trials.iter().for_each(|t| state.standings.trial(name(t.0), Some(Nanos(t.1)), ()));
+        held.into_iter().for_each(|t| state.standings.rematch(name("a"), Some(Nanos(t)), ()));
+        let incumbent = state.standings.incumbent().cloned().expect("somebody ran");
         let mut met = Vec::new();
-        while let Some(rival) = next_rival(&desk, &incumbent, &met) {
-            desk.standings.rematch(rival.clone(), desk.standings.time(&rival), ());
-            desk.standings.rematch(incumbent.clone(), desk.standings.time(&incumbent), ());
+        while let Some(rival) = next_rival(&state, &incumbent, &met) {
+            state.standings.rematch(rival.clone(), state.standings.time(&rival), ());
+            state.standings.rematch(incumbent.clone(), state.standings.time(&incumbent), ());
             met.push(rival);
         }
         met.into_iter().map(|n| n.1).collect()

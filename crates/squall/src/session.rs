@@ -3,16 +3,16 @@
 //! A trial is appended to the store before anybody hears of it. A challenger becomes a task's
 //! winner only after it was measured interleaved with the incumbent ([`run_off`]).
 
-use crate::aim::Aimed;
-use crate::desk::{Desk, Idle, name_of, realize};
+use crate::target_context::TargetContext;
+use crate::task_state::{TaskState, Idle, name_of, realize};
 use crate::error::Error;
 use crate::event::{Event, Listen, Progress};
 use crate::forecast::{load, proposals};
 use crate::input::{Input, name_matches};
-use crate::kin::{FIRST, LATER, elders, guesses};
-use crate::kit::Kit;
+use crate::transfer::{FIRST, LATER, transfer_sources, guesses};
+use crate::task_kernels::TaskKernels;
 use crate::report::{Report, Roof, StopReason, UntunedNode};
-use crate::runoff::{Scribe, next_rival, run_off};
+use crate::runoff::{Recorder, next_rival, run_off};
 use crate::settings::{Caches, Settings};
 use rustix::time::{ClockId, clock_gettime};
 use squall_core::{Candidate, CpuCost, Outcome, Record, RecordKind, Target, Task, TaskId, Trial};
@@ -94,11 +94,11 @@ impl<'a> Session<'a> {
         let facts: Vec<TaskFacts> =
             tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
         let mut allocator = Allocator::new(&facts, self.settings.seed);
-        let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
+        let mut states: Vec<Option<TaskState>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];
-        let elders = if self.settings.transfer {
+        let transfer_sources = if self.settings.transfer {
             let ours: Vec<TaskId> = tasks.iter().map(|t| t.id).collect();
-            elders(self.store, &bench.hall.device, &bench.hall.toolchain, &ours)?
+            transfer_sources(self.store, &bench.hall.device, &bench.hall.toolchain, &ours)?
         } else {
             Vec::new()
         };
@@ -110,45 +110,45 @@ impl<'a> Session<'a> {
             let Some(i) =
                 (if shared { allocator.next(&open) } else { open.iter().position(|o| *o) })
             else {
-                break common_reason(&desks);
+                break common_reason(&states);
             };
             let before = Instant::now();
-            let desk = match desks[i].take() {
-                Some(desk) => desk,
+            let state = match states[i].take() {
+                Some(state) => state,
                 None => self.open(&mut bench, input, tasks[i], model)?,
             };
             let guesses = match self.settings.transfer {
                 true => guesses(
-                    &desk,
-                    desks.iter().flatten(),
-                    &elders,
-                    if desk.tried.is_empty() { FIRST } else { LATER },
+                    &state,
+                    states.iter().flatten(),
+                    &transfer_sources,
+                    if state.tried.is_empty() { FIRST } else { LATER },
                 ),
                 false => Vec::new(),
             };
-            let desk = desks[i].insert(desk);
-            let made = self.batch(&mut bench, desk, guesses, before)?;
-            desk.spent += before.elapsed().as_secs_f64();
-            allocator.report(i, made, desk.report.best);
-            open[i] = desk.closed.is_none();
+            let state = states[i].insert(state);
+            let made = self.batch(&mut bench, state, guesses, before)?;
+            state.spent += before.elapsed().as_secs_f64();
+            allocator.report(i, made, state.report.best);
+            open[i] = state.closed.is_none();
             if !open[i] && !shared {
-                self.settle(&mut bench, desk)?;
+                self.settle(&mut bench, state)?;
             }
         };
         let end =
             self.settings.budget.seconds.map(|s| bench.hall.start + Duration::from_secs_f64(s));
         let mut reports = Vec::new();
-        for (task, desk) in tasks.iter().zip(desks) {
-            reports.push(match desk {
-                Some(mut desk) => {
-                    let unsettled = self.settings.budget.is_shared() || desk.closed.is_none();
+        for (task, state) in tasks.iter().zip(states) {
+            reports.push(match state {
+                Some(mut state) => {
+                    let unsettled = self.settings.budget.is_shared() || state.closed.is_none();
                     if unsettled
                         && stop != StopReason::Interrupted
                         && end.is_none_or(|e| Instant::now() < e)
                     {
-                        self.settle(&mut bench, &mut desk)?;
+                        self.settle(&mut bench, &mut state)?;
                     }
-                    desk.finish(stop)
+                    state.finish(stop)
                 }
                 None => self.recall(&bench, task)?.finish(stop),
             });
@@ -187,13 +187,13 @@ impl<'a> Session<'a> {
         let strategy =
             strategy(self.settings.strategy.as_deref().unwrap_or(DEFAULT), strategies())?;
         let start = Instant::now();
-        let mut aimed = Aimed::at(self.settings.aim, self.settings.threads)?;
+        let mut at = TargetContext::at(self.settings.target, self.settings.threads)?;
         if self.settings.caches == Caches::Cold {
-            aimed = aimed.cold();
+            at = at.cold();
         }
-        let roof = if self.settings.roof { Some(aimed.roof()?) } else { None };
-        let lab = aimed.lab()?;
-        let Aimed { id, tools, target, gpus, .. } = aimed;
+        let roof = if self.settings.roof { Some(at.roof()?) } else { None };
+        let lab = at.lab()?;
+        let TargetContext { id, tools, target, gpus, .. } = at;
         listen(Event::Opened {
             device: &id,
             toolchain: &tools,
@@ -245,59 +245,59 @@ impl<'a> Session<'a> {
         input: &Input,
         task: &'t Task,
         model: Option<&TaskModel>,
-    ) -> Result<Desk<'t>, Error> {
+    ) -> Result<TaskState<'t>, Error> {
         let clock = cpu_time();
-        let mut kit = input.kit(task, &bench.hall.target)?;
+        let mut kernels = input.task_kernels(task, &bench.hall.target)?;
         if let Some(pattern) = &self.settings.sketch
-            && kit.tunables.iter().any(|t| name_matches(pattern, t.name()))
+            && kernels.tunables.iter().any(|t| name_matches(pattern, t.name()))
         {
-            kit.tunables.retain(|t| name_matches(pattern, t.name()));
+            kernels.tunables.retain(|t| name_matches(pattern, t.name()));
         }
         let known = self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?;
         let count = known.iter().filter(|r| r.kind == RecordKind::Trial).count();
         let setting = Setting {
-            tunables: kit.tunables.clone(),
+            tunables: kernels.tunables.clone(),
             seed: self.settings.seed ^ task.id.number(),
             trials: count + self.expected_trials(bench.hall.tasks),
         };
         let strategy = (bench.hall.strategy.make)(&setting);
-        let mut desk = Desk::new(task, kit, strategy);
-        desk.learn(known);
+        let mut state = TaskState::new(task, kernels, strategy);
+        state.learn(known);
         if let Some(model) = model {
-            self.foretell(&mut bench.hall, &mut desk, model)?;
+            self.foretell(&mut bench.hall, &mut state, model)?;
         }
-        desk.search += cpu_time() - clock;
-        desk.report.cost += std::mem::take(&mut bench.hall.opening);
-        let plain = desk.report.untuned;
-        (bench.hall.listen)(Event::Task { task, known: desk.report.known, untuned: plain });
-        match self.set_task(bench, &mut desk) {
-            Ok(()) if plain.is_none() => self.measure_plain(bench, &mut desk)?,
+        state.search += cpu_time() - clock;
+        state.report.cost += std::mem::take(&mut bench.hall.opening);
+        let plain = state.report.untuned;
+        (bench.hall.listen)(Event::Task { task, known: state.report.known, untuned: plain });
+        match self.set_task(bench, &mut state) {
+            Ok(()) if plain.is_none() => self.measure_plain(bench, &mut state)?,
             Ok(()) => {}
             Err(Error::Measure(e @ MeasureError::Reference(_))) => {
                 (bench.hall.listen)(Event::Trouble(format!(
                     "{} cannot be measured: {e}",
                     task.name
                 )));
-                desk.closed = Some(StopReason::Unmeasurable);
+                state.closed = Some(StopReason::Unmeasurable);
             }
             Err(e) => return Err(e),
         }
-        Ok(desk)
+        Ok(state)
     }
 
     /// Asks a predictor what to try first; what was tried before does not count as asked.
-    fn foretell(&self, hall: &mut Hall, desk: &mut Desk, model: &TaskModel) -> Result<(), Error> {
+    fn foretell(&self, hall: &mut Hall, state: &mut TaskState, model: &TaskModel) -> Result<(), Error> {
         let (share, least, most) = PREDICTED;
         let n = (self.expected_trials(hall.tasks) / share).clamp(least, most);
-        match proposals(model, desk.task, &desk.tunables, &hall.device, n) {
+        match proposals(model, state.task, &state.tunables, &hall.device, n) {
             Ok(found) => {
-                let untried = |c: &Candidate| !desk.tried.contains(&name_of(c));
-                desk.predicted = found.into_iter().map(|p| p.candidate).filter(untried).collect();
+                let untried = |c: &Candidate| !state.tried.contains(&name_of(c));
+                state.predicted = found.into_iter().map(|p| p.candidate).filter(untried).collect();
             }
             Err(e @ PredictError::Kind { .. }) => {
                 (hall.listen)(Event::Trouble(format!(
                     "{} is searched without the predictor: {e}",
-                    desk.task.name
+                    state.task.name
                 )));
             }
             Err(e) => return Err(e.into()),
@@ -306,11 +306,11 @@ impl<'a> Session<'a> {
     }
 
     /// What is known of a task that never had its turn.
-    fn recall<'t>(&self, bench: &Bench, task: &'t Task) -> Result<Desk<'t>, Error> {
+    fn recall<'t>(&self, bench: &Bench, task: &'t Task) -> Result<TaskState<'t>, Error> {
         // Reporting needs no sketches, and those of a large model take minutes.
-        let mut desk = Desk::new(task, Kit::empty(task, &bench.hall.target), Box::new(Idle));
-        desk.learn(self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?);
-        Ok(desk)
+        let mut state = TaskState::new(task, TaskKernels::empty(task, &bench.hall.target), Box::new(Idle));
+        state.learn(self.store.trials(task.id, &bench.hall.device, &bench.hall.toolchain)?);
+        Ok(state)
     }
 
     fn expected_trials(&self, tasks: usize) -> usize {
@@ -322,12 +322,12 @@ impl<'a> Session<'a> {
             as usize
     }
 
-    /// Makes the desk's task the laboratory's, and books what that costs.
-    fn set_task(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
+    /// Makes the state's task the laboratory's, and books what that costs.
+    fn set_task(&self, bench: &mut Bench, state: &mut TaskState) -> Result<(), Error> {
         let before = bench.lab.overhead();
-        let done = bench.lab.set_task_of(&desk.task.workload, &desk.reference, self.settings.seed);
+        let done = bench.lab.set_task_of(&state.task.workload, &state.reference, self.settings.seed);
         let after = bench.lab.overhead();
-        desk.report.cost += CpuCost {
+        state.report.cost += CpuCost {
             build: after.build - before.build,
             measure: after.measure - before.measure,
             search: 0.0,
@@ -336,14 +336,14 @@ impl<'a> Session<'a> {
     }
 
     /// Times the baseline, from which every gain is counted.
-    fn measure_plain(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
-        let configuration = desk.plain.space().nth(0);
-        let source = match desk.plain.realize(&configuration, SYMBOL) {
+    fn measure_plain(&self, bench: &mut Bench, state: &mut TaskState) -> Result<(), Error> {
+        let configuration = state.plain.space().nth(0);
+        let source = match state.plain.realize(&configuration, SYMBOL) {
             Ok(source) => source,
             Err(e) => {
                 (bench.hall.listen)(Event::Trouble(format!(
                     "{}: no {}: {e}",
-                    desk.task.name, desk.report.baseline
+                    state.task.name, state.report.baseline
                 )));
                 return Ok(());
             }
@@ -353,22 +353,22 @@ impl<'a> Session<'a> {
             .lab
             .run(&[source], self.stop, &mut |_, outcome, cost| found = Some((outcome, cost)))?;
         let Some((outcome, cost)) = found else { return Ok(()) };
-        desk.report.cost += cost;
+        state.report.cost += cost;
         match &outcome {
             Outcome::Measured(m) => {
-                desk.report.untuned = Some(m.median());
-                desk.stand((desk.plain.name().into(), configuration.to_string()), m.median());
+                state.report.untuned = Some(m.median());
+                state.stand((state.plain.name().into(), configuration.to_string()), m.median());
             }
             other => (bench.hall.listen)(Event::Trouble(format!(
                 "{}: its {} failed: {other:?}",
-                desk.task.name, desk.report.baseline
+                state.task.name, state.report.baseline
             ))),
         }
         let record = self.record(
             &bench.hall,
-            desk.task,
+            state.task,
             RecordKind::Untuned,
-            (desk.plain.name(), &configuration.to_string()),
+            (state.plain.name(), &configuration.to_string()),
             outcome,
             cost,
         );
@@ -381,38 +381,38 @@ impl<'a> Session<'a> {
     fn batch(
         &self,
         bench: &mut Bench,
-        desk: &mut Desk,
+        state: &mut TaskState,
         mut guesses: Vec<Candidate>,
         since: Instant,
     ) -> Result<usize, Error> {
         let b = &self.settings.budget;
-        let left = b.task_trials.map(|n| n.saturating_sub(desk.report.trials)).into_iter();
+        let left = b.task_trials.map(|n| n.saturating_sub(state.report.trials)).into_iter();
         let left = left
             .chain(b.trials.map(|n| n.saturating_sub(bench.hall.made)))
             .min()
             .unwrap_or(u64::MAX)
             .min(bench.hall.batch as u64) as usize;
         let task_end =
-            b.task_seconds.map(|s| since + Duration::from_secs_f64((s - desk.spent).max(0.0)));
+            b.task_seconds.map(|s| since + Duration::from_secs_f64((s - state.spent).max(0.0)));
         if left == 0 {
-            desk.closed.get_or_insert(StopReason::Trials);
+            state.closed.get_or_insert(StopReason::Trials);
         } else if task_end.is_some_and(|e| Instant::now() >= e) {
-            desk.closed.get_or_insert(StopReason::Seconds);
+            state.closed.get_or_insert(StopReason::Seconds);
         }
-        if desk.closed.is_some() {
+        if state.closed.is_some() {
             return Ok(0);
         }
-        self.set_task(bench, desk)?;
+        self.set_task(bench, state)?;
         bench.hall.searching.get_or_insert_with(Instant::now);
         let clock = cpu_time();
         // Predictions come first and alone: the search begins from what becomes of them.
         let predicted: Vec<Candidate> =
-            desk.predicted.drain(..desk.predicted.len().min(left)).collect();
+            state.predicted.drain(..state.predicted.len().min(left)).collect();
         let mut asked = Vec::new();
         if predicted.is_empty() {
             guesses.truncate(left.div_ceil(2));
             asked = if left > guesses.len() {
-                desk.strategy.ask(left - guesses.len())
+                state.strategy.ask(left - guesses.len())
             } else {
                 Vec::new()
             };
@@ -421,14 +421,14 @@ impl<'a> Session<'a> {
             guesses.clone_from(&predicted);
         }
         if asked.is_empty() && guesses.is_empty() {
-            desk.closed = Some(StopReason::Exhausted);
+            state.closed = Some(StopReason::Exhausted);
             return Ok(0);
         }
         let mut jobs = Vec::new();
         let mut candidates = Vec::new();
         let mut trials: Vec<Trial> = Vec::new();
         for candidate in guesses.into_iter().chain(asked) {
-            match realize(&desk.tunables, &candidate, SYMBOL) {
+            match realize(&state.tunables, &candidate, SYMBOL) {
                 Ok(source) => {
                     jobs.push(source);
                     candidates.push(candidate);
@@ -436,12 +436,12 @@ impl<'a> Session<'a> {
                 Err(outcome) => trials.push(Trial { candidate, outcome, cost: CpuCost::default() }),
             }
         }
-        desk.search += cpu_time() - clock;
-        let each_search = std::mem::take(&mut desk.search) / (jobs.len() + trials.len()) as f64;
+        state.search += cpu_time() - clock;
+        let each_search = std::mem::take(&mut state.search) / (jobs.len() + trials.len()) as f64;
         let Bench { lab, hall } = bench;
         for t in &mut trials {
             t.cost.search = each_search;
-            self.keep(hall, desk, t)?;
+            self.keep(hall, state, t)?;
         }
         let end = hall.deadline.into_iter().chain(task_end).min();
         let (halt, done) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -459,7 +459,7 @@ impl<'a> Session<'a> {
             let ran = lab.run(&jobs, &halt, &mut |i, outcome, mut cost| {
                 cost.search = each_search;
                 let trial = Trial { candidate: candidates[i].clone(), outcome, cost };
-                if let Err(e) = self.keep(hall, desk, &trial) {
+                if let Err(e) = self.keep(hall, state, &trial) {
                     failure.get_or_insert(e);
                     halt.store(true, Ordering::Relaxed);
                 }
@@ -474,20 +474,20 @@ impl<'a> Session<'a> {
         }
         ran?;
         let clock = cpu_time();
-        desk.strategy.tell(&trials);
-        desk.search += cpu_time() - clock;
-        desk.report.predicted +=
+        state.strategy.tell(&trials);
+        state.search += cpu_time() - clock;
+        state.report.predicted +=
             trials.iter().filter(|t| predicted.contains(&t.candidate)).count() as u64;
         Ok(trials.len())
     }
 
     /// Appends a trial, then counts it and lets it be known.
-    fn keep(&self, hall: &mut Hall, desk: &mut Desk, trial: &Trial) -> Result<(), Error> {
+    fn keep(&self, hall: &mut Hall, state: &mut TaskState, trial: &Trial) -> Result<(), Error> {
         let (tunable, configuration) =
             (trial.candidate.tunable.to_string(), trial.candidate.configuration.to_string());
         let record = self.record(
             hall,
-            desk.task,
+            state.task,
             RecordKind::Trial,
             (&tunable, &configuration),
             trial.outcome.clone(),
@@ -495,12 +495,12 @@ impl<'a> Session<'a> {
         );
         self.store.append(&record)?;
         hall.made += 1;
-        desk.report.trials += 1;
-        desk.report.cost += trial.cost;
-        desk.note(&(tunable, configuration), &trial.outcome);
-        let r = &desk.report;
+        state.report.trials += 1;
+        state.report.cost += trial.cost;
+        state.note(&(tunable, configuration), &trial.outcome);
+        let r = &state.report;
         if r.trials == TROUBLE && r.failed == TROUBLE {
-            let classes: Vec<String> = desk
+            let classes: Vec<String> = state
                 .failures
                 .top(3)
                 .iter()
@@ -512,14 +512,14 @@ impl<'a> Session<'a> {
                 classes.join("; ")
             )));
         }
-        let progress = self.progress(hall, desk);
+        let progress = self.progress(hall, state);
         (hall.listen)(Event::Trial { record: &record, progress: &progress });
         Ok(())
     }
 
-    fn progress(&self, hall: &Hall, desk: &Desk) -> Progress {
+    fn progress(&self, hall: &Hall, state: &TaskState) -> Progress {
         let b = &self.settings.budget;
-        let r = &desk.report;
+        let r = &state.report;
         let elapsed = hall.start.elapsed().as_secs_f64();
         let searching = hall.searching.map_or(0.0, |s| s.elapsed().as_secs_f64());
         let rate = hall.made as f64 / searching.max(1e-3);
@@ -540,24 +540,24 @@ impl<'a> Session<'a> {
 
     /// Lets the best candidates meet the incumbent, interleaved; whoever holds the task then is
     /// its winner.
-    fn settle(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
-        if desk.report.trials == 0 || desk.closed == Some(StopReason::Unmeasurable) {
+    fn settle(&self, bench: &mut Bench, state: &mut TaskState) -> Result<(), Error> {
+        if state.report.trials == 0 || state.closed == Some(StopReason::Unmeasurable) {
             return Ok(());
         }
         let rival =
-            desk.standings.incumbent().and_then(|incumbent| next_rival(desk, incumbent, &[]));
+            state.standings.incumbent().and_then(|incumbent| next_rival(state, incumbent, &[]));
         if rival.is_some() {
-            self.set_task(bench, desk)?;
+            self.set_task(bench, state)?;
         }
         let Bench { lab, hall } = bench;
-        let scribe = Scribe {
+        let recorder = Recorder {
             store: self.store,
             device: &hall.device,
             toolchain: &hall.toolchain,
             seed: self.settings.seed,
         };
         let listen = &mut hall.listen;
-        run_off(lab, desk, scribe, self.stop, &mut |task, m| {
+        run_off(lab, state, recorder, self.stop, &mut |task, m| {
             let faster = m.verdict == Verdict::Faster;
             listen(Event::Rematch {
                 task,
@@ -577,13 +577,13 @@ impl<'a> Session<'a> {
         outcome: Outcome,
         cost: CpuCost,
     ) -> Record {
-        let scribe = Scribe {
+        let recorder = Recorder {
             store: self.store,
             device: &hall.device,
             toolchain: &hall.toolchain,
             seed: self.settings.seed,
         };
-        scribe.record(task, kind, candidate, outcome, cost)
+        recorder.record(task, kind, candidate, outcome, cost)
     }
 }
 
@@ -600,8 +600,8 @@ pub(crate) fn strategy(
 }
 
 /// Why nothing is left to do: what most tasks ended for.
-fn common_reason(desks: &[Option<Desk>]) -> StopReason {
-    let reasons: Vec<StopReason> = desks.iter().flatten().filter_map(|d| d.closed).collect();
+fn common_reason(states: &[Option<TaskState>]) -> StopReason {
+    let reasons: Vec<StopReason> = states.iter().flatten().filter_map(|d| d.closed).collect();
     let count = |r: StopReason| reasons.iter().filter(|x| **x == r).count();
     reasons.iter().copied().max_by_key(|r| count(*r)).unwrap_or(StopReason::Exhausted)
 }

@@ -25,7 +25,7 @@ impl Budget {
 
 /// What kernels are tuned for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Aim {
+pub enum TargetRequest {
     /// This machine's CPU.
     #[default]
     Cpu,
@@ -35,16 +35,16 @@ pub enum Aim {
     CudaAll,
 }
 
-impl std::str::FromStr for Aim {
+impl std::str::FromStr for TargetRequest {
     type Err = String;
-    fn from_str(text: &str) -> Result<Aim, String> {
+    fn from_str(text: &str) -> Result<TargetRequest, String> {
         let number = match text {
-            "cpu" => return Ok(Aim::Cpu),
-            "cuda:all" => return Ok(Aim::CudaAll),
+            "cpu" => return Ok(TargetRequest::Cpu),
+            "cuda:all" => return Ok(TargetRequest::CudaAll),
             "cuda" => Some(0),
             _ => text.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
         };
-        number.map(Aim::Cuda).ok_or_else(|| {
+        number.map(TargetRequest::Cuda).ok_or_else(|| {
             "expected `cpu`, `cuda`, `cuda:N` with the number of a device, or `cuda:all`".into()
         })
     }
@@ -77,7 +77,7 @@ pub struct Settings {
     /// How much may be spent.
     pub budget: Budget,
     /// What kernels are tuned for.
-    pub aim: Aim,
+    pub target: TargetRequest,
     /// Threads that a kernel may use; of no meaning on a GPU.
     pub threads: usize,
     /// Of everything random.
@@ -102,7 +102,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             budget: Budget::default(),
-            aim: Aim::Cpu,
+            target: TargetRequest::Cpu,
             threads: 1,
             seed: 0,
             strategy: None,

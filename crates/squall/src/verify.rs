@@ -1,13 +1,13 @@
 //! Stored winners held against their runners-up once more: does what the store says still hold?
 
-use crate::aim::Aimed;
-use crate::desk::{Desk, Idle};
+use crate::target_context::TargetContext;
+use crate::task_state::{TaskState, Idle};
 use crate::error::Error;
 use crate::input::name_matches;
-use crate::kit::Kit;
-use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
+use crate::task_kernels::TaskKernels;
+use crate::runoff::{Keep, Met, RUNNER_UP, Recorder, meet};
 use crate::session::SYMBOL;
-use crate::settings::Aim;
+use crate::settings::TargetRequest;
 use squall_core::{Nanos, Target, Task, TaskId, Workload, median};
 pub use squall_measure::Verdict;
 use squall_measure::cpu::Lab;
@@ -183,7 +183,7 @@ pub struct Choice {
     /// Those whose name matches or whose id begins so.
     pub only: Option<String>,
     /// What the winners run on.
-    pub aim: Aim,
+    pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,
     /// Run-offs to hold of each pair, taking turns as incumbent. The first counts for the store;
@@ -200,16 +200,16 @@ pub fn verify(
     stop: &AtomicBool,
     heard: &mut dyn FnMut(&Verified),
 ) -> Result<Verification, Error> {
-    let warm = Aimed::at(choice.aim, choice.threads)?;
+    let warm = TargetContext::at(choice.target, choice.threads)?;
     let (device_id, tools) = (warm.id.clone(), warm.tools.clone());
     let chosen = |name: &str, id: TaskId| {
         choice.only.as_ref().is_none_or(|p| name_matches(p, name) || id.to_string().starts_with(p))
     };
     let mut known = Vec::new();
-    for aimed in [warm.clone().cold(), warm] {
+    for at in [warm.clone().cold(), warm] {
         let query = Query {
             task: choice.task,
-            device: Some(aimed.id.clone()),
+            device: Some(at.id.clone()),
             toolchain: Some(tools.clone()),
             ..Query::default()
         };
@@ -217,7 +217,7 @@ pub fn verify(
             .summaries(&query)?
             .into_iter()
             .filter(|s| s.best.is_some() && chosen(&s.name, s.task));
-        known.push((held.collect::<Vec<_>>(), aimed));
+        known.push((held.collect::<Vec<_>>(), at));
     }
     let count: usize = known.iter().map(|k| k.0.len()).sum();
     if count == 0 {
@@ -228,17 +228,17 @@ pub fn verify(
         )));
     }
     let mut tasks = Vec::new();
-    for (held, aimed) in known.iter().filter(|k| !k.0.is_empty()) {
-        let scribe = Scribe { store, device: &aimed.id, toolchain: &tools, seed: 0 };
-        let mut lab = aimed.lab()?;
+    for (held, at) in known.iter().filter(|k| !k.0.is_empty()) {
+        let recorder = Recorder { store, device: &at.id, toolchain: &tools, seed: 0 };
+        let mut lab = at.lab()?;
         for summary in held {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
             let seen = one(
                 &mut lab,
-                &aimed.target,
-                scribe,
+                &at.target,
+                recorder,
                 (summary.task, &summary.name),
                 choice.rounds,
                 stop,
@@ -261,34 +261,34 @@ pub fn verify(
 fn one(
     lab: &mut Lab,
     target: &Target,
-    scribe: Scribe,
+    recorder: Recorder,
     (id, name): (TaskId, &str),
     rounds: usize,
     stop: &AtomicBool,
 ) -> Result<Option<Verified>, Error> {
-    let records = scribe.store.trials(id, scribe.device, scribe.toolchain)?;
+    let records = recorder.store.trials(id, recorder.device, recorder.toolchain)?;
     let Some(text) = records.first().map(|r| r.workload.clone()) else { return Ok(None) };
     let Ok(workload) = Workload::parse(&text) else { return Ok(None) };
     let task = Task::new(name, workload);
-    let mut desk = Desk::new(&task, Kit::generated(&task, target), Box::new(Idle));
-    desk.learn(records);
-    let Some(winner) = desk.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
-    let contender = |desk: &Desk, n: &Name| Contender {
+    let mut state = TaskState::new(&task, TaskKernels::generated(&task, target), Box::new(Idle));
+    state.learn(records);
+    let Some(winner) = state.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
+    let contender = |state: &TaskState, n: &Name| Contender {
         tunable: n.0.clone(),
         configuration: n.1.clone(),
-        stored: desk.standings.time(n),
+        stored: state.standings.time(n),
         now: None,
     };
     let mut seen = Verified {
         task: id,
         name: name.into(),
         standing: Standing::Gone,
-        winner: contender(&desk, &winner),
+        winner: contender(&state, &winner),
         runner_up: None,
         rounds: Vec::new(),
         detail: None,
     };
-    let Some(source) = desk.source(&winner, SYMBOL) else {
+    let Some(source) = state.source(&winner, SYMBOL) else {
         seen.detail = Some(match task.workload.foreign {
             Some(_) => "a kernel of your own: `squall tune` its kernel.toml, where its rivals \
                         meet it again"
@@ -297,19 +297,19 @@ fn one(
         });
         return Ok(Some(seen));
     };
-    match lab.set_task_of(&task.workload, &desk.reference, scribe.seed) {
+    match lab.set_task_of(&task.workload, &state.reference, recorder.seed) {
         Err(MeasureError::Reference(why)) => {
             seen.detail = Some(why);
             return Ok(Some(seen));
         }
         done => done?,
     }
-    let limit = desk.standings.time(&winner).map_or(f64::INFINITY, |t| t.0 * (1.0 + RUNNER_UP));
+    let limit = state.standings.time(&winner).map_or(f64::INFINITY, |t| t.0 * (1.0 + RUNNER_UP));
     // Another name for the same code would only measure the machine.
-    let distinct = |n: &Name| desk.source(n, SYMBOL).is_some_and(|s| s.source != source.source);
-    let near = desk.standings.ranking().into_iter().filter(|(n, t)| **n != winner && t.0 <= limit);
+    let distinct = |n: &Name| state.source(n, SYMBOL).is_some_and(|s| s.source != source.source);
+    let near = state.standings.ranking().into_iter().filter(|(n, t)| **n != winner && t.0 <= limit);
     let runner_up = near.map(|c| c.0).find(|n| distinct(n)).cloned();
-    seen.runner_up = runner_up.as_ref().map(|n| contender(&desk, n));
+    seen.runner_up = runner_up.as_ref().map(|n| contender(&state, n));
     // Where nobody comes close, the winner meets itself: measured in the same way as the others.
     let rival = runner_up.as_ref().unwrap_or(&winner);
     for round in 0..rounds {
@@ -319,7 +319,7 @@ fn one(
         let turned = round % 2 == 1;
         let (a, b) = if turned { (rival, &winner) } else { (&winner, rival) };
         let keep = if round == 0 { Keep::All } else { Keep::Failures };
-        match meet(lab, &mut desk, scribe, (a, b), keep)? {
+        match meet(lab, &mut state, recorder, (a, b), keep)? {
             Met::Measured(m) => {
                 seen.rounds.push(Round::new(turned, &m));
                 if round == 0 {

@@ -3,7 +3,7 @@
 use squall::core::space::{Knob, Names, Role, Term};
 use squall::core::{Outcome, Space};
 use squall::frontend::recording::{read, read_space};
-use squall::replay::{Course, Replay, budgets, score};
+use squall::replay::{RecordedSpace, Replay, budgets, score};
 use squall::search::{StrategyInfo, strategies};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -20,11 +20,11 @@ fn cache(values: &str, entries: &str) -> Vec<u8> {
 
 #[test]
 fn a_space_of_one_ends_every_search_after_one_trial() {
-    let courses =
-        [Course::new("one", read("one", &cache("4", r#""4,7": {"time": 2.5}"#)).unwrap())];
+    let spaces =
+        [RecordedSpace::new("one", read("one", &cache("4", r#""4,7": {"time": 2.5}"#)).unwrap())];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 2,
         evaluations: 50,
@@ -37,7 +37,7 @@ fn a_space_of_one_ends_every_search_after_one_trial() {
         assert_eq!(r.trace, [0], "{}", strategies[r.strategy].name);
     }
     // Chance finds it too: nothing can be better than that.
-    let s = score(&courses[0], &runs.iter().take(2).collect::<Vec<_>>(), &budgets(50));
+    let s = score(&spaces[0], &runs.iter().take(2).collect::<Vec<_>>(), &budgets(50));
     assert_eq!((s.value, s.score, s.median), (vec![1.0, 1.0], vec![0.0, 0.0], vec![1.0, 1.0]));
 }
 
@@ -49,10 +49,10 @@ fn a_space_where_all_fails_is_searched_to_its_end_and_scored_zero() {
     assert!(
         r.optimum().is_none() && r.rows.iter().all(|r| matches!(r.outcome, Outcome::Failed { .. }))
     );
-    let courses = [Course::new("none", r)];
+    let spaces = [RecordedSpace::new("none", r)];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 1,
         evaluations: 50,
@@ -61,13 +61,13 @@ fn a_space_where_all_fails_is_searched_to_its_end_and_scored_zero() {
     };
     for r in replay.run(&AtomicBool::new(false), &|| ()) {
         assert_eq!(r.trace.len(), 3, "{}", strategies[r.strategy].name);
-        assert_eq!(score(&courses[0], &[&r], &[50]).score, [0.0]);
+        assert_eq!(score(&spaces[0], &[&r], &[50]).score, [0.0]);
     }
     // From the command line there is nothing to look for.
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("none.json");
     std::fs::write(&file, cache("1, 2, 3", &entries)).unwrap();
-    let e = Course::open(&file).err().unwrap();
+    let e = RecordedSpace::open(&file).err().unwrap();
     assert!(e.to_string().contains("nothing in it ran"), "{e}");
 }
 

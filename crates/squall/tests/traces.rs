@@ -2,13 +2,13 @@
 //! is compared with what they tried when this test was written.
 
 use squall::frontend::recording::read;
-use squall::replay::{Course, Replay};
+use squall::replay::{RecordedSpace, Replay};
 use squall::search::{StrategyInfo, strategies};
 use std::sync::atomic::AtomicBool;
 
 /// 120 configurations of three knobs with one valley and a second, shallower one; every seventeenth
 /// of them failed.
-fn course() -> Course {
+fn space() -> RecordedSpace {
     let mut entries = Vec::new();
     for i in 0..120_i64 {
         let (a, b, c) = (i / 20, i / 4 % 5, i % 4);
@@ -25,7 +25,7 @@ fn course() -> Course {
         r#"{{"tune_params": {{"a": [0,1,2,3,4,5], "b": [0,1,2,3,4], "c": [0,1,2,3]}}, "cache": {{{}}}}}"#,
         entries.join(",")
     );
-    Course::new("made", read("made", text.as_bytes()).unwrap())
+    RecordedSpace::new("made", read("made", text.as_bytes()).unwrap())
 }
 
 /// Strategy, seed, ranks of the configurations in the order tried.
@@ -66,11 +66,11 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
 
 #[test]
 fn strategies_try_what_they_always_tried() {
-    let courses = [course()];
+    let spaces = [space()];
     let strategies: Vec<&'static StrategyInfo> =
         strategies().iter().filter(|s| ["storm+raindrop", "raindrop"].contains(&s.name)).collect();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 2,
         evaluations: 40,

@@ -80,7 +80,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         strategies,
         trials,
         seeds: a.seeds,
-        aim: a.target.target,
+        target: a.target.target,
         threads: a.threads.threads as usize,
         cache: !a.no_cache,
     };

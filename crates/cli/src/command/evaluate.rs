@@ -6,7 +6,7 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
-use squall::Aimed;
+use squall::TargetContext;
 use squall::core::Nanos;
 use squall::core::forecast::Split;
 use squall::files::put;
@@ -183,7 +183,7 @@ fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
             hint,
         ));
     }
-    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
+    let at = TargetContext::at(a.target.target, a.threads.threads.into())?;
     let stop = interruptible()?;
     let found = measure(
         model,

@@ -5,7 +5,7 @@ use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::say;
 use serde_json::json;
 use squall::compiler::{STAGES, explain};
-use squall::{Aimed, Query, Store};
+use squall::{TargetContext, Query, Store};
 use std::path::PathBuf;
 
 /// Show a task at a stage: expression, sketches, space, schedule, loop nest, C source
@@ -73,11 +73,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             Some("`squall tune` and `squall export` take it; its source says the rest".into()),
         ));
     }
-    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
+    let at = TargetContext::at(a.target.target, a.threads.threads as usize)?;
     let best = if let Some(store) = &store {
-        let query = Query { toolchain: Some(aimed.tools.clone()), ..Query::task(task.id) };
-        let known = store.best(&query)?.into_iter().filter(|r| aimed.distance(&r.device) < 2);
-        let record = known.min_by_key(|r| aimed.distance(&r.device));
+        let query = Query { toolchain: Some(at.tools.clone()), ..Query::task(task.id) };
+        let known = store.best(&query)?.into_iter().filter(|r| at.distance(&r.device) < 2);
+        let record = known.min_by_key(|r| at.distance(&r.device));
         let none = || {
             let hint = "tune it first, or name a candidate with --tunable and --configuration";
             Failure::new(
@@ -94,7 +94,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         (None, Some(t)) => Some((t.as_str(), a.configuration.as_deref().unwrap_or(""))),
         (None, None) => None,
     };
-    let text = explain(&task.workload, &aimed.target, &a.stage, candidate).map_err(|e| {
+    let text = explain(&task.workload, &at.target, &a.stage, candidate).map_err(|e| {
         Failure::new(
             e,
             Some("`--stage space` lists the sketches with their knobs and values".into()),

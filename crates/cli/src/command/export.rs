@@ -5,7 +5,7 @@ use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
 use squall::export::{DRIVER, LIBRARY, Origin, export};
 use squall::report::baseline;
-use squall::{Aimed, Store};
+use squall::{TargetContext, Store};
 use std::path::PathBuf;
 
 /// Write the best kernels as C or CUDA sources with a header, a manifest and a driver
@@ -45,8 +45,8 @@ pub struct Args {
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let store = Store::open_read_only(&a.store.store)?;
     let input = a.input.load_tuned(Some(&store), a.target.target, a.threads.threads)?;
-    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
-    let done = export(&input, a.only.as_deref(), Some(&store), &aimed, &a.out, a.build)?;
+    let at = TargetContext::at(a.target.target, a.threads.threads as usize)?;
+    let done = export(&input, a.only.as_deref(), Some(&store), &at, &a.out, a.build)?;
     for k in &done.kernels {
         match &k.origin {
             Origin::Plain => note(format_args!(

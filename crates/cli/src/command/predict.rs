@@ -6,7 +6,7 @@ use crate::terminal::{note, percent, say, table};
 use serde_json::json;
 use squall::forecast::{Answer, Row, answer, load, proposals_for, questions, write};
 use squall::predict::Predictor;
-use squall::{Aimed, Channels, Error, Input};
+use squall::{TargetContext, Channels, Error, Input};
 use std::path::PathBuf;
 
 /// Predict tuned parameters of problems
@@ -148,7 +148,7 @@ fn tasks(a: &Args, predictor: &Predictor) -> Result<u8, Failure> {
     };
     // The tasks that `tune` would have.
     let input = input.with_channels(Channels::usual(a.target.target));
-    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
+    let at = TargetContext::at(a.target.target, a.threads.threads.into())?;
     let model = predictor.tasks().map_err(Error::from)?;
     let mut t = table(&["task", "speed", "sketch", "configuration"]);
     for task in input.select(None)? {

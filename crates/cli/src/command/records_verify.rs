@@ -52,7 +52,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let choice = Choice {
         task: a.task,
         only: a.only.clone(),
-        aim: a.target.target,
+        target: a.target.target,
         threads: a.threads.threads as usize,
         rounds: a.repeat as usize,
     };

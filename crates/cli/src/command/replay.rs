@@ -7,7 +7,7 @@ use crate::terminal::{note, say, table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use squall::files::put;
-use squall::replay::{Course, Replay, Run, Score, budgets, page, score};
+use squall::replay::{RecordedSpace, Replay, Run, Score, budgets, page, score};
 use squall::search::{StrategyInfo, strategies};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -73,19 +73,19 @@ fn chosen(names: &[String]) -> Result<Vec<&'static StrategyInfo>, Failure> {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let strategies = chosen(&a.strategies)?;
-    let courses: Vec<Course> = a.files.iter().map(|f| Course::open(f)).collect::<Result<_, _>>()?;
+    let spaces: Vec<RecordedSpace> = a.files.iter().map(|f| RecordedSpace::open(f)).collect::<Result<_, _>>()?;
     let stop = interruptible()?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let evaluations = a.evaluations as usize;
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: a.seeds,
         evaluations,
         seconds: a.seconds,
         threads,
     };
-    let all = (courses.len() * strategies.len()) as u64 * a.seeds;
+    let all = (spaces.len() * strategies.len()) as u64 * a.seeds;
     let bar = std::io::stderr().is_terminal().then(|| {
         let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr_with_hz(8));
         let style =
@@ -113,7 +113,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let mut reports = Vec::new();
     for &i in &shown {
         let scores: Vec<Score> =
-            (0..courses.len()).map(|c| score(&courses[c], &of(&runs, i, c), &budgets)).collect();
+            (0..spaces.len()).map(|c| score(&spaces[c], &of(&runs, i, c), &budgets)).collect();
         let mine = || runs.iter().filter(|r| r.strategy == i);
         let proposed: usize = mine().map(|r| r.trace.len()).sum();
         let milliseconds = mine().map(|r| r.seconds).sum::<f64>() * 1e3 / proposed.max(1) as f64;
@@ -121,10 +121,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     if a.json.json {
         for r in &reports {
-            say(r.json(&courses, &budgets))?;
+            say(r.json(&spaces, &budgets))?;
         }
     } else {
-        print(&reports, &courses, &budgets)?;
+        print(&reports, &spaces, &budgets)?;
     }
     if !shown.is_empty() {
         put(&a.report, page(&replay, &runs, &shown, &budgets).as_bytes())?;
@@ -148,13 +148,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
 }
 
-fn of(runs: &[Run], strategy: usize, course: usize) -> Vec<&Run> {
-    runs.iter().filter(|r| r.strategy == strategy && r.course == course).collect()
+fn of(runs: &[Run], strategy: usize, space: usize) -> Vec<&Run> {
+    runs.iter().filter(|r| r.strategy == strategy && r.space == space).collect()
 }
 
 struct Report {
     name: &'static str,
-    /// One for each course.
+    /// One for each space.
     scores: Vec<Score>,
     /// What a proposal costs.
     milliseconds: f64,
@@ -169,8 +169,8 @@ impl Report {
         self.scores.iter().map(Score::mean).sum::<f64>() / self.scores.len() as f64
     }
 
-    fn json(&self, courses: &[Course], budgets: &[usize]) -> serde_json::Value {
-        let spaces = courses.iter().zip(&self.scores).map(|(c, s)| {
+    fn json(&self, spaces: &[RecordedSpace], budgets: &[usize]) -> serde_json::Value {
+        let spaces = spaces.iter().zip(&self.scores).map(|(c, s)| {
             (c.name.clone(), json!({"configurations": c.recording.rows.len(), "value": s.value, "median": s.median, "score": s.score}))
         });
         json!({
@@ -181,7 +181,7 @@ impl Report {
     }
 }
 
-fn print(reports: &[Report], courses: &[Course], budgets: &[usize]) -> Result<(), Failure> {
+fn print(reports: &[Report], spaces: &[RecordedSpace], budgets: &[usize]) -> Result<(), Failure> {
     let numbers: Vec<String> = budgets.iter().map(|b| format!("at {b}")).collect();
     let signed = |x: f64| format!("{x:+.3}");
     let header = |first: &'static str, last: &'static str| {
@@ -200,7 +200,7 @@ fn print(reports: &[Report], courses: &[Course], budgets: &[usize]) -> Result<()
     say(t)?;
     if let [r] = reports {
         let mut t = header("space", "best/optimum");
-        for (c, s) in courses.iter().zip(&r.scores) {
+        for (c, s) in spaces.iter().zip(&r.scores) {
             let mut row = vec![c.name.clone(), signed(s.mean())];
             row.extend(s.score.iter().map(|x| signed(*x)));
             row.push(s.value.last().map_or("-".into(), |v| format!("{:.1} %", v * 100.0)));

@@ -6,7 +6,7 @@ use crate::terminal::{note, or_dash, say, table, three};
 use serde_json::json;
 use squall::core::Task;
 use squall::frontend::Untuned;
-use squall::{Aim, Aimed, Input, Roof};
+use squall::{TargetRequest, TargetContext, Input, Roof};
 
 /// List the distinct kernels of an input: work, data, roofline bound
 #[derive(clap::Args)]
@@ -59,7 +59,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let runs = |t: &&Task| runs_on(&input, t, a.target.target);
     if let Some(t) = input.tasks.iter().find(|t| !runs(t) && !a.no_roof) {
         let (language, target) =
-            if a.target.target == Aim::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
+            if a.target.target == TargetRequest::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
         note(format_args!(
             "note: {} is a kernel in {language}: its bound is shown with `--target {target}`",
             t.name
@@ -135,14 +135,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 }
 
 /// Whether a task's kernels run on such a target: a user's own are written for one.
-fn runs_on(input: &Input, task: &Task, aim: Aim) -> bool {
+fn runs_on(input: &Input, task: &Task, aim: TargetRequest) -> bool {
     let own = input.own.iter().find(|k| k.task.id == task.id);
-    own.is_none_or(|k| k.is_cuda() == (aim != Aim::Cpu))
+    own.is_none_or(|k| k.is_cuda() == (aim != TargetRequest::Cpu))
 }
 
 /// The target's roof, or a note on why there is none: the list is of use without it.
-fn roof_here(aim: Aim, threads: usize) -> Option<Roof> {
-    match Aimed::at(aim, threads).and_then(|a| a.roof()) {
+fn roof_here(aim: TargetRequest, threads: usize) -> Option<Roof> {
+    match TargetContext::at(aim, threads).and_then(|a| a.roof()) {
         Ok(r) => Some(r),
         Err(e) => {
             note(format_args!("no roof: {e}"));

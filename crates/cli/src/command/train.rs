@@ -5,7 +5,7 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
-use squall::Aimed;
+use squall::TargetContext;
 use squall::core::forecast::Split;
 use squall::forecast::{checkpoint, examples, kinds, train, train_on_records};
 use squall::predict::{Kind, Options, PredictError, Predictor, Progress};
@@ -149,7 +149,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 /// Learns from the store's own trials.
 fn on_records(a: &Args) -> Result<u8, Failure> {
     let stop = interruptible()?;
-    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
+    let at = TargetContext::at(a.target.target, a.threads.threads.into())?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut options = Options { seed: a.seed, threads, ..Options::default() };
     options.epochs.0 = a.epochs.map_or(0, usize::from);

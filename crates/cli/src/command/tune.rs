@@ -111,7 +111,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     };
     let settings = Settings {
         budget,
-        aim: a.target.target,
+        target: a.target.target,
         threads: a.threads.threads as usize,
         seed: a.seed,
         strategy: a.strategy.clone(),

@@ -2,9 +2,9 @@
 //! with warm caches before those with cold ones, else the best of another that can be made here
 //! too, else plain loops.
 
-use crate::aim::Aimed;
+use crate::target_context::TargetContext;
 use crate::error::Error;
-use crate::kit::Kit;
+use crate::task_kernels::TaskKernels;
 use squall_core::{KernelSource, Outcome, Record, Task, Tunable};
 use squall_frontend::OwnKernel;
 use squall_records::{Query, Store};
@@ -48,14 +48,14 @@ pub fn choose(
     tasks: &[&Task],
     own: &[OwnKernel],
     store: Option<&Store>,
-    aimed: &Aimed,
+    aimed: &TargetContext,
 ) -> Result<Vec<Chosen>, Error> {
     let tools = &aimed.tools;
     let gpu = !aimed.gpus.is_empty();
     tasks
         .iter()
         .map(|task| {
-            let mut kit = Kit::new(task, own, &aimed.target)?;
+            let mut kit = TaskKernels::new(task, own, &aimed.target)?;
             kit.tunables.push(kit.plain.clone());
             let symbol = symbol(task);
             // The name without an ending is the launcher's, which the host calls.

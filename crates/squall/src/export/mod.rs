@@ -11,7 +11,7 @@ pub(crate) use build::{compile, objects};
 pub use choose::{Chosen, Origin, choose};
 pub(crate) use files::{comment, declarations, literal, write};
 
-use crate::aim::Aimed;
+use crate::target_context::TargetContext;
 use crate::error::Error;
 use crate::input::Input;
 use squall_records::Store;
@@ -40,7 +40,7 @@ pub fn export(
     input: &Input,
     only: Option<&str>,
     store: Option<&Store>,
-    aimed: &Aimed,
+    aimed: &TargetContext,
     folder: &Path,
     compile: bool,
 ) -> Result<Exported, Error> {

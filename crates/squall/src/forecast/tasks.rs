@@ -1,10 +1,10 @@
 //! Predictors of Squall's own tasks: what the records of a store teach, candidates for a task that
 //! nobody tuned, and what those are worth, measured.
 
-use crate::aim::Aimed;
-use crate::desk::realize;
+use crate::target_context::TargetContext;
+use crate::task_state::realize;
 use crate::error::Error;
-use crate::kit::Kit;
+use crate::task_kernels::TaskKernels;
 use crate::session::SYMBOL;
 use squall_core::{
     Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, median,
@@ -43,7 +43,7 @@ impl Tuned {
 }
 
 /// What a store knows of a device's tasks that are made by rule.
-fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
+fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Error> {
     let query = Query {
         device: Some(at.id.clone()),
         toolchain: Some(at.tools.clone()),
@@ -101,13 +101,13 @@ fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
 
 /// What a store's records of a device teach. Sketches are derived anew, so what an older Squall
 /// proposed and none proposes now is left out.
-pub fn lessons(store: &Store, at: &Aimed) -> Result<Vec<Lesson>, Error> {
+pub fn lessons(store: &Store, at: &TargetContext) -> Result<Vec<Lesson>, Error> {
     Ok(tuned(store, at)?.iter().filter_map(|t| lesson(t, at)).collect())
 }
 
-fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
+fn lesson(t: &Tuned, at: &TargetContext) -> Option<Lesson> {
     let problem = problem(t.task.id, &t.task.workload, &at.id)?;
-    let tunables = Kit::generated(&t.task, &at.target).tunables;
+    let tunables = TaskKernels::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
     let row = |name: &Name, time: Option<f64>| {
         let tunable = tunables.iter().find(|t| t.name() == name.0)?;
@@ -136,7 +136,7 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
 /// all.
 pub fn train_on_records(
     store: &Path,
-    at: &Aimed,
+    at: &TargetContext,
     options: &Options,
     out: &Path,
     progress: &mut dyn FnMut(&Progress) -> bool,
@@ -175,7 +175,7 @@ pub fn proposals_for(
     device: &str,
     n: usize,
 ) -> Result<Vec<Proposal>, PredictError> {
-    proposals(model, task, &Kit::generated(task, target).tunables, device, n)
+    proposals(model, task, &TaskKernels::generated(task, target).tunables, device, n)
 }
 
 /// How many candidates a measurement looks at.
@@ -217,7 +217,7 @@ pub fn measure(
     model: &TaskModel,
     store: &Path,
     against: Option<&Path>,
-    at: &Aimed,
+    at: &TargetContext,
     rounds: usize,
     seed: u64,
     stop: &AtomicBool,
@@ -245,20 +245,20 @@ pub fn measure(
             break;
         }
         said(&t.task.name);
-        let kit = Kit::generated(&t.task, &at.target);
+        let kernels = TaskKernels::generated(&t.task, &at.target);
         let most = TRIED[TRIED.len() - 1];
         let Some(problem) = problem(t.task.id, &t.task.workload, &at.id) else { continue };
         let predicted = model
-            .propose(&problem, &kit.tunables, most)?
+            .propose(&problem, &kernels.tunables, most)?
             .into_iter()
             .map(|p| p.candidate)
             .collect();
-        let near = model.neighbours(&problem, &kit.tunables, most);
+        let near = model.neighbours(&problem, &kernels.tunables, most);
         let lists: [Vec<Candidate>; 3] =
-            [predicted, near, even(&kit.tunables, most, seed ^ t.task.id.number())];
-        let Some(winner) = t.holder(&kit.tunables) else { continue };
+            [predicted, near, even(&kernels.tunables, most, seed ^ t.task.id.number())];
+        let Some(winner) = t.holder(&kernels.tunables) else { continue };
         let rival =
-            others.iter().find(|o| o.task.id == t.task.id).and_then(|o| o.holder(&kit.tunables));
+            others.iter().find(|o| o.task.id == t.task.id).and_then(|o| o.holder(&kernels.tunables));
         let mut candidates: Vec<Candidate> = vec![winner.clone()];
         for c in rival.iter().chain(lists.iter().flatten()) {
             if !candidates.contains(c) {
@@ -266,8 +266,8 @@ pub fn measure(
             }
         }
         let sources: Vec<_> =
-            candidates.iter().map(|c| realize(&kit.tunables, c, SYMBOL)).collect();
-        lab.set_task_of(&t.task.workload, &kit.reference(&t.task, "squall_reference"), seed)?;
+            candidates.iter().map(|c| realize(&kernels.tunables, c, SYMBOL)).collect();
+        lab.set_task_of(&t.task.workload, &kernels.reference(&t.task, "squall_reference"), seed)?;
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let places: Vec<usize> = (0..candidates.len()).filter(|&i| sources[i].is_ok()).collect();
         let jobs: Vec<_> = sources.into_iter().flatten().collect();

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// A recording that strategies can be let loose on.
-pub struct Course {
+pub struct RecordedSpace {
     /// The file's stem: `convolution-A100`.
     pub name: String,
     /// What was measured.
@@ -47,9 +47,9 @@ impl Tunable for Recorded {
     }
 }
 
-impl Course {
+impl RecordedSpace {
     /// Reads a file of measured configurations.
-    pub fn open(path: &Path) -> Result<Course, Error> {
+    pub fn open(path: &Path) -> Result<RecordedSpace, Error> {
         let bytes =
             std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let file: String =
@@ -61,13 +61,13 @@ impl Course {
             return Err(Error::Input { place: file, message, hint: HINT.into() });
         }
         let name = file.strip_suffix(".gz").unwrap_or(&file);
-        Ok(Course::new(name.strip_suffix(".json").unwrap_or(name), recording))
+        Ok(RecordedSpace::new(name.strip_suffix(".json").unwrap_or(name), recording))
     }
 
     /// Of a recording at hand.
-    pub fn new(name: &str, recording: Recording) -> Course {
+    pub fn new(name: &str, recording: Recording) -> RecordedSpace {
         let tunable = Arc::new(Recorded(recording.space.clone()));
-        Course { name: name.into(), recording, tunable }
+        RecordedSpace { name: name.into(), recording, tunable }
     }
 }
 
@@ -76,7 +76,7 @@ const HINT: &str = "replay reads Kernel Tuner's cache files and T4 results, plai
 /// What to replay.
 pub struct Replay<'a> {
     /// The recordings.
-    pub courses: &'a [Course],
+    pub spaces: &'a [RecordedSpace],
     /// The strategies.
     pub strategies: &'a [&'static StrategyInfo],
     /// Runs of each strategy on each recording; their seeds count from 0.
@@ -93,8 +93,8 @@ pub struct Replay<'a> {
 pub struct Run {
     /// Position of the strategy.
     pub strategy: usize,
-    /// Position of the course.
-    pub course: usize,
+    /// Position of the space.
+    pub space: usize,
     /// Its seed.
     pub seed: u64,
     /// Ranks of the configurations in the order tried.
@@ -105,9 +105,9 @@ pub struct Run {
 
 impl Replay<'_> {
     /// Runs everything; `tick` hears of each run, on its own thread. Runs come in order of
-    /// strategy, course and seed; where `stop` was set, those that had ended by then.
+    /// strategy, space and seed; where `stop` was set, those that had ended by then.
     pub fn run(&self, stop: &AtomicBool, tick: &(dyn Fn() + Sync)) -> Vec<Run> {
-        let each = self.courses.len() * self.seeds as usize;
+        let each = self.spaces.len() * self.seeds as usize;
         let all = self.strategies.len() * each;
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(all)));
         let work = || {
@@ -117,8 +117,8 @@ impl Replay<'_> {
                 if i >= all || stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let (strategy, course) = (i / each, i % each / self.seeds as usize);
-                let Some(run) = self.single(strategy, course, i as u64 % self.seeds, stop) else {
+                let (strategy, space) = (i / each, i % each / self.seeds as usize);
+                let Some(run) = self.single(strategy, space, i as u64 % self.seeds, stop) else {
                     break;
                 };
                 mine.push((i, run));
@@ -140,8 +140,8 @@ impl Replay<'_> {
     }
 
     /// One run; none where it was ended early.
-    fn single(&self, strategy: usize, course: usize, seed: u64, stop: &AtomicBool) -> Option<Run> {
-        let c = &self.courses[course];
+    fn single(&self, strategy: usize, space: usize, seed: u64, stop: &AtomicBool) -> Option<Run> {
+        let c = &self.spaces[space];
         let began = Instant::now();
         let setting = Setting { tunables: vec![c.tunable.clone()], seed, trials: self.evaluations };
         let mut search = (self.strategies[strategy].make)(&setting);
@@ -152,19 +152,19 @@ impl Replay<'_> {
             }
             let asked = search.ask(1);
             let Some(candidate) = asked.into_iter().next() else { break };
-            // Every strategy draws from the course's own space.
+            // Every strategy draws from the space's own space.
             let Some(rank) = c.recording.space.rank(&candidate.configuration) else { break };
             let row = &c.recording.rows[rank as usize];
             trace.push(rank as u32);
             spent += row.cost.total();
             search.tell(&[Trial { candidate, outcome: row.outcome.clone(), cost: row.cost }]);
         }
-        Some(Run { strategy, course, seed, trace, seconds: began.elapsed().as_secs_f64() })
+        Some(Run { strategy, space, seed, trace, seconds: began.elapsed().as_secs_f64() })
     }
 
     /// Positions of the strategies that ended all their runs.
     pub fn complete(&self, runs: &[Run]) -> Vec<usize> {
-        let all = self.courses.len() * self.seeds as usize;
+        let all = self.spaces.len() * self.seeds as usize;
         (0..self.strategies.len())
             .filter(|&s| runs.iter().filter(|r| r.strategy == s).count() == all)
             .collect()
@@ -172,7 +172,7 @@ impl Replay<'_> {
 
     /// A run as a line of JSON, the form that referees of this protocol read.
     pub fn line(&self, run: &Run) -> String {
-        let c = &self.courses[run.course];
+        let c = &self.spaces[run.space];
         let trace: Vec<&str> =
             run.trace.iter().map(|&r| c.recording.rows[r as usize].key.as_str()).collect();
         let tuner = self.strategies[run.strategy].name;

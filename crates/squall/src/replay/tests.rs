@@ -4,7 +4,7 @@ use super::*;
 use squall_search::strategies;
 
 /// Nine configurations, one of which failed.
-fn course() -> Course {
+fn space() -> RecordedSpace {
     let mut entries = Vec::new();
     for a in 0..3 {
         for b in 0..3 {
@@ -20,7 +20,7 @@ fn course() -> Course {
         r#"{{"tune_params": {{"a": [0, 1, 2], "b": [0, 1, 2]}}, "cache": {{{}}}}}"#,
         entries.join(",")
     );
-    Course::new("made", recording::read("made", text.as_bytes()).unwrap())
+    RecordedSpace::new("made", recording::read("made", text.as_bytes()).unwrap())
 }
 
 fn all() -> Vec<&'static StrategyInfo> {
@@ -29,10 +29,10 @@ fn all() -> Vec<&'static StrategyInfo> {
 
 #[test]
 fn every_strategy_walks_the_whole_space_and_scores_agree() {
-    let courses = [course()];
+    let spaces = [space()];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 3,
         evaluations: 100,
@@ -59,10 +59,10 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
 
 #[test]
 fn scores_are_those_of_the_protocol() {
-    let c = course();
+    let c = space();
     let run = |trace: &[u32]| Run {
         strategy: 0,
-        course: 0,
+        space: 0,
         seed: 0,
         trace: trace.to_vec(),
         seconds: 0.0,
@@ -82,10 +82,10 @@ fn scores_are_those_of_the_protocol() {
 
 #[test]
 fn seconds_are_those_of_the_recording() {
-    let courses = [course()];
+    let spaces = [space()];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies[..1],
         seeds: 1,
         evaluations: 100,

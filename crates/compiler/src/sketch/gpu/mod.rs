@@ -26,7 +26,7 @@ use crate::features::gpu::extract;
 use crate::gcd;
 use crate::nest::{Loop, Mode, Nest, Start, Stmt};
 use squall_core::expr::{Affine, Expr, Var};
-use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space};
+use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, UNTUNED};
 
 type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
 
@@ -55,7 +55,7 @@ pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
 pub(crate) fn plain(f: &Facts<'_>, gpu: Gpu) -> Program {
     let nest = map::plain(f);
     Program {
-        name: "untuned".into(),
+        name: UNTUNED.into(),
         space: super::plain::one(),
         gpu,
         make: Box::new(move |_| Ok(nest.clone())),

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use crate::report::{Roof, RoofLevel};
-use crate::settings::Aim;
+use crate::settings::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::Target;
 use squall_measure::MeasureError;
@@ -17,7 +17,7 @@ pub fn toolchain_id(toolchain: &Toolchain) -> String {
 
 /// What kernels are made for, as records and search see it, and what measures there.
 #[derive(Clone, Debug)]
-pub struct Aimed {
+pub struct TargetContext {
     /// The device's name in records.
     pub id: String,
     /// The toolchain's name in records.
@@ -37,16 +37,16 @@ pub struct Aimed {
 /// What the names of devices end with whose caches are cold: times of the two kinds do not mix.
 const COLD: &str = ", cold caches";
 
-impl Aimed {
+impl TargetContext {
     /// Looks at the machine; `threads` are a kernel's on the CPU.
-    pub fn at(aim: Aim, threads: usize) -> Result<Aimed, Error> {
+    pub fn at(aim: TargetRequest, threads: usize) -> Result<TargetContext, Error> {
         let toolchain = Toolchain::detect()?;
         let gpus = match aim {
-            Aim::Cpu => {
+            TargetRequest::Cpu => {
                 let device = Device::detect(threads, &toolchain)?;
                 let (id, tools, target) =
                     (device.id(), toolchain_id(&toolchain), device.target.clone());
-                return Ok(Aimed {
+                return Ok(TargetContext {
                     id,
                     tools,
                     target,
@@ -56,8 +56,8 @@ impl Aimed {
                     is_cold: false,
                 });
             }
-            Aim::Cuda(ordinal) => vec![Gpu::detect(ordinal, &toolchain)?],
-            Aim::CudaAll => Gpu::detect_all(&toolchain)?,
+            TargetRequest::Cuda(ordinal) => vec![Gpu::detect(ordinal, &toolchain)?],
+            TargetRequest::CudaAll => Gpu::detect_all(&toolchain)?,
         };
         let first = &gpus[0];
         if let Some(other) = gpus.iter().find(|g| g.id() != first.id() || g.limits != first.limits)
@@ -72,11 +72,11 @@ impl Aimed {
         let device = Device::detect(1, &toolchain)?;
         let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain());
         let (id, target) = (first.id(), first.target.clone());
-        Ok(Aimed { id, tools, target, toolchain, device, gpus, is_cold: false })
+        Ok(TargetContext { id, tools, target, toolchain, device, gpus, is_cold: false })
     }
 
     /// The same with cold caches.
-    pub fn cold(mut self) -> Aimed {
+    pub fn cold(mut self) -> TargetContext {
         if !std::mem::replace(&mut self.is_cold, true) {
             self.id += COLD;
         }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_machine_with_other_caches_is_nearer_than_another_machine() {
-        let warm = Aimed::at(Aim::Cpu, 1).expect("a CPU and a compiler");
+        let warm = TargetContext::at(TargetRequest::Cpu, 1).expect("a CPU and a compiler");
         let cold = warm.clone().cold();
         assert_eq!(
             [warm.distance(&warm.id), warm.distance(&cold.id), warm.distance("another")],

@@ -1,6 +1,6 @@
 //! A task while it is tuned: its tunables, its strategy, who stands where, and its growing report.
 
-use crate::kit::Kit;
+use crate::task_kernels::TaskKernels;
 use crate::report::{Failures, StopReason, TaskReport, Winner, baseline};
 use squall_core::{
     Candidate, CpuCost, KernelSource, Measurement, Nanos, Outcome, Record, RecordKind, Reference,
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A task while it is tuned.
-pub(crate) struct Desk<'a> {
+pub(crate) struct TaskState<'a> {
     pub task: &'a Task,
     pub reference: Reference,
     pub tunables: Vec<Arc<dyn Tunable>>,
@@ -68,20 +68,20 @@ impl Strategy for Idle {
     fn tell(&mut self, _: &[Trial]) {}
 }
 
-impl<'a> Desk<'a> {
-    /// A desk without history.
-    pub fn new(task: &'a Task, kit: Kit, strategy: Box<dyn Strategy>) -> Desk<'a> {
-        Desk {
+impl<'a> TaskState<'a> {
+    /// A state without history.
+    pub fn new(task: &'a Task, kernels: TaskKernels, strategy: Box<dyn Strategy>) -> TaskState<'a> {
+        TaskState {
             task,
-            reference: kit.reference(task, "squall_reference"),
-            tunables: kit.tunables,
-            plain: kit.plain,
+            reference: kernels.reference(task, "squall_reference"),
+            tunables: kernels.tunables,
+            plain: kernels.plain,
             strategy,
             standings: Standings::default(),
             tried: HashSet::new(),
             predicted: Vec::new(),
             failures: Failures::default(),
-            report: Desk::blank(task, StopReason::Exhausted),
+            report: TaskState::blank(task, StopReason::Exhausted),
             closed: None,
             spent: 0.0,
             search: 0.0,
@@ -239,13 +239,13 @@ pub(crate) mod tests {
         }
     }
 
-    fn desk(task: &Task) -> Desk<'_> {
+    fn state(task: &Task) -> TaskState<'_> {
         let target = target();
-        let kit = Kit::generated(task, &target);
+        let kernels = TaskKernels::generated(task, &target);
         let setting =
-            squall_search::Setting { tunables: kit.tunables.clone(), seed: 1, trials: 10 };
+            squall_search::Setting { tunables: kernels.tunables.clone(), seed: 1, trials: 10 };
         let strategy = (squall_search::strategies()[0].make)(&setting);
-        Desk::new(task, kit, strategy)
+        TaskState::new(task, kernels, strategy)
     }
 
     fn measured(ns: f64) -> Outcome {
@@ -259,11 +259,11 @@ pub(crate) mod tests {
     }
 
     /// The i-th configuration of the first sketch.
-    fn name(d: &Desk, i: u128) -> Name {
+    fn name(d: &TaskState, i: u128) -> Name {
         (d.tunables[0].name().into(), d.tunables[0].space().nth(i).to_string())
     }
 
-    fn record(d: &Desk, kind: RecordKind, name: &Name, outcome: Outcome) -> Record {
+    fn record(d: &TaskState, kind: RecordKind, name: &Name, outcome: Outcome) -> Record {
         Record {
             kind,
             task: d.task.id,
@@ -283,7 +283,7 @@ pub(crate) mod tests {
     #[test]
     fn history_is_taken_over_and_its_winner_keeps_the_task_against_noise() {
         let task = task();
-        let mut d = desk(&task);
+        let mut d = state(&task);
         let names: Vec<Name> = (0..4).map(|i| name(&d, i)).collect();
         let plain: Name = ("untuned".into(), String::new());
         let failed = Outcome::Failed { stage: FailStage::Build, detail: "no".into() };
@@ -316,7 +316,7 @@ pub(crate) mod tests {
     #[test]
     fn failures_are_counted_in_classes() {
         let task = task();
-        let mut d = desk(&task);
+        let mut d = state(&task);
         for i in 0..6 {
             let n = name(&d, i);
             d.report.trials += 1;

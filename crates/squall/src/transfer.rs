@@ -3,7 +3,7 @@
 //! without want the same tiles. They are tried among a task's first trials, and again whenever a
 //! relative has found something better; the strategy hears of them as of any other trial.
 
-use crate::desk::Desk;
+use crate::task_state::TaskState;
 use crate::error::Error;
 use squall_core::{Candidate, Space, TaskId, Workload};
 use squall_records::{Name, Query, Store};
@@ -18,18 +18,18 @@ pub(crate) const FIRST: usize = 4;
 pub(crate) const LATER: usize = 2;
 
 /// A task of the store that this session does not tune, and who holds it.
-pub(crate) struct Elder {
+pub(crate) struct TransferSource {
     workload: Workload,
     winner: Name,
 }
 
 /// The tuned tasks of a store, but for some.
-pub(crate) fn elders(
+pub(crate) fn transfer_sources(
     store: &Store,
     device: &str,
     toolchain: &str,
     except: &[TaskId],
-) -> Result<Vec<Elder>, Error> {
+) -> Result<Vec<TransferSource>, Error> {
     let query = Query {
         device: Some(device.into()),
         toolchain: Some(toolchain.into()),
@@ -37,7 +37,7 @@ pub(crate) fn elders(
     };
     let held = store.best(&query)?.into_iter().filter(|r| !except.contains(&r.task));
     let elder = |r: squall_core::Record| {
-        Some(Elder {
+        Some(TransferSource {
             workload: Workload::parse(&r.workload).ok()?,
             winner: (r.tunable, r.configuration),
         })
@@ -75,14 +75,14 @@ fn distance(a: &Workload, b: &Workload) -> Option<f64> {
 
 /// Up to `n` untried guesses for a task, the nearest relative's first.
 pub(crate) fn guesses<'d>(
-    desk: &Desk,
-    others: impl Iterator<Item = &'d Desk<'d>>,
-    elders: &[Elder],
+    state: &TaskState,
+    others: impl Iterator<Item = &'d TaskState<'d>>,
+    transfer_sources: &[TransferSource],
     n: usize,
 ) -> Vec<Candidate> {
     let mut kin: Vec<(f64, Vec<&Name>)> = Vec::new();
     for o in others {
-        if let Some(d) = distance(&desk.task.workload, &o.task.workload) {
+        if let Some(d) = distance(&state.task.workload, &o.task.workload) {
             // Who holds the task speaks first: the others may only have been lucky.
             let winner = o.standings.winner().map(|w| w.0);
             let rest =
@@ -91,9 +91,9 @@ pub(crate) fn guesses<'d>(
         }
     }
     kin.extend(
-        elders
+        transfer_sources
             .iter()
-            .filter_map(|e| Some((distance(&desk.task.workload, &e.workload)?, vec![&e.winner]))),
+            .filter_map(|e| Some((distance(&state.task.workload, &e.workload)?, vec![&e.winner]))),
     );
     kin.retain(|k| k.0 <= FAR);
     kin.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -102,9 +102,9 @@ pub(crate) fn guesses<'d>(
         if found.len() == n {
             break;
         }
-        let Some(t) = desk.tunables.iter().find(|t| t.name() == *tunable) else { continue };
+        let Some(t) = state.tunables.iter().find(|t| t.name() == *tunable) else { continue };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
-        if !desk.tried.contains(&(tunable.clone(), c.to_string()))
+        if !state.tried.contains(&(tunable.clone(), c.to_string()))
             && found.iter().all(|f| f.configuration != c || *f.tunable != **tunable)
         {
             found.push(Candidate { tunable: tunable.as_str().into(), configuration: c });
@@ -116,8 +116,8 @@ pub(crate) fn guesses<'d>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::desk::{Idle, name_of, tests::target};
-    use crate::kit::Kit;
+    use crate::task_state::{Idle, name_of, tests::target};
+    use crate::task_kernels::TaskKernels;
     use squall_core::{Nanos, Task};
 
     fn matmul(m: i64, n: i64, k: i64, bias: bool) -> Task {
@@ -131,8 +131,8 @@ mod tests {
         Task::new("mm", Workload::parse(&text).expect("a workload"))
     }
 
-    fn desk(task: &Task) -> Desk<'_> {
-        Desk::new(task, Kit::generated(task, &target()), Box::new(Idle))
+    fn state(task: &Task) -> TaskState<'_> {
+        TaskState::new(task, TaskKernels::generated(task, &target()), Box::new(Idle))
     }
 
     #[test]
@@ -152,8 +152,8 @@ mod tests {
     fn the_nearest_relative_speaks_first_and_nothing_is_tried_twice() {
         let (task, near, far) =
             (matmul(64, 64, 64, false), matmul(64, 64, 64, true), matmul(64, 16, 64, false));
-        let (mut desk, mut near, mut far) = (desk(&task), self::desk(&near), self::desk(&far));
-        let stand = |d: &mut Desk, i: u128, ns: f64| {
+        let (mut state, mut near, mut far) = (state(&task), self::state(&near), self::state(&far));
+        let stand = |d: &mut TaskState, i: u128, ns: f64| {
             let name: Name =
                 (d.tunables[0].name().into(), d.tunables[0].space().nth(i).to_string());
             d.stand(name.clone(), Nanos(ns));
@@ -162,12 +162,12 @@ mod tests {
         let slow = stand(&mut near, 40, 200.0);
         let fast = stand(&mut near, 17, 100.0);
         stand(&mut far, 5, 10.0);
-        let found = guesses(&desk, [&near, &far].into_iter(), &[], 8);
+        let found = guesses(&state, [&near, &far].into_iter(), &[], 8);
         assert_eq!(found[..2].iter().map(name_of).collect::<Vec<_>>(), [fast.clone(), slow]);
         assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found.iter().all(|c| desk.tunables[0].space().rank(&c.configuration).is_some()));
-        desk.tried.insert(fast);
-        assert_eq!(guesses(&desk, [&near, &far].into_iter(), &[], 8), found[1..]);
-        assert_eq!(guesses(&desk, [&near].into_iter(), &[], 0), []);
+        assert!(found.iter().all(|c| state.tunables[0].space().rank(&c.configuration).is_some()));
+        state.tried.insert(fast);
+        assert_eq!(guesses(&state, [&near, &far].into_iter(), &[], 8), found[1..]);
+        assert_eq!(guesses(&state, [&near].into_iter(), &[], 0), []);
     }
 }

@@ -8,7 +8,7 @@ use squall_frontend::OwnKernel;
 use std::sync::Arc;
 
 /// What makes a task's kernels.
-pub(crate) struct Kit {
+pub(crate) struct TaskKernels {
     /// Where candidates come from.
     pub tunables: Vec<Arc<dyn Tunable>>,
     /// What gains are counted from.
@@ -16,28 +16,28 @@ pub(crate) struct Kit {
     own: Option<OwnKernel>,
 }
 
-impl Kit {
+impl TaskKernels {
     /// Of a task that may be the user's own; an error where the target has no place for that.
-    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<Kit, Error> {
+    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<TaskKernels, Error> {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
                 let k = on(k, target)?;
-                Kit { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k) }
+                TaskKernels { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k) }
             }
             // Its source is not at hand, and its expression means nothing.
-            None if task.workload.foreign.is_some() => Kit::empty(task, target),
-            None => Kit::generated(task, target),
+            None if task.workload.foreign.is_some() => TaskKernels::empty(task, target),
+            None => TaskKernels::generated(task, target),
         })
     }
 
     /// Of a task that has no turn: nothing is made for it.
-    pub fn empty(task: &Task, target: &Target) -> Kit {
-        Kit { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None }
+    pub fn empty(task: &Task, target: &Target) -> TaskKernels {
+        TaskKernels { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None }
     }
 
     /// Of a task that is made by rule.
-    pub fn generated(task: &Task, target: &Target) -> Kit {
-        Kit {
+    pub fn generated(task: &Task, target: &Target) -> TaskKernels {
+        TaskKernels {
             tunables: sketches(&task.workload, target),
             plain: untuned(&task.workload, target),
             own: None,
@@ -87,7 +87,7 @@ fn on(k: &OwnKernel, target: &Target) -> Result<OwnKernel, Error> {
 
 impl Input {
     /// What makes the kernels of one of its tasks.
-    pub(crate) fn kit(&self, task: &Task, target: &Target) -> Result<Kit, Error> {
-        Kit::new(task, &self.own, target)
+    pub(crate) fn task_kernels(&self, task: &Task, target: &Target) -> Result<TaskKernels, Error> {
+        TaskKernels::new(task, &self.own, target)
     }
 }
