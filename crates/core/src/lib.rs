@@ -1,13 +1,15 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
 //! [`workload`]), what to tune and where ([`target`], [`task`]), the legal choices ([`space`]), how
-//! a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what a predictor
-//! learns from ([`forecast`]). This crate does no IO and reads no clock.
+//! a choice becomes a kernel ([`kernel`]), how that is measured ([`measurer`]), what became of it
+//! ([`trial`]), and what a predictor learns
+//! from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod algorithm;
 pub mod device;
 pub mod expr;
 pub mod forecast;
 pub mod kernel;
+pub mod measurer;
 pub mod similarity;
 pub mod space;
 pub mod target;
@@ -22,6 +24,10 @@ pub use device::{Caches, DeviceIdentity, Machine};
 pub use kernel::{
     Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
     TensorMap, Tunable,
+};
+pub use measurer::{
+    CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
+    Verdict,
 };
 pub use similarity::TaskShape;
 pub use space::{Configuration, Prefix, Space};

@@ -5,9 +5,8 @@
 
 pub mod cpu;
 pub mod cuda;
-mod error;
 mod process;
 pub mod rematch;
 
-pub use error::MeasureError;
-pub use rematch::{Rematch, Verdict};
+pub use squall_core::MeasurerError as MeasureError;
+pub use squall_core::{Rematch, Verdict};

@@ -7,7 +7,7 @@
 //! of [`ALPHA`] over its looks, so that looking often does not make a winner of noise. A verdict
 //! needs a difference larger than [`MINIMUM_EFFECT`]; a difference shown to be smaller ends it too.
 
-use squall_core::{CpuCost, Measurement};
+use squall_core::Verdict;
 
 /// Probability at which two equal kernels may be told apart, over all looks, both sides. Small
 /// enough that twenty run-offs of a tie, on four occasions, are likely to be eighty ties.
@@ -26,45 +26,6 @@ const LOOKS: [(usize, f64); 5] =
 
 /// Pairs after which it gives up and calls it a tie.
 const MOST: usize = 160;
-
-/// The challenger's result against the incumbent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The challenger is faster by more than the minimum effect.
-    Faster,
-    /// Nothing that matters separates them: the incumbent stays.
-    Tie,
-    /// The challenger is slower.
-    Slower,
-}
-
-impl Verdict {
-    /// The spelling in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Faster => "faster",
-            Verdict::Tie => "tie",
-            Verdict::Slower => "slower",
-        }
-    }
-}
-
-/// Two kernels measured in one go.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rematch {
-    /// The incumbent's windows.
-    pub a: Measurement,
-    /// The challenger's windows.
-    pub b: Measurement,
-    /// `b` against `a`.
-    pub verdict: Verdict,
-    /// The challenger's time over the incumbent's: the centre of the pairs' ratios.
-    pub ratio: f64,
-    /// How sure the verdict is, from 0 to 1; see [`Sequential::confidence`].
-    pub confidence: f64,
-    /// What it cost.
-    pub cost: CpuCost,
-}
 
 /// The test while it runs: ask how many pairs it wants next, give them, until it has a verdict.
 pub struct Sequential {

@@ -281,9 +281,11 @@ fn a_rematch_prefers_half_the_work_and_ties_with_itself() {
     let m = lab.rematch(&four, &two).unwrap();
     assert_eq!(m.verdict, Verdict::Faster, "{m:?}");
     assert!(
-        m.a.samples.len() >= 12 && m.a.samples.len() == m.b.samples.len() && m.cost.measure > 0.0
+        m.incumbent.samples.len() >= 12
+            && m.incumbent.samples.len() == m.challenger.samples.len()
+            && m.cost.measure > 0.0
     );
-    assert!((m.a.median().0 / m.b.median().0 - 2.0).abs() < 0.5, "{m:?}");
+    assert!((m.incumbent.median().0 / m.challenger.median().0 - 2.0).abs() < 0.5, "{m:?}");
     assert_eq!(lab.rematch(&two, &four).unwrap().verdict, Verdict::Slower);
     let m = lab.rematch(&two, &two).unwrap();
     assert_eq!(m.verdict, Verdict::Tie, "{m:?}");

@@ -105,7 +105,7 @@ pub(crate) fn meet(
             if keep == Keep::Failures {
                 return Ok(Met::Measured(m));
             }
-            let (holds, comes) = ((incumbent, m.a.clone()), (rival, m.b.clone()));
+            let (holds, comes) = ((incumbent, m.incumbent.clone()), (rival, m.challenger.clone()));
             let (loser, winner) =
                 if m.verdict == Verdict::Faster { (holds, comes) } else { (comes, holds) };
             // The winner's record comes last: it is who holds the task for later readers. Who met

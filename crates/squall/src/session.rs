@@ -561,8 +561,8 @@ impl<'a> Session<'a> {
             let faster = m.verdict == Verdict::Faster;
             listen(Event::Rematch {
                 task,
-                challenger: m.b.median(),
-                incumbent: m.a.median(),
+                challenger: m.challenger.median(),
+                incumbent: m.incumbent.median(),
                 faster,
             });
         })

@@ -79,7 +79,7 @@ impl Round {
             verdict: m.verdict,
             ratio: m.ratio,
             confidence: m.confidence,
-            pairs: m.a.samples.len(),
+            pairs: m.incumbent.samples.len(),
         }
     }
 
@@ -329,9 +329,9 @@ fn one(
                         Verdict::Tie => Standing::Tie,
                         Verdict::Faster => Standing::Overtaken,
                     };
-                    seen.winner.now = Some(m.a.median());
+                    seen.winner.now = Some(m.incumbent.median());
                     if let Some(r) = &mut seen.runner_up {
-                        r.now = Some(m.b.median());
+                        r.now = Some(m.challenger.median());
                     }
                 }
             }

@@ -6,8 +6,9 @@ use super::lab::Lab;
 use super::runner::Reply;
 use super::seat::{Said, interface};
 use crate::MeasureError;
-use crate::rematch::{Rematch, Sequential, Verdict};
-use squall_core::{CpuCost, FailStage, KernelSource, Measurement, Nanos};
+use crate::rematch::Sequential;
+use squall_core::measurer::MessageVersion;
+use squall_core::{CpuCost, FailStage, KernelSource, Measurement, Nanos, Rematch, Verdict};
 use std::time::Duration;
 
 /// The largest time that the pairs of a rematch shall take together, if its first look allows.
@@ -65,9 +66,17 @@ impl Lab {
             swapped = !swapped;
             test = Some(t);
         };
-        let [a, b] = sides;
+        let [incumbent, challenger] = sides;
         let verdict = test.verdict().unwrap_or(Verdict::Tie);
-        Ok(Rematch { a, b, verdict, ratio: test.ratio(), confidence: test.confidence(), cost })
+        Ok(Rematch {
+            version: MessageVersion,
+            incumbent,
+            challenger,
+            verdict,
+            ratio: test.ratio(),
+            confidence: test.confidence(),
+            cost,
+        })
     }
 
     /// Loads and checks two kernels in a fresh process; with `swapped`, the challenger first.

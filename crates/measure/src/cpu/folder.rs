@@ -29,7 +29,7 @@ impl Folder {
         // Locked before it has its name: whoever finds the name free to lock knows that the owner
         // is dead.
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|e| MeasureError::folder(&early, &e.into()))?;
+            .map_err(|e| MeasureError::folder(&early, &std::io::Error::from(e)))?;
         fs::rename(&early, dir.path().join(LOCK)).map_err(|e| MeasureError::folder(&early, &e))?;
         Ok(Folder { dir, _lock: lock })
     }
