@@ -4,8 +4,8 @@
 //!
 //! `cargo run --release -p squall --example beside -- STORE ROUNDS kernel.toml..`
 
-use squall::core::{KernelSource, Outcome, median};
-use squall::measure::cpu::{Device, Lab, Toolchain};
+use squall_core::{KernelSource, Outcome, median};
+use squall_measure::cpu::{Device, Lab, Toolchain};
 use squall::{Input, Query, Store, toolchain_id};
 use std::sync::atomic::AtomicBool;
 

@@ -54,20 +54,14 @@ impl Input {
         let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
             return Ok(self);
         };
-        // Of each task the record that it would get: the nearest, then the fastest.
-        let mut known: HashMap<TaskId, ((u8, bool), f64)> = HashMap::new();
-        for r in store.best(&Query::default())? {
+        // Of each task the record that serves it.
+        let mut known: HashMap<TaskId, f64> = HashMap::new();
+        for (near, r) in store.serving(&Query::default(), &aimed.place)? {
             let Some(time) = r.outcome.time() else { continue };
-            let mine = (aimed.far(&r), time.0);
-            let held = known.entry(r.task).or_insert(mine);
-            if mine.0.cmp(&held.0).then(mine.1.total_cmp(&held.1)).is_lt() {
-                *held = mine;
-            }
+            let far = if near.is_here() { 0.0 } else { ELSEWHERE };
+            known.entry(r.task).or_insert(far + time.0);
         }
-        let time = |&((distance, other_tools), ns): &((u8, bool), f64)| {
-            if distance < 2 && !other_tools { ns } else { ELSEWHERE + ns }
-        };
-        let last = layouts.cheapest(&|id| known.get(&id).map(time));
+        let last = layouts.cheapest(&|id| known.get(&id).copied());
         if !last.contains(&true) {
             return Ok(self);
         }

@@ -1,14 +1,53 @@
-//! What kernels are made for: this machine's CPU or GPUs, looked at, with the names that records
-//! give them.
+//! The machine at hand: its toolchain, and its CPU or GPUs as a session sees them, with the names
+//! that records give them. A [`Context`] looks at each of them once.
 
 use crate::error::Error;
 use crate::report::{Roof, RoofLevel};
 use crate::settings::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
-use squall_core::Target;
-use squall_measure::MeasureError;
+use squall_core::{
+    Caches, CpuCost, DeviceIdentity, Job, JobResult, KernelSource, Measurer, MeasurerError, MeasurerIdentity, Rematch, Target, TaskSetup,
+};
+use std::sync::atomic::AtomicBool;
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
 use squall_measure::cuda::Gpu;
+use squall_records::Place;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// This machine, looked at once: what several requests of one program share.
+#[derive(Default)]
+pub struct Context {
+    toolchain: OnceLock<Toolchain>,
+    targets: Mutex<Vec<((TargetRequest, usize), TargetContext)>>,
+}
+
+impl Context {
+    /// A context that looks at nothing before it is asked.
+    pub fn new() -> Context {
+        Context::default()
+    }
+
+    /// The C compiler.
+    pub fn toolchain(&self) -> Result<&Toolchain, Error> {
+        if let Some(known) = self.toolchain.get() {
+            return Ok(known);
+        }
+        let found = Toolchain::detect()?;
+        Ok(self.toolchain.get_or_init(|| found))
+    }
+
+    /// A device of this machine, with warm caches; `threads` are a kernel's on the CPU.
+    pub fn target(&self, request: TargetRequest, threads: usize) -> Result<TargetContext, Error> {
+        let key = (request, threads);
+        let mut targets = self.targets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, known)) = targets.iter().find(|(k, _)| *k == key) {
+            return Ok(known.clone());
+        }
+        let found = TargetContext::look(request, threads, self.toolchain()?)?;
+        targets.push((key, found.clone()));
+        Ok(found)
+    }
+}
 
 /// The toolchain's name in records: what turns a configuration into machine code.
 pub fn toolchain_id(toolchain: &Toolchain) -> String {
@@ -18,10 +57,8 @@ pub fn toolchain_id(toolchain: &Toolchain) -> String {
 /// What kernels are made for, as records and search see it, and what measures there.
 #[derive(Clone, Debug)]
 pub struct TargetContext {
-    /// The device's name in records.
-    pub id: String,
-    /// The toolchain's name in records.
-    pub tools: String,
+    /// The device and the toolchain, by which records are told apart.
+    pub place: Place,
     /// What code generation and search need to know.
     pub target: Target,
     /// The C compiler, which references need wherever kernels run.
@@ -30,31 +67,28 @@ pub struct TargetContext {
     pub device: Device,
     /// The GPUs, of one model; none for a CPU.
     pub gpus: Vec<Gpu>,
-    /// Whether calls are timed with cold caches.
-    pub is_cold: bool,
+    /// The machine's roof, once it was measured; of no meaning to caches.
+    roof: Arc<OnceLock<Roof>>,
 }
 
-/// What the names of devices end with whose caches are cold: times of the two kinds do not mix.
-const COLD: &str = ", cold caches";
-
 impl TargetContext {
-    /// Looks at the machine; `threads` are a kernel's on the CPU.
-    pub fn at(aim: TargetRequest, threads: usize) -> Result<TargetContext, Error> {
-        let toolchain = Toolchain::detect()?;
-        let gpus = match aim {
+    /// Looks at the device with a toolchain at hand; `threads` are a kernel's on the CPU.
+    pub fn look(
+        request: TargetRequest,
+        threads: usize,
+        toolchain: &Toolchain,
+    ) -> Result<TargetContext, Error> {
+        let roof = Arc::default();
+        let toolchain = toolchain.clone();
+        let gpus = match request {
             TargetRequest::Cpu => {
                 let device = Device::detect(threads, &toolchain)?;
-                let (id, tools, target) =
-                    (device.id(), toolchain_id(&toolchain), device.target.clone());
-                return Ok(TargetContext {
-                    id,
-                    tools,
-                    target,
-                    toolchain,
-                    device,
-                    gpus: Vec::new(),
-                    is_cold: false,
-                });
+                let place = Place {
+                    device: DeviceIdentity::parse(&device.id()),
+                    toolchain: toolchain_id(&toolchain),
+                };
+                let (target, gpus) = (device.target.clone(), Vec::new());
+                return Ok(TargetContext { place, target, toolchain, device, gpus, roof });
             }
             TargetRequest::Cuda(ordinal) => vec![Gpu::detect(ordinal, &toolchain)?],
             TargetRequest::CudaAll => Gpu::detect_all(&toolchain)?,
@@ -62,7 +96,7 @@ impl TargetContext {
         let first = &gpus[0];
         if let Some(other) = gpus.iter().find(|g| g.id() != first.id() || g.limits != first.limits)
         {
-            return Err(MeasureError::Device(format!(
+            return Err(MeasurerError::Device(format!(
                 "the GPUs differ, and times compare only within one model: {} is {}, {} is {}; \
                  name one with --target cuda:N",
                 first.ordinal, first.name, other.ordinal, other.name
@@ -70,50 +104,54 @@ impl TargetContext {
             .into());
         }
         let device = Device::detect(1, &toolchain)?;
-        let tools = format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain());
-        let (id, target) = (first.id(), first.target.clone());
-        Ok(TargetContext { id, tools, target, toolchain, device, gpus, is_cold: false })
+        let place = Place {
+            device: DeviceIdentity::parse(&first.id()),
+            toolchain: format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain()),
+        };
+        let target = first.target.clone();
+        Ok(TargetContext { place, target, toolchain, device, gpus, roof })
     }
 
-    /// The same with cold caches.
-    pub fn cold(mut self) -> TargetContext {
-        if !std::mem::replace(&mut self.is_cold, true) {
-            self.id += COLD;
-        }
+    /// Looks at a device of this machine.
+    pub fn at(request: TargetRequest, threads: usize) -> Result<TargetContext, Error> {
+        Context::new().target(request, threads)
+    }
+
+    /// The same device with such caches.
+    pub fn with_caches(mut self, caches: Caches) -> TargetContext {
+        self.place.device = self.place.device.with_caches(caches);
         self
     }
 
-    /// How far a device is from this one: 0 is this one, 1 this one with other caches.
-    pub fn distance(&self, device: &str) -> u8 {
-        let bare = |d: &str| d.strip_suffix(COLD).unwrap_or(d).to_string();
-        if device == self.id { 0 } else { 2 - u8::from(bare(device) == bare(&self.id)) }
+    /// The device's name in records.
+    pub fn device_name(&self) -> String {
+        self.place.device.to_string()
     }
 
-    /// How far what a record says is from here: by device, then whether another toolchain made it.
-    pub(crate) fn far(&self, r: &squall_core::Record) -> (u8, bool) {
-        (self.distance(&r.device), r.toolchain != self.tools)
-    }
-
-    /// What the machine can do at most, measured now (half a second).
+    /// What the machine can do at most, measured at the first call (half a second).
     pub fn roof(&self) -> Result<Roof, Error> {
-        match self.gpus.first() {
-            Some(gpu) => gpu_roof(gpu, &self.toolchain),
-            None => measure_roof(&self.device, &self.toolchain),
+        if let Some(roof) = self.roof.get() {
+            return Ok(roof.clone());
         }
+        let roof = match self.gpus.first() {
+            Some(gpu) => gpu_roof(gpu, &self.toolchain)?,
+            None => measure_roof(&self.device, &self.toolchain)?,
+        };
+        Ok(self.roof.get_or_init(|| roof).clone())
     }
 
-    /// Opens a laboratory there.
-    pub fn lab(&self) -> Result<Lab, Error> {
+    /// Opens what measures kernels there.
+    pub fn measurer(&self) -> Result<Box<dyn Measurer>, Error> {
         let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
         let mut lab = if self.gpus.is_empty() {
             Lab::open(device, toolchain)?
         } else {
             Lab::open_gpus(&self.gpus, device, toolchain)?
         };
-        if self.is_cold {
+        if self.place.device.caches == Caches::Cold {
             lab.set_cache_flush(self.flushing_bytes());
         }
-        Ok(lab)
+        Ok(Box::new(LabMeasurer::new(lab, &self.place)))
     }
 
     /// Bytes that push everything out of the caches.
@@ -156,22 +194,41 @@ pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
     Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.copy_gbs, levels: vec![l2] })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
 
-    #[test]
-    fn a_machine_with_other_caches_is_nearer_than_another_machine() {
-        let warm = TargetContext::at(TargetRequest::Cpu, 1).expect("a CPU and a compiler");
-        let cold = warm.clone().cold();
-        assert_eq!(
-            [warm.distance(&warm.id), warm.distance(&cold.id), warm.distance("another")],
-            [0, 1, 2]
-        );
-        assert_eq!(
-            [cold.distance(&cold.id), cold.distance(&warm.id), cold.distance("another")],
-            [0, 1, 2]
-        );
-        assert_eq!(cold.clone().cold().id, cold.id);
+/// A laboratory as a measurer.
+struct LabMeasurer {
+    lab: Lab,
+    identity: MeasurerIdentity,
+}
+
+impl LabMeasurer {
+    fn new(lab: Lab, place: &Place) -> LabMeasurer {
+        let identity = MeasurerIdentity::new(place.device.to_string(), place.toolchain.clone());
+        LabMeasurer { lab, identity }
+    }
+}
+
+impl Measurer for LabMeasurer {
+    fn identity(&self) -> &MeasurerIdentity {
+        &self.identity
+    }
+    fn set_task(&mut self, task: &TaskSetup) -> Result<(), MeasurerError> {
+        self.lab.set_task_of(&task.workload, &task.reference, task.seed)
+    }
+    fn run(
+        &mut self,
+        jobs: &[Job],
+        stop: &AtomicBool,
+        each: &mut dyn FnMut(JobResult),
+    ) -> Result<(), MeasurerError> {
+        let sources: Vec<KernelSource> =
+            jobs.iter().map(|j| j.required_source().cloned()).collect::<Result<_, _>>()?;
+        self.lab.run(&sources, stop, &mut |i, outcome, cost| each(JobResult::new(i, outcome, cost)))
+    }
+    fn rematch(&mut self, incumbent: &Job, challenger: &Job) -> Result<Rematch, MeasurerError> {
+        self.lab.rematch(incumbent.required_source()?, challenger.required_source()?)
+    }
+    fn overhead(&self) -> CpuCost {
+        self.lab.overhead()
     }
 }

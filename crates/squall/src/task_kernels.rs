@@ -1,14 +1,14 @@
-//! How the kernels of a task are made: by rule from its expression, or from the user's own source.
+//! How the kernels of a task are made: by rule from its expression, or from the user's source.
 
 use crate::error::Error;
 use crate::input::Input;
 use squall_compiler::{reference, sketches, untuned};
-use squall_core::{Reference, Target, TargetKind, Task, Tunable};
+use squall_core::{Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable};
 use squall_frontend::OwnKernel;
 use std::sync::Arc;
 
 /// What makes a task's kernels.
-pub(crate) struct TaskKernels {
+pub struct TaskKernels {
     /// Where candidates come from.
     pub tunables: Vec<Arc<dyn Tunable>>,
     /// What gains are counted from.
@@ -17,25 +17,25 @@ pub(crate) struct TaskKernels {
 }
 
 impl TaskKernels {
-    /// Of a task that may be the user's own; an error where the target has no place for that.
+    /// Those of a task that may be a user kernel; an error where the target cannot run it.
     pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<TaskKernels, Error> {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
                 let k = on(k, target)?;
                 TaskKernels { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k) }
             }
-            // Its source is not at hand, and its expression means nothing.
+            // The source of a user kernel that is not in the input is not at hand.
             None if task.workload.foreign.is_some() => TaskKernels::empty(task, target),
             None => TaskKernels::generated(task, target),
         })
     }
 
-    /// Of a task that has no turn: nothing is made for it.
+    /// Those of a task that is not searched: only its baseline.
     pub fn empty(task: &Task, target: &Target) -> TaskKernels {
         TaskKernels { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None }
     }
 
-    /// Of a task that is made by rule.
+    /// Those of a task that is made by rule.
     pub fn generated(task: &Task, target: &Target) -> TaskKernels {
         TaskKernels {
             tunables: sketches(&task.workload, target),
@@ -44,12 +44,25 @@ impl TaskKernels {
         }
     }
 
+    /// The candidate of these names, if it can be made.
+    pub fn candidate(&self, tunable: &str, configuration: &str) -> Option<Candidate> {
+        let tunable = self.tunables.iter().find(|t| t.name() == tunable)?;
+        let configuration = tunable.space().parse(configuration).ok()?;
+        Some(Candidate { tunable: tunable.name().into(), configuration })
+    }
+
     /// Whether what the kernels must agree with runs on a GPU too.
     pub fn is_reference_cuda(&self) -> bool {
         self.own
             .as_ref()
             .and_then(|k| k.reference("r").kernel)
             .is_some_and(|k| !k.launches.is_empty())
+    }
+
+    /// What a measurer needs to know of the task, with inputs from `seed`.
+    pub fn setup(&self, task: &Task, seed: u64) -> TaskSetup {
+        let reference = self.reference(task, "squall_reference");
+        TaskSetup::new(task.workload.clone(), reference, seed)
     }
 
     /// What the kernels must agree with.
@@ -87,7 +100,7 @@ fn on(k: &OwnKernel, target: &Target) -> Result<OwnKernel, Error> {
 
 impl Input {
     /// What makes the kernels of one of its tasks.
-    pub(crate) fn task_kernels(&self, task: &Task, target: &Target) -> Result<TaskKernels, Error> {
+    pub fn task_kernels(&self, task: &Task, target: &Target) -> Result<TaskKernels, Error> {
         TaskKernels::new(task, &self.own, target)
     }
 }

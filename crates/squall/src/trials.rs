@@ -5,18 +5,22 @@
 //! A trial is recorded before anything is told of it. An error of the recorder ends the loop, and
 //! so does one of the measurer; what was recorded until then stays.
 
-use crate::clock::cpu_time;
+pub use crate::clock::cpu_time;
 use crate::error::Error;
+pub use crate::task_state::name_of;
 use squall_core::{
     Candidate, CandidateText, CpuCost, Job, KernelSource, Measurer, Outcome, Trial, Tunable,
 };
-use squall_search::Strategy;
+use squall_search::{Strategy, StrategyInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Entry point of the kernels measured here; each is a library of its own.
 pub const SYMBOL: &str = "squall_kernel";
+
+/// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
+pub const BATCH: usize = 16;
 
 /// How often a limit in time is looked at while kernels are built and run.
 const WATCH: Duration = Duration::from_millis(20);
@@ -133,6 +137,18 @@ pub fn run_trials(
         ran.search += cpu_time() - clock;
     }
     Ok(ran)
+}
+
+/// The strategy of this name among some.
+pub fn strategy(
+    name: &str,
+    all: impl IntoIterator<Item = &'static StrategyInfo> + Clone,
+) -> Result<&'static StrategyInfo, Error> {
+    let known = || all.clone().into_iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
+    all.clone()
+        .into_iter()
+        .find(|s| s.name == name)
+        .ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
 }
 
 /// What was asked for at once, realized.

@@ -2,7 +2,7 @@
 //! (`cargo xtask bench examples --exhaustive`).
 
 use squall::replay::{RecordedSpace, Replay, score};
-use squall::search::strategies;
+use squall_search::strategies;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 

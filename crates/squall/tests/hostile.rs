@@ -1,10 +1,10 @@
 //! Spaces and recordings that nobody should hand in, and how fast the large ones open.
 
-use squall::core::space::{Knob, Names, Role, Term};
-use squall::core::{Outcome, Space};
-use squall::frontend::recording::{read, read_space};
+use squall_core::space::{Knob, Names, Role, Term};
+use squall_core::{Outcome, Space};
+use squall_frontend::recording::{read, read_space};
 use squall::replay::{RecordedSpace, Replay, budgets, score};
-use squall::search::{StrategyInfo, strategies};
+use squall_search::{StrategyInfo, strategies};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;

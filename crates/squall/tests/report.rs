@@ -1,6 +1,6 @@
 //! Reports of made-up sessions: sums, bounds, the page.
 
-use squall::core::{CpuCost, Nanos, Objective, TaskId, Workload};
+use squall_core::{CpuCost, Nanos, Objective, TaskId, Workload};
 use squall::report::{
     FailureClass, Report, Roof, RoofLevel, StopReason, TaskReport, UntunedNode, Winner, html, json,
 };

@@ -1,9 +1,9 @@
 //! The same seed and the same outcomes give the same trials: what strategies try on a made recording
 //! is compared with what they tried when this test was written.
 
-use squall::frontend::recording::read;
+use squall_frontend::recording::read;
 use squall::replay::{RecordedSpace, Replay};
-use squall::search::{StrategyInfo, strategies};
+use squall_search::{StrategyInfo, strategies};
 use std::sync::atomic::AtomicBool;
 
 /// 120 configurations of three knobs with one valley and a second, shallower one; every seventeenth

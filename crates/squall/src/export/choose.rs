@@ -50,7 +50,6 @@ pub fn choose(
     store: Option<&Store>,
     aimed: &TargetContext,
 ) -> Result<Vec<Chosen>, Error> {
-    let tools = &aimed.tools;
     let gpu = !aimed.gpus.is_empty();
     tasks
         .iter()
@@ -60,22 +59,16 @@ pub fn choose(
             let symbol = symbol(task);
             // The name without an ending is the launcher's, which the host calls.
             let entry = if gpu { format!("{symbol}_gpu") } else { symbol.clone() };
-            let mut best = match store {
-                Some(s) => s.best(&Query::task(task.id))?,
+            let serving = match store {
+                Some(s) => s.serving(&Query::task(task.id), &aimed.place)?,
                 None => Vec::new(),
             };
-            // Nearest first: same device before same toolchain; then the faster.
-            best.sort_by(|a, b| {
-                let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
-                aimed.far(a).cmp(&aimed.far(b)).then(time(a).total_cmp(&time(b)))
-            });
-            let made =
-                best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &entry)?, r)));
+            let made = serving
+                .into_iter()
+                .find_map(|(near, r)| Some((realize(&kit.tunables, &r, &entry)?, near, r)));
             let (source, origin) = match made {
-                Some((source, r)) if aimed.distance(&r.device) < 2 && &r.toolchain == tools => {
-                    (source, Origin::Tuned(Box::new(r)))
-                }
-                Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
+                Some((source, near, r)) if near.is_here() => (source, Origin::Tuned(Box::new(r))),
+                Some((source, _, r)) => (source, Origin::Elsewhere(Box::new(r))),
                 None => {
                     let source = kit.plain.realize(&kit.plain.space().nth(0), &entry);
                     let fail =

@@ -43,7 +43,7 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result
             put("Makefile", &makefile(kernels, &aimed.toolchain))?;
         }
     }
-    let manifest = manifest(kernels, &aimed.id, &aimed.tools);
+    let manifest = manifest(kernels, &aimed.device_name(), &aimed.place.toolchain);
     put("manifest.json", &format!("{manifest:#}\n"))?;
     if gpu.is_none() {
         put("so.json", &format!("{:#}\n", referee(folder, kernels)))?;

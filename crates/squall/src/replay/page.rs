@@ -72,7 +72,7 @@ pub fn page(replay: &Replay, runs: &[Run], shown: &[usize], budgets: &[usize]) -
          <h1>Searches replayed on measured spaces</h1>\
          <p class='sub'>{} spaces, {} seeds, {} trials each{within}. Every outcome was looked up \
          in a recording.</p>\n",
-        include_str!("../report/style.css"),
+        crate::report::STYLE,
         replay.spaces.len(),
         replay.seeds,
         replay.evaluations,

@@ -16,7 +16,7 @@ pub fn page(r: &Report) -> String {
          <title>Squall: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1><p \
          class='sub'>{2}</p>\n",
         escape(&r.input),
-        include_str!("style.css"),
+        crate::report::STYLE,
         subtitle(r)
     );
     tiles(&mut p, r);

@@ -36,7 +36,7 @@ pub fn short(x: f64) -> String {
 }
 
 /// A logarithmic scale from values to pixels.
-pub(crate) struct Log {
+pub struct Log {
     pub from: f64,
     pub to: f64,
     pub start: f64,
@@ -196,7 +196,7 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
     s + "</svg>"
 }
 
-pub(crate) fn open(w: f64, h: f64, label: &str) -> String {
+pub fn open(w: f64, h: f64, label: &str) -> String {
     format!("<svg viewBox='0 0 {w} {h}' role='img' aria-label='{}'>", escape(label))
 }
 

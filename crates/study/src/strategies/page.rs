@@ -1,7 +1,8 @@
 //! A comparison of strategies as one page: no script, nothing loaded from elsewhere.
 
 use super::Ablation;
-use crate::report::svg::{Log, escape, open, short};
+use squall::report::STYLE;
+use squall::report::svg::{Log, escape, open, short};
 use std::fmt::Write;
 
 /// A colour for each strategy, readable on light and dark.
@@ -22,11 +23,11 @@ pub fn page(a: &Ablation) -> String {
          <title>Squall: search strategies</title>\n<style>{}</style></head>\n<body><main>\n\
          <h1>Search strategies on real kernels</h1>\
          <p class='sub'>{}</p>\n",
-        include_str!("../report/style.css"),
+        STYLE,
         escape(&subtitle(a))
     );
     let note = "<p class='sub'>Best known time over best time found, geometric mean over tasks \
-                and seeds; 1 is the best that anyone found. \
+                and seeds; 1 is the best that any run found. \
                 Lines: after each trial in the runs of the largest budget. Dots: the runs of each \
                 budget.</p>";
     let _ = writeln!(

@@ -2,7 +2,8 @@
 //! reliability. No script, nothing loaded from elsewhere, light and dark.
 
 use super::{AT, Evaluation, Published, ROWS, RowReport, Timing, pooled, published};
-use crate::report::svg::{escape, open, short};
+use squall::report::STYLE;
+use squall::report::svg::{escape, open, short};
 use squall_predict::Epoch;
 use squall_predict::metrics::{Reliability, Share};
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
          <title>Squall forecast: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1>\
          <p class='sub'>{2}; seed {3}; data <span class='mono'>{4}</span></p>\n",
         escape(&about.title),
-        include_str!("../report/style.css"),
+        STYLE,
         escape(&about.held),
         seeds.join(", "),
         escape(&about.data)

@@ -1,14 +1,12 @@
 //! What predictions are worth on examples that were held out.
 
-use super::families;
-use crate::error::Error;
+use squall::Error;
+use squall::forecast::{MODELS, families, kinds};
 use squall_core::forecast::{Example, Part, Problem, Split, fnv1a};
-use squall_predict::classical::Classical;
 use squall_predict::metrics::{
     Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood,
     precision_at, reliability,
 };
-use squall_predict::paper::PaperModel;
 use squall_predict::{
     Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room,
 };
@@ -23,27 +21,6 @@ pub const METHODS: [(&str, Method); 5] = [
     ("neighbours", Method::Neighbours),
     ("frequency", Method::Frequency),
 ];
-
-/// The models that are trained for each device and precision apart, by name: the paper's, and those
-/// that it compares with.
-pub const MODELS: [(&str, Kind); 9] = [
-    ("encoder-decoder", Kind::Paper(PaperModel::EncoderDecoder)),
-    ("attention", Kind::Paper(PaperModel::Attention)),
-    ("attention-2", Kind::Paper(PaperModel::Attention2)),
-    ("hybrid", Kind::Paper(PaperModel::Hybrid)),
-    ("hybrid-2", Kind::Paper(PaperModel::Hybrid2)),
-    ("decision-tree", Kind::Classical(Classical::DecisionTree)),
-    ("random-forest", Kind::Classical(Classical::RandomForest)),
-    ("naive-bayes", Kind::Classical(Classical::NaiveBayes)),
-    ("svm", Kind::Classical(Classical::Svm)),
-];
-
-/// What can be trained, by name; the first is the default.
-pub fn kinds() -> Vec<(&'static str, Kind)> {
-    let mut all = vec![("pair", Kind::Pair), ("neighbours", Kind::Neighbours)];
-    all.extend(MODELS);
-    all
-}
 
 /// How many candidates P@k looks at.
 pub const AT: [usize; 5] = [1, 10, 30, 50, 100];
