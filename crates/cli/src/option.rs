@@ -1,12 +1,8 @@
 //! Options that several commands share, each defined once.
 
-use crate::failure::Failure;
-use crate::terminal::note;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use squall::frontend::npy::Array;
-use squall::network::{Network, accepts};
-use squall::{TargetRequest, TargetContext, Channels, Input, Store};
+use squall::{Channels, InputRequest, NetworkRequest, TargetRequest};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -27,29 +23,12 @@ pub struct InputArgs {
 }
 
 impl InputArgs {
-    /// Reads it, as it is to be tuned for a target.
-    pub fn load(&self, target: TargetRequest) -> Result<Input, Failure> {
-        let channels = self.channels.unwrap_or(Channels::usual(target));
-        Ok(Input::load(&self.input, &self.dims)?.with_channels(channels))
-    }
-
-    /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
-    /// is as the kernels that the store has are fastest together.
-    pub fn load_tuned(
-        &self,
-        store: Option<&Store>,
-        target: TargetRequest,
-        threads: u16,
-    ) -> Result<Input, Failure> {
-        let input = Input::load(&self.input, &self.dims)?;
-        if let Some(channels) = self.channels {
-            return Ok(input.with_channels(channels));
-        }
-        match store {
-            Some(s) if input.graph.is_some() => {
-                Ok(input.with_fastest_layout(s, &TargetContext::at(target, threads.into())?)?)
-            }
-            _ => Ok(input),
+    /// What the options ask for.
+    pub fn request(&self) -> InputRequest {
+        InputRequest {
+            source: self.input.clone(),
+            dims: self.dims.clone(),
+            channels: self.channels,
         }
     }
 }
@@ -95,20 +74,6 @@ pub struct TargetArgs {
     pub target: TargetRequest,
 }
 
-impl TargetArgs {
-    /// Refuses GPUs, on which whole models are not run.
-    pub fn only_cpu(&self) -> Result<(), Failure> {
-        match self.target {
-            TargetRequest::Cpu => Ok(()),
-            _ => Err(Failure::usage(
-                "whole models are run on the CPU only",
-                "`squall tune` and `squall export` make their kernels for a GPU; here say \
-                 `--target cpu`",
-            )),
-        }
-    }
-}
-
 /// How a model is run as a whole.
 #[derive(Args)]
 pub struct NetworkArgs {
@@ -125,33 +90,15 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Builds a model for an input, and says what its kernels and weights are.
-    pub fn build(&self, model: &InputArgs, x: Option<&Array>) -> Result<Network, Failure> {
-        self.target.only_cpu()?;
-        let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
-        let model = model.load_tuned(store.as_ref(), self.target.target, self.threads.threads)?;
-        x.map_or(Ok(()), |x| accepts(&model, x))?;
-        let network = Network::build(
-            &model,
-            store.as_ref(),
-            self.threads.threads as usize,
-            self.keep.as_deref(),
-        )?;
-        let (kernels, tuned) = network.kernels();
-        if tuned < kernels {
-            note(format_args!("note: {} of {kernels} kernels are not tuned", kernels - tuned));
+    /// What the options ask for.
+    pub fn request(&self, model: &InputArgs) -> NetworkRequest {
+        NetworkRequest {
+            input: model.request(),
+            store: self.store.clone(),
+            target: self.target.target,
+            threads: self.threads.threads.into(),
+            keep: self.keep.clone(),
         }
-        match network.random_weights() {
-            [] => {}
-            [first, ..] => {
-                let n = network.random_weights().len();
-                note(format_args!(
-                    "warning: {n} weights are not in the file, for instance `{first}`: they are \
-                     random"
-                ));
-            }
-        }
-        Ok(network)
     }
 }
 

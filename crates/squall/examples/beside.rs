@@ -4,9 +4,9 @@
 //!
 //! `cargo run --release -p squall --example beside -- STORE ROUNDS kernel.toml..`
 
+use squall::{Input, Query, Store, toolchain_id};
 use squall_core::{KernelSource, Outcome, median};
 use squall_measure::cpu::{Device, Lab, Toolchain};
-use squall::{Input, Query, Store, toolchain_id};
 use std::sync::atomic::AtomicBool;
 
 const SYMBOL: &str = "squall_kernel";

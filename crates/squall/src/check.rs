@@ -1,11 +1,11 @@
 //! A model run layer by layer through its kernels, against known output. Kernels run in a child
 //! process, call by call, through the driver of an export.
 
-use crate::target_context::TargetContext;
 use crate::error::Error;
 use crate::export::{Chosen, DRIVER, Origin, build, choose, write};
 use crate::input::Input;
 use crate::settings::TargetRequest;
+use crate::target_context::TargetContext;
 use squall_core::TaskId;
 use squall_frontend::npy::{self, Array};
 

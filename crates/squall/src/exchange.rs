@@ -4,9 +4,9 @@
 //! The records of a recording carry its T1 description where those of a tensor expression carry the
 //! expression, so that they can be read alone and given out again as they came.
 
+use crate::clock::now;
 use crate::error::Error;
 use crate::files::put;
-use crate::clock::now;
 use squall_core::task::Objective;
 use squall_core::{Outcome, Record, RecordKind, TaskId};
 use squall_frontend::recording::{self, Description, File, Format, Recording, knob_of_spellings};
@@ -186,6 +186,11 @@ fn seen(trials: &[Vec<(&str, &str)>], name: &str) -> Description {
         knobs,
         conditions: Vec::new(),
     }
+}
+
+/// A recording in a form that others read.
+pub fn text(recording: &Recording, format: Format) -> String {
+    recording::write(recording, format)
 }
 
 /// Writes a recording to a file, packed where its name ends in `.gz`.

@@ -1,10 +1,10 @@
 //! The order of axes that a model's images have between its kernels. What the caller gives and gets
 //! stays in the model's order.
 
-use crate::target_context::TargetContext;
 use crate::error::Error;
 use crate::input::Input;
 use crate::settings::TargetRequest;
+use crate::target_context::TargetContext;
 use squall_core::TaskId;
 use squall_frontend::Layouts;
 use squall_records::{Query, Store};

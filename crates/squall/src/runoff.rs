@@ -69,8 +69,7 @@ pub(crate) fn meet(
             if what == Keep::Failures {
                 return Ok(Met::Measured(m));
             }
-            let (holds, comes) =
-                ((incumbent, m.incumbent.clone()), (rival, m.challenger.clone()));
+            let (holds, comes) = ((incumbent, m.incumbent.clone()), (rival, m.challenger.clone()));
             let (loser, winner) =
                 if m.verdict == Verdict::Faster { (holds, comes) } else { (comes, holds) };
             // The winner's record comes last: by it the winner holds the task for later readers. A

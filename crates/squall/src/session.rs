@@ -138,8 +138,7 @@ impl<'a> Session<'a> {
         let budget = Budget::of(self.request.budget, input.kind);
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
-        let deadline =
-            budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
+        let deadline = budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
         let recorder =
             Recorder { store: self.store, place: at.place.clone(), seed: self.request.seed };
         let context = SessionContext {

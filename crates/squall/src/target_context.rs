@@ -6,12 +6,13 @@ use crate::report::{Roof, RoofLevel};
 use crate::settings::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::{
-    Caches, CpuCost, DeviceIdentity, Job, JobResult, KernelSource, Measurer, MeasurerError, MeasurerIdentity, Rematch, Target, TaskSetup,
+    Caches, CpuCost, DeviceIdentity, Job, JobResult, KernelSource, Measurer, MeasurerError,
+    MeasurerIdentity, Rematch, Target, TaskSetup,
 };
-use std::sync::atomic::AtomicBool;
 use squall_measure::cpu::{Device, Lab, Toolchain, roof};
 use squall_measure::cuda::Gpu;
 use squall_records::Place;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// This machine, looked at once: what several requests of one program share.
@@ -193,7 +194,6 @@ pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
     let l2 = RoofLevel { name: "L2".into(), bytes: u64::from(gpu.limits.l2), gbs: r.l2_gbs };
     Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.copy_gbs, levels: vec![l2] })
 }
-
 
 /// A laboratory as a measurer.
 struct LabMeasurer {

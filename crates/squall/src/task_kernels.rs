@@ -22,7 +22,11 @@ impl TaskKernels {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
                 let k = on(k, target)?;
-                TaskKernels { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k) }
+                TaskKernels {
+                    tunables: vec![k.tunable.clone()],
+                    plain: k.plain.clone(),
+                    own: Some(k),
+                }
             }
             // The source of a user kernel that is not in the input is not at hand.
             None if task.workload.foreign.is_some() => TaskKernels::empty(task, target),

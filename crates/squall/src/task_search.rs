@@ -132,10 +132,8 @@ pub(crate) fn report(state: &TaskState, tally: Tally, stop: StopReason) -> TaskR
         baseline: baseline(&task.workload),
         untuned: tally.untuned,
         best: winner.map(|w| w.1),
-        winner: winner.map(|(name, ..)| Winner {
-            tunable: name.0.clone(),
-            configuration: name.1.clone(),
-        }),
+        winner: winner
+            .map(|(name, ..)| Winner { tunable: name.0.clone(), configuration: name.1.clone() }),
         trials: tally.trials,
         failed: tally.failed,
         throttled: tally.throttled,
@@ -182,11 +180,8 @@ impl Strategy for Guided<'_> {
         }
         let mut guesses = std::mem::take(&mut self.guesses);
         guesses.truncate(n.div_ceil(2));
-        let asked = if n > guesses.len() {
-            self.strategy.ask(n - guesses.len())
-        } else {
-            Vec::new()
-        };
+        let asked =
+            if n > guesses.len() { self.strategy.ask(n - guesses.len()) } else { Vec::new() };
         guesses.retain(|g| !asked.contains(g));
         guesses.extend(asked);
         guesses
@@ -214,11 +209,8 @@ mod tests {
         let task = task();
         let mut s = state(&task);
         let (names, records) = history(&s);
-        let setting = squall_search::Setting {
-            tunables: s.kernels.tunables.clone(),
-            seed: 1,
-            trials: 10,
-        };
+        let setting =
+            squall_search::Setting { tunables: s.kernels.tunables.clone(), seed: 1, trials: 10 };
         let mut strategy = (squall_search::strategies()[0].make)(&setting);
         let mut tally = Tally::default();
         let known = s.learn(records);

@@ -57,9 +57,8 @@ pub(crate) fn guesses<'d>(
             similar.push((d, winner.into_iter().chain(rest).take(BEST).collect()));
         }
     }
-    similar.extend(
-        sources.iter().filter_map(|s| Some((shape.distance(&s.shape)?, vec![&s.winner]))),
-    );
+    similar
+        .extend(sources.iter().filter_map(|s| Some((shape.distance(&s.shape)?, vec![&s.winner]))));
     similar.retain(|k| k.0 <= FAR);
     similar.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut found: Vec<Candidate> = Vec::new();
@@ -112,7 +111,11 @@ mod tests {
         let found = guesses(&target, [&near, &far].into_iter(), &[], 8);
         assert_eq!(found[..2].iter().map(name_of).collect::<Vec<_>>(), [fast.clone(), slow]);
         assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found.iter().all(|c| target.kernels.tunables[0].space().rank(&c.configuration).is_some()));
+        assert!(
+            found
+                .iter()
+                .all(|c| target.kernels.tunables[0].space().rank(&c.configuration).is_some())
+        );
         target.tried.insert(fast);
         assert_eq!(guesses(&target, [&near, &far].into_iter(), &[], 8), found[1..]);
         assert_eq!(guesses(&target, [&near].into_iter(), &[], 0), []);

@@ -166,8 +166,7 @@ impl Batch {
         tunables: &[Arc<dyn Tunable>],
         asked: Vec<Candidate>,
     ) -> Batch {
-        let mut batch =
-            Batch { jobs: Vec::new(), candidates: Vec::new(), infeasible: Vec::new() };
+        let mut batch = Batch { jobs: Vec::new(), candidates: Vec::new(), infeasible: Vec::new() };
         for candidate in asked {
             let name = CandidateText::from(&candidate);
             let job = match measurer.needs_source() {

@@ -252,12 +252,7 @@ struct Verifier<'a> {
 
 impl Verifier<'_> {
     /// One task; none where the store says nothing of it after all.
-    fn one(
-        &mut self,
-        target: &Target,
-        id: TaskId,
-        name: &str,
-    ) -> Result<Option<Verified>, Error> {
+    fn one(&mut self, target: &Target, id: TaskId, name: &str) -> Result<Option<Verified>, Error> {
         let place = &self.recorder.place;
         let records =
             self.recorder.store.trials(id, &place.device.to_string(), &place.toolchain)?;

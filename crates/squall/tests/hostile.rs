@@ -1,9 +1,9 @@
 //! Spaces and recordings that nobody should hand in, and how fast the large ones open.
 
+use squall::replay::{RecordedSpace, Replay, budgets, score};
 use squall_core::space::{Knob, Names, Role, Term};
 use squall_core::{Outcome, Space};
 use squall_frontend::recording::{read, read_space};
-use squall::replay::{RecordedSpace, Replay, budgets, score};
 use squall_search::{StrategyInfo, strategies};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;

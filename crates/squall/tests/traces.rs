@@ -1,8 +1,8 @@
 //! The same seed and the same outcomes give the same trials: what strategies try on a made recording
 //! is compared with what they tried when this test was written.
 
-use squall_frontend::recording::read;
 use squall::replay::{RecordedSpace, Replay};
+use squall_frontend::recording::read;
 use squall_search::{StrategyInfo, strategies};
 use std::sync::atomic::AtomicBool;
 

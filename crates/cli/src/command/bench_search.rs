@@ -5,8 +5,8 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table};
 use serde_json::{Value, json};
-use squall::ablation::{Ablation, BUILT_IN, Plan, ablate, page};
-use squall::{Channels, Input, Store, beside};
+use squall::{Context, Input, InputRequest, Store, beside};
+use squall_study::strategies::{Ablation, BUILT_IN, Compared, Plan, Run, ablate, page};
 use std::path::PathBuf;
 
 /// Compare search strategies on real kernels, with equal trials
@@ -64,7 +64,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let input = match &a.input {
-        Some(text) => Input::load(text, &[])?.with_channels(Channels::usual(a.target.target)),
+        Some(text) => InputRequest::new(text).load(a.target.target)?,
         None => Input::lines(BUILT_IN, "built-in")?,
     };
     let mut trials: Vec<usize> = a.trials.iter().map(|n| *n as usize).collect();
@@ -86,7 +86,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     };
     let store = Store::open(&a.store)?;
     let stop = interruptible()?;
-    let done = ablate(&input, &plan, &store, &stop, &mut |line| note(line))?;
+    let done = ablate(&Context::new(), &input, &plan, &store, &stop, &mut |line| note(line))?;
     let path = a.report.clone().unwrap_or_else(|| beside(&a.store, "search.html"));
     let written = std::fs::write(&path, page(&done));
     if a.json.json {
@@ -113,7 +113,7 @@ fn value(a: &Ablation) -> Value {
             }));
         }
     }
-    let run = |r: &squall::ablation::Run| {
+    let run = |r: &Run| {
         json!({
             "task": a.tasks[r.task].name, "strategy": a.plan.strategies[r.strategy], "seed": r.seed, "budget": r.budget,
             "trials": r.made, "measured": r.measured, "share": a.share(r), "best_ns": r.steps.last().map(|s| s.1.0),
@@ -121,7 +121,7 @@ fn value(a: &Ablation) -> Value {
             "curve": r.steps.iter().map(|s| json!([s.0, s.1.0])).collect::<Vec<_>>(), "search_seconds": r.search_seconds,
         })
     };
-    let task = |t: &squall::ablation::Compared| json!({"id": t.id.to_string(), "name": t.name, "best_known_ns": t.best.map(|b| b.0), "settled_ns": t.settled.map(|b| b.0)});
+    let task = |t: &Compared| json!({"id": t.id.to_string(), "name": t.name, "best_known_ns": t.best.map(|b| b.0), "settled_ns": t.settled.map(|b| b.0)});
     json!({
         "device": a.device, "toolchain": a.toolchain, "seeds": a.plan.seeds, "cache": a.plan.cache, "interrupted": a.interrupted,
         "scores": scores, "tasks": a.tasks.iter().map(task).collect::<Vec<_>>(), "runs": a.runs.iter().map(run).collect::<Vec<_>>(),

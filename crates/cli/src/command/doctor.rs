@@ -4,10 +4,7 @@ use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs, ThreadArgs};
 use crate::terminal::{say, three};
 use serde_json::{Value, json};
-use squall::measure::cpu::{Device, Toolchain};
-use squall::measure::cuda::Gpu;
-use squall::records::StoreError;
-use squall::{Roof, Store, measure_roof, toolchain_id};
+use squall::{Device, Gpu, Roof, Store, StoreError, Toolchain, measure_roof, toolchain_id};
 
 /// Check compiler, CPU, memory, store; measure the machine's roof
 #[derive(clap::Args)]

@@ -6,17 +6,13 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
-use squall::TargetContext;
-use squall::core::Nanos;
-use squall::core::forecast::Split;
 use squall::files::put;
-use squall::forecast::{
-    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Study, TRIED, Timing, Tried, WAYS,
-    compare, evaluate, examples, load, mean_share, measure, page, pooled, published, time,
+use squall::forecast::{TRIED, Tried, Trying, WAYS, examples, load, mean_share, measure};
+use squall::{Context, Nanos, PredictError, Split, TaskModel};
+use squall_study::forecast::{
+    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Share, Study, Timing, compare,
+    evaluate, page, pooled, published, time,
 };
-use squall::predict::PredictError;
-use squall::predict::metrics::Share;
-use squall::predict::task::TaskModel;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -183,18 +179,16 @@ fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
             hint,
         ));
     }
-    let at = TargetContext::at(a.target.target, a.threads.threads.into())?;
+    let at = Context::new().target(a.target.target, a.threads.threads.into())?;
     let stop = interruptible()?;
-    let found = measure(
+    let trying = Trying {
         model,
-        &a.store.store,
-        a.against.as_deref(),
-        &at,
-        a.rounds.into(),
-        1,
-        &stop,
-        &mut |task| note(format_args!("{task}")),
-    )?;
+        store: &a.store.store,
+        against: a.against.as_deref(),
+        rounds: a.rounds.into(),
+        seed: 1,
+    };
+    let found = measure(&trying, &at, &stop, &mut |task| note(task))?;
     let shares = |of: &dyn Fn(usize) -> f64| -> Vec<_> {
         TRIED.iter().map(|&k| json!({"k": k, "share": of(k)})).collect()
     };
@@ -209,7 +203,7 @@ fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
             .collect();
         let tasks: Vec<_> = found.iter().map(task).collect();
         say(
-            json!({"predictor": a.predictor, "device": at.id, "rounds": a.rounds, "tasks": tasks, "mean": means}),
+            json!({"predictor": a.predictor, "device": at.device_name(), "rounds": a.rounds, "tasks": tasks, "mean": means}),
         )?;
     } else {
         let heads: Vec<String> = WAYS

@@ -4,8 +4,7 @@ use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::say;
 use serde_json::json;
-use squall::compiler::{STAGES, explain};
-use squall::{TargetContext, Query, Store};
+use squall::{Context, ExplainRequest, Explained, STAGES};
 use std::path::PathBuf;
 
 /// Show a task at a stage: expression, sketches, space, schedule, loop nest, C source
@@ -49,61 +48,20 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    // The store's best is what is run; else it is what would be tuned.
-    let store = a.best.then(|| Store::open_read_only(&a.store)).transpose()?;
-    let input = match &store {
-        Some(s) => a.input.load_tuned(Some(s), a.target.target, a.threads.threads)?,
-        None => a.input.load(a.target.target)?,
+    let request = ExplainRequest {
+        input: a.input.request(),
+        task: a.task.clone(),
+        stage: a.stage.clone(),
+        tunable: a.tunable.clone(),
+        configuration: a.configuration.clone(),
+        best_of: a.best.then(|| a.store.clone()),
+        target: a.target.target,
+        threads: a.threads.threads.into(),
     };
-    let tasks = input.select(a.task.as_deref())?;
-    let task = match tasks.as_slice() {
-        [one] => *one,
-        several => {
-            let names: Vec<String> =
-                several.iter().take(8).map(|t| format!("{} {}", t.id, t.name)).collect();
-            return Err(Failure::usage(
-                format!("{} tasks are meant; choose one with --task", several.len()),
-                format!("for instance {}", names.join(", ")),
-            ));
-        }
-    };
-    if task.workload.foreign.is_some() {
-        return Err(Failure::new(
-            format!("{} is a kernel of your own: no expression stands behind it", task.name),
-            Some("`squall tune` and `squall export` take it; its source says the rest".into()),
-        ));
-    }
-    let at = TargetContext::at(a.target.target, a.threads.threads as usize)?;
-    let best = if let Some(store) = &store {
-        let query = Query { toolchain: Some(at.tools.clone()), ..Query::task(task.id) };
-        let known = store.best(&query)?.into_iter().filter(|r| at.distance(&r.device) < 2);
-        let record = known.min_by_key(|r| at.distance(&r.device));
-        let none = || {
-            let hint = "tune it first, or name a candidate with --tunable and --configuration";
-            Failure::new(
-                format!("the store knows no kernel of {} for this device and toolchain", task.name),
-                Some(hint.into()),
-            )
-        };
-        Some(record.ok_or_else(none)?)
-    } else {
-        None
-    };
-    let candidate = match (&best, &a.tunable) {
-        (Some(r), _) => Some((r.tunable.as_str(), r.configuration.as_str())),
-        (None, Some(t)) => Some((t.as_str(), a.configuration.as_deref().unwrap_or(""))),
-        (None, None) => None,
-    };
-    let text = explain(&task.workload, &at.target, &a.stage, candidate).map_err(|e| {
-        Failure::new(
-            e,
-            Some("`--stage space` lists the sketches with their knobs and values".into()),
-        )
-    })?;
+    let Explained { task, name, text } = squall::explain(&Context::new(), &request)?;
     if a.json.json {
-        say(
-            json!({"task": task.id.to_string(), "name": task.name, "stage": a.stage, "text": text}),
-        )?;
+        let id = task.to_string();
+        say(json!({"task": id, "name": name, "stage": a.stage, "text": text}))?;
     } else {
         say(text.trim_end())?;
     }

@@ -5,9 +5,8 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, percent, say, table};
 use serde_json::{Value, json};
-use squall::Store;
-use squall::core::TaskId;
-use squall::verify::{Choice, Contender, Round, Standing, Verdict, Verification, verify};
+use squall::verify::{Choice, Contender, Round, Standing, Verification, verify};
+use squall::{Context, Store, TaskId, Verdict};
 
 /// Measure stored winners against their runners-up again, side by side
 #[derive(clap::Args)]
@@ -57,7 +56,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         rounds: a.repeat as usize,
     };
     let stop = interruptible()?;
-    let v = verify(&store, &choice, &stop, &mut |t| {
+    let v = verify(&Context::new(), &store, &choice, &stop, &mut |t| {
         note(format_args!("{}: {}", t.name, t.standing.name()))
     })?;
     if a.json.json {

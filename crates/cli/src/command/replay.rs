@@ -6,13 +6,12 @@ use crate::option::JsonArgs;
 use crate::terminal::{note, say, table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use squall::ReplayRequest;
 use squall::files::put;
-use squall::replay::{RecordedSpace, Replay, Run, Score, budgets, page, score};
-use squall::search::{StrategyInfo, strategies};
+use squall::replay::{RecordedSpace, Run, Score, budgets, page, score};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Replay searches on spaces that were measured exhaustively: no kernel is built or run
 #[derive(clap::Args)]
@@ -52,68 +51,45 @@ pub struct Args {
     json: JsonArgs,
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static StrategyInfo>, Failure> {
-    if names.iter().any(|n| n == "all") {
-        return Ok(strategies().iter().collect());
-    }
-    let wanted = if names.is_empty() { &[squall::search::DEFAULT.to_string()] } else { names };
-    let find = |n: &String| {
-        let known = || strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
-        let found = strategies().iter().find(|s| s.name == n);
-        found.ok_or_else(|| {
-            Failure::usage(
-                format!("there is no strategy `{n}`"),
-                format!("there are {} and `all`", known()),
-            )
-        })
-    };
-    wanted.iter().map(find).collect()
-}
-
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let strategies = chosen(&a.strategies)?;
-    let spaces: Vec<RecordedSpace> = a.files.iter().map(|f| RecordedSpace::open(f)).collect::<Result<_, _>>()?;
-    let stop = interruptible()?;
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let evaluations = a.evaluations as usize;
-    let replay = Replay {
-        spaces: &spaces,
-        strategies: &strategies,
+    let request = ReplayRequest {
+        files: a.files.clone(),
+        strategies: a.strategies.clone(),
         seeds: a.seeds,
-        evaluations,
+        evaluations: a.evaluations as usize,
         seconds: a.seconds,
-        threads,
     };
-    let all = (spaces.len() * strategies.len()) as u64 * a.seeds;
+    let stop = interruptible()?;
     let bar = std::io::stderr().is_terminal().then(|| {
-        let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr_with_hz(8));
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
         let style =
             ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len} runs, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar
     });
-    let began = Instant::now();
-    let runs = replay.run(&stop, &|| {
+    let done = squall::replay(&request, &stop, &|all| {
         if let Some(b) = &bar {
+            b.set_length(all);
             b.inc(1);
         }
-    });
+    })?;
     if let Some(b) = bar {
         b.finish_and_clear();
     }
-    let wall = began.elapsed().as_secs_f64();
+    let (replay, runs, wall) = (done.replay(), &done.runs, done.seconds);
+    let (spaces, strategies) = (&done.spaces, &done.strategies);
     if let Some(path) = &a.traces {
         let lines: Vec<String> = runs.iter().map(|r| replay.line(r) + "\n").collect();
         put(path, lines.concat().as_bytes())?;
     }
-    let shown = replay.complete(&runs);
-    let budgets = budgets(evaluations);
+    let shown = replay.complete(runs);
+    let budgets = budgets(request.evaluations);
     let trials: usize = runs.iter().map(|r| r.trace.len()).sum();
     let mut reports = Vec::new();
     for &i in &shown {
         let scores: Vec<Score> =
-            (0..spaces.len()).map(|c| score(&spaces[c], &of(&runs, i, c), &budgets)).collect();
+            (0..spaces.len()).map(|c| score(&spaces[c], &of(runs, i, c), &budgets)).collect();
         let mine = || runs.iter().filter(|r| r.strategy == i);
         let proposed: usize = mine().map(|r| r.trace.len()).sum();
         let milliseconds = mine().map(|r| r.seconds).sum::<f64>() * 1e3 / proposed.max(1) as f64;
@@ -121,13 +97,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     if a.json.json {
         for r in &reports {
-            say(r.json(&spaces, &budgets))?;
+            say(r.json(spaces, &budgets))?;
         }
     } else {
-        print(&reports, &spaces, &budgets)?;
+        print(&reports, spaces, &budgets)?;
     }
     if !shown.is_empty() {
-        put(&a.report, page(&replay, &runs, &shown, &budgets).as_bytes())?;
+        put(&a.report, page(&replay, runs, &shown, &budgets).as_bytes())?;
         note(format_args!("page: {}", a.report.display()));
     }
     if shown.len() < strategies.len() {
@@ -141,8 +117,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ));
     }
     note(format_args!(
-        "{} runs, {trials} trials in {wall:.1} s on {threads} threads: {:.0} a second",
+        "{} runs, {trials} trials in {wall:.1} s on {} threads: {:.0} a second",
         runs.len(),
+        done.threads,
         trials as f64 / wall
     ));
     Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })

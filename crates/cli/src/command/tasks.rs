@@ -4,9 +4,7 @@ use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
 use serde_json::json;
-use squall::core::Task;
-use squall::frontend::Untuned;
-use squall::{TargetRequest, TargetContext, Input, Roof};
+use squall::{Context, Input, Nanos, Roof, TargetRequest, Task, Untuned};
 
 /// List the distinct kernels of an input: work, data, roofline bound
 #[derive(clap::Args)]
@@ -36,7 +34,7 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load(a.target.target)?;
+    let input = a.input.request().load(a.target.target)?;
     if a.json.json {
         let tasks: Vec<_> = input
             .tasks
@@ -94,7 +92,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 .iter()
                 .map(|t| t.count as f64 * r.bound(t.workload.flop(), t.workload.bytes().0).0)
                 .sum();
-            format!("; at the roof {}", squall::core::Nanos(ns))
+            format!("; at the roof {}", Nanos(ns))
         });
     say(format_args!(
         "{} tasks, {calls} calls, {} GFLOP{total}",
@@ -135,14 +133,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 }
 
 /// Whether a task's kernels run on such a target: a user's own are written for one.
-fn runs_on(input: &Input, task: &Task, aim: TargetRequest) -> bool {
+fn runs_on(input: &Input, task: &Task, target: TargetRequest) -> bool {
     let own = input.own.iter().find(|k| k.task.id == task.id);
-    own.is_none_or(|k| k.is_cuda() == (aim != TargetRequest::Cpu))
+    own.is_none_or(|k| k.is_cuda() == (target != TargetRequest::Cpu))
 }
 
 /// The target's roof, or a note on why there is none: the list is of use without it.
-fn roof_here(aim: TargetRequest, threads: usize) -> Option<Roof> {
-    match TargetContext::at(aim, threads).and_then(|a| a.roof()) {
+fn roof_here(target: TargetRequest, threads: usize) -> Option<Roof> {
+    match Context::new().target(target, threads).and_then(|a| a.roof()) {
         Ok(r) => Some(r),
         Err(e) => {
             note(format_args!("no roof: {e}"));

@@ -5,10 +5,8 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
-use squall::TargetContext;
-use squall::core::forecast::Split;
 use squall::forecast::{checkpoint, examples, kinds, train, train_on_records};
-use squall::predict::{Kind, Options, PredictError, Predictor, Progress};
+use squall::{Context, Kind, Options, PredictError, Predictor, Split, TrainingProgress};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -149,7 +147,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 /// Learns from the store's own trials.
 fn on_records(a: &Args) -> Result<u8, Failure> {
     let stop = interruptible()?;
-    let at = TargetContext::at(a.target.target, a.threads.threads.into())?;
+    let at = Context::new().target(a.target.target, a.threads.threads.into())?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut options = Options { seed: a.seed, threads, ..Options::default() };
     options.epochs.0 = a.epochs.map_or(0, usize::from);
@@ -209,7 +207,7 @@ fn unless_stopped(
     }
 }
 
-fn line(p: &Progress, elapsed: Duration) -> String {
+fn line(p: &TrainingProgress, elapsed: Duration) -> String {
     let held = |v: f64| if v > 0.0 { format!(", of validation {v:.3}") } else { String::new() };
     let last =
         p.last.map_or(String::new(), |l| format!(", loss {:.3}{}", l.train, held(l.validation)));

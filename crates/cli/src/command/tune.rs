@@ -6,10 +6,9 @@ use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::progress::Display;
 use crate::terminal::{note, or_dash, percent, say, table, three};
 use serde_json::json;
-use squall::core::{Outcome, Record};
 use squall::report::{html, json};
 use squall::{
-    Budget, Caches, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside,
+    BudgetRequest, Caches, Context, Event, Outcome, Record, Report, StopReason, TuneRequest, beside,
 };
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -93,7 +92,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn strategy_names() -> clap::builder::PossibleValuesParser {
-    let values = squall::search::strategies()
+    let values = squall::strategies()
         .iter()
         .map(|s| clap::builder::PossibleValue::new(s.name).help(s.summary));
     clap::builder::PossibleValuesParser::new(values)
@@ -101,18 +100,17 @@ fn strategy_names() -> clap::builder::PossibleValuesParser {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load(a.target.target)?;
-    let per_task = input.kind == InputKind::Kernels;
-    let budget = Budget {
-        task_trials: a.trials_per_task.or(a.trials.filter(|_| per_task)),
-        trials: a.trials.filter(|_| !per_task),
-        task_seconds: a.seconds.filter(|_| per_task),
-        seconds: a.seconds.filter(|_| !per_task),
-    };
-    let settings = Settings {
-        budget,
+    let request = TuneRequest {
+        input: a.input.request(),
+        store: a.store.store.clone(),
+        budget: BudgetRequest {
+            trials: a.trials,
+            trials_per_task: a.trials_per_task,
+            seconds: a.seconds,
+        },
         target: a.target.target,
-        threads: a.threads.threads as usize,
+        threads: a.threads.threads.into(),
+        caches: a.caches,
         seed: a.seed,
         strategy: a.strategy.clone(),
         only: a.only.clone(),
@@ -120,23 +118,15 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         transfer: !a.no_transfer,
         predictor: a.predictor.clone(),
         roof: true,
-        caches: a.caches,
     };
-    for k in input.own.iter().filter(|k| k.restored.0 > 0) {
-        note(format_args!(
-            "note: {} writes over its input: a fresh copy of {} is part of each timed call",
-            k.task.name, k.restored
-        ));
-    }
-    let store = Store::open(&a.store.store)?;
     let stop = interruptible()?;
     let mut display = Display::new();
     let mut pipe: Option<Failure> = None;
-    let report = Session::new(&settings, &store, &stop).tune(&input, &mut |event| {
+    let report = squall::tune(&Context::new(), &request, &stop, &mut |event| {
         if let (Event::Trial { record, .. }, true, None) = (&event, a.json.json, &pipe)
             && let Err(f) = say(trial(record))
         {
-            // Nobody listens any more: what was found so far is in the store.
+            // The reader is gone: what was found so far is in the store.
             pipe = Some(f);
             stop.store(true, Ordering::Relaxed);
         }
@@ -147,13 +137,15 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(f) = pipe {
         return Err(f);
     }
-    let page =
-        a.report.clone().unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", input.name)));
+    let page = a
+        .report
+        .clone()
+        .unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", report.input)));
     let written = std::fs::write(&page, html::page(&report));
     if a.json.json {
         say(json::report(&report))?;
     } else {
-        print(&report, &input)?;
+        print(&report)?;
     }
     match written {
         Ok(()) => note(format_args!("report: {}", page.display())),
@@ -204,7 +196,7 @@ fn trial(r: &Record) -> serde_json::Value {
     }})
 }
 
-fn print(r: &Report, input: &Input) -> Result<(), Failure> {
+fn print(r: &Report) -> Result<(), Failure> {
     let mut t = table(&[
         "task",
         "count",
@@ -237,7 +229,7 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
     if let (Some(gain), true) = (r.gain(), r.tasks.len() > 1) {
         say(format_args!(
             "{}: {best} by count, {} {untuned}: {}x",
-            input.name,
+            r.input,
             r.baseline(),
             three(gain)
         ))?;

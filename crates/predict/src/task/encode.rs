@@ -4,8 +4,8 @@
 use super::Lesson;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::Problem;
-use squall_core::space::Value;
 use squall_core::similarity::{heaviest_stage, loops};
+use squall_core::space::Value;
 use squall_core::{Configuration, TaskId, TaskShape, Workload};
 use std::collections::BTreeSet;
 
@@ -36,10 +36,8 @@ pub fn problem(task: TaskId, w: &Workload, device: &str) -> Option<Problem> {
     }
     numbers.push(("inputs".into(), w.inputs.len() as i64));
     numbers.push(("input".into(), w.inputs.first().map_or(1, |i| i.shape.iter().product())));
-    let words = vec![
-        ("loops".into(), loops(stage)),
-        ("precision".into(), stage.dtype.name().into()),
-    ];
+    let words =
+        vec![("loops".into(), loops(stage)), ("precision".into(), stage.dtype.name().into())];
     let key = task.to_string();
     Some(Problem {
         solver: w.kind.clone(),

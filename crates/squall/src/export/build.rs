@@ -2,8 +2,8 @@
 
 use super::choose::Chosen;
 use super::{DRIVER, LIBRARY};
-use crate::target_context::TargetContext;
 use crate::error::Error;
+use crate::target_context::TargetContext;
 use squall_core::KernelSource;
 use squall_measure::cpu::Toolchain;
 use std::path::Path;

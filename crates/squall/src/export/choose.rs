@@ -2,8 +2,8 @@
 //! with warm caches before those with cold ones, else the best of another that can be made here
 //! too, else plain loops.
 
-use crate::target_context::TargetContext;
 use crate::error::Error;
+use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use squall_core::{KernelSource, Outcome, Record, Task, Tunable};
 use squall_frontend::OwnKernel;

@@ -4,8 +4,8 @@
 
 use super::choose::{Chosen, Origin};
 use super::{DRIVER, LIBRARY, cuda};
-use crate::target_context::TargetContext;
 use crate::error::Error;
+use crate::target_context::TargetContext;
 use serde_json::{Value, json};
 use squall_core::{DType, KernelSource, Stage, TensorKind, Workload};
 use squall_measure::cpu::{ELEMENTS, Toolchain, letter};

@@ -11,9 +11,9 @@ pub(crate) use build::{compile, objects};
 pub use choose::{Chosen, Origin, choose};
 pub(crate) use files::{comment, declarations, literal, write};
 
-use crate::target_context::TargetContext;
 use crate::error::Error;
 use crate::input::Input;
+use crate::target_context::TargetContext;
 use squall_records::Store;
 use std::path::{Path, PathBuf};
 

@@ -5,11 +5,11 @@
 pub mod arena;
 mod files;
 
-use crate::target_context::TargetContext;
 use crate::error::Error;
 use crate::export::{Chosen, Origin, choose, comment, compile, objects};
 use crate::input::Input;
 use crate::settings::TargetRequest;
+use crate::target_context::TargetContext;
 use files::Layout;
 use squall_core::{KernelSource, TaskId};
 use squall_frontend::npy::{self, Array};

@@ -60,13 +60,8 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
 #[test]
 fn scores_are_those_of_the_protocol() {
     let c = space();
-    let run = |trace: &[u32]| Run {
-        strategy: 0,
-        space: 0,
-        seed: 0,
-        trace: trace.to_vec(),
-        seconds: 0.0,
-    };
+    let run =
+        |trace: &[u32]| Run { strategy: 0, space: 0, seed: 0, trace: trace.to_vec(), seconds: 0.0 };
     // Ranks 0..9 are a, b in order; times 1, 4, 7, 2, 5, 8, 3, 6, failed.
     let (lucky, unlucky) = (run(&[0]), run(&[8, 3]));
     let s = score(&c, &[&lucky, &unlucky], &[1, 2, 9]);

@@ -37,9 +37,13 @@ pub fn short(x: f64) -> String {
 
 /// A logarithmic scale from values to pixels.
 pub struct Log {
+    /// The least value.
     pub from: f64,
+    /// The greatest value.
     pub to: f64,
+    /// The pixel of the least value.
     pub start: f64,
+    /// The pixel of the greatest value.
     pub end: f64,
 }
 
@@ -57,11 +61,13 @@ impl Log {
         Log { from: nice(from * 0.999, false), to: nice(to * 1.1, true), start, end }
     }
 
+    /// The pixel of a value.
     pub fn at(&self, v: f64) -> f64 {
         let x = (v.max(f64::MIN_POSITIVE).ln() - self.from.ln()) / (self.to.ln() - self.from.ln());
         self.start + x * (self.end - self.start)
     }
 
+    /// The values that an axis names.
     pub fn ticks(&self) -> Vec<f64> {
         let decades = (self.to / self.from).log10();
         let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -196,6 +202,7 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
     s + "</svg>"
 }
 
+/// The opening tag of a plot of such a size, with what it shows for readers who cannot see it.
 pub fn open(w: f64, h: f64, label: &str) -> String {
     format!("<svg viewBox='0 0 {w} {h}' role='img' aria-label='{}'>", escape(label))
 }

@@ -11,4 +11,5 @@ pub use evaluate::{
 };
 pub use page::{About, page};
 pub use squall::forecast::MODELS;
+pub use squall_predict::metrics::Share;
 pub use tables::{Published, ROWS, published};

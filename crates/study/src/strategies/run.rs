@@ -174,9 +174,7 @@ impl Study<'_> {
             Entrant { search, run, leaders: Vec::new() }
         };
         (0..self.plan.seeds)
-            .flat_map(|seed| {
-                self.chosen.iter().enumerate().map(move |(k, info)| (seed, k, *info))
-            })
+            .flat_map(|seed| self.chosen.iter().enumerate().map(move |(k, info)| (seed, k, *info)))
             .map(|(seed, k, info)| entrant(seed, k, info))
             .collect()
     }
@@ -204,13 +202,11 @@ impl Study<'_> {
         let measurer = &mut *self.measurer;
         std::thread::scope(|scope| {
             let thinking = scope.spawn(move || think(entrants, &asks, &told));
-            let ran =
-                run_trials(measurer, landscape.tunables, &mut race, &mut recorder, &limits);
+            let ran = run_trials(measurer, landscape.tunables, &mut race, &mut recorder, &limits);
             (landscape.known, landscape.best) = (race.known.take(), race.best);
             // Without this end of the channels the runs stop waiting.
             drop(race);
-            let ended =
-                thinking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let ended = thinking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             ran.map(|_| ended)
         })
     }
