@@ -314,6 +314,11 @@ impl MeasurerError {
         MeasurerError::Folder { path: path.into(), reason: reason.to_string() }
     }
 
+    /// What jobs meet before a task was set.
+    pub fn no_task() -> MeasurerError {
+        MeasurerError::Reference("no task was set, or setting it failed".into())
+    }
+
     fn version(theirs: u32) -> MeasurerError {
         MeasurerError::Version { theirs, ours: MESSAGE_VERSION }
     }

@@ -7,10 +7,11 @@
 //! of [`ALPHA`] over its looks, so that looking often does not make a winner of noise. A verdict
 //! needs a difference larger than [`MINIMUM_EFFECT`]; a difference shown to be smaller ends it too.
 
-use squall_core::Verdict;
+use squall_core::measurer::MessageVersion;
+use squall_core::{CpuCost, Measurement, MeasurerError, Outcome, Rematch, Verdict};
 
-/// Probability at which two equal kernels may be told apart, over all looks, both sides. Small
-/// enough that twenty run-offs of a tie, on four occasions, are likely to be eighty ties.
+/// Probability at which two equal kernels may be told apart, over all looks and both sides. It is
+/// small enough that eighty rematches of equal kernels are likely to be eighty ties.
 pub const ALPHA: f64 = 0.002;
 
 /// Probability at which each side of the minimum effect may be excluded wrongly: a tie too many
@@ -108,6 +109,39 @@ impl Sequential {
             self.verdict = Some(Verdict::Tie);
         }
     }
+}
+
+/// The rematch of two kernels of which only outcomes are known: their samples are paired in turns,
+/// over and over, until the test decides. A kernel that did not run fails its rematch.
+pub(crate) fn of_outcomes(
+    incumbent: Outcome,
+    challenger: Outcome,
+) -> Result<Rematch, MeasurerError> {
+    let measured = |outcome, challenger| match outcome {
+        Outcome::Measured(m) => Ok(m),
+        Outcome::Infeasible(detail) | Outcome::Failed { detail, .. } => {
+            Err(MeasurerError::Contender { challenger, detail })
+        }
+    };
+    let (incumbent, challenger) = (measured(incumbent, false)?, measured(challenger, true)?);
+    let sample =
+        |m: &Measurement, i: usize| m.samples.get(i % m.samples.len().max(1)).map_or(0.0, |s| s.0);
+    let mut test = Sequential::new(MOST);
+    for pair in 0.. {
+        if test.wanted() == 0 {
+            break;
+        }
+        test.give(sample(&incumbent, pair), sample(&challenger, pair));
+    }
+    Ok(Rematch {
+        version: MessageVersion,
+        incumbent,
+        challenger,
+        verdict: test.verdict().unwrap_or(Verdict::Tie),
+        ratio: test.ratio(),
+        confidence: test.confidence(),
+        cost: CpuCost::default(),
+    })
 }
 
 /// One-sided p-values of the signed-rank test for "the centre is below `shift`" and "above".

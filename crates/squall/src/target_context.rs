@@ -5,14 +5,11 @@ use crate::error::Error;
 use crate::report::{Roof, RoofLevel};
 use crate::settings::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
-use squall_core::{
-    Caches, CpuCost, DeviceIdentity, Job, JobResult, KernelSource, Measurer, MeasurerError,
-    MeasurerIdentity, Rematch, Target, TaskSetup,
-};
-use squall_measure::cpu::{Device, Lab, Toolchain, roof};
+use squall_core::{Caches, DeviceIdentity, Measurer, MeasurerError, Target};
+use squall_measure::LocalMeasurer;
+use squall_measure::cpu::{Device, Toolchain, roof};
 use squall_measure::cuda::Gpu;
 use squall_records::Place;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// This machine, looked at once: what several requests of one program share.
@@ -144,15 +141,15 @@ impl TargetContext {
     /// Opens what measures kernels there.
     pub fn measurer(&self) -> Result<Box<dyn Measurer>, Error> {
         let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
-        let mut lab = if self.gpus.is_empty() {
-            Lab::open(device, toolchain)?
+        let mut measurer = if self.gpus.is_empty() {
+            LocalMeasurer::on_cpu(device, toolchain)?
         } else {
-            Lab::open_gpus(&self.gpus, device, toolchain)?
+            LocalMeasurer::on_gpus(&self.gpus, device, toolchain)?
         };
         if self.place.device.caches == Caches::Cold {
-            lab.set_cache_flush(self.flushing_bytes());
+            measurer.set_cache_flush(self.flushing_bytes());
         }
-        Ok(Box::new(LabMeasurer::new(lab, &self.place)))
+        Ok(Box::new(measurer))
     }
 
     /// Bytes that push everything out of the caches.
@@ -193,42 +190,4 @@ pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
     let r = gpu.roof(toolchain)?;
     let l2 = RoofLevel { name: "L2".into(), bytes: u64::from(gpu.limits.l2), gbs: r.l2_gbs };
     Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.copy_gbs, levels: vec![l2] })
-}
-
-/// A laboratory as a measurer.
-struct LabMeasurer {
-    lab: Lab,
-    identity: MeasurerIdentity,
-}
-
-impl LabMeasurer {
-    fn new(lab: Lab, place: &Place) -> LabMeasurer {
-        let identity = MeasurerIdentity::new(place.device.to_string(), place.toolchain.clone());
-        LabMeasurer { lab, identity }
-    }
-}
-
-impl Measurer for LabMeasurer {
-    fn identity(&self) -> &MeasurerIdentity {
-        &self.identity
-    }
-    fn set_task(&mut self, task: &TaskSetup) -> Result<(), MeasurerError> {
-        self.lab.set_task_of(&task.workload, &task.reference, task.seed)
-    }
-    fn run(
-        &mut self,
-        jobs: &[Job],
-        stop: &AtomicBool,
-        each: &mut dyn FnMut(JobResult),
-    ) -> Result<(), MeasurerError> {
-        let sources: Vec<KernelSource> =
-            jobs.iter().map(|j| j.required_source().cloned()).collect::<Result<_, _>>()?;
-        self.lab.run(&sources, stop, &mut |i, outcome, cost| each(JobResult::new(i, outcome, cost)))
-    }
-    fn rematch(&mut self, incumbent: &Job, challenger: &Job) -> Result<Rematch, MeasurerError> {
-        self.lab.rematch(incumbent.required_source()?, challenger.required_source()?)
-    }
-    fn overhead(&self) -> CpuCost {
-        self.lab.overhead()
-    }
 }

@@ -22,7 +22,7 @@ fn fifty_trials_reach_95_percent_of_the_optimum_in_the_median_of_20_seeds() {
         seconds: None,
         threads: 2,
     };
-    let runs = replay.run(&AtomicBool::new(false), &|| ());
+    let runs = replay.run(&AtomicBool::new(false), &|| ()).unwrap();
     for (c, space) in spaces.iter().enumerate() {
         // Fifty trials are a part of the space only.
         assert!(space.recording.rows.len() > 150, "{}", space.name);

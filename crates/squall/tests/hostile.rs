@@ -31,7 +31,7 @@ fn a_space_of_one_ends_every_search_after_one_trial() {
         seconds: None,
         threads: 1,
     };
-    let runs = replay.run(&AtomicBool::new(false), &|| ());
+    let runs = replay.run(&AtomicBool::new(false), &|| ()).unwrap();
     assert_eq!(runs.len(), 2 * strategies.len());
     for r in &runs {
         assert_eq!(r.trace, [0], "{}", strategies[r.strategy].name);
@@ -59,7 +59,7 @@ fn a_space_where_all_fails_is_searched_to_its_end_and_scored_zero() {
         seconds: None,
         threads: 1,
     };
-    for r in replay.run(&AtomicBool::new(false), &|| ()) {
+    for r in replay.run(&AtomicBool::new(false), &|| ()).unwrap() {
         assert_eq!(r.trace.len(), 3, "{}", strategies[r.strategy].name);
         assert_eq!(score(&spaces[0], &[&r], &[50]).score, [0.0]);
     }

@@ -77,7 +77,7 @@ fn strategies_try_what_they_always_tried() {
         seconds: None,
         threads: 1,
     };
-    let runs = replay.run(&AtomicBool::new(false), &|| ());
+    let runs = replay.run(&AtomicBool::new(false), &|| ()).unwrap();
     let tried: Vec<(&str, u64, &[u32])> =
         runs.iter().map(|r| (strategies[r.strategy].name, r.seed, r.trace.as_slice())).collect();
     let expected: Vec<(&str, u64, &[u32])> =

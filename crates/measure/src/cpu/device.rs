@@ -1,8 +1,7 @@
 //! The machine: what its CPU can do and which of its cores may be used, read, never assumed.
 
 use super::Toolchain;
-use crate::MeasureError;
-use squall_core::{Bytes, Target, TargetKind};
+use squall_core::{Bytes, MeasurerError, Target, TargetKind};
 use std::fs;
 use std::path::Path;
 
@@ -39,17 +38,17 @@ pub struct Device {
 
 impl Device {
     /// This machine, with `threads` of its cores for kernels.
-    pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasureError> {
+    pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasurerError> {
         let allowed = allowed_cores();
         if threads == 0 || threads > allowed.len() {
-            return Err(MeasureError::Device(format!(
+            return Err(MeasurerError::Device(format!(
                 "{threads} threads cannot be measured: this process may use {} core{}",
                 allowed.len(),
                 if allowed.len() == 1 { "" } else { "s" }
             )));
         }
         if threads > 1 && !toolchain.openmp() {
-            return Err(MeasureError::Device(format!(
+            return Err(MeasurerError::Device(format!(
                 "kernels of {threads} threads need OpenMP, which `{}` does not compile; install \
                  its OpenMP library (for clang: `apt-get install libomp-dev`)",
                 toolchain.command()

@@ -2,9 +2,9 @@
 //! notices how it died. What is said is defined at the top of `runner.c`.
 
 use super::{Device, Toolchain, program};
-use crate::MeasureError;
 use crate::process::{Process, describe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use squall_core::{DType, MeasurerError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -28,7 +28,22 @@ const SOURCES: [(&str, &str); 10] = [
 ];
 const NAME: &str = "runner";
 /// How often it may die on its start until that counts.
-pub(super) const STARTS: usize = 3;
+pub(crate) const STARTS: usize = 3;
+
+/// The runner's letter for a type; none where it does not know it.
+pub fn letter(d: DType) -> Option<char> {
+    match d {
+        DType::F32 => Some('f'),
+        DType::F64 => Some('d'),
+        DType::I8 => Some('b'),
+        DType::U8 => Some('u'),
+        DType::I32 => Some('i'),
+        DType::I64 => Some('l'),
+        DType::F16 => Some('h'),
+        DType::Bf16 => Some('B'),
+        DType::Tf32 => None,
+    }
+}
 
 /// What a command came to, with the CPU seconds that it took.
 pub(crate) enum Reply {
@@ -55,7 +70,7 @@ pub(crate) struct Runner {
 impl Runner {
     /// Compiles the runner into `folder`, for kernels on a GPU too where asked; the CPU seconds
     /// that took.
-    pub fn build(folder: &Path, toolchain: &Toolchain, gpu: bool) -> Result<f64, MeasureError> {
+    pub fn build(folder: &Path, toolchain: &Toolchain, gpu: bool) -> Result<f64, MeasurerError> {
         // Every session waits for this, and it does no work that more of it would hasten.
         let mut args = vec!["-O1", "-w"];
         if toolchain.openmp() {
@@ -78,12 +93,16 @@ impl Runner {
                 Err(why) => said = why,
             }
         }
-        Err(MeasureError::Runner(format!("`{}` cannot build it: {said}", toolchain.command())))
+        Err(MeasurerError::Runner(format!("`{}` cannot build it: {said}", toolchain.command())))
     }
 
     /// Starts the runner built in `folder`, pinned to the device's cores; with a GPU's number, on
     /// that, where references may use all cores.
-    pub fn start(folder: &Path, device: &Device, gpu: Option<u32>) -> Result<Runner, MeasureError> {
+    pub fn start(
+        folder: &Path,
+        device: &Device,
+        gpu: Option<u32>,
+    ) -> Result<Runner, MeasurerError> {
         let all = device.cores.iter().chain(device.spare.iter().filter(|_| gpu.is_some()));
         let cores: Vec<String> = all.map(usize::to_string).collect();
         let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
@@ -107,19 +126,21 @@ impl Runner {
             tries += 1;
             return match runner.hear(Duration::from_secs(60))? {
                 Reply::Answer(a, _) if a == "ready" => Ok(runner),
-                Reply::Answer(a, _) => Err(MeasureError::Runner(a)),
+                Reply::Answer(a, _) => Err(MeasurerError::Runner(a)),
                 // Killed from outside before it could say a word: a long run shall survive that.
                 Reply::Died(..) if tries < STARTS => continue,
                 Reply::Died(detail, _) => {
-                    Err(MeasureError::Runner(format!("it does not start: {detail}")))
+                    Err(MeasurerError::Runner(format!("it does not start: {detail}")))
                 }
-                Reply::Late(_) => Err(MeasureError::Runner("it does not start within 60 s".into())),
+                Reply::Late(_) => {
+                    Err(MeasurerError::Runner("it does not start within 60 s".into()))
+                }
             };
         }
     }
 
     /// Starts the program built in `folder` as something else than a runner of kernels.
-    pub fn begin(folder: &Path, arguments: &[&str]) -> Result<Runner, MeasureError> {
+    pub fn begin(folder: &Path, arguments: &[&str]) -> Result<Runner, MeasurerError> {
         Runner::spawn(folder, Runner::command(folder, arguments))
     }
 
@@ -134,36 +155,36 @@ impl Runner {
         command
     }
 
-    fn spawn(folder: &Path, mut command: Command) -> Result<Runner, MeasureError> {
+    fn spawn(folder: &Path, mut command: Command) -> Result<Runner, MeasurerError> {
         let path = folder.join(NAME);
         let mut process = program::start(&mut command).map_err(|e| match e.kind() {
             io::ErrorKind::PermissionDenied => {
-                MeasureError::Folder { path, reason: "programs cannot be run from there".into() }
+                MeasurerError::Folder { path, reason: "programs cannot be run from there".into() }
             }
-            _ => MeasureError::Folder { path, reason: e.to_string() },
+            _ => MeasurerError::Folder { path, reason: e.to_string() },
         })?;
         let (Some(input), Some(output)) = (process.child.stdin.take(), process.child.stdout.take())
         else {
-            return Err(MeasureError::Runner("it has no pipes".into()));
+            return Err(MeasurerError::Runner("it has no pipes".into()));
         };
         Ok(Runner { process, input, output, unread: Vec::new(), reported: 0.0, used: false })
     }
 
     /// Waits for what it says unasked.
-    pub fn hear(&mut self, patience: Duration) -> Result<Reply, MeasureError> {
+    pub fn hear(&mut self, patience: Duration) -> Result<Reply, MeasurerError> {
         self.listen(Instant::now() + patience)
     }
 
     /// Gives a command and waits for the answer. After anything but an answer the runner is dead.
-    pub fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasureError> {
+    pub fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasurerError> {
         let deadline = Instant::now() + patience;
         // A runner that died meanwhile cannot be written to; listening tells how it died.
         let _ = self.input.write_all(format!("{command}\n").as_bytes());
         self.listen(deadline)
     }
 
-    fn listen(&mut self, deadline: Instant) -> Result<Reply, MeasureError> {
-        let fault = |e: io::Error| MeasureError::Runner(e.to_string());
+    fn listen(&mut self, deadline: Instant) -> Result<Reply, MeasurerError> {
+        let fault = |e: io::Error| MeasurerError::Runner(e.to_string());
         let mut crash = None;
         loop {
             while let Some(end) = self.unread.iter().position(|&b| b == b'\n') {

@@ -1,14 +1,13 @@
 //! NVIDIA GPUs, through the driver and NVRTC. Both are loaded at run time by the process that runs
-//! kernels (`gpu.h`, a part of the laboratory's `runner.c`), never by ours: a compiler that crashes
-//! or a kernel that hangs ends a process that can be replaced (docs/decisions/0011).
+//! kernels (`gpu.h`, a part of `runner.c`), never by ours: a compiler that crashes or a kernel that
+//! hangs ends a process that can be replaced (docs/decisions/0011).
 
 mod nvrtc;
 
 pub(crate) use nvrtc::Nvrtc;
 
-use crate::MeasureError;
 use crate::cpu::{Reply, Runner, Toolchain};
-use squall_core::{Bytes, Gpu as Limits, GpuState, Target, TargetKind};
+use squall_core::{Bytes, Gpu as Limits, GpuState, MeasurerError, Target, TargetKind};
 use std::time::Duration;
 
 /// A GPU of this machine, as its driver describes it.
@@ -62,21 +61,21 @@ pub struct Roof {
 
 impl Gpu {
     /// The GPU of this number. An error says what is missing: device, driver or NVRTC.
-    pub fn detect(ordinal: u32, toolchain: &Toolchain) -> Result<Gpu, MeasureError> {
+    pub fn detect(ordinal: u32, toolchain: &Toolchain) -> Result<Gpu, MeasurerError> {
         let words = ask(toolchain, &["describe", &ordinal.to_string()], "device ")?;
         Gpu::parse(ordinal, &words)
-            .ok_or_else(|| MeasureError::Runner(format!("it answers `{words}`")))
+            .ok_or_else(|| MeasurerError::Runner(format!("it answers `{words}`")))
     }
 
     /// All GPUs that the driver sees, of which there is one at least.
-    pub fn detect_all(toolchain: &Toolchain) -> Result<Vec<Gpu>, MeasureError> {
+    pub fn detect_all(toolchain: &Toolchain) -> Result<Vec<Gpu>, MeasurerError> {
         let first = Gpu::detect(0, toolchain)?;
         let others = (1..first.count).map(|n| Gpu::detect(n, toolchain));
         std::iter::once(Ok(first.clone())).chain(others).collect()
     }
 
     /// What it can do at most; takes half a second.
-    pub fn roof(&self, toolchain: &Toolchain) -> Result<Roof, MeasureError> {
+    pub fn roof(&self, toolchain: &Toolchain) -> Result<Roof, MeasurerError> {
         let words = ask(
             toolchain,
             &["roof", &format!("{}:{}", self.ordinal, self.architecture())],
@@ -84,7 +83,7 @@ impl Gpu {
         )?;
         let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
         let &[peak_gflops, copy_gbs, l2_gbs, sm, memory, throttle] = numbers.as_slice() else {
-            return Err(MeasureError::Runner(format!("it answers `{words}`")));
+            return Err(MeasurerError::Runner(format!("it answers `{words}`")));
         };
         let state = GpuState {
             device: self.ordinal,
@@ -165,17 +164,17 @@ impl Gpu {
 }
 
 /// What the runner program says when started so, behind a first word.
-fn ask(toolchain: &Toolchain, arguments: &[&str], first: &str) -> Result<String, MeasureError> {
+fn ask(toolchain: &Toolchain, arguments: &[&str], first: &str) -> Result<String, MeasurerError> {
     let temp = std::env::temp_dir();
-    let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
+    let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
     Runner::build(folder.path(), toolchain, true)?;
-    let unusable = |why: &str| MeasureError::Device(format!("CUDA cannot be used: {why}"));
+    let unusable = |why: &str| MeasurerError::Device(format!("CUDA cannot be used: {why}"));
     match Runner::begin(folder.path(), arguments)?.hear(Duration::from_secs(60))? {
         Reply::Answer(words, _) => match (words.strip_prefix(first), words.strip_prefix("failed "))
         {
             (Some(text), _) => Ok(text.into()),
             (_, Some(why)) => Err(unusable(why.split_once(' ').map_or(why, |w| w.1))),
-            _ => Err(MeasureError::Runner(format!("it answers `{words}`"))),
+            _ => Err(MeasurerError::Runner(format!("it answers `{words}`"))),
         },
         Reply::Died(how, _) => {
             Err(unusable(&format!("asking the driver ended the process: {how}")))

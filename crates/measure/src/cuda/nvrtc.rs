@@ -1,8 +1,9 @@
-//! CUDA C to cubins: processes that keep NVRTC loaded, as many as builders want at a time.
+//! From CUDA C to cubins: processes that keep NVRTC loaded, one for each build that runs at a
+//! time.
 
-use crate::MeasureError;
-use crate::cpu::{Build, Built, Reply, Runner, digest};
-use squall_core::{KernelSource, LaunchArgument, LaunchPhase, Mapped, TensorMap};
+use crate::artifact::{Build, BuildSite, Built, digest};
+use crate::cpu::{Reply, Runner};
+use squall_core::{KernelSource, LaunchArgument, LaunchPhase, Mapped, MeasurerError, TensorMap};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -64,7 +65,7 @@ fn map(m: &TensorMap) -> String {
     format!(" {kind}{at} {}{list}", m.extents.len())
 }
 
-/// Compilers that stand ready; they run the laboratory's runner program.
+/// Compiler processes that stand ready; they run the runner program in the measurer's folder.
 pub(crate) struct Nvrtc {
     architecture: String,
     idle: Mutex<Vec<Runner>>,
@@ -75,16 +76,17 @@ impl Nvrtc {
         Nvrtc { architecture, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Compiles a kernel in `folder`, where the runner program lies, and writes how it is launched
-    /// beside it.
-    pub fn build(&self, folder: &Path, kernel: &KernelSource, patience: Duration) -> Build {
-        let name = digest(kernel);
+    /// Compiles a kernel in the folder where the runner program lies, and writes how it is launched
+    /// beside it. NVRTC cannot be cancelled.
+    pub fn build(&self, kernel: &KernelSource, site: BuildSite) -> Build {
+        let (name, folder) = (digest(kernel), site.folder);
         let write = |file: String, text: &str| {
             let path = folder.join(file);
-            fs::write(&path, text).map_err(|e| MeasureError::folder(&path, &e))
+            fs::write(&path, text).map_err(|e| MeasurerError::folder(&path, &e))
         };
         write(format!("{name}.cu"), &kernel.source)?;
-        // Functions of ours have C names; users' are what C++ makes of them, which NVRTC knows.
+        // Functions that are made by rule have C names; those of users' kernels have what C++ makes
+        // of their names, which NVRTC tells.
         let named = kernel.launches.iter().any(|l| l.arguments.is_some());
         let mut command = format!("compile {name}.cu {name}.cubin");
         if named {
@@ -105,7 +107,7 @@ impl Nvrtc {
             Some(c) => c,
             None => self.start(folder)?,
         };
-        let reply = compiler.ask(&command, patience)?;
+        let reply = compiler.ask(&command, site.timeout)?;
         let _ = fs::remove_file(folder.join(format!("{name}.cu")));
         let _ = fs::remove_file(folder.join(format!("{name}.options")));
         let (built, cpu) = match reply {
@@ -119,7 +121,7 @@ impl Nvrtc {
                     }
                     Some(why) => match why.split_once(' ') {
                         Some(("file", why)) => {
-                            return Err(MeasureError::Folder {
+                            return Err(MeasurerError::Folder {
                                 path: folder.into(),
                                 reason: why.into(),
                             });
@@ -129,24 +131,24 @@ impl Nvrtc {
                     },
                 }
             }
-            Reply::Late(cpu) => (
-                Built::Refused(format!("NVRTC did not end within {:.0} s", patience.as_secs_f64())),
-                cpu,
-            ),
+            Reply::Late(cpu) => {
+                let limit = site.timeout.as_secs_f64();
+                (Built::Refused(format!("NVRTC did not end within {limit:.0} s")), cpu)
+            }
             Reply::Died(how, cpu) => (Built::Refused(format!("NVRTC crashed: {how}")), cpu),
         };
         Ok(Some((built, cpu)))
     }
 
-    fn start(&self, folder: &Path) -> Result<Runner, MeasureError> {
+    fn start(&self, folder: &Path) -> Result<Runner, MeasurerError> {
         let mut runner = Runner::begin(folder, &["nvrtc", &self.architecture])?;
         match runner.hear(Duration::from_secs(60))? {
             Reply::Answer(a, _) if a == "ready" => Ok(runner),
-            Reply::Answer(a, _) => Err(MeasureError::Runner(format!("NVRTC: {a}"))),
+            Reply::Answer(a, _) => Err(MeasurerError::Runner(format!("NVRTC: {a}"))),
             Reply::Died(how, _) => {
-                Err(MeasureError::Runner(format!("NVRTC does not start: {how}")))
+                Err(MeasurerError::Runner(format!("NVRTC does not start: {how}")))
             }
-            Reply::Late(_) => Err(MeasureError::Runner("NVRTC does not start within 60 s".into())),
+            Reply::Late(_) => Err(MeasurerError::Runner("NVRTC does not start within 60 s".into())),
         }
     }
 }

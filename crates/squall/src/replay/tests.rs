@@ -42,7 +42,8 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
     let ticks = AtomicUsize::new(0);
     let runs = replay.run(&AtomicBool::new(false), &|| {
         ticks.fetch_add(1, Ordering::Relaxed);
-    });
+    })
+    .unwrap();
     assert_eq!((runs.len(), ticks.into_inner()), (strategies.len() * 3, strategies.len() * 3));
     for r in &runs {
         let mut seen = r.trace.clone();
@@ -50,7 +51,7 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
         assert_eq!(seen, (0..9).collect::<Vec<u32>>(), "{}", strategies[r.strategy].name);
     }
     // The same again, on one thread.
-    let again = Replay { threads: 1, ..replay }.run(&AtomicBool::new(false), &|| ());
+    let again = Replay { threads: 1, ..replay }.run(&AtomicBool::new(false), &|| ()).unwrap();
     assert_eq!(
         runs.iter().map(|r| &r.trace).collect::<Vec<_>>(),
         again.iter().map(|r| &r.trace).collect::<Vec<_>>()
@@ -87,10 +88,10 @@ fn seconds_are_those_of_the_recording() {
         seconds: Some(1.2),
         threads: 1,
     };
-    let runs = replay.run(&AtomicBool::new(false), &|| ());
+    let runs = replay.run(&AtomicBool::new(false), &|| ()).unwrap();
     assert_eq!(runs[0].trace.len(), 3);
     let line: serde_json::Value = serde_json::from_str(&replay.line(&runs[0])).unwrap();
     assert_eq!(line["space"], "made");
     assert_eq!(line["trace"].as_array().unwrap().len(), 3);
-    assert!(replay.run(&AtomicBool::new(true), &|| ()).is_empty());
+    assert!(replay.run(&AtomicBool::new(true), &|| ()).unwrap().is_empty());
 }

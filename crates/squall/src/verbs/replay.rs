@@ -66,7 +66,7 @@ pub fn replay(
     let (request, runs, seconds) = (request.clone(), Vec::new(), 0.0);
     let mut done = Replayed { request, spaces, strategies, threads, runs, seconds };
     let began = Instant::now();
-    done.runs = done.replay().run(stop, &|| tick(all));
+    done.runs = done.replay().run(stop, &|| tick(all))?;
     done.seconds = began.elapsed().as_secs_f64();
     Ok(done)
 }

@@ -1,10 +1,13 @@
-//! The laboratory when all goes well, and when the machine, not the kernel, is at fault.
+//! The local measurer when all goes well, and when the machine, not the kernel, is at fault.
 
 mod support;
 
-use squall_core::{Bytes, FailStage, KernelSource, Outcome, Workload};
-use squall_measure::cpu::{Device, Lab, Toolchain};
-use squall_measure::{MeasureError, Verdict};
+use squall_core::{
+    Bytes, FailStage, Job, KernelSource, Measurer, MeasurerError, Outcome, TaskSetup, Verdict,
+    Workload,
+};
+use squall_measure::LocalMeasurer;
+use squall_measure::cpu::{Device, Toolchain};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,8 +15,8 @@ use support::*;
 
 #[test]
 fn a_right_kernel_is_measured() {
-    let mut lab = lab();
-    let all = outcomes(&mut lab, &[right(), repeated(50)]).unwrap();
+    let mut measurer = measurer();
+    let all = outcomes(&mut measurer, &[right(), repeated(50)]).unwrap();
     let (fast, slow) = (measured(&all[0].0), measured(&all[1].0));
     assert_eq!(fast.samples.len(), 7);
     assert!(fast.calls > 100 && fast.error < 1e-5, "{fast:?}");
@@ -34,21 +37,21 @@ fn a_right_kernel_is_measured() {
 
 #[test]
 fn much_slower_than_the_best_is_timed_briefly() {
-    let mut lab = lab();
-    let all = outcomes(&mut lab, &[right(), repeated(100)]).unwrap();
+    let mut measurer = measurer();
+    let all = outcomes(&mut measurer, &[right(), repeated(100)]).unwrap();
     assert_eq!(measured(&all[1].0).samples.len(), 2);
-    lab.set_reject_factor(f64::INFINITY);
-    let all = outcomes(&mut lab, &[repeated(100)]).unwrap();
+    measurer.set_reject_factor(f64::INFINITY);
+    let all = outcomes(&mut measurer, &[repeated(100)]).unwrap();
     assert_eq!(measured(&all[0].0).samples.len(), 7);
 }
 
 #[test]
 fn a_trial_of_a_millisecond_kernel_costs_little() {
-    let mut lab = lab();
-    let one = measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0).median().0;
+    let mut measurer = measurer();
+    let one = measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0).median().0;
     let times = (1e6 / one) as usize;
-    lab.set_reject_factor(f64::INFINITY);
-    let all = outcomes(&mut lab, &[repeated(times)]).unwrap();
+    measurer.set_reject_factor(f64::INFINITY);
+    let all = outcomes(&mut measurer, &[repeated(times)]).unwrap();
     let (m, cost) = (measured(&all[0].0), all[0].1);
     println!(
         "a kernel of {} costs {:.1} ms in the runner and {:.1} ms in the compiler",
@@ -62,7 +65,7 @@ fn a_trial_of_a_millisecond_kernel_costs_little() {
 
 #[test]
 fn next_to_nothing_is_timed_too() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     let tiny =
         Workload::parse("workload copy\ndata X: f32[1]\nstage Y: f32[i: 1] = X[i]\noutput Y\n")
             .unwrap();
@@ -78,8 +81,8 @@ fn next_to_nothing_is_timed_too() {
         flags: Vec::new(),
         launches: Vec::new(),
     };
-    lab.set_task(&tiny, &k, 1).unwrap();
-    let all = outcomes(&mut lab, &[k]).unwrap();
+    measurer.set_task(&TaskSetup::new(tiny, k.clone(), 1)).unwrap();
+    let all = outcomes(&mut measurer, &[k]).unwrap();
     let m = measured(&all[0].0);
     assert!(
         m.median().0 > 0.2 && m.median().0 < 200.0 && m.calls > 1000 && m.error == 0.0,
@@ -89,7 +92,7 @@ fn next_to_nothing_is_timed_too() {
 
 #[test]
 fn infinities_and_nan_of_the_reference_must_be_met() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     let w =
         Workload::parse("workload log\ndata X: f32[64]\nstage Y: f32[i: 64] = X[i]\noutput Y\n")
             .unwrap();
@@ -108,9 +111,9 @@ fn infinities_and_nan_of_the_reference_must_be_met() {
             ..right()
         }
     };
-    lab.set_task(&w, &make(""), 1).unwrap();
+    measurer.set_task(&TaskSetup::new(w, make(""), 1)).unwrap();
     let all = outcomes(
-        &mut lab,
+        &mut measurer,
         &[
             make(""),
             make("y[0] = -INFINITY;"),
@@ -130,7 +133,7 @@ fn infinities_and_nan_of_the_reference_must_be_met() {
             k.source.replace("y[i] = i % 4 == 0", "if (i % 4 < 2 || x[i] >= 0) y[i] = i % 4 == 0");
         k
     };
-    let all = outcomes(&mut lab, &[lazy]).unwrap();
+    let all = outcomes(&mut measurer, &[lazy]).unwrap();
     assert!(
         matches!(&all[0].0, Outcome::Failed { detail, .. } if detail.contains("never written")),
         "{:?}",
@@ -140,27 +143,27 @@ fn infinities_and_nan_of_the_reference_must_be_met() {
 
 #[test]
 fn equal_sources_are_built_once() {
-    let mut lab = lab();
-    let all = outcomes(&mut lab, &[right(), right(), right()]).unwrap();
+    let mut measurer = measurer();
+    let all = outcomes(&mut measurer, &[right(), right(), right()]).unwrap();
     assert!(all[0].1.build > 0.0 && all[1].1.build == 0.0 && all[2].1.build == 0.0);
     all.iter().for_each(|(o, _)| drop(measured(o).clone()));
-    assert_eq!(outcomes(&mut lab, &[right()]).unwrap()[0].1.build, 0.0);
+    assert_eq!(outcomes(&mut measurer, &[right()]).unwrap()[0].1.build, 0.0);
 }
 
 #[test]
 fn many_jobs_come_back_in_order() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     let jobs: Vec<KernelSource> = (0..40)
         .map(|i| {
             kernel(&format!("int version = {i};"), if i % 7 == 3 { "return 2;" } else { "" }, "")
         })
         .collect();
-    let all = outcomes(&mut lab, &jobs).unwrap();
+    let all = outcomes(&mut measurer, &jobs).unwrap();
     assert_eq!(all.len(), 40);
     for (i, (o, _)) in all.iter().enumerate() {
         assert_eq!(matches!(o, Outcome::Failed { .. }), i % 7 == 3, "{i}: {o:?}");
     }
-    assert!(outcomes(&mut lab, &[]).unwrap().is_empty());
+    assert!(outcomes(&mut measurer, &[]).unwrap().is_empty());
 }
 
 #[test]
@@ -168,8 +171,8 @@ fn the_best_is_looked_at_again_where_builds_and_measuring_take_turns() {
     let toolchain = Toolchain::detect().unwrap();
     let mut device = Device::detect(1, &toolchain).unwrap();
     device.spare.clear();
-    let mut lab = Lab::open(device, toolchain).unwrap();
-    lab.set_task(&workload(), &reference(), 7).unwrap();
+    let mut measurer = LocalMeasurer::on_cpu(device, toolchain).unwrap();
+    measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
     // Right as long as it is loaded for the first time.
     let once = kernel(
         "#include <stdio.h>\nstatic int again;\n__attribute__((constructor)) static void \
@@ -179,9 +182,10 @@ fn the_best_is_looked_at_again_where_builds_and_measuring_take_turns() {
         "if (again) return 3;",
         "",
     );
-    let one = measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0).median().0;
+    let one = measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0).median().0;
     let slow = (0..12).map(|i| repeated((3e7 / one) as usize + i));
-    let all = outcomes(&mut lab, &std::iter::once(once).chain(slow).collect::<Vec<_>>()).unwrap();
+    let all =
+        outcomes(&mut measurer, &std::iter::once(once).chain(slow).collect::<Vec<_>>()).unwrap();
     assert!(
         matches!(&all[0].0, Outcome::Failed { detail, .. } if detail.contains('3')),
         "{:?}",
@@ -192,9 +196,9 @@ fn the_best_is_looked_at_again_where_builds_and_measuring_take_turns() {
 
 #[test]
 fn others_are_timed_beside_a_pacemaker() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     let all = outcomes(
-        &mut lab,
+        &mut measurer,
         &[right(), repeated(3), right(), kernel("", "abort();", ""), repeated(2)],
     )
     .unwrap();
@@ -209,38 +213,40 @@ fn others_are_timed_beside_a_pacemaker() {
     let text = workload().to_string().replace("X[i, j] * W[i, j] + S[i]", "X[i, j] * W[i, j]");
     let other =
         KernelSource { source: reference().source.replace("(double)(float)s", "0"), ..reference() };
-    lab.set_task(&Workload::parse(&text).unwrap(), &other, 7).unwrap();
-    let all = outcomes(&mut lab, std::slice::from_ref(&other)).unwrap();
+    let text = Workload::parse(&text).unwrap();
+    measurer.set_task(&TaskSetup::new(text, other.clone(), 7)).unwrap();
+    let all = outcomes(&mut measurer, std::slice::from_ref(&other)).unwrap();
     assert!(measured(&all[0].0).pace.is_none());
 }
 
 #[test]
 fn stop_ends_between_jobs() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     // Some hundred milliseconds each, more than a group of jobs that are looked at twice.
-    let one = measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0).median().0;
-    let jobs: Vec<KernelSource> = (0..30).map(|i| repeated((1e7 / one) as usize + i)).collect();
+    let one = measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0).median().0;
+    let jobs: Vec<Job> = (0..30).map(|i| job(repeated((1e7 / one) as usize + i))).collect();
     let stop = AtomicBool::new(false);
     let mut seen = 0;
-    lab.run(&jobs, &stop, &mut |i, o, _| {
-        measured(&o);
-        assert_eq!(i, seen);
-        seen += 1;
-        if i == 2 {
-            stop.store(true, Ordering::Relaxed);
-        }
-    })
-    .unwrap();
+    measurer
+        .run(&jobs, &stop, &mut |r| {
+            measured(&r.outcome);
+            assert_eq!(r.job, seen);
+            seen += 1;
+            if r.job == 2 {
+                stop.store(true, Ordering::Relaxed);
+            }
+        })
+        .unwrap();
     // What was measured when stop was set is reported, and no more is measured.
     assert!((3..30).contains(&seen), "{seen}");
-    lab.run(&jobs, &stop, &mut |_, _, _| panic!("stopped before the start")).unwrap();
+    measurer.run(&jobs, &stop, &mut |_| panic!("stopped before the start")).unwrap();
     stop.store(false, Ordering::Relaxed);
-    lab.run(&jobs[..5], &stop, &mut |_, o, _| drop(measured(&o).clone())).unwrap();
+    measurer.run(&jobs[..5], &stop, &mut |r| drop(measured(&r.outcome).clone())).unwrap();
 }
 
 #[test]
 fn tasks_can_be_returned_to() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     let other = Workload::parse(
         "workload double\ndata X: f32[300]\nstage Y: f32[i: 300] = X[i] + X[i]\noutput Y\n",
     )
@@ -256,29 +262,29 @@ fn tasks_can_be_returned_to() {
         ..right()
     };
     for _ in 0..3 {
-        lab.set_task(&other, &k, 5).unwrap();
-        measured(&outcomes(&mut lab, std::slice::from_ref(&k)).unwrap()[0].0);
-        lab.set_task(&workload(), &reference(), 7).unwrap();
-        measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+        measurer.set_task(&TaskSetup::new(other.clone(), k.clone(), 5)).unwrap();
+        measured(&outcomes(&mut measurer, std::slice::from_ref(&k)).unwrap()[0].0);
+        measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
+        measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0);
         // Also from a fresh process: the reference comes from the file.
         // The kernel crashes only the first time, as an earlier kernel's damage would show.
-        let flag = lab.folder().join("crashed");
+        let flag = measurer.folder().join("crashed");
         let _ = fs::remove_file(&flag);
         let once = format!(
             "if (access(\"{0}\", F_OK) != 0) {{ fclose(fopen(\"{0}\", \"w\")); abort(); }}",
             flag.display()
         );
-        measured(&outcome(&mut lab, kernel("", &once, "")));
+        measured(&outcome(&mut measurer, kernel("", &once, "")));
         assert!(flag.exists());
     }
 }
 
 #[test]
 fn a_rematch_prefers_half_the_work_and_ties_with_itself() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     let (two, four) = (repeated(200), repeated(400));
-    measured(&outcomes(&mut lab, std::slice::from_ref(&two)).unwrap()[0].0);
-    let m = lab.rematch(&four, &two).unwrap();
+    measured(&outcomes(&mut measurer, std::slice::from_ref(&two)).unwrap()[0].0);
+    let m = rematch(&mut measurer, &four, &two).unwrap();
     assert_eq!(m.verdict, Verdict::Faster, "{m:?}");
     assert!(
         m.incumbent.samples.len() >= 12
@@ -286,20 +292,20 @@ fn a_rematch_prefers_half_the_work_and_ties_with_itself() {
             && m.cost.measure > 0.0
     );
     assert!((m.incumbent.median().0 / m.challenger.median().0 - 2.0).abs() < 0.5, "{m:?}");
-    assert_eq!(lab.rematch(&two, &four).unwrap().verdict, Verdict::Slower);
-    let m = lab.rematch(&two, &two).unwrap();
+    assert_eq!(rematch(&mut measurer, &two, &four).unwrap().verdict, Verdict::Slower);
+    let m = rematch(&mut measurer, &two, &two).unwrap();
     assert_eq!(m.verdict, Verdict::Tie, "{m:?}");
     let bad = kernel("", "return 4;", "");
-    let error = lab.rematch(&two, &bad).unwrap_err();
+    let error = rematch(&mut measurer, &two, &bad).unwrap_err();
     assert!(
-        matches!(&error, MeasureError::Contender { challenger: true, detail } if detail == "returned 4"),
+        matches!(&error, MeasurerError::Contender { challenger: true, detail } if detail == "returned 4"),
         "{error}"
     );
-    let error = lab.rematch(&bad, &two).unwrap_err();
-    assert!(matches!(error, MeasureError::Contender { challenger: false, .. }), "{error}");
-    let error = lab.rematch(&two, &kernel("", "abort();", "")).unwrap_err();
-    assert!(matches!(error, MeasureError::Contender { challenger: true, .. }), "{error}");
-    assert_eq!(lab.rematch(&four, &two).unwrap().verdict, Verdict::Faster);
+    let error = rematch(&mut measurer, &bad, &two).unwrap_err();
+    assert!(matches!(error, MeasurerError::Contender { challenger: false, .. }), "{error}");
+    let error = rematch(&mut measurer, &two, &kernel("", "abort();", "")).unwrap_err();
+    assert!(matches!(error, MeasurerError::Contender { challenger: true, .. }), "{error}");
+    assert_eq!(rematch(&mut measurer, &four, &two).unwrap().verdict, Verdict::Faster);
 }
 
 #[test]
@@ -309,8 +315,8 @@ fn kernels_of_two_threads() {
         println!("skipped: this machine has one core, or no OpenMP");
         return;
     };
-    let mut lab = Lab::open(device, toolchain).unwrap();
-    lab.set_task(&workload(), &reference(), 7).unwrap();
+    let mut measurer = LocalMeasurer::on_cpu(device, toolchain).unwrap();
+    measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
     let mut k = kernel(
         "#include <omp.h>",
         "int seen = 0;\n#pragma omp parallel reduction(+ : seen)\nseen += 1;\nif (seen != 2) \
@@ -323,7 +329,7 @@ fn kernels_of_two_threads() {
         "seen += 1;",
         "{ seen += 1; if (omp_get_thread_num() == 1) *(volatile int *)8 = 1; }",
     );
-    let all = outcomes(&mut lab, &[k.clone(), crash, k, right()]).unwrap();
+    let all = outcomes(&mut measurer, &[k.clone(), crash, k, right()]).unwrap();
     measured(&all[0].0);
     assert!(
         matches!(&all[1].0, Outcome::Failed { detail, .. } if detail.contains("SIGSEGV")),
@@ -335,14 +341,15 @@ fn kernels_of_two_threads() {
 }
 
 #[test]
-fn the_folder_goes_with_the_laboratory() {
+fn the_folder_goes_with_the_measurer() {
     let parent = tempfile::tempdir().unwrap();
     let toolchain = Toolchain::detect().unwrap();
-    let mut lab =
-        Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
-    lab.set_task(&workload(), &reference(), 7).unwrap();
-    measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
-    let folder = lab.folder().to_path_buf();
+    let mut measurer =
+        LocalMeasurer::on_cpu_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain)
+            .unwrap();
+    measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
+    measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0);
+    let folder = measurer.folder().to_path_buf();
     assert!(folder.starts_with(parent.path()) && folder.exists());
     let left: Vec<_> = fs::read_dir(&folder)
         .unwrap()
@@ -352,15 +359,16 @@ fn the_folder_goes_with_the_laboratory() {
         !left.iter().any(|n| n.ends_with(".c") && n != "runner.c"),
         "sources are removed once built: {left:?}"
     );
-    drop(lab);
+    drop(measurer);
     assert_eq!(fs::read_dir(parent.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn a_reference_that_fails_is_an_error_that_says_so() {
     let toolchain = Toolchain::detect().unwrap();
-    let mut lab = Lab::open(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
-    let none = outcomes(&mut lab, &[right()]).unwrap_err();
+    let mut measurer =
+        LocalMeasurer::on_cpu(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    let none = outcomes(&mut measurer, &[right()]).unwrap_err();
     assert!(none.to_string().contains("no task was set"), "{none}");
     for (bad, words) in [
         ("int = 1;", "does not compile"),
@@ -368,18 +376,25 @@ fn a_reference_that_fails_is_an_error_that_says_so() {
         ("return 3;", "returned 3"),
         ("y[1000] = 0;", "the output"),
     ] {
-        let error = lab.set_task(&workload(), &kernel("", bad, ""), 7).unwrap_err();
+        let error =
+            measurer.set_task(&TaskSetup::new(workload(), kernel("", bad, ""), 7)).unwrap_err();
         assert!(
-            matches!(error, MeasureError::Reference(_)) && error.to_string().contains(words),
+            matches!(error, MeasurerError::Reference(_)) && error.to_string().contains(words),
             "{error}"
         );
-        assert!(outcomes(&mut lab, &[right()]).is_err());
+        assert!(outcomes(&mut measurer, &[right()]).is_err());
     }
     let bytes = Workload::parse("workload h\ndata X: i8[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n")
         .unwrap();
-    assert!(lab.set_task(&bytes, &reference(), 7).unwrap_err().to_string().contains("i8"));
-    lab.set_task(&workload(), &reference(), 7).unwrap();
-    measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+    assert!(
+        measurer
+            .set_task(&TaskSetup::new(bytes, reference(), 7))
+            .unwrap_err()
+            .to_string()
+            .contains("i8")
+    );
+    measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
+    measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0);
 }
 
 /// Elements of 16 bits are copied; `change` alters the bits on their way.
@@ -404,14 +419,16 @@ fn copy_of_bits(change: &str) -> KernelSource {
 #[test]
 fn elements_of_16_bits_may_differ_in_their_last_place() {
     let toolchain = Toolchain::detect().unwrap();
-    let mut lab = Lab::open(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
+    let mut measurer =
+        LocalMeasurer::on_cpu(Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
     for format in ["f16", "bf16"] {
         let text = format!(
             "workload h\ndata X: {format}[1000]\nstage Y: {format}[i: 1000] = X[i]\noutput Y\n"
         );
-        lab.set_task(&Workload::parse(&text).unwrap(), &copy_of_bits("x[i]"), 7).unwrap();
+        let copied = Workload::parse(&text).unwrap();
+        measurer.set_task(&TaskSetup::new(copied, copy_of_bits("x[i]"), 7)).unwrap();
         let got = outcomes(
-            &mut lab,
+            &mut measurer,
             &[copy_of_bits("x[i]"), copy_of_bits("x[i] ^ 1"), copy_of_bits("x[i] ^ 4")],
         )
         .unwrap();
@@ -441,16 +458,16 @@ fn a_compiler_that_breaks_is_an_error_not_a_thousand_failures() {
     let folder = tempfile::tempdir().unwrap();
     let (toolchain, flag) =
         moody_compiler(folder.path(), "echo 'cc1: error: the licence has expired' >&2; exit 1");
-    let mut lab = lab_of(1, toolchain);
-    measured(&outcomes(&mut lab, &[right()]).unwrap()[0].0);
+    let mut measurer = measurer_of(1, toolchain);
+    measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0);
     fs::write(&flag, "").unwrap();
-    let error = outcomes(&mut lab, &[repeated(2), repeated(3)]).unwrap_err();
+    let error = outcomes(&mut measurer, &[repeated(2), repeated(3)]).unwrap_err();
     assert!(
-        matches!(&error, MeasureError::BrokenCompiler { detail, .. } if detail.contains("licence has expired")),
+        matches!(&error, MeasurerError::BrokenCompiler { detail, .. } if detail.contains("licence has expired")),
         "{error}"
     );
     fs::remove_file(&flag).unwrap();
-    measured(&outcomes(&mut lab, &[repeated(2)]).unwrap()[0].0);
+    measured(&outcomes(&mut measurer, &[repeated(2)]).unwrap()[0].0);
 }
 
 #[test]
@@ -460,11 +477,11 @@ fn a_full_disk_is_an_error_that_names_the_folder() {
         folder.path(),
         "echo 'as: error writing k.o: No space left on device' >&2; exit 1",
     );
-    let mut lab = lab_of(1, toolchain);
+    let mut measurer = measurer_of(1, toolchain);
     fs::write(&flag, "").unwrap();
-    let error = outcomes(&mut lab, &[right()]).unwrap_err().to_string();
+    let error = outcomes(&mut measurer, &[right()]).unwrap_err().to_string();
     assert!(
-        error.contains(&lab.folder().display().to_string())
+        error.contains(&measurer.folder().display().to_string())
             && error.contains("No space left")
             && error.contains("TMPDIR"),
         "{error}"
@@ -473,10 +490,10 @@ fn a_full_disk_is_an_error_that_names_the_folder() {
 
 #[test]
 fn a_folder_that_vanishes_is_an_error_that_names_it() {
-    let mut lab = lab();
-    fs::remove_dir_all(lab.folder()).unwrap();
-    let error = outcomes(&mut lab, &[right()]).unwrap_err().to_string();
-    assert!(error.contains(&lab.folder().display().to_string()), "{error}");
+    let mut measurer = measurer();
+    fs::remove_dir_all(measurer.folder()).unwrap();
+    let error = outcomes(&mut measurer, &[right()]).unwrap_err().to_string();
+    assert!(error.contains(&measurer.folder().display().to_string()), "{error}");
 }
 
 #[test]
@@ -542,27 +559,28 @@ fn the_runner_does_not_outlive_a_killed_parent() {
         assert!(Instant::now() < deadline, "the runner lives on");
         std::thread::sleep(Duration::from_millis(50));
     }
-    // And the next laboratory there sweeps up.
+    // And the next measurer there removes what was left.
     let toolchain = Toolchain::detect().unwrap();
-    let lab =
-        Lab::open_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain).unwrap();
-    let labs = fs::read_dir(parent.path())
+    let measurer =
+        LocalMeasurer::on_cpu_in(parent.path(), Device::detect(1, &toolchain).unwrap(), toolchain)
+            .unwrap();
+    let folders = fs::read_dir(parent.path())
         .unwrap()
         .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("squall-lab-"))
         .count();
-    assert_eq!(labs, 1);
-    drop(lab);
+    assert_eq!(folders, 1);
+    drop(measurer);
 }
 
 #[test]
 #[ignore = "started by the test above, which kills it"]
 fn hang_in_this_process() {
-    let mut lab = lab();
+    let mut measurer = measurer();
     let path = std::env::temp_dir().join("runner-pid");
     let hang = format!(
         "FILE *f = fopen(\"{}\", \"w\"); fprintf(f, \"%d\\n\", (int)getpid()); fclose(f); for \
          (volatile int a = 1; a;);",
         path.display()
     );
-    let _ = outcomes(&mut lab, &[kernel("", &hang, "")]);
+    let _ = outcomes(&mut measurer, &[kernel("", &hang, "")]);
 }

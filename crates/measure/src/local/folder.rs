@@ -1,8 +1,8 @@
-//! The laboratory's temporary folder: gone when the laboratory is, and when a laboratory was
-//! killed, swept away by the next one.
+//! A measurer's temporary folder. It is removed with the measurer; that of a measurer that was
+//! killed is removed by the next one.
 
-use crate::MeasureError;
 use rustix::fs::{FlockOperation, flock};
+use squall_core::MeasurerError;
 use std::fs::{self, File};
 use std::path::Path;
 use tempfile::TempDir;
@@ -18,19 +18,19 @@ pub(crate) struct Folder {
 
 impl Folder {
     /// A new folder in `parent`; those of dead processes there are removed.
-    pub fn open(parent: &Path) -> Result<Folder, MeasureError> {
+    pub fn open(parent: &Path) -> Result<Folder, MeasurerError> {
         sweep(parent);
         let dir = tempfile::Builder::new()
             .prefix(PREFIX)
             .tempdir_in(parent)
-            .map_err(|e| MeasureError::folder(parent, &e))?;
+            .map_err(|e| MeasurerError::folder(parent, &e))?;
         let early = dir.path().join("lock.new");
-        let lock = File::create(&early).map_err(|e| MeasureError::folder(&early, &e))?;
-        // Locked before it has its name: whoever finds the name free to lock knows that the owner
-        // is dead.
+        let lock = File::create(&early).map_err(|e| MeasurerError::folder(&early, &e))?;
+        // It is locked before it has its name. So a lock of that name that is free belongs to a
+        // process that is dead.
         flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|e| MeasureError::folder(&early, &std::io::Error::from(e)))?;
-        fs::rename(&early, dir.path().join(LOCK)).map_err(|e| MeasureError::folder(&early, &e))?;
+            .map_err(|e| MeasurerError::folder(&early, &std::io::Error::from(e)))?;
+        fs::rename(&early, dir.path().join(LOCK)).map_err(|e| MeasurerError::folder(&early, &e))?;
         Ok(Folder { dir, _lock: lock })
     }
 
@@ -39,7 +39,7 @@ impl Folder {
     }
 }
 
-/// Removes what killed laboratories left. Nothing here is worth an error: it is housekeeping.
+/// Removes the folders of measurers that were killed. Nothing here is worth an error.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();

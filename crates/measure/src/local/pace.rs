@@ -1,18 +1,19 @@
-//! The pacemaker: a kernel whose time tells slow moments of a shared machine from slow kernels.
+//! The pacemaker: a kernel that is timed beside every other, so that slow moments of a shared
+//! machine can be told from slow kernels.
 //!
-//! Not every kernel suffers from a moment as the pacemaker does: where a neighbour takes bandwidth,
-//! one that waits for memory loses half of its speed and one that multiplies all the time loses
-//! nothing. How much of its slowness others share is learned from kernels that were looked at twice
-//! (docs/decisions/0023).
+//! Not every kernel suffers from a slow moment as the pacemaker does. Where a neighbour takes
+//! bandwidth, a kernel that waits for memory loses half of its speed, and one that multiplies all
+//! the time loses nothing. How much of the pacemaker's slowness other kernels share is learned from
+//! those that were measured twice (docs/decisions/0023).
 
 use squall_core::{Measurement, Nanos};
 
-/// Slower kernels do not make the pace: they would be most of a trial's cost, and last longer than
-/// the moments that they should tell apart.
+/// A slower kernel, by its nanoseconds, is never the pacemaker: it would be most of a trial's cost,
+/// and last longer than the moments that it should tell apart.
 const SLOWEST: f64 = 5e6;
 
-/// A kernel faster by this factor becomes the pacemaker in its stead: the more alike they are, the
-/// more it says.
+/// A kernel faster than the pacemaker by this factor takes its place: the more alike the two are
+/// that are timed side by side, the more one says about the other.
 const BETTER: f64 = 1.4;
 
 /// How many times slower than at its best a pacemaker was beside a kernel.
@@ -23,9 +24,9 @@ pub(super) struct Slowness {
     of: u32,
 }
 
-/// The kernel that makes the pace of a task, and what it has told so far.
+/// The pacemaker of a task, and what was learned from it so far.
 pub(super) struct Pacemaker {
-    /// How many made the pace before it.
+    /// How many pacemakers the task had before it.
     number: u32,
     /// What the runner needs to call it.
     pub interface: String,
@@ -34,8 +35,8 @@ pub(super) struct Pacemaker {
     sharing: Sharing,
 }
 
-/// How the logarithm of kernels' times goes with that of the pacemaker's: a line through nothing,
-/// fitted to the differences between two looks at one kernel.
+/// How the logarithm of kernels' times goes with that of the pacemaker's: a line through the
+/// origin, fitted to the differences between two measurements of one kernel.
 #[derive(Clone, Copy)]
 struct Sharing {
     xx: f64,
@@ -43,8 +44,8 @@ struct Sharing {
 }
 
 impl Sharing {
-    /// What is believed beforehand: half, as firmly as one pair of looks would have it between
-    /// which the pacemaker changed by a seventh.
+    /// The prior: a share of a half, as firm as one pair of measurements between which the
+    /// pacemaker changed by a seventh.
     const PRIOR: Sharing = Sharing { xx: 0.02, xy: 0.01 };
 
     /// The share of the pacemaker's slowness that others have, from 0 to 1.
@@ -59,20 +60,20 @@ impl Sharing {
         self.xy += x * y;
     }
 
-    /// For another pacemaker: the share as firmly as a prior.
-    fn anew(self) -> Sharing {
+    /// For another pacemaker: the same share, no firmer than the prior.
+    fn for_another(self) -> Sharing {
         Sharing { xx: Sharing::PRIOR.xx, xy: self.share() * Sharing::PRIOR.xx }
     }
 }
 
 impl Pacemaker {
-    /// Whether a kernel that took `nanos` should make the pace instead of `present`; then that is
-    /// it.
+    /// Replaces the present pacemaker by a kernel that took `nanos`, if that serves better.
     pub fn propose(present: &mut Option<Pacemaker>, interface: &str, nanos: f64) {
         let worthy = present.as_ref().is_none_or(|p| nanos * BETTER < p.fastest);
         if worthy && nanos > 0.0 && nanos <= SLOWEST {
-            let (number, sharing) =
-                present.as_ref().map_or((0, Sharing::PRIOR), |p| (p.number + 1, p.sharing.anew()));
+            let (number, sharing) = present
+                .as_ref()
+                .map_or((0, Sharing::PRIOR), |p| (p.number + 1, p.sharing.for_another()));
             *present =
                 Some(Pacemaker { number, interface: interface.into(), fastest: nanos, sharing });
         }
@@ -87,8 +88,8 @@ impl Pacemaker {
         Some(Slowness { factor: nanos / self.fastest, of: self.number })
     }
 
-    /// Takes out of a kernel's samples what the moment did to them, as far as is known now. What
-    /// another pacemaker said of a moment stays as it is.
+    /// Takes the moment's slowness out of a kernel's samples, as far as its share is known now. A
+    /// slowness by another pacemaker is left in.
     pub fn correct(&self, m: &mut Measurement, slowness: Slowness) {
         if slowness.of != self.number {
             return;
@@ -98,7 +99,7 @@ impl Pacemaker {
         m.samples.iter_mut().for_each(|s| *s = Nanos(s.0 * before / pace));
     }
 
-    /// Two looks at one kernel become one, and what they say about the share is learned.
+    /// Joins two measurements of one kernel, and learns from them about the share.
     pub fn join(
         &mut self,
         first: (&mut Measurement, Slowness),
@@ -125,8 +126,8 @@ mod tests {
         Measurement { samples: vec![Nanos(nanos); 3], calls: 1, error: 0.0, gpu: None, pace: None }
     }
 
-    /// Two looks at kernels that take 1 us and share `share` of what the moment does to the
-    /// pacemaker.
+    /// A pacemaker that has learned from kernels measured twice, which take 1 us and have `share` of
+    /// the pacemaker's slowness.
     fn learned(share: f64) -> Pacemaker {
         let mut p = None;
         Pacemaker::propose(&mut p, "k", 2000.0);
