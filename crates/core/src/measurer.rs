@@ -30,8 +30,8 @@ pub trait Measurer: Send {
     fn set_task(&mut self, task: &TaskSetup) -> Result<(), MeasurerError>;
 
     /// Measures `jobs`; `each` is called once for every result, in the order of the jobs, as soon
-    /// as it is known. Once `stop` is set, the job being measured is finished and reported, and
-    /// the later ones are neither measured nor reported.
+    /// as it is known. Once `stop` is set, jobs being measured are finished and reported, and the
+    /// others are neither measured nor reported.
     ///
     /// A kernel that fails is an outcome. An error means that no job can be measured, and says what
     /// to mend; results reported before it are valid.
@@ -279,7 +279,8 @@ pub enum MeasurerError {
     #[error("the reference of this task: {0}")]
     Reference(String),
     /// A kernel of a rematch failed, which both had passed before; the incumbent should stay.
-    #[error("{} of a rematch failed: {detail}", if *.challenger { "the challenger" } else { "the incumbent" })]
+    #[error("the {} of a rematch failed: {detail}",
+        if *.challenger { "challenger" } else { "incumbent" })]
     Contender {
         /// Whether it was the challenger.
         challenger: bool,

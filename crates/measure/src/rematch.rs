@@ -340,7 +340,11 @@ mod tests {
 
         /// Exchanging the two exchanges the verdict, and scaling both changes nothing.
         #[test]
-        fn symmetric(pairs in prop::collection::vec((0.5f64..2.0, 0.5f64..2.0), MOST), bias in 0.8f64..1.25, scale in 0.1f64..10.0) {
+        fn symmetric(
+            pairs in prop::collection::vec((0.5f64..2.0, 0.5f64..2.0), MOST),
+            bias in 0.8f64..1.25,
+            scale in 0.1f64..10.0,
+        ) {
             let run = |f: &dyn Fn(f64, f64) -> (f64, f64)| {
                 let mut t = Sequential::new(MOST);
                 for &(a, b) in &pairs {
@@ -363,7 +367,10 @@ mod tests {
 
         /// Never more pairs than announced, always a verdict, whatever the numbers.
         #[test]
-        fn ends(values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY), MOST), most in 0usize..200) {
+        fn ends(
+            values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY), MOST),
+            most in 0usize..200,
+        ) {
             let mut t = Sequential::new(most);
             for (a, b) in values {
                 t.give(a, b);

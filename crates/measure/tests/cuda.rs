@@ -1,16 +1,14 @@
-//! The local measurer on a GPU, with right kernels and with every kind of wrong ones. Skips, and says
-//! why, where there is no GPU.
+//! The local measurer on a GPU, with right kernels and with every kind of wrong ones. Skips, and
+//! says why, where there is no GPU.
 
 mod support;
 
-use squall_core::{
-    Bytes, FailStage, KernelSource, Launch, LaunchPhase, Measurer, Outcome, TaskSetup,
-};
+use squall_core::{FailStage, Measurer, Outcome, TaskSetup};
 use squall_measure::LocalMeasurer;
 use squall_measure::cpu::{Device, Toolchain};
 use squall_measure::cuda::Gpu;
 use std::time::{Duration, Instant};
-use support::{N, measured, outcomes, reference, rematch, workload};
+use support::{cuda_kernel as kernel, measured, outcomes, reference, rematch, workload};
 
 /// A measurer on the first GPU with the small task set, if there is one.
 fn measurer() -> Option<LocalMeasurer> {
@@ -28,35 +26,6 @@ fn measurer() -> Option<LocalMeasurer> {
     measurer.set_task(&TaskSetup::new(workload(), reference(), 1)).unwrap();
     measurer.set_timeout(Duration::from_secs(3));
     Some(measurer)
-}
-
-/// y = x * w + s by one block a row; `work` comes first, with row `i` and column `j` at hand.
-fn kernel(work: &str, shared: u32) -> KernelSource {
-    let source = format!(
-        "extern \"C\" __global__ void k_prepare(const float *w, float *p) {{ p[blockIdx.x * 100 + \
-         threadIdx.x] = w[blockIdx.x * 100 + threadIdx.x]; }}\n\
-         extern \"C\" __global__ void k(const float *x, float *y, const float *p, float *scratch) \
-         {{\n\
-           const int i = blockIdx.x, j = threadIdx.x; float s = 0;\n\
-           {work}\n\
-           for (int q = 0; q < 100; q++) s += x[i * 100 + q];\n\
-           y[i * 100 + j] = x[i * 100 + j] * p[i * 100 + j] + s;\n\
-         }}\n"
-    );
-    let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
-    KernelSource {
-        source,
-        symbol: "k".into(),
-        prepared: Bytes(4 * N as u64),
-        workspace: Bytes(400),
-        openmp: false,
-        full_optimisation: true,
-        flags: Vec::new(),
-        launches: vec![
-            launch(LaunchPhase::Prepare, "k_prepare", 0),
-            launch(LaunchPhase::Call, "k", shared),
-        ],
-    }
 }
 
 fn stage(o: &Outcome) -> FailStage {

@@ -72,7 +72,10 @@ fn a_hanging_kernel_is_killed() {
     let all = outcomes(&mut measurer, &[kernel("", "for (volatile int a = 1; a;);", ""), right()])
         .unwrap();
     assert!(
-        matches!(&all[0].0, Outcome::Failed { stage: FailStage::Timeout, detail } if detail.contains("0.7 s")),
+        matches!(
+            &all[0].0,
+            Outcome::Failed { stage: FailStage::Timeout, detail } if detail.contains("0.7 s")
+        ),
         "{:?}",
         all[0]
     );
@@ -337,7 +340,10 @@ fn a_compiler_that_takes_too_long_is_killed() {
     let all = outcomes(&mut measurer, &[kernel(&(globals + "static int big[] = {A28};"), "", "")])
         .unwrap();
     assert!(
-        matches!(&all[0].0, Outcome::Failed { stage: FailStage::Build, detail } if detail.contains("within 0.3 s")),
+        matches!(
+            &all[0].0,
+            Outcome::Failed { stage: FailStage::Build, detail } if detail.contains("within 0.3 s")
+        ),
         "{:?}",
         all[0]
     );

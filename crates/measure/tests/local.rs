@@ -298,7 +298,10 @@ fn a_rematch_prefers_half_the_work_and_ties_with_itself() {
     let bad = kernel("", "return 4;", "");
     let error = rematch(&mut measurer, &two, &bad).unwrap_err();
     assert!(
-        matches!(&error, MeasurerError::Contender { challenger: true, detail } if detail == "returned 4"),
+        matches!(
+            &error,
+            MeasurerError::Contender { challenger: true, detail } if detail == "returned 4"
+        ),
         "{error}"
     );
     let error = rematch(&mut measurer, &bad, &two).unwrap_err();
@@ -463,7 +466,10 @@ fn a_compiler_that_breaks_is_an_error_not_a_thousand_failures() {
     fs::write(&flag, "").unwrap();
     let error = outcomes(&mut measurer, &[repeated(2), repeated(3)]).unwrap_err();
     assert!(
-        matches!(&error, MeasurerError::BrokenCompiler { detail, .. } if detail.contains("licence has expired")),
+        matches!(
+            &error,
+            MeasurerError::BrokenCompiler { detail, .. } if detail.contains("licence has expired")
+        ),
         "{error}"
     );
     fs::remove_file(&flag).unwrap();
@@ -566,7 +572,9 @@ fn the_runner_does_not_outlive_a_killed_parent() {
             .unwrap();
     let folders = fs::read_dir(parent.path())
         .unwrap()
-        .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with("squall-lab-"))
+        .filter(|e| {
+            e.as_ref().unwrap().file_name().to_string_lossy().starts_with("squall-measure-")
+        })
         .count();
     assert_eq!(folders, 1);
     drop(measurer);

@@ -1,4 +1,5 @@
-//! The machine: what its CPU can do and which of its cores may be used, read, never assumed.
+//! The machine: what its CPU can do and which of its cores may be used. All of it is read from the
+//! system and the compiler, nothing is assumed.
 
 use super::Toolchain;
 use squall_core::{Bytes, MeasurerError, Target, TargetKind};
@@ -8,11 +9,11 @@ use std::path::Path;
 /// A data or unified cache as one core sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is innermost.
+    /// Its level; 1 is innermost.
     pub level: usize,
-    /// All of it.
+    /// Its whole size.
     pub size: Bytes,
-    /// Physical cores that share it.
+    /// How many physical cores share it.
     pub shared_by: usize,
 }
 
@@ -27,10 +28,10 @@ pub struct Device {
     pub features: Vec<String>,
     /// The cores that kernels run on, one a thread.
     pub cores: Vec<usize>,
-    /// Cores beside them that do not disturb them: builds run there.
+    /// Other cores, which do not disturb these: builds run there.
     pub spare: Vec<usize>,
-    /// Cores beside them that do, as the other thread of a physical core does: builds run there
-    /// only while nothing is measured.
+    /// Other cores which do, as the second thread of a physical core does: builds run there only
+    /// while nothing is measured.
     pub siblings: Vec<usize>,
     /// Data caches, innermost first.
     pub caches: Vec<Cache>,
@@ -88,7 +89,7 @@ impl Device {
     }
 }
 
-/// The cores that the scheduler may put us on.
+/// The cores that the scheduler may put this process on.
 fn allowed_cores() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {
@@ -119,9 +120,10 @@ fn core_list(text: &str) -> Vec<usize> {
     list
 }
 
-/// The measured cores, from the end (the first ones see most interrupts) and on distinct physical
-/// cores while there are; those left for building; and of these, apart, the siblings of measured
-/// ones: a compiler there would slow down what is measured.
+/// Divides the cores. The measured ones come from the end, since the first ones see most
+/// interrupts, and from distinct physical cores while there are any. The second list is spare for
+/// building. The third holds the siblings of measured cores, where a compiler would slow down what
+/// is measured.
 fn choose(
     allowed: &[usize],
     siblings: &dyn Fn(usize) -> Vec<usize>,
@@ -230,7 +232,7 @@ fn features(macros: &str) -> Vec<String> {
         .collect()
 }
 
-/// The CPU's name: architectures call that line differently, some have none.
+/// The CPU's name. Architectures call its line differently, and some have none.
 fn model(cpuinfo: &str) -> String {
     let value = |key: &str| {
         cpuinfo.lines().find_map(|l| {

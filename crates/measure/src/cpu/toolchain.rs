@@ -10,15 +10,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tried in this order where `CC` is not set.
+/// The compilers that are tried, in this order, where `CC` is not set.
 const DEFAULTS: [&str; 3] = ["gcc", "cc", "clang"];
 
-/// Without these a kernel is still right, only slower. Not `-ffast-math`: it breaks infinities,
-/// which soft-max and padding of maxima need.
+/// Flags that make kernels faster; without them they are right too. `-ffast-math` is not among
+/// them: it breaks infinities, which soft-max and padding of maxima need.
 const WANTED: [&str; 4] = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
 
-/// For kernels whose loops are tiled and vectorised already: redoing that in the compiler takes a
-/// third of its time, and moving loads between iterations spills the registers that tiles fill.
+/// Flags for kernels whose loops are tiled and vectorised already: redoing that in the compiler
+/// takes a third of its time, and moving loads between iterations spills the registers that tiles
+/// fill.
 const TILED: [&str; 6] = [
     "-fno-tree-pre",
     "-fno-predictive-commoning",
@@ -42,12 +43,12 @@ pub struct Toolchain {
     command: Vec<String>,
     version: String,
     flags: Vec<String>,
-    /// What it takes of [`TILED`].
+    /// Those of [`TILED`] that the compiler takes.
     tiled: Vec<&'static str>,
     openmp: bool,
 }
 
-/// What a compiler run came to.
+/// The result of a compiler run.
 pub(crate) struct Compiled {
     pub ok: bool,
     /// What it printed, or how it ended.
@@ -246,7 +247,8 @@ impl Toolchain {
             },
             Some(e) => Compiled { ok: e.status.success(), said, cpu: e.cpu, killed: false },
             None => {
-                // The usage of a killed driver lacks its children's: the wall time bounds it.
+                // The CPU time of a killed driver lacks that of its children, which the wall time
+                // bounds.
                 let cpu = process.kill().map_err(failed)?.cpu.max(start.elapsed().as_secs_f64());
                 Compiled {
                     ok: false,

@@ -74,7 +74,7 @@ impl Gpu {
         std::iter::once(Ok(first.clone())).chain(others).collect()
     }
 
-    /// What it can do at most; takes half a second.
+    /// Measures what the GPU can do at most; that takes half a second.
     pub fn roof(&self, toolchain: &Toolchain) -> Result<Roof, MeasurerError> {
         let words = ask(
             toolchain,
@@ -163,7 +163,7 @@ impl Gpu {
     }
 }
 
-/// What the runner program says when started so, behind a first word.
+/// Starts the runner program with `arguments`; what it says behind the word `first`.
 fn ask(toolchain: &Toolchain, arguments: &[&str], first: &str) -> Result<String, MeasurerError> {
     let temp = std::env::temp_dir();
     let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;

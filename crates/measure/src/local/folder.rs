@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use tempfile::TempDir;
 
-const PREFIX: &str = "squall-lab-";
+const PREFIX: &str = "squall-measure-";
 const LOCK: &str = "lock";
 
 /// A folder that belongs to one living process, which holds a lock in it.
@@ -62,10 +62,10 @@ mod tests {
     fn swept_when_the_owner_is_dead_only() {
         let parent = tempfile::tempdir().unwrap();
         let alive = Folder::open(parent.path()).unwrap();
-        let dead = parent.path().join("squall-lab-dead");
+        let dead = parent.path().join("squall-measure-dead");
         fs::create_dir(&dead).unwrap();
         fs::write(dead.join(LOCK), "").unwrap();
-        let young = parent.path().join("squall-lab-young");
+        let young = parent.path().join("squall-measure-young");
         fs::create_dir(&young).unwrap();
         let second = Folder::open(parent.path()).unwrap();
         assert!(alive.path().exists() && second.path().exists() && young.exists());

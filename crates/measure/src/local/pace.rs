@@ -126,8 +126,8 @@ mod tests {
         Measurement { samples: vec![Nanos(nanos); 3], calls: 1, error: 0.0, gpu: None, pace: None }
     }
 
-    /// A pacemaker that has learned from kernels measured twice, which take 1 us and have `share` of
-    /// the pacemaker's slowness.
+    /// A pacemaker that has learned from kernels measured twice, which take 1 us and have `share`
+    /// of the pacemaker's slowness.
     fn learned(share: f64) -> Pacemaker {
         let mut p = None;
         Pacemaker::propose(&mut p, "k", 2000.0);

@@ -2,8 +2,8 @@
 #![allow(dead_code)] // each test binary uses its part
 
 use squall_core::{
-    Bytes, CandidateText, CpuCost, FailStage, Job, KernelSource, Measurement, Measurer,
-    MeasurerError, Outcome, Rematch, TaskSetup, Workload,
+    Bytes, CandidateText, CpuCost, FailStage, Job, KernelSource, Launch, LaunchPhase, Measurement,
+    Measurer, MeasurerError, Outcome, Rematch, TaskSetup, Workload,
 };
 use squall_measure::LocalMeasurer;
 use squall_measure::cpu::{Device, Toolchain};
@@ -100,6 +100,35 @@ pub fn repeated(times: usize) -> KernelSource {
         ),
         "}",
     )
+}
+
+/// The same in CUDA, by one block a row; `work` comes first, with row `i` and column `j` at hand.
+pub fn cuda_kernel(work: &str, shared: u32) -> KernelSource {
+    let source = format!(
+        "extern \"C\" __global__ void k_prepare(const float *w, float *p) {{ p[blockIdx.x * 100 + \
+         threadIdx.x] = w[blockIdx.x * 100 + threadIdx.x]; }}\n\
+         extern \"C\" __global__ void k(const float *x, float *y, const float *p, float *scratch) \
+         {{\n\
+           const int i = blockIdx.x, j = threadIdx.x; float s = 0;\n\
+           {work}\n\
+           for (int q = 0; q < 100; q++) s += x[i * 100 + q];\n\
+           y[i * 100 + j] = x[i * 100 + j] * p[i * 100 + j] + s;\n\
+         }}\n"
+    );
+    let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
+    KernelSource {
+        source,
+        symbol: "k".into(),
+        prepared: Bytes(4 * N as u64),
+        workspace: Bytes(400),
+        openmp: false,
+        full_optimisation: true,
+        flags: Vec::new(),
+        launches: vec![
+            launch(LaunchPhase::Prepare, "k_prepare", 0),
+            launch(LaunchPhase::Call, "k", shared),
+        ],
+    }
 }
 
 pub fn measurer() -> LocalMeasurer {
