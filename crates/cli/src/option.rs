@@ -61,7 +61,13 @@ pub struct StoreArgs {
 #[derive(Args)]
 pub struct ThreadArgs {
     /// Threads that a kernel may use; records of different numbers do not mix
-    #[arg(long, value_name = "T", env = "SQUALL_THREADS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "T",
+        env = "SQUALL_THREADS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
     pub threads: u16,
 }
 

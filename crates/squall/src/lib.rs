@@ -1,6 +1,6 @@
 //! Squall's public interface. What it does is a function of a plain request: [`tune`] finds the
 //! fastest kernels of an input, [`export`] ships them, [`run`] runs a model through them,
-//! [`predict`] says what nobody tuned yet would be tuned to, [`import`] takes in what others
+//! [`predict`] says what would be found where nothing was tuned yet, [`import`] takes in what others
 //! measured, [`replay`] compares searches on recordings. Requests that look at this machine share a
 //! [`Context`], which looks at it once.
 //!

@@ -139,7 +139,8 @@ mod tests {
         ("tile".into(), text.into())
     }
 
-    /// The candidates that the incumbent meets after such trials, if it beats them all; `held` is the time of the
+    /// The candidates that the incumbent meets after such trials, if it beats them all; `held` is
+    /// the time of the
     /// run-off by which `a` holds the task.
     fn rivals(trials: &[(&str, f64)], held: Option<f64>) -> Vec<String> {
         let text = "workload relu\ndata X: f32[16]\nstage Y: f32[i: 16] = max(X[i], 0)\noutput Y\n";

@@ -15,7 +15,7 @@ use squall_core::{CpuCost, RecordKind, Trial, Verdict};
 use squall_search::StrategyInfo;
 use std::time::Instant;
 
-/// After so many trials of a task without a single time, the user hears of it.
+/// After so many trials of a task without a single time, the user is told.
 const TROUBLE: u64 = 32;
 
 /// What is needed while the measurer is busy.

@@ -1,5 +1,5 @@
-//! The same seed and the same outcomes give the same trials: what strategies try on a made recording
-//! is compared with what they tried when this test was written.
+//! The same seed and the same outcomes give the same trials: what strategies try on a made
+//! recording is compared with what they tried when this test was written.
 
 use squall::replay::{RecordedSpace, Replay};
 use squall_frontend::recording::read;
@@ -22,7 +22,8 @@ fn space() -> RecordedSpace {
         entries.push(format!(r#""{a},{b},{c}": {{"time": {time}, "compile_time": 500}}"#));
     }
     let text = format!(
-        r#"{{"tune_params": {{"a": [0,1,2,3,4,5], "b": [0,1,2,3,4], "c": [0,1,2,3]}}, "cache": {{{}}}}}"#,
+        r#"{{"tune_params": {{"a": [0,1,2,3,4,5], "b": [0,1,2,3,4], "c": [0,1,2,3]}},
+            "cache": {{{}}}}}"#,
         entries.join(",")
     );
     RecordedSpace::new("made", read("made", text.as_bytes()).unwrap())

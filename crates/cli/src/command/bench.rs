@@ -82,9 +82,19 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     let (kernels, tuned) = network.kernels();
     if a.json.json {
-        let layer = |l: &Layer| json!({"name": l.name, "node": l.node, "task": l.task.map(|t| t.to_string()), "best_ns": l.best_ns});
+        let layer = |l: &Layer| {
+            json!({
+                "name": l.name,
+                "node": l.node,
+                "task": l.task.map(|t| t.to_string()),
+                "best_ns": l.best_ns,
+            })
+        };
         say(json!({
-            "best_ns": times.best_ns, "median_ns": times.median_ns, "output": a.output, "inferences": times.inferences,
+            "best_ns": times.best_ns,
+            "median_ns": times.median_ns,
+            "output": a.output,
+            "inferences": times.inferences,
             "arena_bytes": network.arena_bytes(), "kernels": kernels, "tuned": tuned,
             "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
         }))?;

@@ -31,10 +31,21 @@ pub struct Args {
     #[arg(value_name = "INPUT")]
     input: Option<String>,
     /// Budgets, each compared by itself
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "64,128,300", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "64,128,300",
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+    )]
     trials: Vec<u32>,
     /// Seeds of each kernel and strategy
-    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u64).range(1..=1000),
+    )]
     seeds: u64,
     /// Which strategies
     #[arg(
@@ -107,7 +118,10 @@ fn value(a: &Ablation) -> Value {
         for &trials in &a.plan.trials {
             let s = a.score(i, trials);
             scores.push(json!({
-                "strategy": strategy, "trials": trials, "kernels": a.compared(trials), "geomean": s.map(|s| s.mean),
+                "strategy": strategy,
+                "trials": trials,
+                "kernels": a.compared(trials),
+                "geomean": s.map(|s| s.mean),
                 "worst_seed": s.map(|s| s.worst_seed), "best_seed": s.map(|s| s.best_seed),
                 "search_seconds_per_trial": s.map(|s| s.search_seconds),
             }));
@@ -115,16 +129,36 @@ fn value(a: &Ablation) -> Value {
     }
     let run = |r: &Run| {
         json!({
-            "task": a.tasks[r.task].name, "strategy": a.plan.strategies[r.strategy], "seed": r.seed, "budget": r.budget,
-            "trials": r.made, "measured": r.measured, "share": a.share(r), "best_ns": r.steps.last().map(|s| s.1.0),
+            "task": a.tasks[r.task].name,
+            "strategy": a.plan.strategies[r.strategy],
+            "seed": r.seed,
+            "budget": r.budget,
+            "trials": r.made,
+            "measured": r.measured,
+            "share": a.share(r),
+            "best_ns": r.steps.last().map(|s| s.1.0),
             "settled_ns": r.settled.map(|t| t.0),
-            "curve": r.steps.iter().map(|s| json!([s.0, s.1.0])).collect::<Vec<_>>(), "search_seconds": r.search_seconds,
+            "curve": r.steps.iter().map(|s| json!([s.0, s.1.0])).collect::<Vec<_>>(),
+            "search_seconds": r.search_seconds,
         })
     };
-    let task = |t: &Compared| json!({"id": t.id.to_string(), "name": t.name, "best_known_ns": t.best.map(|b| b.0), "settled_ns": t.settled.map(|b| b.0)});
+    let task = |t: &Compared| {
+        json!({
+            "id": t.id.to_string(),
+            "name": t.name,
+            "best_known_ns": t.best.map(|b| b.0),
+            "settled_ns": t.settled.map(|b| b.0),
+        })
+    };
     json!({
-        "device": a.device, "toolchain": a.toolchain, "seeds": a.plan.seeds, "cache": a.plan.cache, "interrupted": a.interrupted,
-        "scores": scores, "tasks": a.tasks.iter().map(task).collect::<Vec<_>>(), "runs": a.runs.iter().map(run).collect::<Vec<_>>(),
+        "device": a.device,
+        "toolchain": a.toolchain,
+        "seeds": a.plan.seeds,
+        "cache": a.plan.cache,
+        "interrupted": a.interrupted,
+        "scores": scores,
+        "tasks": a.tasks.iter().map(task).collect::<Vec<_>>(),
+        "runs": a.runs.iter().map(run).collect::<Vec<_>>(),
     })
 }
 

@@ -68,8 +68,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let (kernels, tuned) = c.kernels;
     if a.json.json {
         say(json!({
-            "right": good, "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None }, "tolerance": a.tolerance,
-            "wrong": c.wrong, "elements": c.elements, "calls": c.calls, "kernels": kernels, "tuned": tuned,
+            "right": good,
+            "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
+            "tolerance": a.tolerance,
+            "wrong": c.wrong,
+            "elements": c.elements,
+            "calls": c.calls,
+            "kernels": kernels,
+            "tuned": tuned,
         }))?;
     } else {
         let verdict = if good { "right" } else { "WRONG" };

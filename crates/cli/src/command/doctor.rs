@@ -142,10 +142,18 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                     ),
                 }
                 machine = json!({
-                    "id": d.id(), "model": d.model, "features": d.features, "threads": d.target.threads,
-                    "vector_bytes": d.target.vector_bytes, "vector_registers": d.target.vector_registers,
+                    "id": d.id(),
+                    "model": d.model,
+                    "features": d.features,
+                    "threads": d.target.threads,
+                    "vector_bytes": d.target.vector_bytes,
+                    "vector_registers": d.target.vector_registers,
                     "cores": d.cores, "spare": d.spare, "siblings": d.siblings,
-                    "caches": d.caches.iter().map(|c| json!({"level": c.level, "bytes": c.size.0, "shared_by": c.shared_by})).collect::<Vec<_>>(),
+                    "caches": d.caches.iter().map(|c| json!({
+                        "level": c.level,
+                        "bytes": c.size.0,
+                        "shared_by": c.shared_by,
+                    })).collect::<Vec<_>>(),
                 });
             }
             Err(e) => add(
@@ -203,7 +211,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 }
                 gpu = json!({
                     "id": g.id(), "count": g.count, "driver": g.driver, "toolchain": g.toolchain(),
-                    "sm_mhz": h.now.sm_mhz, "memory_mhz": h.now.memory_mhz, "most_sm_mhz": h.most_sm_mhz, "most_memory_mhz": h.most_memory_mhz,
+                    "sm_mhz": h.now.sm_mhz,
+                    "memory_mhz": h.now.memory_mhz,
+                    "most_sm_mhz": h.most_sm_mhz,
+                    "most_memory_mhz": h.most_memory_mhz,
                     "degrees": h.degrees, "watts": h.watts, "throttled_by": h.now.throttled_by(),
                     "roof": roof.ok().as_ref().map(squall::report::json::roof),
                 });
@@ -221,7 +232,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         say(json!({
             "can_tune": good,
             "findings": findings,
-            "compiler": toolchain.as_ref().map(|t| json!({"command": t.command(), "version": t.version(), "flags": t.flags(), "openmp": t.openmp()})),
+            "compiler": toolchain.as_ref().map(|t| json!({
+                "command": t.command(),
+                "version": t.version(),
+                "flags": t.flags(),
+                "openmp": t.openmp(),
+            })),
             "toolchain": toolchain.as_ref().map(toolchain_id),
             "device": machine,
             "gpu": gpu,

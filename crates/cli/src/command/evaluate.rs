@@ -50,16 +50,33 @@ pub struct Args {
     store: StoreArgs,
     /// Which of the predictor's ways answer [default: pair]; without a predictor, which models; or
     /// all
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = model_names(), required_unless_present = "predictor")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = model_names(),
+        required_unless_present = "predictor",
+    )]
     models: Vec<String>,
     /// Which rows were held out
     #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer"])]
     split: String,
     /// Of a predictor: rows that its split held out, or of keys that its data lacked
-    #[arg(long, value_name = "ROWS", default_value = "held", value_parser = ["held", "unseen"], requires = "predictor")]
+    #[arg(
+        long,
+        value_name = "ROWS",
+        default_value = "held",
+        value_parser = ["held", "unseen"],
+        requires = "predictor",
+    )]
     rows: String,
     /// Hold out each of so many parts once, instead of one; --split says whether problems or layers
-    #[arg(long, value_name = "N", conflicts_with = "predictor", value_parser = clap::value_parser!(u64).range(2..=20))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "predictor",
+        value_parser = clap::value_parser!(u64).range(2..=20),
+    )]
     folds: Option<u64>,
     /// Only this solver
     #[arg(long, value_name = "S")]
@@ -74,13 +91,23 @@ pub struct Args {
     #[arg(long, value_name = "K", value_delimiter = ',', conflicts_with = "predictor")]
     seeds: Vec<u64>,
     /// Passes over the data of the models that are trained here, at most
-    #[arg(long, value_name = "N", conflicts_with = "predictor", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "predictor",
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
     epochs: Option<u16>,
     /// Time the predictor too: the best 100 for each row, three times, on one thread
     #[arg(long, requires = "predictor")]
     time: bool,
     /// Of a predictor of tasks: how often each candidate is measured; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..=99),
+    )]
     rounds: u16,
     /// Of a predictor of tasks: measure what holds the tasks in this store beside it
     #[arg(long, value_name = "FILE", requires = "predictor")]
@@ -159,7 +186,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             found.curves.iter().map(|(n, c)| json!({"network": n, "epochs": c})).collect();
         let times: Vec<_> = timings.iter().map(timing).collect();
         say(json!({
-            "predictor": a.predictor, "split": a.split, "held": about.held, "seeds": about.seeds, "data": about.data,
+            "predictor": a.predictor,
+            "split": a.split,
+            "held": about.held,
+            "seeds": about.seeds,
+            "data": about.data,
             "rows": rows, "curves": curves, "time": times,
         }))?;
         return Ok(0);
@@ -193,18 +224,35 @@ fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
         TRIED.iter().map(|&k| json!({"k": k, "share": of(k)})).collect()
     };
     if a.json.json {
-        let way = |t: &Tried, w: usize| json!({"way": WAYS[w], "at": shares(&|k| t.share(w, k)), "times_ns": t.times[w]});
+        let way = |t: &Tried, w: usize| {
+            json!({
+                "way": WAYS[w],
+                "at": shares(&|k| t.share(w, k)),
+                "times_ns": t.times[w],
+            })
+        };
         let task = |t: &Tried| {
             let ways: Vec<_> = (0..WAYS.len()).map(|w| way(t, w)).collect();
-            json!({"task": t.name, "nearest": t.nearest, "trials": t.trials, "tuned_ns": t.tuned, "against_ns": t.rival, "ways": ways})
+            json!({
+                "task": t.name,
+                "nearest": t.nearest,
+                "trials": t.trials,
+                "tuned_ns": t.tuned,
+                "against_ns": t.rival,
+                "ways": ways,
+            })
         };
         let means: Vec<_> = (0..WAYS.len())
             .map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(&found, w, k))}))
             .collect();
         let tasks: Vec<_> = found.iter().map(task).collect();
-        say(
-            json!({"predictor": a.predictor, "device": at.device_name(), "rounds": a.rounds, "tasks": tasks, "mean": means}),
-        )?;
+        say(json!({
+            "predictor": a.predictor,
+            "device": at.device_name(),
+            "rounds": a.rounds,
+            "tasks": tasks,
+            "mean": means,
+        }))?;
     } else {
         let heads: Vec<String> = WAYS
             .iter()
@@ -441,7 +489,13 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
 }
 
 fn timing(t: &Timing) -> serde_json::Value {
-    json!({"solver": t.solver, "problems": t.problems, "median_ms": t.median, "ninety_ms": t.ninety, "worst_ms": t.worst})
+    json!({
+        "solver": t.solver,
+        "problems": t.problems,
+        "median_ms": t.median,
+        "ninety_ms": t.ninety,
+        "worst_ms": t.worst,
+    })
 }
 
 fn row(r: &RowReport) -> serde_json::Value {
@@ -453,8 +507,16 @@ fn row(r: &RowReport) -> serde_json::Value {
     };
     let known = published(&r.solver, &r.precision);
     json!({
-        "solver": r.solver, "device": r.device, "precision": r.precision, "model": r.method, "problems": r.at[0].of, "samples": r.samples,
-        "at": shares(&r.at), "spread": r.spread, "kernel_at": shares(&r.kernel_at), "nll": r.negative_log_likelihood,
+        "solver": r.solver,
+        "device": r.device,
+        "precision": r.precision,
+        "model": r.method,
+        "problems": r.at[0].of,
+        "samples": r.samples,
+        "at": shares(&r.at),
+        "spread": r.spread,
+        "kernel_at": shares(&r.kernel_at),
+        "nll": r.negative_log_likelihood,
         "calibration_error": r.calibration_error, "reliability": r.reliability,
         "paper": known.map(|p| p.at()), "goal": known.map(|p| p.goal),
     })

@@ -24,7 +24,7 @@ pub struct Args {
     #[arg(long, value_name = "ID")]
     task: Option<String>,
     /// Which stage
-    #[arg(long, value_name = "STAGE", value_parser = clap::builder::PossibleValuesParser::new(STAGES.iter().copied()))]
+    #[arg(long, value_name = "STAGE", value_parser = stages())]
     stage: String,
     /// The sketch, where the stage needs one [default: the first]
     #[arg(long, value_name = "NAME")]
@@ -44,6 +44,10 @@ pub struct Args {
     threads: ThreadArgs,
     #[command(flatten)]
     json: JsonArgs,
+}
+
+fn stages() -> clap::builder::PossibleValuesParser {
+    clap::builder::PossibleValuesParser::new(STAGES.iter().copied())
 }
 
 /// Runs it.

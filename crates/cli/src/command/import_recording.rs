@@ -7,7 +7,16 @@ use squall::exchange::Imported;
 
 /// What was taken over, as JSON.
 pub fn json(done: &[Imported]) -> Value {
-    let one = |i: &Imported| json!({"task": i.task.to_string(), "name": i.name, "device": i.device, "failed": i.failed, "new": i.new, "known": i.known});
+    let one = |i: &Imported| {
+        json!({
+            "task": i.task.to_string(),
+            "name": i.name,
+            "device": i.device,
+            "failed": i.failed,
+            "new": i.new,
+            "known": i.known,
+        })
+    };
     done.iter().map(one).collect()
 }
 

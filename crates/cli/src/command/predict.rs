@@ -51,7 +51,12 @@ pub struct Args {
     #[command(flatten)]
     threads: ThreadArgs,
     /// How many predictions of each
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+    )]
     top: u32,
     /// Add the best prediction of each to a user database of MIOpen's, text or SQLite (.db, .udb)
     #[arg(long, value_name = "FILE")]

@@ -45,7 +45,12 @@ enum Action {
         chosen: Chosen,
         /// Lines of JSON hold every record; T4 results and Kernel Tuner's cache files the trials of
         /// one space
-        #[arg(long, value_name = "FORM", default_value = "lines", value_parser = ["lines", "t4", "kernel-tuner"])]
+        #[arg(
+            long,
+            value_name = "FORM",
+            default_value = "lines",
+            value_parser = ["lines", "t4", "kernel-tuner"],
+        )]
         format: String,
         /// Only of this toolchain (its whole name)
         #[arg(long, value_name = "NAME")]
@@ -158,14 +163,23 @@ fn list(c: &Chosen) -> Result<(), Failure> {
             .iter()
             .map(|s| {
                 json!({
-                    "id": s.task.to_string(), "name": s.name, "device": s.device, "toolchain": s.toolchain, "trials": s.trials,
-                    "failed": s.failed, "best_ns": s.best.map(|b| b.0), "untuned_ns": s.untuned.map(|u| u.0), "last": s.last,
+                    "id": s.task.to_string(),
+                    "name": s.name,
+                    "device": s.device,
+                    "toolchain": s.toolchain,
+                    "trials": s.trials,
+                    "failed": s.failed,
+                    "best_ns": s.best.map(|b| b.0),
+                    "untuned_ns": s.untuned.map(|u| u.0),
+                    "last": s.last,
                 })
             })
             .collect();
-        return say(
-            json!({"store": store.path().to_string_lossy(), "records": store.len()?, "tasks": tasks}),
-        );
+        return say(json!({
+            "store": store.path().to_string_lossy(),
+            "records": store.len()?,
+            "tasks": tasks,
+        }));
     }
     let mut t = table(&["task", "id", "best", "untuned", "trials", "failed", "last", "device"]);
     for s in &all {

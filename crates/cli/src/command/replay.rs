@@ -33,10 +33,20 @@ pub struct Args {
     #[arg(long = "strategy", value_name = "NAME")]
     strategies: Vec<String>,
     /// Runs of each strategy on each space
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=100_000),
+    )]
     seeds: u64,
     /// Trials of a run
-    #[arg(long, value_name = "M", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "M",
+        default_value_t = 400,
+        value_parser = clap::value_parser!(u32).range(1..),
+    )]
     evaluations: u32,
     /// End a run once its trials have cost so many seconds, as recorded
     #[arg(long, value_name = "S", value_parser = super::tune::seconds)]
@@ -148,7 +158,15 @@ impl Report {
 
     fn json(&self, spaces: &[RecordedSpace], budgets: &[usize]) -> serde_json::Value {
         let spaces = spaces.iter().zip(&self.scores).map(|(c, s)| {
-            (c.name.clone(), json!({"configurations": c.recording.rows.len(), "value": s.value, "median": s.median, "score": s.score}))
+            (
+                c.name.clone(),
+                json!({
+                    "configurations": c.recording.rows.len(),
+                    "value": s.value,
+                    "median": s.median,
+                    "score": s.score,
+                }),
+            )
         });
         json!({
             "strategy": self.name, "budgets": budgets, "score": self.all(),

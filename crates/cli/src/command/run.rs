@@ -44,9 +44,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let (kernels, tuned) = network.kernels();
     if a.json.json {
         let arena = network.arena_bytes();
-        say(
-            json!({"output": a.output, "shape": y.shape, "kernels": kernels, "tuned": tuned, "arena_bytes": arena}),
-        )?;
+        say(json!({
+            "output": a.output,
+            "shape": y.shape,
+            "kernels": kernels,
+            "tuned": tuned,
+            "arena_bytes": arena,
+        }))?;
     } else {
         let (file, shape) = (a.output.display(), &y.shape);
         say(format_args!("{file}: {shape:?}, by {kernels} kernels, {tuned} of them tuned"))?;

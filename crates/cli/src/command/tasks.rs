@@ -41,7 +41,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             .iter()
             .map(|t| {
                 json!({
-                    "id": t.id.to_string(), "name": t.name, "kind": t.workload.kind, "count": t.count,
+                    "id": t.id.to_string(),
+                    "name": t.name,
+                    "kind": t.workload.kind,
+                    "count": t.count,
                     "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
                 })
             })

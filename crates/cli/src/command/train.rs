@@ -51,7 +51,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "pair", value_parser = names())]
     model: String,
     /// What is held out for the scores
-    #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer", "none"])]
+    #[arg(
+        long,
+        value_name = "SPLIT",
+        default_value = "random",
+        value_parser = ["random", "layer", "none"],
+    )]
     split: String,
     /// Seed of everything random
     #[arg(long, value_name = "K", default_value_t = 1)]
@@ -134,9 +139,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let info = predictor.info();
     if a.json.json {
         let scores: Vec<_> = info.scores.iter().map(|s| json!(s)).collect();
-        say(
-            json!({"predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "scores": scores}),
-        )?;
+        say(json!({
+            "predictor": a.out,
+            "seconds": seconds,
+            "data": info.data,
+            "rows": info.rows,
+            "scores": scores,
+        }))?;
         return Ok(0);
     }
     print(&predictor)?;
@@ -171,7 +180,13 @@ fn on_records(a: &Args) -> Result<u8, Failure> {
         let tasks: Vec<_> =
             facts.known.iter().map(|k| json!({"task": k.problem.key, "name": k.name})).collect();
         say(json!({
-            "predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "device": facts.device, "tasks": tasks, "held": facts.held,
+            "predictor": a.out,
+            "seconds": seconds,
+            "data": info.data,
+            "rows": info.rows,
+            "device": facts.device,
+            "tasks": tasks,
+            "held": facts.held,
         }))?;
         return Ok(0);
     }

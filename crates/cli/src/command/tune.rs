@@ -16,7 +16,10 @@ use std::sync::atomic::Ordering;
 /// Search the fastest kernels of an input; every trial is kept
 #[derive(clap::Args)]
 #[command(
-    group = clap::ArgGroup::new("budget").required(true).multiple(true).args(["trials", "trials_per_task", "seconds"]),
+    group = clap::ArgGroup::new("budget")
+        .required(true)
+        .multiple(true)
+        .args(["trials", "trials_per_task", "seconds"]),
     after_help = "\
 Examples:
   squall tune model.onnx --seconds 120                 two minutes, shared out by expected gain
@@ -43,7 +46,12 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     trials: Option<u64>,
     /// Trials of each task, whatever the input
-    #[arg(long, value_name = "N", conflicts_with = "trials", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "trials",
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     trials_per_task: Option<u64>,
     /// Seconds: for all tasks together for a model, for each task for operator lines
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -192,7 +200,10 @@ fn trial(r: &Record) -> serde_json::Value {
     };
     json!({"trial": {
         "identity": r.identity(), "task": r.task.to_string(), "name": r.name, "tunable": r.tunable,
-        "configuration": r.configuration, "outcome": outcome, "detail": detail, "time_ns": r.outcome.time().map(|t| t.0),
+        "configuration": r.configuration,
+        "outcome": outcome,
+        "detail": detail,
+        "time_ns": r.outcome.time().map(|t| t.0),
     }})
 }
 

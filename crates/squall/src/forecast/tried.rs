@@ -1,4 +1,4 @@
-//! What the candidates of a predictor of tasks are worth, measured beside other ways to choose them.
+//! What the candidates of a predictor of tasks are worth, measured beside other choices.
 
 use super::tasks::{Tuned, tuned};
 use crate::error::Error;
@@ -58,7 +58,7 @@ pub struct Trying<'a> {
 
 /// Measures what a predictor's candidates are worth on a store's tasks that it did not learn from:
 /// beside what holds each task, the nearest learned tasks' best and random ones, all in turn.
-/// `said` hears of each task before its turn.
+/// `said` is called with each task's name before its turn.
 pub fn measure(
     trying: &Trying,
     at: &TargetContext,

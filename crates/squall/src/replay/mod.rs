@@ -156,7 +156,7 @@ pub struct Run {
 }
 
 impl Replay<'_> {
-    /// Runs everything; `tick` hears of each run, on its own thread. Runs come in order of
+    /// Runs everything; `tick` is called after each run, on its thread. Runs come in order of
     /// strategy, space and seed; where `stop` was set, those that had ended by then.
     pub fn run(&self, stop: &AtomicBool, tick: &(dyn Fn() + Sync)) -> Result<Vec<Run>, Error> {
         let each = self.spaces.len() * self.seeds as usize;

@@ -40,10 +40,11 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
         threads: 2,
     };
     let ticks = AtomicUsize::new(0);
-    let runs = replay.run(&AtomicBool::new(false), &|| {
-        ticks.fetch_add(1, Ordering::Relaxed);
-    })
-    .unwrap();
+    let runs = replay
+        .run(&AtomicBool::new(false), &|| {
+            ticks.fetch_add(1, Ordering::Relaxed);
+        })
+        .unwrap();
     assert_eq!((runs.len(), ticks.into_inner()), (strategies.len() * 3, strategies.len() * 3));
     for r in &runs {
         let mut seen = r.trace.clone();

@@ -51,8 +51,8 @@ impl Replayed {
     }
 }
 
-/// Replays searches on all cores until all runs or `stop` ended them. `tick` hears of each run, on
-/// its own thread, with the number of all.
+/// Replays searches on all cores until all runs or `stop` ended them. `tick` is called after
+/// each run, on its thread, with the number of all.
 pub fn replay(
     request: &ReplayRequest,
     stop: &AtomicBool,
