@@ -37,9 +37,9 @@ pub struct Imported {
     pub known: u64,
 }
 
-/// Reads recordings, each with the stem of its file's name, and fits descriptions to them: these say
-/// the order, all values and the conditions of the parameters of those recordings that have the
-/// same ones.
+/// Reads recordings, each with the stem of its file's name, and fits descriptions to them: these
+/// say the order, all values and the conditions of the parameters of those recordings that have
+/// the same ones.
 pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Recording)>, Error> {
     let (mut recordings, mut descriptions) = (Vec::new(), Vec::new());
     for path in paths {

@@ -1,8 +1,8 @@
 //! Squall's public interface. What it does is a function of a plain request: [`tune`] finds the
 //! fastest kernels of an input, [`export`] ships them, [`run`] runs a model through them,
-//! [`predict`] says what would be found where nothing was tuned yet, [`import`] takes in what others
-//! measured, [`replay`] compares searches on recordings. Requests that look at this machine share a
-//! [`Context`], which looks at it once.
+//! [`predict`] says what tuning would find where nothing was tuned yet, [`import`] takes in what
+//! others measured, [`replay`] compares searches on recordings. Requests that look at this machine
+//! share a [`Context`], which looks at it once.
 //!
 //! [`report`] shows what tuning found, [`verify`] holds stored winners against their runners-up
 //! again, [`exchange`] gives out what others read, [`forecast`] trains predictors, and [`trials`]

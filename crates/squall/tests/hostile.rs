@@ -1,4 +1,4 @@
-//! Spaces and recordings that nobody should hand in, and how fast the large ones open.
+//! Spaces and recordings that should never be handed in, and how fast the large ones open.
 
 use squall::replay::{RecordedSpace, Replay, budgets, score};
 use squall_core::space::{Knob, Names, Role, Term};
@@ -73,7 +73,8 @@ fn a_space_where_all_fails_is_searched_to_its_end_and_scored_zero() {
 
 #[test]
 fn times_that_are_no_numbers_are_failures() {
-    let entries = r#""1,7": {"time": NaN}, "2,7": {"time": -Infinity}, "3,7": {"time": -1}, "4,7": {"time": 0}, "5,7": {"time": 1e999}, "6,7": {"time": 3}"#;
+    let entries = r#""1,7": {"time": NaN}, "2,7": {"time": -Infinity}, "3,7": {"time": -1},
+        "4,7": {"time": 0}, "5,7": {"time": 1e999}, "6,7": {"time": 3}"#;
     match read("odd", &cache("1, 2, 3, 4, 5, 6", entries)) {
         Ok(r) => {
             let ran: Vec<bool> = r.rows.iter().map(|r| r.outcome.time().is_some()).collect();
@@ -86,7 +87,8 @@ fn times_that_are_no_numbers_are_failures() {
 
 #[test]
 fn a_million_values_end_in_a_message() {
-    let t1 = r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "range(0, 1000000)"}]}}"#;
+    let t1 = r#"{"ConfigurationSpace":
+        {"TuningParameters": [{"Name": "a", "Values": "range(0, 1000000)"}]}}"#;
     let e = read_space("t1.json", t1.as_bytes()).unwrap_err().to_string();
     assert!(e.starts_with("t1.json: ") && (e.contains("65535") || e.contains("values")), "{e}");
     let values = (0..1_000_000).map(|i| i.to_string()).collect::<Vec<_>>().join(",");

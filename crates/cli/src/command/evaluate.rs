@@ -220,81 +220,87 @@ fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
         seed: 1,
     };
     let found = measure(&trying, &at, &stop, &mut |task| note(task))?;
+    if a.json.json {
+        say(tried_value(a, &at.device_name(), &found))?;
+    } else {
+        show_tried(&found, a.against.is_some())?;
+    }
+    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+}
+
+/// What a predictor of tasks is worth, as JSON.
+fn tried_value(a: &Args, device: &str, found: &[Tried]) -> serde_json::Value {
     let shares = |of: &dyn Fn(usize) -> f64| -> Vec<_> {
         TRIED.iter().map(|&k| json!({"k": k, "share": of(k)})).collect()
     };
-    if a.json.json {
-        let way = |t: &Tried, w: usize| {
-            json!({
-                "way": WAYS[w],
-                "at": shares(&|k| t.share(w, k)),
-                "times_ns": t.times[w],
-            })
-        };
-        let task = |t: &Tried| {
-            let ways: Vec<_> = (0..WAYS.len()).map(|w| way(t, w)).collect();
-            json!({
-                "task": t.name,
-                "nearest": t.nearest,
-                "trials": t.trials,
-                "tuned_ns": t.tuned,
-                "against_ns": t.rival,
-                "ways": ways,
-            })
-        };
-        let means: Vec<_> = (0..WAYS.len())
-            .map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(&found, w, k))}))
-            .collect();
-        let tasks: Vec<_> = found.iter().map(task).collect();
-        say(json!({
-            "predictor": a.predictor,
-            "device": at.device_name(),
-            "rounds": a.rounds,
-            "tasks": tasks,
-            "mean": means,
-        }))?;
-    } else {
-        let heads: Vec<String> = WAYS
-            .iter()
-            .map(|w| format!("{w} at {}", TRIED.map(|k| k.to_string()).join("/")))
-            .collect();
-        let mut columns = vec!["task", "nearest learned", "tuned", "trials"];
-        columns.extend(heads.iter().map(String::as_str));
-        columns.extend(a.against.is_some().then_some("against"));
-        let mut t = table(&columns);
-        let cell = |share: &dyn Fn(usize) -> f64| {
-            TRIED.iter().map(|&k| format!("{:.0}", 100.0 * share(k))).collect::<Vec<_>>().join("/")
-        };
-        for x in &found {
-            let mut row = vec![
-                x.name.clone(),
-                x.nearest.clone().unwrap_or_default(),
-                Nanos(x.tuned).to_string(),
-                x.trials.to_string(),
-            ];
-            row.extend((0..WAYS.len()).map(|w| cell(&|k| x.share(w, k))));
-            row.extend(x.rival.map(|r| format!("{:.0}", 100.0 * x.tuned / r)));
-            t.add_row(row);
-        }
+    let way = |t: &Tried, w: usize| {
+        json!({
+            "way": WAYS[w],
+            "at": shares(&|k| t.share(w, k)),
+            "times_ns": t.times[w],
+        })
+    };
+    let task = |t: &Tried| {
+        let ways: Vec<_> = (0..WAYS.len()).map(|w| way(t, w)).collect();
+        json!({
+            "task": t.name,
+            "nearest": t.nearest,
+            "trials": t.trials,
+            "tuned_ns": t.tuned,
+            "against_ns": t.rival,
+            "ways": ways,
+        })
+    };
+    let means: Vec<_> = (0..WAYS.len())
+        .map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(found, w, k))}))
+        .collect();
+    let tasks: Vec<_> = found.iter().map(task).collect();
+    json!({
+        "predictor": a.predictor,
+        "device": device,
+        "rounds": a.rounds,
+        "tasks": tasks,
+        "mean": means,
+    })
+}
+
+/// The same as a table.
+fn show_tried(found: &[Tried], against: bool) -> Result<(), Failure> {
+    let heads: Vec<String> =
+        WAYS.iter().map(|w| format!("{w} at {}", TRIED.map(|k| k.to_string()).join("/"))).collect();
+    let mut columns = vec!["task", "nearest learned", "tuned", "trials"];
+    columns.extend(heads.iter().map(String::as_str));
+    columns.extend(against.then_some("against"));
+    let mut t = table(&columns);
+    let cell = |share: &dyn Fn(usize) -> f64| {
+        TRIED.iter().map(|&k| format!("{:.0}", 100.0 * share(k))).collect::<Vec<_>>().join("/")
+    };
+    for x in found {
         let mut row = vec![
-            format!("geometric mean of {}", found.len()),
-            String::new(),
-            String::new(),
-            String::new(),
+            x.name.clone(),
+            x.nearest.clone().unwrap_or_default(),
+            Nanos(x.tuned).to_string(),
+            x.trials.to_string(),
         ];
-        row.extend((0..WAYS.len()).map(|w| cell(&|k| mean_share(&found, w, k))));
-        let rivals: Vec<f64> =
-            found.iter().filter_map(|x| Some((x.tuned / x.rival?).ln())).collect();
-        row.extend((!rivals.is_empty()).then(|| {
-            format!("{:.0}", 100.0 * (rivals.iter().sum::<f64>() / rivals.len() as f64).exp())
-        }));
+        row.extend((0..WAYS.len()).map(|w| cell(&|k| x.share(w, k))));
+        row.extend(x.rival.map(|r| format!("{:.0}", 100.0 * x.tuned / r)));
         t.add_row(row);
-        say(t)?;
-        note(
-            "shares of the tuned speed in per cent; all candidates of a task were measured in turn",
-        );
     }
-    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+    let mut row = vec![
+        format!("geometric mean of {}", found.len()),
+        String::new(),
+        String::new(),
+        String::new(),
+    ];
+    row.extend((0..WAYS.len()).map(|w| cell(&|k| mean_share(found, w, k))));
+    let rivals: Vec<f64> = found.iter().filter_map(|x| Some((x.tuned / x.rival?).ln())).collect();
+    row.extend((!rivals.is_empty()).then(|| {
+        format!("{:.0}", 100.0 * (rivals.iter().sum::<f64>() / rivals.len() as f64).exp())
+    }));
+    t.add_row(row);
+    say(t)?;
+    note("shares of the tuned speed in per cent; all candidates of a task were measured in turn");
+    Ok(())
 }
 
 type Found = (Evaluation, Vec<Timing>, About);
@@ -383,6 +389,19 @@ fn trained_here(a: &Args, models: Vec<&'static str>) -> Result<Option<Found>, Fa
 }
 
 fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
+    let mut models: Vec<&str> = Vec::new();
+    found.rows.iter().for_each(|r| {
+        if !models.contains(&r.method) {
+            models.push(r.method)
+        }
+    });
+    say(figures(found, &models))?;
+    show_reliability(found, models.first().copied().unwrap_or_default())?;
+    if timings.is_empty() { Ok(()) } else { show_timings(timings) }
+}
+
+/// The figures of each row, and their means by model.
+fn figures(found: &Evaluation, models: &[&str]) -> comfy_table::Table {
     let mut t = table(&[
         "row",
         "model",
@@ -427,13 +446,7 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
         cells.push(known.map_or(String::new(), |p| three(p.goal, 0)));
         t.add_row(cells);
     }
-    let mut models: Vec<&str> = Vec::new();
-    found.rows.iter().for_each(|r| {
-        if !models.contains(&r.method) {
-            models.push(r.method)
-        }
-    });
-    for m in &models {
+    for m in models {
         let rows: Vec<&RowReport> = found.rows.iter().filter(|r| r.method == *m).collect();
         if rows.len() > 1 {
             let mean = |i: usize| {
@@ -455,8 +468,11 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
             ]);
         }
     }
-    say(t)?;
-    let first = models.first().copied().unwrap_or_default();
+    t
+}
+
+/// How far the first predictions of a model can be trusted.
+fn show_reliability(found: &Evaluation, first: &str) -> Result<(), Failure> {
     let mut t = table(&["probability given", "mean", "right", "95 %", "problems"]);
     for l in pooled(found.rows.iter().filter(|r| r.method == first)) {
         let (low, high) = l.observed.interval();
@@ -469,23 +485,23 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
         ]);
     }
     say(format_args!("\nreliability of {first}, first predictions of all rows"))?;
-    say(t)?;
-    if !timings.is_empty() {
-        let mut t = table(&["solver", "problems", "median", "90 %", "worst"]);
-        for x in timings {
-            let ms = |v: f64| format!("{v:.2} ms");
-            t.add_row([
-                x.solver.clone(),
-                x.problems.to_string(),
-                ms(x.median),
-                ms(x.ninety),
-                ms(x.worst),
-            ]);
-        }
-        say("\ntime of a prediction, best 100, one thread")?;
-        say(t)?;
+    say(t)
+}
+
+fn show_timings(timings: &[Timing]) -> Result<(), Failure> {
+    let mut t = table(&["solver", "problems", "median", "90 %", "worst"]);
+    for x in timings {
+        let ms = |v: f64| format!("{v:.2} ms");
+        t.add_row([
+            x.solver.clone(),
+            x.problems.to_string(),
+            ms(x.median),
+            ms(x.ninety),
+            ms(x.worst),
+        ]);
     }
-    Ok(())
+    say("\ntime of a prediction, best 100, one thread")?;
+    say(t)
 }
 
 fn timing(t: &Timing) -> serde_json::Value {

@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
-use serde_json::json;
+use serde_json::{Value, json};
 use squall::{Context, Input, Nanos, Roof, TargetRequest, Task, Untuned};
 
 /// List the distinct kernels of an input: work, data, roofline bound
@@ -36,25 +36,7 @@ pub struct Args {
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let input = a.input.request().load(a.target.target)?;
     if a.json.json {
-        let tasks: Vec<_> = input
-            .tasks
-            .iter()
-            .map(|t| {
-                json!({
-                    "id": t.id.to_string(),
-                    "name": t.name,
-                    "kind": t.workload.kind,
-                    "count": t.count,
-                    "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
-                })
-            })
-            .collect();
-        let untuned: Vec<_> = input
-            .untuned
-            .iter()
-            .map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason}))
-            .collect();
-        say(json!({"tasks": tasks, "untuned": untuned}))?;
+        say(value(&input))?;
         return Ok(0);
     }
     let runs = |t: &&Task| runs_on(&input, t, a.target.target);
@@ -110,29 +92,57 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             three(r.memory_gbs)
         ))?;
     }
-    if !input.untuned.is_empty() {
-        say(format_args!("\nnot tuned:"))?;
-        let mut t = table(&["operator", "nodes", "first of them", "reason"]);
-        for c in [2, 3] {
-            if let Some(c) = t.column_mut(c) {
-                c.set_cell_alignment(comfy_table::CellAlignment::Left);
-            }
-        }
-        // A network of equal blocks has the same reasons hundreds of times; `--json` lists each
-        // node.
-        let mut alike: Vec<(&Untuned, usize)> = Vec::new();
-        for u in &input.untuned {
-            match alike.iter_mut().find(|(a, _)| a.op == u.op && a.reason == u.reason) {
-                Some((_, n)) => *n += 1,
-                None => alike.push((u, 1)),
-            }
-        }
-        for (u, n) in alike {
-            t.add_row([&u.op, &n.to_string(), &u.node, &u.reason]);
-        }
-        say(t)?;
+    not_tuned(&input.untuned).map(|()| 0)
+}
+
+/// The tasks as JSON.
+fn value(input: &Input) -> Value {
+    let tasks: Vec<_> = input
+        .tasks
+        .iter()
+        .map(|t| {
+            json!({
+                "id": t.id.to_string(),
+                "name": t.name,
+                "kind": t.workload.kind,
+                "count": t.count,
+                "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
+            })
+        })
+        .collect();
+    let untuned: Vec<_> = input
+        .untuned
+        .iter()
+        .map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason}))
+        .collect();
+    json!({"tasks": tasks, "untuned": untuned})
+}
+
+/// Says what is not tuned, and why.
+fn not_tuned(untuned: &[Untuned]) -> Result<(), Failure> {
+    if untuned.is_empty() {
+        return Ok(());
     }
-    Ok(0)
+    say(format_args!("\nnot tuned:"))?;
+    let mut t = table(&["operator", "nodes", "first of them", "reason"]);
+    for c in [2, 3] {
+        if let Some(c) = t.column_mut(c) {
+            c.set_cell_alignment(comfy_table::CellAlignment::Left);
+        }
+    }
+    // A network of equal blocks has the same reasons hundreds of times; `--json` lists each
+    // node.
+    let mut alike: Vec<(&Untuned, usize)> = Vec::new();
+    for u in untuned {
+        match alike.iter_mut().find(|(a, _)| a.op == u.op && a.reason == u.reason) {
+            Some((_, n)) => *n += 1,
+            None => alike.push((u, 1)),
+        }
+    }
+    for (u, n) in alike {
+        t.add_row([&u.op, &n.to_string(), &u.node, &u.reason]);
+    }
+    say(t)
 }
 
 /// Whether a task's kernels run on such a target: a user's own are written for one.

@@ -163,32 +163,24 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         return Ok(130);
     }
     if report.tasks.iter().all(|t| t.best.is_none()) {
-        let classes: Vec<String> = report
-            .tasks
-            .iter()
-            .flat_map(|t| &t.failures)
-            .take(3)
-            .map(|f| format!("{} ({}x): {}", f.stage, f.count, f.detail))
-            .collect();
-        return Err(Failure::new(
-            format!(
-                "no kernel ran; {}",
-                if classes.is_empty() {
-                    "nothing could be \
-                tried"
-                        .into()
-                } else {
-                    classes.join("; ")
-                }
-            ),
-            Some(
-                "`squall doctor` checks compiler and machine; `squall records show` lists the \
-                  trials"
-                    .into(),
-            ),
-        ));
+        return Err(nothing_ran(&report));
     }
     Ok(0)
+}
+
+/// The failure of a session that found nothing.
+fn nothing_ran(report: &Report) -> Failure {
+    let classes: Vec<String> = report
+        .tasks
+        .iter()
+        .flat_map(|t| &t.failures)
+        .take(3)
+        .map(|f| format!("{} ({}x): {}", f.stage, f.count, f.detail))
+        .collect();
+    let why = if classes.is_empty() { "nothing could be tried".into() } else { classes.join("; ") };
+    let hint = "`squall doctor` checks compiler and machine; `squall records show` lists the \
+                trials";
+    Failure::new(format!("no kernel ran; {why}"), Some(hint.into()))
 }
 
 /// A trial that stands in the store, for scripts that follow.

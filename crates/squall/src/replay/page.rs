@@ -123,6 +123,23 @@ fn lines(
     all
 }
 
+/// The name of a line beside a plot.
+fn legend(s: &mut String, l: &Line, (lx, ly): (f64, f64)) {
+    let _ = write!(
+        s,
+        "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' {} stroke-width='3'/>",
+        lx + 22.0,
+        l.style
+    );
+    let _ = write!(
+        s,
+        "<text class='label' x='{}' y='{:.1}'>{}</text>",
+        lx + 28.0,
+        ly + 4.0,
+        escape(&l.name)
+    );
+}
+
 fn plot(lines: &[Line], places: &[usize], large: bool) -> String {
     let (w, h, left, right, top, bottom) = if large {
         (920.0, 420.0, 52.0, 190.0, 14.0, 44.0)
@@ -191,19 +208,7 @@ fn plot(lines: &[Line], places: &[usize], large: bool) -> String {
             points.join(" ")
         );
         if large {
-            let (lx, ly) = (w - right + 18.0, top + 12.0 + 22.0 * i as f64);
-            let _ = write!(
-                s,
-                "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' {} stroke-width='3'/>",
-                lx + 22.0,
-                l.style
-            );
-            let _ = write!(
-                s,
-                "<text class='label' x='{}' y='{:.1}'>{name}</text>",
-                lx + 28.0,
-                ly + 4.0
-            );
+            legend(&mut s, l, (w - right + 18.0, top + 12.0 + 22.0 * i as f64));
         }
     }
     s + "</svg>"

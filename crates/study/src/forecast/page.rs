@@ -75,27 +75,11 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
                 with Wilson's interval at 95 %. An honest model lies on the diagonal.";
     section(&mut p, "Reliability", note, &format!("<div class='curves'>{diagrams}</div>"));
     if !timings.is_empty() {
-        let mut t = String::from(
-            "<table><thead><tr><th class='l'>solver</th><th>problems</th><th>median</th><th>90 \
-             %</th><th>worst</th></tr></thead><tbody>",
-        );
-        for x in timings {
-            let _ = write!(
-                t,
-                "<tr><td class='l'>{}</td><td>{}</td><td>{:.2} ms</td><td>{:.2} ms</td><td>{:.2} \
-                 ms</td></tr>",
-                escape(&x.solver),
-                x.problems,
-                x.median,
-                x.ninety,
-                x.worst
-            );
-        }
         section(
             &mut p,
             "Time of a prediction",
             "The best 100 of the whole tuner space, on one thread; each problem's best of three.",
-            &(t + "</tbody></table>"),
+            &times(timings),
         );
     }
     let _ = write!(
@@ -104,6 +88,27 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
         env!("CARGO_PKG_VERSION")
     );
     p
+}
+
+/// The table of times.
+fn times(timings: &[Timing]) -> String {
+    let mut t = String::from(
+        "<table><thead><tr><th class='l'>solver</th><th>problems</th><th>median</th><th>90 \
+         %</th><th>worst</th></tr></thead><tbody>",
+    );
+    for x in timings {
+        let _ = write!(
+            t,
+            "<tr><td class='l'>{}</td><td>{}</td><td>{:.2} ms</td><td>{:.2} ms</td><td>{:.2} \
+             ms</td></tr>",
+            escape(&x.solver),
+            x.problems,
+            x.median,
+            x.ninety,
+            x.worst
+        );
+    }
+    t + "</tbody></table>"
 }
 
 const SAMPLES: &str = "The paper's databases were not published, and no public version of MIOpen \

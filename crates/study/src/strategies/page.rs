@@ -62,6 +62,17 @@ fn subtitle(a: &Ablation) -> String {
     format!("{runs} runs on {tasks} kernels with {seeds} seeds; {cache}.{ended}")
 }
 
+/// The name of a line beside the plot.
+fn legend(s: &mut String, name: &str, colour: &str, (lx, ly): (f64, f64)) {
+    let _ = write!(
+        s,
+        "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' stroke='{colour}' stroke-width='3'/>",
+        lx + 22.0
+    );
+    let (x, y) = (lx + 28.0, ly + 4.0);
+    let _ = write!(s, "<text class='label' x='{x}' y='{y:.1}'>{name}</text>");
+}
+
 /// Shares over trials, one line a strategy.
 fn plot(a: &Ablation) -> String {
     let (w, h, left, right, top, bottom) = (920.0, 420.0, 52.0, 200.0, 14.0, 44.0);
@@ -136,14 +147,7 @@ fn plot(a: &Ablation) -> String {
                 );
             }
         }
-        let (lx, ly) = (w - right + 18.0, top + 12.0 + 22.0 * i as f64);
-        let _ = write!(
-            s,
-            "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' stroke='{colour}' stroke-width='3'/>",
-            lx + 22.0
-        );
-        let _ =
-            write!(s, "<text class='label' x='{}' y='{:.1}'>{name}</text>", lx + 28.0, ly + 4.0);
+        legend(&mut s, &name, colour, (w - right + 18.0, top + 12.0 + 22.0 * i as f64));
     }
     s + "</svg>"
 }
