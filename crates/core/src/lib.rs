@@ -1,14 +1,15 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
-//! [`workload`]), what to tune and where ([`target`], [`task`]), the legal choices ([`space`]), how
-//! a choice becomes a kernel ([`kernel`]), how that is measured ([`measurer`]), what became of it
-//! ([`trial`]), and what a predictor learns
-//! from ([`forecast`]). This crate does no IO and reads no clock.
+//! [`workload`]), what to tune and where ([`target`], [`machine`], [`task`]), the legal choices
+//! ([`space`]), how a choice becomes a kernel ([`kernel`]), how that is measured ([`measurer`]),
+//! what became of it ([`trial`]), and what a predictor learns from ([`forecast`]). This crate does
+//! no IO and reads no clock.
 
 pub mod algorithm;
 pub mod device;
 pub mod expr;
 pub mod forecast;
 pub mod kernel;
+pub mod machine;
 pub mod measurer;
 pub mod similarity;
 pub mod space;
@@ -22,16 +23,17 @@ pub mod workload;
 pub use algorithm::{TunableName, UNTUNED, is_untuned};
 pub use device::{Caches, DeviceIdentity, Machine};
 pub use kernel::{
-    Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
-    TensorMap, Tunable,
+    Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,
+    Reference, TensorMap, Tunable,
 };
+pub use machine::{Gpu, MachineModel};
 pub use measurer::{
     CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
     Verdict,
 };
 pub use similarity::TaskShape;
 pub use space::{Configuration, Prefix, Space};
-pub use target::{Gpu, Target, TargetKind};
+pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
 pub use trial::{
     CpuCost, FailStage, GpuState, Measurement, Outcome, Record, RecordKind, Trial, median,

@@ -72,6 +72,7 @@ fn next_to_nothing_is_timed_too() {
     let source = "int one(const void *const *d, void *const *o, const void *p, void *w) { *(float \
                   *)o[0] = *(const float *)d[0]; return 0; }";
     let k = KernelSource {
+        language: squall_core::Language::C,
         source: source.into(),
         symbol: "one".into(),
         prepared: squall_core::Bytes(0),

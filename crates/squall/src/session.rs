@@ -26,7 +26,7 @@ use squall_core::{
 use squall_predict::task::TaskModel;
 use squall_predict::{PredictError, Predictor};
 use squall_records::Store;
-use squall_search::{Allocator, DEFAULT, Setting, TaskFacts, strategies};
+use squall_search::{Allocator, DEFAULT, Setting, TaskWeight, strategies};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -167,8 +167,8 @@ impl Open<'_, '_, '_> {
         tasks: &[&'t Task],
         knowledge: &Knowledge,
     ) -> Result<(Vec<Option<TaskSearch<'t>>>, StopReason), Error> {
-        let facts: Vec<TaskFacts> =
-            tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
+        let facts: Vec<TaskWeight> =
+            tasks.iter().map(|t| TaskWeight { count: t.count, flop: t.workload.flop() }).collect();
         let mut allocator = Allocator::new(&facts, self.request.seed);
         let mut searches: Vec<Option<TaskSearch>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];

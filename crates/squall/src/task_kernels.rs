@@ -60,7 +60,7 @@ impl TaskKernels {
         self.own
             .as_ref()
             .and_then(|k| k.reference("r").kernel)
-            .is_some_and(|k| !k.launches.is_empty())
+            .is_some_and(|k| k.language.is_launched())
     }
 
     /// What a measurer needs to know of the task, with inputs from `seed`.

@@ -101,7 +101,7 @@ impl<'a> TaskState<'a> {
 pub(crate) mod tests {
     use super::*;
     use squall_core::{
-        Bytes, CpuCost, FailStage, Measurement, Outcome, Target, TargetKind, Workload,
+        Bytes, CpuCost, FailStage, Measurement, Outcome, Target, Workload,
     };
 
     /// A small product of matrices.
@@ -113,13 +113,7 @@ pub(crate) mod tests {
 
     /// A machine of no particular make.
     pub fn target() -> Target {
-        Target {
-            kind: TargetKind::Cpu,
-            threads: 1,
-            vector_bytes: 32,
-            vector_registers: 16,
-            caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
-        }
+        Target::cpu(32, 16, &[Bytes(32 << 10), Bytes(1 << 20)])
     }
 
     /// A task of rules, of which nothing is known.

@@ -147,7 +147,7 @@ pub fn strategy(
     let known = || all.clone().into_iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
     all.clone()
         .into_iter()
-        .find(|s| s.name == name)
+        .find(|s| s.is_called(name))
         .ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
 }
 

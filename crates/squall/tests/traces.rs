@@ -32,7 +32,7 @@ fn space() -> RecordedSpace {
 /// Strategy, seed, ranks of the configurations in the order tried.
 const TRACES: &[(&str, u64, [u32; 40])] = &[
     (
-        "storm+raindrop",
+        "evolution+droplet",
         0,
         [
             38, 101, 4, 91, 76, 42, 7, 69, 90, 89, 110, 114, 108, 70, 10, 86, 66, 106, 85, 82, 98,
@@ -40,7 +40,7 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
         ],
     ),
     (
-        "storm+raindrop",
+        "evolution+droplet",
         1,
         [
             97, 11, 20, 107, 108, 54, 43, 16, 59, 12, 13, 72, 4, 15, 52, 112, 48, 53, 32, 33, 36,
@@ -48,7 +48,7 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
         ],
     ),
     (
-        "raindrop",
+        "droplet",
         0,
         [
             43, 13, 4, 46, 85, 89, 105, 81, 65, 84, 86, 87, 90, 82, 106, 66, 102, 107, 110, 70, 62,
@@ -56,7 +56,7 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
         ],
     ),
     (
-        "raindrop",
+        "droplet",
         1,
         [
             12, 47, 22, 77, 108, 32, 52, 33, 28, 36, 8, 13, 56, 37, 53, 16, 48, 29, 34, 72, 24, 26,
@@ -68,8 +68,10 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
 #[test]
 fn strategies_try_what_they_always_tried() {
     let spaces = [space()];
-    let strategies: Vec<&'static StrategyInfo> =
-        strategies().iter().filter(|s| ["storm+raindrop", "raindrop"].contains(&s.name)).collect();
+    let strategies: Vec<&'static StrategyInfo> = strategies()
+        .iter()
+        .filter(|s| ["evolution+droplet", "droplet"].contains(&s.name))
+        .collect();
     let replay = Replay {
         spaces: &spaces,
         strategies: &strategies,

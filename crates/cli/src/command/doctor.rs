@@ -148,8 +148,8 @@ fn cpu(found: &mut Findings, threads: usize, toolchain: &Toolchain) -> (Value, O
     found.good("CPU", d.model.clone());
     let vectors = format!(
         "{} registers of {} bytes; {}",
-        d.target.vector_registers,
-        d.target.vector_bytes,
+        d.target.vector_registers(),
+        d.target.vector_bytes(),
         d.features.join(" ")
     );
     found.good("vectors", vectors);
@@ -169,8 +169,8 @@ fn cpu(found: &mut Findings, threads: usize, toolchain: &Toolchain) -> (Value, O
         "model": d.model,
         "features": d.features,
         "threads": d.target.threads,
-        "vector_bytes": d.target.vector_bytes,
-        "vector_registers": d.target.vector_registers,
+        "vector_bytes": d.target.vector_bytes(),
+        "vector_registers": d.target.vector_registers(),
         "cores": d.cores,
         "spare": d.spare,
         "siblings": d.siblings,

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 Examples:
   squall replay convolution-A100.json.gz
   squall replay spaces/*.json.gz --strategy all --seeds 50
-  squall replay spaces/*.json.gz --strategy storm+raindrop --traces traces.jsonl --json
+  squall replay spaces/*.json.gz --strategy evolution+droplet --traces traces.jsonl --json
   squall replay results_T4.json --seconds 600
 
 FILE is a Kernel Tuner cache file or T4 results, plain or gzipped. A score of 0 is chance (even
@@ -29,7 +29,7 @@ pub struct Args {
     /// Measured spaces
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// A strategy, or `all`; may be repeated [default: storm+raindrop]
+    /// A strategy, or `all`; may be repeated [default: evolution+droplet]
     #[arg(long = "strategy", value_name = "NAME")]
     strategies: Vec<String>,
     /// Runs of each strategy on each space

@@ -83,8 +83,8 @@ pub(super) fn one() -> Space {
 pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
     let facts = Facts { workload: w, target: t };
     match t.kind {
-        TargetKind::Cpu => super::open(sketch(&facts)),
-        TargetKind::Cuda(gpu) => super::open(super::gpu::plain(&facts, gpu)),
+        TargetKind::Cpu => super::open(sketch(&facts), t),
+        TargetKind::Cuda(gpu) => super::open(super::gpu::plain(&facts, gpu), t),
     }
 }
 

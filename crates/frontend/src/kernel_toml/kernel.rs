@@ -207,6 +207,7 @@ impl Recipe {
             format!("{entry}<{}>", parameters.join(", "))
         };
         Ok(KernelSource {
+            language: squall_core::Language::Cuda,
             source: text,
             symbol: symbol.into(),
             prepared: Bytes(0),
@@ -263,6 +264,7 @@ impl Recipe {
         }
         let _ = writeln!(text, "  {symbol}_call({});\n  return 0;\n}}", arguments.join(", "));
         KernelSource {
+            language: squall_core::Language::C,
             source: text,
             symbol: symbol.into(),
             prepared: Bytes(0),

@@ -2,7 +2,7 @@
 //! system and the compiler, nothing is assumed.
 
 use super::Toolchain;
-use squall_core::{Bytes, MeasurerError, Target, TargetKind};
+use squall_core::{Bytes, MeasurerError, Target};
 use std::fs;
 use std::path::Path;
 
@@ -61,13 +61,8 @@ impl Device {
         let macros = toolchain.macros()?;
         let (vector_bytes, vector_registers) = vectors(&macros);
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
-        let target = Target {
-            kind: TargetKind::Cpu,
-            threads,
-            vector_bytes,
-            vector_registers,
-            caches: caches.iter().map(share).collect(),
-        };
+        let shares: Vec<Bytes> = caches.iter().map(share).collect();
+        let target = Target { threads, ..Target::cpu(vector_bytes, vector_registers, &shares) };
         let model = model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
         Ok(Device { target, model, features: features(&macros), cores, spare, siblings, caches })
     }
@@ -78,7 +73,7 @@ impl Device {
         format!(
             "cpu {}, {}-byte vectors, {n} thread{}",
             self.model,
-            self.target.vector_bytes,
+            self.target.vector_bytes(),
             if n == 1 { "" } else { "s" }
         )
     }
@@ -262,14 +257,14 @@ mod tests {
     fn this_machine_is_read() {
         let t = Toolchain::detect().unwrap();
         let d = Device::detect(1, &t).unwrap();
-        assert!(d.target.vector_bytes >= 16 && d.target.vector_registers >= 16);
+        assert!(d.target.vector_bytes() >= 16 && d.target.vector_registers() >= 16);
         assert!(
             d.id().starts_with("cpu ") && d.id().ends_with("-byte vectors, 1 thread"),
             "{}",
             d.id()
         );
         assert_eq!(d.cores.len(), 1);
-        assert!(d.target.caches.is_sorted());
+        assert!(d.target.machine.caches.is_sorted_by_key(|c| c.size));
         let error = Device::detect(100_000, &t).unwrap_err().to_string();
         assert!(error.contains("100000 threads") && error.contains("core"), "{error}");
         assert!(Device::detect(0, &t).is_err());

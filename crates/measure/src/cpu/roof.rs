@@ -56,8 +56,8 @@ impl Prober {
     pub fn build(device: &Device, toolchain: &Toolchain) -> Result<Prober, MeasurerError> {
         let temp = std::env::temp_dir();
         let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
-        let bytes = format!("-DVECTOR_BYTES={}", device.target.vector_bytes);
-        let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers);
+        let bytes = format!("-DVECTOR_BYTES={}", device.target.vector_bytes());
+        let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers());
         let mut args = vec!["-O2", &bytes, &registers, "-pthread"];
         args.extend(toolchain.flags().iter().map(String::as_str));
         if let Err(why) =
@@ -75,7 +75,7 @@ impl Prober {
     pub fn measure(&self) -> Result<Roof, MeasurerError> {
         let t = &self.device.target;
         let threads = t.threads as u64;
-        let sizes: Vec<u64> = (1..=t.caches.len().max(2)).map(|l| t.cache(l)).collect();
+        let sizes: Vec<u64> = (1..=t.machine.caches.len().max(2)).map(|l| t.cache(l)).collect();
         let mut sets: Vec<(String, u64, u32)> = Vec::new();
         for (i, &size) in sizes.iter().enumerate() {
             // Half of a level, so that it fits; but far more than the level below.

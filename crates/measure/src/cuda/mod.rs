@@ -7,7 +7,7 @@ mod nvrtc;
 pub(crate) use nvrtc::Nvrtc;
 
 use crate::cpu::{Reply, Runner, Toolchain};
-use squall_core::{Bytes, Gpu as Limits, GpuState, MeasurerError, Target, TargetKind};
+use squall_core::{Gpu as Limits, GpuState, MeasurerError, Target};
 use std::time::Duration;
 
 /// A GPU of this machine, as its driver describes it.
@@ -125,21 +125,12 @@ impl Gpu {
             watts: number()?,
         };
         let name = words.next()?.trim().to_string();
-        let caches =
-            vec![Bytes(u64::from(limits.shared_per_multiprocessor)), Bytes(u64::from(limits.l2))];
-        let target = Target {
-            kind: TargetKind::Cuda(limits),
-            threads: 1,
-            vector_bytes: 16,
-            vector_registers: 255,
-            caches,
-        };
         Some(Gpu {
             ordinal,
             name,
             driver,
             nvrtc: format!("{major}.{minor}"),
-            target,
+            target: Target::cuda(limits),
             limits,
             count,
             health,

@@ -42,7 +42,7 @@ impl Backend for Cuda {
 
     /// References may be kernels in C.
     fn build(&self, host: &Host, kernel: &KernelSource, site: BuildSite) -> Build {
-        if kernel.launches.is_empty() {
+        if !kernel.language.is_launched() {
             host.toolchain.build(kernel, site)
         } else {
             self.nvrtc.build(kernel, site)

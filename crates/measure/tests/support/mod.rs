@@ -54,6 +54,7 @@ fn prepare(symbol: &str) -> String {
 
 fn plain(source: &str, symbol: &str) -> KernelSource {
     KernelSource {
+        language: squall_core::Language::C,
         source: source.into(),
         symbol: symbol.into(),
         prepared: Bytes(4 * N as u64),
@@ -117,6 +118,7 @@ pub fn cuda_kernel(work: &str, shared: u32) -> KernelSource {
     );
     let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
     KernelSource {
+        language: squall_core::Language::Cuda,
         source,
         symbol: "k".into(),
         prepared: Bytes(4 * N as u64),

@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 
 /// The file that a kernel stands in.
 pub fn file(s: &KernelSource) -> String {
-    format!("{}.{}", s.symbol, if s.launches.is_empty() { "c" } else { "cu" })
+    format!("{}.{}", s.symbol, s.language.extension())
 }
 
 fn prototypes(s: &KernelSource) -> String {
@@ -237,10 +237,10 @@ pub fn driver(kernels: &[Chosen]) -> String {
          #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
          #include <string.h>\n\n";
     let of = |k: &Chosen| {
-        if k.reference.launches.is_empty() {
-            declarations(&k.reference)
-        } else {
+        if k.reference.language.is_launched() {
             prototypes(&k.reference)
+        } else {
+            declarations(&k.reference)
         }
     };
     let references = format!("extern \"C\" {{\n{}}}\n", kernels.iter().map(of).collect::<String>());
@@ -254,7 +254,7 @@ pub fn driver(kernels: &[Chosen]) -> String {
         let prepare =
             if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
         let (p, w) = (s.prepared.0, s.workspace.0);
-        if s.launches.is_empty() {
+        if !s.language.is_launched() {
             format!("{{NULL, NULL, {}, {prepare}, {p}, {w}}}", s.symbol)
         } else {
             format!("{{{}, {prepare}, NULL, NULL, {p}, {w}}}", s.symbol)
@@ -291,7 +291,7 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
     for s in kernels.iter().flat_map(|k| [&k.source, &k.reference]) {
         let own: String = s.flags.iter().map(|f| format!(" '{f}'").replace('$', "$$")).collect();
         let symbol = &s.symbol;
-        let _ = if s.launches.is_empty() {
+        let _ = if !s.language.is_launched() {
             let omp = if s.openmp { " -fopenmp" } else { "" };
             write!(
                 m,
@@ -328,6 +328,7 @@ mod tests {
         let maps =
             vec![map(Mapped::Data(0), &[192, 128], 128), map(Mapped::Workspace(256), &[4096], 64)];
         let source = KernelSource {
+            language: squall_core::Language::Cuda,
             source: String::new(),
             symbol: "k".into(),
             prepared: Bytes(0),

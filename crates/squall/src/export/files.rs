@@ -23,10 +23,10 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result
     let gpu = aimed.gpus.first();
     for k in kernels {
         for (s, head) in [(&k.source, comment(k)), (&k.reference, String::new())] {
-            let launcher = if s.launches.is_empty() {
-                String::new()
-            } else {
+            let launcher = if s.language.is_launched() {
                 cuda::launcher(s, &k.task.workload)
+            } else {
+                String::new()
             };
             put(&cuda::file(s), &(head + &s.source + &launcher))?;
         }

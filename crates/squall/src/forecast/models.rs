@@ -1,8 +1,6 @@
 //! What can be trained, by name.
 
-use squall_predict::Kind;
-use squall_predict::classical::Classical;
-use squall_predict::paper::PaperModel;
+use squall_predict::{Classical, Kind, PaperModel};
 
 /// The models that are trained for each device and precision apart, by name: the paper's, and those
 /// that it compares with.

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use squall_core::{Candidate, RecordKind, Target, Task, TaskId, Tunable, Workload};
-use squall_predict::task::{Lesson, Measured, Proposal, TaskModel, problem};
+use squall_predict::task::{MeasuredCandidate, Proposal, TaskModel, TunedTask, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
 use squall_records::{Name, Query, Standings, Store};
 use std::collections::BTreeMap;
@@ -86,11 +86,11 @@ pub(super) fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Err
 
 /// What a store's records of a device teach. Sketches are derived anew, so what an older Squall
 /// proposed and none proposes now is left out.
-pub fn lessons(store: &Store, at: &TargetContext) -> Result<Vec<Lesson>, Error> {
+pub fn lessons(store: &Store, at: &TargetContext) -> Result<Vec<TunedTask>, Error> {
     Ok(tuned(store, at)?.iter().filter_map(|t| lesson(t, at)).collect())
 }
 
-fn lesson(t: &Tuned, at: &TargetContext) -> Option<Lesson> {
+fn lesson(t: &Tuned, at: &TargetContext) -> Option<TunedTask> {
     let problem = problem(t.task.id, &t.task.workload, &at.device_name())?;
     let tunables = TaskKernels::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
@@ -98,7 +98,7 @@ fn lesson(t: &Tuned, at: &TargetContext) -> Option<Lesson> {
         let tunable = tunables.iter().find(|t| t.name() == name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
-        (!features.is_empty()).then(|| Measured {
+        (!features.is_empty()).then(|| MeasuredCandidate {
             tunable: name.0.clone(),
             configuration,
             features,
@@ -111,10 +111,10 @@ fn lesson(t: &Tuned, at: &TargetContext) -> Option<Lesson> {
         .iter()
         .enumerate()
         .filter(|(i, _)| *i < front || (i - front).is_multiple_of(behind));
-    let mut rows: Vec<Measured> =
+    let mut rows: Vec<MeasuredCandidate> =
         chosen.filter_map(|(_, (name, time))| row(name, Some(time.0))).collect();
     rows.extend(t.failed.iter().take(ROWS / 6).filter_map(|name| row(name, None)));
-    Some(Lesson { problem, name: t.task.name.clone(), rows })
+    Some(TunedTask { problem, name: t.task.name.clone(), rows })
 }
 
 /// Trains a predictor on a store's records of a device, and writes its file, as a whole or not at

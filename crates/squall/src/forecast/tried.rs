@@ -134,7 +134,7 @@ fn one(
     let tuned = time(&winner);
     Ok(tuned.is_finite().then(|| Tried {
         name: t.task.name.clone(),
-        nearest: model.relatives(&problem).first().map(|k| k.name.clone()),
+        nearest: model.similar_tasks(&problem).first().map(|k| k.name.clone()),
         trials: t.standings.ranking().len() + t.failed.len(),
         tuned,
         times: lists.iter().map(|list| list.iter().map(time).collect()).collect(),

@@ -29,6 +29,7 @@ impl Tunable for Flat {
             return Err(squall_core::RealizeError("there is none".into()));
         }
         Ok(KernelSource {
+            language: squall_core::Language::C,
             source: c.to_string(),
             symbol: symbol.into(),
             prepared: squall_core::Bytes(0),

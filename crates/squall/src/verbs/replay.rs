@@ -79,7 +79,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static StrategyInfo>, Error> {
     let wanted = if names.is_empty() { &[DEFAULT.to_string()] } else { names };
     let find = |n: &String| {
         let known = || strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
-        strategies().iter().find(|s| s.name == n).ok_or_else(|| Error::Usage {
+        strategies().iter().find(|s| s.is_called(n)).ok_or_else(|| Error::Usage {
             message: format!("there is no strategy `{n}`"),
             hint: format!("there are {} and `all`", known()),
         })

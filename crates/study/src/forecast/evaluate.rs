@@ -8,7 +8,7 @@ use squall_predict::metrics::{
     precision_at, reliability,
 };
 use squall_predict::{
-    Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room,
+    Epoch, Kind, Method, Model, Options, PredictError, Predictor, Scratch, TrainingData,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -167,13 +167,13 @@ pub fn time(
     for model in predictor.models() {
         let mine: Vec<&Example> =
             examples.iter().filter(|e| e.problem.solver == model.solver()).collect();
-        let (mut room, mut all) = (Room::default(), Vec::new());
+        let (mut scratch, mut all) = (Scratch::default(), Vec::new());
         for e in asked_of(model, &mine, asked) {
             let mut least = f64::INFINITY;
             for _ in 0..3 {
                 let began = Instant::now();
                 model
-                    .predict(&e.problem, k, Method::Pair, &mut room)
+                    .predict(&e.problem, k, Method::Pair, &mut scratch)
                     .map_err(PredictError::from)?;
                 least = least.min(1e3 * began.elapsed().as_secs_f64());
             }
@@ -362,13 +362,13 @@ impl<'e> Comparison<'_, 'e> {
             study.folds.map_or(String::new(), |_| format!(", fold {}", cell.fold + 1))
         );
         let part = |p: &Problem| study.part(p, cell.fold);
-        let material = Material {
+        let data = TrainingData {
             family: cell.family.clone(),
             examples: &cell.learned,
             part: &part,
             options: &options,
         };
-        let model = Model::learn(&material, &mut |p| {
+        let model = Model::learn(&data, &mut |p| {
             let (done, all) = (p.epochs.0 as f64 + p.within, p.epochs.1);
             (self.go_on)(&format!(
                 "{what}: {} {} of {}, epoch {done:.0} of {all}",

@@ -209,7 +209,7 @@ mod tests {
 
     fn ablation() -> Ablation {
         let plan = Plan {
-            strategies: vec!["storm".into(), "random".into()],
+            strategies: vec!["evolution".into(), "random".into()],
             trials: vec![4, 8],
             seeds: 2,
             target: TargetRequest::Cpu,
@@ -257,10 +257,11 @@ mod tests {
     fn scores_are_geometric_means_over_what_all_strategies_ended() {
         let a = ablation();
         assert_eq!((a.compared(4), a.compared(8)), (1, 0));
-        let (storm, random) = (a.score(0, 4).expect("a score"), a.score(1, 4).expect("a score"));
-        assert!((storm.mean - 1.0).abs() < 1e-12 && (random.mean - 0.5).abs() < 1e-12);
+        let (evolution, random) =
+            (a.score(0, 4).expect("a score"), a.score(1, 4).expect("a score"));
+        assert!((evolution.mean - 1.0).abs() < 1e-12 && (random.mean - 0.5).abs() < 1e-12);
         assert!((random.worst_seed - 0.25).abs() < 1e-12 && (random.best_seed - 1.0).abs() < 1e-12);
-        assert!((storm.search_seconds - 0.1).abs() < 1e-12);
+        assert!((evolution.search_seconds - 0.1).abs() < 1e-12);
         assert!(a.score(0, 8).is_none());
         // A run that was cut off before second looks has no share, not a bad one.
         let mut cut = ablation();
@@ -280,16 +281,16 @@ mod tests {
         let page = page(&ablation());
         assert!(page.starts_with("<!DOCTYPE html>") && page.trim_end().ends_with("</html>"));
         assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("<b>&"));
-        assert!(page.contains("storm") && page.contains("&lt;b&gt;") && page.contains("0.500"));
+        assert!(page.contains("evolution") && page.contains("&lt;b&gt;") && page.contains("0.500"));
         let nothing = Ablation { runs: Vec::new(), ..ablation() };
         assert!(super::page(&nothing).contains("</html>"));
     }
 
     #[test]
     fn strategies_without_a_part_are_found_by_name_too() {
-        assert!(run::find("storm-nomodel").is_ok() && run::find("storm").is_ok());
+        assert!(run::find("evolution-nomodel").is_ok() && run::find("storm").is_ok());
         let Err(e) = run::find("sunshine") else { panic!("it is found") };
-        assert!(e.to_string().contains("storm-nomodel"));
+        assert!(e.to_string().contains("evolution-nomodel"));
     }
 
     #[test]
