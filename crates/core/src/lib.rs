@@ -20,7 +20,7 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
-pub use algorithm::{TunableName, UNTUNED, is_untuned};
+pub use algorithm::{TunableName, UNTUNED, is_tunable, is_untuned};
 pub use device::{Caches, DeviceIdentity, Machine};
 pub use kernel::{
     Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,

@@ -29,6 +29,7 @@ pub mod files;
 pub mod forecast;
 mod input;
 mod layout;
+mod machine;
 pub mod network;
 pub mod recorder;
 pub mod replay;
@@ -51,6 +52,7 @@ pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use input::{Input, InputKind, beside, name_matches};
 pub use layout::Channels;
+pub use machine::{fitted_cpu, fitted_gpu};
 pub use report::{Report, Roof, RoofLevel, StopReason, TaskReport};
 pub use request::{InputRequest, TuneRequest};
 pub use settings::{Budget, BudgetRequest, TargetRequest};
@@ -60,7 +62,9 @@ pub use verbs::*;
 
 pub use squall_compiler::STAGES;
 pub use squall_core::forecast::Split;
-pub use squall_core::{Bytes, Caches, Nanos, Outcome, Record, RecordKind, Task, TaskId, Verdict};
+pub use squall_core::{
+    Bytes, Caches, MachineModel, Nanos, Outcome, Record, RecordKind, Task, TaskId, Verdict,
+};
 pub use squall_frontend::Untuned;
 pub use squall_frontend::npy::Array;
 pub use squall_frontend::recording::Format;

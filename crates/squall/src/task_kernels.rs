@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::input::Input;
 use squall_compiler::{reference, sketches, untuned};
-use squall_core::{Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable};
+use squall_core::{Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable, is_tunable};
 use squall_frontend::OwnKernel;
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ impl TaskKernels {
 
     /// The candidate of these names, if it can be made.
     pub fn candidate(&self, tunable: &str, configuration: &str) -> Option<Candidate> {
-        let tunable = self.tunables.iter().find(|t| t.name() == tunable)?;
+        let tunable = self.tunables.iter().find(|t| is_tunable(t.name(), tunable))?;
         let configuration = tunable.space().parse(configuration).ok()?;
         Some(Candidate { tunable: tunable.name().into(), configuration })
     }

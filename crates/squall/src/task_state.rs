@@ -48,7 +48,12 @@ impl<'a> TaskState<'a> {
         records.sort_by(|a, b| a.time.total_cmp(&b.time));
         let mut history = History::default();
         for r in records {
-            let name = (r.tunable.clone(), r.configuration.clone());
+            let candidate = self.kernels.candidate(&r.tunable, &r.configuration);
+            // An older spelling of a candidate is the same candidate.
+            let name = match &candidate {
+                Some(c) => name_of(c),
+                None => (r.tunable.clone(), r.configuration.clone()),
+            };
             let time = r.outcome.time();
             if r.kind == RecordKind::Untuned {
                 history.untuned = time.or(history.untuned);
@@ -65,7 +70,7 @@ impl<'a> TaskState<'a> {
             }
             // What an older sketch proposed and none proposes now is of no use to search.
             if r.kind == RecordKind::Trial
-                && let Some(candidate) = self.kernels.candidate(&r.tunable, &r.configuration)
+                && let Some(candidate) = candidate
             {
                 history.trials.push(Trial { candidate, outcome: r.outcome, cost: r.cost });
             }
@@ -100,9 +105,7 @@ impl<'a> TaskState<'a> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use squall_core::{
-        Bytes, CpuCost, FailStage, Measurement, Outcome, Target, Workload,
-    };
+    use squall_core::{Bytes, CpuCost, FailStage, Measurement, Outcome, Target, Workload};
 
     /// A small product of matrices.
     pub fn task() -> Task {

@@ -4,8 +4,8 @@
 //! similar task has found something better; the strategy hears of them as of any other trial.
 
 use crate::error::Error;
-use crate::task_state::TaskState;
-use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Workload};
+use crate::task_state::{TaskState, name_of};
+use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Workload, is_tunable};
 use squall_records::{Name, Place, Store};
 
 /// Tasks further apart teach nothing; in factors of two, summed over the loops.
@@ -67,12 +67,11 @@ pub(crate) fn guesses<'d>(
             break;
         }
         let tunables = &state.kernels.tunables;
-        let Some(t) = tunables.iter().find(|t| t.name() == *tunable) else { continue };
+        let Some(t) = tunables.iter().find(|t| is_tunable(t.name(), tunable)) else { continue };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
-        if !state.tried.contains(&(tunable.clone(), c.to_string()))
-            && found.iter().all(|f| f.configuration != c || *f.tunable != **tunable)
-        {
-            found.push(Candidate { tunable: tunable.as_str().into(), configuration: c });
+        let candidate = Candidate { tunable: t.name().into(), configuration: c };
+        if !state.tried.contains(&name_of(&candidate)) && !found.contains(&candidate) {
+            found.push(candidate);
         }
     }
     found
@@ -81,7 +80,7 @@ pub(crate) fn guesses<'d>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::task_state::{name_of, tests::state};
+    use crate::task_state::tests::state;
     use squall_core::{Nanos, Task};
 
     fn matmul(m: i64, n: i64, k: i64, bias: bool) -> Task {

@@ -5,7 +5,8 @@ use crate::option::{JsonArgs, StoreArgs, ThreadArgs};
 use crate::terminal::{say, three};
 use serde_json::{Value, json};
 use squall::{
-    Device, Gpu, Roof, Store, StoreError, Toolchain, gpu_roof, measure_roof, toolchain_id,
+    Device, Gpu, MachineModel, Roof, Store, StoreError, Toolchain, fitted_cpu, fitted_gpu,
+    gpu_roof, measure_roof, toolchain_id,
 };
 
 /// Check compiler, CPU, memory, store; measure the machine's roof
@@ -58,9 +59,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let mut found = Findings::default();
     let threads = usize::from(a.threads.threads);
     let toolchain = compiler(&mut found, threads);
-    let (mut machine, mut gpu, mut measured) = (Value::Null, Value::Null, None);
+    let (mut machine, mut model, mut gpu) = (Value::Null, Value::Null, Value::Null);
+    let mut measured = None;
     if let Some(tc) = &toolchain {
-        (machine, measured) = cpu(&mut found, threads, tc);
+        (machine, model, measured) = cpu(&mut found, threads, tc);
         // Without a GPU tuning for the CPU is possible all the same.
         match Gpu::detect(0, tc) {
             Ok(g) => gpu = gpu_facts(&mut found, &g, tc),
@@ -86,6 +88,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             })),
             "toolchain": toolchain.as_ref().map(toolchain_id),
             "device": machine,
+            "model": model,
             "gpu": gpu,
             "roof": measured.as_ref().map(squall::report::json::roof),
             "store": store,
@@ -135,14 +138,18 @@ fn compiler(found: &mut Findings, threads: usize) -> Option<Toolchain> {
     Some(t)
 }
 
-/// Looks at the CPU; its facts, and its roof.
-fn cpu(found: &mut Findings, threads: usize, toolchain: &Toolchain) -> (Value, Option<Roof>) {
+/// Looks at the CPU; its facts, its model and its roof.
+fn cpu(
+    found: &mut Findings,
+    threads: usize,
+    toolchain: &Toolchain,
+) -> (Value, Value, Option<Roof>) {
     let d = match Device::detect(threads, toolchain) {
         Ok(d) => d,
         Err(e) => {
             let mend = "choose fewer --threads, or allow more cores (taskset, cgroup)";
             found.missing("CPU", e.to_string(), mend);
-            return (Value::Null, None);
+            return (Value::Null, Value::Null, None);
         }
     };
     found.good("CPU", d.model.clone());
@@ -160,6 +167,11 @@ fn cpu(found: &mut Findings, threads: usize, toolchain: &Toolchain) -> (Value, O
     let caches: Vec<String> = d.caches.iter().map(|c| format!("L{} {}", c.level, c.size)).collect();
     found.good("caches", if caches.is_empty() { "unknown".into() } else { caches.join(", ") });
     let roof = cpu_roof(found, &d, toolchain);
+    let mut model = Value::Null;
+    if let Some((fitted, ghz)) = roof.as_ref().and_then(|r| fitted_cpu(&d, toolchain, r)) {
+        found.good("model", described(&fitted, ghz));
+        model = json!(fitted);
+    }
     let caches = d
         .caches
         .iter()
@@ -176,7 +188,25 @@ fn cpu(found: &mut Findings, threads: usize, toolchain: &Toolchain) -> (Value, O
         "siblings": d.siblings,
         "caches": caches.collect::<Vec<_>>(),
     });
-    (facts, roof)
+    (facts, model, roof)
+}
+
+/// A CPU's model in a line; JSON has all of it.
+fn described(m: &MachineModel, ghz: f64) -> String {
+    let units = m.cpu_units();
+    let fills: Vec<String> = m
+        .caches
+        .iter()
+        .enumerate()
+        .map(|(i, c)| format!("L{} filled with {} B a cycle", i + 1, three(c.fill)))
+        .collect();
+    format!(
+        "{} FMA and {} load ports at {} GHz; {}; fitted, all of it with --json",
+        units.fma_ports,
+        units.load_ports,
+        three(ghz),
+        if fills.is_empty() { "caches unknown".into() } else { fills.join(", ") }
+    )
 }
 
 /// Measures what the CPU can do at most.
@@ -245,6 +275,7 @@ fn gpu_facts(found: &mut Findings, g: &Gpu, toolchain: &Toolchain) -> Value {
         "degrees": h.degrees,
         "watts": h.watts,
         "throttled_by": h.now.throttled_by(),
+        "model": fitted_gpu(g, roof.as_ref().ok()),
         "roof": roof.ok().as_ref().map(squall::report::json::roof),
     })
 }

@@ -245,15 +245,15 @@ pub(crate) mod short {
     use crate::nest::Mode;
 
     pub fn split(l: &str, f: i64, o: impl Into<String>, i: impl Into<String>) -> Primitive {
-        Primitive::Split(l.into(), f, o.into(), i.into())
+        Primitive::Split { of: l.into(), factor: f, outer: o.into(), inner: i.into() }
     }
     pub fn vectorize(l: impl Into<String>) -> Primitive {
-        Primitive::Mark(Mode::Vector, l.into())
+        Primitive::Mark { mode: Mode::Vector, of: l.into() }
     }
     pub fn unroll(l: impl Into<String>) -> Primitive {
-        Primitive::Mark(Mode::Unroll, l.into())
+        Primitive::Mark { mode: Mode::Unroll, of: l.into() }
     }
     pub fn parallel(l: impl Into<String>) -> Primitive {
-        Primitive::Mark(Mode::Parallel, l.into())
+        Primitive::Mark { mode: Mode::Parallel, of: l.into() }
     }
 }

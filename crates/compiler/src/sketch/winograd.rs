@@ -129,10 +129,10 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
                 _ => WinogradThreads::Phases,
             },
         };
-        let mut p = vec![Primitive::Winograd(name.clone(), tile)];
+        let mut p = vec![Primitive::Winograd { buffer: name.clone(), tile }];
         // The transformed filters are the one stream that is too large for near caches.
         if get("prefetch") > 1 {
-            p.push(Primitive::Prefetch("U".into(), get("prefetch")));
+            p.push(Primitive::Prefetch { buffer: "U".into(), lines: get("prefetch") });
         }
         p
     };

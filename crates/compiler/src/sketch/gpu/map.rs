@@ -27,7 +27,9 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     }
     let (mut base, mut prefix) = start(w);
     for s in &w.stages[..w.stages.len() - 1] {
-        if attempt(&mut base, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_none() {
+        if attempt(&mut base, &mut prefix, vec![Primitive::Inline { buffer: s.name.clone() }])
+            .is_none()
+        {
             return Vec::new();
         }
     }
