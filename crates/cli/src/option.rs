@@ -20,6 +20,10 @@ pub struct InputArgs {
     /// together]
     #[arg(long, value_name = "ORDER", value_parser = channels())]
     pub channels: Option<Channels>,
+    /// Cover a model by the kernels and layouts of this file: an assignment as `squall explain
+    /// --stage assignment` prints it
+    #[arg(long, value_name = "FILE", conflicts_with = "channels")]
+    pub assignment: Option<PathBuf>,
 }
 
 impl InputArgs {
@@ -29,6 +33,7 @@ impl InputArgs {
             source: self.input.clone(),
             dims: self.dims.clone(),
             channels: self.channels,
+            assignment: self.assignment.clone(),
         }
     }
 }

@@ -13,14 +13,6 @@ pub fn is_untuned(tunable: &str) -> bool {
     tunable == UNTUNED
 }
 
-/// Former names of tunables, which records may still have, and their names now.
-const FORMER: &[(&str, &str)] = &[("gpu_group", "gpu_warpgroup")];
-
-/// Whether a tunable is the one that a record names, by its name or a former one.
-pub fn is_tunable(tunable: &str, recorded: &str) -> bool {
-    tunable == recorded || FORMER.contains(&(recorded, tunable))
-}
-
 /// A tunable's name in its two parts. Every text is one, and printing gives it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TunableName<'a> {
@@ -62,8 +54,6 @@ mod tests {
             let parsed = TunableName::parse(name);
             assert_eq!((parsed.algorithm, parsed.to_string().as_str()), (algorithm, name));
         }
-        assert!(is_tunable("gpu_warpgroup", "gpu_group") && is_tunable("tile@n", "tile@n"));
-        assert!(!is_tunable("gpu_group", "gpu_warpgroup") && !is_tunable("tile@n", "tile"));
         assert!(is_untuned("untuned") && !is_untuned("untuned@x"));
     }
 }

@@ -6,7 +6,7 @@ use crate::input::Input;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::TaskId;
-use squall_frontend::Layouts;
+use squall_graph::solvers::{CHANNELS_LAST, Cost, FASTEST_LAYOUTS, solver};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 
@@ -41,19 +41,25 @@ impl Input {
         if channels == Channels::First {
             return self;
         }
-        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
-            return self;
-        };
-        let (graph, tasks) = layouts.lay_out(&vec![true; layouts.images()]);
-        Input { graph: Some(graph), tasks, ..self }
+        self.solved(CHANNELS_LAST, &|_| None)
+    }
+
+    /// The same model as a solver of assignments has it; as it is where that makes none, or where
+    /// it is no model.
+    pub fn solved(self, name: &str, cost: &Cost<'_>) -> Input {
+        let made = self.graph.as_ref().zip(solver(name)).map(|(g, s)| g.solved(s, cost));
+        match made {
+            Some(Ok(graph)) => self.with_graph(graph),
+            _ => self,
+        }
     }
 
     /// The model with each image in the order for which the kernels that would be taken from the
     /// store are fastest together, by an exact choice; as it is where the store knows no better.
     pub fn with_fastest_layout(self, store: &Store, aimed: &TargetContext) -> Result<Input, Error> {
-        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
+        if self.graph.is_none() {
             return Ok(self);
-        };
+        }
         // Of each task the record that serves it.
         let mut known: HashMap<TaskId, f64> = HashMap::new();
         for (near, r) in store.serving(&Query::default(), &aimed.place)? {
@@ -61,11 +67,6 @@ impl Input {
             let far = if near.is_here() { 0.0 } else { ELSEWHERE };
             known.entry(r.task).or_insert(far + time.0);
         }
-        let last = layouts.cheapest(&|id| known.get(&id).copied());
-        if !last.contains(&true) {
-            return Ok(self);
-        }
-        let (graph, tasks) = layouts.lay_out(&last);
-        Ok(Input { graph: Some(graph), tasks, ..self })
+        Ok(self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).copied()))
     }
 }

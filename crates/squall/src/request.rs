@@ -19,6 +19,8 @@ pub struct InputRequest {
     pub dims: Vec<(String, i64)>,
     /// Where images that only a model's kernels see have their channels; what is best, if none.
     pub channels: Option<Channels>,
+    /// A file that says which kernels a model is made of and in which layouts.
+    pub assignment: Option<PathBuf>,
 }
 
 impl InputRequest {
@@ -29,8 +31,11 @@ impl InputRequest {
 
     /// Reads it, as it is to be tuned for a target.
     pub fn load(&self, target: TargetRequest) -> Result<Input, Error> {
-        let channels = self.channels.unwrap_or(Channels::usual(target));
-        Ok(Input::load(&self.source, &self.dims)?.with_channels(channels))
+        let input = Input::load(&self.source, &self.dims)?;
+        if let Some(file) = &self.assignment {
+            return input.with_assignment_file(file);
+        }
+        Ok(input.with_channels(self.channels.unwrap_or(Channels::usual(target))))
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
@@ -43,6 +48,9 @@ impl InputRequest {
         threads: usize,
     ) -> Result<Input, Error> {
         let input = Input::load(&self.source, &self.dims)?;
+        if let Some(file) = &self.assignment {
+            return input.with_assignment_file(file);
+        }
         if let Some(channels) = self.channels {
             return Ok(input.with_channels(channels));
         }

@@ -3,7 +3,9 @@
 use crate::error::Error;
 use crate::input::Input;
 use squall_compiler::{reference, sketches, untuned};
-use squall_core::{Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable, is_tunable};
+use squall_core::{
+    Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable, find_candidate,
+};
 use squall_frontend::OwnKernel;
 use std::sync::Arc;
 
@@ -50,9 +52,7 @@ impl TaskKernels {
 
     /// The candidate of these names, if it can be made.
     pub fn candidate(&self, tunable: &str, configuration: &str) -> Option<Candidate> {
-        let tunable = self.tunables.iter().find(|t| is_tunable(t.name(), tunable))?;
-        let configuration = tunable.space().parse(configuration).ok()?;
-        Some(Candidate { tunable: tunable.name().into(), configuration })
+        find_candidate(&self.tunables, tunable, configuration)
     }
 
     /// Whether what the kernels must agree with runs on a GPU too.

@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::task_state::{TaskState, name_of};
-use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Workload, is_tunable};
+use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Workload, find_tunable};
 use squall_records::{Name, Place, Store};
 
 /// Tasks further apart teach nothing; in factors of two, summed over the loops.
@@ -67,7 +67,7 @@ pub(crate) fn guesses<'d>(
             break;
         }
         let tunables = &state.kernels.tunables;
-        let Some(t) = tunables.iter().find(|t| is_tunable(t.name(), tunable)) else { continue };
+        let Some(t) = find_tunable(tunables, tunable) else { continue };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
         let candidate = Candidate { tunable: t.name().into(), configuration: c };
         if !state.tried.contains(&name_of(&candidate)) && !found.contains(&candidate) {

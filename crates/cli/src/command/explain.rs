@@ -1,16 +1,19 @@
-//! `squall explain`: what stands between an expression and its kernel.
+//! `squall explain`: what stands between a model and its kernels, and between an expression and its
+//! kernel.
 
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::say;
 use serde_json::json;
-use squall::{Context, ExplainRequest, Explained, STAGES};
+use squall::{Context, ExplainRequest, Explained, GRAPH_STAGES, STAGES};
 use std::path::PathBuf;
 
-/// Show a task at a stage: expression, sketches, space, schedule, loop nest, C source
+/// Show a model or a task at a stage: model, candidates, assignment, plan; expression, sketches,
+/// space, schedule, loop nest, C source
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  squall explain model.onnx --stage assignment
   squall explain 'matmul m=64 n=64 k=64' --stage sketches
   squall explain model.onnx --task 1f2e3d --stage space
   squall explain 'matmul m=64 n=64 k=64' --stage source --target cuda
@@ -47,7 +50,7 @@ pub struct Args {
 }
 
 fn stages() -> clap::builder::PossibleValuesParser {
-    clap::builder::PossibleValuesParser::new(STAGES.iter().copied())
+    clap::builder::PossibleValuesParser::new(GRAPH_STAGES.iter().chain(STAGES).copied())
 }
 
 /// Runs it.
@@ -64,8 +67,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     };
     let Explained { task, name, text } = squall::explain(&Context::new(), &request)?;
     if a.json.json {
-        let id = task.to_string();
-        say(json!({"task": id, "name": name, "stage": a.stage, "text": text}))?;
+        let mut value = json!({"name": name, "stage": a.stage, "text": text});
+        if let Some(task) = task {
+            value["task"] = task.to_string().into();
+        }
+        say(value)?;
     } else {
         say(text.trim_end())?;
     }

@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
-use squall_core::{KernelSource, Outcome, Record, Task, Tunable, is_tunable};
+use squall_core::{KernelSource, Outcome, Record, Task, Tunable, find_tunable};
 use squall_frontend::OwnKernel;
 use squall_records::{Query, Store};
 
@@ -109,7 +109,7 @@ fn realize(
     if !matches!(r.outcome, Outcome::Measured(_)) {
         return None;
     }
-    let tunable = tunables.iter().find(|t| is_tunable(t.name(), &r.tunable))?;
+    let tunable = find_tunable(tunables, &r.tunable)?;
     tunable.realize(&tunable.space().parse(&r.configuration).ok()?, symbol).ok()
 }
 

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
-use squall_core::{Candidate, RecordKind, Target, Task, TaskId, Tunable, Workload, is_tunable};
+use squall_core::{Candidate, RecordKind, Target, Task, TaskId, Tunable, Workload, find_tunable};
 use squall_predict::task::{MeasuredCandidate, Proposal, TaskModel, TunedTask, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
 use squall_records::{Name, Query, Standings, Store};
@@ -95,7 +95,7 @@ fn lesson(t: &Tuned, at: &TargetContext) -> Option<TunedTask> {
     let tunables = TaskKernels::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
     let row = |name: &Name, time: Option<f64>| {
-        let tunable = tunables.iter().find(|t| is_tunable(t.name(), &name.0))?;
+        let tunable = find_tunable(&tunables, &name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
         (!features.is_empty()).then(|| MeasuredCandidate {

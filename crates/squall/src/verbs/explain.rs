@@ -3,6 +3,7 @@
 use crate::error::Error;
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
+use crate::stage::GRAPH_STAGES;
 use crate::target_context::{Context, TargetContext};
 use squall_compiler as compiler;
 use squall_core::{Record, Task, TaskId};
@@ -16,7 +17,7 @@ pub struct ExplainRequest {
     pub input: InputRequest,
     /// The task: its id, the beginning of it, or a name pattern; not needed where there is one.
     pub task: Option<String>,
-    /// Which stage: one of [`crate::STAGES`].
+    /// Which stage: one of [`crate::GRAPH_STAGES`] or [`crate::STAGES`].
     pub stage: String,
     /// The sketch, where the stage needs one; the first if none.
     pub tunable: Option<String>,
@@ -30,18 +31,18 @@ pub struct ExplainRequest {
     pub threads: usize,
 }
 
-/// A task at a stage.
+/// A model or a task at a stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
-    /// The task.
-    pub task: TaskId,
-    /// Its name.
+    /// The task, where the stage is one of a task.
+    pub task: Option<TaskId>,
+    /// Its name, or the model's.
     pub name: String,
     /// The stage as text.
     pub text: String,
 }
 
-/// Shows a task at a stage.
+/// Shows a model or a task at a stage.
 pub fn explain(context: &Context, request: &ExplainRequest) -> Result<Explained, Error> {
     // The store's best is what is run; else it is what would be tuned.
     let store = request.best_of.as_ref().map(Store::open_read_only).transpose()?;
@@ -50,6 +51,10 @@ pub fn explain(context: &Context, request: &ExplainRequest) -> Result<Explained,
         Some(s) => request.input.load_tuned(context, Some(s), target, threads)?,
         None => request.input.load(target)?,
     };
+    if GRAPH_STAGES.contains(&request.stage.as_str()) {
+        let text = input.graph_stage(&request.stage)?;
+        return Ok(Explained { task: None, name: input.name, text });
+    }
     let task = the_one(&input.select(request.task.as_deref())?)?;
     if task.workload.foreign.is_some() {
         return Err(Error::Input {
@@ -71,7 +76,7 @@ pub fn explain(context: &Context, request: &ExplainRequest) -> Result<Explained,
             hint: "`--stage space` lists the sketches with their knobs and values".into(),
         },
     )?;
-    Ok(Explained { task: task.id, name: task.name.clone(), text })
+    Ok(Explained { task: Some(task.id), name: task.name.clone(), text })
 }
 
 /// The task that is meant, where it is one.
