@@ -1,14 +1,12 @@
 //! How a command fails: what is said, the hint below it, the exit code.
 
-use squall::Error;
-use squall::core::MeasurerError as MeasureError;
-use squall::records::StoreError;
+use squall::{Error, StoreError};
 use std::error::Error as _;
 use std::io::{self, Write};
 
 /// Why a command ends early.
 pub enum Failure {
-    /// Somebody stopped reading our output: no error of ours, and nobody to tell.
+    /// The reader of our output is gone: no error of ours, and none to tell.
     Pipe,
     /// Something is wrong.
     Said { message: String, causes: Vec<String>, hint: Option<String>, code: u8 },
@@ -34,7 +32,7 @@ impl Failure {
     pub fn print(&self) -> u8 {
         let Failure::Said { message, causes, hint, code } = self else { return 0 };
         let mut err = io::stderr().lock();
-        // Nobody reads it: the exit code still tells.
+        // Where stderr is closed, the exit code still tells.
         let _ = writeln!(err, "error: {message}");
         for c in causes {
             let _ = writeln!(err, "  because: {c}");
@@ -59,7 +57,8 @@ impl From<Error> for Failure {
             }
             source = s.source();
         }
-        Failure::Said { message, causes, hint: e.hint(), code: 1 }
+        let code = if matches!(e, Error::Usage { .. }) { 2 } else { 1 };
+        Failure::Said { message, causes, hint: e.hint(), code }
     }
 }
 
@@ -69,12 +68,6 @@ impl From<StoreError> for Failure {
             StoreError::Write(io) => io.into(),
             e => Error::from(e).into(),
         }
-    }
-}
-
-impl From<MeasureError> for Failure {
-    fn from(e: MeasureError) -> Failure {
-        Error::from(e).into()
     }
 }
 

@@ -1,12 +1,8 @@
 //! Options that several commands share, each defined once.
 
-use crate::failure::Failure;
-use crate::terminal::note;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use squall::frontend::npy::Array;
-use squall::network::{Network, accepts};
-use squall::{Aim, Aimed, Channels, Input, Store};
+use squall::{Channels, InputRequest, NetworkRequest, TargetRequest};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -31,35 +27,13 @@ pub struct InputArgs {
 }
 
 impl InputArgs {
-    /// Reads it, as it is to be tuned for a target.
-    pub fn load(&self, target: Aim) -> Result<Input, Failure> {
-        let input = Input::load(&self.input, &self.dims)?;
-        if let Some(file) = &self.assignment {
-            return Ok(input.with_assignment_file(file)?);
-        }
-        Ok(input.with_channels(self.channels.unwrap_or(Channels::usual(target))))
-    }
-
-    /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
-    /// is as the kernels that the store has are fastest together.
-    pub fn load_tuned(
-        &self,
-        store: Option<&Store>,
-        target: Aim,
-        threads: u16,
-    ) -> Result<Input, Failure> {
-        let input = Input::load(&self.input, &self.dims)?;
-        if let Some(file) = &self.assignment {
-            return Ok(input.with_assignment_file(file)?);
-        }
-        if let Some(channels) = self.channels {
-            return Ok(input.with_channels(channels));
-        }
-        match store {
-            Some(s) if input.graph.is_some() => {
-                Ok(input.with_fastest_layout(s, &Aimed::at(target, threads.into())?)?)
-            }
-            _ => Ok(input),
+    /// What the options ask for.
+    pub fn request(&self) -> InputRequest {
+        InputRequest {
+            source: self.input.clone(),
+            dims: self.dims.clone(),
+            channels: self.channels,
+            assignment: self.assignment.clone(),
         }
     }
 }
@@ -92,7 +66,13 @@ pub struct StoreArgs {
 #[derive(Args)]
 pub struct ThreadArgs {
     /// Threads that a kernel may use; records of different numbers do not mix
-    #[arg(long, value_name = "T", env = "SQUALL_THREADS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "T",
+        env = "SQUALL_THREADS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
     pub threads: u16,
 }
 
@@ -102,21 +82,7 @@ pub struct TargetArgs {
     /// What kernels are for: `cpu`, a CUDA device as `cuda` or `cuda:N`, or all of one model as
     /// `cuda:all`
     #[arg(long, value_name = "TARGET", env = "SQUALL_TARGET", default_value = "cpu")]
-    pub target: Aim,
-}
-
-impl TargetArgs {
-    /// Refuses GPUs, on which whole models are not run.
-    pub fn only_cpu(&self) -> Result<(), Failure> {
-        match self.target {
-            Aim::Cpu => Ok(()),
-            _ => Err(Failure::usage(
-                "whole models are run on the CPU only",
-                "`squall tune` and `squall export` make their kernels for a GPU; here say \
-                 `--target cpu`",
-            )),
-        }
-    }
+    pub target: TargetRequest,
 }
 
 /// How a model is run as a whole.
@@ -135,33 +101,15 @@ pub struct NetworkArgs {
 }
 
 impl NetworkArgs {
-    /// Builds a model for an input, and says what its kernels and weights are.
-    pub fn build(&self, model: &InputArgs, x: Option<&Array>) -> Result<Network, Failure> {
-        self.target.only_cpu()?;
-        let store = self.store.as_ref().map(Store::open_read_only).transpose()?;
-        let model = model.load_tuned(store.as_ref(), self.target.target, self.threads.threads)?;
-        x.map_or(Ok(()), |x| accepts(&model, x))?;
-        let network = Network::build(
-            &model,
-            store.as_ref(),
-            self.threads.threads as usize,
-            self.keep.as_deref(),
-        )?;
-        let (kernels, tuned) = network.kernels();
-        if tuned < kernels {
-            note(format_args!("note: {} of {kernels} kernels are not tuned", kernels - tuned));
+    /// What the options ask for.
+    pub fn request(&self, model: &InputArgs) -> NetworkRequest {
+        NetworkRequest {
+            input: model.request(),
+            store: self.store.clone(),
+            target: self.target.target,
+            threads: self.threads.threads.into(),
+            keep: self.keep.clone(),
         }
-        match network.random_weights() {
-            [] => {}
-            [first, ..] => {
-                let n = network.random_weights().len();
-                note(format_args!(
-                    "warning: {n} weights are not in the file, for instance `{first}`: they are \
-                     random"
-                ));
-            }
-        }
-        Ok(network)
     }
 }
 

@@ -10,6 +10,15 @@ use std::time::{Duration, Instant};
 /// Between two lines where no bar can be drawn.
 const PAUSE: Duration = Duration::from_secs(5);
 
+/// Says what a command that draws no bar has to say while it works.
+pub fn listen(e: Event) {
+    match e {
+        Event::Note(text) => note(format_args!("note: {text}")),
+        Event::Trouble(text) => note(format_args!("warning: {text}")),
+        _ => {}
+    }
+}
+
 /// Shows how a session stands.
 pub struct Display {
     bar: Option<ProgressBar>,
@@ -75,6 +84,7 @@ impl Display {
                     task.name
                 ));
             }
+            Event::Note(text) => self.line(format_args!("note: {text}")),
             Event::Trouble(text) => self.line(format_args!("warning: {text}")),
         }
     }

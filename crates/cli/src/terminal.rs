@@ -12,7 +12,7 @@ pub fn say(text: impl std::fmt::Display) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints a line on stderr; nobody has to read it.
+/// Prints a line on stderr; where that fails, the command goes on.
 pub fn note(text: impl std::fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

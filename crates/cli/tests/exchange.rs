@@ -38,8 +38,10 @@ fn cache() -> String {
 }
 
 const T1: &str = r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "fixed", "Values": "[7]"},
-  {"Name": "how", "Values": [true, false]}, {"Name": "block", "Values": "[32 * i for i in range(1, 9)]"}],
-  "Conditions": [{"Expression": "block <= 128 and fixed % block != 1"}]}, "KernelSpecification": {"KernelName": "other"}}"#;
+  {"Name": "how", "Values": [true, false]},
+  {"Name": "block", "Values": "[32 * i for i in range(1, 9)]"}],
+  "Conditions": [{"Expression": "block <= 128 and fixed % block != 1"}]},
+  "KernelSpecification": {"KernelName": "other"}}"#;
 
 /// What a store knows of each trial, without what an export cannot say.
 fn trials(p: &Place, store: &str) -> Vec<(String, Value)> {

@@ -71,7 +71,8 @@ fn database() -> String {
                 [(14, "1,16,1,16,1,1,1,1"), (28, "1,8,2,16,1,2,1,1"), (56, "1,8,2,16,1,2,1,1")]
             {
                 text += &format!(
-                    "{c}-{hw}-{hw}-1x1-{k}-{hw}-{hw}-8-0x0-1x1-1x1-0-NCHW-FP32-F=ConvAsm1x1U:{values};Other:7,{}\n",
+                    "{c}-{hw}-{hw}-1x1-{k}-{hw}-{hw}-8-0x0-1x1-1x1-0-NCHW-FP32-F=\
+                     ConvAsm1x1U:{values};Other:7,{}\n",
                     hw / 14
                 );
             }

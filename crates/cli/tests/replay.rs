@@ -69,7 +69,9 @@ fn what_it_cannot_read_is_said() {
     p.file("no.json", "{\"cache\": {");
     assert!(p.squall(&["replay", "no.json"]).fails().err.contains("not readable as JSON"));
     assert!(p.squall(&["replay", "absent.json"]).fails().err.contains("cannot read `absent.json`"));
-    p.file("failed.json", r#"{"tune_params": {"a": [1, 2]}, "cache": {"1": {"time": "CompilationFailedConfig"}, "2": {"time": NaN}}}"#);
+    let failed = r#"{"tune_params": {"a": [1, 2]},
+        "cache": {"1": {"time": "CompilationFailedConfig"}, "2": {"time": NaN}}}"#;
+    p.file("failed.json", failed);
     assert!(p.squall(&["replay", "failed.json"]).fails().err.contains("nothing in it ran"));
     p.file("one.json", r#"{"tune_params": {"a": [1]}, "cache": {"1": {"time": 3}}}"#);
     p.squall(&["replay", "one.json"]).ok();

@@ -283,7 +283,7 @@ fn a_read_only_store_is_refused_and_can_still_be_read() {
     mode(p.path(), 0o555);
     let run = |args: &[&str]| -> support::Ran {
         let mut c = p.command(args);
-        // Root may write everything: look as somebody else.
+        // Root may write everything: look as another user.
         if std::fs::metadata("/proc/self")
             .is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
         {

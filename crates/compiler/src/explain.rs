@@ -2,7 +2,9 @@
 
 use crate::sketch::Derived;
 use crate::{schedule, sketch};
-use squall_core::{Configuration, Target, Workload, canonical_tunable_name};
+use squall_core::{
+    Configuration, Target, UNTUNED, Workload, canonical_tunable_name, is_untuned,
+};
 use std::fmt::Write;
 
 /// Stages that [`explain`] knows.
@@ -26,7 +28,7 @@ pub fn explain(
         return explain_gpu(w, t, gpu, stage, candidate);
     }
     let mut all = sketch::derive(w, t);
-    if candidate.is_some_and(|c| c.0 == "untuned") {
+    if candidate.is_some_and(|c| is_untuned(c.0)) {
         all = vec![sketch::plain_sketch(w, t)];
     }
     let mut out = String::new();
@@ -98,7 +100,7 @@ fn explain_gpu(
 ) -> Result<String, String> {
     let facts = sketch::Facts { workload: w, target: t };
     let all = match candidate {
-        Some(("untuned", _)) => vec![sketch::gpu::plain(&facts, gpu)],
+        Some((UNTUNED, _)) => vec![sketch::gpu::plain(&facts, gpu)],
         _ => sketch::gpu::derive(&facts, gpu),
     };
     let names = || all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");

@@ -4,6 +4,8 @@
 //! ([`kernel`]), how that is measured ([`measurer`]), what became of it ([`trial`]), and what a
 //! predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
 
+pub mod algorithm;
+pub mod device;
 pub mod expr;
 pub mod forecast;
 pub mod graph;
@@ -12,6 +14,7 @@ pub mod machine;
 pub mod measurer;
 pub mod operator;
 mod recorded;
+pub mod similarity;
 pub mod space;
 pub mod target;
 pub mod task;
@@ -21,6 +24,8 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
+pub use algorithm::{TunableName, UNTUNED, is_untuned};
+pub use device::{Caches, DeviceIdentity, Machine};
 pub use kernel::{
     Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,
     Reference, TensorMap, Tunable,
@@ -31,6 +36,7 @@ pub use measurer::{
     Verdict,
 };
 pub use recorded::{canonical_tunable_name, find_candidate, find_tunable};
+pub use similarity::TaskShape;
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};

@@ -1,5 +1,6 @@
 //! What became of a candidate: outcomes, measurements, and records that are kept for ever.
 
+use crate::algorithm::is_untuned;
 use crate::kernel::Candidate;
 use crate::task::TaskId;
 use crate::units::Nanos;
@@ -197,6 +198,14 @@ impl RecordKind {
             RecordKind::Rematch => "rematch",
         }
     }
+
+    /// The kind of a spelling; trials where it is none of the others.
+    pub fn named(name: &str) -> RecordKind {
+        [RecordKind::Untuned, RecordKind::Rematch]
+            .into_iter()
+            .find(|k| k.name() == name)
+            .unwrap_or(RecordKind::Trial)
+    }
 }
 
 /// A trial kept for ever, readable alone: it needs no other record, no index and no program to
@@ -231,6 +240,11 @@ pub struct Record {
 }
 
 impl Record {
+    /// Whether its kernel is the task's baseline, from which gains are counted.
+    pub fn is_untuned(&self) -> bool {
+        is_untuned(&self.tunable)
+    }
+
     /// The identity under which it is known: what was tried, where, with what. Storing a trial
     /// twice does nothing the second time; rematches of one candidate are kept one by one, so
     /// their time and outcome count too.

@@ -5,7 +5,7 @@ use crate::query::Query;
 use crate::standings::Standings;
 use crate::store::Store;
 use rusqlite::params_from_iter;
-use squall_core::{Nanos, Record, TaskId};
+use squall_core::{Nanos, Record, RecordKind, TaskId};
 use std::collections::HashMap;
 
 /// What the store knows of one task on one device with one toolchain.
@@ -77,18 +77,16 @@ impl Store {
             s.name = text(3)?;
             s.last = row.get(9).map_err(|e| self.error(e))?;
             let (candidate, time) = ((text(6)?, text(7)?), time.map(Nanos));
-            match text(1)?.as_str() {
-                "rematch" => group.rematch(candidate, time, seq),
-                "untuned" => {
-                    s.untuned = time.or(s.untuned);
-                    group.trial(candidate, time, seq);
-                }
-                _ => {
+            let kind = RecordKind::named(&text(1)?);
+            match kind {
+                RecordKind::Rematch => {}
+                RecordKind::Untuned => s.untuned = time.or(s.untuned),
+                RecordKind::Trial => {
                     s.trials += 1;
                     s.failed += u64::from(time.is_none());
-                    group.trial(candidate, time, seq);
                 }
             }
+            group.add(kind, candidate, time, seq);
         }
         Ok(found
             .into_iter()

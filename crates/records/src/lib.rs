@@ -3,14 +3,16 @@
 //! loads for ever), safe under `kill -9` (one transaction a record) and under several writers.
 //!
 //! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form, and
-//! [`Store::best`] says which candidate holds each task. Beside its records a store keeps examples
-//! for predictors ([`Store::examples`]).
+//! [`Store::best`] says which candidate holds each task, and [`Store::serving`] which of several
+//! devices' serves at a place. Beside its records a store keeps examples for predictors
+//! ([`Store::examples`]).
 
 mod best;
 mod error;
 mod example;
 mod query;
 mod schema;
+mod serving;
 mod standings;
 mod store;
 pub mod wire;
@@ -19,5 +21,6 @@ pub use best::Summary;
 pub use error::StoreError;
 pub use query::Query;
 pub use schema::CURRENT;
+pub use serving::{Nearness, Place};
 pub use standings::{Name, REMATCH_MARGIN, Standings};
 pub use store::{Durability, Store};

@@ -1,12 +1,12 @@
-//! Who holds a task, from the times of its candidates. One definition for the store and for
+//! Which candidate holds a task, from the times of its candidates. One definition for the store and for
 //! sessions, so that a report and a later export name the same winner.
 //!
 //! Times of different minutes do not compare well: the machine is faster or slower by then.
-//! Therefore trials are held against trials, and whoever won the last run-off holds the task. Only
+//! Therefore trials are held against trials, and the winner of the last run-off holds the task. Only
 //! a candidate that was in no run-off yet can take it without one, if its trial was faster than the
 //! holder's by more than [`REMATCH_MARGIN`].
 
-use squall_core::Nanos;
+use squall_core::{Nanos, RecordKind};
 use std::collections::BTreeMap;
 
 /// The share by which times of different minutes may differ for noise alone.
@@ -49,6 +49,14 @@ impl<T: Copy> Standings<T> {
         self.all.entry(name).or_insert(Standing { trial: None, rematch: None })
     }
 
+    /// What a record says; records come in the order in which they were made.
+    pub fn add(&mut self, kind: RecordKind, name: Name, time: Option<Nanos>, from: T) {
+        match kind {
+            RecordKind::Rematch => self.rematch(name, time, from),
+            RecordKind::Trial | RecordKind::Untuned => self.trial(name, time, from),
+        }
+    }
+
     /// A trial (or the plain loops) ended so.
     pub fn trial(&mut self, name: Name, time: Option<Nanos>, from: T) {
         self.entry(name).trial = time.map(|t| (t, from));
@@ -78,7 +86,7 @@ impl<T: Copy> Standings<T> {
         all
     }
 
-    /// Whom others have to beat: the holder, or the fastest where none holds the task.
+    /// The candidate that others have to beat: the holder, or the fastest where none holds the task.
     pub fn incumbent(&self) -> Option<&Name> {
         self.holder.as_ref().or_else(|| self.ranking().first().map(|c| c.0))
     }
@@ -96,7 +104,7 @@ impl<T: Copy> Standings<T> {
         faster.into_iter().map(|c| c.0).collect()
     }
 
-    /// Who holds the task, with the time that speaks for it and where that comes from.
+    /// The candidate that holds the task, with the time that speaks for it and where that comes from.
     pub fn winner(&self) -> Option<(&Name, Nanos, T)> {
         let incumbent = self.incumbent()?;
         let name = self.usurpers(incumbent).first().copied().unwrap_or(incumbent);

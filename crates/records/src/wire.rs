@@ -42,7 +42,7 @@ mod tests {
             workload: w.to_string(),
             device: "cpu".into(),
             toolchain: "gcc".into(),
-            tunable: "untuned".into(),
+            tunable: UNTUNED.into(),
             configuration: String::new(),
             outcome,
             cost: CpuCost { build: time, measure: 0.1, search: 1e-9 },

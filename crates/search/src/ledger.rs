@@ -6,7 +6,7 @@ use crate::moves::Shape;
 use crate::statistics::samples;
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
-use squall_core::{Candidate, Configuration, Space, Trial, Tunable, median};
+use squall_core::{Candidate, Configuration, Space, Trial, Tunable, TunableName, median};
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::panic::resume_unwind;
@@ -49,7 +49,7 @@ const WALKED: u128 = 1 << 16;
 pub(crate) struct Ledger {
     tunables: Vec<Arc<dyn Tunable>>,
     names: Vec<Arc<str>>,
-    /// Tunables that vary one algorithm: their names begin alike, up to a `@` or a comma.
+    /// Tunables that vary one algorithm.
     algorithms: Vec<Vec<usize>>,
     shapes: Vec<Shape>,
     /// Whether no new configuration is left in it.
@@ -69,7 +69,7 @@ pub(crate) struct Ledger {
 impl Ledger {
     pub fn new(tunables: &[Arc<dyn Tunable>]) -> Ledger {
         let mut algorithms: Vec<Vec<usize>> = Vec::new();
-        let of = |i: usize| tunables[i].name().split(['@', ',']).next();
+        let of = |i: usize| TunableName::parse(tunables[i].name()).algorithm;
         for i in 0..tunables.len() {
             match algorithms.iter_mut().find(|f| of(f[0]) == of(i)) {
                 Some(f) => f.push(i),

@@ -4,10 +4,10 @@
 //!
 //! `cargo run --release -p squall --example beside -- STORE ROUNDS kernel.toml..`
 
-use squall::core::{CandidateText, Job, Measurer, Outcome, TaskSetup, median};
-use squall::measure::LocalMeasurer;
-use squall::measure::cpu::{Device, Toolchain};
 use squall::{Input, Query, Store, toolchain_id};
+use squall_core::{CandidateText, Job, Measurer, Outcome, TaskSetup, median};
+use squall_measure::LocalMeasurer;
+use squall_measure::cpu::{Device, Toolchain};
 use std::sync::atomic::AtomicBool;
 
 const SYMBOL: &str = "squall_kernel";
@@ -61,7 +61,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let [tuned, plain, native, any] = times.map(median);
             println!(
                 "{}",
-                serde_json::json!({"task": k.task.name, "configuration": best.configuration, "tuned_ns": tuned, "defaults_ns": plain, "o3_native_ns": native, "o3_ns": any})
+                serde_json::json!({
+                    "task": k.task.name,
+                    "configuration": best.configuration,
+                    "tuned_ns": tuned,
+                    "defaults_ns": plain,
+                    "o3_native_ns": native,
+                    "o3_ns": any,
+                })
             );
         }
     }

@@ -1,11 +1,11 @@
 //! A model run layer by layer through its kernels, against known output. Kernels run in a child
 //! process, call by call, through the driver of an export.
 
-use crate::aim::Aimed;
 use crate::error::Error;
 use crate::export::{Chosen, DRIVER, Origin, build, choose, write};
 use crate::input::Input;
-use crate::settings::Aim;
+use crate::settings::TargetRequest;
+use crate::target_context::TargetContext;
 use squall_core::TaskId;
 use squall_frontend::npy::{self, Array};
 
@@ -67,7 +67,7 @@ struct Kernels {
 impl Kernels {
     fn build(input: &Input, store: Option<&Store>, threads: usize) -> Result<Kernels, Error> {
         let tasks: Vec<_> = input.tasks.iter().collect();
-        let aimed = Aimed::at(Aim::Cpu, threads)?;
+        let aimed = TargetContext::at(TargetRequest::Cpu, threads)?;
         let chosen = choose(&tasks, &[], store, &aimed)?;
         let temporary = |source| Error::Write { path: std::env::temp_dir(), source };
         let folder =
@@ -79,7 +79,7 @@ impl Kernels {
 
     fn tuned(&self) -> usize {
         let tuned = |k: &&Chosen| {
-            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| r.tunable != "untuned")
+            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| !r.is_untuned())
         };
         self.chosen.iter().filter(tuned).count()
     }

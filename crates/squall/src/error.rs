@@ -1,4 +1,4 @@
-//! What can go wrong on the way through the house, with what the user can do about it.
+//! What can go wrong, with what the user can do about it.
 
 use squall_core::MeasurerError as MeasureError;
 use squall_frontend::ImportError;
@@ -41,6 +41,9 @@ pub enum Error {
     Predict(#[from] PredictError),
     #[error("{message}")]
     Build { message: String, hint: String },
+    /// A request that contradicts itself or what it names.
+    #[error("{message}")]
+    Usage { message: String, hint: String },
 }
 
 impl Error {
@@ -51,7 +54,9 @@ impl Error {
             Error::Measure(_) => {
                 Some("`squall doctor` says what is missing and how to mend it".into())
             }
-            Error::Input { hint, .. } | Error::Build { hint, .. } => Some(hint.clone()),
+            Error::Input { hint, .. } | Error::Build { hint, .. } | Error::Usage { hint, .. } => {
+                Some(hint.clone())
+            }
             Error::Import { .. } => Some("`squall tasks --help` shows the forms of input".into()),
             Error::Kernel(_) => Some(
                 "`squall init` writes a kernel.toml that says what may stand \

@@ -33,7 +33,9 @@ pub enum Event<'a> {
     Trial { record: &'a Record, progress: &'a Progress },
     /// A challenger met the incumbent.
     Rematch { task: &'a Task, challenger: Nanos, incumbent: Nanos, faster: bool },
-    /// Something that the user should know while it goes on.
+    /// Something that is good to know.
+    Note(String),
+    /// Something that is not as it should be, while it goes on.
     Trouble(String),
 }
 

@@ -4,14 +4,14 @@
 //! The records of a recording carry its T1 description where those of a tensor expression carry the
 //! expression, so that they can be read alone and given out again as they came.
 
+use crate::clock::now;
 use crate::error::Error;
 use crate::files::put;
-use crate::session::now;
 use squall_core::task::Objective;
 use squall_core::{Outcome, Record, RecordKind, TaskId};
-use squall_frontend::recording::{self, Description, Format, Recording, knob_of_spellings};
+use squall_frontend::recording::{self, Description, File, Format, Recording, knob_of_spellings};
 use squall_records::{Query, Store};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The tunable's name in records of what others measured.
 pub const RECORDED: &str = "recorded";
@@ -35,6 +35,45 @@ pub struct Imported {
     pub new: u64,
     /// Trials that it had.
     pub known: u64,
+}
+
+/// Reads recordings, each with the stem of its file's name, and fits descriptions to them: these
+/// say the order, all values and the conditions of the parameters of those recordings that have
+/// the same ones.
+pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Recording)>, Error> {
+    let (mut recordings, mut descriptions) = (Vec::new(), Vec::new());
+    for path in paths {
+        let place = path.display().to_string();
+        let bytes =
+            std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        match recording::read_any(&place, &bytes).map_err(Error::Recording)? {
+            File::Recording(r) => recordings.push((place, stem(path), r)),
+            File::Description(d) => descriptions.push((place, d)),
+        }
+    }
+    for (place, t1) in &descriptions {
+        if !recordings.iter().any(|(_, _, r)| r.fits(t1)) {
+            return Err(Error::Input {
+                place: place.clone(),
+                message: "no recording here has the parameters of this T1 description".into(),
+                hint: "name it together with the recording that it describes".into(),
+            });
+        }
+    }
+    let described = |(place, stem, r): (String, String, Recording)| {
+        let r = match descriptions.iter().find(|(_, t1)| r.fits(t1)) {
+            Some((_, t1)) => r.described(&place, t1).map_err(Error::Recording)?,
+            None => r,
+        };
+        Ok((stem, r))
+    };
+    recordings.into_iter().map(described).collect()
+}
+
+fn stem(path: &Path) -> String {
+    let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let file = file.strip_suffix(".gz").unwrap_or(&file);
+    file.strip_suffix(".json").unwrap_or(file).into()
 }
 
 /// Puts the trials of a recording into a store, all or none. `stem` names its kernel where the file
@@ -147,6 +186,11 @@ fn seen(trials: &[Vec<(&str, &str)>], name: &str) -> Description {
         knobs,
         conditions: Vec::new(),
     }
+}
+
+/// A recording in a form that others read.
+pub fn text(recording: &Recording, format: Format) -> String {
+    recording::write(recording, format)
 }
 
 /// Writes a recording to a file, packed where its name ends in `.gz`.

@@ -1,10 +1,10 @@
 //! The order of axes that a model's images have between its kernels. What the caller gives and gets
 //! stays in the model's order.
 
-use crate::aim::Aimed;
 use crate::error::Error;
 use crate::input::Input;
-use crate::settings::Aim;
+use crate::settings::TargetRequest;
+use crate::target_context::TargetContext;
 use squall_core::TaskId;
 use squall_graph::solvers::{CHANNELS_LAST, Cost, FASTEST_LAYOUTS, solver};
 use squall_records::{Query, Store};
@@ -26,8 +26,8 @@ impl Channels {
         &[(Channels::First, "first"), (Channels::Last, "last")];
 
     /// What kernels for a target are tuned with, unless the user says otherwise.
-    pub fn usual(aim: Aim) -> Channels {
-        if aim == Aim::Cpu { Channels::Last } else { Channels::First }
+    pub fn usual(aim: TargetRequest) -> Channels {
+        if aim == TargetRequest::Cpu { Channels::Last } else { Channels::First }
     }
 }
 
@@ -56,23 +56,17 @@ impl Input {
 
     /// The model with each image in the order for which the kernels that would be taken from the
     /// store are fastest together, by an exact choice; as it is where the store knows no better.
-    pub fn with_fastest_layout(self, store: &Store, aimed: &Aimed) -> Result<Input, Error> {
+    pub fn with_fastest_layout(self, store: &Store, aimed: &TargetContext) -> Result<Input, Error> {
         if self.graph.is_none() {
             return Ok(self);
         }
-        // Of each task the record that it would get: the nearest, then the fastest.
-        let mut known: HashMap<TaskId, ((u8, bool), f64)> = HashMap::new();
-        for r in store.best(&Query::default())? {
+        // Of each task the record that serves it.
+        let mut known: HashMap<TaskId, f64> = HashMap::new();
+        for (near, r) in store.serving(&Query::default(), &aimed.place)? {
             let Some(time) = r.outcome.time() else { continue };
-            let mine = (aimed.far(&r), time.0);
-            let held = known.entry(r.task).or_insert(mine);
-            if mine.0.cmp(&held.0).then(mine.1.total_cmp(&held.1)).is_lt() {
-                *held = mine;
-            }
+            let far = if near.is_here() { 0.0 } else { ELSEWHERE };
+            known.entry(r.task).or_insert(far + time.0);
         }
-        let time = |&((distance, other_tools), ns): &((u8, bool), f64)| {
-            if distance < 2 && !other_tools { ns } else { ELSEWHERE + ns }
-        };
-        Ok(self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).map(time)))
+        Ok(self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).copied()))
     }
 }

@@ -1,25 +1,26 @@
-//! The hallway of Squall, where the rooms meet: read an input ([`Input`]), tune its tasks
-//! ([`Session`]), look at what was found ([`Report`]), ship it ([`export`]), check it ([`check`])
-//! and run it as a whole ([`network`]). [`verify`] holds stored winners against their runners-up
-//! again, and [`ablation`] search strategies against each other. [`exchange`] takes in what others
-//! measured and gives out what they read; [`forecast`] takes tuning databases in and gives
-//! predictions back.
+//! Squall's public interface. What it does is a function of a plain request: [`tune`] finds the
+//! fastest kernels of an input, [`export`] ships them, [`run`] runs a model through them,
+//! [`predict`] says what tuning would find where nothing was tuned yet, [`import`] takes in what
+//! others measured, [`replay`] compares searches on recordings. Requests that look at this machine
+//! share a [`Context`], which looks at it once.
+//!
+//! [`report`] shows what tuning found, [`verify`] holds stored winners against their runners-up
+//! again, [`exchange`] gives out what others read, [`forecast`] trains predictors, and [`trials`]
+//! holds the one loop by which anything is measured.
 //!
 //! ```no_run
-//! use squall::{Budget, Input, Session, Settings, Store};
+//! use squall::{BudgetRequest, Context, InputRequest, TuneRequest, tune};
 //! use std::sync::atomic::AtomicBool;
-//! let input = Input::load("matmul m=256 n=256 k=256", &[])?;
-//! let settings = Settings { budget: Budget { task_trials: Some(64), ..Budget::default() }, ..Settings::default() };
-//! let store = Store::open("tuned.squall")?;
-//! let report = Session::new(&settings, &store, &AtomicBool::new(false)).tune(&input, &mut |_| ())?;
+//! let input = InputRequest::new("matmul m=256 n=256 k=256");
+//! let budget = BudgetRequest { trials: Some(64), ..BudgetRequest::default() };
+//! let request = TuneRequest::new(input, "tuned.squall", budget);
+//! let report = tune(&Context::new(), &request, &AtomicBool::new(false), &mut |_| ())?;
 //! println!("{:?}", report.gain());
 //! # Ok::<(), squall::Error>(())
 //! ```
 
-pub mod ablation;
-mod aim;
 pub mod check;
-mod desk;
+mod clock;
 mod error;
 mod event;
 pub mod exchange;
@@ -27,33 +28,53 @@ pub mod export;
 pub mod files;
 pub mod forecast;
 mod input;
-mod kin;
-mod kit;
 mod layout;
+mod machine;
 pub mod network;
+pub mod recorder;
 pub mod replay;
 pub mod report;
+mod request;
 mod runoff;
 mod session;
+mod session_context;
 mod settings;
 mod stage;
+mod target_context;
+mod task_kernels;
+mod task_search;
+mod task_state;
+mod transfer;
+pub mod trials;
+mod verbs;
 pub mod verify;
 
-pub use aim::{Aimed, gpu_roof, measure_roof, toolchain_id};
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use input::{Input, InputKind, beside, name_matches};
 pub use layout::Channels;
+pub use machine::{fitted_cpu, fitted_gpu};
 pub use report::{Report, Roof, RoofLevel, StopReason, TaskReport};
-pub use session::Session;
-pub use settings::{Aim, Budget, Caches, Settings};
-pub use squall_compiler as compiler;
-pub use squall_core as core;
-pub use squall_frontend as frontend;
-pub use squall_graph as graph;
-pub use squall_measure as measure;
-pub use squall_predict as predict;
-pub use squall_records as records;
-pub use squall_records::{Query, Store};
-pub use squall_search as search;
+pub use request::{InputRequest, TuneRequest};
+pub use settings::{Budget, BudgetRequest, TargetRequest};
 pub use stage::GRAPH_STAGES;
+pub use target_context::{Context, TargetContext, gpu_roof, measure_roof, toolchain_id};
+pub use task_kernels::TaskKernels;
+pub use verbs::*;
+
+pub use squall_compiler::STAGES;
+pub use squall_core::forecast::Split;
+pub use squall_core::{
+    Bytes, Caches, MachineModel, Nanos, Outcome, Record, RecordKind, Task, TaskId, Verdict,
+};
+pub use squall_frontend::Untuned;
+pub use squall_frontend::npy::Array;
+pub use squall_frontend::recording::Format;
+pub use squall_measure::cpu::{Device, Toolchain};
+pub use squall_measure::cuda::Gpu;
+pub use squall_predict::{
+    Kind, Options, PredictError, Predictor, Progress as TrainingProgress, task::TaskModel,
+};
+pub use squall_records::wire::encode as encode_record;
+pub use squall_records::{Place, Query, Store, StoreError};
+pub use squall_search::{StrategyInfo, strategies};

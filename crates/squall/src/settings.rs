@@ -1,6 +1,6 @@
-//! What a session is told: budget, threads, seed, strategy.
+//! How much a session may spend, and for which device.
 
-use std::path::PathBuf;
+use crate::input::InputKind;
 
 /// How much may be spent; the first limit reached ends a task or the session. Trials are new
 /// measurements: what the store knows already is not repeated and does not count.
@@ -16,16 +16,48 @@ pub struct Budget {
     pub seconds: Option<f64>,
 }
 
+/// How much a user wants to spend. What that means depends on the input: see [`Budget::of`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct BudgetRequest {
+    /// Trials: of all tasks of a model together, of each of several kernels.
+    pub trials: Option<u64>,
+    /// Trials of each task, whatever the input.
+    pub trials_per_task: Option<u64>,
+    /// Seconds: for all tasks of a model together, for each of several kernels.
+    pub seconds: Option<f64>,
+}
+
 impl Budget {
-    /// Whether tasks share a budget, so that somebody has to decide between them.
+    /// What a request means for an input: the tasks of a model share a budget, each of several
+    /// kernels has it for itself.
+    pub fn of(request: BudgetRequest, kind: InputKind) -> Budget {
+        let per_task = kind == InputKind::Kernels;
+        Budget {
+            task_trials: request.trials_per_task.or(request.trials.filter(|_| per_task)),
+            trials: request.trials.filter(|_| !per_task),
+            task_seconds: request.seconds.filter(|_| per_task),
+            seconds: request.seconds.filter(|_| !per_task),
+        }
+    }
+
+    /// The trials that a task of so many may expect.
+    pub fn expected_trials(&self, tasks: usize) -> usize {
+        // Where time is the limit, half a second a trial is a fair guess.
+        let seconds = self.task_seconds.or(self.seconds.map(|s| s / tasks as f64));
+        let share = self.trials.map(|n| n.div_ceil(tasks as u64));
+        self.task_trials.or(share).or(seconds.map(|s| (s * 2.0) as u64)).unwrap_or(1000).max(1)
+            as usize
+    }
+
+    /// Whether tasks share a budget, so that it must be divided between them.
     pub fn is_shared(&self) -> bool {
         self.task_trials.is_none() && self.task_seconds.is_none()
     }
 }
 
 /// What kernels are tuned for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Aim {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TargetRequest {
     /// This machine's CPU.
     #[default]
     Cpu,
@@ -35,83 +67,17 @@ pub enum Aim {
     CudaAll,
 }
 
-impl std::str::FromStr for Aim {
+impl std::str::FromStr for TargetRequest {
     type Err = String;
-    fn from_str(text: &str) -> Result<Aim, String> {
+    fn from_str(text: &str) -> Result<TargetRequest, String> {
         let number = match text {
-            "cpu" => return Ok(Aim::Cpu),
-            "cuda:all" => return Ok(Aim::CudaAll),
+            "cpu" => return Ok(TargetRequest::Cpu),
+            "cuda:all" => return Ok(TargetRequest::CudaAll),
             "cuda" => Some(0),
             _ => text.strip_prefix("cuda:").and_then(|n| n.parse().ok()),
         };
-        number.map(Aim::Cuda).ok_or_else(|| {
+        number.map(TargetRequest::Cuda).ok_or_else(|| {
             "expected `cpu`, `cuda`, `cuda:N` with the number of a device, or `cuda:all`".into()
         })
-    }
-}
-
-/// What the caches hold when a call is timed. Times of the two kinds are kept apart.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Caches {
-    /// What the call before left.
-    #[default]
-    Warm,
-    /// Nothing; on a CPU nothing but the data inputs, as if a layer before had just written them.
-    Cold,
-}
-
-impl std::str::FromStr for Caches {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Caches, String> {
-        match text {
-            "warm" => Ok(Caches::Warm),
-            "cold" => Ok(Caches::Cold),
-            _ => Err("expected `warm` or `cold`".into()),
-        }
-    }
-}
-
-/// What a session is told.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
-    /// How much may be spent.
-    pub budget: Budget,
-    /// What kernels are tuned for.
-    pub aim: Aim,
-    /// Threads that a kernel may use; of no meaning on a GPU.
-    pub threads: usize,
-    /// Of everything random.
-    pub seed: u64,
-    /// The strategy's name; the first of [`squall_search::strategies`] if none.
-    pub strategy: Option<String>,
-    /// Only tasks whose name or id matches.
-    pub only: Option<String>,
-    /// Only sketches whose name matches, where any does.
-    pub sketch: Option<String>,
-    /// Whether what holds similar tasks is tried first.
-    pub transfer: bool,
-    /// A predictor trained on records, whose candidates are each task's first trials.
-    pub predictor: Option<PathBuf>,
-    /// Whether the machine's roof is measured first (half a second).
-    pub roof: bool,
-    /// What the caches hold when a call is timed.
-    pub caches: Caches,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            budget: Budget::default(),
-            aim: Aim::Cpu,
-            threads: 1,
-            seed: 0,
-            strategy: None,
-            only: None,
-            sketch: None,
-            transfer: true,
-            predictor: None,
-            roof: true,
-            caches: Caches::Warm,
-        }
     }
 }

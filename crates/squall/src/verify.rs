@@ -1,17 +1,18 @@
 //! Stored winners held against their runners-up once more: does what the store says still hold?
 
-use crate::aim::Aimed;
-use crate::desk::{Desk, Idle};
 use crate::error::Error;
 use crate::input::name_matches;
-use crate::kit::Kit;
-use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
-use crate::session::SYMBOL;
-use crate::settings::Aim;
-pub use squall_core::Verdict;
-use squall_core::{Measurer, TaskSetup};
-use squall_core::{MeasurerError as MeasureError, Rematch};
-use squall_core::{Nanos, Target, Task, TaskId, Workload, median};
+use crate::recorder::Recorder;
+use crate::runoff::{Keep, Met, RUNNER_UP, meet};
+use crate::settings::TargetRequest;
+use crate::target_context::Context;
+use crate::task_kernels::TaskKernels;
+use crate::task_state::TaskState;
+use crate::trials::SYMBOL;
+use squall_core::{
+    Caches, Measurer, MeasurerError, Nanos, Rematch, Target, Task, TaskId, Verdict, Workload,
+    median,
+};
 use squall_measure::rematch::MINIMUM_EFFECT;
 use squall_records::{Name, Query, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -106,9 +107,9 @@ pub struct Verified {
     pub name: String,
     /// The verdict.
     pub standing: Standing,
-    /// Who held the task.
+    /// The candidate that held the task.
     pub winner: Contender,
-    /// Who came next within reach.
+    /// The next fastest within reach.
     pub runner_up: Option<Contender>,
     /// The run-offs that were held; where there is no runner-up, of the winner against itself.
     pub rounds: Vec<Round>,
@@ -183,7 +184,7 @@ pub struct Choice {
     /// Those whose name matches or whose id begins so.
     pub only: Option<String>,
     /// What the winners run on.
-    pub aim: Aim,
+    pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,
     /// Run-offs to hold of each pair, taking turns as incumbent. The first counts for the store;
@@ -195,161 +196,168 @@ pub struct Choice {
 /// ran nothing before, with warm or cold caches as it was tuned, and keeps what came of it as
 /// tuning does. Only tasks with records of this device and toolchain are looked at.
 pub fn verify(
+    context: &Context,
     store: &Store,
     choice: &Choice,
     stop: &AtomicBool,
     heard: &mut dyn FnMut(&Verified),
 ) -> Result<Verification, Error> {
-    let warm = Aimed::at(choice.aim, choice.threads)?;
-    let (device_id, tools) = (warm.id.clone(), warm.tools.clone());
+    let warm = context.target(choice.target, choice.threads)?;
+    let (device, toolchain) = (warm.device_name(), warm.place.toolchain.clone());
     let chosen = |name: &str, id: TaskId| {
         choice.only.as_ref().is_none_or(|p| name_matches(p, name) || id.to_string().starts_with(p))
     };
     let mut known = Vec::new();
-    for aimed in [warm.clone().cold(), warm] {
-        let query = Query {
-            task: choice.task,
-            device: Some(aimed.id.clone()),
-            toolchain: Some(tools.clone()),
-            ..Query::default()
-        };
+    for at in [warm.clone().with_caches(Caches::Cold), warm] {
+        let query = Query { task: choice.task, ..at.place.records() };
         let held = store
             .summaries(&query)?
             .into_iter()
             .filter(|s| s.best.is_some() && chosen(&s.name, s.task));
-        known.push((held.collect::<Vec<_>>(), aimed));
+        known.push((held.collect::<Vec<_>>(), at));
     }
     let count: usize = known.iter().map(|k| k.0.len()).sum();
     if count == 0 {
         return Err(Error::Nothing(format!(
             "`{}` knows no winner of a matching task on this device with this toolchain \
-             ({device_id}; {tools})",
+             ({device}; {toolchain})",
             store.path().display()
         )));
     }
     let mut tasks = Vec::new();
-    for (held, aimed) in known.iter().filter(|k| !k.0.is_empty()) {
-        let scribe = Scribe { store, device: &aimed.id, toolchain: &tools, seed: 0 };
-        let mut lab = aimed.lab()?;
+    for (held, at) in known.iter().filter(|k| !k.0.is_empty()) {
+        let recorder = Recorder { store, place: at.place.clone(), seed: 0 };
+        let mut verifier =
+            Verifier { measurer: at.measurer()?, recorder, rounds: choice.rounds, stop };
         for summary in held {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let seen = one(
-                &mut lab,
-                &aimed.target,
-                scribe,
-                (summary.task, &summary.name),
-                choice.rounds,
-                stop,
-            )?;
+            let seen = verifier.one(&at.target, summary.task, &summary.name)?;
             seen.iter().for_each(&mut *heard);
             tasks.extend(seen);
         }
     }
     let interrupted = tasks.len() < count && stop.load(Ordering::Relaxed);
-    Ok(Verification {
-        device: device_id,
-        toolchain: tools,
-        effect: MINIMUM_EFFECT,
-        tasks,
-        interrupted,
-    })
+    Ok(Verification { device, toolchain, effect: MINIMUM_EFFECT, tasks, interrupted })
 }
 
-/// One task; none where the store says nothing of it after all.
-fn one(
-    lab: &mut dyn Measurer,
-    target: &Target,
-    scribe: Scribe,
-    (id, name): (TaskId, &str),
+/// What looks at one task after another.
+struct Verifier<'a> {
+    measurer: Box<dyn Measurer>,
+    recorder: Recorder<'a>,
     rounds: usize,
-    stop: &AtomicBool,
-) -> Result<Option<Verified>, Error> {
-    let records = scribe.store.trials(id, scribe.device, scribe.toolchain)?;
-    let Some(text) = records.first().map(|r| r.workload.clone()) else { return Ok(None) };
-    let Ok(workload) = Workload::parse(&text) else { return Ok(None) };
-    let task = Task::new(name, workload);
-    let mut desk = Desk::new(&task, Kit::generated(&task, target), Box::new(Idle));
-    desk.learn(records);
-    let Some(winner) = desk.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
-    let contender = |desk: &Desk, n: &Name| Contender {
-        tunable: n.0.clone(),
-        configuration: n.1.clone(),
-        stored: desk.standings.time(n),
-        now: None,
-    };
-    let mut seen = Verified {
-        task: id,
-        name: name.into(),
-        standing: Standing::Gone,
-        winner: contender(&desk, &winner),
-        runner_up: None,
-        rounds: Vec::new(),
-        detail: None,
-    };
-    let Some(source) = desk.source(&winner, SYMBOL) else {
-        seen.detail = Some(match task.workload.foreign {
-            Some(_) => "a kernel of your own: `squall tune` its kernel.toml, where its rivals \
-                        meet it again"
-                .into(),
-            None => "no sketch proposes it any more".into(),
-        });
-        return Ok(Some(seen));
-    };
-    match lab.set_task(&TaskSetup::new(task.workload.clone(), desk.reference.clone(), scribe.seed))
-    {
-        Err(MeasureError::Reference(why)) => {
-            seen.detail = Some(why);
+    stop: &'a AtomicBool,
+}
+
+impl Verifier<'_> {
+    /// One task; none where the store says nothing of it after all.
+    fn one(&mut self, target: &Target, id: TaskId, name: &str) -> Result<Option<Verified>, Error> {
+        let place = &self.recorder.place;
+        let records =
+            self.recorder.store.trials(id, &place.device.to_string(), &place.toolchain)?;
+        let Some(text) = records.first().map(|r| r.workload.clone()) else { return Ok(None) };
+        let Ok(workload) = Workload::parse(&text) else { return Ok(None) };
+        let task = Task::new(name, workload);
+        let mut state = TaskState::new(&task, TaskKernels::generated(&task, target));
+        state.learn(records);
+        let Some(winner) = state.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
+        let mut seen = Verified {
+            task: id,
+            name: name.into(),
+            standing: Standing::Gone,
+            winner: contender(&state, &winner),
+            runner_up: None,
+            rounds: Vec::new(),
+            detail: None,
+        };
+        let Some(source) = state.source(&winner, SYMBOL) else {
+            seen.detail = Some(match task.workload.foreign {
+                Some(_) => "a kernel of your own: `squall tune` its kernel.toml, where its rivals \
+                            meet it again"
+                    .into(),
+                None => "no sketch proposes it any more".into(),
+            });
             return Ok(Some(seen));
-        }
-        done => done?,
-    }
-    let limit = desk.standings.time(&winner).map_or(f64::INFINITY, |t| t.0 * (1.0 + RUNNER_UP));
-    // Another name for the same code would only measure the machine.
-    let distinct = |n: &Name| desk.source(n, SYMBOL).is_some_and(|s| s.source != source.source);
-    let near = desk.standings.ranking().into_iter().filter(|(n, t)| **n != winner && t.0 <= limit);
-    let runner_up = near.map(|c| c.0).find(|n| distinct(n)).cloned();
-    seen.runner_up = runner_up.as_ref().map(|n| contender(&desk, n));
-    // Where nobody comes close, the winner meets itself: measured in the same way as the others.
-    let rival = runner_up.as_ref().unwrap_or(&winner);
-    for round in 0..rounds {
-        if round > 0 && stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let turned = round % 2 == 1;
-        let (a, b) = if turned { (rival, &winner) } else { (&winner, rival) };
-        let keep = if round == 0 { Keep::All } else { Keep::Failures };
-        match meet(lab, &mut desk, scribe, (a, b), keep)? {
-            Met::Measured(m) => {
-                seen.rounds.push(Round::new(turned, &m));
-                if round == 0 {
-                    seen.standing = match m.verdict {
-                        _ if runner_up.is_none() => Standing::Holds,
-                        Verdict::Slower => Standing::Holds,
-                        Verdict::Tie => Standing::Tie,
-                        Verdict::Faster => Standing::Overtaken,
-                    };
-                    seen.winner.now = Some(m.incumbent.median());
-                    if let Some(r) = &mut seen.runner_up {
-                        r.now = Some(m.challenger.median());
-                    }
-                }
+        };
+        match self.measurer.set_task(&state.setup(self.recorder.seed)) {
+            Err(MeasurerError::Reference(why)) => {
+                seen.detail = Some(why);
+                return Ok(Some(seen));
             }
-            Met::Failed { rival, detail } => {
-                let winner = rival == turned || runner_up.is_none();
-                // Who fails is out, whatever earlier rounds said.
-                seen.standing = if winner { Standing::Broken } else { Standing::Holds };
-                seen.detail = Some(format!(
-                    "the {} failed: {detail}",
-                    if winner { "winner" } else { "runner-up" }
-                ));
+            done => done?,
+        }
+        let limit =
+            state.standings.time(&winner).map_or(f64::INFINITY, |t| t.0 * (1.0 + RUNNER_UP));
+        // Another name for the same code would only measure the machine.
+        let distinct =
+            |n: &Name| state.source(n, SYMBOL).is_some_and(|s| s.source != source.source);
+        let near =
+            state.standings.ranking().into_iter().filter(|(n, t)| **n != winner && t.0 <= limit);
+        let runner_up = near.map(|c| c.0).find(|n| distinct(n)).cloned();
+        seen.runner_up = runner_up.as_ref().map(|n| contender(&state, n));
+        // Where no candidate comes close, the winner meets itself: measured as the others are.
+        let rival = runner_up.as_ref().unwrap_or(&winner);
+        self.hold_rounds(&mut state, (&winner, rival), &mut seen)?;
+        Ok(Some(seen))
+    }
+
+    /// The run-offs of a winner and its rival, of which the first counts for the store.
+    fn hold_rounds(
+        &mut self,
+        state: &mut TaskState,
+        (winner, rival): (&Name, &Name),
+        seen: &mut Verified,
+    ) -> Result<(), Error> {
+        let alone = winner == rival;
+        for round in 0..self.rounds {
+            if round > 0 && self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            Met::Gone => break,
+            let turned = round % 2 == 1;
+            let pair = if turned { (rival, winner) } else { (winner, rival) };
+            let keep = if round == 0 { Keep::All } else { Keep::Failures };
+            match meet(&mut *self.measurer, state, &self.recorder, pair, keep)? {
+                Met::Measured(m) => {
+                    seen.rounds.push(Round::new(turned, &m));
+                    if round == 0 {
+                        seen.standing = match m.verdict {
+                            _ if alone => Standing::Holds,
+                            Verdict::Slower => Standing::Holds,
+                            Verdict::Tie => Standing::Tie,
+                            Verdict::Faster => Standing::Overtaken,
+                        };
+                        seen.winner.now = Some(m.incumbent.median());
+                        if let Some(r) = &mut seen.runner_up {
+                            r.now = Some(m.challenger.median());
+                        }
+                    }
+                }
+                Met::Failed { rival, detail, .. } => {
+                    let winner = rival == turned || alone;
+                    // A kernel that fails is out, whatever earlier rounds said.
+                    seen.standing = if winner { Standing::Broken } else { Standing::Holds };
+                    seen.detail = Some(format!(
+                        "the {} failed: {detail}",
+                        if winner { "winner" } else { "runner-up" }
+                    ));
+                    break;
+                }
+                Met::Gone => break,
+            }
         }
+        Ok(())
     }
-    Ok(Some(seen))
+}
+
+/// A candidate with what the store says of it.
+fn contender(state: &TaskState, name: &Name) -> Contender {
+    Contender {
+        tunable: name.0.clone(),
+        configuration: name.1.clone(),
+        stored: state.standings.time(name),
+        now: None,
+    }
 }
 
 #[cfg(test)]
@@ -357,7 +365,7 @@ mod tests {
     use super::*;
 
     fn verified(runner_up: bool, rounds: &[(bool, Verdict, f64)]) -> Verified {
-        let who = || Contender {
+        let contender = || Contender {
             tunable: "tile".into(),
             configuration: "k=1".into(),
             stored: None,
@@ -374,21 +382,21 @@ mod tests {
             task: "00000000000000aa".parse().expect("an id"),
             name: "a".into(),
             standing: Standing::Holds,
-            winner: who(),
-            runner_up: runner_up.then(who),
+            winner: contender(),
+            runner_up: runner_up.then(contender),
             rounds: rounds.iter().map(round).collect(),
             detail: None,
         }
     }
 
     #[test]
-    fn rounds_agree_whoever_is_the_incumbent() {
+    fn rounds_agree_whichever_is_the_incumbent() {
         use Verdict::{Faster, Slower, Tie};
         let v = verified(true, &[(false, Slower, 1.1), (true, Faster, 0.9), (false, Tie, 1.02)]);
         assert_eq!((v.is_contradicted(), v.regretted()), (false, 0));
         let v = verified(true, &[(false, Slower, 1.1), (true, Slower, 1.1)]);
         assert!(v.is_contradicted());
-        // A tie contradicts nobody, but the times of ties can show that an acceptance was wrong.
+        // A tie contradicts no round, but the times of ties can show that an acceptance was wrong.
         let v = verified(true, &[(false, Faster, 0.9), (true, Tie, 0.9), (false, Tie, 1.005)]);
         assert_eq!((v.is_contradicted(), v.regretted()), (false, 1));
         // One noisy round of several does not.

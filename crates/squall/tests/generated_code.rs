@@ -6,8 +6,8 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
-use squall::compiler::{sketches, untuned};
-use squall::core::{Bytes, Gpu, KernelSource, Mapped, Target, Tunable};
+use squall_compiler::{sketches, untuned};
+use squall_core::{Bytes, Gpu, KernelSource, Mapped, Target, Tunable};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -72,7 +72,7 @@ fn digest(tunable: &dyn Tunable) -> String {
 fn list(target: &str, on: &Target, operators: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let input = Input::load(&root.join(operators).display().to_string(), &[]).expect("a list");
-    let lines = |task: &squall::core::Task| {
+    let lines = |task: &squall_core::Task| {
         let all = sketches(&task.workload, on);
         let plain = untuned(&task.workload, on);
         let mut s = String::new();

@@ -1,10 +1,10 @@
-//! Spaces and recordings that nobody should hand in, and how fast the large ones open.
+//! Spaces and recordings that should never be handed in, and how fast the large ones open.
 
-use squall::core::space::{Knob, Names, Role, Term};
-use squall::core::{Outcome, Space};
-use squall::frontend::recording::{read, read_space};
-use squall::replay::{Course, Replay, budgets, score};
-use squall::search::{StrategyInfo, strategies};
+use squall::replay::{RecordedSpace, Replay, budgets, score};
+use squall_core::space::{Knob, Names, Role, Term};
+use squall_core::{Outcome, Space};
+use squall_frontend::recording::{read, read_space};
+use squall_search::{StrategyInfo, strategies};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -20,24 +20,24 @@ fn cache(values: &str, entries: &str) -> Vec<u8> {
 
 #[test]
 fn a_space_of_one_ends_every_search_after_one_trial() {
-    let courses =
-        [Course::new("one", read("one", &cache("4", r#""4,7": {"time": 2.5}"#)).unwrap())];
+    let spaces =
+        [RecordedSpace::new("one", read("one", &cache("4", r#""4,7": {"time": 2.5}"#)).unwrap())];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 2,
         evaluations: 50,
         seconds: None,
         threads: 1,
     };
-    let runs = replay.run(&AtomicBool::new(false), &|| ());
+    let runs = replay.run(&AtomicBool::new(false), &|| ()).unwrap();
     assert_eq!(runs.len(), 2 * strategies.len());
     for r in &runs {
         assert_eq!(r.trace, [0], "{}", strategies[r.strategy].name);
     }
     // Chance finds it too: nothing can be better than that.
-    let s = score(&courses[0], &runs.iter().take(2).collect::<Vec<_>>(), &budgets(50));
+    let s = score(&spaces[0], &runs.iter().take(2).collect::<Vec<_>>(), &budgets(50));
     assert_eq!((s.value, s.score, s.median), (vec![1.0, 1.0], vec![0.0, 0.0], vec![1.0, 1.0]));
 }
 
@@ -49,31 +49,32 @@ fn a_space_where_all_fails_is_searched_to_its_end_and_scored_zero() {
     assert!(
         r.optimum().is_none() && r.rows.iter().all(|r| matches!(r.outcome, Outcome::Failed { .. }))
     );
-    let courses = [Course::new("none", r)];
+    let spaces = [RecordedSpace::new("none", r)];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 1,
         evaluations: 50,
         seconds: None,
         threads: 1,
     };
-    for r in replay.run(&AtomicBool::new(false), &|| ()) {
+    for r in replay.run(&AtomicBool::new(false), &|| ()).unwrap() {
         assert_eq!(r.trace.len(), 3, "{}", strategies[r.strategy].name);
-        assert_eq!(score(&courses[0], &[&r], &[50]).score, [0.0]);
+        assert_eq!(score(&spaces[0], &[&r], &[50]).score, [0.0]);
     }
     // From the command line there is nothing to look for.
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("none.json");
     std::fs::write(&file, cache("1, 2, 3", &entries)).unwrap();
-    let e = Course::open(&file).err().unwrap();
+    let e = RecordedSpace::open(&file).err().unwrap();
     assert!(e.to_string().contains("nothing in it ran"), "{e}");
 }
 
 #[test]
 fn times_that_are_no_numbers_are_failures() {
-    let entries = r#""1,7": {"time": NaN}, "2,7": {"time": -Infinity}, "3,7": {"time": -1}, "4,7": {"time": 0}, "5,7": {"time": 1e999}, "6,7": {"time": 3}"#;
+    let entries = r#""1,7": {"time": NaN}, "2,7": {"time": -Infinity}, "3,7": {"time": -1},
+        "4,7": {"time": 0}, "5,7": {"time": 1e999}, "6,7": {"time": 3}"#;
     match read("odd", &cache("1, 2, 3, 4, 5, 6", entries)) {
         Ok(r) => {
             let ran: Vec<bool> = r.rows.iter().map(|r| r.outcome.time().is_some()).collect();
@@ -86,7 +87,8 @@ fn times_that_are_no_numbers_are_failures() {
 
 #[test]
 fn a_million_values_end_in_a_message() {
-    let t1 = r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "range(0, 1000000)"}]}}"#;
+    let t1 = r#"{"ConfigurationSpace":
+        {"TuningParameters": [{"Name": "a", "Values": "range(0, 1000000)"}]}}"#;
     let e = read_space("t1.json", t1.as_bytes()).unwrap_err().to_string();
     assert!(e.starts_with("t1.json: ") && (e.contains("65535") || e.contains("values")), "{e}");
     let values = (0..1_000_000).map(|i| i.to_string()).collect::<Vec<_>>().join(",");

@@ -4,8 +4,8 @@
 //! `model_digests.txt`. `SQUALL_BLESS=1 cargo test -p squall --test model_digests` writes that file
 //! anew where the shared folder is present.
 
-use squall::frontend::read_weights;
 use squall::{Channels, Input};
+use squall_frontend::read_weights;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

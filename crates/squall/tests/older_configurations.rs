@@ -3,8 +3,8 @@
 //! makes the kernel that its text of today makes.
 
 use squall::Input;
-use squall::compiler::sketches;
-use squall::core::{Bytes, Gpu, Target, Tunable, find_candidate, find_tunable};
+use squall_compiler::sketches;
+use squall_core::{Bytes, Gpu, Target, Tunable, find_candidate, find_tunable};
 use std::sync::Arc;
 
 fn h200() -> Target {

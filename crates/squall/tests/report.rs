@@ -1,9 +1,9 @@
 //! Reports of made-up sessions: sums, bounds, the page.
 
-use squall::core::{CpuCost, Nanos, Objective, TaskId, Workload};
 use squall::report::{
     FailureClass, Report, Roof, RoofLevel, StopReason, TaskReport, UntunedNode, Winner, html, json,
 };
+use squall_core::{CpuCost, Nanos, Objective, TaskId, Workload};
 
 fn roof() -> Roof {
     let level = |name: &str, bytes, gbs| RoofLevel { name: name.into(), bytes, gbs };

@@ -1,14 +1,14 @@
-//! The same seed and the same outcomes give the same trials: what strategies try on a made recording
-//! is compared with what they tried when this test was written.
+//! The same seed and the same outcomes give the same trials: what strategies try on a made
+//! recording is compared with what they tried when this test was written.
 
-use squall::frontend::recording::read;
-use squall::replay::{Course, Replay};
-use squall::search::{StrategyInfo, strategies};
+use squall::replay::{RecordedSpace, Replay};
+use squall_frontend::recording::read;
+use squall_search::{StrategyInfo, strategies};
 use std::sync::atomic::AtomicBool;
 
 /// 120 configurations of three knobs with one valley and a second, shallower one; every seventeenth
 /// of them failed.
-fn course() -> Course {
+fn space() -> RecordedSpace {
     let mut entries = Vec::new();
     for i in 0..120_i64 {
         let (a, b, c) = (i / 20, i / 4 % 5, i % 4);
@@ -22,16 +22,17 @@ fn course() -> Course {
         entries.push(format!(r#""{a},{b},{c}": {{"time": {time}, "compile_time": 500}}"#));
     }
     let text = format!(
-        r#"{{"tune_params": {{"a": [0,1,2,3,4,5], "b": [0,1,2,3,4], "c": [0,1,2,3]}}, "cache": {{{}}}}}"#,
+        r#"{{"tune_params": {{"a": [0,1,2,3,4,5], "b": [0,1,2,3,4], "c": [0,1,2,3]}},
+            "cache": {{{}}}}}"#,
         entries.join(",")
     );
-    Course::new("made", read("made", text.as_bytes()).unwrap())
+    RecordedSpace::new("made", read("made", text.as_bytes()).unwrap())
 }
 
 /// Strategy, seed, ranks of the configurations in the order tried.
 const TRACES: &[(&str, u64, [u32; 40])] = &[
     (
-        "storm+raindrop",
+        "evolution+droplet",
         0,
         [
             38, 101, 4, 91, 76, 42, 7, 69, 90, 89, 110, 114, 108, 70, 10, 86, 66, 106, 85, 82, 98,
@@ -39,7 +40,7 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
         ],
     ),
     (
-        "storm+raindrop",
+        "evolution+droplet",
         1,
         [
             97, 11, 20, 107, 108, 54, 43, 16, 59, 12, 13, 72, 4, 15, 52, 112, 48, 53, 32, 33, 36,
@@ -47,7 +48,7 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
         ],
     ),
     (
-        "raindrop",
+        "droplet",
         0,
         [
             43, 13, 4, 46, 85, 89, 105, 81, 65, 84, 86, 87, 90, 82, 106, 66, 102, 107, 110, 70, 62,
@@ -55,7 +56,7 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
         ],
     ),
     (
-        "raindrop",
+        "droplet",
         1,
         [
             12, 47, 22, 77, 108, 32, 52, 33, 28, 36, 8, 13, 56, 37, 53, 16, 48, 29, 34, 72, 24, 26,
@@ -66,18 +67,20 @@ const TRACES: &[(&str, u64, [u32; 40])] = &[
 
 #[test]
 fn strategies_try_what_they_always_tried() {
-    let courses = [course()];
-    let strategies: Vec<&'static StrategyInfo> =
-        strategies().iter().filter(|s| ["storm+raindrop", "raindrop"].contains(&s.name)).collect();
+    let spaces = [space()];
+    let strategies: Vec<&'static StrategyInfo> = strategies()
+        .iter()
+        .filter(|s| ["evolution+droplet", "droplet"].contains(&s.name))
+        .collect();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 2,
         evaluations: 40,
         seconds: None,
         threads: 1,
     };
-    let runs = replay.run(&AtomicBool::new(false), &|| ());
+    let runs = replay.run(&AtomicBool::new(false), &|| ()).unwrap();
     let tried: Vec<(&str, u64, &[u32])> =
         runs.iter().map(|r| (strategies[r.strategy].name, r.seed, r.trace.as_slice())).collect();
     let expected: Vec<(&str, u64, &[u32])> =

@@ -4,12 +4,13 @@
 use crate::command::bench_search;
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, NetworkArgs};
+use crate::progress::listen;
 use crate::terminal::{percent, say, table};
 use clap::Subcommand;
 use serde_json::json;
 use squall::check::read_array;
-use squall::core::{Bytes, Nanos};
 use squall::network::{Layer, Times, write_array};
+use squall::{Bytes, Context, Nanos};
 use std::path::PathBuf;
 
 /// The slowest layers that the table shows.
@@ -72,7 +73,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         }
     };
     let x = a.x.as_ref().map(|p| read_array(p)).transpose()?;
-    let network = a.network.build(model, x.as_ref())?;
+    let request = a.network.request(model);
+    let network = squall::network(&Context::new(), &request, x.as_ref(), &mut listen)?;
     let x = x.unwrap_or_else(|| network.random_input());
     let (output, times) = network.time(&x, a.seconds)?;
     if let Some(path) = &a.output {
@@ -80,9 +82,19 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     let (kernels, tuned) = network.kernels();
     if a.json.json {
-        let layer = |l: &Layer| json!({"name": l.name, "node": l.node, "task": l.task.map(|t| t.to_string()), "best_ns": l.best_ns});
+        let layer = |l: &Layer| {
+            json!({
+                "name": l.name,
+                "node": l.node,
+                "task": l.task.map(|t| t.to_string()),
+                "best_ns": l.best_ns,
+            })
+        };
         say(json!({
-            "best_ns": times.best_ns, "median_ns": times.median_ns, "output": a.output, "inferences": times.inferences,
+            "best_ns": times.best_ns,
+            "median_ns": times.median_ns,
+            "output": a.output,
+            "inferences": times.inferences,
             "arena_bytes": network.arena_bytes(), "kernels": kernels, "tuned": tuned,
             "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
         }))?;

@@ -5,8 +5,8 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table};
 use serde_json::{Value, json};
-use squall::ablation::{Ablation, BUILT_IN, Plan, ablate, page};
-use squall::{Channels, Input, Store, beside};
+use squall::{Context, Input, InputRequest, Store, beside};
+use squall_study::strategies::{Ablation, BUILT_IN, Compared, Plan, Run, ablate, page};
 use std::path::PathBuf;
 
 /// Compare search strategies on real kernels, with equal trials
@@ -31,10 +31,21 @@ pub struct Args {
     #[arg(value_name = "INPUT")]
     input: Option<String>,
     /// Budgets, each compared by itself
-    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "64,128,300", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N,..",
+        value_delimiter = ',',
+        default_value = "64,128,300",
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+    )]
     trials: Vec<u32>,
     /// Seeds of each kernel and strategy
-    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u64).range(1..=1000),
+    )]
     seeds: u64,
     /// Which strategies
     #[arg(
@@ -64,7 +75,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let input = match &a.input {
-        Some(text) => Input::load(text, &[])?.with_channels(Channels::usual(a.target.target)),
+        Some(text) => InputRequest::new(text).load(a.target.target)?,
         None => Input::lines(BUILT_IN, "built-in")?,
     };
     let mut trials: Vec<usize> = a.trials.iter().map(|n| *n as usize).collect();
@@ -80,13 +91,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         strategies,
         trials,
         seeds: a.seeds,
-        aim: a.target.target,
+        target: a.target.target,
         threads: a.threads.threads as usize,
         cache: !a.no_cache,
     };
     let store = Store::open(&a.store)?;
     let stop = interruptible()?;
-    let done = ablate(&input, &plan, &store, &stop, &mut |line| note(line))?;
+    let done = ablate(&Context::new(), &input, &plan, &store, &stop, &mut |line| note(line))?;
     let path = a.report.clone().unwrap_or_else(|| beside(&a.store, "search.html"));
     let written = std::fs::write(&path, page(&done));
     if a.json.json {
@@ -107,24 +118,47 @@ fn value(a: &Ablation) -> Value {
         for &trials in &a.plan.trials {
             let s = a.score(i, trials);
             scores.push(json!({
-                "strategy": strategy, "trials": trials, "kernels": a.compared(trials), "geomean": s.map(|s| s.mean),
+                "strategy": strategy,
+                "trials": trials,
+                "kernels": a.compared(trials),
+                "geomean": s.map(|s| s.mean),
                 "worst_seed": s.map(|s| s.worst_seed), "best_seed": s.map(|s| s.best_seed),
                 "search_seconds_per_trial": s.map(|s| s.search_seconds),
             }));
         }
     }
-    let run = |r: &squall::ablation::Run| {
+    let run = |r: &Run| {
         json!({
-            "task": a.tasks[r.task].name, "strategy": a.plan.strategies[r.strategy], "seed": r.seed, "budget": r.budget,
-            "trials": r.made, "measured": r.measured, "share": a.share(r), "best_ns": r.steps.last().map(|s| s.1.0),
+            "task": a.tasks[r.task].name,
+            "strategy": a.plan.strategies[r.strategy],
+            "seed": r.seed,
+            "budget": r.budget,
+            "trials": r.made,
+            "measured": r.measured,
+            "share": a.share(r),
+            "best_ns": r.steps.last().map(|s| s.1.0),
             "settled_ns": r.settled.map(|t| t.0),
-            "curve": r.steps.iter().map(|s| json!([s.0, s.1.0])).collect::<Vec<_>>(), "search_seconds": r.search_seconds,
+            "curve": r.steps.iter().map(|s| json!([s.0, s.1.0])).collect::<Vec<_>>(),
+            "search_seconds": r.search_seconds,
         })
     };
-    let task = |t: &squall::ablation::Compared| json!({"id": t.id.to_string(), "name": t.name, "best_known_ns": t.best.map(|b| b.0), "settled_ns": t.settled.map(|b| b.0)});
+    let task = |t: &Compared| {
+        json!({
+            "id": t.id.to_string(),
+            "name": t.name,
+            "best_known_ns": t.best.map(|b| b.0),
+            "settled_ns": t.settled.map(|b| b.0),
+        })
+    };
     json!({
-        "device": a.device, "toolchain": a.toolchain, "seeds": a.plan.seeds, "cache": a.plan.cache, "interrupted": a.interrupted,
-        "scores": scores, "tasks": a.tasks.iter().map(task).collect::<Vec<_>>(), "runs": a.runs.iter().map(run).collect::<Vec<_>>(),
+        "device": a.device,
+        "toolchain": a.toolchain,
+        "seeds": a.plan.seeds,
+        "cache": a.plan.cache,
+        "interrupted": a.interrupted,
+        "scores": scores,
+        "tasks": a.tasks.iter().map(task).collect::<Vec<_>>(),
+        "runs": a.runs.iter().map(run).collect::<Vec<_>>(),
     })
 }
 

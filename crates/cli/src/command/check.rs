@@ -4,8 +4,7 @@ use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::say;
 use serde_json::json;
-use squall::Store;
-use squall::check::{check, read_array};
+use squall::{CheckRequest, Context, NetworkRequest};
 use std::path::PathBuf;
 
 /// Run a model through its kernels and compare with known output
@@ -49,17 +48,34 @@ fn tolerance(text: &str) -> Result<f64, String> {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    a.target.only_cpu()?;
-    let (x, expected) = (read_array(&a.x)?, read_array(&a.expect)?);
-    let store = a.store.as_ref().map(Store::open_read_only).transpose()?;
-    let model = a.model.load_tuned(store.as_ref(), a.target.target, a.threads.threads)?;
-    let c = check(&model, store.as_ref(), a.threads.threads as usize, &x, &expected, a.tolerance)?;
+    let network = NetworkRequest {
+        input: a.model.request(),
+        store: a.store.clone(),
+        target: a.target.target,
+        threads: a.threads.threads.into(),
+        keep: None,
+    };
+    let c = squall::check(
+        &Context::new(),
+        &CheckRequest {
+            network,
+            x: a.x.clone(),
+            expected: a.expect.clone(),
+            tolerance: a.tolerance,
+        },
+    )?;
     let good = c.wrong == 0;
     let (kernels, tuned) = c.kernels;
     if a.json.json {
         say(json!({
-            "right": good, "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None }, "tolerance": a.tolerance,
-            "wrong": c.wrong, "elements": c.elements, "calls": c.calls, "kernels": kernels, "tuned": tuned,
+            "right": good,
+            "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
+            "tolerance": a.tolerance,
+            "wrong": c.wrong,
+            "elements": c.elements,
+            "calls": c.calls,
+            "kernels": kernels,
+            "tuned": tuned,
         }))?;
     } else {
         let verdict = if good { "right" } else { "WRONG" };

@@ -4,12 +4,10 @@ use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs, ThreadArgs};
 use crate::terminal::{say, three};
 use serde_json::{Value, json};
-use squall::core::MachineModel;
-use squall::measure::cpu::{Device, Toolchain};
-use squall::measure::cuda::Gpu;
-use squall::measure::fit::{self, CoreRates, GpuRates};
-use squall::records::StoreError;
-use squall::{Roof, Store, measure_roof, toolchain_id};
+use squall::{
+    Device, Gpu, MachineModel, Roof, Store, StoreError, Toolchain, fitted_cpu, fitted_gpu,
+    gpu_roof, measure_roof, toolchain_id,
+};
 
 /// Check compiler, CPU, memory, store; measure the machine's roof
 #[derive(clap::Args)]
@@ -38,202 +36,56 @@ struct Finding {
     mend: Option<String>,
 }
 
+/// All that was looked at.
+#[derive(Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, name: &'static str, good: bool, detail: String, mend: Option<String>) {
+        self.0.push(Finding { name, good, detail, mend });
+    }
+
+    fn good(&mut self, name: &'static str, detail: impl Into<String>) {
+        self.add(name, true, detail.into(), None);
+    }
+
+    fn missing(&mut self, name: &'static str, detail: impl Into<String>, mend: &str) {
+        self.add(name, false, detail.into(), Some(mend.into()));
+    }
+}
+
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let mut found = Vec::new();
-    let mut add = |name, good, detail: String, mend: Option<String>| {
-        found.push(Finding { name, good, detail, mend })
-    };
-    let toolchain = match Toolchain::detect() {
-        Ok(t) => {
-            add("compiler", true, format!("{} ({})", t.command(), t.version()), None);
-            add("flags", true, t.flags().join(" "), None);
-            let openmp = (!t.openmp()).then(|| {
-                "only for kernels of several threads: apt-get install libomp-dev, or CC=gcc".into()
-            });
-            add(
-                "OpenMP",
-                t.openmp() || a.threads.threads == 1,
-                if t.openmp() { "yes" } else { "no" }.into(),
-                openmp,
-            );
-            Some(t)
-        }
-        Err(e) => {
-            add(
-                "compiler",
-                false,
-                e.to_string(),
-                Some(
-                    "apt-get install gcc (or dnf install gcc, apk add build-base), or set CC"
-                        .into(),
-                ),
-            );
-            None
-        }
-    };
-    let mut machine = Value::Null;
-    let mut measured: Option<Roof> = None;
-    let mut model = Value::Null;
+    let mut found = Findings::default();
+    let threads = usize::from(a.threads.threads);
+    let toolchain = compiler(&mut found, threads);
+    let (mut machine, mut model, mut gpu) = (Value::Null, Value::Null, Value::Null);
+    let mut measured = None;
     if let Some(tc) = &toolchain {
-        match Device::detect(a.threads.threads as usize, tc) {
-            Ok(d) => {
-                add("CPU", true, d.model.clone(), None);
-                let vectors = format!(
-                    "{} registers of {} bytes; {}",
-                    d.target.vector_registers(),
-                    d.target.vector_bytes(),
-                    d.features.join(" ")
-                );
-                add("vectors", true, vectors, None);
-                let spare =
-                    if d.spare.is_empty() { "none".into() } else { format!("{:?}", d.spare) };
-                add(
-                    "cores",
-                    true,
-                    format!(
-                        "{:?} measure, {spare} beside them build; between measurements all do",
-                        d.cores
-                    ),
-                    None,
-                );
-                let caches: Vec<String> =
-                    d.caches.iter().map(|c| format!("L{} {}", c.level, c.size)).collect();
-                add(
-                    "caches",
-                    true,
-                    if caches.is_empty() { "unknown".into() } else { caches.join(", ") },
-                    None,
-                );
-                match measure_roof(&d, tc) {
-                    Ok(r) => {
-                        add(
-                            "peak",
-                            true,
-                            format!(
-                                "{} GFLOP/s with {} thread(s), f32, \
-                                     measured",
-                                three(r.peak_gflops),
-                                d.target.threads
-                            ),
-                            None,
-                        );
-                        let levels: Vec<String> = r
-                            .levels
-                            .iter()
-                            .map(|l| format!("{} {} GB/s", l.name, three(l.gbs)))
-                            .collect();
-                        add(
-                            "bandwidth",
-                            true,
-                            format!(
-                                "{}, memory {} GB/s, \
-                            measured",
-                                levels.join(", "),
-                                three(r.memory_gbs)
-                            ),
-                            None,
-                        );
-                        if let Ok(ghz) = squall::measure::cpu::clock(&d, tc) {
-                            let fitted = fitted(&d, &r, ghz);
-                            add("model", true, described(&fitted, ghz), None);
-                            model = json!(fitted);
-                        }
-                        measured = Some(r);
-                    }
-                    Err(e) => add(
-                        "roof",
-                        false,
-                        e.to_string(),
-                        Some(
-                            "free the temporary folder, or name another: TMPDIR=/path squall \
-                              doctor"
-                                .into(),
-                        ),
-                    ),
-                }
-                machine = json!({
-                    "id": d.id(), "model": d.model, "features": d.features, "threads": d.target.threads,
-                    "vector_bytes": d.target.vector_bytes(), "vector_registers": d.target.vector_registers(),
-                    "cores": d.cores, "spare": d.spare, "siblings": d.siblings,
-                    "caches": d.caches.iter().map(|c| json!({"level": c.level, "bytes": c.size.0, "shared_by": c.shared_by})).collect::<Vec<_>>(),
-                });
-            }
-            Err(e) => add(
-                "CPU",
-                false,
-                e.to_string(),
-                Some("choose fewer --threads, or allow more cores (taskset, cgroup)".into()),
-            ),
-        }
-    }
-    let mut gpu = Value::Null;
-    if let Some(tc) = &toolchain {
+        (machine, model, measured) = cpu(&mut found, threads, tc);
         // Without a GPU tuning for the CPU is possible all the same.
         match Gpu::detect(0, tc) {
-            Ok(g) => {
-                let more =
-                    if g.count > 1 { format!(", the first of {}", g.count) } else { String::new() };
-                add(
-                    "CUDA",
-                    true,
-                    format!("{}{more}, driver {}, {}", g.name, g.driver, g.toolchain()),
-                    None,
-                );
-                let (h, slow) = (g.health, g.health.now.throttled_by());
-                let slow = if slow.is_empty() {
-                    "nothing slows it down".into()
-                } else {
-                    format!("slowed down by: {}", slow.join(", "))
-                };
-                let clocks = match h.most_sm_mhz {
-                    0 => "unknown: no NVML (libnvidia-ml.so.1)".to_string(),
-                    most => format!(
-                        "{} of {most} MHz, memory {} of {} MHz, {} C, {} W; {slow}",
-                        h.now.sm_mhz, h.now.memory_mhz, h.most_memory_mhz, h.degrees, h.watts
-                    ),
-                };
-                add("GPU clocks", true, clocks, None);
-                let roof = squall::gpu_roof(&g, tc);
-                match &roof {
-                    Ok(r) => {
-                        let levels: Vec<String> = r
-                            .levels
-                            .iter()
-                            .map(|l| format!("{} {} GB/s", l.name, three(l.gbs)))
-                            .collect();
-                        let text = format!(
-                            "{} GFLOP/s f32, {}, memory {} GB/s, measured",
-                            three(r.peak_gflops),
-                            levels.join(", "),
-                            three(r.memory_gbs)
-                        );
-                        add("GPU roof", true, text, None);
-                    }
-                    Err(e) => add("GPU roof", true, format!("none: {e}"), None),
-                }
-                gpu = json!({
-                    "id": g.id(), "count": g.count, "driver": g.driver, "toolchain": g.toolchain(),
-                    "sm_mhz": h.now.sm_mhz, "memory_mhz": h.now.memory_mhz, "most_sm_mhz": h.most_sm_mhz, "most_memory_mhz": h.most_memory_mhz,
-                    "degrees": h.degrees, "watts": h.watts, "throttled_by": h.now.throttled_by(),
-                    "model": roof.as_ref().map_or(g.target.machine.clone(), |r| fitted_gpu(&g, r)),
-                    "roof": roof.ok().as_ref().map(squall::report::json::roof),
-                });
-            }
-            Err(e) => add("CUDA", true, format!("none: {e}"), None),
+            Ok(g) => gpu = gpu_facts(&mut found, &g, tc),
+            Err(e) => found.good("CUDA", format!("none: {e}")),
         }
     }
-    let store = store(a, &mut add);
-    let good = found.iter().all(|f| f.good);
+    let store = store(a, &mut found);
+    let good = found.0.iter().all(|f| f.good);
     if a.json.json {
         let findings: Vec<Value> = found
+            .0
             .iter()
             .map(|f| json!({"name": f.name, "good": f.good, "detail": f.detail, "mend": f.mend}))
             .collect();
         say(json!({
             "can_tune": good,
             "findings": findings,
-            "compiler": toolchain.as_ref().map(|t| json!({"command": t.command(), "version": t.version(), "flags": t.flags(), "openmp": t.openmp()})),
+            "compiler": toolchain.as_ref().map(|t| json!({
+                "command": t.command(),
+                "version": t.version(),
+                "flags": t.flags(),
+                "openmp": t.openmp(),
+            })),
             "toolchain": toolchain.as_ref().map(toolchain_id),
             "device": machine,
             "model": model,
@@ -242,45 +94,112 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "store": store,
         }))?;
     } else {
-        for f in &found {
-            say(format_args!(
-                "{} {:<10} {}",
-                if f.good { "ok     " } else { "MISSING" },
-                f.name,
-                f.detail
-            ))?;
-            if let Some(m) = &f.mend {
-                say(format_args!("        {:<10} mend: {m}", ""))?;
-            }
-        }
-        say(if good {
-            "tuning is possible"
-        } else {
-            "tuning is impossible until what is missing is mended"
-        })?;
+        show(&found, good)?;
     }
     Ok(u8::from(!good))
 }
 
-/// The model of a CPU, as far as its roof tells.
-fn fitted(d: &Device, roof: &Roof, ghz: f64) -> MachineModel {
-    let threads = d.target.threads as f64;
-    let reads = roof.levels.iter().map(|l| l.gbs).chain([roof.memory_gbs]);
-    let rates = CoreRates {
-        ghz,
-        gflops: roof.peak_gflops / threads,
-        reads: reads.map(|gbs| gbs / threads).collect(),
+fn show(found: &Findings, good: bool) -> Result<(), Failure> {
+    for f in &found.0 {
+        say(format_args!(
+            "{} {:<10} {}",
+            if f.good { "ok     " } else { "MISSING" },
+            f.name,
+            f.detail
+        ))?;
+        if let Some(m) = &f.mend {
+            say(format_args!("        {:<10} mend: {m}", ""))?;
+        }
+    }
+    say(if good {
+        "tuning is possible"
+    } else {
+        "tuning is impossible until what is missing is mended"
+    })
+}
+
+/// Looks at the C compiler.
+fn compiler(found: &mut Findings, threads: usize) -> Option<Toolchain> {
+    let t = match Toolchain::detect() {
+        Ok(t) => t,
+        Err(e) => {
+            let mend = "apt-get install gcc (or dnf install gcc, apk add build-base), or set CC";
+            found.missing("compiler", e.to_string(), mend);
+            return None;
+        }
     };
-    fit::cpu(&d.target.machine, &rates)
+    found.good("compiler", format!("{} ({})", t.command(), t.version()));
+    found.good("flags", t.flags().join(" "));
+    let mend = (!t.openmp()).then(|| {
+        "only for kernels of several threads: apt-get install libomp-dev, or CC=gcc".into()
+    });
+    let detail = if t.openmp() { "yes" } else { "no" };
+    found.add("OpenMP", t.openmp() || threads == 1, detail.into(), mend);
+    Some(t)
+}
+
+/// Looks at the CPU; its facts, its model and its roof.
+fn cpu(
+    found: &mut Findings,
+    threads: usize,
+    toolchain: &Toolchain,
+) -> (Value, Value, Option<Roof>) {
+    let d = match Device::detect(threads, toolchain) {
+        Ok(d) => d,
+        Err(e) => {
+            let mend = "choose fewer --threads, or allow more cores (taskset, cgroup)";
+            found.missing("CPU", e.to_string(), mend);
+            return (Value::Null, Value::Null, None);
+        }
+    };
+    found.good("CPU", d.model.clone());
+    let vectors = format!(
+        "{} registers of {} bytes; {}",
+        d.target.vector_registers(),
+        d.target.vector_bytes(),
+        d.features.join(" ")
+    );
+    found.good("vectors", vectors);
+    let spare = if d.spare.is_empty() { "none".into() } else { format!("{:?}", d.spare) };
+    let cores =
+        format!("{:?} measure, {spare} beside them build; between measurements all do", d.cores);
+    found.good("cores", cores);
+    let caches: Vec<String> = d.caches.iter().map(|c| format!("L{} {}", c.level, c.size)).collect();
+    found.good("caches", if caches.is_empty() { "unknown".into() } else { caches.join(", ") });
+    let roof = cpu_roof(found, &d, toolchain);
+    let mut model = Value::Null;
+    if let Some((fitted, ghz)) = roof.as_ref().and_then(|r| fitted_cpu(&d, toolchain, r)) {
+        found.good("model", described(&fitted, ghz));
+        model = json!(fitted);
+    }
+    let caches = d
+        .caches
+        .iter()
+        .map(|c| json!({"level": c.level, "bytes": c.size.0, "shared_by": c.shared_by}));
+    let facts = json!({
+        "id": d.id(),
+        "model": d.model,
+        "features": d.features,
+        "threads": d.target.threads,
+        "vector_bytes": d.target.vector_bytes(),
+        "vector_registers": d.target.vector_registers(),
+        "cores": d.cores,
+        "spare": d.spare,
+        "siblings": d.siblings,
+        "caches": caches.collect::<Vec<_>>(),
+    });
+    (facts, model, roof)
 }
 
 /// A CPU's model in a line; JSON has all of it.
 fn described(m: &MachineModel, ghz: f64) -> String {
     let units = m.cpu_units();
-    let fill = |(i, c): (usize, &squall::core::machine::CacheLevel)| {
-        format!("L{} filled with {} B a cycle", i + 1, three(c.fill))
-    };
-    let fills: Vec<String> = m.caches.iter().enumerate().map(fill).collect();
+    let fills: Vec<String> = m
+        .caches
+        .iter()
+        .enumerate()
+        .map(|(i, c)| format!("L{} filled with {} B a cycle", i + 1, three(c.fill)))
+        .collect();
     format!(
         "{} FMA and {} load ports at {} GHz; {}; fitted, all of it with --json",
         units.fma_ports,
@@ -290,23 +209,79 @@ fn described(m: &MachineModel, ghz: f64) -> String {
     )
 }
 
-/// The model of a GPU, as far as its roof tells; its clock is taken to be the highest.
-fn fitted_gpu(g: &Gpu, roof: &Roof) -> MachineModel {
-    let rates = GpuRates {
-        multiprocessors: g.limits.multiprocessors,
-        ghz: f64::from(g.health.most_sm_mhz) / 1000.0,
-        gflops: roof.peak_gflops,
-        l2_gbs: roof.levels.first().map_or(0.0, |l| l.gbs),
-        memory_gbs: roof.memory_gbs,
+/// Measures what the CPU can do at most.
+fn cpu_roof(found: &mut Findings, d: &Device, toolchain: &Toolchain) -> Option<Roof> {
+    let r = match measure_roof(d, toolchain) {
+        Ok(r) => r,
+        Err(e) => {
+            let mend = "free the temporary folder, or name another: TMPDIR=/path squall doctor";
+            found.missing("roof", e.to_string(), mend);
+            return None;
+        }
     };
-    match g.health.most_sm_mhz {
-        0 => g.target.machine.clone(),
-        _ => fit::gpu(&g.target.machine, &rates),
-    }
+    let threads = d.target.threads;
+    let peak = format!("{} GFLOP/s with {threads} thread(s), f32, measured", three(r.peak_gflops));
+    found.good("peak", peak);
+    let memory = three(r.memory_gbs);
+    found.good("bandwidth", format!("{}, memory {memory} GB/s, measured", levels(&r)));
+    Some(r)
+}
+
+/// The caches of a roof.
+fn levels(r: &Roof) -> String {
+    let levels: Vec<String> =
+        r.levels.iter().map(|l| format!("{} {} GB/s", l.name, three(l.gbs))).collect();
+    levels.join(", ")
+}
+
+/// Looks at a GPU; its facts.
+fn gpu_facts(found: &mut Findings, g: &Gpu, toolchain: &Toolchain) -> Value {
+    let more = if g.count > 1 { format!(", the first of {}", g.count) } else { String::new() };
+    found.good("CUDA", format!("{}{more}, driver {}, {}", g.name, g.driver, g.toolchain()));
+    let (h, slow) = (g.health, g.health.now.throttled_by());
+    let slow = if slow.is_empty() {
+        "nothing slows it down".into()
+    } else {
+        format!("slowed down by: {}", slow.join(", "))
+    };
+    let clocks = match h.most_sm_mhz {
+        0 => "unknown: no NVML (libnvidia-ml.so.1)".to_string(),
+        most => format!(
+            "{} of {most} MHz, memory {} of {} MHz, {} C, {} W; {slow}",
+            h.now.sm_mhz, h.now.memory_mhz, h.most_memory_mhz, h.degrees, h.watts
+        ),
+    };
+    found.good("GPU clocks", clocks);
+    let roof = gpu_roof(g, toolchain);
+    let text = match &roof {
+        Ok(r) => format!(
+            "{} GFLOP/s f32, {}, memory {} GB/s, measured",
+            three(r.peak_gflops),
+            levels(r),
+            three(r.memory_gbs)
+        ),
+        Err(e) => format!("none: {e}"),
+    };
+    found.good("GPU roof", text);
+    json!({
+        "id": g.id(),
+        "count": g.count,
+        "driver": g.driver,
+        "toolchain": g.toolchain(),
+        "sm_mhz": h.now.sm_mhz,
+        "memory_mhz": h.now.memory_mhz,
+        "most_sm_mhz": h.most_sm_mhz,
+        "most_memory_mhz": h.most_memory_mhz,
+        "degrees": h.degrees,
+        "watts": h.watts,
+        "throttled_by": h.now.throttled_by(),
+        "model": fitted_gpu(g, roof.as_ref().ok()),
+        "roof": roof.ok().as_ref().map(squall::report::json::roof),
+    })
 }
 
 /// Where records would go, and how they are.
-fn store(a: &Args, add: &mut impl FnMut(&'static str, bool, String, Option<String>)) -> Value {
+fn store(a: &Args, found: &mut Findings) -> Value {
     let path = &a.store.store;
     let place = std::path::absolute(path).unwrap_or_else(|_| path.clone());
     let mut facts = json!({"path": place.to_string_lossy(), "records": Value::Null});
@@ -330,19 +305,15 @@ fn store(a: &Args, add: &mut impl FnMut(&'static str, bool, String, Option<Strin
     match (checked, probe) {
         (Err(e), _) => {
             facts["problem"] = e.to_string().into();
-            add("store", false, e.to_string(), Some(e.remedy()));
+            found.missing("store", e.to_string(), &e.remedy());
         }
         (Ok(_), Some((folder, Err(e)))) => {
             let detail = format!("`{}` cannot be written: {e}", folder.display());
             facts["problem"] = detail.clone().into();
-            add(
-                "store",
-                false,
-                detail,
-                Some("name another place: --store FILE or SQUALL_STORE".into()),
-            );
+            let mend = "name another place: --store FILE or SQUALL_STORE";
+            found.missing("store", detail, mend);
         }
-        (Ok(detail), _) => add("store", true, detail, None),
+        (Ok(detail), _) => found.good("store", detail),
     }
     facts
 }

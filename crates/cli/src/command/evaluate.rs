@@ -6,17 +6,13 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
-use squall::Aimed;
-use squall::core::Nanos;
-use squall::core::forecast::Split;
 use squall::files::put;
-use squall::forecast::{
-    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Study, TRIED, Timing, Tried, WAYS,
-    compare, evaluate, examples, load, mean_share, measure, page, pooled, published, time,
+use squall::forecast::{TRIED, Tried, Trying, WAYS, examples, load, mean_share, measure};
+use squall::{Context, Nanos, PredictError, Split, TaskModel};
+use squall_study::forecast::{
+    AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Share, Study, Timing, compare,
+    evaluate, page, pooled, published, time,
 };
-use squall::predict::PredictError;
-use squall::predict::metrics::Share;
-use squall::predict::task::TaskModel;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -54,16 +50,33 @@ pub struct Args {
     store: StoreArgs,
     /// Which of the predictor's ways answer [default: pair]; without a predictor, which models; or
     /// all
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = model_names(), required_unless_present = "predictor")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_delimiter = ',',
+        value_parser = model_names(),
+        required_unless_present = "predictor",
+    )]
     models: Vec<String>,
     /// Which rows were held out
     #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer"])]
     split: String,
     /// Of a predictor: rows that its split held out, or of keys that its data lacked
-    #[arg(long, value_name = "ROWS", default_value = "held", value_parser = ["held", "unseen"], requires = "predictor")]
+    #[arg(
+        long,
+        value_name = "ROWS",
+        default_value = "held",
+        value_parser = ["held", "unseen"],
+        requires = "predictor",
+    )]
     rows: String,
     /// Hold out each of so many parts once, instead of one; --split says whether problems or layers
-    #[arg(long, value_name = "N", conflicts_with = "predictor", value_parser = clap::value_parser!(u64).range(2..=20))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "predictor",
+        value_parser = clap::value_parser!(u64).range(2..=20),
+    )]
     folds: Option<u64>,
     /// Only this solver
     #[arg(long, value_name = "S")]
@@ -78,13 +91,23 @@ pub struct Args {
     #[arg(long, value_name = "K", value_delimiter = ',', conflicts_with = "predictor")]
     seeds: Vec<u64>,
     /// Passes over the data of the models that are trained here, at most
-    #[arg(long, value_name = "N", conflicts_with = "predictor", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "predictor",
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
     epochs: Option<u16>,
     /// Time the predictor too: the best 100 for each row, three times, on one thread
     #[arg(long, requires = "predictor")]
     time: bool,
     /// Of a predictor of tasks: how often each candidate is measured; the median counts
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=99))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..=99),
+    )]
     rounds: u16,
     /// Of a predictor of tasks: measure what holds the tasks in this store beside it
     #[arg(long, value_name = "FILE", requires = "predictor")]
@@ -163,7 +186,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             found.curves.iter().map(|(n, c)| json!({"network": n, "epochs": c})).collect();
         let times: Vec<_> = timings.iter().map(timing).collect();
         say(json!({
-            "predictor": a.predictor, "split": a.split, "held": about.held, "seeds": about.seeds, "data": about.data,
+            "predictor": a.predictor,
+            "split": a.split,
+            "held": about.held,
+            "seeds": about.seeds,
+            "data": about.data,
             "rows": rows, "curves": curves, "time": times,
         }))?;
         return Ok(0);
@@ -183,76 +210,97 @@ fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
             hint,
         ));
     }
-    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
+    let at = Context::new().target(a.target.target, a.threads.threads.into())?;
     let stop = interruptible()?;
-    let found = measure(
+    let trying = Trying {
         model,
-        &a.store.store,
-        a.against.as_deref(),
-        &at,
-        a.rounds.into(),
-        1,
-        &stop,
-        &mut |task| note(format_args!("{task}")),
-    )?;
+        store: &a.store.store,
+        against: a.against.as_deref(),
+        rounds: a.rounds.into(),
+        seed: 1,
+    };
+    let found = measure(&trying, &at, &stop, &mut |task| note(task))?;
+    if a.json.json {
+        say(tried_value(a, &at.device_name(), &found))?;
+    } else {
+        show_tried(&found, a.against.is_some())?;
+    }
+    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+}
+
+/// What a predictor of tasks is worth, as JSON.
+fn tried_value(a: &Args, device: &str, found: &[Tried]) -> serde_json::Value {
     let shares = |of: &dyn Fn(usize) -> f64| -> Vec<_> {
         TRIED.iter().map(|&k| json!({"k": k, "share": of(k)})).collect()
     };
-    if a.json.json {
-        let way = |t: &Tried, w: usize| json!({"way": WAYS[w], "at": shares(&|k| t.share(w, k)), "times_ns": t.times[w]});
-        let task = |t: &Tried| {
-            let ways: Vec<_> = (0..WAYS.len()).map(|w| way(t, w)).collect();
-            json!({"task": t.name, "nearest": t.nearest, "trials": t.trials, "tuned_ns": t.tuned, "against_ns": t.rival, "ways": ways})
-        };
-        let means: Vec<_> = (0..WAYS.len())
-            .map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(&found, w, k))}))
-            .collect();
-        let tasks: Vec<_> = found.iter().map(task).collect();
-        say(
-            json!({"predictor": a.predictor, "device": at.id, "rounds": a.rounds, "tasks": tasks, "mean": means}),
-        )?;
-    } else {
-        let heads: Vec<String> = WAYS
-            .iter()
-            .map(|w| format!("{w} at {}", TRIED.map(|k| k.to_string()).join("/")))
-            .collect();
-        let mut columns = vec!["task", "nearest learned", "tuned", "trials"];
-        columns.extend(heads.iter().map(String::as_str));
-        columns.extend(a.against.is_some().then_some("against"));
-        let mut t = table(&columns);
-        let cell = |share: &dyn Fn(usize) -> f64| {
-            TRIED.iter().map(|&k| format!("{:.0}", 100.0 * share(k))).collect::<Vec<_>>().join("/")
-        };
-        for x in &found {
-            let mut row = vec![
-                x.name.clone(),
-                x.nearest.clone().unwrap_or_default(),
-                Nanos(x.tuned).to_string(),
-                x.trials.to_string(),
-            ];
-            row.extend((0..WAYS.len()).map(|w| cell(&|k| x.share(w, k))));
-            row.extend(x.rival.map(|r| format!("{:.0}", 100.0 * x.tuned / r)));
-            t.add_row(row);
-        }
+    let way = |t: &Tried, w: usize| {
+        json!({
+            "way": WAYS[w],
+            "at": shares(&|k| t.share(w, k)),
+            "times_ns": t.times[w],
+        })
+    };
+    let task = |t: &Tried| {
+        let ways: Vec<_> = (0..WAYS.len()).map(|w| way(t, w)).collect();
+        json!({
+            "task": t.name,
+            "nearest": t.nearest,
+            "trials": t.trials,
+            "tuned_ns": t.tuned,
+            "against_ns": t.rival,
+            "ways": ways,
+        })
+    };
+    let means: Vec<_> = (0..WAYS.len())
+        .map(|w| json!({"way": WAYS[w], "at": shares(&|k| mean_share(found, w, k))}))
+        .collect();
+    let tasks: Vec<_> = found.iter().map(task).collect();
+    json!({
+        "predictor": a.predictor,
+        "device": device,
+        "rounds": a.rounds,
+        "tasks": tasks,
+        "mean": means,
+    })
+}
+
+/// The same as a table.
+fn show_tried(found: &[Tried], against: bool) -> Result<(), Failure> {
+    let heads: Vec<String> =
+        WAYS.iter().map(|w| format!("{w} at {}", TRIED.map(|k| k.to_string()).join("/"))).collect();
+    let mut columns = vec!["task", "nearest learned", "tuned", "trials"];
+    columns.extend(heads.iter().map(String::as_str));
+    columns.extend(against.then_some("against"));
+    let mut t = table(&columns);
+    let cell = |share: &dyn Fn(usize) -> f64| {
+        TRIED.iter().map(|&k| format!("{:.0}", 100.0 * share(k))).collect::<Vec<_>>().join("/")
+    };
+    for x in found {
         let mut row = vec![
-            format!("geometric mean of {}", found.len()),
-            String::new(),
-            String::new(),
-            String::new(),
+            x.name.clone(),
+            x.nearest.clone().unwrap_or_default(),
+            Nanos(x.tuned).to_string(),
+            x.trials.to_string(),
         ];
-        row.extend((0..WAYS.len()).map(|w| cell(&|k| mean_share(&found, w, k))));
-        let rivals: Vec<f64> =
-            found.iter().filter_map(|x| Some((x.tuned / x.rival?).ln())).collect();
-        row.extend((!rivals.is_empty()).then(|| {
-            format!("{:.0}", 100.0 * (rivals.iter().sum::<f64>() / rivals.len() as f64).exp())
-        }));
+        row.extend((0..WAYS.len()).map(|w| cell(&|k| x.share(w, k))));
+        row.extend(x.rival.map(|r| format!("{:.0}", 100.0 * x.tuned / r)));
         t.add_row(row);
-        say(t)?;
-        note(
-            "shares of the tuned speed in per cent; all candidates of a task were measured in turn",
-        );
     }
-    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+    let mut row = vec![
+        format!("geometric mean of {}", found.len()),
+        String::new(),
+        String::new(),
+        String::new(),
+    ];
+    row.extend((0..WAYS.len()).map(|w| cell(&|k| mean_share(found, w, k))));
+    let rivals: Vec<f64> = found.iter().filter_map(|x| Some((x.tuned / x.rival?).ln())).collect();
+    row.extend((!rivals.is_empty()).then(|| {
+        format!("{:.0}", 100.0 * (rivals.iter().sum::<f64>() / rivals.len() as f64).exp())
+    }));
+    t.add_row(row);
+    say(t)?;
+    note("shares of the tuned speed in per cent; all candidates of a task were measured in turn");
+    Ok(())
 }
 
 type Found = (Evaluation, Vec<Timing>, About);
@@ -341,6 +389,19 @@ fn trained_here(a: &Args, models: Vec<&'static str>) -> Result<Option<Found>, Fa
 }
 
 fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
+    let mut models: Vec<&str> = Vec::new();
+    found.rows.iter().for_each(|r| {
+        if !models.contains(&r.method) {
+            models.push(r.method)
+        }
+    });
+    say(figures(found, &models))?;
+    show_reliability(found, models.first().copied().unwrap_or_default())?;
+    if timings.is_empty() { Ok(()) } else { show_timings(timings) }
+}
+
+/// The figures of each row, and their means by model.
+fn figures(found: &Evaluation, models: &[&str]) -> comfy_table::Table {
     let mut t = table(&[
         "row",
         "model",
@@ -385,13 +446,7 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
         cells.push(known.map_or(String::new(), |p| three(p.goal, 0)));
         t.add_row(cells);
     }
-    let mut models: Vec<&str> = Vec::new();
-    found.rows.iter().for_each(|r| {
-        if !models.contains(&r.method) {
-            models.push(r.method)
-        }
-    });
-    for m in &models {
+    for m in models {
         let rows: Vec<&RowReport> = found.rows.iter().filter(|r| r.method == *m).collect();
         if rows.len() > 1 {
             let mean = |i: usize| {
@@ -413,8 +468,11 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
             ]);
         }
     }
-    say(t)?;
-    let first = models.first().copied().unwrap_or_default();
+    t
+}
+
+/// How far the first predictions of a model can be trusted.
+fn show_reliability(found: &Evaluation, first: &str) -> Result<(), Failure> {
     let mut t = table(&["probability given", "mean", "right", "95 %", "problems"]);
     for l in pooled(found.rows.iter().filter(|r| r.method == first)) {
         let (low, high) = l.observed.interval();
@@ -427,27 +485,33 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
         ]);
     }
     say(format_args!("\nreliability of {first}, first predictions of all rows"))?;
-    say(t)?;
-    if !timings.is_empty() {
-        let mut t = table(&["solver", "problems", "median", "90 %", "worst"]);
-        for x in timings {
-            let ms = |v: f64| format!("{v:.2} ms");
-            t.add_row([
-                x.solver.clone(),
-                x.problems.to_string(),
-                ms(x.median),
-                ms(x.ninety),
-                ms(x.worst),
-            ]);
-        }
-        say("\ntime of a prediction, best 100, one thread")?;
-        say(t)?;
+    say(t)
+}
+
+fn show_timings(timings: &[Timing]) -> Result<(), Failure> {
+    let mut t = table(&["solver", "problems", "median", "90 %", "worst"]);
+    for x in timings {
+        let ms = |v: f64| format!("{v:.2} ms");
+        t.add_row([
+            x.solver.clone(),
+            x.problems.to_string(),
+            ms(x.median),
+            ms(x.ninety),
+            ms(x.worst),
+        ]);
     }
-    Ok(())
+    say("\ntime of a prediction, best 100, one thread")?;
+    say(t)
 }
 
 fn timing(t: &Timing) -> serde_json::Value {
-    json!({"solver": t.solver, "problems": t.problems, "median_ms": t.median, "ninety_ms": t.ninety, "worst_ms": t.worst})
+    json!({
+        "solver": t.solver,
+        "problems": t.problems,
+        "median_ms": t.median,
+        "ninety_ms": t.ninety,
+        "worst_ms": t.worst,
+    })
 }
 
 fn row(r: &RowReport) -> serde_json::Value {
@@ -459,8 +523,16 @@ fn row(r: &RowReport) -> serde_json::Value {
     };
     let known = published(&r.solver, &r.precision);
     json!({
-        "solver": r.solver, "device": r.device, "precision": r.precision, "model": r.method, "problems": r.at[0].of, "samples": r.samples,
-        "at": shares(&r.at), "spread": r.spread, "kernel_at": shares(&r.kernel_at), "nll": r.negative_log_likelihood,
+        "solver": r.solver,
+        "device": r.device,
+        "precision": r.precision,
+        "model": r.method,
+        "problems": r.at[0].of,
+        "samples": r.samples,
+        "at": shares(&r.at),
+        "spread": r.spread,
+        "kernel_at": shares(&r.kernel_at),
+        "nll": r.negative_log_likelihood,
         "calibration_error": r.calibration_error, "reliability": r.reliability,
         "paper": known.map(|p| p.at()), "goal": known.map(|p| p.goal),
     })

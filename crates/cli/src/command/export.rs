@@ -3,9 +3,9 @@
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
-use squall::export::{DRIVER, LIBRARY, Origin, export};
+use squall::export::{DRIVER, LIBRARY, Origin};
 use squall::report::baseline;
-use squall::{Aimed, Store};
+use squall::{Context, ExportRequest};
 use std::path::PathBuf;
 
 /// Write the best kernels as C or CUDA sources with a header, a manifest and a driver
@@ -43,10 +43,16 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let store = Store::open_read_only(&a.store.store)?;
-    let input = a.input.load_tuned(Some(&store), a.target.target, a.threads.threads)?;
-    let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
-    let done = export(&input, a.only.as_deref(), Some(&store), &aimed, &a.out, a.build)?;
+    let request = ExportRequest {
+        input: a.input.request(),
+        store: Some(a.store.store.clone()),
+        target: a.target.target,
+        threads: a.threads.threads.into(),
+        only: a.only.clone(),
+        out: a.out.clone(),
+        build: a.build,
+    };
+    let done = squall::export(&Context::new(), &request)?;
     for k in &done.kernels {
         match &k.origin {
             Origin::Plain => note(format_args!(

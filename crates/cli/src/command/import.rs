@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs};
 use crate::terminal::say;
 use serde_json::json;
-use squall::files::holds_json;
+use squall::{ImportRequest, Imports};
 use std::path::PathBuf;
 
 /// Take over what others measured or tuned
@@ -47,12 +47,12 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let (recordings, databases): (Vec<_>, Vec<_>) =
-        a.files.iter().cloned().partition(|f| holds_json(f));
-    // All files are read before anything is stored: databases by their reader, at once.
-    let recordings = import_recording::read(&recordings)?;
-    let databases = import_database::take(&databases, a.device.as_deref(), &a.store.store)?;
-    let recordings = import_recording::take(&recordings, &a.store.store)?;
+    let request = ImportRequest {
+        files: a.files.clone(),
+        device: a.device.clone(),
+        store: a.store.store.clone(),
+    };
+    let Imports { recordings, databases } = squall::import(&request)?;
     if a.json.json {
         let (imported, files) =
             (import_recording::json(&recordings), import_database::json(&databases));

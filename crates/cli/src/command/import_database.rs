@@ -3,24 +3,11 @@
 use crate::failure::Failure;
 use crate::terminal::{note, say, table};
 use serde_json::{Value, json};
-use squall::forecast::{Imported, import};
+use squall::forecast::Imported;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 /// Rows that are named one by one without `--json`.
 const SHOWN: usize = 5;
-
-/// Takes databases over.
-pub fn take(
-    files: &[PathBuf],
-    device: Option<&str>,
-    store: &Path,
-) -> Result<Vec<Imported>, Failure> {
-    if files.is_empty() {
-        return Ok(Vec::new());
-    }
-    Ok(import(store, files, device)?)
-}
 
 /// What was taken over, as JSON.
 pub fn json(all: &[Imported]) -> Value {

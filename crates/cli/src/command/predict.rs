@@ -1,12 +1,11 @@
-//! `squall predict`: tuned parameters of problems, or of tasks, that nobody tuned.
+//! `squall predict`: tuned parameters of problems, or of tasks, that were never tuned.
 
 use crate::failure::Failure;
 use crate::option::{JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, percent, say, table};
 use serde_json::json;
-use squall::forecast::{Answer, Row, answer, load, proposals_for, questions, write};
-use squall::predict::Predictor;
-use squall::{Aimed, Channels, Error, Input};
+use squall::forecast::Answer;
+use squall::{Context, PredictRequest, Predictions, Problems, TaskPredictions};
 use std::path::PathBuf;
 
 /// Predict tuned parameters of problems
@@ -52,7 +51,12 @@ pub struct Args {
     #[command(flatten)]
     threads: ThreadArgs,
     /// How many predictions of each
-    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "K",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=100_000),
+    )]
     top: u32,
     /// Add the best prediction of each to a user database of MIOpen's, text or SQLite (.db, .udb)
     #[arg(long, value_name = "FILE")]
@@ -63,129 +67,95 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let predictor = load(&a.predictor)?;
-    if predictor.tasks().is_ok() {
-        return tasks(a, &predictor);
-    }
-    let (name, text) = match (&a.problems, &a.line) {
+    let problems = match (&a.problems, &a.line) {
         (Some(path), _) if path.as_os_str() == "-" => {
-            ("stdin".to_string(), std::io::read_to_string(std::io::stdin())?)
+            Problems::Text("stdin".into(), std::io::read_to_string(std::io::stdin())?)
         }
-        (Some(path), _) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|source| Error::Read { path: path.clone(), source })?;
-            (path.display().to_string(), text)
-        }
-        (None, line) => ("line".to_string(), line.clone().unwrap_or_default()),
+        (Some(path), _) => Problems::File(path.clone()),
+        (None, line) => Problems::Line(line.clone().unwrap_or_default()),
     };
-    let asked = questions(&name, &text)?;
-    let Some(device) = &a.device else {
-        return Err(Failure::usage(
-            "a predictor of solvers needs --device",
-            "say which GPU: --device gfx906, or gfx906_60",
-        ));
+    let request = PredictRequest {
+        predictor: a.predictor.clone(),
+        problems,
+        solver: Some(a.solver.clone()).filter(|s| s != "all"),
+        device: a.device.clone(),
+        user_database: a.write_user_db.clone(),
+        target: a.target.target,
+        threads: a.threads.threads.into(),
+        top: a.top as usize,
     };
-    let solver = Some(a.solver.as_str()).filter(|s| *s != "all");
-    let answers = answer(&predictor, &asked, solver, device, a.top as usize)?;
-    for x in &answers {
-        if let Some(why) = &x.why {
-            note(format_args!("note: {}: {why}", x.convolution.key()));
+    match squall::predict(&Context::new(), &request)? {
+        Predictions::Solvers(answers, written) => {
+            for x in &answers {
+                if let Some(why) = &x.why {
+                    note(format_args!("note: {}: {why}", x.convolution.key()));
+                }
+            }
+            if let (Some(path), Some(rows)) = (&a.write_user_db, written) {
+                note(format_args!("{}: {rows} rows written", path.display()));
+            }
+            solvers(&answers, a.json.json)?;
         }
+        Predictions::Tasks(all) => tasks(&all, a.json.json)?,
     }
-    if let Some(path) = &a.write_user_db {
-        let best = |x: &Answer| {
-            let (values, _) = x.predictions.first()?;
-            Some(Row {
-                convolution: x.convolution.clone(),
-                solver: x.solver.clone(),
-                values: values.clone(),
-            })
-        };
-        let rows: Vec<Row> = answers.iter().filter_map(best).collect();
-        write(path, &rows)?;
-        note(format_args!("{}: {} rows written", path.display(), rows.len()));
-    }
-    if a.json.json {
-        for x in &answers {
+    Ok(0)
+}
+
+/// Shows the values of solvers.
+fn solvers(answers: &[Answer], json: bool) -> Result<(), Failure> {
+    if json {
+        for x in answers {
             let values: Vec<&String> = x.predictions.iter().map(|(v, _)| v).collect();
             let probabilities: Vec<f64> = x.predictions.iter().map(|(_, p)| *p).collect();
             let mut line = json!({
-                "problem": x.convolution.key(), "solver": x.solver, "predictions": values, "probabilities": probabilities,
+                "problem": x.convolution.key(),
+                "solver": x.solver,
+                "predictions": values,
+                "probabilities": probabilities,
             });
             if let Some(why) = &x.why {
                 line["why"] = json!(why);
             }
             say(line)?;
         }
-        return Ok(0);
+        return Ok(());
     }
     let mut t = table(&["problem", "probability", "solver", "values"]);
-    for x in &answers {
+    for x in answers {
         for (values, p) in &x.predictions {
             t.add_row([x.convolution.key(), percent(*p), x.solver.clone(), values.clone()]);
         }
     }
-    say(t)?;
-    Ok(0)
+    say(t)
 }
 
-/// Answers for tasks that are tuned here.
-fn tasks(a: &Args, predictor: &Predictor) -> Result<u8, Failure> {
-    if a.device.is_some() || a.write_user_db.is_some() || a.solver != "all" {
-        let hint = "leave out --device, --solver and --write-user-db";
-        return Err(Failure::usage(
-            "this predictor was trained on records: it answers for this device, with sketches of \
-             Squall's",
-            hint,
-        ));
-    }
-    let input = match (&a.problems, &a.line) {
-        (Some(path), _) if path.as_os_str() == "-" => {
-            Input::lines(&std::io::read_to_string(std::io::stdin())?, "stdin")?
-        }
-        (Some(path), _) => Input::load(&path.to_string_lossy(), &[])?,
-        (None, line) => Input::load(line.as_deref().unwrap_or_default(), &[])?,
-    };
-    // The tasks that `tune` would have.
-    let input = input.with_channels(Channels::usual(a.target.target));
-    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
-    let model = predictor.tasks().map_err(Error::from)?;
+/// Shows candidates of tasks.
+fn tasks(all: &[TaskPredictions], json: bool) -> Result<(), Failure> {
     let mut t = table(&["task", "speed", "sketch", "configuration"]);
-    for task in input.select(None)? {
-        let found = proposals_for(model, task, &at.target, &at.id, a.top as usize);
-        let (found, why) = match found {
-            Ok(found) => (found, None),
-            Err(e @ squall::predict::PredictError::Kind { .. }) => {
-                (Vec::new(), Some(e.to_string()))
-            }
-            Err(e) => return Err(Error::from(e).into()),
-        };
-        if let Some(why) = &why {
-            note(format_args!("note: {}: {why}", task.name));
+    for x in all {
+        if let Some(why) = &x.why {
+            note(format_args!("note: {}: {why}", x.name));
         }
-        if a.json.json {
-            let all = found.iter().map(|p| {
-                let (sketch, configuration) =
-                    (p.candidate.tunable.to_string(), p.candidate.configuration.to_string());
-                json!({"tunable": sketch, "configuration": configuration, "speed": p.speed})
+        let candidates = x.proposals.iter().map(|p| {
+            let c = &p.candidate;
+            (c.tunable.to_string(), c.configuration.to_string(), p.speed)
+        });
+        if json {
+            let all = candidates.map(|(sketch, configuration, speed)| {
+                json!({"tunable": sketch, "configuration": configuration, "speed": speed})
             });
-            let mut line = json!({"problem": task.name, "task": task.id.to_string(), "predictions": all.collect::<Vec<_>>()});
-            if let Some(why) = why {
+            let all: Vec<_> = all.collect();
+            let mut line =
+                json!({"problem": x.name, "task": x.task.to_string(), "predictions": all});
+            if let Some(why) = &x.why {
                 line["why"] = json!(why);
             }
             say(line)?;
-        }
-        for p in &found {
-            t.add_row([
-                task.name.clone(),
-                percent(p.speed),
-                p.candidate.tunable.to_string(),
-                p.candidate.configuration.to_string(),
-            ]);
+        } else {
+            for (sketch, configuration, speed) in candidates {
+                t.add_row([x.name.clone(), percent(speed), sketch, configuration]);
+            }
         }
     }
-    if !a.json.json {
-        say(t)?;
-    }
-    Ok(0)
+    if json { Ok(()) } else { say(t) }
 }

@@ -6,13 +6,10 @@ use crate::option::{JsonArgs, StoreArgs};
 use crate::terminal::{note, or_dash, say, table};
 use clap::Subcommand;
 use serde_json::{Value, json};
-use squall::core::{Outcome, Record, RecordKind, TaskId};
 use squall::exchange;
 use squall::files::put;
-use squall::frontend::recording::{self, Format};
-use squall::records::wire;
 use squall::report::html::utc;
-use squall::{Query, Store};
+use squall::{Format, Outcome, Query, Record, RecordKind, Store, StoreError, TaskId};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
@@ -48,7 +45,12 @@ enum Action {
         chosen: Chosen,
         /// Lines of JSON hold every record; T4 results and Kernel Tuner's cache files the trials of
         /// one space
-        #[arg(long, value_name = "FORM", default_value = "lines", value_parser = ["lines", "t4", "kernel-tuner"])]
+        #[arg(
+            long,
+            value_name = "FORM",
+            default_value = "lines",
+            value_parser = ["lines", "t4", "kernel-tuner"],
+        )]
         format: String,
         /// Only of this toolchain (its whole name)
         #[arg(long, value_name = "NAME")]
@@ -161,14 +163,23 @@ fn list(c: &Chosen) -> Result<(), Failure> {
             .iter()
             .map(|s| {
                 json!({
-                    "id": s.task.to_string(), "name": s.name, "device": s.device, "toolchain": s.toolchain, "trials": s.trials,
-                    "failed": s.failed, "best_ns": s.best.map(|b| b.0), "untuned_ns": s.untuned.map(|u| u.0), "last": s.last,
+                    "id": s.task.to_string(),
+                    "name": s.name,
+                    "device": s.device,
+                    "toolchain": s.toolchain,
+                    "trials": s.trials,
+                    "failed": s.failed,
+                    "best_ns": s.best.map(|b| b.0),
+                    "untuned_ns": s.untuned.map(|u| u.0),
+                    "last": s.last,
                 })
             })
             .collect();
-        return say(
-            json!({"store": store.path().to_string_lossy(), "records": store.len()?, "tasks": tasks}),
-        );
+        return say(json!({
+            "store": store.path().to_string_lossy(),
+            "records": store.len()?,
+            "tasks": tasks,
+        }));
     }
     let mut t = table(&["task", "id", "best", "untuned", "trials", "failed", "last", "device"]);
     for s in &all {
@@ -189,7 +200,8 @@ fn list(c: &Chosen) -> Result<(), Failure> {
 
 fn values(records: &[Record]) -> Result<Vec<Value>, Failure> {
     let value = |r: &Record| {
-        let mut v: Value = serde_json::from_str(&wire::encode(r)?).map_err(|e| e.to_string())?;
+        let mut v: Value =
+            serde_json::from_str(&squall::encode_record(r)?).map_err(|e| e.to_string())?;
         v["identity"] = r.identity().into();
         v["time_ns"] = r.outcome.time().map(|t| t.0).into();
         Ok(v)
@@ -240,7 +252,7 @@ fn give(
 ) -> Result<(), Failure> {
     let recording = exchange::recorded(store, query, tunable)?;
     match output {
-        None => say(recording::write(&recording, format))?,
+        None => say(exchange::text(&recording, format))?,
         Some(path) => exchange::write(&recording, format, path)?,
     }
     note(format_args!(
@@ -277,7 +289,7 @@ fn merge(files: &[PathBuf], into: &Path, json: bool) -> Result<(), Failure> {
         let (n, k) = if head == b"{" {
             let again = File::open(path).map_err(fail)?;
             store.import(&mut BufReader::new(again)).map_err(|e| match squall::Error::from(e) {
-                squall::Error::Store(e @ squall::records::StoreError::Line { .. }) => {
+                squall::Error::Store(e @ StoreError::Line { .. }) => {
                     Failure::new(format!("{}: {e}", path.display()), Some(e.remedy()))
                 }
                 e => e.into(),

@@ -5,9 +5,8 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, percent, say, table};
 use serde_json::{Value, json};
-use squall::Store;
-use squall::core::TaskId;
-use squall::verify::{Choice, Contender, Round, Standing, Verdict, Verification, verify};
+use squall::verify::{Choice, Contender, Round, Standing, Verification, verify};
+use squall::{Context, Store, TaskId, Verdict};
 
 /// Measure stored winners against their runners-up again, side by side
 #[derive(clap::Args)]
@@ -19,22 +18,32 @@ Examples:
   squall records verify --repeat 20 --json                     # can run-offs be trusted here?
 
 Each winner of this device and toolchain meets the next best candidate within 50 % in interleaved
-windows, in processes that ran nothing before, until a sequential test decides; where nobody comes
-that close, it meets itself. What comes of it is stored as tuning does it: who overtakes holds the
-task from then on. With --repeat the two take turns as incumbent, and only the first run-off counts
+windows, in processes that ran nothing before, until a sequential test decides; where none comes
+that close, it meets itself. What comes of it is stored as tuning does it: a runner-up that wins
+holds the task from then on. With --repeat the two take turns as incumbent, and only the first run-off counts
 for the store. Exit code 1 means that a winner was overtaken or does not run any more, or that
 run-offs of the same two name different winners.")]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
     /// Only this task (its whole id)
-    #[arg(long, value_name = "ID", value_parser = |s: &str| s.parse::<TaskId>(), conflicts_with = "only")]
+    #[arg(
+        long,
+        value_name = "ID",
+        value_parser = |s: &str| s.parse::<TaskId>(),
+        conflicts_with = "only",
+    )]
     task: Option<TaskId>,
     /// Only tasks whose name matches (`*` and `?` stand for anything) or whose id begins so
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
     /// Hold each run-off so many times and say whether all agree
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=10_000),
+    )]
     repeat: u32,
     #[command(flatten)]
     target: TargetArgs,
@@ -52,12 +61,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let choice = Choice {
         task: a.task,
         only: a.only.clone(),
-        aim: a.target.target,
+        target: a.target.target,
         threads: a.threads.threads as usize,
         rounds: a.repeat as usize,
     };
     let stop = interruptible()?;
-    let v = verify(&store, &choice, &stop, &mut |t| {
+    let v = verify(&Context::new(), &store, &choice, &stop, &mut |t| {
         note(format_args!("{}: {}", t.name, t.standing.name()))
     })?;
     if a.json.json {
@@ -84,7 +93,9 @@ fn value(v: &Verification) -> Value {
     };
     let round = |r: &Round| {
         json!({
-            "challenger": if r.turned { "winner" } else { "runner_up" }, "verdict": r.verdict.name(), "ratio": r.ratio,
+            "challenger": if r.turned { "winner" } else { "runner_up" },
+            "verdict": r.verdict.name(),
+            "ratio": r.ratio,
             "confidence": r.confidence, "pairs": r.pairs,
         })
     };
@@ -93,8 +104,12 @@ fn value(v: &Verification) -> Value {
         .iter()
         .map(|t| {
             json!({
-                "id": t.task.to_string(), "name": t.name, "verdict": t.standing.name(), "winner": contender(&t.winner),
-                "runner_up": t.runner_up.as_ref().map(contender), "rounds": t.rounds.iter().map(round).collect::<Vec<_>>(),
+                "id": t.task.to_string(),
+                "name": t.name,
+                "verdict": t.standing.name(),
+                "winner": contender(&t.winner),
+                "runner_up": t.runner_up.as_ref().map(contender),
+                "rounds": t.rounds.iter().map(round).collect::<Vec<_>>(),
                 "contradicted": t.is_contradicted(), "regretted": t.regretted(), "detail": t.detail,
             })
         })
@@ -104,7 +119,10 @@ fn value(v: &Verification) -> Value {
     let counts: serde_json::Map<String, Value> =
         all.iter().map(|s| (s.name().into(), count(v, *s).into())).collect();
     json!({
-        "device": v.device, "toolchain": v.toolchain, "minimum_effect": v.effect, "interrupted": v.interrupted,
+        "device": v.device,
+        "toolchain": v.toolchain,
+        "minimum_effect": v.effect,
+        "interrupted": v.interrupted,
         "counts": counts, "tasks": tasks,
     })
 }

@@ -6,13 +6,12 @@ use crate::option::JsonArgs;
 use crate::terminal::{note, say, table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use squall::ReplayRequest;
 use squall::files::put;
-use squall::replay::{Course, Replay, Run, Score, budgets, page, score};
-use squall::search::{StrategyInfo, strategies};
+use squall::replay::{RecordedSpace, Run, Score, budgets, page, score};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Replay searches on spaces that were measured exhaustively: no kernel is built or run
 #[derive(clap::Args)]
@@ -34,10 +33,20 @@ pub struct Args {
     #[arg(long = "strategy", value_name = "NAME")]
     strategies: Vec<String>,
     /// Runs of each strategy on each space
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=100_000),
+    )]
     seeds: u64,
     /// Trials of a run
-    #[arg(long, value_name = "M", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long,
+        value_name = "M",
+        default_value_t = 400,
+        value_parser = clap::value_parser!(u32).range(1..),
+    )]
     evaluations: u32,
     /// End a run once its trials have cost so many seconds, as recorded
     #[arg(long, value_name = "S", value_parser = super::tune::seconds)]
@@ -52,68 +61,45 @@ pub struct Args {
     json: JsonArgs,
 }
 
-fn chosen(names: &[String]) -> Result<Vec<&'static StrategyInfo>, Failure> {
-    if names.iter().any(|n| n == "all") {
-        return Ok(strategies().iter().collect());
-    }
-    let wanted = if names.is_empty() { &[squall::search::DEFAULT.to_string()] } else { names };
-    let find = |n: &String| {
-        let known = || strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
-        let found = strategies().iter().find(|s| s.is_called(n));
-        found.ok_or_else(|| {
-            Failure::usage(
-                format!("there is no strategy `{n}`"),
-                format!("there are {} and `all`", known()),
-            )
-        })
-    };
-    wanted.iter().map(find).collect()
-}
-
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let strategies = chosen(&a.strategies)?;
-    let courses: Vec<Course> = a.files.iter().map(|f| Course::open(f)).collect::<Result<_, _>>()?;
-    let stop = interruptible()?;
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let evaluations = a.evaluations as usize;
-    let replay = Replay {
-        courses: &courses,
-        strategies: &strategies,
+    let request = ReplayRequest {
+        files: a.files.clone(),
+        strategies: a.strategies.clone(),
         seeds: a.seeds,
-        evaluations,
+        evaluations: a.evaluations as usize,
         seconds: a.seconds,
-        threads,
     };
-    let all = (courses.len() * strategies.len()) as u64 * a.seeds;
+    let stop = interruptible()?;
     let bar = std::io::stderr().is_terminal().then(|| {
-        let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr_with_hz(8));
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
         let style =
             ProgressStyle::with_template("{wide_bar:.cyan/dim} {pos}/{len} runs, {eta} left");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar
     });
-    let began = Instant::now();
-    let runs = replay.run(&stop, &|| {
+    let done = squall::replay(&request, &stop, &|all| {
         if let Some(b) = &bar {
+            b.set_length(all);
             b.inc(1);
         }
-    });
+    })?;
     if let Some(b) = bar {
         b.finish_and_clear();
     }
-    let wall = began.elapsed().as_secs_f64();
+    let (replay, runs, wall) = (done.replay(), &done.runs, done.seconds);
+    let (spaces, strategies) = (&done.spaces, &done.strategies);
     if let Some(path) = &a.traces {
         let lines: Vec<String> = runs.iter().map(|r| replay.line(r) + "\n").collect();
         put(path, lines.concat().as_bytes())?;
     }
-    let shown = replay.complete(&runs);
-    let budgets = budgets(evaluations);
+    let shown = replay.complete(runs);
+    let budgets = budgets(request.evaluations);
     let trials: usize = runs.iter().map(|r| r.trace.len()).sum();
     let mut reports = Vec::new();
     for &i in &shown {
         let scores: Vec<Score> =
-            (0..courses.len()).map(|c| score(&courses[c], &of(&runs, i, c), &budgets)).collect();
+            (0..spaces.len()).map(|c| score(&spaces[c], &of(runs, i, c), &budgets)).collect();
         let mine = || runs.iter().filter(|r| r.strategy == i);
         let proposed: usize = mine().map(|r| r.trace.len()).sum();
         let milliseconds = mine().map(|r| r.seconds).sum::<f64>() * 1e3 / proposed.max(1) as f64;
@@ -121,13 +107,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     if a.json.json {
         for r in &reports {
-            say(r.json(&courses, &budgets))?;
+            say(r.json(spaces, &budgets))?;
         }
     } else {
-        print(&reports, &courses, &budgets)?;
+        print(&reports, spaces, &budgets)?;
     }
     if !shown.is_empty() {
-        put(&a.report, page(&replay, &runs, &shown, &budgets).as_bytes())?;
+        put(&a.report, page(&replay, runs, &shown, &budgets).as_bytes())?;
         note(format_args!("page: {}", a.report.display()));
     }
     if shown.len() < strategies.len() {
@@ -141,20 +127,21 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ));
     }
     note(format_args!(
-        "{} runs, {trials} trials in {wall:.1} s on {threads} threads: {:.0} a second",
+        "{} runs, {trials} trials in {wall:.1} s on {} threads: {:.0} a second",
         runs.len(),
+        done.threads,
         trials as f64 / wall
     ));
     Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
 }
 
-fn of(runs: &[Run], strategy: usize, course: usize) -> Vec<&Run> {
-    runs.iter().filter(|r| r.strategy == strategy && r.course == course).collect()
+fn of(runs: &[Run], strategy: usize, space: usize) -> Vec<&Run> {
+    runs.iter().filter(|r| r.strategy == strategy && r.space == space).collect()
 }
 
 struct Report {
     name: &'static str,
-    /// One for each course.
+    /// One for each space.
     scores: Vec<Score>,
     /// What a proposal costs.
     milliseconds: f64,
@@ -169,9 +156,17 @@ impl Report {
         self.scores.iter().map(Score::mean).sum::<f64>() / self.scores.len() as f64
     }
 
-    fn json(&self, courses: &[Course], budgets: &[usize]) -> serde_json::Value {
-        let spaces = courses.iter().zip(&self.scores).map(|(c, s)| {
-            (c.name.clone(), json!({"configurations": c.recording.rows.len(), "value": s.value, "median": s.median, "score": s.score}))
+    fn json(&self, spaces: &[RecordedSpace], budgets: &[usize]) -> serde_json::Value {
+        let spaces = spaces.iter().zip(&self.scores).map(|(c, s)| {
+            (
+                c.name.clone(),
+                json!({
+                    "configurations": c.recording.rows.len(),
+                    "value": s.value,
+                    "median": s.median,
+                    "score": s.score,
+                }),
+            )
         });
         json!({
             "strategy": self.name, "budgets": budgets, "score": self.all(),
@@ -181,7 +176,7 @@ impl Report {
     }
 }
 
-fn print(reports: &[Report], courses: &[Course], budgets: &[usize]) -> Result<(), Failure> {
+fn print(reports: &[Report], spaces: &[RecordedSpace], budgets: &[usize]) -> Result<(), Failure> {
     let numbers: Vec<String> = budgets.iter().map(|b| format!("at {b}")).collect();
     let signed = |x: f64| format!("{x:+.3}");
     let header = |first: &'static str, last: &'static str| {
@@ -200,7 +195,7 @@ fn print(reports: &[Report], courses: &[Course], budgets: &[usize]) -> Result<()
     say(t)?;
     if let [r] = reports {
         let mut t = header("space", "best/optimum");
-        for (c, s) in courses.iter().zip(&r.scores) {
+        for (c, s) in spaces.iter().zip(&r.scores) {
             let mut row = vec![c.name.clone(), signed(s.mean())];
             row.extend(s.score.iter().map(|x| signed(*x)));
             row.push(s.value.last().map_or("-".into(), |v| format!("{:.1} %", v * 100.0)));

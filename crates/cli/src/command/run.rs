@@ -2,10 +2,10 @@
 
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, NetworkArgs};
+use crate::progress::listen;
 use crate::terminal::say;
 use serde_json::json;
-use squall::check::read_array;
-use squall::network::write_array;
+use squall::{Context, RunRequest};
 use std::path::PathBuf;
 
 /// Run a model through its kernels and write its output
@@ -35,17 +35,22 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    a.network.target.only_cpu()?;
-    let x = read_array(&a.x)?;
-    let network = a.network.build(&a.model, Some(&x))?;
-    let y = network.run(&x)?;
-    write_array(&a.output, &y)?;
+    let request = RunRequest {
+        network: a.network.request(&a.model),
+        x: a.x.clone(),
+        output: a.output.clone(),
+    };
+    let (network, y) = squall::run(&Context::new(), &request, &mut listen)?;
     let (kernels, tuned) = network.kernels();
     if a.json.json {
         let arena = network.arena_bytes();
-        say(
-            json!({"output": a.output, "shape": y.shape, "kernels": kernels, "tuned": tuned, "arena_bytes": arena}),
-        )?;
+        say(json!({
+            "output": a.output,
+            "shape": y.shape,
+            "kernels": kernels,
+            "tuned": tuned,
+            "arena_bytes": arena,
+        }))?;
     } else {
         let (file, shape) = (a.output.display(), &y.shape);
         say(format_args!("{file}: {shape:?}, by {kernels} kernels, {tuned} of them tuned"))?;

@@ -3,10 +3,8 @@
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
-use serde_json::json;
-use squall::core::Task;
-use squall::frontend::Untuned;
-use squall::{Aim, Aimed, Input, Roof};
+use serde_json::{Value, json};
+use squall::{Context, Input, Nanos, Roof, TargetRequest, Task, Untuned};
 
 /// List the distinct kernels of an input: work, data, roofline bound
 #[derive(clap::Args)]
@@ -36,30 +34,15 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load(a.target.target)?;
+    let input = a.input.request().load(a.target.target)?;
     if a.json.json {
-        let tasks: Vec<_> = input
-            .tasks
-            .iter()
-            .map(|t| {
-                json!({
-                    "id": t.id.to_string(), "name": t.name, "kind": t.workload.kind, "count": t.count,
-                    "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
-                })
-            })
-            .collect();
-        let untuned: Vec<_> = input
-            .untuned
-            .iter()
-            .map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason}))
-            .collect();
-        say(json!({"tasks": tasks, "untuned": untuned}))?;
+        say(value(&input))?;
         return Ok(0);
     }
     let runs = |t: &&Task| runs_on(&input, t, a.target.target);
     if let Some(t) = input.tasks.iter().find(|t| !runs(t) && !a.no_roof) {
         let (language, target) =
-            if a.target.target == Aim::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
+            if a.target.target == TargetRequest::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
         note(format_args!(
             "note: {} is a kernel in {language}: its bound is shown with `--target {target}`",
             t.name
@@ -94,7 +77,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 .iter()
                 .map(|t| t.count as f64 * r.bound(t.workload.flop(), t.workload.bytes().0).0)
                 .sum();
-            format!("; at the roof {}", squall::core::Nanos(ns))
+            format!("; at the roof {}", Nanos(ns))
         });
     say(format_args!(
         "{} tasks, {calls} calls, {} GFLOP{total}",
@@ -109,40 +92,68 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             three(r.memory_gbs)
         ))?;
     }
-    if !input.untuned.is_empty() {
-        say(format_args!("\nnot tuned:"))?;
-        let mut t = table(&["operator", "nodes", "first of them", "reason"]);
-        for c in [2, 3] {
-            if let Some(c) = t.column_mut(c) {
-                c.set_cell_alignment(comfy_table::CellAlignment::Left);
-            }
-        }
-        // A network of equal blocks has the same reasons hundreds of times; `--json` lists each
-        // node.
-        let mut alike: Vec<(&Untuned, usize)> = Vec::new();
-        for u in &input.untuned {
-            match alike.iter_mut().find(|(a, _)| a.op == u.op && a.reason == u.reason) {
-                Some((_, n)) => *n += 1,
-                None => alike.push((u, 1)),
-            }
-        }
-        for (u, n) in alike {
-            t.add_row([&u.op, &n.to_string(), &u.node, &u.reason]);
-        }
-        say(t)?;
+    not_tuned(&input.untuned).map(|()| 0)
+}
+
+/// The tasks as JSON.
+fn value(input: &Input) -> Value {
+    let tasks: Vec<_> = input
+        .tasks
+        .iter()
+        .map(|t| {
+            json!({
+                "id": t.id.to_string(),
+                "name": t.name,
+                "kind": t.workload.kind,
+                "count": t.count,
+                "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
+            })
+        })
+        .collect();
+    let untuned: Vec<_> = input
+        .untuned
+        .iter()
+        .map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason}))
+        .collect();
+    json!({"tasks": tasks, "untuned": untuned})
+}
+
+/// Says what is not tuned, and why.
+fn not_tuned(untuned: &[Untuned]) -> Result<(), Failure> {
+    if untuned.is_empty() {
+        return Ok(());
     }
-    Ok(0)
+    say(format_args!("\nnot tuned:"))?;
+    let mut t = table(&["operator", "nodes", "first of them", "reason"]);
+    for c in [2, 3] {
+        if let Some(c) = t.column_mut(c) {
+            c.set_cell_alignment(comfy_table::CellAlignment::Left);
+        }
+    }
+    // A network of equal blocks has the same reasons hundreds of times; `--json` lists each
+    // node.
+    let mut alike: Vec<(&Untuned, usize)> = Vec::new();
+    for u in untuned {
+        match alike.iter_mut().find(|(a, _)| a.op == u.op && a.reason == u.reason) {
+            Some((_, n)) => *n += 1,
+            None => alike.push((u, 1)),
+        }
+    }
+    for (u, n) in alike {
+        t.add_row([&u.op, &n.to_string(), &u.node, &u.reason]);
+    }
+    say(t)
 }
 
 /// Whether a task's kernels run on such a target: a user's own are written for one.
-fn runs_on(input: &Input, task: &Task, aim: Aim) -> bool {
+fn runs_on(input: &Input, task: &Task, target: TargetRequest) -> bool {
     let own = input.own.iter().find(|k| k.task.id == task.id);
-    own.is_none_or(|k| k.is_cuda() == (aim != Aim::Cpu))
+    own.is_none_or(|k| k.is_cuda() == (target != TargetRequest::Cpu))
 }
 
 /// The target's roof, or a note on why there is none: the list is of use without it.
-fn roof_here(aim: Aim, threads: usize) -> Option<Roof> {
-    match Aimed::at(aim, threads).and_then(|a| a.roof()) {
+fn roof_here(target: TargetRequest, threads: usize) -> Option<Roof> {
+    match Context::new().target(target, threads).and_then(|a| a.roof()) {
         Ok(r) => Some(r),
         Err(e) => {
             note(format_args!("no roof: {e}"));

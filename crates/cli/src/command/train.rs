@@ -5,10 +5,8 @@ use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
-use squall::Aimed;
-use squall::core::forecast::Split;
 use squall::forecast::{checkpoint, examples, kinds, train, train_on_records};
-use squall::predict::{Kind, Options, PredictError, Predictor, Progress};
+use squall::{Context, Kind, Options, PredictError, Predictor, Split, TrainingProgress};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -53,7 +51,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME", default_value = "pair", value_parser = names())]
     model: String,
     /// What is held out for the scores
-    #[arg(long, value_name = "SPLIT", default_value = "random", value_parser = ["random", "layer", "none"])]
+    #[arg(
+        long,
+        value_name = "SPLIT",
+        default_value = "random",
+        value_parser = ["random", "layer", "none"],
+    )]
     split: String,
     /// Seed of everything random
     #[arg(long, value_name = "K", default_value_t = 1)]
@@ -136,9 +139,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let info = predictor.info();
     if a.json.json {
         let scores: Vec<_> = info.scores.iter().map(|s| json!(s)).collect();
-        say(
-            json!({"predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "scores": scores}),
-        )?;
+        say(json!({
+            "predictor": a.out,
+            "seconds": seconds,
+            "data": info.data,
+            "rows": info.rows,
+            "scores": scores,
+        }))?;
         return Ok(0);
     }
     print(&predictor)?;
@@ -149,7 +156,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 /// Learns from the store's own trials.
 fn on_records(a: &Args) -> Result<u8, Failure> {
     let stop = interruptible()?;
-    let at = Aimed::at(a.target.target, a.threads.threads.into())?;
+    let at = Context::new().target(a.target.target, a.threads.threads.into())?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut options = Options { seed: a.seed, threads, ..Options::default() };
     options.epochs.0 = a.epochs.map_or(0, usize::from);
@@ -173,7 +180,13 @@ fn on_records(a: &Args) -> Result<u8, Failure> {
         let tasks: Vec<_> =
             facts.known.iter().map(|k| json!({"task": k.problem.key, "name": k.name})).collect();
         say(json!({
-            "predictor": a.out, "seconds": seconds, "data": info.data, "rows": info.rows, "device": facts.device, "tasks": tasks, "held": facts.held,
+            "predictor": a.out,
+            "seconds": seconds,
+            "data": info.data,
+            "rows": info.rows,
+            "device": facts.device,
+            "tasks": tasks,
+            "held": facts.held,
         }))?;
         return Ok(0);
     }
@@ -209,7 +222,7 @@ fn unless_stopped(
     }
 }
 
-fn line(p: &Progress, elapsed: Duration) -> String {
+fn line(p: &TrainingProgress, elapsed: Duration) -> String {
     let held = |v: f64| if v > 0.0 { format!(", of validation {v:.3}") } else { String::new() };
     let last =
         p.last.map_or(String::new(), |l| format!(", loss {:.3}{}", l.train, held(l.validation)));

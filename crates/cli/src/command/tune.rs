@@ -6,10 +6,9 @@ use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::progress::Display;
 use crate::terminal::{note, or_dash, percent, say, table, three};
 use serde_json::json;
-use squall::core::{Outcome, Record};
 use squall::report::{html, json};
 use squall::{
-    Budget, Caches, Event, Input, InputKind, Report, Session, Settings, StopReason, Store, beside,
+    BudgetRequest, Caches, Context, Event, Outcome, Record, Report, StopReason, TuneRequest, beside,
 };
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -17,7 +16,10 @@ use std::sync::atomic::Ordering;
 /// Search the fastest kernels of an input; every trial is kept
 #[derive(clap::Args)]
 #[command(
-    group = clap::ArgGroup::new("budget").required(true).multiple(true).args(["trials", "trials_per_task", "seconds"]),
+    group = clap::ArgGroup::new("budget")
+        .required(true)
+        .multiple(true)
+        .args(["trials", "trials_per_task", "seconds"]),
     after_help = "\
 Examples:
   squall tune model.onnx --seconds 120                 two minutes, shared out by expected gain
@@ -44,7 +46,12 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     trials: Option<u64>,
     /// Trials of each task, whatever the input
-    #[arg(long, value_name = "N", conflicts_with = "trials", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "trials",
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     trials_per_task: Option<u64>,
     /// Seconds: for all tasks together for a model, for each task for operator lines
     #[arg(long, value_name = "S", value_parser = seconds)]
@@ -93,7 +100,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn strategy_names() -> clap::builder::PossibleValuesParser {
-    let values = squall::search::strategies().iter().map(|s| {
+    let values = squall::strategies().iter().map(|s| {
         clap::builder::PossibleValue::new(s.name).aliases(s.aliases.iter().copied()).help(s.summary)
     });
     clap::builder::PossibleValuesParser::new(values)
@@ -101,18 +108,17 @@ fn strategy_names() -> clap::builder::PossibleValuesParser {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.load(a.target.target)?;
-    let per_task = input.kind == InputKind::Kernels;
-    let budget = Budget {
-        task_trials: a.trials_per_task.or(a.trials.filter(|_| per_task)),
-        trials: a.trials.filter(|_| !per_task),
-        task_seconds: a.seconds.filter(|_| per_task),
-        seconds: a.seconds.filter(|_| !per_task),
-    };
-    let settings = Settings {
-        budget,
-        aim: a.target.target,
-        threads: a.threads.threads as usize,
+    let request = TuneRequest {
+        input: a.input.request(),
+        store: a.store.store.clone(),
+        budget: BudgetRequest {
+            trials: a.trials,
+            trials_per_task: a.trials_per_task,
+            seconds: a.seconds,
+        },
+        target: a.target.target,
+        threads: a.threads.threads.into(),
+        caches: a.caches,
         seed: a.seed,
         strategy: a.strategy.clone(),
         only: a.only.clone(),
@@ -120,23 +126,15 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         transfer: !a.no_transfer,
         predictor: a.predictor.clone(),
         roof: true,
-        caches: a.caches,
     };
-    for k in input.own.iter().filter(|k| k.restored.0 > 0) {
-        note(format_args!(
-            "note: {} writes over its input: a fresh copy of {} is part of each timed call",
-            k.task.name, k.restored
-        ));
-    }
-    let store = Store::open(&a.store.store)?;
     let stop = interruptible()?;
     let mut display = Display::new();
     let mut pipe: Option<Failure> = None;
-    let report = Session::new(&settings, &store, &stop).tune(&input, &mut |event| {
+    let report = squall::tune(&Context::new(), &request, &stop, &mut |event| {
         if let (Event::Trial { record, .. }, true, None) = (&event, a.json.json, &pipe)
             && let Err(f) = say(trial(record))
         {
-            // Nobody listens any more: what was found so far is in the store.
+            // The reader is gone: what was found so far is in the store.
             pipe = Some(f);
             stop.store(true, Ordering::Relaxed);
         }
@@ -147,13 +145,15 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(f) = pipe {
         return Err(f);
     }
-    let page =
-        a.report.clone().unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", input.name)));
+    let page = a
+        .report
+        .clone()
+        .unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", report.input)));
     let written = std::fs::write(&page, html::page(&report));
     if a.json.json {
         say(json::report(&report))?;
     } else {
-        print(&report, &input)?;
+        print(&report)?;
     }
     match written {
         Ok(()) => note(format_args!("report: {}", page.display())),
@@ -163,32 +163,24 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         return Ok(130);
     }
     if report.tasks.iter().all(|t| t.best.is_none()) {
-        let classes: Vec<String> = report
-            .tasks
-            .iter()
-            .flat_map(|t| &t.failures)
-            .take(3)
-            .map(|f| format!("{} ({}x): {}", f.stage, f.count, f.detail))
-            .collect();
-        return Err(Failure::new(
-            format!(
-                "no kernel ran; {}",
-                if classes.is_empty() {
-                    "nothing could be \
-                tried"
-                        .into()
-                } else {
-                    classes.join("; ")
-                }
-            ),
-            Some(
-                "`squall doctor` checks compiler and machine; `squall records show` lists the \
-                  trials"
-                    .into(),
-            ),
-        ));
+        return Err(nothing_ran(&report));
     }
     Ok(0)
+}
+
+/// The failure of a session that found nothing.
+fn nothing_ran(report: &Report) -> Failure {
+    let classes: Vec<String> = report
+        .tasks
+        .iter()
+        .flat_map(|t| &t.failures)
+        .take(3)
+        .map(|f| format!("{} ({}x): {}", f.stage, f.count, f.detail))
+        .collect();
+    let why = if classes.is_empty() { "nothing could be tried".into() } else { classes.join("; ") };
+    let hint = "`squall doctor` checks compiler and machine; `squall records show` lists the \
+                trials";
+    Failure::new(format!("no kernel ran; {why}"), Some(hint.into()))
 }
 
 /// A trial that stands in the store, for scripts that follow.
@@ -200,11 +192,14 @@ fn trial(r: &Record) -> serde_json::Value {
     };
     json!({"trial": {
         "identity": r.identity(), "task": r.task.to_string(), "name": r.name, "tunable": r.tunable,
-        "configuration": r.configuration, "outcome": outcome, "detail": detail, "time_ns": r.outcome.time().map(|t| t.0),
+        "configuration": r.configuration,
+        "outcome": outcome,
+        "detail": detail,
+        "time_ns": r.outcome.time().map(|t| t.0),
     }})
 }
 
-fn print(r: &Report, input: &Input) -> Result<(), Failure> {
+fn print(r: &Report) -> Result<(), Failure> {
     let mut t = table(&[
         "task",
         "count",
@@ -237,7 +232,7 @@ fn print(r: &Report, input: &Input) -> Result<(), Failure> {
     if let (Some(gain), true) = (r.gain(), r.tasks.len() > 1) {
         say(format_args!(
             "{}: {best} by count, {} {untuned}: {}x",
-            input.name,
+            r.input,
             r.baseline(),
             three(gain)
         ))?;

@@ -7,7 +7,7 @@ use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, lower};
 use crate::schedule::Primitive;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
-use squall_core::{DType, KernelSource, Space, Target, Workload};
+use squall_core::{DType, KernelSource, Space, Target, UNTUNED, Workload};
 
 /// Accumulates every reduction in a scalar, as anyone would write it.
 pub(super) fn scalars(n: &mut Nest) -> Vec<Primitive> {
@@ -64,7 +64,7 @@ pub fn sketch(f: &Facts<'_>) -> Sketch {
     widen(&mut base);
     prefix.extend(scalars(&mut base));
     Sketch {
-        name: "untuned".into(),
+        name: UNTUNED.into(),
         target: Target { threads: 1, ..f.target.clone() },
         space: one(),
         base,

@@ -7,7 +7,7 @@ use super::kernel::{Choices, Recipe};
 use super::model::{Place, Sizes};
 use squall_core::space::{Knob, Names, SpaceError, Term, Value};
 use squall_core::text::nearest;
-use squall_core::{Configuration, Gpu, RealizeError, Space};
+use squall_core::{Configuration, Gpu, RealizeError, Space, UNTUNED};
 use std::sync::Arc;
 use toml::de::DeValue;
 
@@ -332,7 +332,7 @@ impl Plan {
         }
         Ok(Placed {
             tunable: Arc::new(Choices { name: "own", space, recipe: recipe.clone() }),
-            plain: Arc::new(Choices { name: "untuned", space: fixed, recipe }),
+            plain: Arc::new(Choices { name: UNTUNED, space: fixed, recipe }),
             standing,
             reference: reference.map(|r| r.0),
         })

@@ -17,7 +17,7 @@ use model::{Amount, Argument, Dial, Part, Problem, Values, Way};
 use squall_core::space::{Knob, SpaceError, Term};
 use squall_core::workload::{Axis, Foreign, Input};
 use squall_core::{
-    Bytes, Configuration, DType, Reference, Space, Stage, Task, TensorKind, Workload,
+    Bytes, Configuration, DType, Reference, Space, Stage, Task, TensorKind, UNTUNED, Workload,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -423,7 +423,7 @@ impl File<'_> {
             message: e.to_string(),
         })?;
         let at_rest = fixed.nth(0);
-        let plain = Arc::new(Choices { name: "untuned", space: fixed, recipe: recipe.clone() });
+        let plain = Arc::new(Choices { name: UNTUNED, space: fixed, recipe: recipe.clone() });
         let reference = reference.unwrap_or_else(|| recipe.clone());
         Ok(made(
             Arc::new(Choices { name: "own", space, recipe }),

@@ -4,8 +4,9 @@
 use super::TunedTask;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::Problem;
+use squall_core::similarity::{heaviest_stage, loops};
 use squall_core::space::Value;
-use squall_core::{Configuration, TaskId, Workload, canonical_tunable_name};
+use squall_core::{Configuration, TaskId, TaskShape, Workload, canonical_tunable_name};
 use std::collections::BTreeSet;
 
 /// Standardised numbers are kept within this of 0: a size far outside what was learned says
@@ -18,10 +19,7 @@ const MOST: f32 = 4.0;
 /// are the loops' names and the format of the result. Nothing for a kernel of the user's own, of
 /// which no loops are known.
 pub fn problem(task: TaskId, w: &Workload, device: &str) -> Option<Problem> {
-    if w.foreign.is_some() {
-        return None;
-    }
-    let stage = w.stages.iter().enumerate().max_by_key(|(i, s)| (s.flop(), *i)).map(|(_, s)| s)?;
+    let stage = heaviest_stage(w)?;
     let mut numbers: Vec<(String, i64)> =
         stage.all_axes().map(|a| (a.name.clone(), a.extent)).collect();
     for (i, axis) in stage.all_axes().enumerate() {
@@ -38,12 +36,8 @@ pub fn problem(task: TaskId, w: &Workload, device: &str) -> Option<Problem> {
     }
     numbers.push(("inputs".into(), w.inputs.len() as i64));
     numbers.push(("input".into(), w.inputs.first().map_or(1, |i| i.shape.iter().product())));
-    let loops: Vec<&str> = stage.all_axes().map(|a| a.name.as_str()).collect();
-    let reducer = stage.reduction.as_ref().map_or("none", |r| r.op.name());
-    let words = vec![
-        ("loops".into(), format!("{} {reducer}", loops.join(" "))),
-        ("precision".into(), stage.dtype.name().into()),
-    ];
+    let words =
+        vec![("loops".into(), loops(stage)), ("precision".into(), stage.dtype.name().into())];
     let key = task.to_string();
     Some(Problem {
         solver: w.kind.clone(),
@@ -55,19 +49,13 @@ pub fn problem(task: TaskId, w: &Workload, device: &str) -> Option<Problem> {
     })
 }
 
-/// How unlike two tasks are: the factors of two between their numbers. Nothing where they are of
-/// other kinds, loops or formats.
+/// How unlike two tasks are, by the measure that transfer goes by. Nothing where they are of other
+/// kinds, loops or formats, of which a network that learned one says nothing about the other.
 pub(super) fn distance(a: &Problem, b: &Problem) -> Option<f64> {
     if a.solver != b.solver || a.words != b.words {
         return None;
     }
-    let apart = |n: &String| {
-        (a.number(n).unwrap_or(1).max(1) as f64 / b.number(n).unwrap_or(1).max(1) as f64)
-            .log2()
-            .abs()
-    };
-    let names: BTreeSet<&String> = a.numbers.iter().chain(&b.numbers).map(|(n, _)| n).collect();
-    Some(names.into_iter().map(apart).sum())
+    TaskShape::of_problem(a)?.distance(&TaskShape::of_problem(b)?)
 }
 
 /// What the columns of a network's input mean, and how they are scaled.

@@ -2,8 +2,8 @@
 
 use super::choose::Chosen;
 use super::{DRIVER, LIBRARY};
-use crate::aim::Aimed;
 use crate::error::Error;
+use crate::target_context::TargetContext;
 use squall_core::KernelSource;
 use squall_measure::cpu::Toolchain;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Compiles the kernels of a folder into its library and its driver.
-pub fn build(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<(), Error> {
+pub fn build(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result<(), Error> {
     if !aimed.gpus.is_empty() {
         return make(folder, aimed);
     }
@@ -46,7 +46,7 @@ pub fn build(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<(), Err
 }
 
 /// CUDA goes through the folder's own Makefile: its compiler is nvcc, which calls others itself.
-fn make(folder: &Path, aimed: &Aimed) -> Result<(), Error> {
+fn make(folder: &Path, aimed: &TargetContext) -> Result<(), Error> {
     let jobs = format!("-j{}", aimed.device.allowed_cores());
     let nvcc = std::env::var("NVCC").map(|n| format!("NVCC={n}"));
     let mut command = Command::new("make");

@@ -2,9 +2,9 @@
 //! with warm caches before those with cold ones, else the best of another that can be made here
 //! too, else plain loops.
 
-use crate::aim::Aimed;
 use crate::error::Error;
-use crate::kit::Kit;
+use crate::target_context::TargetContext;
+use crate::task_kernels::TaskKernels;
 use squall_core::{KernelSource, Outcome, Record, Task, Tunable, find_tunable};
 use squall_frontend::OwnKernel;
 use squall_records::{Query, Store};
@@ -48,34 +48,27 @@ pub fn choose(
     tasks: &[&Task],
     own: &[OwnKernel],
     store: Option<&Store>,
-    aimed: &Aimed,
+    aimed: &TargetContext,
 ) -> Result<Vec<Chosen>, Error> {
-    let tools = &aimed.tools;
     let gpu = !aimed.gpus.is_empty();
     tasks
         .iter()
         .map(|task| {
-            let mut kit = Kit::new(task, own, &aimed.target)?;
+            let mut kit = TaskKernels::new(task, own, &aimed.target)?;
             kit.tunables.push(kit.plain.clone());
             let symbol = symbol(task);
             // The name without an ending is the launcher's, which the host calls.
             let entry = if gpu { format!("{symbol}_gpu") } else { symbol.clone() };
-            let mut best = match store {
-                Some(s) => s.best(&Query::task(task.id))?,
+            let serving = match store {
+                Some(s) => s.serving(&Query::task(task.id), &aimed.place)?,
                 None => Vec::new(),
             };
-            // Nearest first: same device before same toolchain; then the faster.
-            best.sort_by(|a, b| {
-                let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
-                aimed.far(a).cmp(&aimed.far(b)).then(time(a).total_cmp(&time(b)))
-            });
-            let made =
-                best.into_iter().find_map(|r| Some((realize(&kit.tunables, &r, &entry)?, r)));
+            let made = serving
+                .into_iter()
+                .find_map(|(near, r)| Some((realize(&kit.tunables, &r, &entry)?, near, r)));
             let (source, origin) = match made {
-                Some((source, r)) if aimed.distance(&r.device) < 2 && &r.toolchain == tools => {
-                    (source, Origin::Tuned(Box::new(r)))
-                }
-                Some((source, r)) => (source, Origin::Elsewhere(Box::new(r))),
+                Some((source, near, r)) if near.is_here() => (source, Origin::Tuned(Box::new(r))),
+                Some((source, _, r)) => (source, Origin::Elsewhere(Box::new(r))),
                 None => {
                     let source = kit.plain.realize(&kit.plain.space().nth(0), &entry);
                     let fail =

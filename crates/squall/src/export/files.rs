@@ -4,8 +4,8 @@
 
 use super::choose::{Chosen, Origin};
 use super::{DRIVER, LIBRARY, cuda};
-use crate::aim::Aimed;
 use crate::error::Error;
+use crate::target_context::TargetContext;
 use serde_json::{Value, json};
 use squall_core::{KernelSource, TensorKind};
 use squall_measure::cpu::Toolchain;
@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Writes all files; returns the manifest.
-pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, Error> {
+pub fn write(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result<Value, Error> {
     std::fs::create_dir_all(folder)
         .map_err(|source| Error::Write { path: folder.into(), source })?;
     let put = |name: &str, text: &str| {
@@ -46,7 +46,7 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, 
     put(host::DRIVER.0, host::DRIVER.1)?;
     put("kernels.c", &linked(kernels))?;
     library(folder)?;
-    let manifest = manifest(kernels, &aimed.id, &aimed.tools);
+    let manifest = manifest(kernels, &aimed.device_name(), &aimed.place.toolchain);
     put("manifest.json", &format!("{manifest:#}\n"))?;
     if gpu.is_none() {
         put("so.json", &format!("{:#}\n", referee(folder, kernels)))?;
@@ -146,7 +146,7 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
                 "prepared_bytes": k.source.prepared.0,
                 "workspace_bytes": k.source.workspace.0,
                 "openmp": k.source.openmp,
-                "tuned": record.is_some_and(|r| r.tunable != "untuned"),
+                "tuned": record.is_some_and(|r| !r.is_untuned()),
                 "tunable": record.map(|r| r.tunable.as_str()),
                 "configuration": record.map(|r| r.configuration.as_str()),
                 "best_ns": record.and_then(|r| r.outcome.time()).map(|t| t.0),

@@ -11,9 +11,9 @@ pub(crate) use build::{compile, objects};
 pub use choose::{Chosen, Origin, choose};
 pub(crate) use files::{comment, declarations, library, symbols, write};
 
-use crate::aim::Aimed;
 use crate::error::Error;
 use crate::input::Input;
+use crate::target_context::TargetContext;
 use squall_records::Store;
 use std::path::{Path, PathBuf};
 
@@ -40,7 +40,7 @@ pub fn export(
     input: &Input,
     only: Option<&str>,
     store: Option<&Store>,
-    aimed: &Aimed,
+    aimed: &TargetContext,
     folder: &Path,
     compile: bool,
 ) -> Result<Exported, Error> {

@@ -1,25 +1,17 @@
 //! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store,
-//! [`train`] learns from it, [`questions`] reads the problems that somebody asks about, [`answer`]
-//! predicts, [`write`] puts answers into a user database, [`evaluate`] says what they are worth,
-//! [`compare`] what other models would give, and [`page`] shows it. Of Squall's own tasks,
-//! [`train_on_records`] learns from a store's records, [`proposals`] says what to try first,
+//! [`train`] learns from it, [`questions`] reads the problems that are asked about, [`answer`]
+//! predicts, and [`write`] puts answers into a user database. Of Squall's own tasks,
+//! [`train_on_records`] learns from a store's records, [`proposals`] says what to try first, and
 //! [`measure`] what that is worth.
 
-mod evaluate;
-mod page;
-mod tables;
+mod models;
 mod tasks;
+mod tried;
 mod user_database;
 
-pub use evaluate::{
-    AT, Asked, Evaluation, METHODS, MODELS, RowReport, Study, Timing, compare, evaluate, kinds,
-    pooled, time,
-};
-pub use page::{About, page};
-pub use tables::{Published, ROWS, published};
-pub use tasks::{
-    TRIED, Tried, WAYS, lessons, mean_share, measure, proposals, proposals_for, train_on_records,
-};
+pub use models::{MODELS, kinds};
+pub use tasks::{lessons, proposals, proposals_for, train_on_records};
+pub use tried::{TRIED, Tried, Trying, WAYS, mean_share, measure};
 pub use user_database::{Row, write};
 
 use crate::error::Error;
@@ -78,7 +70,7 @@ pub fn families(examples: &[Example]) -> Result<Vec<Arc<Family>>, FamilyError> {
     Ok(all)
 }
 
-/// A problem that somebody asks about.
+/// A problem that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The line it stands in.

@@ -5,11 +5,11 @@
 pub mod arena;
 mod files;
 
-use crate::aim::Aimed;
 use crate::error::Error;
 use crate::export::{Chosen, Origin, choose, comment, compile, library, objects};
 use crate::input::Input;
-use crate::settings::Aim;
+use crate::settings::TargetRequest;
+use crate::target_context::TargetContext;
 use files::Layout;
 use squall_core::graph::Weights;
 use squall_core::{KernelSource, TaskId};
@@ -105,7 +105,7 @@ impl Network {
         let weights = weights(input)?;
         let mut plan =
             graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
-        let aimed = Aimed::at(Aim::Cpu, threads)?;
+        let aimed = TargetContext::at(TargetRequest::Cpu, threads)?;
         let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), &[], store, &aimed)?;
         let layout = Layout::new(&plan, &kernels);
         let (folder, temporary) = folder(keep)?;
@@ -139,7 +139,7 @@ impl Network {
     /// Kernels, and those of them that were tuned.
     pub fn kernels(&self) -> (usize, usize) {
         let tuned = |k: &&Chosen| {
-            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| r.tunable != "untuned")
+            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| !r.is_untuned())
         };
         (self.kernels.len(), self.kernels.iter().filter(tuned).count())
     }

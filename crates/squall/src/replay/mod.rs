@@ -9,9 +9,15 @@ pub use page::page;
 pub use score::{BUDGETS, Score, budgets, score};
 
 use crate::error::Error;
-use squall_core::{Configuration, KernelSource, RealizeError, Space, Trial, Tunable};
-use squall_frontend::recording::{self, Recording};
+use crate::trials::{Limits, TrialRecorder, run_trials};
+use squall_core::{
+    CandidateText, Configuration, CpuCost, KernelSource, Measurer, MeasurerIdentity, Outcome,
+    RealizeError, Reference, Space, TaskSetup, Trial, Tunable, Workload,
+};
+use squall_frontend::recording::{self, Recording, Row};
+use squall_measure::RecordedMeasurer;
 use squall_search::{Setting, StrategyInfo};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -19,19 +25,28 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// A recording that strategies can be let loose on.
-pub struct Course {
+pub struct RecordedSpace {
     /// The file's stem: `convolution-A100`.
     pub name: String,
     /// What was measured.
     pub recording: Recording,
     tunable: Arc<dyn Tunable>,
+    /// The same by the names that a measurer is asked with.
+    trials: Arc<HashMap<CandidateText, (Outcome, CpuCost)>>,
 }
+
+/// The tunable's name in records and recordings of what others measured.
+const RECORDED: &str = "recorded";
+
+/// Stands for the expression that a recording does not tell.
+const WORKLOAD: &str =
+    "workload recorded\ndata X: f32[1]\nstage Y: f32[i: 1] = max(X[i], 0)\noutput Y\n";
 
 struct Recorded(Space);
 
 impl Tunable for Recorded {
     fn name(&self) -> &str {
-        "recorded"
+        RECORDED
     }
     fn space(&self) -> &Space {
         &self.0
@@ -47,9 +62,9 @@ impl Tunable for Recorded {
     }
 }
 
-impl Course {
+impl RecordedSpace {
     /// Reads a file of measured configurations.
-    pub fn open(path: &Path) -> Result<Course, Error> {
+    pub fn open(path: &Path) -> Result<RecordedSpace, Error> {
         let bytes =
             std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
         let file: String =
@@ -61,13 +76,26 @@ impl Course {
             return Err(Error::Input { place: file, message, hint: HINT.into() });
         }
         let name = file.strip_suffix(".gz").unwrap_or(&file);
-        Ok(Course::new(name.strip_suffix(".json").unwrap_or(name), recording))
+        Ok(RecordedSpace::new(name.strip_suffix(".json").unwrap_or(name), recording))
     }
 
     /// Of a recording at hand.
-    pub fn new(name: &str, recording: Recording) -> Course {
+    pub fn new(name: &str, recording: Recording) -> RecordedSpace {
         let tunable = Arc::new(Recorded(recording.space.clone()));
-        Course { name: name.into(), recording, tunable }
+        let row = |(c, row): (Configuration, &Row)| {
+            (CandidateText::new(RECORDED, c.to_string()), (row.outcome.clone(), row.cost))
+        };
+        let trials = recording.space.iter().zip(&recording.rows).map(row).collect();
+        RecordedSpace { name: name.into(), recording, tunable, trials: Arc::new(trials) }
+    }
+
+    /// What looks outcomes up, with the recording as its task.
+    fn measurer(&self) -> Result<RecordedMeasurer, Error> {
+        let identity = MeasurerIdentity::new(&self.recording.device, RECORDED);
+        let mut measurer = RecordedMeasurer::new(identity, self.trials.clone());
+        let workload = Workload::parse(WORKLOAD).map_err(|e| Error::Nothing(e.to_string()))?;
+        measurer.set_task(&TaskSetup::new(workload, Reference::default(), 0))?;
+        Ok(measurer)
     }
 }
 
@@ -76,7 +104,7 @@ const HINT: &str = "replay reads Kernel Tuner's cache files and T4 results, plai
 /// What to replay.
 pub struct Replay<'a> {
     /// The recordings.
-    pub courses: &'a [Course],
+    pub spaces: &'a [RecordedSpace],
     /// The strategies.
     pub strategies: &'a [&'static StrategyInfo],
     /// Runs of each strategy on each recording; their seeds count from 0.
@@ -89,12 +117,36 @@ pub struct Replay<'a> {
     pub threads: usize,
 }
 
+/// Keeps the ranks of what was tried.
+struct Trace<'a> {
+    space: &'a Space,
+    ranks: Vec<u32>,
+    /// Seconds that the trials cost, as recorded.
+    spent: f64,
+    /// The most that they may cost.
+    seconds: Option<f64>,
+}
+
+impl TrialRecorder for Trace<'_> {
+    fn record(&mut self, trial: Trial, _: f64) -> Result<Trial, Error> {
+        // Every strategy draws from the recording's own space.
+        let rank = self.space.rank(&trial.candidate.configuration);
+        self.ranks.extend(rank.map(|r| r as u32));
+        self.spent += trial.cost.total();
+        Ok(trial)
+    }
+
+    fn is_satisfied(&self) -> bool {
+        self.seconds.is_some_and(|s| self.spent >= s)
+    }
+}
+
 /// One search.
 pub struct Run {
     /// Position of the strategy.
     pub strategy: usize,
-    /// Position of the course.
-    pub course: usize,
+    /// Position of the space.
+    pub space: usize,
     /// Its seed.
     pub seed: u64,
     /// Ranks of the configurations in the order tried.
@@ -104,10 +156,10 @@ pub struct Run {
 }
 
 impl Replay<'_> {
-    /// Runs everything; `tick` hears of each run, on its own thread. Runs come in order of
-    /// strategy, course and seed; where `stop` was set, those that had ended by then.
-    pub fn run(&self, stop: &AtomicBool, tick: &(dyn Fn() + Sync)) -> Vec<Run> {
-        let each = self.courses.len() * self.seeds as usize;
+    /// Runs everything; `tick` is called after each run, on its thread. Runs come in order of
+    /// strategy, space and seed; where `stop` was set, those that had ended by then.
+    pub fn run(&self, stop: &AtomicBool, tick: &(dyn Fn() + Sync)) -> Result<Vec<Run>, Error> {
+        let each = self.spaces.len() * self.seeds as usize;
         let all = self.strategies.len() * each;
         let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(all)));
         let work = || {
@@ -117,10 +169,11 @@ impl Replay<'_> {
                 if i >= all || stop.load(Ordering::Relaxed) {
                     break;
                 }
-                let (strategy, course) = (i / each, i % each / self.seeds as usize);
-                let Some(run) = self.single(strategy, course, i as u64 % self.seeds, stop) else {
+                let (strategy, space) = (i / each, i % each / self.seeds as usize);
+                let run = self.single(strategy, space, i as u64 % self.seeds, stop);
+                if let Ok(None) = run {
                     break;
-                };
+                }
                 mine.push((i, run));
                 tick();
             }
@@ -136,35 +189,39 @@ impl Replay<'_> {
         });
         let mut done = done.into_inner().unwrap_or_default();
         done.sort_by_key(|(i, _)| *i);
-        done.into_iter().map(|(_, r)| r).collect()
+        done.into_iter().filter_map(|(_, r)| r.transpose()).collect()
     }
 
     /// One run; none where it was ended early.
-    fn single(&self, strategy: usize, course: usize, seed: u64, stop: &AtomicBool) -> Option<Run> {
-        let c = &self.courses[course];
+    fn single(
+        &self,
+        strategy: usize,
+        space: usize,
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Result<Option<Run>, Error> {
+        let s = &self.spaces[space];
         let began = Instant::now();
-        let setting = Setting { tunables: vec![c.tunable.clone()], seed, trials: self.evaluations };
+        let tunables = [s.tunable.clone()];
+        let setting = Setting { tunables: tunables.to_vec(), seed, trials: self.evaluations };
         let mut search = (self.strategies[strategy].make)(&setting);
-        let (mut trace, mut spent) = (Vec::with_capacity(self.evaluations), 0.0);
-        while trace.len() < self.evaluations && self.seconds.is_none_or(|s| spent < s) {
-            if stop.load(Ordering::Relaxed) {
-                return None;
-            }
-            let asked = search.ask(1);
-            let Some(candidate) = asked.into_iter().next() else { break };
-            // Every strategy draws from the course's own space.
-            let Some(rank) = c.recording.space.rank(&candidate.configuration) else { break };
-            let row = &c.recording.rows[rank as usize];
-            trace.push(rank as u32);
-            spent += row.cost.total();
-            search.tell(&[Trial { candidate, outcome: row.outcome.clone(), cost: row.cost }]);
-        }
-        Some(Run { strategy, course, seed, trace, seconds: began.elapsed().as_secs_f64() })
+        let mut trace = Trace {
+            space: &s.recording.space,
+            ranks: Vec::with_capacity(self.evaluations),
+            spent: 0.0,
+            seconds: self.seconds,
+        };
+        let mut measurer = s.measurer()?;
+        let limits = Limits::new(self.evaluations, 1, stop);
+        let ran = run_trials(&mut measurer, &tunables, &mut *search, &mut trace, &limits)?;
+        let is_whole = ran.exhausted || ran.trials >= self.evaluations || trace.is_satisfied();
+        let (trace, seconds) = (trace.ranks, began.elapsed().as_secs_f64());
+        Ok(is_whole.then_some(Run { strategy, space, seed, trace, seconds }))
     }
 
     /// Positions of the strategies that ended all their runs.
     pub fn complete(&self, runs: &[Run]) -> Vec<usize> {
-        let all = self.courses.len() * self.seeds as usize;
+        let all = self.spaces.len() * self.seeds as usize;
         (0..self.strategies.len())
             .filter(|&s| runs.iter().filter(|r| r.strategy == s).count() == all)
             .collect()
@@ -172,7 +229,7 @@ impl Replay<'_> {
 
     /// A run as a line of JSON, the form that referees of this protocol read.
     pub fn line(&self, run: &Run) -> String {
-        let c = &self.courses[run.course];
+        let c = &self.spaces[run.space];
         let trace: Vec<&str> =
             run.trace.iter().map(|&r| c.recording.rows[r as usize].key.as_str()).collect();
         let tuner = self.strategies[run.strategy].name;

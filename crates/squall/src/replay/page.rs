@@ -2,7 +2,7 @@
 //! repetition, whose expectation is exact. No script, nothing loaded from elsewhere.
 
 use super::score::{even, score};
-use super::{Course, Replay, Run, Score};
+use super::{RecordedSpace, Replay, Run, Score};
 use crate::report::svg::{Log, escape, open, short};
 use std::fmt::Write;
 
@@ -25,8 +25,8 @@ fn style(strategy: usize) -> String {
     format!("stroke='{}'{dashes}", COLOURS[strategy % COLOURS.len()])
 }
 
-fn of(runs: &[Run], strategy: usize, course: usize) -> Vec<&Run> {
-    runs.iter().filter(|r| r.strategy == strategy && r.course == course).collect()
+fn of(runs: &[Run], strategy: usize, space: usize) -> Vec<&Run> {
+    runs.iter().filter(|r| r.strategy == strategy && r.space == space).collect()
 }
 
 fn means(all: &[Vec<f64>]) -> Vec<f64> {
@@ -46,10 +46,10 @@ pub fn page(replay: &Replay, runs: &[Run], shown: &[usize], budgets: &[usize]) -
         .collect();
     places.dedup();
     let curves: Vec<Vec<Line>> = replay
-        .courses
+        .spaces
         .iter()
         .enumerate()
-        .map(|(c, course)| lines(replay, runs, shown, (c, course), &places))
+        .map(|(c, space)| lines(replay, runs, shown, (c, space), &places))
         .collect();
     let together = (0..=shown.len()).map(|l| {
         let all: Vec<Vec<f64>> = curves.iter().map(|c| c[l].values.clone()).collect();
@@ -72,8 +72,8 @@ pub fn page(replay: &Replay, runs: &[Run], shown: &[usize], budgets: &[usize]) -
          <h1>Searches replayed on measured spaces</h1>\
          <p class='sub'>{} spaces, {} seeds, {} trials each{within}. Every outcome was looked up \
          in a recording.</p>\n",
-        include_str!("../report/style.css"),
-        replay.courses.len(),
+        crate::report::STYLE,
+        replay.spaces.len(),
         replay.seeds,
         replay.evaluations,
     );
@@ -87,12 +87,12 @@ pub fn page(replay: &Replay, runs: &[Run], shown: &[usize], budgets: &[usize]) -
     );
     table(&mut p, replay, runs, shown, budgets);
     p.push_str("<section><h2>Space by space</h2><div class='curves'>");
-    for (course, lines) in replay.courses.iter().zip(&curves) {
-        let size = course.recording.rows.len();
+    for (space, lines) in replay.spaces.iter().zip(&curves) {
+        let size = space.recording.rows.len();
         let _ = write!(
             p,
             "<figure><figcaption>{} <small>{size} configurations</small></figcaption>{}</figure>",
-            escape(&course.name),
+            escape(&space.name),
             plot(lines, &places, false)
         );
     }
@@ -104,23 +104,40 @@ fn lines(
     replay: &Replay,
     runs: &[Run],
     shown: &[usize],
-    (c, course): (usize, &Course),
+    (c, space): (usize, &RecordedSpace),
     places: &[usize],
 ) -> Vec<Line> {
     let mut all = vec![Line {
         name: "even draws".into(),
         style: "stroke='#868e96' stroke-dasharray='3 3'".into(),
-        values: even(course, places),
+        values: even(space, places),
     }];
     for (i, &s) in shown.iter().enumerate() {
         let name = replay.strategies[s].name.to_string();
         all.push(Line {
             name,
             style: style(i),
-            values: score(course, &of(runs, s, c), places).value,
+            values: score(space, &of(runs, s, c), places).value,
         });
     }
     all
+}
+
+/// The name of a line beside a plot.
+fn legend(s: &mut String, l: &Line, (lx, ly): (f64, f64)) {
+    let _ = write!(
+        s,
+        "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' {} stroke-width='3'/>",
+        lx + 22.0,
+        l.style
+    );
+    let _ = write!(
+        s,
+        "<text class='label' x='{}' y='{:.1}'>{}</text>",
+        lx + 28.0,
+        ly + 4.0,
+        escape(&l.name)
+    );
 }
 
 fn plot(lines: &[Line], places: &[usize], large: bool) -> String {
@@ -191,19 +208,7 @@ fn plot(lines: &[Line], places: &[usize], large: bool) -> String {
             points.join(" ")
         );
         if large {
-            let (lx, ly) = (w - right + 18.0, top + 12.0 + 22.0 * i as f64);
-            let _ = write!(
-                s,
-                "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' {} stroke-width='3'/>",
-                lx + 22.0,
-                l.style
-            );
-            let _ = write!(
-                s,
-                "<text class='label' x='{}' y='{:.1}'>{name}</text>",
-                lx + 28.0,
-                ly + 4.0
-            );
+            legend(&mut s, l, (w - right + 18.0, top + 12.0 + 22.0 * i as f64));
         }
     }
     s + "</svg>"
@@ -222,10 +227,10 @@ fn table(p: &mut String, replay: &Replay, runs: &[Run], shown: &[usize], budgets
     p.push_str("</tr></thead><tbody>");
     for &s in shown {
         let scores: Vec<Score> = replay
-            .courses
+            .spaces
             .iter()
             .enumerate()
-            .map(|(c, course)| score(course, &of(runs, s, c), budgets))
+            .map(|(c, space)| score(space, &of(runs, s, c), budgets))
             .collect();
         let each = means(&scores.iter().map(|s| s.score.clone()).collect::<Vec<_>>());
         let all = each.iter().sum::<f64>() / each.len().max(1) as f64;

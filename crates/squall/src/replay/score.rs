@@ -3,7 +3,7 @@
 //! The value of a run after k trials is optimum / best so far, 0 while nothing ran. The score at k
 //! is (mean value - R) / (1 - R) with R that of even draws: 0 is chance, 1 the optimum at once.
 
-use super::{Course, Run};
+use super::{RecordedSpace, Run};
 
 /// The numbers of trials at which the tuning community reads runs.
 pub const BUDGETS: [usize; 5] = [25, 50, 100, 200, 400];
@@ -14,7 +14,7 @@ pub fn budgets(evaluations: usize) -> Vec<usize> {
     if fit.is_empty() { vec![evaluations] } else { fit }
 }
 
-/// How a strategy did on one course.
+/// How a strategy did on one space.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// Mean of optimum / best at each budget.
@@ -33,9 +33,9 @@ impl Score {
 }
 
 /// Optimum / time of every configuration, 0 where it failed.
-fn values(course: &Course) -> Vec<f64> {
-    let optimum = course.recording.optimum().map_or(0.0, |o| o.0);
-    course.recording.rows.iter().map(|r| r.outcome.time().map_or(0.0, |t| optimum / t.0)).collect()
+fn values(space: &RecordedSpace) -> Vec<f64> {
+    let optimum = space.recording.optimum().map_or(0.0, |o| o.0);
+    space.recording.rows.iter().map(|r| r.outcome.time().map_or(0.0, |t| optimum / t.0)).collect()
 }
 
 /// What `k` even draws without repetition are expected to find; `values` in descending order.
@@ -55,15 +55,15 @@ fn chance(values: &[f64], k: usize) -> f64 {
 }
 
 /// The value that even draws are expected to have at each budget, exactly.
-pub fn even(course: &Course, budgets: &[usize]) -> Vec<f64> {
-    let mut sorted = values(course);
+pub fn even(space: &RecordedSpace, budgets: &[usize]) -> Vec<f64> {
+    let mut sorted = values(space);
     sorted.sort_by(|a, b| b.total_cmp(a));
     budgets.iter().map(|&k| chance(&sorted, k)).collect()
 }
 
-/// Scores the runs of one strategy on one course. Runs that ended early keep their best.
-pub fn score(course: &Course, runs: &[&Run], budgets: &[usize]) -> Score {
-    let values = values(course);
+/// Scores the runs of one strategy on one space. Runs that ended early keep their best.
+pub fn score(space: &RecordedSpace, runs: &[&Run], budgets: &[usize]) -> Score {
+    let values = values(space);
     let mut sorted = values.clone();
     sorted.sort_by(|a, b| b.total_cmp(a));
     let best =

@@ -4,7 +4,7 @@ use super::*;
 use squall_search::strategies;
 
 /// Nine configurations, one of which failed.
-fn course() -> Course {
+fn space() -> RecordedSpace {
     let mut entries = Vec::new();
     for a in 0..3 {
         for b in 0..3 {
@@ -20,7 +20,7 @@ fn course() -> Course {
         r#"{{"tune_params": {{"a": [0, 1, 2], "b": [0, 1, 2]}}, "cache": {{{}}}}}"#,
         entries.join(",")
     );
-    Course::new("made", recording::read("made", text.as_bytes()).unwrap())
+    RecordedSpace::new("made", recording::read("made", text.as_bytes()).unwrap())
 }
 
 fn all() -> Vec<&'static StrategyInfo> {
@@ -29,10 +29,10 @@ fn all() -> Vec<&'static StrategyInfo> {
 
 #[test]
 fn every_strategy_walks_the_whole_space_and_scores_agree() {
-    let courses = [course()];
+    let spaces = [space()];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies,
         seeds: 3,
         evaluations: 100,
@@ -40,9 +40,11 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
         threads: 2,
     };
     let ticks = AtomicUsize::new(0);
-    let runs = replay.run(&AtomicBool::new(false), &|| {
-        ticks.fetch_add(1, Ordering::Relaxed);
-    });
+    let runs = replay
+        .run(&AtomicBool::new(false), &|| {
+            ticks.fetch_add(1, Ordering::Relaxed);
+        })
+        .unwrap();
     assert_eq!((runs.len(), ticks.into_inner()), (strategies.len() * 3, strategies.len() * 3));
     for r in &runs {
         let mut seen = r.trace.clone();
@@ -50,7 +52,7 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
         assert_eq!(seen, (0..9).collect::<Vec<u32>>(), "{}", strategies[r.strategy].name);
     }
     // The same again, on one thread.
-    let again = Replay { threads: 1, ..replay }.run(&AtomicBool::new(false), &|| ());
+    let again = Replay { threads: 1, ..replay }.run(&AtomicBool::new(false), &|| ()).unwrap();
     assert_eq!(
         runs.iter().map(|r| &r.trace).collect::<Vec<_>>(),
         again.iter().map(|r| &r.trace).collect::<Vec<_>>()
@@ -59,14 +61,9 @@ fn every_strategy_walks_the_whole_space_and_scores_agree() {
 
 #[test]
 fn scores_are_those_of_the_protocol() {
-    let c = course();
-    let run = |trace: &[u32]| Run {
-        strategy: 0,
-        course: 0,
-        seed: 0,
-        trace: trace.to_vec(),
-        seconds: 0.0,
-    };
+    let c = space();
+    let run =
+        |trace: &[u32]| Run { strategy: 0, space: 0, seed: 0, trace: trace.to_vec(), seconds: 0.0 };
     // Ranks 0..9 are a, b in order; times 1, 4, 7, 2, 5, 8, 3, 6, failed.
     let (lucky, unlucky) = (run(&[0]), run(&[8, 3]));
     let s = score(&c, &[&lucky, &unlucky], &[1, 2, 9]);
@@ -82,20 +79,20 @@ fn scores_are_those_of_the_protocol() {
 
 #[test]
 fn seconds_are_those_of_the_recording() {
-    let courses = [course()];
+    let spaces = [space()];
     let strategies = all();
     let replay = Replay {
-        courses: &courses,
+        spaces: &spaces,
         strategies: &strategies[..1],
         seeds: 1,
         evaluations: 100,
         seconds: Some(1.2),
         threads: 1,
     };
-    let runs = replay.run(&AtomicBool::new(false), &|| ());
+    let runs = replay.run(&AtomicBool::new(false), &|| ()).unwrap();
     assert_eq!(runs[0].trace.len(), 3);
     let line: serde_json::Value = serde_json::from_str(&replay.line(&runs[0])).unwrap();
     assert_eq!(line["space"], "made");
     assert_eq!(line["trace"].as_array().unwrap().len(), 3);
-    assert!(replay.run(&AtomicBool::new(true), &|| ()).is_empty());
+    assert!(replay.run(&AtomicBool::new(true), &|| ()).unwrap().is_empty());
 }

@@ -16,7 +16,7 @@ pub fn page(r: &Report) -> String {
          <title>Squall: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1><p \
          class='sub'>{2}</p>\n",
         escape(&r.input),
-        include_str!("style.css"),
+        crate::report::STYLE,
         subtitle(r)
     );
     tiles(&mut p, r);
@@ -157,7 +157,8 @@ fn table(p: &mut String, r: &Report) {
         let _ = write!(
             b,
             "<tr><td class='l name' title='{}'>{}<br><small \
-             class='mono'>{}</small></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class='l'>{meter}</td><td>{part}</td><td>{}</td><td>{}</td></tr>",
+             class='mono'>{}</small></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td class='l'>{meter}</td><td>{part}</td><td>{}</td><td>{}</td></tr>",
             escape(&winner(t)),
             escape(&t.name),
             t.id,
@@ -175,7 +176,8 @@ fn table(p: &mut String, r: &Report) {
     let _ = write!(
         b,
         "</tbody><tfoot><tr><td class='l'>all, by \
-         count</td><td>{}</td><td>{best}</td><td>{plain}</td><td>{}</td><td></td><td></td><td></td><td>{trials}</td><td>{failed}</td></tr></tfoot></table>",
+         count</td><td>{}</td><td>{best}</td><td>{plain}</td><td>{}</td><td></td><td></td>\
+         <td></td><td>{trials}</td><td>{failed}</td></tr></tfoot></table>",
         r.tasks.iter().map(|t| t.count).sum::<u64>(),
         r.gain().map_or(dash(), |g| format!("{}x", short(g))),
     );

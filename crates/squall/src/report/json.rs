@@ -29,7 +29,11 @@ pub fn report(r: &Report) -> Value {
             "cpu_seconds": cost(r.cost()),
         },
         "tasks": r.tasks.iter().map(|t| task(t, r.roof.as_ref())).collect::<Vec<_>>(),
-        "untuned": r.untuned.iter().map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason})).collect::<Vec<_>>(),
+        "untuned": r.untuned.iter().map(|u| json!({
+            "node": u.node,
+            "op": u.op,
+            "reason": u.reason,
+        })).collect::<Vec<_>>(),
     })
 }
 
@@ -38,7 +42,11 @@ pub fn roof(r: &Roof) -> Value {
     json!({
         "peak_gflops": r.peak_gflops,
         "memory_gbs": r.memory_gbs,
-        "levels": r.levels.iter().map(|l| json!({"name": l.name, "bytes": l.bytes, "gbs": l.gbs})).collect::<Vec<_>>(),
+        "levels": r.levels.iter().map(|l| json!({
+            "name": l.name,
+            "bytes": l.bytes,
+            "gbs": l.gbs,
+        })).collect::<Vec<_>>(),
     })
 }
 
@@ -68,10 +76,17 @@ fn task(t: &TaskReport, roof: Option<&Roof>) -> Value {
         "failed": t.failed,
         "known": t.known,
         "predicted": t.predicted,
-        "best": t.winner.as_ref().map(|w| json!({"tunable": w.tunable, "configuration": w.configuration})),
+        "best": t.winner.as_ref().map(|w| json!({
+            "tunable": w.tunable,
+            "configuration": w.configuration,
+        })),
         "stop": t.stop.name(),
         "curve": t.curve.iter().map(|(n, b)| json!([n, b.0])).collect::<Vec<_>>(),
-        "failures": t.failures.iter().map(|f| json!({"stage": f.stage, "detail": f.detail, "count": f.count})).collect::<Vec<_>>(),
+        "failures": t.failures.iter().map(|f| json!({
+            "stage": f.stage,
+            "detail": f.detail,
+            "count": f.count,
+        })).collect::<Vec<_>>(),
         "cpu_seconds": cost(t.cost),
     })
 }

@@ -2,10 +2,13 @@
 
 pub mod html;
 pub mod json;
-pub(crate) mod svg;
+pub mod svg;
 
 use squall_core::{CpuCost, Nanos, Outcome, TaskId, Workload};
 use std::path::PathBuf;
+
+/// The style of all pages.
+pub const STYLE: &str = include_str!("style.css");
 
 /// The machine's limits, as measured.
 #[derive(Clone, Debug, PartialEq)]

@@ -36,10 +36,14 @@ pub fn short(x: f64) -> String {
 }
 
 /// A logarithmic scale from values to pixels.
-pub(crate) struct Log {
+pub struct Log {
+    /// The least value.
     pub from: f64,
+    /// The greatest value.
     pub to: f64,
+    /// The pixel of the least value.
     pub start: f64,
+    /// The pixel of the greatest value.
     pub end: f64,
 }
 
@@ -57,11 +61,13 @@ impl Log {
         Log { from: nice(from * 0.999, false), to: nice(to * 1.1, true), start, end }
     }
 
+    /// The pixel of a value.
     pub fn at(&self, v: f64) -> f64 {
         let x = (v.max(f64::MIN_POSITIVE).ln() - self.from.ln()) / (self.to.ln() - self.from.ln());
         self.start + x * (self.end - self.start)
     }
 
+    /// The values that an axis names.
     pub fn ticks(&self) -> Vec<f64> {
         let decades = (self.to / self.from).log10();
         let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -118,6 +124,41 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
          text-anchor='middle'>GFLOP/s</text>",
         (top + h - bottom) / 2.0
     );
+    roofs(&mut s, roof, &x, &y);
+    for (t, intensity, best, untuned) in dots {
+        let (cx, cy) = (x.at(intensity), y.at(best));
+        if let Some(u) = untuned {
+            let uy = y.at(u);
+            let _ = write!(
+                s,
+                "<line class='rise' x1='{cx:.1}' y1='{uy:.1}' x2='{cx:.1}' y2='{cy:.1}'/>"
+            );
+            let _ = write!(
+                s,
+                "<circle class='plain' cx='{cx:.1}' cy='{uy:.1}' r='3.5'><title>{}: {}, {} \
+                 GFLOP/s</title></circle>",
+                escape(&t.name),
+                escape(t.baseline),
+                short(u)
+            );
+        }
+        let share =
+            t.share(roof).map_or(String::new(), |v| format!(", {:.0} % of its bound", v * 100.0));
+        let _ = write!(
+            s,
+            "<circle class='dot' cx='{cx:.1}' cy='{cy:.1}' r='5.5'><title>{} (x{}): {} \
+             GFLOP/s{share}, {} operations a byte</title></circle>",
+            escape(&t.name),
+            t.count,
+            short(best),
+            short(intensity)
+        );
+    }
+    s + "</svg>"
+}
+
+/// The bandwidths of a roof as slopes, and its peak as a flat line.
+fn roofs(s: &mut String, roof: &Roof, x: &Log, y: &Log) {
     let memory = [("memory".to_string(), roof.memory_gbs)];
     let lines = roof
         .levels
@@ -155,48 +196,39 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
         s,
         "<line class='roof' x1='{:.1}' y1='{py:.1}' x2='{:.1}' y2='{py:.1}'/>",
         x.at(flat),
-        w - right
+        x.end
     );
     let _ = write!(
         s,
         "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>peak {} GFLOP/s</text>",
-        w - right - 4.0,
+        x.end - 4.0,
         py - 6.0,
         short(roof.peak_gflops)
     );
-    for (t, intensity, best, untuned) in dots {
-        let (cx, cy) = (x.at(intensity), y.at(best));
-        if let Some(u) = untuned {
-            let uy = y.at(u);
-            let _ = write!(
-                s,
-                "<line class='rise' x1='{cx:.1}' y1='{uy:.1}' x2='{cx:.1}' y2='{cy:.1}'/>"
-            );
-            let _ = write!(
-                s,
-                "<circle class='plain' cx='{cx:.1}' cy='{uy:.1}' r='3.5'><title>{}: {}, {} \
-                 GFLOP/s</title></circle>",
-                escape(&t.name),
-                escape(t.baseline),
-                short(u)
-            );
-        }
-        let share =
-            t.share(roof).map_or(String::new(), |v| format!(", {:.0} % of its bound", v * 100.0));
-        let _ = write!(
-            s,
-            "<circle class='dot' cx='{cx:.1}' cy='{cy:.1}' r='5.5'><title>{} (x{}): {} \
-             GFLOP/s{share}, {} operations a byte</title></circle>",
-            escape(&t.name),
-            t.count,
-            short(best),
-            short(intensity)
-        );
-    }
-    s + "</svg>"
 }
 
-pub(crate) fn open(w: f64, h: f64, label: &str) -> String {
+/// Three lines of a scale of rates.
+fn rate_grid(s: &mut String, ceiling: f64, (left, right): (f64, f64), py: &dyn Fn(f64) -> f64) {
+    for k in 0..=2 {
+        let v = ceiling * f64::from(k) / 2.0;
+        let _ = write!(
+            s,
+            "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>",
+            py(v),
+            right
+        );
+        let _ = write!(
+            s,
+            "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{}</text>",
+            left - 5.0,
+            py(v) + 4.0,
+            short(v)
+        );
+    }
+}
+
+/// The opening tag of a plot of such a size, with what it shows for readers who cannot see it.
+pub fn open(w: f64, h: f64, label: &str) -> String {
     format!("<svg viewBox='0 0 {w} {h}' role='img' aria-label='{}'>", escape(label))
 }
 
@@ -245,22 +277,7 @@ pub fn curve(t: &TaskReport) -> String {
     let px = |n: f64| left + n / last * (w - left - right);
     let py = |v: f64| h - bottom - v / ceiling * (h - top - bottom);
     let mut s = open(w, h, &format!("Best rate over trials of {}", t.name));
-    for k in 0..=2 {
-        let v = ceiling * f64::from(k) / 2.0;
-        let _ = write!(
-            s,
-            "<line class='grid' x1='{left}' y1='{0:.1}' x2='{1}' y2='{0:.1}'/>",
-            py(v),
-            w - right
-        );
-        let _ = write!(
-            s,
-            "<text class='tick' x='{}' y='{:.1}' text-anchor='end'>{}</text>",
-            left - 5.0,
-            py(v) + 4.0,
-            short(v)
-        );
-    }
+    rate_grid(&mut s, ceiling, (left, w - right), &py);
     let _ = write!(s, "<text class='tick' x='{left}' y='{}'>0</text>", h - 7.0);
     let _ = write!(
         s,
@@ -290,30 +307,30 @@ pub fn curve(t: &TaskReport) -> String {
             escape(t.baseline)
         );
     }
-    if let Some(first) = points.first() {
-        let mut path = format!("M{:.1} {:.1}", px(first.0), py(first.1));
-        for p in &points[1..] {
-            let _ = write!(path, "H{:.1}V{:.1}", px(p.0), py(p.1));
-        }
-        let _ = write!(path, "H{:.1}", px(last));
-        let _ = write!(s, "<path class='curve' d='{path}'/>");
-        for p in &points {
+    let places: Vec<(f64, f64)> = points.iter().map(|p| (px(p.0), py(p.1))).collect();
+    match places.as_slice() {
+        [] => {
             let _ = write!(
                 s,
-                "<circle class='step' cx='{:.1}' cy='{:.1}' r='2.2'><title>trial {}: \
-                 {}</title></circle>",
-                px(p.0),
-                py(p.1),
-                p.0,
-                short(p.1)
+                "<text class='axis' x='{}' y='{}' text-anchor='middle'>nothing ran</text>",
+                w / 2.0,
+                h / 2.0
             );
         }
-    } else {
+        [first, rest @ ..] => {
+            let mut path = format!("M{:.1} {:.1}", first.0, first.1);
+            for (x, y) in rest {
+                let _ = write!(path, "H{x:.1}V{y:.1}");
+            }
+            let _ = write!(s, "<path class='curve' d='{path}H{:.1}'/>", px(last));
+        }
+    }
+    for ((x, y), (n, rate)) in places.iter().zip(&points) {
         let _ = write!(
             s,
-            "<text class='axis' x='{}' y='{}' text-anchor='middle'>nothing ran</text>",
-            w / 2.0,
-            h / 2.0
+            "<circle class='step' cx='{x:.1}' cy='{y:.1}' r='2.2'><title>trial {n}: \
+             {}</title></circle>",
+            short(*rate)
         );
     }
     s + "</svg>"

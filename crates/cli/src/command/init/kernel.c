@@ -10,7 +10,7 @@ void axpy(long long n, float a, const float *restrict x, float *restrict y) {
   }
 }
 
-/* What is right: the loop that nobody tuned. */
+/* What is right: the loop before any tuning. */
 void plain(long long n, float a, const float *restrict x, float *restrict y) {
   for (long long i = 0; i < n; i++) y[i] += a * x[i];
 }

@@ -19,7 +19,7 @@ mod winograd;
 use super::{Derived, Facts};
 use crate::emit::emit_cuda;
 use crate::nest::Nest;
-use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space};
+use squall_core::{Configuration, Gpu, KernelSource, RealizeError, Space, UNTUNED};
 
 type Make = Box<dyn Fn(&Configuration) -> Result<Nest, String> + Send + Sync>;
 
@@ -49,7 +49,7 @@ pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
 pub(crate) fn plain(f: &Facts<'_>, gpu: Gpu) -> Program {
     let nest = map::plain(f);
     Program {
-        name: "untuned".into(),
+        name: UNTUNED.into(),
         space: super::plain::one(),
         gpu,
         make: Box::new(move |_| Ok(nest.clone())),

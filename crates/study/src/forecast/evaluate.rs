@@ -1,17 +1,17 @@
 //! What predictions are worth on examples that were held out.
 
-use super::families;
-use crate::error::Error;
-use squall_core::forecast::{Example, Part, Problem, Split, fnv1a};
+use squall::Error;
+use squall::forecast::{MODELS, families, kinds};
+use squall_core::forecast::{Example, Family, Part, Problem, Split, fnv1a};
 use squall_predict::metrics::{
     Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood,
     precision_at, reliability,
 };
 use squall_predict::{
-    Classical, Epoch, Kind, Method, Model, Options, PaperModel, PredictError, Predictor, Scratch,
-    TrainingData,
+    Epoch, Kind, Method, Model, Options, PredictError, Predictor, Scratch, TrainingData,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The ways in which the default model can answer, by name; the first is the default.
@@ -22,27 +22,6 @@ pub const METHODS: [(&str, Method); 5] = [
     ("neighbours", Method::Neighbours),
     ("frequency", Method::Frequency),
 ];
-
-/// The models that are trained for each device and precision apart, by name: the paper's, and those
-/// that it compares with.
-pub const MODELS: [(&str, Kind); 9] = [
-    ("encoder-decoder", Kind::Paper(PaperModel::EncoderDecoder)),
-    ("attention", Kind::Paper(PaperModel::Attention)),
-    ("attention-2", Kind::Paper(PaperModel::Attention2)),
-    ("hybrid", Kind::Paper(PaperModel::Hybrid)),
-    ("hybrid-2", Kind::Paper(PaperModel::Hybrid2)),
-    ("decision-tree", Kind::Classical(Classical::DecisionTree)),
-    ("random-forest", Kind::Classical(Classical::RandomForest)),
-    ("naive-bayes", Kind::Classical(Classical::NaiveBayes)),
-    ("svm", Kind::Classical(Classical::Svm)),
-];
-
-/// What can be trained, by name; the first is the default.
-pub fn kinds() -> Vec<(&'static str, Kind)> {
-    let mut all = vec![("pair", Kind::Pair), ("neighbours", Kind::Neighbours)];
-    all.extend(MODELS);
-    all
-}
 
 /// How many candidates P@k looks at.
 pub const AT: [usize; 5] = [1, 10, 30, 50, 100];
@@ -258,7 +237,7 @@ type Row<'a> = (&'a str, &'a str, &'a str);
 /// Outcomes of a row and a model, a list for each seed.
 type Found<'a> = BTreeMap<(Row<'a>, &'static str), Vec<Vec<Outcome>>>;
 
-/// Trains models and scores them on what was held out. `go_on` hears what is being trained, again
+/// Trains models and scores them on what was held out. `go_on` is told what is being trained, again
 /// and again, and ends all by saying no.
 pub fn compare(
     examples: &[Example],
@@ -266,115 +245,19 @@ pub fn compare(
     go_on: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Evaluation, Error> {
     let families = families(examples).map_err(PredictError::from)?;
-    let mut found: Found = BTreeMap::new();
-    let mut out = Evaluation::default();
-    let all_rows = rows(examples);
+    let mut comparison = Comparison { study, go_on, found: BTreeMap::new(), curves: Vec::new() };
     for family in &families {
-        let mine: Vec<&Example> =
-            examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
-        let of = |e: &Example, device: &Option<String>| {
-            device.as_ref().is_none_or(|d| *d == e.problem.device)
-        };
-        let learned: Vec<&Example> = {
-            let inside =
-                |e: &Example| family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values));
-            mine.iter().filter(|e| of(e, &study.learn_from) && inside(e)).copied().collect()
-        };
-        let test: Vec<&Example> = mine
-            .iter()
-            .filter(|e| of(e, &study.ask_for) && family.instance(&e.problem).is_ok())
-            .copied()
-            .collect();
-        for (s, &seed) in study.seeds.iter().enumerate() {
-            for fold in 0..study.folds.unwrap_or(1) {
-                let part = |p: &Problem| study.part(p, fold);
-                let test: Vec<&Example> =
-                    test.iter().filter(|e| part(&e.problem) == Part::Test).copied().collect();
-                let learned: Vec<&Example> =
-                    learned.iter().filter(|e| part(&e.problem) != Part::Test).copied().collect();
-                if test.is_empty() || !learned.iter().any(|e| part(&e.problem) == Part::Train) {
-                    continue;
-                }
-                let test = by_row(&test);
-                let mut train = |kind: Kind, name: &str| -> Result<Model, Error> {
-                    let mut options = Options { seed, threads: study.threads, ..Options::of(kind) };
-                    options.epochs = study.epochs.map_or(options.epochs, |n| (n, n));
-                    let what = format!(
-                        "{}, {name}, seed {seed}{}",
-                        family.solver(),
-                        study.folds.map_or(String::new(), |_| format!(", fold {}", fold + 1))
-                    );
-                    let model = Model::learn(
-                        &TrainingData {
-                            family: family.clone(),
-                            examples: &learned,
-                            part: &part,
-                            options: &options,
-                        },
-                        &mut |p| {
-                            let (done, all) = (p.epochs.0 as f64 + p.within, p.epochs.1);
-                            go_on(&format!(
-                                "{what}: {} {} of {}, epoch {done:.0} of {all}",
-                                p.network,
-                                p.member.0 + 1,
-                                p.member.1
-                            ))
-                        },
-                    );
-                    model.map_err(PredictError::from)?.ok_or_else(|| PredictError::Cancelled.into())
-                };
-                let mut score =
-                    |model: &Model, method: Method, name: &'static str| -> Result<(), Error> {
-                        for (row, examples) in &test {
-                            let outcomes = model
-                                .evaluate(examples, method, study.threads)
-                                .map_err(PredictError::from)?;
-                            let seeds = found.entry((*row, name)).or_default();
-                            seeds.resize_with(s + 1, Vec::new);
-                            seeds[s].extend(outcomes);
-                        }
-                        Ok(())
-                    };
-                let first = s == 0 && fold == 0;
-                let mut keep = |model: &Model, name: &str| {
-                    let named = |(network, curve): (String, &[Epoch])| {
-                        (format!("{} {name} {network}", family.solver()), curve.to_vec())
-                    };
-                    out.curves.extend(model.curves().into_iter().filter(|_| first).map(named));
-                };
-                let methods: Vec<_> =
-                    METHODS.into_iter().filter(|(n, _)| study.models.contains(n)).collect();
-                if !methods.is_empty() {
-                    // What asks no network needs none.
-                    let quick = methods
-                        .iter()
-                        .all(|(_, m)| matches!(m, Method::Frequency | Method::Neighbours));
-                    let model = if quick {
-                        train(Kind::Neighbours, "neighbours")?
-                    } else {
-                        train(Kind::Pair, "pair")?
-                    };
-                    keep(&model, "pair");
-                    for (name, method) in methods {
-                        score(&model, method, name)?;
-                    }
-                }
-                for (name, kind) in MODELS.into_iter().filter(|(n, _)| study.models.contains(n)) {
-                    let model = train(kind, name)?;
-                    keep(&model, name);
-                    score(&model, Method::Pair, name)?;
-                }
-            }
-        }
+        comparison.compare_on(family, examples)?;
     }
     let order = |name: &str| {
         METHODS.iter().map(|m| m.0).chain(MODELS.iter().map(|m| m.0)).position(|n| n == name)
     };
-    out.rows = found
-        .iter()
-        .map(|((row, name), seeds)| RowReport::new(*row, name, all_rows[row].len(), seeds))
-        .collect();
-    out.rows.sort_by_key(|r| {
+    let (all_rows, curves) = (rows(examples), comparison.curves);
+    let report = |((row, name), seeds): (&(Row, &'static str), &Vec<Vec<Outcome>>)| {
+        RowReport::new(*row, name, all_rows[row].len(), seeds)
+    };
+    let mut rows: Vec<RowReport> = comparison.found.iter().map(report).collect();
+    rows.sort_by_key(|r| {
         (
             r.solver.clone(),
             r.device.clone(),
@@ -382,12 +265,147 @@ pub fn compare(
             order(r.method),
         )
     });
-    if out.rows.is_empty() {
+    if rows.is_empty() {
         return Err(Error::Nothing(
             "the store has no row with both training and test problems".into(),
         ));
     }
-    Ok(out)
+    Ok(Evaluation { rows, curves })
+}
+
+/// A comparison on its way.
+struct Comparison<'a, 'e> {
+    study: &'a Study,
+    go_on: &'a mut dyn FnMut(&str) -> bool,
+    found: Found<'e>,
+    curves: Vec<(String, Vec<Epoch>)>,
+}
+
+/// One training: of a solver's models, with a seed, on what a fold leaves.
+struct Cell<'c, 'e> {
+    family: &'c Arc<Family>,
+    learned: Vec<&'e Example>,
+    test: BTreeMap<Row<'e>, Vec<&'e Example>>,
+    /// The seed and its place.
+    seed: (usize, u64),
+    fold: u64,
+}
+
+impl<'e> Comparison<'_, 'e> {
+    /// All trainings of a solver.
+    fn compare_on(&mut self, family: &Arc<Family>, examples: &'e [Example]) -> Result<(), Error> {
+        let study = self.study;
+        let mine: Vec<&Example> =
+            examples.iter().filter(|e| e.problem.solver == family.solver()).collect();
+        let of = |e: &Example, device: &Option<String>| {
+            device.as_ref().is_none_or(|d| *d == e.problem.device)
+        };
+        let inside =
+            |e: &Example| family.instance(&e.problem).is_ok_and(|i| i.is_candidate(&e.values));
+        let learned: Vec<&Example> =
+            mine.iter().filter(|e| of(e, &study.learn_from) && inside(e)).copied().collect();
+        let test: Vec<&Example> = mine
+            .iter()
+            .filter(|e| of(e, &study.ask_for) && family.instance(&e.problem).is_ok())
+            .copied()
+            .collect();
+        for (s, &seed) in study.seeds.iter().enumerate() {
+            for fold in 0..study.folds.unwrap_or(1) {
+                let part = |e: &Example| study.part(&e.problem, fold);
+                let test: Vec<&Example> =
+                    test.iter().filter(|e| part(e) == Part::Test).copied().collect();
+                let learned: Vec<&Example> =
+                    learned.iter().filter(|e| part(e) != Part::Test).copied().collect();
+                if test.is_empty() || !learned.iter().any(|e| part(e) == Part::Train) {
+                    continue;
+                }
+                let test = by_row(&test);
+                self.compare_in(&Cell { family, learned, test, seed: (s, seed), fold })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All models that are asked for.
+    fn compare_in(&mut self, cell: &Cell<'_, 'e>) -> Result<(), Error> {
+        let models = &self.study.models;
+        let methods: Vec<_> = METHODS.into_iter().filter(|(n, _)| models.contains(n)).collect();
+        if !methods.is_empty() {
+            // What asks no network needs none.
+            let quick =
+                methods.iter().all(|(_, m)| matches!(m, Method::Frequency | Method::Neighbours));
+            let model = if quick {
+                self.train(cell, Kind::Neighbours, "neighbours")?
+            } else {
+                self.train(cell, Kind::Pair, "pair")?
+            };
+            self.keep_curves(cell, &model, "pair");
+            for (name, method) in methods {
+                self.score(cell, &model, method, name)?;
+            }
+        }
+        for (name, kind) in MODELS.into_iter().filter(|(n, _)| models.contains(n)) {
+            let model = self.train(cell, kind, name)?;
+            self.keep_curves(cell, &model, name);
+            self.score(cell, &model, Method::Pair, name)?;
+        }
+        Ok(())
+    }
+
+    fn train(&mut self, cell: &Cell, kind: Kind, name: &str) -> Result<Model, Error> {
+        let (study, seed) = (self.study, cell.seed.1);
+        let mut options = Options { seed, threads: study.threads, ..Options::of(kind) };
+        options.epochs = study.epochs.map_or(options.epochs, |n| (n, n));
+        let what = format!(
+            "{}, {name}, seed {seed}{}",
+            cell.family.solver(),
+            study.folds.map_or(String::new(), |_| format!(", fold {}", cell.fold + 1))
+        );
+        let part = |p: &Problem| study.part(p, cell.fold);
+        let data = TrainingData {
+            family: cell.family.clone(),
+            examples: &cell.learned,
+            part: &part,
+            options: &options,
+        };
+        let model = Model::learn(&data, &mut |p| {
+            let (done, all) = (p.epochs.0 as f64 + p.within, p.epochs.1);
+            (self.go_on)(&format!(
+                "{what}: {} {} of {}, epoch {done:.0} of {all}",
+                p.network,
+                p.member.0 + 1,
+                p.member.1
+            ))
+        });
+        model.map_err(PredictError::from)?.ok_or_else(|| PredictError::Cancelled.into())
+    }
+
+    fn score(
+        &mut self,
+        cell: &Cell<'_, 'e>,
+        model: &Model,
+        method: Method,
+        name: &'static str,
+    ) -> Result<(), Error> {
+        for (row, examples) in &cell.test {
+            let outcomes =
+                model.evaluate(examples, method, self.study.threads).map_err(PredictError::from)?;
+            let (s, seeds) = (cell.seed.0, self.found.entry((*row, name)).or_default());
+            seeds.resize_with(s + 1, Vec::new);
+            seeds[s].extend(outcomes);
+        }
+        Ok(())
+    }
+
+    /// Keeps how the first training went.
+    fn keep_curves(&mut self, cell: &Cell, model: &Model, name: &str) {
+        if cell.seed.0 == 0 && cell.fold == 0 {
+            let named = |(network, curve): (String, &[Epoch])| {
+                (format!("{} {name} {network}", cell.family.solver()), curve.to_vec())
+            };
+            self.curves.extend(model.curves().into_iter().map(named));
+        }
+    }
 }
 
 /// Examples by row.

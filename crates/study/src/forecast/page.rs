@@ -2,7 +2,8 @@
 //! reliability. No script, nothing loaded from elsewhere, light and dark.
 
 use super::{AT, Evaluation, Published, ROWS, RowReport, Timing, pooled, published};
-use crate::report::svg::{escape, open, short};
+use squall::report::STYLE;
+use squall::report::svg::{escape, open, short};
 use squall_predict::Epoch;
 use squall_predict::metrics::{Reliability, Share};
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
          <title>Squall forecast: {0}</title>\n<style>{1}</style></head>\n<body><main>\n<h1>{0}</h1>\
          <p class='sub'>{2}; seed {3}; data <span class='mono'>{4}</span></p>\n",
         escape(&about.title),
-        include_str!("../report/style.css"),
+        STYLE,
         escape(&about.held),
         seeds.join(", "),
         escape(&about.data)
@@ -74,27 +75,11 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
                 with Wilson's interval at 95 %. An honest model lies on the diagonal.";
     section(&mut p, "Reliability", note, &format!("<div class='curves'>{diagrams}</div>"));
     if !timings.is_empty() {
-        let mut t = String::from(
-            "<table><thead><tr><th class='l'>solver</th><th>problems</th><th>median</th><th>90 \
-             %</th><th>worst</th></tr></thead><tbody>",
-        );
-        for x in timings {
-            let _ = write!(
-                t,
-                "<tr><td class='l'>{}</td><td>{}</td><td>{:.2} ms</td><td>{:.2} ms</td><td>{:.2} \
-                 ms</td></tr>",
-                escape(&x.solver),
-                x.problems,
-                x.median,
-                x.ninety,
-                x.worst
-            );
-        }
         section(
             &mut p,
             "Time of a prediction",
             "The best 100 of the whole tuner space, on one thread; each problem's best of three.",
-            &(t + "</tbody></table>"),
+            &times(timings),
         );
     }
     let _ = write!(
@@ -103,6 +88,27 @@ pub fn page(about: &About, e: &Evaluation, timings: &[Timing]) -> String {
         env!("CARGO_PKG_VERSION")
     );
     p
+}
+
+/// The table of times.
+fn times(timings: &[Timing]) -> String {
+    let mut t = String::from(
+        "<table><thead><tr><th class='l'>solver</th><th>problems</th><th>median</th><th>90 \
+         %</th><th>worst</th></tr></thead><tbody>",
+    );
+    for x in timings {
+        let _ = write!(
+            t,
+            "<tr><td class='l'>{}</td><td>{}</td><td>{:.2} ms</td><td>{:.2} ms</td><td>{:.2} \
+             ms</td></tr>",
+            escape(&x.solver),
+            x.problems,
+            x.median,
+            x.ninety,
+            x.worst
+        );
+    }
+    t + "</tbody></table>"
 }
 
 const SAMPLES: &str = "The paper's databases were not published, and no public version of MIOpen \

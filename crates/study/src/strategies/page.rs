@@ -1,7 +1,8 @@
 //! A comparison of strategies as one page: no script, nothing loaded from elsewhere.
 
 use super::Ablation;
-use crate::report::svg::{Log, escape, open, short};
+use squall::report::STYLE;
+use squall::report::svg::{Log, escape, open, short};
 use std::fmt::Write;
 
 /// A colour for each strategy, readable on light and dark.
@@ -22,11 +23,11 @@ pub fn page(a: &Ablation) -> String {
          <title>Squall: search strategies</title>\n<style>{}</style></head>\n<body><main>\n\
          <h1>Search strategies on real kernels</h1>\
          <p class='sub'>{}</p>\n",
-        include_str!("../report/style.css"),
+        STYLE,
         escape(&subtitle(a))
     );
     let note = "<p class='sub'>Best known time over best time found, geometric mean over tasks \
-                and seeds; 1 is the best that anyone found. \
+                and seeds; 1 is the best that any run found. \
                 Lines: after each trial in the runs of the largest budget. Dots: the runs of each \
                 budget.</p>";
     let _ = writeln!(
@@ -59,6 +60,17 @@ fn subtitle(a: &Ablation) -> String {
         "every trial is measured"
     };
     format!("{runs} runs on {tasks} kernels with {seeds} seeds; {cache}.{ended}")
+}
+
+/// The name of a line beside the plot.
+fn legend(s: &mut String, name: &str, colour: &str, (lx, ly): (f64, f64)) {
+    let _ = write!(
+        s,
+        "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' stroke='{colour}' stroke-width='3'/>",
+        lx + 22.0
+    );
+    let (x, y) = (lx + 28.0, ly + 4.0);
+    let _ = write!(s, "<text class='label' x='{x}' y='{y:.1}'>{name}</text>");
 }
 
 /// Shares over trials, one line a strategy.
@@ -135,14 +147,7 @@ fn plot(a: &Ablation) -> String {
                 );
             }
         }
-        let (lx, ly) = (w - right + 18.0, top + 12.0 + 22.0 * i as f64);
-        let _ = write!(
-            s,
-            "<line x1='{lx}' y1='{ly}' x2='{}' y2='{ly}' stroke='{colour}' stroke-width='3'/>",
-            lx + 22.0
-        );
-        let _ =
-            write!(s, "<text class='label' x='{}' y='{:.1}'>{name}</text>", lx + 28.0, ly + 4.0);
+        legend(&mut s, &name, colour, (w - right + 18.0, top + 12.0 + 22.0 * i as f64));
     }
     s + "</svg>"
 }

@@ -1,14 +1,16 @@
-//! How the kernels of a task are made: by rule from its expression, or from the user's own source.
+//! How the kernels of a task are made: by rule from its expression, or from the user's source.
 
 use crate::error::Error;
 use crate::input::Input;
 use squall_compiler::{reference, sketches, untuned};
-use squall_core::{Reference, Target, TargetKind, Task, Tunable};
+use squall_core::{
+    Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable, find_candidate,
+};
 use squall_frontend::OwnKernel;
 use std::sync::Arc;
 
 /// What makes a task's kernels.
-pub(crate) struct Kit {
+pub struct TaskKernels {
     /// Where candidates come from.
     pub tunables: Vec<Arc<dyn Tunable>>,
     /// What gains are counted from.
@@ -16,32 +18,41 @@ pub(crate) struct Kit {
     own: Option<OwnKernel>,
 }
 
-impl Kit {
-    /// Of a task that may be the user's own; an error where the target has no place for that.
-    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<Kit, Error> {
+impl TaskKernels {
+    /// Those of a task that may be a user kernel; an error where the target cannot run it.
+    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<TaskKernels, Error> {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
                 let k = on(k, target)?;
-                Kit { tunables: vec![k.tunable.clone()], plain: k.plain.clone(), own: Some(k) }
+                TaskKernels {
+                    tunables: vec![k.tunable.clone()],
+                    plain: k.plain.clone(),
+                    own: Some(k),
+                }
             }
-            // Its source is not at hand, and its expression means nothing.
-            None if task.workload.foreign.is_some() => Kit::empty(task, target),
-            None => Kit::generated(task, target),
+            // The source of a user kernel that is not in the input is not at hand.
+            None if task.workload.foreign.is_some() => TaskKernels::empty(task, target),
+            None => TaskKernels::generated(task, target),
         })
     }
 
-    /// Of a task that has no turn: nothing is made for it.
-    pub fn empty(task: &Task, target: &Target) -> Kit {
-        Kit { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None }
+    /// Those of a task that is not searched: only its baseline.
+    pub fn empty(task: &Task, target: &Target) -> TaskKernels {
+        TaskKernels { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None }
     }
 
-    /// Of a task that is made by rule.
-    pub fn generated(task: &Task, target: &Target) -> Kit {
-        Kit {
+    /// Those of a task that is made by rule.
+    pub fn generated(task: &Task, target: &Target) -> TaskKernels {
+        TaskKernels {
             tunables: sketches(&task.workload, target),
             plain: untuned(&task.workload, target),
             own: None,
         }
+    }
+
+    /// The candidate of these names, if it can be made.
+    pub fn candidate(&self, tunable: &str, configuration: &str) -> Option<Candidate> {
+        find_candidate(&self.tunables, tunable, configuration)
     }
 
     /// Whether what the kernels must agree with runs on a GPU too.
@@ -50,6 +61,12 @@ impl Kit {
             .as_ref()
             .and_then(|k| k.reference("r").kernel)
             .is_some_and(|k| k.language.is_launched())
+    }
+
+    /// What a measurer needs to know of the task, with inputs from `seed`.
+    pub fn setup(&self, task: &Task, seed: u64) -> TaskSetup {
+        let reference = self.reference(task, "squall_reference");
+        TaskSetup::new(task.workload.clone(), reference, seed)
     }
 
     /// What the kernels must agree with.
@@ -87,7 +104,7 @@ fn on(k: &OwnKernel, target: &Target) -> Result<OwnKernel, Error> {
 
 impl Input {
     /// What makes the kernels of one of its tasks.
-    pub(crate) fn kit(&self, task: &Task, target: &Target) -> Result<Kit, Error> {
-        Kit::new(task, &self.own, target)
+    pub fn task_kernels(&self, task: &Task, target: &Target) -> Result<TaskKernels, Error> {
+        TaskKernels::new(task, &self.own, target)
     }
 }

@@ -1,0 +1,120 @@
+//! What users ask for, as plain data: an input, and what it is tuned with.
+
+use crate::error::Error;
+use crate::input::Input;
+use crate::layout::Channels;
+use crate::settings::{BudgetRequest, TargetRequest};
+use crate::target_context::Context;
+use squall_core::Caches;
+use squall_records::Store;
+use std::path::PathBuf;
+
+/// What to work on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InputRequest {
+    /// A model.onnx, a list.ops of operator lines, a kernel.toml, a file.workload, or one operator
+    /// line.
+    pub source: String,
+    /// Extents of symbolic dimensions of a model.
+    pub dims: Vec<(String, i64)>,
+    /// Where images that only a model's kernels see have their channels; what is best, if none.
+    pub channels: Option<Channels>,
+    /// A file that says which kernels a model is made of and in which layouts.
+    pub assignment: Option<PathBuf>,
+}
+
+impl InputRequest {
+    /// A source with nothing else said of it.
+    pub fn new(source: impl Into<String>) -> InputRequest {
+        InputRequest { source: source.into(), ..InputRequest::default() }
+    }
+
+    /// Reads it, as it is to be tuned for a target.
+    pub fn load(&self, target: TargetRequest) -> Result<Input, Error> {
+        let input = Input::load(&self.source, &self.dims)?;
+        if let Some(file) = &self.assignment {
+            return input.with_assignment_file(file);
+        }
+        Ok(input.with_channels(self.channels.unwrap_or(Channels::usual(target))))
+    }
+
+    /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
+    /// is as the kernels that the store has are fastest together.
+    pub fn load_tuned(
+        &self,
+        context: &Context,
+        store: Option<&Store>,
+        target: TargetRequest,
+        threads: usize,
+    ) -> Result<Input, Error> {
+        let input = Input::load(&self.source, &self.dims)?;
+        if let Some(file) = &self.assignment {
+            return input.with_assignment_file(file);
+        }
+        if let Some(channels) = self.channels {
+            return Ok(input.with_channels(channels));
+        }
+        match store {
+            Some(s) if input.graph.is_some() => {
+                input.with_fastest_layout(s, &context.target(target, threads)?)
+            }
+            _ => Ok(input),
+        }
+    }
+}
+
+/// What to tune, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TuneRequest {
+    /// What to tune.
+    pub input: InputRequest,
+    /// Where trials are kept, and what is known is found.
+    pub store: PathBuf,
+    /// How much may be spent.
+    pub budget: BudgetRequest,
+    /// What kernels are tuned for.
+    pub target: TargetRequest,
+    /// Threads that a kernel may use; of no meaning on a GPU.
+    pub threads: usize,
+    /// What the caches hold when a call is timed.
+    pub caches: Caches,
+    /// Of everything random.
+    pub seed: u64,
+    /// The strategy's name; the first of [`squall_search::strategies`] if none.
+    pub strategy: Option<String>,
+    /// Only tasks whose name or id matches.
+    pub only: Option<String>,
+    /// Only sketches whose name matches, where any does.
+    pub sketch: Option<String>,
+    /// Whether the winners of similar tasks are tried first.
+    pub transfer: bool,
+    /// A predictor trained on records, whose candidates are each task's first trials.
+    pub predictor: Option<PathBuf>,
+    /// Whether the machine's roof is measured first (half a second).
+    pub roof: bool,
+}
+
+impl TuneRequest {
+    /// A request with one thread, seed 0 and all else as usual.
+    pub fn new(
+        input: InputRequest,
+        store: impl Into<PathBuf>,
+        budget: BudgetRequest,
+    ) -> TuneRequest {
+        TuneRequest {
+            input,
+            store: store.into(),
+            budget,
+            target: TargetRequest::Cpu,
+            threads: 1,
+            caches: Caches::Warm,
+            seed: 0,
+            strategy: None,
+            only: None,
+            sketch: None,
+            transfer: true,
+            predictor: None,
+            roof: true,
+        }
+    }
+}

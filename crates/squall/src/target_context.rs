@@ -1,0 +1,193 @@
+//! The machine at hand: its toolchain, and its CPU or GPUs as a session sees them, with the names
+//! that records give them. A [`Context`] looks at each of them once.
+
+use crate::error::Error;
+use crate::report::{Roof, RoofLevel};
+use crate::settings::TargetRequest;
+use squall_compiler::CODEGEN_VERSION;
+use squall_core::{Caches, DeviceIdentity, Measurer, MeasurerError, Target};
+use squall_measure::LocalMeasurer;
+use squall_measure::cpu::{Device, Toolchain, roof};
+use squall_measure::cuda::Gpu;
+use squall_records::Place;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// This machine, looked at once: what several requests of one program share.
+#[derive(Default)]
+pub struct Context {
+    toolchain: OnceLock<Toolchain>,
+    targets: Mutex<Vec<((TargetRequest, usize), TargetContext)>>,
+}
+
+impl Context {
+    /// A context that looks at nothing before it is asked.
+    pub fn new() -> Context {
+        Context::default()
+    }
+
+    /// The C compiler.
+    pub fn toolchain(&self) -> Result<&Toolchain, Error> {
+        if let Some(known) = self.toolchain.get() {
+            return Ok(known);
+        }
+        let found = Toolchain::detect()?;
+        Ok(self.toolchain.get_or_init(|| found))
+    }
+
+    /// A device of this machine, with warm caches; `threads` are a kernel's on the CPU.
+    pub fn target(&self, request: TargetRequest, threads: usize) -> Result<TargetContext, Error> {
+        let key = (request, threads);
+        let mut targets = self.targets.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, known)) = targets.iter().find(|(k, _)| *k == key) {
+            return Ok(known.clone());
+        }
+        let found = TargetContext::look(request, threads, self.toolchain()?)?;
+        targets.push((key, found.clone()));
+        Ok(found)
+    }
+}
+
+/// The toolchain's name in records: what turns a configuration into machine code.
+pub fn toolchain_id(toolchain: &Toolchain) -> String {
+    format!("squall-codegen {CODEGEN_VERSION}; {}", toolchain.id())
+}
+
+/// What kernels are made for, as records and search see it, and what measures there.
+#[derive(Clone, Debug)]
+pub struct TargetContext {
+    /// The device and the toolchain, by which records are told apart.
+    pub place: Place,
+    /// What code generation and search need to know.
+    pub target: Target,
+    /// The C compiler, which references need wherever kernels run.
+    pub toolchain: Toolchain,
+    /// The CPU; beside GPUs, one core of it runs references and starts kernels, the others compile.
+    pub device: Device,
+    /// The GPUs, of one model; none for a CPU.
+    pub gpus: Vec<Gpu>,
+    /// The machine's roof, once it was measured; of no meaning to caches.
+    roof: Arc<OnceLock<Roof>>,
+}
+
+impl TargetContext {
+    /// Looks at the device with a toolchain at hand; `threads` are a kernel's on the CPU.
+    pub fn look(
+        request: TargetRequest,
+        threads: usize,
+        toolchain: &Toolchain,
+    ) -> Result<TargetContext, Error> {
+        let roof = Arc::default();
+        let toolchain = toolchain.clone();
+        let gpus = match request {
+            TargetRequest::Cpu => {
+                let device = Device::detect(threads, &toolchain)?;
+                let place = Place {
+                    device: DeviceIdentity::parse(&device.id()),
+                    toolchain: toolchain_id(&toolchain),
+                };
+                let (target, gpus) = (device.target.clone(), Vec::new());
+                return Ok(TargetContext { place, target, toolchain, device, gpus, roof });
+            }
+            TargetRequest::Cuda(ordinal) => vec![Gpu::detect(ordinal, &toolchain)?],
+            TargetRequest::CudaAll => Gpu::detect_all(&toolchain)?,
+        };
+        let first = &gpus[0];
+        if let Some(other) = gpus.iter().find(|g| g.id() != first.id() || g.limits != first.limits)
+        {
+            return Err(MeasurerError::Device(format!(
+                "the GPUs differ, and times compare only within one model: {} is {}, {} is {}; \
+                 name one with --target cuda:N",
+                first.ordinal, first.name, other.ordinal, other.name
+            ))
+            .into());
+        }
+        let device = Device::detect(1, &toolchain)?;
+        let place = Place {
+            device: DeviceIdentity::parse(&first.id()),
+            toolchain: format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain()),
+        };
+        let target = first.target.clone();
+        Ok(TargetContext { place, target, toolchain, device, gpus, roof })
+    }
+
+    /// Looks at a device of this machine.
+    pub fn at(request: TargetRequest, threads: usize) -> Result<TargetContext, Error> {
+        Context::new().target(request, threads)
+    }
+
+    /// The same device with such caches.
+    pub fn with_caches(mut self, caches: Caches) -> TargetContext {
+        self.place.device = self.place.device.with_caches(caches);
+        self
+    }
+
+    /// The device's name in records.
+    pub fn device_name(&self) -> String {
+        self.place.device.to_string()
+    }
+
+    /// What the machine can do at most, measured at the first call (half a second).
+    pub fn roof(&self) -> Result<Roof, Error> {
+        if let Some(roof) = self.roof.get() {
+            return Ok(roof.clone());
+        }
+        let roof = match self.gpus.first() {
+            Some(gpu) => gpu_roof(gpu, &self.toolchain)?,
+            None => measure_roof(&self.device, &self.toolchain)?,
+        };
+        Ok(self.roof.get_or_init(|| roof).clone())
+    }
+
+    /// Opens what measures kernels there.
+    pub fn measurer(&self) -> Result<Box<dyn Measurer>, Error> {
+        let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
+        let mut measurer = if self.gpus.is_empty() {
+            LocalMeasurer::on_cpu(device, toolchain)?
+        } else {
+            LocalMeasurer::on_gpus(&self.gpus, device, toolchain)?
+        };
+        if self.place.device.caches == Caches::Cold {
+            measurer.set_cache_flush(self.flushing_bytes());
+        }
+        Ok(Box::new(measurer))
+    }
+
+    /// Bytes that push everything out of the caches.
+    fn flushing_bytes(&self) -> u64 {
+        match self.gpus.first() {
+            Some(gpu) => 2 * u64::from(gpu.limits.l2),
+            // A walk through more would cost more than the kernels.
+            None => self
+                .device
+                .caches
+                .iter()
+                .map(|c| c.size.0)
+                .max()
+                .unwrap_or(32 << 20)
+                .clamp(1 << 20, 64 << 20),
+        }
+    }
+}
+
+/// The roof of a CPU, in the report's words.
+pub fn measure_roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, Error> {
+    let r = roof(device, toolchain)?;
+    let caches = r.levels.iter().filter(|l| l.name != "memory").enumerate();
+    let level = |(i, l): (usize, &squall_measure::cpu::Level)| RoofLevel {
+        name: l.name.clone(),
+        bytes: device.target.cache(i + 1),
+        gbs: l.read_gbs,
+    };
+    Ok(Roof {
+        peak_gflops: r.peak_gflops,
+        memory_gbs: r.bandwidth_gbs,
+        levels: caches.map(level).collect(),
+    })
+}
+
+/// The same of a GPU: f32 without tensor cores, its second-level cache, its memory.
+pub fn gpu_roof(gpu: &Gpu, toolchain: &Toolchain) -> Result<Roof, Error> {
+    let r = gpu.roof(toolchain)?;
+    let l2 = RoofLevel { name: "L2".into(), bytes: u64::from(gpu.limits.l2), gbs: r.l2_gbs };
+    Ok(Roof { peak_gflops: r.peak_gflops, memory_gbs: r.copy_gbs, levels: vec![l2] })
+}

@@ -1,0 +1,189 @@
+//! What is known of a task: how its kernels are made, which candidates were tried, and the times
+//! that speak for each of them.
+
+use crate::task_kernels::TaskKernels;
+use squall_core::{
+    Candidate, CandidateText, Job, KernelSource, Nanos, Record, RecordKind, Task, TaskSetup, Trial,
+};
+use squall_records::{Name, Standings};
+use std::collections::HashSet;
+
+/// A task with what is known of it.
+pub(crate) struct TaskState<'a> {
+    pub task: &'a Task,
+    pub kernels: TaskKernels,
+    /// The times that speak for each candidate, and which of them holds the task.
+    pub standings: Standings<()>,
+    /// Every candidate that had a trial.
+    pub tried: HashSet<Name>,
+}
+
+/// What records call a candidate.
+pub fn name_of(c: &Candidate) -> Name {
+    (c.tunable.to_string(), c.configuration.to_string())
+}
+
+/// What was taken over from a store, in the order in which it was made.
+#[derive(Default)]
+pub(crate) struct History {
+    /// Trials of candidates that can still be made.
+    pub trials: Vec<Trial>,
+    /// Times of candidates, the baseline's among them, each with the trials known until then.
+    pub times: Vec<(Name, Nanos, u64)>,
+    /// How many trials are known.
+    pub known: u64,
+    /// The baseline's time.
+    pub untuned: Option<Nanos>,
+}
+
+impl<'a> TaskState<'a> {
+    /// A task of which nothing is known.
+    pub fn new(task: &'a Task, kernels: TaskKernels) -> TaskState<'a> {
+        TaskState { task, kernels, standings: Standings::default(), tried: HashSet::new() }
+    }
+
+    /// Takes the store's records of the task over.
+    pub fn learn(&mut self, mut records: Vec<Record>) -> History {
+        // A merged store has them in another order; what is newest counts.
+        records.sort_by(|a, b| a.time.total_cmp(&b.time));
+        let mut history = History::default();
+        for r in records {
+            let candidate = self.kernels.candidate(&r.tunable, &r.configuration);
+            // An older spelling of a candidate is the same candidate.
+            let name = match &candidate {
+                Some(c) => name_of(c),
+                None => (r.tunable.clone(), r.configuration.clone()),
+            };
+            let time = r.outcome.time();
+            if r.kind == RecordKind::Untuned {
+                history.untuned = time.or(history.untuned);
+            }
+            if r.kind == RecordKind::Trial {
+                history.known += 1;
+                self.tried.insert(name.clone());
+            }
+            if time.is_some() || r.kind == RecordKind::Rematch {
+                self.standings.add(r.kind, name.clone(), time, ());
+            }
+            if let (Some(time), RecordKind::Trial | RecordKind::Untuned) = (time, r.kind) {
+                history.times.push((name, time, history.known));
+            }
+            // What an older sketch proposed and none proposes now is of no use to search.
+            if r.kind == RecordKind::Trial
+                && let Some(candidate) = candidate
+            {
+                history.trials.push(Trial { candidate, outcome: r.outcome, cost: r.cost });
+            }
+        }
+        history
+    }
+
+    /// A candidate ran in this time.
+    pub fn stand(&mut self, name: Name, time: Nanos) {
+        self.standings.trial(name, Some(time), ());
+    }
+
+    /// The kernel of a candidate.
+    pub fn source(&self, name: &Name, symbol: &str) -> Option<KernelSource> {
+        let tunables = self.kernels.tunables.iter().chain([&self.kernels.plain]);
+        let tunable = tunables.into_iter().find(|t| t.name() == name.0)?;
+        tunable.realize(&tunable.space().parse(&name.1).ok()?, symbol).ok()
+    }
+
+    /// A candidate as a job, if it can still be made.
+    pub fn job(&self, name: &Name, symbol: &str) -> Option<Job> {
+        let text = CandidateText::new(name.0.clone(), name.1.clone());
+        Some(Job::new(text, self.source(name, symbol)?))
+    }
+
+    /// What a measurer needs to know of the task, with inputs from `seed`.
+    pub fn setup(&self, seed: u64) -> TaskSetup {
+        self.kernels.setup(self.task, seed)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use squall_core::{Bytes, CpuCost, FailStage, Measurement, Outcome, Target, Workload};
+
+    /// A small product of matrices.
+    pub fn task() -> Task {
+        let text = "workload matmul\ndata A: f32[16, 16]\nweight B: f32[16, 16]\nstage Y: f32[i: \
+                    16, j: 16] = sum(k: 16) A[i, k] * B[k, j]\noutput Y\n";
+        Task::new("mm", Workload::parse(text).expect("a workload"))
+    }
+
+    /// A machine of no particular make.
+    pub fn target() -> Target {
+        Target::cpu(32, 16, &[Bytes(32 << 10), Bytes(1 << 20)])
+    }
+
+    /// A task of rules, of which nothing is known.
+    pub fn state(task: &Task) -> TaskState<'_> {
+        TaskState::new(task, TaskKernels::generated(task, &target()))
+    }
+
+    pub fn measured(ns: f64) -> Outcome {
+        Outcome::Measured(Measurement {
+            samples: vec![Nanos(ns)],
+            calls: 1,
+            error: 0.0,
+            gpu: None,
+            pace: None,
+        })
+    }
+
+    /// The i-th configuration of the first sketch.
+    pub fn name(s: &TaskState, i: u128) -> Name {
+        let tunable = &s.kernels.tunables[0];
+        (tunable.name().into(), tunable.space().nth(i).to_string())
+    }
+
+    fn record(s: &TaskState, kind: RecordKind, name: &Name, outcome: Outcome) -> Record {
+        Record {
+            kind,
+            task: s.task.id,
+            name: "mm".into(),
+            workload: s.task.workload.to_string(),
+            device: "cpu".into(),
+            toolchain: "gcc".into(),
+            tunable: name.0.clone(),
+            configuration: name.1.clone(),
+            outcome,
+            cost: CpuCost::default(),
+            seed: 0,
+            time: 0.0,
+        }
+    }
+
+    /// Records of a task: trials, a failure, a sketch that is gone, and a run-off that the first
+    /// candidate won.
+    pub fn history(s: &TaskState) -> (Vec<Name>, Vec<Record>) {
+        let names: Vec<Name> = (0..4).map(|i| name(s, i)).collect();
+        let plain: Name = ("untuned".into(), String::new());
+        let failed = Outcome::Failed { stage: FailStage::Build, detail: "no".into() };
+        let records = vec![
+            record(s, RecordKind::Untuned, &plain, measured(900.0)),
+            record(s, RecordKind::Trial, &names[0], measured(100.0)),
+            record(s, RecordKind::Trial, &names[1], measured(95.0)),
+            record(s, RecordKind::Trial, &names[2], failed),
+            record(s, RecordKind::Trial, &("gone".into(), "x=1".into()), measured(98.0)),
+            record(s, RecordKind::Rematch, &names[1], measured(104.0)),
+            record(s, RecordKind::Rematch, &names[0], measured(99.0)),
+        ];
+        (names, records)
+    }
+
+    #[test]
+    fn history_is_taken_over() {
+        let task = task();
+        let mut s = state(&task);
+        let (names, records) = history(&s);
+        let history = s.learn(records);
+        assert_eq!((history.known, history.untuned), (4, Some(Nanos(900.0))));
+        assert_eq!((history.trials.len(), history.times.len()), (3, 4));
+        assert_eq!(s.standings.winner().map(|w| (w.0, w.1)), Some((&names[0], Nanos(99.0))));
+        assert_eq!(s.tried.len(), 4);
+    }
+}

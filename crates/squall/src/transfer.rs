@@ -1,0 +1,122 @@
+//! Transfer between similar tasks. The configurations that hold tasks of the same loops, of other
+//! extents or with another epilogue, are good guesses: a convolution with a residual added and one
+//! without want the same tiles. They are tried among a task's first trials, and again whenever a
+//! similar task has found something better; the strategy hears of them as of any other trial.
+
+use crate::error::Error;
+use crate::task_state::{TaskState, name_of};
+use squall_core::{Candidate, Record, Space, TaskId, TaskShape, Workload, find_tunable};
+use squall_records::{Name, Place, Store};
+
+/// Tasks further apart teach nothing; in factors of two, summed over the loops.
+const FAR: f64 = 8.0;
+/// So many of the best candidates of a similar task are guesses.
+const BEST: usize = 3;
+/// Guesses in a task's first batch.
+pub(crate) const FIRST: usize = 4;
+/// Guesses in each later batch.
+pub(crate) const LATER: usize = 2;
+
+/// A task of the store that this session does not tune, and the candidate that holds it.
+pub(crate) struct TransferSource {
+    shape: TaskShape,
+    winner: Name,
+}
+
+/// The tuned tasks of a store at a place, but for some.
+pub(crate) fn transfer_sources(
+    store: &Store,
+    place: &Place,
+    except: &[TaskId],
+) -> Result<Vec<TransferSource>, Error> {
+    let held = store.best(&place.records())?.into_iter().filter(|r| !except.contains(&r.task));
+    let source = |r: Record| {
+        Some(TransferSource {
+            shape: TaskShape::of(&Workload::parse(&r.workload).ok()?)?,
+            winner: (r.tunable, r.configuration),
+        })
+    };
+    Ok(held.filter_map(source).collect())
+}
+
+/// Up to `n` untried guesses for a task, those of the most similar task first.
+pub(crate) fn guesses<'d>(
+    state: &TaskState,
+    others: impl Iterator<Item = &'d TaskState<'d>>,
+    sources: &[TransferSource],
+    n: usize,
+) -> Vec<Candidate> {
+    let Some(shape) = TaskShape::of(&state.task.workload) else { return Vec::new() };
+    let mut similar: Vec<(f64, Vec<&Name>)> = Vec::new();
+    for o in others {
+        if let Some(d) = TaskShape::of(&o.task.workload).and_then(|s| shape.distance(&s)) {
+            // The winner comes first: the others may only have been lucky.
+            let winner = o.standings.winner().map(|w| w.0);
+            let rest =
+                o.standings.ranking().into_iter().map(|r| r.0).filter(|name| Some(*name) != winner);
+            similar.push((d, winner.into_iter().chain(rest).take(BEST).collect()));
+        }
+    }
+    similar
+        .extend(sources.iter().filter_map(|s| Some((shape.distance(&s.shape)?, vec![&s.winner]))));
+    similar.retain(|k| k.0 <= FAR);
+    similar.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut found: Vec<Candidate> = Vec::new();
+    for (tunable, configuration) in similar.into_iter().flat_map(|k| k.1) {
+        if found.len() == n {
+            break;
+        }
+        let tunables = &state.kernels.tunables;
+        let Some(t) = find_tunable(tunables, tunable) else { continue };
+        let Some(c) = Space::nearest(t.space(), configuration) else { continue };
+        let candidate = Candidate { tunable: t.name().into(), configuration: c };
+        if !state.tried.contains(&name_of(&candidate)) && !found.contains(&candidate) {
+            found.push(candidate);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task_state::tests::state;
+    use squall_core::{Nanos, Task};
+
+    fn matmul(m: i64, n: i64, k: i64, bias: bool) -> Task {
+        let (input, add) =
+            if bias { (format!("weight C: f32[{n}]\n"), " + C[j]") } else { (String::new(), "") };
+        let text = format!(
+            "workload matmul\ndata A: f32[{m}, {k}]\nweight B: f32[{k}, {n}]\n{input}stage S: \
+             f32[i: {m}, j: {n}] = sum(k: {k}) A[i, k] * B[k, j]\n\
+             stage Y: f32[i: {m}, j: {n}] = max(S[i, j]{add}, 0)\noutput Y\n"
+        );
+        Task::new("mm", Workload::parse(&text).expect("a workload"))
+    }
+
+    #[test]
+    fn the_most_similar_task_comes_first_and_nothing_is_tried_twice() {
+        let (task, near, far) =
+            (matmul(64, 64, 64, false), matmul(64, 64, 64, true), matmul(64, 16, 64, false));
+        let (mut target, mut near, mut far) = (state(&task), state(&near), state(&far));
+        let stand = |d: &mut TaskState, i: u128, ns: f64| {
+            let name = crate::task_state::tests::name(d, i);
+            d.stand(name.clone(), Nanos(ns));
+            name
+        };
+        let slow = stand(&mut near, 40, 200.0);
+        let fast = stand(&mut near, 17, 100.0);
+        stand(&mut far, 5, 10.0);
+        let found = guesses(&target, [&near, &far].into_iter(), &[], 8);
+        assert_eq!(found[..2].iter().map(name_of).collect::<Vec<_>>(), [fast.clone(), slow]);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|c| target.kernels.tunables[0].space().rank(&c.configuration).is_some())
+        );
+        target.tried.insert(fast);
+        assert_eq!(guesses(&target, [&near, &far].into_iter(), &[], 8), found[1..]);
+        assert_eq!(guesses(&target, [&near].into_iter(), &[], 0), []);
+    }
+}

@@ -1,0 +1,47 @@
+//! Importing: what others measured or tuned, taken into the store.
+
+use crate::error::Error;
+use crate::files::holds_json;
+use crate::{exchange, forecast};
+use squall_records::Store;
+use std::path::PathBuf;
+
+/// What to import.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImportRequest {
+    /// Recordings, descriptions of their spaces, databases of tuned parameters; told apart by what
+    /// is in them.
+    pub files: Vec<PathBuf>,
+    /// The device that databases are for, where their names do not say.
+    pub device: Option<String>,
+    /// The store that takes them.
+    pub store: PathBuf,
+}
+
+/// What came of an import.
+pub struct Imports {
+    /// Recordings, whose configurations are trials now.
+    pub recordings: Vec<exchange::Imported>,
+    /// Databases, whose rows are examples now.
+    pub databases: Vec<forecast::Imported>,
+}
+
+/// Takes files into a store; all are read before any recording is stored.
+pub fn import(request: &ImportRequest) -> Result<Imports, Error> {
+    let (recordings, databases): (Vec<_>, Vec<_>) =
+        request.files.iter().cloned().partition(|f| holds_json(f));
+    let recordings = exchange::read(&recordings)?;
+    let databases = match databases.as_slice() {
+        [] => Vec::new(),
+        files => forecast::import(&request.store, files, request.device.as_deref())?,
+    };
+    let recordings = match recordings.as_slice() {
+        [] => Vec::new(),
+        all => {
+            let store = Store::open(&request.store)?;
+            let take = |(stem, r): &(String, _)| exchange::import(r, stem, &store);
+            all.iter().map(take).collect::<Result<_, Error>>()?
+        }
+    };
+    Ok(Imports { recordings, databases })
+}
