@@ -4,11 +4,14 @@
 //! what became of it ([`trial`]), and what a predictor learns from ([`forecast`]). This crate does
 //! no IO and reads no clock.
 
+pub mod algorithm;
+pub mod device;
 pub mod expr;
 pub mod forecast;
 pub mod kernel;
 pub mod machine;
 pub mod measurer;
+pub mod similarity;
 pub mod space;
 pub mod target;
 pub mod task;
@@ -17,6 +20,8 @@ pub mod trial;
 pub mod units;
 pub mod workload;
 
+pub use algorithm::{TunableName, UNTUNED, is_untuned};
+pub use device::{Caches, DeviceIdentity, Machine};
 pub use kernel::{
     Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,
     Reference, TensorMap, Tunable,
@@ -26,6 +31,7 @@ pub use measurer::{
     CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
     Verdict,
 };
+pub use similarity::TaskShape;
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};

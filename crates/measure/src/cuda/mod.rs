@@ -7,7 +7,7 @@ mod nvrtc;
 pub(crate) use nvrtc::Nvrtc;
 
 use crate::cpu::{Reply, Runner, Toolchain};
-use squall_core::{Gpu as Limits, GpuState, MeasurerError, Target};
+use squall_core::{DeviceIdentity, Gpu as Limits, GpuState, MeasurerError, Target};
 use std::time::Duration;
 
 /// A GPU of this machine, as its driver describes it.
@@ -137,9 +137,14 @@ impl Gpu {
         })
     }
 
-    /// The device's name in records: times compare only within one.
+    /// What times compare within.
+    pub fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity::cuda(self.name.clone())
+    }
+
+    /// The device's name in records.
     pub fn id(&self) -> String {
-        format!("cuda {}", self.name)
+        self.identity().to_string()
     }
 
     /// The architecture that NVRTC compiles for.

@@ -10,8 +10,8 @@ mod support;
 
 use nothing::Nothing;
 use squall_core::{
-    Bytes, CandidateText, CpuCost, FailStage, Job, KernelSource, Launch, LaunchPhase, Measurement,
-    Measurer, MeasurerError, MeasurerIdentity, Nanos, Outcome, TaskSetup, Workload,
+    Bytes, CandidateText, CpuCost, FailStage, Job, KernelSource, Language, Launch, LaunchPhase,
+    Measurement, Measurer, MeasurerError, MeasurerIdentity, Nanos, Outcome, TaskSetup, Workload,
 };
 use squall_measure::cpu::{Device, Toolchain};
 use squall_measure::cuda::Gpu;
@@ -79,6 +79,7 @@ fn cuda_source(kind: Kind, number: usize) -> Option<KernelSource> {
             let source = "extern \"C\" __global__ void two(const float *x, float *y) { \
                           y[threadIdx.x] = 2 * x[threadIdx.x]; }\n";
             KernelSource {
+                language: Language::Cuda,
                 source: source.into(),
                 launches: vec![Launch::linear(LaunchPhase::Call, "two", 1, 300, 0)],
                 ..doubling()
