@@ -10,6 +10,7 @@
 mod artifact;
 pub mod cpu;
 pub mod cuda;
+pub mod fit;
 mod local;
 mod mock;
 mod piped;

@@ -3,8 +3,8 @@
 mod support;
 
 use squall_core::{
-    Bytes, Caches, FailStage, Job, KernelSource, Measurer, MeasurerError, Outcome, TaskSetup,
-    Verdict, Workload,
+    Bytes, FailStage, Job, KernelSource, Measurer, MeasurerError, Outcome, TaskSetup, Verdict,
+    Workload,
 };
 use squall_measure::LocalMeasurer;
 use squall_measure::cpu::{Device, Toolchain};
@@ -592,17 +592,4 @@ fn hang_in_this_process() {
         path.display()
     );
     let _ = outcomes(&mut measurer, &[kernel("", &hang, "")]);
-}
-
-#[test]
-fn cold_caches_are_another_device() {
-    let mut measurer = measurer();
-    let warm = measurer.identity().clone();
-    let device = Device::detect(1, &Toolchain::detect().unwrap()).unwrap();
-    assert_eq!((&warm.device, warm.device.caches), (&device.identity(), Caches::Warm));
-    measurer.set_cache_flush(1 << 20);
-    assert_eq!(measurer.identity().device, warm.device.with_caches(Caches::Cold));
-    assert_eq!(measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0).calls, 1);
-    measurer.set_cache_flush(0);
-    assert_eq!(*measurer.identity(), warm);
 }

@@ -253,7 +253,9 @@ fn transpose(l: i64) -> String {
     let first = four(&|g| [g, g + 1, l + g, l + g + 1]);
     let second = four(&|g| [g + 2, g + 3, l + g + 2, l + g + 3]);
     let mut s = match l {
-        4 => "static inline v4 quads_v4(const float *p, long s) { (void)s; return *(const v4 *)p; }\n".to_string(),
+        4 => "static inline v4 quads_v4(const float *p, long s) { (void)s; return *(const v4 *)p; \
+              }\n"
+        .to_string(),
         _ => {
             let half = l / 2;
             let all = (0..l).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");

@@ -22,8 +22,8 @@ pub fn text(used: &Used) -> String {
     all
 }
 
-/// Reads and writes elements of another block's shared memory. Behind the last barrier no block reads
-/// what others wrote: it only keeps blocks that are still read from ending, and need not wait for
+/// Reads and writes elements of another block's shared memory. Behind the last barrier no block
+/// reads what others wrote: it only keeps blocks that are still read from ending, and need not wait for
 /// outputs to reach memory, which takes 0.3 us. A barrier that a program begins with only says that
 /// blocks have begun: a block that reaches for another's memory waits for that, and no sooner.
 const PEER: &str = "\
@@ -57,10 +57,12 @@ volatile(\"barrier.cluster.arrive.relaxed.aligned;\" ::: \"memory\"); }
 static __device__ __forceinline__ void cluster_begun() { asm \
 volatile(\"barrier.cluster.wait.acquire.aligned;\" ::: \"memory\"); }
 static __device__ __forceinline__ void cluster_barrier() {
-  asm volatile(\"barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" ::: \"memory\");
+  asm volatile(\"barrier.cluster.arrive.release.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" \
+  ::: \"memory\");
 }
 static __device__ __forceinline__ void cluster_leave() {
-  asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" ::: \"memory\");
+  asm volatile(\"barrier.cluster.arrive.relaxed.aligned;\\nbarrier.cluster.wait.acquire.aligned;\" \
+  ::: \"memory\");
 }
 ";
 
@@ -240,7 +242,8 @@ long *arrived, unsigned bytes, parameters) { \\
   asm volatile(\"mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], \
   %1;\\ncp.async.bulk.tensor.\" dimensions \\
     \".shared::cluster.global.tile.mbarrier::complete_tx::bytes [%2], [%3, {\" list \"}], [%0];\" \\
-    :: \"r\"((unsigned)__cvta_generic_to_shared(arrived)), \"r\"(bytes), \"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(&map), __VA_ARGS__ : \"memory\"); \\
+    :: \"r\"((unsigned)__cvta_generic_to_shared(arrived)), \"r\"(bytes), \
+\"r\"((unsigned)__cvta_generic_to_shared(to)), \"l\"(&map), __VA_ARGS__ : \"memory\"); \\
 }
 #define AND ,
 BOX_COPY(\"1d\", \"%4\", int a, \"r\"(a))

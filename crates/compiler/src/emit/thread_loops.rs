@@ -1,5 +1,5 @@
-//! Loops of programs of many threads: those that threads share out, those that are written out, and the steps of
-//! tensor cores' kernels.
+//! Loops of programs of many threads: those that threads share out, those that are written out, and
+//! the steps of tensor cores' kernels.
 //!
 //! A warp of such a kernel that works out where to copy from and to does not multiply meanwhile,
 //! and no other one is there to take its place. So its steps keep what they can: a pointer of the

@@ -163,11 +163,8 @@ impl<'a> Walk<'a> {
                 let (row, whole) =
                     if whole { (inner, true) } else { (off.coefficient(*column), inner == 1) };
                 let swizzled = b.scope == Scope::Swizzled;
-                let ways = if swizzled {
-                    1.0
-                } else {
-                    gcd((row * bytes / 16).max(1), self.units.banks / 4) as f64
-                };
+                let distance = (row * bytes / 16).max(1);
+                let ways = if swizzled { 1.0 } else { gcd(distance, self.units.banks / 4) as f64 };
                 self.f.matrix_loads += times;
                 self.f.shared_loads += times * if whole { 4.0 * ways } else { 16.0 };
             }
@@ -179,8 +176,8 @@ impl<'a> Walk<'a> {
         self.points(&Affine::constant(0), false)
     }
 
-    /// How often a thread accesses an offset in the current loops; with `once`, unrolled loops that do
-    /// not move the offset count once.
+    /// How often a thread accesses an offset in the current loops; with `once`, unrolled loops that
+    /// do not move the offset count once.
     fn points(&self, off: &Affine, once: bool) -> f64 {
         let share: f64 = self
             .loops

@@ -18,8 +18,12 @@ pub(super) fn scalars(n: &mut Nest) -> Vec<Primitive> {
     for (i, (v, b)) in roots.into_iter().enumerate() {
         let name = n.buffer(b).name.clone();
         let list = vec![
-            Primitive::CacheWrite(n.vars[v.0 as usize].clone(), name.clone(), format!("acc{i}")),
-            Primitive::Forward(name),
+            Primitive::CacheWrite {
+                at: n.vars[v.0 as usize].clone(),
+                buffer: name.clone(),
+                local: format!("acc{i}"),
+            },
+            Primitive::Forward { buffer: name },
         ];
         if super::attempt(n, &mut done, list.clone()).is_none() {
             let _ = super::attempt(n, &mut done, list[..1].to_vec());

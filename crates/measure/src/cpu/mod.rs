@@ -12,6 +12,6 @@ pub(crate) use runner::{Reply, Runner, STARTS};
 pub(crate) use toolchain::NEVER;
 
 pub use device::{Cache, Device};
-pub use roof::{Level, Prober, Roof, roof};
+pub use roof::{Level, Prober, Roof, clock, roof};
 pub use runner::{ELEMENTS, letter};
 pub use toolchain::Toolchain;

@@ -115,6 +115,11 @@ impl Prober {
         self.fma(&self.device.cores, 20)
     }
 
+    /// The clock of one core at this moment, in GHz.
+    pub fn clock(&self) -> Result<f64, MeasurerError> {
+        Ok(self.run(&self.device.cores[..1], &["ghz:20".to_string()])?[0])
+    }
+
     /// The spare cores that do not slow the first measured core down. Virtual machines hide which
     /// of their cores are two threads of one: such a pair computes no faster together than one of
     /// them alone, and a compiler on the other would halve what is measured. At most 16 cores are
@@ -169,6 +174,11 @@ impl Prober {
     }
 }
 
+/// Measures the clock of a device's first core, in GHz.
+pub fn clock(device: &Device, toolchain: &Toolchain) -> Result<f64, MeasurerError> {
+    Prober::build(device, toolchain)?.clock()
+}
+
 /// Measures the roof of a device.
 pub fn roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, MeasurerError> {
     Prober::build(device, toolchain)?.measure()
@@ -196,5 +206,7 @@ mod tests {
         assert!(now > roof.peak_gflops / 4.0 && now < roof.peak_gflops * 4.0, "{now} and {roof:?}");
         assert_eq!(roof.bound_nanos(1000.0, 0.0), 1000.0 / roof.peak_gflops);
         println!("{roof:?} now {now}");
+        let ghz = prober.clock().unwrap();
+        assert!(ghz > 0.2 && ghz < 10.0, "{ghz} GHz");
     }
 }
