@@ -2,6 +2,7 @@
 //! two kernels. Its messages are data with a version, so that a measurer may live in another
 //! process or on another machine; `squall-measure` holds the implementations.
 
+use crate::device::DeviceIdentity;
 use crate::kernel::{Candidate, KernelSource, Reference};
 use crate::trial::{CpuCost, Measurement, Outcome};
 use crate::workload::Workload;
@@ -77,21 +78,23 @@ impl<'de> Deserialize<'de> for MessageVersion {
 pub struct MeasurerIdentity {
     /// See [`MESSAGE_VERSION`].
     pub version: MessageVersion,
-    /// The device's name in records: times compare only within one.
-    pub device: String,
+    /// The device: times compare only within one. In messages it is the text that records have.
+    #[serde(with = "device_text")]
+    pub device: DeviceIdentity,
     /// What turns sources into machine code, as records name it behind the code generator, which
     /// the measurer does not know.
     pub toolchain: String,
 }
 
 impl MeasurerIdentity {
-    /// An identity of these names.
-    pub fn new(device: impl Into<String>, toolchain: impl Into<String>) -> MeasurerIdentity {
-        MeasurerIdentity {
-            version: MessageVersion,
-            device: device.into(),
-            toolchain: toolchain.into(),
-        }
+    /// A device and its toolchain.
+    pub fn of(device: DeviceIdentity, toolchain: impl Into<String>) -> MeasurerIdentity {
+        MeasurerIdentity { version: MessageVersion, device, toolchain: toolchain.into() }
+    }
+
+    /// The same by the device's name in records.
+    pub fn new(device: impl AsRef<str>, toolchain: impl Into<String>) -> MeasurerIdentity {
+        MeasurerIdentity::of(DeviceIdentity::parse(device.as_ref()), toolchain)
     }
 }
 
@@ -343,6 +346,19 @@ pub fn read_message<T: DeserializeOwned>(text: &str) -> Result<T, MeasurerError>
     }
 }
 
+/// A device in messages is its text.
+mod device_text {
+    use super::{Deserialize, Deserializer, DeviceIdentity, Serializer};
+
+    pub fn serialize<S: Serializer>(d: &DeviceIdentity, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(d)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<DeviceIdentity, D::Error> {
+        Ok(DeviceIdentity::parse(&String::deserialize(d)?))
+    }
+}
+
 /// A workload in messages is its text, which can say infinities; JSON cannot.
 mod workload_text {
     use super::{Deserialize, Deserializer, Serializer, Workload};
@@ -455,7 +471,11 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_were_written() {
-        same(&MeasurerIdentity::new("cpu X", "gcc 13"));
+        same(&MeasurerIdentity::new("a device of others", "gcc 13"));
+        let cold = "cpu X, 32-byte vectors, 2 threads, cold caches";
+        same(&MeasurerIdentity::new(cold, "gcc 13"));
+        let text = write_message(&MeasurerIdentity::new(cold, "gcc 13")).unwrap();
+        assert!(text.contains(cold), "{text}");
         same(&Job::new(CandidateText::new("tile", "x=1,y=2"), source()));
         same(&Job::without_source(CandidateText::new("tile", "")));
         same(&JobResult::new(3, Outcome::Measured(measurement()), cost()));

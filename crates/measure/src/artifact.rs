@@ -39,6 +39,7 @@ pub(crate) struct BuildSite<'a> {
 /// The identity of what a source compiles to, within one measurer.
 pub(crate) fn digest(k: &KernelSource) -> String {
     let mut h = blake3::Hasher::new();
+    h.update(k.language.extension().as_bytes());
     h.update(&[u8::from(k.openmp), u8::from(k.full_optimisation)]).update(k.source.as_bytes());
     for flag in &k.flags {
         h.update(b"\0").update(flag.as_bytes());

@@ -20,7 +20,7 @@ pub mod rematch;
 mod serve;
 mod wire;
 
-pub use local::{COLD_CACHES, LocalMeasurer};
+pub use local::LocalMeasurer;
 pub use mock::MockMeasurer;
 pub use piped::PipedMeasurer;
 pub use recorded::RecordedMeasurer;

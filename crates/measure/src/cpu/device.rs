@@ -2,7 +2,7 @@
 //! system and the compiler, nothing is assumed.
 
 use super::Toolchain;
-use squall_core::{Bytes, MeasurerError, Target};
+use squall_core::{Bytes, DeviceIdentity, MeasurerError, Target};
 use std::fs;
 use std::path::Path;
 
@@ -67,15 +67,14 @@ impl Device {
         Ok(Device { target, model, features: features(&macros), cores, spare, siblings, caches })
     }
 
-    /// The device's name in records: times compare only within one.
+    /// What times compare within.
+    pub fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity::cpu(self.model.clone(), self.target.vector_bytes(), self.target.threads)
+    }
+
+    /// The device's name in records.
     pub fn id(&self) -> String {
-        let n = self.target.threads;
-        format!(
-            "cpu {}, {}-byte vectors, {n} thread{}",
-            self.model,
-            self.target.vector_bytes(),
-            if n == 1 { "" } else { "s" }
-        )
+        self.identity().to_string()
     }
 
     /// Cores that this process may use.

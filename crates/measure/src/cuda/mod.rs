@@ -7,7 +7,7 @@ mod nvrtc;
 pub(crate) use nvrtc::{Nvrtc, has_lowered_names, names_file};
 
 use crate::cpu::{Reply, Runner, Toolchain, unexpected};
-use squall_core::{Gpu as Limits, GpuState, MeasurerError, Target};
+use squall_core::{DeviceIdentity, Gpu as Limits, GpuState, MeasurerError, Target};
 use squall_runtime::protocol::{self, GpuDescription, Start};
 use std::time::Duration;
 
@@ -112,9 +112,14 @@ impl Gpu {
         }
     }
 
-    /// The device's name in records: times compare only within one.
+    /// What times compare within.
+    pub fn identity(&self) -> DeviceIdentity {
+        DeviceIdentity::cuda(self.name.clone())
+    }
+
+    /// The device's name in records.
     pub fn id(&self) -> String {
-        format!("cuda {}", self.name)
+        self.identity().to_string()
     }
 
     /// The architecture that NVRTC compiles for.

@@ -10,7 +10,7 @@ pub(super) struct Cpu;
 
 impl Backend for Cpu {
     fn identity(&self, host: &Host) -> MeasurerIdentity {
-        MeasurerIdentity::new(host.device.id(), host.toolchain.id())
+        MeasurerIdentity::of(host.device.identity(), host.toolchain.id())
     }
 
     fn undisturbing(&self, host: &Host) -> Result<Vec<usize>, MeasurerError> {

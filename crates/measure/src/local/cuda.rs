@@ -19,7 +19,7 @@ impl Cuda {
             .first()
             .ok_or_else(|| MeasurerError::Device("no GPU was named to measure on".into()))?;
         Ok(Cuda {
-            identity: MeasurerIdentity::new(first.id(), first.toolchain()),
+            identity: MeasurerIdentity::of(first.identity(), first.toolchain()),
             ordinals: gpus.iter().map(|g| g.ordinal).collect(),
             nvrtc: Nvrtc::new(first.architecture()),
         })

@@ -26,8 +26,8 @@ use crate::cpu::{Device, NEVER, Runner, Toolchain};
 use crate::cuda::Gpu;
 use crate::process::{pin, pinned};
 use squall_core::{
-    CpuCost, Job, JobResult, KernelSource, Measurer, MeasurerError, MeasurerIdentity, Rematch,
-    TaskSetup,
+    Caches, CpuCost, Job, JobResult, KernelSource, Measurer, MeasurerError, MeasurerIdentity,
+    Rematch, TaskSetup,
 };
 use std::collections::HashMap;
 use std::path::Path;
@@ -37,10 +37,6 @@ use std::time::Duration;
 
 /// Where no core is left for building, builds and measuring take turns in portions of this size.
 const PORTION: usize = 32;
-
-/// What the name of a device ends with whose caches are cold: times of the two kinds do not
-/// compare.
-pub const COLD_CACHES: &str = ", cold caches";
 
 /// Measures kernels on this machine's CPU or GPUs.
 pub struct LocalMeasurer {
@@ -142,14 +138,11 @@ impl LocalMeasurer {
     }
 
     /// Times single calls, before each of which this many bytes are walked through, so that the
-    /// caches hold nothing of use but, on a CPU, the data inputs; 0 (off) at first. The device's
-    /// name then ends with [`COLD_CACHES`].
+    /// caches hold nothing of use but, on a CPU, the data inputs; 0 (off) at first. It is part of
+    /// the device's identity.
     pub fn set_cache_flush(&mut self, bytes: u64) {
         self.flush = bytes;
-        self.identity = self.backend.identity(&self.host);
-        if bytes > 0 {
-            self.identity.device += COLD_CACHES;
-        }
+        self.identity.device.caches = if bytes > 0 { Caches::Cold } else { Caches::Warm };
     }
 
     fn task(&self) -> Result<&LocalTask, MeasurerError> {

@@ -10,8 +10,9 @@ mod support;
 
 use nothing::Nothing;
 use squall_core::{
-    Bytes, CandidateText, CpuCost, FailStage, Job, KernelSource, Launch, LaunchPhase, Measurement,
-    Measurer, MeasurerError, MeasurerIdentity, Nanos, Outcome, TaskSetup, Workload,
+    Bytes, Caches, CandidateText, CpuCost, FailStage, Job, KernelSource, Language, Launch,
+    LaunchPhase, Measurement, Measurer, MeasurerError, MeasurerIdentity, Nanos, Outcome, TaskSetup,
+    Workload,
 };
 use squall_measure::cpu::{Device, Toolchain};
 use squall_measure::cuda::Gpu;
@@ -24,7 +25,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use suite::{Kind, Subject, conforms, name};
-use support::{cuda_kernel, kernel, reference, repeated, right, workload};
+use support::{cuda_kernel, kernel, measured, outcomes, reference, repeated, right, workload};
 
 /// y = x + x.
 fn doubling() -> KernelSource {
@@ -79,6 +80,7 @@ fn cuda_source(kind: Kind, number: usize) -> Option<KernelSource> {
             let source = "extern \"C\" __global__ void two(const float *x, float *y) { \
                           y[threadIdx.x] = 2 * x[threadIdx.x]; }\n";
             KernelSource {
+                language: Language::Cuda,
                 source: source.into(),
                 launches: vec![Launch::linear(LaunchPhase::Call, "two", 1, 300, 0)],
                 ..doubling()
@@ -160,6 +162,20 @@ fn piped(mut measurer: impl Measurer + 'static) -> (Piped, JoinHandle<Result<(),
 #[test]
 fn this_machines_cpu() {
     conforms(subject(Box::new(on_cpu()), c_source));
+}
+
+#[test]
+fn cold_caches_are_another_device() {
+    let mut measurer = on_cpu();
+    measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
+    let warm = measurer.identity().clone();
+    let device = Device::detect(1, &Toolchain::detect().unwrap()).unwrap();
+    assert_eq!((&warm.device, warm.device.caches), (&device.identity(), Caches::Warm));
+    measurer.set_cache_flush(1 << 20);
+    assert_eq!(measurer.identity().device, warm.device.with_caches(Caches::Cold));
+    assert_eq!(measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0).calls, 1);
+    measurer.set_cache_flush(0);
+    assert_eq!(*measurer.identity(), warm);
 }
 
 #[test]

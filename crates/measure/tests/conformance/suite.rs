@@ -2,8 +2,8 @@
 
 use squall_core::measurer::MESSAGE_VERSION;
 use squall_core::{
-    CandidateText, CpuCost, FailStage, Job, JobResult, KernelSource, Measurer, MeasurerError,
-    Outcome, TaskSetup, Verdict,
+    CandidateText, CpuCost, DeviceIdentity, FailStage, Job, JobResult, KernelSource, Measurer,
+    MeasurerError, Outcome, TaskSetup, Verdict,
 };
 use squall_measure::serve;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,7 +93,10 @@ pub fn conforms(mut s: Subject) {
 
 fn it_has_names(s: &Subject) {
     let identity = s.measurer.identity();
-    assert!(!identity.device.is_empty() && !identity.toolchain.is_empty(), "{identity:?}");
+    assert!(!identity.toolchain.is_empty(), "{identity:?}");
+    let device = identity.device.to_string();
+    assert!(!device.is_empty(), "{identity:?}");
+    assert_eq!(DeviceIdentity::parse(&device), identity.device);
 }
 
 fn nothing_is_measured_before_a_task_is_set(s: &mut Subject) {
