@@ -17,12 +17,14 @@ mod operator;
 mod ops;
 pub mod plan;
 pub mod recording;
+#[cfg(test)]
+mod test_data;
 mod weights;
 
 pub use error::ImportError;
 pub use graph::Graph;
 pub use import::{Import, Untuned};
-pub use kernel_toml::{OwnKernel, import_kernel};
+pub use kernel_toml::{UserKernel, import_kernel};
 pub use layout::Layouts;
 pub use lower::import_onnx;
 pub use ops::import_ops;

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use squall_core::{Task, Workload};
-use squall_frontend::{Graph, OwnKernel, Untuned, import_kernel, import_onnx, import_ops};
+use squall_frontend::{Graph, UserKernel, Untuned, import_kernel, import_onnx, import_ops};
 use std::path::{Path, PathBuf};
 
 /// What an input is, which decides what a budget means.
@@ -30,7 +30,7 @@ pub struct Input {
     /// The file of a model, which holds the weights.
     pub path: Option<PathBuf>,
     /// The kernels of a kernel.toml, one for each task.
-    pub own: Vec<OwnKernel>,
+    pub own: Vec<UserKernel>,
 }
 
 impl Input {

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::input::Input;
 use squall_compiler::{reference, sketches, untuned};
 use squall_core::{Reference, Target, TargetKind, Task, Tunable};
-use squall_frontend::OwnKernel;
+use squall_frontend::UserKernel;
 use std::sync::Arc;
 
 /// What makes a task's kernels.
@@ -13,12 +13,12 @@ pub(crate) struct Kit {
     pub tunables: Vec<Arc<dyn Tunable>>,
     /// What gains are counted from.
     pub plain: Arc<dyn Tunable>,
-    own: Option<OwnKernel>,
+    own: Option<UserKernel>,
 }
 
 impl Kit {
     /// Of a task that may be the user's own; an error where the target has no place for that.
-    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<Kit, Error> {
+    pub fn new(task: &Task, own: &[UserKernel], target: &Target) -> Result<Kit, Error> {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
                 let k = on(k, target)?;
@@ -62,7 +62,7 @@ impl Kit {
 }
 
 /// A user's kernel where it shall run.
-fn on(k: &OwnKernel, target: &Target) -> Result<OwnKernel, Error> {
+fn on(k: &UserKernel, target: &Target) -> Result<UserKernel, Error> {
     let fault = |message: String, hint: &str| Error::Input {
         place: k.task.name.clone(),
         message,
