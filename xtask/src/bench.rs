@@ -1,5 +1,6 @@
-//! `cargo xtask bench cpu`: tunes the workloads of the referee, exports the winners and lets the
-//! referee time them beside the libraries in one run. The result goes to `benches/runs/`.
+//! `cargo xtask bench cpu`: tunes 21 workloads, exports the winners and lets the referee, a script
+//! outside of the repository, time them beside the libraries in one run. The result goes to
+//! `benches/runs/`. The other benchmarks are in the files below this one.
 
 mod examples;
 mod threads;
@@ -49,49 +50,13 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
             referee.display()
         ));
     }
-    let beside = root.join("../peers-venv/bin/python");
-    let python =
-        s.python.clone().unwrap_or_else(|| if beside.exists() { beside } else { "python3".into() });
-    let packages = Command::new(&python)
-        .args(["-c", "import numpy, onnx, onnxruntime"])
-        .stderr(Stdio::null())
-        .status();
-    if !packages.is_ok_and(|p| p.success()) {
-        let hint = "python3 -m venv ../peers-venv && ../peers-venv/bin/pip install numpy onnx \
-                    onnxruntime openvino \
-                    onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0";
-        return Err(format!(
-            "{} lacks the libraries to compare with; once: {hint}",
-            python.display()
-        ));
-    }
-    let Bench { squall, folder, store } = Bench::open(root, "cpu.squall")?;
-    let (out, workloads) =
-        (folder.join("export"), s.list.clone().unwrap_or_else(|| root.join(WORKLOADS)));
-    let only: Vec<String> = s.only.iter().flat_map(|p| ["--only".to_string(), p.clone()]).collect();
-    let trials = s.trials.to_string();
-    let sketch: Vec<&str> = s.sketch.iter().flat_map(|p| ["--sketch", p]).collect();
-    run(Command::new(&squall)
-        .arg("tune")
-        .arg(&workloads)
-        .args(["--trials", &trials, "--store"])
-        .arg(&store)
-        .args(&only)
-        .args(&sketch))?;
-    run(Command::new(&squall)
-        .arg("export")
-        .arg(&workloads)
-        .arg("--store")
-        .arg(&store)
-        .arg("--out")
-        .arg(&out)
-        .args(&only)
-        .arg("--build"))?;
-    let manifest = read(&out.join("manifest.json"))?;
-    let names = kernels(&manifest, &out)?;
-    let so = folder.join("so.json");
+    let python = python_with_libraries(root, &s)?;
+    let bench = Bench::open(root, "cpu.squall")?;
+    let out = tuned_and_exported(root, &bench, &s)?;
+    let names = kernels(&read(&out.join("manifest.json"))?, &out)?;
+    let so = bench.folder.join("so.json");
     write(&so, &json!(names))?;
-    let judged = folder.join("libs.json");
+    let judged = bench.folder.join("libs.json");
     let list = names.keys().cloned().collect::<Vec<_>>().join(",");
     let rounds = s.rounds.to_string();
     let mut referee = referee_command(&python, &referee);
@@ -102,6 +67,7 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
         .arg(&judged);
     let table = output(&mut referee)?;
     print!("{table}");
+    let rows = table.lines().filter(|l| l.contains("of peak") || l.starts_with("so:"));
     let result = json!({
         "what": "squall's kernels beside the libraries, one thread, one run of \
                  ../shared/peers/libs.py",
@@ -109,16 +75,59 @@ pub fn cpu(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "trials": s.trials,
         "sketches": s.sketch,
         "rounds": s.rounds,
-        "table": table.lines().filter(|l| l.contains("of peak") || l.starts_with("so:")).collect::<Vec<_>>(),
+        "table": rows.collect::<Vec<_>>(),
         "referee": read(&judged)?,
     });
-    let runs = root.join("benches/runs");
-    let file = runs.join(format!(
-        "{}-cpu-{}.json",
-        text(Command::new("date").arg("+%Y-%m-%d-%H%M")),
-        s.trials
-    ));
-    write(&file, &result)?;
+    let date = text(Command::new("date").arg("+%Y-%m-%d-%H%M"));
+    keep(root, &format!("{date}-cpu-{}.json", s.trials), &result)
+}
+
+/// The Python that has the libraries to compare with.
+fn python_with_libraries(root: &Path, s: &Settings) -> Result<PathBuf, String> {
+    let beside = root.join("../peers-venv/bin/python");
+    let python =
+        s.python.clone().unwrap_or_else(|| if beside.exists() { beside } else { "python3".into() });
+    let packages = Command::new(&python)
+        .args(["-c", "import numpy, onnx, onnxruntime"])
+        .stderr(Stdio::null())
+        .status();
+    if packages.is_ok_and(|p| p.success()) {
+        return Ok(python);
+    }
+    let hint = "python3 -m venv ../peers-venv && ../peers-venv/bin/pip install numpy onnx \
+                onnxruntime openvino onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0";
+    Err(format!("{} lacks the libraries to compare with; once: {hint}", python.display()))
+}
+
+/// Tunes the workloads and exports the winners; returns the folder of the export.
+fn tuned_and_exported(root: &Path, bench: &Bench, s: &Settings) -> Result<PathBuf, String> {
+    let out = bench.folder.join("export");
+    let workloads = s.list.clone().unwrap_or_else(|| root.join(WORKLOADS));
+    let only: Vec<&str> = s.only.iter().flat_map(|p| ["--only", p]).collect();
+    let sketch: Vec<&str> = s.sketch.iter().flat_map(|p| ["--sketch", p]).collect();
+    run(Command::new(&bench.squall)
+        .arg("tune")
+        .arg(&workloads)
+        .args(["--trials", &s.trials.to_string(), "--store"])
+        .arg(&bench.store)
+        .args(&only)
+        .args(&sketch))?;
+    run(Command::new(&bench.squall)
+        .arg("export")
+        .arg(&workloads)
+        .arg("--store")
+        .arg(&bench.store)
+        .arg("--out")
+        .arg(&out)
+        .args(&only)
+        .arg("--build"))?;
+    Ok(out)
+}
+
+/// Writes a result to `benches/runs/`.
+fn keep(root: &Path, name: &str, result: &Value) -> Result<(), String> {
+    let file = root.join("benches/runs").join(name);
+    write(&file, result)?;
     println!("written: {}", file.display());
     Ok(())
 }
@@ -160,11 +169,13 @@ impl Bench {
 
 /// When and where a result was measured, and of which code.
 fn circumstances(root: &Path) -> Value {
+    let mut describe = Command::new("git");
+    describe.current_dir(root).args(["describe", "--always", "--dirty"]);
     json!({
         "date": text(Command::new("date").arg("+%Y-%m-%d %H:%M")),
         "cpu": cpu_model(),
         "compiler": text(Command::new("cc").arg("--version")).lines().next(),
-        "commit": text(Command::new("git").current_dir(root).args(["describe", "--always", "--dirty"])),
+        "commit": text(&mut describe),
     })
 }
 
@@ -192,7 +203,7 @@ fn settings(arguments: &[&str]) -> Result<Settings, String> {
     Ok(s)
 }
 
-/// One core for everybody: libraries start threads where they see cores.
+/// Pins the referee to one core: libraries start as many threads as they see cores.
 fn referee_command(python: &Path, script: &Path) -> Command {
     let pinned = Command::new("taskset")
         .args(["-c", "0", "true"])

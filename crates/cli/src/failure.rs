@@ -1,7 +1,8 @@
 //! How a command fails: what is said, the hint below it, the exit code.
 
+use squall::Error;
+use squall::core::MeasurerError as MeasureError;
 use squall::records::StoreError;
-use squall::{Error, measure::MeasureError};
 use std::error::Error as _;
 use std::io::{self, Write};
 

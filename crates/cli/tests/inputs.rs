@@ -150,6 +150,9 @@ fn doctor_measures_the_machine() {
     assert!(v["roof"]["peak_gflops"].as_f64().unwrap() > 0.1);
     assert!(v["roof"]["memory_gbs"].as_f64().unwrap() > 0.1);
     assert!(v["device"]["vector_bytes"].as_u64().unwrap() >= 16);
+    assert!(v["model"]["units"]["cpu"]["fma_ports"].as_f64().unwrap() >= 1.0);
+    let model: squall::core::MachineModel = v["model"].to_string().parse().unwrap();
+    assert_eq!(model.vectors.bytes as u64, v["device"]["vector_bytes"].as_u64().unwrap());
     assert!(v["compiler"]["version"].as_str().is_some());
     assert!(p.path().read_dir().unwrap().next().is_none(), "a doctor leaves nothing behind");
     p.file("tuned.squall", "not a store at all");

@@ -10,7 +10,7 @@ pub mod schedule;
 mod sketch;
 
 pub use explain::{STAGES, explain};
-pub use features::{FEATURES, gpu::GPU_FEATURES};
+pub use features::{FEATURES, GPU_FEATURES};
 pub use sketch::{reference, sketches, untuned};
 
 /// Changes whenever equal candidates may give other code; records of different versions do not

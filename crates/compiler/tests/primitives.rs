@@ -148,23 +148,30 @@ fn random_primitive(n: &Nest, rng: &mut Xoshiro256PlusPlus, fresh: &mut usize) -
         inner[pick(inner.len())].clone()
     };
     match pick(19) {
-        0..=2 => {
-            Primitive::Split(l.0, pick(l.1 as usize) as i64 + 1, format!("o{f}"), format!("i{f}"))
+        0..=2 => Primitive::Split {
+            of: l.0,
+            factor: pick(l.1 as usize) as i64 + 1,
+            outer: format!("o{f}"),
+            inner: format!("i{f}"),
+        },
+        3 | 4 => Primitive::Reorder { loops: vec![pair.1, pair.0] },
+        5 | 6 => {
+            Primitive::Fission { of: l.0, names: (0..l.2).map(|k| format!("f{f}_{k}")).collect() }
         }
-        3 | 4 => Primitive::Reorder(vec![pair.1, pair.0]),
-        5 | 6 => Primitive::Fission(l.0, (0..l.2).map(|k| format!("f{f}_{k}")).collect()),
-        7 => Primitive::Fuse(pair.0, pair.1, format!("u{f}")),
-        8 => Primitive::Reshape(buffer, pick(3)),
-        9 => Primitive::Join(l.0, other),
-        10 => Primitive::Inline(buffer),
-        11 => Primitive::Contract(buffer, l.0),
-        12 => Primitive::CacheWrite(l.0, buffer, format!("acc{f}")),
-        13 => Primitive::Forward(buffer),
-        14 => Primitive::Pack(buffer, l.0, format!("packed{f}")),
-        15 => Primitive::Rfactor(l.0, format!("part{f}")),
-        17 => Primitive::Prefetch(buffer, pick(20) as i64),
-        16 => Primitive::Peel(l.0, pick(l.1 as usize) as i64, format!("rest{f}")),
-        _ => Primitive::Mark([Mode::Vector, Mode::Unroll, Mode::Parallel][pick(3)], l.0),
+        7 => Primitive::Fuse { outer: pair.0, inner: pair.1, fused: format!("u{f}") },
+        8 => Primitive::Reshape { buffer, dim: pick(3) },
+        9 => Primitive::Join { first: l.0, second: other },
+        10 => Primitive::Inline { buffer },
+        11 => Primitive::Contract { buffer, at: l.0 },
+        12 => Primitive::CacheWrite { at: l.0, buffer, local: format!("acc{f}") },
+        13 => Primitive::Forward { buffer },
+        14 => Primitive::Pack { buffer, at: l.0, packed: format!("packed{f}") },
+        15 => Primitive::Rfactor { of: l.0, partial: format!("part{f}") },
+        17 => Primitive::Prefetch { buffer, lines: pick(20) as i64 },
+        16 => Primitive::Peel { of: l.0, at: pick(l.1 as usize) as i64, rest: format!("rest{f}") },
+        _ => {
+            Primitive::Mark { mode: [Mode::Vector, Mode::Unroll, Mode::Parallel][pick(3)], of: l.0 }
+        }
     }
 }
 
@@ -178,7 +185,9 @@ fn joins(n: &Nest) -> Vec<Primitive> {
     });
     names
         .iter()
-        .flat_map(|a| names.iter().map(move |b| Primitive::Join(a.clone(), b.clone())))
+        .flat_map(|a| {
+            names.iter().map(move |b| Primitive::Join { first: a.clone(), second: b.clone() })
+        })
         .collect()
 }
 
@@ -209,7 +218,9 @@ fn random_primitives_never_change_what_a_nest_means() {
             for _ in 0..60 {
                 let p = match done.last() {
                     // The fill that a cached accumulation loads is seldom found by chance either.
-                    Some(Primitive::CacheWrite(_, b, _)) if !tried => Primitive::Forward(b.clone()),
+                    Some(Primitive::CacheWrite { buffer: b, .. }) if !tried => {
+                        Primitive::Forward { buffer: b.clone() }
+                    }
                     _ => random_primitive(&n, &mut rng, &mut fresh),
                 };
                 let mut trial = n.clone();

@@ -8,16 +8,10 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, schedule, sketches, untuned};
 use squall_core::units::Bytes;
-use squall_core::{Target, TargetKind, Workload};
+use squall_core::{Target, Workload};
 
 fn target(threads: usize) -> Target {
-    Target {
-        kind: TargetKind::Cpu,
-        threads,
-        vector_bytes: 64,
-        vector_registers: 32,
-        caches: vec![Bytes(32 << 10), Bytes(1 << 20)],
-    }
+    Target { threads, ..Target::cpu(64, 32, &[Bytes(32 << 10), Bytes(1 << 20)]) }
 }
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {

@@ -6,6 +6,32 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
 
+/// The language of a kernel's source, which decides what compiles it and how it is called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// C: a function of the process, called by its symbol.
+    #[default]
+    C,
+    /// CUDA C++: functions that launches start on a GPU.
+    Cuda,
+}
+
+impl Language {
+    /// How names of its source files end.
+    pub fn extension(self) -> &'static str {
+        match self {
+            Language::C => "c",
+            Language::Cuda => "cu",
+        }
+    }
+
+    /// Whether its functions are launched on a GPU instead of called.
+    pub fn is_launched(self) -> bool {
+        self == Language::Cuda
+    }
+}
+
 /// When a launch happens, and which arguments it gets where it names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -118,8 +144,11 @@ impl Launch {
 /// Data and weights come in the workload's order, each kind counted by itself; all pointers are
 /// 64-byte aligned; 0 means success.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written")]
 pub struct KernelSource {
-    /// A complete translation unit: C, or CUDA C where there are `launches`.
+    /// What `source` is written in.
+    pub language: Language,
+    /// A complete translation unit.
     pub source: String,
     /// The entry's name.
     pub symbol: String,
@@ -135,9 +164,42 @@ pub struct KernelSource {
     /// Further arguments of the compiler, which it reads last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
-    /// How the functions of a CUDA source are launched; empty for C, which is called by `symbol`.
+    /// How the functions of a source are launched, where its language launches them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub launches: Vec<Launch>,
+}
+
+/// A kernel as it is written down. Before languages had names, launches told CUDA from C.
+#[derive(Deserialize)]
+struct Written {
+    language: Option<Language>,
+    source: String,
+    symbol: String,
+    prepared: Bytes,
+    workspace: Bytes,
+    openmp: bool,
+    full_optimisation: bool,
+    #[serde(default)]
+    flags: Vec<String>,
+    #[serde(default)]
+    launches: Vec<Launch>,
+}
+
+impl From<Written> for KernelSource {
+    fn from(w: Written) -> KernelSource {
+        let told = if w.launches.is_empty() { Language::C } else { Language::Cuda };
+        KernelSource {
+            language: w.language.unwrap_or(told),
+            source: w.source,
+            symbol: w.symbol,
+            prepared: w.prepared,
+            workspace: w.workspace,
+            openmp: w.openmp,
+            full_optimisation: w.full_optimisation,
+            flags: w.flags,
+            launches: w.launches,
+        }
+    }
 }
 
 /// What the kernels of a task are checked against, and on which inputs.
@@ -215,5 +277,27 @@ impl fmt::Display for Candidate {
 impl fmt::Debug for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_written_before_languages_had_names_are_read() {
+        let old = r#"{"source": "x", "symbol": "k", "prepared": 0, "workspace": 64,
+            "openmp": false, "full_optimisation": true}"#;
+        let c: KernelSource = serde_json::from_str(old).unwrap();
+        assert_eq!((c.language, c.workspace), (Language::C, Bytes(64)));
+        let launch = Launch::linear(LaunchPhase::Call, "k", 1, 32, 0);
+        let launched = KernelSource { launches: vec![launch], ..c.clone() };
+        let mut value = serde_json::to_value(&launched).unwrap();
+        value.as_object_mut().unwrap().remove("language");
+        let cuda: KernelSource = serde_json::from_value(value).unwrap();
+        assert_eq!(cuda, KernelSource { language: Language::Cuda, ..launched });
+        let again: KernelSource =
+            serde_json::from_str(&serde_json::to_string(&cuda).unwrap()).unwrap();
+        assert_eq!(again, cuda);
     }
 }

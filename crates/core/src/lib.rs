@@ -1,25 +1,38 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
-//! [`workload`]), what to tune and where ([`target`], [`task`]), the legal choices ([`space`]), how
-//! a choice becomes a kernel ([`kernel`]), what became of it ([`trial`]), and what a predictor
-//! learns from ([`forecast`]). This crate does no IO and reads no clock.
+//! [`workload`], [`operator`]), models of them ([`graph`]), what to tune and where ([`target`],
+//! [`machine`], [`task`]), the legal choices ([`space`]), how a choice becomes a kernel
+//! ([`kernel`]), how that is measured ([`measurer`]), what became of it ([`trial`]), and what a
+//! predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod expr;
 pub mod forecast;
+pub mod graph;
 pub mod kernel;
+pub mod machine;
+pub mod measurer;
+pub mod operator;
+mod recorded;
 pub mod space;
 pub mod target;
 pub mod task;
+pub mod tasks;
 pub mod text;
 pub mod trial;
 pub mod units;
 pub mod workload;
 
 pub use kernel::{
-    Candidate, KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError, Reference,
-    TensorMap, Tunable,
+    Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,
+    Reference, TensorMap, Tunable,
 };
+pub use machine::{Gpu, MachineModel};
+pub use measurer::{
+    CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
+    Verdict,
+};
+pub use recorded::{canonical_tunable_name, find_candidate, find_tunable};
 pub use space::{Configuration, Prefix, Space};
-pub use target::{Gpu, Target, TargetKind};
+pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};
 pub use trial::{
     CpuCost, FailStage, GpuState, Measurement, Outcome, Record, RecordKind, Trial, median,

@@ -1,13 +1,27 @@
-//! The laboratory: kernels are built by the user's compiler, run in a process of their own, checked
-//! against a reference and timed ([`cpu`]; GPUs: [`cuda`]); a challenger meets the incumbent in
-//! interleaved windows that a sequential test decides ([`rematch`]). Whatever a kernel does is an
-//! [`Outcome`](squall_core::Outcome); a [`MeasureError`] means that nothing can be measured at all.
+//! Measuring: implementations of [`Measurer`](squall_core::Measurer).
+//!
+//! [`LocalMeasurer`] builds kernels with the user's compiler, runs them in processes of their own,
+//! checks them against a reference and times them, on this machine's [`cpu`] or on its GPUs
+//! ([`cuda`]). [`RecordedMeasurer`] looks outcomes up, [`MockMeasurer`] asks a function for them,
+//! and [`PipedMeasurer`] asks a measurer at the other end of a connection, where [`serve()`]
+//! answers. A challenger meets the incumbent in interleaved windows that a sequential test decides
+//! ([`rematch`]).
 
+mod artifact;
 pub mod cpu;
 pub mod cuda;
-mod error;
+pub mod fit;
+mod local;
+mod mock;
+mod piped;
 mod process;
+mod recorded;
 pub mod rematch;
+mod serve;
+mod wire;
 
-pub use error::MeasureError;
-pub use rematch::{Rematch, Verdict};
+pub use local::{COLD_CACHES, LocalMeasurer};
+pub use mock::MockMeasurer;
+pub use piped::PipedMeasurer;
+pub use recorded::RecordedMeasurer;
+pub use serve::serve;

@@ -1,5 +1,5 @@
-//! Child processes with a deadline: each leads a process group of its own, so that the terminal's
-//! Ctrl-C does not reach it and its own children die with it, and its CPU time is known at its end.
+//! Child processes with a deadline. Each leads a process group of its own, so that the terminal's
+//! Ctrl-C does not reach it and its own children die with it. Its CPU time is known at its end.
 
 use std::io;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -52,8 +52,8 @@ impl Process {
         if let Some(ended) = self.ended {
             return Ok(ended);
         }
-        // Not reaped yet, so the id is still its own. Where the group is gone there is nothing to
-        // kill.
+        // The process was not reaped yet, so the id is still its own. Where the group is gone there
+        // is nothing to kill.
         if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = kill_process_group(pid, Signal::KILL);
         }
@@ -74,7 +74,8 @@ impl Drop for Process {
     }
 }
 
-/// The standard library waits without telling the CPU time, and rustix does not wrap this call.
+/// Waits for a process and tells its CPU time, which the standard library does not tell; rustix
+/// does not wrap this call.
 #[allow(unsafe_code)]
 fn wait4(pid: u32, block: bool) -> io::Result<Option<Ended>> {
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
@@ -115,7 +116,7 @@ pub(crate) fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// Does something on some cores, in a thread of its own, because what it starts inherits them.
+/// Calls a function on some cores, in a thread of its own; what it starts inherits them.
 pub(crate) fn pinned<T: Send>(
     cores: &[usize],
     f: impl FnOnce() -> T + Send,
@@ -129,8 +130,8 @@ pub(crate) fn pinned<T: Send>(
     })
 }
 
-/// Puts this thread, and what it starts, on some cores: a courtesy to what is measured meanwhile,
-/// so it is no fault if the system refuses.
+/// Puts this thread, and what it starts, on some cores, so as not to disturb what is measured
+/// meanwhile. It is no fault if the system refuses.
 pub(crate) fn pin(cores: &[usize]) {
     #[cfg(target_os = "linux")]
     {

@@ -7,10 +7,11 @@
 //! of [`ALPHA`] over its looks, so that looking often does not make a winner of noise. A verdict
 //! needs a difference larger than [`MINIMUM_EFFECT`]; a difference shown to be smaller ends it too.
 
-use squall_core::{CpuCost, Measurement};
+use squall_core::measurer::MessageVersion;
+use squall_core::{CpuCost, Measurement, MeasurerError, Outcome, Rematch, Verdict};
 
-/// Probability at which two equal kernels may be told apart, over all looks, both sides. Small
-/// enough that twenty run-offs of a tie, on four occasions, are likely to be eighty ties.
+/// Probability at which two equal kernels may be told apart, over all looks and both sides. It is
+/// small enough that eighty rematches of equal kernels are likely to be eighty ties.
 pub const ALPHA: f64 = 0.002;
 
 /// Probability at which each side of the minimum effect may be excluded wrongly: a tie too many
@@ -26,45 +27,6 @@ const LOOKS: [(usize, f64); 5] =
 
 /// Pairs after which it gives up and calls it a tie.
 const MOST: usize = 160;
-
-/// The challenger's result against the incumbent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The challenger is faster by more than the minimum effect.
-    Faster,
-    /// Nothing that matters separates them: the incumbent stays.
-    Tie,
-    /// The challenger is slower.
-    Slower,
-}
-
-impl Verdict {
-    /// The spelling in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            Verdict::Faster => "faster",
-            Verdict::Tie => "tie",
-            Verdict::Slower => "slower",
-        }
-    }
-}
-
-/// Two kernels measured in one go.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Rematch {
-    /// The incumbent's windows.
-    pub a: Measurement,
-    /// The challenger's windows.
-    pub b: Measurement,
-    /// `b` against `a`.
-    pub verdict: Verdict,
-    /// The challenger's time over the incumbent's: the centre of the pairs' ratios.
-    pub ratio: f64,
-    /// How sure the verdict is, from 0 to 1; see [`Sequential::confidence`].
-    pub confidence: f64,
-    /// What it cost.
-    pub cost: CpuCost,
-}
 
 /// The test while it runs: ask how many pairs it wants next, give them, until it has a verdict.
 pub struct Sequential {
@@ -147,6 +109,39 @@ impl Sequential {
             self.verdict = Some(Verdict::Tie);
         }
     }
+}
+
+/// The rematch of two kernels of which only outcomes are known: their samples are paired in turns,
+/// over and over, until the test decides. A kernel that did not run fails its rematch.
+pub(crate) fn of_outcomes(
+    incumbent: Outcome,
+    challenger: Outcome,
+) -> Result<Rematch, MeasurerError> {
+    let measured = |outcome, challenger| match outcome {
+        Outcome::Measured(m) => Ok(m),
+        Outcome::Infeasible(detail) | Outcome::Failed { detail, .. } => {
+            Err(MeasurerError::Contender { challenger, detail })
+        }
+    };
+    let (incumbent, challenger) = (measured(incumbent, false)?, measured(challenger, true)?);
+    let sample =
+        |m: &Measurement, i: usize| m.samples.get(i % m.samples.len().max(1)).map_or(0.0, |s| s.0);
+    let mut test = Sequential::new(MOST);
+    for pair in 0.. {
+        if test.wanted() == 0 {
+            break;
+        }
+        test.give(sample(&incumbent, pair), sample(&challenger, pair));
+    }
+    Ok(Rematch {
+        version: MessageVersion,
+        incumbent,
+        challenger,
+        verdict: test.verdict().unwrap_or(Verdict::Tie),
+        ratio: test.ratio(),
+        confidence: test.confidence(),
+        cost: CpuCost::default(),
+    })
 }
 
 /// One-sided p-values of the signed-rank test for "the centre is below `shift`" and "above".
@@ -345,7 +340,11 @@ mod tests {
 
         /// Exchanging the two exchanges the verdict, and scaling both changes nothing.
         #[test]
-        fn symmetric(pairs in prop::collection::vec((0.5f64..2.0, 0.5f64..2.0), MOST), bias in 0.8f64..1.25, scale in 0.1f64..10.0) {
+        fn symmetric(
+            pairs in prop::collection::vec((0.5f64..2.0, 0.5f64..2.0), MOST),
+            bias in 0.8f64..1.25,
+            scale in 0.1f64..10.0,
+        ) {
             let run = |f: &dyn Fn(f64, f64) -> (f64, f64)| {
                 let mut t = Sequential::new(MOST);
                 for &(a, b) in &pairs {
@@ -368,7 +367,10 @@ mod tests {
 
         /// Never more pairs than announced, always a verdict, whatever the numbers.
         #[test]
-        fn ends(values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY), MOST), most in 0usize..200) {
+        fn ends(
+            values in prop::collection::vec((prop::num::f64::ANY, prop::num::f64::ANY), MOST),
+            most in 0usize..200,
+        ) {
             let mut t = Sequential::new(most);
             for (a, b) in values {
                 t.give(a, b);

@@ -1,16 +1,17 @@
-//! The laboratory on a GPU, with right kernels and with every kind of wrong ones. Skips, and says
-//! why, where there is no GPU.
+//! The local measurer on a GPU, with right kernels and with every kind of wrong ones. Skips, and
+//! says why, where there is no GPU.
 
 mod support;
 
-use squall_core::{Bytes, FailStage, KernelSource, Launch, LaunchPhase, Outcome};
-use squall_measure::cpu::{Device, Lab, Toolchain};
+use squall_core::{FailStage, Measurer, Outcome, TaskSetup};
+use squall_measure::LocalMeasurer;
+use squall_measure::cpu::{Device, Toolchain};
 use squall_measure::cuda::Gpu;
 use std::time::{Duration, Instant};
-use support::{N, measured, outcomes, reference, workload};
+use support::{cuda_kernel as kernel, measured, outcomes, reference, rematch, workload};
 
-/// A laboratory on the first GPU with the small task set, if there is one.
-fn lab() -> Option<Lab> {
+/// A measurer on the first GPU with the small task set, if there is one.
+fn measurer() -> Option<LocalMeasurer> {
     let toolchain = Toolchain::detect().unwrap();
     let gpu = match Gpu::detect(0, &toolchain) {
         Ok(gpu) => gpu,
@@ -21,39 +22,10 @@ fn lab() -> Option<Lab> {
     };
     let device = Device::detect(1, &toolchain).unwrap();
     // One that is emulated (tests/emulator) has no caches.
-    let mut lab = Lab::open_gpus(&[gpu], device, toolchain).unwrap();
-    lab.set_task(&workload(), &reference(), 1).unwrap();
-    lab.set_patience(Duration::from_secs(3));
-    Some(lab)
-}
-
-/// y = x * w + s by one block a row; `work` comes first, with row `i` and column `j` at hand.
-fn kernel(work: &str, shared: u32) -> KernelSource {
-    let source = format!(
-        "extern \"C\" __global__ void k_prepare(const float *w, float *p) {{ p[blockIdx.x * 100 + \
-         threadIdx.x] = w[blockIdx.x * 100 + threadIdx.x]; }}\n\
-         extern \"C\" __global__ void k(const float *x, float *y, const float *p, float *scratch) \
-         {{\n\
-           const int i = blockIdx.x, j = threadIdx.x; float s = 0;\n\
-           {work}\n\
-           for (int q = 0; q < 100; q++) s += x[i * 100 + q];\n\
-           y[i * 100 + j] = x[i * 100 + j] * p[i * 100 + j] + s;\n\
-         }}\n"
-    );
-    let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
-    KernelSource {
-        source,
-        symbol: "k".into(),
-        prepared: Bytes(4 * N as u64),
-        workspace: Bytes(400),
-        openmp: false,
-        full_optimisation: true,
-        flags: Vec::new(),
-        launches: vec![
-            launch(LaunchPhase::Prepare, "k_prepare", 0),
-            launch(LaunchPhase::Call, "k", shared),
-        ],
-    }
+    let mut measurer = LocalMeasurer::on_gpus(&[gpu], device, toolchain).unwrap();
+    measurer.set_task(&TaskSetup::new(workload(), reference(), 1)).unwrap();
+    measurer.set_timeout(Duration::from_secs(3));
+    Some(measurer)
 }
 
 fn stage(o: &Outcome) -> FailStage {
@@ -65,7 +37,7 @@ fn stage(o: &Outcome) -> FailStage {
 
 #[test]
 fn faults_are_outcomes_and_the_next_kernel_runs() {
-    let Some(mut lab) = lab() else { return };
+    let Some(mut measurer) = measurer() else { return };
     let right = || kernel("", 0);
     let wrong = [
         ("this is no CUDA", 0, FailStage::Build),
@@ -79,7 +51,7 @@ fn faults_are_outcomes_and_the_next_kernel_runs() {
     ];
     for (work, shared, expected) in wrong {
         let started = Instant::now();
-        let all = outcomes(&mut lab, &[kernel(work, shared), right()]).unwrap();
+        let all = outcomes(&mut measurer, &[kernel(work, shared), right()]).unwrap();
         println!("{work}: {:?} in {:.1} s", all[0].0, started.elapsed().as_secs_f64());
         assert_eq!(stage(&all[0].0), expected, "{work}: {:?}", all[0].0);
         // The process, and with it the context, was replaced where that was needed.
@@ -89,23 +61,23 @@ fn faults_are_outcomes_and_the_next_kernel_runs() {
 
 #[test]
 fn a_slower_kernel_loses_its_rematch() {
-    let Some(mut lab) = lab() else { return };
+    let Some(mut measurer) = measurer() else { return };
     let slow = kernel("for (int z = 0; z < 2000; z++) s += x[(z * 37 + j) % 1000]; s *= 0.0f;", 0);
-    let all = outcomes(&mut lab, &[kernel("", 0), slow.clone()]).unwrap();
+    let all = outcomes(&mut measurer, &[kernel("", 0), slow.clone()]).unwrap();
     let times: Vec<f64> = all.iter().map(|o| measured(&o.0).median().0).collect();
     assert!(times[1] > 2.0 * times[0], "{times:?}");
-    let m = lab.rematch(&slow, &kernel("", 0)).unwrap();
-    assert_eq!(m.verdict, squall_measure::Verdict::Faster, "{m:?}");
-    let m = lab.rematch(&kernel("", 0), &slow).unwrap();
-    assert_ne!(m.verdict, squall_measure::Verdict::Faster, "{m:?}");
+    let m = rematch(&mut measurer, &slow, &kernel("", 0)).unwrap();
+    assert_eq!(m.verdict, squall_core::Verdict::Faster, "{m:?}");
+    let m = rematch(&mut measurer, &kernel("", 0), &slow).unwrap();
+    assert_ne!(m.verdict, squall_core::Verdict::Faster, "{m:?}");
 }
 
 #[test]
 fn cold_caches_cost_time() {
-    let Some(mut lab) = lab() else { return };
-    let warm = measured(&outcomes(&mut lab, &[kernel("", 0)]).unwrap()[0].0).median().0;
-    lab.set_cache_flush(256 << 20);
-    let all = outcomes(&mut lab, &[kernel("", 0)]).unwrap();
+    let Some(mut measurer) = measurer() else { return };
+    let warm = measured(&outcomes(&mut measurer, &[kernel("", 0)]).unwrap()[0].0).median().0;
+    measurer.set_cache_flush(256 << 20);
+    let all = outcomes(&mut measurer, &[kernel("", 0)]).unwrap();
     let cold = measured(&all[0].0);
     assert_eq!(cold.calls, 1);
     assert!(cold.median().0 > warm, "{cold:?}, warm {warm}");

@@ -4,8 +4,9 @@
 //!
 //! `cargo run --release -p squall --example beside -- STORE ROUNDS kernel.toml..`
 
-use squall::core::{KernelSource, Outcome, median};
-use squall::measure::cpu::{Device, Lab, Toolchain};
+use squall::core::{CandidateText, Job, Measurer, Outcome, TaskSetup, median};
+use squall::measure::LocalMeasurer;
+use squall::measure::cpu::{Device, Toolchain};
 use squall::{Input, Query, Store, toolchain_id};
 use std::sync::atomic::AtomicBool;
 
@@ -20,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let toolchain = Toolchain::detect()?;
     let device = Device::detect(1, &toolchain)?;
     let (id, tools) = (device.id(), toolchain_id(&toolchain));
-    let mut lab = Lab::open(device, toolchain)?;
+    let mut lab = LocalMeasurer::on_cpu(device, toolchain)?;
     lab.set_reject_factor(f64::INFINITY);
     for file in files {
         for k in Input::load(file, &[])?.own {
@@ -40,13 +41,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let native = k.reference(SYMBOL).kernel.ok_or("its reference is no function")?;
             let mut any = native.clone();
             any.flags.extend(["-march=x86-64", "-mtune=generic"].map(String::from));
-            lab.set_task_of(&k.task.workload, &k.reference("squall_reference"), 0)?;
-            let jobs: [KernelSource; 4] = [tuned, plain, native, any];
+            let reference = k.reference("squall_reference");
+            lab.set_task(&TaskSetup::new(k.task.workload.clone(), reference, 0))?;
+            let names = ["tuned", "plain", "native", "any"].map(|n| CandidateText::new(n, ""));
+            let sources = [tuned, plain, native, any];
+            let jobs: Vec<Job> =
+                names.into_iter().zip(sources).map(|(n, s)| Job::new(n, s)).collect();
             let mut times: [Vec<f64>; 4] = Default::default();
             for _ in 0..rounds {
-                lab.run(&jobs, &AtomicBool::new(false), &mut |i, outcome, _| {
+                lab.run(&jobs, &AtomicBool::new(false), &mut |result| {
                     // A kernel that fails has no time, and its median is infinite.
-                    times[i].push(if let Outcome::Measured(m) = outcome {
+                    times[result.job].push(if let Outcome::Measured(m) = result.outcome {
                         m.median().0
                     } else {
                         f64::INFINITY

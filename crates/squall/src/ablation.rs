@@ -16,12 +16,11 @@ use crate::kit::Kit;
 use crate::runoff::Scribe;
 use crate::session::{BATCH, SYMBOL, cpu_time, strategy};
 use crate::settings::Aim;
+use squall_core::MeasurerError as MeasureError;
 use squall_core::{
-    Candidate, CpuCost, KernelSource, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable,
-    median,
+    Candidate, CpuCost, Nanos, Outcome, RecordKind, Task, TaskId, Trial, Tunable, median,
 };
-use squall_measure::MeasureError;
-use squall_measure::cpu::Lab;
+use squall_core::{CandidateText, Job, Measurer, TaskSetup};
 use squall_records::{Name, Store};
 use squall_search::{Setting, Strategy, StrategyInfo, ablations, strategies};
 use std::collections::{HashMap, HashSet};
@@ -310,14 +309,15 @@ struct Ground<'a> {
 impl<'a> Ground<'a> {
     /// Sets a task up; none where it cannot be measured.
     fn open(
-        lab: &mut Lab,
+        lab: &mut dyn Measurer,
         scribe: Scribe<'a>,
         task: &'a Task,
         kit: Kit,
         cache: bool,
         heard: &mut dyn FnMut(&str),
     ) -> Result<Option<Ground<'a>>, Error> {
-        match lab.set_task_of(&task.workload, &kit.reference(task, "squall_reference"), 0) {
+        let reference = kit.reference(task, "squall_reference");
+        match lab.set_task(&TaskSetup::new(task.workload.clone(), reference, 0)) {
             Err(MeasureError::Reference(why)) => {
                 heard(&format!("warning: {} cannot be measured: {why}", task.name));
                 return Ok(None);
@@ -380,7 +380,7 @@ impl<'a> Ground<'a> {
     /// other thinks. Whether they ended; else it was ended early.
     fn race(
         &mut self,
-        lab: &mut Lab,
+        lab: &mut dyn Measurer,
         entrants: &mut [Entrant],
         stop: &AtomicBool,
         heard: &mut dyn FnMut(&str),
@@ -415,7 +415,7 @@ impl<'a> Ground<'a> {
     /// What a party asked for, told to it; whether all of it is known.
     fn measure(
         &mut self,
-        lab: &mut Lab,
+        lab: &mut dyn Measurer,
         party: &mut [Entrant],
         asked: &[Vec<Candidate>],
         stop: &AtomicBool,
@@ -445,7 +445,7 @@ impl<'a> Ground<'a> {
     /// that was ended early.
     fn settle(
         &self,
-        lab: &mut Lab,
+        lab: &mut dyn Measurer,
         leaders: &[Vec<(Nanos, Candidate)>],
         stop: &AtomicBool,
     ) -> Result<Vec<Option<Nanos>>, Error> {
@@ -453,7 +453,7 @@ impl<'a> Ground<'a> {
         let mut seen: HashMap<Name, Option<f64>> = HashMap::new();
         loop {
             let settled = settled(leaders, &seen);
-            let mut wave: Vec<(Name, KernelSource)> = Vec::new();
+            let mut wave: Vec<(Name, Job)> = Vec::new();
             for (run, settled) in leaders.iter().zip(&settled) {
                 let faster = |l: &&(Nanos, Candidate)| settled.is_none_or(|s| l.0.0 < s.0);
                 let unseen: Vec<&Candidate> = run
@@ -467,18 +467,18 @@ impl<'a> Ground<'a> {
                     if !wave.iter().any(|w| w.0 == name)
                         && let Ok(source) = realize(&self.tunables, c, SYMBOL)
                     {
-                        wave.push((name, source));
+                        wave.push((name, Job::new(CandidateText::from(c), source)));
                     }
                 }
             }
             if wave.is_empty() {
                 return Ok(settled);
             }
-            let (names, jobs): (Vec<Name>, Vec<KernelSource>) = wave.into_iter().unzip();
+            let (names, jobs): (Vec<Name>, Vec<Job>) = wave.into_iter().unzip();
             let mut looks: Vec<Vec<f64>> = vec![Vec::new(); jobs.len()];
             for _ in 0..LOOKS {
-                lab.run(&jobs, stop, &mut |job, outcome, _| {
-                    looks[job].extend(outcome.time().map(|t| t.0))
+                lab.run(&jobs, stop, &mut |result| {
+                    looks[result.job].extend(result.outcome.time().map(|t| t.0))
                 })?;
                 if stop.load(Ordering::Relaxed) {
                     return Ok(Vec::new());
@@ -498,13 +498,13 @@ impl<'a> Ground<'a> {
     /// for at once is the first one's where outcomes are shared.
     fn outcomes(
         &mut self,
-        lab: &mut Lab,
+        lab: &mut dyn Measurer,
         asked: Vec<(usize, Candidate)>,
         measured: &mut [usize],
         stop: &AtomicBool,
     ) -> Result<Option<Vec<Trial>>, Error> {
         let mut outcomes: Vec<Option<Outcome>> = vec![None; asked.len()];
-        let mut jobs: Vec<KernelSource> = Vec::new();
+        let mut jobs: Vec<Job> = Vec::new();
         let mut places: Vec<usize> = Vec::new();
         let mut coming: HashSet<Name> = HashSet::new();
         for (i, (_, c)) in asked.iter().enumerate() {
@@ -515,15 +515,15 @@ impl<'a> Ground<'a> {
             }
             match realize(&self.tunables, c, SYMBOL) {
                 Ok(source) => {
-                    jobs.push(source);
+                    jobs.push(Job::new(CandidateText::from(c), source));
                     places.push(i);
                 }
                 Err(never) => outcomes[i] = Some(never),
             }
         }
         let mut failure = None;
-        lab.run(&jobs, stop, &mut |job, outcome, cost| {
-            let i = places[job];
+        lab.run(&jobs, stop, &mut |result| {
+            let (i, outcome, cost) = (places[result.job], result.outcome, result.cost);
             let (who, candidate) = &asked[i];
             let n = name_of(candidate);
             measured[*who] += 1;

@@ -5,9 +5,10 @@ use crate::error::Error;
 use crate::report::{Roof, RoofLevel};
 use crate::settings::Aim;
 use squall_compiler::CODEGEN_VERSION;
+use squall_core::MeasurerError as MeasureError;
 use squall_core::Target;
-use squall_measure::MeasureError;
-use squall_measure::cpu::{Device, Lab, Toolchain, roof};
+use squall_measure::LocalMeasurer;
+use squall_measure::cpu::{Device, Toolchain, roof};
 use squall_measure::cuda::Gpu;
 
 /// The toolchain's name in records: what turns a configuration into machine code.
@@ -103,12 +104,12 @@ impl Aimed {
     }
 
     /// Opens a laboratory there.
-    pub fn lab(&self) -> Result<Lab, Error> {
+    pub fn lab(&self) -> Result<LocalMeasurer, Error> {
         let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
         let mut lab = if self.gpus.is_empty() {
-            Lab::open(device, toolchain)?
+            LocalMeasurer::on_cpu(device, toolchain)?
         } else {
-            Lab::open_gpus(&self.gpus, device, toolchain)?
+            LocalMeasurer::on_gpus(&self.gpus, device, toolchain)?
         };
         if self.is_cold {
             lab.set_cache_flush(self.flushing_bytes());

@@ -1,8 +1,8 @@
 //! What can go wrong on the way through the house, with what the user can do about it.
 
+use squall_core::MeasurerError as MeasureError;
 use squall_frontend::ImportError;
 use squall_frontend::miopen::DatabaseError;
-use squall_measure::MeasureError;
 use squall_predict::{FileError, PredictError};
 use squall_records::StoreError;
 use std::path::PathBuf;

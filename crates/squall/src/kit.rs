@@ -49,7 +49,7 @@ impl Kit {
         self.own
             .as_ref()
             .and_then(|k| k.reference("r").kernel)
-            .is_some_and(|k| !k.launches.is_empty())
+            .is_some_and(|k| k.language.is_launched())
     }
 
     /// What the kernels must agree with.

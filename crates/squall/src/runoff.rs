@@ -5,9 +5,9 @@
 use crate::desk::Desk;
 use crate::error::Error;
 use crate::session::{SYMBOL, now};
+use squall_core::{CandidateText, Job, Measurer};
 use squall_core::{CpuCost, FailStage, Outcome, Record, RecordKind, Task};
-use squall_measure::cpu::Lab;
-use squall_measure::{MeasureError, Rematch, Verdict};
+use squall_core::{MeasurerError as MeasureError, Rematch, Verdict};
 use squall_records::{Name, REMATCH_MARGIN, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -90,7 +90,7 @@ pub(crate) enum Keep {
 /// Lets the second of a pair meet the first, its incumbent, and keeps what came of it. The desk's
 /// task is the laboratory's.
 pub(crate) fn meet(
-    lab: &mut Lab,
+    lab: &mut dyn Measurer,
     desk: &mut Desk,
     scribe: Scribe,
     (incumbent, rival): (&Name, &Name),
@@ -99,13 +99,14 @@ pub(crate) fn meet(
     let (Some(a), Some(b)) = (desk.source(incumbent, SYMBOL), desk.source(rival, SYMBOL)) else {
         return Ok(Met::Gone);
     };
-    match lab.rematch(&a, &b) {
+    let job = |n: &Name, source| Job::new(CandidateText::new(&*n.0, &*n.1), source);
+    match lab.rematch(&job(incumbent, a), &job(rival, b)) {
         Ok(m) => {
             desk.report.cost += m.cost;
             if keep == Keep::Failures {
                 return Ok(Met::Measured(m));
             }
-            let (holds, comes) = ((incumbent, m.a.clone()), (rival, m.b.clone()));
+            let (holds, comes) = ((incumbent, m.incumbent.clone()), (rival, m.challenger.clone()));
             let (loser, winner) =
                 if m.verdict == Verdict::Faster { (holds, comes) } else { (comes, holds) };
             // The winner's record comes last: it is who holds the task for later readers. Who met
@@ -144,7 +145,7 @@ pub(crate) fn next_rival(desk: &Desk, incumbent: &Name, met: &[Name]) -> Option<
 /// Lets the best candidates meet the incumbent until the task's winner is known. `heard` learns of
 /// each meeting.
 pub(crate) fn run_off(
-    lab: &mut Lab,
+    lab: &mut dyn Measurer,
     desk: &mut Desk,
     scribe: Scribe,
     stop: &AtomicBool,

@@ -16,8 +16,8 @@ use crate::runoff::{Scribe, next_rival, run_off};
 use crate::settings::{Caches, Settings};
 use rustix::time::{ClockId, clock_gettime};
 use squall_core::{Candidate, CpuCost, Outcome, Record, RecordKind, Target, Task, TaskId, Trial};
-use squall_measure::cpu::Lab;
-use squall_measure::{MeasureError, Verdict};
+use squall_core::{CandidateText, Job, Measurer, TaskSetup};
+use squall_core::{MeasurerError as MeasureError, Verdict};
 use squall_predict::task::TaskModel;
 use squall_predict::{PredictError, Predictor};
 use squall_records::Store;
@@ -46,7 +46,7 @@ pub struct Session<'a> {
 
 /// The machine of a session.
 struct Bench<'l, 'e> {
-    lab: Lab,
+    lab: squall_measure::LocalMeasurer,
     hall: Hall<'l, 'e>,
 }
 
@@ -325,7 +325,8 @@ impl<'a> Session<'a> {
     /// Makes the desk's task the laboratory's, and books what that costs.
     fn set_task(&self, bench: &mut Bench, desk: &mut Desk) -> Result<(), Error> {
         let before = bench.lab.overhead();
-        let done = bench.lab.set_task_of(&desk.task.workload, &desk.reference, self.settings.seed);
+        let (workload, reference) = (desk.task.workload.clone(), desk.reference.clone());
+        let done = bench.lab.set_task(&TaskSetup::new(workload, reference, self.settings.seed));
         let after = bench.lab.overhead();
         desk.report.cost += CpuCost {
             build: after.build - before.build,
@@ -349,9 +350,9 @@ impl<'a> Session<'a> {
             }
         };
         let mut found = None;
-        bench
-            .lab
-            .run(&[source], self.stop, &mut |_, outcome, cost| found = Some((outcome, cost)))?;
+        let job =
+            Job::new(CandidateText::new(desk.plain.name(), configuration.to_string()), source);
+        bench.lab.run(&[job], self.stop, &mut |r| found = Some((r.outcome, r.cost)))?;
         let Some((outcome, cost)) = found else { return Ok(()) };
         desk.report.cost += cost;
         match &outcome {
@@ -430,7 +431,7 @@ impl<'a> Session<'a> {
         for candidate in guesses.into_iter().chain(asked) {
             match realize(&desk.tunables, &candidate, SYMBOL) {
                 Ok(source) => {
-                    jobs.push(source);
+                    jobs.push(Job::new(CandidateText::from(&candidate), source));
                     candidates.push(candidate);
                 }
                 Err(outcome) => trials.push(Trial { candidate, outcome, cost: CpuCost::default() }),
@@ -456,7 +457,8 @@ impl<'a> Session<'a> {
                     std::thread::park_timeout(Duration::from_millis(20));
                 }
             });
-            let ran = lab.run(&jobs, &halt, &mut |i, outcome, mut cost| {
+            let ran = lab.run(&jobs, &halt, &mut |result| {
+                let (i, outcome, mut cost) = (result.job, result.outcome, result.cost);
                 cost.search = each_search;
                 let trial = Trial { candidate: candidates[i].clone(), outcome, cost };
                 if let Err(e) = self.keep(hall, desk, &trial) {
@@ -561,8 +563,8 @@ impl<'a> Session<'a> {
             let faster = m.verdict == Verdict::Faster;
             listen(Event::Rematch {
                 task,
-                challenger: m.b.median(),
-                incumbent: m.a.median(),
+                challenger: m.challenger.median(),
+                incumbent: m.incumbent.median(),
                 faster,
             });
         })

@@ -8,11 +8,11 @@ use crate::kit::Kit;
 use crate::runoff::{Keep, Met, RUNNER_UP, Scribe, meet};
 use crate::session::SYMBOL;
 use crate::settings::Aim;
+pub use squall_core::Verdict;
+use squall_core::{Measurer, TaskSetup};
+use squall_core::{MeasurerError as MeasureError, Rematch};
 use squall_core::{Nanos, Target, Task, TaskId, Workload, median};
-pub use squall_measure::Verdict;
-use squall_measure::cpu::Lab;
 use squall_measure::rematch::MINIMUM_EFFECT;
-use squall_measure::{MeasureError, Rematch};
 use squall_records::{Name, Query, Store};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -79,7 +79,7 @@ impl Round {
             verdict: m.verdict,
             ratio: m.ratio,
             confidence: m.confidence,
-            pairs: m.a.samples.len(),
+            pairs: m.incumbent.samples.len(),
         }
     }
 
@@ -259,7 +259,7 @@ pub fn verify(
 
 /// One task; none where the store says nothing of it after all.
 fn one(
-    lab: &mut Lab,
+    lab: &mut dyn Measurer,
     target: &Target,
     scribe: Scribe,
     (id, name): (TaskId, &str),
@@ -297,7 +297,8 @@ fn one(
         });
         return Ok(Some(seen));
     };
-    match lab.set_task_of(&task.workload, &desk.reference, scribe.seed) {
+    match lab.set_task(&TaskSetup::new(task.workload.clone(), desk.reference.clone(), scribe.seed))
+    {
         Err(MeasureError::Reference(why)) => {
             seen.detail = Some(why);
             return Ok(Some(seen));
@@ -329,9 +330,9 @@ fn one(
                         Verdict::Tie => Standing::Tie,
                         Verdict::Faster => Standing::Overtaken,
                     };
-                    seen.winner.now = Some(m.a.median());
+                    seen.winner.now = Some(m.incumbent.median());
                     if let Some(r) = &mut seen.runner_up {
-                        r.now = Some(m.b.median());
+                        r.now = Some(m.challenger.median());
                     }
                 }
             }

@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
 use squall::compiler::{sketches, untuned};
-use squall::core::{Bytes, Gpu, KernelSource, Mapped, Target, TargetKind, Tunable};
+use squall::core::{Bytes, Gpu, KernelSource, Mapped, Target, Tunable};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -15,12 +15,12 @@ use std::path::Path;
 const SAMPLES: usize = 50;
 
 fn cpu(vector_bytes: usize, vector_registers: usize) -> Target {
-    let caches = vec![Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
-    Target { kind: TargetKind::Cpu, threads: 1, vector_bytes, vector_registers, caches }
+    let caches = [Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
+    Target::cpu(vector_bytes, vector_registers, &caches)
 }
 
 fn h200() -> Target {
-    let gpu = Gpu {
+    Target::cuda(Gpu {
         capability: 90,
         multiprocessors: 132,
         threads_per_block: 1024,
@@ -29,10 +29,7 @@ fn h200() -> Target {
         shared_per_multiprocessor: 233472,
         registers_per_multiprocessor: 65536,
         l2: 60 << 20,
-    };
-    let caches = vec![Bytes(233472), Bytes(60 << 20)];
-    let kind = TargetKind::Cuda(gpu);
-    Target { kind, threads: 1, vector_bytes: 16, vector_registers: 255, caches }
+    })
 }
 
 /// Everything of a kernel that a compiler or a driver sees, as text.

@@ -2,11 +2,11 @@
 //! soon.
 //!
 //! Each is tuned with 50 trials and then timed beside its untuned defaults and the compiler's -O3
-//! of the plain loop, in one laboratory. With `--exhaustive`, the space of one task of each is
+//! of the plain loop, by one measurer. With `--exhaustive`, the space of one task of each is
 //! measured as a whole and kept in `benches/recordings/`; 20 searches of 50 trials on each
 //! recording say how close to its optimum they come.
 
-use super::{Bench, circumstances, output, run, text, write};
+use super::{Bench, circumstances, keep, output, run, text};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -18,7 +18,7 @@ const TRIALS: &str = "50";
 const SEEDS: &str = "20";
 const ROUNDS: &str = "7";
 
-/// Tunes, times, replays; prints the table of the README.
+/// Tunes the examples, times them beside the plain loops, and replays searches on the recordings.
 pub fn examples(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let (exhaustive, only) = match arguments {
         [] => (false, None),
@@ -63,50 +63,48 @@ pub fn examples(root: &Path, arguments: &[&str]) -> Result<(), String> {
         .collect::<Result<_, _>>()
         .map_err(|e| e.to_string())?;
     let found = replayed(root, &squall, &folder)?;
-    println!(
-        "| kernel | knobs' defaults | plain loop, -O3 | -O3 -march=native | tuned, {TRIALS} \
-         trials | gain over these |\n|---|---|---|---|---|---|"
-    );
-    for t in &times {
-        let ns = |key: &str| t[key].as_f64().unwrap_or(f64::INFINITY);
-        let shown = |x: f64| {
-            if x >= 1e6 { format!("{:.2} ms", x / 1e6) } else { format!("{:.1} us", x / 1e3) }
-        };
-        let name = t["task"].as_str().unwrap_or("?");
-        let [defaults, any, native, tuned] =
-            ["defaults_ns", "o3_ns", "o3_native_ns", "tuned_ns"].map(ns);
-        println!(
-            "| {name} | {} | {} | {} | **{}** | {:.1}, {:.1}, {:.1} |",
-            shown(defaults),
-            shown(any),
-            shown(native),
-            shown(tuned),
-            defaults / tuned,
-            any / tuned,
-            native / tuned
-        );
-    }
-    for (name, size, median) in &found {
-        println!(
-            "{name}: {size} configurations; the median of {SEEDS} searches reaches {:.1} % of the \
-             optimum in {TRIALS} trials",
-            100.0 * median
-        );
-    }
+    show(&times, &found);
     let result = json!({
         "what": "examples/kernels: tuned, at the defaults, and the plain loop by the compiler \
                  alone, in turns in one laboratory",
         "command": "cargo xtask bench examples",
         "circumstances": circumstances(root),
         "times": times,
-        "replayed": found.iter().map(|(n, s, m)| json!({"space": n, "configurations": s, "median_optimum_over_best": m})).collect::<Vec<_>>(),
+        "replayed": found.iter().map(replay_entry).collect::<Vec<_>>(),
     });
-    let file = root
-        .join("benches/runs")
-        .join(format!("{}-examples.json", text(Command::new("date").arg("+%Y-%m-%d-%H%M"))));
-    write(&file, &result)?;
-    println!("written: {}", file.display());
-    Ok(())
+    let date = text(Command::new("date").arg("+%Y-%m-%d-%H%M"));
+    keep(root, &format!("{date}-examples.json"), &result)
+}
+
+fn replay_entry((space, configurations, median): &(String, u64, f64)) -> Value {
+    json!({
+        "space": space,
+        "configurations": configurations,
+        "median_optimum_over_best": median,
+    })
+}
+
+/// Prints the times, and how close searches on the recordings came to the optimum.
+fn show(times: &[Value], found: &[(String, u64, f64)]) {
+    for t in times {
+        let us = |key: &str| t[key].as_f64().map_or(f64::INFINITY, |ns| ns / 1e3);
+        println!(
+            "{}: {:.1} us at the knobs' defaults, {:.1} by -O3, {:.1} by -O3 -march=native, {:.1} \
+             tuned",
+            t["task"].as_str().unwrap_or("?"),
+            us("defaults_ns"),
+            us("o3_ns"),
+            us("o3_native_ns"),
+            us("tuned_ns")
+        );
+    }
+    for (name, size, median) in found {
+        println!(
+            "{name}: {size} configurations; the median of {SEEDS} searches reaches {:.1} % of the \
+             optimum in {TRIALS} trials",
+            100.0 * median
+        );
+    }
 }
 
 /// Measures whole spaces, one after another.

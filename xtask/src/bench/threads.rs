@@ -1,8 +1,8 @@
 //! `cargo xtask bench threads`: how much faster kernels tuned for two threads are than those tuned
 //! for one. Where the machine's own peak does not scale, as on the two threads of one physical
-//! core, no kernel can: then it says so and stops, unless asked to go on.
+//! core, no kernel can: the command then says so and stops, unless `--anyway` is given.
 
-use super::{Bench, WORKLOADS, circumstances, output, read_output, run, text, write};
+use super::{Bench, WORKLOADS, circumstances, keep, output, read_output, run, text};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ const DENSE: [&str; 4] =
     ["resnet18_conv2_3x3", "resnet18_conv4_3x3", "resnet50_conv2_1x1", "matmul_1024"];
 const TRIALS: &str = "64";
 const ROUNDS: usize = 5;
-/// What two threads should be worth.
-const WANTED: f64 = 1.8;
+/// Where the machine's own peak scales by less with two threads, they share a physical core.
+const LEAST_SCALING: f64 = 1.8;
 
 /// Measures the peak with one thread and two, then tunes, exports, and times in turns.
 pub fn threads(root: &Path, arguments: &[&str]) -> Result<(), String> {
@@ -44,12 +44,12 @@ pub fn threads(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "peak: {:.0} GFLOP/s with one thread, {:.0} with two: x {scale:.2}",
         peaks[0], peaks[1]
     );
-    let skipped = scale < WANTED && !anyway;
+    let skipped = scale < LEAST_SCALING && !anyway;
     let mut kernels = Vec::new();
     if skipped {
         println!(
-            "skipped: kernels cannot scale by {WANTED} where the machine's own peak scales by \
-             {scale:.2}; --anyway measures them"
+            "skipped: kernels cannot scale by {LEAST_SCALING} where the machine's own peak \
+             scales by {scale:.2}; --anyway measures them"
         );
     } else {
         kernels = measure(root, &squall, &folder, &store)?;
@@ -73,12 +73,8 @@ pub fn threads(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "trials": TRIALS.parse::<u32>().ok(),
         "kernels": kernels,
     });
-    let file = root
-        .join("benches/runs")
-        .join(format!("{}-threads.json", text(Command::new("date").arg("+%Y-%m-%d"))));
-    write(&file, &result)?;
-    println!("written: {}", file.display());
-    Ok(())
+    let date = text(Command::new("date").arg("+%Y-%m-%d"));
+    keep(root, &format!("{date}-threads.json"), &result)
 }
 
 fn text_of(kernel: &Value) -> &str {
@@ -131,5 +127,10 @@ fn measure(root: &Path, squall: &Path, folder: &Path, store: &Path) -> Result<Ve
             }
         }
     }
-    Ok(times.iter().map(|(name, [one, two])| json!({"name": name, "one_us": one, "two_us": two, "ratio": one / two})).collect())
+    Ok(times.iter().map(entry).collect())
+}
+
+fn entry((name, [one, two]): (&String, &[f64; 2])) -> Value {
+    let ratio = one / two;
+    json!({ "name": name, "one_us": one, "two_us": two, "ratio": ratio })
 }

@@ -1,13 +1,13 @@
-//! `cargo xtask bench trust`: whether run-offs can be trusted on this machine. Four pairs of tuned
-//! kernels meet twenty times each; the result goes to `benches/runs/`.
+//! `cargo xtask bench trust`: whether rematches can be trusted on this machine. Four pairs of tuned
+//! kernels are compared twenty times each; the result goes to `benches/runs/`.
 
-use super::{Bench, circumstances, read_output, run, text, write};
+use super::{Bench, circumstances, keep, read_output, run, text};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// Operator lines and trials. The last is tried once, so that its winner has no runner-up and
-/// meets itself: a true tie.
+/// Operator lines and trials. The last is tried once, so that its winner has no runner-up and is
+/// compared with itself: a true tie.
 const TASKS: [(&str, u32); 4] = [
     (
         "conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 dilation=1 groups=1 \
@@ -21,7 +21,7 @@ const TASKS: [(&str, u32); 4] = [
 
 const ROUNDS: usize = 20;
 
-/// Tunes, lets them meet, counts.
+/// Tunes the four tasks, holds the rematches and counts how they end.
 pub fn trust(root: &Path) -> Result<(), String> {
     let Bench { squall, folder, store } = Bench::open(root, "trust.squall")?;
     for (line, trials) in TASKS {
@@ -31,7 +31,7 @@ pub fn trust(root: &Path) -> Result<(), String> {
             .current_dir(&folder))?;
     }
     let verify = ["records", "verify", "--repeat", &ROUNDS.to_string(), "--json", "--store"];
-    // Its exit code says that a winner fell; what that means is looked at below.
+    // The exit code says that a winner was overtaken; what that means is looked at below.
     let seen = read_output(Command::new(&squall).args(verify).arg(&store))?;
     let tasks = seen["tasks"].as_array().cloned().unwrap_or_default();
     let rounds = |t: &Value| t["rounds"].as_array().map_or(0, Vec::len);
@@ -42,7 +42,7 @@ pub fn trust(root: &Path) -> Result<(), String> {
         || tasks.iter().any(|t| rounds(t) != ROUNDS)
     {
         return Err(format!(
-            "these are not four pairs with a true tie among them, {ROUNDS} run-offs each: {seen}"
+            "these are not four pairs with a true tie among them, {ROUNDS} rematches each: {seen}"
         ));
     }
     let count = |verdict: &str| {
@@ -54,7 +54,7 @@ pub fn trust(root: &Path) -> Result<(), String> {
     let trusted = contradicted == 0 && regretted == 0;
     let result = json!({
         "what": "four pairs of stored candidates, one of them a candidate and itself, in twenty \
-                 run-offs each; every look of each in fresh processes",
+                 rematches each; every look of each in fresh processes",
         "command": "cargo xtask bench trust",
         "circumstances": circumstances(root),
         "run_offs": tasks.iter().map(rounds).sum::<usize>(),
@@ -64,14 +64,12 @@ pub fn trust(root: &Path) -> Result<(), String> {
         "trusted": trusted,
         "verification": seen,
     });
-    let file = root
-        .join("benches/runs")
-        .join(format!("{}-trust.json", text(Command::new("date").arg("+%Y-%m-%d"))));
-    write(&file, &result)?;
     println!(
-        "{} run-offs, {contradicted} pairs contradicted, {regretted} regretted; written: {}",
-        result["run_offs"],
-        file.display()
+        "{} rematches, {contradicted} pairs contradicted themselves, {regretted} winners were \
+         slower when measured again",
+        result["run_offs"]
     );
-    if trusted { Ok(()) } else { Err("run-offs cannot be trusted on this machine".into()) }
+    let date = text(Command::new("date").arg("+%Y-%m-%d"));
+    keep(root, &format!("{date}-trust.json"), &result)?;
+    if trusted { Ok(()) } else { Err("rematches cannot be trusted on this machine".into()) }
 }

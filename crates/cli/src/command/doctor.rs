@@ -4,8 +4,10 @@ use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs, ThreadArgs};
 use crate::terminal::{say, three};
 use serde_json::{Value, json};
+use squall::core::MachineModel;
 use squall::measure::cpu::{Device, Toolchain};
 use squall::measure::cuda::Gpu;
+use squall::measure::fit::{self, CoreRates, GpuRates};
 use squall::records::StoreError;
 use squall::{Roof, Store, measure_roof, toolchain_id};
 
@@ -72,14 +74,15 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     };
     let mut machine = Value::Null;
     let mut measured: Option<Roof> = None;
+    let mut model = Value::Null;
     if let Some(tc) = &toolchain {
         match Device::detect(a.threads.threads as usize, tc) {
             Ok(d) => {
                 add("CPU", true, d.model.clone(), None);
                 let vectors = format!(
                     "{} registers of {} bytes; {}",
-                    d.target.vector_registers,
-                    d.target.vector_bytes,
+                    d.target.vector_registers(),
+                    d.target.vector_bytes(),
                     d.features.join(" ")
                 );
                 add("vectors", true, vectors, None);
@@ -131,6 +134,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                             ),
                             None,
                         );
+                        if let Ok(ghz) = squall::measure::cpu::clock(&d, tc) {
+                            let fitted = fitted(&d, &r, ghz);
+                            add("model", true, described(&fitted, ghz), None);
+                            model = json!(fitted);
+                        }
                         measured = Some(r);
                     }
                     Err(e) => add(
@@ -146,7 +154,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                 }
                 machine = json!({
                     "id": d.id(), "model": d.model, "features": d.features, "threads": d.target.threads,
-                    "vector_bytes": d.target.vector_bytes, "vector_registers": d.target.vector_registers,
+                    "vector_bytes": d.target.vector_bytes(), "vector_registers": d.target.vector_registers(),
                     "cores": d.cores, "spare": d.spare, "siblings": d.siblings,
                     "caches": d.caches.iter().map(|c| json!({"level": c.level, "bytes": c.size.0, "shared_by": c.shared_by})).collect::<Vec<_>>(),
                 });
@@ -208,6 +216,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
                     "id": g.id(), "count": g.count, "driver": g.driver, "toolchain": g.toolchain(),
                     "sm_mhz": h.now.sm_mhz, "memory_mhz": h.now.memory_mhz, "most_sm_mhz": h.most_sm_mhz, "most_memory_mhz": h.most_memory_mhz,
                     "degrees": h.degrees, "watts": h.watts, "throttled_by": h.now.throttled_by(),
+                    "model": roof.as_ref().map_or(g.target.machine.clone(), |r| fitted_gpu(&g, r)),
                     "roof": roof.ok().as_ref().map(squall::report::json::roof),
                 });
             }
@@ -227,6 +236,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "compiler": toolchain.as_ref().map(|t| json!({"command": t.command(), "version": t.version(), "flags": t.flags(), "openmp": t.openmp()})),
             "toolchain": toolchain.as_ref().map(toolchain_id),
             "device": machine,
+            "model": model,
             "gpu": gpu,
             "roof": measured.as_ref().map(squall::report::json::roof),
             "store": store,
@@ -250,6 +260,49 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         })?;
     }
     Ok(u8::from(!good))
+}
+
+/// The model of a CPU, as far as its roof tells.
+fn fitted(d: &Device, roof: &Roof, ghz: f64) -> MachineModel {
+    let threads = d.target.threads as f64;
+    let reads = roof.levels.iter().map(|l| l.gbs).chain([roof.memory_gbs]);
+    let rates = CoreRates {
+        ghz,
+        gflops: roof.peak_gflops / threads,
+        reads: reads.map(|gbs| gbs / threads).collect(),
+    };
+    fit::cpu(&d.target.machine, &rates)
+}
+
+/// A CPU's model in a line; JSON has all of it.
+fn described(m: &MachineModel, ghz: f64) -> String {
+    let units = m.cpu_units();
+    let fill = |(i, c): (usize, &squall::core::machine::CacheLevel)| {
+        format!("L{} filled with {} B a cycle", i + 1, three(c.fill))
+    };
+    let fills: Vec<String> = m.caches.iter().enumerate().map(fill).collect();
+    format!(
+        "{} FMA and {} load ports at {} GHz; {}; fitted, all of it with --json",
+        units.fma_ports,
+        units.load_ports,
+        three(ghz),
+        if fills.is_empty() { "caches unknown".into() } else { fills.join(", ") }
+    )
+}
+
+/// The model of a GPU, as far as its roof tells; its clock is taken to be the highest.
+fn fitted_gpu(g: &Gpu, roof: &Roof) -> MachineModel {
+    let rates = GpuRates {
+        multiprocessors: g.limits.multiprocessors,
+        ghz: f64::from(g.health.most_sm_mhz) / 1000.0,
+        gflops: roof.peak_gflops,
+        l2_gbs: roof.levels.first().map_or(0.0, |l| l.gbs),
+        memory_gbs: roof.memory_gbs,
+    };
+    match g.health.most_sm_mhz {
+        0 => g.target.machine.clone(),
+        _ => fit::gpu(&g.target.machine, &rates),
+    }
 }
 
 /// Where records would go, and how they are.

@@ -1,10 +1,10 @@
 //! Decides which local buffers become named variables: those that are only accessed at places
 //! known once unrolled loops are written out.
 
-use crate::nest::{Loop, Mode, Nest, Scope, Stmt};
+use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::workload::flatten;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// More variables than this are left to memory: no machine has the registers.
 const MOST: i64 = 64;
@@ -112,4 +112,24 @@ fn note(n: &Nest, b: Source, index: &[Affine], around: &[Around], uses: &mut Has
             u.strided |= n.buffer(b).scope == Scope::Local && n.buffer(b).elements() > 1;
         }
     }
+}
+
+/// Sizes of all local arrays that stay on the stack, for sketches that must bound them.
+pub fn stack_bytes(n: &Nest) -> u64 {
+    let r = Registers::find(n);
+    let locals = n
+        .buffers
+        .iter()
+        .enumerate()
+        .filter(|(i, b)| b.scope == Scope::Local && r.get(Source(*i as u32)).is_none());
+    locals.map(|(_, b): (usize, &Buffer)| b.elements() as u64 * 4).sum()
+}
+
+/// Lane widths by local buffer, for features: how many registers a nest names.
+pub fn register_count(n: &Nest) -> BTreeMap<Source, i64> {
+    let r = Registers::find(n);
+    let local = |i: usize| Source(i as u32);
+    (0..n.buffers.len())
+        .filter_map(|i| r.get(local(i)).map(|l| (local(i), n.buffers[i].elements().max(1) / l)))
+        .collect()
 }

@@ -1,14 +1,9 @@
 //! The reference interpreter: runs a nest in double precision, each store rounded to its
 //! buffer's format. Slow and plain; what it says is what a nest means.
 
-use super::{Loop, Mode, Nest, Scope, Stmt, simt};
-use squall_core::expr::{Affine, Expr};
-
-pub(super) struct State<'a> {
-    pub nest: &'a Nest,
-    pub vars: Vec<i64>,
-    pub memory: Vec<Vec<f64>>,
-}
+use super::simt;
+use super::state::{State, flat};
+use super::{Loop, Mode, Nest, Scope, Stmt};
 
 /// The output for `data` and `weights` in the nest's order. Memory starts as NaN, and a local
 /// buffer turns NaN at each declaration, so reading what was never written shows.
@@ -41,10 +36,6 @@ pub fn try_interpret(
     s.block(&nest.body)?;
     let out = nest.buffers.iter().position(|b| b.scope == Scope::Output);
     Ok(out.map(|i| s.memory.swap_remove(i)).unwrap_or_default())
-}
-
-pub(super) fn flat(index: &[Affine], shape: &[i64], vars: &[i64]) -> usize {
-    index.iter().zip(shape).fold(0, |o, (a, &e)| o * e + a.eval(|v| vars[v.0 as usize])) as usize
 }
 
 impl State<'_> {
@@ -97,12 +88,5 @@ impl State<'_> {
             }
         }
         Ok(())
-    }
-
-    fn eval(&self, e: &Expr) -> f64 {
-        e.eval(&|v| self.vars[v.0 as usize], &mut |src, index| {
-            let at = flat(index, &self.nest.buffer(src).shape, &self.vars);
-            self.memory[src.0 as usize][at]
-        })
     }
 }

@@ -14,31 +14,7 @@ pub fn lower(w: &Workload) -> Nest {
         prepare: Vec::new(),
         body: Vec::new(),
     };
-    let (mut data, mut weights) = (0, 0);
-    for i in &w.inputs {
-        let count = if i.kind == TensorKind::Data { &mut data } else { &mut weights };
-        let scope =
-            if i.kind == TensorKind::Data { Scope::Data(*count) } else { Scope::Weight(*count) };
-        *count += 1;
-        n.buffers.push(Buffer {
-            name: i.name.clone(),
-            dtype: i.dtype,
-            shape: i.shape.clone(),
-            scope,
-        });
-    }
-    // Weights are read through a copy that `prepare` makes, so that the timed call never needs
-    // them.
-    for i in 0..w.inputs.len() {
-        if let Scope::Weight(_) = n.buffers[i].scope {
-            let b = Buffer {
-                name: format!("{}p", n.buffers[i].name),
-                scope: Scope::Prepared,
-                ..n.buffers[i].clone()
-            };
-            n.buffers.push(b);
-        }
-    }
+    let weights = inputs(w, &mut n);
     let prepared = |s: Source| {
         let i = s.0 as usize;
         if i < w.inputs.len() && w.inputs[i].kind == TensorKind::Weight {
@@ -101,6 +77,35 @@ pub fn lower(w: &Workload) -> Nest {
         n.body.extend(wrap(stmts, &spatial));
     }
     n
+}
+
+/// Declares the inputs, and counts the weights among them. Weights are read through a copy that
+/// `prepare` makes, so that the timed call never needs them.
+fn inputs(w: &Workload, n: &mut Nest) -> usize {
+    let (mut data, mut weights) = (0, 0);
+    for i in &w.inputs {
+        let count = if i.kind == TensorKind::Data { &mut data } else { &mut weights };
+        let scope =
+            if i.kind == TensorKind::Data { Scope::Data(*count) } else { Scope::Weight(*count) };
+        *count += 1;
+        n.buffers.push(Buffer {
+            name: i.name.clone(),
+            dtype: i.dtype,
+            shape: i.shape.clone(),
+            scope,
+        });
+    }
+    for i in 0..w.inputs.len() {
+        if let Scope::Weight(_) = n.buffers[i].scope {
+            let b = Buffer {
+                name: format!("{}p", n.buffers[i].name),
+                scope: Scope::Prepared,
+                ..n.buffers[i].clone()
+            };
+            n.buffers.push(b);
+        }
+    }
+    weights
 }
 
 /// Variables for axes; one of extent 1 is the constant 0, but the first where `row` asks for its

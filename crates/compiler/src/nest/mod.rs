@@ -29,6 +29,8 @@ mod print;
 mod simt;
 mod simt_group;
 mod simt_warp;
+mod state;
+mod text;
 mod verify;
 mod warp;
 

@@ -1,52 +1,9 @@
 //! Nests as text; [`parse`](super::parse) reads them back.
 
-use super::{Mode, Nest, Reach, Scope, Stmt};
-use squall_core::expr::{Affine, Names, PrintExpr, Source, Var, print_affine, print_cond};
+use super::text::index;
+use super::{Nest, Reach, Stmt};
+use squall_core::expr::{Names, PrintExpr, print_affine, print_cond};
 use std::fmt;
-
-impl Names for Nest {
-    fn var(&self, v: Var) -> &str {
-        self.vars.get(v.0 as usize).map_or("?", String::as_str)
-    }
-    fn source(&self, s: Source) -> &str {
-        self.buffers.get(s.0 as usize).map_or("?", |b| &b.name)
-    }
-}
-
-impl Mode {
-    /// The word that starts a loop of this mode.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Mode::Serial => "for",
-            Mode::Parallel => "parallel",
-            Mode::Vector => "vector",
-            Mode::Unroll => "unroll",
-            Mode::Block => "block",
-            Mode::Cluster => "cluster",
-            Mode::Thread => "thread",
-            Mode::Share => "share",
-            Mode::Box => "box",
-        }
-    }
-}
-
-impl Scope {
-    /// The word that declares a buffer of this scope.
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Scope::Data(_) => "data",
-            Scope::Weight(_) => "weight",
-            Scope::Output => "output",
-            Scope::Prepared => "prepared",
-            Scope::Workspace => "workspace",
-            Scope::Local => "local",
-            Scope::Shared => "shared",
-            Scope::Cluster => "distributed",
-            Scope::Swizzled => "swizzled",
-            Scope::Fragment => "fragment",
-        }
-    }
-}
 
 impl fmt::Display for Nest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,17 +21,6 @@ impl fmt::Display for Nest {
         block(f, self, &self.body, 1)?;
         writeln!(f, "}}")
     }
-}
-
-pub(super) fn index(f: &mut fmt::Formatter<'_>, n: &Nest, index: &[Affine]) -> fmt::Result {
-    write!(f, "[")?;
-    for (i, a) in index.iter().enumerate() {
-        if i > 0 {
-            write!(f, ", ")?;
-        }
-        print_affine(f, a, n)?;
-    }
-    write!(f, "]")
 }
 
 fn block(f: &mut fmt::Formatter<'_>, n: &Nest, stmts: &[Stmt], depth: usize) -> fmt::Result {

@@ -12,8 +12,8 @@
 //! computes the workload on these extents; it says nothing of registers, alignment, the printed
 //! text, or the launch itself.
 
-use super::interpret::{State, flat};
 use super::simt_group::Begun;
+use super::state::{State, flat};
 use super::{Loop, Mode, Reach, Scope, Stmt, shared_place, shared_room};
 use squall_core::expr::{Affine, Expr, Source};
 use std::collections::{HashMap, VecDeque};

@@ -45,7 +45,7 @@ impl Team<'_, '_> {
                     noted: Option<&mut Vec<usize>>|
          -> Result<Vec<f64>, String> {
             let shape = &me.s.nest.buffer(m.buffer).shape;
-            let lead = super::interpret::flat(&m.at, shape, &me.vars[t]) as i64 * shape[m.at.len()];
+            let lead = super::state::flat(&m.at, shape, &me.vars[t]) as i64 * shape[m.at.len()];
             let depth = shape[m.at.len() + 1];
             let across = lies_across(me.s.nest, m);
             let place = move |k: i64| match across {

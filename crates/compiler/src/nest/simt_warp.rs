@@ -20,7 +20,7 @@ impl Team<'_, '_> {
     fn base(&self, m: &Matrix, t: usize) -> usize {
         let (r, c) = extents(self.s.nest, m);
         let shape = &self.s.nest.buffer(m.buffer).shape;
-        super::interpret::flat(&m.at, &shape[..shape.len() - 2], &self.vars[t]) * (r * c) as usize
+        super::state::flat(&m.at, &shape[..shape.len() - 2], &self.vars[t]) * (r * c) as usize
     }
 
     fn elements(&mut self, b: Source, t: usize) -> Result<&mut Vec<f64>, String> {

@@ -100,20 +100,7 @@ impl Checker<'_> {
             match s {
                 Stmt::Loop(l) => self.loop_(l)?,
                 Stmt::Local(b) => {
-                    let fits = match self.n.buffer(*b).scope {
-                        Scope::Local => true,
-                        Scope::Shared | Scope::Cluster | Scope::Fragment => {
-                            self.level == Level::Thread
-                        }
-                        Scope::Swizzled => {
-                            self.level == Level::Thread && whole_rows(self.n.buffer(*b))
-                        }
-                        _ => false,
-                    };
-                    if !fits || !self.locals.insert(*b) {
-                        return self
-                            .fail(format!("`{}` cannot be declared here", self.n.buffer(*b).name));
-                    }
+                    self.declare(*b)?;
                     declared.push(*b);
                 }
                 Stmt::Store { buffer, index, value }
@@ -165,9 +152,35 @@ impl Checker<'_> {
                 }
             }
         }
+        self.ends_with_barrier(stmts, &declared)?;
+        declared.iter().for_each(|b| {
+            self.locals.remove(b);
+        });
+        lets.iter().for_each(|v| _ = self.bounds.remove(v));
+        Ok(())
+    }
+
+    /// A local buffer is declared once, where its scope allows it.
+    fn declare(&mut self, b: Source) -> Result<(), Broken> {
+        let buffer = self.n.buffer(b);
+        let inside = self.level == Level::Thread;
+        let fits = match buffer.scope {
+            Scope::Local => true,
+            Scope::Shared | Scope::Cluster | Scope::Fragment => inside,
+            Scope::Swizzled => inside && whole_rows(buffer),
+            _ => false,
+        };
+        if !fits || !self.locals.insert(b) {
+            return self.fail(format!("`{}` cannot be declared here", buffer.name));
+        }
+        Ok(())
+    }
+
+    /// A block of statements that declares shared memory ends with a barrier.
+    fn ends_with_barrier(&self, stmts: &[Stmt], declared: &[Source]) -> Result<(), Broken> {
         let shared = |scope| declared.iter().any(|b| self.n.buffer(*b).scope == scope);
         let last = stmts.last();
-        // Behind the last barrier of the cluster nobody is with others' memory.
+        // Behind the last barrier of the cluster no block touches others' memory.
         let barrier = stmts.iter().rposition(|s| *s == Stmt::Barrier(Reach::Cluster));
         let own = |a: &Access<'_>| {
             a.index.first().is_some_and(|i| i.as_var().is_some() && i.as_var() == self.rank)
@@ -181,10 +194,6 @@ impl Checker<'_> {
         {
             return self.fail("a block that declares shared memory does not end with a barrier");
         }
-        declared.iter().for_each(|b| {
-            self.locals.remove(b);
-        });
-        lets.iter().for_each(|v| _ = self.bounds.remove(v));
         Ok(())
     }
 

@@ -161,7 +161,7 @@ pub fn extents(n: &Nest, m: &Matrix) -> (i64, i64) {
 pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Result {
     let matrix = |f: &mut fmt::Formatter<'_>, m: &Matrix| {
         write!(f, "{}", n.source(m.buffer))?;
-        super::print::index(f, n, &m.at)
+        super::text::index(f, n, &m.at)
     };
     match w {
         Warp::Zero(m) => {
@@ -186,7 +186,7 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
                 matrix(f, rest)?;
             }
             write!(f, " = {}", n.source(*from))?;
-            super::print::index(f, n, index)?;
+            super::text::index(f, n, index)?;
         }
         Warp::Multiply { to, a, b } => {
             write!(f, "warp_multiply ")?;
@@ -215,7 +215,7 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
                 n.var(*column),
                 n.source(*to)
             )?;
-            super::print::index(f, n, index)?;
+            super::text::index(f, n, index)?;
             write!(f, " = ")?;
             matrix(f, from)?;
         }

@@ -11,23 +11,8 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
     let l = named(n, at)?;
     let var = l.var;
     let whole = vec![Stmt::Loop(l.clone())];
-    let mut loops: Vec<(Var, i64, Mode)> = Vec::new();
-    let mut bad = None;
-    visit(&whole, &mut |s| match s {
-        Stmt::Loop(x) => {
-            loops.push((x.var, x.extent, x.mode));
-            if x.start.is_some() {
-                bad = Some("a loop inside counts tiles".to_string());
-            }
-        }
-        Stmt::Store { buffer, .. } if *buffer == b => {
-            bad = Some(format!("`{name}` is set inside `{at}`"))
-        }
-        _ => {}
-    });
-    if let Some(b) = bad {
-        return Err(b);
-    }
+    let loops = plain_loops(&whole, b)
+        .map_err(|what| what.unwrap_or_else(|| format!("`{name}` is set inside `{at}`")))?;
     let list: Vec<_> = accesses(&whole).into_iter().filter(|a| a.buffer == b).collect();
     let [only] = &list[..] else {
         return Err(format!("`{name}` is accumulated in {} places inside `{at}`", list.len()));
@@ -89,6 +74,24 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
         out
     });
     Ok(())
+}
+
+/// Variables, extents and modes of all loops. An error says that one of them counts tiles; an
+/// error without words, that a statement sets `b`.
+fn plain_loops(stmts: &[Stmt], b: Source) -> Result<Vec<(Var, i64, Mode)>, Option<String>> {
+    let mut loops = Vec::new();
+    let mut bad = None;
+    visit(stmts, &mut |s| match s {
+        Stmt::Loop(x) => {
+            loops.push((x.var, x.extent, x.mode));
+            if x.start.is_some() {
+                bad = Some(Some("a loop inside counts tiles".to_string()));
+            }
+        }
+        Stmt::Store { buffer, .. } if *buffer == b => bad = Some(None),
+        _ => {}
+    });
+    bad.map_or(Ok(loops), Err)
 }
 
 pub fn forward(n: &mut Nest, name: &str) -> Result<(), String> {

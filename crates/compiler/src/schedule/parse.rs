@@ -12,43 +12,59 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
         let name = c.name()?;
         c.expect("(")?;
         let p = match name.as_str() {
-            "inline" => Primitive::Inline(c.name()?),
-            "reshape" => Primitive::Reshape(c.name()?, comma_int(&mut c)? as usize),
+            "inline" => Primitive::Inline { buffer: c.name()? },
+            "reshape" => Primitive::Reshape { buffer: c.name()?, dim: comma_int(&mut c)? as usize },
             "relayout" => {
                 let b = c.name()?;
                 c.expect(",")?;
-                Primitive::Relayout(b, list(&mut c, |c| Ok(c.int()? as usize))?)
+                Primitive::Relayout { buffer: b, order: list(&mut c, |c| Ok(c.int()? as usize))? }
             }
-            "fuse" => Primitive::Fuse(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
-            "join" => Primitive::Join(c.name()?, comma_name(&mut c)?),
-            "split" => Primitive::Split(
-                c.name()?,
-                comma_int(&mut c)?,
-                comma_name(&mut c)?,
-                comma_name(&mut c)?,
-            ),
-            "peel" => Primitive::Peel(c.name()?, comma_int(&mut c)?, comma_name(&mut c)?),
-            "reorder" => Primitive::Reorder(list(&mut c, Cursor::name)?),
+            "fuse" => Primitive::Fuse {
+                outer: c.name()?,
+                inner: comma_name(&mut c)?,
+                fused: comma_name(&mut c)?,
+            },
+            "join" => Primitive::Join { first: c.name()?, second: comma_name(&mut c)? },
+            "split" => Primitive::Split {
+                of: c.name()?,
+                factor: comma_int(&mut c)?,
+                outer: comma_name(&mut c)?,
+                inner: comma_name(&mut c)?,
+            },
+            "peel" => {
+                Primitive::Peel { of: c.name()?, at: comma_int(&mut c)?, rest: comma_name(&mut c)? }
+            }
+            "reorder" => Primitive::Reorder { loops: list(&mut c, Cursor::name)? },
             "fission" => {
                 let l = c.name()?;
                 c.expect(",")?;
-                Primitive::Fission(l, list(&mut c, Cursor::name)?)
+                Primitive::Fission { of: l, names: list(&mut c, Cursor::name)? }
             }
-            "contract" => Primitive::Contract(c.name()?, comma_name(&mut c)?),
-            "cache_write" => {
-                Primitive::CacheWrite(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?)
-            }
-            "forward" => Primitive::Forward(c.name()?),
-            "pack" => Primitive::Pack(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
-            "pack_near" => Primitive::PackNear(c.name()?, comma_name(&mut c)?, comma_name(&mut c)?),
-            "prefetch" => Primitive::Prefetch(c.name()?, comma_int(&mut c)?),
-            "rfactor" => Primitive::Rfactor(c.name()?, comma_name(&mut c)?),
+            "contract" => Primitive::Contract { buffer: c.name()?, at: comma_name(&mut c)? },
+            "cache_write" => Primitive::CacheWrite {
+                at: c.name()?,
+                buffer: comma_name(&mut c)?,
+                local: comma_name(&mut c)?,
+            },
+            "forward" => Primitive::Forward { buffer: c.name()? },
+            "pack" => Primitive::Pack {
+                buffer: c.name()?,
+                at: comma_name(&mut c)?,
+                packed: comma_name(&mut c)?,
+            },
+            "pack_near" => Primitive::PackNear {
+                buffer: c.name()?,
+                at: comma_name(&mut c)?,
+                packed: comma_name(&mut c)?,
+            },
+            "prefetch" => Primitive::Prefetch { buffer: c.name()?, lines: comma_int(&mut c)? },
+            "rfactor" => Primitive::Rfactor { of: c.name()?, partial: comma_name(&mut c)? },
             "winograd" => {
                 let b = c.name()?;
                 c.expect(",")?;
                 let numbers = list(&mut c, Cursor::int)?;
                 match <[i64; 8]>::try_from(numbers).ok().and_then(WinogradTile::from_numbers) {
-                    Some(tile) => Primitive::Winograd(b, tile),
+                    Some(tile) => Primitive::Winograd { buffer: b, tile },
                     None => {
                         return c.error(
                             "expected 8 numbers: output, rows, lanes, vectors, tiles, unroll, \
@@ -57,10 +73,10 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
                     }
                 }
             }
-            "serial" => Primitive::Mark(Mode::Serial, c.name()?),
-            "parallel" => Primitive::Mark(Mode::Parallel, c.name()?),
-            "vectorize" => Primitive::Mark(Mode::Vector, c.name()?),
-            "unroll" => Primitive::Mark(Mode::Unroll, c.name()?),
+            "serial" => Primitive::Mark { mode: Mode::Serial, of: c.name()? },
+            "parallel" => Primitive::Mark { mode: Mode::Parallel, of: c.name()? },
+            "vectorize" => Primitive::Mark { mode: Mode::Vector, of: c.name()? },
+            "unroll" => Primitive::Mark { mode: Mode::Unroll, of: c.name()? },
             _ => return c.error(format!("unknown primitive `{name}`")),
         };
         c.expect(")")?;

@@ -15,10 +15,10 @@ pub fn collapse(n: &mut Nest, prefix: &mut Vec<Primitive>) {
             let (o, i) = (n.var(outer).to_string(), n.var(inner).to_string());
             let mut list: Vec<Primitive> = reshapes(n, outer, inner)
                 .into_iter()
-                .map(|(b, d)| Primitive::Reshape(n.source(b).to_string(), d))
+                .map(|(b, d)| Primitive::Reshape { buffer: n.source(b).to_string(), dim: d })
                 .collect();
             let name = joined_name(&o, &i);
-            list.push(Primitive::Fuse(o, i, name));
+            list.push(Primitive::Fuse { outer: o, inner: i, fused: name });
             attempt(n, prefix, list)
         });
         if done.is_none() {

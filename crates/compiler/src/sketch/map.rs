@@ -15,7 +15,12 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     }
     let (mut base, mut prefix) = start(w);
     for s in &w.stages[..w.stages.len() - 1] {
-        if super::attempt(&mut base, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_none()
+        if super::attempt(
+            &mut base,
+            &mut prefix,
+            vec![Primitive::Inline { buffer: s.name.clone() }],
+        )
+        .is_none()
         {
             return Vec::new();
         }

@@ -16,13 +16,13 @@ use crate::emit::{Options, emit, stack_bytes};
 use crate::features;
 use crate::nest::{Nest, lower, verify};
 use crate::schedule::{Primitive, apply};
-use squall_core::space::{Knob, Role};
+use squall_core::space::{Knob, Role, Term};
 use squall_core::{
     Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, Workload,
 };
 use std::sync::Arc;
 
-pub use plain::{reference, untuned};
+pub use plain::reference;
 
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
 const MOST_STACK: u64 = 512 << 10;
@@ -81,9 +81,18 @@ pub(crate) fn plain_sketch(w: &Workload, t: &Target) -> Sketch {
 pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
     if let TargetKind::Cuda(gpu) = t.kind {
         let facts = Facts { workload: w, target: t };
-        return gpu::derive(&facts, gpu).into_iter().map(open).collect();
+        return gpu::derive(&facts, gpu).into_iter().map(|p| open(p, t)).collect();
     }
-    derive(w, t).into_iter().map(open).collect()
+    derive(w, t).into_iter().map(|s| open(s, t)).collect()
+}
+
+/// Plain loops with exactly one configuration: what a C programmer gets from the compiler.
+pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
+    let facts = Facts { workload: w, target: t };
+    match t.kind {
+        TargetKind::Cpu => open(plain::sketch(&facts), t),
+        TargetKind::Cuda(gpu) => open(gpu::plain(&facts, gpu), t),
+    }
 }
 
 impl Sketch {
@@ -128,10 +137,6 @@ impl Derived for Sketch {
             },
         )
     }
-
-    fn features(&self, n: &Nest) -> Vec<f32> {
-        features::extract(n, &self.target)
-    }
 }
 
 /// What rules derive, for any device: a space, and the nest of each of its configurations.
@@ -141,8 +146,6 @@ pub(crate) trait Derived: Send + Sync {
     fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError>;
     /// The nest in the device's dialect.
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource;
-    /// What the cost model sees of the nest; the first is what a formula expects.
-    fn features(&self, n: &Nest) -> Vec<f32>;
 
     /// The kernel of a configuration.
     fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
@@ -153,23 +156,27 @@ pub(crate) trait Derived: Send + Sync {
 }
 
 /// A derived sketch as search sees it.
-struct Open<D>(D);
+struct Open<D> {
+    derived: D,
+    target: Target,
+}
 
 impl<D: Derived> Tunable for Open<D> {
     fn name(&self) -> &str {
-        self.0.name()
+        self.derived.name()
     }
 
     fn space(&self) -> &Space {
-        self.0.space()
+        self.derived.space()
     }
 
     fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
-        self.0.realize(c, symbol)
+        self.derived.realize(c, symbol)
     }
 
     fn features(&self, c: &Configuration) -> Vec<f32> {
-        self.0.nest(c).map_or_else(|_| Vec::new(), |n| self.0.features(&n))
+        let nest = self.derived.nest(c);
+        nest.map_or_else(|_| Vec::new(), |n| features::extract(&n, &self.target))
     }
 
     fn prior(&self, features: &[f32]) -> Option<f32> {
@@ -178,8 +185,8 @@ impl<D: Derived> Tunable for Open<D> {
 }
 
 /// A sketch as search sees it.
-fn open(d: impl Derived + 'static) -> Arc<dyn Tunable> {
-    Arc::new(Open(d))
+fn open(derived: impl Derived + 'static, target: &Target) -> Arc<dyn Tunable> {
+    Arc::new(Open { derived, target: target.clone() })
 }
 
 /// Applies primitives to a nest at derivation; `None`, and the nest unchanged, where one refuses.
@@ -210,6 +217,31 @@ pub(crate) fn divisors(n: i64) -> Vec<i64> {
     (1..=n).filter(|d| n % d == 0).collect()
 }
 
+/// That tiles of an axis which together cover it, the last moved back to stay inside, compute at
+/// most one part in `parts` twice.
+pub(crate) fn overlap_at_most(extent: i64, tile: impl Fn() -> Term, parts: i64) -> Term {
+    let covered = Term::product([Term::from(extent).ceil_div(tile()), tile(), Term::from(parts)]);
+    covered.at_most((parts + 1) * extent)
+}
+
+/// A space in the making: knobs, constraints that must hold, and constraints that hold in every
+/// good kernel.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub knobs: Vec<Knob>,
+    pub must: Vec<Term>,
+    pub should: Vec<Term>,
+}
+
+impl Draft {
+    /// The space of all constraints; without those of good kernels where no configuration meets
+    /// them.
+    pub fn open(self) -> Option<Space> {
+        let all: Vec<Term> = self.must.iter().chain(&self.should).cloned().collect();
+        Space::new(self.knobs.clone(), &all).or_else(|_| Space::new(self.knobs, &self.must)).ok()
+    }
+}
+
 /// How many cache lines ahead the innermost loop asks for a stream of weights: not at all, within
 /// the latency of a near cache, or of a far one.
 pub(crate) fn prefetch_knob() -> Knob {
@@ -222,15 +254,15 @@ pub(crate) mod short {
     use crate::nest::Mode;
 
     pub fn split(l: &str, f: i64, o: impl Into<String>, i: impl Into<String>) -> Primitive {
-        Primitive::Split(l.into(), f, o.into(), i.into())
+        Primitive::Split { of: l.into(), factor: f, outer: o.into(), inner: i.into() }
     }
     pub fn vectorize(l: impl Into<String>) -> Primitive {
-        Primitive::Mark(Mode::Vector, l.into())
+        Primitive::Mark { mode: Mode::Vector, of: l.into() }
     }
     pub fn unroll(l: impl Into<String>) -> Primitive {
-        Primitive::Mark(Mode::Unroll, l.into())
+        Primitive::Mark { mode: Mode::Unroll, of: l.into() }
     }
     pub fn parallel(l: impl Into<String>) -> Primitive {
-        Primitive::Mark(Mode::Parallel, l.into())
+        Primitive::Mark { mode: Mode::Parallel, of: l.into() }
     }
 }

@@ -45,7 +45,8 @@ pub(super) fn joined(f: &Facts<'_>, inline: bool) -> Option<Joined> {
         let pad = matches!(s.body, squall_core::expr::Expr::Select { .. });
         if s.reduction.is_none()
             && (inline || pad)
-            && attempt(&mut n, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_some()
+            && attempt(&mut n, &mut prefix, vec![Primitive::Inline { buffer: s.name.clone() }])
+                .is_some()
         {
             inlined += usize::from(!pad);
         }
@@ -59,8 +60,10 @@ pub(super) fn joined(f: &Facts<'_>, inline: bool) -> Option<Joined> {
     loop {
         let level = siblings(&n, rows.last().map(|r| r.0.as_str()));
         let Some((first, rest)) = level.split_first() else { break };
-        let joins: Vec<Primitive> =
-            rest.iter().map(|l| Primitive::Join(first.0.clone(), l.0.clone())).collect();
+        let joins: Vec<Primitive> = rest
+            .iter()
+            .map(|l| Primitive::Join { first: first.0.clone(), second: l.0.clone() })
+            .collect();
         // A lone loop that itself reduces is a pass, not a row.
         if (rest.is_empty() && only_pass(&n, &first.0))
             || attempt(&mut n, &mut prefix, joins).is_none()
@@ -75,8 +78,12 @@ pub(super) fn joined(f: &Facts<'_>, inline: bool) -> Option<Joined> {
     for b in locals {
         let mut at = rows.iter().rev();
         let placed = at.any(|r| {
-            attempt(&mut n, &mut prefix, vec![Primitive::Contract(b.clone(), r.0.clone())])
-                .is_some()
+            attempt(
+                &mut n,
+                &mut prefix,
+                vec![Primitive::Contract { buffer: b.clone(), at: r.0.clone() }],
+            )
+            .is_some()
         });
         if !placed {
             return None;
@@ -146,10 +153,10 @@ fn one(p: &mut Vec<Primitive>, i: usize, pass: &Pass, lanes: i64, chains: i64, u
     }
     let whole = pass.extent / width * width;
     if whole < pass.extent {
-        p.push(Primitive::Peel(pass.name.clone(), whole, n("rest")));
+        p.push(Primitive::Peel { of: pass.name.clone(), at: whole, rest: n("rest") });
     }
     p.push(split(&pass.name, width, n("x"), n("xu")));
-    p.push(Primitive::Rfactor(n("xu"), n("part")));
+    p.push(Primitive::Rfactor { of: n("xu"), partial: n("part") });
     for (l, suffix) in [(n("xu"), ""), (n("xu") + "_init", "i")] {
         p.push(split(&l, lanes, n("xo") + suffix, n("xv") + suffix));
         p.push(unroll(n("xo") + suffix));

@@ -47,7 +47,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     if outputs.is_empty() {
         return Vec::new();
     }
-    let registers = f.target.vector_registers as i64;
+    let registers = f.target.vector_registers() as i64;
     let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0])
         .filter(|&r| r <= 8 || conv.height % r == 0)
         .collect();
@@ -66,7 +66,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         super::prefetch_knob(),
     ];
     if threads > 1 {
-        knobs.push(Knob::ints("deal", Role::Choice, [0, 1]));
+        // Threads share out the parts of each phase, or take whole blocks through all phases.
+        let parallel = Knob::words("parallel_over", Role::Choice, &["phases", "blocks"]);
+        knobs.push(parallel.formerly("deal", &[("0", "phases"), ("1", "blocks")]));
     }
     let (height, width) = (conv.height, conv.width);
     let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
@@ -101,9 +103,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         let elements = Term::sum([tiles, input]).at_most(STACK_ELEMENTS);
         let blocks =
             Term::product([Term::Const(height).ceil_div(block()), Term::Const(conv.batch)]);
-        let dealt = || Term::knob("deal").equals(1);
-        must.push(dealt().implies(elements));
-        must.push(dealt().implies(Term::Const(threads).at_most(blocks)));
+        let whole = knobs.last().map(|k| k.is("blocks")).unwrap_or(Term::Const(0));
+        must.push(whole.clone().implies(elements));
+        must.push(whole.implies(Term::Const(threads).at_most(blocks)));
     }
     let should =
         [Term::Const((registers / 4).min(conv.outputs / lanes * 8)).at_most(accumulators())];
@@ -121,16 +123,16 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             tiles: get("tiles"),
             unroll: get("unroll"),
             panels_outside: c.word("order") == Some("panels_outside"),
-            threads: match c.int("deal") {
+            threads: match c.word("parallel_over") {
                 _ if threads <= 1 => WinogradThreads::One,
-                Some(1) => WinogradThreads::Blocks,
+                Some("blocks") => WinogradThreads::Blocks,
                 _ => WinogradThreads::Phases,
             },
         };
-        let mut p = vec![Primitive::Winograd(name.clone(), tile)];
+        let mut p = vec![Primitive::Winograd { buffer: name.clone(), tile }];
         // The transformed filters are the one stream that is too large for near caches.
         if get("prefetch") > 1 {
-            p.push(Primitive::Prefetch("U".into(), get("prefetch")));
+            p.push(Primitive::Prefetch { buffer: "U".into(), lines: get("prefetch") });
         }
         p
     };

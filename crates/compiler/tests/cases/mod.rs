@@ -4,8 +4,7 @@
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use squall_core::units::Bytes;
-use squall_core::{Gpu, Target, TargetKind, TensorKind, Workload};
+use squall_core::{Gpu, Target, TensorKind, Workload};
 
 pub const CASES: &[(&str, &str)] = &[
     (
@@ -301,7 +300,7 @@ pub fn split_inputs(w: &Workload, all: &[Vec<f64>]) -> (Vec<Vec<f64>>, Vec<Vec<f
 
 /// An NVIDIA H200.
 pub fn h200() -> Target {
-    let gpu = Gpu {
+    Target::cuda(Gpu {
         capability: 90,
         multiprocessors: 132,
         threads_per_block: 1024,
@@ -310,12 +309,5 @@ pub fn h200() -> Target {
         shared_per_multiprocessor: 233472,
         registers_per_multiprocessor: 65536,
         l2: 60 << 20,
-    };
-    Target {
-        kind: TargetKind::Cuda(gpu),
-        threads: 1,
-        vector_bytes: 16,
-        vector_registers: 255,
-        caches: vec![Bytes(228 << 10)],
-    }
+    })
 }

@@ -294,7 +294,7 @@ pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<TunedKnob
             }
         }
     };
-    Ok(TunedKnob { knob: Knob { name, values, role: Role::Choice }, passed_as, default, at: t.at })
+    Ok(TunedKnob { knob: Knob::new(name, Role::Choice, values), passed_as, default, at: t.at })
 }
 
 /// How a knob's value is passed to the kernel; `v` is where its values are given.

@@ -60,7 +60,7 @@ fn c_type(d: DType) -> &'static str {
         DType::U8 => "uint8_t",
         DType::I32 => "int32_t",
         DType::I64 => "int64_t",
-        DType::F32 | DType::F16 | DType::Bf16 | DType::Tf32 => "float",
+        _ => "float",
     }
 }
 
@@ -147,6 +147,7 @@ impl Recipe {
             format!("{entry}<{}>", parameters.join(", "))
         };
         Ok(KernelSource {
+            language: squall_core::Language::Cuda,
             source: text,
             symbol: symbol.into(),
             prepared: Bytes(0),
@@ -204,6 +205,7 @@ impl Recipe {
         }
         let _ = writeln!(text, "  {symbol}_call({});\n  return 0;\n}}", arguments.join(", "));
         KernelSource {
+            language: squall_core::Language::C,
             source: text,
             symbol: symbol.into(),
             prepared: Bytes(0),

@@ -327,7 +327,7 @@ fn knob(name: &str, values: &[Json]) -> (Knob, HashMap<String, u16>) {
         Some(w) => w.into_iter().map(Value::Int).collect(),
         None => spellings.into_iter().map(Value::Word).collect(),
     };
-    (Knob { name: name.into(), values, role: Role::Choice }, at)
+    (Knob::new(name, Role::Choice, values), at)
 }
 
 /// The outcome that a value of the objective stands for: a time, or a failure where it is unusable.

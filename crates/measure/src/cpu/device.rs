@@ -1,19 +1,19 @@
-//! The machine: what its CPU can do and which of its cores may be used, read, never assumed.
+//! The machine: what its CPU can do and which of its cores may be used. All of it is read from the
+//! system and the compiler, nothing is assumed.
 
 use super::Toolchain;
-use crate::MeasureError;
-use squall_core::{Bytes, Target, TargetKind};
+use squall_core::{Bytes, MeasurerError, Target};
 use std::fs;
 use std::path::Path;
 
 /// A data or unified cache as one core sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// 1 is innermost.
+    /// Its level; 1 is innermost.
     pub level: usize,
-    /// All of it.
+    /// Its whole size.
     pub size: Bytes,
-    /// Physical cores that share it.
+    /// How many physical cores share it.
     pub shared_by: usize,
 }
 
@@ -28,10 +28,10 @@ pub struct Device {
     pub features: Vec<String>,
     /// The cores that kernels run on, one a thread.
     pub cores: Vec<usize>,
-    /// Cores beside them that do not disturb them: builds run there.
+    /// Other cores, which do not disturb these: builds run there.
     pub spare: Vec<usize>,
-    /// Cores beside them that do, as the other thread of a physical core does: builds run there
-    /// only while nothing is measured.
+    /// Other cores which do, as the second thread of a physical core does: builds run there only
+    /// while nothing is measured.
     pub siblings: Vec<usize>,
     /// Data caches, innermost first.
     pub caches: Vec<Cache>,
@@ -39,17 +39,17 @@ pub struct Device {
 
 impl Device {
     /// This machine, with `threads` of its cores for kernels.
-    pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasureError> {
+    pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasurerError> {
         let allowed = allowed_cores();
         if threads == 0 || threads > allowed.len() {
-            return Err(MeasureError::Device(format!(
+            return Err(MeasurerError::Device(format!(
                 "{threads} threads cannot be measured: this process may use {} core{}",
                 allowed.len(),
                 if allowed.len() == 1 { "" } else { "s" }
             )));
         }
         if threads > 1 && !toolchain.openmp() {
-            return Err(MeasureError::Device(format!(
+            return Err(MeasurerError::Device(format!(
                 "kernels of {threads} threads need OpenMP, which `{}` does not compile; install \
                  its OpenMP library (for clang: `apt-get install libomp-dev`)",
                 toolchain.command()
@@ -61,13 +61,8 @@ impl Device {
         let macros = toolchain.macros()?;
         let (vector_bytes, vector_registers) = vectors(&macros);
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
-        let target = Target {
-            kind: TargetKind::Cpu,
-            threads,
-            vector_bytes,
-            vector_registers,
-            caches: caches.iter().map(share).collect(),
-        };
+        let shares: Vec<Bytes> = caches.iter().map(share).collect();
+        let target = Target { threads, ..Target::cpu(vector_bytes, vector_registers, &shares) };
         let model = model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
         Ok(Device { target, model, features: features(&macros), cores, spare, siblings, caches })
     }
@@ -78,7 +73,7 @@ impl Device {
         format!(
             "cpu {}, {}-byte vectors, {n} thread{}",
             self.model,
-            self.target.vector_bytes,
+            self.target.vector_bytes(),
             if n == 1 { "" } else { "s" }
         )
     }
@@ -89,7 +84,7 @@ impl Device {
     }
 }
 
-/// The cores that the scheduler may put us on.
+/// The cores that the scheduler may put this process on.
 fn allowed_cores() -> Vec<usize> {
     #[cfg(target_os = "linux")]
     if let Ok(set) = rustix::thread::sched_getaffinity(None) {
@@ -120,9 +115,10 @@ fn core_list(text: &str) -> Vec<usize> {
     list
 }
 
-/// The measured cores, from the end (the first ones see most interrupts) and on distinct physical
-/// cores while there are; those left for building; and of these, apart, the siblings of measured
-/// ones: a compiler there would slow down what is measured.
+/// Divides the cores. The measured ones come from the end, since the first ones see most
+/// interrupts, and from distinct physical cores while there are any. The second list is spare for
+/// building. The third holds the siblings of measured cores, where a compiler would slow down what
+/// is measured.
 fn choose(
     allowed: &[usize],
     siblings: &dyn Fn(usize) -> Vec<usize>,
@@ -231,7 +227,7 @@ fn features(macros: &str) -> Vec<String> {
         .collect()
 }
 
-/// The CPU's name: architectures call that line differently, some have none.
+/// The CPU's name. Architectures call its line differently, and some have none.
 fn model(cpuinfo: &str) -> String {
     let value = |key: &str| {
         cpuinfo.lines().find_map(|l| {
@@ -261,14 +257,14 @@ mod tests {
     fn this_machine_is_read() {
         let t = Toolchain::detect().unwrap();
         let d = Device::detect(1, &t).unwrap();
-        assert!(d.target.vector_bytes >= 16 && d.target.vector_registers >= 16);
+        assert!(d.target.vector_bytes() >= 16 && d.target.vector_registers() >= 16);
         assert!(
             d.id().starts_with("cpu ") && d.id().ends_with("-byte vectors, 1 thread"),
             "{}",
             d.id()
         );
         assert_eq!(d.cores.len(), 1);
-        assert!(d.target.caches.is_sorted());
+        assert!(d.target.machine.caches.is_sorted_by_key(|c| c.size));
         let error = Device::detect(100_000, &t).unwrap_err().to_string();
         assert!(error.contains("100000 threads") && error.contains("core"), "{error}");
         assert!(Device::detect(0, &t).is_err());

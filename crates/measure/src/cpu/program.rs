@@ -1,9 +1,11 @@
-//! C programs of ours that run beside us: compiled once a process, copied after that.
+//! The C programs of this crate, which run as processes of their own. Each is compiled once in a
+//! process of ours; later folders get a copy of the program.
 
 use super::Toolchain;
-use super::toolchain::first_error;
-use crate::MeasureError;
+use super::toolchain::{NEVER, first_error};
+use crate::artifact::BuildSite;
 use crate::process::Process;
+use squall_core::MeasurerError;
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,21 +15,21 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// What was compiled, by compiler, name and flags.
+/// The programs compiled so far, by compiler, name and flags.
 static MADE: Mutex<Option<HashMap<String, Vec<u8>>>> = Mutex::new(None);
 
-/// Makes the program `name` in `folder` of `name.c`, which is among the sources; the CPU seconds
-/// that took, or what the compiler complains of.
+/// Makes the program `name` in `folder` from `name.c`, which is among the sources. Gives the CPU
+/// seconds that took, or else what the compiler complains of.
 pub(super) fn make(
     folder: &Path,
     toolchain: &Toolchain,
     name: &str,
     sources: &[(&str, &str)],
     args: &[&str],
-) -> Result<Result<f64, String>, MeasureError> {
+) -> Result<Result<f64, String>, MeasurerError> {
     for (name, text) in sources {
         let path = folder.join(name);
-        fs::write(&path, text).map_err(|e| MeasureError::folder(&path, &e))?;
+        fs::write(&path, text).map_err(|e| MeasurerError::folder(&path, &e))?;
     }
     let path = folder.join(name);
     let key = format!("{} {name} {}", toolchain.command(), args.join(" "));
@@ -39,16 +41,10 @@ pub(super) fn make(
         return file
             .and_then(|mut f| f.write_all(program))
             .map(|()| Ok(0.0))
-            .map_err(|e| MeasureError::folder(&path, &e));
+            .map_err(|e| MeasurerError::folder(&path, &e));
     }
-    let c = toolchain.compile(
-        folder,
-        args,
-        &folder.join(format!("{name}.c")),
-        &path,
-        Duration::from_secs(60),
-        None,
-    )?;
+    let site = BuildSite { folder, timeout: Duration::from_secs(60), cancel: &NEVER };
+    let c = toolchain.compile(site, args, &folder.join(format!("{name}.c")), &path)?;
     if !c.ok {
         return Ok(Err(first_error(&c.said)));
     }
@@ -60,7 +56,8 @@ pub(super) fn make(
 pub(super) fn start(command: &mut Command) -> io::Result<Process> {
     for _ in 0..200 {
         match Process::spawn(command) {
-            // Another thread's child that is not its program yet holds the file open.
+            // The file stays open in a child that another thread forked until that child runs its
+            // own program.
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => {
                 std::thread::sleep(Duration::from_millis(10))
             }

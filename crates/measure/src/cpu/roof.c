@@ -5,6 +5,7 @@
  *   TEST: fma:MILLISECONDS          -> GFLOP/s
  *         read:BYTES:MILLISECONDS   -> GB/s; BYTES are each thread's
  *         copy:BYTES:MILLISECONDS   -> GB/s, read and written together
+ *         ghz:MILLISECONDS          -> GHz: additions that wait for each other, one a cycle
  *
  * Prints a number a line: the rate of the best window, since the machine may be shared. One thread
  * is timed by its CPU time, several by the clock on the wall, in windows so short that in some of
@@ -44,6 +45,18 @@ static void fma_loop(long rounds) {
   vec sum = (vec){0};
   CHAINS(TOTAL)
   sink = sum[0];
+}
+
+enum { ADDITIONS = 64 };
+
+static void clock_loop(long rounds) {
+  unsigned long x = 1, step = 3;
+  /* The compiler may not know either number, or it would add once. */
+#define ADD __asm__ volatile("" : "+r"(x), "+r"(step)); x += step;
+#define ADD4 ADD ADD ADD ADD
+#define ADD16 ADD4 ADD4 ADD4 ADD4
+  for (long r = 0; r < rounds; r++) { ADD16 ADD16 ADD16 ADD16 }
+  sink = (float)x;
 }
 
 static void read_loop(const float *memory, size_t floats, long rounds) {
@@ -91,6 +104,7 @@ static double now(clockid_t clock) {
 
 static void work(float *memory, long rounds) {
   if (kind == 'f') fma_loop(rounds);
+  else if (kind == 'g') clock_loop(rounds);
   else if (kind == 'r') read_loop(memory, floats, rounds);
   else copy_loop(memory, floats, rounds);
 }
@@ -118,7 +132,8 @@ static void *thread(void *argument) {
     rounds *= 2;
   }
   if (t < WINDOW) rounds = (long)((double)rounds * WINDOW / t) + 1;
-  double amount = kind == 'f' ? 2.0 * LANES * COUNT : (double)(floats * sizeof(float));
+  double amount = kind == 'f' ? 2.0 * LANES * COUNT
+                  : kind == 'g' ? (double)ADDITIONS : (double)(floats * sizeof(float));
   double begin = now(CLOCK_MONOTONIC);
   best[me] = 0;
   /* All leave the loop in the same round: the first one decides between two barriers. */
@@ -143,9 +158,9 @@ int main(int argc, char **argv) {
   for (int i = 2; i < argc; i++) {
     kind = argv[i][0];
     char *first = strchr(argv[i], ':');
-    if (!first || (kind != 'f' && kind != 'r' && kind != 'c')) return 2;
+    if (!first || !strchr("frcg", kind)) return 2;
     floats = 0;
-    if (kind != 'f') {
+    if (kind == 'r' || kind == 'c') {
       size_t whole = 16 * LANES; /* both halves of a copy, and steps of eight vectors, come out even */
       floats = strtoull(first + 1, &first, 10) / sizeof(float) / whole * whole;
       if (floats == 0 || *first != ':') return 2;

@@ -3,9 +3,8 @@
 //! with one of the same run: [`Prober::peak_now`] costs 20 ms.
 
 use super::{Device, Toolchain, program};
-use crate::MeasureError;
 use crate::process::describe;
-use squall_core::Bytes;
+use squall_core::{Bytes, MeasurerError};
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,17 +53,17 @@ pub struct Prober {
 
 impl Prober {
     /// Compiles it.
-    pub fn build(device: &Device, toolchain: &Toolchain) -> Result<Prober, MeasureError> {
+    pub fn build(device: &Device, toolchain: &Toolchain) -> Result<Prober, MeasurerError> {
         let temp = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
-        let bytes = format!("-DVECTOR_BYTES={}", device.target.vector_bytes);
-        let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers);
+        let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
+        let bytes = format!("-DVECTOR_BYTES={}", device.target.vector_bytes());
+        let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers());
         let mut args = vec!["-O2", &bytes, &registers, "-pthread"];
         args.extend(toolchain.flags().iter().map(String::as_str));
         if let Err(why) =
             program::make(folder.path(), toolchain, "roof", &[("roof.c", SOURCE)], &args)?
         {
-            return Err(MeasureError::Runner(format!(
+            return Err(MeasurerError::Runner(format!(
                 "`{}` cannot build the roof's program: {why}",
                 toolchain.command()
             )));
@@ -73,10 +72,10 @@ impl Prober {
     }
 
     /// Measures everything, in about half a second.
-    pub fn measure(&self) -> Result<Roof, MeasureError> {
+    pub fn measure(&self) -> Result<Roof, MeasurerError> {
         let t = &self.device.target;
         let threads = t.threads as u64;
-        let sizes: Vec<u64> = (1..=t.caches.len().max(2)).map(|l| t.cache(l)).collect();
+        let sizes: Vec<u64> = (1..=t.machine.caches.len().max(2)).map(|l| t.cache(l)).collect();
         let mut sets: Vec<(String, u64, u32)> = Vec::new();
         for (i, &size) in sizes.iter().enumerate() {
             // Half of a level, so that it fits; but far more than the level below.
@@ -112,15 +111,20 @@ impl Prober {
     }
 
     /// The rate of fused multiply-adds on all cores of the device at this moment, in GFLOP/s.
-    pub fn peak_now(&self) -> Result<f64, MeasureError> {
+    pub fn peak_now(&self) -> Result<f64, MeasurerError> {
         self.fma(&self.device.cores, 20)
+    }
+
+    /// The clock of one core at this moment, in GHz.
+    pub fn clock(&self) -> Result<f64, MeasurerError> {
+        Ok(self.run(&self.device.cores[..1], &["ghz:20".to_string()])?[0])
     }
 
     /// The spare cores that do not slow the first measured core down. Virtual machines hide which
     /// of their cores are two threads of one: such a pair computes no faster together than one of
     /// them alone, and a compiler on the other would halve what is measured. At most 16 cores are
     /// tried, each for a few milliseconds.
-    pub fn undisturbing(&self) -> Result<Vec<usize>, MeasureError> {
+    pub fn undisturbing(&self) -> Result<Vec<usize>, MeasurerError> {
         let Some(&measured) = self.device.cores.first() else { return Ok(Vec::new()) };
         let mut kept = Vec::new();
         for &spare in self.device.spare.iter().take(16) {
@@ -132,15 +136,15 @@ impl Prober {
         Ok(kept)
     }
 
-    fn fma(&self, cores: &[usize], milliseconds: u32) -> Result<f64, MeasureError> {
+    fn fma(&self, cores: &[usize], milliseconds: u32) -> Result<f64, MeasurerError> {
         Ok(self.run(cores, &[format!("fma:{milliseconds}")])?[0])
     }
 
     /// One positive number for each test.
-    fn run(&self, cores: &[usize], tests: &[String]) -> Result<Vec<f64>, MeasureError> {
+    fn run(&self, cores: &[usize], tests: &[String]) -> Result<Vec<f64>, MeasurerError> {
         let list: Vec<String> = cores.iter().map(usize::to_string).collect();
         let path = self.folder.path().join("printed");
-        let out = File::create(&path).map_err(|e| MeasureError::folder(&path, &e))?;
+        let out = File::create(&path).map_err(|e| MeasurerError::folder(&path, &e))?;
         let program = self.folder.path().join("roof");
         let mut command = Command::new(&program);
         command
@@ -149,7 +153,7 @@ impl Prober {
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(Stdio::null());
-        let fault = |e| MeasureError::folder(&program, &e);
+        let fault = |e| MeasurerError::folder(&program, &e);
         let ended = program::start(&mut command)
             .map_err(fault)?
             .wait(Instant::now() + Duration::from_secs(60), None)
@@ -161,17 +165,22 @@ impl Prober {
             .collect();
         match ended {
             Some(e) if !e.status.success() => {
-                Err(MeasureError::Runner(format!("the roof's program: {}", describe(e.status))))
+                Err(MeasurerError::Runner(format!("the roof's program: {}", describe(e.status))))
             }
             Some(_) if rates.len() == tests.len() && rates.iter().all(|r| *r > 0.0) => Ok(rates),
-            Some(_) => Err(MeasureError::Runner("the roof's program prints no rates".into())),
-            None => Err(MeasureError::Runner("the roof's program did not end within 60 s".into())),
+            Some(_) => Err(MeasurerError::Runner("the roof's program prints no rates".into())),
+            None => Err(MeasurerError::Runner("the roof's program did not end within 60 s".into())),
         }
     }
 }
 
+/// Measures the clock of a device's first core, in GHz.
+pub fn clock(device: &Device, toolchain: &Toolchain) -> Result<f64, MeasurerError> {
+    Prober::build(device, toolchain)?.clock()
+}
+
 /// Measures the roof of a device.
-pub fn roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, MeasureError> {
+pub fn roof(device: &Device, toolchain: &Toolchain) -> Result<Roof, MeasurerError> {
     Prober::build(device, toolchain)?.measure()
 }
 
@@ -197,5 +206,7 @@ mod tests {
         assert!(now > roof.peak_gflops / 4.0 && now < roof.peak_gflops * 4.0, "{now} and {roof:?}");
         assert_eq!(roof.bound_nanos(1000.0, 0.0), 1000.0 / roof.peak_gflops);
         println!("{roof:?} now {now}");
+        let ghz = prober.clock().unwrap();
+        assert!(ghz > 0.2 && ghz < 10.0, "{ghz} GHz");
     }
 }

@@ -1,8 +1,8 @@
 //! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
 
-use crate::MeasureError;
+use crate::artifact::BuildSite;
 use crate::process::{Process, describe};
-use squall_core::KernelSource;
+use squall_core::{KernelSource, MeasurerError};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -10,15 +10,16 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Tried in this order where `CC` is not set.
+/// The compilers that are tried, in this order, where `CC` is not set.
 const DEFAULTS: [&str; 3] = ["gcc", "cc", "clang"];
 
-/// Without these a kernel is still right, only slower. Not `-ffast-math`: it breaks infinities,
-/// which soft-max and padding of maxima need.
+/// Flags that make kernels faster; without them they are right too. `-ffast-math` is not among
+/// them: it breaks infinities, which soft-max and padding of maxima need.
 const WANTED: [&str; 4] = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-w"];
 
-/// For kernels whose loops are tiled and vectorised already: redoing that in the compiler takes a
-/// third of its time, and moving loads between iterations spills the registers that tiles fill.
+/// Flags for kernels whose loops are tiled and vectorised already: redoing that in the compiler
+/// takes a third of its time, and moving loads between iterations spills the registers that tiles
+/// fill.
 const TILED: [&str; 6] = [
     "-fno-tree-pre",
     "-fno-predictive-commoning",
@@ -28,6 +29,12 @@ const TILED: [&str; 6] = [
     "-fira-region=one",
 ];
 
+/// Cancels no compiler run.
+pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// How long a compiler may take to build next to nothing.
+const TRIVIAL_TIMEOUT: Duration = Duration::from_secs(20);
+
 const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 
 /// A C compiler with the flags that it understands.
@@ -36,25 +43,25 @@ pub struct Toolchain {
     command: Vec<String>,
     version: String,
     flags: Vec<String>,
-    /// What it takes of [`TILED`].
+    /// Those of [`TILED`] that the compiler takes.
     tiled: Vec<&'static str>,
     openmp: bool,
 }
 
-/// What a compiler run came to.
+/// The result of a compiler run.
 pub(crate) struct Compiled {
     pub ok: bool,
     /// What it printed, or how it ended.
     pub said: String,
     /// CPU seconds.
     pub cpu: f64,
-    /// Ended by us: the deadline passed, or nobody wants the result any more.
+    /// Whether it was ended from here: its time was over, or it was cancelled.
     pub killed: bool,
 }
 
 impl Toolchain {
     /// The compiler that `CC` names, else the first of gcc, cc and clang that works.
-    pub fn detect() -> Result<Toolchain, MeasureError> {
+    pub fn detect() -> Result<Toolchain, MeasurerError> {
         match std::env::var("CC") {
             Ok(cc) if !cc.trim().is_empty() => Toolchain::named(&cc),
             _ => Toolchain::first_of(&DEFAULTS),
@@ -62,7 +69,7 @@ impl Toolchain {
     }
 
     /// The compiler that a command names: a path, or a command with arguments as in `CC`.
-    pub fn named(cc: &str) -> Result<Toolchain, MeasureError> {
+    pub fn named(cc: &str) -> Result<Toolchain, MeasurerError> {
         let command = if Path::new(cc).is_file() {
             vec![cc.to_string()]
         } else {
@@ -72,23 +79,23 @@ impl Toolchain {
     }
 
     /// The first of some commands that works.
-    pub fn first_of(commands: &[&str]) -> Result<Toolchain, MeasureError> {
+    pub fn first_of(commands: &[&str]) -> Result<Toolchain, MeasurerError> {
         let mut broken = None;
         for c in commands {
             match Toolchain::probe(vec![c.to_string()]) {
-                Err(MeasureError::NoCompiler { .. }) => {}
+                Err(MeasurerError::NoCompiler { .. }) => {}
                 Err(e) => broken = Some(e),
                 found => return found,
             }
         }
-        Err(broken.unwrap_or(MeasureError::NoCompiler {
+        Err(broken.unwrap_or(MeasurerError::NoCompiler {
             tried: commands.iter().map(|c| c.to_string()).collect(),
         }))
     }
 
-    fn probe(command: Vec<String>) -> Result<Toolchain, MeasureError> {
+    fn probe(command: Vec<String>) -> Result<Toolchain, MeasurerError> {
         let temp = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
+        let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
         let mut t = Toolchain {
             command,
             version: String::new(),
@@ -96,9 +103,9 @@ impl Toolchain {
             tiled: Vec::new(),
             openmp: false,
         };
-        t.check(folder.path(), None)?;
+        t.check(folder.path(), &NEVER)?;
         t.version = t.ask_version(folder.path())?;
-        // Compilers as they are today take everything at once.
+        // Current compilers take all flags at once, which saves probing them one by one.
         let all: Vec<&str> =
             ["-march=native"].into_iter().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
         if t.takes(folder.path(), &all)? {
@@ -130,9 +137,9 @@ impl Toolchain {
     }
 
     /// The first line that `--version` prints.
-    fn ask_version(&self, folder: &Path) -> Result<String, MeasureError> {
+    fn ask_version(&self, folder: &Path) -> Result<String, MeasurerError> {
         let path = folder.join("version");
-        let out = File::create(&path).map_err(|e| MeasureError::folder(&path, &e))?;
+        let out = File::create(&path).map_err(|e| MeasurerError::folder(&path, &e))?;
         let mut c = self.invocation();
         c.arg("--version").stdout(out).stderr(Stdio::null());
         let ended = self
@@ -148,56 +155,41 @@ impl Toolchain {
     }
 
     /// Whether a library builds with the flags so far and these.
-    fn takes(&self, folder: &Path, extra: &[&str]) -> Result<bool, MeasureError> {
+    fn takes(&self, folder: &Path, extra: &[&str]) -> Result<bool, MeasurerError> {
         let source = folder.join("probe.c");
-        fs::write(&source, TRIVIAL).map_err(|e| MeasureError::folder(&source, &e))?;
+        fs::write(&source, TRIVIAL).map_err(|e| MeasurerError::folder(&source, &e))?;
         let mut args: Vec<&str> = self.flags.iter().map(String::as_str).collect();
         args.extend(["-fPIC", "-shared", "-O2"]);
         args.extend(extra);
-        let c = self.compile(
-            folder,
-            &args,
-            &source,
-            &folder.join("probe.so"),
-            Duration::from_secs(20),
-            None,
-        )?;
+        let site = BuildSite { folder, timeout: TRIVIAL_TIMEOUT, cancel: &NEVER };
+        let c = self.compile(site, &args, &source, &folder.join("probe.so"))?;
         // clang only warns of flags that it ignores.
         Ok(c.ok && !c.said.contains("unknown") && !c.said.contains("unused"))
     }
 
-    /// An error unless a trivial library builds in `folder`; the CPU seconds that took.
-    pub(crate) fn check(
-        &self,
-        folder: &Path,
-        cancel: Option<&AtomicBool>,
-    ) -> Result<f64, MeasureError> {
+    /// Builds a trivial library in `folder` and gives the CPU seconds that took. An error means
+    /// that the compiler does not work there.
+    pub(crate) fn check(&self, folder: &Path, cancel: &AtomicBool) -> Result<f64, MeasurerError> {
         let name = unique("trivial");
         let (source, library) =
             (folder.join(format!("{name}.c")), folder.join(format!("{name}.so")));
-        fs::write(&source, TRIVIAL).map_err(|e| MeasureError::folder(&source, &e))?;
-        let c = self.compile(
-            folder,
-            &["-fPIC", "-shared"],
-            &source,
-            &library,
-            Duration::from_secs(20),
-            cancel,
-        )?;
+        fs::write(&source, TRIVIAL).map_err(|e| MeasurerError::folder(&source, &e))?;
+        let site = BuildSite { folder, timeout: TRIVIAL_TIMEOUT, cancel };
+        let c = self.compile(site, &["-fPIC", "-shared"], &source, &library)?;
         let wrote = library.is_file();
         let _ = fs::remove_file(&source);
         let _ = fs::remove_file(&library);
         match c {
             c if c.ok && wrote => Ok(c.cpu),
-            // Somebody wants to end: not the compiler's fault.
-            c if c.killed && cancel.is_some_and(|f| f.load(Ordering::Relaxed)) => Ok(c.cpu),
+            // A cancelled run says nothing of the compiler.
+            c if c.killed && cancel.load(Ordering::Relaxed) => Ok(c.cpu),
             c if c.ok => Err(self.broken(folder, "it reports success and writes nothing".into())),
             c => Err(self.broken(folder, first_error(&c.said))),
         }
     }
 
-    fn broken(&self, folder: &Path, detail: String) -> MeasureError {
-        MeasureError::BrokenCompiler {
+    fn broken(&self, folder: &Path, detail: String) -> MeasurerError {
+        MeasurerError::BrokenCompiler {
             command: self.command.join(" "),
             folder: folder.into(),
             detail,
@@ -213,10 +205,10 @@ impl Toolchain {
         c
     }
 
-    fn spawn(&self, command: &mut Command) -> Result<Process, MeasureError> {
+    fn spawn(&self, command: &mut Command) -> Result<Process, MeasurerError> {
         Process::spawn(command).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
-                MeasureError::NoCompiler { tried: vec![self.command.join(" ")] }
+                MeasurerError::NoCompiler { tried: vec![self.command.join(" ")] }
             }
             _ => self.broken(Path::new("."), format!("it cannot be started: {e}")),
         })
@@ -225,17 +217,17 @@ impl Toolchain {
     /// Runs the compiler: `args`, then the source, then what links it.
     pub(crate) fn compile(
         &self,
-        folder: &Path,
+        site: BuildSite,
         args: &[&str],
         source: &Path,
         output: &Path,
-        deadline: Duration,
-        cancel: Option<&AtomicBool>,
-    ) -> Result<Compiled, MeasureError> {
+    ) -> Result<Compiled, MeasurerError> {
+        let folder = site.folder;
         let errors = folder.join(unique("said"));
-        let file = File::create(&errors).map_err(|e| MeasureError::folder(&errors, &e))?;
+        let file = File::create(&errors).map_err(|e| MeasurerError::folder(&errors, &e))?;
         let mut c = self.invocation();
-        // Its temporary files go where a killed compiler leaves nothing behind for long.
+        // The compiler's temporary files go into the folder, which is removed with all in it: a
+        // killed compiler leaves some behind.
         c.args(args).arg(source).arg("-o").arg(output).env("TMPDIR", folder).stderr(file);
         if !args.contains(&"-E") {
             c.arg("-lm");
@@ -243,7 +235,7 @@ impl Toolchain {
         let start = Instant::now();
         let mut process = self.spawn(&mut c)?;
         let failed = |e: io::Error| self.broken(folder, e.to_string());
-        let ended = process.wait(start + deadline, cancel).map_err(failed)?;
+        let ended = process.wait(start + site.timeout, Some(site.cancel)).map_err(failed)?;
         let said = String::from_utf8_lossy(&fs::read(&errors).unwrap_or_default()).into_owned();
         let _ = fs::remove_file(&errors);
         Ok(match ended {
@@ -255,11 +247,15 @@ impl Toolchain {
             },
             Some(e) => Compiled { ok: e.status.success(), said, cpu: e.cpu, killed: false },
             None => {
-                // The usage of a killed driver lacks its children's: the wall time bounds it.
+                // The CPU time of a killed driver lacks that of its children, which the wall time
+                // bounds.
                 let cpu = process.kill().map_err(failed)?.cpu.max(start.elapsed().as_secs_f64());
                 Compiled {
                     ok: false,
-                    said: format!("the compiler did not end within {} s", deadline.as_secs_f64()),
+                    said: format!(
+                        "the compiler did not end within {} s",
+                        site.timeout.as_secs_f64()
+                    ),
                     cpu,
                     killed: true,
                 }
@@ -268,15 +264,17 @@ impl Toolchain {
     }
 
     /// The macros that the compiler predefines for this machine: `NAME VALUE` lines.
-    pub(crate) fn macros(&self) -> Result<String, MeasureError> {
+    pub(crate) fn macros(&self) -> Result<String, MeasurerError> {
         let temp = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|e| MeasureError::folder(&temp, &e))?;
+        let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
         let (source, out) = (folder.path().join("empty.c"), folder.path().join("macros"));
-        fs::write(&source, "").map_err(|e| MeasureError::folder(&source, &e))?;
+        fs::write(&source, "").map_err(|e| MeasurerError::folder(&source, &e))?;
         let mut args: Vec<&str> =
             self.flags.iter().map(String::as_str).filter(|f| f.starts_with("-m")).collect();
         args.extend(["-dM", "-E"]);
-        self.compile(folder.path(), &args, &source, &out, Duration::from_secs(10), None)?;
+        let timeout = Duration::from_secs(10);
+        let site = BuildSite { folder: folder.path(), timeout, cancel: &NEVER };
+        self.compile(site, &args, &source, &out)?;
         Ok(String::from_utf8_lossy(&fs::read(&out).unwrap_or_default()).into_owned())
     }
 
@@ -372,7 +370,7 @@ mod tests {
             "{missing}"
         );
         let missing = Toolchain::named("/no/such/compiler -O").unwrap_err();
-        assert!(matches!(missing, MeasureError::NoCompiler { .. }), "{missing}");
+        assert!(matches!(missing, MeasurerError::NoCompiler { .. }), "{missing}");
         let fails = Toolchain::named("/bin/false").unwrap_err().to_string();
         assert!(fails.contains("/bin/false") && fails.contains("exit status 1"), "{fails}");
         let lies = Toolchain::named("/bin/true").unwrap_err().to_string();

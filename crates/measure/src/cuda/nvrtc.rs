@@ -1,9 +1,10 @@
-//! CUDA C to cubins: processes that keep NVRTC loaded, as many as builders want at a time.
+//! From CUDA C to cubins: processes that keep NVRTC loaded, one for each build that runs at a
+//! time.
 
-use crate::MeasureError;
-use crate::cpu::{Build, Built, Reply, Runner, digest};
-use squall_core::{KernelSource, LaunchArgument, LaunchPhase, Mapped, TensorMap};
-use std::fmt::Write as _;
+use crate::artifact::{Build, BuildSite, Built, digest};
+use crate::cpu::{Reply, Runner, ready, unexpected};
+use squall_core::{KernelSource, MeasurerError};
+use squall_runtime::protocol::{self, Failure, Place, Request, Start};
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -12,59 +13,18 @@ use std::time::Duration;
 /// Where CUDA's headers usually lie, for users' kernels that include them.
 const INCLUDES: [&str; 1] = ["/usr/local/cuda/include"];
 
-/// How a kernel is launched, as `gpu.h` reads it; `names` of its functions in the cubin, where they
-/// are not those of the source.
-fn launches(kernel: &KernelSource, names: &[&str]) -> String {
-    let mut text = String::new();
-    for (i, l) in kernel.launches.iter().enumerate() {
-        let phase = if l.phase == LaunchPhase::Prepare { "prepare" } else { "call" };
-        let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
-        let entry = names.get(i).copied().unwrap_or(&l.entry);
-        let count = l.arguments.as_ref().map_or(-1, |a| a.len() as i64);
-        let _ = write!(
-            text,
-            "{phase} {entry} {a} {b} {c} {x} {y} {z} {} {count} {}",
-            l.shared,
-            l.maps.len()
-        );
-        for a in l.arguments.iter().flatten() {
-            let _ = match a {
-                LaunchArgument::Data(n) => write!(text, " d{n}"),
-                LaunchArgument::Output(n) => write!(text, " o{n}"),
-                LaunchArgument::Restored { output, data } => write!(text, " r{output},{data}"),
-                LaunchArgument::Number(bytes) => {
-                    write!(
-                        text,
-                        " x{}",
-                        bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()
-                    )
-                }
-            };
-        }
-        l.maps.iter().for_each(|m| text += &map(m));
-        text.push('\n');
-    }
-    text
+/// The file that holds the names of a cubin's functions, where they are not those of the source.
+pub(crate) fn names_file(cubin: &str) -> String {
+    format!("{cubin}.names")
 }
 
-/// A tensor map as `gpu.h` reads it.
-fn map(m: &TensorMap) -> String {
-    let (kind, at) = match m.memory {
-        Mapped::Data(n) => ('d', u64::from(n)),
-        Mapped::Prepared(byte) => ('p', byte),
-        Mapped::Workspace(byte) => ('w', byte),
-    };
-    let numbers = m
-        .extents
-        .iter()
-        .chain(&m.strides)
-        .copied()
-        .chain(m.spanned.iter().chain(&m.steps).map(|x| u64::from(*x)));
-    let list: String = numbers.map(|x| format!(" {x}")).collect();
-    format!(" {kind}{at} {}{list}", m.extents.len())
+/// Whether the functions of a kernel have in the cubin what C++ makes of their names: those of
+/// users' kernels. Functions that are made by rule have C names.
+pub(crate) fn has_lowered_names(kernel: &KernelSource) -> bool {
+    kernel.launches.iter().any(|l| l.arguments.is_some())
 }
 
-/// Compilers that stand ready; they run the laboratory's runner program.
+/// Compiler processes that stand ready; they run the runner program in the measurer's folder.
 pub(crate) struct Nvrtc {
     architecture: String,
     idle: Mutex<Vec<Runner>>,
@@ -75,18 +35,16 @@ impl Nvrtc {
         Nvrtc { architecture, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Compiles a kernel in `folder`, where the runner program lies, and writes how it is launched
-    /// beside it.
-    pub fn build(&self, folder: &Path, kernel: &KernelSource, patience: Duration) -> Build {
-        let name = digest(kernel);
+    /// Compiles a kernel in the folder where the runner program lies, and writes the names of its
+    /// functions beside it where they need that. NVRTC cannot be cancelled.
+    pub fn build(&self, kernel: &KernelSource, site: BuildSite) -> Build {
+        let (name, folder) = (digest(kernel), site.folder);
         let write = |file: String, text: &str| {
             let path = folder.join(file);
-            fs::write(&path, text).map_err(|e| MeasureError::folder(&path, &e))
+            fs::write(&path, text).map_err(|e| MeasurerError::folder(&path, &e))
         };
         write(format!("{name}.cu"), &kernel.source)?;
-        // Functions of ours have C names; users' are what C++ makes of them, which NVRTC knows.
-        let named = kernel.launches.iter().any(|l| l.arguments.is_some());
-        let mut command = format!("compile {name}.cu {name}.cubin");
+        let named = has_lowered_names(kernel);
         if named {
             let options = kernel.flags.iter().map(|f| format!("option {f}\n"));
             let include = INCLUDES
@@ -98,55 +56,55 @@ impl Nvrtc {
                 format!("{name}.options"),
                 &options.chain(include).chain(names).collect::<String>(),
             )?;
-            let _ = write!(command, " {name}.options");
         }
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut compiler = match waiting {
             Some(c) => c,
             None => self.start(folder)?,
         };
-        let reply = compiler.ask(&command, patience)?;
+        let (from, to, with) =
+            (format!("{name}.cu"), format!("{name}.cubin"), format!("{name}.options"));
+        let with = named.then_some(with.as_str());
+        let reply = compiler.ask(&Request::Compile { from: &from, to: &to, with }, site.timeout)?;
         let _ = fs::remove_file(folder.join(format!("{name}.cu")));
         let _ = fs::remove_file(folder.join(format!("{name}.options")));
         let (built, cpu) = match reply {
-            Reply::Answer(words, cpu) => {
+            Reply::Answer(reply, cpu) => {
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(compiler);
-                match words.strip_prefix("failed ") {
-                    None => {
-                        let names: Vec<&str> = words.split(' ').skip(2).collect();
-                        write(format!("{name}.cubin.launch"), &launches(kernel, &names))?;
-                        (Built::Library(format!("{name}.cubin").into()), cpu)
-                    }
-                    Some(why) => match why.split_once(' ') {
-                        Some(("file", why)) => {
-                            return Err(MeasureError::Folder {
-                                path: folder.into(),
-                                reason: why.into(),
-                            });
+                match reply {
+                    protocol::Reply::Built(names) => {
+                        if named {
+                            write(names_file(&to), &names.join("\n"))?;
                         }
-                        Some((_, why)) => (Built::Refused(why.trim().into()), cpu),
-                        None => (Built::Refused(why.into()), cpu),
-                    },
+                        (Built::Library(to.into()), cpu)
+                    }
+                    protocol::Reply::Failed(Failure { place: Place::File, message, .. }) => {
+                        return Err(MeasurerError::Folder { path: folder.into(), reason: message });
+                    }
+                    protocol::Reply::Failed(f) => (Built::Refused(f.message), cpu),
+                    other => return Err(unexpected(&other)),
                 }
             }
-            Reply::Late(cpu) => (
-                Built::Refused(format!("NVRTC did not end within {:.0} s", patience.as_secs_f64())),
-                cpu,
-            ),
+            Reply::Late(cpu) => {
+                let limit = site.timeout.as_secs_f64();
+                (Built::Refused(format!("NVRTC did not end within {limit:.0} s")), cpu)
+            }
             Reply::Died(how, cpu) => (Built::Refused(format!("NVRTC crashed: {how}")), cpu),
         };
         Ok(Some((built, cpu)))
     }
 
-    fn start(&self, folder: &Path) -> Result<Runner, MeasureError> {
-        let mut runner = Runner::begin(folder, &["nvrtc", &self.architecture])?;
+    fn start(&self, folder: &Path) -> Result<Runner, MeasurerError> {
+        let mut runner = Runner::begin(folder, &Start::Compiler(self.architecture.clone()))?;
         match runner.hear(Duration::from_secs(60))? {
-            Reply::Answer(a, _) if a == "ready" => Ok(runner),
-            Reply::Answer(a, _) => Err(MeasureError::Runner(format!("NVRTC: {a}"))),
-            Reply::Died(how, _) => {
-                Err(MeasureError::Runner(format!("NVRTC does not start: {how}")))
+            Reply::Answer(protocol::Reply::Failed(f), _) => {
+                Err(MeasurerError::Runner(format!("NVRTC: {}", f.message)))
             }
-            Reply::Late(_) => Err(MeasureError::Runner("NVRTC does not start within 60 s".into())),
+            Reply::Answer(reply, _) => ready(reply).map(|()| runner),
+            Reply::Died(how, _) => {
+                Err(MeasurerError::Runner(format!("NVRTC does not start: {how}")))
+            }
+            Reply::Late(_) => Err(MeasurerError::Runner("NVRTC does not start within 60 s".into())),
         }
     }
 }

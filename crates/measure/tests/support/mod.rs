@@ -1,9 +1,12 @@
-//! A small workload with hand-written kernels, right and wrong ones, and a laboratory for them.
+//! A small workload with hand-written kernels, right and wrong ones, and a measurer for them.
 #![allow(dead_code)] // each test binary uses its part
 
-use squall_core::{Bytes, CpuCost, FailStage, KernelSource, Measurement, Outcome, Workload};
-use squall_measure::MeasureError;
-use squall_measure::cpu::{Device, Lab, Toolchain};
+use squall_core::{
+    Bytes, CandidateText, CpuCost, FailStage, Job, KernelSource, Launch, LaunchPhase, Measurement,
+    Measurer, MeasurerError, Outcome, Rematch, TaskSetup, Workload,
+};
+use squall_measure::LocalMeasurer;
+use squall_measure::cpu::{Device, Toolchain};
 use std::sync::atomic::AtomicBool;
 
 /// 1,000 elements: 4,000 bytes are no multiple of 64, so canaries lie right behind them.
@@ -51,6 +54,7 @@ fn prepare(symbol: &str) -> String {
 
 fn plain(source: &str, symbol: &str) -> KernelSource {
     KernelSource {
+        language: squall_core::Language::C,
         source: source.into(),
         symbol: symbol.into(),
         prepared: Bytes(4 * N as u64),
@@ -99,32 +103,78 @@ pub fn repeated(times: usize) -> KernelSource {
     )
 }
 
-pub fn lab() -> Lab {
-    lab_of(1, Toolchain::detect().unwrap())
+/// The same in CUDA, by one block a row; `work` comes first, with row `i` and column `j` at hand.
+pub fn cuda_kernel(work: &str, shared: u32) -> KernelSource {
+    let source = format!(
+        "extern \"C\" __global__ void k_prepare(const float *w, float *p) {{ p[blockIdx.x * 100 + \
+         threadIdx.x] = w[blockIdx.x * 100 + threadIdx.x]; }}\n\
+         extern \"C\" __global__ void k(const float *x, float *y, const float *p, float *scratch) \
+         {{\n\
+           const int i = blockIdx.x, j = threadIdx.x; float s = 0;\n\
+           {work}\n\
+           for (int q = 0; q < 100; q++) s += x[i * 100 + q];\n\
+           y[i * 100 + j] = x[i * 100 + j] * p[i * 100 + j] + s;\n\
+         }}\n"
+    );
+    let launch = |phase, entry: &str, shared| Launch::linear(phase, entry, 10, 100, shared);
+    KernelSource {
+        language: squall_core::Language::Cuda,
+        source,
+        symbol: "k".into(),
+        prepared: Bytes(4 * N as u64),
+        workspace: Bytes(400),
+        openmp: false,
+        full_optimisation: true,
+        flags: Vec::new(),
+        launches: vec![
+            launch(LaunchPhase::Prepare, "k_prepare", 0),
+            launch(LaunchPhase::Call, "k", shared),
+        ],
+    }
 }
 
-pub fn lab_of(threads: usize, toolchain: Toolchain) -> Lab {
-    let mut lab = Lab::open(Device::detect(threads, &toolchain).unwrap(), toolchain).unwrap();
-    lab.set_task(&workload(), &reference(), 7).unwrap();
-    lab
+pub fn measurer() -> LocalMeasurer {
+    measurer_of(1, Toolchain::detect().unwrap())
+}
+
+pub fn measurer_of(threads: usize, toolchain: Toolchain) -> LocalMeasurer {
+    let mut measurer =
+        LocalMeasurer::on_cpu(Device::detect(threads, &toolchain).unwrap(), toolchain).unwrap();
+    measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
+    measurer
+}
+
+/// A job of a kernel whose name does not matter.
+pub fn job(source: KernelSource) -> Job {
+    Job::new(CandidateText::new("test", ""), source)
+}
+
+/// The second kernel against the first.
+pub fn rematch(
+    measurer: &mut LocalMeasurer,
+    incumbent: &KernelSource,
+    challenger: &KernelSource,
+) -> Result<Rematch, MeasurerError> {
+    measurer.rematch(&job(incumbent.clone()), &job(challenger.clone()))
 }
 
 /// Outcomes of all jobs, which must all be reported, in order.
 pub fn outcomes(
-    lab: &mut Lab,
+    measurer: &mut LocalMeasurer,
     jobs: &[KernelSource],
-) -> Result<Vec<(Outcome, CpuCost)>, MeasureError> {
+) -> Result<Vec<(Outcome, CpuCost)>, MeasurerError> {
     let mut all = Vec::new();
-    lab.run(jobs, &AtomicBool::new(false), &mut |i, o, c| {
-        assert_eq!(i, all.len());
-        all.push((o, c));
+    let jobs: Vec<Job> = jobs.iter().cloned().map(job).collect();
+    measurer.run(&jobs, &AtomicBool::new(false), &mut |r| {
+        assert_eq!(r.job, all.len());
+        all.push((r.outcome, r.cost));
     })?;
     Ok(all)
 }
 
-/// The outcome of one kernel; afterwards the laboratory must measure a right one.
-pub fn outcome(lab: &mut Lab, job: KernelSource) -> Outcome {
-    let all = outcomes(lab, &[job, right()]).unwrap();
+/// The outcome of one kernel; afterwards the measurer must measure a right one.
+pub fn outcome(measurer: &mut LocalMeasurer, job: KernelSource) -> Outcome {
+    let all = outcomes(measurer, &[job, right()]).unwrap();
     assert_eq!(all.len(), 2);
     measured(&all[1].0);
     all[0].0.clone()
@@ -139,8 +189,8 @@ pub fn measured(o: &Outcome) -> &Measurement {
 
 /// Asserts that a kernel fails at a stage, with certain words in the detail: alone, and beside a
 /// pacemaker that writes right results before and after it.
-pub fn fails(lab: &mut Lab, job: KernelSource, stage: FailStage, words: &[&str]) {
-    let all = outcomes(lab, &[job.clone(), right(), job, right()]).unwrap();
+pub fn fails(measurer: &mut LocalMeasurer, job: KernelSource, stage: FailStage, words: &[&str]) {
+    let all = outcomes(measurer, &[job.clone(), right(), job, right()]).unwrap();
     for (o, _) in [&all[0], &all[2]] {
         match o {
             Outcome::Failed { stage: s, detail } => {

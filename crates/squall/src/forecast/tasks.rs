@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::kit::Kit;
 use crate::session::SYMBOL;
 use squall_core::{
-    Candidate, Outcome, RecordKind, Target, Task, TaskId, Tunable, Workload, median,
+    Candidate, Job, Measurer, Outcome, RecordKind, Target, Task, TaskId, TaskSetup, Tunable,
+    Workload, find_candidate, find_tunable, median,
 };
 use squall_predict::task::{MeasuredCandidate, Proposal, TaskModel, TunedTask, even, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
@@ -34,11 +35,7 @@ impl Tuned {
     /// The candidate that holds the task, if it can still be made.
     fn holder(&self, tunables: &[Arc<dyn Tunable>]) -> Option<Candidate> {
         let (name, ..) = self.standings.winner()?;
-        let tunable = tunables.iter().find(|t| t.name() == name.0)?;
-        Some(Candidate {
-            tunable: tunable.name().into(),
-            configuration: tunable.space().parse(&name.1).ok()?,
-        })
+        find_candidate(tunables, &name.0, &name.1)
     }
 }
 
@@ -110,11 +107,11 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<TunedTask> {
     let tunables = Kit::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
     let row = |name: &Name, time: Option<f64>| {
-        let tunable = tunables.iter().find(|t| t.name() == name.0)?;
+        let tunable = find_tunable(&tunables, &name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
         (!features.is_empty()).then(|| MeasuredCandidate {
-            tunable: name.0.clone(),
+            tunable: tunable.name().into(),
             configuration,
             features,
             time,
@@ -267,18 +264,23 @@ pub fn measure(
         }
         let sources: Vec<_> =
             candidates.iter().map(|c| realize(&kit.tunables, c, SYMBOL)).collect();
-        lab.set_task_of(&t.task.workload, &kit.reference(&t.task, "squall_reference"), seed)?;
+        let reference = kit.reference(&t.task, "squall_reference");
+        lab.set_task(&TaskSetup::new(t.task.workload.clone(), reference, seed))?;
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); candidates.len()];
         let places: Vec<usize> = (0..candidates.len()).filter(|&i| sources[i].is_ok()).collect();
-        let jobs: Vec<_> = sources.into_iter().flatten().collect();
+        let jobs: Vec<Job> = candidates
+            .iter()
+            .zip(sources)
+            .filter_map(|(c, source)| Some(Job::new(c.into(), source.ok()?)))
+            .collect();
         for round in 0..rounds {
             // Every round begins elsewhere, so that a disturbance does not always meet the same.
             let turn = round * jobs.len() / rounds.max(1);
             let order: Vec<usize> = (0..jobs.len()).map(|i| (i + turn) % jobs.len()).collect();
             let turned: Vec<_> = order.iter().map(|&i| jobs[i].clone()).collect();
-            lab.run(&turned, stop, &mut |i, outcome, _| {
-                if let Outcome::Measured(m) = &outcome {
-                    times[places[order[i]]].push(m.median().0);
+            lab.run(&turned, stop, &mut |r| {
+                if let Outcome::Measured(m) = &r.outcome {
+                    times[places[order[r.job]]].push(m.median().0);
                 }
             })?;
         }

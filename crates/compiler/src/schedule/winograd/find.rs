@@ -79,11 +79,21 @@ impl Convolution {
     }
 }
 
-/// Finds the convolution that accumulates into the buffer `name`.
-pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
-    let no =
-        |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
-    let sum = crate::schedule::structure::buffer(n, name)?;
+/// The statements of a plain nest with one sum: what is added up where, what is stored of it, and
+/// the copies before.
+struct Parts {
+    at_sum: Vec<Affine>,
+    product: Expr,
+    output: Source,
+    at: Vec<Affine>,
+    epilogue: Expr,
+    copies: Vec<Copied>,
+}
+
+/// A buffer that is set, where, and to what.
+type Copied = (Source, Vec<Affine>, Expr);
+
+fn parts(n: &Nest, sum: Source) -> Option<Parts> {
     let (mut update, mut store, mut copies, mut strange) = (None, None, Vec::new(), false);
     visit(&n.body, &mut |s| match s {
         Stmt::Update { op: Reducer::Sum, buffer, index, value } if *buffer == sum => {
@@ -99,10 +109,17 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         Stmt::Loop(l) => strange |= l.start.is_some() || l.mode != Mode::Serial,
         _ => strange = true,
     });
-    let (Some((at_sum, product)), Some((output, at, epilogue)), false) = (update, store, strange)
-    else {
-        return Err(no("it is not the only sum of a plain nest"));
-    };
+    let ((at_sum, product), (output, at, epilogue)) = (update?, store?);
+    (!strange).then_some(Parts { at_sum, product, output, at, epilogue, copies })
+}
+
+/// Finds the convolution that accumulates into the buffer `name`.
+pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
+    let no =
+        |what: &str| format!("`{name}` is not the sum of a 3x3 convolution of stride 1: {what}");
+    let sum = crate::schedule::structure::buffer(n, name)?;
+    let Parts { at_sum, product, output, at, epilogue, copies } =
+        parts(n, sum).ok_or_else(|| no("it is not the only sum of a plain nest"))?;
     let Expr::Binary(Binary::Mul, a, b) = &product else {
         return Err(no("it does not add up products"));
     };
@@ -159,50 +176,8 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     if height < 1 || width < 1 || shape(output) != shape(sum) {
         return Err(no("the output has another shape"));
     }
-    let weight_of = |copy: &Stmt| {
-        let mut found = None;
-        visit(std::slice::from_ref(copy), &mut |s| match s {
-            Stmt::Store { buffer, value: Expr::Load { source, index: from }, index }
-                if *buffer == filter && from == index =>
-            {
-                found = Some(*source);
-            }
-            _ => {}
-        });
-        found
-    };
-    let weight =
-        n.prepare.iter().find_map(weight_of).ok_or_else(|| no("the filter is made otherwise"))?;
-    // The padding, a copy of its own.
-    let (input, pad, padded) = match (n.buffer(read).scope, &copies[..]) {
-        (Scope::Data(_), []) => (read, (0, 0), None),
-        (Scope::Workspace, [(b, index, Expr::Select { conds, then, other })]) if *b == read => {
-            let Expr::Load { source, index: from } = &**then else {
-                return Err(no("the padding is not a copy"));
-            };
-            let shift = |d: usize| -> Option<i64> {
-                let moved = index[d].add(&from[d].scale(-1)).as_constant()?;
-                let c = conds.iter().find(|c| c.index == from[d]);
-                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| {
-                    c.low == 0 && c.high == shape(*source)[d]
-                });
-                whole.then_some(moved)
-            };
-            let shifts = input_channels.read(&[shift(0), shift(1), shift(2), shift(3)]);
-            let Some([Some(0), Some(0), Some(top), Some(left)]) = shifts else {
-                return Err(no("the padding is of another kind"));
-            };
-            if **other != Expr::Const(0.0)
-                || !matches!(n.buffer(*source).scope, Scope::Data(_))
-                || top < 0
-                || left < 0
-            {
-                return Err(no("the padding is not with zeros"));
-            }
-            (*source, (top, left), Some(read))
-        }
-        _ => return Err(no("its input is computed first")),
-    };
+    let weight = weight(n, filter).ok_or_else(|| no("the filter is made otherwise"))?;
+    let Padding { input, pad, padded } = padding(n, read, input_channels, &copies).map_err(no)?;
     Ok(Convolution {
         input,
         input_channels,
@@ -222,4 +197,67 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         channels,
         rounded,
     })
+}
+
+/// The weight that a filter is copied from as it is.
+fn weight(n: &Nest, filter: Source) -> Option<Source> {
+    let weight_of = |copy: &Stmt| {
+        let mut found = None;
+        visit(std::slice::from_ref(copy), &mut |s| match s {
+            Stmt::Store { buffer, value: Expr::Load { source, index: from }, index }
+                if *buffer == filter && from == index =>
+            {
+                found = Some(*source);
+            }
+            _ => {}
+        });
+        found
+    };
+    n.prepare.iter().find_map(weight_of)
+}
+
+/// What a convolution reads, what is added around it above and left, and the padded copy.
+struct Padding {
+    input: Source,
+    pad: (i64, i64),
+    padded: Option<Source>,
+}
+
+/// The padding, a copy of its own.
+fn padding(
+    n: &Nest,
+    read: Source,
+    channels: Channels,
+    copies: &[Copied],
+) -> Result<Padding, &'static str> {
+    let shape = |s: Source| n.buffer(s).shape.as_slice();
+    match (n.buffer(read).scope, copies) {
+        (Scope::Data(_), []) => Ok(Padding { input: read, pad: (0, 0), padded: None }),
+        (Scope::Workspace, [(b, index, Expr::Select { conds, then, other })]) if *b == read => {
+            let Expr::Load { source, index: from } = &**then else {
+                return Err("the padding is not a copy");
+            };
+            let shift = |d: usize| -> Option<i64> {
+                let moved = index[d].add(&from[d].scale(-1)).as_constant()?;
+                let c = conds.iter().find(|c| c.index == from[d]);
+                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| {
+                    c.low == 0 && c.high == shape(*source)[d]
+                });
+                whole.then_some(moved)
+            };
+            let shifts = channels.read(&[shift(0), shift(1), shift(2), shift(3)]);
+            let Some([Some(0), Some(0), Some(top), Some(left)]) = shifts else {
+                return Err("the padding is of another kind");
+            };
+            if **other != Expr::Const(0.0)
+                || !matches!(n.buffer(*source).scope, Scope::Data(_))
+                || top < 0
+                || left < 0
+            {
+                return Err("the padding is not with zeros");
+            }
+            Ok(Padding { input: *source, pad: (top, left), padded: Some(read) })
+        }
+        _ => Err("its input is computed first"),
+    }
 }

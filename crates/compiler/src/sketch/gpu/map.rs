@@ -1,7 +1,8 @@
 //! Elementwise kernels on a GPU, and plain loops.
 
 use super::super::{Facts, attempt, collapse::collapse, plain::scalars, powers, start};
-use super::{Program, around, count, launches, tiles};
+use super::Program;
+use super::loops::{around, count, launches, tiles};
 use crate::nest::{Mode, Nest, Stmt, lower, substitute};
 use crate::schedule::Primitive;
 use squall_core::expr::Affine;
@@ -26,7 +27,9 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     }
     let (mut base, mut prefix) = start(w);
     for s in &w.stages[..w.stages.len() - 1] {
-        if attempt(&mut base, &mut prefix, vec![Primitive::Inline(s.name.clone())]).is_none() {
+        if attempt(&mut base, &mut prefix, vec![Primitive::Inline { buffer: s.name.clone() }])
+            .is_none()
+        {
             return Vec::new();
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn knobs(s: &Shape, t: &Target, native: i64) -> (Vec<Knob>, Vec<Term>
     let tile = |a: &Axis, level: u8| {
         (format!("{}{level}", a.short), Role::Tile { axis: a.short.clone(), level })
     };
-    let registers = t.vector_registers as i64;
+    let registers = t.vector_registers() as i64;
     // The register tile first: its knobs are entangled with one another.
     for (i, a) in s.tiled.iter().enumerate() {
         let (name, role) = tile(a, 3);

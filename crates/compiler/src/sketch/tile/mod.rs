@@ -187,7 +187,7 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
     let (mut n, mut prefix) = start(w);
     for s in w.stages[..main].iter().filter(|s| s.reduction.is_none()) {
         if !is_padding(s) || pad == Pad::Guard {
-            attempt(&mut n, &mut prefix, vec![Primitive::Inline(s.name.clone())])?;
+            attempt(&mut n, &mut prefix, vec![Primitive::Inline { buffer: s.name.clone() }])?;
         }
     }
     let (c, y) = (w.stages[main].name.clone(), w.stages[main + 1].name.clone());
@@ -203,20 +203,29 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
     if of_c.len() != of_y.len() {
         return None;
     }
-    let joins =
-        of_c.iter().zip(&of_y).map(|(a, b)| Primitive::Join(a.clone(), b.clone())).collect();
+    let joins = of_c
+        .iter()
+        .zip(&of_y)
+        .map(|(a, b)| Primitive::Join { first: a.clone(), second: b.clone() })
+        .collect();
     attempt(&mut n, &mut prefix, joins)?;
     if pad == Pad::Near {
         // Join the copy to the axes that it shares with the main stage, outermost first.
         let p = w.stages[..main].iter().find(|s| is_padding(s))?.name.clone();
         let mut joined = None;
         for (a, b) in names(&n, &p).iter().zip(&of_c) {
-            if attempt(&mut n, &mut prefix, vec![Primitive::Join(a.clone(), b.clone())]).is_none() {
+            if attempt(
+                &mut n,
+                &mut prefix,
+                vec![Primitive::Join { first: a.clone(), second: b.clone() }],
+            )
+            .is_none()
+            {
                 break;
             }
             joined = Some(a.clone());
         }
-        attempt(&mut n, &mut prefix, vec![Primitive::Contract(p.clone(), joined?)])?;
+        attempt(&mut n, &mut prefix, vec![Primitive::Contract { buffer: p.clone(), at: joined? }])?;
         // Small enough for the stack?
         let b = n.find_buffer(&p)?;
         if n.buffer(b).elements() > 32 << 10 {

@@ -23,7 +23,7 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
         p.push(split(&at(a, 5), f3, at(a, 2), at(a, 3)));
         if i == s.lane {
             let inner = format!("{}6", a.short);
-            p.push(Primitive::Split(at(a, 3), l, inner, "v".into()));
+            p.push(Primitive::Split { of: at(a, 3), factor: l, outer: inner, inner: "v".into() });
         }
     }
     let lane = &s.tiled[s.lane];
@@ -41,7 +41,9 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
         .map_or_else(|| (0..s.tiled.len()).collect(), |o| o.1.clone());
     let level = |l: u8| order.iter().map(move |&i| at(&s.tiled[i], l));
     let outside: Vec<String> = level(0).chain(level(1)).collect();
-    p.push(Primitive::Reorder(outside.iter().chain(&middle).chain(&tile).cloned().collect()));
+    p.push(Primitive::Reorder {
+        loops: outside.iter().chain(&middle).chain(&tile).cloned().collect(),
+    });
     // The reduction.
     let whole = s.whole;
     let factor = |a: &Axis, level: u8| {
@@ -50,7 +52,10 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     let sunk: Vec<String> =
         if whole { tile.clone() } else { middle.iter().chain(&tile).cloned().collect() };
     for l in sunk.iter().rev() {
-        p.push(Primitive::Fission(l.clone(), vec![format!("{l}i"), l.clone(), format!("{l}e")]));
+        p.push(Primitive::Fission {
+            of: l.clone(),
+            names: vec![format!("{l}i"), l.clone(), format!("{l}e")],
+        });
     }
     for a in &s.reduce {
         p.push(split(&a.name, factor(a, 1), format!("{}0", a.short), format!("{}1", a.short)));
@@ -67,7 +72,7 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     }
     chain.extend(r1.iter().cloned());
     chain.extend(tile.iter().cloned());
-    p.push(Primitive::Reorder(chain));
+    p.push(Primitive::Reorder { loops: chain });
     // Unrolling, from the innermost reduction loop outwards.
     let mut room = get("unroll".into());
     for a in inner.iter().rev() {
@@ -91,11 +96,11 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     // The accumulators.
     let last_outer = if whole { &middle } else { &outside };
     let home = last_outer.last().map_or("v", |l| l).to_string();
-    p.push(Primitive::Contract(c.into(), home));
+    p.push(Primitive::Contract { buffer: c.into(), at: home });
     let staged = !s.contiguous || !whole;
     if staged {
         if !s.contiguous {
-            p.push(Primitive::Relayout(c.into(), s.layout.clone()));
+            p.push(Primitive::Relayout { buffer: c.into(), order: s.layout.clone() });
         }
         if !whole {
             p.push(vectorize("vi"));
@@ -104,11 +109,12 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
         }
         // The loop that holds the whole inner reduction.
         let first = inner.first().map(|a| format!("{}1", a.short)).unwrap_or_default();
-        let split_first = p.iter().any(|x| matches!(x, Primitive::Split(l, ..) if *l == first));
+        let split_first =
+            p.iter().any(|x| matches!(x, Primitive::Split { of: l, .. } if *l == first));
         let root = if split_first { format!("{}1o", inner[0].short) } else { first };
-        p.push(Primitive::CacheWrite(root, c.into(), "acc".into()));
+        p.push(Primitive::CacheWrite { at: root, buffer: c.into(), local: "acc".into() });
         if whole {
-            p.push(Primitive::Forward(c.into()));
+            p.push(Primitive::Forward { buffer: c.into() });
         }
     } else {
         mark_tile(&mut p, &tile, "i");
@@ -117,21 +123,23 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     for (name, _) in &s.packable {
         let top = s.outer.first().map_or(&outside[0], |a| &a.name);
         match k.word(&format!("pack_{name}")) {
-            Some("yes") => {
-                p.push(Primitive::Pack(name.clone(), top.clone(), format!("{name}_packed")))
-            }
+            Some("yes") => p.push(Primitive::Pack {
+                buffer: name.clone(),
+                at: top.clone(),
+                packed: format!("{name}_packed"),
+            }),
             // Inside the outermost tile loop, where all loops within read the same part again.
-            Some("near") => p.push(Primitive::PackNear(
-                name.clone(),
-                outside[0].clone(),
-                format!("{name}_packed"),
-            )),
+            Some("near") => p.push(Primitive::PackNear {
+                buffer: name.clone(),
+                at: outside[0].clone(),
+                packed: format!("{name}_packed"),
+            }),
             _ => {}
         }
     }
     copy(s, &mut p);
     if let Some(name) = s.stream.as_ref().filter(|_| get("prefetch".into()) > 1) {
-        let ahead = |of: String| Primitive::Prefetch(of, get("prefetch".into()));
+        let ahead = |of: String| Primitive::Prefetch { buffer: of, lines: get("prefetch".into()) };
         match k.word(&format!("pack_{name}")) {
             Some("yes") => p.push(ahead(format!("{name}_packed"))),
             // Copied next to its use it is in a near cache.
@@ -165,7 +173,7 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
     }
     let row = format!("{}3e", last.short);
     let extent = p.iter().find_map(|x| match x {
-        Primitive::Split(l, f, _, i)
+        Primitive::Split { of: l, factor: f, inner: i, .. }
             if *i == format!("{}3", last.short) && *l == format!("{}5", last.short) =>
         {
             Some(*f)
@@ -187,7 +195,7 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
         "lane_u".into(),
         "row_v".into(),
     ]);
-    p.push(Primitive::Reorder(all.collect()));
+    p.push(Primitive::Reorder { loops: all.collect() });
     p.push(unroll("lane_u"));
     p.push(vectorize("row_v"));
 }
@@ -197,11 +205,11 @@ fn copy(s: &Shape, p: &mut Vec<Primitive>) {
     let Some(Border { name, low, high, extent }) = &s.border else { return };
     let mut inside = name.clone();
     if *low > 0 && low < extent {
-        p.push(Primitive::Peel(name.clone(), *low, "pad_in".into()));
+        p.push(Primitive::Peel { of: name.clone(), at: *low, rest: "pad_in".into() });
         inside = "pad_in".into();
     }
     if high < extent && high > low {
-        p.push(Primitive::Peel(inside.clone(), high - low, "pad_end".into()));
+        p.push(Primitive::Peel { of: inside.clone(), at: high - low, rest: "pad_end".into() });
     }
     let width = high - low;
     let lanes = powers(1, 16).take_while(|l| *l <= width).last().unwrap_or(1);

@@ -1,0 +1,324 @@
+//! The C text before a kernel: vector types and the functions that it uses, for the widths that
+//! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
+//! by their built-in names only where compilers do not find them, behind a test for them.
+
+use super::dialect::Used;
+use std::fmt::Write;
+
+/// Conversions from and to elements of 16 bits, to the nearest and ties to even.
+const HALVES: &[(&str, &str)] = &[
+    (
+        "from_bf16",
+        "static inline float from_bf16(unsigned short h) { union float_bits u = {(unsigned)h << \
+         16}; return u.x; }\n",
+    ),
+    (
+        "to_bf16",
+        "static inline unsigned short to_bf16(float x) {\n  union float_bits u = {.x = x};\n  \
+         return x != x ? 0x7fff : (unsigned short)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> \
+         16);\n}\n",
+    ),
+    // Scaled by 2^112, exponents of both formats agree, below the normal range too.
+    (
+        "from_f16",
+        "static inline float from_f16(unsigned short h) {\n  union float_bits u = {(unsigned)(h & \
+         0x7fff) << 13};\n  \
+         u.x *= 0x1p112f;\n  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;\n  u.bits |= \
+         (unsigned)(h & 0x8000) << 16;\n  return u.x;\n}\n",
+    ),
+    (
+        "to_f16",
+        "static inline unsigned short to_f16(float x) {\n  union float_bits u = {.x = x};\n  \
+         unsigned sign = u.bits >> 16 & 0x8000;\n  \
+         u.bits &= 0x7fffffff;\n  if (x != x) return 0x7fff;\n  if (u.x >= 65520.0f) return \
+         (unsigned short)(sign | 0x7c00);\n  \
+         if (u.x < 0x1p-14f) {\n    u.x += 0.5f;\n    return (unsigned short)(sign | (u.bits - \
+         0x3f000000));\n  }\n  \
+         return (unsigned short)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> \
+         13));\n}\n",
+    ),
+];
+
+/// The types and functions that a program used.
+pub fn text(used: &Used) -> String {
+    let mut s = String::from("#include <stddef.h>\n");
+    // Reading math.h takes longer than compiling a small kernel.
+    if SCALAR.iter().any(|(n, ..)| used.has(n)) {
+        s += "#include <math.h>\n";
+    }
+    if HALVES.iter().any(|(n, _)| used.has(n)) {
+        s += "union float_bits { unsigned bits; float x; };\n";
+        HALVES.iter().filter(|(n, _)| used.has(n)).for_each(|(_, text)| s += text);
+    }
+    for (name, sign) in [("max", '>'), ("min", '<')] {
+        for (suffix, ty) in [("f", "float"), ("d", "double")].into_iter().filter(|_| used.has(name))
+        {
+            let _ = writeln!(
+                s,
+                "static inline {ty} {name}_{suffix}({ty} a, {ty} b) {{ return a {sign} b ? a : b; \
+                 }}"
+            );
+        }
+    }
+    for &(name, f, d) in SCALAR.iter().filter(|x| used.has(x.0)) {
+        let (arguments, call) = if name == "pow" { ("X x, X y", "x, y") } else { ("X x", "x") };
+        for (suffix, ty, body) in [("f", "float", f), ("d", "double", d)] {
+            let body =
+                if body.contains('(') { body.to_string() } else { format!("{body}({call})") };
+            let _ = writeln!(
+                s,
+                "static inline {ty} {name}_{suffix}({}) {{ return {body}; }}",
+                arguments.replace('X', ty)
+            );
+        }
+    }
+    used.lanes.iter().for_each(|&l| vector(l, used, &mut s));
+    if used.has("even") || used.has("transpose") || ACROSS.iter().any(|(word, _)| used.has(word)) {
+        s.insert_str(0, SHUFFLE);
+    }
+    s
+}
+
+/// The types of a width, and the functions that were used.
+fn vector(l: i64, used: &Used, s: &mut String) {
+    let bytes = l * 4;
+    for (ty, name) in [("float", 'v'), ("int", 'i')] {
+        let _ = writeln!(
+            s,
+            "typedef {ty} {name}{l} __attribute__((vector_size({bytes}), aligned(4), may_alias));"
+        );
+    }
+    // `all` comes first: the others use it.
+    let list = |f: &dyn Fn(i64) -> String| (0..l).map(f).collect::<Vec<_>>().join(", ");
+    let _ = writeln!(
+        s,
+        "static inline v{l} all_v{l}(float x) {{ return (v{l}){{{}}}; }}",
+        list(&|_| "x".into())
+    );
+    let blend = |m: &str| format!("(v{l})(({m} & (i{l})a) | (~{m} & (i{l})b))");
+    let needs_exp = ["exp", "sigmoid", "tanh", "erf"].iter().any(|f| used.has(f));
+    for (name, sign) in [("max", '>'), ("min", '<')] {
+        if used.has(name) || needs_exp {
+            *s += &extreme(l, name, &format!("i{l} m = a {sign} b; return {};", blend("m")));
+        }
+    }
+    if ["abs", "erf", "tanh"].iter().any(|f| used.has(f)) {
+        let _ = writeln!(
+            s,
+            "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}"
+        );
+    }
+    if used.has("even") {
+        let mask = list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string());
+        let _ = writeln!(
+            s,
+            "static inline v{l} even_v{l}(const float *p) {{ v{l} a = *(const v{l} *)p, b = \
+             *(const v{l} *)(p + {}); \
+             return SHUFFLE({l}, a, b, {mask}); }}",
+            l - 1
+        );
+    }
+    for (word, combine) in ACROSS {
+        if used.has(word) && l.count_ones() == 1 {
+            *s += &across(l, word, combine);
+        }
+    }
+    let joined = [8, 16].contains(&l) && used.lanes.contains(&(l / 2));
+    if used.has("transpose") && (l == 4 || joined) {
+        *s += &transpose(l);
+    }
+    if needs_exp {
+        let (fast, end) = if l == 16 { (EXP_SCALE, "#endif\n") } else { ("", "") };
+        *s += &EXP.replace("SCALE\n", fast).replace("END\n", end).replace('@', &l.to_string());
+    }
+    for (name, form) in [("sigmoid", SIGMOID), ("tanh", TANH), ("erf", ERF)] {
+        if used.has(name) {
+            *s += &form.replace('@', &l.to_string());
+        }
+    }
+    for &(name, f, _) in SCALAR.iter().filter(|x| used.has(x.0)) {
+        *s += &by_lane(l, name, f);
+    }
+}
+
+/// A function without a vector form of ours goes lane by lane.
+fn by_lane(l: i64, name: &str, f: &str) -> String {
+    if ["exp", "sigmoid", "tanh", "erf", "abs"].contains(&name) {
+        return String::new();
+    }
+    let (arguments, call) = if name == "pow" {
+        (format!("v{l} x, v{l} y"), "x[i], y[i]")
+    } else {
+        (format!("v{l} x"), "x[i]")
+    };
+    let body = if f.contains('(') { format!("{name}_f({call})") } else { format!("{f}({call})") };
+    format!(
+        "static inline v{l} {name}_v{l}({arguments}) {{ v{l} r; for (int i = 0; i < {l}; i++) \
+         r[i] = {body}; return r; }}\n"
+    )
+}
+
+/// Name, float and double form: a C function, or an expression in `x`.
+const SCALAR: &[(&str, &str, &str)] = &[
+    ("exp", "expf", "exp"),
+    ("log", "logf", "log"),
+    ("sqrt", "sqrtf", "sqrt"),
+    ("tanh", "tanhf", "tanh"),
+    ("erf", "erff", "erf"),
+    ("floor", "floorf", "floor"),
+    ("ceil", "ceilf", "ceil"),
+    ("round", "rintf", "rint"),
+    ("sin", "sinf", "sin"),
+    ("cos", "cosf", "cos"),
+    ("abs", "fabsf", "fabs"),
+    ("pow", "powf", "pow"),
+    ("sign", "(float)((x > 0) - (x < 0))", "(double)((x > 0) - (x < 0))"),
+    ("sigmoid", "1.0f / (1.0f + expf(-x))", "1.0 / (1.0 + exp(-x))"),
+];
+
+const SHUFFLE: &str = "#if defined(__clang__) || __GNUC__ >= 12
+#define SHUFFLE(l, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define JOIN(l, half, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define PART(l, x, list, ...) __builtin_shufflevector(x, x, __VA_ARGS__)
+#else
+#define SHUFFLE(l, a, b, ...) __builtin_shuffle(a, b, (i##l){__VA_ARGS__})
+#define JOIN(l, half, a, b, ...) (((union { v##half part[2]; v##l whole; }){{a, b}}).whole)
+#define PLAIN(...) __VA_ARGS__
+#define PART(l, x, list, ...) (v##l){PLAIN list}
+#endif
+";
+
+/// The larger or smaller of two vectors, the second where one is no number: one instruction on
+/// x86, of which GCC makes two of a comparison and a selection.
+fn extreme(l: i64, name: &str, portable: &str) -> String {
+    let (feature, call) = match l {
+        16 => {
+            ("__AVX512F__", format!("(v16)__builtin_ia32_{name}ps512_mask(a, b, a, (short)-1, 4)"))
+        }
+        8 => ("__AVX__", format!("(v8)__builtin_ia32_{name}ps256(a, b)")),
+        4 => ("__SSE__", format!("(v4)__builtin_ia32_{name}ps(a, b)")),
+        _ => return format!("static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{ {portable} }}\n"),
+    };
+    format!(
+        "static inline v{l} {name}_v{l}(v{l} a, v{l} b) {{\n#if defined({feature}) && \
+         !defined(__clang__)\n  return {call};\n#else\n  {portable}\n#endif\n}}\n"
+    )
+}
+
+/// Reductions over all lanes: name, and how two values are combined (`@` is the width's suffix).
+const ACROSS: &[(&str, &str)] = &[
+    ("across_sum", "a + b"),
+    ("across_prod", "a * b"),
+    ("across_max", "max_@(a, b)"),
+    ("across_min", "min_@(a, b)"),
+];
+
+/// A reduction over the lanes of a vector, half by half.
+fn across(l: i64, word: &str, combine: &str) -> String {
+    let half = l / 2;
+    let body = |suffix: &str| combine.replace('@', suffix);
+    match half {
+        1 => format!(
+            "static inline float {word}_v2(v2 x) {{ float a = x[0], b = x[1]; return {}; }}\n",
+            body("f")
+        ),
+        _ => {
+            let list = |from: i64| {
+                (from..from + half).map(|i| format!("x[{i}]")).collect::<Vec<_>>().join(", ")
+            };
+            let part = |from: i64| {
+                let lanes =
+                    (from..from + half).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+                format!("PART({half}, x, ({}), {lanes})", list(from))
+            };
+            format!(
+                "static inline float {word}_v{l}(v{l} x) {{ v{half} a = {}, b = {}; return \
+                 {word}_v{half}({}); }}\n",
+                part(0),
+                part(half),
+                body(&format!("v{half}"))
+            )
+        }
+    }
+}
+
+/// `quads_vN(p, s)`: elements p[0..4], p[4 s..][..4], p[8 s..][..4], .. side by side.
+/// `transpose_vN`: of four such vectors the 4 x 4 transposition of each four lanes.
+fn transpose(l: i64) -> String {
+    let four = |f: &dyn Fn(i64) -> [i64; 4]| {
+        (0..l / 4).flat_map(|g| f(4 * g)).map(|i| i.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    let low = four(&|g| [g, l + g, g + 1, l + g + 1]);
+    let high = four(&|g| [g + 2, l + g + 2, g + 3, l + g + 3]);
+    let first = four(&|g| [g, g + 1, l + g, l + g + 1]);
+    let second = four(&|g| [g + 2, g + 3, l + g + 2, l + g + 3]);
+    let mut s = match l {
+        4 => "static inline v4 quads_v4(const float *p, long s) { (void)s; return *(const v4 *)p; \
+              }\n"
+        .to_string(),
+        _ => {
+            let half = l / 2;
+            let all = (0..l).map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
+            format!(
+                "static inline v{l} quads_v{l}(const float *p, long s) {{\n  return JOIN({l}, \
+                 {half}, quads_v{half}(p, s), quads_v{half}(p + {half}*s, s), {all});\n}}\n"
+            )
+        }
+    };
+    let _ = write!(
+        s,
+        "static inline void transpose_v{l}(v{l} *a, v{l} *b, v{l} *c, v{l} *d) {{
+  v{l} e = SHUFFLE({l}, *a, *b, {low}), f = SHUFFLE({l}, *c, *d, {low});
+  v{l} g = SHUFFLE({l}, *a, *b, {high}), h = SHUFFLE({l}, *c, *d, {high});
+  *a = SHUFFLE({l}, e, f, {first}), *b = SHUFFLE({l}, e, f, {second});
+  *c = SHUFFLE({l}, g, h, {first}), *d = SHUFFLE({l}, g, h, {second});
+}}
+"
+    );
+    s
+}
+
+/// e^x: argument reduction to |r| <= ln(2)/2 and a polynomial of degree 6, about 1 ulp. The
+/// power of two is applied in two halves, so that results next to overflow stay finite.
+const EXP: &str = "static inline v@ exp_v@(v@ x) {
+  x = min_v@(max_v@(x, all_v@(-104.0f)), all_v@(89.0f));
+  v@ n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
+  v@ r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  v@ p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f, p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f, p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+SCALE
+  i@ k = __builtin_convertvector(n, i@), h = k >> 1;
+  return p * (v@)((h + 127) << 23) * (v@)((k - h + 127) << 23);
+END
+}
+";
+
+/// The end of EXP where an instruction scales by powers of two.
+const EXP_SCALE: &str = "#if defined(__AVX512F__) && !defined(__clang__)
+  return (v@)__builtin_ia32_scalefps512_mask(p, n, p, (short)-1, 4);
+#else
+";
+
+const SIGMOID: &str = "static inline v@ sigmoid_v@(v@ x) { return 1.0f / (1.0f + exp_v@(-x)); }\n";
+
+/// tanh: by exp where |x| is not small, a short odd polynomial where it is.
+const TANH: &str = "static inline v@ tanh_v@(v@ x) {
+  v@ a = abs_v@(x), q = x * x;
+  v@ big = 1.0f - 2.0f / (exp_v@(2.0f * a) + 1.0f);
+  v@ small = x + x * q * (-3.33332819e-1f + q * (1.33314422e-1f + q * (-5.37397155e-2f + q * \
+  (2.06390887e-2f - q * 5.70498872e-3f))));
+  i@ m = a > 0.625f, sign = (i@)x & (int)0x80000000;
+  return (v@)((m & ((i@)big | sign)) | (~m & (i@)small));
+}
+";
+
+/// erf: Abramowitz and Stegun 7.1.26, absolute error below 5e-7 in float.
+const ERF: &str = "static inline v@ erf_v@(v@ x) {
+  v@ a = abs_v@(x), t = 1.0f / (1.0f + 0.3275911f * a);
+  v@ p = t * (0.254829592f + t * (-0.284496736f + t * (1.421413741f + t * (-1.453152027f + t * \
+  1.061405429f))));
+  return (v@)((i@)(1.0f - p * exp_v@(-(a * a))) | ((i@)x & (int)0x80000000));
+}
+";

@@ -1,0 +1,170 @@
+//! Languages as tables: how each spells what the printer says. A new language is a file with a
+//! table, and a line in [`super::DIALECTS`]. In a spelling `$1`, `$2`, .. stand for its parts.
+
+use squall_core::Language;
+use std::collections::BTreeSet;
+
+/// The differences between a language and others of C's family.
+#[derive(Clone, Copy)]
+pub struct Dialect {
+    /// The language.
+    pub language: Language,
+    /// What a source begins with; `$1` is the kernel's name.
+    pub title: &'static str,
+    /// Types of numbers.
+    pub numbers: Numbers,
+    /// How functions of numbers are called, by name; `$f` stands for the form: `f` of a float, `d`
+    /// of a double, `v8` of a vector.
+    pub functions: &'static [(&'static str, &'static str)],
+    /// Adds to a place. With a product this is a multiply-add, which compilers join.
+    pub accumulate: &'static str,
+    /// How places in arrays are counted.
+    pub index: Index,
+    /// Between a pointer's type and its name, where nothing else points there.
+    pub restrict: &'static str,
+    /// How a program is divided into what runs at once.
+    pub execution: Execution,
+    /// The text that stands before a program's functions: what they used.
+    pub prelude: fn(&Used) -> String,
+}
+
+/// Types of numbers, and the numbers that have no digits.
+#[derive(Clone, Copy)]
+pub struct Numbers {
+    /// 16 bits with 5 of exponent.
+    pub f16: &'static str,
+    /// 16 bits with 8 of exponent.
+    pub bf16: &'static str,
+    /// 32 bits.
+    pub f32: &'static str,
+    /// 64 bits.
+    pub f64: &'static str,
+    /// Not a number.
+    pub nan: &'static str,
+    /// Infinity.
+    pub infinity: &'static str,
+    /// Minus infinity.
+    pub minus_infinity: &'static str,
+}
+
+/// How places in arrays are counted.
+#[derive(Clone, Copy)]
+pub struct Index {
+    /// The type of a loop's counter.
+    pub counter: &'static str,
+    /// The type of what is computed once.
+    pub value: &'static str,
+    /// The type without sign.
+    pub unsigned: &'static str,
+    /// Behind a number of that type.
+    pub suffix: &'static str,
+    /// The lesser of two.
+    pub least: &'static str,
+}
+
+/// How a program is divided into what runs at once.
+#[derive(Clone, Copy)]
+pub enum Execution {
+    /// One thread, or some, whose instructions work on vectors: CPUs.
+    Vectors(VectorWords),
+    /// Many threads in blocks, each of them working on single numbers: GPUs.
+    Threads(ThreadWords),
+}
+
+/// Words of programs that work on vectors.
+#[derive(Clone, Copy, Default)]
+pub struct VectorWords {
+    /// Before a function that others call.
+    pub export: &'static str,
+    /// A vector type of so many lanes.
+    pub vector: &'static str,
+    /// A vector in memory that is read: type, first element.
+    pub load: &'static str,
+    /// The same to be written.
+    pub store: &'static str,
+    /// A vector by its lanes: type, lanes.
+    pub list: &'static str,
+    /// A local array: type, name, elements.
+    pub array: &'static str,
+    /// Asks for the cache line of an element.
+    pub prefetch: &'static str,
+    /// Before a loop whose iterations threads share.
+    pub parallel: &'static str,
+    /// Behind that: how many loops are shared as one.
+    pub collapse: &'static str,
+    /// Behind that: how many threads there are.
+    pub threads: &'static str,
+}
+
+/// Words of programs of many threads.
+#[derive(Clone, Copy, Default)]
+pub struct ThreadWords {
+    /// The head of a function that is launched: cluster, bounds, name, parameters.
+    pub function: &'static str,
+    /// The cluster's part of that head: blocks.
+    pub cluster: &'static str,
+    /// The array that all shared buffers lie in: alignment.
+    pub shared: &'static str,
+    /// A parameter that holds a tensor map: number.
+    pub tensor_map: &'static str,
+    /// The number of a block, and that of a thread in it.
+    pub block: &'static str,
+    /// See `block`.
+    pub thread: &'static str,
+    /// Where a block's threads wait for each other.
+    pub barrier: &'static str,
+    /// Before a loop that stays one.
+    pub rolled: &'static str,
+    /// Before a loop that the compiler writes out, and before one that it writes out so many times.
+    pub unrolled: &'static str,
+    /// See `unrolled`.
+    pub unrolled_by: &'static str,
+    /// The type of so many floats side by side, and how one is made of its lanes.
+    pub floats: &'static str,
+    /// See `floats`.
+    pub make_floats: &'static str,
+}
+
+/// What the text of a program used: it decides what stands before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Functions, or families of them, by name.
+    pub helpers: BTreeSet<&'static str>,
+    /// Widths of vectors.
+    pub lanes: BTreeSet<i64>,
+    /// What warpgroups multiply: formats, columns, and which factors lie across.
+    pub products: BTreeSet<(&'static str, i64, [bool; 2])>,
+}
+
+impl Used {
+    /// Whether a helper was used.
+    pub fn has(&self, helper: &str) -> bool {
+        self.helpers.contains(helper)
+    }
+
+    /// Adds what another part of the program used.
+    pub fn extend(&mut self, other: Used) {
+        self.helpers.extend(other.helpers);
+        self.lanes.extend(other.lanes);
+        self.products.extend(other.products);
+    }
+}
+
+/// A spelling with its parts filled in.
+pub(super) fn fill(spelling: &str, parts: &[&str]) -> String {
+    let mut text = String::with_capacity(spelling.len() + 16);
+    let mut rest = spelling;
+    while let Some(at) = rest.find('$') {
+        text += &rest[..at];
+        rest = &rest[at + 1..];
+        let part = rest.chars().next().and_then(|c| c.to_digit(10)).unwrap_or(0) as usize;
+        match part.checked_sub(1).and_then(|i| parts.get(i)) {
+            Some(part) => {
+                text += part;
+                rest = &rest[1..];
+            }
+            None => text.push('$'),
+        }
+    }
+    text + rest
+}

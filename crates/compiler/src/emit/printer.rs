@@ -1,0 +1,365 @@
+//! The printer of nests: statements, expressions and indices in the words of a dialect, and what
+//! was used on the way. What depends on how a program is divided into what runs at once stands in
+//! the files of vectors and of threads.
+
+use super::Options;
+use super::dialect::{Dialect, Execution, Used, fill};
+use super::registers::Registers;
+use super::state::{Memo, Simd, Simt};
+use crate::nest::{Loop, Nest, Scope, Start, Stmt};
+use squall_core::DType;
+use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Unary, Var};
+use squall_core::workload::{Reducer, flatten};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// The text of a value; a scalar stands for all lanes.
+pub(super) struct Value {
+    pub text: String,
+    pub vector: bool,
+}
+
+impl Value {
+    /// A value of one number.
+    pub fn scalar(text: String) -> Value {
+        Value { text, vector: false }
+    }
+}
+
+/// Prints the functions of a nest.
+pub(super) struct Printer<'a> {
+    pub n: &'a Nest,
+    pub d: &'a Dialect,
+    pub o: Options,
+    pub out: String,
+    pub depth: usize,
+    /// Variables with a known value: of loops that are written out and of loops that run once.
+    pub known: HashMap<Var, i64>,
+    pub temporaries: usize,
+    pub used: RefCell<Used>,
+    pub simd: Simd,
+    pub simt: Simt,
+}
+
+impl<'a> Printer<'a> {
+    pub fn new(n: &'a Nest, d: &'a Dialect, o: Options) -> Printer<'a> {
+        let (mut simd, mut simt) = (Simd::default(), Simt::default());
+        match d.execution {
+            Execution::Vectors(words) => {
+                simd.words = words;
+                simd.registers = Registers::find(n);
+            }
+            Execution::Threads(words) => simt.words = words,
+        }
+        simd.memo.push(Memo::new());
+        Printer {
+            n,
+            d,
+            o,
+            out: String::new(),
+            depth: 1,
+            known: HashMap::new(),
+            temporaries: 0,
+            used: RefCell::default(),
+            simd,
+            simt,
+        }
+    }
+
+    /// Whether the program is one of many threads.
+    fn is_threads(&self) -> bool {
+        matches!(self.d.execution, Execution::Threads(_))
+    }
+
+    pub fn line(&mut self, text: &str) {
+        let _ = writeln!(self.out, "{:1$}{text}", "", self.depth * 2);
+    }
+
+    pub fn open(&mut self, head: &str) {
+        self.line(head);
+        self.depth += 1;
+        self.simd.memo.push(Memo::new());
+    }
+
+    pub fn close(&mut self) {
+        self.simd.memo.pop();
+        self.depth -= 1;
+        self.line("}");
+    }
+
+    pub fn temporary(&mut self) -> String {
+        self.temporaries += 1;
+        format!("t{}", self.temporaries)
+    }
+
+    /// Statements in a block of their own: it gives back the shared memory that it declares.
+    pub fn block(&mut self, stmts: &[Stmt]) {
+        let top = self.simt.top;
+        if self.is_threads() {
+            self.thread_statements(stmts);
+        } else {
+            stmts.iter().for_each(|s| self.statement(s));
+        }
+        self.simt.top = top;
+    }
+
+    pub fn statement(&mut self, s: &Stmt) {
+        match s {
+            Stmt::Loop(l) if self.is_threads() => self.thread_loop(l),
+            Stmt::Loop(l) => self.vector_program_loop(l),
+            Stmt::Local(b) if self.is_threads() => self.thread_declare(*b),
+            Stmt::Local(b) => self.vector_declare(*b),
+            Stmt::Store { buffer, index, value } => self.assign(*buffer, index, None, value),
+            Stmt::Update { op, buffer, index, value } => {
+                self.assign(*buffer, index, Some(*op), value)
+            }
+            Stmt::If { conds, body } => {
+                let test = self.conds(conds);
+                self.open(&format!("if ({test}) {{"));
+                self.block(body);
+                self.close();
+            }
+            Stmt::Prefetch { buffer, at } => self.prefetch(*buffer, at),
+            // Programs of many threads only.
+            Stmt::Barrier(reach) => self.barrier(*reach),
+            Stmt::Let { var, value, divisor, modulo } => self.bind(*var, value, *divisor, *modulo),
+            Stmt::Warp(w) => self.warp(w),
+            Stmt::CommitCopies => self.commit(),
+            Stmt::AwaitCopies(n) => self.await_copies(*n),
+            Stmt::AwaitProducts(n) => self.await_products(*n),
+        }
+    }
+
+    fn assign(&mut self, b: Source, index: &[Affine], op: Option<Reducer>, value: &Expr) {
+        if self.is_threads() {
+            self.thread_assign(b, index, op, value);
+        } else {
+            self.vector_assign(b, index, op, value);
+        }
+    }
+
+    /// A counted loop's head.
+    pub fn count(&mut self, l: &Loop) {
+        let v = self.var(l.var);
+        let counter = self.d.index.counter;
+        self.open(&format!("for ({counter} {v} = 0; {v} < {}; {v}++) {{", l.extent));
+    }
+
+    /// The least of a tile's start and the last one.
+    pub fn tile_start(&self, s: Start, v: &str) -> String {
+        fill(self.d.index.least, &[&format!("{}*{v}", s.step), &s.cap.to_string()])
+    }
+
+    pub fn var(&self, v: Var) -> String {
+        let alias = self.simt.alias.get(&v).cloned();
+        alias.unwrap_or_else(|| c_name(&self.n.vars[v.0 as usize]))
+    }
+
+    /// An affine form with known variables folded in.
+    pub fn fold(&self, a: &Affine) -> Affine {
+        a.map_vars(|v| self.known.get(&v).map_or_else(|| Affine::var(v), |&k| Affine::constant(k)))
+    }
+
+    pub fn affine(&self, a: &Affine) -> String {
+        affine_text(a, |v| self.var(v))
+    }
+
+    /// The element offset of an access with known variables folded in; of a cluster's buffer,
+    /// inside the block's share.
+    pub fn offset(&self, b: Source, index: &[Affine]) -> Affine {
+        let buf = self.n.buffer(b);
+        let skip = usize::from(buf.scope == Scope::Cluster);
+        self.fold(&flatten(&index[skip..], &buf.shape[skip..]))
+    }
+
+    /// A test of all conditions. One comparison without sign tests both bounds.
+    pub fn conds(&self, conds: &[Cond]) -> String {
+        let words = &self.d.index;
+        let one = |c: &Cond| {
+            let mut i = self.fold(&c.index);
+            if let Some((v, l, _)) = self.simt.lane {
+                i = i.substitute(v, &Affine::constant(l));
+            }
+            let (i, extent) = (self.affine(&i.plus(-c.low)), (c.high - c.low).max(0));
+            format!("({})({i}) < {extent}{}", words.unsigned, words.suffix)
+        };
+        conds.iter().map(one).collect::<Vec<_>>().join(" && ")
+    }
+
+    /// Notes that a helper is used, which the prelude then defines.
+    pub fn helper(&self, name: &'static str) {
+        self.used.borrow_mut().helpers.insert(name);
+    }
+
+    /// The type of a format's elements.
+    pub fn element_type(&self, d: DType) -> &'static str {
+        if d.is_half() {
+            self.helper("formats");
+        }
+        match d {
+            DType::F16 => self.d.numbers.f16,
+            DType::Bf16 => self.d.numbers.bf16,
+            _ => self.d.numbers.f32,
+        }
+    }
+
+    /// The form of a function for so many lanes.
+    fn form(&self, name: &'static str, lanes: i64) -> String {
+        self.helper(name);
+        match (lanes, self.o.double) {
+            (1, false) => "f".into(),
+            (1, true) => "d".into(),
+            _ => {
+                self.used.borrow_mut().lanes.insert(lanes);
+                format!("v{lanes}")
+            }
+        }
+    }
+
+    /// The name of a helper of ours for a width.
+    pub fn function(&self, name: &'static str, lanes: i64) -> String {
+        format!("{name}_{}", self.form(name, lanes))
+    }
+
+    /// A call of a function of numbers.
+    pub fn call(&self, name: &'static str, lanes: i64, arguments: &[&str]) -> String {
+        let form = self.form(name, lanes);
+        let listed = self.d.functions.iter().find(|f| f.0 == name);
+        let spelling = listed.map_or("", |f| f.1).replace("$f", &form);
+        fill(&spelling, arguments)
+    }
+
+    /// The statement that stores `v` at `place`, or combines it in.
+    pub fn combined(&self, place: &str, op: Option<Reducer>, v: &str, lanes: i64) -> String {
+        match op {
+            None => format!("{place} = {v};"),
+            Some(Reducer::Sum) => fill(self.d.accumulate, &[place, v]),
+            Some(Reducer::Prod) => format!("{place} *= {v};"),
+            Some(r @ (Reducer::Max | Reducer::Min)) => {
+                let name = if r == Reducer::Max { "max" } else { "min" };
+                format!("{place} = {};", self.call(name, lanes, &[place, v]))
+            }
+        }
+    }
+
+    pub fn constant(&self, c: f64) -> String {
+        let numbers = &self.d.numbers;
+        if c.is_nan() {
+            return numbers.nan.into();
+        }
+        if c.is_infinite() {
+            return if c < 0.0 { numbers.minus_infinity } else { numbers.infinity }.into();
+        }
+        let suffix = if self.o.double { "" } else { "f" };
+        let text = if self.o.double { format!("{c:?}") } else { format!("{:?}", c as f32) };
+        let text = if text.contains(['.', 'e']) { text } else { format!("{text}.0") };
+        if c < 0.0 { format!("({text}{suffix})") } else { format!("{text}{suffix}") }
+    }
+
+    /// A value; what it needs is printed before the current statement.
+    pub fn value(&mut self, e: &Expr) -> Value {
+        match e {
+            Expr::Const(c) => Value::scalar(self.constant(*c)),
+            Expr::Load { source, index } if self.is_threads() => {
+                Value::scalar(self.thread_load(*source, index))
+            }
+            Expr::Load { source, index } => self.vector_load(*source, index),
+            Expr::Cast(_, a) => self.value(a),
+            Expr::Unary(op, a) => {
+                let a = self.value(a);
+                self.unary(*op, a)
+            }
+            Expr::Binary(op, a, b) => {
+                let a = self.value(a);
+                let b = self.value(b);
+                self.binary(*op, a, b)
+            }
+            Expr::Select { conds, then, other } if self.is_threads() => {
+                let test = self.conds(conds);
+                // What a condition guards may not be loaded ahead of it.
+                let guarded = std::mem::replace(&mut self.simt.guarded, true);
+                let (a, b) = (self.value(then).text, self.value(other).text);
+                self.simt.guarded = guarded;
+                Value::scalar(format!("({test} ? {a} : {b})"))
+            }
+            Expr::Select { conds, then, other } => self.vector_select(e, conds, then, other),
+        }
+    }
+
+    /// Lanes of a value.
+    fn lanes(&self, vector: bool) -> i64 {
+        if vector { self.simd.vector.map_or(1, |v| v.1) } else { 1 }
+    }
+
+    fn unary(&self, op: Unary, a: Value) -> Value {
+        if op == Unary::Neg {
+            return Value { text: format!("(-{})", a.text), vector: a.vector };
+        }
+        Value { text: self.call(op.name(), self.lanes(a.vector), &[&a.text]), vector: a.vector }
+    }
+
+    pub fn binary(&self, op: Binary, a: Value, b: Value) -> Value {
+        let vector = a.vector || b.vector;
+        let sign = match op {
+            Binary::Add => "+",
+            Binary::Sub => "-",
+            Binary::Mul => "*",
+            Binary::Div => "/",
+            Binary::Max | Binary::Min | Binary::Pow => {
+                let lanes = self.lanes(vector);
+                let name = match op {
+                    Binary::Max => "max",
+                    Binary::Min => "min",
+                    _ => "pow",
+                };
+                let [a, b] = [a, b].map(|x| if vector { self.widen(x, lanes) } else { x.text });
+                return Value { text: self.call(name, lanes, &[&a, &b]), vector };
+            }
+        };
+        if op == Binary::Div && a.vector && !b.vector {
+            // Lanes over one divisor: vector divisions cost ten multiplications, and compilers
+            // may not replace them. One rounding more; divisors below 3e-39 overflow.
+            let one = self.constant(1.0);
+            return Value { text: format!("({} * ({one} / {}))", a.text, b.text), vector };
+        }
+        Value { text: format!("({} {sign} {})", a.text, b.text), vector }
+    }
+
+    /// The value as a vector of `lanes`.
+    pub fn widen(&self, v: Value, lanes: i64) -> String {
+        if v.vector {
+            return v.text;
+        }
+        format!("{}({})", self.function("all", lanes), v.text)
+    }
+}
+
+/// An affine form as C.
+fn affine_text(a: &Affine, name: impl Fn(Var) -> String) -> String {
+    let mut s = String::new();
+    for &(v, c) in a.terms() {
+        let sign = match (s.is_empty(), c < 0) {
+            (true, true) => "-",
+            (true, false) => "",
+            (false, true) => " - ",
+            (false, false) => " + ",
+        };
+        s += sign;
+        if c.abs() != 1 {
+            let _ = write!(s, "{}*", c.abs());
+        }
+        s += &name(v);
+    }
+    match (s.is_empty(), a.offset()) {
+        (true, o) => o.to_string(),
+        (false, 0) => s,
+        (false, o) if o < 0 => format!("{s} - {}", -o),
+        (false, o) => format!("{s} + {o}"),
+    }
+}
+
+/// A name that is no keyword of C and no name of the printer's own.
+pub(super) fn c_name(name: &str) -> String {
+    name.replace('\'', "_q") + "_"
+}

@@ -1,0 +1,89 @@
+//! What the printer keeps while it prints a function, by the execution of its program.
+
+use super::dialect::{ThreadWords, VectorWords};
+use super::registers::Registers;
+use squall_core::TensorMap;
+use squall_core::expr::{Source, Var};
+use std::collections::{HashMap, HashSet};
+
+/// A value in memory that was loaded into a temporary of the current block.
+pub(super) type Memo = HashMap<(Source, String), String>;
+
+/// State of a program that works on vectors.
+#[derive(Default)]
+pub(super) struct Simd {
+    pub words: VectorWords,
+    /// Unrolled loops around the current statement that run 4 times.
+    pub fours: Vec<Var>,
+    /// The vector loop around the current statement.
+    pub vector: Option<(Var, i64)>,
+    pub registers: Registers,
+    /// One for each block of statements around the current one.
+    pub memo: Vec<Memo>,
+    /// Whether `prepare` is being printed, which writes prepared buffers.
+    pub preparing: bool,
+}
+
+/// What a number that threads share out is the sum of: what depends on the round, and what on the
+/// thread; empty for nothing.
+pub(super) type Parts = [String; 2];
+/// The part of [`Parts`] that depends on the round.
+pub(super) const ROUND: usize = 0;
+/// The part of [`Parts`] that depends on the thread.
+pub(super) const THREAD: usize = 1;
+
+/// A serial loop whose steps keep pointers and counts.
+#[derive(Default)]
+pub(super) struct Steps {
+    pub var: Option<Var>,
+    /// What stands before the loop, and at the end of each step.
+    pub before: Vec<String>,
+    pub after: Vec<String>,
+    /// Addresses that are kept, by what they are.
+    pub kept: HashMap<String, String>,
+}
+
+/// State of a function of many threads.
+#[derive(Default)]
+pub(super) struct Simt {
+    pub words: ThreadWords,
+    /// What tile starts are multiples of.
+    pub multiple: HashMap<Var, i64>,
+    /// Where shared buffers lie, and the first free byte.
+    pub places: HashMap<Source, i64>,
+    pub top: i64,
+    pub most: i64,
+    pub threads: i64,
+    /// The variable of the block's number in its cluster, and the cluster's size.
+    pub rank: (Option<Var>, i64),
+    /// The vector loop's variable, lane and width.
+    pub lane: Option<(Var, i64, i64)>,
+    /// Whether what is loaded stands under a condition: then it may not be loaded ahead for all
+    /// lanes.
+    pub guarded: bool,
+    pub vectors: HashMap<String, String>,
+    pub prepared: HashMap<Source, u64>,
+    /// Fragments that are second factors: their registers come in another order.
+    pub second: HashSet<Source>,
+    /// Whether every barrier awaits copies.
+    pub copies: bool,
+    /// Whether threads copy to shared memory on their own, and whether TMA tiles are copied; their
+    /// tensor maps.
+    pub copying: bool,
+    pub boxing: bool,
+    pub maps: Vec<TensorMap>,
+    /// Fragments that warpgroups add to.
+    pub grouped: Vec<Source>,
+    /// Variables that change in serial loops; those of the grid and its threads, which do not.
+    pub moving: HashSet<Var>,
+    pub fixed: HashSet<Var>,
+    /// How many values a variable has.
+    pub ranges: HashMap<Var, i64>,
+    /// The serial loop around; what its threads share out, as parts of the round and of the thread.
+    pub steps: Steps,
+    pub dealt: HashMap<Var, Parts>,
+    /// What the parts that depend on the round are multiples of, where that is known.
+    pub rounds: HashMap<Var, i64>,
+    /// What stands for a variable.
+    pub alias: HashMap<Var, String>,
+}

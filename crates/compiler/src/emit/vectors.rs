@@ -1,0 +1,439 @@
+//! Programs that work on vectors: the vector axis becomes vectors, unrolled loops are written out,
+//! and small local buffers become named variables, so that nothing is left to the compiler's
+//! auto-vectoriser: register allocation and scheduling are all it has to do.
+
+use super::Options;
+use super::dialect::{Dialect, Used, fill};
+use super::printer::{Printer, Value, c_name};
+use super::state::Memo;
+use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes};
+use squall_core::expr::{Affine, Expr, Source};
+use squall_core::workload::Reducer;
+use squall_core::{Bytes, DType, KernelSource};
+use std::fmt::Write;
+
+/// The source of a verified nest as a program of vectors, with entry point `symbol`.
+pub(super) fn source(n: &Nest, symbol: &str, o: Options, d: &Dialect) -> KernelSource {
+    let mut p = Printer::new(n, d, o);
+    let export = p.simd.words.export;
+    let prepared = n.scope_bytes(|s| *s == Scope::Prepared);
+    let workspace = n.scope_bytes(|s| *s == Scope::Workspace) * if o.double { 2 } else { 1 };
+    let bytes = |of: &str, bytes: u64| {
+        format!("{export}size_t {symbol}_{of}_bytes(void) {{ return {bytes}; }}\n\n")
+    };
+    let mut functions = String::new();
+    if prepared > 0 {
+        functions += &bytes("prepared", prepared);
+        let _ = writeln!(
+            functions,
+            "{export}int {symbol}_prepare(const void *const *weights, void *prepared) {{"
+        );
+        functions += &p.pointers(|s| matches!(s, Scope::Weight(_)), "weights");
+        p.simd.preparing = true;
+        functions += &p.offsets(Scope::Prepared, "prepared");
+        functions += &p.run(&n.prepare);
+        p.simd.preparing = false;
+        functions += "  return 0;\n}\n\n";
+    }
+    functions += &bytes("workspace", workspace);
+    let _ = writeln!(
+        functions,
+        "{export}int {symbol}(const void *const *data, void *const *outputs, const void *prepared, \
+         void *workspace) {{"
+    );
+    functions += &p.pointers(|s| matches!(s, Scope::Data(_)), "data");
+    functions += &p.pointers(|s| *s == Scope::Output, "outputs");
+    functions += &p.offsets(Scope::Prepared, "prepared");
+    functions += &p.offsets(Scope::Workspace, "workspace");
+    functions += &p.run(&n.body);
+    functions += "  (void)data; (void)outputs; (void)prepared; (void)workspace;\n  return 0;\n}\n";
+    let used: Used = p.used.take();
+    KernelSource {
+        language: d.language,
+        source: fill(d.title, &[&n.name]) + &(d.prelude)(&used) + &functions,
+        symbol: symbol.into(),
+        prepared: Bytes(prepared),
+        workspace: Bytes(workspace),
+        openmp: used.has("parallel"),
+        full_optimisation: o.full_optimisation,
+        flags: Vec::new(),
+        launches: Vec::new(),
+    }
+}
+
+impl Printer<'_> {
+    /// The type of intermediates.
+    pub(super) fn real(&self) -> &'static str {
+        if self.o.double { self.d.numbers.f64 } else { self.d.numbers.f32 }
+    }
+
+    pub(super) fn vector_type(&self, lanes: i64) -> String {
+        self.used.borrow_mut().lanes.insert(lanes);
+        fill(self.simd.words.vector, &[&lanes.to_string()])
+    }
+
+    fn pointers(&self, wanted: fn(&Scope) -> bool, from: &str) -> String {
+        let mut out = String::new();
+        let mut outputs = 0;
+        for (k, b) in self.n.buffers.iter().enumerate().filter(|(_, b)| wanted(&b.scope)) {
+            let i = match b.scope {
+                Scope::Data(i) | Scope::Weight(i) => i,
+                _ => {
+                    outputs += 1;
+                    outputs - 1
+                }
+            };
+            let _ = writeln!(
+                out,
+                "  {} {}{} = {from}[{i}];",
+                self.pointer_type(Source(k as u32)),
+                self.d.restrict,
+                c_name(&b.name)
+            );
+        }
+        out
+    }
+
+    fn offsets(&self, scope: Scope, from: &str) -> String {
+        let mut out = String::new();
+        let mut at = 0;
+        for (k, b) in self.n.buffers.iter().enumerate().filter(|(_, b)| b.scope == scope) {
+            let ty = self.pointer_type(Source(k as u32));
+            let _ = writeln!(
+                out,
+                "  {ty} {}{} = ({ty} *)((const char *){from} + {at});",
+                self.d.restrict,
+                c_name(&b.name)
+            );
+            at += aligned_bytes(b) * if ty == self.d.numbers.f64 { 2 } else { 1 };
+        }
+        out
+    }
+
+    fn run(&mut self, stmts: &[Stmt]) -> String {
+        self.out.clear();
+        self.simd.memo = vec![Memo::new()];
+        self.depth = 1;
+        self.block(stmts);
+        std::mem::take(&mut self.out)
+    }
+
+    pub(super) fn prefetch(&mut self, buffer: Source, at: &Affine) {
+        let words = self.simd.words;
+        // Programs of many threads fetch ahead otherwise.
+        if !words.prefetch.is_empty() {
+            let at = self.fold(at);
+            let place = self.place(buffer, &at);
+            self.line(&fill(words.prefetch, &[&place]));
+        }
+    }
+
+    pub(super) fn vector_declare(&mut self, b: Source) {
+        let buf = self.n.buffer(b).clone();
+        // What an earlier instance of the buffer held is not this one's.
+        self.forget(b);
+        match self.simd.registers.get(b) {
+            Some(lanes) => {
+                let ty = if lanes > 1 { self.vector_type(lanes) } else { self.real().to_string() };
+                let names: Vec<String> = (0..buf.elements().max(1) / lanes)
+                    .map(|i| format!("{}_{i}", c_name(&buf.name)))
+                    .collect();
+                for part in names.chunks(12) {
+                    self.line(&format!("{ty} {};", part.join(", ")));
+                }
+            }
+            None => {
+                let (name, elements) = (c_name(&buf.name), buf.elements().to_string());
+                let text = fill(self.simd.words.array, &[self.real(), &name, &elements]);
+                self.line(&text);
+            }
+        }
+    }
+
+    /// A loop of a program that works on vectors.
+    pub(super) fn vector_program_loop(&mut self, l: &Loop) {
+        if l.extent == 1 && l.mode != Mode::Vector {
+            self.known.insert(l.var, 0);
+            self.bind_known_start(l.start, 0);
+            self.open("{");
+            self.block(&l.body);
+            self.close();
+            self.known.remove(&l.var);
+            return;
+        }
+        match l.mode {
+            Mode::Unroll if self.across_lanes(l).is_some() => {}
+            Mode::Unroll => {
+                if l.extent == 4 {
+                    self.simd.fours.push(l.var);
+                }
+                // A local declared inside needs its own scope each time; plain statements do not.
+                let scoped = l.body.iter().any(|s| matches!(s, Stmt::Local(_)));
+                for i in 0..l.extent {
+                    self.known.insert(l.var, i);
+                    self.bind_known_start(l.start, i);
+                    if scoped {
+                        self.open("{");
+                    }
+                    self.block(&l.body);
+                    if scoped {
+                        self.close();
+                    }
+                }
+                self.known.remove(&l.var);
+                if l.extent == 4 {
+                    self.simd.fours.pop();
+                }
+            }
+            Mode::Vector => {
+                self.simd.vector = Some((l.var, l.extent));
+                if l.extent == 1 {
+                    self.known.insert(l.var, 0);
+                    self.simd.vector = None;
+                }
+                self.block(&l.body);
+                self.known.remove(&l.var);
+                self.simd.vector = None;
+            }
+            // The modes of GPU programs never come here: another dialect prints them.
+            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => {
+                self.nested_loops(&[l], "")
+            }
+            Mode::Parallel => self.parallel(l),
+        }
+    }
+
+    /// A loop, and those directly nested in it, whose iterations threads share.
+    fn parallel(&mut self, l: &Loop) {
+        let mut chain = vec![l];
+        while let [Stmt::Loop(next)] = &chain[chain.len() - 1].body[..] {
+            if next.mode != Mode::Parallel || next.extent == 1 {
+                break;
+            }
+            chain.push(next);
+        }
+        let words = &self.simd.words;
+        let together = match (self.o.threads, chain.len()) {
+            (0, _) | (_, 1) => String::new(),
+            (_, k) => fill(words.collapse, &[&k.to_string()]),
+        };
+        let head = match self.o.threads {
+            1 => String::new(),
+            0 => words.parallel.into(),
+            t => format!("{}{together}{}", words.parallel, fill(words.threads, &[&t.to_string()])),
+        };
+        if !head.is_empty() {
+            self.helper("parallel");
+        }
+        self.nested_loops(&chain, &head);
+    }
+
+    /// Combines all lanes of vectors in registers into one element as a tree, where that is what
+    /// an unrolled loop does: one after another they would wait for each other.
+    fn across_lanes(&mut self, l: &Loop) -> Option<()> {
+        let [Stmt::Update { op, buffer, index, value: Expr::Load { source, index: from } }] =
+            &l.body[..]
+        else {
+            return None;
+        };
+        let lanes = self
+            .simd
+            .registers
+            .get(*source)
+            .filter(|lanes| lanes.count_ones() == 1 && *lanes > 1)?;
+        let off = self.offset(*source, from);
+        let whole =
+            off.offset() % lanes == 0 && l.extent % lanes == 0 && off.terms() == [(l.var, 1)];
+        if !whole
+            || index.iter().any(|a| a.uses(l.var))
+            || self.simd.vector.is_some()
+            || l.start.is_some()
+        {
+            return None;
+        }
+        let name = c_name(&self.n.buffer(*source).name);
+        let mut parts: Vec<String> =
+            (0..l.extent / lanes).map(|i| format!("{name}_{}", off.offset() / lanes + i)).collect();
+        let (word, sign) = match op {
+            Reducer::Sum => ("across_sum", "+"),
+            Reducer::Prod => ("across_prod", "*"),
+            Reducer::Max => ("across_max", "max"),
+            Reducer::Min => ("across_min", "min"),
+        };
+        let extreme = if sign == "max" { "max" } else { "min" };
+        // Widths down to one lane are needed on the way.
+        std::iter::successors(Some(lanes), |l| Some(l / 2))
+            .take_while(|l| *l > 1)
+            .for_each(|l| _ = self.vector_type(l));
+        while parts.len() > 1 {
+            let mut next = Vec::new();
+            for pair in parts.chunks(2) {
+                next.push(match pair {
+                    [a, b] if sign.len() == 1 => format!("({a} {sign} {b})"),
+                    [a, b] => self.call(extreme, lanes, &[a, b]),
+                    rest => rest.concat(),
+                });
+            }
+            parts = next;
+        }
+        if sign.len() > 1 {
+            self.function(extreme, lanes);
+        }
+        let all = format!("{}({})", self.function(word, lanes), parts.concat());
+        let off = self.offset(*buffer, index);
+        let place = match self.simd.registers.get(*buffer) {
+            Some(1) => format!("{}_{}", c_name(&self.n.buffer(*buffer).name), off.offset()),
+            Some(_) => return None,
+            None => self.place(*buffer, &off),
+        };
+        let text = self.combined(&place, Some(*op), &all, 1);
+        self.line(&text);
+        self.forget(*buffer);
+        Some(())
+    }
+
+    /// Nested counted loops; tile starts are computed inside the innermost.
+    fn nested_loops(&mut self, chain: &[&Loop], pragma: &str) {
+        if !pragma.is_empty() {
+            let _ = writeln!(self.out, "{pragma}");
+        }
+        for l in chain {
+            self.count(l);
+        }
+        for l in chain {
+            if let Some(s) = l.start {
+                let (v, base) = (self.var(l.var), self.var(s.var));
+                let least = self.tile_start(s, &v);
+                self.line(&format!("{} {base} = {least};", self.d.index.value));
+            }
+        }
+        self.block(&chain[chain.len() - 1].body);
+        chain.iter().for_each(|_| self.close());
+    }
+
+    fn bind_known_start(&mut self, s: Option<Start>, i: i64) {
+        if let Some(s) = s {
+            self.known.insert(s.var, (s.step * i).min(s.cap));
+        }
+    }
+
+    pub(super) fn forget(&mut self, b: Source) {
+        for m in &mut self.simd.memo {
+            // Pointers stay good: they hold places, not values.
+            m.retain(|k, _| k.0 != b || k.1.starts_with("pointer "));
+        }
+    }
+
+    pub(super) fn vector_assign(
+        &mut self,
+        b: Source,
+        index: &[Affine],
+        op: Option<Reducer>,
+        value: &Expr,
+    ) {
+        let off = self.offset(b, index);
+        let v = self.value(value);
+        let name = c_name(&self.n.buffer(b).name);
+        let Some((lane, lanes)) = self.simd.vector else {
+            let place = match self.simd.registers.get(b) {
+                Some(1) => format!("{name}_{}", off.offset()),
+                Some(l) => format!("{name}_{}[{}]", off.offset() / l, off.offset() % l),
+                None => self.place(b, &off),
+            };
+            let text = match self.n.buffer(b).dtype {
+                d if d.is_half() && self.simd.registers.get(b).is_none() => {
+                    let old = self.as_number(b, place.clone());
+                    let new = match op {
+                        None => v.text,
+                        Some(r) => self.binary(r.binary(), Value::scalar(old), v).text,
+                    };
+                    let round =
+                        self.plain_function(if d == DType::F16 { "to_f16" } else { "to_bf16" });
+                    format!("{place} = {round}({new});")
+                }
+                _ => self.combined(&place, op, &v.text, 1),
+            };
+            self.line(&text);
+            self.forget(b);
+            return;
+        };
+        let stride = off.coefficient(lane);
+        let mut base = off.clone();
+        base.add_term(lane, -stride);
+        let ty = self.vector_type(lanes);
+        if let Some(l) = self.simd.registers.get(b)
+            && l == lanes
+        {
+            let place = format!("{name}_{}", base.offset() / lanes);
+            let v = self.widen(v, lanes);
+            let text = self.combined(&place, op, &v, lanes);
+            self.line(&text);
+            return;
+        }
+        if stride == 1 {
+            let place = fill(self.simd.words.store, &[&ty, &self.place(b, &base)]);
+            let v = self.widen(v, lanes);
+            let text = self.combined(&place, op, &v, lanes);
+            self.line(&text);
+        } else {
+            let v = self.widen(v, lanes);
+            let t = self.temporary();
+            self.line(&format!("{ty} {t} = {v};"));
+            for i in 0..lanes {
+                let place = self.place(b, &base.plus(stride * i));
+                let text = self.combined(&place, op, &format!("{t}[{i}]"), 1);
+                self.line(&text);
+            }
+        }
+        self.forget(b);
+    }
+
+    /// An element of a buffer in memory, through a pointer that all elements at a constant
+    /// distance share: long index expressions repeated in unrolled code cost compilers most of
+    /// their time.
+    pub(super) fn place(&mut self, b: Source, off: &Affine) -> String {
+        let name = c_name(&self.n.buffer(b).name);
+        if off.terms().is_empty() {
+            return format!("{name}[{}]", off.offset());
+        }
+        let text = self.affine(&off.plus(-off.offset()));
+        let key = (b, format!("pointer {text}"));
+        let known = self.simd.memo.iter().rev().find_map(|m| m.get(&key)).cloned();
+        let pointer = known.unwrap_or_else(|| {
+            let t = self.temporary();
+            let ty = self.pointer_type(b);
+            self.line(&format!("{ty} *{t} = {name} + ({text});"));
+            if let Some(m) = self.simd.memo.last_mut() {
+                m.insert(key, t.clone());
+            }
+            t
+        });
+        format!("{pointer}[{}]", off.offset())
+    }
+
+    /// The C type behind a buffer's pointer.
+    fn pointer_type(&self, b: Source) -> String {
+        let buf = self.n.buffer(b);
+        let fixed = matches!(buf.scope, Scope::Data(_) | Scope::Weight(_))
+            || buf.scope == Scope::Prepared && !self.simd.preparing;
+        if self.o.double && matches!(buf.scope, Scope::Workspace | Scope::Local) {
+            return self.d.numbers.f64.into();
+        }
+        format!("{}{}", if fixed { "const " } else { "" }, self.element_type(buf.dtype))
+    }
+
+    /// An element of a buffer as a number, at a place in memory.
+    pub(super) fn as_number(&self, b: Source, place: String) -> String {
+        match self.n.buffer(b).dtype {
+            DType::F16 => format!("{}({place})", self.plain_function("from_f16")),
+            DType::Bf16 => format!("{}({place})", self.plain_function("from_bf16")),
+            _ => place,
+        }
+    }
+
+    /// The name of a helper function that works on one number.
+    fn plain_function(&self, name: &'static str) -> &'static str {
+        self.helper(name);
+        name
+    }
+}

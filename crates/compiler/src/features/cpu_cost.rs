@@ -1,0 +1,33 @@
+//! The estimate of a CPU's kernel in cycles, by a formula whose constants are the machine's.
+
+use super::cpu_table::Features;
+use squall_core::MachineModel;
+
+/// Arithmetic, loads and the traffic of two caches overlap in part, stores and loops come on top.
+/// Only an order to begin with, before anything is measured; trees learn from it and correct it.
+pub(super) fn estimate(f: &Features, machine: &MachineModel) -> f64 {
+    let units = machine.cpu_units();
+    // Fewer independent sums than the units' latency times their number wait for each other.
+    let fewer = (units.sums_in_flight / f.accumulators.max(1.0)).max(1.0);
+    let waiting = fewer.powf(units.waiting_power);
+    let registers = machine.vectors.registers as f64;
+    let spilled = 1.0 + units.spill * (f.registers_named - registers).max(0.0) / registers;
+    // A fused multiply-add is two operations; code that is no vector code has none.
+    let arithmetic = f.vector_flop / (2.0 * units.fma_ports) * waiting * spilled
+        + f.scalar_flop / units.fma_ports;
+    // A broadcast is part of the arithmetic's instruction.
+    let loads = (f.loads_vector + units.broadcast * f.loads_broadcast + f.loads_scalar)
+        / units.load_ports
+        + units.strided_load * f.loads_strided;
+    let stores = f.stores_vector + f.stores_scalar + f.stores_strided;
+    let [near, far] = [1, 2].map(|level| machine.cache(level).fill);
+    let parts = [arithmetic, loads, f.traffic_l1 / near, f.traffic_l2 / far];
+    let longest = parts.iter().copied().fold(0.0, f64::max);
+    // Asked for ahead, data come while others are worked on.
+    let exposed = if f.hints > 0.0 { units.exposed_prefetched } else { units.exposed };
+    longest
+        + exposed * (parts.iter().sum::<f64>() - longest)
+        + units.store * stores
+        + units.iteration * f.loop_iterations
+        + units.prefetch * f.hints
+}

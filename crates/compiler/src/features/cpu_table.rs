@@ -1,0 +1,65 @@
+//! The features of kernels on a CPU.
+
+features! {
+    /// What the cost model sees of a CPU's kernel, before logarithms are taken. Those that begin
+    /// with `a`, `b` and `c` are of the first operands and the result of the statement with most
+    /// work.
+    Features,
+    /// Names of the features of a CPU's kernels, in order.
+    FEATURES:
+    estimate
+    flop
+    vector_flop
+    scalar_flop
+    update_statements
+    inner_trip
+    unrolled_body
+    lanes
+    accumulators
+    registers_named
+    flop_per_load
+    loads_vector
+    loads_broadcast
+    loads_strided
+    loads_scalar
+    stores_vector
+    stores_strided
+    stores_scalar
+    loop_iterations
+    stack_bytes
+    workspace_bytes
+    prepared_bytes
+    parallel_iterations
+    parallel_depth
+    innermost_serial_extent
+    reduction_before_flush
+    a_lines
+    a_unique
+    a_stride
+    a_reuse_l1
+    a_traffic_l1
+    a_traffic_l2
+    b_lines
+    b_unique
+    b_stride
+    b_reuse_l1
+    b_traffic_l1
+    b_traffic_l2
+    c_lines
+    c_unique
+    c_stride
+    c_reuse_l1
+    c_traffic_l1
+    c_traffic_l2
+    traffic_l1
+    traffic_l2
+    intensity_l1
+    intensity_l2
+    copy_elements
+    main_share
+    tile_imbalance
+    branches
+    conflict
+    hints
+    hint_distance
+}

@@ -1,0 +1,165 @@
+//! The primitives of schedules: what each is given, how it is applied, and its text.
+
+use super::winograd::{self, WinogradTile};
+use super::{buffers, caching, loops, pack, peel, prefetch, reduction, structure};
+use crate::nest::{Mode, Nest, verify};
+use std::fmt;
+
+/// A primitive that cannot be applied, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{primitive}: {reason}")]
+pub struct Refused {
+    /// The primitive's text.
+    pub primitive: String,
+    /// What it would break, or what it did not find.
+    pub reason: String,
+}
+
+/// One rewrite. Loops and buffers are named as the nest names them; `of` and `at` are loops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // a field's name says what it is; the variant says what becomes of it
+pub enum Primitive {
+    /// Computes a stage where it is read and drops its buffer.
+    Inline { buffer: String },
+    /// Merges a dimension of a buffer with the next, so that loops over both can fuse.
+    Reshape { buffer: String, dim: usize },
+    /// Permutes a buffer's dimensions.
+    Relayout { buffer: String, order: Vec<usize> },
+    /// Makes one loop of two that are directly nested.
+    Fuse { outer: String, inner: String, fused: String },
+    /// Makes one loop of two adjacent ones of equal extent; the first name stays.
+    Join { first: String, second: String },
+    /// Splits a loop by a factor. Where the factor does not divide, the last tile moves back and
+    /// overlaps the one before.
+    Split { of: String, factor: i64, outer: String, inner: String },
+    /// Cuts a loop in two at a point; `rest` names the second.
+    Peel { of: String, at: i64, rest: String },
+    /// Gives directly nested loops a new order.
+    Reorder { loops: Vec<String> },
+    /// Distributes a loop over the statements of its body, one name a statement.
+    Fission { of: String, names: Vec<String> },
+    /// Shrinks a buffer to what one iteration of a loop uses and declares it there.
+    Contract { buffer: String, at: String },
+    /// Accumulates in a local copy around a loop.
+    CacheWrite { at: String, buffer: String, local: String },
+    /// Starts a cached accumulation from the constant that its buffer was filled with.
+    Forward { buffer: String },
+    /// Copies what a loop reads of a buffer, in the order that the loop reads it. Weights are copied
+    /// ahead of time, data at the start of the call.
+    Pack { buffer: String, at: String, packed: String },
+    /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
+    /// its reads.
+    PackNear { buffer: String, at: String, packed: String },
+    /// Asks for what the innermost loop that moves through a buffer reads, about so many cache
+    /// lines before it is read.
+    Prefetch { buffer: String, lines: i64 },
+    /// Accumulates a reduction separately for each iteration of a loop, then combines.
+    Rfactor { of: String, partial: String },
+    /// Computes a 3x3 convolution of stride 1, summed into a buffer, by Winograd's minimal
+    /// filtering.
+    Winograd { buffer: String, tile: WinogradTile },
+    /// Runs a loop in a mode.
+    Mark { mode: Mode, of: String },
+}
+
+impl Primitive {
+    /// Applies the primitive.
+    pub fn apply(&self, n: &mut Nest) -> Result<(), Refused> {
+        let refuse = |reason: String| Refused { primitive: self.to_string(), reason };
+        self.rewrite(n).map_err(refuse)?;
+        // The first three merge indices or copy them away from the tests that guard them; a loop
+        // that is moved may be a vector loop. The verifier decides; the others never break a nest.
+        let unsure = matches!(
+            self,
+            Primitive::Reshape { .. }
+                | Primitive::Pack { .. }
+                | Primitive::PackNear { .. }
+                | Primitive::Reorder { .. }
+        );
+        if unsure || cfg!(debug_assertions) {
+            let why = if unsure {
+                "what comes of it is not known to be right"
+            } else {
+                "it broke the nest (a bug of Squall)"
+            };
+            verify(n).map_err(|e| refuse(format!("{why}: {e}")))?;
+        }
+        Ok(())
+    }
+
+    fn rewrite(&self, n: &mut Nest) -> Result<(), String> {
+        use Primitive as P;
+        match self {
+            P::Inline { buffer } => structure::inline(n, buffer),
+            P::Reshape { buffer, dim } => buffers::reshape(n, buffer, *dim),
+            P::Relayout { buffer, order } => buffers::relayout(n, buffer, order),
+            P::Fuse { outer, inner, fused } => loops::fuse(n, outer, inner, fused),
+            P::Join { first, second } => structure::join(n, first, second),
+            P::Split { of, factor, outer, inner } => loops::split(n, of, *factor, outer, inner),
+            P::Peel { of, at, rest } => peel::peel(n, of, *at, rest),
+            P::Reorder { loops } => loops::reorder(n, loops),
+            P::Fission { of, names } => structure::fission(n, of, names),
+            P::Contract { buffer, at } => buffers::contract(n, buffer, at),
+            P::CacheWrite { at, buffer, local } => caching::cache_write(n, at, buffer, local),
+            P::Forward { buffer } => caching::forward(n, buffer),
+            P::Pack { buffer, at, packed } => pack::pack(n, buffer, at, packed),
+            P::PackNear { buffer, at, packed } => pack::pack_near(n, buffer, at, packed),
+            P::Prefetch { buffer, lines } => prefetch::prefetch(n, buffer, *lines),
+            P::Rfactor { of, partial } => reduction::rfactor(n, of, partial),
+            P::Winograd { buffer, tile } => winograd::winograd(n, buffer, tile),
+            P::Mark { mode, of } => loops::mark(n, *mode, of),
+        }
+    }
+}
+
+/// Applies all primitives in order.
+pub fn apply(n: &mut Nest, schedule: &[Primitive]) -> Result<(), Refused> {
+    schedule.iter().try_for_each(|p| p.apply(n))
+}
+
+/// Numbers between commas.
+fn numbers<T: ToString>(list: &[T]) -> String {
+    list.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl fmt::Display for Primitive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use Primitive as P;
+        match self {
+            P::Inline { buffer } => write!(f, "inline({buffer})"),
+            P::Reshape { buffer, dim } => write!(f, "reshape({buffer}, {dim})"),
+            P::Relayout { buffer, order } => write!(f, "relayout({buffer}, [{}])", numbers(order)),
+            P::Fuse { outer, inner, fused } => write!(f, "fuse({outer}, {inner}, {fused})"),
+            P::Join { first, second } => write!(f, "join({first}, {second})"),
+            P::Split { of, factor, outer, inner } => {
+                write!(f, "split({of}, {factor}, {outer}, {inner})")
+            }
+            P::Peel { of, at, rest } => write!(f, "peel({of}, {at}, {rest})"),
+            P::Reorder { loops } => write!(f, "reorder([{}])", loops.join(", ")),
+            P::Fission { of, names } => write!(f, "fission({of}, [{}])", names.join(", ")),
+            P::Contract { buffer, at } => write!(f, "contract({buffer}, {at})"),
+            P::CacheWrite { at, buffer, local } => {
+                write!(f, "cache_write({at}, {buffer}, {local})")
+            }
+            P::Forward { buffer } => write!(f, "forward({buffer})"),
+            P::Pack { buffer, at, packed } => write!(f, "pack({buffer}, {at}, {packed})"),
+            P::PackNear { buffer, at, packed } => write!(f, "pack_near({buffer}, {at}, {packed})"),
+            P::Prefetch { buffer, lines } => write!(f, "prefetch({buffer}, {lines})"),
+            P::Rfactor { of, partial } => write!(f, "rfactor({of}, {partial})"),
+            P::Winograd { buffer, tile } => {
+                write!(f, "winograd({buffer}, [{}])", numbers(&tile.numbers()))
+            }
+            P::Mark { mode: Mode::Serial, of } => write!(f, "serial({of})"),
+            P::Mark { mode: Mode::Parallel, of } => write!(f, "parallel({of})"),
+            P::Mark { mode: Mode::Vector, of } => write!(f, "vectorize({of})"),
+            P::Mark { mode: Mode::Unroll, of } => write!(f, "unroll({of})"),
+            // The modes of GPU programs: those are written whole, without a schedule.
+            P::Mark { of, .. } => write!(f, "gpu({of})"),
+        }
+    }
+}
+
+/// A schedule's text.
+pub fn print(schedule: &[Primitive]) -> String {
+    schedule.iter().map(|p| format!("{p}\n")).collect()
+}

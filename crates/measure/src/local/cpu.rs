@@ -1,0 +1,30 @@
+//! Kernels in C on the CPU of this machine.
+
+use super::backend::{Backend, Host};
+use crate::artifact::{Build, BuildSite};
+use crate::cpu::Prober;
+use squall_core::{KernelSource, MeasurerError, MeasurerIdentity};
+
+/// The CPU of the host.
+pub(super) struct Cpu;
+
+impl Backend for Cpu {
+    fn identity(&self, host: &Host) -> MeasurerIdentity {
+        MeasurerIdentity::new(host.device.id(), host.toolchain.id())
+    }
+
+    fn undisturbing(&self, host: &Host) -> Result<Vec<usize>, MeasurerError> {
+        if host.device.spare.is_empty() {
+            return Ok(Vec::new());
+        }
+        Prober::build(&host.device, &host.toolchain)?.undisturbing()
+    }
+
+    fn gpus(&self) -> &[u32] {
+        &[]
+    }
+
+    fn build(&self, host: &Host, kernel: &KernelSource, site: BuildSite) -> Build {
+        host.toolchain.build(kernel, site)
+    }
+}
