@@ -4,33 +4,36 @@
 //! workload conv2d
 //! data X: f32[1, 64, 56, 56]
 //! weight W: f32[64, 64, 3, 3]
-//! stage P: f32[n: 1, c: 64, h: 58, w: 58] = select(0 <= h - 1 < 56 and 0 <= w - 1 < 56, X[n, c, h - 1, w - 1], 0)
-//! stage Y: f32[n: 1, k: 64, p: 56, q: 56] = sum(c: 64, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
+//! stage P: f32[n: 1, c: 64, h: 58, w: 58] =
+//!     select(0 <= h - 1 < 56 and 0 <= w - 1 < 56, X[n, c, h - 1, w - 1], 0)
+//! stage Y: f32[n: 1, k: 64, p: 56, q: 56] =
+//!     sum(c: 64, r: 3, s: 3) P[n, c, p + r, q + s] * W[k, c, r, s]
 //! output Y
 //! ```
 //!
-//! The text is canonical: equal workloads print equally, and a [`Task`](crate::Task)'s identity
-//! is a hash of it. Memory is dense and row-major; only a tensor's element order counts, so a
-//! stage may see a tensor in another shape of the same elements.
+//! The text is canonical, with each stage on one line: equal workloads print equally, and a
+//! [`Task`](crate::Task)'s identity is a hash of it. Memory is dense and row-major; only a tensor's
+//! element order counts, so a stage may see a tensor in another shape of the same elements.
+
+mod format;
 
 pub use crate::expr::DType;
-use crate::expr::{Affine, Binary, Expr, Names, PrintExpr, Source, Var};
-use crate::text::{Cursor, Scope, TextError};
+use crate::expr::{Affine, Binary, Expr, Source, Var};
+use crate::text::TextError;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
-/// What stands for the meaning of a kernel that is not made from its expression but from the
-/// user's own source: its stages only say what is written.
+/// The identity of a kernel that is made from the user's own source and not from its expression.
+/// The stages of such a workload only give the shapes of what is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Foreign {
-    /// A hash of all that decides what the kernel computes and which choices it has.
+    /// A hash of everything that decides what the kernel computes and which configurations it has.
     pub digest: String,
     /// See [`Workload::tolerance`].
     pub tolerance: f64,
-    /// See [`Workload::flop`]; 0 where the user does not say.
+    /// See [`Workload::flop`]; 0 where it is not given.
     pub flop: u64,
-    /// The least and the largest value of each input; nothing for all of `[-1, 1)`.
+    /// The least and the largest value of each input; `None` stands for `[-1, 1)`.
     pub ranges: Vec<Option<(f64, f64)>>,
 }
 
@@ -40,7 +43,7 @@ pub struct Foreign {
 pub enum TensorKind {
     /// Changes at every call.
     Data,
-    /// Constant over calls: its layout is the kernel's to choose, outside the timed call.
+    /// Constant over calls: the kernel chooses its layout, and packs it outside the timed call.
     Weight,
 }
 
@@ -187,11 +190,11 @@ impl Stage {
 pub struct Workload {
     /// The kind of kernel, a name of the field: `conv2d`, `matmul`, `softmax`.
     pub kind: String,
-    /// What the kernel is given, data and weights in the caller's order.
+    /// The inputs, data and weights in the caller's order.
     pub inputs: Vec<Input>,
-    /// What is computed; a stage reads inputs and earlier stages.
+    /// The stages; each reads inputs and earlier stages.
     pub stages: Vec<Stage>,
-    /// Present if the kernel is the user's own.
+    /// Present if the kernel is made from the user's own source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign: Option<Foreign>,
 }
@@ -205,9 +208,9 @@ pub enum WorkloadError {
     /// The expression is not well formed.
     #[error("stage `{stage}`: {message}")]
     Stage {
-        /// Where.
+        /// The stage.
         stage: String,
-        /// What.
+        /// The rule that is broken.
         message: String,
     },
 }
@@ -218,8 +221,7 @@ impl Workload {
         &self.stages[self.stages.len() - 1]
     }
 
-    /// Everything that the kernel writes: the output, or all stages of a kernel that is the user's
-    /// own.
+    /// Everything that the kernel writes: the output, or all stages of a user's kernel.
     pub fn outputs(&self) -> &[Stage] {
         match self.foreign {
             Some(_) => &self.stages,
@@ -433,83 +435,6 @@ impl Workload {
         }
         values.pop().unwrap_or_default()
     }
-
-    /// Reads the text form.
-    pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
-        let mut c = Cursor::new(text)?;
-        c.expect_word("workload")?;
-        let mut w =
-            Workload { kind: c.name()?, inputs: Vec::new(), stages: Vec::new(), foreign: None };
-        if c.accept_word("foreign") {
-            let Some(digest) = c.accept_quoted() else {
-                return c.error("expected a digest in quotes").map_err(Into::into);
-            };
-            c.expect_word("tolerance")?;
-            let tolerance = c.number()?;
-            c.expect_word("flop")?;
-            w.foreign =
-                Some(Foreign { digest, tolerance, flop: c.number()? as u64, ranges: Vec::new() });
-        }
-        let mut sources = std::collections::HashMap::new();
-        loop {
-            let next = Source(sources.len() as u32);
-            let kind = match c.peek_name() {
-                Some("data") => TensorKind::Data,
-                Some("weight") => TensorKind::Weight,
-                Some("stage") => {
-                    c.name()?;
-                    let s = parse_stage(&mut c, &sources)?;
-                    sources.insert(s.name.clone(), next);
-                    w.stages.push(s);
-                    continue;
-                }
-                Some("output") => break,
-                _ => {
-                    return c
-                        .error("expected `data`, `weight`, `stage` or `output`")
-                        .map_err(Into::into);
-                }
-            };
-            if !w.stages.is_empty() {
-                return c.error("inputs stand before stages").map_err(Into::into);
-            }
-            c.name()?;
-            let name = c.name()?;
-            c.expect(":")?;
-            let dtype = c.dtype()?;
-            let mut shape = Vec::new();
-            c.expect("[")?;
-            while !c.accept("]") {
-                if !shape.is_empty() {
-                    c.expect(",")?;
-                }
-                shape.push(c.extent()?);
-            }
-            let mut range = None;
-            if w.foreign.is_some() && c.accept_word("in") {
-                c.expect("[")?;
-                let low = c.number()?;
-                c.expect(",")?;
-                range = Some((low, c.number()?));
-                c.expect("]")?;
-            }
-            if let Some(f) = &mut w.foreign {
-                f.ranges.push(range);
-            }
-            sources.insert(name.clone(), next);
-            w.inputs.push(Input { name, dtype, shape, kind });
-        }
-        c.expect_word("output")?;
-        let out = c.name()?;
-        if w.stages.last().is_none_or(|s| s.name != out) {
-            return c.error("the output is the last stage").map_err(Into::into);
-        }
-        if !c.at_end() {
-            return c.error("expected the end").map_err(Into::into);
-        }
-        w.check()?;
-        Ok(w)
-    }
 }
 
 /// Whether a value is rounded to a format somewhere in an expression.
@@ -531,54 +456,6 @@ fn step(point: &mut [i64], extents: &[i64]) -> bool {
     false
 }
 
-fn parse_stage(
-    c: &mut Cursor,
-    sources: &std::collections::HashMap<String, Source>,
-) -> Result<Stage, TextError> {
-    let name = c.name()?;
-    c.expect(":")?;
-    let dtype = c.dtype()?;
-    let axes = parse_axes(c, "[", "]")?;
-    c.expect("=")?;
-    let reduction = match c.peek_name().and_then(|n| Reducer::ALL.iter().find(|(_, m)| *m == n)) {
-        // `max(x: 4) ..` reduces, `max(a, b)` is a function: the colon after a name decides.
-        Some(&(op, _)) if c.reduction_ahead() => {
-            c.name()?;
-            Some(Reduction { op, axes: parse_axes(c, "(", ")")? })
-        }
-        _ => None,
-    };
-    let mut stage = Stage { name, dtype, axes, reduction, body: Expr::Const(0.0) };
-    let vars = stage.all_axes().enumerate().map(|(i, a)| (a.name.clone(), Var(i as u32))).collect();
-    stage.body = c.expr(&Scope { vars, sources: sources.clone() })?;
-    Ok(stage)
-}
-
-fn parse_axes(c: &mut Cursor, open: &str, close: &str) -> Result<Vec<Axis>, TextError> {
-    c.expect(open)?;
-    let mut axes = Vec::new();
-    while !c.accept(close) {
-        if !axes.is_empty() {
-            c.expect(",")?;
-        }
-        let name = c.name()?;
-        c.expect(":")?;
-        axes.push(Axis { name, extent: c.extent()? });
-    }
-    Ok(axes)
-}
-
-struct StageNames<'a>(&'a Workload, &'a Stage);
-
-impl Names for StageNames<'_> {
-    fn var(&self, v: Var) -> &str {
-        self.1.all_axes().nth(v.0 as usize).map_or("?", |a| &a.name)
-    }
-    fn source(&self, s: Source) -> &str {
-        self.0.source(s)
-    }
-}
-
 impl Workload {
     /// Name of a source.
     pub fn source(&self, s: Source) -> &str {
@@ -586,37 +463,6 @@ impl Workload {
             Some(st) => &st.name,
             None => &self.inputs[s.0 as usize].name,
         }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "workload {}", self.kind)?;
-        if let Some(n) = &self.foreign {
-            writeln!(f, "foreign \"{}\" tolerance {:?} flop {}", n.digest, n.tolerance, n.flop)?;
-        }
-        for (k, i) in self.inputs.iter().enumerate() {
-            let kind = if i.kind == TensorKind::Data { "data" } else { "weight" };
-            let shape: Vec<String> = i.shape.iter().map(i64::to_string).collect();
-            write!(f, "{kind} {}: {}[{}]", i.name, i.dtype.name(), shape.join(", "))?;
-            if let Some((low, high)) =
-                self.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten())
-            {
-                write!(f, " in [{low:?}, {high:?}]")?;
-            }
-            writeln!(f)?;
-        }
-        let axes = |a: &[Axis]| {
-            a.iter().map(|a| format!("{}: {}", a.name, a.extent)).collect::<Vec<_>>().join(", ")
-        };
-        for s in &self.stages {
-            write!(f, "stage {}: {}[{}] = ", s.name, s.dtype.name(), axes(&s.axes))?;
-            if let Some(r) = &s.reduction {
-                write!(f, "{}({}) ", r.op.name(), axes(&r.axes))?;
-            }
-            writeln!(f, "{}", PrintExpr(&s.body, &StageNames(self, s)))?;
-        }
-        writeln!(f, "output {}", self.output().name)
     }
 }
 

@@ -12,10 +12,12 @@ pub mod npy;
 pub mod onnx;
 mod ops;
 pub mod recording;
+#[cfg(test)]
+mod test_data;
 
 pub use error::ImportError;
 pub use import::Import;
-pub use kernel_toml::{OwnKernel, import_kernel};
+pub use kernel_toml::{UserKernel, import_kernel};
 pub use onnx::read_weights;
 pub use ops::import_ops;
 pub use squall_core::tasks::Untuned;

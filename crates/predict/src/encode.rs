@@ -1,31 +1,31 @@
-//! From a problem to numbers: what the models see of it.
+//! The encoding of problems as numbers and tokens.
 //!
 //! Sizes enter three times: as logarithms, which extrapolate; as what divides them and what tiles
-//! of 8 to 64 waste of them; and as tokens, which remember the very sizes that occurred. A size
-//! that never occurred has the token 0, and the other two carry it.
+//! of 8 to 64 waste of them; and as tokens, one for each size that occurred often. A size that
+//! never occurred has the token 0, and the model has to rely on the other two.
 
 use crate::memory::Metric;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::Problem;
 use std::collections::BTreeMap;
 
-/// The token of what training never showed.
+/// The token of values that training never showed.
 pub const UNKNOWN: u16 = 0;
-/// A size needs to occur this often to get a token of its own.
+/// The number of occurrences from which a size has a token of its own.
 const OFTEN: usize = 3;
 /// Numbers that each size becomes: logarithm, power of two, three divisors, four tiles.
 const NUMBERS: usize = 9;
 /// Standardised numbers stay within this many deviations.
 const CLIP: f32 = 6.0;
-/// Where nobody learned distances, the batch and each axis of an image count half: an image has
+/// In distances that are not learned, the batch and each axis of an image count half: an image has
 /// four of them (`h`, `w`, `oh`, `ow`), which move together, and a kernel's best configuration
 /// follows channels more than batches. Chosen on validation rows of MIOpen's gfx900 2.0.0.
 const HALF: &[&str] = &["n", "h", "w", "oh", "ow"];
-/// What a doubling of any other size, and a word that differs, counts for there.
+/// The weight of a doubling of any other size, and of a word that differs, in those distances.
 const WHOLE: f32 = 4.0;
-/// Products of sizes that are looked at as sizes of their own: how much there is to spread.
+/// Products of sizes that are encoded as sizes of their own: the amount of parallel work.
 const PRODUCTS: &[&[&str]] = &[&["oh", "ow"], &["n", "oh", "ow"], &["a", "b"]];
-/// Further ones that only distances look at: what is written and read, and the work.
+/// Products that only distances look at: elements written and read, and operations.
 const VOLUMES: &[&[&str]] =
     &[&["n", "b", "oh", "ow"], &["n", "a", "h", "w"], &["n", "a", "b", "oh", "ow"]];
 
@@ -130,10 +130,10 @@ impl Encoder {
             let w = word(problem, n);
             let at = |w: &str| v.iter().position(|x| x == w);
             let stands_in = || match w {
-                // The two formats of 16 bits are nearest to each other.
+                // The two formats of 16 bits are taken to be alike.
                 "BF16" => at("FP16"),
-                // Every problem that was learned had a device of those: none taught what another's
-                // token means.
+                // No training problem had the token of an unknown device, so that its embedding is
+                // untrained: the first known device stands in.
                 _ if n == "device" && !v.is_empty() => Some(0),
                 _ => None,
             };
@@ -162,7 +162,8 @@ impl Encoder {
         self.raw(problem).into_iter().zip(&self.scale).map(scaled).collect()
     }
 
-    /// Where a problem lies among others: its numbers as they are, then those of the volumes.
+    /// The coordinates of a problem for distances: its numbers without scaling, then those of the
+    /// volumes.
     pub fn place(&self, problem: &Problem) -> Vec<f32> {
         let mut out = self.raw(problem);
         self.volumes.iter().for_each(|v| describe(product(problem, v), &mut out));
@@ -174,7 +175,7 @@ impl Encoder {
         (self.sizes.len() + self.products.len() + self.volumes.len()) * NUMBERS
     }
 
-    /// Distances that nobody learned: weighed differences of the sizes' logarithms, and of words.
+    /// Distances that are not learned: weighted differences of the sizes' logarithms, and of words.
     pub fn fixed_metric(&self) -> Metric {
         let mut places = vec![0.0; self.coordinates()];
         for ((n, _), at) in self.sizes.iter().zip(places.chunks_exact_mut(NUMBERS)) {
@@ -197,12 +198,12 @@ fn product(problem: &Problem, names: &[String]) -> i64 {
     names.iter().fold(1i64, |p, n| p.saturating_mul(problem.number(n).unwrap_or(0)))
 }
 
-/// The numbers that a size becomes.
+/// Appends the numbers that encode a size.
 fn describe(x: i64, out: &mut Vec<f32>) {
     out.push(logarithm(x));
     out.push(x.max(1).trailing_zeros().min(7) as f32);
     out.extend([3, 5, 7].map(|d| if x % d == 0 { 1.0 } else { 0.0 }));
-    // What is lost where tiles of t cover x.
+    // The share that is wasted where tiles of t cover x.
     out.extend([8i64, 16, 32, 64].map(|t| {
         let covered = (x.max(1) / t + i64::from(x.max(1) % t != 0)) as f32 * t as f32;
         1.0 - x.max(1) as f32 / covered
@@ -242,7 +243,7 @@ mod tests {
             assert_eq!(
                 e.tokens(&Problem { device: "another".into(), ..odd.clone() }),
                 e.tokens(&odd),
-                "a device asks as a known one"
+                "an unknown device is encoded as a known one"
             );
             assert!(e.numbers(&odd).iter().all(|x| x.is_finite() && x.abs() <= CLIP), "{a}");
         }

@@ -1,6 +1,6 @@
-//! Tuned parameters of problems that nobody tuned yet: what tuning found for many problems is
-//! learned, and for a new one the most probable configurations of its tuner space are given, best
-//! first, each legal and each with its probability.
+//! Predictions of tuned parameters: models learn from what tuning found for many problems, and give
+//! for a new problem the most probable configurations of its tuner space, best first, each legal
+//! and each with its probability.
 //!
 //! This crate does no IO but reading and writing predictor files, and reads no clock, environment
 //! or global random state: equal seeds and equal examples give equal predictors.

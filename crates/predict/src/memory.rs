@@ -1,6 +1,6 @@
-//! The training answers, kept: which problems lie near, and how they were answered. Alone it is
-//! the nearest-neighbour baseline; the networks see its votes as features. While training, a
-//! problem never sees its own answer.
+//! The training answers and a search for the nearest of them. Alone it is the nearest-neighbour
+//! baseline; the networks see the votes of neighbours as features. While training, a problem never
+//! sees its own answer.
 
 use crate::nn::vector::wide;
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ pub const NEAREST: usize = 48;
 /// Neighbours of the same row (device and precision), and of all others.
 pub const CHANNELS: usize = 2;
 
-/// How far problems lie apart: the weighed sum of the differences of their coordinates, and what
-/// each word that differs counts for. A neighbour at distance `d` votes with `exp(-d)`.
+/// The distance of problems: the weighted sum of the differences of their coordinates, plus a
+/// weight for each word that differs. A neighbour at distance `d` votes with `exp(-d)`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
@@ -21,7 +21,7 @@ pub struct Metric {
     pub words: Vec<f32>,
 }
 
-/// Answers and where their problems lie.
+/// Answers with the coordinates of their problems.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// Coordinates a problem has.
@@ -34,7 +34,7 @@ pub struct Memory {
     pub places: Vec<f32>,
     /// `words x n`: tokens; those of the row stand in `rows` as well.
     pub tokens: Vec<u16>,
-    /// Device and precision.
+    /// Rows: device and precision.
     pub rows: Vec<u16>,
     /// Layers, numbered.
     pub layers: Vec<u32>,
@@ -42,22 +42,22 @@ pub struct Memory {
     pub answers: Vec<u16>,
 }
 
-/// A remembered answer and how far its problem lies.
+/// A remembered answer and the distance of its problem.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Neighbour {
-    /// Which.
+    /// Its place in the memory.
     pub index: u32,
-    /// By the metric that was asked.
+    /// The distance by the metric that was asked for.
     pub distance: f32,
-    /// The place of its answer among the query's candidates; [`NOWHERE`] where it is none of them,
-    /// and until somebody looks.
+    /// The place of its answer among the candidates of the problem that asks; [`NOWHERE`] where it
+    /// is none of them, and until it is looked up.
     pub candidate: u32,
 }
 
-/// No place.
+/// Stands for no place.
 pub const NOWHERE: u32 = u32::MAX;
 
-/// Who asks for neighbours.
+/// A problem whose neighbours are asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
     /// Its coordinates.
@@ -66,18 +66,18 @@ pub struct Query<'a> {
     pub tokens: &'a [u16],
     /// Its device and precision.
     pub row: u16,
-    /// Itself, if it is remembered.
+    /// Its own place in the memory, which is left out.
     pub own: Option<u32>,
 }
 
 impl Memory {
     /// How many answers there are.
-    #[allow(clippy::len_without_is_empty)] // nothing is trained on nothing
+    #[allow(clippy::len_without_is_empty)] // training needs at least one example
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Forgets all coordinates but these.
+    /// Drops all coordinates but these.
     pub fn keep(&mut self, kept: &[u32]) {
         let n = self.len();
         self.places =
@@ -142,7 +142,8 @@ impl Memory {
         };
         let mut near: [Vec<Neighbour>; CHANNELS] =
             [Vec::with_capacity(2 * count), Vec::with_capacity(2 * count)];
-        // Beyond the bound there is nobody who is wanted; of equals the earlier came first.
+        // No problem beyond the bound is among the nearest; of equal distances the earlier one is
+        // kept, which was seen first.
         let mut bounds = [f32::INFINITY; CHANNELS];
         for (i, (&distance, &row)) in scratch.iter().zip(&self.rows).enumerate() {
             let channel = usize::from(row != query.row);
@@ -164,7 +165,7 @@ impl Memory {
     }
 }
 
-/// What neighbours say: shares of whole answers and of single values.
+/// The votes of neighbours: shares of whole answers and of single values.
 #[derive(Clone, Debug, Default)]
 pub struct Votes {
     /// For each value of each knob, one knob after another: its share among near neighbours.
@@ -175,11 +176,11 @@ pub struct Votes {
     pub nearest: f32,
 }
 
-/// Distance that stands for "nobody".
+/// The distance that stands for "no neighbour".
 const FAR: f32 = 48.0;
 
 impl Votes {
-    /// Counts the votes of neighbours. `offsets` says where a knob's values begin.
+    /// Counts the votes of neighbours. `offsets` has the place where each knob's values begin.
     pub fn count(
         memory: &Memory,
         neighbours: &[Neighbour],
@@ -188,8 +189,8 @@ impl Votes {
     ) -> Votes {
         let (mut sharp, mut flat) = (1e-9f32, 1e-9f32);
         let first = neighbours.first().map_or(0.0, |n| n.distance);
-        // Relative to the nearest, so that lonely problems get full votes too; how far the
-        // nearest is stands beside.
+        // Weights are relative to the nearest, so that problems far from all others get full votes
+        // too; the distance of the nearest is a feature of its own.
         let weight =
             |n: &Neighbour| ((first - n.distance).exp(), ((first - n.distance) / 4.0).exp());
         let mut out = Votes {
@@ -216,7 +217,7 @@ impl Votes {
     }
 }
 
-/// Rows of numbers, turned into columns.
+/// The transpose of a matrix: its columns one after another.
 pub fn columns<T: Copy>(rows: &[T], width: usize) -> Vec<T> {
     (0..width).flat_map(|c| rows.iter().skip(c).step_by(width.max(1)).copied()).collect()
 }
@@ -227,14 +228,15 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against the definition: sort everybody else by distance, then by place.
+        /// Against the definition: all others sorted by distance, then by place.
         #[test]
         fn the_nearest_are_the_nearest(
             points in prop::collection::vec((0u8..6, 0u8..4, 0u16..3, 0u16..2), 1..400),
             at in (0u8..6, 0u8..4, 0u16..3, 0u16..3),
             own in prop::option::of(0u32..50),
         ) {
-            let places: Vec<f32> = points.iter().flat_map(|p| [f32::from(p.0) / 2.0, f32::from(p.1)]).collect();
+            let place = |p: &(u8, u8, u16, u16)| [f32::from(p.0) / 2.0, f32::from(p.1)];
+            let places: Vec<f32> = points.iter().flat_map(place).collect();
             let memory = Memory {
                 dimensions: 2,
                 words: 1,
@@ -247,7 +249,8 @@ mod tests {
             };
             let place = [f32::from(at.0) / 2.0, f32::from(at.1)];
             let metric = Metric { places: vec![2.0, 0.5], words: vec![1.5] };
-            let found = memory.nearest(&metric, &Query { place: &place, tokens: &[at.2], row: at.3, own }, &mut vec![7.0; 3]);
+            let query = Query { place: &place, tokens: &[at.2], row: at.3, own };
+            let found = memory.nearest(&metric, &query, &mut vec![7.0; 3]);
             for (c, found) in found.iter().enumerate() {
                 let mut all: Vec<Neighbour> = Vec::new();
                 for (i, p) in points.iter().enumerate() {

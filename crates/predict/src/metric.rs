@@ -1,8 +1,8 @@
-//! How far problems lie apart, learned from what tuning found: the weights of coordinates and words
-//! under which neighbours' votes make the answers of training problems likeliest, each problem
-//! without its own (neighbourhood components analysis, Goldberger et al. 2004, with a weight a
-//! coordinate and L1 distances). A kernel follows some sizes, some products of sizes and what tiles
-//! waste of them, and not others; answers say which.
+//! Learned distances between problems: the weights of coordinates and words under which the votes
+//! of neighbours make the answers of training problems likeliest, where each problem does not vote
+//! for itself (neighbourhood components analysis, Goldberger et al. 2004, with one weight for each
+//! coordinate and L1 distances). The best kernel depends on some sizes, some products of sizes and
+//! what tiles waste of them, and not on others; the answers of tuning show which.
 
 use crate::memory::{Memory, Metric, Query, columns};
 use crate::nn::vector::{exp, wide};
@@ -13,38 +13,38 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use std::collections::HashMap;
 
-/// Problems that ask.
-const ASKERS: usize = 4000;
-/// Neighbours of each channel that an query listens to.
-const HEARD: usize = 96;
+/// The most problems whose likelihood is maximised.
+const ANCHORS: usize = 4000;
+/// Neighbours of each channel that vote for an anchor.
+const VOTERS: usize = 96;
 /// Times that neighbours are looked up anew, by the distances learned so far.
 const ROUNDS: usize = 4;
-/// Steps of a round, askers a step, and the greatest step.
+/// Steps of a round, anchors a step, and the greatest step.
 const STEPS: usize = 150;
 const BATCH: usize = 384;
 const RATE: f32 = 0.05;
-/// What each unit of a coordinate's weight costs, so that those that say nothing are left out.
+/// The L1 penalty on the weights of coordinates, which drops those that explain nothing.
 const COST: f32 = 5e-4;
-/// A weight below this is none.
+/// A weight below this becomes 0.
 const LEAST: f32 = 0.03;
-/// One of so many askers does without the answers of its own layer.
-const STRANGERS: usize = 4;
-/// Weights to begin with: of a coordinate that plain distances look at, as a share of what it has
-/// there; of any other; of a word.
+/// One of this many anchors does not see the answers of its own layer.
+const HIDDEN_LAYERS: usize = 4;
+/// Initial weights: of a coordinate that fixed distances look at, as a share of its weight there;
+/// of any other coordinate; of a word.
 const SHARE: f32 = 0.5;
 const OTHER: f32 = 0.1;
 const WORD: f32 = 3.0;
-/// The share of the row's frequency in an answer to begin with, as a logit.
+/// The initial share of the row's frequency in the likelihood of an answer, as a logit.
 const RARE: f32 = -1.5;
 
 /// How distances are learned.
 pub struct Learning<'a> {
-    /// Seed of who asks and when.
+    /// The seed of the choice and the order of anchors.
     pub seed: u64,
     /// Threads; they do not matter to the result.
     pub threads: usize,
-    /// Told how many rounds of how many are done, and the share of the running one; says whether to
-    /// go on.
+    /// Given the number of rounds that are done and of all rounds, and the share of the running
+    /// one; returns whether to go on.
     pub go_on: &'a mut dyn FnMut((usize, usize), f64) -> bool,
 }
 
@@ -53,7 +53,7 @@ fn softplus(x: f32) -> (f32, f32) {
     (if x > 20.0 { x } else { x.exp().ln_1p() }, sigmoid(x))
 }
 
-/// What softplus makes `y` of.
+/// The inverse of softplus.
 fn inverse(y: f32) -> f32 {
     if y > 20.0 { y } else { y.exp_m1().ln() }
 }
@@ -62,13 +62,13 @@ fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// A problem that asks, and whom it listens to.
-struct Question {
+/// A problem whose likelihood is maximised, with its voters.
+struct Anchor {
     own: u32,
-    heard: Vec<u32>,
+    voters: Vec<u32>,
 }
 
-/// The memory, one problem after another, and its answers by number.
+/// The memory, one problem after another, with numbered answers.
 struct Points<'a> {
     memory: &'a Memory,
     places: Vec<f32>,
@@ -92,7 +92,7 @@ impl<'a> Points<'a> {
             *counts.entry((row, answer)).or_default() += 1.0;
             *totals.entry(row).or_default() += 1.0;
         }
-        // A little more than none, so that every answer has a chance.
+        // A little more than the frequency, so that no answer has a probability of 0.
         let often = memory
             .rows
             .iter()
@@ -116,8 +116,8 @@ impl<'a> Points<'a> {
         &self.tokens[i as usize * self.memory.words..][..self.memory.words]
     }
 
-    /// Whom a problem listens to, by distances that are known.
-    fn question(&self, own: u32, metric: &Metric, scratch: &mut Vec<f32>) -> Question {
+    /// A problem with its voters, the nearest by given distances.
+    fn anchor(&self, own: u32, metric: &Metric, scratch: &mut Vec<f32>) -> Anchor {
         let m = self.memory;
         let query = Query {
             place: self.place(own),
@@ -125,15 +125,15 @@ impl<'a> Points<'a> {
             row: m.rows[own as usize],
             own: Some(own),
         };
-        let near = m.nearest_of(metric, &query, HEARD, scratch);
-        let strange = (own as usize).is_multiple_of(STRANGERS);
-        let heard = |j: &u32| !strange || m.layers[*j as usize] != m.layers[own as usize];
-        Question { own, heard: near.iter().flatten().map(|x| x.index).filter(heard).collect() }
+        let near = m.nearest_of(metric, &query, VOTERS, scratch);
+        let hide = (own as usize).is_multiple_of(HIDDEN_LAYERS);
+        let voters = |j: &u32| !hide || m.layers[*j as usize] != m.layers[own as usize];
+        Anchor { own, voters: near.iter().flatten().map(|x| x.index).filter(voters).collect() }
     }
 
-    /// The slope of minus the log-likelihood of an query's answer: for every weight, then for the
-    /// logit of the frequency's share.
-    fn slope(&self, q: &Question, weights: &[f32], rare: f32, shares: &mut Vec<f32>) -> Vec<f32> {
+    /// The gradient of minus the log-likelihood of an anchor's answer: for every weight, then for
+    /// the logit of the frequency's share.
+    fn gradient(&self, q: &Anchor, weights: &[f32], rare: f32, shares: &mut Vec<f32>) -> Vec<f32> {
         let dimensions = self.memory.dimensions;
         let (place, words) = (self.place(q.own), self.words(q.own));
         let same = |j: u32| self.answers[j as usize] == self.answers[q.own as usize];
@@ -143,7 +143,7 @@ impl<'a> Points<'a> {
         wide(
             #[inline(always)]
             || {
-                shares.extend(q.heard.iter().map(|&j| {
+                shares.extend(q.voters.iter().map(|&j| {
                     let other = self.place(j);
                     // Eight sums side by side, for the vectors' sake.
                     let mut sums = [0.0f32; 8];
@@ -169,18 +169,18 @@ impl<'a> Points<'a> {
         let total: f32 = shares.iter().sum::<f32>().max(f32::MIN_POSITIVE);
         shares.iter_mut().for_each(|s| *s /= total);
         let right: f32 =
-            q.heard.iter().zip(shares.iter()).filter(|x| same(*x.0)).map(|x| x.1).sum();
+            q.voters.iter().zip(shares.iter()).filter(|x| same(*x.0)).map(|x| x.1).sum();
         let often = self.often[q.own as usize];
         let likelihood = (1.0 - rare) * right + rare * often;
         out[weights.len()] = (right - often) / likelihood * rare * (1.0 - rare);
         if right == 0.0 {
-            return out; // nobody's distance matters
+            return out; // without a voter of the same answer no distance matters
         }
         let (out_places, out_words) = out.split_at_mut(dimensions);
         wide(
             #[inline(always)]
             || {
-                for (&j, share) in q.heard.iter().zip(shares.iter()) {
+                for (&j, share) in q.voters.iter().zip(shares.iter()) {
                     let slope =
                         (1.0 - rare) / likelihood * share * (f32::from(u8::from(same(j))) - right);
                     let apart = place.iter().zip(self.place(j));
@@ -200,20 +200,21 @@ impl<'a> Points<'a> {
     }
 }
 
-/// Learns distances among remembered problems; the first `askers` of them may ask. `plain` is what
-/// looks the first neighbours up, and the answer where there is nothing to learn from.
-pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning) -> Metric {
+/// Learns distances among remembered problems, the first `anchors` of which may be anchors. The
+/// first voters are the nearest by `plain`, which is the result where there is nothing to learn
+/// from.
+pub fn learn(memory: &Memory, plain: &Metric, anchors: usize, learning: Learning) -> Metric {
     let Learning { seed, threads, go_on } = learning;
     let (n, dimensions) = (memory.len(), memory.dimensions);
-    if askers == 0 || n < 2 {
+    if anchors == 0 || n < 2 {
         return plain.clone();
     }
     let mut rng = Generator::seed_from_u64(seed);
-    let mut who: Vec<u32> = (0..askers as u32).collect();
-    who.shuffle(&mut rng);
-    who.truncate(ASKERS);
+    let mut chosen: Vec<u32> = (0..anchors as u32).collect();
+    chosen.shuffle(&mut rng);
+    chosen.truncate(ANCHORS);
     let points = Points::new(memory);
-    // A coordinate in which all agree says nothing, and keeps no weight.
+    // A coordinate that is the same for all problems keeps no weight.
     let varies = |column: &[f32]| column.iter().any(|x| *x != column[0]);
     let mut alive: Vec<bool> = memory.places.chunks_exact(n).map(varies).collect();
     alive.resize(dimensions + memory.words, true);
@@ -236,8 +237,8 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
     };
     for round in 0..ROUNDS {
         let now = if round == 0 { plain.clone() } else { metric(&parameters) };
-        let questions = parallel::map(threads, &who, |&own, scratch: &mut Vec<f32>| {
-            points.question(own, &now, scratch)
+        let questions = parallel::map(threads, &chosen, |&own, scratch: &mut Vec<f32>| {
+            points.anchor(own, &now, scratch)
         });
         for step in 0..STEPS {
             if step % 10 == 0 && !go_on((round, ROUNDS), step as f64 / STEPS as f64) {
@@ -250,7 +251,7 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
             let batch: Vec<usize> =
                 (0..BATCH).map(|_| rng.random_range(0..questions.len())).collect();
             let slopes = parallel::map(threads, &batch, |&q, scratch: &mut Vec<f32>| {
-                points.slope(&questions[q], &weights, rare, scratch)
+                points.gradient(&questions[q], &weights, rare, scratch)
             });
             let mut gradient = vec![0.0f32; width + 1];
             slopes.iter().for_each(|s| crate::nn::vector::add(s, &mut gradient));
@@ -314,7 +315,7 @@ mod tests {
     fn slopes_are_those_of_the_likelihood() {
         let m = memory(40);
         let points = Points::new(&m);
-        let q = points.question(5, &plain(), &mut Vec::new());
+        let q = points.anchor(5, &plain(), &mut Vec::new());
         let (weights, logit) = ([0.7f32, 0.2, 0.4, 0.3], -0.8f32);
         let loss = |weights: &[f32], logit: f32| {
             let apart = |j: u32| {
@@ -327,14 +328,14 @@ mod tests {
                     .sum();
                 f64::from(sizes + if points.words(5) == points.words(j) { 0.0 } else { weights[3] })
             };
-            let total: f64 = q.heard.iter().map(|&j| (-apart(j)).exp()).sum();
+            let total: f64 = q.voters.iter().map(|&j| (-apart(j)).exp()).sum();
             let right =
-                q.heard.iter().filter(|&&j| points.answers[j as usize] == points.answers[5]);
+                q.voters.iter().filter(|&&j| points.answers[j as usize] == points.answers[5]);
             let right = right.map(|&j| (-apart(j)).exp()).sum::<f64>() / total;
             let rare = 1.0 / (1.0 + f64::from(-logit).exp());
             -((1.0 - rare) * right + rare * f64::from(points.often[5])).ln()
         };
-        let found = points.slope(&q, &weights, sigmoid(logit), &mut Vec::new());
+        let found = points.gradient(&q, &weights, sigmoid(logit), &mut Vec::new());
         for (k, slope) in found.iter().enumerate() {
             let at = |by: f32| {
                 let mut w = weights;

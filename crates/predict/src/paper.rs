@@ -460,7 +460,7 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// Trains `kind`. `go_on` is given the epochs so far and the share of the next that is done, and
+    /// Trains `kind`. `go_on` is given the epochs so far and the share of the next that is done; it
     /// ends training early by returning false.
     pub(crate) fn train(
         m: &TrainingData,

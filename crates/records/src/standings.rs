@@ -1,10 +1,10 @@
-//! Which candidate holds a task, from the times of its candidates. One definition for the store and for
-//! sessions, so that a report and a later export name the same winner.
+//! The candidate that holds a task, from the times of all its candidates. One definition for the
+//! store and for sessions, so that a report and a later export name the same winner.
 //!
 //! Times of different minutes do not compare well: the machine is faster or slower by then.
-//! Therefore trials are held against trials, and the winner of the last run-off holds the task. Only
-//! a candidate that was in no run-off yet can take it without one, if its trial was faster than the
-//! holder's by more than [`REMATCH_MARGIN`].
+//! Therefore trials are compared with trials, and the winner of the last run-off holds the task.
+//! Only a candidate that was in no run-off yet can take it without one, if its trial was faster
+//! than the holder's by more than [`REMATCH_MARGIN`].
 
 use squall_core::{Nanos, RecordKind};
 use std::collections::BTreeMap;
@@ -86,7 +86,8 @@ impl<T: Copy> Standings<T> {
         all
     }
 
-    /// The candidate that others have to beat: the holder, or the fastest where none holds the task.
+    /// The candidate that others have to beat: the holder, or the fastest where none holds the
+    /// task.
     pub fn incumbent(&self) -> Option<&Name> {
         self.holder.as_ref().or_else(|| self.ranking().first().map(|c| c.0))
     }
@@ -104,7 +105,7 @@ impl<T: Copy> Standings<T> {
         faster.into_iter().map(|c| c.0).collect()
     }
 
-    /// The candidate that holds the task, with the time that speaks for it and where that comes from.
+    /// The candidate that holds the task, with its time and the record that the time comes from.
     pub fn winner(&self) -> Option<(&Name, Nanos, T)> {
         let incumbent = self.incumbent()?;
         let name = self.usurpers(incumbent).first().copied().unwrap_or(incumbent);
@@ -129,7 +130,7 @@ mod tests {
     }
 
     fn winner(s: &Standings<()>) -> (String, f64) {
-        s.winner().map(|w| (w.0.1.clone(), w.1.0)).expect("somebody holds it")
+        s.winner().map(|w| (w.0.1.clone(), w.1.0)).expect("a candidate holds it")
     }
 
     #[test]

@@ -91,7 +91,8 @@ impl Store {
                     );
                     return Err(StoreError::Open { path: path.to_path_buf(), detail });
                 }
-                // Reading needs a lock file beside the store unless nobody can be writing.
+                // Reading needs a lock file beside the store unless no other process can be
+                // writing.
                 attempt(Connection::open_with_flags(
                     immutable_uri(path),
                     flags | OpenFlags::SQLITE_OPEN_URI,
@@ -338,7 +339,7 @@ impl Store {
         let path = self.path.clone();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
         let transaction = transaction.map_err(|e| StoreError::from_sqlite(&path, e))?;
-        // Someone else may have upgraded it while this process waited for the lock.
+        // Another process may have upgraded it while this process waited for the lock.
         let done = transaction
             .pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0))
             .and_then(|from| {
@@ -394,7 +395,7 @@ fn is_busy(e: &rusqlite::Error) -> bool {
     matches!(e.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// The path as a URI that promises that nobody writes.
+/// The path as a URI that promises that no process writes.
 fn immutable_uri(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut uri = String::from("file:");

@@ -10,7 +10,7 @@ pub fn encode(r: &Record) -> Result<String, String> {
         numbers.push(m.error);
         numbers.extend(m.samples.iter().map(|s| s.0));
     }
-    // JSON has no spelling for these; a silent `null` would make the record unreadable.
+    // JSON cannot express these; `null` in their place would make the record unreadable.
     if numbers.iter().any(|n| !n.is_finite()) {
         return Err(format!(
             "a number of the record of {} ({}) is not finite",
@@ -20,7 +20,7 @@ pub fn encode(r: &Record) -> Result<String, String> {
     serde_json::to_string(r).map_err(|e| e.to_string())
 }
 
-/// The record that a line says.
+/// The record of a line.
 pub fn decode(line: &str) -> Result<Record, String> {
     serde_json::from_str(line).map_err(|e| e.to_string())
 }
@@ -53,9 +53,16 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn records_come_back_with_their_identity(ns in 1e-3f64..1e12, error in 0.0f64..1.0, time in 0.0f64..4e9, text in ".*") {
+        fn records_come_back_with_their_identity(
+            ns in 1e-3f64..1e12,
+            error in 0.0f64..1.0,
+            time in 0.0f64..4e9,
+            text in ".*",
+        ) {
+            let samples = vec![Nanos(ns), Nanos(ns * 1.1)];
+            let measured = Measurement { samples, calls: 3, error, gpu: None, pace: None };
             for outcome in [
-                Outcome::Measured(Measurement { samples: vec![Nanos(ns), Nanos(ns * 1.1)], calls: 3, error, gpu: None, pace: None }),
+                Outcome::Measured(measured),
                 Outcome::Infeasible(text.clone()),
                 Outcome::Failed { stage: FailStage::WrongAnswer, detail: text.clone() },
             ] {

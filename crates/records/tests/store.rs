@@ -434,7 +434,7 @@ fn a_read_only_store_can_be_read_and_says_why_it_is_not_written() {
     mode(dir.path(), 0o755);
     mode(&path, 0o444);
     mode(&folder, 0o555);
-    // Root may write everything: the test looks as somebody else.
+    // Root may write everything: the test looks as another user.
     let mut child = process("read_only", &path);
     if std::fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0) {
         child.uid(65534).gid(65534);

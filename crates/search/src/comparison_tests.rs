@@ -52,8 +52,8 @@ fn all(trials: usize) -> [f64; 4] {
 }
 
 // With 64 trials the default does what evolution does. With 200, over 60 seeds, descents from half
-// the budget on gain 2.2 % (standard error 0.9); over ten seeds, as here, equal strategies differ by
-// more than that. The bounds below keep a loss from growing.
+// the budget on gain 2.2 % (standard error 0.9); over ten seeds, as here, equal strategies differ
+// by more than that. The bounds below keep a loss from growing.
 
 #[test]
 fn with_64_trials_the_default_beats_descent_and_chance() {

@@ -159,7 +159,7 @@ impl Landscape {
             }
             _ => 1.2 - 0.2 * (tk / 64.0).min(1.0) + if outer > second { 0.0 } else { 0.1 },
         };
-        // Pairs of knobs interact in a way that is fixed but that nobody can foresee.
+        // Pairs of knobs interact in a way that is fixed but that no feature explains.
         let values: Vec<usize> = c.indices().collect();
         let each = |w: &[usize]| (hash((self.seed, w)) >> 11) as f64 / (1u64 << 53) as f64 - 0.5;
         let rough: f64 = values.windows(2).map(each).sum::<f64>() * self.rugged;

@@ -15,7 +15,8 @@ use std::thread::available_parallelism;
 
 /// Hashing without the random keys of the process.
 pub(crate) type Fixed = BuildHasherDefault<DefaultHasher>;
-/// A set that is only looked up and never iterated over, so that results do not depend on its order.
+/// A set that is only looked up and never iterated over, so that results do not depend on its
+/// order.
 pub(crate) type PointSet = HashSet<Point, Fixed>;
 /// As [`PointSet`].
 pub(crate) type PointMap<V> = HashMap<Point, V, Fixed>;

@@ -4,7 +4,7 @@
 use crate::error::Error;
 use squall_core::tasks::Untuned;
 use squall_core::{Task, Workload};
-use squall_frontend::{OwnKernel, import_kernel, import_ops, onnx};
+use squall_frontend::{UserKernel, import_kernel, import_ops, onnx};
 use squall_graph::Assignment;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Input {
     /// The file of a model, which holds the weights.
     pub path: Option<PathBuf>,
     /// The kernels of a kernel.toml, one for each task.
-    pub own: Vec<OwnKernel>,
+    pub own: Vec<UserKernel>,
 }
 
 impl Input {

@@ -6,7 +6,7 @@ use squall_compiler::{reference, sketches, untuned};
 use squall_core::{
     Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable, find_candidate,
 };
-use squall_frontend::OwnKernel;
+use squall_frontend::UserKernel;
 use std::sync::Arc;
 
 /// What makes a task's kernels.
@@ -15,12 +15,12 @@ pub struct TaskKernels {
     pub tunables: Vec<Arc<dyn Tunable>>,
     /// What gains are counted from.
     pub plain: Arc<dyn Tunable>,
-    own: Option<OwnKernel>,
+    own: Option<UserKernel>,
 }
 
 impl TaskKernels {
     /// Those of a task that may be a user kernel; an error where the target cannot run it.
-    pub fn new(task: &Task, own: &[OwnKernel], target: &Target) -> Result<TaskKernels, Error> {
+    pub fn new(task: &Task, own: &[UserKernel], target: &Target) -> Result<TaskKernels, Error> {
         Ok(match own.iter().find(|k| k.task.id == task.id) {
             Some(k) => {
                 let k = on(k, target)?;
@@ -79,7 +79,7 @@ impl TaskKernels {
 }
 
 /// A user's kernel where it shall run.
-fn on(k: &OwnKernel, target: &Target) -> Result<OwnKernel, Error> {
+fn on(k: &UserKernel, target: &Target) -> Result<UserKernel, Error> {
     let fault = |message: String, hint: &str| Error::Input {
         place: k.task.name.clone(),
         message,

@@ -1,85 +1,21 @@
-//! A solver's kernel family as data: knobs, legality, tuner space and derived features, all written
-//! in the constraint language over knobs and the problem's fields.
+//! A solver's kernel family: knobs, legality, tuner space and derived features, compiled from the
+//! expressions of its [`FamilySpec`].
 //!
 //! A *legal* vector is one that the kernel accepts. The *tuner space*, which predictions come from,
-//! is what the solver's own exhaustive search would have timed: the legal vectors of a main set of
-//! values or, where none of them is legal, of a spare set.
+//! holds the vectors that the solver's own exhaustive search times: the legal vectors of a main set
+//! of values or, where none of them is legal, of a spare set.
 
+use super::Problem;
 use super::columns::{Columns, Level, TooLarge};
 use super::program::{Program, Schedule, UNDEFINED};
-use super::{Example, Problem};
+use super::spec::{FamilyError, FamilyKnob, FamilySpec, SpaceOfError, check};
 use crate::space::{Knob, Names, Role, Space, SpaceError, Term};
 use crate::text::TextError;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Candidate sets that are kept, for problems that ask for the same.
+/// Candidate sets that are kept, for problems with the same one.
 const KEPT: usize = 64;
-
-/// A knob of a family, in the solver's serialised order.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FamilyKnob {
-    /// As expressions call it.
-    pub name: String,
-    /// What the kernel takes, ascending.
-    pub values: Vec<i64>,
-    /// What the tuner tries.
-    pub main: Vec<i64>,
-    /// What it tries where the main set holds nothing legal; may be empty for all knobs.
-    #[serde(default)]
-    pub spare: Vec<i64>,
-}
-
-/// What a family says, as text and numbers: the form that files hold.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FamilySpec {
-    /// Whose family it is.
-    pub solver: String,
-    /// The words that matter, each with all it may be; in expressions `direction == 'F'`.
-    #[serde(default)]
-    pub words: Vec<(String, Vec<String>)>,
-    /// The numbers that matter, with what stands in where a problem lacks one.
-    #[serde(default)]
-    pub numbers: Vec<(String, Option<i64>)>,
-    /// The knobs, in serialised order.
-    pub knobs: Vec<FamilyKnob>,
-    /// Names for expressions, which later ones may use.
-    #[serde(default)]
-    pub definitions: Vec<(String, String)>,
-    /// Each must hold of a legal vector.
-    #[serde(default)]
-    pub legal: Vec<String>,
-    /// Each must hold, beside those, of what the tuner tries.
-    #[serde(default)]
-    pub tuned: Vec<String>,
-    /// What a vector means on the hardware. Ratios are in thousandths.
-    #[serde(default)]
-    pub features: Vec<(String, String)>,
-    /// What of a vector reaches the compiler: equal numbers, the same kernel. Empty where all does.
-    #[serde(default)]
-    pub kernel: Vec<String>,
-    /// The only vectors, where nobody wrote down what rules them; of `legal` only what the problem
-    /// decides counts then.
-    #[serde(default)]
-    pub listed: Vec<Vec<i64>>,
-}
-
-/// What is wrong with a family, or with a problem for it.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs)] // the messages say what the fields are
-pub enum FamilyError {
-    #[error("{solver}: `{text}`: {error}")]
-    Expression { solver: String, text: String, error: Box<TextError> },
-    #[error("{solver}: knob `{knob}`: {why}")]
-    Knob { solver: String, knob: String, why: String },
-    #[error("{solver} takes no problem without `{name}`")]
-    Lacks { solver: String, name: String },
-    #[error("{solver} knows no {name} `{word}`; it knows {known}")]
-    Word { solver: String, name: String, word: String, known: String },
-    #[error("{solver}: there is no example to learn its values from")]
-    NoExamples { solver: String },
-}
 
 /// A family, ready to use. See [`FamilySpec`].
 pub struct Family {
@@ -93,10 +29,10 @@ pub struct Family {
     tuned: Vec<Vec<u32>>,
     features: Vec<u32>,
     kernel: Vec<u32>,
-    /// What constraints need computed, and what features and kernels do.
+    /// The nodes that constraints need, and those that features and kernels need.
     for_constraints: Schedule,
     for_features: Schedule,
-    /// What of a problem its candidates depend on.
+    /// The nodes of a problem on which its candidates depend.
     frontier: Vec<u32>,
     candidates: Mutex<HashMap<Vec<i64>, Arc<Candidates>>>,
 }
@@ -221,56 +157,17 @@ impl Family {
         })
     }
 
-    /// A family of which nothing is known but examples: its space is the vectors that occur, for
-    /// every problem in a direction and with a filter that occur. Examples that have not as many
-    /// values as most are left out; how many.
-    pub fn learned(solver: &str, examples: &[&Example]) -> Result<(Family, usize), FamilyError> {
-        let mut lengths: HashMap<usize, usize> = HashMap::new();
-        for e in examples {
-            *lengths.entry(e.values.len()).or_default() += 1;
-        }
-        let width = lengths.iter().map(|(&l, &n)| (n, l)).max().map(|(_, l)| l).filter(|&l| l > 0);
-        let Some(width) = width else {
-            return Err(FamilyError::NoExamples { solver: solver.into() });
-        };
-        let mut listed: Vec<Vec<i64>> =
-            examples.iter().filter(|e| e.values.len() == width).map(|e| e.values.clone()).collect();
-        let odd = examples.len() - listed.len();
-        listed.sort_unstable();
-        listed.dedup();
-        let knob = |k: usize| {
-            let mut values: Vec<i64> = listed.iter().map(|v| v[k]).collect();
-            values.sort_unstable();
-            values.dedup();
-            FamilyKnob { name: format!("p{k}"), main: values.clone(), values, spare: Vec::new() }
-        };
-        let (words, numbers, legal) = applies(examples);
-        let spec = FamilySpec {
-            solver: solver.into(),
-            words,
-            numbers,
-            knobs: (0..width).map(knob).collect(),
-            definitions: Vec::new(),
-            legal,
-            tuned: Vec::new(),
-            features: Vec::new(),
-            kernel: Vec::new(),
-            listed,
-        };
-        Ok((Family::new(spec)?, odd))
-    }
-
-    /// What it was made from.
+    /// The specification that it was compiled from.
     pub fn spec(&self) -> &FamilySpec {
         &self.spec
     }
 
-    /// Whose family it is.
+    /// The name of the solver.
     pub fn solver(&self) -> &str {
         &self.spec.solver
     }
 
-    /// Whether rules say what is legal; else the space is what examples showed.
+    /// Whether constraints define what is legal; otherwise the space is a list of vectors.
     pub fn is_constrained(&self) -> bool {
         self.spec.listed.is_empty()
     }
@@ -397,17 +294,6 @@ fn is_true(value: i64) -> bool {
     value != 0 && value != UNDEFINED
 }
 
-/// Why there is no space for a problem.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpaceOfError {
-    /// The family does not take the problem.
-    #[error(transparent)]
-    Family(#[from] FamilyError),
-    /// Nothing is legal for it.
-    #[error(transparent)]
-    Space(#[from] SpaceError),
-}
-
 /// A family for one problem.
 pub struct Instance<'a> {
     family: &'a Family,
@@ -460,7 +346,7 @@ impl Instance<'_> {
     /// The tuner space: the main set or, where nothing in it is legal, the spare set.
     pub fn candidates(&self) -> Arc<Candidates> {
         let key: Vec<i64> = self.family.frontier.iter().map(|&i| self.base[i as usize]).collect();
-        // Poison cannot be: nothing panics while the lock is held.
+        // The lock is never poisoned, because nothing panics while it is held.
         let lock = || self.family.candidates.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&key) {
             return known.clone();
@@ -505,7 +391,7 @@ impl Instance<'_> {
         let n = table.len() / width;
         let mut out = vec![0.0f32; n * count];
         let mut columns = Columns::new(&f.program, &self.base)?;
-        // Where a prefix begins that is not the row's before: at how many values.
+        // For each row the number of leading values that it shares with the row before.
         let mut same: Vec<usize> = vec![0; n];
         for i in 1..n {
             let (a, b) = (&table[(i - 1) * width..i * width], &table[i * width..(i + 1) * width]);
@@ -549,7 +435,8 @@ impl Instance<'_> {
         out
     }
 
-    /// What of a vector reaches the compiler; equal for vectors that are the same kernel.
+    /// The part of a vector that reaches the compiler; vectors that are the same kernel have equal
+    /// parts.
     pub fn kernel(&self, row: &[u16]) -> Vec<i64> {
         if self.family.kernel.is_empty() {
             return self.family.values(row);
@@ -577,75 +464,4 @@ impl Instance<'_> {
             visit(&values);
         }
     }
-}
-
-/// What examples say of the problems that a solver is for: directions, and filters where they are
-/// few.
-#[allow(clippy::type_complexity)] // the three parts of a spec
-fn applies(
-    examples: &[&Example],
-) -> (Vec<(String, Vec<String>)>, Vec<(String, Option<i64>)>, Vec<String>) {
-    let mut words = Vec::new();
-    let directions: Option<BTreeSet<&str>> =
-        examples.iter().map(|e| e.problem.word("direction")).collect();
-    if let Some(d) = directions {
-        words.push(("direction".into(), d.into_iter().map(String::from).collect()));
-    }
-    let (mut numbers, mut legal) = (Vec::new(), Vec::new());
-    for name in ["R", "S"] {
-        let seen: Option<BTreeSet<i64>> = examples.iter().map(|e| e.problem.number(name)).collect();
-        if let Some(seen) = seen.filter(|s| s.len() <= 3) {
-            numbers.push((name.to_string(), None));
-            legal.push(format!(
-                "{name} in [{}]",
-                seen.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
-            ));
-        }
-    }
-    (words, numbers, legal)
-}
-
-/// What every family asks of its numbers.
-fn check(spec: &FamilySpec) -> Result<(), FamilyError> {
-    let fault = |knob: &str, why: &str| {
-        Err(FamilyError::Knob { solver: spec.solver.clone(), knob: knob.into(), why: why.into() })
-    };
-    if spec.knobs.is_empty() {
-        return fault("", "a family needs a knob");
-    }
-    for k in &spec.knobs {
-        if k.values.is_empty()
-            || k.values.len() > usize::from(u16::MAX)
-            || !k.values.windows(2).all(|w| w[0] < w[1])
-        {
-            return fault(&k.name, "its values must ascend, and there must be some");
-        }
-        for set in [&k.main, &k.spare] {
-            if !set.windows(2).all(|w| w[0] < w[1])
-                || set.iter().any(|v| k.values.binary_search(v).is_err())
-            {
-                return fault(&k.name, "what the tuner tries must ascend and be among its values");
-            }
-        }
-    }
-    let mut names: Vec<&String> = spec.words.iter().map(|(n, _)| n).collect();
-    names.extend(spec.numbers.iter().map(|(n, _)| n));
-    names.extend(spec.knobs.iter().map(|k| &k.name));
-    names.extend(spec.definitions.iter().map(|(n, _)| n));
-    names.sort_unstable();
-    if let Some(w) = names.windows(2).find(|w| w[0] == w[1]) {
-        return fault(w[0], "the name is taken twice");
-    }
-    if let Some(v) = spec.listed.iter().find(|v| v.len() != spec.knobs.len()) {
-        return fault("", &format!("the listed vector {v:?} has not one value for each knob"));
-    }
-    let fits =
-        |v: &Vec<i64>| v.iter().zip(&spec.knobs).all(|(v, k)| k.values.binary_search(v).is_ok());
-    if let Some(v) = spec.listed.iter().find(|v| !fits(v)) {
-        return fault("", &format!("the listed vector {v:?} has a value that its knob lacks"));
-    }
-    if !spec.listed.windows(2).all(|w| w[0] < w[1]) {
-        return fault("", "listed vectors must ascend without duplicates");
-    }
-    Ok(())
 }

@@ -1,19 +1,21 @@
-//! What a predictor learns from and answers: problems that somebody tuned ([`Problem`]), the
-//! values that were found ([`Example`]), and what is known of the kernels that were tuned
-//! ([`Family`]): their knobs, what is legal for which problem, and what a choice means for the
-//! hardware.
+//! The data that predictors learn from and are asked about: problems ([`Problem`]), the values that
+//! tuning found for them ([`Example`]), and families of kernels ([`Family`]): their knobs, what is
+//! legal for which problem, and what a choice means for the hardware.
 //!
 //! The words follow MIOpen, whose databases are the largest that are public: a *solver* is one way
 //! to compute a convolution, and serialises its tuned values in a fixed order.
 
 mod columns;
 mod family;
+mod learned;
 mod program;
+mod spec;
 mod split;
 #[cfg(test)]
 mod tests;
 
-pub use family::{Candidates, Family, FamilyError, FamilyKnob, FamilySpec, Instance, SpaceOfError};
+pub use family::{Candidates, Family, Instance};
+pub use spec::{FamilyError, FamilyKnob, FamilySpec, SpaceOfError};
 pub use split::{Part, Split, fnv1a};
 
 use serde::{Deserialize, Serialize};
@@ -21,18 +23,18 @@ use serde::{Deserialize, Serialize};
 /// A problem for a solver on a device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Problem {
-    /// Whose knobs are asked for: `ConvAsm1x1U`.
+    /// The solver, for instance `ConvAsm1x1U`.
     pub solver: String,
     /// `gfx900_56`: the architecture and, where known, the number of compute units.
     pub device: String,
-    /// What has no order: `direction` F, B or W; `precision` FP32, FP16 or BF16; `layout`.
+    /// Fields without an order: `direction` F, B or W; `precision` FP32, FP16 or BF16; `layout`.
     pub words: Vec<(String, String)>,
     /// Sizes, by the names that the families use. Of convolutions `a h w` are the channels and size
     /// of the kernel's input, `b oh ow` of its output (for B and W that is not the forward view),
     /// `n` the batch, `R S` the filter, `PH PW SH SW DH DW` padding, stride and dilation, `bias`,
     /// `g` the groups; of the device `gfx` (its name's hexadecimal digits: 0x906) and `cu`.
     pub numbers: Vec<(String, i64)>,
-    /// How the database spells it: `256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F`.
+    /// Its key in a tuning database: `256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F`.
     pub key: String,
     /// The layer it belongs to, whatever the batch, direction and precision: a layer is held out as
     /// a whole by [`Split::Layer`]. Of convolutions `C-H-W-K-R-S-PH-PW-SH-SW-DH-DW-G`, forward
@@ -60,7 +62,7 @@ impl Problem {
 /// A problem with the values that tuning found for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Example {
-    /// What was tuned.
+    /// The problem.
     pub problem: Problem,
     /// The values of the solver's knobs, in its serialised order.
     pub values: Vec<i64>,

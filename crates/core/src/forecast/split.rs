@@ -1,6 +1,6 @@
-//! Fixed splits into training, validation and test: a hash of the key decides, so that everybody
-//! who names a split reports on the same rows, and no test key is ever trained on for another
-//! device.
+//! Fixed splits into training, validation and test: a hash of the key decides, so that all reports
+//! that name a split are about the same rows, and a test key is not trained on for another device
+//! either.
 
 use super::Problem;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub enum Split {
     Layer,
 }
 
-/// What a row is for.
+/// The use of an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
@@ -28,7 +28,7 @@ pub enum Part {
 }
 
 impl Split {
-    /// What a problem is for: a tenth of the rows (or layers) is for test, a tenth of the rest for
+    /// The use of a problem: a tenth of the rows (or layers) is for test, a tenth of the rest for
     /// validation.
     pub fn part(self, problem: &Problem) -> Part {
         let held = match self {

@@ -200,7 +200,8 @@ proptest! {
         let all = || -> Result<Vec<f64>, columns::TooLarge> {
             let mut columns = columns::Columns::new(&program, &base)?;
             for k in 0..2 {
-                let pairs: Vec<(u16, i64)> = tried[k].iter().enumerate().map(|(i, v)| (i as u16, *v)).collect();
+                let values = tried[k].iter().enumerate();
+                let pairs: Vec<(u16, i64)> = values.map(|(i, v)| (i as u16, *v)).collect();
                 columns.grow(slots[k + 1], &pairs)?;
                 columns.run(&schedule)?;
             }
@@ -208,7 +209,8 @@ proptest! {
                 columns.keep(&[root]);
             }
             let numbers = columns.numbers(root);
-            let rows: Vec<(i64, i64)> = columns.table().chunks(2).map(|r| (tried[0][r[0] as usize], tried[1][r[1] as usize])).collect();
+            let row = |r: &[u16]| (tried[0][r[0] as usize], tried[1][r[1] as usize]);
+            let rows: Vec<(i64, i64)> = columns.table().chunks(2).map(row).collect();
             let wanted: Vec<(i64, i64)> = want.iter().map(|w| (w.0, w.1)).collect();
             assert_eq!(rows, wanted, "{text}");
             Ok(numbers)

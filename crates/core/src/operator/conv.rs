@@ -179,7 +179,8 @@ impl Conv {
         } else if g > 1 {
             let (cg, kg) = (c / g, k / g);
             let body = format!(
-                "sum(c: {cg}, r: {r}, s: {s}) {x}[n, {cg}*g + c, {row}, {column}] * W[g, k, c, r, s]"
+                "sum(c: {cg}, r: {r}, s: {s}) {x}[n, {cg}*g + c, {row}, {column}] \
+                 * W[g, k, c, r, s]"
             );
             (
                 "conv2d",

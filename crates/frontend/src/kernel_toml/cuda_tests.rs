@@ -86,7 +86,7 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
     Ok(text.as_bytes().to_vec())
 }
 
-fn kernel(text: &str) -> OwnKernel {
+fn kernel(text: &str) -> UserKernel {
     match import_kernel(text, "kernel.toml", &read) {
         Ok(mut all) => all.remove(0),
         Err(e) => panic!("{e}"),
@@ -155,14 +155,14 @@ fn the_device_decides_what_is_legal() {
     // Half of 1024 threads and no more: 1024 never, 512 with one row, 256 with two.
     let shapes = 7 * 3 - 3 - 2 - 1;
     assert_eq!(k.tunable.space().len(), shapes * 2 * 2 * 2);
-    let small = Gpu { threads_per_block: 256, shared_per_block: 4 * 100, ..cuda::LARGEST };
+    let small = Gpu { threads_per_block: 256, shared_per_block: 4 * 100, ..launching::LARGEST };
     let on = k.on(&small).unwrap();
     assert_eq!(on.task.id, k.task.id, "the task is the same everywhere");
     for c in on.tunable.space().iter() {
         let (x, y) = (c.int("BX").unwrap(), c.int("BY").unwrap());
         assert!(x * y <= 100, "{c}");
     }
-    let none = Gpu { shared_per_block: 10, ..cuda::LARGEST };
+    let none = Gpu { shared_per_block: 10, ..launching::LARGEST };
     let why = k.on(&none).err().expect("nothing fits");
     assert!(why.contains("more than 10 bytes of shared memory"), "{why}");
 }

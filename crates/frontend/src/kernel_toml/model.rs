@@ -1,6 +1,7 @@
 //! What a kernel.toml says, checked: arguments, knobs, problems.
 
 use super::document::{Fault, Item, Table, fault, inside, list, number, text, whole};
+use super::flags;
 use squall_core::DType;
 use squall_core::space::{Knob, Names, Role, Term, Value, parse_values};
 use squall_core::text::nearest;
@@ -10,14 +11,14 @@ use toml::de::DeValue;
 /// Named whole numbers: the sizes of a problem.
 pub type Sizes = Vec<(String, i64)>;
 
-/// More elements than this and an argument is refused.
+/// The most elements that an argument may have.
 const MAX_ELEMENTS: i64 = 1 << 40;
-/// More values than any real knob.
+/// The most values that a knob may have.
 const MAX_VALUES: i64 = 1 << 16;
 
-/// What an argument is to the kernel.
+/// What an argument is for.
 #[derive(Clone, Debug)]
-pub enum Part {
+pub enum ArgumentRole {
     Input {
         values: Values,
     },
@@ -32,7 +33,7 @@ pub enum Part {
     Knob,
 }
 
-/// What stands in an input.
+/// The values of an input.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
     /// Random: from -1 to 1, whole numbers from -8 to 8.
@@ -58,19 +59,20 @@ pub type Place = Range<usize>;
 pub struct Argument {
     pub name: String,
     pub dtype: DType,
-    pub part: Part,
+    pub role: ArgumentRole,
     pub shape: Vec<(Amount, Place)>,
 }
 
 impl Argument {
     /// Whether the kernel writes it.
     pub fn is_written(&self) -> bool {
-        matches!(self.part, Part::Output | Part::Inout { .. })
+        matches!(self.role, ArgumentRole::Output | ArgumentRole::Inout { .. })
     }
 }
 
 impl Values {
-    /// What of it belongs to a kernel's identity; a file's content is added to that by itself.
+    /// The part of it that belongs to the identity of a kernel. The content of a file is added to
+    /// the identity apart from this.
     pub fn digest(&self) -> String {
         match self {
             Values::Any => "None".into(),
@@ -80,9 +82,9 @@ impl Values {
     }
 }
 
-/// How a knob's value reaches the kernel.
+/// How a knob's value is passed to the kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Way {
+pub enum PassedAs {
     Macro,
     Argument,
     /// A compiler's argument, `{}` in it standing for the value.
@@ -91,11 +93,12 @@ pub enum Way {
     Template,
 }
 
-/// A knob with its way into the kernel and, if the file says so, where it stands untuned.
+/// A knob, how its value is passed to the kernel, and the position of its default value, if the
+/// file gives one.
 #[derive(Clone, Debug)]
-pub struct Dial {
+pub struct TunedKnob {
     pub knob: Knob,
-    pub way: Way,
+    pub passed_as: PassedAs,
     pub default: Option<usize>,
     pub at: Place,
 }
@@ -155,14 +158,14 @@ pub fn argument(item: Item, taken: &mut Vec<String>) -> Result<Argument, Fault> 
         (None, Some(f)) => Values::File(text(f)?.into(), f.span()),
         (None, None) => Values::Any,
     };
-    let part = match role {
-        "input" => Part::Input { values },
-        "output" => Part::Output,
-        "inout" => Part::Inout { values },
-        "scalar" => Part::Scalar(amount(t.need("value")?)?),
-        _ => Part::Knob,
+    let argument_role = match role {
+        "input" => ArgumentRole::Input { values },
+        "output" => ArgumentRole::Output,
+        "inout" => ArgumentRole::Inout { values },
+        "scalar" => ArgumentRole::Scalar(amount(t.need("value")?)?),
+        _ => ArgumentRole::Knob,
     };
-    Ok(Argument { name, dtype, part, shape })
+    Ok(Argument { name, dtype, role: argument_role, shape })
 }
 
 /// The least and the largest value of an input.
@@ -232,7 +235,7 @@ pub fn extents(a: &Argument, sizes: &Sizes) -> Result<Vec<i64>, Fault> {
 }
 
 /// Reads one `[[knob]]`.
-pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fault> {
+pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<TunedKnob, Fault> {
     let t = Table::of("a knob", item, KNOB)?;
     let name = t.identifier("name", taken)?;
     let given: Vec<(&str, Item)> = ["values", "range", "powers_of_two"]
@@ -273,34 +276,13 @@ pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fau
                 "words have no order; give numbers, which a flag may hold as `flag = \"-O{}\"`",
             );
         }
-        // The space takes numbers for ordered, so their words stand for them.
+        // A space takes numbers for ordered, so that unordered ones become words.
         _ => values = values.iter().map(|x| Value::Word(x.to_string())).collect(),
     }
     if let Some(i) = (1..values.len()).find(|&i| values[..i].contains(&values[i])) {
         return fault(v.span(), format!("`{name}` lists {} twice", values[i]));
     }
-    let ways: &[&str] = if cuda {
-        &["macro", "argument", "flag", "template"]
-    } else {
-        &["macro", "argument", "flag"]
-    };
-    let way = match (
-        t.word("as", ways, if t.get("flag").is_some() { "flag" } else { "macro" })?,
-        t.get("flag"),
-    ) {
-        ("flag", flag) => Way::Flag(flag.map_or(Ok("{}"), text)?.into()),
-        (_, Some(f)) => return fault(f.span(), "`flag` is for knobs with `as = \"flag\"`"),
-        ("argument", None) => Way::Argument,
-        ("template", None) => Way::Template,
-        _ => Way::Macro,
-    };
-    if let Way::Flag(form) = &way {
-        for x in &values {
-            let flag = form.replace("{}", &x.to_string());
-            let at = t.get("flag").unwrap_or(v).span();
-            if cuda { super::cuda::compiler_flag(&flag, at)? } else { compiler_flag(&flag, at)? }
-        }
-    }
+    let passed_as = passed_as(&t, v, &values, cuda)?;
     let default = match t.get("default") {
         None => None,
         Some(d) => {
@@ -312,25 +294,34 @@ pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fau
             }
         }
     };
-    Ok(Dial { knob: Knob::new(name, Role::Choice, values), way, default, at: t.at })
+    Ok(TunedKnob { knob: Knob::new(name, Role::Choice, values), passed_as, default, at: t.at })
 }
 
-/// Refuses what would make the compiler do anything but compile this kernel.
-pub fn compiler_flag(flag: &str, at: Place) -> Result<(), Fault> {
-    let meant = flag.is_empty()
-        || ["-O", "-f", "-m", "-D", "-U", "-I", "-W", "-w", "-std=", "-g", "--param="]
-            .iter()
-            .any(|p| flag.starts_with(p));
-    if !meant || flag.contains(char::is_whitespace) {
-        return fault(
-            at,
-            format!(
-                "`{flag}` is no flag for one kernel: -O, -f, -m, -D, -U, -I, -W, -std, -g and \
-                 --param= are, without spaces"
-            ),
-        );
+/// How a knob's value is passed to the kernel; `v` is where its values are given.
+fn passed_as(t: &Table, v: Item, values: &[Value], cuda: bool) -> Result<PassedAs, Fault> {
+    let ways: &[&str] = if cuda {
+        &["macro", "argument", "flag", "template"]
+    } else {
+        &["macro", "argument", "flag"]
+    };
+    let passed_as = match (
+        t.word("as", ways, if t.get("flag").is_some() { "flag" } else { "macro" })?,
+        t.get("flag"),
+    ) {
+        ("flag", flag) => PassedAs::Flag(flag.map_or(Ok("{}"), text)?.into()),
+        (_, Some(f)) => return fault(f.span(), "`flag` is for knobs with `as = \"flag\"`"),
+        ("argument", None) => PassedAs::Argument,
+        ("template", None) => PassedAs::Template,
+        _ => PassedAs::Macro,
+    };
+    if let PassedAs::Flag(form) = &passed_as {
+        for x in values {
+            let flag = form.replace("{}", &x.to_string());
+            let at = t.get("flag").unwrap_or(v).span();
+            flags::check(&flag, cuda, at)?;
+        }
     }
-    Ok(())
+    Ok(passed_as)
 }
 
 fn one_value(item: Item) -> Result<Value, Fault> {

@@ -1,6 +1,8 @@
 //! What a kernel.toml becomes, and what is said of wrong ones.
 
 use super::*;
+use squall_core::space::Knob;
+use squall_core::{Bytes, Workload};
 
 const GOOD: &str = r#"name = "axpy"
 source = "axpy.c"

@@ -1,11 +1,11 @@
-//! What users say to MIOpenDriver, as commands or as their logs hold it:
+//! Lines for MIOpenDriver, as users type them or as logs hold them:
 //! `MIOpen(HIP): Command [LogCmdConvolution] ./bin/MIOpenDriver convfp16 -n 64 -c 256 -H 56 ..`.
 
 use super::Convolution;
 use super::convolution::whole;
 use crate::error::shown;
 
-/// Flags that say which problem it is, short and long, with what MIOpenDriver assumes.
+/// Flags of sizes, short and long, with MIOpenDriver's defaults.
 const SIZES: [(&str, &str, i64); 22] = [
     ("n", "batchsize", 100),
     ("c", "in_channels", 3),
@@ -31,7 +31,7 @@ const SIZES: [(&str, &str, i64); 22] = [
     ("F", "forw", 0),
 ];
 
-/// Flags with a word.
+/// Flags of words, short and long, with the defaults.
 const WORDS: [(&str, &str, &str); 5] = [
     ("m", "mode", "conv"),
     ("z", "pad_mode", "default"),
@@ -40,7 +40,7 @@ const WORDS: [(&str, &str, &str); 5] = [
     ("f", "fil_layout", ""),
 ];
 
-/// Flags with a value that says nothing of the problem.
+/// Flags whose value does not belong to the problem.
 const OTHERS: [(&str, &str); 25] = [
     ("V", "verify"),
     ("t", "time"),
@@ -69,7 +69,7 @@ const OTHERS: [(&str, &str); 25] = [
     ("A", "alpha_beta"),
 ];
 
-/// Whether a line is meant for MIOpenDriver.
+/// Whether a line is a command of MIOpenDriver.
 pub fn is_driver_line(line: &str) -> bool {
     line.contains("MIOpenDriver")
         || line.split_whitespace().next().is_some_and(|w| precision(w).is_some())
@@ -85,8 +85,15 @@ fn precision(command: &str) -> Option<&'static str> {
     }
 }
 
-/// Reads a line: one convolution for each direction that `-F` asks for.
-pub fn read(line: &str) -> Result<Vec<Convolution>, String> {
+/// The flags of a line: sizes in the order of [`SIZES`], words in that of [`WORDS`].
+struct Flags {
+    precision: &'static str,
+    sizes: [i64; SIZES.len()],
+    words: [String; WORDS.len()],
+}
+
+/// Reads the command and the flags of a line; what it leaves out has MIOpenDriver's default.
+fn flags(line: &str) -> Result<Flags, String> {
     let mut tokens =
         line.split_whitespace().map(|t| t.trim_matches(|c| c == '\'' || c == '"')).peekable();
     if line.contains("MIOpenDriver") {
@@ -122,80 +129,99 @@ pub fn read(line: &str) -> Result<Vec<Convolution>, String> {
             return Err(format!("MIOpenDriver has no flag `{}`", shown(t)));
         }
     }
-    let [mode, pad_mode, in_layout, out_layout, fil_layout] = words;
-    let [
-        n,
-        c,
-        d,
-        h,
-        w,
-        k,
-        t,
-        r,
-        s,
-        sd,
-        sh,
-        sw,
-        pd,
-        ph,
-        pw,
-        dd,
-        dh,
-        dw,
-        bias,
-        groups,
-        dimensions,
-        forward,
-    ] = sizes;
+    Ok(Flags { precision, sizes, words })
+}
+
+/// A convolution seen forward: axes are depth (in three dimensions), height and width.
+struct Layer {
+    /// Batch.
+    n: i64,
+    /// Channels of the input.
+    c: i64,
+    /// Channels of the output.
+    k: i64,
+    groups: i64,
+    bias: i64,
+    input: Vec<i64>,
+    filter: Vec<i64>,
+    stride: Vec<i64>,
+    padding: Vec<i64>,
+    dilation: Vec<i64>,
+}
+
+impl Layer {
+    fn new(sizes: [i64; SIZES.len()], pad_mode: &str) -> Result<Layer, String> {
+        let [n, c, d, h, w, k, t, r, s, sd, sh, sw, pd, ph, pw, dd, dh, dw, bias, groups, dims, _] =
+            sizes;
+        if !(2..=3).contains(&dims) {
+            return Err(format!("a convolution in {dims} dimensions is not read, only in 2 or 3"));
+        }
+        let axes = |depth: i64, height: i64, width: i64| {
+            if dims == 3 { vec![depth, height, width] } else { vec![height, width] }
+        };
+        let padding = match pad_mode {
+            "default" => axes(pd, ph, pw),
+            "valid" => axes(0, 0, 0),
+            other => {
+                let other = shown(other);
+                return Err(format!("padding of mode `{other}` is not read; give -p and -q"));
+            }
+        };
+        let layer = Layer {
+            n,
+            c,
+            k,
+            groups,
+            bias,
+            input: axes(d, h, w),
+            filter: axes(t, r, s),
+            stride: axes(sd, sh, sw),
+            padding,
+            dilation: axes(dd, dh, dw),
+        };
+        let positive = [&layer.input, &layer.filter, &layer.stride, &layer.dilation];
+        if [n, c, k, groups].iter().chain(positive.into_iter().flatten()).any(|&x| x < 1) {
+            return Err("sizes, strides and dilations must be at least 1".into());
+        }
+        if c % groups != 0 || k % groups != 0 {
+            return Err(format!(
+                "{groups} groups divide neither {c} nor {k} channels evenly, or only one of them"
+            ));
+        }
+        Ok(layer)
+    }
+
+    /// The extents of the output.
+    fn output(&self) -> Result<Vec<i64>, String> {
+        let extent = |i: usize| {
+            let (input, filter) = (self.input[i], self.filter[i]);
+            let rest = input + 2 * self.padding[i] - ((filter - 1) * self.dilation[i] + 1);
+            match rest < 0 {
+                true => Err(format!("a filter of {filter} is larger than an input of {input}")),
+                false => Ok(rest / self.stride[i] + 1),
+            }
+        };
+        (0..self.input.len()).map(extent).collect()
+    }
+}
+
+/// Reads a line: one convolution for each direction that `-F` asks for.
+///
+/// # Errors
+/// Where it is no convolution that MIOpenDriver takes, or one that is not read here; the text says
+/// why.
+pub fn read(line: &str) -> Result<Vec<Convolution>, String> {
+    let Flags { precision, sizes, words } = flags(line)?;
+    let forward = sizes[SIZES.len() - 1];
+    let [mode, pad_mode, in_layout, out_layout, filter_layout] = words;
     if mode != "conv" {
         return Err(format!("convolutions of mode `{}` are not read, only `conv`", shown(&mode)));
     }
-    if !(2..=3).contains(&dimensions) {
-        return Err(format!(
-            "a convolution in {dimensions} dimensions is not read, only in 2 or 3"
-        ));
-    }
-    let axes = |depth: i64, height: i64, width: i64| {
-        if dimensions == 3 { vec![depth, height, width] } else { vec![height, width] }
-    };
-    let size = axes(d, h, w);
-    let (filter, stride, dilation) = (axes(t, r, s), axes(sd, sh, sw), axes(dd, dh, dw));
-    let padding = match pad_mode.as_str() {
-        "default" => axes(pd, ph, pw),
-        "valid" => axes(0, 0, 0),
-        other => {
-            return Err(format!("padding of mode `{}` is not read; give -p and -q", shown(other)));
-        }
-    };
-    if [n, c, k, groups]
-        .iter()
-        .chain(&size)
-        .chain(&filter)
-        .chain(&stride)
-        .chain(&dilation)
-        .any(|&x| x < 1)
-    {
-        return Err("sizes, strides and dilations must be at least 1".into());
-    }
-    if c % groups != 0 || k % groups != 0 {
-        return Err(format!(
-            "{groups} groups divide neither {c} nor {k} channels evenly, or only one of them"
-        ));
-    }
-    let mut out = Vec::new();
-    for i in 0..size.len() {
-        let rest = size[i] + 2 * padding[i] - ((filter[i] - 1) * dilation[i] + 1);
-        if rest < 0 {
-            return Err(format!(
-                "a filter of {} is larger than an input of {}",
-                filter[i], size[i]
-            ));
-        }
-        out.push(rest / stride[i] + 1);
-    }
-    let plain = if dimensions == 3 { "NCDHW" } else { "NCHW" };
+    let layer = Layer::new(sizes, &pad_mode)?;
+    let output = layer.output()?;
+    let plain = if layer.input.len() == 3 { "NCDHW" } else { "NCHW" };
     let layout = |l: &str| if l.is_empty() { plain.to_string() } else { l.to_string() };
-    let (x, y, f) = (layout(&in_layout), layout(&out_layout), layout(&fil_layout));
+    let (x, y, f) = (layout(&in_layout), layout(&out_layout), layout(&filter_layout));
     if let Some(bad) =
         [&x, &y, &f].into_iter().find(|l| !l.chars().all(|c| c.is_ascii_alphanumeric()))
     {
@@ -206,28 +232,27 @@ pub fn read(line: &str) -> Result<Vec<Convolution>, String> {
         if forward != 0 && forward & bit == 0 {
             continue;
         }
-        let ahead = direction == 'F';
         // Backward kernels read the gradient of the output and are named by it.
-        let ((a, input, il), (b, output, ol)) =
-            if ahead { ((c, &size, &x), (k, &out, &y)) } else { ((k, &out, &y), (c, &size, &x)) };
-        let layout = if il == ol && *il == f { il.clone() } else { format!("{il}-{f}-{ol}") };
-        let convolution = Convolution {
-            a,
-            input: input.clone(),
-            filter: filter.clone(),
-            b,
-            output: output.clone(),
-            n,
-            padding: padding.clone(),
-            stride: stride.clone(),
-            dilation: dilation.clone(),
-            bias,
+        let (image, result) = ((layer.c, &layer.input, &x), (layer.k, &output, &y));
+        let (from, to) = if direction == 'F' { (image, result) } else { (result, image) };
+        let same = from.2 == to.2 && *from.2 == f;
+        let layout = if same { f.clone() } else { format!("{}-{f}-{}", from.2, to.2) };
+        all.push(Convolution {
+            a: from.0,
+            input: from.1.clone(),
+            filter: layer.filter.clone(),
+            b: to.0,
+            output: to.1.clone(),
+            n: layer.n,
+            padding: layer.padding.clone(),
+            stride: layer.stride.clone(),
+            dilation: layer.dilation.clone(),
+            bias: layer.bias,
             layout,
             precision: precision.into(),
             direction,
-            groups,
-        };
-        all.push(convolution);
+            groups: layer.groups,
+        });
     }
     if all.is_empty() {
         return Err(format!(

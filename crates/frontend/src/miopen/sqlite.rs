@@ -7,13 +7,13 @@ use squall_core::forecast::Example;
 use std::path::Path;
 use std::time::Duration;
 
-/// What every SQLite database begins with.
+/// The first bytes of every SQLite database.
 pub const MAGIC: &[u8] = b"SQLite format 3\0";
 
-/// How long somebody else's writing is waited for.
+/// How long a lock of another process is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// As MIOpen makes its own.
+/// The schema as MIOpen creates it.
 const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS `config` (`id` INTEGER PRIMARY KEY ASC,`layout` TEXT NOT \
 NULL,`data_type` TEXT NOT NULL,
@@ -31,18 +31,20 @@ NULL,`config` INTEGER NOT NULL,
 `params` TEXT NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS `idx_config` ON \
 config(layout,data_type,direction,spatial_dim,in_channels,in_h,in_w,
-in_d,fil_h,fil_w,fil_d,out_channels,batchsize,pad_h,pad_w,pad_d,conv_stride_h,conv_stride_w,conv_stride_d,dilation_h,
+in_d,fil_h,fil_w,fil_d,out_channels,batchsize,pad_h,pad_w,pad_d,conv_stride_h,conv_stride_w,\
+conv_stride_d,\
+dilation_h,
 dilation_w,dilation_d,bias,group_count);
 CREATE UNIQUE INDEX IF NOT EXISTS `idx_perf_db` ON perf_db(solver,config);";
 
-/// The columns of `config` that say which problem it is; by axis height, width, depth.
+/// The columns of `config` that identify the problem; of each axis height, width, depth.
 const COLUMNS: &str = "layout, data_type, direction, spatial_dim, in_channels, in_h, in_w, in_d, \
                        fil_h, fil_w, fil_d, \
     out_channels, batchsize, pad_h, pad_w, pad_d, conv_stride_h, conv_stride_w, conv_stride_d, \
     dilation_h, dilation_w, \
     dilation_d, bias, group_count";
 
-/// Reads a database where it lies, beside whoever writes it.
+/// Reads a database file, which another process may be writing.
 pub(super) fn read_file(name: &str, path: &Path, device: &Device) -> Result<Rows, DatabaseError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(name, e))?;

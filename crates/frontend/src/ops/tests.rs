@@ -131,8 +131,8 @@ fn the_shared_workloads_are_these_lines() {
     let import =
         import_ops(&text_of("../../examples/workloads.ops").unwrap(), "workloads.ops").unwrap();
     assert_eq!(import.tasks.len(), 21);
-    // Other machines do not have the shared folder.
-    let Some(json) = text_of("../../../shared/data/workloads.json") else { return };
+    let Some(path) = crate::test_data::shared("workloads.json") else { return };
+    let json = std::fs::read_to_string(path).unwrap();
     let objects: Vec<&str> =
         json.split("{\"name\": \"").filter(|o| o.contains("\"op\": ")).collect();
     let named = |o: &&&str, name: &str| o.split('"').next() == Some(name);

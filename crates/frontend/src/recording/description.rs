@@ -1,5 +1,5 @@
-//! T1 files: a kernel and its space, described by parameters and conditions. In a store, such a
-//! text stands where a workload's would: it says what the records of a recording are of.
+//! T1 files: a kernel and its space, described by parameters and conditions. In a store such a text
+//! takes the place of a workload's: it identifies the task of the records of a recording.
 
 use super::{fault, json_of, knob, text};
 use crate::error::{ImportError, shown};
@@ -7,18 +7,20 @@ use serde_json::{Value as Json, json};
 use squall_core::Space;
 use squall_core::space::{Knob, Names, Term, Value, parse_values};
 
-/// A kernel that others tuned: its name, its problem, its parameters and their conditions.
+/// A kernel that was tuned with another tool: its name, its problem, its parameters and their
+/// conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
     /// The kernel's name; may be empty.
     pub kernel: String,
-    /// The problem's sizes as JSON, `null` where nobody says.
+    /// The problem's sizes as JSON; `null` where they are unknown.
     pub problem: String,
     /// The field that is optimised.
     pub objective: String,
     /// The parameters with all their values.
     pub knobs: Vec<Knob>,
-    /// What legal configurations meet; where there are none, the recorded ones are the legal ones.
+    /// The conditions of legal configurations. Where there are none, the recorded configurations
+    /// are the legal ones.
     pub conditions: Vec<String>,
 }
 
@@ -87,13 +89,19 @@ impl Description {
 
     /// The description as a T1 text in one canonical form: equal descriptions have equal texts.
     pub fn text(&self) -> String {
-        let parameter = |k: &Knob| json!({"Name": k.name, "Values": k.values.iter().map(json_of).collect::<Vec<_>>()});
+        let parameter = |k: &Knob| {
+            let values: Vec<Json> = k.values.iter().map(json_of).collect();
+            json!({"Name": k.name, "Values": values})
+        };
+        let parameters: Vec<Json> = self.knobs.iter().map(parameter).collect();
+        let condition = |c: &String| json!({"Expression": c});
+        let conditions: Vec<Json> = self.conditions.iter().map(condition).collect();
         let problem: Json = serde_json::from_str(&self.problem).unwrap_or(Json::Null);
         json!({
             "General": {"Objective": self.objective},
             "ConfigurationSpace": {
-                "TuningParameters": self.knobs.iter().map(parameter).collect::<Vec<_>>(),
-                "Conditions": self.conditions.iter().map(|c| json!({"Expression": c})).collect::<Vec<_>>(),
+                "TuningParameters": parameters,
+                "Conditions": conditions,
             },
             "KernelSpecification": {"KernelName": self.kernel, "ProblemSize": problem},
         })

@@ -1,6 +1,6 @@
-//! Spaces that others measured: Kernel Tuner's cache files and T4 results become a [`Recording`]
-//! and are written from one, T1 files become a [`Description`]. Plain or gzipped; a cache that was
-//! interrupted while it was written is closed first, as its readers are expected to.
+//! Spaces that were measured with other tools: Kernel Tuner's cache files and T4 results become a
+//! [`Recording`] and are written from one, T1 files become a [`Description`]. Plain or gzipped; a
+//! cache that was interrupted while it was written is closed first, as its readers are expected to.
 
 mod description;
 mod kernel_tuner;
@@ -20,10 +20,11 @@ use squall_core::{CpuCost, FailStage, Measurement, Nanos, Outcome};
 use std::collections::HashMap;
 use std::io::Read;
 
-/// More text than this is refused: no measured space comes near, and hostile gzip grows fast.
+/// More text than this is refused: no measured space is that large, and a hostile gzip file may
+/// expand without bounds.
 const MAX_TEXT: u64 = 2 << 30;
 
-/// A space with what became of every one of its configurations.
+/// A space with the outcome of every one of its configurations.
 #[derive(Debug)]
 pub struct Recording {
     /// The kernel's name, as the file has it.
@@ -36,16 +37,16 @@ pub struct Recording {
     pub objective: String,
     /// Whether more of it is better. Times of the rows then stand for its inverse.
     pub maximised: bool,
-    /// Conditions that a T1 description gives; where there are none, the configurations at hand
-    /// are the legal ones.
+    /// Conditions of a T1 description; where there are none, the configurations in the file are the
+    /// legal ones.
     pub conditions: Vec<String>,
-    /// The configurations in the file: whatever is missing there broke a constraint.
+    /// The configurations in the file: those that are missing broke a constraint.
     pub space: Space,
     /// One for each configuration, in the space's order.
     pub rows: Vec<Row>,
 }
 
-/// What became of one configuration.
+/// The outcome of one configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The values in the file's order, joined by commas: the name that other programs use.
@@ -96,7 +97,7 @@ impl Recording {
         })
     }
 
-    /// What it is a recording of.
+    /// The description of its space.
     pub fn description(&self) -> Description {
         let (kernel, problem, objective) =
             (self.kernel.clone(), self.problem.clone(), self.objective.clone());
@@ -202,7 +203,8 @@ fn fault(name: &str, what: impl Into<String>, remedy: impl Into<String>) -> Impo
     ImportError::Recording { name: name.into(), what: what.into(), remedy: remedy.into() }
 }
 
-/// The file's text: unpacked, closed where it was interrupted, without what JSON does not know.
+/// The text of a file: unpacked, completed where it was interrupted, and without words that JSON
+/// does not have.
 fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
     let unpacked;
     let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -230,7 +232,7 @@ fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
             "give a JSON file, plain or gzipped",
         ));
     };
-    // Python writes these three where a number is missing.
+    // Python writes these three, which are no JSON.
     let mut text = text.to_string();
     for word in ["-Infinity", "Infinity", "NaN"] {
         for before in [": ", ":", ", ", "["] {
@@ -267,7 +269,7 @@ fn json_of(v: &Value) -> Json {
     }
 }
 
-/// What [`spelling`] spelled.
+/// The JSON value of a spelling; the inverse of [`spelling`].
 fn unspelled(word: &str) -> Json {
     match word {
         "True" => true.into(),
@@ -328,9 +330,9 @@ fn knob(name: &str, values: &[Json]) -> (Knob, HashMap<String, u16>) {
     (Knob::new(name, Role::Choice, values), at)
 }
 
-/// What an objective's value comes to: a time, or nothing where it is unusable.
+/// The outcome that a value of the objective stands for: a time, or a failure where it is unusable.
 fn outcome_of(value: Option<f64>, maximised: bool) -> Outcome {
-    // 1e20 is how very old files spell failure.
+    // Very old files have 1e20 for a failure.
     match value.filter(|v| v.is_finite() && *v > 0.0 && *v != 1e20) {
         Some(v) => {
             let time = if maximised { 1e9 / v } else { v * 1e6 };
@@ -347,16 +349,16 @@ fn outcome_of(value: Option<f64>, maximised: bool) -> Outcome {
 }
 
 fn failed(stage: FailStage, detail: &str) -> Outcome {
-    Outcome::Failed { stage, detail: tame(detail) }
+    Outcome::Failed { stage, detail: cleaned(detail) }
 }
 
-/// What a file says of a failure: no control characters but line breaks, no pages of text. What is
-/// tame stays as it is, so that it comes back as it went out.
-fn tame(detail: &str) -> String {
+/// The text of a failure without control characters other than line breaks, and cut to 4000
+/// characters. A text that is already so stays as it is.
+fn cleaned(detail: &str) -> String {
     detail.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).take(4000).collect()
 }
 
-/// What the words of Kernel Tuner mean.
+/// The outcome that a word of Kernel Tuner stands for.
 fn failure(word: &str) -> Outcome {
     match word {
         "CompilationFailedConfig" => failed(FailStage::Build, word),

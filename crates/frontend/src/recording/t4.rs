@@ -90,7 +90,7 @@ pub(super) fn failure(invalidity: &str, detail: &str) -> Option<Outcome> {
         "runtime" => failed(FailStage::Launch, detail),
         "timeout" => failed(FailStage::Timeout, detail),
         "correctness" => failed(FailStage::WrongAnswer, detail),
-        "constraints" => Outcome::Infeasible(super::tame(detail)),
+        "constraints" => Outcome::Infeasible(super::cleaned(detail)),
         _ => return None,
     })
 }

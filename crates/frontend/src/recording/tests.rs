@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 
 const CACHE: &str = r#"{ "device_name": "Some GPU", "kernel_name": "saxpy", "problem_size": 4096,
   "tune_params_keys": ["block", "tile", "fixed", "how"],
-  "tune_params": {"block": [64, 32], "tile": [1, 2], "fixed": [7], "how": [true, false]}, "objective": "time",
+  "tune_params": {"block": [64, 32], "tile": [1, 2], "fixed": [7], "how": [true, false]},
+  "objective": "time",
   "cache": {
-    "32,1,7,True": {"block": 32, "time": 0.52, "times": [0.55, 0.51], "compile_time": 310.2, "verification_time": 2, "benchmark_time": 1.5},
+    "32,1,7,True": {"block": 32, "time": 0.52, "times": [0.55, 0.51], "compile_time": 310.2,
+      "verification_time": 2, "benchmark_time": 1.5},
     "64,2,7,True": {"time": "RuntimeFailedConfig", "compile_time": 290.0, "GFLOP/s": 3.0},
     "64,1,7,False": {"time": "CompilationFailedConfig"},
     "32,2,7,False": {"time": 1e20},
@@ -73,8 +75,10 @@ fn an_objective_that_grows_is_turned_round() {
 fn results_in_t4() {
     let result = |block: i64, invalidity: &str, value: &str| {
         format!(
-            r#"{{"configuration": {{"block": {block}, "tile": 1}}, "times": {{"compilation": 290.0, "validation": 10, "runtimes": [4, 6]}},
-               "invalidity": "{invalidity}", "measurements": [{{"name": "time", "value": {value}}}], "objectives": ["time"]}}"#
+            r#"{{"configuration": {{"block": {block}, "tile": 1}},
+               "times": {{"compilation": 290.0, "validation": 10, "runtimes": [4, 6]}},
+               "invalidity": "{invalidity}", "measurements": [{{"name": "time", "value": {value}}}],
+               "objectives": ["time"]}}"#
         )
     };
     let kinds = ["compile", "runtime", "timeout", "correctness", "constraints"];
@@ -85,7 +89,8 @@ fn results_in_t4() {
         .collect();
     all.push(result(9, "correct", "0.5"));
     let text = format!(
-        r#"{{"metadata": {{"timeunit": "miliseconds"}}, "schema_version": "1.0.0", "results": [{}]}}"#,
+        r#"{{"metadata": {{"timeunit": "miliseconds"}}, "schema_version": "1.0.0",
+            "results": [{}]}}"#,
         all.join(",")
     );
     let r = read("t4.json", text.as_bytes()).unwrap();
@@ -199,8 +204,10 @@ fn what_is_written_is_read() {
 
 #[test]
 fn descriptions_are_read_as_they_are_written() {
-    let text = r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1, 2] + [8]"}, {"Name": "b", "Values": [true, "x", 1.5]}],
-        "Conditions": [{"Expression": "a > 1", "Parameters": ["a"]}]}, "KernelSpecification": {"KernelName": "k", "ProblemSize": [1, "n"]}}"#;
+    let text = r#"{"ConfigurationSpace": {"TuningParameters": [
+        {"Name": "a", "Values": "[1, 2] + [8]"}, {"Name": "b", "Values": [true, "x", 1.5]}],
+        "Conditions": [{"Expression": "a > 1", "Parameters": ["a"]}]},
+        "KernelSpecification": {"KernelName": "k", "ProblemSize": [1, "n"]}}"#;
     let d = Description::read("d", text.as_bytes()).unwrap();
     assert_eq!(
         (&*d.kernel, &*d.problem, &*d.objective, d.conditions.len()),
@@ -246,11 +253,13 @@ fn hostile_files_end_in_a_message() {
             "the values of `a`: line 2, column 1",
         ),
         (
-            r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "block", "Values": "[1]"}], "Conditions": [{"Expression": "blok > 1"}]}}"#,
+            r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "block", "Values": "[1]"}],
+                "Conditions": [{"Expression": "blok > 1"}]}}"#,
             "there is no knob `blok` (did you mean `block`?)",
         ),
         (
-            r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1]"}], "Conditions": [{"Expression": "a > 1"}]}}"#,
+            r#"{"ConfigurationSpace": {"TuningParameters": [{"Name": "a", "Values": "[1]"}],
+                "Conditions": [{"Expression": "a > 1"}]}}"#,
             "no configuration satisfies all constraints",
         ),
     ] {
@@ -261,7 +270,11 @@ fn hostile_files_end_in_a_message() {
 
 proptest! {
     #[test]
-    fn no_bytes_make_it_panic(cut in 0usize..CACHE.len(), at in 0usize..CACHE.len(), byte in any::<u8>()) {
+    fn no_bytes_make_it_panic(
+        cut in 0usize..CACHE.len(),
+        at in 0usize..CACHE.len(),
+        byte in any::<u8>(),
+    ) {
         let mut bytes = CACHE.as_bytes().to_vec();
         bytes[at] = byte;
         let _ = read("x", &bytes[..cut]);
@@ -270,14 +283,9 @@ proptest! {
     }
 }
 
-/// The measured spaces that lie beside the repository, where they are there.
+/// The measured spaces that lie beside the repository, if they are there.
 fn data() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/replay");
-    if !folder.exists() {
-        println!("skipped: {} is not there", folder.display());
-        return None;
-    }
-    Some(folder)
+    crate::test_data::shared("replay")
 }
 
 fn recording(folder: &Path, name: &str) -> Recording {

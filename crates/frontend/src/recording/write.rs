@@ -1,8 +1,9 @@
 //! Recordings as files that others read: Kernel Tuner's cache files and T4 results.
 //!
-//! What the reader makes of a file is what went into it: numbers are chosen so that the
-//! conversion to nanoseconds gives back the very time. Kernel Tuner has no words for a timeout or
-//! a wrong answer; its `ErrorConfig` stands for them, and T4's word stands beside it.
+//! A file reads back as the recording that it was written from: numbers are chosen so that the
+//! conversion to nanoseconds gives back exactly the same time. Kernel Tuner has no words for a
+//! timeout or a wrong answer; its `ErrorConfig` stands for them, and T4's word is written beside
+//! it.
 
 use super::{Recording, Row, json_of};
 use flate2::{Compression, write::GzEncoder};
@@ -54,7 +55,7 @@ fn value(nanos: f64, maximised: bool) -> f64 {
     }
 }
 
-/// Milliseconds that are so many seconds.
+/// Seconds in milliseconds.
 fn milliseconds(seconds: f64) -> f64 {
     exactly(seconds * 1e3, seconds, |m| m / 1e3)
 }
@@ -67,7 +68,7 @@ fn runs(row: &Row) -> Vec<f64> {
     }
 }
 
-/// T4's word and Kernel Tuner's.
+/// T4's word for an outcome, and Kernel Tuner's.
 fn words(outcome: &Outcome) -> (&'static str, &'static str) {
     match outcome {
         Outcome::Measured(_) => ("correct", ""),
@@ -79,7 +80,7 @@ fn words(outcome: &Outcome) -> (&'static str, &'static str) {
     }
 }
 
-/// `"a": 1, "b": 2` in the order of the parameters, which a JSON object of ours would lose.
+/// `"a": 1, "b": 2` in the order of the parameters, which a JSON object would not keep.
 fn values(c: &Configuration) -> String {
     let pair = |(k, v): (&squall_core::space::Knob, &squall_core::space::Value)| {
         format!("{}: {}", quoted(&k.name), json_of(v))
@@ -102,7 +103,7 @@ fn cache(r: &Recording) -> String {
             Json::from(k.values.iter().map(json_of).collect::<Vec<_>>())
         )
     };
-    // It insists on a size; one that nobody knows is 1.
+    // Kernel Tuner requires a size; 1 stands for an unknown one.
     let problem = if r.problem == "null" { "[1]" } else { &r.problem };
     let mut out = format!(
         "{{\n\"device_name\": {},\n\"kernel_name\": {},\n\"problem_size\": {problem},\n\
@@ -117,7 +118,8 @@ fn cache(r: &Recording) -> String {
         let (invalidity, word) = words(&row.outcome);
         let mut rest = json!({
             "compile_time": milliseconds(row.cost.build), "verification_time": 0,
-            "benchmark_time": milliseconds(row.cost.measure), "strategy_time": milliseconds(row.cost.search), "framework_time": 0,
+            "benchmark_time": milliseconds(row.cost.measure),
+            "strategy_time": milliseconds(row.cost.search), "framework_time": 0,
             "times": runs(row),
         });
         match row.outcome.time() {
@@ -141,21 +143,23 @@ fn results(r: &Recording) -> String {
         format!("{{\n\"metadata\": {metadata},\n\"schema_version\": \"1.0.0\",\n\"results\": [");
     for (i, (c, row)) in r.space.iter().zip(&r.rows).enumerate() {
         let runs = runs(row);
-        // What is not the runs themselves was spent on checking them.
+        // The time beyond the runs was spent on checking them.
         let validation = (milliseconds(row.cost.measure) - runs.iter().sum::<f64>()).max(0.0);
         let measured = match &row.outcome {
             Outcome::Measured(m) => value(m.median().0, r.maximised).into(),
             Outcome::Infeasible(why) => Json::from(why.as_str()),
             Outcome::Failed { detail, .. } => Json::from(detail.as_str()),
         };
+        let unit = if r.maximised { "" } else { "ms" };
         let rest = json!({
             "times": {
-                "compilation": milliseconds(row.cost.build), "framework": 0, "search_algorithm": milliseconds(row.cost.search),
+                "compilation": milliseconds(row.cost.build), "framework": 0,
+                "search_algorithm": milliseconds(row.cost.search),
                 "validation": validation, "runtimes": runs,
             },
             "invalidity": words(&row.outcome).0,
             "correctness": u8::from(row.outcome.time().is_some()),
-            "measurements": [{"name": r.objective, "value": measured, "unit": if r.maximised { "" } else { "ms" }}],
+            "measurements": [{"name": r.objective, "value": measured, "unit": unit}],
             "objectives": [r.objective],
         });
         let rest = rest.to_string();

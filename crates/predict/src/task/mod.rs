@@ -1,6 +1,6 @@
 //! Predictions for tasks that Squall tunes itself. Records of tasks that were tuned on a device
-//! teach which configurations of which sketch suit which sizes; for a task that nobody tuned,
-//! candidates of its own spaces are made ([`TaskModel::propose`]) and ranked by networks that weigh
+//! teach which configurations of which sketch suit which sizes; for a task that was not tuned,
+//! candidates of its own spaces are made ([`TaskModel::propose`]) and ranked by networks that read
 //! a candidate's knobs, the compiler's features of its nest and the task's sizes.
 //!
 //! Solvers have one list of values for all their problems, so a network can choose among them
@@ -35,9 +35,9 @@ use squall_core::forecast::Problem;
 pub struct TunedTask {
     /// The task; see [`problem`].
     pub problem: Problem,
-    /// Its name, for people.
+    /// Its name in messages and reports.
     pub name: String,
-    /// What was tried.
+    /// The candidates that were tried.
     pub rows: Vec<MeasuredCandidate>,
 }
 
@@ -48,7 +48,7 @@ pub struct MeasuredCandidate {
     pub tunable: String,
     /// The values of its knobs.
     pub configuration: Configuration,
-    /// What the compiler says of its nest: as long for every candidate of a device.
+    /// The compiler's features of its nest; equally many for every candidate of a device.
     pub features: Vec<f32>,
     /// Time of a call in nanoseconds; nothing where it failed.
     pub time: Option<f64>,
@@ -61,19 +61,19 @@ impl TunedTask {
     }
 }
 
-/// A task that was learned from: where candidates for others begin.
+/// A task that was learned from; its best configurations are candidates for similar tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnownTask {
     /// The task.
     pub problem: Problem,
-    /// Its name, for people.
+    /// Its name in messages and reports.
     pub name: String,
     /// Sketches and configurations, the fastest first, with their times in nanoseconds.
     pub best: Vec<(String, String, f64)>,
 }
 
-/// So many of a task's best are kept.
+/// The number of best configurations that are kept of a task.
 const KEPT: usize = 10;
 /// What [`HeldOut`] looks at.
 const AT: [usize; 3] = [1, 5, 10];
@@ -89,11 +89,11 @@ pub struct HeldOut {
     pub share: f64,
 }
 
-/// What is learned of the data beside the networks.
+/// What is learned of the data, apart from the networks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskFacts {
-    /// The device whose times these are; of no use for another.
+    /// The device of the times; the model is of no use for another.
     pub device: String,
     /// The tasks.
     pub known: Vec<KnownTask>,
@@ -123,10 +123,9 @@ pub struct TaskModel {
     last: Linear,
 }
 
-/// Networks where nobody says how many.
+/// Networks where the options give no number.
 const MEMBERS: usize = 8;
-/// Passes over the rows where nobody says how many: so many steps are made, however many rows there
-/// are.
+/// Steps of training where the options give no number of passes.
 const STEPS: usize = 1500;
 const WIDTH: usize = 64;
 
@@ -145,7 +144,7 @@ impl TaskModel {
     }
 
     /// Learns from tasks of a device. Of `options` counts the seed, the threads, and the first of
-    /// the members and of the epochs. `None` where `go_on` said no.
+    /// the members and of the epochs. `None` where `go_on` returned false.
     ///
     /// # Errors
     /// Where no task has two candidates that ran, there is nothing to learn.

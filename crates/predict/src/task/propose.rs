@@ -1,6 +1,7 @@
-//! Candidates for a task that nobody tuned, and which of them to try. Candidates are the best of
-//! similar tasks brought into this task's spaces, what lies around them, and a few even samples;
-//! all are legal by construction. The networks' mean score, less their disagreement, orders them.
+//! Candidates for a task that was not tuned, in the order in which to try them. Candidates are the
+//! best configurations of similar tasks brought into this task's spaces, variations of them, and a
+//! few even samples; all are legal by construction. They are ordered by the mean score of the
+//! networks less their disagreement.
 
 use super::encode::distance;
 use super::{KnownTask, TaskModel};
@@ -22,16 +23,16 @@ const PARENTS: usize = 24;
 /// Parents that each sketch has whatever the others are.
 const OWN_PARENTS: usize = 4;
 const GENERATIONS: usize = 3;
-/// What disagreement of the networks costs: a candidate that only some like may be none that any
-/// saw.
-const DOUBT: f32 = 0.5;
+/// The factor on the standard deviation of the networks' scores, which is subtracted: a candidate
+/// that only some networks score high is probably unlike those that were learned from.
+const DISAGREEMENT: f32 = 0.5;
 /// What likeness to one that is chosen already costs at most, in logarithms of time: ten of the
 /// same kernel are one try.
-const LIKENESS: f32 = 0.08;
+const SIMILARITY: f32 = 0.08;
 /// A sketch whose best is expected to be within this of the best of all, in logarithms of time, is
 /// tried once, as long as a third of all tries suffices: few tasks teach which sketch suits one,
 /// and a network that is wrong about that is wrong about all of its candidates.
-const HOPE: f32 = 0.5;
+const SKETCH_MARGIN: f32 = 0.5;
 
 /// A candidate worth trying.
 #[derive(Clone, Debug, PartialEq)]
@@ -182,7 +183,7 @@ impl TaskModel {
         for (i, m) in members.iter_mut().enumerate() {
             let mean = lists.iter().map(|l| l[i]).sum::<f32>() / n;
             let spread = (lists.iter().map(|l| (l[i] - mean).powi(2)).sum::<f32>() / n).sqrt();
-            m.score = mean - DOUBT * spread;
+            m.score = mean - DISAGREEMENT * spread;
         }
         members.sort_by(|a, b| b.score.total_cmp(&a.score));
         members
@@ -216,7 +217,7 @@ fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
             all.max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
         };
         let is_new =
-            |m: &Member| m.score > top - HOPE && out.iter().all(|o| o.tunable != m.tunable);
+            |m: &Member| m.score > top - SKETCH_MARGIN && out.iter().all(|o| o.tunable != m.tunable);
         let hedge = if hedges > 0 && out.len() >= 2 && out.len().is_multiple_of(2) {
             greatest(&is_new)
         } else {
@@ -226,7 +227,7 @@ fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
         let Some(i) = hedge.or_else(|| greatest(&|_| true)) else { break };
         let (_, taken) = left.remove(i);
         for (value, m) in left.iter_mut().filter(|(_, m)| m.tunable == taken.tunable) {
-            *value -= LIKENESS * likeness(&m.configuration, &taken.configuration);
+            *value -= SIMILARITY * likeness(&m.configuration, &taken.configuration);
         }
         out.push(taken);
     }

@@ -7,10 +7,11 @@ use super::{PointId, PointTable};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// At first a move that is worse by this, in logarithms of time, is taken with a probability of 1/e.
+/// At first a move that is worse by this, in logarithms of time, is taken with a probability of
+/// 1/e.
 const HOT: f64 = 0.3;
-/// The temperature is multiplied by this at each trial, down to [`COLD`], and then set to a third of
-/// [`HOT`].
+/// The temperature is multiplied by this at each trial, down to [`COLD`], and then set to a third
+/// of [`HOT`].
 const COOLING: f64 = 0.97;
 const COLD: f64 = 0.01;
 /// Lengths of steps along a knob, in positions.

@@ -490,7 +490,8 @@ impl Expectation {
     /// as 0 where it does not.
     pub fn improvement(&self, best: f64) -> f64 {
         let z = (best - self.mean) / self.deviation;
-        // Far below, the error of the approximation exceeds the value; the asymptote is exact there.
+        // Far below, the error of the approximation exceeds the value; the asymptote is exact
+        // there.
         if z < -4.0 {
             return self.deviation * normal(z).0 / (z * z);
         }

@@ -153,8 +153,8 @@ impl Descent {
         self.tries = 0;
     }
 
-    /// Takes note of outcomes. A proposal of this descent may become its centre; the neighbours of a
-    /// centre that was measured again are compared anew.
+    /// Takes note of outcomes. A proposal of this descent may become its centre; the neighbours of
+    /// a centre that was measured again are compared anew.
     pub fn absorb(&mut self, ledger: &Ledger, told: &[Point]) {
         let mine: Vec<Point> = told.iter().filter(|p| self.waiting.remove(*p)).cloned().collect();
         let again = told.contains(&self.centre);

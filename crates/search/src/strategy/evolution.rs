@@ -101,8 +101,9 @@ impl Population {
         out
     }
 
-    /// Before a model is fitted: samples of an algorithm by the cost formulas of their tunables, the
-    /// best first. None where a tunable has no formula, because the points cannot be compared then.
+    /// Before a model is fitted: samples of an algorithm by the cost formulas of their tunables,
+    /// the best first. None where a tunable has no formula, because the points cannot be compared
+    /// then.
     fn anticipate(
         &mut self,
         ledger: &mut Ledger,

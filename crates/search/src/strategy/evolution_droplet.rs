@@ -14,8 +14,8 @@ use squall_core::{Candidate, Trial};
 
 /// The share of the budget after which descents begin.
 const EXPLORE_FIRST: f64 = 0.5;
-/// Descents do not begin before this many trials: until then the proposals of a model gain more than
-/// the neighbours of the best point (docs/decisions/0027).
+/// Descents do not begin before this many trials: until then the proposals of a model gain more
+/// than the neighbours of the best point (docs/decisions/0027).
 const EXPLORE_AT_LEAST: usize = 96;
 /// Exploring never gets less than this share.
 const EXPLORE_LEAST: f64 = 0.5;

@@ -115,8 +115,8 @@ fn behind(shares: &[f64], have: &[usize], open: &[bool]) -> Option<usize> {
 }
 
 /// New points of each algorithm, as many as `counts` says. Each is the one of a few samples that is
-/// farthest from the others and from the known points of its tunable. Where an algorithm has too few
-/// points left, the others give more.
+/// farthest from the others and from the known points of its tunable. Where an algorithm has too
+/// few points left, the others give more.
 pub(super) fn spread(
     ledger: &mut Ledger,
     counts: &[usize],

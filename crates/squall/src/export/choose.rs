@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use squall_core::{KernelSource, Outcome, Record, Task, Tunable, find_tunable};
-use squall_frontend::OwnKernel;
+use squall_frontend::UserKernel;
 use squall_records::{Query, Store};
 
 /// Where a kernel comes from.
@@ -46,7 +46,7 @@ pub struct Chosen {
 /// The kernels of some tasks.
 pub fn choose(
     tasks: &[&Task],
-    own: &[OwnKernel],
+    own: &[UserKernel],
     store: Option<&Store>,
     aimed: &TargetContext,
 ) -> Result<Vec<Chosen>, Error> {

@@ -1,76 +1,24 @@
-//! A user's kernel for one problem: its task, its choices, and the C around its source that gives
-//! it the interface of all kernels.
+//! How a user's source becomes a kernel at a configuration: the C around it that gives it the
+//! interface of all kernels, or the launch of its CUDA function.
 
-use super::cuda::{Plan, Shape};
+use super::launching::Shape;
+use super::model::PassedAs;
 use squall_core::space::{Knob, Value};
 use squall_core::{
-    Bytes, Configuration, DType, Gpu, KernelSource, Launch, LaunchArgument, LaunchPhase,
-    RealizeError, Reference, Space, Task, Tunable,
+    Bytes, Configuration, DType, KernelSource, Launch, LaunchArgument, LaunchPhase, RealizeError,
+    Space, Tunable,
 };
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// A kernel of the user's own, for one set of sizes.
+/// One argument of the call.
 #[derive(Clone)]
-pub struct OwnKernel {
-    /// What is tuned.
-    pub task: Task,
-    /// Its choices.
-    pub tunable: Arc<dyn Tunable>,
-    /// Where it stands untuned: the one configuration from which gains are counted.
-    pub plain: Arc<dyn Tunable>,
-    /// Bytes that are copied within each timed call, because the kernel writes over its input.
-    pub restored: Bytes,
-    /// Computes the right results; nothing where files hold them.
-    pub(super) reference: Option<Recipe>,
-    /// The right results where files hold them, and the inputs that files hold.
-    pub(super) given: Reference,
-    /// Where the knobs stand in the reference, if it is the kernel itself or sees its macros.
-    pub(super) standing: Configuration,
-    /// Of a CUDA kernel, what the device decides anew.
-    pub(super) plan: Option<Arc<Plan>>,
-}
-
-impl OwnKernel {
-    /// Whether it is written in CUDA C++.
-    pub fn is_cuda(&self) -> bool {
-        self.plan.is_some()
-    }
-
-    /// The kernel on a GPU: its choices are those that the GPU's limits leave. An error says why
-    /// none is left.
-    pub fn on(&self, gpu: &Gpu) -> Result<OwnKernel, String> {
-        let Some(plan) = &self.plan else { return Ok(self.clone()) };
-        let placed = plan.place(gpu).map_err(|f| f.message)?;
-        let reference = self
-            .reference
-            .as_ref()
-            .map(|r| if r.cuda.is_none() { r.clone() } else { placed.reference() });
-        Ok(OwnKernel {
-            tunable: placed.tunable,
-            plain: placed.plain,
-            standing: placed.standing,
-            reference,
-            ..self.clone()
-        })
-    }
-
-    /// What the kernel's results must agree with.
-    pub fn reference(&self, symbol: &str) -> Reference {
-        // That it has a source where the knobs stand was seen when it was read.
-        let kernel = self.reference.as_ref().and_then(|r| r.source(&self.standing, symbol).ok());
-        Reference { kernel, ..self.given.clone() }
-    }
-}
-
-/// What one argument of the call is.
-#[derive(Clone)]
-pub(super) enum Given {
+pub(super) enum CallArgument {
     /// The n-th data pointer.
     Data(usize, DType),
     /// The n-th output.
     Output(usize, DType),
-    /// The n-th output, after so many bytes of some data were copied to it.
+    /// The n-th output, after a number of bytes of some data were copied to it.
     Copied { output: usize, data: usize, dtype: DType, bytes: u64 },
     /// A number, as C writes it and as it lies in memory.
     Number { c: String, bytes: Vec<u8> },
@@ -78,31 +26,21 @@ pub(super) enum Given {
     Knob(usize, DType),
 }
 
-/// How a knob's value reaches the kernel.
-#[derive(Clone)]
-pub(super) enum Reaches {
-    Macro,
-    Argument,
-    Flag(String),
-    /// A parameter of the entry's template.
-    Template,
-}
-
 /// How a source becomes a kernel.
 #[derive(Clone)]
 pub(super) struct Recipe {
-    /// For the first comment.
+    /// The name for the comment in the first line.
     pub name: String,
     pub source: Arc<str>,
     pub entry: String,
-    pub arguments: Vec<Given>,
-    /// Further functions of the source that must not meet those of other kernels.
+    pub arguments: Vec<CallArgument>,
+    /// Further functions of the source; they are renamed so that kernels can be linked together.
     pub others: Vec<String>,
-    /// One for each knob; none for a reference in a file of its own.
-    pub reaches: Vec<Reaches>,
+    /// One for each knob; empty for a reference in a file of its own.
+    pub passed_as: Vec<PassedAs>,
     pub flags: Vec<String>,
     pub openmp: bool,
-    /// How it is launched; nothing where it is C.
+    /// How it is launched; `None` where it is C.
     pub cuda: Option<Arc<Shape>>,
 }
 
@@ -131,21 +69,23 @@ impl Recipe {
     fn settings(&self, c: &Configuration) -> (String, Vec<String>) {
         let mut text = format!("/* {} */\n", self.name.replace("*/", "* /"));
         let mut flags = self.flags.clone();
-        for ((knob, value), reach) in c.iter().zip(&self.reaches) {
-            match reach {
-                Reaches::Macro => {
+        for ((knob, value), passed) in c.iter().zip(&self.passed_as) {
+            match passed {
+                PassedAs::Macro => {
                     let _ = writeln!(text, "#define {} {value}", knob.name);
                 }
-                Reaches::Flag(form) => flags.push(form.replace("{}", &value.to_string())),
-                Reaches::Argument | Reaches::Template => {}
+                PassedAs::Flag(form) => flags.push(form.replace("{}", &value.to_string())),
+                PassedAs::Argument | PassedAs::Template => {}
             }
         }
         flags.retain(|f| !f.is_empty());
         (text, flags)
     }
 
-    /// The kernel at a configuration, with entry point `symbol`; an error where it cannot be
-    /// launched so.
+    /// The kernel at a configuration, with entry point `symbol`.
+    ///
+    /// # Errors
+    /// Where it cannot be launched with these values.
     pub fn source(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
         match &self.cuda {
             Some(shape) => self.cuda_source(shape, c, symbol),
@@ -161,7 +101,7 @@ impl Recipe {
         symbol: &str,
     ) -> Result<KernelSource, RealizeError> {
         let (mut text, flags) = self.settings(c);
-        // As in C: exported kernels are linked into one library. A namespace keeps its name.
+        // As in C, exported kernels are linked into one library. Namespaces keep their names.
         let last = |name: &str| name.rsplit("::").next().unwrap_or(name).to_string();
         let (path, name) = self
             .entry
@@ -176,13 +116,13 @@ impl Recipe {
         let mut arguments = Vec::new();
         for a in &self.arguments {
             arguments.push(match a {
-                Given::Data(n, _) => LaunchArgument::Data(*n as u32),
-                Given::Output(n, _) => LaunchArgument::Output(*n as u32),
-                Given::Copied { output, data, .. } => {
+                CallArgument::Data(n, _) => LaunchArgument::Data(*n as u32),
+                CallArgument::Output(n, _) => LaunchArgument::Output(*n as u32),
+                CallArgument::Copied { output, data, .. } => {
                     LaunchArgument::Restored { output: *output as u32, data: *data as u32 }
                 }
-                Given::Number { bytes, .. } => LaunchArgument::Number(bytes.clone()),
-                Given::Knob(k, d) => match c.value(*k) {
+                CallArgument::Number { bytes, .. } => LaunchArgument::Number(bytes.clone()),
+                CallArgument::Knob(k, d) => match c.value(*k) {
                     Value::Int(i) => LaunchArgument::Number(whole_bytes(*i, *d)),
                     Value::Word(w) => {
                         return Err(RealizeError(format!(
@@ -193,10 +133,10 @@ impl Recipe {
             });
         }
         let of_template =
-            |(_, reach): &((&Knob, &Value), &Reaches)| matches!(reach, Reaches::Template);
+            |(_, passed): &((&Knob, &Value), &PassedAs)| matches!(passed, PassedAs::Template);
         let parameters: Vec<String> = c
             .iter()
-            .zip(&self.reaches)
+            .zip(&self.passed_as)
             .filter(of_template)
             .map(|((_, v), _)| v.to_string())
             .collect();
@@ -229,15 +169,16 @@ impl Recipe {
 
     fn c_source(&self, c: &Configuration, symbol: &str) -> KernelSource {
         let (mut text, flags) = self.settings(c);
-        // Several kernels are linked into one library, and may come from one source.
+        // Several kernels are linked into one library, and may come from one source, so that all of
+        // its functions get names of their own.
         for other in self.others.iter().filter(|o| **o != self.entry) {
             let _ = writeln!(text, "#define {other} {symbol}_own_{other}");
         }
         let _ = writeln!(text, "#define {} {symbol}_own\n{}", self.entry, self.source);
         text += "#line 1 \"wrapper made by Squall\"\n#include <stddef.h>\n#include <stdint.h>\n\
                  #include <string.h>\n";
-        // Through a pointer that the compiler cannot see through: sizes stay what they are to the
-        // user's own callers, numbers that are not known before.
+        // The call goes through a volatile pointer, so that the compiler cannot specialise the
+        // kernel for its sizes, which the user's own callers do not know at compile time either.
         let _ = writeln!(
             text,
             "static __typeof__(&{symbol}_own) volatile {symbol}_call = {symbol}_own;"
@@ -252,14 +193,14 @@ impl Recipe {
         let mut arguments = Vec::new();
         for a in &self.arguments {
             arguments.push(match a {
-                Given::Data(n, d) => format!("(const {} *)data[{n}]", c_type(*d)),
-                Given::Output(n, d) => format!("({} *)outputs[{n}]", c_type(*d)),
-                Given::Copied { output, data, dtype, bytes } => {
+                CallArgument::Data(n, d) => format!("(const {} *)data[{n}]", c_type(*d)),
+                CallArgument::Output(n, d) => format!("({} *)outputs[{n}]", c_type(*d)),
+                CallArgument::Copied { output, data, dtype, bytes } => {
                     let _ = writeln!(text, "  memcpy(outputs[{output}], data[{data}], {bytes});");
                     format!("({} *)outputs[{output}]", c_type(*dtype))
                 }
-                Given::Number { c, .. } => c.clone(),
-                Given::Knob(k, d) => format!("({})({})", c_type(*d), c.value(*k)),
+                CallArgument::Number { c, .. } => c.clone(),
+                CallArgument::Knob(k, d) => format!("({})({})", c_type(*d), c.value(*k)),
             });
         }
         let _ = writeln!(text, "  {symbol}_call({});\n  return 0;\n}}", arguments.join(", "));
@@ -277,7 +218,7 @@ impl Recipe {
     }
 }
 
-/// A recipe with choices.
+/// A recipe with the space of its configurations.
 #[derive(Clone)]
 pub(super) struct Choices {
     pub name: &'static str,
