@@ -80,6 +80,7 @@ fn cuda_source(kind: Kind, number: usize) -> Option<KernelSource> {
                           y[threadIdx.x] = 2 * x[threadIdx.x]; }\n";
             KernelSource {
                 source: source.into(),
+                language: squall_core::Language::Cuda,
                 launches: vec![Launch::linear(LaunchPhase::Call, "two", 1, 300, 0)],
                 ..doubling()
             }
