@@ -15,7 +15,8 @@ extern "C" __global__ void fused(float *out, float a, float b, int n) {
   if (sum == 0.12345f) out[0] = sum;
 }
 
-extern "C" __global__ void copy(const float4 *__restrict__ from, float4 *__restrict__ to, long long n) {
+extern "C" __global__ void copy(const float4 *__restrict__ from, float4 *__restrict__ to,
+                                long long n) {
   const long long step = (long long)gridDim.x * blockDim.x;
   long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
   // Several loads are under way before the first store.

@@ -313,7 +313,9 @@ fn mutated_plans_are_read_or_refused_by_both_readers_alike() {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "(squall plan 1\n)?([a-z]{1,9}( -?[0-9a-z,]{1,6}){0,9}\n){0,9}") {
+    fn any_text_is_read_or_refused(
+        text in "(squall plan 1\n)?([a-z]{1,9}( -?[0-9a-z,]{1,6}){0,9}\n){0,9}",
+    ) {
         if let Ok(plan) = Plan::parse(&text) {
             prop_assert_eq!(Plan::parse(&plan.to_string()).unwrap(), plan);
         }
@@ -329,8 +331,8 @@ proptest! {
         let mut plan = network(2, "");
         plan.buffers[0].count = n;
         plan.regions[0].bytes = m;
-        plan.steps[1].work =
-            Work::Copy { from: at(0, m), to: at(2, n), axes: vec![Axis { extent: n, to: m, from: -1 }] };
+        let axes = vec![Axis { extent: n, to: m, from: -1 }];
+        plan.steps[1].work = Work::Copy { from: at(0, m), to: at(2, n), axes };
         let _ = plan.verify();
         plan.kernels[1].launches[1].maps[0].extents = vec![n, m];
         plan.kernels[1].launches[1].maps[0].strides = vec![m];

@@ -24,7 +24,10 @@ static const double WINDOW = 4e-4;
 
 /* As many independent chains as registers allow: latency x units is 8 to 16 on today's cores. */
 #if VECTOR_REGISTERS >= 32
-#define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+#define CHAINS(X)                                                                                  \
+  X(0)                                                                                             \
+  X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17)     \
+      X(18) X(19) X(20) X(21) X(22) X(23)
 enum { COUNT = 24 };
 #else
 #define CHAINS(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
@@ -41,7 +44,9 @@ static void fma_loop(long rounds) {
 #define STEP(i) x##i = x##i * m + d;
 #define TOTAL(i) sum += x##i;
   CHAINS(DECLARE)
-  for (long r = 0; r < rounds; r++) { CHAINS(STEP) }
+  for (long r = 0; r < rounds; r++) {
+    CHAINS(STEP)
+  }
   vec sum = (vec){0};
   CHAINS(TOTAL)
   sink = sum[0];
@@ -52,10 +57,14 @@ enum { ADDITIONS = 64 };
 static void clock_loop(long rounds) {
   unsigned long x = 1, step = 3;
   /* The compiler may not know either number, or it would add once. */
-#define ADD __asm__ volatile("" : "+r"(x), "+r"(step)); x += step;
+#define ADD                                                                                        \
+  __asm__ volatile("" : "+r"(x), "+r"(step));                                                      \
+  x += step;
 #define ADD4 ADD ADD ADD ADD
 #define ADD16 ADD4 ADD4 ADD4 ADD4
-  for (long r = 0; r < rounds; r++) { ADD16 ADD16 ADD16 ADD16 }
+  for (long r = 0; r < rounds; r++) {
+    ADD16 ADD16 ADD16 ADD16
+  }
   sink = (float)x;
 }
 
@@ -103,10 +112,14 @@ static double now(clockid_t clock) {
 }
 
 static void work(float *memory, long rounds) {
-  if (kind == 'f') fma_loop(rounds);
-  else if (kind == 'g') clock_loop(rounds);
-  else if (kind == 'r') read_loop(memory, floats, rounds);
-  else copy_loop(memory, floats, rounds);
+  if (kind == 'f')
+    fma_loop(rounds);
+  else if (kind == 'g')
+    clock_loop(rounds);
+  else if (kind == 'r')
+    read_loop(memory, floats, rounds);
+  else
+    copy_loop(memory, floats, rounds);
 }
 
 static void *thread(void *argument) {
@@ -132,8 +145,9 @@ static void *thread(void *argument) {
     rounds *= 2;
   }
   if (t < WINDOW) rounds = (long)((double)rounds * WINDOW / t) + 1;
-  double amount = kind == 'f' ? 2.0 * LANES * COUNT
-                  : kind == 'g' ? (double)ADDITIONS : (double)(floats * sizeof(float));
+  double amount = kind == 'f'   ? 2.0 * LANES * COUNT
+                  : kind == 'g' ? (double)ADDITIONS
+                                : (double)(floats * sizeof(float));
   double begin = now(CLOCK_MONOTONIC);
   best[me] = 0;
   /* All leave the loop in the same round: the first one decides between two barriers. */
@@ -154,14 +168,16 @@ static void *thread(void *argument) {
 
 int main(int argc, char **argv) {
   if (argc < 3) return 2;
-  for (char *c = strtok(argv[1], ","); c && threads < THREADS; c = strtok(NULL, ",")) core[threads++] = atol(c);
+  for (char *c = strtok(argv[1], ","); c && threads < THREADS; c = strtok(NULL, ","))
+    core[threads++] = atol(c);
   for (int i = 2; i < argc; i++) {
     kind = argv[i][0];
     char *first = strchr(argv[i], ':');
     if (!first || !strchr("frcg", kind)) return 2;
     floats = 0;
     if (kind == 'r' || kind == 'c') {
-      size_t whole = 16 * LANES; /* both halves of a copy, and steps of eight vectors, come out even */
+      size_t whole =
+          16 * LANES; /* both halves of a copy, and steps of eight vectors, come out even */
       floats = strtoull(first + 1, &first, 10) / sizeof(float) / whole * whole;
       if (floats == 0 || *first != ':') return 2;
     }

@@ -92,7 +92,8 @@ impl Worker {
     }
 
     /// Sets a task. Its outputs are computed by the kernel of the plan `reference`, or else read
-    /// from the file where they lie. Gives the seconds that the reference took, and CPU seconds in all.
+    /// from the file where they lie. Gives the seconds that the reference took, and CPU seconds in
+    /// all.
     pub fn set_task(
         &mut self,
         options: &RunOptions,

@@ -1,21 +1,24 @@
 /* What CUDA C++ means where driver.c stands for the GPU: put in front of a kernel's source, which
- * g++ then compiles. The threads of a cluster's blocks are fibers that take turns where they wait for
- * each other; clusters run one after another, so that a static variable is a shared one where blocks
- * are alone. Of assembly there is what Squall's own kernels begin with (compiler/src/emit/cuda_helpers.rs),
- * written anew here after the PTX manual: copies arrive as late as they may. */
+ * g++ then compiles. The threads of a cluster's blocks are fibers that take turns where they wait
+ * for each other; clusters run one after another, so that a static variable is a shared one where
+ * blocks are alone. Of assembly there is what Squall's own kernels begin with
+ * (compiler/src/emit/cuda_helpers.rs), written anew here after the PTX manual: copies arrive as
+ * late as they may. */
 #include <stddef.h>
 #include <stdint.h>
 
 /* By hand: the headers of C++ take five times as long to read as a kernel to compile. */
-#define FUNCTION(name)                                                                            \
-  extern "C" double name(double) noexcept;                                                        \
+#define FUNCTION(name)                                                                             \
+  extern "C" double name(double) noexcept;                                                         \
   extern "C" float name##f(float) noexcept;
-#define FUNCTION2(name)                                                                           \
-  extern "C" double name(double, double) noexcept;                                                \
+#define FUNCTION2(name)                                                                            \
+  extern "C" double name(double, double) noexcept;                                                 \
   extern "C" float name##f(float, float) noexcept;
-FUNCTION(exp) FUNCTION(exp2) FUNCTION(log) FUNCTION(log2) FUNCTION(sqrt) FUNCTION(tanh) FUNCTION(erf) FUNCTION(floor) FUNCTION(ceil)
-FUNCTION(rint) FUNCTION(round) FUNCTION(sin) FUNCTION(cos) FUNCTION(fabs) FUNCTION2(fmax) FUNCTION2(fmin) FUNCTION2(pow) FUNCTION2(fmod)
-extern "C" float fmaf(float, float, float) noexcept;
+FUNCTION(exp)
+FUNCTION(exp2) FUNCTION(log) FUNCTION(log2) FUNCTION(sqrt) FUNCTION(tanh) FUNCTION(erf)
+    FUNCTION(floor) FUNCTION(ceil) FUNCTION(rint) FUNCTION(round) FUNCTION(sin) FUNCTION(cos)
+        FUNCTION(fabs) FUNCTION2(fmax) FUNCTION2(fmin) FUNCTION2(pow)
+            FUNCTION2(fmod) extern "C" float fmaf(float, float, float) noexcept;
 extern "C" double fma(double, double, double) noexcept;
 extern "C" long clock(void) noexcept;
 extern "C" void *memcpy(void *, const void *, size_t) noexcept;
@@ -23,15 +26,29 @@ extern "C" void *memset(void *, int, size_t) noexcept;
 template <class T> static inline T max(T a, T b) { return a < b ? b : a; }
 template <class T> static inline T min(T a, T b) { return b < a ? b : a; }
 
-struct uint3 { unsigned x, y, z; };
+struct uint3 {
+  unsigned x, y, z;
+};
 typedef uint3 dim3;
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(16) int4 { int x, y, z, w; };
-struct alignas(8) uint2 { unsigned x, y; };
-struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+struct alignas(16) int4 {
+  int x, y, z, w;
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
 static inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 
@@ -62,18 +79,43 @@ extern "C" void emulated_arrive(int last);
 #define __trap __builtin_trap
 template <class T> static inline T __ldg(const T *p) { return *p; }
 template <class T> static inline T __ldcg(const T *p) { return *p; }
-template <class T> static inline T atomicAdd(T *p, T v) { T old = *p; *p += v; return old; }
+template <class T> static inline T atomicAdd(T *p, T v) {
+  T old = *p;
+  *p += v;
+  return old;
+}
 static inline long long clock64(void) { return 1 + (long long)clock(); }
-static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
-static inline int __float_as_int(float x) { int i; memcpy(&i, &x, 4); return i; }
-static inline float __uint_as_float(unsigned i) { float x; memcpy(&x, &i, 4); return x; }
-static inline unsigned __float_as_uint(float x) { unsigned i; memcpy(&i, &x, 4); return i; }
+static inline float __int_as_float(int i) {
+  float x;
+  memcpy(&x, &i, 4);
+  return x;
+}
+static inline int __float_as_int(float x) {
+  int i;
+  memcpy(&i, &x, 4);
+  return i;
+}
+static inline float __uint_as_float(unsigned i) {
+  float x;
+  memcpy(&x, &i, 4);
+  return x;
+}
+static inline unsigned __float_as_uint(float x) {
+  unsigned i;
+  memcpy(&i, &x, 4);
+  return i;
+}
 static inline float __fdividef(float a, float b) { return a / b; }
 
 /* A function from pointers to its arguments, and the arguments' sizes. */
 template <size_t...> struct emulated_numbers {};
-template <class... A, size_t... I> static void emulated_go(void (*f)(A...), void **a, emulated_numbers<I...>) { f(*(A *)a[I]...); }
-template <class... A> static void emulated_run(void (*f)(A...), void **a) { emulated_go(f, a, emulated_numbers<__integer_pack(sizeof...(A))...>()); }
+template <class... A, size_t... I>
+static void emulated_go(void (*f)(A...), void **a, emulated_numbers<I...>) {
+  f(*(A *)a[I]...);
+}
+template <class... A> static void emulated_run(void (*f)(A...), void **a) {
+  emulated_go(f, a, emulated_numbers<__integer_pack(sizeof...(A))...>());
+}
 template <class... A> static int emulated_sizes(void (*)(A...), size_t *out) {
   size_t all[] = {sizeof(A)..., 0};
   memcpy(out, all, sizeof...(A) * sizeof *out);
@@ -86,17 +128,28 @@ enum { EMULATED_SHARED = 99 << 10, EMULATED_SLOT = 64 };
 static inline char *emulated_peer(const void *p, unsigned rank, size_t bytes) {
   size_t at = (size_t)((const char *)p - emulated_here);
   if (at + bytes > EMULATED_SHARED || at % bytes) __builtin_trap();
-  return (char *)emulated_here + ((ptrdiff_t)rank - (ptrdiff_t)emulated_rank) * EMULATED_SHARED + (ptrdiff_t)at;
+  return (char *)emulated_here + ((ptrdiff_t)rank - (ptrdiff_t)emulated_rank) * EMULATED_SHARED +
+         (ptrdiff_t)at;
 }
-static inline float peer(const float *p, unsigned rank) { return *(const float *)emulated_peer(p, rank, 4); }
-template <class T> static inline void bring(float *p, unsigned rank, T x) { memcpy(emulated_peer(p, rank, sizeof x), &x, sizeof x); }
+static inline float peer(const float *p, unsigned rank) {
+  return *(const float *)emulated_peer(p, rank, 4);
+}
+template <class T> static inline void bring(float *p, unsigned rank, T x) {
+  memcpy(emulated_peer(p, rank, sizeof x), &x, sizeof x);
+}
 static inline void cluster_begin(void) {}
 static inline void cluster_begun(void) { emulated_cluster_barrier(); }
 static inline void cluster_barrier(void) { emulated_cluster_barrier(); }
 static inline void cluster_leave(void) { emulated_cluster_barrier(); }
-static inline void copy4(void *to, const void *from, bool valid) { emulated_copy(to, from, 4, valid); }
-static inline void copy8(void *to, const void *from, bool valid) { emulated_copy(to, from, 8, valid); }
-static inline void copy16(void *to, const void *from, bool valid) { emulated_copy(to, from, 16, valid); }
+static inline void copy4(void *to, const void *from, bool valid) {
+  emulated_copy(to, from, 4, valid);
+}
+static inline void copy8(void *to, const void *from, bool valid) {
+  emulated_copy(to, from, 8, valid);
+}
+static inline void copy16(void *to, const void *from, bool valid) {
+  emulated_copy(to, from, 16, valid);
+}
 static inline void copies_arrive(void) { emulated_arrive(-1); }
 static inline void copies_commit(void) { emulated_commit(); }
 template <int LAST> static inline void copies_await(void) { emulated_arrive(LAST); }
@@ -120,26 +173,41 @@ static inline unsigned short emulated_f16(float x) {
   if (a < 6.103515625e-5) return (unsigned short)(sign | (unsigned)rint(a * 16777216));
   int e;
   double fraction = __builtin_frexp(a, &e);
-  return (unsigned short)(sign | (((unsigned)(e + 14) << 10) + (unsigned)rint(fraction * 2048) - 1024));
+  return (unsigned short)(sign |
+                          (((unsigned)(e + 14) << 10) + (unsigned)rint(fraction * 2048) - 1024));
 }
 static inline float emulated_of_f16(unsigned short h) {
   int e = h >> 10 & 31, m = h & 1023;
-  double a = e == 31 ? (m ? __builtin_nan("") : __builtin_inf()) : e ? __builtin_ldexp(1024 + m, e - 25) : __builtin_ldexp(m, -24);
+  double a = e == 31 ? (m ? __builtin_nan("") : __builtin_inf())
+             : e     ? __builtin_ldexp(1024 + m, e - 25)
+                     : __builtin_ldexp(m, -24);
   return (float)(h & 0x8000 ? -a : a);
 }
-static inline float emulated_of_bf16(unsigned short h) { return __uint_as_float((unsigned)h << 16); }
+static inline float emulated_of_bf16(unsigned short h) {
+  return __uint_as_float((unsigned)h << 16);
+}
 struct bfloat_t {
   unsigned short bits;
   operator float() const { return emulated_of_bf16(bits); }
-  bfloat_t &operator=(float x) { bits = emulated_bf16(x); return *this; }
+  bfloat_t &operator=(float x) {
+    bits = emulated_bf16(x);
+    return *this;
+  }
 };
 struct half_t {
   unsigned short bits;
   operator float() const { return emulated_of_f16(bits); }
-  half_t &operator=(float x) { bits = emulated_f16(x); return *this; }
+  half_t &operator=(float x) {
+    bits = emulated_f16(x);
+    return *this;
+  }
 };
-static inline unsigned pair_bfloat_t(float low, float high) { return emulated_bf16(low) | (unsigned)emulated_bf16(high) << 16; }
-static inline unsigned pair_half_t(float low, float high) { return emulated_f16(low) | (unsigned)emulated_f16(high) << 16; }
+static inline unsigned pair_bfloat_t(float low, float high) {
+  return emulated_bf16(low) | (unsigned)emulated_bf16(high) << 16;
+}
+static inline unsigned pair_half_t(float low, float high) {
+  return emulated_f16(low) | (unsigned)emulated_f16(high) << 16;
+}
 
 /* Lane l names row l % 8 of matrix l / 8, and gets 4 bytes of row l / 4 of each. */
 static inline const char *emulated_row(const char *slots, int lane) {
@@ -160,7 +228,8 @@ static inline void matrix_transposed(unsigned *r, unsigned address) {
   const char *slots = emulated_exchange(&row, sizeof row);
   for (int m = 0; m < 4; m++) {
     unsigned short pair[2];
-    for (int i = 0; i < 2; i++) memcpy(&pair[i], emulated_row(slots, 8 * m + l % 4 * 2 + i) + l / 4 * 2, 2);
+    for (int i = 0; i < 2; i++)
+      memcpy(&pair[i], emulated_row(slots, 8 * m + l % 4 * 2 + i) + l / 4 * 2, 2);
     r[m] = pair[0] | (unsigned)pair[1] << 16;
   }
 }
@@ -170,7 +239,9 @@ static inline unsigned __shfl_sync(unsigned, unsigned mine, int lane) {
   memcpy(&other, slots + lane * EMULATED_SLOT, sizeof other);
   return other;
 }
-static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) { return __shfl_sync(all, mine, (int)(emulated_thread.x & 31) ^ mask); }
+static inline unsigned __shfl_xor_sync(unsigned all, unsigned mine, int mask) {
+  return __shfl_sync(all, mine, (int)(emulated_thread.x & 31) ^ mask);
+}
 /* Which format an instruction's name says. */
 enum { F16, BF16, TF32 };
 static constexpr int emulated_format(const char *what) {
@@ -185,7 +256,8 @@ template <int FORMAT> static inline float emulated_element(unsigned r, int i) {
   return FORMAT == BF16 ? emulated_of_bf16(h) : emulated_of_f16(h);
 }
 /* Rows l / 4 and 8 further, columns 2 * (l % 4) and the next, of 16 x 8 sums. */
-template <int FORMAT> static void emulated_multiply(float *c, const unsigned *a, unsigned b0, unsigned b1) {
+template <int FORMAT>
+static void emulated_multiply(float *c, const unsigned *a, unsigned b0, unsigned b1) {
   unsigned mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
   int l = (int)(emulated_thread.x & 31), per = FORMAT == TF32 ? 1 : 2;
   const char *slots = emulated_exchange(mine, sizeof mine);
@@ -199,16 +271,21 @@ template <int FORMAT> static void emulated_multiply(float *c, const unsigned *a,
     double sum = c[s];
     for (int k = 0; k < 8 * per; k++) {
       int lane = k / per % 4, far = k / per / 4, i = k % per;
-      sum += element(row % 8 * 4 + lane, row / 8 + 2 * far, i) * element(column * 4 + lane, 4 + far, i);
+      sum += element(row % 8 * 4 + lane, row / 8 + 2 * far, i) *
+             element(column * 4 + lane, 4 + far, i);
     }
     c[s] = (float)sum;
   }
 }
-#define MULTIPLY(name, what, b0, b1) \
-  static inline void name(float *c, const unsigned *a, const unsigned *b) { emulated_multiply<emulated_format(what)>(c, a, b[b0], b[b1]); }
+#define MULTIPLY(name, what, b0, b1)                                                               \
+  static inline void name(float *c, const unsigned *a, const unsigned *b) {                        \
+    emulated_multiply<emulated_format(what)>(c, a, b[b0], b[b1]);                                  \
+  }
 
 /* The block's number in its cluster stands above its own addresses. */
-static inline size_t __cvta_generic_to_shared(const void *p) { return (size_t)((const char *)p - emulated_here) | (size_t)emulated_rank << 24; }
+static inline size_t __cvta_generic_to_shared(const void *p) {
+  return (size_t)((const char *)p - emulated_here) | (size_t)emulated_rank << 24;
+}
 
 /* ---- copies of boxes ---- */
 
@@ -222,7 +299,8 @@ struct emulated_map {
   unsigned rank, extents[5], strides[5], steps[5];
   unsigned short spanned[5];
 };
-/* What was asked for by a block and not awaited by any of its threads: it is copied when it is, and no sooner. */
+/* What was asked for by a block and not awaited by any of its threads: it is copied when it is, and
+ * no sooner. */
 struct emulated_box {
   emulated_map map;
   char *to;
@@ -238,13 +316,17 @@ static inline void boxes_begin(unsigned long long *) {
   if (emulated_thread.x == 0) emulated_boxes[emulated_rank] = emulated_batches[emulated_rank] = 0;
   emulated_barrier();
 }
-template <class M, class... C> static inline void box_copy(void *to, const M &map, unsigned long long *, unsigned bytes, C... first) {
+template <class M, class... C>
+static inline void box_copy(void *to, const M &map, unsigned long long *, unsigned bytes,
+                            C... first) {
   int &n = emulated_boxes[emulated_rank];
   emulated_box b = {{}, (char *)to, {first...}, emulated_batches[emulated_rank]};
   memcpy(&b.map, &map, sizeof b.map);
   unsigned all = 2;
   for (unsigned d = 0; d < b.map.rank; d++) all *= (b.map.spanned[d] - 1) / b.map.steps[d] + 1;
-  if (sizeof...(C) != b.map.rank || n == EMULATED_BOXES || all != bytes || (size_t)(b.to - emulated_here) % 128) __builtin_trap();
+  if (sizeof...(C) != b.map.rank || n == EMULATED_BOXES || all != bytes ||
+      (size_t)(b.to - emulated_here) % 128)
+    __builtin_trap();
   emulated_asked[emulated_rank][n++] = b;
 }
 /* Rows of 128 bytes; bits 4 to 6 of an address are those exclusive-or bits 7 to 9. */
@@ -271,21 +353,24 @@ static void emulated_bring(const emulated_box &b) {
 }
 static inline void boxes_commit(unsigned long long *) { emulated_batches[emulated_rank]++; }
 static void boxes_await(unsigned long long *, unsigned phase) {
-  int &seen = emulated_seen[emulated_rank * 1024 + emulated_thread.x], &n = emulated_boxes[emulated_rank], kept = 0;
+  int &seen = emulated_seen[emulated_rank * 1024 + emulated_thread.x],
+      &n = emulated_boxes[emulated_rank], kept = 0;
   if (phase != (unsigned)(seen >> 3 & 1)) __builtin_trap();
   while (emulated_batches[emulated_rank] <= seen) emulated_turn();
   for (int i = 0; i < n; i++) {
     emulated_box &b = emulated_asked[emulated_rank][i];
-    if (b.batch <= seen) emulated_bring(b);
-    else emulated_asked[emulated_rank][kept++] = b;
+    if (b.batch <= seen)
+      emulated_bring(b);
+    else
+      emulated_asked[emulated_rank][kept++] = b;
   }
   n = kept;
   seen++;
 }
 
 /* ---- products of groups of four warps ---- */
-/* What was begun and not awaited, by thread; its sums are added up when it is awaited, and no sooner, of what then
- * lies in shared memory. */
+/* What was begun and not awaited, by thread; its sums are added up when it is awaited, and no
+ * sooner, of what then lies in shared memory. */
 struct emulated_product {
   float *c;
   unsigned long long a, b;
@@ -300,20 +385,31 @@ static inline void products_see(void) {}
 static inline void products_begin(void) {}
 static inline void products_commit(void) { emulated_batch[emulated_me()]++; }
 static inline void product_done(float &) {}
-static inline void emulated_begin(float *c, unsigned long long a, unsigned long long b, int columns, int bf16, int across_a, int across_b) {
+static inline void emulated_begin(float *c, unsigned long long a, unsigned long long b, int columns,
+                                  int bf16, int across_a, int across_b) {
   int me = emulated_me();
   if (emulated_count[me] == EMULATED_BEGUN) __builtin_trap();
-  emulated_begun[me][emulated_count[me]++] = {c, a, b, columns, bf16, across_a, across_b, emulated_batch[me]};
+  emulated_begun[me][emulated_count[me]++] = {c,    a,        b,        columns,
+                                              bf16, across_a, across_b, emulated_batch[me]};
 }
-template <int N, int A, int B> static inline void group_bf16(float *c, unsigned long long a, unsigned long long b) { emulated_begin(c, a, b, N, 1, A, B); }
-template <int N, int A, int B> static inline void group_f16(float *c, unsigned long long a, unsigned long long b) { emulated_begin(c, a, b, N, 0, A, B); }
+template <int N, int A, int B>
+static inline void group_bf16(float *c, unsigned long long a, unsigned long long b) {
+  emulated_begin(c, a, b, N, 1, A, B);
+}
+template <int N, int A, int B>
+static inline void group_f16(float *c, unsigned long long a, unsigned long long b) {
+  emulated_begin(c, a, b, N, 0, A, B);
+}
 
-/* An element of a factor that a descriptor tells of: eight rows of 128 bytes side by side, the next eight a stride
- * further; across, eight columns of 64 rows, the next eight a stride and the next rows a leading stride further. Bits 4
- * to 6 of the address that this gives are those exclusive-or bits 7 to 9. */
+/* An element of a factor that a descriptor tells of: eight rows of 128 bytes side by side, the next
+ * eight a stride further; across, eight columns of 64 rows, the next eight a stride and the next
+ * rows a leading stride further. Bits 4 to 6 of the address that this gives are those exclusive-or
+ * bits 7 to 9. */
 static inline float emulated_factor(unsigned long long d, int row, int k, int across, int bf16) {
-  size_t at = (size_t)(d & 0x3FFF) << 4, leading = (size_t)(d >> 16 & 0x3FFF) << 4, stride = (size_t)(d >> 32 & 0x3FFF) << 4;
-  at += across ? (size_t)(row / 64) * leading + (size_t)(k / 8) * stride + (size_t)(k % 8) * 128 + (size_t)(row % 64) * 2
+  size_t at = (size_t)(d & 0x3FFF) << 4, leading = (size_t)(d >> 16 & 0x3FFF) << 4,
+         stride = (size_t)(d >> 32 & 0x3FFF) << 4;
+  at += across ? (size_t)(row / 64) * leading + (size_t)(k / 8) * stride + (size_t)(k % 8) * 128 +
+                     (size_t)(row % 64) * 2
                : (size_t)(row / 8) * stride + (size_t)(row % 8) * 128 + 2 * (size_t)k;
   if (d >> 62 != 1) __builtin_trap();
   at ^= (at >> 7 & 7) << 4;
@@ -324,17 +420,21 @@ static inline float emulated_factor(unsigned long long d, int row, int k, int ac
 }
 /* The q-th warp has rows 16 q to 16 q + 15, its threads what they have of any matrix of sums. */
 template <int LAST> static void products_await(void) {
-  int me = emulated_me(), l = (int)(emulated_thread.x & 31), q = (int)(emulated_thread.x >> 5 & 3), done = 0;
+  int me = emulated_me(), l = (int)(emulated_thread.x & 31), q = (int)(emulated_thread.x >> 5 & 3),
+      done = 0;
   for (; done < emulated_count[me]; done++) {
     emulated_product p = emulated_begun[me][done];
     if (p.batch >= emulated_batch[me] - LAST) break;
     for (int s = 0; s < p.columns / 2; s++) {
       int row = 16 * q + l / 4 + s / 2 % 2 * 8, column = s / 4 * 8 + l % 4 * 2 + s % 2;
       double sum = p.c[s];
-      for (int k = 0; k < 16; k++) sum += (double)emulated_factor(p.a, row, k, p.across_a, p.bf16) * (double)emulated_factor(p.b, column, k, p.across_b, p.bf16);
+      for (int k = 0; k < 16; k++)
+        sum += (double)emulated_factor(p.a, row, k, p.across_a, p.bf16) *
+               (double)emulated_factor(p.b, column, k, p.across_b, p.bf16);
       p.c[s] = (float)sum;
     }
   }
-  for (int i = done; i < emulated_count[me]; i++) emulated_begun[me][i - done] = emulated_begun[me][i];
+  for (int i = done; i < emulated_count[me]; i++)
+    emulated_begun[me][i - done] = emulated_begun[me][i];
   emulated_count[me] -= done;
 }

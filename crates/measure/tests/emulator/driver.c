@@ -23,7 +23,17 @@
 #include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { INVALID = 1, MEMORY = 2, NOT_FOUND = 500, THREADS = 1024, CLUSTER = 16, SHARED = 99 << 10, STACK = 64 << 10, MOST = 64, SLOT = 64 };
+enum {
+  INVALID = 1,
+  MEMORY = 2,
+  NOT_FOUND = 500,
+  THREADS = 1024,
+  CLUSTER = 16,
+  SHARED = 99 << 10,
+  STACK = 64 << 10,
+  MOST = 64,
+  SLOT = 64
+};
 
 static int setting(const char *name, int otherwise) {
   const char *text = getenv(name);
@@ -32,7 +42,9 @@ static int setting(const char *name, int otherwise) {
 
 /* ---- clusters of fibers ---- */
 
-typedef struct { unsigned x, y, z; } triple;
+typedef struct {
+  unsigned x, y, z;
+} triple;
 API triple emulated_thread, emulated_block, emulated_threads, emulated_blocks;
 /* Of the block whose thread runs: where its shared memory begins, its number in its cluster. */
 API char *emulated_here;
@@ -51,7 +63,8 @@ typedef struct {
   int count;
   /* A tensor map is the largest that a kernel takes. */
   _Alignas(16) unsigned char values[MOST][128];
-  /* Without a function: a time to be noted, or a copy, or where there is nothing to copy from, filling. */
+  /* Without a function: a time to be noted, or a copy, or where there is nothing to copy from,
+   * filling. */
   double *clock;
   void *to, *from;
   int byte, staged;
@@ -104,7 +117,8 @@ API char *emulated_exchange(const void *mine, size_t n) {
 API void emulated_copy(void *to, const void *from, int bytes, int valid) {
   fiber *f = &fibers[turn];
   if ((size_t)to % (size_t)bytes || (valid && (size_t)from % (size_t)bytes)) __builtin_trap();
-  if (f->count == f->room) f->copies = realloc(f->copies, (size_t)(f->room = 2 * f->room + 32) * sizeof *f->copies);
+  if (f->count == f->room)
+    f->copies = realloc(f->copies, (size_t)(f->room = 2 * f->room + 32) * sizeof *f->copies);
   f->copies[f->count++] = (copy){to, from, bytes, valid, f->batch};
 }
 API void emulated_commit(void) { fibers[turn].batch++; }
@@ -114,9 +128,12 @@ API void emulated_arrive(int last) {
   int kept = 0;
   for (int i = 0; i < f->count; i++) {
     copy c = f->copies[i];
-    if (last >= 0 && c.batch >= f->batch - last) f->copies[kept++] = c;
-    else if (c.valid) memcpy(c.to, c.from, (size_t)c.bytes);
-    else memset(c.to, 0, (size_t)c.bytes);
+    if (last >= 0 && c.batch >= f->batch - last)
+      f->copies[kept++] = c;
+    else if (c.valid)
+      memcpy(c.to, c.from, (size_t)c.bytes);
+    else
+      memset(c.to, 0, (size_t)c.bytes);
   }
   f->count = kept;
 }
@@ -156,7 +173,8 @@ static int run_block(int from, int *round) {
   int warps = (block_threads + 31) / 32, ended = 0, again;
   do {
     for (int k = 0; k < warps; k++) {
-      int first = from + 32 * (*round & 1 ? warps - 1 - k : k), end = from + block_threads, last = first + 32 < end ? first + 32 : end;
+      int first = from + 32 * (*round & 1 ? warps - 1 - k : k), end = from + block_threads,
+          last = first + 32 < end ? first + 32 : end;
       do
         for (int i = first; i < last; i++) {
           if (fibers[i].state != RUNS) continue;
@@ -174,15 +192,17 @@ static int run_block(int from, int *round) {
   return ended;
 }
 
-/* The blocks of a cluster run one after another, each until all its threads wait for other blocks, and
- * so do the warps of a block; forwards and backwards in turn, so that what depends on their order shows. */
+/* The blocks of a cluster run one after another, each until all its threads wait for other blocks,
+ * and so do the warps of a block; forwards and backwards in turn, so that what depends on their
+ * order shows. */
 static void run_cluster(work *w, int blocks) {
   unsigned x = w->threads.x, y = w->threads.y;
   int turns[CLUSTER] = {0}, ended[CLUSTER] = {0};
   block_threads = (int)(x * y * w->threads.z);
   int n = blocks * block_threads;
   if (!stacks) {
-    stacks = mmap(NULL, (size_t)CLUSTER * THREADS * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    stacks = mmap(NULL, (size_t)CLUSTER * THREADS * STACK, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     memory = aligned_alloc(1024, (size_t)CLUSTER * SHARED);
   }
   memset(memory, 0xFF, (size_t)blocks * SHARED);
@@ -291,8 +311,12 @@ API int cuInit(unsigned flags) { return flags; }
 API int cuDriverGetVersion(int *v) { return *v = 13000, 0; }
 API int cuDeviceGetCount(int *n) { return *n = setting("EMULATED_GPUS", 1), 0; }
 API int cuDeviceGet(int *device, int ordinal) { return *device = ordinal, 0; }
-API int cuDeviceGetName(char *name, int room, int device) { return (void)device, snprintf(name, (size_t)room, "Emulated GPU"), 0; }
-API int cuDeviceGetPCIBusId(char *name, int room, int device) { return snprintf(name, (size_t)room, "0000:%02x:00.0", device), 0; }
+API int cuDeviceGetName(char *name, int room, int device) {
+  return (void)device, snprintf(name, (size_t)room, "Emulated GPU"), 0;
+}
+API int cuDeviceGetPCIBusId(char *name, int room, int device) {
+  return snprintf(name, (size_t)room, "0000:%02x:00.0", device), 0;
+}
 API int cuDeviceGetAttribute(int *value, int which, int device) {
   int capability = setting("EMULATED_CAPABILITY", 75);
   (void)device;
@@ -311,30 +335,42 @@ API int cuDeviceGetAttribute(int *value, int which, int device) {
   default: return INVALID;
   }
 }
-API int cuDevicePrimaryCtxRetain(void **c, int device) { return *c = (void *)(size_t)(device + 1), 0; }
+API int cuDevicePrimaryCtxRetain(void **c, int device) {
+  return *c = (void *)(size_t)(device + 1), 0;
+}
 API int cuCtxSetCurrent(void *c) { return c ? 0 : INVALID; }
-API int cuMemAlloc_v2(void **p, size_t bytes) { return (*p = aligned_alloc(256, (bytes + 255) / 256 * 256)) ? 0 : MEMORY; }
+API int cuMemAlloc_v2(void **p, size_t bytes) {
+  return (*p = aligned_alloc(256, (bytes + 255) / 256 * 256)) ? 0 : MEMORY;
+}
 API int cuMemFree_v2(void *p) { return finish_all(), free(p), 0; }
 /* Memory of the host is read at once, and may be used again. */
 API int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t n, stream *s) {
   work w = {.to = to, .from = memcpy(malloc(n + 1), from, n), .bytes = n, .staged = 1};
   return submit(s, w);
 }
-API int cuMemcpyHtoD_v2(void *to, const void *from, size_t n) { return cuMemcpyHtoDAsync_v2(to, from, n, NULL); }
+API int cuMemcpyHtoD_v2(void *to, const void *from, size_t n) {
+  return cuMemcpyHtoDAsync_v2(to, from, n, NULL);
+}
 API int cuMemcpyDtoDAsync_v2(void *to, void *from, size_t n, stream *s) {
   work w = {.to = to, .from = from, .bytes = n};
   return submit(s, w);
 }
-API int cuMemcpyDtoHAsync_v2(void *to, void *from, size_t n, stream *s) { return cuMemcpyDtoDAsync_v2(to, from, n, s); }
-API int cuMemcpyDtoH_v2(void *to, void *from, size_t n) { return cuMemcpyDtoDAsync_v2(to, from, n, NULL), finish(default_stream()), 0; }
+API int cuMemcpyDtoHAsync_v2(void *to, void *from, size_t n, stream *s) {
+  return cuMemcpyDtoDAsync_v2(to, from, n, s);
+}
+API int cuMemcpyDtoH_v2(void *to, void *from, size_t n) {
+  return cuMemcpyDtoDAsync_v2(to, from, n, NULL), finish(default_stream()), 0;
+}
 API int cuMemsetD8Async(void *p, unsigned char byte, size_t n, stream *s) {
   work w = {.to = p, .byte = byte, .bytes = n};
   return submit(s, w);
 }
-API int cuMemsetD8_v2(void *p, unsigned char byte, size_t n) { return cuMemsetD8Async(p, byte, n, NULL); }
+API int cuMemsetD8_v2(void *p, unsigned char byte, size_t n) {
+  return cuMemsetD8Async(p, byte, n, NULL);
+}
 
-/* What is no library is taken for a cubin of the real NVRTC: launching its functions does nothing, so
- * that they fail their check, after everything else was as it is with a GPU. */
+/* What is no library is taken for a cubin of the real NVRTC: launching its functions does nothing,
+ * so that they fail their check, after everything else was as it is with a GPU. */
 static int foreign;
 API int cuModuleLoad(void **m, const char *path) {
   if (access(path, R_OK) != 0) return 301;
@@ -360,12 +396,17 @@ API int cuFuncSetAttribute(function *f, int which, int value) {
   if (which == 8) f->shared = value;
   return 0;
 }
-API int cuFuncGetAttribute(int *value, int which, function *f) { return (void)which, (void)f, *value = 0, 0; }
-API int cuLaunchKernel(function *f, unsigned bx, unsigned by, unsigned bz, unsigned tx, unsigned ty, unsigned tz, unsigned shared, stream *s, void **arguments, void **extra) {
+API int cuFuncGetAttribute(int *value, int which, function *f) {
+  return (void)which, (void)f, *value = 0, 0;
+}
+API int cuLaunchKernel(function *f, unsigned bx, unsigned by, unsigned bz, unsigned tx, unsigned ty,
+                       unsigned tz, unsigned shared, stream *s, void **arguments, void **extra) {
   size_t sizes[MOST];
   work w = {.f = f, .blocks = {bx, by, bz}, .threads = {tx, ty, tz}, .shared = shared};
   (void)extra;
-  if (!bx || !by || !bz || !tx || !ty || !tz || by > 65535 || bz > 65535 || tz > 64 || tx * ty * tz > THREADS) return INVALID;
+  if (!bx || !by || !bz || !tx || !ty || !tz || by > 65535 || bz > 65535 || tz > 64 ||
+      tx * ty * tz > THREADS)
+    return INVALID;
   if (shared > (unsigned)(f->shared ? f->shared : 48 << 10)) return INVALID;
   if (!f->run) return 0;
   if (bx % (unsigned)f->cluster || f->cluster > CLUSTER) return INVALID;
@@ -379,15 +420,22 @@ typedef struct {
   unsigned rank, extents[5], strides[5], steps[5];
   unsigned short spanned[5];
 } tensor_map;
-API int cuTensorMapEncodeTiled(void *to, int type, unsigned rank, void *at, const unsigned long long *extents, const unsigned long long *strides,
-                               const unsigned *spanned, const unsigned *steps, int interleave, int swizzle, int l2, int fill) {
+API int cuTensorMapEncodeTiled(void *to, int type, unsigned rank, void *at,
+                               const unsigned long long *extents, const unsigned long long *strides,
+                               const unsigned *spanned, const unsigned *steps, int interleave,
+                               int swizzle, int l2, int fill) {
   tensor_map m = {.at = at, .rank = rank};
   _Static_assert(sizeof m <= 128, "a tensor map has 128 bytes");
-  if (type != 1 || interleave || swizzle != 3 || l2 > 3 || fill || !rank || rank > 5 || (size_t)to % 64 || (size_t)at % 16 || spanned[0] * 2 > 128) return INVALID;
+  if (type != 1 || interleave || swizzle != 3 || l2 > 3 || fill || !rank || rank > 5 ||
+      (size_t)to % 64 || (size_t)at % 16 || spanned[0] * 2 > 128)
+    return INVALID;
   for (unsigned i = 0; i < rank; i++) {
-    if (!extents[i] || extents[i] >> 32 || !spanned[i] || spanned[i] > 256 || !steps[i] || steps[i] > 8) return INVALID;
+    if (!extents[i] || extents[i] >> 32 || !spanned[i] || spanned[i] > 256 || !steps[i] ||
+        steps[i] > 8)
+      return INVALID;
     if (i && (strides[i - 1] % 16 || strides[i - 1] >> 32)) return INVALID;
-    m.extents[i] = (unsigned)extents[i], m.spanned[i] = (unsigned short)spanned[i], m.steps[i] = steps[i];
+    m.extents[i] = (unsigned)extents[i], m.spanned[i] = (unsigned short)spanned[i],
+    m.steps[i] = steps[i];
     m.strides[i] = i ? (unsigned)strides[i - 1] : 2;
   }
   return memset(to, 0, 128), memcpy(to, &m, sizeof m), 0;
@@ -401,8 +449,12 @@ API int cuStreamCreate(stream **made, unsigned flags) {
   return 0;
 }
 API int cuStreamSynchronize(stream *s) { return finish(s ? s : default_stream()), 0; }
-API int cuStreamBeginCapture_v2(void *s, int mode) { return (void)s, (void)mode, recording = calloc(1, sizeof *recording), 0; }
-API int cuStreamEndCapture(void *s, graph **g) { return (void)s, *g = recording, recording = NULL, 0; }
+API int cuStreamBeginCapture_v2(void *s, int mode) {
+  return (void)s, (void)mode, recording = calloc(1, sizeof *recording), 0;
+}
+API int cuStreamEndCapture(void *s, graph **g) {
+  return (void)s, *g = recording, recording = NULL, 0;
+}
 API int cuGraphInstantiateWithFlags(graph **made, graph *g, unsigned long long flags) {
   *made = calloc(1, sizeof **made);
   **made = *g;
@@ -426,137 +478,37 @@ API int cuEventRecord(event *e, stream *s) {
   return submit(s, w);
 }
 API int cuEventSynchronize(event *e) { return finish(e->in), 0; }
-API int cuEventElapsedTime(float *ms, event *a, event *b) { return *ms = (float)(b->at - a->at), 0; }
+API int cuEventElapsedTime(float *ms, event *a, event *b) {
+  return *ms = (float)(b->at - a->at), 0;
+}
 API int cuGetErrorString(int code, const char **text) {
-  return *text = code == INVALID ? "invalid argument" : code == MEMORY ? "out of memory" : code == NOT_FOUND ? "named symbol not found" : "an error of the emulated driver", 0;
+  return *text = code == INVALID     ? "invalid argument"
+                 : code == MEMORY    ? "out of memory"
+                 : code == NOT_FOUND ? "named symbol not found"
+                                     : "an error of the emulated driver",
+         0;
 }
 
 /* ---- NVML ---- */
 
 API int nvmlInit_v2(void) { return 0; }
-API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) { return (void)id, *device = (void *)1, 0; }
-API int nvmlDeviceGetClockInfo(void *d, int which, unsigned *mhz) { return (void)d, *mhz = which == 2 ? 2000 : 1000, 0; }
-API int nvmlDeviceGetMaxClockInfo(void *d, int which, unsigned *mhz) { return nvmlDeviceGetClockInfo(d, which, mhz); }
-API int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *reasons) { return (void)d, *reasons = (unsigned long long)setting("EMULATED_THROTTLE", 0), 0; }
-API int nvmlDeviceGetTemperature(void *d, int which, unsigned *degrees) { return (void)d, (void)which, *degrees = 40, 0; }
-API int nvmlDeviceGetPowerUsage(void *d, unsigned *milliwatts) { return (void)d, *milliwatts = 100000, 0; }
-
-/* ---- NVRTC ---- */
-
-typedef struct {
-  char *source, *names[MOST], lowered[MOST][32];
-  int count;
-  char log[4000], *binary;
-  size_t size;
-} program;
-
-API int nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 0, 0; }
-API int nvrtcCreateProgram(program **p, const char *source, const char *name, int n, const char *const *a, const char *const *b) {
-  (void)name, (void)n, (void)a, (void)b;
-  *p = calloc(1, sizeof **p);
-  (*p)->source = strdup(source);
-  return 0;
+API int nvmlDeviceGetHandleByPciBusId_v2(const char *id, void **device) {
+  return (void)id, *device = (void *)1, 0;
 }
-API int nvrtcAddNameExpression(program *p, const char *name) { return p->names[p->count++] = strdup(name), 0; }
-
-/* `extern __shared__ TYPE NAME[];` declares what no C++ compiler knows. */
-static void print_text(FILE *f, const char *s) {
-  static const char mark[] = "extern __shared__";
-  for (const char *at; (at = strstr(s, mark)); s = at) {
-    fwrite(s, 1, (size_t)(at - s), f);
-    at += sizeof mark - 1;
-    while (*at == ' ') at++;
-    if (strncmp(at, "__align__(", 10) == 0) at = strchr(at, ')') + 1;
-    const char *bracket = strchr(at, '['), *name = bracket;
-    while (name > at && name[-1] != ' ') name--;
-    fprintf(f, "static %.*s *&%.*s = (%.*s *&)emulated_here", (int)(name - at), at, (int)(bracket - name), name, (int)(name - at), at);
-    at = strchr(bracket, ']') + 1;
-  }
-  fputs(s, f);
+API int nvmlDeviceGetClockInfo(void *d, int which, unsigned *mhz) {
+  return (void)d, *mhz = which == 2 ? 2000 : 1000, 0;
+}
+API int nvmlDeviceGetMaxClockInfo(void *d, int which, unsigned *mhz) {
+  return nvmlDeviceGetClockInfo(d, which, mhz);
+}
+API int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *reasons) {
+  return (void)d, *reasons = (unsigned long long)setting("EMULATED_THROTTLE", 0), 0;
+}
+API int nvmlDeviceGetTemperature(void *d, int which, unsigned *degrees) {
+  return (void)d, (void)which, *degrees = 40, 0;
+}
+API int nvmlDeviceGetPowerUsage(void *d, unsigned *milliwatts) {
+  return (void)d, *milliwatts = 100000, 0;
 }
 
-/* Functions and structures of Squall's own that consist of assembly stand in device.h instead. */
-static void print_source(FILE *f, const char *s) {
-  static const char *const heads[] = {"static __device__", "template <int", "template <> __device__", "struct ", "#define MULTIPLY", "#define BOX_COPY"};
-  while (*s) {
-    int item = 0, macro = *s == '#';
-    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) item |= strncmp(s, heads[i], strlen(heads[i])) == 0;
-    const char *end = s;
-    for (int inside = 1; inside && *end;) {
-      const char *line = end;
-      end = strchr(line, '\n');
-      end = end ? end + 1 : line + strlen(line);
-      const char last = end - line > 1 ? end[-2] : 0;
-      if (!item) inside = 0;
-      else if (macro) inside = last == '\\';
-      else inside = !(*line == '}' || (line == s && (last == '}' || last == ';')));
-    }
-    char *text = strndup(s, (size_t)(end - s));
-    if (!item || (!strstr(text, "asm(") && !strstr(text, "asm volatile("))) print_text(f, text);
-    free(text);
-    s = end;
-  }
-}
-
-static void print_entry(FILE *f, const char *name, const char *expression) {
-  fprintf(f, "extern \"C\" __attribute__((visibility(\"default\"))) void emulated_run_%s(void **a) { emulated_run(&%s, a); }\n", name, expression);
-  fprintf(f, "extern \"C\" __attribute__((visibility(\"default\"))) int emulated_sizes_%s(size_t *s) { return emulated_sizes(&%s, s); }\n", name, expression);
-}
-
-API int nvrtcCompileProgram(program *p, int count, const char *const *options) {
-  char folder[] = "/tmp/emulated-XXXXXX", path[100], command[4000], flags[2000] = "";
-  for (int i = 0; i < count; i++)
-    if (strncmp(options[i], "-D", 2) == 0 || strncmp(options[i], "-I", 2) == 0) snprintf(flags + strlen(flags), sizeof flags - strlen(flags), " '%s'", options[i]);
-  if (!mkdtemp(folder)) return 1;
-  snprintf(path, sizeof path, "%s/kernel.cu", folder);
-  FILE *f = fopen(path, "w");
-  if (!f) return 1;
-  fprintf(f, "#include \"%s\"\n#line 1 \"kernel.cu\"\n", getenv("EMULATED_HEADER"));
-  print_source(f, p->source);
-  fprintf(f, "\n#line 1 \"emulated entries\"\n");
-  for (int i = 0; i < p->count; i++) {
-    snprintf(p->lowered[i], sizeof p->lowered[i], "expression%d", i);
-    print_entry(f, p->lowered[i], p->names[i]);
-  }
-  static const char c_function[] = "extern \"C\" __global__ void ";
-  for (const char *at = p->source; !p->count && (at = strstr(at, c_function));) {
-    char name[200] = "";
-    int cluster = 1;
-    at += sizeof c_function - 1;
-    sscanf(at, "__cluster_dims__(%d", &cluster);
-    while (strncmp(at, "__", 2) == 0) at = strchr(at, ')') + 2;
-    sscanf(at, "%199[A-Za-z0-9_]", name);
-    print_entry(f, name, name);
-    fprintf(f, "extern \"C\" __attribute__((visibility(\"default\"))) int emulated_cluster_%s = %d;\n", name, cluster);
-  }
-  fclose(f);
-  snprintf(command, sizeof command, "cd %s && g++ -x c++ -std=c++17 -O1 -w -fpermissive -fvisibility=hidden -fPIC -shared%s kernel.cu -o out 2>log", folder, flags);
-  int code = system(command);
-  snprintf(path, sizeof path, "%s/%s", folder, code == 0 ? "out" : "log");
-  f = fopen(path, "r");
-  if (f && code == 0) {
-    p->binary = malloc(16 << 20);
-    p->size = fread(p->binary, 1, 16 << 20, f);
-  } else if (f) {
-    size_t n = fread(p->log, 1, sizeof p->log - 1, f);
-    p->log[n] = 0;
-  }
-  if (f) fclose(f);
-  snprintf(command, sizeof command, "rm -r %s", folder);
-  return code == 0 ? system(command) : (system(command), 6);
-}
-API int nvrtcGetProgramLogSize(program *p, size_t *n) { return *n = strlen(p->log) + 1, 0; }
-API int nvrtcGetProgramLog(program *p, char *to) { return strcpy(to, p->log), 0; }
-API int nvrtcGetCUBINSize(program *p, size_t *n) { return *n = p->size, 0; }
-API int nvrtcGetCUBIN(program *p, char *to) { return memcpy(to, p->binary, p->size), 0; }
-API int nvrtcGetLoweredName(program *p, const char *name, const char **lowered) {
-  for (int i = 0; i < p->count; i++)
-    if (strcmp(p->names[i], name) == 0) return *lowered = p->lowered[i], 0;
-  return 1;
-}
-API int nvrtcDestroyProgram(program **p) {
-  free((*p)->binary);
-  free((*p)->source);
-  free(*p);
-  return 0;
-}
+#include "nvrtc.h"

@@ -7,7 +7,7 @@ use super::{DRIVER, LIBRARY, cuda};
 use crate::error::Error;
 use crate::target_context::TargetContext;
 use serde_json::{Value, json};
-use squall_core::{KernelSource, TensorKind};
+use squall_core::{DType, KernelSource, TensorKind};
 use squall_measure::cpu::Toolchain;
 use squall_runtime::host;
 use squall_runtime::plan::Plan;
@@ -129,8 +129,10 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
             let w = &k.task.workload;
             let inputs = |kind: TensorKind| -> Vec<Value> {
                 let of_kind = w.inputs.iter().filter(|i| i.kind == kind);
-                of_kind.map(|i| json!({"name": i.name, "dtype": i.dtype.name(), "shape": i.shape})).collect()
+                of_kind.map(|i| tensor(&i.name, i.dtype, &i.shape)).collect()
             };
+            let outputs: Vec<Value> =
+                w.outputs().iter().map(|o| tensor(&o.name, o.dtype, &o.shape())).collect();
             let record = k.origin.record();
             json!({
                 "name": k.task.name,
@@ -142,7 +144,7 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
                 "nodes": k.task.nodes,
                 "data": inputs(TensorKind::Data),
                 "weights": inputs(TensorKind::Weight),
-                "outputs": w.outputs().iter().map(|o| json!({"name": o.name, "dtype": o.dtype.name(), "shape": o.shape()})).collect::<Vec<_>>(),
+                "outputs": outputs,
                 "prepared_bytes": k.source.prepared.0,
                 "workspace_bytes": k.source.workspace.0,
                 "openmp": k.source.openmp,
@@ -155,7 +157,17 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
             })
         })
         .collect();
-    json!({"library": LIBRARY, "driver": DRIVER, "device": device, "toolchain": tools, "kernels": kernels})
+    json!({
+        "library": LIBRARY,
+        "driver": DRIVER,
+        "device": device,
+        "toolchain": tools,
+        "kernels": kernels,
+    })
+}
+
+fn tensor(name: &str, dtype: DType, shape: &[i64]) -> Value {
+    json!({"name": name, "dtype": dtype.name(), "shape": shape})
 }
 
 fn referee(folder: &Path, kernels: &[Chosen]) -> Value {

@@ -68,12 +68,16 @@ mod tests {
             for (i, a) in blocks.iter().enumerate() {
                 prop_assert!(offsets[i] % ALIGNMENT == 0 && offsets[i] + a.bytes <= total);
                 for (j, b) in blocks.iter().enumerate().skip(i + 1) {
-                    let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
+                    let (a_end, b_end) = (offsets[i] + a.bytes, offsets[j] + b.bytes);
+                    let apart = a_end <= offsets[j] || b_end <= offsets[i];
                     prop_assert!(apart || !a.meets(b), "{i} and {j}");
                 }
             }
             // Never less than what is alive at once.
-            let alive = |t: usize| blocks.iter().filter(|b| b.first <= t && t <= b.last).map(|b| b.bytes).sum::<usize>();
+            let alive = |t: usize| {
+                let needed = blocks.iter().filter(|b| b.first <= t && t <= b.last);
+                needed.map(|b| b.bytes).sum::<usize>()
+            };
             prop_assert!((0..60).all(|t| alive(t) <= total));
         }
     }
