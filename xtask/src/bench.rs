@@ -169,11 +169,13 @@ impl Bench {
 
 /// When and where a result was measured, and of which code.
 fn circumstances(root: &Path) -> Value {
+    let mut describe = Command::new("git");
+    describe.current_dir(root).args(["describe", "--always", "--dirty"]);
     json!({
         "date": text(Command::new("date").arg("+%Y-%m-%d %H:%M")),
         "cpu": cpu_model(),
         "compiler": text(Command::new("cc").arg("--version")).lines().next(),
-        "commit": text(Command::new("git").current_dir(root).args(["describe", "--always", "--dirty"])),
+        "commit": text(&mut describe),
     })
 }
 

@@ -1,8 +1,8 @@
 //! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that no
 //! compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
-//! kernels with libraries, `cargo xtask bench trust` run-offs with each other, `cargo xtask bench
+//! kernels with libraries, `cargo xtask bench trust` rematches with each other, `cargo xtask bench
 //! threads` kernels of two threads with those of one, and `cargo xtask bench examples` says what
-//! tuning gains on the examples.
+//! tuning gains on the examples. `cargo xtask tables` writes the documents' tables from run files.
 
 mod bench;
 mod report;
@@ -23,8 +23,8 @@ fn main() -> ExitCode {
         ["tables", ref rest @ ..] => done(report::tables(&root(), rest)),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy [WORD] | cargo xtask tables [--check] | cargo xtask bench cpu \
-                 [--short] | cargo xtask bench (trust | threads | examples)"
+                "usage: cargo xtask tidy [WORD] | cargo xtask tables [--check] | cargo xtask bench \
+                 cpu [--short] | cargo xtask bench (trust | threads | examples)"
             );
             ExitCode::from(2)
         }

@@ -46,7 +46,7 @@ fn it_scores_all_strategies_and_writes_traces() {
         ran.out.lines().map(|l| serde_json::from_str(l).expect("JSON")).collect();
     assert!(reports.len() > 8);
     let ours = &reports[0];
-    assert_eq!(ours["strategy"], "storm+raindrop");
+    assert_eq!(ours["strategy"], "evolution+droplet");
     assert!(ours["score"].as_f64().is_some_and(|s| s > 0.5), "{ours}");
     let traces = std::fs::read_to_string(p.path().join("t.jsonl")).expect("traces");
     assert_eq!(traces.lines().count(), reports.len() * 4);
@@ -59,7 +59,7 @@ fn it_scores_all_strategies_and_writes_traces() {
         );
     }
     let table = p.squall(&["replay", "made.json", "--seeds", "2", "--seconds", "0.95"]).ok();
-    assert!(table.out.contains("storm+raindrop") && table.out.contains("made"), "{}", table.out);
+    assert!(table.out.contains("evolution+droplet") && table.out.contains("made"), "{}", table.out);
     assert!(table.err.contains("2 runs, 20 trials"), "{}", table.err);
 }
 

@@ -16,7 +16,7 @@ fn strategies_are_compared_and_the_second_time_nothing_is_measured() {
         "--seeds",
         "2",
         "--strategies",
-        "random,storm,random",
+        "random,evolution,random",
         "--json",
     ];
     let ran = p.squall(&args).ok();
@@ -45,7 +45,7 @@ fn strategies_are_compared_and_the_second_time_nothing_is_measured() {
         .iter()
         .map(|s| (s["strategy"].as_str().unwrap(), s["trials"].as_u64().unwrap()))
         .collect();
-    assert_eq!(names, [("random", 6), ("random", 12), ("storm", 6), ("storm", 12)]);
+    assert_eq!(names, [("random", 6), ("random", 12), ("evolution", 6), ("evolution", 12)]);
     for s in scores {
         let [worst, mean, best] =
             ["worst_seed", "geomean", "best_seed"].map(|k| s[k].as_f64().unwrap());
@@ -61,14 +61,14 @@ fn strategies_are_compared_and_the_second_time_nothing_is_measured() {
     assert_eq!(found(&first), found(&second));
 
     let page = std::fs::read_to_string(p.path().join("search.html")).unwrap();
-    assert!(page.contains("<svg") && page.contains("storm") && ran.err.contains("search.html"));
+    assert!(page.contains("<svg") && page.contains("evolution") && ran.err.contains("search.html"));
 }
 
 #[test]
 fn what_cannot_be_compared_is_said() {
     let p = Place::new();
     let err = p.squall(&["bench", "search", SMALL, "--strategies", "sunshine"]).fails().err;
-    assert!(err.contains("sunshine") && err.contains("storm-nomodel"), "{err}");
+    assert!(err.contains("sunshine") && err.contains("evolution-nomodel"), "{err}");
     p.squall(&["bench", "search", "no-such-file.ops"]).fails();
     // Without a part, `bench` wants a model.
     let none = p.squall(&["bench"]);

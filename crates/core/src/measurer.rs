@@ -419,7 +419,7 @@ mod tests {
 
     fn source() -> KernelSource {
         KernelSource {
-            language: crate::kernel::Language::Cuda,
+            language: crate::kernel::Language::C,
             source: "int k(void) { return 0; }\n".into(),
             symbol: "k".into(),
             prepared: Bytes(4),

@@ -3,11 +3,13 @@
 //! vector for each earlier value. Values without a legal completion take no part, in the loss and
 //! in scoring alike, so the probabilities of a space's configurations add up to one.
 
-use crate::case::{Case, Ground};
+use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::vector::{dot_within, exp, gelu, gelu_backward, wide};
-use crate::nn::{Layout, Linear, Mlp, MlpRoom, Tables, masked_cross_entropy, sized, zeroed};
+use crate::nn::{
+    Layout, Linear, Mlp, MlpInput, MlpScratch, Tables, masked_cross_entropy, sized, zeroed,
+};
 use crate::ranker::mean;
-use crate::train::{Learner, Lesson};
+use crate::train::{Batch, Learner};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::FamilyError;
 
@@ -48,8 +50,8 @@ pub struct Chain {
 
 /// Buffers of one thread.
 #[derive(Debug, Default)]
-pub struct ChainRoom {
-    mlp: MlpRoom,
+pub struct ChainScratch {
+    mlp: MlpScratch,
     inputs: Vec<f32>,
     tokens: Vec<u16>,
     earlier: Vec<u16>,
@@ -66,12 +68,19 @@ pub struct ChainRoom {
 
 impl Chain {
     /// A chain for a solver.
-    pub fn new(ground: &Ground, sizes: ChainSizes) -> Chain {
+    pub fn new(featurizer: &Featurizer, sizes: ChainSizes) -> Chain {
         let mut l = Layout::default();
-        let knobs: Vec<usize> = ground.family.spec().knobs.iter().map(|k| k.values.len()).collect();
-        let vocabulary = ground.facts.encoder.vocabulary();
-        let context =
-            Mlp::new(&mut l, "context", ground.inputs(), &vocabulary, sizes.context, sizes.dropout);
+        let knobs: Vec<usize> =
+            featurizer.family.spec().knobs.iter().map(|k| k.values.len()).collect();
+        let vocabulary = featurizer.facts.encoder.vocabulary();
+        let context = Mlp::new(
+            &mut l,
+            "context",
+            featurizer.inputs(),
+            &vocabulary,
+            sizes.context,
+            sizes.dropout,
+        );
         let head = |(k, &n): (usize, &usize)| Head {
             view: Linear::new(&mut l, &format!("head.{k}.view"), sizes.context, sizes.head, 1.0),
             earlier: Tables::new(
@@ -92,22 +101,28 @@ impl Chain {
         self.sizes
     }
 
-    /// Log-probabilities of all candidates of a case: the mean of those of several networks.
+    /// Log-probabilities of all candidates of a problem: the mean over several networks.
     pub fn score(
         &self,
         members: &[Vec<f32>],
-        ground: &Ground,
-        case: &Case,
-        room: &mut ChainRoom,
+        featurizer: &Featurizer,
+        encoded: &EncodedProblem,
+        scratch: &mut ChainScratch,
     ) -> Vec<f32> {
-        let choices = self.choices(ground, case, room);
-        mean(members.iter().map(|p| self.walk(p, case, &choices, room)).collect())
+        let choices = self.choices(featurizer, encoded, scratch);
+        mean(members.iter().map(|p| self.walk(p, encoded, &choices, scratch)).collect())
     }
 
-    /// Where a case has choices; `room.inputs` becomes the problem, for [`Chain::walk`].
-    pub fn choices(&self, ground: &Ground, case: &Case, room: &mut ChainRoom) -> Vec<Choices> {
-        ground.ask(case, sized(&mut room.inputs, ground.inputs()));
-        let c = &case.candidates;
+    /// For each knob, the prefixes after which a problem's candidates leave a choice. Writes the
+    /// problem's inputs to `scratch.inputs`, which [`Chain::walk`] reads.
+    pub fn choices(
+        &self,
+        featurizer: &Featurizer,
+        encoded: &EncodedProblem,
+        scratch: &mut ChainScratch,
+    ) -> Vec<Choices> {
+        featurizer.prediction_inputs(encoded, sized(&mut scratch.inputs, featurizer.inputs()));
+        let c = &encoded.candidates;
         let same = |i: usize| {
             if i == 0 {
                 0
@@ -119,40 +134,41 @@ impl Chain {
         (0..self.heads.len()).map(|k| Choices::of(&same, k)).collect()
     }
 
-    /// Log-probabilities of candidates: adds up those of values along every path; `room.inputs` is
-    /// the problem.
+    /// Log-probabilities of candidates: the sums of those of their values along every path.
+    /// `scratch.inputs` holds the problem's inputs.
     pub fn walk(
         &self,
         p: &[f32],
-        case: &Case,
+        encoded: &EncodedProblem,
         choices: &[Choices],
-        room: &mut ChainRoom,
+        scratch: &mut ChainScratch,
     ) -> Vec<f32> {
-        let (c, h) = (&case.candidates, self.sizes.head);
-        self.context.forward(
-            p,
-            &room.inputs,
-            &case.tokens,
-            1,
-            None::<&mut Generator>,
-            &mut room.mlp,
-        );
+        let (c, h) = (&encoded.candidates, self.sizes.head);
+        let input = MlpInput { numbers: &scratch.inputs, tokens: &encoded.tokens, n: 1 };
+        self.context.forward(p, input, None::<&mut Generator>, &mut scratch.mlp);
         let mut out = vec![0.0f32; c.len()];
         for (k, (head, choices)) in self.heads.iter().zip(choices).enumerate() {
-            head.view.forward(p, &room.mlp.out, 1, sized(&mut room.view, h));
-            head.out.by_output(p, &mut room.weights);
+            head.view.forward(p, &scratch.mlp.out, 1, sized(&mut scratch.view, h));
+            head.out.by_output(p, &mut scratch.weights);
             let bias = head.out.bias(p);
             // In parts that stay in the cache.
             for nodes in choices.nodes.chunks(128) {
                 let m = nodes.len();
-                room.earlier.clear();
-                room.earlier
+                scratch.earlier.clear();
+                scratch
+                    .earlier
                     .extend(nodes.iter().flat_map(|n| &c.row(choices.children[n.first])[..k]));
-                let z = sized(&mut room.z, m * h);
-                head.earlier.forward_sorted(p, &room.view, &room.earlier, z, &mut room.sums);
-                gelu(z, sized(&mut room.a, m * h));
+                let z = sized(&mut scratch.z, m * h);
+                head.earlier.forward_sorted(
+                    p,
+                    &scratch.view,
+                    &scratch.earlier,
+                    z,
+                    &mut scratch.sums,
+                );
+                gelu(z, sized(&mut scratch.a, m * h));
                 let (a, weights, scores, exps) =
-                    (&room.a, &room.weights, &mut room.scores, &mut room.exps);
+                    (&scratch.a, &scratch.weights, &mut scratch.scores, &mut scratch.exps);
                 wide(
                     #[inline(always)]
                     || {
@@ -205,8 +221,8 @@ struct Node {
 }
 
 impl Choices {
-    /// Leaves out the prefixes of none of these candidates, which are ascending.
-    pub fn only(&mut self, rows: &[u32]) {
+    /// Keeps the prefixes of these candidates only, which are ascending.
+    pub fn retain(&mut self, rows: &[u32]) {
         let children = &self.children;
         self.nodes.retain(|n| {
             let next = rows.partition_point(|&r| (r as usize) < children[n.first]);
@@ -237,7 +253,7 @@ impl Choices {
 }
 
 impl Learner for Chain {
-    type Room = ChainRoom;
+    type Scratch = ChainScratch;
 
     fn layout(&self) -> &Layout {
         &self.layout
@@ -246,62 +262,58 @@ impl Learner for Chain {
     fn learn(
         &self,
         p: &[f32],
-        lesson: Lesson,
+        batch: Batch,
         rng: &mut Generator,
         mut gradient: Option<&mut [f32]>,
-        room: &mut ChainRoom,
+        scratch: &mut ChainScratch,
     ) -> Result<f64, FamilyError> {
-        let Lesson { ground, cases } = lesson;
-        let (n, h, inputs) = (cases.len(), self.sizes.head, ground.inputs());
-        zeroed(&mut room.inputs, n * inputs);
-        room.tokens.clear();
-        for (i, (case, _)) in cases.iter().enumerate() {
-            ground.read(
-                case,
+        let Batch { featurizer, problems } = batch;
+        let (n, h, inputs) = (problems.len(), self.sizes.head, featurizer.inputs());
+        zeroed(&mut scratch.inputs, n * inputs);
+        scratch.tokens.clear();
+        for (i, (encoded, _)) in problems.iter().enumerate() {
+            featurizer.training_inputs(
+                encoded,
                 gradient.is_some(),
                 rng,
-                &mut room.inputs[i * inputs..(i + 1) * inputs],
+                &mut scratch.inputs[i * inputs..(i + 1) * inputs],
             );
-            room.tokens.extend(&case.tokens);
+            scratch.tokens.extend(&encoded.tokens);
         }
         let training = gradient.is_some();
-        self.context.forward(
-            p,
-            &room.inputs,
-            &room.tokens,
-            n,
-            training.then_some(rng),
-            &mut room.mlp,
-        );
-        let dcontext = zeroed(&mut room.dcontext, n * self.sizes.context);
+        let input = MlpInput { numbers: &scratch.inputs, tokens: &scratch.tokens, n };
+        self.context.forward(p, input, training.then_some(rng), &mut scratch.mlp);
+        let dcontext = zeroed(&mut scratch.dcontext, n * self.sizes.context);
         let mut loss = 0.0;
-        let truth = |case: &Case| case.truth.unwrap_or(0) as usize;
+        let truth = |encoded: &EncodedProblem| encoded.truth.unwrap_or(0) as usize;
         for (k, head) in self.heads.iter().enumerate() {
-            room.earlier.clear();
-            room.earlier.extend(cases.iter().flat_map(|(c, _)| &c.candidates.row(truth(c))[..k]));
-            let z = sized(&mut room.z, n * h);
-            head.view.forward(p, &room.mlp.out, n, z);
-            head.earlier.forward_onto(p, &room.earlier, z);
-            gelu(z, sized(&mut room.a, n * h));
+            scratch.earlier.clear();
+            scratch
+                .earlier
+                .extend(problems.iter().flat_map(|(c, _)| &c.candidates.row(truth(c))[..k]));
+            let z = sized(&mut scratch.z, n * h);
+            head.view.forward(p, &scratch.mlp.out, n, z);
+            head.earlier.forward_onto(p, &scratch.earlier, z);
+            gelu(z, sized(&mut scratch.a, n * h));
             let values = head.out.outputs();
-            let scores = sized(&mut room.scores, n * values);
-            head.out.forward(p, &room.a, n, scores);
-            for ((case, _), scores) in cases.iter().zip(scores.chunks_exact_mut(values)) {
-                let at = case.candidates.row(truth(case))[k] as usize;
-                loss += masked_cross_entropy(scores, case.allowed[k], at, 1.0);
+            let scores = sized(&mut scratch.scores, n * values);
+            head.out.forward(p, &scratch.a, n, scores);
+            for ((encoded, _), scores) in problems.iter().zip(scores.chunks_exact_mut(values)) {
+                let at = encoded.candidates.row(truth(encoded))[k] as usize;
+                loss += masked_cross_entropy(scores, encoded.allowed[k], at, 1.0);
             }
             if let Some(g) = gradient.as_deref_mut() {
-                head.out.backward(&room.a, n, scores, g);
-                let d = sized(&mut room.d, n * h);
+                head.out.backward(&scratch.a, n, scores, g);
+                let d = sized(&mut scratch.d, n * h);
                 head.out.backward_argument(p, scores, n, d, false);
                 gelu_backward(z, d);
-                head.view.backward(&room.mlp.out, n, d, g);
+                head.view.backward(&scratch.mlp.out, n, d, g);
                 head.view.backward_argument(p, d, n, dcontext, true);
-                head.earlier.backward(&room.earlier, d, g);
+                head.earlier.backward(&scratch.earlier, d, g);
             }
         }
         if let Some(g) = gradient {
-            self.context.backward(p, &room.inputs, &room.tokens, n, dcontext, &mut room.mlp, g);
+            self.context.backward(p, input, dcontext, &mut scratch.mlp, g);
         }
         Ok(loss)
     }

@@ -4,28 +4,14 @@
 //! linear support vector machines, one against the rest (Pegasos, Shalev-Shwartz et al. 2011). The
 //! nearest neighbours are [`Method::Neighbours`](crate::Method::Neighbours).
 
-use crate::case::{Case, Ground};
+use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::vector::{add_scaled, dot, log_softmax};
+use crate::options::{Classical, Options};
 use crate::parallel;
-use crate::solver::{Material, Options, cases, pairs};
+use crate::trainer::{TrainingData, encode_all, labelled};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
-use serde::{Deserialize, Serialize};
 use squall_core::forecast::{FamilyError, Part};
-
-/// Which classifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Classical {
-    /// One decision tree a knob.
-    DecisionTree,
-    /// Fifty trees a knob, on resampled problems and random numbers.
-    RandomForest,
-    /// Gaussian naive Bayes.
-    NaiveBayes,
-    /// Linear support vector machines.
-    Svm,
-}
 
 const BINS: usize = 32;
 const TREES: usize = 50;
@@ -237,7 +223,7 @@ fn machines(t: &Table, rng: &mut Generator) -> Classifier {
 /// Classifiers of all knobs of a solver.
 #[derive(Debug)]
 pub struct Trained {
-    ground: Ground,
+    featurizer: Featurizer,
     /// Upper ends of every number's bins but the last.
     edges: Vec<Vec<f32>>,
     classifiers: Vec<Classifier>,
@@ -245,34 +231,35 @@ pub struct Trained {
 
 impl Trained {
     /// Trains the classifiers.
-    pub(crate) fn train(m: &Material, kind: Classical) -> Result<Trained, FamilyError> {
+    pub(crate) fn train(m: &TrainingData, kind: Classical) -> Result<Trained, FamilyError> {
         let Options { seed, threads, .. } = *m.options;
         let training = m.of(Part::Train);
-        let ground = Ground::learn(m.family.clone(), &training, &[], None)?;
-        let made = cases(&ground, &training, threads, None)?;
-        let learned: Vec<&Case> = pairs(&made, &training).into_iter().map(|(c, _)| c).collect();
-        let width = ground.facts.encoder.width();
+        let featurizer = Featurizer::learn(m.family.clone(), &training, &[], None)?;
+        let encoded = encode_all(&featurizer, &training, threads, None)?;
+        let learned: Vec<&EncodedProblem> =
+            labelled(&encoded, &training).into_iter().map(|(c, _)| c).collect();
+        let width = featurizer.facts.encoder.width();
         let numbers: Vec<f32> = learned.iter().flat_map(|c| c.numbers.iter().copied()).collect();
         let edges: Vec<Vec<f32>> = (0..width)
             .map(|i| quantiles(numbers.iter().skip(i).step_by(width.max(1)).copied().collect()))
             .collect();
         let bins: Vec<u8> =
             numbers.chunks_exact(width.max(1)).flat_map(|x| binned(&edges, x)).collect();
-        let knobs: Vec<usize> = (0..ground.offsets.len()).collect();
+        let knobs: Vec<usize> = (0..featurizer.offsets.len()).collect();
         let classifiers = parallel::map(threads, &knobs, |&k, _: &mut ()| {
             let labels = learned
                 .iter()
                 .map(|c| c.candidates.row(c.truth.unwrap_or(0) as usize)[k])
                 .collect();
-            let classes = ground.family.spec().knobs[k].values.len();
+            let classes = featurizer.family.spec().knobs[k].values.len();
             let table = Table { numbers: &numbers, bins: &bins, width, labels, classes };
             Classifier::learn(kind, &table, &mut Generator::seed_from_u64(seed ^ (k as u64) << 32))
         });
-        Ok(Trained { ground, edges, classifiers })
+        Ok(Trained { featurizer, edges, classifiers })
     }
 
-    pub(crate) fn ground(&self) -> &Ground {
-        &self.ground
+    pub(crate) fn featurizer(&self) -> &Featurizer {
+        &self.featurizer
     }
 
     /// Everything learned, as numbers: what [`Trained::from_numbers`] reads.
@@ -320,8 +307,12 @@ impl Trained {
     }
 
     /// Reads what [`Trained::numbers`] gave; `None` where it does not fit together.
-    pub(crate) fn from_numbers(ground: Ground, ints: &[u32], floats: &[f32]) -> Option<Trained> {
-        let width = ground.facts.encoder.width();
+    pub(crate) fn from_numbers(
+        featurizer: Featurizer,
+        ints: &[u32],
+        floats: &[f32],
+    ) -> Option<Trained> {
+        let width = featurizer.facts.encoder.width();
         let (mut ints, mut floats) = (ints.iter(), floats);
         let mut take = |n: usize| -> Option<Vec<f32>> {
             let (now, rest) = floats.split_at_checked(n)?;
@@ -333,7 +324,7 @@ impl Trained {
             edges.push(take(*ints.next()? as usize)?);
         }
         let mut classifiers = Vec::new();
-        for knob in &ground.family.spec().knobs {
+        for knob in &featurizer.family.spec().knobs {
             let n = knob.values.len();
             classifiers.push(match ints.next()? {
                 0 => {
@@ -383,29 +374,32 @@ impl Trained {
             });
         }
         (ints.next().is_none() && floats.is_empty()).then_some(Trained {
-            ground,
+            featurizer,
             edges,
             classifiers,
         })
     }
 
-    /// Log-probabilities of a case's candidates.
-    pub(crate) fn score(&self, case: &Case) -> Vec<f32> {
-        let bins: Vec<u8> = binned(&self.edges, &case.numbers).collect();
-        let mut values = vec![0.0f32; self.ground.values];
-        for ((c, offset), knob) in
-            self.classifiers.iter().zip(&self.ground.offsets).zip(&self.ground.family.spec().knobs)
+    /// Log-probabilities of a encoded's candidates.
+    pub(crate) fn score(&self, encoded: &EncodedProblem) -> Vec<f32> {
+        let bins: Vec<u8> = binned(&self.edges, &encoded.numbers).collect();
+        let mut values = vec![0.0f32; self.featurizer.values];
+        for ((c, offset), knob) in self
+            .classifiers
+            .iter()
+            .zip(&self.featurizer.offsets)
+            .zip(&self.featurizer.family.spec().knobs)
         {
             let n = knob.values.len();
-            let mut scores = c.scores(&case.numbers, &bins, n);
+            let mut scores = c.scores(&encoded.numbers, &bins, n);
             log_softmax(&mut scores);
             values[*offset..offset + n].copy_from_slice(&scores);
         }
         let one = |row: &[u16]| {
-            row.iter().zip(&self.ground.offsets).map(|(&v, o)| values[o + v as usize]).sum()
+            row.iter().zip(&self.featurizer.offsets).map(|(&v, o)| values[o + v as usize]).sum()
         };
         let mut out: Vec<f32> =
-            case.candidates.table.chunks_exact(case.candidates.width).map(one).collect();
+            encoded.candidates.table.chunks_exact(encoded.candidates.width).map(one).collect();
         log_softmax(&mut out);
         out
     }

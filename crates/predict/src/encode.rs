@@ -100,11 +100,6 @@ impl Encoder {
         e
     }
 
-    /// How many sizes vary.
-    pub fn sizes(&self) -> usize {
-        self.sizes.len()
-    }
-
     /// How many words a problem has, its device among them.
     pub fn word_count(&self) -> usize {
         self.words.len()
@@ -180,7 +175,7 @@ impl Encoder {
     }
 
     /// Distances that nobody learned: weighed differences of the sizes' logarithms, and of words.
-    pub fn plain(&self) -> Metric {
+    pub fn fixed_metric(&self) -> Metric {
         let mut places = vec![0.0; self.coordinates()];
         for ((n, _), at) in self.sizes.iter().zip(places.chunks_exact_mut(NUMBERS)) {
             at[0] = if HALF.contains(&n.as_str()) { WHOLE / 2.0 } else { WHOLE };

@@ -5,32 +5,40 @@
 //! This crate does no IO but reading and writing predictor files, and reads no clock, environment
 //! or global random state: equal seeds and equal examples give equal predictors.
 
-mod case;
 mod chain;
 mod checkpoint;
-pub mod classical;
+mod classical;
 mod encode;
+mod error;
+mod features;
 mod file;
 mod memory;
 mod metric;
 pub mod metrics;
 pub mod nn;
-pub mod paper;
+mod options;
+mod paper;
 mod parallel;
 mod predictor;
 mod ranker;
+mod ranking;
 mod rows;
 mod solver;
 pub mod task;
+mod tensors;
 #[cfg(test)]
 mod tests;
 mod train;
+mod trainer;
 
 pub use chain::ChainSizes;
 pub use checkpoint::Checkpoint;
-pub use file::{FileError, VERSION};
-pub use predictor::{Info, Model, PredictError, Predictor, RowCount, Score};
+pub use error::PredictError;
+pub use options::{Classical, Kind, Method, Options, PaperModel};
+pub use predictor::{Info, Model, Predictor, RowCount, Score, TrainingRequest};
 pub use ranker::RankerSizes;
-pub use rows::{Kind, Rows};
-pub use solver::{Curves, Material, Method, Mix, Options, Progress, Room, STEPS, Solver};
+pub use rows::RowModels;
+pub use solver::{Curves, Mix, STEPS, Scratch, Solver};
+pub use tensors::{FileError, VERSION};
 pub use train::Epoch;
+pub use trainer::{Progress, TrainingData};

@@ -49,7 +49,7 @@ pub struct Neighbour {
     pub index: u32,
     /// By the metric that was asked.
     pub distance: f32,
-    /// The place of its answer among the asker's candidates; [`NOWHERE`] where it is none of them,
+    /// The place of its answer among the query's candidates; [`NOWHERE`] where it is none of them,
     /// and until somebody looks.
     pub candidate: u32,
 }
@@ -59,7 +59,7 @@ pub const NOWHERE: u32 = u32::MAX;
 
 /// Who asks for neighbours.
 #[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
+pub struct Query<'a> {
     /// Its coordinates.
     pub place: &'a [f32],
     /// Its words.
@@ -94,22 +94,22 @@ impl Memory {
     pub fn nearest(
         &self,
         metric: &Metric,
-        asker: &Asker,
-        room: &mut Vec<f32>,
+        query: &Query,
+        scratch: &mut Vec<f32>,
     ) -> [Vec<Neighbour>; CHANNELS] {
-        self.nearest_of(metric, asker, NEAREST, room)
+        self.nearest_of(metric, query, NEAREST, scratch)
     }
 
     /// The `count` nearest of each channel.
     pub fn nearest_of(
         &self,
         metric: &Metric,
-        asker: &Asker,
+        query: &Query,
         count: usize,
-        room: &mut Vec<f32>,
+        scratch: &mut Vec<f32>,
     ) -> [Vec<Neighbour>; CHANNELS] {
-        room.clear();
-        room.resize(self.len(), 0.0);
+        scratch.clear();
+        scratch.resize(self.len(), 0.0);
         let n = self.len().max(1);
         wide(
             #[inline(always)]
@@ -117,20 +117,21 @@ impl Memory {
                 for ((column, at), &w) in self
                     .places
                     .chunks_exact(n)
-                    .zip(asker.place)
+                    .zip(query.place)
                     .zip(&metric.places)
                     .filter(|x| *x.1 > 0.0)
                 {
-                    room.iter_mut().zip(column).for_each(|(d, x)| *d += w * (x - at).abs());
+                    scratch.iter_mut().zip(column).for_each(|(d, x)| *d += w * (x - at).abs());
                 }
                 for ((column, at), &w) in self
                     .tokens
                     .chunks_exact(n)
-                    .zip(asker.tokens)
+                    .zip(query.tokens)
                     .zip(&metric.words)
                     .filter(|x| *x.1 > 0.0)
                 {
-                    room.iter_mut()
+                    scratch
+                        .iter_mut()
                         .zip(column)
                         .for_each(|(d, x)| *d += if x == at { 0.0 } else { w });
                 }
@@ -143,9 +144,9 @@ impl Memory {
             [Vec::with_capacity(2 * count), Vec::with_capacity(2 * count)];
         // Beyond the bound there is nobody who is wanted; of equals the earlier came first.
         let mut bounds = [f32::INFINITY; CHANNELS];
-        for (i, (&distance, &row)) in room.iter().zip(&self.rows).enumerate() {
-            let channel = usize::from(row != asker.row);
-            if distance < bounds[channel] && asker.own != Some(i as u32) {
+        for (i, (&distance, &row)) in scratch.iter().zip(&self.rows).enumerate() {
+            let channel = usize::from(row != query.row);
+            if distance < bounds[channel] && query.own != Some(i as u32) {
                 let all = &mut near[channel];
                 all.push(Neighbour { index: i as u32, distance, candidate: NOWHERE });
                 if all.len() == 2 * count {
@@ -246,7 +247,7 @@ mod tests {
             };
             let place = [f32::from(at.0) / 2.0, f32::from(at.1)];
             let metric = Metric { places: vec![2.0, 0.5], words: vec![1.5] };
-            let found = memory.nearest(&metric, &Asker { place: &place, tokens: &[at.2], row: at.3, own }, &mut vec![7.0; 3]);
+            let found = memory.nearest(&metric, &Query { place: &place, tokens: &[at.2], row: at.3, own }, &mut vec![7.0; 3]);
             for (c, found) in found.iter().enumerate() {
                 let mut all: Vec<Neighbour> = Vec::new();
                 for (i, p) in points.iter().enumerate() {

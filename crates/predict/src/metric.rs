@@ -4,7 +4,7 @@
 //! coordinate and L1 distances). A kernel follows some sizes, some products of sizes and what tiles
 //! waste of them, and not others; answers say which.
 
-use crate::memory::{Asker, Memory, Metric, columns};
+use crate::memory::{Memory, Metric, Query, columns};
 use crate::nn::vector::{exp, wide};
 use crate::nn::{Adam, cosine};
 use crate::parallel;
@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 /// Problems that ask.
 const ASKERS: usize = 4000;
-/// Neighbours of each channel that an asker listens to.
+/// Neighbours of each channel that an query listens to.
 const HEARD: usize = 96;
 /// Times that neighbours are looked up anew, by the distances learned so far.
 const ROUNDS: usize = 4;
@@ -117,21 +117,21 @@ impl<'a> Points<'a> {
     }
 
     /// Whom a problem listens to, by distances that are known.
-    fn question(&self, own: u32, metric: &Metric, room: &mut Vec<f32>) -> Question {
+    fn question(&self, own: u32, metric: &Metric, scratch: &mut Vec<f32>) -> Question {
         let m = self.memory;
-        let asker = Asker {
+        let query = Query {
             place: self.place(own),
             tokens: self.words(own),
             row: m.rows[own as usize],
             own: Some(own),
         };
-        let near = m.nearest_of(metric, &asker, HEARD, room);
+        let near = m.nearest_of(metric, &query, HEARD, scratch);
         let strange = (own as usize).is_multiple_of(STRANGERS);
         let heard = |j: &u32| !strange || m.layers[*j as usize] != m.layers[own as usize];
         Question { own, heard: near.iter().flatten().map(|x| x.index).filter(heard).collect() }
     }
 
-    /// The slope of minus the log-likelihood of an asker's answer: for every weight, then for the
+    /// The slope of minus the log-likelihood of an query's answer: for every weight, then for the
     /// logit of the frequency's share.
     fn slope(&self, q: &Question, weights: &[f32], rare: f32, shares: &mut Vec<f32>) -> Vec<f32> {
         let dimensions = self.memory.dimensions;
@@ -236,8 +236,8 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
     };
     for round in 0..ROUNDS {
         let now = if round == 0 { plain.clone() } else { metric(&parameters) };
-        let questions = parallel::map(threads, &who, |&own, room: &mut Vec<f32>| {
-            points.question(own, &now, room)
+        let questions = parallel::map(threads, &who, |&own, scratch: &mut Vec<f32>| {
+            points.question(own, &now, scratch)
         });
         for step in 0..STEPS {
             if step % 10 == 0 && !go_on((round, ROUNDS), step as f64 / STEPS as f64) {
@@ -249,8 +249,8 @@ pub fn learn(memory: &Memory, plain: &Metric, askers: usize, learning: Learning)
             let rare = sigmoid(parameters[width]);
             let batch: Vec<usize> =
                 (0..BATCH).map(|_| rng.random_range(0..questions.len())).collect();
-            let slopes = parallel::map(threads, &batch, |&q, room: &mut Vec<f32>| {
-                points.slope(&questions[q], &weights, rare, room)
+            let slopes = parallel::map(threads, &batch, |&q, scratch: &mut Vec<f32>| {
+                points.slope(&questions[q], &weights, rare, scratch)
             });
             let mut gradient = vec![0.0f32; width + 1];
             slopes.iter().for_each(|s| crate::nn::vector::add(s, &mut gradient));

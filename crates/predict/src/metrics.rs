@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a prediction for a problem with known answer was worth.
+/// What a prediction for a problem with a known answer was worth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// How many candidates stand before the truth; `None` where the tuner space lacks it.
@@ -15,6 +15,14 @@ pub struct Outcome {
     pub log_likelihood: f64,
     /// The probability given to the first candidate.
     pub confidence: f64,
+}
+
+impl Outcome {
+    /// The outcome of a problem whose answer is none of the candidates that have a probability.
+    pub fn missed(confidence: f64) -> Outcome {
+        let log_likelihood = f64::NEG_INFINITY;
+        Outcome { rank: None, kernel_rank: None, log_likelihood, confidence }
+    }
 }
 
 /// A share of problems with its interval.
@@ -66,6 +74,11 @@ pub fn negative_log_likelihood(outcomes: &[Outcome]) -> f64 {
     let known: Vec<f64> =
         outcomes.iter().filter(|o| o.rank.is_some()).map(|o| -o.log_likelihood).collect();
     known.iter().sum::<f64>() / known.len().max(1) as f64
+}
+
+/// A number rounded to nine digits behind the point, which a JSON file gives back exactly.
+pub(crate) fn rounded(x: f64) -> f64 {
+    (x * 1e9).round() / 1e9
 }
 
 /// A line of the reliability table: problems whose first candidate got a probability in a range.

@@ -13,17 +13,17 @@ pub fn each<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> R + Sync) -> Vec<R>
     })
 }
 
-/// Applies `f` to every element; each thread has a room of its own.
-pub fn map<T: Sync, R: Send, Room: Default>(
+/// Applies `f` to every element; each thread has a scratch of its own.
+pub fn map<T: Sync, R: Send, Scratch: Default>(
     threads: usize,
     items: &[T],
-    f: impl Fn(&T, &mut Room) -> R + Sync,
+    f: impl Fn(&T, &mut Scratch) -> R + Sync,
 ) -> Vec<R> {
     const PART: usize = 8;
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<(usize, Vec<R>)>> = Mutex::new(Vec::new());
     let work = || {
-        let mut room = Room::default();
+        let mut scratch = Scratch::default();
         loop {
             let first = next.fetch_add(PART, Ordering::Relaxed);
             if first >= items.len() {
@@ -31,7 +31,7 @@ pub fn map<T: Sync, R: Send, Room: Default>(
             }
             let part = items[first..(first + PART).min(items.len())]
                 .iter()
-                .map(|x| f(x, &mut room))
+                .map(|x| f(x, &mut scratch))
                 .collect();
             if let Ok(mut done) = done.lock() {
                 done.push((first, part));

@@ -1,27 +1,30 @@
-//! A predictor: trained models of several solvers or of Squall's own tasks, and what it says of
-//! itself.
+//! A predictor: trained models of several solvers or of Squall's own tasks, and the description
+//! that it carries of itself.
 
 use crate::checkpoint::Checkpoint;
-use crate::metrics::{Outcome, negative_log_likelihood, precision_at};
+use crate::error::PredictError;
+use crate::metrics::{Outcome, negative_log_likelihood, precision_at, rounded};
+use crate::options::{Kind, Method, Options};
 use crate::parallel;
-use crate::rows::{Kind, Rows};
-use crate::solver::{Keeper, Material, Method, Options, Progress, Room, Solver, hashes};
-use crate::task::{Lesson, TaskModel};
+use crate::rows::RowModels;
+use crate::solver::{Scratch, Solver};
+use crate::task::{MeasuredCandidate, TaskModel, TunedTask};
 use crate::train::Epoch;
+use crate::trainer::{Progress, Trainer, TrainingData, hashes};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem, Split, fnv1a};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a predictor says of itself.
+/// A predictor's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Info {
     /// Digest of the examples, in any order.
     pub data: String,
-    /// Examples by solver, device and precision, counted by what they were used for.
+    /// The number of examples of each solver, device and precision, by what they were used for.
     pub rows: Vec<RowCount>,
-    /// How test rows were held out; none were where it is absent.
+    /// How test rows were held out; absent where none were.
     pub split: Option<Split>,
     /// How it was trained.
     pub options: Options,
@@ -29,24 +32,24 @@ pub struct Info {
     pub scores: Vec<Score>,
 }
 
-/// Examples of a row.
+/// The number of examples of a row: of one solver on one device in one precision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RowCount {
-    /// Whose.
+    /// The solver.
     pub solver: String,
-    /// On what.
+    /// The device.
     pub device: String,
     /// FP32, FP16, BF16.
     pub precision: String,
-    /// Learned from.
+    /// Examples that were learned from.
     pub train: usize,
-    /// For stopping and mixing; most networks of the default model learn them too.
+    /// Examples for stopping and mixing; most networks of the default model learn them too.
     pub validation: usize,
-    /// Held out.
+    /// HeldOut out.
     pub test: usize,
-    /// Outside their tuner space, or of a problem that the family does not take: left out of
-    /// training and validation.
+    /// Examples outside their tuner space, or of a problem that the family does not take; they
+    /// were left out of training and validation.
     pub outside: usize,
 }
 
@@ -54,9 +57,9 @@ pub struct RowCount {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// Whose.
+    /// The solver.
     pub solver: String,
-    /// On what.
+    /// The device.
     pub device: String,
     /// FP32, FP16, BF16.
     pub precision: String,
@@ -68,41 +71,41 @@ pub struct Score {
     pub negative_log_likelihood: f64,
 }
 
-/// What a predictor has of a solver.
+/// The trained model of one solver.
 #[derive(Debug)]
 pub enum Model {
     /// The default model.
     Pair(Box<Solver>),
-    /// Another, of each device and precision apart.
-    Rows(Rows),
+    /// Another, one for each device and precision.
+    Rows(RowModels),
 }
 
 impl Model {
-    /// Trains on a division of the examples of one's own, for folds and experiments. `None` where
-    /// `go_on` said no.
+    /// Trains on the caller's own division of the examples, for folds and experiments. `None` where
+    /// `go_on` returned false.
     pub fn learn(
-        material: &Material,
+        data: &TrainingData,
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Option<Model>, FamilyError> {
-        Model::resume(material, &mut Checkpoint::default(), &mut |_| (), go_on)
+        Model::resume(data, &mut Checkpoint::default(), &mut |_| (), go_on)
     }
 
     fn resume(
-        material: &Material,
+        data: &TrainingData,
         checkpoint: &mut Checkpoint,
         keep: &mut dyn FnMut(&Checkpoint),
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Option<Model>, FamilyError> {
-        let mut keeper = Keeper { checkpoint, keep, first: 0 };
-        if material.options.model != Kind::Pair {
-            return Ok(Rows::train(material, &mut keeper, go_on)?.map(Model::Rows));
+        let mut trainer = Trainer { checkpoint, keep, first: 0 };
+        if data.options.model != Kind::Pair {
+            return Ok(RowModels::train(data, &mut trainer, go_on)?.map(Model::Rows));
         }
         let mut on = true;
         let mut ask = |p: &Progress| {
             on &= go_on(p);
             on
         };
-        let solver = Solver::train(material, &mut keeper, &mut ask)?;
+        let solver = Solver::train(data, &mut trainer, &mut ask)?;
         Ok(solver.filter(|_| on).map(|s| Model::Pair(Box::new(s))))
     }
 
@@ -113,7 +116,7 @@ impl Model {
         }
     }
 
-    /// Whose kernels it knows.
+    /// The name of the solver.
     pub fn solver(&self) -> &str {
         self.family().solver()
     }
@@ -162,11 +165,11 @@ impl Model {
         problem: &Problem,
         k: usize,
         method: Method,
-        room: &mut Room,
+        scratch: &mut Scratch,
     ) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
         match self {
-            Model::Pair(s) => s.predict(problem, k, method, room),
-            Model::Rows(r) => r.predict(problem, k, method, room),
+            Model::Pair(s) => s.predict(problem, k, method, scratch),
+            Model::Rows(r) => r.predict(problem, k, method, scratch),
         }
     }
 
@@ -184,7 +187,7 @@ impl Model {
     }
 }
 
-/// Trained models of several solvers, or one of tasks, in one file.
+/// Trained models of several solvers, or one model of tasks, in one file.
 #[derive(Debug)]
 pub struct Predictor {
     models: Vec<Model>,
@@ -192,44 +195,26 @@ pub struct Predictor {
     info: Info,
 }
 
-/// A question that no predictor can answer.
-#[derive(Debug, thiserror::Error)]
-#[allow(missing_docs)] // the messages say what the fields are
-pub enum PredictError {
-    #[error("this predictor was not trained for `{solver}`; it knows {known}")]
-    Solver { solver: String, known: String },
-    #[error("there is nothing to learn for {0}: no example of training lies in a tuner space")]
-    Nothing(String),
-    #[error(
-        "the checkpoint belongs to a training with other examples, split or options: remove it to \
-         begin anew"
-    )]
-    OtherTraining,
-    #[error("training was cancelled")]
-    Cancelled,
-    #[error(
-        "this predictor was trained for {0}, not on records of tasks: `squall train --records` \
-         learns those of a store"
-    )]
-    NoTasks(String),
-    #[error(
-        "this predictor learned what is fast on `{learned}`, which says little about `{asked}`: \
-         train one on records of this device"
-    )]
-    Device { learned: String, asked: String },
-    #[error(
-        "this predictor knows no task like this {kind}; it knows {known}, each with the loops and \
-         formats of its records"
-    )]
-    Kind { kind: String, known: String },
-    #[error(transparent)]
-    Family(#[from] FamilyError),
+/// What a predictor is trained on, and how.
+#[derive(Clone, Copy)]
+pub struct TrainingRequest<'a> {
+    /// The families; one without examples is passed over.
+    pub families: &'a [Arc<Family>],
+    /// Problems of all families with the values that tuning found.
+    pub examples: &'a [Example],
+    /// How test rows are held out; they are scored. Without it all examples that are not for
+    /// validation are learned.
+    pub split: Option<Split>,
+    /// What is trained, and how.
+    pub options: &'a Options,
 }
 
 impl Predictor {
-    /// Trains a model of every family that has examples. `split` holds test rows out,
-    /// and they are scored; without it all examples that are not for validation are learned.
-    /// `progress` is told often, and ends training early by saying no.
+    /// Trains a model of every family that has examples; see [`TrainingRequest`]. `progress` is
+    /// called often, and ends training early by returning false.
+    ///
+    /// # Errors
+    /// Where there is nothing to learn, or training was ended early.
     pub fn train(
         families: &[Arc<Family>],
         examples: &[Example],
@@ -237,28 +222,22 @@ impl Predictor {
         options: &Options,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Predictor, PredictError> {
-        Predictor::resume(
-            families,
-            examples,
-            split,
-            options,
-            &mut Checkpoint::default(),
-            &mut |_| (),
-            progress,
-        )
+        let request = TrainingRequest { families, examples, split, options };
+        Predictor::resume(request, &mut Checkpoint::default(), &mut |_| (), progress)
     }
 
-    /// As [`Predictor::train`], going on from a checkpoint of the same training; `keep` is shown it
-    /// after every epoch, to be saved.
+    /// As [`Predictor::train`], resuming from a checkpoint of the same training. `keep` is given
+    /// the checkpoint after every epoch, to be saved.
+    ///
+    /// # Errors
+    /// As [`Predictor::train`], and where the checkpoint is of another training.
     pub fn resume(
-        families: &[Arc<Family>],
-        examples: &[Example],
-        split: Option<Split>,
-        options: &Options,
+        request: TrainingRequest,
         checkpoint: &mut Checkpoint,
         keep: &mut dyn FnMut(&Checkpoint),
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Predictor, PredictError> {
+        let TrainingRequest { families, examples, split, options } = request;
         let part = move |p: &Problem| match split {
             Some(split) => split.part(p),
             None if Split::Random.part(p) == Part::Validation => Part::Validation,
@@ -290,9 +269,9 @@ impl Predictor {
                 cancelled |= !progress(p);
                 !cancelled
             };
-            let material =
-                Material { family: family.clone(), examples: &known, part: &part, options };
-            let model = Model::resume(&material, checkpoint, keep, &mut ask)?;
+            let data =
+                TrainingData { family: family.clone(), examples: &known, part: &part, options };
+            let model = Model::resume(&data, checkpoint, keep, &mut ask)?;
             let Some(mut model) = model.filter(|_| !cancelled) else {
                 return Err(PredictError::Cancelled);
             };
@@ -313,16 +292,19 @@ impl Predictor {
         Ok(Predictor::new(models, None, info))
     }
 
-    /// Trains on tasks of a device. `progress` is told which network is trained, and ends training
-    /// early by saying no.
+    /// Trains on tasks that were tuned on a device. `progress` is called before every few networks,
+    /// and ends training early by returning false.
+    ///
+    /// # Errors
+    /// Where there is nothing to learn, or training was ended early.
     pub fn train_on_tasks(
         device: &str,
-        lessons: &[Lesson],
+        tasks: &[TunedTask],
         options: &Options,
         progress: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Predictor, PredictError> {
         let model =
-            TaskModel::train(device, lessons, options, progress)?.ok_or(PredictError::Cancelled)?;
+            TaskModel::train(device, tasks, options, progress)?.ok_or(PredictError::Cancelled)?;
         let mut rows: BTreeMap<(&str, &str), RowCount> = BTreeMap::new();
         for k in &model.facts().known {
             let (kind, precision) =
@@ -337,7 +319,7 @@ impl Predictor {
         }
         let rows = rows.into_values().collect();
         let info =
-            Info { data: task_digest(lessons), rows, options: options.clone(), ..Info::default() };
+            Info { data: task_digest(tasks), rows, options: options.clone(), ..Info::default() };
         Ok(Predictor::new(Vec::new(), Some(model), info))
     }
 
@@ -345,26 +327,29 @@ impl Predictor {
         Predictor { models, tasks, info }
     }
 
-    /// What it has of tasks.
+    /// The model of Squall's own tasks.
     ///
     /// # Errors
-    /// Where it was trained for solvers.
+    /// Where the predictor was trained for solvers.
     pub fn tasks(&self) -> Result<&TaskModel, PredictError> {
         let known = || self.models.iter().map(Model::solver).collect::<Vec<_>>().join(", ");
         self.tasks.as_ref().ok_or_else(|| PredictError::NoTasks(known()))
     }
 
-    /// What it has of each solver.
+    /// The models of all its solvers.
     pub fn models(&self) -> &[Model] {
         &self.models
     }
 
-    /// What it says of itself.
+    /// Its description of itself.
     pub fn info(&self) -> &Info {
         &self.info
     }
 
-    /// What it has of one solver.
+    /// The model of one solver.
+    ///
+    /// # Errors
+    /// Where it was not trained for that solver.
     pub fn model(&self, solver: &str) -> Result<&Model, PredictError> {
         let known = || self.models.iter().map(Model::solver).collect::<Vec<_>>().join(", ");
         let found = self.models.iter().find(|s| s.solver() == solver);
@@ -378,7 +363,12 @@ impl Predictor {
         problem: &Problem,
         k: usize,
     ) -> Result<Vec<(Vec<i64>, f64)>, PredictError> {
-        Ok(self.model(&problem.solver)?.predict(problem, k, Method::Pair, &mut Room::default())?)
+        Ok(self.model(&problem.solver)?.predict(
+            problem,
+            k,
+            Method::Pair,
+            &mut Scratch::default(),
+        )?)
     }
 
     /// What predictions for examples with known answers are worth, in their order.
@@ -439,17 +429,12 @@ fn scores(model: &Model, test: &[&Example], threads: usize) -> Result<Vec<Score>
             precision: String::from(precision),
             problems: outcomes.len(),
             precision_at: [1, 10, 30, 50, 100]
-                .map(|k| (k, short(precision_at(k, &outcomes).value())))
+                .map(|k| (k, rounded(precision_at(k, &outcomes).value())))
                 .to_vec(),
-            negative_log_likelihood: short(negative_log_likelihood(&outcomes)),
+            negative_log_likelihood: rounded(negative_log_likelihood(&outcomes)),
         })
     };
     by_row(test).into_iter().map(one).collect()
-}
-
-/// So many digits that a file gives back the very number.
-pub(crate) fn short(x: f64) -> f64 {
-    (x * 1e9).round() / 1e9
 }
 
 /// A digest of examples that does not depend on their order.
@@ -462,15 +447,15 @@ fn digest(examples: &[Example]) -> String {
     blake3::hash(lines.join("\n").as_bytes()).to_hex().to_string()
 }
 
-/// The same of tasks.
-fn task_digest(lessons: &[Lesson]) -> String {
-    let line = |l: &Lesson| {
-        let row = |r: &crate::task::Measured| {
+/// The same for tasks.
+fn task_digest(tasks: &[TunedTask]) -> String {
+    let line = |l: &TunedTask| {
+        let row = |r: &MeasuredCandidate| {
             format!("{} {} {} {:?}", l.problem.key, r.tunable, r.configuration, r.time)
         };
         l.rows.iter().map(row).collect::<Vec<_>>()
     };
-    let mut lines: Vec<String> = lessons.iter().flat_map(line).collect();
+    let mut lines: Vec<String> = tasks.iter().flat_map(line).collect();
     lines.sort_unstable();
     blake3::hash(lines.join("\n").as_bytes()).to_hex().to_string()
 }

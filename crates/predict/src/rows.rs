@@ -1,38 +1,24 @@
-//! Models that are trained on each device and precision apart, as the paper does: its own five, the
-//! classical ones that it compares with, and the nearest neighbours.
+//! Models that are trained for each device and precision apart, as in the paper: its own five, the
+//! classical ones that it compares with, and the nearest neighbours. A row is one device in one
+//! precision.
 
-use crate::case::{Case, Ground};
-use crate::classical::{self, Classical};
+use crate::classical;
+use crate::features::{EncodedProblem, Featurizer};
 use crate::metrics::Outcome;
-use crate::paper::{self, PaperModel};
+use crate::options::{Kind, Method};
+use crate::paper;
 use crate::parallel;
-use crate::solver::{
-    Keeper, Material, Method, Progress, Room, best, by_neighbours, hashes, outcome,
-};
+use crate::ranking::{best, by_neighbours, outcome};
+use crate::solver::Scratch;
 use crate::train::Epoch;
-use serde::{Deserialize, Serialize};
+use crate::trainer::{Progress, Trainer, TrainingData, hashes};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What is trained.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Ranker and chain, of all devices and precisions together: the default.
-    #[default]
-    Pair,
-    /// The nearest neighbours' votes: nothing is trained.
-    Neighbours,
-    /// One of the paper's, of each device and precision apart.
-    Paper(PaperModel),
-    /// A classifier a knob, of each device and precision apart.
-    Classical(Classical),
-}
-
 /// A solver's models, one for each device and precision.
 #[derive(Debug)]
-pub struct Rows {
+pub struct RowModels {
     pub(crate) family: Arc<Family>,
     pub(crate) kind: Kind,
     pub(crate) rows: Vec<Row>,
@@ -49,16 +35,16 @@ pub(crate) struct Row {
 
 #[derive(Debug)]
 pub(crate) enum RowModel {
-    Neighbours(Box<Ground>),
+    Neighbours(Box<Featurizer>),
     Paper(Box<paper::Trained>),
     Classical(Box<classical::Trained>),
 }
 
 impl RowModel {
-    /// Trains on the examples of a row; `None` where `go_on` said no.
+    /// Trains on the examples of a row; `None` where `go_on` returned false.
     fn train(
-        m: &Material,
-        keeper: &mut Keeper,
+        m: &TrainingData,
+        trainer: &mut Trainer,
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Option<RowModel>, FamilyError> {
         let mut say =
@@ -84,7 +70,7 @@ impl RowModel {
                     );
                     on
                 };
-                let trained = paper::Trained::train(m, kind, keeper, &mut ask)?;
+                let trained = paper::Trained::train(m, kind, trainer, &mut ask)?;
                 on.then(|| RowModel::Paper(Box::new(trained)))
             }
             Kind::Classical(kind) => {
@@ -93,20 +79,22 @@ impl RowModel {
                 }
                 Some(RowModel::Classical(Box::new(classical::Trained::train(m, kind)?)))
             }
-            Kind::Neighbours | Kind::Pair => Some(RowModel::Neighbours(Box::new(Ground::learn(
-                m.family.clone(),
-                &m.of(Part::Train),
-                &m.of(Part::Validation),
-                None,
-            )?))),
+            Kind::Neighbours | Kind::Pair => {
+                Some(RowModel::Neighbours(Box::new(Featurizer::learn(
+                    m.family.clone(),
+                    &m.of(Part::Train),
+                    &m.of(Part::Validation),
+                    None,
+                )?)))
+            }
         })
     }
 
-    pub fn ground(&self) -> &Ground {
+    pub fn featurizer(&self) -> &Featurizer {
         match self {
             RowModel::Neighbours(g) => g,
-            RowModel::Paper(t) => t.ground(),
-            RowModel::Classical(t) => t.ground(),
+            RowModel::Paper(t) => t.featurizer(),
+            RowModel::Classical(t) => t.featurizer(),
         }
     }
 
@@ -118,14 +106,14 @@ impl RowModel {
     }
 }
 
-impl Rows {
+impl RowModels {
     /// Trains a model for each device and precision that has examples for training. `None` where
-    /// `go_on` said no.
+    /// `go_on` returned false.
     pub(crate) fn train(
-        m: &Material,
-        keeper: &mut Keeper,
+        m: &TrainingData,
+        trainer: &mut Trainer,
         go_on: &mut dyn FnMut(&Progress) -> bool,
-    ) -> Result<Option<Rows>, FamilyError> {
+    ) -> Result<Option<RowModels>, FamilyError> {
         let mut by_row: BTreeMap<(&str, &str), Vec<&Example>> = BTreeMap::new();
         for e in m.examples {
             by_row
@@ -135,15 +123,15 @@ impl Rows {
         }
         let mut rows = Vec::new();
         for ((device, precision), examples) in by_row {
-            let m = Material { examples: &examples, ..m.clone() };
+            let m = TrainingData { examples: &examples, ..m.clone() };
             if m.of(Part::Train).is_empty() {
                 continue;
             }
-            let Some(model) = RowModel::train(&m, keeper, go_on)? else { return Ok(None) };
+            let Some(model) = RowModel::train(&m, trainer, go_on)? else { return Ok(None) };
             rows.push(Row { device: device.into(), precision: precision.into(), model });
-            keeper.first += 1;
+            trainer.first += 1;
         }
-        Ok(Some(Rows {
+        Ok(Some(RowModels {
             family: m.family.clone(),
             kind: m.options.model,
             rows,
@@ -151,8 +139,8 @@ impl Rows {
         }))
     }
 
-    /// The model that answers a problem: of its device and precision; of another device, or of the
-    /// other format of 16 bits; else the first.
+    /// The model that answers a problem: that of its device and precision; else one of another
+    /// device or of the other format of 16 bits; else the first.
     fn of(&self, problem: &Problem) -> Option<&RowModel> {
         let precision = problem.word("precision").unwrap_or("");
         let half = if precision == "BF16" { "FP16" } else { precision };
@@ -174,11 +162,11 @@ impl Rows {
         problem: &Problem,
         k: usize,
         method: Method,
-        room: &mut Room,
+        scratch: &mut Scratch,
     ) -> Result<Vec<(Vec<i64>, f64)>, FamilyError> {
         let Some(model) = self.of(problem) else { return Ok(Vec::new()) };
-        let case = model.ground().case(problem, None, None, &mut room.near)?;
-        Ok(best(&self.family, &case, &scores(model, &case, method, room), k))
+        let encoded = model.featurizer().encode(problem, None, None, &mut scratch.near)?;
+        Ok(best(&self.family, &encoded, &scores(model, &encoded, method, scratch), k))
     }
 
     /// As [`Solver::evaluate`](crate::Solver::evaluate).
@@ -188,27 +176,30 @@ impl Rows {
         method: Method,
         threads: usize,
     ) -> Result<Vec<Outcome>, FamilyError> {
-        let outcomes = parallel::map(threads, examples, |e, room: &mut Room| {
-            let lost = Outcome {
-                rank: None,
-                kernel_rank: None,
-                log_likelihood: f64::NEG_INFINITY,
-                confidence: 0.0,
-            };
-            let Some(model) = self.of(&e.problem) else { return Ok(lost) };
-            let case = model.ground().case(&e.problem, Some(&e.values), None, &mut room.near)?;
-            outcome(model.ground(), &case, &e.problem, &scores(model, &case, method, room))
+        let outcomes = parallel::map(threads, examples, |e, scratch: &mut Scratch| {
+            let Some(model) = self.of(&e.problem) else { return Ok(Outcome::missed(0.0)) };
+            let featurizer = model.featurizer();
+            let values = Some(&e.values[..]);
+            let encoded = featurizer.encode(&e.problem, values, None, &mut scratch.near)?;
+            let scores = scores(model, &encoded, method, scratch);
+            outcome(featurizer, &encoded, &e.problem, &scores)
         });
         outcomes.into_iter().collect()
     }
 }
 
-/// Log-probabilities of a case's candidates; of all methods only the frequency is another's.
-fn scores(model: &RowModel, case: &Case, method: Method, room: &mut Room) -> Vec<f32> {
+/// Log-probabilities of a problem's candidates. Each model answers in its own way; of the methods
+/// only the frequency is another one, which the neighbours' model can answer by too.
+fn scores(
+    model: &RowModel,
+    encoded: &EncodedProblem,
+    method: Method,
+    scratch: &mut Scratch,
+) -> Vec<f32> {
     match model {
-        RowModel::Neighbours(g) if method == Method::Frequency => g.by_frequency(case),
-        RowModel::Neighbours(g) => by_neighbours(g, case, &mut room.near),
-        RowModel::Paper(t) => t.score(case),
-        RowModel::Classical(t) => t.score(case),
+        RowModel::Neighbours(g) if method == Method::Frequency => g.by_frequency(encoded),
+        RowModel::Neighbours(g) => by_neighbours(g, encoded, &mut scratch.near),
+        RowModel::Paper(t) => t.score(encoded),
+        RowModel::Classical(t) => t.score(encoded),
     }
 }

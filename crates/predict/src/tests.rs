@@ -1,21 +1,19 @@
-//! The whole predictor on a small family of our own, whose best configurations follow a rule:
-//! tile `t` should cover `a`, `u` follows `b`, and `v` may not exceed `t`.
+//! The whole predictor on a small family of our own, whose best configurations follow a rule: tile
+//! `t` should cover `a`, `u` follows `b`, and `v` may not exceed `t`.
 
-use crate::case::{Ground, Rows};
-use crate::chain::{Chain, ChainSizes};
-use crate::nn::Layout;
-use crate::paper::{PaperModel, Sequence};
-use crate::ranker::{Ranker, RankerSizes};
-use crate::solver::cases;
-use crate::train::{Epoch, Learner, Lesson, Schedule, State, train};
+mod networks;
+mod resume;
+mod stored;
+
+use crate::ranker::RankerSizes;
+use crate::train::Epoch;
 use crate::{
-    Checkpoint, FileError, Kind, Material, Method, Model, Options, PredictError, Predictor,
+    ChainSizes, FileError, Kind, Method, Model, Options, PaperModel, PredictError, Predictor,
+    TrainingData,
 };
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
-use squall_core::forecast::{
-    Example, Family, FamilyKnob, FamilySpec, Instance, Part, Problem, Split,
-};
+use squall_core::forecast::{Example, Family, FamilyKnob, FamilySpec, Part, Problem, Split};
 use std::sync::Arc;
 
 const PAPER: [PaperModel; 5] = [
@@ -173,7 +171,7 @@ fn refused(bytes: &[u8]) {
     };
     let why = |b: &[u8]| Predictor::from_bytes(b).err().map(|e| e.to_string()).unwrap_or_default();
     let version = |n: u32| format!("\\\"version\\\":{n}");
-    assert!(why(&replace(&version(crate::file::VERSION), &version(7))).contains("version 7"));
+    assert!(why(&replace(&version(crate::VERSION), &version(7))).contains("version 7"));
     assert!(why(&replace("\\\"info\\\"", "\\\"inf0\\\"")).contains("header"));
     let renamed = why(&replace("Toy/memory.rows", "Toy/memory.rowz"));
     assert!(renamed.contains("missing"), "{renamed}");
@@ -225,149 +223,13 @@ fn baselines_answer_too_and_cancelling_ends_it() {
     assert!(matches!(none, Err(PredictError::Nothing(_))));
 }
 
-#[test]
-fn training_resumes_where_it_stopped() {
-    let all = examples();
-    let options = Options { epochs: (2, 3), members: (1, 4), ..small() };
-    let whole = trained(&options);
-    let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().join("checkpoint");
-    let mut said = 0;
-    let stopped = Predictor::resume(
-        &[family()],
-        &all,
-        Some(Split::Random),
-        &options,
-        &mut Checkpoint::default(),
-        &mut |c| c.save(&path).expect("it can be saved"),
-        &mut |p| {
-            // In the middle of the fourth chain, which learns validation too.
-            said += usize::from(p.network == "chain" && p.member.0 == 3);
-            said < 2
-        },
-    );
-    assert!(matches!(stopped, Err(PredictError::Cancelled)));
-    let mut checkpoint = Checkpoint::load(&path).expect("it can be loaded");
-    let mut epochs = 0;
-    let rest = Predictor::resume(
-        &[family()],
-        &all,
-        Some(Split::Random),
-        &options,
-        &mut checkpoint,
-        &mut |_| epochs += 1,
-        &mut |_| true,
-    );
-    // Two of three epochs of the last of five networks were done.
-    assert_eq!(epochs, 1);
-    let question = problem(9, 5, "FP16", "d1");
-    assert_eq!(
-        rest.expect("it goes on").predict(&question, 50).unwrap(),
-        whole.predict(&question, 50).unwrap()
-    );
-    let other = Options { seed: 9, ..options };
-    let refused = Predictor::resume(
-        &[family()],
-        &all,
-        Some(Split::Random),
-        &other,
-        &mut checkpoint,
-        &mut |_| (),
-        &mut |_| true,
-    );
-    assert!(matches!(refused, Err(PredictError::OtherTraining)));
-    std::fs::write(&path, b"something else").unwrap();
-    assert!(matches!(Checkpoint::load(&path), Err(FileError::NotACheckpoint(_))));
-}
-
-/// What was ended before its first epoch says nothing of how long the others should learn.
-#[test]
-fn training_that_ends_at_once_can_be_begun_again() {
-    let options = Options { epochs: (2, 3), members: (4, 4), ..small() };
-    let mut checkpoint = Checkpoint::default();
-    let mut train = |go_on: bool| {
-        Predictor::resume(
-            &[family()],
-            &examples(),
-            Some(Split::Random),
-            &options,
-            &mut checkpoint,
-            &mut |_| (),
-            &mut |_| go_on,
-        )
-    };
-    assert!(matches!(train(false), Err(PredictError::Cancelled)));
-    let (rest, whole) = (train(true).expect("it begins again"), trained(&options));
-    let question = problem(9, 5, "FP16", "d1");
-    assert_eq!(rest.predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
-}
-
-/// Holds a network's gradient against finite differences, with the same samples and drop-out.
-fn check_network<L: Learner>(
-    what: &str,
-    learner: &L,
-    layout: &Layout,
-    ground: &Ground,
-    all: &[Example],
-) {
-    let chosen: Vec<&Example> = all.iter().step_by(29).collect();
-    let cases = cases(ground, &chosen, 1, None).expect("the family takes them");
-    let pairs: Vec<_> = cases
-        .iter()
-        .zip(&chosen)
-        .map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before")))
-        .collect();
-    let pairs: Vec<(_, Instance)> = pairs.into_iter().collect();
-    let p = layout.initial(&mut Generator::seed_from_u64(5));
-    let loss = |p: &[f32], g: &mut [f32]| {
-        learner
-            .learn(
-                p,
-                Lesson { ground, cases: &pairs },
-                &mut Generator::seed_from_u64(6),
-                Some(g),
-                &mut L::Room::default(),
-            )
-            .expect("it learns")
-    };
-    let mut g = vec![0.0; p.len()];
-    loss(&p, &mut g);
-    crate::nn::gradients::check(what, &p, &g, &mut |x| loss(x, &mut vec![0.0; x.len()]));
-}
-
-#[test]
-fn gradients_of_ranker_and_chain() {
-    let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
-        .expect("our examples can be learned");
-    let ranker = Ranker::new(
-        &ground,
-        RankerSizes { context: 7, hidden: 6, last: 5, negatives: 9, dropout: 0.2 },
-    );
-    check_network("ranker", &ranker, ranker.layout(), &ground, &all);
-    let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.2 });
-    check_network("chain", &chain, chain.layout(), &ground, &all);
-}
-
-#[test]
-fn gradients_of_the_papers_models() {
-    let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
-        .expect("our examples can be learned");
-    for kind in PAPER {
-        let model = Sequence::new(&ground, kind, 5);
-        check_network(&format!("{kind:?}"), &model, model.layout(), &ground, &all);
-    }
-}
-
 /// P@10 on the test rows after training on the others.
 fn share_at_ten(options: &Options) -> f64 {
     let (all, part) = (examples(), |p: &Problem| Split::Random.part(p));
     let some: Vec<&Example> = all.iter().collect();
     let test: Vec<&Example> = all.iter().filter(|e| part(&e.problem) == Part::Test).collect();
-    let material = Material { family: family(), examples: &some, part: &part, options };
-    let model =
-        Model::learn(&material, &mut |_| true).expect("it learns").expect("nobody ended it");
+    let data = TrainingData { family: family(), examples: &some, part: &part, options };
+    let model = Model::learn(&data, &mut |_| true).expect("it learns").expect("it was not ended");
     crate::metrics::precision_at(
         10,
         &model.evaluate(&test, Method::Pair, 2).expect("they are known"),
@@ -386,7 +248,7 @@ fn the_papers_models_learn_the_rule() {
 
 #[test]
 fn classical_baselines_learn_the_rule() {
-    use crate::classical::Classical;
+    use crate::Classical;
     // A line cannot follow the rule as trees do.
     for (kind, least) in [
         (Classical::DecisionTree, 0.95),
@@ -401,7 +263,7 @@ fn classical_baselines_learn_the_rule() {
 
 #[test]
 fn every_kind_of_model_trains_answers_and_goes_through_its_file() {
-    use crate::classical::Classical;
+    use crate::Classical;
     let all = examples();
     let kinds = [
         Kind::Neighbours,
@@ -447,109 +309,6 @@ fn every_kind_of_model_trains_answers_and_goes_through_its_file() {
 }
 
 #[test]
-fn training_of_a_paper_s_model_resumes_too() {
-    let all = examples();
-    let options = Options {
-        epochs: (1, 3),
-        lstm: 12,
-        ..Options::of(Kind::Paper(PaperModel::EncoderDecoder))
-    };
-    let train = |checkpoint: &mut Checkpoint, keep: &mut dyn FnMut(&Checkpoint), until: usize| {
-        let mut epochs = 0;
-        Predictor::resume(
-            &[family()],
-            &all,
-            Some(Split::Random),
-            &options,
-            checkpoint,
-            keep,
-            &mut |p| {
-                epochs += usize::from(p.within == 0.0);
-                epochs < until
-            },
-        )
-    };
-    let whole = train(&mut Checkpoint::default(), &mut |_| (), usize::MAX).expect("it learns");
-    let mut kept = None;
-    // The second model's second epoch.
-    assert!(matches!(
-        train(&mut Checkpoint::default(), &mut |c| kept = Some(c.clone()), 5),
-        Err(PredictError::Cancelled)
-    ));
-    let mut epochs = 0;
-    let rest = train(&mut kept.expect("epochs were kept"), &mut |_| epochs += 1, usize::MAX)
-        .expect("it goes on");
-    assert_eq!(epochs, 1);
-    for precision in ["FP16", "FP32"] {
-        let question = problem(9, 5, precision, "d1");
-        assert_eq!(rest.predict(&question, 50).unwrap(), whole.predict(&question, 50).unwrap());
-    }
-}
-
-#[test]
-fn scores_of_whole_spaces_are_what_training_lowers() {
-    // A candidate's score is minus the loss that it would have as the truth, network by network.
-    let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
-        .expect("our examples can be learned");
-    let ranker = Ranker::new(
-        &ground,
-        RankerSizes { context: 7, hidden: 20, last: 5, negatives: 1000, dropout: 0.2 },
-    );
-    let chain = Chain::new(&ground, ChainSizes { context: 7, head: 20, dropout: 0.2 });
-    let (p, q) = (
-        ranker.layout().initial(&mut Generator::seed_from_u64(5)),
-        chain.layout().initial(&mut Generator::seed_from_u64(6)),
-    );
-    for e in all.iter().step_by(131) {
-        let mut made = cases(&ground, &[e], 1, None).expect("the family takes it");
-        let instance = || ground.family.instance(&e.problem).expect("as before");
-        let by_ranker = ranker.score(
-            std::slice::from_ref(&p),
-            &ground,
-            (&made[0], &instance()),
-            (Rows::All, &made[0].candidates.table),
-            &mut Default::default(),
-        );
-        let by_chain =
-            chain.score(std::slice::from_ref(&q), &ground, &made[0], &mut Default::default());
-        for i in 0..made[0].candidates.len() {
-            made[0].truth = Some(i as u32);
-            made[0].allowed = crate::case::allowed(&made[0].candidates, i);
-            let rng = || Generator::seed_from_u64(1);
-            let loss = ranker
-                .learn(
-                    &p,
-                    Lesson { ground: &ground, cases: &[(&made[0], instance())] },
-                    &mut rng(),
-                    None,
-                    &mut Default::default(),
-                )
-                .unwrap();
-            assert!(
-                (loss + f64::from(by_ranker[i])).abs() < 1e-4,
-                "ranker, {i}: {loss}, {}",
-                by_ranker[i]
-            );
-            let loss = chain
-                .learn(
-                    &q,
-                    Lesson { ground: &ground, cases: &[(&made[0], instance())] },
-                    &mut rng(),
-                    None,
-                    &mut Default::default(),
-                )
-                .unwrap();
-            assert!(
-                (loss + f64::from(by_chain[i])).abs() < 1e-4,
-                "chain, {i}: {loss}, {}",
-                by_chain[i]
-            );
-        }
-    }
-}
-
-#[test]
 fn the_first_k_are_the_best_of_all() {
     let p = trained(&Options { epochs: (1, 1), ..small() });
     for (a, b) in [(9, 5), (39, 1), (1, 1), (500, 7)] {
@@ -563,60 +322,22 @@ fn the_first_k_are_the_best_of_all() {
 }
 
 #[test]
-fn what_is_kept_is_the_running_mean_of_parameters() {
-    let all = examples();
-    let chosen: Vec<&Example> = all.iter().step_by(7).collect();
-    let ground = Ground::learn(family(), &chosen, &[], None).expect("our examples can be learned");
-    let cases = cases(&ground, &chosen, 1, Some(0)).expect("the family takes them");
-    let pairs = crate::solver::pairs(&cases, &chosen);
-    let chain = Chain::new(&ground, ChainSizes { context: 7, head: 6, dropout: 0.0 });
-    let schedule = |memory| Schedule {
-        epochs: 2,
-        until: 2,
-        batch: 8,
-        rate: 2e-3,
-        decay: 0.0,
-        memory,
-        patience: 5,
-        seed: 1,
-        threads: 1,
-    };
-    let run = |memory: f32| {
-        let schedule = schedule(memory);
-        let mut state = State::new(chain.layout(), &schedule);
-        train(&chain, &ground, &pairs, &pairs, &schedule, &mut state, &mut |_, _| true)
-            .expect("it learns");
-        state
-    };
-    let (plain, mean) = (run(0.0), run(0.95));
-    // The mean looks on: the path that it is the mean of stays the same.
-    assert_eq!((&plain.average, &plain.best), (&plain.parameters, &plain.parameters));
-    assert_eq!(mean.parameters, plain.parameters);
-    let apart =
-        |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt();
-    let start = State::new(chain.layout(), &schedule(0.0));
-    let (moved, behind) =
-        (apart(&plain.parameters, &start.parameters), apart(&mean.average, &mean.parameters));
-    assert!(
-        mean.best == mean.average && behind > 0.01 * moved && behind < 0.5 * moved,
-        "{behind} of {moved}"
-    );
-}
-
-#[test]
 fn a_shortlist_is_divided_anew_and_the_rest_stays() {
     let p = trained(&Options { epochs: (2, 2), members: (2, 3), ..small() });
     let Ok(Model::Pair(s)) = p.model("Toy") else { panic!("the default was trained") };
     for (a, b, n) in [(39, 5, 9), (500, 3, 40), (17, 2, 1)] {
         let question = problem(a, b, "FP16", "d1");
-        let case =
-            s.ground.case(&question, None, None, &mut Vec::new()).expect("the family takes it");
-        let opinions = |n: usize| {
-            s.opinions(&case, &question, n, |n| n, &mut Default::default()).expect("as before")
+        let encoded = s
+            .featurizer
+            .encode(&question, None, None, &mut Vec::new())
+            .expect("the family takes it");
+        let scores = |n: usize| {
+            s.network_scores(&encoded, &question, n, |n| n, &mut Default::default())
+                .expect("as before")
         };
-        let (all, some) = (opinions(usize::MAX), opinions(n));
-        let rows = some.rows.clone().expect("the space is larger");
-        assert!(all.rows.is_none() && rows.len() == n && rows.is_sorted());
+        let (all, some) = (scores(usize::MAX), scores(n));
+        let rows = some.shortlist.clone().expect("the space is larger");
+        assert!(all.shortlist.is_none() && rows.len() == n && rows.is_sorted());
         let (whole, short) = (all.mixed(s.mix()), some.mixed(s.mix()));
         let total: f64 = short.iter().map(|l| f64::from(*l).exp()).sum();
         assert!((total - 1.0).abs() < 1e-4, "{total}");
@@ -646,7 +367,8 @@ fn answers_for_validation_are_remembered_and_none_sees_its_own_while_training() 
     let memory = &s.facts().memory;
     assert!(!held.is_empty() && memory.len() == train.len() + held.len());
     let nearest = |e: &Example, own| {
-        s.ground.case(&e.problem, None, own, &mut Vec::new()).expect("as before").neighbours[0][0]
+        s.featurizer.encode(&e.problem, None, own, &mut Vec::new()).expect("as before").neighbours
+            [0][0]
     };
     for (i, e) in held.iter().enumerate() {
         let own = (train.len() + i) as u32;
@@ -685,54 +407,4 @@ fn most_networks_learn_validation_too() {
             );
         }
     }
-}
-
-#[test]
-fn a_sample_estimates_the_whole_space() {
-    // With all candidates drawn the loss is that of the whole space; with few it is near on
-    // average.
-    let all = examples();
-    let ground = Ground::learn(family(), &all.iter().collect::<Vec<_>>(), &[], None)
-        .expect("our examples can be learned");
-    let few = Ranker::new(
-        &ground,
-        RankerSizes { context: 7, hidden: 6, last: 5, negatives: 40, dropout: 0.0 },
-    );
-    let chosen: Vec<&Example> = all.iter().filter(|e| e.values[0] == 32).take(6).collect();
-    let mut cases = cases(&ground, &chosen, 1, None).expect("the family takes them");
-    cases.iter_mut().for_each(|c| c.legal_share = ground.legal_share(c));
-    let pairs: Vec<_> = cases
-        .iter()
-        .zip(&chosen)
-        .map(|(c, e)| (c, ground.family.instance(&e.problem).expect("as before")))
-        .collect();
-    let p = few.layout().initial(&mut Generator::seed_from_u64(5));
-    let whole: f64 = pairs
-        .iter()
-        .map(|(c, i)| {
-            let scores = few.score(
-                std::slice::from_ref(&p),
-                &ground,
-                (c, i),
-                (Rows::All, &c.candidates.table),
-                &mut Default::default(),
-            );
-            -f64::from(scores[c.truth.expect("it is inside") as usize])
-        })
-        .sum();
-    let rounds = 60;
-    let sampled: f64 = (0..rounds)
-        .map(|s| {
-            few.learn(
-                &p,
-                Lesson { ground: &ground, cases: &pairs },
-                &mut Generator::seed_from_u64(s),
-                None,
-                &mut Default::default(),
-            )
-            .expect("it learns")
-        })
-        .sum::<f64>()
-        / rounds as f64;
-    assert!((whole - sampled).abs() < 0.03 * whole, "{whole} against {sampled}");
 }

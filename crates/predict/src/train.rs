@@ -3,7 +3,7 @@
 //! same however many threads there are, and their gradients are added in order, so a seed gives the
 //! same network on one core as on sixteen.
 
-use crate::case::{Case, Ground};
+use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::{Adam, Layout, cosine, vector, zeroed};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
@@ -12,53 +12,55 @@ use squall_core::forecast::{FamilyError, Instance, Problem};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Parts of a batch, each a thread's work at a time.
+/// Parts of a batch, each of which one thread works on at a time.
 const SHARDS: usize = 4;
 
-/// Cases that are learned together.
+/// Problems that are learned together.
 #[derive(Clone, Copy)]
-pub struct Lesson<'a> {
+pub struct Batch<'a> {
     /// What is known of the solver.
-    pub ground: &'a Ground,
-    /// The cases, each with the family for its problem.
-    pub cases: &'a [(&'a Case, Instance<'a>)],
+    pub featurizer: &'a Featurizer,
+    /// The problems, each with the family's instance for it.
+    pub problems: &'a [(&'a EncodedProblem, Instance<'a>)],
 }
 
-/// A network that learns cases.
+/// A network that learns from encoded problems.
 pub trait Learner: Sync {
     /// Buffers of one thread.
-    type Room: Default + Send;
+    type Scratch: Default + Send;
 
-    /// Its parameters.
+    /// The places of its parameters.
     fn layout(&self) -> &Layout;
 
-    /// The sum of the cases' losses; with `gradient` a training step, whose gradient is added.
+    /// The sum of the problems' losses. With `gradient` it is a training step, whose gradient is
+    /// added to that.
     fn learn(
         &self,
         parameters: &[f32],
-        lesson: Lesson,
+        batch: Batch,
         rng: &mut Generator,
         gradient: Option<&mut [f32]>,
-        room: &mut Self::Room,
+        scratch: &mut Self::Scratch,
     ) -> Result<f64, FamilyError>;
 }
 
 /// How to train.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
-    /// Passes over the training cases that the cosine is laid out for.
+    /// Passes over the training problems that the cosine is laid out for.
     pub epochs: usize,
-    /// Passes that are made, at most: those, or fewer where others have shown how many are best.
+    /// Passes that are made, at most: `epochs`, or fewer where other networks have shown how many
+    /// are best.
     pub until: usize,
-    /// Cases a step.
+    /// Problems a step.
     pub batch: usize,
     /// Greatest step of AdamW.
     pub rate: f32,
     /// Weight decay.
     pub decay: f32,
-    /// How much stays at each step of the running mean of parameters, which is what is looked at
-    /// and kept (Polyak and Juditsky 1992): 0.995 looks back over some 200 steps, in the beginning
-    /// over a ninth of those taken. 0 is no mean.
+    /// How much of the running mean of parameters stays at each step. The mean is what is validated
+    /// and kept (Polyak and Juditsky 1992): 0.995 averages over some 200 steps, at the beginning
+    /// over a ninth of those taken. 0 stands for no mean.
     pub memory: f32,
     /// Epochs without a better validation loss before training stops.
     pub patience: usize,
@@ -68,21 +70,21 @@ pub struct Schedule {
     pub threads: usize,
 }
 
-/// One epoch.
+/// The losses of one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Epoch {
-    /// Mean loss of training cases as they were learned.
+    /// Mean loss of the training problems as they were learned.
     pub train: f64,
-    /// Mean loss of validation cases after it; 0 where there were none.
+    /// Mean loss of the validation problems after it; 0 where there were none.
     pub validation: f64,
 }
 
-/// Training in the middle: what a checkpoint holds.
+/// The state of training between two epochs, which checkpoints hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
-    /// Parameters now.
+    /// The parameters.
     pub parameters: Vec<f32>,
-    /// Their running mean over the last steps: what is looked at and kept.
+    /// Their running mean over the last steps: what is validated and kept.
     pub average: Vec<f32>,
     /// The optimiser's state.
     pub adam: Adam,
@@ -93,7 +95,7 @@ pub struct State {
 }
 
 impl State {
-    /// Before the first epoch.
+    /// The state before the first epoch.
     pub fn new(layout: &Layout, schedule: &Schedule) -> State {
         let parameters = layout.initial(&mut Generator::seed_from_u64(schedule.seed));
         State {
@@ -112,51 +114,41 @@ impl State {
     }
 }
 
-/// A case and the problem that it was made from.
-pub type Pair<'a> = (&'a Case, &'a Problem);
+/// An encoded problem with a known answer, and the problem that it was made from.
+pub type Labelled<'a> = (&'a EncodedProblem, &'a Problem);
 
-/// Trains until the schedule ends, patience does, or `go_on` says no; it is asked after every epoch
-/// and every few batches (with the epoch's share done), and may keep the state.
+/// Trains on `learned` until the schedule or its patience ends, or `go_on` returns false. `go_on`
+/// is called after every epoch, and every few batches with the share of the epoch that is done.
 pub fn train<L: Learner>(
     learner: &L,
-    ground: &Ground,
-    cases: &[Pair],
-    validation: &[Pair],
+    featurizer: &Featurizer,
+    (learned, held): (&[Labelled], &[Labelled]),
     schedule: &Schedule,
     state: &mut State,
     go_on: &mut dyn FnMut(&State, f64) -> bool,
 ) -> Result<(), FamilyError> {
     let decays = learner.layout().decays();
-    let steps = cases.len().div_ceil(schedule.batch.max(1));
+    let steps = learned.len().div_ceil(schedule.batch.max(1));
     let mut gradient = vec![0.0; state.parameters.len()];
-    let desks = Desks::<L>::default();
+    let shards = Shards::new(learner, featurizer, schedule.threads);
     let patient = |s: &State| {
-        s.best_epoch().is_none_or(|best| {
-            validation.is_empty() || s.curve.len() - 1 - best < schedule.patience
-        })
+        s.best_epoch()
+            .is_none_or(|best| held.is_empty() || s.curve.len() - 1 - best < schedule.patience)
     };
     while state.curve.len() < schedule.until && patient(state) {
         let epoch = state.curve.len();
         let mut rng = Generator::seed_from_u64(
             schedule.seed ^ (epoch as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
         );
-        let mut order: Vec<usize> = (0..cases.len()).collect();
+        let mut order: Vec<usize> = (0..learned.len()).collect();
         for i in (1..order.len()).rev() {
             order.swap(i, rng.random_range(0..=i));
         }
         let mut total = 0.0;
         for (step, batch) in order.chunks(schedule.batch.max(1)).enumerate() {
-            let chosen: Vec<Pair> = batch.iter().map(|&i| cases[i]).collect();
-            let loss = batch_loss(
-                learner,
-                ground,
-                &chosen,
-                &state.parameters,
-                rng.random(),
-                Some(&mut gradient),
-                (schedule.threads, &desks),
-            )?;
-            total += loss;
+            let chosen: Vec<Labelled> = batch.iter().map(|&i| learned[i]).collect();
+            let seed = rng.random();
+            total += shards.loss(&chosen, &state.parameters, seed, Some(&mut gradient))?;
             let scale = 1.0 / batch.len() as f32;
             gradient.iter_mut().for_each(|g| *g *= scale);
             let rate = schedule.rate * cosine(epoch * steps + step, schedule.epochs * steps);
@@ -168,26 +160,17 @@ pub fn train<L: Learner>(
                 return Ok(());
             }
         }
-        // The same samples every time, so that epochs can be compared.
-        let mut held = 0.0;
-        for part in validation.chunks(256) {
-            held += batch_loss(
-                learner,
-                ground,
-                part,
-                &state.average,
-                schedule.seed,
-                None,
-                (schedule.threads, &desks),
-            )?;
+        // The same seed, and so the same samples, after every epoch: epochs can be compared.
+        let mut sum = 0.0;
+        for part in held.chunks(256) {
+            sum += shards.loss(part, &state.average, schedule.seed, None)?;
         }
         let mean = |sum: f64, n: usize| if n == 0 { 0.0 } else { sum / n as f64 };
-        state.curve.push(Epoch {
-            train: mean(total, cases.len()),
-            validation: mean(held, validation.len()),
-        });
+        state
+            .curve
+            .push(Epoch { train: mean(total, learned.len()), validation: mean(sum, held.len()) });
         let best = state.best_epoch().unwrap_or(epoch);
-        if best == epoch || validation.is_empty() {
+        if best == epoch || held.is_empty() {
             state.best.clone_from(&state.average);
         }
         if !go_on(state, 0.0) {
@@ -197,74 +180,80 @@ pub fn train<L: Learner>(
     Ok(())
 }
 
-/// Where a shard is worked on: what it needs and gives, kept from batch to batch.
-struct Desk<L: Learner> {
-    room: L::Room,
+/// The buffers and the result of one shard, kept from batch to batch.
+struct Shard<L: Learner> {
+    scratch: L::Scratch,
     gradient: Vec<f32>,
     loss: Result<f64, FamilyError>,
 }
 
-/// A desk for each shard of a batch.
-struct Desks<L: Learner>([Mutex<Desk<L>>; SHARDS]);
+/// Computes losses of batches, shard by shard, on several threads.
+struct Shards<'a, L: Learner> {
+    learner: &'a L,
+    featurizer: &'a Featurizer,
+    threads: usize,
+    all: [Mutex<Shard<L>>; SHARDS],
+}
 
-impl<L: Learner> Default for Desks<L> {
-    fn default() -> Self {
-        Desks(std::array::from_fn(|_| {
-            Mutex::new(Desk { room: L::Room::default(), gradient: Vec::new(), loss: Ok(0.0) })
-        }))
+impl<'a, L: Learner> Shards<'a, L> {
+    fn new(learner: &'a L, featurizer: &'a Featurizer, threads: usize) -> Shards<'a, L> {
+        let empty =
+            |_| Shard { scratch: L::Scratch::default(), gradient: Vec::new(), loss: Ok(0.0) };
+        let all = std::array::from_fn(|i| Mutex::new(empty(i)));
+        Shards { learner, featurizer, threads, all }
+    }
+
+    /// The loss of a batch; its gradient is written to `gradient`, where there is one.
+    fn loss(
+        &self,
+        batch: &[Labelled],
+        parameters: &[f32],
+        seed: u64,
+        gradient: Option<&mut Vec<f32>>,
+    ) -> Result<f64, FamilyError> {
+        let parts: Vec<&[Labelled]> = batch.chunks(batch.len().div_ceil(SHARDS).max(1)).collect();
+        let next = AtomicUsize::new(0);
+        let wants = gradient.is_some();
+        let work = || {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(part) = parts.get(i) else { break };
+                let mut shard = lock(&self.all[i]);
+                let Shard { scratch, gradient, loss } = &mut *shard;
+                let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
+                let family = &self.featurizer.family;
+                let instances: Result<Vec<_>, _> =
+                    part.iter().map(|(c, p)| Ok((*c, family.instance(p)?))).collect();
+                let g = wants.then(|| zeroed(gradient, parameters.len()));
+                *loss = instances.and_then(|problems| {
+                    let batch = Batch { featurizer: self.featurizer, problems: &problems };
+                    self.learner.learn(parameters, batch, &mut rng, g, scratch)
+                });
+            }
+        };
+        std::thread::scope(|s| {
+            for _ in 1..self.threads.min(parts.len()).max(1) {
+                s.spawn(work);
+            }
+            work();
+        });
+        let mut total = 0.0;
+        let mut sum: Option<&mut Vec<f32>> = gradient;
+        for (i, shard) in self.all.iter().enumerate().take(parts.len()) {
+            let shard = lock(shard);
+            total += shard.loss.clone()?;
+            match &mut sum {
+                Some(sum) if i == 0 => sum.copy_from_slice(&shard.gradient),
+                Some(sum) => vector::add(&shard.gradient, sum),
+                None => {}
+            }
+        }
+        Ok(total)
     }
 }
 
-/// The loss of a batch, and its gradient where there is room for one.
-fn batch_loss<L: Learner>(
-    learner: &L,
-    ground: &Ground,
-    batch: &[Pair],
-    parameters: &[f32],
-    seed: u64,
-    gradient: Option<&mut Vec<f32>>,
-    (threads, desks): (usize, &Desks<L>),
-) -> Result<f64, FamilyError> {
-    let shards: Vec<&[Pair]> = batch.chunks(batch.len().div_ceil(SHARDS).max(1)).collect();
-    let next = AtomicUsize::new(0);
-    let wants = gradient.is_some();
-    let work = || {
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            let Some(shard) = shards.get(i) else { break };
-            let mut desk = lock(&desks.0[i]);
-            let Desk { room, gradient, loss } = &mut *desk;
-            let mut rng = Generator::seed_from_u64(seed.wrapping_add(i as u64));
-            let instances: Result<Vec<_>, _> =
-                shard.iter().map(|(c, p)| Ok((*c, ground.family.instance(p)?))).collect();
-            let g = wants.then(|| zeroed(gradient, parameters.len()));
-            *loss = instances.and_then(|cases| {
-                learner.learn(parameters, Lesson { ground, cases: &cases }, &mut rng, g, room)
-            });
-        }
-    };
-    std::thread::scope(|s| {
-        for _ in 1..threads.min(shards.len()).max(1) {
-            s.spawn(work);
-        }
-        work();
-    });
-    let mut total = 0.0;
-    let mut sum: Option<&mut Vec<f32>> = gradient;
-    for (i, desk) in desks.0.iter().enumerate().take(shards.len()) {
-        let desk = lock(desk);
-        total += desk.loss.clone()?;
-        match &mut sum {
-            Some(sum) if i == 0 => sum.copy_from_slice(&desk.gradient),
-            Some(sum) => vector::add(&desk.gradient, sum),
-            None => {}
-        }
-    }
-    Ok(total)
-}
-
-/// A thread that panicked passes its panic on through the scope, so nobody meets its half-done
-/// work.
+/// Locks a mutex, poisoned or not: a panic of a thread is passed on by the scope before any other
+/// code sees what it left half done.
 fn lock<T>(m: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     m.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
 //! Curves of all strategies on the synthetic problems: geometric means over problems and seeds
-//! of the best time, relative to code without any loss.
+//! of the best time over that of perfect code.
 //!
 //! `cargo run --release -p squall-search --example ablation [seeds] [trials]`
 
@@ -8,33 +8,26 @@
 mod landscape;
 
 use landscape::{Problem, curve};
-use squall_search::{NoModel, Setting, Strategy, strategies, strategy::Storm};
+use squall_search::{Setting, ablations, strategies};
 
 fn main() {
     let mut arguments = std::env::args().skip(1).map(|a| a.parse::<usize>().unwrap_or(0));
     let (seeds, most) = (arguments.next().unwrap_or(5), arguments.next().unwrap_or(300));
     let budgets: Vec<usize> =
         [16, 32, 64, 100, 200, 300, 1000].into_iter().filter(|&b| b <= most).collect();
-    type Make = Box<dyn Fn(&Setting) -> Box<dyn Strategy>>;
-    let mut rows: Vec<(String, Make)> =
-        strategies().iter().map(|s| (s.name.to_string(), Box::new(s.make) as Make)).collect();
-    rows.push((
-        "storm without a model".into(),
-        Box::new(|s| Box::new(Storm::with_model(s, Box::new(NoModel { seed: s.seed })))),
-    ));
     println!(
-        "{:24}{}  ms/trial",
+        "{:26}{}  ms/trial",
         "best time at trials",
         budgets.iter().map(|b| format!("{b:>9}")).collect::<String>()
     );
-    for (name, make) in rows {
-        let mut line = format!("{name:24}");
+    for info in strategies().iter().chain(ablations()) {
+        let mut line = format!("{:26}", info.name);
         let (mut spent, mut asked) = (std::time::Duration::ZERO, 0);
         for &trials in &budgets {
             let mut sums = Vec::new();
             for seed in 0..seeds as u64 {
                 for (i, p) in Problem::several(seed).iter().enumerate() {
-                    let mut s = make(&Setting {
+                    let mut s = (info.make)(&Setting {
                         tunables: p.tunables(),
                         seed: seed * 31 + i as u64,
                         trials,

@@ -8,29 +8,29 @@ use squall_core::Nanos;
 
 /// Weight of the slope so far; the rest goes to the optimistic guess.
 const BACKWARD: f64 = 0.2;
-/// A task may hope to run at this share of the best rate of its like.
-const HOPE: f64 = 0.5;
-/// Odds of a random choice.
+/// A task is expected to reach this share of the best rate of similar tasks.
+const REACHABLE: f64 = 0.5;
+/// The probability of a random choice.
 const RANDOM: f64 = 0.05;
 /// Trials that count as one round.
 const ROUND: f64 = 16.0;
-/// The slope is taken over so many rounds.
+/// The slope is taken over this many rounds.
 const WINDOW: f64 = 3.0;
-/// After so many rounds without coming near its like, a task stops hoping to.
+/// After this many rounds a task is no longer expected to reach the rate of similar tasks.
 const DEAD_END: f64 = 5.0;
 
-/// What the allocator knows of a task beforehand.
+/// What the allocator knows about a task beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskFacts {
-    /// How often the model calls it.
+pub struct TaskWeight {
+    /// The number of calls of the task in the model.
     pub count: u64,
-    /// Operations of one call.
+    /// Arithmetic operations of one call.
     pub flop: u64,
 }
 
 struct State {
-    facts: TaskFacts,
-    /// Given to the caller at least once.
+    weight: TaskWeight,
+    /// Whether the task was chosen at least once.
     started: bool,
     /// Total trials and best time after each report.
     history: Vec<(usize, f64)>,
@@ -47,12 +47,12 @@ impl State {
 
     /// Operations per nanosecond of the best so far.
     fn rate(&self) -> Option<f64> {
-        self.best().map(|b| self.facts.flop.max(1) as f64 / b.max(1e-9))
+        self.best().map(|b| self.weight.flop.max(1) as f64 / b.max(1e-9))
     }
 
-    /// Of about the same size.
+    /// Whether two tasks have about the same size.
     fn resembles(&self, other: &State) -> bool {
-        let size = |s: &State| (s.facts.flop.max(1) as f64).ln() / 1.618f64.ln();
+        let size = |s: &State| (s.weight.flop.max(1) as f64).ln() / 1.618f64.ln();
         (size(self) - size(other)).abs() <= 1.0
     }
 }
@@ -64,16 +64,16 @@ pub struct Allocator {
 }
 
 impl Allocator {
-    /// For these tasks.
-    pub fn new(tasks: &[TaskFacts], seed: u64) -> Allocator {
-        let state = |&facts: &TaskFacts| State { facts, started: false, history: Vec::new() };
+    /// The allocator for some tasks.
+    pub fn new(tasks: &[TaskWeight], seed: u64) -> Allocator {
+        let state = |&weight: &TaskWeight| State { weight, started: false, history: Vec::new() };
         Allocator {
             tasks: tasks.iter().map(state).collect(),
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
         }
     }
 
-    /// The task whose trials are worth most, among those that are open; `None` if none is.
+    /// The task whose next trials are worth most, among those that are open; `None` if none is.
     pub fn next(&mut self, open: &[bool]) -> Option<usize> {
         let open: Vec<usize> =
             (0..self.tasks.len()).filter(|&t| open.get(t) == Some(&true)).collect();
@@ -87,7 +87,7 @@ impl Allocator {
         let chosen = match first {
             Some(t) => t,
             None if self.rng.random_bool(RANDOM) => open[self.rng.random_range(0..open.len())],
-            // Of equals the one with the fewest trials, then the first.
+            // Among equals the task with the fewest trials is chosen, then the first.
             None => open.into_iter().min_by(|&a, &b| {
                 let by_gain = self.expected_gain(b).total_cmp(&self.expected_gain(a));
                 by_gain.then(self.tasks[a].rounds().total_cmp(&self.tasks[b].rounds()))
@@ -109,20 +109,20 @@ impl Allocator {
     fn expected_gain(&self, task: usize) -> f64 {
         let t = &self.tasks[task];
         let rounds = t.rounds().max(0.25);
-        let like = self
+        let rates = self
             .tasks
             .iter()
             .enumerate()
             .filter(|(i, o)| *i != task && o.resembles(t))
             .filter_map(|(_, o)| o.rate());
-        let best_rate = like.fold(0.0, f64::max);
+        let best_rate = rates.fold(0.0, f64::max);
         let Some(best) = t.best() else {
-            // Nothing ran yet. Whatever its like (or anyone) reaches is to be gained, less with
-            // every round that failed.
+            // No kernel of it ran yet. The time at the rate of similar tasks (or of any) counts as
+            // the gain, less with every round that failed.
             let any = self.tasks.iter().filter_map(State::rate).fold(f64::INFINITY, f64::min);
             let rate = if best_rate > 0.0 { best_rate } else { any };
-            let hoped = if rate.is_finite() { t.facts.flop.max(1) as f64 / rate } else { 1.0 };
-            return t.facts.count.max(1) as f64 * hoped / (1.0 + rounds * rounds);
+            let reachable = if rate.is_finite() { t.weight.flop.max(1) as f64 / rate } else { 1.0 };
+            return t.weight.count.max(1) as f64 * reachable / (1.0 + rounds * rounds);
         };
         let from = t
             .history
@@ -136,15 +136,17 @@ impl Allocator {
             }
             _ => best / rounds,
         };
-        // Rounds since it last became faster by a percent: standing still dampens optimism.
+        // The last round at which it became faster by a percent. The longer ago that is, the less
+        // further gain is expected.
         let still =
             t.history.iter().rev().find(|h| h.1 > best * 1.01).map_or(0.0, |h| h.0 as f64 / ROUND);
         let mut forward = best / (rounds + 2.0 * (rounds - still - 1.0).max(0.0));
-        // Until it proves to be of another kind, a task may hope for half the rate of its like.
+        // In the first rounds a task is expected to reach half the rate of similar tasks.
         if best_rate > 0.0 && rounds < DEAD_END {
-            forward = forward.max(best - t.facts.flop.max(1) as f64 / (HOPE * best_rate)).min(best);
+            forward =
+                forward.max(best - t.weight.flop.max(1) as f64 / (REACHABLE * best_rate)).min(best);
         }
-        t.facts.count.max(1) as f64 * (BACKWARD * backward + (1.0 - BACKWARD) * forward)
+        t.weight.count.max(1) as f64 * (BACKWARD * backward + (1.0 - BACKWARD) * forward)
     }
 }
 
@@ -152,8 +154,8 @@ impl Allocator {
 mod tests {
     use super::*;
 
-    fn facts(list: &[(u64, u64)]) -> Vec<TaskFacts> {
-        list.iter().map(|&(count, flop)| TaskFacts { count, flop }).collect()
+    fn facts(list: &[(u64, u64)]) -> Vec<TaskWeight> {
+        list.iter().map(|&(count, flop)| TaskWeight { count, flop }).collect()
     }
 
     /// Runs rounds of 16 trials on tasks whose best time after t trials is given.
@@ -174,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_gets_one_round_first() {
+    fn each_task_gets_one_round_first() {
         let mut a = Allocator::new(&facts(&[(1, 10), (1, 10), (1, 10)]), 1);
         let order: Vec<_> = (0..3).map(|_| a.next(&[true; 3])).collect();
         assert_eq!(order, [Some(0), Some(1), Some(2)]);

@@ -1,6 +1,6 @@
-//! What is known of a task while it is tuned: every candidate ever proposed or told, what became
-//! of it, and the features that were computed. All strategies of one task share a ledger, which
-//! is why none of them repeats another's proposal.
+//! What is known about a task while it is tuned: every candidate that was proposed or told, its
+//! outcome, and the features that were computed. The parts of a strategy share one ledger, so that
+//! none of them repeats a proposal of another.
 
 use crate::moves::Shape;
 use crate::statistics::samples;
@@ -13,9 +13,9 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-/// Hashing without the process's random keys.
+/// Hashing without the random keys of the process.
 pub(crate) type Fixed = BuildHasherDefault<DefaultHasher>;
-/// Only ever looked up, never walked, so that no order leaks into results.
+/// A set that is only looked up and never iterated over, so that results do not depend on its order.
 pub(crate) type PointSet = HashSet<Point, Fixed>;
 /// As [`PointSet`].
 pub(crate) type PointMap<V> = HashMap<Point, V, Fixed>;
@@ -27,7 +27,7 @@ pub(crate) struct Point {
     pub configuration: Configuration,
 }
 
-/// What became of a point.
+/// The outcome of a point.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub point: Point,
@@ -39,19 +39,20 @@ pub(crate) struct Known {
 
 /// Features kept for points that were not tried; beyond this they are computed again.
 const CACHED: usize = 6000;
-/// Features of so many points take longer than starting a thread, some 50 us: a row takes 100 to
+/// Features of this many points take longer than starting a thread, some 50 us: a row takes 100 to
 /// 500 us.
 const WORTH_A_THREAD: usize = 8;
-/// A tunable of at most so many configurations is walked when sampling finds nothing new.
+/// A tunable of at most this many configurations is gone through when sampling finds nothing new.
 const WALKED: u128 = 1 << 16;
 
+/// See the module.
 pub(crate) struct Ledger {
     tunables: Vec<Arc<dyn Tunable>>,
     names: Vec<Arc<str>>,
     /// Tunables that vary one algorithm: their names begin alike, up to a `@` or a comma.
     algorithms: Vec<Vec<usize>>,
     shapes: Vec<Shape>,
-    /// Nothing new is left in it.
+    /// Whether no new configuration is left in it.
     exhausted: Vec<bool>,
     /// Proposed or told.
     taken: PointSet,

@@ -3,7 +3,7 @@
 //! order; evolution draws from them.
 
 use rand::{Rng, RngExt};
-use squall_core::space::{Role, Value};
+use squall_core::space::{Knob, Role};
 use squall_core::{Configuration, Prefix, Space};
 use std::collections::BTreeMap;
 
@@ -28,8 +28,7 @@ pub(crate) fn indices(c: &Configuration) -> Indices {
 
 impl Shape {
     pub fn new(space: &Space) -> Shape {
-        let number = |v: &Value| if let Value::Int(i) = v { Some(*i) } else { None };
-        let numbers = space.knobs().iter().map(|k| k.values.iter().map(number).collect()).collect();
+        let numbers = space.knobs().iter().map(Knob::numbers).collect();
         let (mut by_axis, mut groups) = (BTreeMap::<&str, Vec<usize>>::new(), Vec::new());
         for (i, k) in space.knobs().iter().enumerate() {
             match &k.role {
@@ -46,13 +45,14 @@ impl Shape {
         &self.space
     }
 
-    /// The longest list of numbers less one: no step can be longer.
+    /// The longest scale less one: no step can be longer.
     pub fn reach(&self) -> usize {
-        self.numbers.iter().flatten().map(|v| v.len() - 1).max().unwrap_or(0)
+        let scales = self.space.knobs().iter().filter(|k| k.is_ordered());
+        scales.map(|k| k.values.len() - 1).max().unwrap_or(0)
     }
 
     fn ordered(&self, k: usize) -> bool {
-        self.numbers[k].is_some()
+        self.space.knobs()[k].is_ordered()
     }
 
     /// The legal ones among some points.
@@ -60,10 +60,9 @@ impl Shape {
         points.iter().filter_map(|p| self.space.configuration(p)).collect()
     }
 
-    /// The two positions of knob `k` that lie `radius` steps from `i`, where the list has them.
-    fn steps(&self, k: usize, i: usize, radius: usize) -> impl Iterator<Item = usize> + use<> {
-        let len = self.numbers[k].as_ref().map_or(0, Vec::len);
-        [i.checked_sub(radius), Some(i + radius)].into_iter().flatten().filter(move |&j| j < len)
+    /// The positions of knob `k` that lie `radius` steps from `i`, as the knob says.
+    fn steps(&self, k: usize, i: usize, radius: usize) -> Vec<usize> {
+        self.space.knobs()[k].neighbours(i, radius)
     }
 
     /// Where knob `b` must stand, if its list has it, for the product of `a` and `b` to stay
@@ -77,21 +76,16 @@ impl Shape {
         vb.binary_search(&(product / va[to])).ok()
     }
 
-    /// Neighbours along one knob: `radius` steps either way along a list of numbers; of words,
-    /// which have no order, all others are at radius 1.
+    /// Neighbours along one knob: `radius` steps either way along a scale; of values without an
+    /// order, all others are at radius 1.
     pub fn along_knobs(&self, c: &Configuration, radius: usize) -> Vec<Configuration> {
         let at = indices(c);
         let mut out = Vec::new();
         for k in 0..at.len() {
-            let mut to = |j: usize| {
+            for j in self.steps(k, at[k], radius) {
                 let mut p = at.clone();
                 p[k] = j;
                 out.push(p);
-            };
-            if self.ordered(k) {
-                self.steps(k, at[k], radius).for_each(&mut to);
-            } else if radius == 1 {
-                (0..self.space.knobs()[k].values.len()).filter(|&j| j != at[k]).for_each(&mut to);
             }
         }
         self.legal(out)
@@ -124,17 +118,7 @@ impl Shape {
     /// single steps that only become legal when other knobs give way.
     pub fn diagonals(&self, c: &Configuration, radius: usize) -> Vec<Configuration> {
         let at = indices(c);
-        let steps: Vec<Vec<usize>> = (0..at.len())
-            .map(|k| {
-                if self.ordered(k) {
-                    self.steps(k, at[k], radius).collect()
-                } else {
-                    (0..self.space.knobs()[k].values.len())
-                        .filter(|&j| j != at[k] && radius == 1)
-                        .collect()
-                }
-            })
-            .collect();
+        let steps: Vec<Vec<usize>> = (0..at.len()).map(|k| self.steps(k, at[k], radius)).collect();
         let mut out = Vec::new();
         for a in 0..at.len() {
             for &to in &steps[a] {
@@ -244,9 +228,11 @@ impl Shape {
     pub fn distance(&self, a: &Configuration, b: &Configuration) -> f32 {
         let knobs = self.numbers.len().max(1) as f32;
         let apart = a.indices().zip(b.indices()).enumerate().filter(|(_, (i, j))| i != j);
-        let each = apart.map(|(k, (i, j))| match &self.numbers[k] {
-            Some(v) => 0.5 + 0.5 * i.abs_diff(j) as f32 / (v.len() - 1).max(1) as f32,
-            None => 1.0,
+        let each = apart.map(|(k, (i, j))| match &self.space.knobs()[k] {
+            x if x.is_ordered() => {
+                0.5 + 0.5 * i.abs_diff(j) as f32 / (x.values.len() - 1).max(1) as f32
+            }
+            _ => 1.0,
         });
         each.sum::<f32>() / knobs
     }

@@ -694,9 +694,9 @@ mod tests {
 
     #[test]
     fn strategies_without_a_part_are_found_by_name_too() {
-        assert!(find("storm-nomodel").is_ok() && find("storm").is_ok());
+        assert!(find("evolution-nomodel").is_ok() && find("storm").is_ok());
         let Err(e) = find("sunshine") else { panic!("it is found") };
-        assert!(e.to_string().contains("storm-nomodel"));
+        assert!(e.to_string().contains("evolution-nomodel"));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use squall_core::{MeasurerError as MeasureError, Verdict};
 use squall_predict::task::TaskModel;
 use squall_predict::{PredictError, Predictor};
 use squall_records::Store;
-use squall_search::{Allocator, DEFAULT, Setting, StrategyInfo, TaskFacts, strategies};
+use squall_search::{Allocator, DEFAULT, Setting, StrategyInfo, TaskWeight, strategies};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -91,8 +91,8 @@ impl<'a> Session<'a> {
             }
             .into());
         }
-        let facts: Vec<TaskFacts> =
-            tasks.iter().map(|t| TaskFacts { count: t.count, flop: t.workload.flop() }).collect();
+        let facts: Vec<TaskWeight> =
+            tasks.iter().map(|t| TaskWeight { count: t.count, flop: t.workload.flop() }).collect();
         let mut allocator = Allocator::new(&facts, self.settings.seed);
         let mut desks: Vec<Option<Desk>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];
@@ -597,7 +597,7 @@ pub(crate) fn strategy(
     let known = || all.clone().into_iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
     all.clone()
         .into_iter()
-        .find(|s| s.name == name)
+        .find(|s| s.is_called(name))
         .ok_or_else(|| Error::Strategy { name: name.into(), known: known() })
 }
 

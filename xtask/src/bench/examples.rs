@@ -70,10 +70,18 @@ pub fn examples(root: &Path, arguments: &[&str]) -> Result<(), String> {
         "command": "cargo xtask bench examples",
         "circumstances": circumstances(root),
         "times": times,
-        "replayed": found.iter().map(|(n, s, m)| json!({"space": n, "configurations": s, "median_optimum_over_best": m})).collect::<Vec<_>>(),
+        "replayed": found.iter().map(replay_entry).collect::<Vec<_>>(),
     });
     let date = text(Command::new("date").arg("+%Y-%m-%d-%H%M"));
     keep(root, &format!("{date}-examples.json"), &result)
+}
+
+fn replay_entry((space, configurations, median): &(String, u64, f64)) -> Value {
+    json!({
+        "space": space,
+        "configurations": configurations,
+        "median_optimum_over_best": median,
+    })
 }
 
 /// Prints the times, and how close searches on the recordings came to the optimum.

@@ -13,7 +13,7 @@ const DENSE: [&str; 4] =
     ["resnet18_conv2_3x3", "resnet18_conv4_3x3", "resnet50_conv2_1x1", "matmul_1024"];
 const TRIALS: &str = "64";
 const ROUNDS: usize = 5;
-/// Where the machine's own peak scales by less with two threads, its cores are not two of their own.
+/// Where the machine's own peak scales by less with two threads, they share a physical core.
 const LEAST_SCALING: f64 = 1.8;
 
 /// Measures the peak with one thread and two, then tunes, exports, and times in turns.
@@ -48,8 +48,8 @@ pub fn threads(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let mut kernels = Vec::new();
     if skipped {
         println!(
-            "skipped: kernels cannot scale by {LEAST_SCALING} where the machine's own peak scales by \
-             {scale:.2}; --anyway measures them"
+            "skipped: kernels cannot scale by {LEAST_SCALING} where the machine's own peak \
+             scales by {scale:.2}; --anyway measures them"
         );
     } else {
         kernels = measure(root, &squall, &folder, &store)?;
@@ -127,5 +127,10 @@ fn measure(root: &Path, squall: &Path, folder: &Path, store: &Path) -> Result<Ve
             }
         }
     }
-    Ok(times.iter().map(|(name, [one, two])| json!({"name": name, "one_us": one, "two_us": two, "ratio": one / two})).collect())
+    Ok(times.iter().map(entry).collect())
+}
+
+fn entry((name, [one, two]): (&String, &[f64; 2])) -> Value {
+    let ratio = one / two;
+    json!({ "name": name, "one_us": one, "two_us": two, "ratio": ratio })
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   squall bench search                                          ten built-in kernels; takes hours
-  squall bench search --trials 64 --seeds 2 --strategies random,storm
+  squall bench search --trials 64 --seeds 2 --strategies random,evolution
   squall bench search 'matmul m=256 n=256 k=256' --trials 32,64 --json
   squall bench search layers.ops --trials 64,200 --seeds 2 --target cuda
 
@@ -22,8 +22,8 @@ Every run of (kernel, strategy, seed, budget) searches afresh. A candidate that 
 is measured once and kept in the store, where the next comparison finds it too: all strategies see
 the same times, and each pays its trial. The twelve best of every run are measured again, all runs'
 together in turns, and more where these had only been lucky; the figure is the best time that came
-out over the run's own, geometric mean over kernels and seeds. storm-nomodel and
-storm+raindrop-nomodel rank by chance.
+out over the run's own, geometric mean over kernels and seeds. evolution-nomodel and
+evolution+droplet-nomodel rank by chance.
 Ctrl-C ends with what all strategies ended; the same command again goes on from the store.")]
 pub struct Args {
     /// A list.ops of operator lines, a model.onnx, a kernel.toml, or one operator line in quotes
@@ -41,7 +41,7 @@ pub struct Args {
         long,
         value_name = "NAME,..",
         value_delimiter = ',',
-        default_value = "random,storm-nomodel,raindrop,storm,storm+raindrop"
+        default_value = "random,evolution-nomodel,droplet,evolution,evolution+droplet"
     )]
     strategies: Vec<String>,
     /// The store that outcomes are shared through; not the one that is tuned into

@@ -20,7 +20,7 @@ use std::time::Instant;
 Examples:
   squall replay convolution-A100.json.gz
   squall replay spaces/*.json.gz --strategy all --seeds 50
-  squall replay spaces/*.json.gz --strategy storm+raindrop --traces traces.jsonl --json
+  squall replay spaces/*.json.gz --strategy evolution+droplet --traces traces.jsonl --json
   squall replay results_T4.json --seconds 600
 
 FILE is a Kernel Tuner cache file or T4 results, plain or gzipped. A score of 0 is chance (even
@@ -30,7 +30,7 @@ pub struct Args {
     /// Measured spaces
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// A strategy, or `all`; may be repeated [default: storm+raindrop]
+    /// A strategy, or `all`; may be repeated [default: evolution+droplet]
     #[arg(long = "strategy", value_name = "NAME")]
     strategies: Vec<String>,
     /// Runs of each strategy on each space
@@ -59,7 +59,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static StrategyInfo>, Failure> {
     let wanted = if names.is_empty() { &[squall::search::DEFAULT.to_string()] } else { names };
     let find = |n: &String| {
         let known = || strategies().iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
-        let found = strategies().iter().find(|s| s.name == n);
+        let found = strategies().iter().find(|s| s.is_called(n));
         found.ok_or_else(|| {
             Failure::usage(
                 format!("there is no strategy `{n}`"),

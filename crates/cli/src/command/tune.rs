@@ -93,9 +93,9 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn strategy_names() -> clap::builder::PossibleValuesParser {
-    let values = squall::search::strategies()
-        .iter()
-        .map(|s| clap::builder::PossibleValue::new(s.name).help(s.summary));
+    let values = squall::search::strategies().iter().map(|s| {
+        clap::builder::PossibleValue::new(s.name).aliases(s.aliases.iter().copied()).help(s.summary)
+    });
     clap::builder::PossibleValuesParser::new(values)
 }
 

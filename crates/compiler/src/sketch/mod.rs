@@ -16,7 +16,7 @@ use crate::emit::{Options, emit, stack_bytes};
 use crate::features;
 use crate::nest::{Nest, lower, verify};
 use crate::schedule::{Primitive, apply};
-use squall_core::space::{Knob, Role};
+use squall_core::space::{Knob, Role, Term};
 use squall_core::{
     Configuration, KernelSource, RealizeError, Space, Target, TargetKind, Tunable, Workload,
 };
@@ -206,6 +206,31 @@ pub(crate) fn powers(low: i64, high: i64) -> impl Iterator<Item = i64> {
 /// Divisors of `n`, ascending.
 pub(crate) fn divisors(n: i64) -> Vec<i64> {
     (1..=n).filter(|d| n % d == 0).collect()
+}
+
+/// That tiles of an axis which together cover it, the last moved back to stay inside, compute at
+/// most one part in `parts` twice.
+pub(crate) fn overlap_at_most(extent: i64, tile: impl Fn() -> Term, parts: i64) -> Term {
+    let covered = Term::product([Term::from(extent).ceil_div(tile()), tile(), Term::from(parts)]);
+    covered.at_most((parts + 1) * extent)
+}
+
+/// A space in the making: knobs, constraints that must hold, and constraints that hold in every
+/// good kernel.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub knobs: Vec<Knob>,
+    pub must: Vec<Term>,
+    pub should: Vec<Term>,
+}
+
+impl Draft {
+    /// The space of all constraints; without those of good kernels where no configuration meets
+    /// them.
+    pub fn open(self) -> Option<Space> {
+        let all: Vec<Term> = self.must.iter().chain(&self.should).cloned().collect();
+        Space::new(self.knobs.clone(), &all).or_else(|_| Space::new(self.knobs, &self.must)).ok()
+    }
 }
 
 /// How many cache lines ahead the innermost loop asks for a stream of weights: not at all, within

@@ -66,7 +66,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         super::prefetch_knob(),
     ];
     if threads > 1 {
-        knobs.push(Knob::ints("deal", Role::Choice, [0, 1]));
+        // Threads share out the parts of each phase, or take whole blocks through all phases.
+        let parallel = Knob::words("parallel_over", Role::Choice, &["phases", "blocks"]);
+        knobs.push(parallel.formerly("deal", &[("0", "phases"), ("1", "blocks")]));
     }
     let (height, width) = (conv.height, conv.width);
     let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
@@ -101,9 +103,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         let elements = Term::sum([tiles, input]).at_most(STACK_ELEMENTS);
         let blocks =
             Term::product([Term::Const(height).ceil_div(block()), Term::Const(conv.batch)]);
-        let dealt = || Term::knob("deal").equals(1);
-        must.push(dealt().implies(elements));
-        must.push(dealt().implies(Term::Const(threads).at_most(blocks)));
+        let whole = knobs.last().map(|k| k.is("blocks")).unwrap_or(Term::Const(0));
+        must.push(whole.clone().implies(elements));
+        must.push(whole.implies(Term::Const(threads).at_most(blocks)));
     }
     let should =
         [Term::Const((registers / 4).min(conv.outputs / lanes * 8)).at_most(accumulators())];
@@ -121,9 +123,9 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             tiles: get("tiles"),
             unroll: get("unroll"),
             panels_outside: c.word("order") == Some("panels_outside"),
-            threads: match c.int("deal") {
+            threads: match c.word("parallel_over") {
                 _ if threads <= 1 => WinogradThreads::One,
-                Some(1) => WinogradThreads::Blocks,
+                Some("blocks") => WinogradThreads::Blocks,
                 _ => WinogradThreads::Phases,
             },
         };

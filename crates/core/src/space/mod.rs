@@ -9,103 +9,19 @@
 
 mod constraint;
 mod diagram;
+mod knob;
 mod language;
 
 pub use constraint::Term;
 use diagram::Diagram;
 pub use diagram::MAX_NODES;
+pub use knob::{Former, Knob, Neighbourhood, Role, Value};
 pub use language::{Names, parse_values};
 
 use rand::{Rng, RngExt};
-use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
-
-/// A value of a knob.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Value {
-    /// A number: a tile size, a depth, a width.
-    Int(i64),
-    /// A word: one of several ways.
-    Word(String),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Value::Int(i) => write!(f, "{i}"),
-            Value::Word(w) => write!(f, "{w}"),
-        }
-    }
-}
-
-/// What a knob decides; moves and features depend on it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// The factor of one level of a tiled axis. Knobs of equal `axis` can trade factors.
-    Tile {
-        /// The axis that is tiled.
-        axis: String,
-        /// 0 is the outermost level that is a knob.
-        level: u8,
-    },
-    /// Vector width.
-    Vector,
-    /// Depth of unrolling.
-    Unroll,
-    /// How much runs in parallel.
-    Parallel,
-    /// A memory layout: packing, padding.
-    Layout,
-    /// An order of loops.
-    Order,
-    /// Anything else.
-    Choice,
-}
-
-/// A tunable parameter: an ordered list of values.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Knob {
-    /// Unique in its space; letters, digits and `_`.
-    pub name: String,
-    /// At least one, without duplicates. Numbers ascend, so that neighbours in the list are
-    /// neighbours in value (descent depends on it).
-    pub values: Vec<Value>,
-    /// What it decides.
-    pub role: Role,
-}
-
-impl Knob {
-    /// A knob over numbers, sorted and without duplicates.
-    pub fn ints(
-        name: impl Into<String>,
-        role: Role,
-        values: impl IntoIterator<Item = i64>,
-    ) -> Knob {
-        let mut v: Vec<i64> = values.into_iter().collect();
-        v.sort_unstable();
-        v.dedup();
-        Knob { name: name.into(), values: v.into_iter().map(Value::Int).collect(), role }
-    }
-
-    /// A knob over words, in the given order.
-    pub fn words(name: impl Into<String>, role: Role, values: &[&str]) -> Knob {
-        Knob {
-            name: name.into(),
-            values: values.iter().map(|w| Value::Word(w.to_string())).collect(),
-            role,
-        }
-    }
-
-    /// Whether neighbouring values are alike: true of numbers.
-    pub fn is_ordered(&self) -> bool {
-        self.values.iter().all(|v| matches!(v, Value::Int(_)))
-    }
-}
 
 /// A space that cannot be opened, or a text that is no configuration of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -172,7 +88,7 @@ fn check(knobs: &[Knob]) -> Result<(), SpaceError> {
         if knobs[..i].iter().any(|o| o.name == k.name) {
             return Err(SpaceError::DuplicateKnob(k.name.clone()));
         }
-        let sorted = !k.is_ordered() || k.values.windows(2).all(|w| w[0] < w[1]);
+        let sorted = k.numbers().is_none_or(|v| v.windows(2).all(|w| w[0] < w[1]));
         let distinct =
             k.values.iter().collect::<std::collections::HashSet<_>>().len() == k.values.len();
         if !sorted || !distinct {
@@ -197,7 +113,7 @@ impl Space {
     }
 
     /// A space of just these configurations, given by the positions of their values: for spaces
-    /// that somebody listed without saying what rules them.
+    /// that are known as a list, without the rules behind it.
     pub fn listed(knobs: Vec<Knob>, mut points: Vec<Box<[u16]>>) -> Result<Space, SpaceError> {
         check(&knobs)?;
         let fits = |p: &[u16]| {
@@ -320,40 +236,57 @@ impl Space {
         )
     }
 
-    /// Reads a configuration's canonical text, `tile_k=32,vec=16`, knobs in any order.
+    /// Reads a configuration's canonical text, `tile_k=32,vec=16`, knobs in any order. Texts from
+    /// before a knob or its values were renamed are read as well (see [`Knob::formerly`]).
     pub fn parse(&self, text: &str) -> Result<Configuration, SpaceError> {
         let fail = |why: String| SpaceError::NotAConfiguration { text: text.into(), why };
-        let mut indices = vec![usize::MAX; self.knobs().len()];
+        // An old pair can say what two knobs decide now; a knob's own name goes first.
+        let mut now: Vec<Option<usize>> = vec![None; self.knobs().len()];
+        let mut before = now.clone();
         for pair in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
             let (name, value) = pair
                 .split_once('=')
                 .ok_or_else(|| fail(format!("`{pair}` is not `knob=value`")))?;
-            let k = self.knob(name).ok_or_else(|| fail(format!("there is no knob `{name}`")))?;
-            let i = self.knobs()[k].values.iter().position(|v| v.to_string() == value);
-            indices[k] = i.ok_or_else(|| fail(format!("`{name}` has no value `{value}`")))?;
+            let mut read = false;
+            for (k, knob) in self.knobs().iter().enumerate() {
+                let own = if knob.name == name { knob.position(value) } else { None };
+                let old = knob.position_formerly(name, value);
+                read |= own.or(old).is_some();
+                (now[k], before[k]) = (own.or(now[k]), old.or(before[k]));
+            }
+            if !read && self.knob(name).is_some() {
+                return Err(fail(format!("`{name}` has no value `{value}`")));
+            } else if !read {
+                return Err(fail(format!("there is no knob `{name}`")));
+            }
         }
-        if let Some(k) = indices.iter().position(|&i| i == usize::MAX) {
-            return Err(fail(format!("`{}` is missing", self.knobs()[k].name)));
-        }
+        let found = now.into_iter().zip(before).zip(self.knobs());
+        let indices = found.map(|((now, before), knob)| {
+            now.or(before).ok_or_else(|| fail(format!("`{}` is missing", knob.name)))
+        });
+        let indices: Vec<usize> = indices.collect::<Result<_, _>>()?;
         self.configuration(&indices).ok_or_else(|| fail("it breaks a constraint".into()))
     }
 
     /// The legal configuration nearest to one of another space, in that one's canonical text: knob
-    /// by knob the allowed value nearest by ratio, or the same word; where the text has no such
-    /// value, the one that leaves most configurations open. None for an empty space.
+    /// by knob the allowed value nearest by ratio, or the same word, or the word that takes the
+    /// fewest steps to it; where the text has no such value, the one that leaves most
+    /// configurations open. None for an empty space.
     pub fn nearest(&self, text: &str) -> Option<Configuration> {
-        let wishes: HashMap<&str, &str> =
+        let pairs: Vec<(&str, &str)> =
             text.split(',').filter_map(|pair| pair.trim().split_once('=')).collect();
         let mut p = self.open();
         while let Some(knob) = p.next_knob() {
-            let wish = wishes.get(knob.name.as_str()).copied();
-            let apart = |v: usize| match (&knob.values[v], wish.and_then(|w| w.parse::<i64>().ok()))
-            {
-                (Value::Int(have), Some(want)) if *have >= 0 && want >= 0 => {
+            let wish = pairs.iter().rev().find(|pair| pair.0 == knob.name).map(|pair| pair.1);
+            let number = wish.and_then(|w| w.parse::<i64>().ok());
+            let old = || pairs.iter().find_map(|pair| knob.position_formerly(pair.0, pair.1));
+            let at = wish.and_then(|w| knob.position(w)).or_else(old);
+            let apart = |v: usize| match (&knob.values[v], number, at) {
+                (Value::Int(have), Some(want), _) if *have >= 0 && want >= 0 => {
                     ((*have as f64 + 0.5) / (want as f64 + 0.5)).ln().abs()
                 }
-                (Value::Int(have), Some(want)) => have.abs_diff(want) as f64,
-                (value, _) if wish.is_some_and(|w| w == value.to_string()) => 0.0,
+                (Value::Int(have), Some(want), _) => have.abs_diff(want) as f64,
+                (_, _, Some(at)) => knob.steps_between(v, at) as f64,
                 _ => 1.0,
             };
             let v = p.allowed().min_by(|&a, &b| {

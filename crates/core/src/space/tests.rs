@@ -165,11 +165,7 @@ fn samples_are_the_same_for_a_seed_on_every_machine() {
 
 #[test]
 fn errors_say_what_is_wrong() {
-    let k = |v: &[i64]| Knob {
-        name: "a".into(),
-        values: v.iter().map(|&i| Value::Int(i)).collect(),
-        role: Role::Choice,
-    };
+    let k = |v: &[i64]| Knob::new("a", Role::Choice, v.iter().map(|&i| Value::Int(i)).collect());
     assert_eq!(Space::new(vec![k(&[])], &[]).unwrap_err(), SpaceError::EmptyKnob("a".into()));
     assert_eq!(
         Space::new(vec![k(&[2, 1])], &[]).unwrap_err(),
@@ -223,4 +219,58 @@ fn the_nearest_configuration_is_legal_and_keeps_what_it_can() {
     for c in from.iter() {
         assert_eq!(from.nearest(&c.to_string()), Some(c));
     }
+}
+
+/// A space whose `copy` and `rows` were one knob, `pad`, and whose `ahead` was a number.
+fn renamed() -> Space {
+    let copy = Knob::words("copy", Role::Choice, &["threads", "tma"]);
+    let rows = Knob::words("rows", Role::Layout, &["dense", "padded"]);
+    let ahead = Knob::scale("ahead", Role::Choice, &["none", "slice", "step"]);
+    let knobs = vec![
+        Knob::ints("stages", Role::Choice, 1..=3),
+        ahead.formerly("ahead", &[("0", "none"), ("1", "slice"), ("2", "step")]),
+        copy.formerly("pad", &[("0", "threads"), ("1", "threads"), ("2", "tma")]),
+        rows.formerly("pad", &[("0", "dense"), ("1", "padded"), ("2", "dense")]),
+    ];
+    let both = Term::product([knobs[2].is("tma"), knobs[3].is("padded")]).equals(0);
+    Space::new(knobs, &[both]).unwrap()
+}
+
+#[test]
+fn texts_from_before_a_knob_was_renamed_are_read() {
+    let s = renamed();
+    for (old, new) in [
+        ("stages=1,ahead=0,pad=0", "stages=1,ahead=none,copy=threads,rows=dense"),
+        ("pad=1,stages=3,ahead=1", "stages=3,ahead=slice,copy=threads,rows=padded"),
+        ("stages=2,ahead=2,pad=2", "stages=2,ahead=step,copy=tma,rows=dense"),
+    ] {
+        assert_eq!(s.parse(old).unwrap().to_string(), new);
+        assert_eq!(s.nearest(old).unwrap().to_string(), new);
+        assert_eq!(s.parse(new).unwrap().to_string(), new);
+    }
+    // A knob's own name goes before what an older one says, wherever the two stand.
+    let mixed = s.parse("pad=2,copy=threads,ahead=step,stages=1").unwrap();
+    assert_eq!(mixed.to_string(), "stages=1,ahead=step,copy=threads,rows=dense");
+    for (bad, why) in [
+        ("stages=1,ahead=0,pad=3", "there is no knob `pad`"),
+        ("stages=1,ahead=3,pad=1", "`ahead` has no value `3`"),
+        ("stages=1,ahead=0", "`copy` is missing"),
+        ("stages=1,ahead=0,copy=tma,rows=padded", "breaks a constraint"),
+    ] {
+        let said = s.parse(bad).unwrap_err().to_string();
+        assert!(said.contains(why), "{bad}: {said}");
+    }
+}
+
+#[test]
+fn knobs_say_which_values_are_next_to_which() {
+    let numbers = Knob::ints("n", Role::Choice, [1, 2, 4, 8]);
+    assert_eq!([numbers.neighbours(0, 1), numbers.neighbours(2, 1)], [vec![1], vec![1, 3]]);
+    assert_eq!([numbers.neighbours(1, 2), numbers.neighbours(3, 9)], [vec![3], vec![]]);
+    let words = Knob::words("w", Role::Layout, &["a", "b", "c"]);
+    assert_eq!([words.neighbours(1, 1), words.neighbours(1, 2)], [vec![0, 2], vec![]]);
+    let scale = Knob::scale("s", Role::Choice, &["none", "some", "all"]);
+    assert_eq!([scale.neighbours(0, 1), scale.neighbours(0, 2)], [vec![1], vec![2]]);
+    assert!(numbers.is_ordered() && scale.is_ordered() && !words.is_ordered());
+    assert_eq!([scale, words].map(|k| k.steps_between(0, 2)), [2, 1]);
 }

@@ -312,7 +312,7 @@ pub fn knob(item: Item, cuda: bool, taken: &mut Vec<String>) -> Result<Dial, Fau
             }
         }
     };
-    Ok(Dial { knob: Knob { name, values, role: Role::Choice }, way, default, at: t.at })
+    Ok(Dial { knob: Knob::new(name, Role::Choice, values), way, default, at: t.at })
 }
 
 /// Refuses what would make the compiler do anything but compile this kernel.

@@ -325,7 +325,7 @@ fn knob(name: &str, values: &[Json]) -> (Knob, HashMap<String, u16>) {
         Some(w) => w.into_iter().map(Value::Int).collect(),
         None => spellings.into_iter().map(Value::Word).collect(),
     };
-    (Knob { name: name.into(), values, role: Role::Choice }, at)
+    (Knob::new(name, Role::Choice, values), at)
 }
 
 /// What an objective's value comes to: a time, or nothing where it is unusable.

@@ -125,11 +125,7 @@ fn what_is_written_is_read() {
     outcomes.push(Outcome::Infeasible("so".into()));
     let n = outcomes.len();
     let knobs = vec![
-        Knob {
-            name: "a".into(),
-            values: (0..n as i64 + 1).map(Value::Int).collect(),
-            role: Role::Choice,
-        },
+        Knob::ints("a", Role::Choice, 0..n as i64 + 1),
         knob_of_spellings("how", &["True".into(), "False".into()]),
         knob_of_spellings("x", &["1.5".into(), "0.25".into(), "1e-7".into()]),
         knob_of_spellings("word", &["-O2".into(), String::new(), "é\"".into()]),

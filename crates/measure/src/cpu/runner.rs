@@ -41,7 +41,7 @@ pub fn letter(d: DType) -> Option<char> {
         DType::I64 => Some('l'),
         DType::F16 => Some('h'),
         DType::Bf16 => Some('B'),
-        DType::Tf32 => None,
+        _ => None,
     }
 }
 

@@ -52,29 +52,42 @@ proptest! {
         l.backward(&x, n, &w, &mut g);
         let mut dx = vec![0.0; x.len()];
         l.backward_argument(&p, &w, n, &mut dx, false);
-        check("linear parameters", &p, &g, &mut |p| { l.forward(p, &x, n, &mut y); weighted(&y, &w) });
-        check("linear argument", &x, &dx, &mut |x| { l.forward(&p, x, n, &mut y); weighted(&y, &w) });
+        check("linear parameters", &p, &g, &mut |p| {
+            l.forward(p, &x, n, &mut y);
+            weighted(&y, &w)
+        });
+        check("linear argument", &x, &dx, &mut |x| {
+            l.forward(&p, x, n, &mut y);
+            weighted(&y, &w)
+        });
     }
 
     #[test]
-    fn perceptron(n in 1usize..5, inputs in 1usize..6, width in 1usize..20, dropout: bool, seed: u64) {
+    fn perceptron(
+        n in 1usize..5,
+        inputs in 1usize..6,
+        width in 1usize..20,
+        dropout: bool,
+        seed: u64,
+    ) {
         let mut rng = Generator::seed_from_u64(seed);
         let mut layout = Layout::default();
         let m = Mlp::new(&mut layout, "m", inputs, &[3, 2], width, 0.3);
         let p = layout.initial(&mut rng);
         let (x, w) = (numbers(&mut rng, n * inputs), numbers(&mut rng, n * width));
         let tokens: Vec<u16> = (0..n).flat_map(|i| [(i % 3) as u16, (i % 2) as u16]).collect();
-        let mut room = MlpRoom::default();
+        let input = MlpInput { numbers: &x, tokens: &tokens, n };
+        let mut scratch = MlpScratch::default();
         // The same generator draws the same elements to drop.
-        let forward = |p: &[f32], room: &mut MlpRoom| {
+        let forward = |p: &[f32], scratch: &mut MlpScratch| {
             let mut again = dropout.then(|| Generator::seed_from_u64(seed));
-            m.forward(p, &x, &tokens, n, again.as_mut(), room);
-            weighted(&room.out, &w)
+            m.forward(p, input, again.as_mut(), scratch);
+            weighted(&scratch.out, &w)
         };
-        forward(&p, &mut room);
+        forward(&p, &mut scratch);
         let mut g = vec![0.0; p.len()];
-        m.backward(&p, &x, &tokens, n, &mut w.clone(), &mut room, &mut g);
-        check("perceptron", &p, &g, &mut |p| forward(p, &mut MlpRoom::default()));
+        m.backward(&p, input, &mut w.clone(), &mut scratch, &mut g);
+        check("perceptron", &p, &g, &mut |p| forward(p, &mut MlpScratch::default()));
     }
 
     #[test]
@@ -86,7 +99,11 @@ proptest! {
         for masked in [false, true] {
             let loss = |x: &[f32], g: &mut Vec<f32>| {
                 *g = x.to_vec();
-                if masked { masked_cross_entropy(g, allowed, truth, 0.5) } else { cross_entropy(g, truth, 0.5) }
+                if masked {
+                    masked_cross_entropy(g, allowed, truth, 0.5)
+                } else {
+                    cross_entropy(g, truth, 0.5)
+                }
             };
             let mut g = Vec::new();
             loss(&x, &mut g);
@@ -99,7 +116,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 
     #[test]
-    fn lstm(steps in 1usize..5, n in 1usize..4, inputs in 1usize..5, hidden in 1usize..6, started: bool, seed: u64) {
+    fn lstm(
+        steps in 1usize..5,
+        n in 1usize..4,
+        inputs in 1usize..5,
+        hidden in 1usize..6,
+        started: bool,
+        seed: u64,
+    ) {
         let mut rng = Generator::seed_from_u64(seed);
         let mut layout = Layout::default();
         let l = Lstm::new(&mut layout, "l", inputs, hidden);
@@ -110,16 +134,22 @@ proptest! {
         let (h0, c0) = (numbers(&mut rng, size), numbers(&mut rng, size));
         let (w, wc) = (numbers(&mut rng, steps * size), numbers(&mut rng, size));
         // The loss looks at every output and at the last cell.
-        let forward = |p: &[f32], x: &[f32], h0: &[f32], c0: &[f32], room: &mut LstmRoom| {
-            l.forward(p, x, steps, n, started.then_some((h0, c0)), room);
-            weighted(&room.outputs[size..], &w) + weighted(&room.cells[steps * size..], &wc)
+        let forward = |p: &[f32], x: &[f32], h0: &[f32], c0: &[f32], scratch: &mut LstmScratch| {
+            l.forward(p, x, Steps { steps, n }, started.then_some((h0, c0)), scratch);
+            weighted(&scratch.outputs[size..], &w) + weighted(&scratch.cells[steps * size..], &wc)
         };
-        let mut room = LstmRoom::default();
-        forward(&p, &x, &h0, &c0, &mut room);
+        let mut scratch = LstmScratch::default();
+        forward(&p, &x, &h0, &c0, &mut scratch);
         let (mut g, mut dx) = (vec![0.0; p.len()], vec![0.0; x.len()]);
         let (mut dh, mut dc) = (vec![0.0; size], wc.clone());
-        l.backward(&p, &x, steps, n, &w, (&mut dh, &mut dc), &mut room, &mut g, Some(&mut dx));
-        let mut again = LstmRoom::default();
+        let gradients = LstmGradients {
+            outputs: &w,
+            last: (&mut dh, &mut dc),
+            parameters: &mut g,
+            argument: Some(&mut dx),
+        };
+        l.backward(&p, &x, Steps { steps, n }, &mut scratch, gradients);
+        let mut again = LstmScratch::default();
         check("lstm parameters", &p, &g, &mut |p| forward(p, &x, &h0, &c0, &mut again));
         check("lstm argument", &x, &dx, &mut |x| forward(&p, x, &h0, &c0, &mut again));
         if started {
@@ -131,13 +161,15 @@ proptest! {
     #[test]
     fn attention(steps in 1usize..5, n in 1usize..4, h in 1usize..6, seed: u64) {
         let mut rng = Generator::seed_from_u64(seed);
-        let (q, m, w) = (numbers(&mut rng, n * h), numbers(&mut rng, steps * n * h), numbers(&mut rng, n * h));
+        let size = Steps { steps, n };
+        let q = numbers(&mut rng, n * h);
+        let (m, w) = (numbers(&mut rng, steps * n * h), numbers(&mut rng, n * h));
         let (mut weights, mut out) = (vec![0.0; n * steps], vec![0.0; n * h]);
-        Attention::forward(&q, &m, steps, n, &mut weights, &mut out);
+        Attention::forward(&q, &m, size, &mut weights, &mut out);
         let (mut dq, mut dm) = (vec![0.0; q.len()], vec![0.0; m.len()]);
-        Attention::backward(&q, &m, steps, n, &weights, &w, &mut dq, &mut dm);
+        Attention::backward(&q, &m, size, &weights, &w, (&mut dq, &mut dm));
         let mut loss = |q: &[f32], m: &[f32]| {
-            Attention::forward(q, m, steps, n, &mut weights, &mut out);
+            Attention::forward(q, m, size, &mut weights, &mut out);
             weighted(&out, &w)
         };
         check("attention query", &q, &dq, &mut |q| loss(q, &m));
@@ -145,18 +177,29 @@ proptest! {
     }
 
     #[test]
-    fn convolution(steps in 1usize..5, n in 1usize..4, inputs in 1usize..4, outputs in 1usize..4, seed: u64) {
+    fn convolution(
+        steps in 1usize..5,
+        n in 1usize..4,
+        inputs in 1usize..4,
+        outputs in 1usize..4,
+        seed: u64,
+    ) {
         let mut rng = Generator::seed_from_u64(seed);
         let mut layout = Layout::default();
         let c = Convolution::new(&mut layout, "c", inputs, outputs);
         let p = layout.initial(&mut rng);
-        let (x, w) = (numbers(&mut rng, steps * n * inputs), numbers(&mut rng, steps * n * outputs));
+        let size = Steps { steps, n };
+        let x = numbers(&mut rng, steps * n * inputs);
+        let w = numbers(&mut rng, steps * n * outputs);
         let mut columns = Vec::new();
         let mut y = vec![0.0; steps * n * outputs];
-        c.forward(&p, &x, steps, n, &mut columns, &mut y);
+        c.forward(&p, &x, size, &mut columns, &mut y);
         let (mut g, mut dx) = (vec![0.0; p.len()], vec![0.0; x.len()]);
-        c.backward(&p, steps, n, &columns, &w, &mut g, &mut dx);
-        let mut loss = |p: &[f32], x: &[f32]| { c.forward(p, x, steps, n, &mut columns, &mut y); weighted(&y, &w) };
+        c.backward(&p, size, &columns, &w, (&mut g, &mut dx));
+        let mut loss = |p: &[f32], x: &[f32]| {
+            c.forward(p, x, size, &mut columns, &mut y);
+            weighted(&y, &w)
+        };
         check("convolution parameters", &p, &g, &mut |p| loss(p, &x));
         check("convolution argument", &x, &dx, &mut |x| loss(&p, x));
     }

@@ -1,5 +1,5 @@
 //! Layers that look at one sample at a time: linear maps, sums of embedding tables, drop-out and
-//! the two-layer perceptron that every model begins with.
+//! the two-layer perceptron that reads a problem or a candidate.
 
 use super::vector::{add_row, add_within, dot_rows, gelu, gelu_backward, sum_rows, wide};
 use super::{Layout, Matrix, Stored, product, sized};
@@ -52,9 +52,7 @@ impl Linear {
     /// Adds to `y`, without the bias.
     pub fn weigh_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32]) {
         product(
-            n,
-            self.w.cols,
-            self.w.rows,
+            (n, self.w.cols, self.w.rows),
             (x, Stored::Plain),
             (self.w.of(parameters), Stored::Plain),
             &mut y[..n * self.w.cols],
@@ -77,9 +75,7 @@ impl Linear {
             return dot_rows(x, self.w.of(parameters), self.b.of(parameters)[0], y, onto);
         }
         product(
-            n,
-            self.w.cols,
-            self.w.rows,
+            (n, self.w.cols, self.w.rows),
             (x, Stored::Plain),
             (self.w.of(parameters), Stored::Plain),
             y,
@@ -91,7 +87,7 @@ impl Linear {
     /// Adds the gradients of the parameters to `g`.
     pub fn backward(&self, x: &[f32], n: usize, dy: &[f32], g: &mut [f32]) {
         let (k, m) = (self.w.rows, self.w.cols);
-        product(k, m, n, (x, Stored::Transposed), (dy, Stored::Plain), self.w.of_mut(g), true);
+        product((k, m, n), (x, Stored::Transposed), (dy, Stored::Plain), self.w.of_mut(g), true);
         sum_rows(&dy[..n * m], self.b.of_mut(g));
     }
 
@@ -106,9 +102,7 @@ impl Linear {
     ) {
         let (k, m) = (self.w.rows, self.w.cols);
         product(
-            n,
-            k,
-            m,
+            (n, k, m),
             (dy, Stored::Plain),
             (self.w.of(parameters), Stored::Transposed),
             &mut dx[..n * k],
@@ -162,21 +156,21 @@ impl Tables {
     }
 
     /// Writes `start` plus the rows that `indices` name: as [`Tables::forward_onto`], where
-    /// neighbouring rows begin alike and only what differs is added anew. `room` is for sums.
+    /// neighbouring rows begin alike and only what differs is added anew. `scratch` is for sums.
     pub fn forward_sorted(
         &self,
         parameters: &[f32],
         start: &[f32],
         indices: &[u16],
         y: &mut [f32],
-        room: &mut Vec<f32>,
+        scratch: &mut Vec<f32>,
     ) {
         let (width, count) = (self.width, self.tables.len());
         if count == 0 {
             return y.chunks_exact_mut(width).for_each(|y| y.copy_from_slice(&start[..width]));
         }
         // Row k: the sum of the start and the first k tables' rows.
-        let sums = sized(room, (count + 1) * width);
+        let sums = sized(scratch, (count + 1) * width);
         sums[..width].copy_from_slice(&start[..width]);
         wide(
             #[inline(always)]
@@ -261,9 +255,20 @@ pub struct Mlp {
     dropout: Dropout,
 }
 
+/// What an [`Mlp`] reads.
+#[derive(Clone, Copy, Debug)]
+pub struct MlpInput<'a> {
+    /// `n x inputs`
+    pub numbers: &'a [f32],
+    /// `n x tables`
+    pub tokens: &'a [u16],
+    /// Samples.
+    pub n: usize,
+}
+
 /// What [`Mlp`] keeps between forward and backward.
 #[derive(Clone, Debug, Default)]
-pub struct MlpRoom {
+pub struct MlpScratch {
     z1: Vec<f32>,
     a1: Vec<f32>,
     z2: Vec<f32>,
@@ -275,7 +280,8 @@ pub struct MlpRoom {
 }
 
 impl Mlp {
-    /// For `inputs` numbers and tokens out of `tables` sorts.
+    /// A perceptron that reads `inputs` numbers and one token of each table, which has as many rows
+    /// as `tables` says; both its layers are `width` wide.
     pub fn new(
         layout: &mut Layout,
         name: &str,
@@ -297,58 +303,55 @@ impl Mlp {
         self.second.outputs()
     }
 
-    /// `x` is `n x inputs`, `tokens` `n x tables`; with `rng` it is a training step. The result
-    /// stands in `room.out`.
+    /// Reads samples; with `rng` it is a training step, which drops elements. The result, `n x
+    /// width`, stands in `scratch.out`.
     pub fn forward(
         &self,
         parameters: &[f32],
-        x: &[f32],
-        tokens: &[u16],
-        n: usize,
+        input: MlpInput,
         rng: Option<&mut impl Rng>,
-        room: &mut MlpRoom,
+        scratch: &mut MlpScratch,
     ) {
+        let n = input.n;
         let len = n * self.outputs();
-        self.first.forward(parameters, x, n, sized(&mut room.z1, len));
-        self.tables.forward_onto(parameters, tokens, &mut room.z1);
-        gelu(&room.z1, sized(&mut room.a1, len));
+        self.first.forward(parameters, input.numbers, n, sized(&mut scratch.z1, len));
+        self.tables.forward_onto(parameters, input.tokens, &mut scratch.z1);
+        gelu(&scratch.z1, sized(&mut scratch.a1, len));
         let mut rng = rng;
         match &mut rng {
-            Some(rng) => self.dropout.forward(rng, &mut room.a1, &mut room.drop1),
-            None => room.drop1.clear(),
+            Some(rng) => self.dropout.forward(rng, &mut scratch.a1, &mut scratch.drop1),
+            None => scratch.drop1.clear(),
         }
-        self.second.forward(parameters, &room.a1, n, sized(&mut room.z2, len));
-        gelu(&room.z2, sized(&mut room.out, len));
+        self.second.forward(parameters, &scratch.a1, n, sized(&mut scratch.z2, len));
+        gelu(&scratch.z2, sized(&mut scratch.out, len));
         match &mut rng {
-            Some(rng) => self.dropout.forward(rng, &mut room.out, &mut room.drop2),
-            None => room.drop2.clear(),
+            Some(rng) => self.dropout.forward(rng, &mut scratch.out, &mut scratch.drop2),
+            None => scratch.drop2.clear(),
         }
     }
 
-    /// Adds the gradients of the parameters; `dout` is the gradient of the result and is used up.
-    #[allow(clippy::too_many_arguments)] // what forward took, and two gradients
+    /// Adds the gradients of the parameters to `g`; `input` is what [`Mlp::forward`] read. `dout`
+    /// is the gradient of the result and is overwritten.
     pub fn backward(
         &self,
         parameters: &[f32],
-        x: &[f32],
-        tokens: &[u16],
-        n: usize,
+        input: MlpInput,
         dout: &mut [f32],
-        room: &mut MlpRoom,
+        scratch: &mut MlpScratch,
         g: &mut [f32],
     ) {
-        if !room.drop2.is_empty() {
-            self.dropout.backward(&room.drop2, dout);
+        if !scratch.drop2.is_empty() {
+            self.dropout.backward(&scratch.drop2, dout);
         }
-        gelu_backward(&room.z2, dout);
-        self.second.backward(&room.a1, n, dout, g);
-        let d1 = sized(&mut room.gradient, n * self.outputs());
-        self.second.backward_argument(parameters, dout, n, d1, false);
-        if !room.drop1.is_empty() {
-            self.dropout.backward(&room.drop1, d1);
+        gelu_backward(&scratch.z2, dout);
+        self.second.backward(&scratch.a1, input.n, dout, g);
+        let d1 = sized(&mut scratch.gradient, input.n * self.outputs());
+        self.second.backward_argument(parameters, dout, input.n, d1, false);
+        if !scratch.drop1.is_empty() {
+            self.dropout.backward(&scratch.drop1, d1);
         }
-        gelu_backward(&room.z1, d1);
-        self.first.backward(x, n, d1, g);
-        self.tables.backward(tokens, d1, g);
+        gelu_backward(&scratch.z1, d1);
+        self.first.backward(input.numbers, input.n, d1, g);
+        self.tables.backward(input.tokens, d1, g);
     }
 }

@@ -14,10 +14,10 @@ mod sequence;
 pub mod vector;
 
 pub use adam::{Adam, cosine};
-pub use layer::{Dropout, Linear, Mlp, MlpRoom, Tables};
+pub use layer::{Dropout, Linear, Mlp, MlpInput, MlpScratch, Tables};
 pub use loss::{cross_entropy, mask, masked_cross_entropy};
 pub use product::{Stored, product};
-pub use sequence::{Attention, Convolution, Lstm, LstmRoom};
+pub use sequence::{Attention, Convolution, Lstm, LstmGradients, LstmScratch, Steps};
 
 use rand::{Rng, RngExt};
 

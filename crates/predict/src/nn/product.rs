@@ -11,16 +11,13 @@ pub enum Stored {
     Transposed,
 }
 
-/// `c[m x n] = a[m x k] * b[k x n]`, added to what `c` holds where `add` says so. A transposed `a`
-/// is stored `k x m`, a transposed `b` `n x k`.
+/// `c[m x n] = a[m x k] * b[k x n]`, added to what `c` holds where `add` says so. The sizes are
+/// given as `(m, n, k)`. A transposed `a` is stored `k x m`, a transposed `b` `n x k`.
 ///
 /// # Panics
 /// If a slice is shorter than its matrix.
-#[allow(clippy::too_many_arguments)] // the sizes of a product
 pub fn product(
-    m: usize,
-    n: usize,
-    k: usize,
+    (m, n, k): (usize, usize, usize),
     a: (&[f32], Stored),
     b: (&[f32], Stored),
     c: &mut [f32],
@@ -80,22 +77,32 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_the_definition(m in 1usize..9, n in 1usize..40, k in 0usize..20, seed in 0u64..1000, ta: bool, tb: bool, add: bool) {
-            let value = |i: usize, s: u64| (((i as u64 + 1) * (seed + s) * 2654435761) % 17) as f32 - 8.0;
+        fn agrees_with_the_definition(
+            m in 1usize..9,
+            n in 1usize..40,
+            k in 0usize..20,
+            seed in 0u64..1000,
+            ta: bool,
+            tb: bool,
+            add: bool,
+        ) {
+            let value = |i: usize, s: u64| {
+                (((i as u64 + 1) * (seed + s) * 2654435761) % 17) as f32 - 8.0
+            };
             let a: Vec<f32> = (0..m * k).map(|i| value(i, 1)).collect();
             let b: Vec<f32> = (0..k * n).map(|i| value(i, 2)).collect();
             let mut c: Vec<f32> = (0..m * n).map(|i| value(i, 3)).collect();
             let mut expected = vec![0.0f32; m * n];
             for i in 0..m {
                 for j in 0..n {
-                    let sum: f32 = (0..k)
-                        .map(|l| (if ta { a[l * m + i] } else { a[i * k + l] }) * (if tb { b[j * k + l] } else { b[l * n + j] }))
-                        .sum();
+                    let of_a = |l: usize| if ta { a[l * m + i] } else { a[i * k + l] };
+                    let of_b = |l: usize| if tb { b[j * k + l] } else { b[l * n + j] };
+                    let sum: f32 = (0..k).map(|l| of_a(l) * of_b(l)).sum();
                     expected[i * n + j] = sum + if add { c[i * n + j] } else { 0.0 };
                 }
             }
             let stored = |t| if t { Stored::Transposed } else { Stored::Plain };
-            product(m, n, k, (&a, stored(ta)), (&b, stored(tb)), &mut c, add);
+            product((m, n, k), (&a, stored(ta)), (&b, stored(tb)), &mut c, add);
             prop_assert_eq!(c, expected); // small whole numbers: exact in any order
         }
     }
@@ -112,7 +119,7 @@ mod tests {
             for _ in 0..9 {
                 let rounds = (20_000_000 / (m * n * k)).max(1);
                 let began = std::time::Instant::now();
-                (0..rounds).for_each(|_| product(m, n, k, (&x, a), (&y, b), &mut z, false));
+                (0..rounds).for_each(|_| product((m, n, k), (&x, a), (&y, b), &mut z, false));
                 least = least.min(began.elapsed().as_secs_f64() / rounds as f64);
             }
             (2e-9 * (m * n * k) as f64, least)

@@ -5,6 +5,22 @@
 use super::vector::{add_row, exp, sigmoid, sum_rows, tanh, wide};
 use super::{Layout, Linear, Matrix, Stored, product, sized, zeroed};
 
+/// The size of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// Steps of time.
+    pub steps: usize,
+    /// Samples, each with a row at every step.
+    pub n: usize,
+}
+
+impl Steps {
+    /// Rows of all steps together.
+    pub fn rows(self) -> usize {
+        self.steps * self.n
+    }
+}
+
 /// A long short-term memory. Gates stand in the order input, forget, candidate, output; the forget
 /// gate's bias begins at one.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +33,7 @@ pub struct Lstm {
 
 /// What [`Lstm`] keeps between forward and backward.
 #[derive(Clone, Debug, Default)]
-pub struct LstmRoom {
+pub struct LstmScratch {
     gates: Vec<f32>,
     /// The initial cell, then each step's: `(steps + 1) x n x hidden`.
     pub cells: Vec<f32>,
@@ -25,6 +41,19 @@ pub struct LstmRoom {
     pub outputs: Vec<f32>,
     tanh_cells: Vec<f32>,
     dgates: Vec<f32>,
+}
+
+/// What [`Lstm::backward`] reads and writes.
+#[derive(Debug)]
+pub struct LstmGradients<'a> {
+    /// The gradient of every step's output: `steps x n x hidden`.
+    pub outputs: &'a [f32],
+    /// The gradients of the last output and cell beside that; they become those of the start.
+    pub last: (&'a mut [f32], &'a mut [f32]),
+    /// The gradients of the parameters are added to this.
+    pub parameters: &'a mut [f32],
+    /// Becomes the gradient of the argument, where it is wanted.
+    pub argument: Option<&'a mut [f32]>,
 }
 
 impl Lstm {
@@ -44,57 +73,47 @@ impl Lstm {
         self.hidden
     }
 
-    /// Runs over `steps` steps of `n` samples. `start` holds output and cell to begin with, zeros
-    /// if absent. Results stand in `room.outputs` and `room.cells`.
+    /// Runs over the steps. `x` is `steps x n x inputs`; `start` holds the output and the cell to
+    /// begin with, each `n x hidden`, zeros if absent. Results stand in `scratch.outputs` and
+    /// `scratch.cells`.
     pub fn forward(
         &self,
         p: &[f32],
         x: &[f32],
-        steps: usize,
-        n: usize,
+        Steps { steps, n }: Steps,
         start: Option<(&[f32], &[f32])>,
-        room: &mut LstmRoom,
+        scratch: &mut LstmScratch,
     ) {
-        let (h, wide_h) = (self.hidden, 4 * self.hidden);
+        let (h, gates_width) = (self.hidden, 4 * self.hidden);
         let size = n * h;
-        sized(&mut room.gates, steps * n * wide_h);
         product(
-            steps * n,
-            wide_h,
-            self.wx.rows,
+            (steps * n, gates_width, self.wx.rows),
             (x, Stored::Plain),
             (self.wx.of(p), Stored::Plain),
-            &mut room.gates,
+            sized(&mut scratch.gates, steps * n * gates_width),
             false,
         );
-        add_row(self.b.of(p), &mut room.gates);
-        zeroed(&mut room.cells, (steps + 1) * size);
-        zeroed(&mut room.outputs, (steps + 1) * size);
-        sized(&mut room.tanh_cells, steps * size);
+        add_row(self.b.of(p), &mut scratch.gates);
+        zeroed(&mut scratch.cells, (steps + 1) * size);
+        zeroed(&mut scratch.outputs, (steps + 1) * size);
+        sized(&mut scratch.tanh_cells, steps * size);
         if let Some((output, cell)) = start {
-            room.outputs[..size].copy_from_slice(&output[..size]);
-            room.cells[..size].copy_from_slice(&cell[..size]);
+            scratch.outputs[..size].copy_from_slice(&output[..size]);
+            scratch.cells[..size].copy_from_slice(&cell[..size]);
         }
         for t in 0..steps {
-            let gates = &mut room.gates[t * n * wide_h..(t + 1) * n * wide_h];
-            let before = &room.outputs[t * size..(t + 1) * size];
-            product(
-                n,
-                wide_h,
-                h,
-                (before, Stored::Plain),
-                (self.wh.of(p), Stored::Plain),
-                gates,
-                true,
-            );
-            let (old, new) = room.cells[t * size..(t + 2) * size].split_at_mut(size);
-            let outputs = &mut room.outputs[(t + 1) * size..(t + 2) * size];
-            let tanh_cells = &mut room.tanh_cells[t * size..(t + 1) * size];
+            let gates = &mut scratch.gates[t * n * gates_width..(t + 1) * n * gates_width];
+            let (before, outputs) = scratch.outputs[t * size..(t + 2) * size].split_at_mut(size);
+            let (before, state) = ((&*before, Stored::Plain), (self.wh.of(p), Stored::Plain));
+            product((n, gates_width, h), before, state, gates, true);
+            let (old, new) = scratch.cells[t * size..(t + 2) * size].split_at_mut(size);
+            let tanh_cells = &mut scratch.tanh_cells[t * size..(t + 1) * size];
             wide(
                 #[inline(always)]
                 || {
                     for s in 0..n {
-                        let (i, rest) = gates[s * wide_h..(s + 1) * wide_h].split_at_mut(h);
+                        let (i, rest) =
+                            gates[s * gates_width..(s + 1) * gates_width].split_at_mut(h);
                         let (f, rest) = rest.split_at_mut(h);
                         let (g, o) = rest.split_at_mut(h);
                         let at = s * h..(s + 1) * h;
@@ -115,98 +134,78 @@ impl Lstm {
         }
     }
 
-    /// Adds the gradients of the parameters. `doutputs` is the gradient of every step's output;
-    /// `dstate` that of the last output and cell beside, and becomes that of the first. `dx`, where
-    /// wanted, becomes the gradient of the argument.
-    #[allow(clippy::too_many_arguments)] // what forward took, and the gradients
+    /// Backwards through [`Lstm::forward`]; see [`LstmGradients`].
     pub fn backward(
         &self,
         p: &[f32],
         x: &[f32],
-        steps: usize,
-        n: usize,
-        doutputs: &[f32],
-        dstate: (&mut [f32], &mut [f32]),
-        room: &mut LstmRoom,
-        gradient: &mut [f32],
-        dx: Option<&mut [f32]>,
+        size: Steps,
+        scratch: &mut LstmScratch,
+        gradients: LstmGradients,
     ) {
-        let (h, wide_h) = (self.hidden, 4 * self.hidden);
-        let size = n * h;
-        let (dout, dcell) = dstate;
-        sized(&mut room.dgates, steps * n * wide_h);
+        let Steps { steps, n } = size;
+        let (h, gates_width) = (self.hidden, 4 * self.hidden);
+        let LstmGradients { outputs, last: (dout, dcell), parameters, argument } = gradients;
+        sized(&mut scratch.dgates, steps * n * gates_width);
         for t in (0..steps).rev() {
-            let gates = &room.gates[t * n * wide_h..(t + 1) * n * wide_h];
-            let dgates = &mut room.dgates[t * n * wide_h..(t + 1) * n * wide_h];
-            let (old, tc) =
-                (&room.cells[t * size..(t + 1) * size], &room.tanh_cells[t * size..(t + 1) * size]);
-            let dy = &doutputs[t * size..(t + 1) * size];
-            wide(
-                #[inline(always)]
-                || {
-                    for s in 0..n {
-                        let gate = &gates[s * wide_h..(s + 1) * wide_h];
-                        let (i, f, g, o) =
-                            (&gate[..h], &gate[h..2 * h], &gate[2 * h..3 * h], &gate[3 * h..]);
-                        let d = &mut dgates[s * wide_h..(s + 1) * wide_h];
-                        let (di, d) = d.split_at_mut(h);
-                        let (df, d) = d.split_at_mut(h);
-                        let (dg, d_o) = d.split_at_mut(h);
-                        for j in 0..h {
-                            let at = s * h + j;
-                            let total = dy[at] + dout[at];
-                            let dc = dcell[at] + total * o[j] * (1.0 - tc[at] * tc[at]);
-                            d_o[j] = total * tc[at] * o[j] * (1.0 - o[j]);
-                            di[j] = dc * g[j] * i[j] * (1.0 - i[j]);
-                            df[j] = dc * old[at] * f[j] * (1.0 - f[j]);
-                            dg[j] = dc * i[j] * (1.0 - g[j] * g[j]);
-                            dcell[at] = dc * f[j];
-                        }
+            self.gates_backward(t, n, scratch, &outputs[t * n * h..], (&*dout, &mut *dcell));
+            let dgates = &scratch.dgates[t * n * gates_width..(t + 1) * n * gates_width];
+            let state = (self.wh.of(p), Stored::Transposed);
+            product((n, h, gates_width), (dgates, Stored::Plain), state, &mut dout[..n * h], false);
+        }
+        let (rows, inputs) = (steps * n, self.wx.rows);
+        let dgates = (&scratch.dgates[..], Stored::Plain);
+        let x = (x, Stored::Transposed);
+        product((inputs, gates_width, rows), x, dgates, self.wx.of_mut(parameters), true);
+        let before = (&scratch.outputs[..], Stored::Transposed);
+        product((h, gates_width, rows), before, dgates, self.wh.of_mut(parameters), true);
+        sum_rows(&scratch.dgates[..rows * gates_width], self.b.of_mut(parameters));
+        if let Some(dx) = argument {
+            let weights = (self.wx.of(p), Stored::Transposed);
+            product((rows, inputs, gates_width), dgates, weights, &mut dx[..rows * inputs], false);
+        }
+    }
+
+    /// The gradients of one step's gates, given those of its output: `dy`, and `dout` from the step
+    /// after. `dcell` becomes the gradient of the cell before.
+    fn gates_backward(
+        &self,
+        t: usize,
+        n: usize,
+        scratch: &mut LstmScratch,
+        dy: &[f32],
+        (dout, dcell): (&[f32], &mut [f32]),
+    ) {
+        let (h, gates_width) = (self.hidden, 4 * self.hidden);
+        let size = n * h;
+        let gates = &scratch.gates[t * n * gates_width..(t + 1) * n * gates_width];
+        let dgates = &mut scratch.dgates[t * n * gates_width..(t + 1) * n * gates_width];
+        let old = &scratch.cells[t * size..(t + 1) * size];
+        let tc = &scratch.tanh_cells[t * size..(t + 1) * size];
+        wide(
+            #[inline(always)]
+            || {
+                for s in 0..n {
+                    let gate = &gates[s * gates_width..(s + 1) * gates_width];
+                    let (i, f, g, o) =
+                        (&gate[..h], &gate[h..2 * h], &gate[2 * h..3 * h], &gate[3 * h..]);
+                    let d = &mut dgates[s * gates_width..(s + 1) * gates_width];
+                    let (di, d) = d.split_at_mut(h);
+                    let (df, d) = d.split_at_mut(h);
+                    let (dg, d_o) = d.split_at_mut(h);
+                    for j in 0..h {
+                        let at = s * h + j;
+                        let total = dy[at] + dout[at];
+                        let dc = dcell[at] + total * o[j] * (1.0 - tc[at] * tc[at]);
+                        d_o[j] = total * tc[at] * o[j] * (1.0 - o[j]);
+                        di[j] = dc * g[j] * i[j] * (1.0 - i[j]);
+                        df[j] = dc * old[at] * f[j] * (1.0 - f[j]);
+                        dg[j] = dc * i[j] * (1.0 - g[j] * g[j]);
+                        dcell[at] = dc * f[j];
                     }
-                },
-            );
-            product(
-                n,
-                h,
-                wide_h,
-                (dgates, Stored::Plain),
-                (self.wh.of(p), Stored::Transposed),
-                &mut dout[..size],
-                false,
-            );
-        }
-        let rows = steps * n;
-        product(
-            self.wx.rows,
-            wide_h,
-            rows,
-            (x, Stored::Transposed),
-            (&room.dgates, Stored::Plain),
-            self.wx.of_mut(gradient),
-            true,
+                }
+            },
         );
-        product(
-            h,
-            wide_h,
-            rows,
-            (&room.outputs, Stored::Transposed),
-            (&room.dgates, Stored::Plain),
-            self.wh.of_mut(gradient),
-            true,
-        );
-        sum_rows(&room.dgates[..rows * wide_h], self.b.of_mut(gradient));
-        if let Some(dx) = dx {
-            let inputs = self.wx.rows;
-            product(
-                rows,
-                inputs,
-                wide_h,
-                (&room.dgates, Stored::Plain),
-                (self.wx.of(p), Stored::Transposed),
-                &mut dx[..rows * inputs],
-                false,
-            );
-        }
     }
 }
 
@@ -219,8 +218,7 @@ impl Attention {
     pub fn forward(
         query: &[f32],
         memory: &[f32],
-        steps: usize,
-        n: usize,
+        Steps { steps, n }: Steps,
         weights: &mut [f32],
         out: &mut [f32],
     ) {
@@ -248,17 +246,14 @@ impl Attention {
         }
     }
 
-    /// Adds the gradients of query and memory, given that of the result.
-    #[allow(clippy::too_many_arguments)] // what forward took, and the gradients
+    /// Adds the gradients of query and memory, given `dout`, that of the result.
     pub fn backward(
         query: &[f32],
         memory: &[f32],
-        steps: usize,
-        n: usize,
+        Steps { steps, n }: Steps,
         weights: &[f32],
         dout: &[f32],
-        dquery: &mut [f32],
-        dmemory: &mut [f32],
+        (dquery, dmemory): (&mut [f32], &mut [f32]),
     ) {
         let h = query.len() / n.max(1);
         let mut dw = vec![0.0; steps];
@@ -298,43 +293,39 @@ impl Convolution {
         &self,
         p: &[f32],
         x: &[f32],
-        steps: usize,
-        n: usize,
+        size: Steps,
         columns: &mut Vec<f32>,
         y: &mut [f32],
     ) {
         let d = self.inputs;
-        zeroed(columns, steps * n * 3 * d);
-        self.each(steps, n, |column, source| {
+        zeroed(columns, size.rows() * 3 * d);
+        self.each(size, |column, source| {
             columns[column..column + d].copy_from_slice(&x[source..source + d])
         });
-        self.linear.forward(p, columns, steps * n, y);
+        self.linear.forward(p, columns, size.rows(), y);
     }
 
-    /// Adds the gradients of the parameters; `dx` becomes that of the argument.
-    #[allow(clippy::too_many_arguments)] // what forward took, and the gradients
+    /// Adds the gradients of the parameters to `g`; `dx` becomes that of the argument.
     pub fn backward(
         &self,
         p: &[f32],
-        steps: usize,
-        n: usize,
+        size: Steps,
         columns: &[f32],
         dy: &[f32],
-        g: &mut [f32],
-        dx: &mut [f32],
+        (g, dx): (&mut [f32], &mut [f32]),
     ) {
-        let d = self.inputs;
-        self.linear.backward(columns, steps * n, dy, g);
+        let (d, rows) = (self.inputs, size.rows());
+        self.linear.backward(columns, rows, dy, g);
         let mut dcolumns = vec![0.0; columns.len()];
-        self.linear.backward_argument(p, dy, steps * n, &mut dcolumns, false);
-        dx[..steps * n * d].fill(0.0);
-        self.each(steps, n, |column, source| {
+        self.linear.backward_argument(p, dy, rows, &mut dcolumns, false);
+        dx[..rows * d].fill(0.0);
+        self.each(size, |column, source| {
             super::vector::add(&dcolumns[column..column + d], &mut dx[source..source + d])
         });
     }
 
-    /// Every place in the columns with the place in the argument that it copies.
-    fn each(&self, steps: usize, n: usize, mut f: impl FnMut(usize, usize)) {
+    /// Calls `f` with every place in the columns and the place in the argument that it copies.
+    fn each(&self, Steps { steps, n }: Steps, mut f: impl FnMut(usize, usize)) {
         let d = self.inputs;
         for t in 0..steps {
             for (i, from) in [t.wrapping_sub(1), t, t + 1].into_iter().enumerate() {

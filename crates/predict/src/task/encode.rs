@@ -1,7 +1,7 @@
 //! Tasks and candidates as numbers: a task's sizes, the compiler's features, and the knobs by name,
 //! whatever sketch they belong to.
 
-use super::Lesson;
+use super::TunedTask;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::Problem;
 use squall_core::space::Value;
@@ -89,9 +89,9 @@ pub(crate) struct Vocabulary {
 }
 
 impl Vocabulary {
-    pub fn new(lessons: &[&Lesson]) -> Vocabulary {
-        let rows = || lessons.iter().flat_map(|l| &l.rows);
-        let numbers: BTreeSet<_> = lessons
+    pub fn new(tasks: &[&TunedTask]) -> Vocabulary {
+        let rows = || tasks.iter().flat_map(|l| &l.rows);
+        let numbers: BTreeSet<_> = tasks
             .iter()
             .flat_map(|l| {
                 l.problem.numbers.iter().map(|(n, _)| (l.problem.solver.clone(), n.clone()))
@@ -113,7 +113,7 @@ impl Vocabulary {
             features: rows().map(|r| r.features.len()).max().unwrap_or(0),
             scale: Vec::new(),
         };
-        v.scale = v.scales(lessons);
+        v.scale = v.scales(tasks);
         v
     }
 
@@ -141,10 +141,10 @@ impl Vocabulary {
 
     /// Of every number the mean and the spread; those of tasks count once a task, a knob only where
     /// it is.
-    fn scales(&self, lessons: &[&Lesson]) -> Vec<(f32, f32)> {
+    fn scales(&self, tasks: &[&TunedTask]) -> Vec<(f32, f32)> {
         let mut columns: Vec<Vec<f32>> =
             vec![Vec::new(); self.numbers.len() + self.knobs.len() + self.features];
-        for l in lessons {
+        for l in tasks {
             for (c, x) in self.raw_numbers(&l.problem).into_iter().enumerate() {
                 columns[c].extend(x);
             }

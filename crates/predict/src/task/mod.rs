@@ -18,10 +18,12 @@ mod tests;
 pub use encode::problem;
 pub use propose::{Proposal, even};
 
+use crate::error::PredictError;
+use crate::metrics::rounded;
 use crate::nn::{Layout, Linear, Mlp};
-use crate::predictor::PredictError;
-use crate::solver::Options;
-use crate::{Progress, parallel};
+use crate::options::Options;
+use crate::parallel;
+use crate::trainer::Progress;
 use encode::Vocabulary;
 use network::Group;
 use serde::{Deserialize, Serialize};
@@ -30,18 +32,18 @@ use squall_core::forecast::Problem;
 
 /// A task that was tuned, with what was measured.
 #[derive(Clone, Debug)]
-pub struct Lesson {
+pub struct TunedTask {
     /// The task; see [`problem`].
     pub problem: Problem,
     /// Its name, for people.
     pub name: String,
     /// What was tried.
-    pub rows: Vec<Measured>,
+    pub rows: Vec<MeasuredCandidate>,
 }
 
 /// A candidate that was tried.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct MeasuredCandidate {
     /// Its sketch.
     pub tunable: String,
     /// The values of its knobs.
@@ -52,7 +54,7 @@ pub struct Measured {
     pub time: Option<f64>,
 }
 
-impl Lesson {
+impl TunedTask {
     /// The shortest time; infinite where nothing ran.
     pub fn best(&self) -> f64 {
         self.rows.iter().filter_map(|r| r.time).fold(f64::INFINITY, f64::min)
@@ -62,7 +64,7 @@ impl Lesson {
 /// A task that was learned from: where candidates for others begin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct KnownTask {
     /// The task.
     pub problem: Problem,
     /// Its name, for people.
@@ -73,14 +75,14 @@ pub struct Known {
 
 /// So many of a task's best are kept.
 const KEPT: usize = 10;
-/// What [`Held`] looks at.
+/// What [`HeldOut`] looks at.
 const AT: [usize; 3] = [1, 5, 10];
 
 /// What rankings of measured candidates are worth for tasks that the network had not learned from:
 /// the speed of the fastest among the first k over that of the task's fastest, geometric mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Held {
+pub struct HeldOut {
     /// The first so many.
     pub k: usize,
     /// Share, 0 to 1.
@@ -94,13 +96,13 @@ pub struct TaskFacts {
     /// The device whose times these are; of no use for another.
     pub device: String,
     /// The tasks.
-    pub known: Vec<Known>,
+    pub known: Vec<KnownTask>,
     /// Width of the networks.
     pub width: usize,
     /// Networks.
     pub members: usize,
-    /// See [`Held`]; empty where tasks are too few to leave any out.
-    pub held: Vec<Held>,
+    /// See [`HeldOut`]; empty where tasks are too few to leave any out.
+    pub held: Vec<HeldOut>,
     pub(crate) vocabulary: Vocabulary,
 }
 
@@ -149,23 +151,23 @@ impl TaskModel {
     /// Where no task has two candidates that ran, there is nothing to learn.
     pub fn train(
         device: &str,
-        lessons: &[Lesson],
+        tasks: &[TunedTask],
         options: &Options,
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Option<TaskModel>, PredictError> {
         // In an order that does not depend on the store's.
-        let mut lessons: Vec<&Lesson> = lessons
+        let mut tasks: Vec<&TunedTask> = tasks
             .iter()
             .filter(|l| l.rows.iter().filter(|r| r.time.is_some()).count() >= 2)
             .collect();
-        lessons.sort_by(|a, b| a.problem.key.cmp(&b.problem.key));
-        if lessons.is_empty() {
+        tasks.sort_by(|a, b| a.problem.key.cmp(&b.problem.key));
+        if tasks.is_empty() {
             return Err(PredictError::Nothing("tasks".into()));
         }
-        let vocabulary = Vocabulary::new(&lessons);
-        let groups: Vec<Group> = lessons.iter().map(|l| Group::new(&vocabulary, l)).collect();
+        let vocabulary = Vocabulary::new(&tasks);
+        let groups: Vec<Group> = tasks.iter().map(|l| Group::new(&vocabulary, l)).collect();
         let members = if options.members.0 > 0 { options.members.0 } else { MEMBERS };
-        let known = lessons.iter().map(|l| known(l)).collect();
+        let known = tasks.iter().map(|l| known(l)).collect();
         let facts = TaskFacts {
             device: device.into(),
             known,
@@ -212,7 +214,7 @@ impl TaskModel {
     }
 
     /// What each network's order of the tasks that it never saw is worth.
-    fn held(&self, groups: &[Group], leaves_out: &dyn Fn(usize, usize) -> bool) -> Vec<Held> {
+    fn held(&self, groups: &[Group], leaves_out: &dyn Fn(usize, usize) -> bool) -> Vec<HeldOut> {
         let mut sums = [0.0; AT.len()];
         let mut tasks = 0;
         for (t, g) in groups.iter().enumerate() {
@@ -230,22 +232,20 @@ impl TaskModel {
         }
         AT.iter()
             .zip(sums)
-            .map(|(&k, sum)| Held {
-                k,
-                share: crate::predictor::short((sum / f64::from(tasks)).exp()),
-            })
+            .map(|(&k, sum)| HeldOut { k, share: rounded((sum / f64::from(tasks)).exp()) })
             .collect()
     }
 }
 
 /// A task's best.
-fn known(l: &Lesson) -> Known {
-    let mut ran: Vec<(&Measured, f64)> = l.rows.iter().filter_map(|r| Some((r, r.time?))).collect();
+fn known(l: &TunedTask) -> KnownTask {
+    let mut ran: Vec<(&MeasuredCandidate, f64)> =
+        l.rows.iter().filter_map(|r| Some((r, r.time?))).collect();
     ran.sort_by(|a, b| a.1.total_cmp(&b.1));
     let best = ran
         .into_iter()
         .take(KEPT)
         .map(|(r, t)| (r.tunable.clone(), r.configuration.to_string(), t))
         .collect();
-    Known { problem: l.problem.clone(), name: l.name.clone(), best }
+    KnownTask { problem: l.problem.clone(), name: l.name.clone(), best }
 }

@@ -3,8 +3,8 @@
 //! listwise approach", ICML 2007).
 
 use super::encode::Vocabulary;
-use super::{Lesson, TaskModel};
-use crate::nn::{Adam, MlpRoom, cosine, sized};
+use super::{TaskModel, TunedTask};
+use crate::nn::{Adam, MlpInput, MlpScratch, cosine, sized};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 
@@ -35,7 +35,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub fn new(v: &Vocabulary, l: &Lesson) -> Group {
+    pub fn new(v: &Vocabulary, l: &TunedTask) -> Group {
         let best = l.best();
         let mut rows: Vec<_> = l
             .rows
@@ -96,7 +96,7 @@ impl TaskModel {
         let mut p = self.layout.initial(&mut rng);
         let mut adam = Adam::new(p.len(), DECAY);
         let decays = self.layout.decays();
-        let mut room = MlpRoom::default();
+        let mut scratch = MlpScratch::default();
         let (mut inputs, mut speeds, mut scores, mut back, mut gradient) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for step in 0..steps {
@@ -112,8 +112,9 @@ impl TaskModel {
                 })
                 .collect();
             let n = speeds.len();
-            self.body.forward(&p, &inputs, &[], n, Some(&mut rng), &mut room);
-            self.last.forward(&p, &room.out, n, sized(&mut scores, n));
+            let input = MlpInput { numbers: &inputs, tokens: &[], n };
+            self.body.forward(&p, input, Some(&mut rng), &mut scratch);
+            self.last.forward(&p, &scratch.out, n, sized(&mut scores, n));
             let mut at = 0;
             for &count in &counts {
                 softmax(&mut scores[at..at + count]);
@@ -127,10 +128,10 @@ impl TaskModel {
             }
             gradient.clear();
             gradient.resize(p.len(), 0.0);
-            self.last.backward(&room.out, n, &scores, &mut gradient);
+            self.last.backward(&scratch.out, n, &scores, &mut gradient);
             let back = sized(&mut back, n * self.facts.width);
             self.last.backward_argument(&p, &scores, n, back, false);
-            self.body.backward(&p, &inputs, &[], n, back, &mut room, &mut gradient);
+            self.body.backward(&p, input, back, &mut scratch, &mut gradient);
             adam.step(&mut p, &gradient, &decays, RATE * cosine(step, steps));
         }
         p
@@ -139,11 +140,12 @@ impl TaskModel {
     /// Scores of rows of input by one network, in logarithms of speed from no fixed point.
     pub(super) fn scores(&self, member: usize, inputs: &[f32]) -> Vec<f32> {
         let n = inputs.len() / self.facts.vocabulary.inputs().max(1);
-        let mut room = MlpRoom::default();
+        let mut scratch = MlpScratch::default();
         let p = &self.members[member];
-        self.body.forward(p, inputs, &[], n, None::<&mut Generator>, &mut room);
+        let input = MlpInput { numbers: inputs, tokens: &[], n };
+        self.body.forward(p, input, None::<&mut Generator>, &mut scratch);
         let mut out = vec![0.0; n];
-        self.last.forward(p, &room.out, n, &mut out);
+        self.last.forward(p, &scratch.out, n, &mut out);
         out.iter_mut().for_each(|s| *s *= SHARPNESS);
         out
     }

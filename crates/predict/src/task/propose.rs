@@ -3,8 +3,8 @@
 //! all are legal by construction. The networks' mean score, less their disagreement, orders them.
 
 use super::encode::distance;
-use super::{Known, TaskModel};
-use crate::predictor::PredictError;
+use super::{KnownTask, TaskModel};
+use crate::error::PredictError;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{Problem, fnv1a};
@@ -52,8 +52,8 @@ struct Member {
 
 impl TaskModel {
     /// The tasks like this one, the nearest first.
-    pub fn relatives(&self, problem: &Problem) -> Vec<&Known> {
-        let mut all: Vec<(f64, &Known)> = self
+    pub fn similar_tasks(&self, problem: &Problem) -> Vec<&KnownTask> {
+        let mut all: Vec<(f64, &KnownTask)> = self
             .facts
             .known
             .iter()
@@ -72,7 +72,7 @@ impl TaskModel {
         n: usize,
     ) -> Vec<Candidate> {
         let mut out: Vec<Candidate> = Vec::new();
-        let best = self.relatives(problem).into_iter().flat_map(|k| &k.best);
+        let best = self.similar_tasks(problem).into_iter().flat_map(|k| &k.best);
         for (tunable, text, _) in best {
             if out.len() >= n {
                 break;
@@ -103,7 +103,7 @@ impl TaskModel {
                 asked: problem.device.clone(),
             });
         }
-        if self.relatives(problem).is_empty() {
+        if self.similar_tasks(problem).is_empty() {
             return Err(PredictError::Kind {
                 kind: problem.solver.clone(),
                 known: self.kinds().join(", "),

@@ -57,15 +57,16 @@ fn asked(n: i64) -> Problem {
     problem(t.id, &t.workload, "cpu").expect("a task made by rule")
 }
 
-fn lesson(n: i64) -> Lesson {
+fn tuned(n: i64) -> TunedTask {
     let t = toy(n);
-    let rows = t.space().iter().enumerate().filter(|(i, _)| i % 2 == 0).map(|(i, c)| Measured {
-        tunable: "toy".into(),
-        features: t.features(&c),
-        time: (i != 6).then(|| time(n, &c)),
-        configuration: c,
-    });
-    Lesson { problem: asked(n), name: format!("mm{n}"), rows: rows.collect() }
+    let rows =
+        t.space().iter().enumerate().filter(|(i, _)| i % 2 == 0).map(|(i, c)| MeasuredCandidate {
+            tunable: "toy".into(),
+            features: t.features(&c),
+            time: (i != 6).then(|| time(n, &c)),
+            configuration: c,
+        });
+    TunedTask { problem: asked(n), name: format!("mm{n}"), rows: rows.collect() }
 }
 
 fn options() -> Options {
@@ -73,8 +74,8 @@ fn options() -> Options {
 }
 
 fn trained(device: &str) -> Predictor {
-    let lessons: Vec<Lesson> = [16, 64, 100, 256, 1024, 4096].map(lesson).into();
-    Predictor::train_on_tasks(device, &lessons, &options(), &mut |_| true).expect("a predictor")
+    let tasks: Vec<TunedTask> = [16, 64, 100, 256, 1024, 4096].map(tuned).into();
+    Predictor::train_on_tasks(device, &tasks, &options(), &mut |_| true).expect("a predictor")
 }
 
 #[test]
@@ -114,12 +115,13 @@ fn proposals_are_legal_where_no_value_was_ever_seen_and_nearly_the_best() {
 fn the_nearest_task_speaks_first_and_its_tiles_are_made_to_fit() {
     let predictor = trained("cpu");
     let model = predictor.tasks().expect("of tasks");
-    let names: Vec<&str> = model.relatives(&asked(200)).iter().map(|k| k.name.as_str()).collect();
+    let names: Vec<&str> =
+        model.similar_tasks(&asked(200)).iter().map(|k| k.name.as_str()).collect();
     assert_eq!(names[..2], ["mm256", "mm100"]);
     let t = toy(200);
     let near = model.neighbours(&asked(200), std::slice::from_ref(&t), 4);
     assert_eq!(near.len(), 4);
-    let wish = model.relatives(&asked(200))[0].best[0].1.clone();
+    let wish = model.similar_tasks(&asked(200))[0].best[0].1.clone();
     assert_eq!(near[0].configuration, t.space().nearest(&wish).expect("a configuration"));
     let chance = even(&[t], 6, 3);
     assert!(
@@ -162,13 +164,13 @@ fn each_task_has_a_network_that_never_saw_it_and_nothing_is_learned_from_nothing
     let held = trained("cpu").tasks().expect("of tasks").facts().held.clone();
     assert_eq!(held.iter().map(|h| h.k).collect::<Vec<_>>(), [1, 5, 10]);
     assert!(held.windows(2).all(|w| w[0].share <= w[1].share) && held[2].share > 0.9, "{held:?}");
-    let mut empty = lesson(64);
+    let mut empty = tuned(64);
     empty.rows.truncate(1);
     assert!(matches!(
         Predictor::train_on_tasks("cpu", &[empty], &options(), &mut |_| true),
         Err(PredictError::Nothing(_))
     ));
-    let stopped = Predictor::train_on_tasks("cpu", &[lesson(64)], &options(), &mut |_| false);
+    let stopped = Predictor::train_on_tasks("cpu", &[tuned(64)], &options(), &mut |_| false);
     assert!(matches!(stopped, Err(PredictError::Cancelled)));
 }
 
@@ -186,4 +188,20 @@ fn a_problem_says_extents_steps_and_inputs() {
     );
     assert_eq!((number("step_s"), number("inputs"), number("input")), (None, Some(2), Some(68)));
     assert_eq!(p.word("loops"), Some("k q c s sum"));
+}
+
+/// The file was made at commit 6ed57c1 from the tasks of 16, 64, 100 and 256.
+#[test]
+fn a_predictor_of_tasks_of_this_version_proposes_as_when_it_was_written() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/v4");
+    let text = std::fs::read_to_string(folder.join("tasks.json")).expect("it is stored");
+    let expected: Vec<(String, f64)> = serde_json::from_str(&text).expect("it is JSON");
+    let predictor = Predictor::load(&folder.join("tasks.safetensors")).expect("it is read");
+    let model = predictor.tasks().expect("of tasks");
+    let found = model.propose(&asked(441), &[toy(441)], 5).expect("proposals");
+    assert_eq!(found.len(), expected.len());
+    for (p, (candidate, speed)) in found.iter().zip(&expected) {
+        assert_eq!(p.candidate.to_string(), *candidate);
+        assert!((p.speed - speed).abs() < 1e-4, "{candidate}: {} was {speed}", p.speed);
+    }
 }

@@ -78,7 +78,7 @@ pub struct Gbdt {
 }
 
 impl Gbdt {
-    /// A model that has learnt nothing yet and scores everything the same.
+    /// A model that is not fitted yet; it gives every row the same score.
     pub fn new(settings: GbdtSettings) -> Gbdt {
         Gbdt { settings, base: 0.0, trees: Vec::new(), losses: Vec::new() }
     }
@@ -112,7 +112,7 @@ impl CostModel for Gbdt {
         let (mut g, mut h) = (vec![0.0; n], vec![1.0; n]);
         let pairs =
             if s.loss == Loss::Pairwise { draw_pairs(&labels[..n], &mut rng) } else { Vec::new() };
-        // A deep forest on few rows only learns them by heart.
+        // More trees on few rows would overfit.
         let trees = s.trees.min(8 + n / 2);
         let mut pool = Vec::new();
         for _ in 0..trees {
@@ -292,10 +292,20 @@ struct Grower<'a> {
     h: &'a [f64],
     columns: &'a [u32],
     s: &'a GbdtSettings,
-    /// Histograms to use again.
+    /// Histograms whose memory is used again.
     pool: &'a mut Vec<Vec<Sums>>,
     nodes: Vec<Node>,
     scratch: Vec<Sums>,
+}
+
+/// A node that is to be split.
+struct Branch {
+    /// Its place in the tree.
+    at: usize,
+    histogram: Vec<Sums>,
+    total: Sums,
+    /// Levels of splits that are left.
+    depth: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -316,19 +326,14 @@ impl Grower<'_> {
         self.nodes.push(Node { feature: LEAF, next: 0, threshold: 0.0 });
         let histogram = self.histogram(&rows);
         let mut other = vec![0; rows.len()];
-        self.node(0, &mut rows, &mut other, histogram, total, self.s.depth);
+        let root = Branch { at: 0, histogram, total, depth: self.s.depth };
+        self.node(root, &mut rows, &mut other);
         std::mem::take(&mut self.nodes)
     }
 
-    fn node(
-        &mut self,
-        at: usize,
-        rows: &mut [u32],
-        other: &mut [u32],
-        histogram: Vec<Sums>,
-        total: Sums,
-        depth: u32,
-    ) {
+    /// Splits a node, or makes it a leaf. `other` has room for as many rows.
+    fn node(&mut self, branch: Branch, rows: &mut [u32], other: &mut [u32]) {
+        let Branch { at, histogram, total, depth } = branch;
         let split = if depth > 0 { self.best_split(&histogram, total) } else { None };
         let Some(split) = split else {
             self.nodes[at].threshold =
@@ -369,8 +374,11 @@ impl Grower<'_> {
             }
             of_left = small;
         }
-        self.node(next, rows_left, other_left, of_left, split.left, depth - 1);
-        self.node(next + 1, rows_right, other_right, of_right, rest, depth - 1);
+        let depth = depth - 1;
+        let left = Branch { at: next, histogram: of_left, total: split.left, depth };
+        self.node(left, rows_left, other_left);
+        let right = Branch { at: next + 1, histogram: of_right, total: rest, depth };
+        self.node(right, rows_right, other_right);
     }
 
     fn histogram(&mut self, rows: &[u32]) -> Vec<Sums> {

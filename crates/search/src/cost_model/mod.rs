@@ -9,19 +9,19 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Learns from measured candidates of one task how good others are. Only the order of the
 /// predictions matters.
 pub trait CostModel: Send {
-    /// Learns anew from all measured rows; a label is the best time over the row's time, 0 for a
-    /// failure. All rows have the same length and finite values.
+    /// Fits the model to all measured rows, from the beginning. A label is the best time over the
+    /// row's time, 0 for a failure. All rows have the same length and finite values.
     fn fit(&mut self, rows: &[&[f32]], labels: &[f32]);
 
     /// Scores, higher is better.
     fn predict(&self, rows: &[&[f32]]) -> Vec<f32>;
 }
 
-/// Knows nothing: scores are random, though the same for the same row. For measuring what a
-/// real model is worth.
+/// A model without knowledge: its scores are random, but equal for equal rows. It serves to measure
+/// what a real model is worth.
 #[derive(Clone, Copy, Debug)]
 pub struct NoModel {
-    /// Of the random scores.
+    /// The seed of the scores.
     pub seed: u64,
 }
 

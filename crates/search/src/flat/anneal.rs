@@ -3,13 +3,14 @@
 
 use super::climb::{START, along};
 use super::steps::Steps;
-use super::{Field, Spot};
+use super::{PointId, PointTable};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A move that makes things worse by this, in logarithms, is taken with odds of 1 in e at first.
+/// At first a move that is worse by this, in logarithms of time, is taken with a probability of 1/e.
 const HOT: f64 = 0.3;
-/// It cools by this share each trial, down to [`COLD`], and is then warmed to a third of [`HOT`].
+/// The temperature is multiplied by this at each trial, down to [`COLD`], and then set to a third of
+/// [`HOT`].
 const COOLING: f64 = 0.97;
 const COLD: f64 = 0.01;
 /// Lengths of steps along a knob, in positions.
@@ -17,7 +18,7 @@ const STEPS: [usize; 2] = [1, 2];
 
 /// The search.
 pub(crate) struct Anneal {
-    at: Option<Spot>,
+    at: Option<PointId>,
     heat: f64,
 }
 
@@ -28,25 +29,35 @@ impl Anneal {
 }
 
 impl Steps for Anneal {
-    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        if field.told().len() < START {
+    fn propose(
+        &mut self,
+        points: &mut PointTable,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<PointId> {
+        if points.told().len() < START {
             return None;
         }
         if self.heat < COLD {
             self.heat = HOT / 3.0;
             self.at = None;
         }
-        let at = *self.at.get_or_insert(field.best()?);
+        let at = *self.at.get_or_insert(points.best()?);
         let mut near = Vec::new();
-        along(field, at, &STEPS, &mut near);
+        along(points, at, &STEPS, &mut near);
         if near.is_empty() { None } else { Some(near[rng.random_range(0..near.len())]) }
     }
 
-    fn learn(&mut self, field: &mut Field, spot: Spot, time: f64, rng: &mut Xoshiro256PlusPlus) {
+    fn learn(
+        &mut self,
+        points: &mut PointTable,
+        id: PointId,
+        time: f64,
+        rng: &mut Xoshiro256PlusPlus,
+    ) {
         self.heat *= COOLING;
-        let worse = self.at.map_or(0.0, |at| (time / field.time(at)).ln());
+        let worse = self.at.map_or(0.0, |at| (time / points.time(at)).ln());
         if worse <= 0.0 || rng.random::<f64>() < (-worse / self.heat).exp() {
-            self.at = Some(spot);
+            self.at = Some(id);
         }
     }
 }

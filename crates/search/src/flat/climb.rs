@@ -2,7 +2,7 @@
 //! is better, a descent from the best with two of its knobs changed.
 
 use super::steps::Steps;
-use super::{Field, Spot};
+use super::{PointId, PointTable};
 use rand::RngExt;
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -11,62 +11,72 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 pub(super) const START: usize = 10;
 /// Lengths of steps along a knob, in positions.
 const STEPS: [usize; 3] = [1, 2, 4];
-/// Knobs that are changed where a descent ends.
-const KICK: usize = 2;
-/// Tries to find a legal kick.
+/// Knobs that are changed at the end of a descent.
+const PERTURBED: usize = 2;
+/// Tries to find a legal point with some knobs changed.
 const TRIES: usize = 50;
 
 /// The search.
 #[derive(Default)]
 pub(crate) struct Climb {
     /// Where the descent stands.
-    at: Option<Spot>,
+    at: Option<PointId>,
     /// Neighbours not looked at yet.
-    queue: Vec<Spot>,
-    /// The descent goes on from here whatever it is worth.
-    landing: Option<Spot>,
+    queue: Vec<PointId>,
+    /// The point that the descent goes on from whatever its time is.
+    landing: Option<PointId>,
 }
 
 impl Climb {
-    fn stand(&mut self, field: &mut Field, spot: Spot, rng: &mut Xoshiro256PlusPlus) {
-        self.at = Some(spot);
+    fn stand(&mut self, points: &mut PointTable, id: PointId, rng: &mut Xoshiro256PlusPlus) {
+        self.at = Some(id);
         self.queue.clear();
-        along(field, spot, &STEPS, &mut self.queue);
+        along(points, id, &STEPS, &mut self.queue);
         self.queue.shuffle(rng);
     }
 }
 
 impl Steps for Climb {
-    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        if field.told().len() < START {
+    fn propose(
+        &mut self,
+        points: &mut PointTable,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<PointId> {
+        if points.told().len() < START {
             return None;
         }
         if self.at.is_none() {
-            let best = field.best()?;
-            self.stand(field, best, rng);
+            let best = points.best()?;
+            self.stand(points, best, rng);
         }
         if let Some(s) = self.queue.pop() {
             return Some(s);
         }
-        let best = field.best()?;
-        self.landing = kick(field, best, KICK, rng);
+        let best = points.best()?;
+        self.landing = perturb(points, best, PERTURBED, rng);
         self.landing
     }
 
-    fn learn(&mut self, field: &mut Field, spot: Spot, time: f64, rng: &mut Xoshiro256PlusPlus) {
-        let landed = self.landing.take_if(|l| *l == spot).is_some();
-        if landed || self.at.is_none_or(|at| time < field.time(at)) {
-            self.stand(field, spot, rng);
+    fn learn(
+        &mut self,
+        points: &mut PointTable,
+        id: PointId,
+        time: f64,
+        rng: &mut Xoshiro256PlusPlus,
+    ) {
+        let landed = self.landing.take_if(|l| *l == id).is_some();
+        if landed || self.at.is_none_or(|at| time < points.time(at)) {
+            self.stand(points, id, rng);
         }
     }
 }
 
-/// Legal points along single knobs: so many positions either way; of words, all others.
-pub(super) fn along(field: &mut Field, spot: Spot, steps: &[usize], out: &mut Vec<Spot>) {
-    let from: Vec<usize> = field.point(spot).iter().map(|&i| i as usize).collect();
-    for k in field.live().to_vec() {
-        let w = field.width(k);
-        let to: Vec<usize> = match field.is_ordered(k) {
+/// Legal points along single knobs: `steps` positions either way; of words, all others.
+pub(super) fn along(points: &mut PointTable, id: PointId, steps: &[usize], out: &mut Vec<PointId>) {
+    let from: Vec<usize> = points.point(id).iter().map(|&i| i as usize).collect();
+    for k in points.live().to_vec() {
+        let w = points.width(k);
+        let to: Vec<usize> = match points.is_ordered(k) {
             true => steps
                 .iter()
                 .flat_map(|&s| [from[k].checked_sub(s), Some(from[k] + s)])
@@ -75,27 +85,27 @@ pub(super) fn along(field: &mut Field, spot: Spot, steps: &[usize], out: &mut Ve
                 .collect(),
             false => (0..w).filter(|&v| v != from[k]).collect(),
         };
-        out.extend(to.into_iter().filter_map(|v| field.moved(spot, &[(k, v)])));
+        out.extend(to.into_iter().filter_map(|v| points.moved(id, &[(k, v)])));
     }
 }
 
 /// A legal point with some knobs of another changed.
-pub(super) fn kick(
-    field: &mut Field,
-    from: Spot,
+pub(super) fn perturb(
+    points: &mut PointTable,
+    from: PointId,
     knobs: usize,
     rng: &mut Xoshiro256PlusPlus,
-) -> Option<Spot> {
-    let mut live = field.live().to_vec();
-    let at: Vec<usize> = field.point(from).iter().map(|&i| i as usize).collect();
+) -> Option<PointId> {
+    let mut live = points.live().to_vec();
+    let at: Vec<usize> = points.point(from).iter().map(|&i| i as usize).collect();
     for _ in 0..TRIES {
         live.shuffle(rng);
         let other = |&k: &usize| {
-            let v = rng.random_range(0..field.width(k) - 1);
+            let v = rng.random_range(0..points.width(k) - 1);
             (k, v + usize::from(v >= at[k]))
         };
         let steps: Vec<(usize, usize)> = live.iter().take(knobs).map(other).collect();
-        if let Some(s) = field.moved(from, &steps) {
+        if let Some(s) = points.moved(from, &steps) {
             return Some(s);
         }
     }

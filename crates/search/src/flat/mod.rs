@@ -1,21 +1,24 @@
 //! Strategies of flat spaces: spaces of knobs of which nothing is known but their values, as those
-//! of users' own kernels and of recordings. Each is a [`Walker`] over the [`Field`] of one tunable;
-//! [`Flat`] makes a [`Strategy`] of it, with one walker for each tunable of a task.
+//! of users' own kernels and of recordings. Each strategy is a [`PointSearch`] over the
+//! [`PointTable`] of one tunable; [`FlatSearch`] makes a [`Strategy`] of it, with one search for
+//! each tunable of a task.
 
 mod anneal;
+mod bayes;
 mod climb;
-mod field;
+mod point_table;
 mod population;
-mod process;
+mod random;
 mod steps;
 mod surrogate;
 mod tabu;
 
 use anneal::Anneal;
+use bayes::Bayesian;
 use climb::Climb;
-pub(crate) use field::{Field, Spot};
+pub(crate) use point_table::{PointId, PointTable};
 use population::{Differential, Genetic, Swarm};
-use process::Process;
+pub(crate) use random::Random;
 use steps::{Stepped, Steps};
 use tabu::Tabu;
 
@@ -26,59 +29,61 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Trial};
 use std::sync::Arc;
 
-/// A search through one field.
-pub(crate) trait Walker: Send {
-    /// A fresh point to try next. Asked again before it heard of the last, it goes on as well as
-    /// it can. `None` lets an even draw decide.
-    fn next(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot>;
+/// A search over the points of one tunable.
+pub(crate) trait PointSearch: Send {
+    /// A fresh point to try next. It may be asked again before it was given the outcome of the
+    /// last. `None` lets an even draw decide.
+    fn next(&mut self, points: &mut PointTable, rng: &mut Xoshiro256PlusPlus) -> Option<PointId>;
 
-    /// Hears what became of a point, asked for or not: its time, infinite for a failure.
-    fn hear(&mut self, field: &mut Field, spot: Spot, time: f64) {
-        let _ = (field, spot, time);
+    /// Takes note of the outcome of a point, asked for or not: its time, infinite for a failure.
+    fn observe(&mut self, points: &mut PointTable, id: PointId, time: f64) {
+        let _ = (points, id, time);
     }
 }
 
 /// Even draws without repetition: the baseline of every other strategy.
 pub(crate) struct Even;
 
-impl Walker for Even {
-    fn next(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        field.fresh(rng)
+impl PointSearch for Even {
+    fn next(&mut self, points: &mut PointTable, rng: &mut Xoshiro256PlusPlus) -> Option<PointId> {
+        points.fresh(rng)
     }
 }
 
-struct Part {
+/// The search over one tunable.
+struct TunableSearch {
     name: Arc<str>,
-    field: Field,
-    walker: Box<dyn Walker>,
+    points: PointTable,
+    search: Box<dyn PointSearch>,
     asked: f64,
-    /// Nothing is left in it.
+    /// No point is left to propose.
     done: bool,
 }
 
-/// A strategy made of walkers.
-pub(crate) struct Flat {
+/// A strategy made of one search for each tunable.
+pub(crate) struct FlatSearch {
     name: &'static str,
-    parts: Vec<Part>,
+    parts: Vec<TunableSearch>,
     rng: Xoshiro256PlusPlus,
-    /// Tunables get equal shares, however they do.
+    /// Whether tunables get equal shares, whatever their times are.
     fair: bool,
 }
 
-/// However slow its best, a tunable stays in play with this share.
+/// A tunable keeps this share however slow its best is.
 const FLOOR: f64 = 0.15;
 
-impl Flat {
+impl FlatSearch {
     pub fn new(
         name: &'static str,
         setting: &Setting,
-        make: impl Fn(&Field) -> Box<dyn Walker>,
-    ) -> Flat {
+        make: impl Fn(&PointTable) -> Box<dyn PointSearch>,
+    ) -> FlatSearch {
         let part = |t| {
-            let field = Field::new(t);
-            Part { name: t.name().into(), walker: make(&field), field, asked: 0.0, done: false }
+            let points = PointTable::new(t);
+            let (name, search) = (t.name().into(), make(&points));
+            TunableSearch { name, search, points, asked: 0.0, done: false }
         };
-        Flat {
+        FlatSearch {
             name,
             parts: setting.tunables.iter().map(part).collect(),
             rng: Xoshiro256PlusPlus::seed_from_u64(setting.seed),
@@ -87,14 +92,14 @@ impl Flat {
     }
 
     /// Even draws, from the tunables and from each one's configurations.
-    pub fn even(name: &'static str, setting: &Setting) -> Flat {
-        Flat { fair: true, ..Flat::new(name, setting, |_| Box::new(Even)) }
+    pub fn even(name: &'static str, setting: &Setting) -> FlatSearch {
+        FlatSearch { fair: true, ..FlatSearch::new(name, setting, |_| Box::new(Even)) }
     }
 
     /// The tunable that is furthest behind its share: the square of how close its best comes to
     /// the best of all.
     fn pick(&mut self) -> Option<usize> {
-        let best = |p: &Part| p.field.best().map_or(f64::INFINITY, |b| p.field.time(b));
+        let best = |p: &TunableSearch| p.points.best().map_or(f64::INFINITY, |b| p.points.time(b));
         let fastest = self.parts.iter().map(best).fold(f64::INFINITY, f64::min);
         let mut pick: Option<(f64, usize)> = None;
         for (i, p) in self.parts.iter().enumerate().filter(|(_, p)| !p.done) {
@@ -115,7 +120,7 @@ impl Flat {
     }
 }
 
-impl Strategy for Flat {
+impl Strategy for FlatSearch {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -127,12 +132,12 @@ impl Strategy for Flat {
         {
             let part = &mut self.parts[i];
             let wanted = part
-                .walker
-                .next(&mut part.field, &mut self.rng)
-                .filter(|&s| part.field.is_fresh(s));
-            match wanted.or_else(|| part.field.fresh(&mut self.rng)) {
-                // What cannot be realized is out of the way now.
-                Some(s) => out.extend(part.field.take(s).map(|configuration| {
+                .search
+                .next(&mut part.points, &mut self.rng)
+                .filter(|&s| part.points.is_fresh(s));
+            match wanted.or_else(|| part.points.fresh(&mut self.rng)) {
+                // A point that cannot be realized is marked so and not proposed again.
+                Some(s) => out.extend(part.points.take(s).map(|configuration| {
                     part.asked += 1.0;
                     Candidate { tunable: part.name.clone(), configuration }
                 })),
@@ -147,10 +152,10 @@ impl Strategy for Flat {
             let Some(part) = self.parts.iter_mut().find(|p| p.name == t.candidate.tunable) else {
                 continue;
             };
-            let Some(spot) = part.field.spot_of(&t.candidate.configuration) else { continue };
+            let Some(id) = part.points.id_of(&t.candidate.configuration) else { continue };
             let time = time(&t.outcome);
-            part.field.tell(spot, time);
-            part.walker.hear(&mut part.field, spot, time);
+            part.points.tell(id, time);
+            part.search.observe(&mut part.points, id, time);
         }
     }
 }
@@ -158,68 +163,78 @@ impl Strategy for Flat {
 /// Every configuration in order.
 struct Exhaustive(u128);
 
-impl Walker for Exhaustive {
-    fn next(&mut self, field: &mut Field, _: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+impl PointSearch for Exhaustive {
+    fn next(&mut self, points: &mut PointTable, _: &mut Xoshiro256PlusPlus) -> Option<PointId> {
         loop {
-            let s = field.at_rank(self.0)?;
+            let s = points.at_rank(self.0)?;
             self.0 += 1;
-            if field.is_fresh(s) {
+            if points.is_fresh(s) {
                 return Some(s);
             }
         }
     }
 }
 
-fn stepped<T: Steps + 'static>(search: T) -> Box<dyn Walker> {
+fn stepped<T: Steps + 'static>(search: T) -> Box<dyn PointSearch> {
     Box::new(Stepped::new(search))
 }
 
-/// The default of flat spaces.
-pub(crate) fn ours(s: &Setting) -> Flat {
-    Flat::new(crate::strategy::DEFAULT, s, |f| Box::new(Process::ours(f)))
+/// The default strategy's search of flat spaces; `name` is the strategy's.
+pub(crate) fn default_search(name: &'static str, s: &Setting) -> FlatSearch {
+    FlatSearch::new(name, s, |f| Box::new(Bayesian::tuned(f)))
 }
 
-/// The strategies of flat spaces, all with the same parts and different walkers.
+/// The strategies of flat spaces: [`FlatSearch`] with different searches.
 pub(crate) const STRATEGIES: &[StrategyInfo] = &[
     StrategyInfo {
         name: "bayes",
+        aliases: &[],
         summary: "a Gaussian process over the knobs, by expected improvement",
-        make: |s| Box::new(Flat::new("bayes", s, |f| Box::new(Process::plain(f)))),
+        make: |s| Box::new(FlatSearch::new("bayes", s, |f| Box::new(Bayesian::plain(f)))),
     },
     StrategyInfo {
         name: "climb",
-        summary: "greedy iterated local search: descend along single knobs, kick two of them, \
+        aliases: &[],
+        summary: "greedy iterated local search: descend along single knobs, perturb two of them, \
                   again",
-        make: |s| Box::new(Flat::new("climb", s, |_| stepped(Climb::default()))),
+        make: |s| Box::new(FlatSearch::new("climb", s, |_| stepped(Climb::default()))),
     },
     StrategyInfo {
         name: "anneal",
+        aliases: &[],
         summary: "simulated annealing over logarithms of time",
-        make: |s| Box::new(Flat::new("anneal", s, |_| stepped(Anneal::new()))),
+        make: |s| Box::new(FlatSearch::new("anneal", s, |_| stepped(Anneal::new()))),
     },
     StrategyInfo {
         name: "tabu",
+        aliases: &[],
         summary: "tabu search: on to the best of some neighbours, never back",
-        make: |s| Box::new(Flat::new("tabu", s, |_| stepped(Tabu::default()))),
+        make: |s| Box::new(FlatSearch::new("tabu", s, |_| stepped(Tabu::default()))),
     },
     StrategyInfo {
         name: "genetic",
+        aliases: &[],
         summary: "a genetic algorithm: tournament, crossover, mutation",
-        make: |s| Box::new(Flat::new("genetic", s, |_| stepped(Genetic::default()))),
+        make: |s| Box::new(FlatSearch::new("genetic", s, |_| stepped(Genetic::default()))),
     },
     StrategyInfo {
         name: "differential",
+        aliases: &[],
         summary: "differential evolution",
-        make: |s| Box::new(Flat::new("differential", s, |_| stepped(Differential::default()))),
+        make: |s| {
+            Box::new(FlatSearch::new("differential", s, |_| stepped(Differential::default())))
+        },
     },
     StrategyInfo {
         name: "swarm",
+        aliases: &[],
         summary: "a particle swarm",
-        make: |s| Box::new(Flat::new("swarm", s, |_| stepped(Swarm::default()))),
+        make: |s| Box::new(FlatSearch::new("swarm", s, |_| stepped(Swarm::default()))),
     },
     StrategyInfo {
         name: "exhaustive",
+        aliases: &[],
         summary: "every configuration in order",
-        make: |s| Box::new(Flat::new("exhaustive", s, |_| Box::new(Exhaustive(0)))),
+        make: |s| Box::new(FlatSearch::new("exhaustive", s, |_| Box::new(Exhaustive(0)))),
     },
 ];

@@ -1,56 +1,57 @@
 //! Searches by populations: a genetic algorithm, differential evolution, a particle swarm. Points
 //! between the legal ones are taken to the nearest legal one, knob by knob.
 
-use super::climb::kick;
+use super::climb::perturb;
 use super::steps::Steps;
-use super::{Field, Spot};
+use super::{PointId, PointTable};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Members of every population.
 const MEMBERS: usize = 16;
 
-/// Times and places of a population, of even draws at first.
+/// The members of a population with their times; the first members are even draws.
 #[derive(Default)]
 struct Members {
-    all: Vec<(f64, Spot)>,
-    /// Points told before the population began.
+    all: Vec<(f64, PointId)>,
+    /// The number of points that were told before the population began.
     before: usize,
-    /// Whose turn it is, where they take turns.
+    /// The member whose turn it is, where they take turns.
     turn: usize,
 }
 
 impl Members {
-    /// Takes what is known into the population until it is full.
-    fn fill(&mut self, field: &Field) -> bool {
+    /// Fills the population with known points; whether it is full.
+    fn fill(&mut self, points: &PointTable) -> bool {
         if self.all.len() < MEMBERS {
-            self.all = field
+            self.all = points
                 .told()
                 .iter()
                 .skip(self.before)
                 .take(MEMBERS)
-                .map(|&s| (field.time(s), s))
+                .map(|&s| (points.time(s), s))
                 .collect();
         }
         self.all.len() == MEMBERS
     }
 
     /// The better of two members.
-    fn parent(&self, rng: &mut Xoshiro256PlusPlus) -> Spot {
+    fn parent(&self, rng: &mut Xoshiro256PlusPlus) -> PointId {
         let (a, b) =
             (self.all[rng.random_range(0..MEMBERS)], self.all[rng.random_range(0..MEMBERS)]);
         if a.0 <= b.0 { a.1 } else { b.1 }
     }
 
-    /// Whose turn it is keeps the better of its place and another; then it is the next one's.
-    fn end_turn(&mut self, spot: Spot, time: f64) {
+    /// The member whose turn it is keeps the better of its point and another; then the next one has
+    /// its turn.
+    fn end_turn(&mut self, id: PointId, time: f64) {
         if time < self.all[self.turn].0 {
-            self.all[self.turn] = (time, spot);
+            self.all[self.turn] = (time, id);
         }
         self.turn = (self.turn + 1) % MEMBERS;
     }
 
-    fn best(&self) -> Option<(f64, Spot)> {
+    fn best(&self) -> Option<(f64, PointId)> {
         self.all.iter().copied().min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
@@ -66,24 +67,28 @@ pub(crate) struct Genetic {
     members: Members,
 }
 
-/// Odds that a knob of a child changes, times the number of knobs.
+/// Feasibility that a knob of a child changes, times the number of knobs.
 const MUTATIONS: f64 = 1.0;
 
 impl Steps for Genetic {
-    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        if !self.members.fill(field) {
+    fn propose(
+        &mut self,
+        points: &mut PointTable,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<PointId> {
+        if !self.members.fill(points) {
             return None;
         }
         let (a, b) = (self.members.parent(rng), self.members.parent(rng));
-        let mut child: Vec<f64> = levels(field, a);
-        let other = levels(field, b);
-        let odds = MUTATIONS / field.live().len().max(1) as f64;
-        for k in field.live() {
+        let mut child: Vec<f64> = levels(points, a);
+        let other = levels(points, b);
+        let probability = MUTATIONS / points.live().len().max(1) as f64;
+        for k in points.live() {
             if rng.random::<bool>() {
                 child[*k] = other[*k];
             }
-            if rng.random::<f64>() < odds {
-                let step = 1.0 / (field.width(*k) - 1) as f64;
+            if rng.random::<f64>() < probability {
+                let step = 1.0 / (points.width(*k) - 1) as f64;
                 child[*k] = match rng.random_range(0..3) {
                     0 => child[*k] + step,
                     1 => child[*k] - step,
@@ -91,19 +96,19 @@ impl Steps for Genetic {
                 };
             }
         }
-        field.nearest(&child)
+        points.nearest(&child)
     }
 
-    fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
+    fn learn(&mut self, _: &mut PointTable, id: PointId, time: f64, _: &mut Xoshiro256PlusPlus) {
         let worst = self.members.worst();
-        if time < self.members.all[worst].0 && self.members.all.iter().all(|m| m.1 != spot) {
-            self.members.all[worst] = (time, spot);
+        if time < self.members.all[worst].0 && self.members.all.iter().all(|m| m.1 != id) {
+            self.members.all[worst] = (time, id);
         }
     }
 }
 
-fn levels(field: &Field, s: Spot) -> Vec<f64> {
-    field.point(s).iter().enumerate().map(|(k, &v)| field.level(k, v)).collect()
+fn levels(points: &PointTable, s: PointId) -> Vec<f64> {
+    points.point(s).iter().enumerate().map(|(k, &v)| points.level(k, v)).collect()
 }
 
 /// Differential evolution (Storn and Price, 1997): a member moved along the difference of two
@@ -113,39 +118,47 @@ pub(crate) struct Differential {
     members: Members,
 }
 
-/// Length of the differences, and the odds that a knob takes part.
+/// The factor on differences, and the probability that a knob takes part.
 const DIFFERENCE: f64 = 0.7;
 const CROSSED: f64 = 0.6;
 
 impl Steps for Differential {
-    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        if !self.members.fill(field) {
+    fn propose(
+        &mut self,
+        points: &mut PointTable,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<PointId> {
+        if !self.members.fill(points) {
             return None;
         }
         let (m, turn) = (&self.members.all, self.members.turn);
-        let any = |rng: &mut Xoshiro256PlusPlus| levels(field, m[rng.random_range(0..MEMBERS)].1);
+        let any = |rng: &mut Xoshiro256PlusPlus| levels(points, m[rng.random_range(0..MEMBERS)].1);
         let (b, c) = (any(rng), any(rng));
-        let best = levels(field, field.best()?);
-        let mut child = levels(field, m[turn].1);
-        let always = field.live()[rng.random_range(0..field.live().len())];
-        for &k in field.live() {
+        let best = levels(points, points.best()?);
+        let mut child = levels(points, m[turn].1);
+        let always = points.live()[rng.random_range(0..points.live().len())];
+        for &k in points.live() {
             if k == always || rng.random::<f64>() < CROSSED {
                 child[k] = best[k] + DIFFERENCE * (b[k] - c[k]);
             }
         }
-        let s = field.nearest(&child)?;
-        // A population that has come together goes on by single changes.
-        if s == m[turn].1 || Some(s) == field.best() { kick(field, s, 1, rng) } else { Some(s) }
+        let s = points.nearest(&child)?;
+        // A population that has converged goes on by single changes.
+        if s == m[turn].1 || Some(s) == points.best() {
+            perturb(points, s, 1, rng)
+        } else {
+            Some(s)
+        }
     }
 
-    fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
-        self.members.end_turn(spot, time);
+    fn learn(&mut self, _: &mut PointTable, id: PointId, time: f64, _: &mut Xoshiro256PlusPlus) {
+        self.members.end_turn(id, time);
     }
 }
 
-/// A particle swarm (Kennedy and Eberhart, 1995): each particle is drawn to its own best place
-/// and to that of all. One that stands still is pushed; a swarm that has come together and gains no
-/// more makes way for a new one.
+/// A particle swarm (Kennedy and Eberhart, 1995): each particle is drawn to its own best position
+/// and to that of all. A particle that stands still is perturbed, and a swarm that has converged
+/// without gaining any more is replaced by a new one.
 #[derive(Default)]
 pub(crate) struct Swarm {
     /// Best of each particle.
@@ -159,16 +172,20 @@ pub(crate) struct Swarm {
 const INERTIA: f64 = 0.5;
 const OWN: f64 = 1.0;
 const ALL: f64 = 1.5;
-/// Trials without a gain after which a swarm on known ground is given up.
+/// Trials without a gain after which a swarm that moves over known points is given up.
 const PATIENCE: usize = 3 * MEMBERS;
 
 impl Steps for Swarm {
-    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        if !self.bests.fill(field) {
+    fn propose(
+        &mut self,
+        points: &mut PointTable,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<PointId> {
+        if !self.bests.fill(points) {
             return None;
         }
         if self.places.is_empty() {
-            self.places = self.bests.all.iter().map(|m| levels(field, m.1)).collect();
+            self.places = self.bests.all.iter().map(|m| levels(points, m.1)).collect();
             self.speeds = self
                 .places
                 .iter()
@@ -177,37 +194,37 @@ impl Steps for Swarm {
         }
         let turn = self.bests.turn;
         let leader = self.bests.best()?.1;
-        let (own, all) = (levels(field, self.bests.all[turn].1), levels(field, leader));
+        let (own, all) = (levels(points, self.bests.all[turn].1), levels(points, leader));
         let (place, speed) = (&mut self.places[turn], &mut self.speeds[turn]);
-        for &k in field.live() {
+        for &k in points.live() {
             let pull = OWN * rng.random::<f64>() * (own[k] - place[k])
                 + ALL * rng.random::<f64>() * (all[k] - place[k]);
             speed[k] = (INERTIA * speed[k] + pull).clamp(-1.0, 1.0);
             place[k] = (place[k] + speed[k]).clamp(0.0, 1.0);
         }
         let place = place.clone();
-        let s = field.nearest(&place)?;
-        if field.is_fresh(s) {
+        let s = points.nearest(&place)?;
+        if points.is_fresh(s) {
             return Some(s);
         }
         if self.idle > PATIENCE {
             *self = Swarm {
-                bests: Members { before: field.told().len(), ..Members::default() },
+                bests: Members { before: points.told().len(), ..Members::default() },
                 ..Swarm::default()
             };
             return None;
         }
-        let pushed = kick(field, s, 1, rng)?;
-        self.places[turn] = levels(field, pushed);
+        let pushed = perturb(points, s, 1, rng)?;
+        self.places[turn] = levels(points, pushed);
         Some(pushed)
     }
 
-    fn learn(&mut self, _: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
+    fn learn(&mut self, _: &mut PointTable, id: PointId, time: f64, _: &mut Xoshiro256PlusPlus) {
         if self.bests.best().is_some_and(|b| time < b.0) {
             self.idle = 0
         } else {
             self.idle += 1
         }
-        self.bests.end_turn(spot, time);
+        self.bests.end_turn(id, time);
     }
 }

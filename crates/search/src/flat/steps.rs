@@ -1,25 +1,32 @@
-//! Searches that go one step at a time: propose a point, learn what it is worth, go on. Points
-//! known already are learnt from at once and cost nothing, so that no search pays twice.
+//! Searches that go one step at a time: they propose a point, learn its time, and go on. Points
+//! whose time is known already are learnt from at once and cost no trial.
 
-use super::{Field, Spot, Walker};
+use super::{PointId, PointSearch, PointTable};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// A search in steps.
 pub(crate) trait Steps: Send {
     /// Any legal point, new or not. `None` lets an even draw decide.
-    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot>;
+    fn propose(&mut self, points: &mut PointTable, rng: &mut Xoshiro256PlusPlus)
+    -> Option<PointId>;
 
     /// Learns of the point proposed: its time, infinite for a failure.
-    fn learn(&mut self, field: &mut Field, spot: Spot, time: f64, rng: &mut Xoshiro256PlusPlus);
+    fn learn(
+        &mut self,
+        points: &mut PointTable,
+        id: PointId,
+        time: f64,
+        rng: &mut Xoshiro256PlusPlus,
+    );
 }
 
-/// A walker made of steps.
+/// A [`PointSearch`] made of steps.
 pub(crate) struct Stepped<T> {
     search: T,
-    pending: Option<Spot>,
+    pending: Option<PointId>,
 }
 
-/// Steps over known ground before an even draw breaks the circle.
+/// Steps over known points after which an even draw ends a cycle.
 const IDLE: usize = 100;
 
 impl<T> Stepped<T> {
@@ -28,21 +35,21 @@ impl<T> Stepped<T> {
     }
 }
 
-impl<T: Steps> Walker for Stepped<T> {
-    fn next(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
+impl<T: Steps> PointSearch for Stepped<T> {
+    fn next(&mut self, points: &mut PointTable, rng: &mut Xoshiro256PlusPlus) -> Option<PointId> {
         if let Some(s) = self.pending {
-            let time = field.worth(s)?;
+            let time = points.known_time(s)?;
             self.pending = None;
-            self.search.learn(field, s, time, rng);
+            self.search.learn(points, s, time, rng);
         }
         for _ in 0..IDLE {
-            let s = self.search.propose(field, rng)?;
-            if field.is_fresh(s) {
+            let s = self.search.propose(points, rng)?;
+            if points.is_fresh(s) {
                 self.pending = Some(s);
                 return Some(s);
             }
-            if let Some(time) = field.worth(s) {
-                self.search.learn(field, s, time, rng);
+            if let Some(time) = points.known_time(s) {
+                self.search.learn(points, s, time, rng);
             }
         }
         None

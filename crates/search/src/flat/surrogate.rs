@@ -1,5 +1,5 @@
-//! A Gaussian process over a field: what logarithms of time to expect at points not tried, and
-//! how sure that is.
+//! A Gaussian process over points: the logarithm of time that is expected at points that were not
+//! tried, with its deviation.
 //!
 //! The kernel is exp(-sum of w_j d_j) with d_j = 1/2 [values differ] + 1/2 |difference of levels|
 //! along knob j: half of a knob's effect is taken to be that of any other value, half grows with
@@ -8,7 +8,7 @@
 //! covariance: a point's row v = L^-1 k(point) grows by one number for each success, only for
 //! points that are looked at, and a success's own row is the next row of L.
 
-use super::{Field, Spot};
+use super::{PointId, PointTable};
 use rand::seq::SliceRandom;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
@@ -22,7 +22,7 @@ const NOISES: [f64; 4] = [1e-4, 1e-3, 1e-2, 5e-2];
 /// Weights are fitted to this many of the fastest successes and as many others.
 const FITTED: usize = 75;
 
-/// What is expected of a point.
+/// The logarithm of time that is expected at a point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expectation {
     pub mean: f64,
@@ -38,15 +38,15 @@ struct Row {
     v1: f64,
 }
 
-/// Something that points differ in: a knob, or the product of two.
+/// A coordinate of points: a knob, or the product of two.
 pub(crate) struct Axis {
     first: usize,
     second: Option<usize>,
     /// Values of the second knob.
     inner: usize,
-    /// Where each value stands, from 0 to 1; for words only equality counts.
+    /// The position of each value from 0 to 1; of words only equality counts.
     level: Vec<f32>,
-    /// What any difference counts, and what the distance between levels counts.
+    /// The distance of two different values, and the factor on the difference of their levels.
     apart: f32,
     slope: f32,
     /// The middle of the weight's prior.
@@ -66,20 +66,20 @@ impl Axis {
     }
 
     /// One for each live knob; the middle of its weight's prior goes by its number of values.
-    pub fn knobs(field: &Field, weight: impl Fn(usize) -> f64) -> Vec<Axis> {
+    pub fn knobs(points: &PointTable, weight: impl Fn(usize) -> f64) -> Vec<Axis> {
         let axis = |&k: &usize| {
-            let w = field.width(k);
-            let (apart, slope) = if field.is_ordered(k) { (0.5, 0.5) } else { (1.0, 0.0) };
-            let level = (0..w).map(|v| field.level(k, v as u16) as f32).collect();
+            let w = points.width(k);
+            let (apart, slope) = if points.is_ordered(k) { (0.5, 0.5) } else { (1.0, 0.0) };
+            let level = (0..w).map(|v| points.level(k, v as u16) as f32).collect();
             Axis { first: k, second: None, inner: 1, level, apart, slope, weight: weight(w) }
         };
-        field.live().iter().map(axis).collect()
+        points.live().iter().map(axis).collect()
     }
 
     /// One for each product of two sizes, as threads of a block are; its level is the logarithm.
-    pub fn products(field: &Field, weight: f64) -> Vec<Axis> {
+    pub fn products(points: &PointTable, weight: f64) -> Vec<Axis> {
         let sizes: Vec<(usize, Vec<f64>)> =
-            field.live().iter().filter_map(|&k| Some((k, field.sizes(k)?))).collect();
+            points.live().iter().filter_map(|&k| Some((k, points.sizes(k)?))).collect();
         let mut all = Vec::new();
         for (i, (a, x)) in sizes.iter().enumerate() {
             for (b, y) in sizes[i + 1..].iter().filter(|(_, y)| x.len() * y.len() <= MOST_VALUES) {
@@ -114,14 +114,14 @@ pub(crate) struct Surrogate {
     weights: Vec<f64>,
     noise: f64,
     /// The successes, their logarithms of time, and those squeezed.
-    spots: Vec<Spot>,
+    ids: Vec<PointId>,
     logs: Vec<f64>,
     y: Vec<f64>,
-    /// Least and middle of the logarithms when they were last squeezed, and how much.
+    /// The least and the median logarithm when they were last squeezed, and the factor.
     low: f64,
     middle: f64,
     squeeze: f64,
-    /// Of each success exp(-w_j d_j) to every value of every live knob.
+    /// For each success exp(-w_j d_j) to every value of every live knob.
     tables: Vec<Vec<f32>>,
     /// The factor below its diagonal, and the inverse of the diagonal.
     factor: Vec<Vec<f32>>,
@@ -131,7 +131,7 @@ pub(crate) struct Surrogate {
     /// zy.zy, zy.z1, z1.z1
     sums: [f64; 3],
     rows: Vec<Row>,
-    /// Of the point at hand, where its values stand in a table.
+    /// The places in a table of the values of the point that is looked at.
     at: Vec<usize>,
 }
 
@@ -190,7 +190,7 @@ impl Surrogate {
             axes,
             offsets,
             noise: 1e-3,
-            spots: Vec::new(),
+            ids: Vec::new(),
             logs: Vec::new(),
             y: Vec::new(),
             low: 0.0,
@@ -207,18 +207,18 @@ impl Surrogate {
         }
     }
 
-    /// Successes it knows.
+    /// The number of successes.
     pub fn len(&self) -> usize {
-        self.spots.len()
+        self.ids.len()
     }
 
     /// Learns of a success by its logarithm of time.
-    pub fn add(&mut self, field: &Field, spot: Spot, log: f64) {
+    pub fn add(&mut self, points: &PointTable, id: PointId, log: f64) {
         let y = self.squeezed(log);
         self.logs.push(log);
-        self.row(field, spot);
-        let row = &self.rows[spot as usize];
-        // A point of noise's share is all that can be left where neighbours say everything.
+        self.row(points, id);
+        let row = &self.rows[id as usize];
+        // Where the neighbours determine the value, only a share of the noise is left.
         let left = (1.0 + self.noise - row.vv).max(self.noise * 0.5);
         let d = left.sqrt();
         let (zy, z1) = ((y - row.vy) / d, (1.0 - row.v1) / d);
@@ -229,13 +229,13 @@ impl Surrogate {
         }
         self.zy.push(zy);
         self.z1.push(z1);
-        self.spots.push(spot);
+        self.ids.push(id);
         self.y.push(y);
-        self.tables.push(self.table(field, spot));
+        self.tables.push(self.table(points, id));
     }
 
-    fn table(&self, field: &Field, spot: Spot) -> Vec<f32> {
-        let p = field.point(spot);
+    fn table(&self, points: &PointTable, id: PointId) -> Vec<f32> {
+        let p = points.point(id);
         let mut t = Vec::new();
         for (a, &w) in self.axes.iter().zip(&self.weights) {
             let at = a.value(p);
@@ -245,16 +245,16 @@ impl Surrogate {
     }
 
     /// Brings a point's row up to date.
-    fn row(&mut self, field: &Field, spot: Spot) {
-        if self.rows.len() < field.numbered() {
-            self.rows.resize_with(field.numbered(), Row::default);
+    fn row(&mut self, points: &PointTable, id: PointId) {
+        if self.rows.len() < points.numbered() {
+            self.rows.resize_with(points.numbered(), Row::default);
         }
-        let row = &mut self.rows[spot as usize];
-        let n = self.spots.len();
+        let row = &mut self.rows[id as usize];
+        let n = self.ids.len();
         if row.v.len() == n {
             return;
         }
-        let p = field.point(spot);
+        let p = points.point(id);
         self.at.clear();
         self.at.extend(self.axes.iter().zip(&self.offsets).map(|(a, o)| o + a.value(p)));
         let at = &self.at;
@@ -286,13 +286,12 @@ impl Surrogate {
         (rr + 0.1 * spread.max(1e-4)) / (n + 0.1)
     }
 
-    /// What to expect of some points. At least one success must be known.
-    pub fn expect(&mut self, field: &Field, spots: &[Spot]) -> Vec<Expectation> {
+    /// What is expected at some points. At least one success must be known.
+    pub fn expect(&mut self, points: &PointTable, ids: &[PointId]) -> Vec<Expectation> {
         let (b, variance) = (self.level(), self.variance());
-        spots
-            .iter()
+        ids.iter()
             .map(|&s| {
-                self.row(field, s);
+                self.row(points, s);
                 let r = &self.rows[s as usize];
                 Expectation {
                     mean: b + r.vy - b * r.v1,
@@ -313,9 +312,9 @@ impl Surrogate {
     }
 
     /// Fits weights and noise to what is known, and begins anew with them.
-    pub fn fit(&mut self, field: &Field, rng: &mut Xoshiro256PlusPlus) {
+    pub fn fit(&mut self, points: &PointTable, rng: &mut Xoshiro256PlusPlus) {
         let chosen = self.chosen(rng);
-        let mut fit = Fit::new(self, field, &chosen);
+        let mut fit = Fit::new(self, points, &chosen);
         let mut best = fit.loss(&self.weights, self.noise);
         let mut order: Vec<usize> = (0..self.weights.len()).collect();
         order.shuffle(rng);
@@ -337,7 +336,7 @@ impl Surrogate {
         for noise in NOISES {
             self.accept(&mut fit, &mut best, self.weights.clone(), noise);
         }
-        self.restart(field);
+        self.restart(points);
     }
 
     fn accept(&mut self, fit: &mut Fit, best: &mut f64, weights: Vec<f64>, noise: f64) {
@@ -350,8 +349,8 @@ impl Surrogate {
     }
 
     /// Computes everything again, after weights, noise or known values have changed.
-    pub fn restart(&mut self, field: &Field) {
-        let known: Vec<(Spot, f64)> = self.spots.drain(..).zip(self.logs.drain(..)).collect();
+    pub fn restart(&mut self, points: &PointTable) {
+        let known: Vec<(PointId, f64)> = self.ids.drain(..).zip(self.logs.drain(..)).collect();
         let mut sorted: Vec<f64> = known.iter().map(|k| k.1).collect();
         sorted.sort_by(f64::total_cmp);
         if let (Some(&low), Some(&middle)) = (sorted.first(), sorted.get(sorted.len() / 2)) {
@@ -369,7 +368,7 @@ impl Surrogate {
             (r.vv, r.vy, r.v1) = (0.0, 0.0, 0.0);
         }
         for (s, log) in known {
-            self.add(field, s, log);
+            self.add(points, s, log);
         }
     }
 
@@ -384,29 +383,29 @@ impl Surrogate {
         unit * if x > 0.0 { x.ln_1p() } else { x }
     }
 
-    /// Another logarithm for a success known already, or none as it failed this time.
-    pub fn change(&mut self, field: &Field, spot: Spot, log: Option<f64>) {
-        let Some(i) = self.spots.iter().position(|&s| s == spot) else { return };
+    /// Replaces the logarithm of a known success, or drops the success where a later trial failed.
+    pub fn change(&mut self, points: &PointTable, id: PointId, log: Option<f64>) {
+        let Some(i) = self.ids.iter().position(|&s| s == id) else { return };
         match log {
             Some(log) => self.logs[i] = log,
             None => {
-                self.spots.remove(i);
+                self.ids.remove(i);
                 self.logs.remove(i);
             }
         }
-        self.restart(field);
+        self.restart(points);
     }
 
     /// Whether a point is among the successes.
-    pub fn knows(&self, spot: Spot) -> bool {
-        self.spots.contains(&spot)
+    pub fn knows(&self, id: PointId) -> bool {
+        self.ids.contains(&id)
     }
 }
 
 /// The likelihood of weights and noise, over some of the successes.
 struct Fit {
     y: Vec<f64>,
-    /// Of each knob d_j for all pairs, the lower triangle row by row.
+    /// For each axis d_j of all pairs, the lower triangle row by row.
     pairs: Vec<Vec<f32>>,
     /// The middles of the weights' priors.
     middles: Vec<f64>,
@@ -414,15 +413,15 @@ struct Fit {
 }
 
 impl Fit {
-    fn new(s: &Surrogate, field: &Field, chosen: &[usize]) -> Fit {
+    fn new(s: &Surrogate, points: &PointTable, chosen: &[usize]) -> Fit {
         let n = chosen.len();
         let mean = chosen.iter().map(|&i| s.y[i]).sum::<f64>() / n.max(1) as f64;
         let variance =
             chosen.iter().map(|&i| (s.y[i] - mean).powi(2)).sum::<f64>() / n.max(1) as f64;
         let deviation = if variance > 1e-24 { variance.sqrt() } else { 1.0 };
-        let points: Vec<&[u16]> = chosen.iter().map(|&i| field.point(s.spots[i])).collect();
+        let rows: Vec<&[u16]> = chosen.iter().map(|&i| points.point(s.ids[i])).collect();
         let triangle = |a: &Axis| {
-            let at: Vec<usize> = points.iter().map(|p| a.value(p)).collect();
+            let at: Vec<usize> = rows.iter().map(|p| a.value(p)).collect();
             let mut d = Vec::with_capacity(n * n / 2);
             for i in 0..n {
                 d.extend(at[..i].iter().map(|&v| a.distance(at[i], v)));
@@ -487,10 +486,11 @@ fn normal(x: f64) -> (f64, f64) {
 }
 
 impl Expectation {
-    /// By how much the point is expected to be below `best`, counting nothing where it is not.
+    /// The expected improvement over `best`: how far the point is expected to lie below it, counted
+    /// as 0 where it does not.
     pub fn improvement(&self, best: f64) -> f64 {
         let z = (best - self.mean) / self.deviation;
-        // Far below, the approximation's error is larger than the truth: its asymptote instead.
+        // Far below, the error of the approximation exceeds the value; the asymptote is exact there.
         if z < -4.0 {
             return self.deviation * normal(z).0 / (z * z);
         }

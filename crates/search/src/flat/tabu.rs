@@ -3,7 +3,7 @@
 
 use super::climb::{START, along};
 use super::steps::Steps;
-use super::{Field, Spot};
+use super::{PointId, PointTable};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use std::collections::VecDeque;
@@ -18,22 +18,26 @@ const PATIENCE: usize = 12;
 /// The search.
 #[derive(Default)]
 pub(crate) struct Tabu {
-    at: Option<Spot>,
-    looked: Vec<(f64, Spot)>,
-    left: VecDeque<Spot>,
+    at: Option<PointId>,
+    looked: Vec<(f64, PointId)>,
+    left: VecDeque<PointId>,
     /// The best when it was last better, and moves since.
-    best: Option<Spot>,
+    best: Option<PointId>,
     moves: usize,
 }
 
 impl Steps for Tabu {
-    fn propose(&mut self, field: &mut Field, rng: &mut Xoshiro256PlusPlus) -> Option<Spot> {
-        if field.told().len() < START {
+    fn propose(
+        &mut self,
+        points: &mut PointTable,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> Option<PointId> {
+        if points.told().len() < START {
             return None;
         }
-        let at = *self.at.get_or_insert(field.best()?);
+        let at = *self.at.get_or_insert(points.best()?);
         let mut near = Vec::new();
-        along(field, at, &[1, 2, 4], &mut near);
+        along(points, at, &[1, 2, 4], &mut near);
         near.retain(|s| !self.left.contains(s) && self.looked.iter().all(|(_, l)| l != s));
         if near.is_empty() {
             self.at = None;
@@ -43,9 +47,15 @@ impl Steps for Tabu {
         Some(near[rng.random_range(0..near.len())])
     }
 
-    fn learn(&mut self, field: &mut Field, spot: Spot, time: f64, _: &mut Xoshiro256PlusPlus) {
-        self.looked.push((time, spot));
-        let better = self.at.is_some_and(|at| time < field.time(at));
+    fn learn(
+        &mut self,
+        points: &mut PointTable,
+        id: PointId,
+        time: f64,
+        _: &mut Xoshiro256PlusPlus,
+    ) {
+        self.looked.push((time, id));
+        let better = self.at.is_some_and(|at| time < points.time(at));
         if !better && self.looked.len() < LOOKED {
             return;
         }
@@ -56,8 +66,8 @@ impl Steps for Tabu {
         }
         self.at = to.filter(|t| t.0.is_finite()).map(|t| t.1);
         self.moves += 1;
-        if self.best != field.best() {
-            self.best = field.best();
+        if self.best != points.best() {
+            self.best = points.best();
             self.moves = 0;
         }
         if self.moves > PATIENCE {

@@ -1,12 +1,13 @@
-//! The raindrop: Droplet Search (Canesche et al., ACM TACO 2024), a coordinate descent whose
-//! steps must be significant. Its published code's faults are kept out: lists are sorted and the
-//! start stands at its true place, steps go both ways and end at a list's ends, only legal points
-//! are proposed, nothing queued is lost, points are told apart by the whole configuration, and a
-//! flat batch widens the radius instead of ending the descent.
+//! Droplet Search (Canesche et al., ACM TACO 2024): a coordinate descent whose steps must be
+//! statistically significant. It differs from the published code, which has faults: values are
+//! sorted and the start stands at its true place among them, steps go both ways and end at the ends
+//! of a list, only legal points are proposed, no queued point is lost, points are identified by the
+//! whole configuration, and a batch without an improvement widens the radius instead of ending the
+//! descent.
 
 use super::evolution::batch;
 use super::ranker::Ranker;
-use super::sampling::{Terms, deal, spread};
+use super::sampling::{Policy, divide, spread};
 use super::{Setting, Strategy};
 use crate::ledger::{Known, Ledger, Point, PointSet};
 use crate::statistics::welch_less;
@@ -16,13 +17,13 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use squall_core::{Candidate, Configuration, Trial};
 use std::collections::VecDeque;
 
-/// A challenger must be faster by this share.
+/// A challenger must be faster than the incumbent by this share.
 const LEAST_EFFECT: f64 = 0.01;
-/// And by this share where single samples say nothing of the noise.
+/// It must be faster by this share where there are single samples, which do not show the noise.
 const LEAST_EFFECT_UNTESTED: f64 = 0.03;
-/// And the odds of seeing its lead by chance must be below this.
+/// The probability of seeing its lead by chance must be below this.
 const SIGNIFICANCE: f64 = 0.05;
-/// Diagonal neighbours looked at in one stage; there are hundreds.
+/// Diagonal neighbours that one stage proposes; a point has hundreds.
 const DIAGONALS: usize = 48;
 
 /// Whether a challenger is really faster than the incumbent.
@@ -37,7 +38,7 @@ pub(crate) fn beats(challenger: &Known, incumbent: &Known) -> bool {
     }
 }
 
-/// The points that can be realized, the model's favourite first.
+/// The points that can be realized, the one with the highest score first.
 fn ranked(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Point> {
     let scores = ranker.scores(ledger, &points);
     let mut order: Vec<(f32, Point)> =
@@ -46,14 +47,14 @@ fn ranked(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Point
     order.into_iter().map(|(_, p)| p).collect()
 }
 
-/// One descent from one start, without a ledger of its own.
+/// One descent from one start. The ledger is the caller's.
 pub(super) struct Descent {
     centre: Point,
-    /// What is searched now; see [`Descent::neighbours`].
+    /// The stage that is searched; see [`Descent::neighbours`].
     stage: usize,
     /// Neighbours to be proposed.
     queue: VecDeque<Point>,
-    /// Proposed and not yet heard of.
+    /// Points that were proposed and whose outcomes are not known yet.
     waiting: PointSet,
     /// Proposals since the centre moved.
     pub tries: usize,
@@ -61,7 +62,7 @@ pub(super) struct Descent {
 }
 
 impl Descent {
-    /// From a known point.
+    /// A descent from a known point.
     pub fn new(centre: Point, seed: u64) -> Descent {
         Descent {
             centre,
@@ -77,7 +78,7 @@ impl Descent {
         &self.centre
     }
 
-    /// Whether everything within the largest radius was proposed and heard of.
+    /// Whether all outcomes within the largest radius are known.
     pub fn has_ended(&self, ledger: &Ledger) -> bool {
         self.stage > self.last_stage(ledger) && self.queue.is_empty() && self.waiting.is_empty()
     }
@@ -91,9 +92,9 @@ impl Descent {
         2 * ledger.shape(&self.centre).reach().max(1)
     }
 
-    /// The neighbours of a stage: even stages step along single knobs and trade factors, odd
-    /// ones go along two knobs at once; every second stage widens the radius. The last stage
-    /// comes back to the diagonals that earlier ones had no room for.
+    /// The neighbours of the stage: even stages step along single knobs and trade factors, odd ones
+    /// go along two knobs at once; every second stage widens the radius. The last stage returns to
+    /// the diagonals that earlier ones left out.
     fn neighbours(&mut self, ledger: &mut Ledger, ranker: Option<&Ranker>) -> Vec<Point> {
         let last = self.last_stage(ledger);
         let shape = ledger.shape(&self.centre);
@@ -111,7 +112,7 @@ impl Descent {
             found.into_iter().map(|configuration| Point { tunable, configuration }).collect();
         points.retain(|p| seen.insert(p.clone()));
         if self.stage % 2 == 1 {
-            // Known points cost nothing and stay in sight.
+            // Known points cost no trial and are all kept.
             let mut room = DIAGONALS;
             points.retain(|p| {
                 let keep = room > 0 || ledger.is_taken(p);
@@ -134,7 +135,7 @@ impl Descent {
         let better = points.iter().filter_map(|p| ledger.look_up(p)).filter(|k| beats(k, centre));
         let Some(best) = better.min_by(|a, b| a.time.total_cmp(&b.time)) else { return false };
         let to = best.point.clone();
-        // What was good once may be good again: the same step further is tried first.
+        // A step that was good may be good again: the same step further on is tried first.
         let onward = ledger.shape(&to).onward(&self.centre.configuration, &to.configuration);
         self.queue.clear();
         self.queue.extend(onward.map(|configuration| Point { tunable: to.tunable, configuration }));
@@ -144,7 +145,7 @@ impl Descent {
         true
     }
 
-    /// Goes on from another point.
+    /// Continues from another point.
     pub fn relocate(&mut self, to: Point) {
         self.queue.clear();
         self.centre = to;
@@ -152,8 +153,8 @@ impl Descent {
         self.tries = 0;
     }
 
-    /// Hears of trials: proposals of this descent may become its centre; a centre that was
-    /// measured again has its neighbours compared anew.
+    /// Takes note of outcomes. A proposal of this descent may become its centre; the neighbours of a
+    /// centre that was measured again are compared anew.
     pub fn absorb(&mut self, ledger: &Ledger, told: &[Point]) {
         let mine: Vec<Point> = told.iter().filter(|p| self.waiting.remove(*p)).cloned().collect();
         let again = told.contains(&self.centre);
@@ -196,7 +197,7 @@ impl Descent {
                 return out;
             }
             let neighbours = self.neighbours(ledger, ranker);
-            // Others may have measured a better neighbour already.
+            // A better neighbour may have been measured already, proposed by another search.
             if !self.move_to_best_of(ledger, &neighbours) {
                 self.stage += 1;
                 self.queue.extend(neighbours);
@@ -205,47 +206,47 @@ impl Descent {
     }
 }
 
-/// Descents one after another, each from the best point that none started from, with some random
-/// points before each.
-pub struct Raindrop {
+/// Droplet Search with restarts: descents one after another, each from the best point that no
+/// earlier one started from, with some random points before each.
+pub struct Droplet {
     ledger: Ledger,
     descent: Option<Descent>,
-    /// Centres that descents started from or ended at.
+    /// Points that descents started from or ended at.
     used: PointSet,
     told: Vec<Point>,
     rng: Xoshiro256PlusPlus,
     trials: usize,
     /// Random points to be proposed before the next descent.
-    scouts: usize,
+    random_left: usize,
 }
 
-impl Raindrop {
-    /// For a task.
-    pub fn new(setting: &Setting) -> Raindrop {
-        Raindrop {
+impl Droplet {
+    /// The strategy for a task.
+    pub fn new(setting: &Setting) -> Droplet {
+        Droplet {
             ledger: Ledger::new(&setting.tunables),
             descent: None,
             used: PointSet::default(),
             told: Vec::new(),
             rng: Xoshiro256PlusPlus::seed_from_u64(setting.seed),
             trials: setting.trials,
-            scouts: (setting.trials / 8).clamp(4, 16),
+            random_left: (setting.trials / 8).clamp(4, 16),
         }
     }
 
-    fn hear(&mut self) {
+    fn absorb(&mut self) {
         let told = std::mem::take(&mut self.told);
-        // What others told counts as scouting.
-        self.scouts = self.scouts.saturating_sub(told.len());
+        // Every trial that was told counts as one of the random points.
+        self.random_left = self.random_left.saturating_sub(told.len());
         if let Some(d) = &mut self.descent {
             d.absorb(&self.ledger, &told);
             if d.has_ended(&self.ledger) {
                 self.used.insert(d.centre().clone());
                 self.descent = None;
-                self.scouts = 4;
+                self.random_left = 4;
             }
         }
-        if self.descent.is_none() && self.scouts == 0 {
+        if self.descent.is_none() && self.random_left == 0 {
             let start = self
                 .ledger
                 .ranking()
@@ -258,28 +259,29 @@ impl Raindrop {
                     self.used.insert(p.clone());
                     self.descent = Some(Descent::new(p, self.rng.random()));
                 }
-                None => self.scouts = 4,
+                None => self.random_left = 4,
             }
         }
     }
 }
 
-impl Strategy for Raindrop {
+impl Strategy for Droplet {
     fn name(&self) -> &'static str {
-        "raindrop"
+        "droplet"
     }
 
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
-        self.hear();
+        self.absorb();
         let mut points = Vec::new();
         if let Some(d) = &mut self.descent {
             points =
                 d.propose(&mut self.ledger, None, n.min(batch(self.trials)), &PointSet::default());
         }
         if points.is_empty() && n > 0 {
-            // Before, between and beside descents: never idle while something is left to try.
-            let terms = Terms { opening: 4, steep: 2 };
-            let counts = deal(&self.ledger, n.min(self.scouts.max(4)), terms, &[], &mut self.rng);
+            // Without a proposal of a descent random points are proposed, as long as any are left.
+            let policy = Policy { opening: 4, power: 2 };
+            let counts =
+                divide(&self.ledger, n.min(self.random_left.max(4)), policy, &[], &mut self.rng);
             points = spread(&mut self.ledger, &counts, &PointSet::default(), &mut self.rng);
         }
         self.ledger.propose(&points)

@@ -1,8 +1,8 @@
 //! One test for each fault of the published descent (and what else descent must keep), each of
 //! which the published code would fail.
 
-use super::super::conformance::{Small, measured};
 use super::*;
+use crate::conformance::{Small, measured};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{Space, Tunable};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
-//! The storm: evolution under a learned cost model, as in Ansor (Zheng et al., OSDI 2020). A
-//! population of measured, carried and fresh points breeds for a few generations by traded tile
-//! factors, steps, jumps and crossover; the model's favourites, kept apart from one another, and
-//! a few random points are proposed.
+//! Evolutionary search under a learned cost model, as in Ansor (Zheng et al., OSDI 2020). A
+//! population of measured, carried and fresh points is varied for a few generations by traded tile
+//! factors, steps, jumps and crossover; the points with the highest scores, chosen unlike one
+//! another, and a few random points are proposed.
 
 use super::ranker::Ranker;
-use super::sampling::{deal, shares, spread, terms};
+use super::sampling::{divide, policy, shares, spread};
 use super::{Setting, Strategy};
 use crate::cost_model::{CostModel, Gbdt, GbdtSettings};
 use crate::ledger::{Ledger, Point, PointSet};
@@ -17,31 +17,33 @@ const GENERATIONS: usize = 4;
 const PARENTS: usize = 128;
 /// Measured points among the parents.
 const MEASURED: usize = 48;
-/// Share of a batch that is random whatever the model says.
+/// The share of a batch that is random.
 const RANDOM: f64 = 0.07;
 
-/// Random points that come before the first model.
+/// Random points before the first model is fitted.
 pub(super) fn warm_up(trials: usize) -> usize {
     (trials / 5).clamp(6, 24)
 }
 
-/// How many to propose before hearing what became of them: small budgets learn in small steps.
+/// How many points are proposed before their outcomes are needed; small budgets learn in small
+/// steps.
 pub(super) fn batch(trials: usize) -> usize {
     (trials / 16).clamp(4, 32)
 }
 
-/// Features computed for a batch, the dearest part of a search: about a millisecond for two. Twice
-/// as many make the search a sixth of the cost of a convolution's trial; so many, a tenth.
+/// The number of points whose features are computed for a batch of `n`. Features are the most
+/// expensive part of a search, about half a millisecond each: with this many the search takes a
+/// tenth of the cost of a convolution's trial, with twice as many a sixth.
 pub(super) fn evaluations(n: usize) -> usize {
     (64 + 32 * n).min(800)
 }
 
-/// The evolution itself, without a ledger of its own.
-pub(super) struct Evolution {
+/// The evolution itself. The ledger is the caller's.
+pub(super) struct Population {
     rng: Xoshiro256PlusPlus,
-    /// The task's budget, by which algorithms share it.
+    /// The task's budget in trials, on which the shares of algorithms depend.
     trials: usize,
-    /// The model's favourites that were not proposed.
+    /// Points with high scores that were not proposed.
     carried: Vec<Point>,
 }
 
@@ -50,9 +52,9 @@ struct Member {
     score: f32,
 }
 
-impl Evolution {
-    pub fn new(seed: u64, trials: usize) -> Evolution {
-        Evolution { rng: Xoshiro256PlusPlus::seed_from_u64(seed), trials, carried: Vec::new() }
+impl Population {
+    pub fn new(seed: u64, trials: usize) -> Population {
+        Population { rng: Xoshiro256PlusPlus::seed_from_u64(seed), trials, carried: Vec::new() }
     }
 
     /// Up to `n` new points, computing features of about `evaluations` at most.
@@ -64,12 +66,12 @@ impl Evolution {
         evaluations: usize,
         not: &PointSet,
     ) -> Vec<Point> {
-        let terms = terms(ledger.algorithms().len(), self.trials);
+        let policy = policy(ledger.algorithms().len(), self.trials);
         let random = match ranker.is_ready() {
             true => (0..n).filter(|_| self.rng.random_bool(RANDOM)).count(),
             false => n.div_ceil(3),
         };
-        let counts = deal(ledger, n - random, terms, &[], &mut self.rng);
+        let counts = divide(ledger, n - random, policy, &[], &mut self.rng);
         let mut out: Vec<Point> = Vec::new();
         for (algorithm, &count) in counts.iter().enumerate().filter(|c| *c.1 > 0) {
             let evaluations = evaluations * count / (n - random);
@@ -92,15 +94,15 @@ impl Evolution {
         }
         let mut have = vec![0; counts.len()];
         out.iter().for_each(|p| have[ledger.algorithm(p.tunable)] += 1);
-        let rest = deal(ledger, n - out.len(), terms, &have, &mut self.rng);
+        let rest = divide(ledger, n - out.len(), policy, &have, &mut self.rng);
         let mut not = not.clone();
         not.extend(out.iter().cloned());
         out.extend(spread(ledger, &rest, &not, &mut self.rng));
         out
     }
 
-    /// Before there is a model: samples of an algorithm of which the tunables' formulas expect
-    /// most. Nothing where a tunable has no formula, for then they cannot be compared.
+    /// Before a model is fitted: samples of an algorithm by the cost formulas of their tunables, the
+    /// best first. None where a tunable has no formula, because the points cannot be compared then.
     fn anticipate(
         &mut self,
         ledger: &mut Ledger,
@@ -123,7 +125,7 @@ impl Evolution {
         members
     }
 
-    /// New points of an algorithm that the model likes, best first.
+    /// New points of an algorithm, the one with the highest score first.
     fn evolve(
         &mut self,
         ledger: &mut Ledger,
@@ -140,15 +142,15 @@ impl Evolution {
         first.retain(|p| !ledger.is_taken(p) && seen.insert(p.clone()));
         first.extend(self.samples(ledger, algorithm, evaluations / 3, &mut seen));
         let mut pool = score(ledger, ranker, first);
-        // The measured breed, but what is known already is not proposed again. They compete by
-        // the model's opinion of them, as everyone else does.
+        // Measured points are parents too, but are not proposed again. They compete by the score
+        // that the model gives them, as all others do.
         let ranking =
             ledger.ranking().into_iter().filter(|k| ledger.algorithm(k.point.tunable) == algorithm);
-        let measured = ranking.take(MEASURED).map(|k| k.point.clone()).collect();
-        let mut elders = score(ledger, ranker, measured);
+        let fastest = ranking.take(MEASURED).map(|k| k.point.clone()).collect();
+        let measured = score(ledger, ranker, fastest);
         let each = evaluations.saturating_sub(evaluations / 3) / GENERATIONS;
         for _ in 0..GENERATIONS {
-            let mut parents: Vec<&Member> = elders.iter().chain(&pool).collect();
+            let mut parents: Vec<&Member> = measured.iter().chain(&pool).collect();
             parents.sort_by(|a, b| b.score.total_cmp(&a.score));
             parents.truncate(PARENTS);
             let mut children = Vec::new();
@@ -165,7 +167,6 @@ impl Evolution {
             }
             pool.extend(score(ledger, ranker, children));
         }
-        elders.clear();
         pool.sort_by(|a, b| b.score.total_cmp(&a.score));
         pool
     }
@@ -194,7 +195,7 @@ impl Evolution {
     }
 
     fn breed(&mut self, ledger: &Ledger, parents: &[&Member]) -> Option<Point> {
-        // Better parents breed more often: the square of an even draw favours the front.
+        // The square of an even draw favours the parents with high scores.
         let mut draw = || (self.rng.random::<f64>().powi(2) * parents.len() as f64) as usize;
         let (mother, father) = (&parents[draw()].point, &parents[draw()].point);
         let shape = ledger.shape(mother);
@@ -203,7 +204,7 @@ impl Evolution {
             configuration = shape.cross(&configuration, &father.configuration, &mut self.rng)?;
         } else {
             configuration = shape.mutate(&configuration, &mut self.rng)?;
-            // Now and then two or three moves at once, to cross a ridge.
+            // Sometimes two or three moves are made at once, to leave a local optimum.
             while self.rng.random_bool(0.25) {
                 configuration =
                     shape.mutate(&configuration, &mut self.rng).unwrap_or(configuration);
@@ -212,8 +213,8 @@ impl Evolution {
         Some(Point { tunable: mother.tunable, configuration })
     }
 
-    /// Takes the best one after another, each marked down by its likeness to those taken, so
-    /// that a batch is not sixteen times the same kernel.
+    /// Takes the members with the highest scores, each lowered by its similarity to those taken
+    /// before, so that a batch does not consist of nearly equal kernels.
     fn pick(&self, ledger: &Ledger, members: &[Member], n: usize) -> Vec<Point> {
         let front = &members[..members.len().min(8 * n)];
         let Some((first, last)) = front.first().zip(front.last()) else { return Vec::new() };
@@ -246,46 +247,46 @@ fn score(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Member
     members.filter(|m| m.score > f32::NEG_INFINITY).collect()
 }
 
-/// The model that strategies use unless told otherwise.
+/// The cost model that strategies use by default.
 pub(super) fn default_model(seed: u64) -> Box<dyn CostModel> {
     Box::new(Gbdt::new(GbdtSettings { seed, ..GbdtSettings::default() }))
 }
 
-/// Evolution under a cost model for one task.
-pub struct Storm {
+/// Population under a cost model for one task.
+pub struct Evolution {
     ledger: Ledger,
     ranker: Ranker,
-    evolution: Evolution,
+    population: Population,
     trials: usize,
 }
 
-impl Storm {
-    /// With gradient-boosted trees.
-    pub fn new(setting: &Setting) -> Storm {
-        Storm::with_model(setting, default_model(setting.seed))
+impl Evolution {
+    /// The strategy with gradient-boosted trees.
+    pub fn new(setting: &Setting) -> Evolution {
+        Evolution::with_model(setting, default_model(setting.seed))
     }
 
-    /// With another cost model.
-    pub fn with_model(setting: &Setting, model: Box<dyn CostModel>) -> Storm {
-        Storm {
+    /// The strategy with another cost model.
+    pub fn with_model(setting: &Setting, model: Box<dyn CostModel>) -> Evolution {
+        Evolution {
             ledger: Ledger::new(&setting.tunables),
             ranker: Ranker::new(model),
-            evolution: Evolution::new(setting.seed, setting.trials),
+            population: Population::new(setting.seed, setting.trials),
             trials: setting.trials,
         }
     }
 }
 
-impl Strategy for Storm {
+impl Strategy for Evolution {
     fn name(&self) -> &'static str {
-        "storm"
+        "evolution"
     }
 
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
         self.ranker.refresh(&mut self.ledger);
         let n =
             n.min(if self.ranker.is_ready() { batch(self.trials) } else { warm_up(self.trials) });
-        let points = self.evolution.propose(
+        let points = self.population.propose(
             &mut self.ledger,
             &self.ranker,
             n,

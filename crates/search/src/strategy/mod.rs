@@ -1,46 +1,46 @@
-//! Strategies propose candidates of one task and learn from what became of them.
+//! Strategies propose candidates of one task and learn from their outcomes.
 //!
-//! Most of them are made of the same parts: a ledger of what is known, [`storm`](evolution)
-//! which explores under a cost model, and [`raindrop`](droplet) which descends from a start.
+//! Those of this folder share their parts: a ledger of what is known, [`evolution`], which explores
+//! under a cost model, and [`droplet`], which descends from a start.
 
 mod droplet;
 mod evolution;
-mod random;
+mod evolution_droplet;
 mod ranker;
 mod sampling;
-mod storm_raindrop;
 
-pub use droplet::Raindrop;
-pub use evolution::Storm;
-pub use random::Random;
-pub use storm_raindrop::StormRaindrop;
+pub use droplet::Droplet;
+pub use evolution::Evolution;
+pub use evolution_droplet::EvolutionDroplet;
 
-use crate::cost_model::NoModel;
 use squall_core::{Candidate, Trial, Tunable};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+
+/// The name of the default strategy.
+pub const DEFAULT: &str = "evolution+droplet";
 
 /// Proposes candidates of one task.
 pub trait Strategy: Send {
     /// Its name in settings.
     fn name(&self) -> &'static str;
 
-    /// At most `n` candidates that were neither asked nor told before. Fewer when it wants to
-    /// hear first what became of these; none only when nothing is left that can be realized.
+    /// At most `n` candidates that were neither asked nor told before. It gives fewer when it needs
+    /// their outcomes first, and none only when nothing is left that can be realized.
     fn ask(&mut self, n: usize) -> Vec<Candidate>;
 
-    /// What became of candidates, asked for or not: known records are told before the first
-    /// `ask`. A later trial of the same candidate replaces the earlier.
+    /// Outcomes of candidates, asked for or not: known records are told before the first `ask`. A
+    /// later trial of the same candidate replaces the earlier.
     fn tell(&mut self, trials: &[Trial]);
 }
 
 /// What a strategy is made for.
 #[derive(Clone)]
 pub struct Setting {
-    /// The task's tunables, searched together.
+    /// The task's tunables, which are searched together.
     pub tunables: Vec<Arc<dyn Tunable>>,
-    /// Of every random choice.
+    /// The seed of every random choice.
     pub seed: u64,
-    /// Expected budget of the task: how long to explore depends on it.
+    /// The task's expected budget in trials, on which the length of exploring depends.
     pub trials: usize,
 }
 
@@ -49,69 +49,17 @@ pub struct Setting {
 pub struct StrategyInfo {
     /// Its name in settings.
     pub name: &'static str,
+    /// Its former names, which settings and records may still have.
+    pub aliases: &'static [&'static str],
     /// One line for a list.
     pub summary: &'static str,
     /// Makes one.
     pub make: fn(&Setting) -> Box<dyn Strategy>,
 }
 
-/// All strategies, the default first.
-pub fn strategies() -> &'static [StrategyInfo] {
-    static ALL: LazyLock<Vec<StrategyInfo>> =
-        LazyLock::new(|| OURS.iter().chain(crate::flat::STRATEGIES).copied().collect());
-    &ALL
+impl StrategyInfo {
+    /// Whether it goes by a name: its own, or a former one.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name)
+    }
 }
-
-const OURS: &[StrategyInfo] = &[
-    StrategyInfo {
-        name: DEFAULT,
-        summary: "explore under a cost model, then descend from several of the best; the share by \
-                  expected gain",
-        make: |s| match !s.tunables.is_empty() && s.tunables.iter().all(|t| t.is_flat()) {
-            true => Box::new(crate::flat::ours(s)),
-            false => Box::new(StormRaindrop::new(s)),
-        },
-    },
-    StrategyInfo {
-        name: "storm",
-        summary: "evolution under a gradient-boosted cost model (as in Ansor)",
-        make: |s| Box::new(Storm::new(s)),
-    },
-    StrategyInfo {
-        name: "raindrop",
-        summary: "coordinate descent with a significance test (Droplet Search), restarted where \
-                  it ends",
-        make: |s| Box::new(Raindrop::new(s)),
-    },
-    StrategyInfo {
-        name: "random",
-        summary: "even draws of the legal configurations, none twice",
-        make: |s| Box::new(Random::new(s)),
-    },
-];
-
-/// The default's name.
-pub const DEFAULT: &str = "storm+raindrop";
-
-/// Strategies that lack a part on purpose, to measure what it is worth. Nobody should tune with
-/// them.
-pub fn ablations() -> &'static [StrategyInfo] {
-    const ALL: &[StrategyInfo] = &[
-        StrategyInfo {
-            name: "storm-nomodel",
-            summary: "the storm's evolution with random scores in place of its cost model",
-            make: |s| Box::new(Storm::with_model(s, Box::new(NoModel { seed: s.seed }))),
-        },
-        StrategyInfo {
-            name: "storm+raindrop-nomodel",
-            summary: "both together with random scores in place of the cost model",
-            make: |s| Box::new(StormRaindrop::with_model(s, Box::new(NoModel { seed: s.seed }))),
-        },
-    ];
-    ALL
-}
-
-#[cfg(test)]
-mod conformance;
-#[cfg(test)]
-mod races;

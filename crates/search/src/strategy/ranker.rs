@@ -1,15 +1,16 @@
-//! A cost model kept up to date with a ledger: when to learn anew, from what, and scores.
+//! A cost model that is fitted again as a ledger grows.
 
 use crate::cost_model::CostModel;
 use crate::ledger::{Ledger, Point};
 use std::sync::Arc;
 
-/// Rows needed before a model is worth asking.
+/// Rows that are needed before the scores of a model mean anything.
 const ENOUGH: usize = 6;
 
+/// A cost model and what it was fitted to.
 pub(super) struct Ranker {
     model: Box<dyn CostModel>,
-    /// Rows that it has learnt from.
+    /// The number of rows that it was fitted to.
     learnt: usize,
 }
 
@@ -23,11 +24,11 @@ impl Ranker {
         self.learnt > 0
     }
 
-    /// Learns anew where enough rows have come in.
+    /// Fits the model again where enough rows have come in.
     pub fn refresh(&mut self, ledger: &mut Ledger) {
         let now = ledger.known().len();
         let ran = ledger.known().iter().filter(|k| k.time.is_finite()).count();
-        // Learning from few rows costs next to nothing; from many it waits for news.
+        // Fitting to few rows is cheap; with many rows it is done for every eighth.
         let due = if now < 100 { 1 } else { 8 };
         if ran < ENOUGH || now < self.learnt + due {
             return;

@@ -1,47 +1,47 @@
-//! Whose turn it is among the algorithms of a task (docs/decisions/0015), and random points: drawn
-//! fairly between tunables, spread out within one.
+//! The division of trials between the algorithms of a task (docs/decisions/0015), and random
+//! points: shared fairly between tunables, and spread out within one.
 
 use crate::ledger::{Ledger, Point, PointSet};
 use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Share of the budget in which all algorithms get as many trials as each other.
+/// The share of the budget in which all algorithms get equally many trials.
 const OPENING: f64 = 0.3;
-/// Nor does that last longer than so many trials of each.
+/// That phase ends after this many trials of each at the latest.
 const LONGEST_OPENING: usize = 64;
-/// So many failures, and nothing that ran, end an algorithm's opening.
-const DEAF: usize = 8;
-/// What algorithms that are behind get together, at least, for one of the leader's trials.
+/// An algorithm's opening ends after this many failures without a kernel that ran.
+const FAILURES: usize = 8;
+/// The least share that all algorithms behind the best one get together, relative to its share.
 const FLOOR: f64 = 0.15;
 
-/// How algorithms share what is dealt out.
+/// How algorithms share trials.
 #[derive(Clone, Copy)]
-pub(super) struct Terms {
-    /// Trials of each that come first.
+pub(super) struct Policy {
+    /// Trials of each algorithm that come first.
     pub opening: usize,
-    /// How steeply an algorithm's share falls with its best time after that.
-    pub steep: i32,
+    /// The share of an algorithm is the ratio of the best time to its own, to this power.
+    pub power: i32,
 }
 
-/// The terms of a task whose trials a cost model picks: each algorithm is tried for a while before
-/// its best time says what it is worth. The model is sure of itself after a dozen trials, and an
-/// algorithm that begins slowly would never be seen again: on a GPU, one that ended first with all
-/// trials for itself got 11 of 500 beside one that began well.
-pub(super) fn terms(algorithms: usize, trials: usize) -> Terms {
-    Terms {
+/// The policy of a task whose trials a cost model picks: each algorithm is tried for a while before
+/// its best time decides its share. Without that, the model would settle after a dozen trials and
+/// drop an algorithm that begins slowly: on a GPU, the algorithm that was best with all trials for
+/// itself got 11 of 500 beside one that began well.
+pub(super) fn policy(algorithms: usize, trials: usize) -> Policy {
+    Policy {
         opening: ((OPENING * trials as f64 / algorithms.max(1) as f64) as usize)
             .min(LONGEST_OPENING),
-        steep: 6,
+        power: 6,
     }
 }
 
-/// How many of `n` new points each algorithm that is not used up gets, `have` being what the batch
-/// holds already: the one with the fewest trials until all had their opening, then by how close the
-/// best of each comes to the best of all.
-pub(super) fn deal(
+/// Divides `n` new points between the algorithms that have untried points left; `have` is what the
+/// batch holds already. The algorithm with the fewest trials is next until all had their opening;
+/// then shares go by how close the best time of each comes to the best of all.
+pub(super) fn divide(
     ledger: &Ledger,
     n: usize,
-    terms: Terms,
+    policy: Policy,
     have: &[usize],
     rng: &mut Xoshiro256PlusPlus,
 ) -> Vec<usize> {
@@ -59,9 +59,9 @@ pub(super) fn deal(
     let floor = FLOOR / (algorithms - 1) as f64;
     let weight = |f: usize| match best[f].is_finite() {
         _ if ledger.is_used_up(f, tries[f]) => 0.0,
-        true => (fastest / best[f]).powi(terms.steep).max(floor),
-        // Never tried deserves a try; tried and never ran deserves few more.
-        false => (DEAF as f64 / (DEAF + tries[f]) as f64).max(floor),
+        true => (fastest / best[f]).powi(policy.power).max(floor),
+        // One that was never tried gets a full share; one that was tried and never ran gets little.
+        false => (FAILURES as f64 / (FAILURES + tries[f]) as f64).max(floor),
     };
     let weights: Vec<f64> = (0..algorithms).map(weight).collect();
     let total: f64 = weights.iter().sum();
@@ -69,9 +69,9 @@ pub(super) fn deal(
     for _ in 0..n {
         let held = |f: usize| tries[f] + have.get(f).copied().unwrap_or(0) + out[f];
         let opens = |f: &usize| {
-            held(*f) < terms.opening
+            held(*f) < policy.opening
                 && !ledger.is_used_up(*f, held(*f))
-                && (best[*f].is_finite() || tries[*f] < DEAF)
+                && (best[*f].is_finite() || tries[*f] < FAILURES)
         };
         let chosen = (0..algorithms).filter(opens).min_by_key(|&f| held(f)).unwrap_or_else(|| {
             // A draw for each point keeps small batches fair.
@@ -87,9 +87,9 @@ pub(super) fn deal(
     out
 }
 
-/// How much of a random draw each tunable gets. Even while nothing is known; later by the square
-/// of how close its best comes to the best of all, with a floor that keeps each one in play.
-/// Those of other algorithms get nothing.
+/// The share of a random draw that each tunable of an algorithm gets: equal while nothing is known,
+/// later the square of how close its best time comes to the best of all, with a floor that keeps
+/// each one in play. Tunables of other algorithms get nothing.
 pub(super) fn shares(ledger: &Ledger, algorithm: usize) -> Vec<f64> {
     const FLOOR: f64 = 0.15;
     let mut best = vec![f64::INFINITY; ledger.len()];
@@ -102,7 +102,7 @@ pub(super) fn shares(ledger: &Ledger, algorithm: usize) -> Vec<f64> {
     let share = |(t, (&b, &tries)): (usize, (&f64, &usize))| match b.is_finite() {
         _ if ledger.algorithm(t) != algorithm => 0.0,
         true => FLOOR + (1.0 - FLOOR) * (fastest / b).powi(2),
-        // Never tried deserves a try; tried and never ran deserves few more.
+        // One that was never tried gets a full share; one that was tried and never ran gets little.
         false => (8.0 / (8.0 + tries as f64)).max(FLOOR),
     };
     best.iter().zip(&tries).enumerate().map(share).collect()
@@ -114,9 +114,9 @@ fn behind(shares: &[f64], have: &[usize], open: &[bool]) -> Option<usize> {
     (0..shares.len()).filter(|&t| open[t]).min_by(|&a, &b| due(a).total_cmp(&due(b)))
 }
 
-/// So many new points of each algorithm, each the one of a few samples that is least like the
-/// others and like what is known of its tunable. Where an algorithm has too few left, others step
-/// in.
+/// New points of each algorithm, as many as `counts` says. Each is the one of a few samples that is
+/// farthest from the others and from the known points of its tunable. Where an algorithm has too few
+/// points left, the others give more.
 pub(super) fn spread(
     ledger: &mut Ledger,
     counts: &[usize],
@@ -127,7 +127,7 @@ pub(super) fn spread(
     let mut left = counts.to_vec();
     let mut open = vec![true; ledger.len()];
     let mut have = vec![0; ledger.len()];
-    // Tunables start in random order, so that small batches do not always favour the first.
+    // Weights are varied a little, so that small batches do not always favour the first tunable.
     let of = |f: usize| shares(ledger, f);
     let mut weights: Vec<Vec<f64>> = (0..counts.len()).map(of).collect();
     weights
@@ -209,10 +209,10 @@ mod tests {
     }
 
     fn dealt(trials: &[(usize, f64)], n: usize, have: &[usize]) -> Vec<usize> {
-        deal(
+        divide(
             &ledger(trials),
             n,
-            Terms { opening: 20, steep: 6 },
+            Policy { opening: 20, power: 6 },
             have,
             &mut Xoshiro256PlusPlus::seed_from_u64(3),
         )
@@ -223,11 +223,12 @@ mod tests {
         assert_eq!(dealt(&[], 12, &[]), [4, 4, 4]);
         assert_eq!(dealt(&[], 9, &[3, 0, 0]), [1, 4, 4]);
         assert_eq!(dealt(&[(20, 1.0), (4, 9.0), (12, 2.0)], 16, &[]), [0, 12, 4]);
-        // Eight failures end it: what never ran gets a few of many.
-        let deaf = dealt(&[(20, 1.0), (20, 1.0), (8, f64::INFINITY)], 1000, &[]);
-        assert!(deaf[2] > 100 && deaf[2] < 300, "{deaf:?}");
+        // Eight failures end it: an algorithm that never ran gets a few of many.
+        let failing = dealt(&[(20, 1.0), (20, 1.0), (8, f64::INFINITY)], 1000, &[]);
+        assert!(failing[2] > 100 && failing[2] < 300, "{failing:?}");
         assert_eq!(
-            [terms(1, 100), terms(2, 100), terms(3, 64), terms(2, 1_000_000)].map(|t| t.opening),
+            [policy(1, 100), policy(2, 100), policy(3, 64), policy(2, 1_000_000)]
+                .map(|t| t.opening),
             [30, 15, 6, 64]
         );
     }

@@ -3,14 +3,13 @@
 use super::families;
 use crate::error::Error;
 use squall_core::forecast::{Example, Part, Problem, Split, fnv1a};
-use squall_predict::classical::Classical;
 use squall_predict::metrics::{
     Outcome, Reliability, Share, calibration_error, kernel_precision_at, negative_log_likelihood,
     precision_at, reliability,
 };
-use squall_predict::paper::PaperModel;
 use squall_predict::{
-    Epoch, Kind, Material, Method, Model, Options, PredictError, Predictor, Room,
+    Classical, Epoch, Kind, Method, Model, Options, PaperModel, PredictError, Predictor, Scratch,
+    TrainingData,
 };
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -189,13 +188,13 @@ pub fn time(
     for model in predictor.models() {
         let mine: Vec<&Example> =
             examples.iter().filter(|e| e.problem.solver == model.solver()).collect();
-        let (mut room, mut all) = (Room::default(), Vec::new());
+        let (mut scratch, mut all) = (Scratch::default(), Vec::new());
         for e in asked_of(model, &mine, asked) {
             let mut least = f64::INFINITY;
             for _ in 0..3 {
                 let began = Instant::now();
                 model
-                    .predict(&e.problem, k, Method::Pair, &mut room)
+                    .predict(&e.problem, k, Method::Pair, &mut scratch)
                     .map_err(PredictError::from)?;
                 least = least.min(1e3 * began.elapsed().as_secs_f64());
             }
@@ -306,7 +305,7 @@ pub fn compare(
                         study.folds.map_or(String::new(), |_| format!(", fold {}", fold + 1))
                     );
                     let model = Model::learn(
-                        &Material {
+                        &TrainingData {
                             family: family.clone(),
                             examples: &learned,
                             part: &part,

@@ -25,7 +25,9 @@ pub use user_database::{Row, write};
 use crate::error::Error;
 use squall_core::forecast::{Example, Family, FamilyError, Split, serialised};
 use squall_frontend::miopen::{self, Convolution, Database, Device, driver};
-use squall_predict::{Checkpoint, Method, Options, PredictError, Predictor, Progress, Room};
+use squall_predict::{
+    Checkpoint, Method, Options, PredictError, Predictor, Progress, Scratch, TrainingRequest,
+};
 use squall_records::Store;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -173,8 +175,8 @@ pub fn train(
     };
     // A disk that is full shows now and not after an hour.
     let mut go_on = |p: &Progress| progress(p) && failed.borrow().is_none();
-    let trained =
-        Predictor::resume(&families, examples, split, options, &mut state, &mut keep, &mut go_on);
+    let request = TrainingRequest { families: &families, examples, split, options };
+    let trained = Predictor::resume(request, &mut state, &mut keep, &mut go_on);
     if let Some(source) = failed.into_inner() {
         return Err(broken(source));
     }
@@ -226,13 +228,13 @@ pub fn answer(
         Some(s) => vec![predictor.model(s)?],
         None => predictor.models().iter().collect(),
     };
-    let mut room = Room::default();
+    let mut scratch = Scratch::default();
     let mut answers = Vec::new();
     for q in questions {
         let mut taken = false;
         for s in &solvers {
             let problem = q.convolution.problem(s.solver(), &device);
-            let found = s.predict(&problem, top, Method::Pair, &mut room);
+            let found = s.predict(&problem, top, Method::Pair, &mut scratch);
             let why = match &found {
                 Ok(p) if p.is_empty() => Some(format!(
                     "{} cannot compute this problem: nothing is legal for it",

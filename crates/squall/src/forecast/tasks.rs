@@ -10,7 +10,7 @@ use squall_core::{
     Candidate, Job, Measurer, Outcome, RecordKind, Target, Task, TaskId, TaskSetup, Tunable,
     Workload, median,
 };
-use squall_predict::task::{Lesson, Measured, Proposal, TaskModel, even, problem};
+use squall_predict::task::{MeasuredCandidate, Proposal, TaskModel, TunedTask, even, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
 use squall_records::{Name, Query, Standings, Store};
 use std::collections::BTreeMap;
@@ -102,11 +102,11 @@ fn tuned(store: &Store, at: &Aimed) -> Result<Vec<Tuned>, Error> {
 
 /// What a store's records of a device teach. Sketches are derived anew, so what an older Squall
 /// proposed and none proposes now is left out.
-pub fn lessons(store: &Store, at: &Aimed) -> Result<Vec<Lesson>, Error> {
+pub fn lessons(store: &Store, at: &Aimed) -> Result<Vec<TunedTask>, Error> {
     Ok(tuned(store, at)?.iter().filter_map(|t| lesson(t, at)).collect())
 }
 
-fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
+fn lesson(t: &Tuned, at: &Aimed) -> Option<TunedTask> {
     let problem = problem(t.task.id, &t.task.workload, &at.id)?;
     let tunables = Kit::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
@@ -114,7 +114,7 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
         let tunable = tunables.iter().find(|t| t.name() == name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
-        (!features.is_empty()).then(|| Measured {
+        (!features.is_empty()).then(|| MeasuredCandidate {
             tunable: name.0.clone(),
             configuration,
             features,
@@ -127,10 +127,10 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<Lesson> {
         .iter()
         .enumerate()
         .filter(|(i, _)| *i < front || (i - front).is_multiple_of(behind));
-    let mut rows: Vec<Measured> =
+    let mut rows: Vec<MeasuredCandidate> =
         chosen.filter_map(|(_, (name, time))| row(name, Some(time.0))).collect();
     rows.extend(t.failed.iter().take(ROWS / 6).filter_map(|name| row(name, None)));
-    Some(Lesson { problem, name: t.task.name.clone(), rows })
+    Some(TunedTask { problem, name: t.task.name.clone(), rows })
 }
 
 /// Trains a predictor on a store's records of a device, and writes its file, as a whole or not at
@@ -296,7 +296,7 @@ pub fn measure(
         };
         let tuned = time(&winner);
         if tuned.is_finite() {
-            let nearest = model.relatives(&problem).first().map(|k| k.name.clone());
+            let nearest = model.similar_tasks(&problem).first().map(|k| k.name.clone());
             out.push(Tried {
                 name: t.task.name.clone(),
                 nearest,

@@ -6,7 +6,7 @@ use super::arena::{ALIGNMENT, Block, lay_out};
 use crate::error::Error;
 use crate::export::{Chosen, declarations, literal};
 use squall_core::{TaskId, TensorKind};
-use squall_frontend::plan::{Place, Plan, Source, Work};
+use squall_graph::plan::{Place, Plan, Source, Work};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::Path;

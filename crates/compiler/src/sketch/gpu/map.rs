@@ -1,7 +1,8 @@
 //! Elementwise kernels on a GPU, and plain loops.
 
 use super::super::{Facts, attempt, collapse::collapse, plain::scalars, powers, start};
-use super::{Program, around, count, launches, tiles};
+use super::Program;
+use super::loops::{around, count, launches, tiles};
 use crate::nest::{Mode, Nest, Stmt, lower, substitute};
 use crate::schedule::Primitive;
 use squall_core::expr::Affine;

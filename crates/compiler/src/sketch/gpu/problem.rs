@@ -2,8 +2,9 @@
 //! operands that are read at each step, and what becomes of the sums.
 
 use super::super::tile::{Axis, main_loops};
+use crate::gcd;
 use crate::nest::{Nest, Scope, Stmt};
-use squall_core::expr::{Affine, Cond, Expr, Source};
+use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
 /// A value that is read at each step.
@@ -94,4 +95,59 @@ impl Problem {
     pub fn cuts_weight(&self, a: &Axis) -> bool {
         self.operands.iter().any(|o| o.packed && o.index.iter().any(|i| i.uses(a.var)))
     }
+}
+
+/// How many elements of 32 bits of an operand's lines can be fetched at once from an aligned
+/// element on, where each group lies inside or outside of the tensor as a whole; `size` is the
+/// tile's, and `steps` says whether the first reduction is walked through.
+pub fn line_width(p: &Problem, n: &Nest, o: &Operand, size: &[i64], steps: bool) -> Option<i64> {
+    let d = o.index.len() - 1;
+    let a = &o.index[d];
+    let tested = o.conds.iter().any(|c| c.index.terms() == a.terms());
+    let fits = |w: i64| {
+        // Without a test nothing may be read beside the tile.
+        let inside = a.as_var().is_some_and(|v| {
+            p.axes.iter().position(|x| x.var == v).is_some_and(|k| size[k] % w == 0)
+        });
+        // What tile starts are multiples of; the window and the tile itself move inside of the
+        // line.
+        let moves = |v: Var, c: i64| match p.axes.iter().position(|x| x.var == v) {
+            Some(k) => {
+                p.axes[k].extent == size[k] || c * gcd(size[k], p.axes[k].extent - size[k]) % w == 0
+            }
+            None => !steps || p.reduce[0].var != v,
+        };
+        let whole = |c: &Cond| {
+            let shift = c.index.offset() - a.offset();
+            c.index.terms() != a.terms() || (c.low - shift) % w == 0 && (c.high - shift) % w == 0
+        };
+        (tested || inside)
+            && n.buffer(o.source).dtype.bytes() == 4
+            && n.buffer(o.source).shape[d] % w == 0
+            && a.terms().iter().all(|t| moves(t.0, t.1))
+            && o.conds.iter().all(whole)
+    };
+    [4, 2].into_iter().find(|w| fits(*w))
+}
+
+/// An index of a contraction at elements of a tile that begins at `start`.
+pub fn at_tile(p: &Problem, start: &[Var], place: &[Affine], index: &Affine) -> Affine {
+    index.map_vars(|v| match p.axes.iter().position(|x| x.var == v) {
+        Some(k) => place[k].add(&Affine::var(start[k])),
+        None => Affine::var(v),
+    })
+}
+
+/// Where a contraction's output has them.
+pub fn output_index(p: &Problem, start: &[Var], place: &[Affine]) -> Vec<Affine> {
+    p.y_index.iter().map(|i| at_tile(p, start, place, i)).collect()
+}
+
+/// A contraction's epilogue there, the sum being `sum`.
+pub fn epilogue(p: &Problem, start: &[Var], place: &[Affine], sum: &Expr) -> Stmt {
+    let value = p.y_value.rewrite(&mut |a| at_tile(p, start, place, a), &mut |e| match e {
+        Expr::Load { source, .. } if source == p.acc => sum.clone(),
+        e => e,
+    });
+    Stmt::Store { buffer: p.output, index: output_index(p, start, place), value }
 }

@@ -3,7 +3,8 @@
 //! each thread, then across threads through shared memory in two steps.
 
 use super::super::{Facts, divisors, powers, rows::joined};
-use super::{Program, count, launches};
+use super::Program;
+use super::loops::{around, count, launches};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role, Term};
@@ -99,7 +100,7 @@ impl Writer {
         }
         body.push(Stmt::Barrier(Reach::Block));
         let threads = count(t, self.threads, Mode::Thread, body);
-        self.n.body = super::around(rows, Mode::Block, vec![threads]);
+        self.n.body = around(rows, Mode::Block, vec![threads]);
         std::mem::replace(
             &mut self.n,
             Nest {

@@ -11,7 +11,8 @@
 //! of a cluster, which exchange outputs, not products.
 
 use super::super::{Facts, divisors, powers, start, tile::with_epilogue};
-use super::{Program, around, count, launches, tiles};
+use super::Program;
+use super::loops::{around, count, launches, tiles};
 use crate::nest::{Buffer, Mode, Nest, Reach, Scope, Stmt, accesses};
 use crate::schedule::{Convolution, Transforms, combine, find_convolution};
 use squall_core::expr::{Affine, Binary, Cond, Expr, Source, Var};

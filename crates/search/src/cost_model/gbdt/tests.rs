@@ -42,7 +42,8 @@ proptest! {
         rows in prop::collection::vec(prop::collection::vec(-4i8..5, 3), 4..40),
         seed in 0u64..1000,
     ) {
-        let rows: Vec<Vec<f32>> = rows.iter().map(|r| r.iter().map(|&x| f32::from(x) / 3.0).collect()).collect();
+        let row = |r: &Vec<i8>| r.iter().map(|&x| f32::from(x) / 3.0).collect();
+        let rows: Vec<Vec<f32>> = rows.iter().map(row).collect();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let g: Vec<f64> = rows.iter().map(|_| rng.random_range(-1.0..1.0)).collect();
         let s = settings();
@@ -51,7 +52,16 @@ proptest! {
         let h = vec![1.0; rows.len()];
         let columns: Vec<u32> = (0..data.columns.len() as u32).collect();
         let mut pool = Vec::new();
-        let mut grower = Grower { data: &data, g: &g, h: &h, columns: &columns, s: &s, pool: &mut pool, nodes: Vec::new(), scratch: Vec::new() };
+        let mut grower = Grower {
+            data: &data,
+            g: &g,
+            h: &h,
+            columns: &columns,
+            s: &s,
+            pool: &mut pool,
+            nodes: Vec::new(),
+            scratch: Vec::new(),
+        };
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         let histogram = grower.histogram(&all);
         let got = grower.best_split(&histogram, [g.iter().sum(), rows.len() as f64]);
@@ -61,7 +71,8 @@ proptest! {
             let column = &data.columns[split.column];
             // The same rows go left as at one of the best places.
             let goes_left = |r: &Vec<f32>| r[column.feature as usize] <= column.cuts[split.bin];
-            let same = places.iter().any(|&(f, v)| rows.iter().all(|r| goes_left(r) == (r[f] <= v)));
+            let agrees = |&(f, v): &(usize, f32)| rows.iter().all(|r| goes_left(r) == (r[f] <= v));
+            let same = places.iter().any(agrees);
             prop_assert!(same, "{:?} is none of {:?}", split, places);
         }
     }
@@ -71,7 +82,8 @@ proptest! {
         values in prop::collection::vec((0u8..60, 0u8..60, -8i8..9), 8..60),
     ) {
         // A tree of depth 3 grown with subtraction equals one whose leaves are averaged directly.
-        let rows: Vec<Vec<f32>> = values.iter().map(|v| vec![f32::from(v.0), f32::from(v.1)]).collect();
+        let row = |v: &(u8, u8, i8)| vec![f32::from(v.0), f32::from(v.1)];
+        let rows: Vec<Vec<f32>> = values.iter().map(row).collect();
         let labels: Vec<f32> = values.iter().map(|v| f32::from(v.2) / 8.0).collect();
         let s = GbdtSettings { trees: 1, depth: 3, shrinkage: 1.0, ridge: 0.0, ..settings() };
         let mut model = Gbdt::new(s);
@@ -79,7 +91,8 @@ proptest! {
         let predicted = model.predict(&views(&rows));
         for (i, p) in predicted.iter().enumerate() {
             // Rows of one leaf share an answer: it is their mean.
-            let peers: Vec<f32> = predicted.iter().zip(&labels).filter(|(q, _)| *q == p).map(|(_, &l)| l).collect();
+            let same = predicted.iter().zip(&labels).filter(|(q, _)| *q == p);
+            let peers: Vec<f32> = same.map(|(_, &l)| l).collect();
             let mean = peers.iter().sum::<f32>() / peers.len() as f32;
             prop_assert!((p - mean).abs() < 1e-4, "row {}: {} is not the mean {} of its \
                 leaf", i, p, mean);

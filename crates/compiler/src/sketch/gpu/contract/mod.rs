@@ -1,0 +1,106 @@
+//! Matrix products, convolutions, depthwise convolutions, pooling: everything that sums over
+//! tiles. After Ansor's GPU sketch (SSSRRSRS) and split-K by thread-block clusters.
+//!
+//! A block computes a tile of the output, a thread `v x i` elements of it along each axis, `v` far
+//! apart (virtual threads) and `i` next to each other. The block's threads fetch what a chunk of
+//! the reduction needs of each operand into shared memory; padding is tested there. Weights lie in
+//! tiles ahead of time. With two stages the next chunk is on its way while one is summed. The first
+//! reduction axis can be split over groups of a block's threads and over the blocks of a cluster:
+//! partial sums then meet in shared memory, each block finishes a slice of the tile with the
+//! epilogue, and nothing of it goes through device memory.
+
+mod program;
+mod tiling;
+
+use super::super::tile::{Axis, Pad, padding, shape_base, with_epilogue};
+use super::super::{Draft, Facts, divisors, overlap_at_most, powers};
+use super::loops::launches;
+use super::problem::{Problem, problem};
+use super::resources::Block;
+use super::{Program, tensor, warpgroup};
+use squall_core::space::{Knob, Role, Term};
+use squall_core::{Gpu, Space};
+use std::sync::Arc;
+
+/// Sums that a thread holds in registers at most.
+const MOST_SUMS: i64 = 128;
+
+pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
+    let Some((w, main)) = with_epilogue(f.workload) else { return Vec::new() };
+    let pad = if padding(&w, main) { Pad::Guard } else { Pad::None };
+    let Some((mut base, _)) = shape_base(&w, main, pad) else { return Vec::new() };
+    let prepare = std::mem::take(&mut base.prepare);
+    base.prepare = launches(&mut base, prepare);
+    let Some(p) = problem(base, &w.stages[main].name) else { return Vec::new() };
+    let Some(space) = space(&p, gpu) else { return Vec::new() };
+    let p = Arc::new(p);
+    let tensor = tensor::derive(&p, gpu).into_iter().chain(warpgroup::derive(&p, gpu));
+    let tile = Program {
+        name: "gpu_tile".into(),
+        space,
+        gpu,
+        make: Box::new(move |c| program::program(&p, c)),
+    };
+    tensor.chain([tile]).collect()
+}
+
+/// What must hold of the tile of an axis: packed weights are cut evenly, and other tiles overlap by
+/// an eighth at most.
+fn axis_tile(d: &mut Draft, p: &Problem, a: &Axis) {
+    let tile = || Term::product(["t", "v", "i"].map(|what| of_axis(a, what)));
+    if p.cuts_weight(a) {
+        d.must.push(tile().divides(a.extent));
+    } else {
+        d.must.push(tile().at_most(a.extent));
+        d.must.push(overlap_at_most(a.extent, tile, 8));
+    }
+}
+
+/// A knob of an axis.
+fn of_axis(a: &Axis, what: &str) -> Term {
+    Term::knob(format!("{}_{what}", a.short))
+}
+
+fn space(p: &Problem, gpu: Gpu) -> Option<Space> {
+    let mut d = Draft::default();
+    let small = |e: i64, most: i64| -> Vec<i64> {
+        powers(1, most.min(e)).chain(divisors(e).into_iter().filter(|d| *d <= most)).collect()
+    };
+    for (number, a) in p.axes.iter().enumerate() {
+        let threads = if number + 1 == p.axes.len() { 128 } else { 64 };
+        for (level, (what, most)) in [("t", threads), ("v", 4), ("i", 8)].into_iter().enumerate() {
+            let role = Role::Tile { axis: a.short.clone(), level: level as u8 };
+            let name = format!("{}_{what}", a.short);
+            d.knobs.push(Knob::ints(name, role, small(a.extent, most)));
+        }
+        axis_tile(&mut d, p, a);
+    }
+    // Levels of one axis, between which a search trades factors: what a block no longer splits its
+    // threads may.
+    let first = &p.reduce[0];
+    let role = |level| Role::Tile { axis: first.short.clone(), level };
+    let chunks = divisors(first.extent).into_iter().filter(|d| *d <= 64);
+    let splits = |most: i64| {
+        divisors(first.extent).into_iter().filter(move |d| *d <= most && d.count_ones() == 1)
+    };
+    d.knobs.extend([
+        Knob::ints("chunk", role(0), chunks),
+        Knob::ints("split_threads", role(1), splits(16)),
+        Knob::ints("split_blocks", role(2), splits(gpu.cluster())),
+        Knob::ints("unroll", Role::Unroll, [1, 2, 4, 8]),
+        Knob::ints("vector", Role::Vector, [1, 4]),
+        Knob::ints("pad", Role::Layout, [0, 1, 4]),
+        Knob::ints("stages", Role::Choice, [1, 2]),
+    ]);
+    let parts = ["chunk", "split_threads", "split_blocks"].map(Term::knob);
+    d.must.push(Term::product(parts).divides(first.extent));
+    let of_block = p.axes.iter().map(|a| of_axis(a, "t"));
+    let threads = Term::product(of_block.chain([Term::knob("split_threads")]));
+    let sums = p.axes.iter().flat_map(|a| [of_axis(a, "v"), of_axis(a, "i")]);
+    d.must.push(Term::product(sums).at_most(MOST_SUMS));
+    // Small blocks leave most of a multiprocessor idle, where the problem is large enough.
+    let elements: i64 = p.axes.iter().map(|a| a.extent).product();
+    d.should.push(Term::from(64.min(elements)).at_most(threads.clone()));
+    d.must.extend(Block { threads, registers: None, shared: Vec::new() }.fits(gpu));
+    d.open()
+}

@@ -1,0 +1,78 @@
+//! Loops that the sketches of GPU programs are written with: counted ones, tiles of an axis, and
+//! launches made of plain loops.
+
+use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, accesses, substitute};
+use squall_core::expr::{Affine, Source, Var};
+
+/// A loop from 0.
+pub fn count(var: Var, extent: i64, mode: Mode, body: Vec<Stmt>) -> Stmt {
+    Stmt::Loop(Loop { var, extent, mode, start: None, body })
+}
+
+/// Loops around statements, the first outermost.
+pub fn around(loops: &[(Var, i64)], mode: Mode, body: Vec<Stmt>) -> Vec<Stmt> {
+    loops.iter().rev().fold(body, |body, &(v, e)| vec![count(v, e, mode, body)])
+}
+
+/// A block loop over tiles of an axis; the last tile moves back to stay inside.
+pub fn tiles(var: Var, start: Var, extent: i64, tile: i64, body: Vec<Stmt>) -> Stmt {
+    let start = Some(Start { var: start, step: tile, cap: extent - tile });
+    Stmt::Loop(Loop {
+        var,
+        extent: extent.div_euclid(tile) + i64::from(extent % tile > 0),
+        mode: Mode::Block,
+        start,
+        body,
+    })
+}
+
+/// Makes launches of statements that are plain loops: outer loops become blocks, and the threads
+/// of a block share the inner ones.
+pub fn launches(n: &mut Nest, stmts: Vec<Stmt>) -> Vec<Stmt> {
+    const THREADS: i64 = 256;
+    let one = |n: &mut Nest, s: Stmt| {
+        let mut chain: Vec<(Var, i64)> = Vec::new();
+        let mut body = vec![s];
+        while let [Stmt::Loop(l)] = &body[..] {
+            // The loops of a sum belong to one thread: what is written does not move along them.
+            let moves = accesses(&l.body)
+                .iter()
+                .all(|a| !a.write || local(n, a.buffer) || a.index.iter().any(|i| i.uses(l.var)));
+            if !moves || l.start.is_some() || l.mode != Mode::Serial {
+                break;
+            }
+            chain.push((l.var, l.extent));
+            body = l.body.clone();
+        }
+        let t = n.new_var("t");
+        let (block, mut threads) = (n.new_var("b"), THREADS);
+        if let Some((v, extent)) = chain.last().copied().filter(|c| c.1 >= THREADS) {
+            // Long rows are cut; the last cut moves back.
+            chain.pop();
+            let start = n.new_var("base");
+            let at = Affine::new([(start, 1), (t, 1)], 0);
+            substitute(&mut body, v, &at);
+            let inner = vec![count(t, THREADS, Mode::Thread, body)];
+            return around(&chain, Mode::Block, vec![tiles(block, start, extent, THREADS, inner)])
+                .remove(0);
+        }
+        let mut cut = chain.len();
+        let mut shared = 1;
+        while cut > 0 && shared < THREADS {
+            cut -= 1;
+            shared *= chain[cut].1;
+        }
+        if chain.is_empty() {
+            threads = 1;
+        }
+        let inner = around(&chain[cut..], Mode::Share, body);
+        let inner =
+            vec![count(block, 1, Mode::Block, vec![count(t, threads, Mode::Thread, inner)])];
+        around(&chain[..cut], Mode::Block, inner).remove(0)
+    };
+    stmts.into_iter().map(|s| one(n, s)).collect()
+}
+
+fn local(n: &Nest, b: Source) -> bool {
+    n.buffer(b).scope == Scope::Local
+}

@@ -1,0 +1,54 @@
+//! Matrix products and convolutions on tensor cores (`mma.sync`), for factors of 16 bits and for
+//! 32-bit floats whose task allows them to be rounded to tf32; sums are 32-bit floats. Factors
+//! whose task does not are split into two numbers of tf32 each, and three of the four products
+//! added up: what is lost is 2^-22 of a product (docs/decisions/0012).
+//!
+//! The axes that only one factor has, counted together, are the rows of the product, those of the
+//! other factor the columns: the output's innermost axis is among the columns. A block computes a
+//! tile of both, a warp `16 i` rows by `16 j` columns of it. Chunks of the reduction wait in shared
+//! memory in several stages; a convolution's input lies there once for all positions of the window,
+//! and a row of a matrix finds its place by its lane, so that nothing is copied out as an implicit
+//! product would. A weight's tile can arrive in pieces, one of which is multiplied while the next
+//! is on its way. The reduction can be split over groups of warps and over the blocks of a cluster.
+//! Sums go through shared memory, from where the epilogue writes whole lines of the output.
+//!
+//! The files are the stages of a program, and each uses only those before it: `roles` (which
+//! operand gives the rows, which the columns, over which axes), `tile` (what a block and a warp
+//! compute of them), `repack` (copies of factors in device memory, made before the kernel),
+//! `shared` (how tiles lie in shared memory), `tma` and `load` (how they get there), `multiply`,
+//! `store`, and `program`, which puts them together. `knobs` holds the space. The sketch for
+//! warpgroups shares all of them but the last two.
+
+pub(super) mod knobs;
+pub(super) mod load;
+mod multiply;
+mod program;
+pub(super) mod repack;
+pub(super) mod roles;
+pub(super) mod shared;
+pub(super) mod store;
+pub(super) mod tile;
+pub(super) mod tma;
+
+use super::Program;
+use super::problem::Problem;
+use squall_core::Gpu;
+use std::sync::Arc;
+
+pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
+    if gpu.capability < 80 {
+        return None;
+    }
+    let led = roles::leading(p).map(|r| Arc::new(p.led_by(r)));
+    let (p, roles, space) = led.iter().chain([p]).find_map(|p| {
+        let roles = Arc::new(roles::roles(p)?);
+        Some((Arc::clone(p), Arc::clone(&roles), knobs::space(p, &roles, gpu)?))
+    })?;
+    let name = if roles.split { "gpu_tensor_split" } else { "gpu_tensor" };
+    Some(Program {
+        name: name.into(),
+        space,
+        gpu,
+        make: Box::new(move |c| Ok(program::program(&p, &roles, c))),
+    })
+}

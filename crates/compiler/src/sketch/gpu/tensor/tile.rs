@@ -1,0 +1,309 @@
+//! The tile of a block: which part of the product a configuration gives to blocks, warps and
+//! steps, the nest that is written for it, and which elements of a factor belong to a step.
+
+use super::super::loops::{around, count, tiles};
+use super::super::problem::{Operand, Problem, epilogue, line_width};
+use super::super::span::{Part, Span};
+use super::roles::{Factor, Layout, Roles};
+use crate::nest::{Buffer, Matrix, Mode, Nest, Scope, Stmt};
+use squall_core::expr::{Affine, Cond, Expr, Source, Var};
+use squall_core::{Configuration, DType};
+
+/// What is loaded from shared memory into matrices while others are multiplied.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Ahead {
+    /// Nothing.
+    None,
+    /// The matrices of the next product of a step.
+    Slice,
+    /// Those of the next step's first product, too.
+    Step,
+}
+
+/// A configuration on its way to a nest.
+pub struct Tiling<'a> {
+    pub p: &'a Problem,
+    pub format: DType,
+    pub split: bool,
+    pub depth: i64,
+    /// Rows and columns, and what they read.
+    pub factors: [Factor; 2],
+    pub operands: Vec<Operand>,
+    pub n: Nest,
+    /// Elements of a tile, by axis.
+    pub size: Vec<i64>,
+    /// Warps along rows and columns, and matrices of each.
+    pub warps: [i64; 2],
+    pub sides: [i64; 2],
+    /// Neighbours along the last axis that each row or column of a matrix stands for.
+    pub run: [i64; 2],
+    pub chunk: i64,
+    pub groups: i64,
+    pub cluster: i64,
+    pub steps: i64,
+    pub stages: i64,
+    /// Steps that are fetched before the first is multiplied.
+    pub fetched_first: i64,
+    /// Elements left free behind each row of shared memory.
+    pub pad: i64,
+    /// Whether tiles arrive as TMA tiles.
+    pub tma: bool,
+    /// Loops over the window that are written out, the innermost first.
+    pub unroll: usize,
+    /// Whether weights arrive in pieces, one for each position of the window's first loop.
+    pub pieces: bool,
+    pub ahead: Ahead,
+    /// Variables: number and first element of the block's tile, by axis.
+    pub block: Vec<Var>,
+    pub start: Vec<Var>,
+    /// Which warp of a group along rows and columns; which group; thread of the warp; block of the
+    /// cluster.
+    pub warp: [Var; 2],
+    pub group: Var,
+    pub lane: Var,
+    pub rank: Var,
+}
+
+/// Which part of the reduction a step takes: a chunk, counted over all blocks of the cluster, and
+/// a position of the window.
+pub struct Step {
+    pub number: Affine,
+    pub window: Vec<Affine>,
+}
+
+/// A value, zero where a condition does not hold.
+pub fn guarded(conds: Vec<Cond>, value: Expr) -> Expr {
+    if conds.is_empty() {
+        value
+    } else {
+        Expr::Select { conds, then: Box::new(value), other: Box::new(Expr::Const(0.0)) }
+    }
+}
+
+/// A warp's matrix of sums, by its place in the run and its number along rows and columns.
+pub fn sum_of(sums: Source, position: i64, at: &[Var; 2]) -> Matrix {
+    Matrix {
+        buffer: sums,
+        at: [Affine::constant(position)]
+            .into_iter()
+            .chain(at.iter().map(|v| Affine::var(*v)))
+            .collect(),
+    }
+}
+
+impl<'a> Tiling<'a> {
+    /// What warps and warpgroups begin with: `warps` of them along rows and columns, each with
+    /// `unit` of them times a number of its own; `chunk` elements of the reduction a step.
+    pub fn cut(
+        p: &'a Problem,
+        roles: &'a Roles,
+        c: &Configuration,
+        warps: [i64; 2],
+        unit: [i64; 2],
+        chunk: i64,
+    ) -> Tiling<'a> {
+        let get = |k: &str| c.int(k).unwrap_or(1);
+        let size: Vec<i64> = p.axes.iter().map(|a| get(&format!("{}_b", a.short))).collect();
+        let factors = [roles.rows.clone(), roles.columns.clone()];
+        let run = [0, 1].map(|k| if roles.sliding(p) == Some(k) { get("run") } else { 1 });
+        let up = |x: i64, y: i64| (x + y - 1) / y;
+        let total = |k: usize| factors[k].axes.iter().map(|&a| size[a]).product::<i64>() / run[k];
+        let sides = [0, 1].map(|k| up(total(k), unit[k] * warps[k]));
+        let (groups, cluster) = (get("split_warps"), get("split_blocks"));
+        let steps = up(p.reduce[0].extent, chunk * groups * cluster);
+        let stages = get("stages");
+        let mut n = p.base.clone();
+        let fresh = |n: &mut Nest, what: &str| -> Vec<Var> {
+            p.axes.iter().map(|a| n.new_var(&format!("{}{what}", a.short))).collect()
+        };
+        let (block, start) = (fresh(&mut n, "b"), fresh(&mut n, "0"));
+        let [rows, columns, group, lane, rank] =
+            ["warp_rows", "warp_columns", "group", "lane", "rank"].map(|x| n.new_var(x));
+        let free = if c.word("rows") == Some("padded") { roles.depth() / 2 } else { 0 };
+        Tiling {
+            p,
+            format: roles.format,
+            split: roles.split,
+            depth: roles.depth(),
+            factors,
+            operands: p.operands.clone(),
+            n,
+            size,
+            warps,
+            sides,
+            run,
+            chunk,
+            groups,
+            cluster,
+            steps,
+            stages,
+            fetched_first: stages - 1,
+            pad: free,
+            tma: c.word("copy") == Some("tma"),
+            unroll: c.int("unroll").map_or(0, |u| u as usize),
+            pieces: c.word("weights") == Some("pieces"),
+            ahead: match c.word("ahead") {
+                Some("slice") => Ahead::Slice,
+                Some("step") => Ahead::Step,
+                _ => Ahead::None,
+            },
+            block,
+            start,
+            warp: [rows, columns],
+            group,
+            lane,
+            rank,
+        }
+    }
+
+    /// The program whose threads run `body`, behind launches that go `before`.
+    pub fn launch(mut self, threads: &[(Var, i64)], body: Vec<Stmt>, before: Vec<Stmt>) -> Nest {
+        let p = self.p;
+        let body = around(threads, Mode::Thread, body);
+        let mut body = vec![count(self.rank, self.cluster, Mode::Cluster, body)];
+        for a in (0..p.axes.len()).rev() {
+            body = vec![tiles(self.block[a], self.start[a], p.axes[a].extent, self.size[a], body)];
+        }
+        self.n.body = before.into_iter().chain(body).collect();
+        self.n
+    }
+
+    pub fn buffer(&mut self, name: &str, shape: Vec<i64>, scope: Scope, dtype: DType) -> Source {
+        self.n.new_buffer(Buffer { name: name.into(), dtype, shape, scope })
+    }
+
+    /// Variables that count a warp's matrices of sums.
+    pub fn each(&mut self, suffix: &str) -> [Var; 2] {
+        ["i", "j"].map(|x| self.n.new_var(&format!("{x}_{suffix}")))
+    }
+
+    /// Loops over a warp's matrices of sums.
+    pub fn over(&self, at: &[Var; 2], body: Vec<Stmt>) -> Vec<Stmt> {
+        around(&[(at[0], self.sides[0]), (at[1], self.sides[1])], Mode::Unroll, body)
+    }
+
+    /// Elements of the reduction in one step of a block.
+    pub fn whole(&self) -> i64 {
+        self.chunk * self.groups
+    }
+
+    /// The number of a step among those of all blocks of the cluster.
+    pub fn number(&self, step: &Affine) -> Affine {
+        Affine::new([(self.rank, self.steps)], 0).add(step)
+    }
+
+    /// Rows or columns of a factor's tile.
+    pub fn lines(&self, f: &Factor) -> i64 {
+        f.axes.iter().map(|&a| self.size[a]).product()
+    }
+
+    /// Whether chunks run over the reduction's end.
+    pub fn runs_over(&self) -> bool {
+        self.steps * self.whole() * self.cluster > self.p.reduce[0].extent
+    }
+
+    /// Where an element of the tile lies among rows or columns.
+    pub fn place(&self, f: &Factor, at: &[Affine]) -> Affine {
+        f.axes.iter().fold(Affine::constant(0), |sum, &a| sum.scale(self.size[a]).add(&at[a]))
+    }
+
+    /// The epilogue at tile elements, the sum being `sum`.
+    pub fn result(&self, place: &[Affine], sum: &Expr) -> Stmt {
+        epilogue(self.p, &self.start, place, sum)
+    }
+
+    /// The tile of a factor at a step, by dimensions of its source. `rows` says which row of the
+    /// tile is meant, `within` the position in the window, `main` the place in the reduction's
+    /// chunk.
+    pub fn spans(
+        &self,
+        f: &Factor,
+        step: &Affine,
+        rows: &[(usize, Affine)],
+        within: &[Affine],
+        main: &Affine,
+    ) -> Vec<Span> {
+        let (p, o) = (self.p, &self.operands[f.operand]);
+        let number = self.number(step);
+        let row = |a: usize| {
+            rows.iter().find(|r| r.0 == a).map_or_else(|| Affine::constant(0), |r| r.1.clone())
+        };
+        let constant = |base: Affine| Span::new(base, 1, Affine::constant(0));
+        if f.layout == Layout::Packed {
+            let used = |v: Var| o.index.iter().any(|i| i.uses(v));
+            let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
+            let fetched =
+                |extent: i64, inner: Affine| Span::new(Affine::constant(0), extent, inner);
+            let mut out: Vec<Span> =
+                axes.iter().map(|&a| constant(Affine::var(self.block[a]))).collect();
+            out.push(constant(number));
+            let windows = (1..p.reduce.len()).filter(|&r| used(p.reduce[r].var));
+            out.extend(windows.map(|r| fetched(p.reduce[r].extent, within[r - 1].clone())));
+            out.extend(axes.iter().map(|&a| fetched(self.size[a], row(a))));
+            out.push(fetched(self.whole(), main.clone()));
+            return out;
+        }
+        let from = number.scale(self.whole());
+        let part = |part| match part {
+            Part::Axis(k) => (Affine::var(self.start[k]), row(k), self.size[k]),
+            Part::Chunk if f.layout == Layout::Sliding => {
+                (Affine::constant(0), main.clone(), p.reduce[0].extent)
+            }
+            Part::Chunk => (from.clone(), main.clone(), self.whole()),
+            Part::Window(k) => (Affine::constant(0), within[k].clone(), p.reduce[k + 1].extent),
+        };
+        let mut out: Vec<Span> = o.index.iter().map(|a| Span::of(p, a, &part)).collect();
+        if f.layout.gathered()
+            && let Some(s) = out.last_mut().filter(|s| s.step == 1 && s.extent > 1)
+            && let Some(width) = line_width(p, &self.n, o, &self.size, f.layout == Layout::Planes)
+        {
+            s.align(width);
+        }
+        out
+    }
+
+    /// The element of a factor at a row of the tile and place in a step's part of the reduction;
+    /// zero outside.
+    pub fn element(
+        &self,
+        f: &Factor,
+        from: Source,
+        step: &Step,
+        at: &[Affine],
+        main: &Affine,
+    ) -> Expr {
+        let p = self.p;
+        if f.layout == Layout::Packed {
+            let o = &p.operands[f.operand];
+            let used = |v: Var| o.index.iter().any(|i| i.uses(v));
+            let axes: Vec<usize> = (0..p.axes.len()).filter(|&a| used(p.axes[a].var)).collect();
+            let mut index: Vec<Affine> = axes.iter().map(|&a| Affine::var(self.block[a])).collect();
+            index.push(step.number.clone());
+            index.extend(
+                (1..p.reduce.len())
+                    .filter(|&r| used(p.reduce[r].var))
+                    .map(|r| step.window[r - 1].clone()),
+            );
+            index.extend(axes.iter().map(|&a| at[a].clone()));
+            index.push(main.clone());
+            return Expr::load(from, index);
+        }
+        let k = step.number.scale(self.whole()).add(main);
+        let o = self.operands[f.operand].clone();
+        let place = |v: Var| match (
+            p.axes.iter().position(|a| a.var == v),
+            p.reduce.iter().position(|r| r.var == v),
+        ) {
+            (Some(a), _) => at[a].add(&Affine::var(self.start[a])),
+            (None, Some(0)) => k.clone(),
+            (None, Some(r)) => step.window[r - 1].clone(),
+            (None, None) => Affine::var(v),
+        };
+        let mut conds: Vec<Cond> =
+            o.conds.iter().map(|c| Cond { index: c.index.map_vars(place), ..c.clone() }).collect();
+        if !f.filled && self.runs_over() {
+            conds.push(Cond { index: k.clone(), low: 0, high: p.reduce[0].extent });
+        }
+        guarded(conds, Expr::load(from, o.index.iter().map(|i| i.map_vars(place)).collect()))
+    }
+}

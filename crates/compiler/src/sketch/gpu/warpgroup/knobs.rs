@@ -1,0 +1,135 @@
+//! The knobs of the sketch for warpgroups, and what makes their values legal and sensible.
+
+use super::super::super::{Draft, powers};
+use super::super::problem::Problem;
+use super::super::resources::{
+    Block, SWIZZLE_ALIGNMENT, WARPGROUP, ends_near, stage_bytes, steps, sum_bytes,
+    warpgroup_registers,
+};
+use super::super::tensor::knobs::tile_knobs;
+use super::super::tensor::roles::{Factor, Layout, Roles, SWIZZLED_ROW, tile_knob};
+use super::super::tensor::tma;
+use super::program::{COLUMNS, DEPTH, ROWS};
+use squall_core::space::{Knob, Role, Term};
+use squall_core::{Gpu, Space};
+
+/// Elements that are left free behind each row of sums.
+const FREE: i64 = 8;
+
+pub fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
+    // Half of what is multiplied would be zeros.
+    if 2 * p.reduce[0].extent <= DEPTH {
+        return None;
+    }
+    let mut d = Draft::default();
+    for f in roles.both() {
+        tile_knobs(&mut d, p, f, |_| true);
+    }
+    d.knobs.push(Knob::ints("groups_rows", Role::Parallel, [1, 2, 4]));
+    d.knobs.push(Knob::ints("groups_columns", Role::Parallel, [1, 2, 4]));
+    d.knobs.push(Knob::ints("split_blocks", Role::Parallel, powers(1, gpu.cluster())));
+    d.knobs.push(Knob::ints("stages", Role::Choice, 2..=6));
+    d.knobs.push(Knob::ints("lag", Role::Choice, [0, 1]));
+    ways_to_copy(&mut d, p, roles, gpu);
+    steps_and_stages(&mut d, p, roles);
+    block(&mut d, p, roles, gpu);
+    d.open()
+}
+
+/// Rows or columns of a factor's tile.
+fn size(p: &Problem, f: &Factor) -> Term {
+    Term::product(f.axes.iter().map(|&a| tile_knob(p, a)))
+}
+
+/// What a warpgroup takes of the tile: 64 rows, and 8 columns, as often.
+fn units(p: &Problem, roles: &Roles) -> [Term; 2] {
+    let of = |f: &Factor, groups: &str, unit: i64| {
+        size(p, f).ceil_div(Term::product([Term::knob(groups), Term::from(unit)]))
+    };
+    [of(&roles.rows, "groups_rows", ROWS), of(&roles.columns, "groups_columns", COLUMNS)]
+}
+
+/// Rows and columns that all warpgroups compute.
+fn computed(p: &Problem, roles: &Roles) -> [Term; 2] {
+    let [rows, columns] = units(p, roles);
+    [
+        Term::product([rows, Term::knob("groups_rows"), Term::from(ROWS)]),
+        Term::product([columns, Term::knob("groups_columns"), Term::from(COLUMNS)]),
+    ]
+}
+
+/// Knobs for how tiles get to shared memory.
+fn ways_to_copy(d: &mut Draft, p: &Problem, roles: &Roles, gpu: Gpu) {
+    let mn_major = |f: &&Factor| f.layout == Layout::MnMajor;
+    let mut launch = None;
+    if roles.both().iter().any(mn_major) {
+        // A factor is read as it lies, in blocks of 64, or made to lie along the reduction by a
+        // launch of its own.
+        let transpose = Knob::words("transpose", Role::Layout, &["none", "launch"])
+            .formerly("turn", &[("0", "none"), ("1", "launch")]);
+        let transposed = transpose.is("launch");
+        for f in roles.both().into_iter().filter(mn_major) {
+            let last = f.axes.last().map(|&a| Term::from(ROWS).divides(tile_knob(p, a)));
+            d.must.extend(last.map(|blocks| transposed.clone().or(blocks)));
+        }
+        d.knobs.push(transpose);
+        launch = Some(transposed);
+    }
+    if let Some(more) = tma::constraints(p, roles, gpu, &Term::from(DEPTH)) {
+        let copy = Knob::words("copy", Role::Choice, &["threads", "tma"])
+            .formerly("boxes", &[("0", "threads"), ("1", "tma")]);
+        let tma = copy.is("tma");
+        d.must.extend(more.into_iter().map(|holds| tma.clone().implies(holds)));
+        d.knobs.push(copy);
+    }
+    let [_, columns] = units(p, roles);
+    if let Some(launch) = launch.filter(|_| roles.columns.layout == Layout::MnMajor) {
+        let whole = Term::from(SWIZZLED_ROW / COLUMNS).divides(columns);
+        d.must.push(launch.or(Term::knob("groups_columns").equals(1)).or(whole));
+    }
+}
+
+/// What bounds work that is done for nothing, steps and stages.
+fn steps_and_stages(d: &mut Draft, p: &Problem, roles: &Roles) {
+    let k = p.reduce[0].extent;
+    for (all, f) in computed(p, roles).into_iter().zip(roles.both()) {
+        // Computed for nothing: a third at most, where there are enough.
+        let bound = Term::product([size(p, f), Term::from(4)]);
+        d.should.push(Term::product([all, Term::from(3)]).at_most(bound));
+    }
+    let [rows, columns] = units(p, roles);
+    // Less than a quarter of an instruction's columns is not worth a warpgroup; small problems have
+    // no more.
+    d.should.push(Term::from(4).at_most(columns.clone()));
+    d.must.push(rows.at_most(2));
+    d.must.push(columns.at_most(32));
+    let parts = || [Term::knob("split_blocks"), Term::from(DEPTH)];
+    d.must.push(ends_near(k, DEPTH, || Term::product(parts())));
+    // Stages that are on their way when the first is awaited: one at least, and no more than there
+    // are steps.
+    let window: i64 = p.reduce[1..].iter().map(|r| r.extent).product();
+    let steps = Term::product([steps(k, parts()), Term::from(window)]);
+    let with_lag = |t: Term| Term::sum([Term::knob("lag"), t]);
+    d.must.push(with_lag(Term::from(2)).at_most(Term::knob("stages")));
+    let most = with_lag(Term::sum([steps, Term::from(1)]));
+    d.must.push(Term::knob("stages").at_most(most));
+    d.must.push(roles.shared_out(p));
+}
+
+/// What a block takes: stages, and later the sums in their place.
+fn block(d: &mut Draft, p: &Problem, roles: &Roles, gpu: Gpu) {
+    let groups = ["groups_rows", "groups_columns"].map(Term::knob);
+    let [rows, columns] = units(p, roles);
+    let lines = Term::sum(computed(p, roles));
+    let stages = stage_bytes(lines, Term::from(DEPTH), Term::knob("stages"), 2);
+    let [all_rows, all_columns] = computed(p, roles);
+    let block = Block {
+        threads: Term::product(groups.into_iter().chain([Term::from(WARPGROUP)])),
+        registers: Some(warpgroup_registers(rows, columns)),
+        shared: vec![
+            Term::sum([stages, Term::from(SWIZZLE_ALIGNMENT)]),
+            sum_bytes(all_rows, all_columns, FREE),
+        ],
+    };
+    d.must.extend(block.fits(gpu));
+}
