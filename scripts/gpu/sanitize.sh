@@ -39,14 +39,14 @@ gpu_tile conv2d n=1 c=32 h=7 w=7 k=64 r=3 s=3 stride=1 pad=1
 gpu_winograd conv2d n=1 c=64 h=7 w=7 k=64 r=3 s=3 stride=1 pad=1 epilogue=bias,relu
 gpu_tensor conv2d n=1 c=32 h=8 w=8 k=64 r=3 s=3 stride=1 pad=1 dtype=tf32
 gpu_tensor_split conv2d n=1 c=32 h=7 w=7 k=64 r=3 s=3 stride=1 pad=1
-gpu_group conv2d n=2 c=64 h=8 w=8 k=64 r=3 s=3 stride=1 pad=1 dtype=bf16
+gpu_warpgroup conv2d n=2 c=64 h=8 w=8 k=64 r=3 s=3 stride=1 pad=1 dtype=bf16
 O
 one convolution "$examples/convolution/kernel.toml" small
 one matmul "$examples/matmul/kernel.toml" 64x
 one stencil "$examples/stencil/kernel.toml" small
 python3 - <<'P'
 import json
-for f in ["sketches", "gpu_tile", "gpu_winograd", "gpu_tensor", "gpu_tensor_split", "gpu_group"]:
+for f in ["sketches", "gpu_tile", "gpu_winograd", "gpu_tensor", "gpu_tensor_split", "gpu_warpgroup"]:
     for t in [json.loads(l) for l in open(f + ".json")][-1]["tasks"]:
         print(t["name"], t["best"]["tunable"], t["best"]["configuration"], "failed", t["failed"], "of", t["trials"])
 P

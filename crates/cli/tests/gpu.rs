@@ -116,7 +116,14 @@ fn generated_kernels_are_right_as_they_are_printed() {
         };
         let tunables: std::collections::BTreeSet<String> = trials.map(algorithm).collect();
         let wanted: &[&str] = if capability == "90" {
-            &["gpu_group", "gpu_rows", "gpu_tensor", "gpu_tensor_split", "gpu_tile", "gpu_winograd"]
+            &[
+                "gpu_rows",
+                "gpu_tensor",
+                "gpu_tensor_split",
+                "gpu_tile",
+                "gpu_warpgroup",
+                "gpu_winograd",
+            ]
         } else {
             &["gpu_rows", "gpu_tile", "gpu_winograd"]
         };
@@ -132,8 +139,8 @@ fn tiles_that_arrive_as_boxes_are_right() {
     let Some(gpu) = emulated::emulator() else { return };
     let p = Place::new();
     for (sketch, line, boxed, least) in [
-        ("gpu_group", "matmul m=64 n=64 k=72 dtype=f16", "boxes=1", 18),
-        ("gpu_tensor", "matmul m=16 n=64 k=64 dtype=bf16", "pad=2", 3),
+        ("gpu_warpgroup", "matmul m=64 n=64 k=72 dtype=f16", "copy=tma", 18),
+        ("gpu_tensor", "matmul m=16 n=64 k=64 dtype=bf16", "copy=tma", 3),
     ] {
         let args = [
             "tune", line, "--sketch", sketch, "--trials", "60", "--target", "cuda", "--store",

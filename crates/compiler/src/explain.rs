@@ -2,7 +2,7 @@
 
 use crate::sketch::Derived;
 use crate::{schedule, sketch};
-use squall_core::{Configuration, Target, Workload};
+use squall_core::{Configuration, Target, Workload, canonical_tunable_name};
 use std::fmt::Write;
 
 /// Stages that [`explain`] knows.
@@ -104,7 +104,7 @@ fn explain_gpu(
     let names = || all.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
     let chosen = match candidate {
         None => all.first(),
-        Some((name, _)) => all.iter().find(|s| s.name == name),
+        Some((name, _)) => all.iter().find(|s| s.name == canonical_tunable_name(name)),
     };
     let chosen = chosen.ok_or_else(|| format!("there is no such sketch; there are {}", names()))?;
     let c = match candidate {

@@ -169,12 +169,12 @@ fn matrices_mean_what_the_workload_means() {
             "{name} has a sketch for tensor cores"
         );
         for s in list {
-            groups += usize::from(s.name() == "gpu_group");
+            groups += usize::from(s.name() == "gpu_warpgroup");
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
             let count = match s.name() {
                 "gpu_tensor" => 24,
                 "gpu_tensor_split" => 10,
-                "gpu_group" => 5,
+                "gpu_warpgroup" => 5,
                 _ => 4,
             };
             let mut list: Vec<Configuration> =
@@ -183,10 +183,10 @@ fn matrices_mean_what_the_workload_means() {
             let several = |c: &Configuration| c.int("run").is_some_and(|r| r > 1);
             list.extend((0..200).map(|_| s.space().sample(&mut rng)).filter(several).take(4));
             // So are matrices that outlive a step.
-            let kept = |c: &Configuration| c.int("ahead") == Some(2);
+            let kept = |c: &Configuration| c.word("ahead") == Some("step");
             list.extend((0..200).map(|_| s.space().sample(&mut rng)).filter(kept).take(4));
-            // And tiles that arrive as boxes.
-            let boxed = |c: &Configuration| c.int("boxes") == Some(1) || c.int("pad") == Some(2);
+            // And TMA tiles.
+            let boxed = |c: &Configuration| c.word("copy") == Some("tma");
             list.extend((0..1000).map(|_| s.space().sample(&mut rng)).filter(boxed).take(8));
             if s.name() == "gpu_tensor_split" && *text == PADDED {
                 let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,piecewise=0,run=1";
@@ -213,7 +213,7 @@ fn matrices_mean_what_the_workload_means() {
                 assert_eq!(s.features(&c).len(), GPU_FEATURES.len());
                 runs += usize::from(several(&c));
                 clusters += usize::from(c.int("split_blocks").is_some_and(|b| b > 1));
-                pieces += usize::from(c.int("piecewise") == Some(1));
+                pieces += usize::from(c.word("weights") == Some("pieces"));
                 across += usize::from(kept(&c));
                 boxes += usize::from(boxed(&c));
                 assert_eq!(text.contains("box "), boxed(&c), "{name} {} {c}\n{text}", s.name());

@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod machine;
 pub mod measurer;
 pub mod operator;
+mod recorded;
 pub mod space;
 pub mod target;
 pub mod task;
@@ -29,6 +30,7 @@ pub use measurer::{
     CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
     Verdict,
 };
+pub use recorded::{canonical_tunable_name, find_candidate, find_tunable};
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Target, TargetKind};
 pub use task::{Objective, Task, TaskId};

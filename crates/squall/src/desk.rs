@@ -4,7 +4,7 @@ use crate::kit::Kit;
 use crate::report::{Failures, StopReason, TaskReport, Winner, baseline};
 use squall_core::{
     Candidate, CpuCost, KernelSource, Measurement, Nanos, Outcome, Record, RecordKind, Reference,
-    Task, Trial, Tunable,
+    Task, Trial, Tunable, find_candidate,
 };
 use squall_records::{Name, Standings};
 use squall_search::Strategy;
@@ -120,7 +120,11 @@ impl<'a> Desk<'a> {
         records.sort_by(|a, b| a.time.total_cmp(&b.time));
         let mut trials = Vec::new();
         for r in records {
-            let name = (r.tunable.clone(), r.configuration.clone());
+            // Records keep the names that a tunable and its knobs had when they were written.
+            let known = find_candidate(&self.tunables, &r.tunable, &r.configuration);
+            let name = known
+                .as_ref()
+                .map_or_else(|| (r.tunable.clone(), r.configuration.clone()), name_of);
             match r.kind {
                 RecordKind::Untuned => {
                     self.report.untuned = r.outcome.time().or(self.report.untuned);
@@ -136,7 +140,7 @@ impl<'a> Desk<'a> {
                         self.stand(name, t);
                     }
                     // What an older sketch proposed and none proposes now is of no use to search.
-                    if let Some(candidate) = self.candidate(&r.tunable, &r.configuration) {
+                    if let Some(candidate) = known {
                         trials.push(Trial { candidate, outcome: r.outcome, cost: r.cost });
                     }
                 }
@@ -144,12 +148,6 @@ impl<'a> Desk<'a> {
         }
         self.crown();
         self.strategy.tell(&trials);
-    }
-
-    fn candidate(&self, tunable: &str, configuration: &str) -> Option<Candidate> {
-        let tunable = self.tunables.iter().find(|t| t.name() == tunable)?;
-        let configuration = tunable.space().parse(configuration).ok()?;
-        Some(Candidate { tunable: tunable.name().into(), configuration })
     }
 
     /// A candidate ran in this time.

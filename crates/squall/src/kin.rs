@@ -5,7 +5,7 @@
 
 use crate::desk::Desk;
 use crate::error::Error;
-use squall_core::{Candidate, Space, TaskId, Workload};
+use squall_core::{Candidate, Space, TaskId, Workload, find_tunable};
 use squall_records::{Name, Query, Store};
 
 /// Tasks further apart teach nothing; in factors of two, summed over the axes.
@@ -102,12 +102,12 @@ pub(crate) fn guesses<'d>(
         if found.len() == n {
             break;
         }
-        let Some(t) = desk.tunables.iter().find(|t| t.name() == *tunable) else { continue };
+        let Some(t) = find_tunable(&desk.tunables, tunable) else { continue };
         let Some(c) = Space::nearest(t.space(), configuration) else { continue };
-        if !desk.tried.contains(&(tunable.clone(), c.to_string()))
-            && found.iter().all(|f| f.configuration != c || *f.tunable != **tunable)
+        if !desk.tried.contains(&(t.name().to_string(), c.to_string()))
+            && found.iter().all(|f| f.configuration != c || *f.tunable != *t.name())
         {
-            found.push(Candidate { tunable: tunable.as_str().into(), configuration: c });
+            found.push(Candidate { tunable: t.name().into(), configuration: c });
         }
     }
     found

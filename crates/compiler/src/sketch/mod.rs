@@ -22,7 +22,7 @@ use squall_core::{
 };
 use std::sync::Arc;
 
-pub use plain::{reference, untuned};
+pub use plain::reference;
 
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
 const MOST_STACK: u64 = 512 << 10;
@@ -84,6 +84,15 @@ pub fn sketches(w: &Workload, t: &Target) -> Vec<Arc<dyn Tunable>> {
         return gpu::derive(&facts, gpu).into_iter().map(|p| open(p, t)).collect();
     }
     derive(w, t).into_iter().map(|s| open(s, t)).collect()
+}
+
+/// Plain loops with exactly one configuration: what a C programmer gets from the compiler.
+pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
+    let facts = Facts { workload: w, target: t };
+    match t.kind {
+        TargetKind::Cpu => open(plain::sketch(&facts), t),
+        TargetKind::Cuda(gpu) => open(gpu::plain(&facts, gpu), t),
+    }
 }
 
 impl Sketch {

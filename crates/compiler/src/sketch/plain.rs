@@ -7,8 +7,7 @@ use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, lower};
 use crate::schedule::Primitive;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
-use squall_core::{DType, KernelSource, Space, Target, TargetKind, Tunable, Workload};
-use std::sync::Arc;
+use squall_core::{DType, KernelSource, Space, Target, Workload};
 
 /// Accumulates every reduction in a scalar, as anyone would write it.
 pub(super) fn scalars(n: &mut Nest) -> Vec<Primitive> {
@@ -80,15 +79,6 @@ pub(super) fn one() -> Space {
     match Space::new(vec![Knob::ints("plain", Role::Choice, [1])], &[]) {
         Ok(s) => s,
         Err(e) => unreachable!("one knob with one value is a space: {e}"),
-    }
-}
-
-/// Plain loops with exactly one configuration: what a C programmer gets from the compiler.
-pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
-    let facts = Facts { workload: w, target: t };
-    match t.kind {
-        TargetKind::Cpu => super::open(sketch(&facts), t),
-        TargetKind::Cuda(gpu) => super::open(super::gpu::plain(&facts, gpu), t),
     }
 }
 

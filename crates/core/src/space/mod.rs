@@ -342,6 +342,19 @@ impl Configuration {
         }
     }
 
+    /// The value that a knob stood at in texts from before it was renamed (see
+    /// [`Knob::formerly`]): the one that all knobs which decide the same now agree with.
+    pub fn formerly(&self, name: &str) -> Option<&str> {
+        let heirs = || {
+            let all = self.knobs.iter().zip(self.indices());
+            all.filter(|(k, _)| k.formers.iter().any(|f| f.knob == name))
+        };
+        let says = |(k, at): (&Knob, usize), v: &str| k.position_formerly(name, v) == Some(at);
+        let (first, _) = heirs().next()?;
+        let values = first.formers.iter().filter(|f| f.knob == name).map(|f| f.value.as_str());
+        values.into_iter().find(|v| heirs().all(|heir| says(heir, v)))
+    }
+
     /// Knobs and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Knob, &Value)> + '_ {
         self.knobs.iter().zip(self.indices()).map(|(k, i)| (k, &k.values[i]))

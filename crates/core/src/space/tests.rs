@@ -247,6 +247,12 @@ fn texts_from_before_a_knob_was_renamed_are_read() {
         assert_eq!(s.parse(old).unwrap().to_string(), new);
         assert_eq!(s.nearest(old).unwrap().to_string(), new);
         assert_eq!(s.parse(new).unwrap().to_string(), new);
+        // What was said before can be asked for, as files of predictors do.
+        for (knob, value) in old.split(',').filter_map(|pair| pair.split_once('=')) {
+            let c = s.parse(new).unwrap();
+            let number = c.int(knob).map(|i| i.to_string());
+            assert_eq!(number.as_deref().or(c.formerly(knob)), Some(value), "{knob} of {new}");
+        }
     }
     // A knob's own name goes before what an older one says, wherever the two stand.
     let mixed = s.parse("pad=2,copy=threads,ahead=step,stages=1").unwrap();

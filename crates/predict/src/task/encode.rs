@@ -5,7 +5,7 @@ use super::TunedTask;
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::Problem;
 use squall_core::space::Value;
-use squall_core::{Configuration, TaskId, Workload};
+use squall_core::{Configuration, TaskId, Workload, canonical_tunable_name};
 use std::collections::BTreeSet;
 
 /// Standardised numbers are kept within this of 0: a size far outside what was learned says
@@ -175,7 +175,9 @@ impl Vocabulary {
     }
 
     fn raw_knobs(&self, c: &Configuration) -> Vec<Option<f32>> {
-        self.knobs.iter().map(|k| Some(logarithm(c.int(k)?))).collect()
+        // What is a word now may have been a number when the vocabulary was made.
+        let number = |k: &str| c.int(k).or_else(|| c.formerly(k)?.parse().ok());
+        self.knobs.iter().map(|k| Some(logarithm(number(k)?))).collect()
     }
 
     /// Adds a candidate's row to a network's input.
@@ -201,7 +203,9 @@ impl Vocabulary {
         out.extend(
             self.words.iter().map(|(k, w)| f32::from(u8::from(c.word(k) == Some(w.as_str())))),
         );
-        out.extend(self.tunables.iter().map(|t| f32::from(u8::from(t == tunable))));
+        out.extend(
+            self.tunables.iter().map(|t| f32::from(u8::from(canonical_tunable_name(t) == tunable))),
+        );
         debug_assert_eq!(out.len() - start, self.inputs());
     }
 }

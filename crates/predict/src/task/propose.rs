@@ -8,7 +8,7 @@ use crate::error::PredictError;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 use squall_core::forecast::{Problem, fnv1a};
-use squall_core::{Candidate, Configuration, Space, Tunable};
+use squall_core::{Candidate, Configuration, Space, Tunable, find_tunable};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -77,9 +77,9 @@ impl TaskModel {
             if out.len() >= n {
                 break;
             }
-            let Some(t) = tunables.iter().find(|t| t.name() == tunable) else { continue };
+            let Some(t) = find_tunable(tunables, tunable) else { continue };
             let Some(configuration) = t.space().nearest(text) else { continue };
-            let candidate = Candidate { tunable: tunable.as_str().into(), configuration };
+            let candidate = Candidate { tunable: t.name().into(), configuration };
             if !out.contains(&candidate) {
                 out.push(candidate);
             }

@@ -5,7 +5,7 @@
 use crate::aim::Aimed;
 use crate::error::Error;
 use crate::kit::Kit;
-use squall_core::{KernelSource, Outcome, Record, Task, Tunable};
+use squall_core::{KernelSource, Outcome, Record, Task, Tunable, find_tunable};
 use squall_frontend::OwnKernel;
 use squall_records::{Query, Store};
 
@@ -116,7 +116,7 @@ fn realize(
     if !matches!(r.outcome, Outcome::Measured(_)) {
         return None;
     }
-    let tunable = tunables.iter().find(|t| t.name() == r.tunable)?;
+    let tunable = find_tunable(tunables, &r.tunable)?;
     tunable.realize(&tunable.space().parse(&r.configuration).ok()?, symbol).ok()
 }
 

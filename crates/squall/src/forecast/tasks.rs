@@ -8,7 +8,7 @@ use crate::kit::Kit;
 use crate::session::SYMBOL;
 use squall_core::{
     Candidate, Job, Measurer, Outcome, RecordKind, Target, Task, TaskId, TaskSetup, Tunable,
-    Workload, median,
+    Workload, find_candidate, find_tunable, median,
 };
 use squall_predict::task::{MeasuredCandidate, Proposal, TaskModel, TunedTask, even, problem};
 use squall_predict::{Options, PredictError, Predictor, Progress};
@@ -35,11 +35,7 @@ impl Tuned {
     /// The candidate that holds the task, if it can still be made.
     fn holder(&self, tunables: &[Arc<dyn Tunable>]) -> Option<Candidate> {
         let (name, ..) = self.standings.winner()?;
-        let tunable = tunables.iter().find(|t| t.name() == name.0)?;
-        Some(Candidate {
-            tunable: tunable.name().into(),
-            configuration: tunable.space().parse(&name.1).ok()?,
-        })
+        find_candidate(tunables, &name.0, &name.1)
     }
 }
 
@@ -111,11 +107,11 @@ fn lesson(t: &Tuned, at: &Aimed) -> Option<TunedTask> {
     let tunables = Kit::generated(&t.task, &at.target).tunables;
     let ranking = t.standings.ranking();
     let row = |name: &Name, time: Option<f64>| {
-        let tunable = tunables.iter().find(|t| t.name() == name.0)?;
+        let tunable = find_tunable(&tunables, &name.0)?;
         let configuration = tunable.space().parse(&name.1).ok()?;
         let features = tunable.features(&configuration);
         (!features.is_empty()).then(|| MeasuredCandidate {
-            tunable: name.0.clone(),
+            tunable: tunable.name().into(),
             configuration,
             features,
             time,

@@ -7,7 +7,7 @@ mod files;
 
 use crate::aim::Aimed;
 use crate::error::Error;
-use crate::export::{Chosen, Origin, choose, comment, compile, objects};
+use crate::export::{Chosen, Origin, choose, comment, compile, library, objects};
 use crate::input::Input;
 use crate::settings::Aim;
 use files::Layout;
@@ -19,6 +19,7 @@ use squall_graph::Assignment;
 use squall_graph::plan::{Plan, Work};
 use squall_measure::cpu::Toolchain;
 use squall_records::Store;
+use squall_runtime::host;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -111,7 +112,7 @@ impl Network {
         files::write(&folder, &plan, &layout, &kernels)?;
         // They are in the file now.
         plan.constants = Vec::new();
-        program(&folder, &plan, &kernels, threads, &aimed.toolchain)?;
+        program(&folder, &kernels, threads, &aimed.toolchain)?;
         let (name, graph, cores) = (input.name.clone(), graph.clone(), aimed.device.cores);
         Ok(Network {
             name,
@@ -210,7 +211,7 @@ impl Network {
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
 
-    /// Reads the lines that `network.c` prints.
+    /// Reads the lines that the program prints.
     fn times(&self, said: &str) -> Result<Times, Error> {
         let mut times = None;
         let mut best = vec![0; self.plan.steps.len()];
@@ -304,7 +305,6 @@ fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
 /// Compiles and links the program.
 fn program(
     folder: &Path,
-    plan: &Plan,
     kernels: &[Chosen],
     threads: usize,
     toolchain: &Toolchain,
@@ -331,14 +331,16 @@ fn program(
         changed.push(&k.source);
     }
     objects(folder, &changed, toolchain)?;
-    put(&folder.join("network.c"), &files::driver(plan, kernels, threads))?;
+    put(&folder.join("network.c"), host::NETWORK.1)?;
+    put(&folder.join("kernels.c"), &files::linked(kernels, threads))?;
+    library(folder)?;
     let objects: Vec<String> = kernels.iter().map(|k| format!("{}.o", k.source.symbol)).collect();
     let mut link = vec!["-O3"];
     link.extend(toolchain.flags().iter().map(String::as_str));
     link.extend((threads > 1 && toolchain.openmp()).then_some("-fopenmp"));
     link.extend(["-o", PROGRAM, "network.c"]);
     link.extend(objects.iter().map(String::as_str));
-    link.push("-lm");
+    link.extend(["-lm", "-ldl"]);
     compile(folder, toolchain, &link)
 }
 

@@ -33,7 +33,8 @@ pub(crate) struct Program {
 
 type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
 
-/// The rules in order; the first that applies gives all sketches, and Winograd's algorithm adds its own.
+/// The rules in order; the first that applies gives all sketches, and Winograd's algorithm adds
+/// its own.
 const RULES: &[(&str, Rule)] =
     &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
 

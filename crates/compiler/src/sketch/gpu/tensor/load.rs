@@ -31,7 +31,8 @@ impl Tiling<'_> {
         vec![self.thread_copy(&f, tile, &spans, stage, piece)]
     }
 
-    /// Has the block's threads copy a factor's tile, or the piece of it at one place of a dimension.
+    /// Has the block's threads copy a factor's tile, or the piece of it at one place of a
+    /// dimension.
     fn thread_copy(
         &mut self,
         f: &Factor,

@@ -21,9 +21,9 @@ fn sum(parts: impl Iterator<Item = Expr>) -> Expr {
 }
 
 impl Tiling<'_> {
-    /// The axes of rows and columns where a warp can store what it has as it is, in 16 bits: no warp
-    /// waits for others then, nor for shared memory to be free. Rows of 32-bit floats go through
-    /// shared memory, a line at a time.
+    /// The axes of rows and columns where a warp can store what it has as it is, in 16 bits: no
+    /// warp waits for others then, nor for shared memory to be free. Rows of 32-bit floats go
+    /// through shared memory, a line at a time.
     pub fn direct(&self) -> Option<[usize; 2]> {
         let p = self.p;
         let one = |k: usize| match self.factors[k].axes[..] {

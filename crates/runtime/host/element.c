@@ -1,18 +1,30 @@
-/* Part of runner.c: the elements of tensors. A letter stands for a type:
- * f f32, d f64, h f16, B bf16, b i8, u u8, i i32, l i64. */
+/* How elements of all types are read, made and compared. */
+#include "element.h"
+#include <math.h>
+#include <string.h>
 
-typedef struct {
-  char type;
-  size_t count;
-  int bounded; /* values lie in low ..= high; else in [-1, 1), whole numbers in -8 ..= 8 */
-  double low, high;
-  const char *file; /* holds the values where it is given */
-} tensor;
+size_t rt_size_of(char type) {
+  switch (type) {
+  case 'd':
+  case 'l': return 8;
+  case 'f':
+  case 'i': return 4;
+  case 'h':
+  case 'B': return 2;
+  default: return 1;
+  }
+}
 
-static int is_whole(char type) { return !strchr("fdhB", type); }
+int rt_is_whole(char type) { return !strchr("fdhB", type); }
 
-/* Between the last places of neighbouring numbers of 16 bits, relative to the number. */
-static double last_place(char type) { return type == 'h' ? 0x1p-10 : type == 'B' ? 0x1p-7 : 0; }
+double rt_last_place(char type) { return type == 'h' ? 0x1p-10 : type == 'B' ? 0x1p-7 : 0; }
+
+uint64_t rt_random(uint64_t *state) {
+  uint64_t z = *state += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
 
 union float_bits {
   uint32_t bits;
@@ -44,38 +56,12 @@ static uint16_t to_half(char type, float x) {
   return (uint16_t)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> 13));
 }
 
-static size_t size_of(char type) {
-  switch (type) {
-  case 'd':
-  case 'l': return 8;
-  case 'f':
-  case 'i': return 4;
-  case 'h':
-  case 'B': return 2;
-  default: return 1;
-  }
-}
-
-/* TYPE,COUNT[,LOW,HIGH] or TYPE,COUNT,@FILE */
-static int read_tensor(const char *text, tensor *t) {
-  char *end;
-  if (!*text || !strchr("fdhBbuil", *text) || text[1] != ',') return 0;
-  t->type = *text;
-  t->count = (size_t)strtoull(text + 2, &end, 10);
-  t->file = *end == ',' && end[1] == '@' ? end + 2 : NULL;
-  t->bounded = *end == ',' && !t->file;
-  if (t->bounded) t->low = strtod(end + 1, &end);
-  if (t->bounded && *end != ',') return 0;
-  if (t->bounded) t->high = strtod(end + 1, &end);
-  return t->file ? *t->file != 0 : *end == 0;
-}
-
-static double element(const unsigned char *x, char type, size_t i) {
+double rt_element(const void *x, char type, size_t i) {
   switch (type) {
   case 'f': return ((const float *)x)[i];
   case 'd': return ((const double *)x)[i];
   case 'b': return ((const int8_t *)x)[i];
-  case 'u': return x[i];
+  case 'u': return ((const unsigned char *)x)[i];
   case 'i': return ((const int32_t *)x)[i];
   case 'h':
   case 'B': return from_half(type, ((const uint16_t *)x)[i]);
@@ -83,37 +69,38 @@ static double element(const unsigned char *x, char type, size_t i) {
   }
 }
 
-/* How far two elements lie apart; not a number where one of them is none. */
-static double apart(const unsigned char *a, const unsigned char *b, char type, size_t i) {
-  if (type != 'l') return fabs(element(a, type, i) - element(b, type, i));
+double rt_apart(const void *a, const void *b, char type, size_t i) {
+  if (type != 'l') return fabs(rt_element(a, type, i) - rt_element(b, type, i));
   /* Doubles do not tell large whole numbers apart. */
   int64_t x = ((const int64_t *)a)[i], y = ((const int64_t *)b)[i];
   return (double)(x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x);
 }
 
-/* Whether two values that lie too far apart for a number agree all the same. */
-static int same(double got, double want) { return isnan(want) ? isnan(got) : isinf(want) && got == want; }
+int rt_same(double got, double want) {
+  return isnan(want) ? isnan(got) : isinf(want) && got == want;
+}
 
-static int all_bytes(const unsigned char *x, size_t count, int byte) {
+int rt_all_bytes(const unsigned char *x, size_t count, int byte) {
   for (size_t i = 0; i < count; i++)
     if (x[i] != byte) return 0;
   return 1;
 }
 
-static void fill_elements(unsigned char *to, const tensor *t, uint64_t *seed) {
+void rt_fill(void *to, const rt_tensor *t, uint64_t *seed) {
   if (t->type == 'f' && !t->bounded) {
     float *x = (float *)to;
     for (size_t i = 0; i < t->count; i += 2) {
-      uint64_t r = random_bits(seed);
+      uint64_t r = rt_random(seed);
       x[i] = (float)(int32_t)(r >> 40 << 8) * 0x1p-31f;
       if (i + 1 < t->count) x[i + 1] = (float)(int32_t)(uint32_t)((r & 0xFFFFFF) << 8) * 0x1p-31f;
     }
     return;
   }
-  int whole = is_whole(t->type);
-  double low = t->bounded ? t->low : whole ? (t->type == 'u' ? 0 : -8) : -1, high = t->bounded ? t->high : whole ? 8 : 1;
+  int whole = rt_is_whole(t->type);
+  double low = t->bounded ? t->low : whole ? (t->type == 'u' ? 0 : -8) : -1;
+  double high = t->bounded ? t->high : whole ? 8 : 1;
   for (size_t i = 0; i < t->count; i++) {
-    double part = (double)(random_bits(seed) >> 11) * 0x1p-53;
+    double part = (double)(rt_random(seed) >> 11) * 0x1p-53;
     double v = whole ? floor(low + part * (high - low + 1)) : low + part * (high - low);
     /* Rounding must not lead out of the range. */
     v = v > high ? high : v < low ? low : v;
@@ -121,7 +108,7 @@ static void fill_elements(unsigned char *to, const tensor *t, uint64_t *seed) {
     case 'f': ((float *)to)[i] = (float)v; break;
     case 'd': ((double *)to)[i] = v; break;
     case 'b': ((int8_t *)to)[i] = (int8_t)v; break;
-    case 'u': to[i] = (unsigned char)v; break;
+    case 'u': ((unsigned char *)to)[i] = (unsigned char)v; break;
     case 'i': ((int32_t *)to)[i] = (int32_t)v; break;
     case 'h':
     case 'B': ((uint16_t *)to)[i] = to_half(t->type, (float)v); break;

@@ -79,9 +79,9 @@ fn descriptors_leave_out_the_number_in_the_cluster() {
     let text = "workload m\ndata A: bf16[64, 256]\ndata B: bf16[256, 128]\nstage Y: f32[m: 64, n: \
                 128] = sum(k: 256) A[m, k] * B[k, n]\noutput Y";
     let w = Workload::parse(text).expect("parses");
-    let configuration = "m_b=64,n_b=128,groups_rows=1,groups_columns=1,split_blocks=2,stages=2,lag=0,turn=0,boxes=0";
+    let configuration = "m_b=64,n_b=128,groups_rows=1,groups_columns=1,split_blocks=2,stages=2,lag=0,transpose=none,copy=threads";
     let source =
-        explain(&w, &h200(), "source", Some(("gpu_group", configuration))).expect("realizes");
+        explain(&w, &h200(), "source", Some(("gpu_warpgroup", configuration))).expect("realizes");
     assert!(
         source.contains("__cluster_dims__(2") && source.contains("group_bf16<128, 0, 1>("),
         "{source}"
@@ -103,7 +103,7 @@ fn groups_multiply_on_capability_9_0_only() {
             gpu.capability = capability;
         }
         assert_eq!(
-            sketches(&w, &target).iter().any(|s| s.name() == "gpu_group"),
+            sketches(&w, &target).iter().any(|s| s.name() == "gpu_warpgroup"),
             there,
             "{capability}"
         );
@@ -113,5 +113,5 @@ fn groups_multiply_on_capability_9_0_only() {
         &text.replace("bf16", "f32").replace("A[m, k] * B[k, n]", "tf32(A[m, k]) * tf32(B[k, n])"),
     )
     .expect("parses");
-    assert!(!sketches(&w, &h200()).iter().any(|s| s.name() == "gpu_group"));
+    assert!(!sketches(&w, &h200()).iter().any(|s| s.name() == "gpu_warpgroup"));
 }
