@@ -73,8 +73,8 @@ pub enum Mapped {
     Workspace(u64),
 }
 
-/// A tensor in device memory of which boxes are copied to shared memory, as CUDA's
-/// `cuTensorMapEncodeTiled` takes it (compute capability 9.0): elements of 16 bits, rows of a box
+/// A tensor in device memory of which TMA tiles are copied to shared memory, as CUDA's
+/// `cuTensorMapEncodeTiled` takes it (compute capability 9.0): elements of 16 bits, rows of a tile
 /// of 128 bytes, swizzled; zeros lie outside of it. Dimensions come innermost first, at most five.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorMap {
@@ -84,7 +84,7 @@ pub struct TensorMap {
     pub extents: Vec<u64>,
     /// Bytes from one element to the next, of all dimensions but the first.
     pub strides: Vec<u64>,
-    /// Elements that a box spans, and of how many it takes one.
+    /// Elements that a TMA tile spans, and of how many it takes one.
     pub spanned: Vec<u32>,
     /// See `spanned`.
     pub steps: Vec<u32>,
@@ -135,7 +135,8 @@ impl Launch {
 /// Source text with everything needed to build and call it. The C interface of `symbol`:
 ///
 /// ```c
-/// int    SYMBOL(const void *const *data, void *const *outputs, const void *prepared, void *workspace);
+/// int    SYMBOL(const void *const *data, void *const *outputs, const void *prepared,
+///               void *workspace);
 /// int    SYMBOL_prepare(const void *const *weights, void *prepared);   /* where prepared > 0 */
 /// size_t SYMBOL_prepared_bytes(void);
 /// size_t SYMBOL_workspace_bytes(void);

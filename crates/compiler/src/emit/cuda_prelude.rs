@@ -10,22 +10,23 @@ pub fn text(used: &Used) -> String {
         (matrices || used.has("formats"), FORMATS),
         (used.has("copies"), COPIES),
         (matrices, TENSOR_CORES),
-        (used.has("tma"), BOXES),
+        (used.has("tma"), TMA_TILES),
         (used.has("fours"), FOURS),
         (used.has("swizzled"), SWIZZLED),
-        (!used.products.is_empty(), GROUPS),
+        (!used.products.is_empty(), WARPGROUPS),
     ];
     let mut all: String = families.iter().filter(|f| f.0).map(|f| f.1).collect();
     for (format, columns, across) in &used.products {
-        all += &group_product(format, *columns, *across);
+        all += &warpgroup_product(format, *columns, *across);
     }
     all
 }
 
 /// Reads and writes elements of another block's shared memory. Behind the last barrier no block
-/// reads what others wrote: it only keeps blocks that are still read from ending, and need not wait for
-/// outputs to reach memory, which takes 0.3 us. A barrier that a program begins with only says that
-/// blocks have begun: a block that reaches for another's memory waits for that, and no sooner.
+/// reads what others wrote: it only keeps blocks that are still read from ending, and need not
+/// wait for outputs to reach memory, which takes 0.3 us. A barrier that a program begins with only
+/// says that blocks have begun: a block that reaches for another's memory waits for that, and no
+/// sooner.
 const PEER: &str = "\
 static __device__ __forceinline__ float peer(const float *p, unsigned rank) {
   unsigned here = (unsigned)__cvta_generic_to_shared(p), there;
@@ -211,7 +212,7 @@ template <int LAST> static __device__ __forceinline__ void copies_await() {
 /// Boxes of tensors that the copy engine brings to shared memory, told of by tensor maps; rows are
 /// swizzled by 128 bytes. The bytes that are asked for are counted by one of eight barriers, whose
 /// phase ends when they are there and their batch ended.
-const BOXES: &str = "\
+const TMA_TILES: &str = "\
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };
 static __device__ __forceinline__ bool elected() {
   unsigned me;
@@ -269,11 +270,11 @@ static __device__ __forceinline__ void lines_at(unsigned *lines, const void *pla
 }
 ";
 
-/// Products of groups of four warps, of factors in shared memory. A factor is described by where
+/// Products of warpgroups, of factors in shared memory. A factor is described by where
 /// its rows begin, in 16 bytes, that eight rows of 128 bytes are 1,024 (of columns where they lie
 /// across, and 64 of their rows are 8,192 further then), and that they are swizzled by 128 bytes.
 /// Of an address the block's number in its cluster is left out.
-const GROUPS: &str = "\
+const WARPGROUPS: &str = "\
 static __device__ __forceinline__ unsigned long long swizzled_rows(const void *first, unsigned \
 long long leading) {
   return (unsigned long long)(((unsigned)__cvta_generic_to_shared(first) & 0x3FFFF) >> 4) | \
@@ -294,7 +295,7 @@ static __device__ __forceinline__ void product_done(float &x) { asm volatile(\"\
 
 /// The instruction that multiplies 64 rows by so many columns, 16 deep, of factors that may lie
 /// across.
-fn group_product(format: &str, columns: i64, across: [bool; 2]) -> String {
+fn warpgroup_product(format: &str, columns: i64, across: [bool; 2]) -> String {
     let (registers, [a, b]) = (columns / 2, across.map(i64::from));
     let list = |f: &dyn Fn(i64) -> String| (0..registers).map(f).collect::<Vec<_>>().join(", ");
     let (names, sums) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(c[{i}])")));

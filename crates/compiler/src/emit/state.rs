@@ -70,10 +70,10 @@ pub(super) struct Simt {
     /// Whether threads copy to shared memory on their own, and whether TMA tiles are copied; their
     /// tensor maps.
     pub copying: bool,
-    pub boxing: bool,
+    pub tma: bool,
     pub maps: Vec<TensorMap>,
     /// Fragments that warpgroups add to.
-    pub grouped: Vec<Source>,
+    pub warpgroup_sums: Vec<Source>,
     /// Variables that change in serial loops; those of the grid and its threads, which do not.
     pub moving: HashSet<Var>,
     pub fixed: HashSet<Var>,

@@ -12,7 +12,7 @@ impl Printer<'_> {
         if self.simt.copies {
             self.copies("copies_arrive();");
         }
-        if !self.simt.grouped.is_empty() {
+        if !self.simt.warpgroup_sums.is_empty() {
             self.line("products_see();");
         }
         let words = self.simt.words;

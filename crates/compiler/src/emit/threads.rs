@@ -109,7 +109,7 @@ impl Printer<'_> {
         let (blocks, cluster) = (size(&grid.blocks), size(&grid.cluster));
         self.begin(&grid);
         self.look(grid.body);
-        if self.simt.boxing {
+        if self.simt.tma {
             self.line("__shared__ unsigned long long arrived[8];");
             self.line("boxes_begin(arrived);");
             self.line("unsigned boxes = 0, seen = 0;");
@@ -179,14 +179,14 @@ impl Printer<'_> {
                 self.simt.second.insert(b.buffer);
             }
             if let Stmt::Warp(Warp::Group { to, .. }) = s
-                && !self.simt.grouped.contains(to)
+                && !self.simt.warpgroup_sums.contains(to)
             {
-                self.simt.grouped.push(*to);
+                self.simt.warpgroup_sums.push(*to);
             }
         });
         self.simt.copying = self.threads_copy(stmts);
         self.simt.copies = self.simt.copying && !awaits;
-        self.simt.boxing = nest::copies_boxes(stmts);
+        self.simt.tma = nest::copies_boxes(stmts);
     }
 
     /// The line that begins a function.
@@ -195,7 +195,7 @@ impl Printer<'_> {
         let clusters =
             if cluster > 1 { fill(words.cluster, &[&cluster.to_string()]) } else { String::new() };
         let threads = self.simt.threads;
-        let bounds = if self.simt.grouped.is_empty() {
+        let bounds = if self.simt.warpgroup_sums.is_empty() {
             threads.to_string()
         } else {
             format!("{threads}, {}", self.resident())
@@ -214,10 +214,11 @@ impl Printer<'_> {
         })
     }
 
-    /// Blocks of groups of warps that one multiprocessor of capability 9.0 shall hold, by their
+    /// Blocks of warpgroups that one multiprocessor of capability 9.0 shall hold, by their
     /// sums and shared memory: the compiler would spend all registers on addresses otherwise.
     fn resident(&self) -> i64 {
-        let sums: i64 = self.simt.grouped.iter().map(|b| self.n.buffer(*b).elements() / 32).sum();
+        let sums: i64 =
+            self.simt.warpgroup_sums.iter().map(|b| self.n.buffer(*b).elements() / 32).sum();
         let registers = 65536 / (self.simt.threads * (sums + 48));
         (233472 / (self.simt.most + 1024)).min(registers).clamp(1, 4)
     }

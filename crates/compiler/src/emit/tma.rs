@@ -1,7 +1,7 @@
-//! Copies of boxes (TMA tiles: tensor maps, compute capability 9.0), and matrices in the swizzled
+//! Copies of TMA tiles (tensor maps, compute capability 9.0), and matrices in the swizzled
 //! rows that they fill.
 //!
-//! One thread asks for a box; its bytes are counted by a barrier in shared memory. Batches are
+//! One thread asks for a TMA tile; its bytes are counted by a barrier in shared memory. Batches are
 //! numbered as they are committed: that of batch `i` is barrier `i % 8` in its `i / 8`-th phase, so
 //! no more than eight may be on their way.
 
@@ -19,8 +19,8 @@ const GROUP: i64 = 8 * ROW;
 const LANES: i64 = 16;
 
 impl Printer<'_> {
-    /// Loops that copy a box.
-    pub(super) fn box_(&mut self, l: &Loop) {
+    /// Loops that copy a TMA tile.
+    pub(super) fn tma_tile(&mut self, l: &Loop) {
         // The verifier made sure that it is one.
         let Ok(copy) = box_copy(self.n, l) else { return };
         let source = self.n.buffer(copy.from);
@@ -53,7 +53,7 @@ impl Printer<'_> {
         self.line(&text);
     }
 
-    /// Statements in order; neighbouring boxes are asked for together.
+    /// Statements in order; neighbouring TMA tiles are asked for together.
     pub(super) fn thread_statements(&mut self, stmts: &[Stmt]) {
         let is_box = |s: &Stmt| matches!(s, Stmt::Loop(l) if l.mode == Mode::Box);
         for part in stmts.chunk_by(|a, b| is_box(a) && is_box(b)) {
@@ -73,7 +73,7 @@ impl Printer<'_> {
         if self.simt.copying {
             self.copies("copies_commit();");
         }
-        if self.simt.boxing {
+        if self.simt.tma {
             self.line("if (asks && elected()) boxes_commit(arrived + (boxes & 7));");
             self.line("boxes++;");
         }
@@ -84,7 +84,7 @@ impl Printer<'_> {
         if self.simt.copying {
             self.copies(&format!("copies_await<{last}>();"));
         }
-        if self.simt.boxing {
+        if self.simt.tma {
             // One batch at each: the interpreter makes sure of it.
             self.line("boxes_await(arrived + (seen & 7), seen >> 3 & 1);");
             self.line("seen++;");

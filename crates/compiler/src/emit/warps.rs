@@ -78,7 +78,7 @@ impl Printer<'_> {
                     self.line(&call);
                 }
             }
-            Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
+            Warp::Group { to, rows, columns, a, b } => self.warpgroup(*to, rows, columns, a, b),
             Warp::Store { from, row, column, to, index } => {
                 self.store_matrix(from, *row, *column, *to, index)
             }
@@ -94,8 +94,8 @@ impl Printer<'_> {
         format!("{which}_{name}({c}{rest}, {a}, {b});")
     }
 
-    /// Begins a product of a group of warps: 16 columns of both factors an instruction.
-    fn group(&mut self, to: Source, rows: &Part, columns: &Part, a: &Matrix, b: &Matrix) {
+    /// Begins a product of a warpgroup: 16 columns of both factors an instruction.
+    fn warpgroup(&mut self, to: Source, rows: &Part, columns: &Part, a: &Matrix, b: &Matrix) {
         self.open("{");
         for (name, m, part) in [("a", a, rows), ("b", b, columns)] {
             let buf = self.n.buffer(m.buffer);
@@ -145,13 +145,13 @@ impl Printer<'_> {
     }
 
     /// Waits for products. Where none is left, sums may not be touched earlier, as the C++ compiler
-    /// could: nothing else tells it who wrote them.
+    /// could: nothing else tells it what writes them.
     pub(super) fn await_products(&mut self, last: u32) {
         self.line(&format!("products_await<{last}>();"));
         if last > 0 {
             return;
         }
-        for b in self.simt.grouped.clone() {
+        for b in self.simt.warpgroup_sums.clone() {
             let buf = self.n.buffer(b);
             self.line(self.simt.words.unrolled);
             self.line(&format!(

@@ -224,7 +224,7 @@ impl<'a> Walk<'a> {
         let f = &mut self.f;
         match (buf.scope, write) {
             (Scope::Local, _) => {}
-            // The copy engine loads and stores what a box brings.
+            // The copy engine loads and stores what a TMA tile brings.
             _ if boxed => {}
             (Scope::Shared | Scope::Swizzled | Scope::Cluster, _) => {
                 *if write { &mut f.shared_stores } else { &mut f.shared_loads } += times / vector;

@@ -46,7 +46,7 @@ use squall_core::DType;
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use squall_core::workload::Reducer;
 
-/// Where a buffer lives and who fills it.
+/// Where a buffer lives and what fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// The i-th data input: read only.
@@ -65,7 +65,7 @@ pub enum Scope {
     Shared,
     /// Shared memory of the blocks of a cluster, seen by all of them: the first index says whose.
     Cluster,
-    /// Shared memory in rows of 128 bytes, as groups of warps multiply it: what lies in the c-th 16
+    /// Shared memory in rows of 128 bytes, as warpgroups multiply it: what lies in the c-th 16
     /// bytes of row r is printed as the (c xor r mod 8)-th, so that a column is not one bank.
     Swizzled,
     /// Declared inside thread loops, one for each warp: matrices across its threads' registers.
@@ -119,13 +119,13 @@ pub enum Mode {
     /// Iterations of directly nested loops of this mode, counted together, are dealt to the
     /// threads of the block in turn: the i-th to thread `i mod threads`.
     Share,
-    /// Directly nested loops of this mode copy a box of a tensor to rows of shared memory, all of
-    /// it at once: one thread asks for it, and no thread's registers or instructions take part. In
-    /// batches as all copies.
+    /// Directly nested loops of this mode copy a TMA tile of a tensor to rows of shared memory, all
+    /// of it at once: one thread asks for it, and no thread's registers or instructions take part.
+    /// In batches as all copies.
     Box,
 }
 
-/// Who waits for whom at a barrier.
+/// Which threads wait for each other at a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// The threads of a block.
@@ -228,10 +228,10 @@ pub enum Stmt {
     /// copies are on their way until they are awaited; elsewhere every barrier awaits them.
     CommitCopies,
     /// Waits until all batches of the thread's copies but the last so many have arrived: one more
-    /// than before, if boxes are among them. Other threads see them after a barrier.
+    /// than before, if TMA tiles are among them. Other threads see them after a barrier.
     AwaitCopies(u32),
-    /// Waits until all products that the thread's group of warps began, but the last so many, are
-    /// done: until then their sums are nobody's, and what they read may not be written.
+    /// Waits until all products that the thread's warpgroup began, but the last so many, are
+    /// done: until then their sums may not be touched, nor what they read be written.
     AwaitProducts(u32),
 }
 

@@ -54,7 +54,7 @@ struct Checker<'a> {
     rank: Option<Var>,
     /// The thread loops around, outermost first, and their extents.
     threads: Vec<(Var, i64)>,
-    /// The innermost loop around that is shared out, or copies a box.
+    /// The innermost loop around that is shared out, or copies a TMA tile.
     around: Option<Mode>,
     /// Whether the program awaits batches of copies.
     awaits: bool,
@@ -261,7 +261,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A box that one thread asks for: the same one for all of them, in a batch.
+    /// A TMA tile that one thread asks for: the same one for all of them, in a batch.
     fn one_box(&self, l: &Loop) -> Result<(), Broken> {
         let copy = super::box_copy(self.n, l).map_err(Broken)?;
         let own = |a: &Affine| self.threads.iter().any(|t| a.uses(t.0));
@@ -363,7 +363,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a group of four warps multiplies, and to what.
+    /// What a warpgroup multiplies, and to what.
     fn group(
         &self,
         to: Source,

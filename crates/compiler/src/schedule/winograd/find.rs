@@ -141,27 +141,9 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     if !prepared(filter) || !four(filter) || !four(sum) || !four(read) || at_sum.len() != 4 {
         return Err(no("the tensors have not four dimensions, or the filter is no weight"));
     }
-    // P[n, c, p + r, q + s] * W[k, c, r, s] into C[n, k, p, q], or with channels last in P or C.
     let filter_shape = shape(filter);
-    let plain = |i: usize| {
-        fi[i]
-            .as_var()
-            .map_or_else(|| fi[i].as_constant() == Some(0) && filter_shape[i] == 1, |_| true)
-    };
-    let mut orders = [Channels::First, Channels::Last]
-        .into_iter()
-        .flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
-    let fits = |&(input, output): &(Channels, Channels)| {
-        let (Some([rn, rc, rp, rq]), Some([n, k, p, q])) = (input.read(ri), output.read(&at_sum))
-        else {
-            return false;
-        };
-        rn == n && fi[0] == k && rc == fi[1] && rp == p.add(&fi[2]) && rq == q.add(&fi[3])
-    };
-    let Some((input_channels, output_channels)) = orders.find(fits).filter(|_| (0..4).all(plain))
-    else {
-        return Err(no("its indices are others"));
-    };
+    let (input_channels, output_channels) =
+        orders(ri, (fi, filter_shape), &at_sum).ok_or_else(|| no("its indices are others"))?;
     let (Some([batch, outputs, height, width]), Some([_, channels, ..])) =
         (output_channels.read(shape(sum)), input_channels.read(shape(read)))
     else {
@@ -197,6 +179,34 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
         channels,
         rounded,
     })
+}
+
+/// Where the input and the output have their channels: P[n, c, p + r, q + s] * W[k, c, r, s] into
+/// C[n, k, p, q], or with channels last in P or C.
+fn orders(
+    read: &[Affine],
+    (filter, shape): (&[Affine], &[i64]),
+    sum: &[Affine],
+) -> Option<(Channels, Channels)> {
+    let plain = |i: usize| {
+        let constant = || filter[i].as_constant() == Some(0) && shape[i] == 1;
+        filter[i].as_var().map_or_else(constant, |_| true)
+    };
+    let mut all = [Channels::First, Channels::Last]
+        .into_iter()
+        .flat_map(|i| [(i, Channels::First), (i, Channels::Last)]);
+    let fits = |&(input, output): &(Channels, Channels)| {
+        let (Some([rn, rc, rp, rq]), Some([n, k, p, q])) = (input.read(read), output.read(sum))
+        else {
+            return false;
+        };
+        rn == n
+            && filter[0] == k
+            && rc == filter[1]
+            && rp == p.add(&filter[2])
+            && rq == q.add(&filter[3])
+    };
+    all.find(fits).filter(|_| (0..4).all(plain))
 }
 
 /// The weight that a filter is copied from as it is.
