@@ -4,11 +4,11 @@
 
 use squall::Input;
 use squall::compiler::sketches;
-use squall::core::{Bytes, Gpu, Target, TargetKind, Tunable, find_candidate, find_tunable};
+use squall::core::{Bytes, Gpu, Target, Tunable, find_candidate, find_tunable};
 use std::sync::Arc;
 
 fn h200() -> Target {
-    let gpu = Gpu {
+    Target::cuda(Gpu {
         capability: 90,
         multiprocessors: 132,
         threads_per_block: 1024,
@@ -17,10 +17,7 @@ fn h200() -> Target {
         shared_per_multiprocessor: 233472,
         registers_per_multiprocessor: 65536,
         l2: 60 << 20,
-    };
-    let caches = vec![Bytes(233472), Bytes(60 << 20)];
-    let kind = TargetKind::Cuda(gpu);
-    Target { kind, threads: 1, vector_bytes: 16, vector_registers: 255, caches }
+    })
 }
 
 fn tunables(operator: &str, target: &Target) -> Vec<Arc<dyn Tunable>> {
@@ -119,9 +116,8 @@ fn winners_of_older_records_make_the_same_kernels() {
 
 #[test]
 fn configurations_for_a_cpu_from_before_deal_was_renamed_are_read() {
-    let caches = vec![Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
-    let (vector_bytes, vector_registers) = (32, 16);
-    let target = Target { kind: TargetKind::Cpu, threads: 2, vector_bytes, vector_registers, caches };
+    let caches = [Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
+    let target = Target { threads: 2, ..Target::cpu(32, 16, &caches) };
     let all = tunables("conv2d n=1 c=64 h=28 k=64 r=3 pad=1", &target);
     let t = find_tunable(&all, "winograd").expect("a sketch");
     for (old, new) in [("deal=0", "parallel_over=phases"), ("deal=1", "parallel_over=blocks")] {
