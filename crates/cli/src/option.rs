@@ -24,13 +24,20 @@ pub struct InputArgs {
     /// together]
     #[arg(long, value_name = "ORDER", value_parser = channels())]
     pub channels: Option<Channels>,
+    /// Cover a model by the kernels and layouts of this file: an assignment as `squall explain
+    /// --stage assignment` prints it
+    #[arg(long, value_name = "FILE", conflicts_with = "channels")]
+    pub assignment: Option<PathBuf>,
 }
 
 impl InputArgs {
     /// Reads it, as it is to be tuned for a target.
     pub fn load(&self, target: Aim) -> Result<Input, Failure> {
-        let channels = self.channels.unwrap_or(Channels::usual(target));
-        Ok(Input::load(&self.input, &self.dims)?.with_channels(channels))
+        let input = Input::load(&self.input, &self.dims)?;
+        if let Some(file) = &self.assignment {
+            return Ok(input.with_assignment_file(file)?);
+        }
+        Ok(input.with_channels(self.channels.unwrap_or(Channels::usual(target))))
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
@@ -42,6 +49,9 @@ impl InputArgs {
         threads: u16,
     ) -> Result<Input, Failure> {
         let input = Input::load(&self.input, &self.dims)?;
+        if let Some(file) = &self.assignment {
+            return Ok(input.with_assignment_file(file)?);
+        }
         if let Some(channels) = self.channels {
             return Ok(input.with_channels(channels));
         }

@@ -122,7 +122,7 @@ fn generated_kernels_are_right_as_they_are_printed() {
                 "gpu_tensor_split",
                 "gpu_tile",
                 "gpu_warpgroup",
-                "gpu_winograd"
+                "gpu_winograd",
             ]
         } else {
             &["gpu_rows", "gpu_tile", "gpu_winograd"]

@@ -71,7 +71,7 @@ fn what_init_writes_is_tuned_and_exported() {
     let source = read(k["source"].as_str().unwrap());
     for part in [
         "cudaLaunchKernel",
-        "cudaMemcpyAsync(outputs[0], data[1], 16384",
+        "{'r', 0, 1, 16384, {0}}",
         "_gpu_own<",
         "#define axpy squall_axpy_small_",
     ] {
@@ -79,7 +79,8 @@ fn what_init_writes_is_tuned_and_exported() {
     }
     assert!(
         read("Makefile").contains("ARCH = -gencode=arch=compute_")
-            && read("driver.cu").contains("_reference, NULL, NULL, NULL")
+            && read("kernels.c").contains("_reference, NULL},")
+            && read("kernels.c").contains("#define SQUALL_CUDA")
     );
     let fails = on_gpu(&p, &["tune", "kernel.toml", "--trials", "1"], &[]).unwrap().fails();
     assert!(

@@ -1,18 +1,21 @@
 //! The nouns that Squall's rooms exchange, and nothing else: tensor expressions ([`expr`],
-//! [`workload`]), what to tune and where ([`target`], [`machine`], [`task`]), the legal choices
-//! ([`space`]), how a choice becomes a kernel ([`kernel`]), how that is measured ([`measurer`]),
-//! what became of it ([`trial`]), and what a predictor learns from ([`forecast`]). This crate does
-//! no IO and reads no clock.
+//! [`workload`], [`operator`]), models of them ([`graph`]), what to tune and where ([`target`],
+//! [`machine`], [`task`]), the legal choices ([`space`]), how a choice becomes a kernel
+//! ([`kernel`]), how that is measured ([`measurer`]), what became of it ([`trial`]), and what a
+//! predictor learns from ([`forecast`]). This crate does no IO and reads no clock.
 
 pub mod expr;
 pub mod forecast;
+pub mod graph;
 pub mod kernel;
 pub mod machine;
 pub mod measurer;
+pub mod operator;
 mod recorded;
 pub mod space;
 pub mod target;
 pub mod task;
+pub mod tasks;
 pub mod text;
 pub mod trial;
 pub mod units;

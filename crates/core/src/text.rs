@@ -311,16 +311,17 @@ impl Cursor {
         }
     }
 
-    /// Takes a format's name.
+    /// Takes the name of a format that kernels are written in.
     pub fn dtype(&mut self) -> Result<DType, TextError> {
-        match self.peek_name().and_then(DType::from_name) {
+        let known = |n: &str| DType::OF_KERNELS.into_iter().find(|d| d.name() == n);
+        match self.peek_name().and_then(known) {
             Some(d) => {
                 self.advance();
                 Ok(d)
             }
             None => self.error(format!(
                 "expected a format ({}), found {}",
-                DType::ALL.map(DType::name).join(", "),
+                DType::OF_KERNELS.map(DType::name).join(", "),
                 self.found()
             )),
         }
@@ -519,6 +520,15 @@ impl Cursor {
         self.expect(",")?;
         Ok(Expr::binary(op, first, self.expr(scope)?))
     }
+}
+
+/// A name from a file as messages print it: no control characters, no pages of text.
+pub fn shown(text: &str) -> String {
+    let mut out: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    if text.chars().nth(80).is_some() {
+        out.push_str("...");
+    }
+    out
 }
 
 /// `` (did you mean `stride`?) `` where something is near.

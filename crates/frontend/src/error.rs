@@ -1,6 +1,7 @@
 //! What can be wrong with the files that users give: each message names the file, the place in it,
 //! what is wrong and what to do.
 
+pub(crate) use squall_core::text::shown;
 use thiserror::Error;
 
 /// Why a model or a list of operator lines cannot be imported.
@@ -92,15 +93,6 @@ fn quoted(names: &[String]) -> String {
 
 fn example(names: &[String]) -> String {
     names.iter().map(|n| format!("--dim {n}=1")).collect::<Vec<_>>().join(" ")
-}
-
-/// A name from a file as messages print it: no control characters, no pages of text.
-pub(crate) fn shown(text: &str) -> String {
-    let mut out: String = text.chars().take(80).flat_map(char::escape_debug).collect();
-    if text.chars().nth(80).is_some() {
-        out.push_str("...");
-    }
-    out
 }
 
 #[cfg(test)]

@@ -8,11 +8,12 @@
 //! ```
 
 use crate::error::ImportError;
-use crate::import::{Import, Tasks, named};
-use crate::operator::{
+use crate::import::Import;
+use squall_core::operator::{
     Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise,
     functions, in_format,
 };
+use squall_core::tasks::{Tasks, named};
 use squall_core::text::nearest;
 use squall_core::{TensorKind, Workload};
 
@@ -125,7 +126,7 @@ pub fn import_ops(text: &str, name: &str) -> Result<Import, ImportError> {
             ImportError::Line { name: name.into(), line: i + 1, column, message: f.message }
         })?;
     }
-    Ok(Import { tasks: tasks.finish(), ..Import::default() })
+    Ok(Import { tasks: tasks.finish() })
 }
 
 fn kernel(code: &str, tasks: &mut Tasks) -> Result<(), Fault> {

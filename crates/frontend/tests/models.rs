@@ -58,8 +58,8 @@ fn every_inferred_shape_is_the_declared_one() {
                 compared += 1;
             }
             assert_eq!(
-                value.element,
-                onnx::Element::from_onnx(i64::from(t.elem_type)),
+                value.dtype,
+                squall_core::graph::infer::onnx_type(i64::from(t.elem_type)),
                 "{name}: type of {}",
                 info.name
             );
@@ -168,7 +168,9 @@ fn a_batch_with_a_name_gives_the_same_shapes() {
             onnx::read(&open, &name, &[("N".into(), 1)]).unwrap(),
         );
         assert_eq!(fixed.nodes, open.nodes, "{name}");
-        let shapes = |m: &onnx::Model| m.values.iter().map(|v| v.shape.clone()).collect::<Vec<_>>();
+        let shapes = |m: &squall_core::graph::Model| {
+            m.values.iter().map(|v| v.shape.clone()).collect::<Vec<_>>()
+        };
         assert_eq!(shapes(&fixed), shapes(&open), "{name}");
     }
 }

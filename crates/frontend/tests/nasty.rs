@@ -144,7 +144,7 @@ fn impossible_dimensions_are_refused() {
         .values
         .iter()
         .filter_map(|v| v.constant.as_ref())
-        .map(onnx::Constant::len)
+        .map(squall_core::graph::Constant::len)
         .sum();
     assert!((1 << 22..=(1 << 26) + 1).contains(&kept), "{kept} elements");
 }

@@ -3,7 +3,9 @@
 mod build;
 
 use build::*;
-use squall_frontend::onnx::{self, Constant, Element};
+use squall_core::DType;
+use squall_core::graph::Constant;
+use squall_frontend::onnx;
 
 fn x(opset: i64, dims: &[i64]) -> Build {
     Build::new(opset).input("x", dims)
@@ -271,7 +273,7 @@ fn constants_of_all_forms() {
         ..Default::default()
     };
     let b = Build::new(13).node("Constant", &[], &["y"], &[tensor("value", narrow)]);
-    assert_eq!(b.typed("y"), (Element::I32, vec![]));
+    assert_eq!(b.typed("y"), (Some(DType::I32), vec![]));
 }
 
 #[test]

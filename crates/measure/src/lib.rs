@@ -3,8 +3,8 @@
 //! [`LocalMeasurer`] builds kernels with the user's compiler, runs them in processes of their own,
 //! checks them against a reference and times them, on this machine's [`cpu`] or on its GPUs
 //! ([`cuda`]). [`RecordedMeasurer`] looks outcomes up, [`MockMeasurer`] asks a function for them,
-//! and [`PipedMeasurer`] asks a measurer at the other end of a connection, which [`serve`] answers.
-//! A challenger meets the incumbent in interleaved windows that a sequential test decides
+//! and [`PipedMeasurer`] asks a measurer at the other end of a connection, where [`serve()`]
+//! answers. A challenger meets the incumbent in interleaved windows that a sequential test decides
 //! ([`rematch`]).
 
 mod artifact;

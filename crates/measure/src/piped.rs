@@ -1,5 +1,5 @@
-//! A measurer at the other end of a connection, where [`serve`](crate::serve) answers: a process
-//! behind pipes, or a machine behind a socket.
+//! A measurer at the other end of a connection, where [`serve()`](crate::serve()) answers: a
+//! process behind pipes, or a machine behind a socket.
 
 use crate::wire::{Reply, Request, receive, send};
 use squall_core::{

@@ -2,9 +2,12 @@
 //! of the user's own.
 
 use crate::error::Error;
+use squall_core::tasks::Untuned;
 use squall_core::{Task, Workload};
-use squall_frontend::{Graph, OwnKernel, Untuned, import_kernel, import_onnx, import_ops};
+use squall_frontend::{OwnKernel, import_kernel, import_ops, onnx};
+use squall_graph::Assignment;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What an input is, which decides what a budget means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +28,8 @@ pub struct Input {
     pub tasks: Vec<Task>,
     /// Operators that are not tuned, and why.
     pub untuned: Vec<Untuned>,
-    /// The order of execution, of models.
-    pub graph: Option<Graph>,
+    /// Which kernels cover a model, and in which layouts.
+    pub graph: Option<Assignment>,
     /// The file of a model, which holds the weights.
     pub path: Option<PathBuf>,
     /// The kernels of a kernel.toml, one for each task.
@@ -62,17 +65,17 @@ impl Input {
             path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {
             "onnx" => {
-                let import = import_onnx(&bytes, &name, dims)
+                let model = onnx::read(&bytes, &name, dims)
                     .map_err(|source| Error::Import { place: text.into(), source })?;
-                Ok(Input {
-                    name,
-                    kind: InputKind::Model,
-                    tasks: import.tasks,
-                    untuned: import.untuned,
-                    graph: import.graph,
-                    path: Some(path.into()),
-                    own: Vec::new(),
-                })
+                let graph = Assignment::of(Arc::new(model)).map_err(|message| Error::Input {
+                    place: text.into(),
+                    message,
+                    hint: "please report this: it is a fault of Squall's".into(),
+                })?;
+                let kind = InputKind::Model;
+                let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
+                let (path, own) = (Some(path.into()), Vec::new());
+                Ok(Input { name, kind, tasks, untuned, graph: Some(graph), path, own })
             }
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
@@ -104,6 +107,12 @@ impl Input {
                     .into(),
             }),
         }
+    }
+
+    /// The same model, covered by these kernels.
+    pub fn with_graph(self, graph: Assignment) -> Input {
+        let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
+        Input { graph: Some(graph), tasks, untuned, ..self }
     }
 
     /// Operator lines that stand in no file.
@@ -146,7 +155,7 @@ impl Input {
             name,
             kind: InputKind::Kernels,
             tasks: import.tasks,
-            untuned: import.untuned,
+            untuned: Vec::new(),
             graph: None,
             path: None,
             own: Vec::new(),

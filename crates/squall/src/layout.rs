@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::input::Input;
 use crate::settings::Aim;
 use squall_core::TaskId;
-use squall_frontend::Layouts;
+use squall_graph::solvers::{CHANNELS_LAST, Cost, FASTEST_LAYOUTS, solver};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 
@@ -41,19 +41,25 @@ impl Input {
         if channels == Channels::First {
             return self;
         }
-        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
-            return self;
-        };
-        let (graph, tasks) = layouts.lay_out(&vec![true; layouts.images()]);
-        Input { graph: Some(graph), tasks, ..self }
+        self.solved(CHANNELS_LAST, &|_| None)
+    }
+
+    /// The same model as a solver of assignments has it; as it is where that makes none, or where
+    /// it is no model.
+    pub fn solved(self, name: &str, cost: &Cost<'_>) -> Input {
+        let made = self.graph.as_ref().zip(solver(name)).map(|(g, s)| g.solved(s, cost));
+        match made {
+            Some(Ok(graph)) => self.with_graph(graph),
+            _ => self,
+        }
     }
 
     /// The model with each image in the order for which the kernels that would be taken from the
     /// store are fastest together, by an exact choice; as it is where the store knows no better.
     pub fn with_fastest_layout(self, store: &Store, aimed: &Aimed) -> Result<Input, Error> {
-        let Some(layouts) = self.graph.as_ref().map(|g| Layouts::new(g, &self.tasks)) else {
+        if self.graph.is_none() {
             return Ok(self);
-        };
+        }
         // Of each task the record that it would get: the nearest, then the fastest.
         let mut known: HashMap<TaskId, ((u8, bool), f64)> = HashMap::new();
         for r in store.best(&Query::default())? {
@@ -67,11 +73,6 @@ impl Input {
         let time = |&((distance, other_tools), ns): &((u8, bool), f64)| {
             if distance < 2 && !other_tools { ns } else { ELSEWHERE + ns }
         };
-        let last = layouts.cheapest(&|id| known.get(&id).map(time));
-        if !last.contains(&true) {
-            return Ok(self);
-        }
-        let (graph, tasks) = layouts.lay_out(&last);
-        Ok(Input { graph: Some(graph), tasks, ..self })
+        Ok(self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).map(time)))
     }
 }

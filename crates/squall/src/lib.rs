@@ -36,6 +36,7 @@ pub mod report;
 mod runoff;
 mod session;
 mod settings;
+mod stage;
 pub mod verify;
 
 pub use aim::{Aimed, gpu_roof, measure_roof, toolchain_id};
@@ -49,8 +50,10 @@ pub use settings::{Aim, Budget, Caches, Settings};
 pub use squall_compiler as compiler;
 pub use squall_core as core;
 pub use squall_frontend as frontend;
+pub use squall_graph as graph;
 pub use squall_measure as measure;
 pub use squall_predict as predict;
 pub use squall_records as records;
 pub use squall_records::{Query, Store};
 pub use squall_search as search;
+pub use stage::GRAPH_STAGES;

@@ -1,17 +1,20 @@
-//! `squall explain`: what stands between an expression and its kernel.
+//! `squall explain`: what stands between a model and its kernels, and between an expression and its
+//! kernel.
 
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::say;
 use serde_json::json;
 use squall::compiler::{STAGES, explain};
-use squall::{Aimed, Query, Store};
+use squall::{Aimed, GRAPH_STAGES, Input, Query, Store};
 use std::path::PathBuf;
 
-/// Show a task at a stage: expression, sketches, space, schedule, loop nest, C source
+/// Show a model or a task at a stage: model, candidates, assignment, plan; expression, sketches,
+/// space, schedule, loop nest, C source
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  squall explain model.onnx --stage assignment
   squall explain 'matmul m=64 n=64 k=64' --stage sketches
   squall explain model.onnx --task 1f2e3d --stage space
   squall explain 'matmul m=64 n=64 k=64' --stage source --target cuda
@@ -25,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "ID")]
     task: Option<String>,
     /// Which stage
-    #[arg(long, value_name = "STAGE", value_parser = clap::builder::PossibleValuesParser::new(STAGES.iter().copied()))]
+    #[arg(long, value_name = "STAGE", value_parser = clap::builder::PossibleValuesParser::new(GRAPH_STAGES.iter().chain(STAGES).copied()))]
     stage: String,
     /// The sketch, where the stage needs one [default: the first]
     #[arg(long, value_name = "NAME")]
@@ -55,6 +58,25 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         Some(s) => a.input.load_tuned(Some(s), a.target.target, a.threads.threads)?,
         None => a.input.load(a.target.target)?,
     };
+    if GRAPH_STAGES.contains(&a.stage.as_str()) {
+        let text = input.graph_stage(&a.stage)?;
+        return print(a, json!({"name": input.name, "stage": a.stage, "text": text}), &text);
+    }
+    explain_task(a, &input, store.as_ref())
+}
+
+/// Prints a stage's text, alone or as JSON.
+fn print(a: &Args, json: serde_json::Value, text: &str) -> Result<u8, Failure> {
+    if a.json.json {
+        say(json)?
+    } else {
+        say(text.trim_end())?
+    }
+    Ok(0)
+}
+
+/// The stages of one task.
+fn explain_task(a: &Args, input: &Input, store: Option<&Store>) -> Result<u8, Failure> {
     let tasks = input.select(a.task.as_deref())?;
     let task = match tasks.as_slice() {
         [one] => *one,
@@ -74,7 +96,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ));
     }
     let aimed = Aimed::at(a.target.target, a.threads.threads as usize)?;
-    let best = if let Some(store) = &store {
+    let best = if let Some(store) = store {
         let query = Query { toolchain: Some(aimed.tools.clone()), ..Query::task(task.id) };
         let known = store.best(&query)?.into_iter().filter(|r| aimed.distance(&r.device) < 2);
         let record = known.min_by_key(|r| aimed.distance(&r.device));
@@ -100,12 +122,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             Some("`--stage space` lists the sketches with their knobs and values".into()),
         )
     })?;
-    if a.json.json {
-        say(
-            json!({"task": task.id.to_string(), "name": task.name, "stage": a.stage, "text": text}),
-        )?;
-    } else {
-        say(text.trim_end())?;
-    }
-    Ok(0)
+    let id = task.id.to_string();
+    let json = json!({"task": id, "name": task.name, "stage": a.stage, "text": text});
+    print(a, json, &text)
 }

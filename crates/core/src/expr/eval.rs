@@ -58,6 +58,11 @@ impl DType {
             }
             DType::I8 => x.round_ties_even().clamp(-128.0, 127.0),
             DType::U8 => x.round_ties_even().clamp(0.0, 255.0),
+            DType::I16 => x.round_ties_even().clamp(-32768.0, 32767.0),
+            DType::U16 => x.round_ties_even().clamp(0.0, 65535.0),
+            DType::U32 => x.round_ties_even().clamp(0.0, f64::from(u32::MAX)),
+            DType::U64 => x.round_ties_even().clamp(0.0, u64::MAX as f64),
+            DType::Bool => f64::from(u8::from(x != 0.0)),
             DType::I32 => x.round_ties_even().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
             // Beyond 2^53 doubles are whole numbers already.
             DType::I64 => x.round_ties_even().clamp(i64::MIN as f64, i64::MAX as f64),

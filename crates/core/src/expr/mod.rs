@@ -243,21 +243,44 @@ pub enum DType {
     I64,
     U8,
     Tf32,
+    I16,
+    U16,
+    U32,
+    U64,
+    Bool,
 }
 
 impl DType {
     /// Size of one element in bytes.
     pub fn bytes(self) -> u64 {
         match self {
-            DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 | DType::Tf32 => 4,
-            DType::F16 | DType::Bf16 => 2,
-            DType::I8 | DType::U8 => 1,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+            DType::F32 | DType::I32 | DType::U32 | DType::Tf32 => 4,
+            DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 2,
+            DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
 
-    /// All of them.
-    pub const ALL: [DType; 9] = [
+    /// All of them: what tensors of models may hold.
+    pub const ALL: [DType; 14] = [
+        DType::F32,
+        DType::F16,
+        DType::Bf16,
+        DType::I8,
+        DType::F64,
+        DType::I32,
+        DType::I64,
+        DType::U8,
+        DType::Tf32,
+        DType::I16,
+        DType::U16,
+        DType::U32,
+        DType::U64,
+        DType::Bool,
+    ];
+
+    /// Those that workloads and loop nests are written in.
+    pub const OF_KERNELS: [DType; 9] = [
         DType::F32,
         DType::F16,
         DType::Bf16,
@@ -276,7 +299,14 @@ impl DType {
 
     /// Whether its values are whole numbers.
     pub fn is_integer(self) -> bool {
-        matches!(self, DType::I8 | DType::U8 | DType::I32 | DType::I64)
+        use DType::{I8, I16, I32, I64, U8, U16, U32, U64};
+        matches!(self, I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64)
+    }
+
+    /// Whether its values are floating-point numbers.
+    pub fn is_float(self) -> bool {
+        use DType::{Bf16, F16, F32, F64, Tf32};
+        matches!(self, F16 | Bf16 | F32 | F64 | Tf32)
     }
 
     /// The spelling in text: `f32`, `f16`, `bf16`, `i8` and so on.
@@ -291,6 +321,11 @@ impl DType {
             DType::I64 => "i64",
             DType::U8 => "u8",
             DType::Tf32 => "tf32",
+            DType::I16 => "i16",
+            DType::U16 => "u16",
+            DType::U32 => "u32",
+            DType::U64 => "u64",
+            DType::Bool => "bool",
         }
     }
 

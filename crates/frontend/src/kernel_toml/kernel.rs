@@ -122,7 +122,7 @@ fn c_type(d: DType) -> &'static str {
         DType::U8 => "uint8_t",
         DType::I32 => "int32_t",
         DType::I64 => "int64_t",
-        DType::F32 | DType::F16 | DType::Bf16 | DType::Tf32 => "float",
+        _ => "float",
     }
 }
 

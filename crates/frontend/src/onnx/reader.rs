@@ -1,15 +1,16 @@
 //! From the bytes of a file to a [`Model`]: names become values, nodes are put in order, shapes are
 //! inferred and constants folded on the way.
 
-use super::infer::{self, Ctx};
 use super::proto::{self, GraphProto, ModelProto, NodeProto, ValueInfoProto};
-use super::tensor::{Tensor, tensor};
-use super::{
-    Attribute, Element, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Value, ValueId,
-    elements, fold,
-};
+use super::tensor::tensor;
 use crate::error::{ImportError, shown};
 use prost::Message;
+use squall_core::DType;
+use squall_core::graph::infer::{self, Ctx, onnx_type};
+use squall_core::graph::{
+    Attribute, Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Tensor, Value,
+    ValueId, elements, fold,
+};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
@@ -126,7 +127,7 @@ impl Reader<'_> {
         }
         let mut value = Value {
             name: name.into(),
-            element: Element::Unknown,
+            dtype: None,
             shape: None,
             constant: None,
             weight: false,
@@ -134,7 +135,7 @@ impl Reader<'_> {
         };
         if let Some(t) = tensor {
             value = Value {
-                element: t.element,
+                dtype: t.dtype,
                 shape: Some(t.shape),
                 constant: t.constant,
                 weight: true,
@@ -159,7 +160,7 @@ impl Reader<'_> {
             let Some(t) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
                 continue;
             };
-            self.values[id].element = Element::from_onnx(i64::from(t.elem_type));
+            self.values[id].dtype = onnx_type(i64::from(t.elem_type));
             let Some(shape) = &t.shape else { continue };
             let mut extents = Vec::new();
             for (i, d) in shape.dim.iter().enumerate() {
@@ -200,7 +201,7 @@ impl Reader<'_> {
     fn declared(
         &self,
         graph: &GraphProto,
-    ) -> Result<HashMap<String, (Element, Vec<i64>)>, ImportError> {
+    ) -> Result<HashMap<String, (Option<DType>, Vec<i64>)>, ImportError> {
         let mut out = HashMap::new();
         for v in graph.value_info.iter().chain(&graph.output) {
             let Some(t) = v.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else { continue };
@@ -216,7 +217,7 @@ impl Reader<'_> {
                 elements(&shape).map_err(|e| {
                     self.fault(format!("value_info `{}`", shown(&v.name)), e, REPAIR)
                 })?;
-                out.insert(v.name.clone(), (Element::from_onnx(i64::from(t.elem_type)), shape));
+                out.insert(v.name.clone(), (onnx_type(i64::from(t.elem_type)), shape));
             }
         }
         Ok(out)
@@ -307,7 +308,7 @@ impl Reader<'_> {
         let mut outputs = Vec::new();
         for (i, o) in n.output[..count].iter().enumerate() {
             if o.is_empty() {
-                // A result that nobody wants still has its place.
+                // A result that the file leaves without a name still has its place.
                 let mut unwanted = format!("{name}.output{i}");
                 while self.by_name.contains_key(&unwanted) {
                     unwanted.push('_');
@@ -360,7 +361,7 @@ impl Reader<'_> {
     }
 
     /// Shapes, constants and aliases of a node's results.
-    fn infer(&mut self, node: &mut Node, declared: &HashMap<String, (Element, Vec<i64>)>) {
+    fn infer(&mut self, node: &mut Node, declared: &HashMap<String, (Option<DType>, Vec<i64>)>) {
         let ctx = Ctx::new(node, self.opset, &self.values);
         let inferred = infer::infer(&ctx);
         let passes_on = inferred.as_ref().is_ok_and(|o| infer::passes_on(&ctx, o));
@@ -369,9 +370,9 @@ impl Reader<'_> {
             Err(problem) => {
                 node.problem = Some(problem);
                 for &id in &node.outputs {
-                    if let Some((element, shape)) = declared.get(&self.values[id].name) {
-                        (self.values[id].element, self.values[id].shape) =
-                            (*element, Some(shape.clone()));
+                    if let Some((dtype, shape)) = declared.get(&self.values[id].name) {
+                        (self.values[id].dtype, self.values[id].shape) =
+                            (*dtype, Some(shape.clone()));
                     }
                 }
                 return;
@@ -383,7 +384,7 @@ impl Reader<'_> {
             .map(|o| elements(&o.shape).unwrap_or(MOST_ELEMENTS))
             .fold(0, i64::saturating_add);
         for (&id, o) in node.outputs.iter().zip(&outputs) {
-            (self.values[id].element, self.values[id].shape) = (o.element, Some(o.shape.clone()));
+            (self.values[id].dtype, self.values[id].shape) = (o.dtype, Some(o.shape.clone()));
         }
         // Identities of absent weights are as absent; those of data fold away all the same.
         if passes_on
@@ -423,12 +424,12 @@ impl Reader<'_> {
     }
 
     /// The results of a node, where its operator can be evaluated.
-    fn fold(&self, node: &Node) -> Option<Result<Vec<super::Constant>, String>> {
+    fn fold(&self, node: &Node) -> Option<Result<Vec<Constant>, String>> {
         if matches!(node.op.as_str(), "Shape" | "Size") {
             let ctx = Ctx::new(node, self.opset, &self.values);
             return Some(fold::of_shape(&ctx));
         }
-        let inputs: Vec<Option<super::Constant>> =
+        let inputs: Vec<Option<Constant>> =
             node.inputs.iter().map(|i| i.and_then(|i| self.values[i].constant.clone())).collect();
         fold::evaluate(node, &inputs, self.opset)
     }

@@ -1,92 +1,9 @@
-//! Constant tensors: the bytes of files as numbers of three types.
+//! The bytes of a file's tensors as numbers.
 
 use super::proto::TensorProto;
-use super::{Element, MOST_CONSTANT_ELEMENTS, elements};
-
-/// A tensor with known elements. Integers are widened to 64 bits; every float is kept in 32.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)] // the names are the types
-pub enum Constant {
-    F32 { shape: Vec<i64>, data: Vec<f32> },
-    I64 { shape: Vec<i64>, data: Vec<i64> },
-    Bool { shape: Vec<i64>, data: Vec<bool> },
-}
-
-impl Constant {
-    /// Extents, outermost first.
-    pub fn shape(&self) -> &[i64] {
-        match self {
-            Constant::F32 { shape, .. }
-            | Constant::I64 { shape, .. }
-            | Constant::Bool { shape, .. } => shape,
-        }
-    }
-
-    /// The number of elements.
-    pub fn len(&self) -> usize {
-        match self {
-            Constant::F32 { data, .. } => data.len(),
-            Constant::I64 { data, .. } => data.len(),
-            Constant::Bool { data, .. } => data.len(),
-        }
-    }
-
-    /// Whether it has no elements.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The type as which elements are kept.
-    pub fn element(&self) -> Element {
-        match self {
-            Constant::F32 { .. } => Element::F32,
-            Constant::I64 { .. } => Element::I64,
-            Constant::Bool { .. } => Element::Bool,
-        }
-    }
-
-    /// The elements, where they are integers.
-    pub fn as_i64(&self) -> Option<&[i64]> {
-        match self {
-            Constant::I64 { data, .. } => Some(data),
-            _ => None,
-        }
-    }
-
-    /// The elements, where they are floats.
-    pub fn as_f32(&self) -> Option<&[f32]> {
-        match self {
-            Constant::F32 { data, .. } => Some(data),
-            _ => None,
-        }
-    }
-
-    /// A vector of integers.
-    pub fn ints(data: Vec<i64>) -> Constant {
-        Constant::I64 { shape: vec![data.len() as i64], data }
-    }
-
-    /// The same elements in another shape of as many elements.
-    pub(crate) fn reshaped(mut self, to: Vec<i64>) -> Constant {
-        match &mut self {
-            Constant::F32 { shape, .. }
-            | Constant::I64 { shape, .. }
-            | Constant::Bool { shape, .. } => *shape = to,
-        }
-        self
-    }
-}
-
-/// A tensor in a file: its type always, its elements where they are present and few enough.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Tensor {
-    /// The type in the file.
-    pub element: Element,
-    /// Extents, outermost first.
-    pub shape: Vec<i64>,
-    /// The elements.
-    pub constant: Option<Constant>,
-}
+use squall_core::DType;
+use squall_core::graph::infer::onnx_type;
+use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, Tensor, elements};
 
 /// Reads a tensor of a file, its elements only where they are few enough; says what is wrong.
 pub(super) fn tensor(t: &TensorProto) -> Result<Tensor, String> {
@@ -94,29 +11,31 @@ pub(super) fn tensor(t: &TensorProto) -> Result<Tensor, String> {
 }
 
 /// Reads a tensor of a file, its elements where they are at most `most`.
-pub(crate) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
-    let element = Element::from_onnx(i64::from(t.data_type));
+pub(super) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
+    let dtype = onnx_type(i64::from(t.data_type));
     let count = elements(&t.dims)?;
-    let absent = Tensor { element, shape: t.dims.clone(), constant: None };
-    if t.data_location == 1 || !t.external_data.is_empty() || element.bytes() == 0 {
+    let absent = Tensor { dtype, shape: t.dims.clone(), constant: None };
+    let Some(format) = dtype else { return Ok(absent) };
+    if t.data_location == 1 || !t.external_data.is_empty() {
         return Ok(absent);
     }
     let raw = !t.raw_data.is_empty();
     if raw {
-        let expected = count as u64 * element.bytes() as u64;
+        let expected = count as u64 * format.bytes();
         if t.raw_data.len() as u64 != expected {
             return Err(format!(
-                "raw_data has {} bytes, dims {:?} of {element} need {expected}",
+                "raw_data has {} bytes, dims {:?} of {} need {expected}",
                 t.raw_data.len(),
-                t.dims
+                t.dims,
+                format.name()
             ));
         }
     } else {
-        let (field, held) = match element {
-            Element::F32 => ("float_data", t.float_data.len()),
-            Element::F64 => ("double_data", t.double_data.len()),
-            Element::I64 => ("int64_data", t.int64_data.len()),
-            Element::U32 | Element::U64 => ("uint64_data", t.uint64_data.len()),
+        let (field, held) = match format {
+            DType::F32 => ("float_data", t.float_data.len()),
+            DType::F64 => ("double_data", t.double_data.len()),
+            DType::I64 => ("int64_data", t.int64_data.len()),
+            DType::U32 | DType::U64 => ("uint64_data", t.uint64_data.len()),
             _ => ("int32_data", t.int32_data.len()),
         };
         // Tools that strip weights leave a tensor without data: only its type is needed.
@@ -130,59 +49,59 @@ pub(crate) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
     if count > most {
         return Ok(absent);
     }
-    let shape = t.dims.clone();
-    let b = &t.raw_data;
-    let constant = match element {
-        Element::Bool if raw => Constant::Bool { shape, data: b.iter().map(|x| *x != 0).collect() },
-        Element::Bool => {
-            Constant::Bool { shape, data: t.int32_data.iter().map(|x| *x != 0).collect() }
-        }
-        Element::F32 if raw => Constant::F32 { shape, data: words(b, f32::from_le_bytes) },
-        Element::F32 => Constant::F32 { shape, data: t.float_data.clone() },
-        Element::F64 if raw => {
-            Constant::F32 { shape, data: words(b, |w| f64::from_le_bytes(w) as f32) }
-        }
-        Element::F64 => {
-            Constant::F32 { shape, data: t.double_data.iter().map(|x| *x as f32).collect() }
-        }
-        Element::F16 if raw => {
-            Constant::F32 { shape, data: words(b, |w| half(u16::from_le_bytes(w))) }
-        }
-        Element::F16 => {
-            Constant::F32 { shape, data: t.int32_data.iter().map(|x| half(*x as u16)).collect() }
-        }
-        Element::BF16 if raw => {
-            Constant::F32 { shape, data: words(b, |w| bfloat(u16::from_le_bytes(w))) }
-        }
-        Element::BF16 => {
-            Constant::F32 { shape, data: t.int32_data.iter().map(|x| bfloat(*x as u16)).collect() }
-        }
-        _ if !raw => {
-            let data = match element {
-                Element::I64 => t.int64_data.clone(),
-                Element::U32 | Element::U64 => t.uint64_data.iter().map(|x| *x as i64).collect(),
-                _ => t.int32_data.iter().map(|x| i64::from(*x)).collect(),
-            };
-            Constant::I64 { shape, data }
-        }
-        Element::I8 => Constant::I64 { shape, data: words(b, |w| i64::from(i8::from_le_bytes(w))) },
-        Element::U8 => Constant::I64 { shape, data: words(b, |w| i64::from(u8::from_le_bytes(w))) },
-        Element::I16 => {
-            Constant::I64 { shape, data: words(b, |w| i64::from(i16::from_le_bytes(w))) }
-        }
-        Element::U16 => {
-            Constant::I64 { shape, data: words(b, |w| i64::from(u16::from_le_bytes(w))) }
-        }
-        Element::I32 => {
-            Constant::I64 { shape, data: words(b, |w| i64::from(i32::from_le_bytes(w))) }
-        }
-        Element::U32 => {
-            Constant::I64 { shape, data: words(b, |w| i64::from(u32::from_le_bytes(w))) }
-        }
-        Element::I64 | Element::U64 => Constant::I64 { shape, data: words(b, i64::from_le_bytes) },
-        Element::String | Element::Unknown => return Ok(absent),
+    let constant = match (format, raw) {
+        (DType::Bool, _) => truths(t, raw),
+        (format, _) if format.is_float() => floats(t, format, raw),
+        (format, true) => raw_integers(t, format),
+        (format, false) => integers(t, format),
     };
     Ok(Tensor { constant: Some(constant), ..absent })
+}
+
+fn truths(t: &TensorProto, raw: bool) -> Constant {
+    let data = match raw {
+        true => t.raw_data.iter().map(|x| *x != 0).collect(),
+        false => t.int32_data.iter().map(|x| *x != 0).collect(),
+    };
+    Constant::Bool { shape: t.dims.clone(), data }
+}
+
+fn floats(t: &TensorProto, format: DType, raw: bool) -> Constant {
+    let b = &t.raw_data;
+    let data = match (format, raw) {
+        (DType::F64, true) => words(b, |w| f64::from_le_bytes(w) as f32),
+        (DType::F64, false) => t.double_data.iter().map(|x| *x as f32).collect(),
+        (DType::F16, true) => words(b, |w| half(u16::from_le_bytes(w))),
+        (DType::F16, false) => t.int32_data.iter().map(|x| half(*x as u16)).collect(),
+        (DType::Bf16, true) => words(b, |w| bfloat(u16::from_le_bytes(w))),
+        (DType::Bf16, false) => t.int32_data.iter().map(|x| bfloat(*x as u16)).collect(),
+        (_, true) => words(b, f32::from_le_bytes),
+        (_, false) => t.float_data.clone(),
+    };
+    Constant::F32 { shape: t.dims.clone(), data }
+}
+
+fn integers(t: &TensorProto, format: DType) -> Constant {
+    let data = match format {
+        DType::I64 => t.int64_data.clone(),
+        DType::U32 | DType::U64 => t.uint64_data.iter().map(|x| *x as i64).collect(),
+        _ => t.int32_data.iter().map(|x| i64::from(*x)).collect(),
+    };
+    Constant::I64 { shape: t.dims.clone(), data }
+}
+
+fn raw_integers(t: &TensorProto, format: DType) -> Constant {
+    let b = &t.raw_data;
+    let data = match format {
+        DType::I8 => words(b, |w| i64::from(i8::from_le_bytes(w))),
+        DType::U8 => words(b, |w| i64::from(u8::from_le_bytes(w))),
+        DType::I16 => words(b, |w| i64::from(i16::from_le_bytes(w))),
+        DType::U16 => words(b, |w| i64::from(u16::from_le_bytes(w))),
+        DType::I32 => words(b, |w| i64::from(i32::from_le_bytes(w))),
+        DType::U32 => words(b, |w| i64::from(u32::from_le_bytes(w))),
+        _ => words(b, i64::from_le_bytes),
+    };
+    Constant::I64 { shape: t.dims.clone(), data }
 }
 
 /// Little-endian words of a file.
@@ -289,7 +208,7 @@ mod tests {
     fn sizes_must_agree() {
         assert_eq!(
             tensor(&raw(1, &[2], &[0; 7])).unwrap_err(),
-            "raw_data has 7 bytes, dims [2] of float need 8"
+            "raw_data has 7 bytes, dims [2] of f32 need 8"
         );
         assert!(tensor(&raw(1, &[-2], &[0; 8])).unwrap_err().contains("negative"));
         assert!(tensor(&raw(1, &[1 << 30, 1 << 30], &[0; 8])).unwrap_err().contains("2^40"));
@@ -312,7 +231,7 @@ mod tests {
         };
         assert_eq!(
             tensor(&t).unwrap(),
-            Tensor { element: Element::F32, shape: vec![64, 3, 7, 7], constant: None }
+            Tensor { dtype: Some(DType::F32), shape: vec![64, 3, 7, 7], constant: None }
         );
     }
 }

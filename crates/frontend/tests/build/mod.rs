@@ -2,9 +2,11 @@
 #![allow(dead_code)] // each test file uses a part
 
 use prost::Message;
+use squall_core::DType;
+use squall_core::graph::{Constant, Model};
 use squall_frontend::ImportError;
+use squall_frontend::onnx;
 use squall_frontend::onnx::proto::*;
-use squall_frontend::onnx::{self, Constant, Element, Model};
 
 /// A model under construction.
 pub struct Build {
@@ -128,8 +130,8 @@ impl Build {
         self.input_of(name, F32, dims)
     }
 
-    pub fn input_of(mut self, name: &str, element: i32, dims: &[i64]) -> Build {
-        self.graph().input.push(info(name, element, dims));
+    pub fn input_of(mut self, name: &str, dtype: i32, dims: &[i64]) -> Build {
+        self.graph().input.push(info(name, dtype, dims));
         self
     }
 
@@ -187,7 +189,7 @@ impl Build {
     }
 
     /// Type and shape of a value; panics with the node's problem where there is none.
-    pub fn typed(&self, value: &str) -> (Element, Vec<i64>) {
+    pub fn typed(&self, value: &str) -> (Option<DType>, Vec<i64>) {
         let model = self.read().unwrap();
         let problems: Vec<_> = model.nodes.iter().filter_map(|n| n.problem.as_ref()).collect();
         let v = model
@@ -195,7 +197,7 @@ impl Build {
             .iter()
             .find(|v| v.name == value)
             .unwrap_or_else(|| panic!("no value {value}"));
-        (v.element, v.shape.clone().unwrap_or_else(|| panic!("{value} has no shape: {problems:?}")))
+        (v.dtype, v.shape.clone().unwrap_or_else(|| panic!("{value} has no shape: {problems:?}")))
     }
 
     pub fn shape(&self, value: &str) -> Vec<i64> {

@@ -8,10 +8,9 @@ mod roof;
 mod runner;
 mod toolchain;
 
-pub(crate) use runner::{Reply, Runner, STARTS};
+pub(crate) use runner::{Reply, Runner, STARTS, ready, unexpected};
 pub(crate) use toolchain::NEVER;
 
 pub use device::{Cache, Device};
 pub use roof::{Level, Prober, Roof, clock, roof};
-pub use runner::{ELEMENTS, letter};
 pub use toolchain::Toolchain;

@@ -1,54 +1,25 @@
 //! The parent's end of the process that runs kernels: starts it, talks to it under a deadline, and
-//! notices how it died. What is said is defined at the top of `runner.c`.
+//! notices how it died. What is said is defined in `squall_runtime::protocol`.
 
 use super::{Device, Toolchain, program};
 use crate::process::{Process, describe};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use squall_core::{DType, MeasurerError};
+use squall_core::MeasurerError;
+use squall_runtime::host;
+use squall_runtime::protocol::{self, Clock, Line, Request, Start};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// C that makes, reads and compares elements of tensors; `random_bits` stands before it, and the
-/// letters are those of [`letter`](super::letter).
-pub const ELEMENTS: &str = include_str!("elements.h");
-
-const SOURCES: [(&str, &str); 10] = [
-    ("guard.h", include_str!("guard.h")),
-    ("elements.h", ELEMENTS),
-    ("outputs.h", include_str!("outputs.h")),
-    ("timing.h", include_str!("timing.h")),
-    ("gpu.h", include_str!("../cuda/gpu.h")),
-    ("nvrtc.h", include_str!("../cuda/nvrtc.h")),
-    ("nvml.h", include_str!("../cuda/nvml.h")),
-    ("roof.h", include_str!("../cuda/roof.h")),
-    ("roof.cu", include_str!("../cuda/roof.cu")),
-    ("runner.c", include_str!("runner.c")),
-];
 const NAME: &str = "runner";
 /// How often it may die on its start until that counts.
 pub(crate) const STARTS: usize = 3;
 
-/// The runner's letter for a type; none where it does not know it.
-pub fn letter(d: DType) -> Option<char> {
-    match d {
-        DType::F32 => Some('f'),
-        DType::F64 => Some('d'),
-        DType::I8 => Some('b'),
-        DType::U8 => Some('u'),
-        DType::I32 => Some('i'),
-        DType::I64 => Some('l'),
-        DType::F16 => Some('h'),
-        DType::Bf16 => Some('B'),
-        DType::Tf32 => None,
-    }
-}
-
-/// What a command came to, with the CPU seconds that it took.
+/// What a request came to, with the CPU seconds that it took.
 pub(crate) enum Reply {
-    /// It was answered: the words after the CPU time.
-    Answer(String, f64),
+    /// It was answered.
+    Answer(protocol::Reply, f64),
     /// The process died.
     Died(String, f64),
     /// The deadline passed; the process was killed.
@@ -79,6 +50,8 @@ impl Runner {
         if gpu {
             args.push("-DSQUALL_CUDA");
         }
+        let source = host::whole(host::RUNNER.1);
+        let sources = [(host::RUNNER.0, source.as_str()), host::GPU_ROOF];
         // Before glibc 2.34 dlopen was in a library of its own; where it never was, -ldl fails.
         let mut said = String::new();
         for library in [&["-ldl"][..], &[]] {
@@ -88,7 +61,7 @@ impl Runner {
                 .copied()
                 .chain(library.iter().flat_map(|l| ["-Wl,--no-as-needed", l]))
                 .collect();
-            match program::make(folder, toolchain, NAME, &SOURCES, &args)? {
+            match program::make(folder, toolchain, NAME, &sources, &args)? {
                 Ok(cpu) => return Ok(cpu),
                 Err(why) => said = why,
             }
@@ -104,16 +77,15 @@ impl Runner {
         gpu: Option<u32>,
     ) -> Result<Runner, MeasurerError> {
         let all = device.cores.iter().chain(device.spare.iter().filter(|_| gpu.is_some()));
-        let cores: Vec<String> = all.map(usize::to_string).collect();
+        let cores: Vec<usize> = all.copied().collect();
         let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
         // One thread is timed by its CPU time: being preempted on a shared machine does not count.
-        let clock = if device.target.threads == 1 { "cpu".to_string() } else { "wall".into() };
+        let clock = if device.target.threads == 1 { Clock::CpuTime } else { Clock::Wall };
+        let on = gpu.map_or(clock, Clock::Gpu);
+        let start = Start::Kernels { cores: cores.clone(), on };
         let mut tries = 0;
         loop {
-            let mut command = Runner::command(
-                folder,
-                &[&cores.join(","), &gpu.map_or(clock.clone(), |g| format!("gpu:{g}"))],
-            );
+            let mut command = Runner::command(folder, &start);
             command
                 .env("OMP_NUM_THREADS", cores.len().to_string())
                 .env("OMP_PROC_BIND", "true")
@@ -125,8 +97,7 @@ impl Runner {
             let mut runner = Runner::spawn(folder, command)?;
             tries += 1;
             return match runner.hear(Duration::from_secs(60))? {
-                Reply::Answer(a, _) if a == "ready" => Ok(runner),
-                Reply::Answer(a, _) => Err(MeasurerError::Runner(a)),
+                Reply::Answer(reply, _) => ready(reply).map(|()| runner),
                 // Killed from outside before it could say a word: a long run shall survive that.
                 Reply::Died(..) if tries < STARTS => continue,
                 Reply::Died(detail, _) => {
@@ -140,14 +111,14 @@ impl Runner {
     }
 
     /// Starts the program built in `folder` as something else than a runner of kernels.
-    pub fn begin(folder: &Path, arguments: &[&str]) -> Result<Runner, MeasurerError> {
-        Runner::spawn(folder, Runner::command(folder, arguments))
+    pub fn begin(folder: &Path, start: &Start) -> Result<Runner, MeasurerError> {
+        Runner::spawn(folder, Runner::command(folder, start))
     }
 
-    fn command(folder: &Path, arguments: &[&str]) -> Command {
+    fn command(folder: &Path, start: &Start) -> Command {
         let mut command = Command::new(folder.join(NAME));
         command
-            .args(arguments)
+            .args(start.arguments())
             .current_dir(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -175,11 +146,15 @@ impl Runner {
         self.listen(Instant::now() + patience)
     }
 
-    /// Gives a command and waits for the answer. After anything but an answer the runner is dead.
-    pub fn ask(&mut self, command: &str, patience: Duration) -> Result<Reply, MeasurerError> {
+    /// Makes a request and waits for the answer. After anything but an answer the runner is dead.
+    pub fn ask(
+        &mut self,
+        request: &Request<'_>,
+        patience: Duration,
+    ) -> Result<Reply, MeasurerError> {
         let deadline = Instant::now() + patience;
         // A runner that died meanwhile cannot be written to; listening tells how it died.
-        let _ = self.input.write_all(format!("{command}\n").as_bytes());
+        let _ = self.input.write_all(request.encode().as_bytes());
         self.listen(deadline)
     }
 
@@ -189,16 +164,18 @@ impl Runner {
         loop {
             while let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
-                let line = String::from_utf8_lossy(&line).trim().to_string();
-                let (cpu, words) = line.split_once(' ').unwrap_or(("", &line));
-                match (cpu.parse::<f64>(), words.strip_prefix("crash ")) {
-                    (Ok(_), Some(how)) => crash = Some(how.to_string()),
-                    (Ok(cpu), None) => {
+                match Line::parse(&String::from_utf8_lossy(&line)) {
+                    Line::Crash(how) => crash = Some(how),
+                    Line::Reply(reply, cpu) => {
                         self.reported += cpu;
-                        return Ok(Reply::Answer(words.to_string(), cpu));
+                        return Ok(Reply::Answer(reply, cpu));
                     }
-                    // A kernel that writes to descriptors it did not open: not our line, skip it.
-                    (Err(_), _) => {}
+                    Line::Strange(words) => {
+                        return Err(MeasurerError::Runner(format!("it answers `{words}`")));
+                    }
+                    // A kernel that writes to descriptors that it did not open: no line of the
+                    // runner's.
+                    Line::Noise => {}
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
@@ -239,4 +216,22 @@ impl Runner {
             }
         }
     }
+}
+
+/// Whether a first reply says that the runner is ready and speaks our version.
+pub(crate) fn ready(reply: protocol::Reply) -> Result<(), MeasurerError> {
+    match reply {
+        protocol::Reply::Ready(protocol::VERSION) => Ok(()),
+        protocol::Reply::Ready(version) => Err(MeasurerError::Runner(format!(
+            "it speaks protocol {version}, and this is protocol {}",
+            protocol::VERSION
+        ))),
+        protocol::Reply::Failed(f) => Err(MeasurerError::Runner(f.message)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// A reply to another request than the one that was made.
+pub(crate) fn unexpected(reply: &protocol::Reply) -> MeasurerError {
+    MeasurerError::Runner(format!("it answers {reply:?}"))
 }

@@ -1,13 +1,14 @@
 //! NVIDIA GPUs, through the driver and NVRTC. Both are loaded at run time by the process that runs
-//! kernels (`gpu.h`, a part of `runner.c`), never by ours: a compiler that crashes or a kernel that
+//! kernels (`crates/runtime/host/cuda.c`), never by ours: a compiler that crashes or a kernel that
 //! hangs ends a process that can be replaced (docs/decisions/0011).
 
 mod nvrtc;
 
-pub(crate) use nvrtc::Nvrtc;
+pub(crate) use nvrtc::{Nvrtc, has_lowered_names, names_file};
 
-use crate::cpu::{Reply, Runner, Toolchain};
+use crate::cpu::{Reply, Runner, Toolchain, unexpected};
 use squall_core::{Gpu as Limits, GpuState, MeasurerError, Target};
+use squall_runtime::protocol::{self, GpuDescription, Start};
 use std::time::Duration;
 
 /// A GPU of this machine, as its driver describes it.
@@ -62,9 +63,10 @@ pub struct Roof {
 impl Gpu {
     /// The GPU of this number. An error says what is missing: device, driver or NVRTC.
     pub fn detect(ordinal: u32, toolchain: &Toolchain) -> Result<Gpu, MeasurerError> {
-        let words = ask(toolchain, &["describe", &ordinal.to_string()], "device ")?;
-        Gpu::parse(ordinal, &words)
-            .ok_or_else(|| MeasurerError::Runner(format!("it answers `{words}`")))
+        match ask(toolchain, &Start::Describe(ordinal))? {
+            protocol::Reply::Device(d) => Ok(Gpu::described(ordinal, *d)),
+            other => Err(unexpected(&other)),
+        }
     }
 
     /// All GPUs that the driver sees, of which there is one at least.
@@ -76,65 +78,38 @@ impl Gpu {
 
     /// Measures what the GPU can do at most; that takes half a second.
     pub fn roof(&self, toolchain: &Toolchain) -> Result<Roof, MeasurerError> {
-        let words = ask(
-            toolchain,
-            &["roof", &format!("{}:{}", self.ordinal, self.architecture())],
-            "roof ",
-        )?;
-        let numbers: Vec<f64> = words.split(' ').filter_map(|w| w.parse().ok()).collect();
-        let &[peak_gflops, copy_gbs, l2_gbs, sm, memory, throttle] = numbers.as_slice() else {
-            return Err(MeasurerError::Runner(format!("it answers `{words}`")));
-        };
-        let state = GpuState {
-            device: self.ordinal,
-            sm_mhz: sm as u32,
-            memory_mhz: memory as u32,
-            throttle: throttle as u32,
-        };
-        Ok(Roof { peak_gflops, copy_gbs, l2_gbs, state })
+        let start = Start::Roof { ordinal: self.ordinal, architecture: self.architecture() };
+        match ask(toolchain, &start)? {
+            protocol::Reply::Roof(r) => Ok(Roof {
+                peak_gflops: r.gflops,
+                copy_gbs: r.memory_gbs,
+                l2_gbs: r.l2_gbs,
+                state: r.state,
+            }),
+            other => Err(unexpected(&other)),
+        }
     }
 
-    /// Reads `COUNT DRIVER NVRTC_MAJOR NVRTC_MINOR`, nine attributes, seven numbers of its health,
-    /// then the name.
-    fn parse(ordinal: u32, text: &str) -> Option<Gpu> {
-        let mut words = text.splitn(21, ' ');
-        let mut number = || words.next()?.parse::<u32>().ok();
-        let count = number()?;
-        let (driver, major, minor) = (number()?, number()?, number()?);
-        let limits = Limits {
-            capability: 10 * number()? + number()?,
-            multiprocessors: number()?,
-            threads_per_block: number()?,
-            threads_per_multiprocessor: number()?,
-            shared_per_block: number()?,
-            shared_per_multiprocessor: number()?,
-            registers_per_multiprocessor: number()?,
-            l2: number()?,
-        };
-        let now = GpuState {
-            device: ordinal,
-            sm_mhz: number()?,
-            memory_mhz: number()?,
-            throttle: number()?,
-        };
+    /// A GPU by what its runner says of it.
+    fn described(ordinal: u32, d: GpuDescription) -> Gpu {
+        let limits = d.limits;
         let health = Health {
-            now,
-            most_sm_mhz: number()?,
-            most_memory_mhz: number()?,
-            degrees: number()?,
-            watts: number()?,
+            now: d.now,
+            most_sm_mhz: d.most_sm_mhz,
+            most_memory_mhz: d.most_memory_mhz,
+            degrees: d.degrees,
+            watts: d.watts,
         };
-        let name = words.next()?.trim().to_string();
-        Some(Gpu {
+        Gpu {
             ordinal,
-            name,
-            driver,
-            nvrtc: format!("{major}.{minor}"),
+            name: d.name,
+            driver: d.driver,
+            nvrtc: d.nvrtc,
             target: Target::cuda(limits),
             limits,
-            count,
+            count: d.count,
             health,
-        })
+        }
     }
 
     /// The device's name in records: times compare only within one.
@@ -154,19 +129,15 @@ impl Gpu {
     }
 }
 
-/// Starts the runner program with `arguments`; what it says behind the word `first`.
-fn ask(toolchain: &Toolchain, arguments: &[&str], first: &str) -> Result<String, MeasurerError> {
+/// What the runner program says that is started so.
+fn ask(toolchain: &Toolchain, start: &Start) -> Result<protocol::Reply, MeasurerError> {
     let temp = std::env::temp_dir();
     let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
     Runner::build(folder.path(), toolchain, true)?;
     let unusable = |why: &str| MeasurerError::Device(format!("CUDA cannot be used: {why}"));
-    match Runner::begin(folder.path(), arguments)?.hear(Duration::from_secs(60))? {
-        Reply::Answer(words, _) => match (words.strip_prefix(first), words.strip_prefix("failed "))
-        {
-            (Some(text), _) => Ok(text.into()),
-            (_, Some(why)) => Err(unusable(why.split_once(' ').map_or(why, |w| w.1))),
-            _ => Err(MeasurerError::Runner(format!("it answers `{words}`"))),
-        },
+    match Runner::begin(folder.path(), start)?.hear(Duration::from_secs(60))? {
+        Reply::Answer(protocol::Reply::Failed(f), _) => Err(unusable(&f.message)),
+        Reply::Answer(reply, _) => Ok(reply),
         Reply::Died(how, _) => {
             Err(unusable(&format!("asking the driver ended the process: {how}")))
         }
@@ -180,12 +151,16 @@ mod tests {
 
     #[test]
     fn a_description_is_read() {
-        let g = Gpu::parse(
-            1,
-            "2 13000 13 0 9 0 132 1024 2048 232448 233472 65536 62914560 345 3201 4 \
-                           1980 3201 31 77 NVIDIA H200",
-        )
-        .unwrap();
+        let line = "0.1 device count=2 driver=13000 nvrtc=13.0 capability=90 multiprocessors=132 \
+                    threads_per_block=1024 threads_per_multiprocessor=2048 \
+                    shared_per_block=232448 shared_per_multiprocessor=233472 \
+                    registers_per_multiprocessor=65536 l2=62914560 gpu=1,345,3201,4 \
+                    most_sm_mhz=1980 most_memory_mhz=3201 degrees=31 watts=77 name=NVIDIA H200";
+        let protocol::Line::Reply(protocol::Reply::Device(d), _) = protocol::Line::parse(line)
+        else {
+            panic!("{line}")
+        };
+        let g = Gpu::described(1, *d);
         assert_eq!(
             (g.id().as_str(), g.toolchain().as_str()),
             ("cuda NVIDIA H200", "nvrtc 13.0, sm_90a")
@@ -199,7 +174,6 @@ mod tests {
             (2, 345, 1980, 77)
         );
         assert_eq!(g.health.now.throttled_by(), ["power cap"]);
-        assert!(Gpu::parse(0, "13000 13 0 9").is_none());
     }
 
     /// Where there is a GPU it is found, and where there is none the error says what is missing.

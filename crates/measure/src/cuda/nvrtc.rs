@@ -2,9 +2,9 @@
 //! time.
 
 use crate::artifact::{Build, BuildSite, Built, digest};
-use crate::cpu::{Reply, Runner};
-use squall_core::{KernelSource, LaunchArgument, LaunchPhase, Mapped, MeasurerError, TensorMap};
-use std::fmt::Write as _;
+use crate::cpu::{Reply, Runner, ready, unexpected};
+use squall_core::{KernelSource, MeasurerError};
+use squall_runtime::protocol::{self, Failure, Place, Request, Start};
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -13,56 +13,15 @@ use std::time::Duration;
 /// Where CUDA's headers usually lie, for users' kernels that include them.
 const INCLUDES: [&str; 1] = ["/usr/local/cuda/include"];
 
-/// How a kernel is launched, as `gpu.h` reads it; `names` of its functions in the cubin, where they
-/// are not those of the source.
-fn launches(kernel: &KernelSource, names: &[&str]) -> String {
-    let mut text = String::new();
-    for (i, l) in kernel.launches.iter().enumerate() {
-        let phase = if l.phase == LaunchPhase::Prepare { "prepare" } else { "call" };
-        let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
-        let entry = names.get(i).copied().unwrap_or(&l.entry);
-        let count = l.arguments.as_ref().map_or(-1, |a| a.len() as i64);
-        let _ = write!(
-            text,
-            "{phase} {entry} {a} {b} {c} {x} {y} {z} {} {count} {}",
-            l.shared,
-            l.maps.len()
-        );
-        for a in l.arguments.iter().flatten() {
-            let _ = match a {
-                LaunchArgument::Data(n) => write!(text, " d{n}"),
-                LaunchArgument::Output(n) => write!(text, " o{n}"),
-                LaunchArgument::Restored { output, data } => write!(text, " r{output},{data}"),
-                LaunchArgument::Number(bytes) => {
-                    write!(
-                        text,
-                        " x{}",
-                        bytes.iter().map(|b| format!("{b:02x}")).collect::<String>()
-                    )
-                }
-            };
-        }
-        l.maps.iter().for_each(|m| text += &map(m));
-        text.push('\n');
-    }
-    text
+/// The file that holds the names of a cubin's functions, where they are not those of the source.
+pub(crate) fn names_file(cubin: &str) -> String {
+    format!("{cubin}.names")
 }
 
-/// A tensor map as `gpu.h` reads it.
-fn map(m: &TensorMap) -> String {
-    let (kind, at) = match m.memory {
-        Mapped::Data(n) => ('d', u64::from(n)),
-        Mapped::Prepared(byte) => ('p', byte),
-        Mapped::Workspace(byte) => ('w', byte),
-    };
-    let numbers = m
-        .extents
-        .iter()
-        .chain(&m.strides)
-        .copied()
-        .chain(m.spanned.iter().chain(&m.steps).map(|x| u64::from(*x)));
-    let list: String = numbers.map(|x| format!(" {x}")).collect();
-    format!(" {kind}{at} {}{list}", m.extents.len())
+/// Whether the functions of a kernel have in the cubin what C++ makes of their names: those of
+/// users' kernels. Functions that are made by rule have C names.
+pub(crate) fn has_lowered_names(kernel: &KernelSource) -> bool {
+    kernel.launches.iter().any(|l| l.arguments.is_some())
 }
 
 /// Compiler processes that stand ready; they run the runner program in the measurer's folder.
@@ -76,8 +35,8 @@ impl Nvrtc {
         Nvrtc { architecture, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Compiles a kernel in the folder where the runner program lies, and writes how it is launched
-    /// beside it. NVRTC cannot be cancelled.
+    /// Compiles a kernel in the folder where the runner program lies, and writes the names of its
+    /// functions beside it where they need that. NVRTC cannot be cancelled.
     pub fn build(&self, kernel: &KernelSource, site: BuildSite) -> Build {
         let (name, folder) = (digest(kernel), site.folder);
         let write = |file: String, text: &str| {
@@ -85,10 +44,7 @@ impl Nvrtc {
             fs::write(&path, text).map_err(|e| MeasurerError::folder(&path, &e))
         };
         write(format!("{name}.cu"), &kernel.source)?;
-        // Functions that are made by rule have C names; those of users' kernels have what C++ makes
-        // of their names, which NVRTC tells.
-        let named = kernel.launches.iter().any(|l| l.arguments.is_some());
-        let mut command = format!("compile {name}.cu {name}.cubin");
+        let named = has_lowered_names(kernel);
         if named {
             let options = kernel.flags.iter().map(|f| format!("option {f}\n"));
             let include = INCLUDES
@@ -100,35 +56,33 @@ impl Nvrtc {
                 format!("{name}.options"),
                 &options.chain(include).chain(names).collect::<String>(),
             )?;
-            let _ = write!(command, " {name}.options");
         }
         let waiting = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut compiler = match waiting {
             Some(c) => c,
             None => self.start(folder)?,
         };
-        let reply = compiler.ask(&command, site.timeout)?;
+        let (from, to, with) =
+            (format!("{name}.cu"), format!("{name}.cubin"), format!("{name}.options"));
+        let with = named.then_some(with.as_str());
+        let reply = compiler.ask(&Request::Compile { from: &from, to: &to, with }, site.timeout)?;
         let _ = fs::remove_file(folder.join(format!("{name}.cu")));
         let _ = fs::remove_file(folder.join(format!("{name}.options")));
         let (built, cpu) = match reply {
-            Reply::Answer(words, cpu) => {
+            Reply::Answer(reply, cpu) => {
                 self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(compiler);
-                match words.strip_prefix("failed ") {
-                    None => {
-                        let names: Vec<&str> = words.split(' ').skip(2).collect();
-                        write(format!("{name}.cubin.launch"), &launches(kernel, &names))?;
-                        (Built::Library(format!("{name}.cubin").into()), cpu)
-                    }
-                    Some(why) => match why.split_once(' ') {
-                        Some(("file", why)) => {
-                            return Err(MeasurerError::Folder {
-                                path: folder.into(),
-                                reason: why.into(),
-                            });
+                match reply {
+                    protocol::Reply::Built(names) => {
+                        if named {
+                            write(names_file(&to), &names.join("\n"))?;
                         }
-                        Some((_, why)) => (Built::Refused(why.trim().into()), cpu),
-                        None => (Built::Refused(why.into()), cpu),
-                    },
+                        (Built::Library(to.into()), cpu)
+                    }
+                    protocol::Reply::Failed(Failure { place: Place::File, message, .. }) => {
+                        return Err(MeasurerError::Folder { path: folder.into(), reason: message });
+                    }
+                    protocol::Reply::Failed(f) => (Built::Refused(f.message), cpu),
+                    other => return Err(unexpected(&other)),
                 }
             }
             Reply::Late(cpu) => {
@@ -141,10 +95,12 @@ impl Nvrtc {
     }
 
     fn start(&self, folder: &Path) -> Result<Runner, MeasurerError> {
-        let mut runner = Runner::begin(folder, &["nvrtc", &self.architecture])?;
+        let mut runner = Runner::begin(folder, &Start::Compiler(self.architecture.clone()))?;
         match runner.hear(Duration::from_secs(60))? {
-            Reply::Answer(a, _) if a == "ready" => Ok(runner),
-            Reply::Answer(a, _) => Err(MeasurerError::Runner(format!("NVRTC: {a}"))),
+            Reply::Answer(protocol::Reply::Failed(f), _) => {
+                Err(MeasurerError::Runner(format!("NVRTC: {}", f.message)))
+            }
+            Reply::Answer(reply, _) => ready(reply).map(|()| runner),
             Reply::Died(how, _) => {
                 Err(MeasurerError::Runner(format!("NVRTC does not start: {how}")))
             }

@@ -4,12 +4,12 @@
 use super::pace::Slowness;
 use super::queue::BuildQueue;
 use super::task::LocalTask;
-use super::worker::{RunOptions, Worker, interface};
+use super::worker::{RunOptions, Worker};
 use crate::artifact::{ArtifactCache, Built};
 use squall_core::{CpuCost, FailStage, JobResult, KernelSource, MeasurerError, Outcome};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// Jobs are measured again once their group took this long: shared machines are slow for moments
@@ -67,7 +67,8 @@ impl Batch<'_, '_> {
     ) -> Result<(Outcome, Option<Slowness>), MeasurerError> {
         match built {
             Built::Library(file) => {
-                worker.measure(self.options, self.task, &interface(&file, self.jobs[i]), cost)
+                let plan = self.task.plan(self.options.folder, &file, self.jobs[i])?;
+                worker.measure(self.options, self.task, &Arc::new(plan), cost)
             }
             Built::Refused(detail) => {
                 Ok((Outcome::Failed { stage: FailStage::Build, detail }, None))

@@ -20,7 +20,7 @@ use self::cuda::Cuda;
 use self::folder::Folder;
 use self::queue::{BuildQueue, Builder, CloseOnDrop, Idle};
 use self::task::LocalTask;
-use self::worker::{RunOptions, Worker, interface};
+use self::worker::{RunOptions, Worker};
 use crate::artifact::{ArtifactCache, BuildSite, Built, digest};
 use crate::cpu::{Device, NEVER, Runner, Toolchain};
 use crate::cuda::Gpu;
@@ -173,12 +173,12 @@ impl LocalMeasurer {
         task: &LocalTask,
         reference: Option<&KernelSource>,
     ) -> Result<f64, MeasurerError> {
-        let library = match reference {
+        let plan = match reference {
             None => None,
             Some(kernel) => match self.build(kernel)? {
                 (Built::Library(file), cpu) => {
                     self.overhead.build += cpu;
-                    Some(interface(&file, kernel))
+                    Some(task.plan(self.folder.path(), &file, kernel)?)
                 }
                 (Built::Refused(why), _) => {
                     return Err(MeasurerError::Reference(format!("it does not compile: {why}")));
@@ -186,7 +186,7 @@ impl LocalMeasurer {
             },
         };
         let (seconds, cpu) =
-            self.on_first_worker(|w, options| w.set_task(options, task, library.as_deref()))?;
+            self.on_first_worker(|w, options| w.set_task(options, task, plan.as_ref()))?;
         self.overhead.measure += cpu;
         Ok(seconds)
     }

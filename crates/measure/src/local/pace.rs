@@ -7,6 +7,8 @@
 //! those that were measured twice (docs/decisions/0023).
 
 use squall_core::{Measurement, Nanos};
+use squall_runtime::Plan;
+use std::sync::Arc;
 
 /// A slower kernel, by its nanoseconds, is never the pacemaker: it would be most of a trial's cost,
 /// and last longer than the moments that it should tell apart.
@@ -28,8 +30,8 @@ pub(super) struct Slowness {
 pub(super) struct Pacemaker {
     /// How many pacemakers the task had before it.
     number: u32,
-    /// What the runner needs to call it.
-    pub interface: String,
+    /// Its plan.
+    pub plan: Arc<Plan>,
     /// The least that it took in any moment, in ns.
     fastest: f64,
     sharing: Sharing,
@@ -68,14 +70,13 @@ impl Sharing {
 
 impl Pacemaker {
     /// Replaces the present pacemaker by a kernel that took `nanos`, if that serves better.
-    pub fn propose(present: &mut Option<Pacemaker>, interface: &str, nanos: f64) {
+    pub fn propose(present: &mut Option<Pacemaker>, plan: &Arc<Plan>, nanos: f64) {
         let worthy = present.as_ref().is_none_or(|p| nanos * BETTER < p.fastest);
         if worthy && nanos > 0.0 && nanos <= SLOWEST {
             let (number, sharing) = present
                 .as_ref()
                 .map_or((0, Sharing::PRIOR), |p| (p.number + 1, p.sharing.for_another()));
-            *present =
-                Some(Pacemaker { number, interface: interface.into(), fastest: nanos, sharing });
+            *present = Some(Pacemaker { number, plan: Arc::clone(plan), fastest: nanos, sharing });
         }
     }
 
@@ -121,6 +122,13 @@ impl Pacemaker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use squall_runtime::plan::{Region, Role};
+
+    /// A plan that is told from others by a name.
+    fn kernel(name: &str) -> Arc<Plan> {
+        let region = Region { role: Role::Constant, bytes: 0, file: Some((name.into(), 0)) };
+        Arc::new(Plan { regions: vec![region], ..Plan::default() })
+    }
 
     fn clock(nanos: f64) -> Measurement {
         Measurement { samples: vec![Nanos(nanos); 3], calls: 1, error: 0.0, gpu: None, pace: None }
@@ -130,7 +138,7 @@ mod tests {
     /// of the pacemaker's slowness.
     fn learned(share: f64) -> Pacemaker {
         let mut p = None;
-        Pacemaker::propose(&mut p, "k", 2000.0);
+        Pacemaker::propose(&mut p, &kernel("k"), 2000.0);
         let mut p = p.unwrap();
         for moments in [(1.0, 1.4), (1.3, 1.05), (1.5, 1.0), (1.2, 1.2)] {
             let mut look = |moment: f64| {
@@ -168,11 +176,11 @@ mod tests {
         assert_eq!(fresh.share(), 0.5);
         assert!(p.sharing.share() < 0.05);
         let mut next = Some(p);
-        Pacemaker::propose(&mut next, "slower", 1900.0);
-        assert_eq!(next.as_ref().unwrap().interface, "k");
-        Pacemaker::propose(&mut next, "faster", 1000.0);
+        Pacemaker::propose(&mut next, &kernel("slower"), 1900.0);
+        assert_eq!(next.as_ref().unwrap().plan, kernel("k"));
+        Pacemaker::propose(&mut next, &kernel("faster"), 1000.0);
         let next = next.unwrap();
-        assert_eq!((next.interface.as_str(), next.sharing.xx), ("faster", fresh.xx));
+        assert_eq!((&next.plan, next.sharing.xx), (&kernel("faster"), fresh.xx));
         assert!(next.sharing.share() < 0.05, "what was learned goes on");
         let mut m = clock(1000.0);
         next.correct(&mut m, Slowness { factor: 1.5, of: 0 });
@@ -182,8 +190,8 @@ mod tests {
     #[test]
     fn too_slow_ones_make_no_pace() {
         let mut p = None;
-        Pacemaker::propose(&mut p, "k", 6e6);
-        Pacemaker::propose(&mut p, "k", 0.0);
+        Pacemaker::propose(&mut p, &kernel("k"), 6e6);
+        Pacemaker::propose(&mut p, &kernel("k"), 0.0);
         assert!(p.is_none());
     }
 }

@@ -2,14 +2,16 @@
 //! tell whether the challenger is faster.
 
 use super::LocalMeasurer;
-use super::worker::{Answer, interface};
+use super::worker::Answer;
 use crate::artifact::Built;
-use crate::cpu::Reply;
+use crate::cpu::{Reply, unexpected};
 use crate::rematch::Sequential;
 use squall_core::measurer::MessageVersion;
 use squall_core::{
     CpuCost, FailStage, KernelSource, Measurement, MeasurerError, Nanos, Rematch, Verdict,
 };
+use squall_runtime::Plan;
+use squall_runtime::protocol::{self, Ready, Request, Side};
 use std::time::Duration;
 
 /// The largest time that the pairs of a rematch shall take together, if its first look allows.
@@ -28,7 +30,7 @@ impl LocalMeasurer {
     ) -> Result<Rematch, MeasurerError> {
         self.task()?;
         let mut cost = CpuCost::default();
-        let interfaces = self.contenders(incumbent, challenger, &mut cost)?;
+        let plans = self.contenders(incumbent, challenger, &mut cost)?;
         let mut sides = [(); 2].map(|()| Measurement {
             samples: Vec::new(),
             calls: 0,
@@ -39,7 +41,7 @@ impl LocalMeasurer {
         let mut test: Option<Sequential> = None;
         let mut swapped = false;
         let test = loop {
-            let pair = self.load_pair(&interfaces, swapped, &mut cost)?;
+            let pair = self.load_pair(&plans, swapped, &mut cost)?;
             let mut t = test
                 .take()
                 .unwrap_or_else(|| Sequential::new((REMATCH_NANOS / pair.nanos.max(1.0)) as usize));
@@ -72,18 +74,19 @@ impl LocalMeasurer {
         })
     }
 
-    /// Builds both kernels; what the process needs to call them.
+    /// Builds both kernels; their plans.
     fn contenders(
         &mut self,
         incumbent: &KernelSource,
         challenger: &KernelSource,
         cost: &mut CpuCost,
-    ) -> Result<[String; 2], MeasurerError> {
+    ) -> Result<[Plan; 2], MeasurerError> {
+        let task = self.task()?.clone();
         let mut ready = |kernel, challenger| {
             let (built, cpu) = self.build(kernel)?;
             cost.build += cpu;
             match built {
-                Built::Library(file) => Ok(interface(&file, kernel)),
+                Built::Library(file) => task.plan(self.folder.path(), &file, kernel),
                 Built::Refused(detail) => Err(MeasurerError::Contender { challenger, detail }),
             }
         };
@@ -93,24 +96,28 @@ impl LocalMeasurer {
     /// Loads and checks two kernels in a fresh process; with `swapped`, the challenger first.
     fn load_pair(
         &mut self,
-        [incumbent, challenger]: &[String; 2],
+        [incumbent, challenger]: &[Plan; 2],
         swapped: bool,
         cost: &mut CpuCost,
     ) -> Result<Pair, MeasurerError> {
         self.workers[0].end_process();
         let task = self.task()?.clone();
         let (a, b) = if swapped { (challenger, incumbent) } else { (incumbent, challenger) };
-        let command = format!("duel {} {} {a} {b}", task.tolerance, self.flush);
+        let (tolerance, flush) = (task.tolerance, self.flush);
+        let request = Request::Duel { plans: [a, b], tolerance, flush };
         let answer = self.on_first_worker(|worker, options| {
-            worker.run_command(options, &task, &command, "duel", cost)
+            worker.run_request(options, &task, &request, cost)
         })?;
-        let numbers = numbers(answer, swapped)?;
-        let &[e0, e1, c0, c1, t0, t1] = numbers.as_slice() else {
-            return Err(MeasurerError::Runner("its answer is too short".into()));
+        let Ready { mut errors, mut calls, nanos: [t0, t1] } = match succeeded(answer, swapped)? {
+            protocol::Reply::Duel(ready) => ready,
+            other => return Err(unexpected(&other)),
         };
-        let nanos = t0 * c0 + t1 * c1;
-        let (errors, calls) = if swapped { ([e1, e0], [c1, c0]) } else { ([e0, e1], [c0, c1]) };
-        Ok(Pair { swapped, errors, calls: calls.map(|c| c as u64), nanos })
+        let nanos = t0 * calls[0] as f64 + t1 * calls[1] as f64;
+        if swapped {
+            errors.reverse();
+            calls.reverse();
+        }
+        Ok(Pair { swapped, errors, calls, nanos })
     }
 
     /// Times `count` more windows of both kernels, each the incumbent's time and the challenger's.
@@ -122,30 +129,33 @@ impl LocalMeasurer {
     ) -> Result<Vec<[f64; 2]>, MeasurerError> {
         let timeout = self.timeout + Duration::from_secs_f64(20e-9 * pair.nanos * count as f64);
         let answer = self.on_first_worker(|worker, options| {
-            match worker.ask(options, &format!("pairs {count}"), timeout)? {
-                Reply::Answer(words, cpu) => {
+            match worker.ask(options, &Request::Pairs(count), timeout)? {
+                Reply::Answer(reply, cpu) => {
                     cost.measure += cpu;
-                    worker.parse_answer(&words, "pairs")
+                    worker.judge(reply)
                 }
                 Reply::Died(detail, _) => {
                     worker.end_process();
-                    Ok(Answer::Failed { stage: FailStage::Launch, detail })
+                    Ok(Answer::Failed { stage: FailStage::Launch, side: None, detail })
                 }
                 Reply::Late(_) => {
                     worker.end_process();
                     let detail = "did not end in time".into();
-                    Ok(Answer::Failed { stage: FailStage::Timeout, detail })
+                    Ok(Answer::Failed { stage: FailStage::Timeout, side: None, detail })
                 }
             }
         })?;
-        let times = numbers(answer, pair.swapped)?;
-        if times.len() != 2 * count {
-            return Err(MeasurerError::Runner("its answer has the wrong length".into()));
+        let mut times = match succeeded(answer, pair.swapped)? {
+            protocol::Reply::Pairs(times) if times.len() == count => times,
+            protocol::Reply::Pairs(_) => {
+                return Err(MeasurerError::Runner("its answer has the wrong length".into()));
+            }
+            other => return Err(unexpected(&other)),
+        };
+        if pair.swapped {
+            times.iter_mut().for_each(|t| t.reverse());
         }
-        Ok(times
-            .chunks_exact(2)
-            .map(|t| if pair.swapped { [t[1], t[0]] } else { [t[0], t[1]] })
-            .collect())
+        Ok(times)
     }
 }
 
@@ -159,18 +169,14 @@ struct Pair {
     nanos: f64,
 }
 
-/// The numbers of an answer about two kernels, or the error that says which of them failed. Where
-/// the process does not say which, it is taken to be the challenger.
-fn numbers(answer: Answer, swapped: bool) -> Result<Vec<f64>, MeasurerError> {
+/// What an answer about two kernels says, or the error that tells which of them failed. Where the
+/// process does not say which, it is taken to be the challenger.
+fn succeeded(answer: Answer, swapped: bool) -> Result<protocol::Reply, MeasurerError> {
     match answer {
-        Answer::Numbers(numbers) => Ok(numbers),
-        Answer::Failed { detail, .. } => {
-            let (challenger, what) = match detail.split_once(' ') {
-                Some(("a", what)) => (swapped, what.to_string()),
-                Some(("b", what)) => (!swapped, what.to_string()),
-                _ => (true, detail),
-            };
-            Err(MeasurerError::Contender { challenger, detail: what })
+        Answer::Reply(reply) => Ok(reply),
+        Answer::Failed { detail, side, .. } => {
+            let challenger = side.is_none_or(|side| (side == Side::A) == swapped);
+            Err(MeasurerError::Contender { challenger, detail })
         }
     }
 }

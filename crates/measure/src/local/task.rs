@@ -1,11 +1,12 @@
-//! A task as the process that runs kernels is told it: the files of what is given, sizes and types
-//! in the words of `runner.c`, and what was learned while measuring it.
+//! A task as the process that runs kernels is told it: the files of what is given, the plan of its
+//! tensors, and what was learned while measuring it.
 
 use super::pace::{Pacemaker, Slowness};
 use crate::artifact::digest;
-use crate::cpu::letter;
-use squall_core::{DType, Measurement, MeasurerError, TaskSetup, TensorKind, Workload};
-use std::fmt::Write as _;
+use crate::cuda::{has_lowered_names, names_file};
+use squall_core::{DType, KernelSource, Measurement, MeasurerError, TaskSetup};
+use squall_runtime::Plan;
+use squall_runtime::plan::letter;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,10 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct LocalTask {
     /// Its number in the measurer.
     pub number: usize,
-    /// The runner's command without the library: seed and file.
-    pub head: String,
-    /// The sizes of outputs and inputs.
-    pub tail: String,
+    pub seed: u64,
+    /// The file of the reference outputs.
+    pub file: String,
+    /// The tensors, without a kernel.
+    pub tensors: Plan,
     pub tolerance: f64,
     pub reference_seconds: f64,
     /// The best time measured, for rejecting hopeless kernels quickly: the bits of a positive
@@ -44,8 +46,7 @@ impl LocalTask {
         folder: &Path,
     ) -> Result<LocalTask, MeasurerError> {
         let TaskSetup { workload, reference, seed, .. } = setup;
-        let outputs = outputs(workload)?;
-        let inputs = inputs(setup, number, folder)?;
+        let tensors = tensors(setup, number, folder)?;
         if reference.kernel.is_none() {
             // The same for both sets of inputs, of which at least those that decide are given.
             let twice = [&*reference.outputs, &*reference.outputs].concat();
@@ -53,13 +54,31 @@ impl LocalTask {
         }
         Ok(LocalTask {
             number,
-            head: format!("task {seed} reference-{number}"),
-            tail: format!("{outputs} {inputs}"),
+            seed: *seed,
+            file: format!("reference-{number}"),
+            tensors,
             tolerance: workload.tolerance(),
             reference_seconds: 0.0,
             best: Arc::new(AtomicU64::new(f64::INFINITY.to_bits())),
             pacemaker: Arc::default(),
         })
+    }
+
+    /// The plan of a kernel that was built: the library in the folder, and how it is called.
+    pub fn plan(
+        &self,
+        folder: &Path,
+        library: &str,
+        kernel: &KernelSource,
+    ) -> Result<Plan, MeasurerError> {
+        let mut names = Vec::new();
+        if has_lowered_names(kernel) {
+            let path = folder.join(names_file(library));
+            let text =
+                std::fs::read_to_string(&path).map_err(|e| MeasurerError::folder(&path, &e))?;
+            names = text.lines().map(Into::into).collect();
+        }
+        Ok(self.tensors.with_kernel(kernel, Some(&format!("./{library}")), &names))
     }
 
     pub fn pacemaker(&self) -> MutexGuard<'_, Option<Pacemaker>> {
@@ -84,50 +103,34 @@ impl LocalTask {
     }
 }
 
-/// The outputs as the runner reads them: letters of types, and numbers of elements.
-fn outputs(workload: &Workload) -> Result<String, MeasurerError> {
-    let mut results = Vec::new();
-    for o in workload.outputs() {
-        let written =
-            if workload.foreign.is_some() || o.dtype.is_half() { o.dtype } else { DType::F32 };
-        let Some(letter) = letter(written) else {
-            return Err(MeasurerError::Reference(format!(
-                "the output is {}: this cannot be measured yet",
-                written.name()
-            )));
-        };
-        results.push(format!("{letter},{}", o.elements()));
-    }
-    Ok(results.join(";"))
-}
-
-/// The inputs as the runner reads them; bytes that are given are written into `folder`.
-fn inputs(setup: &TaskSetup, number: usize, folder: &Path) -> Result<String, MeasurerError> {
+/// The plan of a task's tensors; bytes of inputs that are given are written into `folder`.
+fn tensors(setup: &TaskSetup, number: usize, folder: &Path) -> Result<Plan, MeasurerError> {
     let workload = &setup.workload;
-    let mut text = workload.inputs.len().to_string();
-    for (k, i) in workload.inputs.iter().enumerate() {
+    let unknown = |what: String, d: DType| {
+        MeasurerError::Reference(format!("{what} is {}: this cannot be measured yet", d.name()))
+    };
+    for i in &workload.inputs {
         // Kernels made by rule know f32 and the formats of 16 bits.
         let known = workload.foreign.is_some() || i.dtype == DType::F32 || i.dtype.is_half();
-        let Some(letter) = letter(i.dtype).filter(|_| known) else {
-            return Err(MeasurerError::Reference(format!(
-                "input `{}` is {}: this cannot be measured yet",
-                i.name,
-                i.dtype.name()
-            )));
-        };
-        let kind = if i.kind == TensorKind::Data { 'd' } else { 'w' };
-        let _ = write!(text, " {kind}{letter},{}", i.shape.iter().product::<i64>());
-        if let Some((low, high)) =
-            workload.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten())
-        {
-            let _ = write!(text, ",{low:?},{high:?}");
-        }
-        if let Some(bytes) = setup.reference.inputs.get(k).and_then(Option::as_ref) {
-            write(folder, &format!("input-{number}-{k}"), bytes)?;
-            let _ = write!(text, ",@input-{number}-{k}");
+        if !known || letter(i.dtype).is_none() {
+            return Err(unknown(format!("input `{}`", i.name), i.dtype));
         }
     }
-    Ok(text)
+    for o in workload.outputs() {
+        if workload.foreign.is_some() && letter(o.dtype).is_none() {
+            return Err(unknown("the output".into(), o.dtype));
+        }
+    }
+    let mut plan = Plan::of_workload(workload);
+    for (k, bytes) in setup.reference.inputs.iter().enumerate() {
+        if let (Some(bytes), Some(input)) = (bytes, plan.buffers.get_mut(k)) {
+            let name = format!("input-{number}-{k}");
+            write(folder, &name, bytes)?;
+            // What is given has its own values.
+            (input.file, input.range) = (Some(name), None);
+        }
+    }
+    Ok(plan)
 }
 
 fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), MeasurerError> {

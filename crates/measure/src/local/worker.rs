@@ -2,11 +2,12 @@
 
 use super::pace::{Pacemaker, Slowness};
 use super::task::LocalTask;
-use crate::cpu::{Device, Reply, Runner, STARTS};
-use squall_core::{
-    CpuCost, FailStage, GpuState, KernelSource, Measurement, MeasurerError, Nanos, Outcome,
-};
+use crate::cpu::{Device, Reply, Runner, STARTS, unexpected};
+use squall_core::{CpuCost, FailStage, Measurement, MeasurerError, Nanos, Outcome};
+use squall_runtime::Plan;
+use squall_runtime::protocol::{self, Failure, Place, Request, Side};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -15,8 +16,19 @@ const REFERENCE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What the process said about a kernel.
 pub(super) enum Answer {
-    Numbers(Vec<f64>),
-    Failed { stage: FailStage, detail: String },
+    Reply(protocol::Reply),
+    /// It failed; of two kernels the process may say which.
+    Failed {
+        stage: FailStage,
+        side: Option<Side>,
+        detail: String,
+    },
+}
+
+impl Answer {
+    fn failed(stage: FailStage, detail: String) -> Answer {
+        Answer::Failed { stage, side: None, detail }
+    }
 }
 
 /// How kernels are run: the same for all workers of a measurer.
@@ -40,7 +52,7 @@ pub(super) struct Worker {
     /// The number of the task that the process knows.
     task: Option<usize>,
     /// The pacemaker that the process has loaded.
-    pacemaker: Option<String>,
+    pacemaker: Option<Arc<Plan>>,
 }
 
 impl Worker {
@@ -62,11 +74,11 @@ impl Worker {
         self.pacemaker = None;
     }
 
-    /// Gives a command to the process, which is started if need be.
+    /// Makes a request to the process, which is started if need be.
     pub fn ask(
         &mut self,
         options: &RunOptions,
-        command: &str,
+        request: &Request<'_>,
         timeout: Duration,
     ) -> Result<Reply, MeasurerError> {
         if self.runner.is_none() {
@@ -74,39 +86,38 @@ impl Worker {
             self.runner = Some(Runner::start(options.folder, &self.device, self.gpu)?);
         }
         match &mut self.runner {
-            Some(runner) => runner.ask(command, timeout),
+            Some(runner) => runner.ask(request, timeout),
             None => Err(MeasurerError::Runner("it is not running".into())),
         }
     }
 
-    /// Sets a task. Its outputs are computed by the reference in `library`, or else read from the
-    /// file where they lie. Gives the seconds that the reference took, and CPU seconds in all.
+    /// Sets a task. Its outputs are computed by the kernel of the plan `reference`, or else read
+    /// from the file where they lie. Gives the seconds that the reference took, and CPU seconds in all.
     pub fn set_task(
         &mut self,
         options: &RunOptions,
         task: &LocalTask,
-        library: Option<&str>,
+        reference: Option<&Plan>,
     ) -> Result<(f64, f64), MeasurerError> {
-        let command = format!("{} {} {}", task.head, library.unwrap_or("- - 0 0"), task.tail);
+        let plan = reference.unwrap_or(&task.tensors);
+        let request = Request::Task { seed: task.seed, file: &task.file, plan };
         (self.task, self.pacemaker) = (None, None);
-        let mut reply = self.ask(options, &command, REFERENCE_TIMEOUT)?;
+        let mut reply = self.ask(options, &request, REFERENCE_TIMEOUT)?;
         for _ in 1..STARTS {
             // No kernel runs when a known task is set. So a process that died was killed from
             // outside, which need not happen again.
-            if library.is_none() && matches!(reply, Reply::Died(..)) {
+            if reference.is_none() && matches!(reply, Reply::Died(..)) {
                 self.end_process();
-                reply = self.ask(options, &command, REFERENCE_TIMEOUT)?;
+                reply = self.ask(options, &request, REFERENCE_TIMEOUT)?;
             }
         }
         match reply {
-            Reply::Answer(words, cpu) => match words.split_once(' ').unwrap_or((&words, "")) {
-                ("task", numbers) => {
-                    self.task = Some(task.number);
-                    Ok((numbers.split(' ').next().and_then(|s| s.parse().ok()).unwrap_or(0.0), cpu))
-                }
-                ("failed", why) => Err(self.task_failed(options, why)),
-                _ => Err(MeasurerError::Runner(format!("it answers `{words}`"))),
-            },
+            Reply::Answer(protocol::Reply::Task { seconds, .. }, cpu) => {
+                self.task = Some(task.number);
+                Ok((seconds, cpu))
+            }
+            Reply::Answer(protocol::Reply::Failed(f), _) => Err(self.task_failed(options, f)),
+            Reply::Answer(other, _) => Err(unexpected(&other)),
             Reply::Died(how, _) => {
                 self.end_process();
                 Err(MeasurerError::Reference(how))
@@ -119,27 +130,25 @@ impl Worker {
         }
     }
 
-    /// Why a task could not be set, by the place and the message that the process says.
-    fn task_failed(&mut self, options: &RunOptions, why: &str) -> MeasurerError {
-        let (place, message) = why.split_once(' ').unwrap_or(("", why));
-        if place == "fault" {
+    /// Why a task could not be set.
+    fn task_failed(&mut self, options: &RunOptions, f: Failure) -> MeasurerError {
+        if f.place == Place::Fault {
             self.end_process();
         }
-        match place {
-            "file" => MeasurerError::Folder { path: options.folder.into(), reason: message.into() },
-            _ => MeasurerError::Reference(message.into()),
+        match f.place {
+            Place::File => MeasurerError::Folder { path: options.folder.into(), reason: f.message },
+            _ => MeasurerError::Reference(f.message),
         }
     }
 
-    /// Gives a command that runs kernels of a task. A crash in a process that ran others before is
+    /// Makes a request that runs kernels of a task. A crash in a process that ran others before is
     /// tried again in a fresh one: an earlier kernel may have damaged the process without showing
     /// it.
-    pub fn run_command(
+    pub fn run_request(
         &mut self,
         options: &RunOptions,
         task: &LocalTask,
-        command: &str,
-        verb: &str,
+        request: &Request<'_>,
         cost: &mut CpuCost,
     ) -> Result<Answer, MeasurerError> {
         loop {
@@ -149,51 +158,44 @@ impl Worker {
             let fresh = self.runner.as_mut().is_none_or(|r| !std::mem::replace(&mut r.used, true));
             let timeout =
                 options.timeout + Duration::from_secs_f64((8.0 * task.reference_seconds).min(1e6));
-            match self.ask(options, command, timeout)? {
-                Reply::Answer(words, cpu) => {
+            match self.ask(options, request, timeout)? {
+                Reply::Answer(reply, cpu) => {
                     cost.measure += cpu;
-                    return self.parse_answer(&words, verb);
+                    return self.judge(reply);
                 }
                 Reply::Late(cpu) => {
                     cost.measure += cpu;
                     self.end_process();
                     let detail = format!("did not end within {:.1} s", timeout.as_secs_f64());
-                    return Ok(Answer::Failed { stage: FailStage::Timeout, detail });
+                    return Ok(Answer::failed(FailStage::Timeout, detail));
                 }
                 Reply::Died(detail, cpu) => {
                     cost.measure += cpu;
                     self.end_process();
                     if fresh {
-                        return Ok(Answer::Failed { stage: FailStage::Launch, detail });
+                        return Ok(Answer::failed(FailStage::Launch, detail));
                     }
                 }
             }
         }
     }
 
-    /// Reads an answer, whose first word is `verb` or `failed`.
-    pub fn parse_answer(&mut self, words: &str, verb: &str) -> Result<Answer, MeasurerError> {
-        let strange = || MeasurerError::Runner(format!("it answers `{words}`"));
-        let (first, rest) = words.split_once(' ').ok_or_else(strange)?;
-        if first == verb {
-            let numbers: Result<Vec<f64>, _> = rest.split(' ').map(str::parse).collect();
-            return Ok(Answer::Numbers(numbers.map_err(|_| strange())?));
+    /// What a reply about kernels means.
+    pub fn judge(&mut self, reply: protocol::Reply) -> Result<Answer, MeasurerError> {
+        let f = match reply {
+            protocol::Reply::Failed(f) => f,
+            other => return Ok(Answer::Reply(other)),
+        };
+        let stage = match f.place {
+            Place::Damage | Place::Wrong => FailStage::WrongAnswer,
+            _ => FailStage::Launch,
+        };
+        if matches!(f.place, Place::Damage | Place::Fault) {
+            // A kernel that wrote beside its buffers may have hit the process's own memory; a
+            // fault of a GPU ends the process's context.
+            self.end_process();
         }
-        match (first, rest.split_once(' ')) {
-            ("failed", Some((place, detail))) => {
-                let stage = match place {
-                    "damage" | "wrong" => FailStage::WrongAnswer,
-                    _ => FailStage::Launch,
-                };
-                if place == "damage" || place == "fault" {
-                    // A kernel that wrote beside its buffers may have hit the process's own
-                    // memory; a fault of a GPU ends the process's context.
-                    self.end_process();
-                }
-                Ok(Answer::Failed { stage, detail: detail.to_string() })
-            }
-            _ => Err(strange()),
-        }
+        Ok(Answer::Failed { stage, side: f.side, detail: f.message })
     }
 
     /// Loads the task's pacemaker into the process. One that fails is the pacemaker no longer.
@@ -203,7 +205,7 @@ impl Worker {
         task: &LocalTask,
         cost: &mut CpuCost,
     ) -> Result<(), MeasurerError> {
-        let Some(wanted) = task.pacemaker().as_ref().map(|p| p.interface.clone()) else {
+        let Some(wanted) = task.pacemaker().as_ref().map(|p| Arc::clone(&p.plan)) else {
             return Ok(());
         };
         if self.runner.is_some()
@@ -212,9 +214,10 @@ impl Worker {
         {
             return Ok(());
         }
-        let command = format!("pace {wanted} {} {}", task.tolerance, options.flush);
-        match self.run_command(options, task, &command, "paced", cost)? {
-            Answer::Numbers(_) => self.pacemaker = Some(wanted),
+        let (tolerance, flush) = (task.tolerance, options.flush);
+        let request = Request::Pace { plan: &wanted, tolerance, flush };
+        match self.run_request(options, task, &request, cost)? {
+            Answer::Reply(_) => self.pacemaker = Some(wanted),
             Answer::Failed { .. } => *task.pacemaker() = None,
         }
         Ok(())
@@ -226,7 +229,7 @@ impl Worker {
         &mut self,
         options: &RunOptions,
         task: &LocalTask,
-        interface: &str,
+        plan: &Arc<Plan>,
         cost: &mut CpuCost,
     ) -> Result<(Outcome, Option<Slowness>), MeasurerError> {
         let best = f64::from_bits(task.best.load(Ordering::Relaxed));
@@ -236,59 +239,33 @@ impl Worker {
             0.0
         };
         self.load_pacemaker(options, task, cost)?;
-        let command = format!("run {interface} {} {limit:.0} {}", task.tolerance, options.flush);
-        match self.run_command(options, task, &command, "measured", cost)? {
-            Answer::Failed { stage, detail } => Ok((Outcome::Failed { stage, detail }, None)),
-            Answer::Numbers(numbers) => {
-                let (mut m, rest) = measurement(&numbers)?;
-                let mut slowness = None;
-                let mut pacemaker = task.pacemaker();
-                if let (Some(p), &[nanos]) = (pacemaker.as_mut(), rest) {
-                    slowness = p.slowness(nanos);
-                    slowness.into_iter().for_each(|slowness| p.correct(&mut m, slowness));
-                }
-                let time = m.median().0.max(0.0);
-                task.best.fetch_min(time.to_bits(), Ordering::Relaxed);
-                if self.gpu.is_none() {
-                    Pacemaker::propose(&mut pacemaker, interface, time);
-                }
-                Ok((Outcome::Measured(m), slowness))
+        let (tolerance, flush) = (task.tolerance, options.flush);
+        let request = Request::Run { plan, tolerance, limit, flush };
+        let measured = match self.run_request(options, task, &request, cost)? {
+            Answer::Failed { stage, detail, .. } => {
+                return Ok((Outcome::Failed { stage, detail }, None));
             }
+            Answer::Reply(protocol::Reply::Measured(m)) => m,
+            Answer::Reply(other) => return Err(unexpected(&other)),
+        };
+        let mut m = Measurement {
+            samples: measured.samples.into_iter().map(Nanos).collect(),
+            calls: measured.calls,
+            error: measured.error,
+            gpu: measured.gpu,
+            pace: None,
+        };
+        let mut slowness = None;
+        let mut pacemaker = task.pacemaker();
+        if let (Some(p), Some(nanos)) = (pacemaker.as_mut(), measured.pace) {
+            slowness = p.slowness(nanos);
+            slowness.into_iter().for_each(|slowness| p.correct(&mut m, slowness));
         }
-    }
-}
-
-/// A measurement from the numbers that the process says: the error, the calls, the count of
-/// samples, the samples; behind them a GPU's state or the pacemaker's time, which are given too.
-fn measurement(numbers: &[f64]) -> Result<(Measurement, &[f64]), MeasurerError> {
-    match numbers {
-        [error, calls, count, rest @ ..] if *count > 0.0 && rest.len() >= *count as usize => {
-            let (samples, rest) = rest.split_at(*count as usize);
-            let m = Measurement {
-                samples: samples.iter().map(|s| Nanos(*s)).collect(),
-                calls: *calls as u64,
-                error: *error,
-                gpu: gpu_state(rest),
-                pace: None,
-            };
-            Ok((m, rest))
+        let time = m.median().0.max(0.0);
+        task.best.fetch_min(time.to_bits(), Ordering::Relaxed);
+        if self.gpu.is_none() {
+            Pacemaker::propose(&mut pacemaker, plan, time);
         }
-        _ => Err(MeasurerError::Runner("its answer is too short".into())),
+        Ok((Outcome::Measured(m), slowness))
     }
-}
-
-/// What the process says of a GPU.
-fn gpu_state(words: &[f64]) -> Option<GpuState> {
-    let &[device, sm, memory, throttle] = words else { return None };
-    Some(GpuState {
-        device: device as u32,
-        sm_mhz: sm as u32,
-        memory_mhz: memory as u32,
-        throttle: throttle as u32,
-    })
-}
-
-/// What the process needs to call a kernel.
-pub(super) fn interface(library: &str, kernel: &KernelSource) -> String {
-    format!("./{library} {} {} {}", kernel.symbol, kernel.prepared.0, kernel.workspace.0)
 }

@@ -203,7 +203,9 @@ impl Vocabulary {
         out.extend(
             self.words.iter().map(|(k, w)| f32::from(u8::from(c.word(k) == Some(w.as_str())))),
         );
-        out.extend(self.tunables.iter().map(|t| f32::from(u8::from(canonical_tunable_name(t) == tunable))));
+        out.extend(
+            self.tunables.iter().map(|t| f32::from(u8::from(canonical_tunable_name(t) == tunable))),
+        );
         debug_assert_eq!(out.len() - start, self.inputs());
     }
 }

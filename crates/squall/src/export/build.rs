@@ -36,7 +36,7 @@ pub fn build(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<(), Err
     link.extend(openmp(&sources));
     link.extend(["-o", DRIVER, "driver.c"]);
     link.extend(ours.iter().chain(&plain).map(String::as_str));
-    link.push("-lm");
+    link.extend(["-lm", "-ldl"]);
     compile(folder, toolchain, &link)?;
     for object in ours.iter().chain(&plain) {
         // Left-overs do no harm; a failure here is not worth an error.

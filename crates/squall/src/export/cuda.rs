@@ -1,14 +1,13 @@
 //! What an export for a GPU writes otherwise: `SYMBOL.cu` with a launcher behind the kernel, a
-//! header for hosts, a driver that keeps data on the device, and a Makefile for nvcc.
+//! header for hosts, and a Makefile for nvcc.
 
 use super::choose::Chosen;
-use super::files::{driver_of, table};
-use super::{DRIVER, LIBRARY, declarations};
-use squall_core::{
-    KernelSource, Launch, LaunchArgument, LaunchPhase, Mapped, TensorKind, TensorMap, Workload,
-};
+use super::{DRIVER, LIBRARY};
+use squall_core::{KernelSource, Workload};
 use squall_measure::cpu::Toolchain;
 use squall_measure::cuda::Gpu;
+use squall_runtime::plan::{Kernel, Plan};
+use squall_runtime::{host, tables};
 use std::fmt::Write as _;
 
 /// The file that a kernel stands in.
@@ -32,175 +31,51 @@ fn prototypes(s: &KernelSource) -> String {
     text
 }
 
-/// Tensor maps by the driver, which programs of the runtime need not be linked with.
-const ENCODE: &str = r#"#include <dlfcn.h>
-
-/* A tensor of 16 bits an element whose boxes arrive in rows of 128 bytes, swizzled. */
-static cudaError_t encode_map(tensor_map *to, unsigned rank, const void *at, const unsigned long long *extents, const unsigned long long *strides,
-                              const unsigned *spanned, const unsigned *steps) {
-  typedef int (*encoder)(void *, int, unsigned, const void *, const unsigned long long *, const unsigned long long *, const unsigned *,
-                         const unsigned *, int, int, int, int);
-  static const encoder encode = [] {
-    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
-    return driver ? (encoder)dlsym(driver, "cuTensorMapEncodeTiled") : nullptr;
-  }();
-  if (!encode) return cudaErrorNotSupported;
-  return encode(to, 1, rank, at, extents, strides, spanned, steps, 0, 3, 2, 0) ? cudaErrorInvalidValue : cudaSuccess;
-}
-
-"#;
-
-/// The host's part of a kernel's file.
+/// The host's part of a kernel's file: tables of its launches, and what reads them.
 pub fn launcher(s: &KernelSource, w: &Workload) -> String {
     let n = &s.symbol;
-    let mut text = String::from(
+    let kernel = Kernel::of_source(s, None, &Plan::of_workload(w).buffers);
+    let functions: Vec<String> =
+        s.launches.iter().map(|l| format!("(const void *)&{}", l.entry)).collect();
+    let most = kernel.launches.iter().map(|l| l.arguments.len()).max().unwrap_or(0).max(1);
+    let mut text = format!(
         "\n/* ---- the launcher, made by Squall: for the host, left out by NVRTC ---- */\n#ifndef \
-         __CUDACC_RTC__\n#include <cuda_runtime.h>\n#include <stddef.h>\n\nextern \"C\" {\n",
+         __CUDACC_RTC__\n{}{}\nextern \"C\" {{\n{}}}\n\n{}static const void *const \
+         {n}_functions[] = {{{}}};\n\n",
+        host::LAUNCH,
+        host::LAUNCHER,
+        prototypes(s),
+        tables::launches(&kernel, n),
+        functions.join(", "),
     );
-    text += &prototypes(s);
-    text += "}\n\n";
-    if s.launches.iter().any(|l| !l.maps.is_empty()) {
-        text += ENCODE;
-    }
+    let run = |phase: u32, memory: &str| {
+        let (count, tables) = (functions.len(), format!("{n}_launches, {n}_functions"));
+        format!(
+            "  const rt_memory m = {{{memory}}};\n  return rt_launch_all<{count}, \
+             {most}>({tables}, {phase}, m, stream);\n}}\n"
+        )
+    };
     let _ = writeln!(
         text,
         "extern \"C\" size_t {n}_workspace_bytes(void) {{ return {}; }}",
         s.workspace.0
     );
     if s.prepared.0 > 0 {
-        let _ = writeln!(
+        let _ = write!(
             text,
-            "extern \"C\" size_t {n}_prepared_bytes(void) {{ return {}; }}",
-            s.prepared.0
+            "extern \"C\" size_t {n}_prepared_bytes(void) {{ return {}; }}\nextern \"C\" int \
+             {n}_prepare(const void *const *weights, void *prepared, cudaStream_t stream) {{\n{}",
+            s.prepared.0,
+            run(1, "nullptr, weights, nullptr, prepared, nullptr")
         );
-        let _ = writeln!(
-            text,
-            "extern \"C\" int {n}_prepare(const void *const *weights, void *prepared, \
-             cudaStream_t stream) {{"
-        );
-        text += &body(s, w, LaunchPhase::Prepare);
     }
-    let _ = writeln!(
+    let _ = write!(
         text,
         "extern \"C\" int {n}(const void *const *data, void *const *outputs, const void \
-         *prepared, void *workspace, cudaStream_t stream) {{"
+         *prepared, void *workspace, cudaStream_t stream) {{\n{}",
+        run(0, "data, nullptr, outputs, prepared, workspace")
     );
-    text += "  (void)data, (void)outputs, (void)prepared, (void)workspace;\n";
-    text += &body(s, w, LaunchPhase::Call);
     text + "#endif\n"
-}
-
-fn body(s: &KernelSource, w: &Workload, phase: LaunchPhase) -> String {
-    let mut text = String::from("  cudaError_t e = cudaSuccess;\n");
-    for l in s.launches.iter().filter(|l| l.phase == phase) {
-        text += &launch(l, w);
-    }
-    text + "  return (int)e;\n}\n"
-}
-
-/// A tensor map on its way to a kernel.
-fn map(i: usize, m: &TensorMap) -> String {
-    fn list<T: ToString>(all: &[T]) -> String {
-        all.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
-    }
-    let at = match m.memory {
-        Mapped::Data(n) => format!("data[{n}]"),
-        Mapped::Prepared(byte) => format!("(const char *)prepared + {byte}"),
-        Mapped::Workspace(byte) => format!("(const char *)workspace + {byte}"),
-    };
-    // One dimension has no strides, and C++ no empty arrays.
-    let strides = if m.strides.is_empty() { "0".into() } else { list(&m.strides) };
-    format!(
-        "    static const unsigned long long extents{i}[] = {{{}}}, strides{i}[] = {{{strides}}};\n\
-         \x20   static const unsigned spanned{i}[] = {{{}}}, steps{i}[] = {{{}}};\n    tensor_map \
-         map{i};\n\
-         \x20   if (!e) e = encode_map(&map{i}, {}, {at}, extents{i}, strides{i}, spanned{i}, \
-         steps{i});\n",
-        list(&m.extents),
-        list(&m.spanned),
-        list(&m.steps),
-        m.extents.len(),
-    )
-}
-
-fn launch(l: &Launch, w: &Workload) -> String {
-    let count = |kind: TensorKind| w.inputs.iter().filter(|i| i.kind == kind).count();
-    let mut text = format!("  {{\n    const void *const f = (const void *)&{};\n", l.entry);
-    let mut names: Vec<String> = Vec::new();
-    let pointer = |text: &mut String, names: &mut Vec<String>, from: String| {
-        let name = format!("a{}", names.len());
-        let _ = writeln!(text, "    const void *{name} = {from};");
-        names.push(format!("(void *)&{name}"));
-    };
-    match &l.arguments {
-        None if l.phase == LaunchPhase::Prepare => {
-            (0..count(TensorKind::Weight))
-                .for_each(|i| pointer(&mut text, &mut names, format!("weights[{i}]")));
-            pointer(&mut text, &mut names, "prepared".into());
-        }
-        None => {
-            (0..count(TensorKind::Data))
-                .for_each(|i| pointer(&mut text, &mut names, format!("data[{i}]")));
-            ["outputs[0]", "prepared", "workspace"]
-                .into_iter()
-                .for_each(|p| pointer(&mut text, &mut names, p.into()));
-        }
-        Some(arguments) => {
-            for a in arguments {
-                match a {
-                    LaunchArgument::Data(n) => pointer(&mut text, &mut names, format!("data[{n}]")),
-                    LaunchArgument::Output(n) => {
-                        pointer(&mut text, &mut names, format!("outputs[{n}]"))
-                    }
-                    LaunchArgument::Restored { output, data } => {
-                        let o = &w.outputs()[*output as usize];
-                        let bytes = o.elements() * o.dtype.bytes();
-                        let _ = writeln!(
-                            text,
-                            "    if (!e) e = cudaMemcpyAsync(outputs[{output}], data[{data}], \
-                             {bytes}, cudaMemcpyDeviceToDevice, stream);"
-                        );
-                        pointer(&mut text, &mut names, format!("outputs[{output}]"));
-                    }
-                    LaunchArgument::Number(bytes) => {
-                        let name = format!("a{}", names.len());
-                        let list: Vec<String> = bytes.iter().map(u8::to_string).collect();
-                        let _ = writeln!(
-                            text,
-                            "    alignas(8) static const unsigned char {name}[] = {{{}}};",
-                            list.join(", ")
-                        );
-                        names.push(format!("(void *){name}"));
-                    }
-                }
-            }
-        }
-    }
-    for (i, m) in l.maps.iter().enumerate() {
-        text += &map(i, m);
-        names.push(format!("(void *)&map{i}"));
-    }
-    let _ = writeln!(text, "    void *arguments[] = {{{}}};", names.join(", "));
-    // More than 48 KiB have to be asked for, and functions have some beside what a launch gives
-    // them. Clusters of more than 8 blocks too: devices without them refuse.
-    if l.shared > 0 {
-        let _ = writeln!(
-            text,
-            "    if (!e) e = cudaFuncSetAttribute(f, cudaFuncAttributeMaxDynamicSharedMemorySize, \
-             {});",
-            l.shared
-        );
-    }
-    text += "    if (cudaFuncSetAttribute(f, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) \
-             != cudaSuccess) cudaGetLastError();\n";
-    let ([a, b, c], [x, y, z]) = (l.blocks, l.threads);
-    let _ = writeln!(
-        text,
-        "    if (!e) e = cudaLaunchKernel(f, dim3({a}, {b}, {c}), dim3({x}, {y}, {z}), arguments, \
-         {}, stream);\n  }}",
-        l.shared
-    );
-    text
 }
 
 /// The header, for hosts in C and C++.
@@ -230,39 +105,6 @@ pub fn header(kernels: &[Chosen]) -> String {
     h + "\n#ifdef __cplusplus\n}\n#endif\n#endif\n"
 }
 
-/// The program that checks and times.
-pub fn driver(kernels: &[Chosen]) -> String {
-    let head = "/* Checks every kernel against its reference, and times it on the GPU. Made by \
-                Squall. */\n#include \"squall_kernels.h\"\n\
-         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
-         #include <string.h>\n\n";
-    let of = |k: &Chosen| {
-        if k.reference.language.is_launched() {
-            prototypes(&k.reference)
-        } else {
-            declarations(&k.reference)
-        }
-    };
-    let references = format!("extern \"C\" {{\n{}}}\n", kernels.iter().map(of).collect::<String>());
-    let form = "/* On the device, or in C on the host. */\nstruct entry {\n  int (*run)(const \
-                void *const *, void *const *, const void *, void *, cudaStream_t);\n  \
-          int (*prepare)(const void *const *, void *, cudaStream_t);\n  int (*c_run)(const void \
-          *const *, void *const *, const void *, void *);\n  \
-          int (*c_prepare)(const void *const *, void *);\n  size_t prepared_bytes, \
-          workspace_bytes;\n};\n";
-    let entry = |s: &KernelSource| {
-        let prepare =
-            if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
-        let (p, w) = (s.prepared.0, s.workspace.0);
-        if !s.language.is_launched() {
-            format!("{{NULL, NULL, {}, {prepare}, {p}, {w}}}", s.symbol)
-        } else {
-            format!("{{{}, {prepare}, NULL, NULL, {p}, {w}}}", s.symbol)
-        }
-    };
-    driver_of(head, &references, form, &table(kernels, &entry), include_str!("driver_cuda.cu"))
-}
-
 /// How all of it is built.
 pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String {
     let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| {
@@ -279,8 +121,9 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
          -diag-suppress 177\nCC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
          all: {LIBRARY} {DRIVER}\n\n\
          {LIBRARY}: $(KERNELS)\n\t$(NVCC) $(ARCH) -shared -o $@ $(KERNELS) -ldl\n\n\
-         {DRIVER}: driver.cu squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(NVCC) $(NVFLAGS) -o \
-         $@ driver.cu $(KERNELS) $(REFERENCES) -Xcompiler -fopenmp -lm -ldl\n\n\
+         driver.o: driver.c kernels.c\n\t$(CC) -O2 -fPIC -c -o $@ driver.c\n\n\
+         {DRIVER}: driver.o $(KERNELS) $(REFERENCES)\n\t$(NVCC) $(ARCH) -o \
+         $@ driver.o $(KERNELS) $(REFERENCES) -Xcompiler -fopenmp -lm -ldl\n\n\
          check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
         architecture,
         toolchain.command(),
@@ -309,7 +152,7 @@ pub fn makefile(kernels: &[Chosen], gpu: &Gpu, toolchain: &Toolchain) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use squall_core::Bytes;
+    use squall_core::{Bytes, Language, Launch, LaunchArgument, LaunchPhase, Mapped, TensorMap};
 
     #[test]
     fn a_launcher_encodes_the_tensor_maps_of_its_kernel() {
@@ -340,14 +183,95 @@ mod tests {
         };
         let text = launcher(&source, &workload);
         for part in [
-            "static const unsigned long long extents0[] = {192, 128}, strides0[] = {384};",
-            "static const unsigned spanned0[] = {64, 128}, steps0[] = {1, 1};",
-            "if (!e) e = encode_map(&map0, 2, data[0], extents0, strides0, spanned0, steps0);",
-            "extents1[] = {4096}, strides1[] = {0};",
-            "encode_map(&map1, 1, (const char *)workspace + 256, ",
-            "(void *)&a4, (void *)&map0, (void *)&map1};",
+            "k_maps0[] = {{'d', 0, 2, {192, 128}, {384}, {64, 128}, {1, 1}}, \
+             {'s', 256, 1, {4096}, {0}, {64}, {1}}};",
+            "{'d', 1, 0, 0, {0}}, {'o', 0, 0, 0, {0}}, {'p', 0, 0, 0, {0}}, {'s', 0, 0, 0, {0}}, \
+             {'m', 0, 0, 0, {0}}, {'m', 1, 0, 0, {0}}};",
+            "    {0, \"\", {4, 1, 1}, {128, 1, 1}, 1024, 7, 2, k_arguments0, k_maps0},",
+            "k_functions[] = {(const void *)&k};",
+            "return rt_launch_all<1, 7>(k_launches, k_functions, 0, m, stream);",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }
+    }
+
+    /// CUDA's runtime, as far as launchers use it: functions run at once, on the CPU.
+    const RUNTIME: &str = r#"
+        #include <stddef.h>
+        #include <stdio.h>
+        #include <string.h>
+        typedef int cudaError_t;
+        typedef void *cudaStream_t;
+        enum { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorNotSupported = 801 };
+        enum { cudaMemcpyDeviceToDevice = 3, cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+        enum { cudaFuncAttributeNonPortableClusterSizeAllowed = 14 };
+        struct dim3 {
+          unsigned x, y, z;
+          dim3(unsigned a, unsigned b, unsigned c) : x(a), y(b), z(c) {}
+        };
+        static cudaError_t cudaGetLastError() { return cudaSuccess; }
+        static cudaError_t cudaFuncSetAttribute(const void *, int, int) { return cudaSuccess; }
+        static cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, int,
+                                           cudaStream_t) {
+          return memcpy(to, from, n), cudaSuccess;
+        }
+        static cudaError_t cudaLaunchKernel(const void *f, dim3 b, dim3 t, void **a,
+                                            size_t shared, cudaStream_t) {
+          printf("%u %u %zu:", b.x, t.x, shared);
+          auto run = (void (*)(const float *, float *, int))f;
+          run(*(const float **)a[0], *(float **)a[1], *(int *)a[2]);
+          return cudaSuccess;
+        }
+    "#;
+
+    #[test]
+    fn a_launcher_compiled_alone_launches_with_its_arguments() {
+        let workload = Workload::parse(
+            "workload axpy\ndata X: f32[4]\ndata Y: f32[4]\nstage Z: f32[i: 4] = X[i] + \
+             Y[i]\noutput Z",
+        )
+        .unwrap();
+        let arguments = vec![
+            LaunchArgument::Data(0),
+            LaunchArgument::Restored { output: 0, data: 1 },
+            LaunchArgument::Number(4i32.to_ne_bytes().into()),
+        ];
+        let source = KernelSource {
+            language: Language::Cuda,
+            source: "__global__ void f(const float *x, float *y, int n) {\n  for (int i = 0; i < \
+                     n; i++) y[i] += x[i];\n}\n"
+                .into(),
+            symbol: "axpy".into(),
+            prepared: Bytes(0),
+            workspace: Bytes(0),
+            openmp: false,
+            full_optimisation: true,
+            flags: Vec::new(),
+            launches: vec![Launch {
+                arguments: Some(arguments),
+                ..Launch::linear(LaunchPhase::Call, "f", 3, 64, 1024)
+            }],
+        };
+        let main = "int main() {\n  float x[] = {1, 2, 3, 4}, y[] = {10, 20, 30, 40}, z[4];\n  \
+                    const void *data[] = {x, y};\n  void *outputs[] = {z};\n  int code = \
+                    axpy(data, outputs, nullptr, nullptr, nullptr);\n  for (float v : z) \
+                    printf(\" %g\", v);\n  return code;\n}\n";
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        put("cuda_runtime.h", RUNTIME);
+        put("axpy.cu", &(source.source.clone() + &launcher(&source, &workload) + main));
+        let built = std::process::Command::new("c++")
+            .args(["-std=c++17", "-Wall", "-Werror", "-D__global__=", "-I.", "-x", "c++"])
+            .args(["axpy.cu", "-o", "axpy", "-ldl"])
+            .current_dir(folder.path())
+            .output();
+        let Ok(built) = built else {
+            println!("skipped: there is no c++");
+            return;
+        };
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let ran = std::process::Command::new(folder.path().join("axpy")).output().unwrap();
+        assert!(ran.status.success());
+        assert_eq!(String::from_utf8_lossy(&ran.stdout), "3 64 1024: 11 22 33 44");
     }
 }

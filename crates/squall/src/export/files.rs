@@ -7,10 +7,12 @@ use super::{DRIVER, LIBRARY, cuda};
 use crate::aim::Aimed;
 use crate::error::Error;
 use serde_json::{Value, json};
-use squall_core::{DType, KernelSource, Stage, TensorKind, Workload};
-use squall_measure::cpu::{ELEMENTS, Toolchain, letter};
+use squall_core::{KernelSource, TensorKind};
+use squall_measure::cpu::Toolchain;
+use squall_runtime::host;
+use squall_runtime::plan::Plan;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes all files; returns the manifest.
 pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, Error> {
@@ -34,15 +36,16 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &Aimed) -> Result<Value, 
     match gpu {
         Some(gpu) => {
             put("squall_kernels.h", &cuda::header(kernels))?;
-            put("driver.cu", &cuda::driver(kernels))?;
             put("Makefile", &cuda::makefile(kernels, gpu, &aimed.toolchain))?;
         }
         None => {
             put("squall_kernels.h", &header(kernels))?;
-            put("driver.c", &driver(kernels))?;
             put("Makefile", &makefile(kernels, &aimed.toolchain))?;
         }
     }
+    put(host::DRIVER.0, host::DRIVER.1)?;
+    put("kernels.c", &linked(kernels))?;
+    library(folder)?;
     let manifest = manifest(kernels, &aimed.id, &aimed.tools);
     put("manifest.json", &format!("{manifest:#}\n"))?;
     if gpu.is_none() {
@@ -166,91 +169,77 @@ fn referee(folder: &Path, kernels: &[Chosen]) -> Value {
     Value::Object(entries.collect())
 }
 
-/// The letter of a tensor's type as kernels see it: those made here compute in f32 whatever their
-/// tensors are said to be.
-fn type_of(w: &Workload, d: DType) -> char {
-    if w.foreign.is_some() || d.is_half() { letter(d).unwrap_or('f') } else { 'f' }
-}
-
-fn driver(kernels: &[Chosen]) -> String {
-    let head = "/* Checks every kernel against its reference (plain loops in double precision \
-                where it was made by rule), and times it.\n\
-         \x20* Made by Squall. */\n\
-         #define _POSIX_C_SOURCE 200809L\n#include \"squall_kernels.h\"\n\
-         #include <math.h>\n#include <stdint.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
-         #include <string.h>\n#include <time.h>\n\n";
-    let references: String = kernels.iter().map(|k| declarations(&k.reference)).collect();
-    let form = "struct entry {\n  int (*run)(const void *const *, void *const *, const void *, \
-                void *);\n  \
-          int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes, \
-          workspace_bytes;\n};\n";
-    let entry = |s: &KernelSource| {
-        let prepare =
-            if s.prepared.0 > 0 { format!("{}_prepare", s.symbol) } else { "NULL".into() };
-        format!("{{{}, {prepare}, {}, {}}}", s.symbol, s.prepared.0, s.workspace.0)
+/// Writes the C host library into `runtime/` of a folder.
+pub(crate) fn library(folder: &Path) -> Result<(), Error> {
+    let folder = folder.join("runtime");
+    let write = |path: PathBuf, text: Option<&str>| {
+        let done = match text {
+            None => std::fs::create_dir_all(&path),
+            Some(text) => std::fs::write(&path, text),
+        };
+        done.map_err(|source| Error::Write { path, source })
     };
-    driver_of(head, &references, form, &table(kernels, &entry), include_str!("driver.c"))
+    write(folder.clone(), None)?;
+    host::LIBRARY.iter().try_for_each(|(name, text)| write(folder.join(name), Some(text)))
 }
 
-/// A driver's text: what it includes, the references' prototypes, the form of an entry, the table
-/// of kernels, and how one is checked.
-pub(super) fn driver_of(
-    head: &str,
-    references: &str,
-    entry: &str,
-    table: &str,
-    check: &str,
-) -> String {
-    let random = "static uint64_t random_bits(uint64_t *state) { /* splitmix64 */\n  uint64_t z = \
-                  *state += 0x9E3779B97F4A7C15u;\n  \
-          z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;\n  z = (z ^ (z >> 27)) * \
-          0x94D049BB133111EBu;\n  return z ^ (z >> 31);\n}\n";
-    let forms = "struct input {\n  int weight;\n  tensor is;\n};\n\nstruct kernel {\n  const char \
-                 *name, *symbol;\n  \
-          struct entry ours, plain;\n  int inputs;\n  struct input input[64];\n  int outputs;\n  \
-          tensor output[64];\n  double flop, tolerance;\n};\n";
-    let common = include_str!("driver_common.c");
-    format!(
-        "{head}{references}\n{random}\n{ELEMENTS}\n{entry}\n{forms}\nstatic const struct kernel \
-         kernels[] = {{\n{table}}};\n\n{common}{check}"
-    )
+/// The prototypes of a kernel that a host program in C calls: launchers take a stream.
+fn host_declarations(k: &KernelSource) -> String {
+    let text = declarations(k);
+    if !k.language.is_launched() {
+        return text;
+    }
+    let stream = |text: String, last: &str| text.replace(last, &format!("{last}, void *stream"));
+    stream(stream(text, "void *workspace"), "void *prepared")
+        .replace("const void *prepared, void *stream", "const void *prepared")
 }
 
-/// The rows of the driver's table of kernels.
-pub(super) fn table(kernels: &[Chosen], entry: &dyn Fn(&KernelSource) -> String) -> String {
-    let mut c = String::new();
+/// The rows of a table of kernels that are linked in.
+pub(crate) fn symbols<'a>(kernels: impl Iterator<Item = &'a KernelSource>) -> String {
+    let mut c = String::from("static const rt_symbol rt_symbols[] = {\n");
+    for k in kernels {
+        let s = &k.symbol;
+        let prepare = format!("(void (*)(void)){s}_prepare");
+        let prepare = if k.prepared.0 > 0 { prepare } else { "NULL".into() };
+        let _ = writeln!(c, "    {{\"{s}\", (void (*)(void)){s}, {prepare}}},");
+    }
+    c + "};\n"
+}
+
+/// What the driver is compiled with: the library, the kernels that are linked in, and their plans.
+fn linked(kernels: &[Chosen]) -> String {
+    let sources = || kernels.iter().flat_map(|k| [&k.source, &k.reference]);
+    let mut c = String::from(
+        "/* The kernels that the driver checks, and their plans. Made by Squall. */\n",
+    );
+    if sources().any(|s| s.language.is_launched()) {
+        c += "#define SQUALL_CUDA\n";
+    }
+    c += "#include \"runtime/runtime.c\"\n\n";
+    c.extend(sources().map(host_declarations));
+    c += "\n";
+    c += &symbols(sources());
+    c += "\nstatic const rt_export rt_exported[] = {\n";
     for k in kernels {
         let w = &k.task.workload;
-        let range = |n: usize| w.foreign.as_ref().and_then(|f| f.ranges.get(n).copied().flatten());
-        let input = |(n, i): (usize, &squall_core::workload::Input)| {
-            let (bounded, low, high) = range(n).map_or((0, 0.0, 0.0), |r| (1, r.0, r.1));
-            let (weight, elements) =
-                (i32::from(i.kind == TensorKind::Weight), i.shape.iter().product::<i64>());
-            format!(
-                "{{{weight}, {{'{}', {elements}, {bounded}, {low:?}, {high:?}, NULL}}}}",
-                type_of(w, i.dtype)
-            )
+        let plan = |s: &KernelSource| {
+            let text = Plan::of_workload(w).with_kernel(s, None, &[]).to_string();
+            let lines: Vec<String> =
+                text.lines().map(|l| format!("\n     {}", literal(&format!("{l}\n")))).collect();
+            lines.concat()
         };
-        let inputs: Vec<String> = w.inputs.iter().enumerate().map(input).collect();
-        let output =
-            |o: &Stage| format!("{{'{}', {}, 0, 0, 0, NULL}}", type_of(w, o.dtype), o.elements());
-        let outputs: Vec<String> = w.outputs().iter().map(output).collect();
-        let tolerance = w.tolerance();
         let _ = writeln!(
             c,
-            "    {{{}, \"{}\", {}, {}, {}, {{{}}}, {}, {{{}}}, {:e}, {tolerance:e}}},",
+            "    {{{}, \"{}\",{},{},\n     {:e}, {:e}}},",
             literal(&k.task.name),
             k.source.symbol,
-            entry(&k.source),
-            entry(&k.reference),
-            inputs.len(),
-            if inputs.is_empty() { "{0}".into() } else { inputs.join(", ") },
-            outputs.len(),
-            outputs.join(", "),
-            w.flop() as f64
+            plan(&k.source),
+            plan(&k.reference),
+            w.flop() as f64,
+            w.tolerance(),
         );
     }
-    c
+    c + "};\n"
 }
 
 /// A C string literal.
@@ -286,8 +275,8 @@ fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
          CC = {}\nCFLAGS = {}\nKERNELS = {}\nREFERENCES = {}\n\n\
          all: {LIBRARY} {DRIVER}\n\n\
          {LIBRARY}: $(KERNELS)\n\t$(CC) -shared{openmp} -o $@ $(KERNELS) -lm\n\n\
-         {DRIVER}: driver.c squall_kernels.h $(KERNELS) $(REFERENCES)\n\t$(CC) -O2{all} -o $@ \
-         driver.c $(KERNELS) $(REFERENCES) -lm\n\n\
+         {DRIVER}: driver.c kernels.c $(KERNELS) $(REFERENCES)\n\t$(CC) -O2{all} -o $@ \
+         driver.c $(KERNELS) $(REFERENCES) -lm -ldl\n\n\
          check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
         toolchain.command(),
         toolchain.flags().join(" "),

@@ -9,7 +9,7 @@ mod files;
 pub use build::build;
 pub(crate) use build::{compile, objects};
 pub use choose::{Chosen, Origin, choose};
-pub(crate) use files::{comment, declarations, literal, write};
+pub(crate) use files::{comment, declarations, library, symbols, write};
 
 use crate::aim::Aimed;
 use crate::error::Error;

@@ -1,20 +1,21 @@
-//! What the driver of a network is built from and reads: a C file with the network's kernels and
-//! the names of its steps, the plan as words, and constants as floats. All for one machine and
-//! moment: the formats are private to `network.c`.
+//! What the program of a network is built from and reads: a C file with the network's kernels, the
+//! plan, and constants as floats.
 
 use super::arena::{ALIGNMENT, Block, lay_out};
 use crate::error::Error;
-use crate::export::{Chosen, declarations, literal};
+use crate::export::{Chosen, declarations, symbols};
 use squall_core::{TaskId, TensorKind};
-use squall_frontend::plan::{Place, Plan, Source, Work};
+use squall_graph::plan::{Place, Plan, PlanStep, Source, Work};
+use squall_runtime::plan::{
+    self as runtime, At, Axis, Buffer, Element, Region, Role, Step, Work as Does,
+};
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::path::Path;
 
-const BODY: &str = include_str!("network.c");
-
-/// The most inputs that the driver's tables hold for one kernel.
-const MOST_INPUTS: usize = 64;
+/// The file of the plan.
+const PLAN: &str = "plan.txt";
+/// The file of the constants.
+const CONSTANTS: &str = "constants.bin";
 
 /// A plan with addresses.
 pub struct Layout {
@@ -44,146 +45,238 @@ impl Layout {
     }
 }
 
-/// The driver's source: kernels and names of this network, then what is the same for all.
-pub fn driver(plan: &Plan, kernels: &[Chosen], threads: usize) -> String {
+/// What the program is compiled with: the library, and the kernels that are linked in.
+pub fn linked(kernels: &[Chosen], threads: usize) -> String {
     let mut c = format!(
-        "/* Runs a network from one region of memory. Made by Squall. */\n#define _GNU_SOURCE\n\
-         #include <signal.h>\n#include <stddef.h>\n#include <stdint.h>\n#include <stdio.h>\n\
-         #include <stdlib.h>\n#include <string.h>\n\
-         #include <sys/mman.h>\n#include <time.h>\n#include <unistd.h>\n\n#define THREADS \
-         {threads}\n\n"
+        "/* The kernels of a network. Made by Squall. */\n#define SQUALL_NETWORK\n#define THREADS \
+         {threads}\n#include \"runtime/runtime.c\"\n\n"
     );
-    for k in kernels {
-        c += &declarations(&k.source);
-    }
-    c += "\nstruct kernel {\n  int (*run)(const void *const *, void *const *, const void *, void \
-          *);\n  \
-          int (*prepare)(const void *const *, void *);\n  size_t prepared_bytes;\n};\n\nstatic \
-          const struct kernel kernels[] = {\n";
-    for k in kernels {
-        let (s, bytes) = (&k.source.symbol, k.source.prepared.0);
-        let prepare = if bytes > 0 { format!("{s}_prepare") } else { "NULL".into() };
-        let _ = writeln!(c, "    {{{s}, {prepare}, {bytes}}},");
-    }
-    c += "    {NULL, NULL, 0},\n};\n\n";
-    let _ = writeln!(
-        c,
-        "static const size_t step_count = {};\nstatic const char *const step_names[] = {{",
-        plan.steps.len()
-    );
-    for s in &plan.steps {
-        let _ = writeln!(c, "    {},", literal(&format!("node `{}` ({})", s.node, s.op)));
-    }
-    c + "    NULL,\n};\n\n" + BODY
+    c.extend(kernels.iter().map(|k| declarations(&k.source)));
+    c += "\n";
+    c + &symbols(kernels.iter().map(|k| &k.source))
 }
 
-/// Writes `plan.bin` and `constants.bin`.
+/// Writes the plan and the constants.
 pub fn write(folder: &Path, plan: &Plan, layout: &Layout, kernels: &[Chosen]) -> Result<(), Error> {
-    let put = |name: &str, bytes: Vec<u8>| {
+    let put = |name: &str, bytes: &[u8]| {
         let path = folder.join(name);
         std::fs::write(&path, bytes).map_err(|source| Error::Write { path, source })
     };
-    let words = words(plan, layout, kernels)?;
-    put("plan.bin", words.iter().flat_map(|w| w.to_ne_bytes()).collect())?;
-    put("constants.bin", plan.constants.iter().flatten().flat_map(|x| x.to_ne_bytes()).collect())
+    let (described, constants) = Builder::new(plan, layout, kernels)?.build()?;
+    described.verify().map_err(|e| Error::Nothing(e.to_string()))?;
+    put(PLAN, described.to_string().as_bytes())?;
+    put(CONSTANTS, &constants)
 }
 
-/// The plan in the order in which `load` in `network.c` reads it.
-fn words(plan: &Plan, layout: &Layout, kernels: &[Chosen]) -> Result<Vec<u64>, Error> {
-    let float = size_of::<f32>() as u64;
-    let (Some(input), Some(output)) = (plan.inputs.first(), plan.outputs.first()) else {
-        return Err(Error::Nothing("the network has no input or no output".into()));
-    };
-    let (x, y) = (&plan.input_elements, &plan.output_elements);
-    let ends = [layout.at(input), x[0] as u64 * float, layout.at(output), y[0] as u64 * float];
-    let mut w = vec![layout.bytes as u64, layout.workspace as u64];
-    w.extend(ends);
-    let by_task: HashMap<TaskId, usize> =
-        kernels.iter().enumerate().map(|(i, k)| (k.task.id, i)).collect();
-    let mut kept = vec![0; plan.constants.len()];
-    let mut steps = vec![plan.steps.len() as u64];
-    for step in &plan.steps {
-        let fault = |message: String| Error::Nothing(format!("node `{}`: {message}", step.node));
-        let mut source = |s: &Source| match s {
-            Source::Constant(c) => {
-                kept[*c] = 1;
-                [1, *c as u64]
-            }
-            Source::Place(p) => [0, layout.at(p)],
+/// Makes a described plan of a model's.
+struct Builder<'a> {
+    plan: &'a Plan,
+    layout: &'a Layout,
+    kernels: &'a [Chosen],
+    by_task: HashMap<TaskId, usize>,
+    described: runtime::Plan,
+    /// Buffers of places that steps name, by block, first element and elements.
+    places: HashMap<(usize, usize, usize), u32>,
+    /// Buffers of constants, by whether only a preparation reads them.
+    constants: HashMap<(usize, bool), u32>,
+    /// The bytes of the constant and of the weight region.
+    bytes: [Vec<u8>; 2],
+    prepared: u64,
+}
+
+/// The regions of a network's plan, by number.
+const ARENA: u32 = 0;
+const CONSTANT: u32 = 1;
+const WEIGHT: u32 = 2;
+const PREPARED: u32 = 3;
+
+impl<'a> Builder<'a> {
+    fn new(
+        plan: &'a Plan,
+        layout: &'a Layout,
+        kernels: &'a [Chosen],
+    ) -> Result<Builder<'a>, Error> {
+        let (Some(input), Some(output)) = (plan.inputs.first(), plan.outputs.first()) else {
+            return Err(Error::Nothing("the network has no input or no output".into()));
         };
-        match &step.work {
-            Work::Kernel { task, inputs, output } => {
-                let index = *by_task
-                    .get(task)
-                    .ok_or_else(|| fault(format!("there is no kernel of task {task}")))?;
-                let workload = &kernels[index].task.workload;
-                if inputs.len() != workload.inputs.len() || inputs.len() > MOST_INPUTS {
-                    return Err(fault(format!(
-                        "its kernel takes {} inputs, not {}",
-                        workload.inputs.len(),
-                        inputs.len()
-                    )));
-                }
-                let (mut data, mut weights) = (Vec::new(), Vec::new());
-                for (s, i) in inputs.iter().zip(&workload.inputs) {
-                    let takes = i.shape.iter().product::<i64>() as usize;
-                    let holds = match s {
-                        Source::Constant(c) => plan.constants[*c].len() == takes,
-                        Source::Place(p) => p.offset + takes <= plan.blocks[p.block],
-                    };
-                    if !holds {
-                        return Err(fault(format!(
-                            "input `{}` of its kernel is {:?}, which is not what the model has",
-                            i.name, i.shape
-                        )));
-                    }
-                    match (i.kind, s) {
-                        (TensorKind::Data, s) => data.extend(source(s)),
-                        (TensorKind::Weight, Source::Constant(c)) => weights.push(*c as u64),
-                        (TensorKind::Weight, _) => {
-                            return Err(fault(format!(
-                                "its weight `{}` is computed at run time",
-                                i.name
-                            )));
-                        }
-                    }
-                }
-                if output.offset + workload.output().elements() as usize > plan.blocks[output.block]
-                {
-                    return Err(fault("its kernel's result is larger than the model says".into()));
-                }
-                steps.extend([0, index as u64, data.len() as u64 / 2]);
-                steps.extend(data);
-                steps.push(weights.len() as u64);
-                steps.extend(weights);
-                steps.push(layout.at(output));
-            }
-            Work::Copy { from, from_offset, to, axes } => {
-                let [is_constant, value] = source(from);
-                steps.extend([
-                    1,
-                    is_constant,
-                    value,
-                    *from_offset as u64,
-                    layout.at(to),
-                    axes.len() as u64,
-                ]);
-                steps.extend(
-                    axes.iter().flat_map(|a| [a.extent as u64, a.to as u64, a.from as i64 as u64]),
-                );
-            }
-            Work::Runs { from, to, runs } => {
-                let [is_constant, value] = source(from);
-                steps.extend([2, is_constant, value, layout.at(to), runs.len() as u64]);
-                steps.extend(runs.iter().flatten().map(|&n| n as u64));
-            }
-            Work::Fill { to, elements, value } => {
-                steps.extend([3, layout.at(to), *elements as u64, u64::from(value.to_bits())])
-            }
+        let mut b = Builder {
+            plan,
+            layout,
+            kernels,
+            by_task: kernels.iter().enumerate().map(|(i, k)| (k.task.id, i)).collect(),
+            described: runtime::Plan::default(),
+            places: HashMap::new(),
+            constants: HashMap::new(),
+            bytes: [Vec::new(), Vec::new()],
+            prepared: 0,
+        };
+        for (role, place, elements) in [
+            (Role::Data, input, plan.input_elements[0]),
+            (Role::Output, output, plan.output_elements[0]),
+        ] {
+            let at = Some((ARENA, layout.at(place)));
+            b.buffer(role, Element::F32, elements as u64, at);
+        }
+        b.described.kernels = kernels
+            .iter()
+            .map(|k| {
+                let tensors = runtime::Plan::of_workload(&k.task.workload).buffers;
+                runtime::Kernel::of_source(&k.source, None, &tensors)
+            })
+            .collect();
+        Ok(b)
+    }
+
+    fn build(mut self) -> Result<(runtime::Plan, Vec<u8>), Error> {
+        for step in &self.plan.steps {
+            let work = self.work(step).map_err(|message: String| {
+                Error::Nothing(format!("node `{}`: {message}", step.node))
+            })?;
+            let name = format!("node `{}` ({})", step.node, step.op);
+            self.described.steps.push(Step { name, work });
+        }
+        let [constant, weight] = self.bytes;
+        let (kept, read) = (constant.len() as u64, weight.len() as u64);
+        let region = |role, bytes| Region { role, bytes, file: None };
+        let filled = |role, bytes, at| Region { file: Some((CONSTANTS.into(), at)), role, bytes };
+        self.described.regions = vec![
+            region(Role::Scratch, self.layout.bytes as u64),
+            filled(Role::Constant, kept, 0),
+            filled(Role::Weight, read, kept),
+            region(Role::Prepared, self.prepared),
+        ];
+        Ok((self.described, [constant, weight].concat()))
+    }
+
+    fn buffer(
+        &mut self,
+        role: Role,
+        element: Element,
+        count: u64,
+        place: Option<(u32, u64)>,
+    ) -> u32 {
+        self.described.buffers.push(Buffer { place, ..Buffer::own(role, element, count) });
+        self.described.buffers.len() as u32 - 1
+    }
+
+    /// The buffer of so many elements from a place on.
+    fn place(&mut self, p: &Place, elements: usize) -> u32 {
+        let key = (p.block, p.offset, elements);
+        if let Some(known) = self.places.get(&key) {
+            return *known;
+        }
+        let at = Some((ARENA, self.layout.at(p)));
+        let number = self.buffer(Role::Scratch, Element::F32, elements as u64, at);
+        self.places.insert(key, number);
+        number
+    }
+
+    /// The buffer of a constant, whose values go to the file.
+    fn constant(&mut self, c: usize, is_weight: bool) -> u32 {
+        if let Some(known) = self.constants.get(&(c, is_weight)) {
+            return *known;
+        }
+        let values = &self.plan.constants[c];
+        let (role, region) =
+            if is_weight { (Role::Weight, WEIGHT) } else { (Role::Constant, CONSTANT) };
+        let bytes = &mut self.bytes[usize::from(is_weight)];
+        let at = bytes.len() as u64;
+        bytes.extend(values.iter().flat_map(|x| x.to_ne_bytes()));
+        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        let number = self.buffer(role, Element::F32, values.len() as u64, Some((region, at)));
+        self.constants.insert((c, is_weight), number);
+        number
+    }
+
+    /// Where a move starts in what it reads: a whole constant, or a block.
+    fn source(&mut self, s: &Source) -> At {
+        match s {
+            Source::Constant(c) => At { buffer: self.constant(*c, false), element: 0 },
+            Source::Place(p) => self.target(p),
         }
     }
-    w.push(plan.constants.len() as u64);
-    w.extend(plan.constants.iter().zip(kept).flat_map(|(c, kept)| [c.len() as u64, kept]));
-    w.extend(steps);
-    Ok(w)
+
+    /// Where a move starts in a block.
+    fn target(&mut self, p: &Place) -> At {
+        let block = Place { block: p.block, offset: 0 };
+        let buffer = self.place(&block, self.plan.blocks[p.block]);
+        At { buffer, element: p.offset as u64 }
+    }
+
+    fn work(&mut self, step: &PlanStep) -> Result<Does, String> {
+        Ok(match &step.work {
+            Work::Kernel { task, inputs, output } => self.call(*task, inputs, output)?,
+            Work::Copy { from, from_offset, to, axes } => {
+                let mut from = self.source(from);
+                let moved = from.element.checked_add_signed(*from_offset as i64);
+                from.element = moved.ok_or("it reads before its source")?;
+                let axis = |a: &squall_graph::plan::Stride| Axis {
+                    extent: a.extent as u64,
+                    to: a.to as u64,
+                    from: a.from as i64,
+                };
+                let mut axes: Vec<Axis> = axes.iter().map(axis).collect();
+                if axes.is_empty() {
+                    axes.push(Axis { extent: 1, to: 1, from: 1 });
+                }
+                Does::Copy { from, to: self.target(to), axes }
+            }
+            Work::Runs { from, to, runs } => {
+                let runs = runs.iter().map(|r| r.map(|n| n as u64)).collect();
+                Does::Runs { from: self.source(from), to: self.target(to), runs }
+            }
+            Work::Fill { to, elements, value } => {
+                let to = self.target(to);
+                Does::Fill { to, count: *elements as u64, bits: value.to_bits() }
+            }
+        })
+    }
+
+    fn call(&mut self, task: TaskId, inputs: &[Source], output: &Place) -> Result<Does, String> {
+        let index =
+            *self.by_task.get(&task).ok_or_else(|| format!("there is no kernel of task {task}"))?;
+        let k = &self.kernels[index];
+        let workload = &k.task.workload;
+        let takes = workload.inputs.len();
+        if inputs.len() != takes {
+            return Err(format!("its kernel takes {takes} inputs, not {}", inputs.len()));
+        }
+        let mut buffers = Vec::new();
+        for (s, i) in inputs.iter().zip(&workload.inputs) {
+            let elements = i.shape.iter().product::<i64>() as usize;
+            let holds = match s {
+                Source::Constant(c) => self.plan.constants[*c].len() == elements,
+                Source::Place(p) => p.offset + elements <= self.plan.blocks[p.block],
+            };
+            if !holds {
+                return Err(format!(
+                    "input `{}` of its kernel is {:?}, which is not what the model has",
+                    i.name, i.shape
+                ));
+            }
+            buffers.push(match (i.kind, s) {
+                (TensorKind::Data, Source::Place(p)) => self.place(p, elements),
+                (kind, Source::Constant(c)) => self.constant(*c, kind == TensorKind::Weight),
+                (TensorKind::Weight, _) => {
+                    return Err(format!("its weight `{}` is computed at run time", i.name));
+                }
+            });
+        }
+        let elements = workload.output().elements() as usize;
+        if output.offset + elements > self.plan.blocks[output.block] {
+            return Err("its kernel's result is larger than the model says".into());
+        }
+        buffers.push(self.place(output, elements));
+        let (prepared, workspace) = (k.source.prepared.0, k.source.workspace.0);
+        let prepared = (prepared > 0).then(|| {
+            let at = Some((PREPARED, self.prepared));
+            self.prepared += prepared.next_multiple_of(ALIGNMENT as u64);
+            self.buffer(Role::Prepared, Element::U8, prepared, at)
+        });
+        let workspace = (workspace > 0).then(|| {
+            let at = Some((ARENA, self.layout.workspace as u64));
+            self.buffer(Role::Workspace, Element::U8, workspace, at)
+        });
+        Ok(Does::Call { kernel: index as u32, buffers, prepared, workspace })
+    }
 }

@@ -7,16 +7,19 @@ mod files;
 
 use crate::aim::Aimed;
 use crate::error::Error;
-use crate::export::{Chosen, Origin, choose, comment, compile, objects};
+use crate::export::{Chosen, Origin, choose, comment, compile, library, objects};
 use crate::input::Input;
 use crate::settings::Aim;
 use files::Layout;
+use squall_core::graph::Weights;
 use squall_core::{KernelSource, TaskId};
 use squall_frontend::npy::{self, Array};
-use squall_frontend::plan::{Plan, Work};
-use squall_frontend::{Graph, Weights};
+use squall_frontend::read_weights;
+use squall_graph::Assignment;
+use squall_graph::plan::{Plan, Work};
 use squall_measure::cpu::Toolchain;
 use squall_records::Store;
+use squall_runtime::host;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -62,9 +65,9 @@ pub struct Network {
     /// The model's name, for messages.
     name: String,
     folder: PathBuf,
-    /// Removes the folder at the end, where nobody wants to keep it.
+    /// Removes the folder at the end, unless the caller keeps it.
     _temporary: Option<TempDir>,
-    graph: Graph,
+    graph: Assignment,
     plan: Plan,
     kernels: Vec<Chosen>,
     cores: Vec<usize>,
@@ -86,7 +89,7 @@ impl Network {
             message,
             hint: hint.into(),
         };
-        let (Some(graph), Some(path)) = (&input.graph, &input.path) else {
+        let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
         };
         if graph.inputs.len() != 1 || graph.outputs.is_empty() {
@@ -99,14 +102,7 @@ impl Network {
             );
             return Err(fault(message, "models of one input are run"));
         }
-        let bytes =
-            std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
-        let import = |source| Error::Import { place: path.display().to_string(), source };
-        let weights = Weights::read(&bytes, &input.name, &mut |name, offset, length| {
-            beside(path, name, offset, length)
-        })
-        .map_err(import)?;
-        drop(bytes);
+        let weights = weights(input)?;
         let mut plan =
             graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
         let aimed = Aimed::at(Aim::Cpu, threads)?;
@@ -116,7 +112,7 @@ impl Network {
         files::write(&folder, &plan, &layout, &kernels)?;
         // They are in the file now.
         plan.constants = Vec::new();
-        program(&folder, &plan, &kernels, threads, &aimed.toolchain)?;
+        program(&folder, &kernels, threads, &aimed.toolchain)?;
         let (name, graph, cores) = (input.name.clone(), graph.clone(), aimed.device.cores);
         Ok(Network {
             name,
@@ -215,7 +211,7 @@ impl Network {
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
 
-    /// Reads the lines that `network.c` prints.
+    /// Reads the lines that the program prints.
     fn times(&self, said: &str) -> Result<Times, Error> {
         let mut times = None;
         let mut best = vec![0; self.plan.steps.len()];
@@ -249,7 +245,7 @@ pub fn accepts(input: &Input, x: &Array) -> Result<(), Error> {
     input.graph.as_ref().map_or(Ok(()), |graph| fits(&input.name, graph, x))
 }
 
-fn fits(model: &str, graph: &Graph, x: &Array) -> Result<(), Error> {
+fn fits(model: &str, graph: &Assignment, x: &Array) -> Result<(), Error> {
     match graph.inputs.first() {
         Some((name, shape)) if shape.iter().product::<i64>() != x.data.len() as i64 => {
             Err(Error::Input {
@@ -263,6 +259,17 @@ fn fits(model: &str, graph: &Graph, x: &Array) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// The weights of a model's file, and of files beside it; none where it has no file.
+pub fn weights(input: &Input) -> Result<Weights, Error> {
+    let Some(path) = &input.path else { return Ok(Weights::new()) };
+    let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
+    let import = |source| Error::Import { place: path.display().to_string(), source };
+    let read = read_weights(&bytes, &input.name, &mut |name, offset, length| {
+        beside(path, name, offset, length)
+    });
+    read.map_err(import)
 }
 
 /// Bytes of a file in a model's folder, if it is there: nothing outside that folder is read.
@@ -298,7 +305,6 @@ fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
 /// Compiles and links the program.
 fn program(
     folder: &Path,
-    plan: &Plan,
     kernels: &[Chosen],
     threads: usize,
     toolchain: &Toolchain,
@@ -325,14 +331,16 @@ fn program(
         changed.push(&k.source);
     }
     objects(folder, &changed, toolchain)?;
-    put(&folder.join("network.c"), &files::driver(plan, kernels, threads))?;
+    put(&folder.join("network.c"), host::NETWORK.1)?;
+    put(&folder.join("kernels.c"), &files::linked(kernels, threads))?;
+    library(folder)?;
     let objects: Vec<String> = kernels.iter().map(|k| format!("{}.o", k.source.symbol)).collect();
     let mut link = vec!["-O3"];
     link.extend(toolchain.flags().iter().map(String::as_str));
     link.extend((threads > 1 && toolchain.openmp()).then_some("-fopenmp"));
     link.extend(["-o", PROGRAM, "network.c"]);
     link.extend(objects.iter().map(String::as_str));
-    link.push("-lm");
+    link.extend(["-lm", "-ldl"]);
     compile(folder, toolchain, &link)
 }
 

@@ -1,0 +1,59 @@
+//! What the name of a tunable says: which algorithm it is, and which variant of it. The names of
+//! the sketches that vary one algorithm begin alike, up to a `@` or a comma: `tile@n` and
+//! `tile@m,packed` are both `tile`.
+
+use std::fmt;
+
+/// The name of the tunable that makes a task's baseline: plain loops, or a user kernel where its
+/// knobs stand by default.
+pub const UNTUNED: &str = "untuned";
+
+/// Whether a tunable of this name makes the baseline of its task.
+pub fn is_untuned(tunable: &str) -> bool {
+    tunable == UNTUNED
+}
+
+/// A tunable's name in its two parts. Every text is one, and printing gives it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TunableName<'a> {
+    /// The algorithm that the tunable varies.
+    pub algorithm: &'a str,
+    /// What tells it from other variants, with the sign that it begins with; may be empty.
+    pub variant: &'a str,
+}
+
+impl<'a> TunableName<'a> {
+    /// Takes a name apart.
+    pub fn parse(name: &'a str) -> TunableName<'a> {
+        let (algorithm, variant) = name.split_at(name.find(['@', ',']).unwrap_or(name.len()));
+        TunableName { algorithm, variant }
+    }
+}
+
+impl fmt::Display for TunableName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.algorithm, self.variant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart_at_the_first_sign_and_printed_again() {
+        for (name, algorithm) in [
+            ("tile@n,packed", "tile"),
+            ("rows,rfactor", "rows"),
+            ("gpu_tensor", "gpu_tensor"),
+            ("untuned", UNTUNED),
+            ("@x", ""),
+            ("", ""),
+            ("größe@ä", "größe"),
+        ] {
+            let parsed = TunableName::parse(name);
+            assert_eq!((parsed.algorithm, parsed.to_string().as_str()), (algorithm, name));
+        }
+        assert!(is_untuned("untuned") && !is_untuned("untuned@x"));
+    }
+}

@@ -1,0 +1,171 @@
+//! What times compare within: the machine, how it runs a kernel, and what its caches hold. Records
+//! carry it as one line of text ([`DeviceIdentity`]), which this file alone writes and reads.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+/// What the caches hold when a call is timed. Times of the two kinds are kept apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Caches {
+    /// What the call before left.
+    #[default]
+    Warm,
+    /// Nothing; on a CPU nothing but the data inputs, as if a layer before had just written them.
+    Cold,
+}
+
+impl FromStr for Caches {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Caches, String> {
+        match text {
+            "warm" => Ok(Caches::Warm),
+            "cold" => Ok(Caches::Cold),
+            _ => Err("expected `warm` or `cold`".into()),
+        }
+    }
+}
+
+/// The machine that runs kernels.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// A CPU; kernels of other vector widths or other numbers of threads are not comparable.
+    Cpu {
+        /// The processor's model.
+        model: String,
+        /// Width of a vector register.
+        vector_bytes: usize,
+        /// Threads that a kernel may use.
+        threads: usize,
+    },
+    /// An NVIDIA GPU.
+    Cuda {
+        /// The model.
+        model: String,
+    },
+    /// A machine that Squall did not look at itself, as others named it.
+    Other(String),
+}
+
+/// What ends the text of a device whose caches are cold.
+const COLD: &str = ", cold caches";
+
+/// A device, as records name it. Every text is one: what is not in Squall's own form is
+/// [`Machine::Other`], and printing gives the text back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceIdentity {
+    /// The machine.
+    pub machine: Machine,
+    /// What its caches hold.
+    pub caches: Caches,
+}
+
+impl DeviceIdentity {
+    /// A CPU with warm caches.
+    pub fn cpu(model: impl Into<String>, vector_bytes: usize, threads: usize) -> DeviceIdentity {
+        let machine = Machine::Cpu { model: model.into(), vector_bytes, threads };
+        DeviceIdentity { machine, caches: Caches::Warm }
+    }
+
+    /// A GPU with warm caches.
+    pub fn cuda(model: impl Into<String>) -> DeviceIdentity {
+        DeviceIdentity { machine: Machine::Cuda { model: model.into() }, caches: Caches::Warm }
+    }
+
+    /// The device of a record.
+    pub fn parse(text: &str) -> DeviceIdentity {
+        let (bare, caches) = match text.strip_suffix(COLD) {
+            Some(bare) => (bare, Caches::Cold),
+            None => (text, Caches::Warm),
+        };
+        DeviceIdentity { machine: Machine::parse(bare), caches }
+    }
+
+    /// The same machine with such caches.
+    pub fn with_caches(&self, caches: Caches) -> DeviceIdentity {
+        DeviceIdentity { machine: self.machine.clone(), caches }
+    }
+}
+
+impl Machine {
+    fn parse(text: &str) -> Machine {
+        let own = text
+            .strip_prefix("cuda ")
+            .map(|model| Machine::Cuda { model: model.into() })
+            .or_else(|| Machine::parse_cpu(text));
+        // A text that is nearly of our form must come back as it was written.
+        own.filter(|m| m.to_string() == text).unwrap_or_else(|| Machine::Other(text.into()))
+    }
+
+    fn parse_cpu(text: &str) -> Option<Machine> {
+        let (rest, threads) = text.strip_prefix("cpu ")?.rsplit_once(", ")?;
+        let (model, vectors) = rest.rsplit_once(", ")?;
+        Some(Machine::Cpu {
+            model: model.into(),
+            vector_bytes: vectors.strip_suffix("-byte vectors")?.parse().ok()?,
+            threads: threads.split_once(" thread")?.0.parse().ok()?,
+        })
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Machine::Cpu { model, vector_bytes, threads } => {
+                let plural = if *threads == 1 { "" } else { "s" };
+                write!(f, "cpu {model}, {vector_bytes}-byte vectors, {threads} thread{plural}")
+            }
+            Machine::Cuda { model } => write!(f, "cuda {model}"),
+            Machine::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for DeviceIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let caches = if self.caches == Caches::Cold { COLD } else { "" };
+        write!(f, "{}{caches}", self.machine)
+    }
+}
+
+impl FromStr for DeviceIdentity {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<DeviceIdentity, Infallible> {
+        Ok(DeviceIdentity::parse(text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_records_are_read_and_printed_as_they_stand() {
+        let xeon = DeviceIdentity::cpu("Intel(R) Xeon(R) Platinum 8488C, rev 2", 64, 2);
+        let text = "cpu Intel(R) Xeon(R) Platinum 8488C, rev 2, 64-byte vectors, 2 threads";
+        assert_eq!((xeon.to_string().as_str(), DeviceIdentity::parse(text)), (text, xeon.clone()));
+        let cold = format!("{text}, cold caches");
+        assert_eq!(DeviceIdentity::parse(&cold), xeon.with_caches(Caches::Cold));
+        assert_eq!(xeon.with_caches(Caches::Cold).to_string(), cold);
+        let gpu = DeviceIdentity::cuda("NVIDIA H200");
+        assert_eq!(gpu.to_string(), "cuda NVIDIA H200");
+        for text in [
+            "cpu X, 32-byte vectors, 1 thread",
+            "cpu X, 32-byte vectors, 1 threads",
+            "cpu X, 32-byte vectors, 01 thread",
+            "cpu , 0-byte vectors, 0 threads, cold caches",
+            "cuda NVIDIA H200, cold caches",
+            "cuda ",
+            "unknown",
+            "A100, cold caches, cold caches",
+            ", cold caches",
+            "",
+        ] {
+            assert_eq!(DeviceIdentity::parse(text).to_string(), text);
+        }
+        let odd = DeviceIdentity::parse("cpu X, 32-byte vectors, 1 threads");
+        assert!(matches!(odd.machine, Machine::Other(_)));
+        let one = DeviceIdentity::parse("cpu X, 32-byte vectors, 1 thread");
+        assert_eq!(one, DeviceIdentity::cpu("X", 32, 1));
+    }
+}

@@ -1,0 +1,225 @@
+//! Evaluation of operators over known elements: what shapes are computed with, and the movement of
+//! data. Shapes come from inference, so both always agree.
+
+/// Runs `$body` for the elements `$data` of any type and makes a constant of `$shape` of it.
+macro_rules! map_data {
+    ($constant:expr, $shape:expr, $data:ident => $body:expr) => {
+        match $constant {
+            Constant::F32 { data: $data, .. } => Constant::F32 { shape: $shape, data: $body },
+            Constant::I64 { data: $data, .. } => Constant::I64 { shape: $shape, data: $body },
+            Constant::Bool { data: $data, .. } => Constant::Bool { shape: $shape, data: $body },
+        }
+    };
+}
+
+mod arithmetic;
+mod moves;
+
+use self::arithmetic::{arithmetic, compare, reduce, select, unary};
+use self::moves::{concat, expand, gather, pad, slice, split, tile, transpose};
+use super::infer::{self, Ctx, Operand, Output};
+use super::{Attribute, Constant, Node, elements};
+use crate::DType;
+
+/// More elements than any evaluation makes: beyond it lies a hostile model.
+const MOST: i64 = 1 << 31;
+
+/// Types and shapes where operands are known as constants only.
+fn context<'a>(node: &'a Node, inputs: &'a [Option<Constant>], opset: i64) -> Ctx<'a> {
+    let operand = |c: &'a Constant| Operand {
+        name: "",
+        dtype: Some(c.dtype()),
+        shape: Some(c.shape()),
+        constant: Some(c),
+    };
+    Ctx { node, opset, inputs: inputs.iter().map(|i| i.as_ref().map(operand)).collect() }
+}
+
+/// The results of a node over known operands; `None` where the operator is not evaluated here.
+pub fn evaluate(
+    node: &Node,
+    inputs: &[Option<Constant>],
+    opset: i64,
+) -> Option<Result<Vec<Constant>, String>> {
+    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+        return None;
+    }
+    let evaluator = EVALUATORS.iter().find(|(names, _)| names.contains(&node.op.as_str()))?.1;
+    let ctx = context(node, inputs, opset);
+    let run = || {
+        let outputs = infer::infer(&ctx)?;
+        for o in &outputs {
+            if elements(&o.shape)? > MOST {
+                return Err(format!("its result of shape {:?} is too large", o.shape));
+            }
+        }
+        evaluator(&ctx, &outputs)
+    };
+    match run() {
+        Err(e) if e == NOT_HERE => None,
+        other => Some(other),
+    }
+}
+
+/// `Shape` and `Size`, which need no elements.
+pub fn of_shape(ctx: &Ctx) -> Result<Vec<Constant>, String> {
+    if ctx.node.op == "Size" { size(ctx, &[]) } else { shape(ctx, &[]) }
+}
+
+/// What an evaluator says of a form that it leaves alone.
+const NOT_HERE: &str = "not evaluated here";
+
+type Evaluator = fn(&Ctx, &[Output]) -> Result<Vec<Constant>, String>;
+
+const EVALUATORS: &[(&[&str], Evaluator)] = &[
+    (&["Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze"], renamed),
+    (&["Constant"], constant),
+    (&["Shape"], shape),
+    (&["Size"], size),
+    (&["ConstantOfShape"], constant_of_shape),
+    (&["Range"], range),
+    (&["Cast"], cast),
+    (&["Transpose"], transpose),
+    (&["Slice"], slice),
+    (&["Split"], split),
+    (&["Concat"], concat),
+    (&["Gather"], gather),
+    (&["Expand"], expand),
+    (&["Tile"], tile),
+    (&["Pad"], pad),
+    (&["Where"], select),
+    (&["Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max", "Sum"], arithmetic),
+    (&["Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual", "And", "Or", "Xor"], compare),
+    (
+        &[
+            "Neg",
+            "Abs",
+            "Floor",
+            "Ceil",
+            "Round",
+            "Sqrt",
+            "Reciprocal",
+            "Exp",
+            "Log",
+            "Sign",
+            "Not",
+        ],
+        unary,
+    ),
+    (&["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"], reduce),
+];
+
+fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {
+    ctx.constant(i, "operand")?.ok_or_else(|| format!("input {i} is missing"))
+}
+
+fn first(outputs: &[Output]) -> Result<&Output, String> {
+    outputs.first().ok_or_else(|| "it has no result".into())
+}
+
+fn renamed(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    if ctx.node.outputs.len() > 1 {
+        return Err(NOT_HERE.into());
+    }
+    Ok(vec![need(ctx, 0)?.clone().reshaped(first(outputs)?.shape.clone())])
+}
+
+fn constant(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    let shape = first(outputs)?.shape.clone();
+    let attribute = |name: &str| ctx.node.attributes.get(name);
+    if let Some(Attribute::Tensor(t)) = attribute("value") {
+        return t.constant.clone().map(|c| vec![c]).ok_or_else(|| NOT_HERE.into());
+    }
+    let names = ["value_int", "value_ints", "value_float", "value_floats"];
+    match names.iter().find_map(|n| attribute(n)) {
+        Some(Attribute::Int(i)) => Ok(vec![Constant::I64 { shape, data: vec![*i] }]),
+        Some(Attribute::Ints(v)) => Ok(vec![Constant::I64 { shape, data: v.clone() }]),
+        Some(Attribute::Float(f)) => Ok(vec![Constant::F32 { shape, data: vec![*f] }]),
+        Some(Attribute::Floats(v)) => Ok(vec![Constant::F32 { shape, data: v.clone() }]),
+        _ => Err(NOT_HERE.into()),
+    }
+}
+
+fn shape(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+    Ok(vec![Constant::ints(ctx.shape(0)?[infer::shape_range(ctx)?].to_vec())])
+}
+
+fn size(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
+    Ok(vec![Constant::I64 { shape: vec![], data: vec![elements(ctx.shape(0)?)?] }])
+}
+
+fn constant_of_shape(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    let shape = first(outputs)?.shape.clone();
+    let n = elements(&shape)? as usize;
+    match ctx.node.attributes.get("value") {
+        None => Ok(vec![Constant::F32 { shape, data: vec![0.0; n] }]),
+        Some(Attribute::Tensor(t)) => match &t.constant {
+            Some(c) if c.len() == 1 => Ok(vec![map_data!(c, shape, data => vec![data[0]; n])]),
+            _ => Err(NOT_HERE.into()),
+        },
+        Some(_) => Err(NOT_HERE.into()),
+    }
+}
+
+fn range(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    let shape = first(outputs)?.shape.clone();
+    let n = elements(&shape)?;
+    Ok(vec![match (need(ctx, 0)?, need(ctx, 2)?) {
+        (Constant::I64 { data: s, .. }, Constant::I64 { data: d, .. }) => Constant::I64 {
+            shape,
+            data: (0..n).map(|i| s[0].wrapping_add(i.wrapping_mul(d[0]))).collect(),
+        },
+        (Constant::F32 { data: s, .. }, Constant::F32 { data: d, .. }) => {
+            Constant::F32 { shape, data: (0..n).map(|i| s[0] + i as f32 * d[0]).collect() }
+        }
+        _ => return Err(NOT_HERE.into()),
+    }])
+}
+
+fn cast(ctx: &Ctx, outputs: &[Output]) -> Result<Vec<Constant>, String> {
+    let o = first(outputs)?;
+    let (x, shape) = (need(ctx, 0)?, o.shape.clone());
+    let Some(dtype) = o.dtype else { return Err(NOT_HERE.into()) };
+    Ok(vec![match (dtype, x) {
+        (DType::Bool, Constant::F32 { data, .. }) => {
+            Constant::Bool { shape, data: data.iter().map(|v| *v != 0.0).collect() }
+        }
+        (DType::Bool, Constant::I64 { data, .. }) => {
+            Constant::Bool { shape, data: data.iter().map(|v| *v != 0).collect() }
+        }
+        (DType::Bool, Constant::Bool { .. }) => x.clone(),
+        (DType::F32 | DType::F64, Constant::F32 { .. }) => x.clone(),
+        (DType::F32 | DType::F64, Constant::I64 { data, .. }) => {
+            Constant::F32 { shape, data: data.iter().map(|v| *v as f32).collect() }
+        }
+        (DType::F32 | DType::F64, Constant::Bool { data, .. }) => {
+            Constant::F32 { shape, data: data.iter().map(|v| f32::from(u8::from(*v))).collect() }
+        }
+        (e, _) if e.is_float() => return Err(NOT_HERE.into()),
+        (e, Constant::F32 { data, .. }) => {
+            Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v as i64, e)).collect() }
+        }
+        (e, Constant::I64 { data, .. }) => {
+            Constant::I64 { shape, data: data.iter().map(|v| narrowed(*v, e)).collect() }
+        }
+        (_, Constant::Bool { data, .. }) => {
+            Constant::I64 { shape, data: data.iter().map(|v| i64::from(*v)).collect() }
+        }
+    }])
+}
+
+/// An integer as its type keeps it.
+fn narrowed(v: i64, dtype: DType) -> i64 {
+    match dtype {
+        DType::I8 => i64::from(v as i8),
+        DType::I16 => i64::from(v as i16),
+        DType::I32 => i64::from(v as i32),
+        DType::U8 => i64::from(v as u8),
+        DType::U16 => i64::from(v as u16),
+        DType::U32 => i64::from(v as u32),
+        _ => v,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! Evaluators against definitions by index, element for element.
+
+use super::*;
+use crate::graph::Tensor;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+fn node(op: &str, inputs: usize, outputs: usize, attributes: &[(&str, Attribute)]) -> Node {
+    Node {
+        name: "n".into(),
+        op: op.into(),
+        domain: String::new(),
+        inputs: (0..inputs).map(Some).collect(),
+        outputs: (inputs..inputs + outputs).collect(),
+        attributes: attributes
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.clone()))
+            .collect::<BTreeMap<_, _>>(),
+        folded: false,
+        problem: None,
+    }
+}
+
+/// The results of one node in the form of opset 18.
+fn run(
+    op: &str,
+    operands: &[Constant],
+    outputs: usize,
+    attributes: &[(&str, Attribute)],
+) -> Vec<Constant> {
+    let inputs: Vec<Option<Constant>> = operands.iter().cloned().map(Some).collect();
+    evaluate(&node(op, inputs.len(), outputs, attributes), &inputs, 18)
+        .expect("not evaluated")
+        .unwrap()
+}
+
+fn single(op: &str, operands: &[Constant], attributes: &[(&str, Attribute)]) -> Constant {
+    run(op, operands, 1, attributes).remove(0)
+}
+
+/// Elements counted up from zero.
+fn counted(shape: &[i64]) -> Constant {
+    let n: i64 = shape.iter().product();
+    Constant::F32 { shape: shape.to_vec(), data: (0..n).map(|x| x as f32).collect() }
+}
+
+fn ints(v: &[i64]) -> Constant {
+    Constant::ints(v.to_vec())
+}
+
+/// All places of a shape, row by row.
+fn places(shape: &[i64]) -> Vec<Vec<i64>> {
+    shape.iter().fold(vec![vec![]], |all, d| {
+        all.iter().flat_map(|p| (0..*d).map(move |i| [p.as_slice(), &[i]].concat())).collect()
+    })
+}
+
+/// The element at a place.
+fn at(c: &Constant, place: &[i64]) -> f32 {
+    let i = c.shape().iter().zip(place).fold(0, |i, (d, p)| i * d + p);
+    c.as_f32().unwrap()[i as usize]
+}
+
+/// Checks every element against a function of its place.
+fn check(c: &Constant, shape: &[i64], expected: impl Fn(&[i64]) -> f32) {
+    assert_eq!(c.shape(), shape);
+    let expected: Vec<f32> = places(shape).iter().map(|p| expected(p)).collect();
+    assert_eq!(c.as_f32().unwrap(), expected);
+}
+
+fn shapes() -> impl Strategy<Value = Vec<i64>> {
+    proptest::collection::vec(1..5i64, 1..5)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn transpose_permutes(shape in shapes(), seed in any::<u64>()) {
+        let mut order: Vec<i64> = (0..shape.len() as i64).collect();
+        (1..order.len()).for_each(|i| order.swap(i, (seed >> (8 * i)) as usize % (i + 1)));
+        let x = counted(&shape);
+        let to: Vec<i64> = order.iter().map(|a| shape[*a as usize]).collect();
+        check(&single("Transpose", std::slice::from_ref(&x), &[("perm", Attribute::Ints(order.clone()))]), &to, |p| {
+            let mut from = vec![0; p.len()];
+            order.iter().zip(p).for_each(|(a, i)| from[*a as usize] = *i);
+            at(&x, &from)
+        });
+    }
+
+    #[test]
+    fn slices_step(shape in shapes(), cuts in proptest::collection::vec((-6..6i64, -6..6i64, prop_oneof![-3..0i64, 1..4i64]), 4)) {
+        let cuts = &cuts[..shape.len()];
+        let x = counted(&shape);
+        let column = |f: fn(&(i64, i64, i64)) -> i64| ints(&cuts.iter().map(f).collect::<Vec<_>>());
+        let axes = ints(&(0..shape.len() as i64).collect::<Vec<_>>());
+        let y = single("Slice", &[x.clone(), column(|c| c.0), column(|c| c.1), axes, column(|c| c.2)], &[]);
+        // The specification's text: clamp, then walk.
+        let taken: Vec<Vec<i64>> = shape.iter().zip(cuts).map(|(&d, &(start, end, step))| {
+            let wrap = |v: i64| if v < 0 { v + d } else { v };
+            let (mut i, end) = if step > 0 { (wrap(start).clamp(0, d), wrap(end).clamp(0, d)) } else { (wrap(start).clamp(0, d - 1), wrap(end).clamp(-1, d - 1)) };
+            let mut out = vec![];
+            while if step > 0 { i < end } else { i > end } {
+                out.push(i);
+                i += step;
+            }
+            out
+        }).collect();
+        let to: Vec<i64> = taken.iter().map(|t| t.len() as i64).collect();
+        check(&y, &to, |p| at(&x, &p.iter().zip(&taken).map(|(i, t)| t[*i as usize]).collect::<Vec<_>>()));
+    }
+
+    #[test]
+    fn split_and_concat_are_inverse(shape in shapes(), axis in any::<prop::sample::Index>(), parts in proptest::collection::vec(0..4i64, 1..4)) {
+        let axis = axis.index(shape.len());
+        let mut shape = shape;
+        shape[axis] = parts.iter().sum();
+        let x = counted(&shape);
+        let along = [("axis", Attribute::Int(axis as i64))];
+        let pieces = run("Split", &[x.clone(), ints(&parts)], parts.len(), &along);
+        let mut offset = 0;
+        for (piece, size) in pieces.iter().zip(&parts) {
+            let mut to = shape.clone();
+            to[axis] = *size;
+            check(piece, &to, |p| at(&x, &p.iter().enumerate().map(|(a, i)| if a == axis { i + offset } else { *i }).collect::<Vec<_>>()));
+            offset += size;
+        }
+        assert_eq!(single("Concat", &pieces, &along), x);
+    }
+
+    #[test]
+    fn gather_picks(shape in shapes(), axis in any::<prop::sample::Index>(), picks in proptest::collection::vec(any::<i8>(), 6)) {
+        let axis = axis.index(shape.len());
+        let d = shape[axis];
+        let picks: Vec<i64> = picks.iter().map(|p| i64::from(*p).rem_euclid(2 * d) - d).collect();
+        let x = counted(&shape);
+        let indices = Constant::I64 { shape: vec![2, 3], data: picks.clone() };
+        let y = single("Gather", &[x.clone(), indices], &[("axis", Attribute::Int(axis as i64))]);
+        check(&y, &[&shape[..axis], &[2, 3], &shape[axis + 1..]].concat(), |p| {
+            let pick = picks[(p[axis] * 3 + p[axis + 1]) as usize];
+            at(&x, &[&p[..axis], &[pick.rem_euclid(d)], &p[axis + 2..]].concat())
+        });
+    }
+
+    #[test]
+    fn pads_of_every_mode(shape in shapes(), amounts in proptest::collection::vec((-1..4i64, -1..4i64), 4), mode in 0..4usize) {
+        let mode = ["constant", "edge", "reflect", "wrap"][mode];
+        let amounts = &amounts[..shape.len()];
+        prop_assume!(shape.iter().zip(amounts).all(|(d, (b, e))| d + b + e >= 0));
+        let x = counted(&shape);
+        let pads = ints(&amounts.iter().map(|a| a.0).chain(amounts.iter().map(|a| a.1)).collect::<Vec<_>>());
+        let fill = Constant::F32 { shape: vec![], data: vec![-1.0] };
+        let y = single("Pad", &[x.clone(), pads, fill], &[("mode", Attribute::String(mode.into()))]);
+        let to: Vec<i64> = shape.iter().zip(amounts).map(|(d, (b, e))| d + b + e).collect();
+        check(&y, &to, |p| {
+            let mut from = vec![];
+            for ((i, d), (before, _)) in p.iter().zip(&shape).zip(amounts) {
+                let mut i = i - before;
+                while !(0..*d).contains(&i) {
+                    i = match mode {
+                        "constant" => return -1.0,
+                        "edge" => i.clamp(0, d - 1),
+                        "wrap" => if i < 0 { i + d } else { i - d },
+                        _ if *d == 1 => 0,
+                        _ => if i < 0 { -i } else { 2 * (d - 1) - i },
+                    };
+                }
+                from.push(i);
+            }
+            at(&x, &from)
+        });
+    }
+
+    #[test]
+    fn expand_and_tile_repeat(shape in shapes(), repeats in proptest::collection::vec(1..4i64, 4), ones in any::<u8>()) {
+        let x = counted(&shape);
+        let repeats = &repeats[..shape.len()];
+        let to: Vec<i64> = shape.iter().zip(repeats).map(|(d, r)| d * r).collect();
+        check(&single("Tile", &[x.clone(), ints(repeats)], &[]), &to, |p| at(&x, &p.iter().zip(&shape).map(|(i, d)| i % d).collect::<Vec<_>>()));
+        let narrow: Vec<i64> = shape.iter().enumerate().map(|(i, d)| if ones >> i & 1 == 1 { 1 } else { *d }).collect();
+        let y = counted(&narrow);
+        let to = [&[2], shape.as_slice()].concat();
+        check(&single("Expand", &[y.clone(), ints(&to)], &[]), &to, |p| {
+            at(&y, &p[1..].iter().zip(&narrow).map(|(i, d)| if *d == 1 { 0 } else { *i }).collect::<Vec<_>>())
+        });
+    }
+
+    #[test]
+    fn reductions_take_all_of_their_axes(shape in shapes(), mask in 1..16u8) {
+        let axes: Vec<i64> = (0..shape.len()).filter(|i| mask >> i & 1 == 1).map(|i| i as i64).collect();
+        prop_assume!(!axes.is_empty());
+        let x = counted(&shape);
+        for (op, step) in [("ReduceSum", (|a, b| a + b) as fn(f32, f32) -> f32), ("ReduceMax", f32::max), ("ReduceMin", f32::min)] {
+            let y = single(op, &[x.clone(), ints(&axes)], &[]);
+            let to: Vec<i64> = shape.iter().enumerate().map(|(i, d)| if axes.contains(&(i as i64)) { 1 } else { *d }).collect();
+            check(&y, &to, |p| {
+                let inside = |q: &&Vec<i64>| q.iter().enumerate().all(|(i, v)| axes.contains(&(i as i64)) || *v == p[i]);
+                places(&shape).iter().filter(inside).map(|q| at(&x, q)).reduce(step).unwrap()
+            });
+        }
+    }
+
+    #[test]
+    fn where_and_arithmetic_broadcast(shape in shapes(), ones in any::<u8>()) {
+        let x = counted(&shape);
+        let narrow: Vec<i64> = shape.iter().enumerate().map(|(i, d)| if ones >> i & 1 == 1 { 1 } else { *d }).skip(1).collect();
+        let y = counted(&narrow);
+        let of_y = |p: &[i64]| at(&y, &p[1..].iter().zip(&narrow).map(|(i, d)| if *d == 1 { 0 } else { *i }).collect::<Vec<_>>());
+        check(&single("Sub", &[x.clone(), y.clone()], &[]), &shape, |p| at(&x, p) - of_y(p));
+        let less = single("Less", &[y.clone(), x.clone()], &[]);
+        check(&single("Where", &[less, x.clone(), y.clone()], &[]), &shape, |p| at(&x, p).max(of_y(p)));
+    }
+}
+
+#[test]
+fn names_change_and_elements_stay() {
+    let x = counted(&[2, 1, 3]);
+    for (op, operand, shape) in [
+        ("Reshape", Some(ints(&[3, -1])), vec![3, 2]),
+        ("Squeeze", None, vec![2, 3]),
+        ("Flatten", None, vec![2, 3]),
+    ] {
+        let operands: Vec<Constant> = [Some(x.clone()), operand].into_iter().flatten().collect();
+        assert_eq!(single(op, &operands, &[]), x.clone().reshaped(shape), "{op}");
+    }
+    assert_eq!(
+        single("Unsqueeze", &[x.clone(), ints(&[0])], &[]),
+        x.clone().reshaped(vec![1, 2, 1, 3])
+    );
+}
+
+#[test]
+fn casts_keep_what_their_type_keeps() {
+    let x = Constant::F32 { shape: vec![4], data: vec![-1.5, 0.0, 2.9, 300.0] };
+    let to =
+        |x: &Constant, t| single("Cast", std::slice::from_ref(x), &[("to", Attribute::Int(t))]);
+    assert_eq!(to(&x, 7).as_i64().unwrap(), [-1, 0, 2, 300]);
+    assert_eq!(to(&x, 9), Constant::Bool { shape: vec![4], data: vec![true, false, true, true] });
+    assert_eq!(to(&ints(&[255, -129]), 3).as_i64().unwrap(), [-1, 127]);
+    assert_eq!(to(&ints(&[3]), 1).as_f32().unwrap(), [3.0]);
+    // Half precision would round: left to others.
+    assert!(evaluate(&node("Cast", 1, 1, &[("to", Attribute::Int(10))]), &[Some(x)], 18).is_none());
+}
+
+#[test]
+fn wrong_operands_are_errors() {
+    let run = |op: &str, operands: &[Constant], attributes: &[(&str, Attribute)]| {
+        let inputs: Vec<Option<Constant>> = operands.iter().cloned().map(Some).collect();
+        evaluate(&node(op, inputs.len(), 1, attributes), &inputs, 18).unwrap().unwrap_err()
+    };
+    assert_eq!(
+        run("Gather", &[counted(&[3]), ints(&[3])], &[]),
+        "index 3 is outside an extent of 3"
+    );
+    assert_eq!(
+        run("Gather", &[counted(&[3]), ints(&[i64::MIN])], &[]),
+        format!("index {} is outside an extent of 3", i64::MIN)
+    );
+    assert_eq!(run("Mod", &[ints(&[1]), ints(&[0])], &[]), "it divides by zero");
+    assert!(run("Expand", &[counted(&[1]), ints(&[1 << 36])], &[]).contains("too large"));
+    assert!(
+        run(
+            "Pad",
+            &[counted(&[2]), ints(&[1, 1])],
+            &[("mode", Attribute::String("mirror".into()))]
+        )
+        .contains("`mirror`")
+    );
+    assert!(run("Where", &[ints(&[1]), ints(&[1]), ints(&[1])], &[]).contains("not of type bool"));
+    assert!(
+        run("Concat", &[counted(&[1]), ints(&[1])], &[("axis", Attribute::Int(0))])
+            .contains("different types")
+    );
+    assert!(evaluate(&node("Conv", 1, 1, &[]), &[Some(counted(&[1]))], 18).is_none());
+}
+
+#[test]
+fn extremes_of_integers_do_not_overflow() {
+    let least = ints(&[i64::MIN]);
+    for op in ["Add", "Sub", "Mul", "Div", "Mod", "Pow", "Min", "Max"] {
+        let y = single(op, &[least.clone(), ints(&[-1])], &[]);
+        assert_eq!(y.len(), 1, "{op}");
+    }
+    assert_eq!(single("Neg", std::slice::from_ref(&least), &[]), least);
+    let y = single(
+        "Range",
+        &[
+            Constant::I64 { shape: vec![], data: vec![i64::MAX] },
+            ints(&[i64::MIN]),
+            ints(&[i64::MIN]),
+        ],
+        &[],
+    );
+    assert_eq!(y.as_i64().unwrap(), [i64::MAX, -1]);
+}
+
+#[test]
+fn a_shape_is_filled_with_its_value() {
+    let value = Tensor { dtype: Some(DType::I64), shape: vec![1], constant: Some(ints(&[5])) };
+    let y = single("ConstantOfShape", &[ints(&[2, 2])], &[("value", Attribute::Tensor(value))]);
+    assert_eq!(y, Constant::I64 { shape: vec![2, 2], data: vec![5; 4] });
+    assert_eq!(
+        single("ConstantOfShape", &[ints(&[0])], &[]),
+        Constant::F32 { shape: vec![0], data: vec![] }
+    );
+}
+
+#[test]
+fn millions_of_elements_move_in_no_time() {
+    let start = std::time::Instant::now();
+    let x = counted(&[1, 232, 112, 112]);
+    let y = single("Reshape", &[x.clone(), ints(&[1, 2, 116, 112, 112])], &[]);
+    let y = single("Transpose", &[y], &[("perm", Attribute::Ints(vec![0, 2, 1, 3, 4]))]);
+    let y = single("Reshape", &[y, ints(&[1, 232, 112, 112])], &[]);
+    assert_eq!(at(&y, &[0, 1, 0, 0]), at(&x, &[0, 116, 0, 0]));
+    let z = single(
+        "Transpose",
+        std::slice::from_ref(&x),
+        &[("perm", Attribute::Ints(vec![0, 2, 3, 1]))],
+    );
+    assert_eq!(at(&z, &[0, 3, 4, 5]), at(&x, &[0, 5, 3, 4]));
+    // Generous: a test machine may be slow, but nothing here is quadratic.
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+}

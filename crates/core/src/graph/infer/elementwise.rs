@@ -1,0 +1,174 @@
+//! Operators that work on each element alone, with NumPy's broadcasting between operands.
+
+use super::{Ctx, OpEntry, Output, broadcast, onnx_type, op};
+use crate::DType;
+
+pub(super) const OPS: &[OpEntry] = &[
+    op("Abs", same),
+    op("Acos", same),
+    op("Acosh", same),
+    op("Asin", same),
+    op("Asinh", same),
+    op("Atan", same),
+    op("Atanh", same),
+    op("Ceil", same),
+    op("Celu", same),
+    op("Clip", same),
+    op("Cos", same),
+    op("Cosh", same),
+    op("Elu", same),
+    op("Erf", same),
+    op("Exp", same),
+    op("Floor", same),
+    op("Gelu", same),
+    op("HardSigmoid", same),
+    op("HardSwish", same),
+    op("Identity", same),
+    op("LeakyRelu", same),
+    op("Log", same),
+    op("Mish", same),
+    op("Neg", same),
+    op("Not", same),
+    op("Reciprocal", same),
+    op("Relu", same),
+    op("Round", same),
+    op("Selu", same),
+    op("Shrink", same),
+    op("Sigmoid", same),
+    op("Sign", same),
+    op("Sin", same),
+    op("Sinh", same),
+    op("Softplus", same),
+    op("Softsign", same),
+    op("Sqrt", same),
+    op("Swish", same),
+    op("Tan", same),
+    op("Tanh", same),
+    op("ThresholdedRelu", same),
+    op("IsNaN", test),
+    op("IsInf", test),
+    op("Dropout", dropout),
+    op("PRelu", prelu),
+    op("Cast", cast),
+    op("CastLike", cast_like),
+    op("Add", arithmetic),
+    op("Sub", arithmetic),
+    op("Mul", arithmetic),
+    op("Div", arithmetic),
+    op("Mod", arithmetic),
+    op("Pow", power),
+    op("Min", arithmetic),
+    op("Max", arithmetic),
+    op("Mean", arithmetic),
+    op("Sum", arithmetic),
+    op("Equal", compare),
+    op("Less", compare),
+    op("Greater", compare),
+    op("LessOrEqual", compare),
+    op("GreaterOrEqual", compare),
+    op("And", compare),
+    op("Or", compare),
+    op("Xor", compare),
+    op("Where", select),
+];
+
+fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
+    Ok(vec![Output { dtype, shape }])
+}
+
+fn same(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    one(ctx.dtype(0), ctx.shape(0)?.to_vec())
+}
+
+fn test(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    one(Some(DType::Bool), ctx.shape(0)?.to_vec())
+}
+
+fn dropout(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let trains = match ctx.constant(2, "training_mode")? {
+        Some(crate::graph::Constant::Bool { data, .. }) => data.contains(&true),
+        _ => false,
+    };
+    if trains {
+        return Err("it is in training mode; export the model for inference".into());
+    }
+    let shape = ctx.shape(0)?.to_vec();
+    Ok(vec![
+        Output { dtype: ctx.dtype(0), shape: shape.clone() },
+        Output { dtype: Some(DType::Bool), shape },
+    ])
+}
+
+fn prelu(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let (x, slope) = (ctx.shape(0)?, ctx.shape(1)?);
+    // Before version 7 a slope of one dimension runs along the channels.
+    let channels = ctx.opset < 7 && slope.len() == 1 && x.get(1) == slope.first();
+    if !channels && broadcast(x, slope)? != x {
+        return Err(format!("its slope of shape {slope:?} does not broadcast to {x:?}"));
+    }
+    same(ctx)
+}
+
+fn cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let to = ctx.int("to")?.ok_or("attribute `to` is missing")?;
+    match onnx_type(to) {
+        None => Err(format!("attribute `to` is type {to}, which is not known")),
+        dtype => one(dtype, ctx.shape(0)?.to_vec()),
+    }
+}
+
+fn cast_like(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    one(ctx.dtype(1), ctx.shape(0)?.to_vec())
+}
+
+/// All operands, broadcast.
+fn joint(ctx: &Ctx, least: usize) -> Result<Vec<i64>, String> {
+    if ctx.inputs.len() < least {
+        return Err(format!("it has {} inputs, {least} are expected", ctx.inputs.len()));
+    }
+    if ctx.opset < 7 && ctx.node.attributes.contains_key("axis") && ctx.shape(0)? != ctx.shape(1)? {
+        return Err(format!(
+            "in opset {} it broadcasts from an axis; convert the model to opset 9 or later",
+            ctx.opset
+        ));
+    }
+    let mut shape = ctx.shape(0)?.to_vec();
+    for i in 1..ctx.inputs.len() {
+        shape = broadcast(&shape, ctx.shape(i)?)?;
+    }
+    Ok(shape)
+}
+
+/// The operands' common type.
+fn common(ctx: &Ctx) -> Result<Option<DType>, String> {
+    let first = ctx.dtype(0);
+    for i in 1..ctx.inputs.len() {
+        let e = ctx.dtype(i);
+        if let (Some(a), Some(b)) = (first, e)
+            && a != b
+        {
+            let (a, b) = (a.name(), b.name());
+            return Err(format!("its inputs have different types, {a} and {b}"));
+        }
+    }
+    Ok(first)
+}
+
+fn arithmetic(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let least = if matches!(ctx.node.op.as_str(), "Min" | "Max" | "Mean" | "Sum") { 1 } else { 2 };
+    let shape = joint(ctx, least)?;
+    one(common(ctx)?, shape)
+}
+
+fn power(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    one(ctx.dtype(0), joint(ctx, 2)?)
+}
+
+fn compare(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    common(ctx)?;
+    one(Some(DType::Bool), joint(ctx, 2)?)
+}
+
+fn select(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    one(ctx.dtype(1), joint(ctx, 3)?)
+}

@@ -1,0 +1,233 @@
+//! Kernels that reduce along axes: reductions, softmax and layer normalisation.
+
+use super::written;
+use crate::{TensorKind, Workload};
+
+/// How a reduction makes one value of many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the operations
+pub enum ReduceOp {
+    Sum,
+    Mean,
+    Max,
+    Min,
+    Prod,
+    L1,
+    L2,
+    SumSquare,
+    LogSum,
+}
+
+impl ReduceOp {
+    /// All of them, with their spelling in operator lines and names.
+    pub const ALL: &'static [(ReduceOp, &'static str)] = &[
+        (ReduceOp::Sum, "sum"),
+        (ReduceOp::Mean, "mean"),
+        (ReduceOp::Max, "max"),
+        (ReduceOp::Min, "min"),
+        (ReduceOp::Prod, "prod"),
+        (ReduceOp::L1, "l1"),
+        (ReduceOp::L2, "l2"),
+        (ReduceOp::SumSquare, "sumsquare"),
+        (ReduceOp::LogSum, "logsum"),
+    ];
+
+    /// The spelling.
+    pub fn name(self) -> &'static str {
+        ReduceOp::ALL.iter().find(|(op, _)| *op == self).map_or("?", |(_, n)| n)
+    }
+}
+
+/// A reduction: each axis is kept or reduced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reduce {
+    /// How.
+    pub op: ReduceOp,
+    /// Extents, and whether they are reduced.
+    pub axes: Vec<(i64, bool)>,
+}
+
+impl Reduce {
+    /// Neighbours of one sort are one axis; axes of extent 1 are none.
+    fn merged(&self) -> Vec<(i64, bool)> {
+        let mut out: Vec<(i64, bool)> = Vec::new();
+        for &(extent, reduced) in self.axes.iter().filter(|a| a.0 != 1) {
+            match out.last_mut() {
+                Some(last) if last.1 == reduced => last.0 = last.0.saturating_mul(extent),
+                _ => out.push((extent, reduced)),
+            }
+        }
+        out
+    }
+
+    /// The plain reduction.
+    pub fn workload(&self) -> Result<Workload, String> {
+        if self.axes.iter().any(|a| !(1..=1 << 31).contains(&a.0)) {
+            return Err("a reduction needs positive sizes".into());
+        }
+        let mut axes = self.merged();
+        if !axes.iter().any(|a| a.1) {
+            axes.push((1, true));
+        }
+        let (count, kept_count) = (
+            axes.iter().filter(|a| a.1).fold(1i64, |n, a| n.saturating_mul(a.0)),
+            axes.iter().filter(|a| !a.1).count(),
+        );
+        let (mut shape, mut index, mut kept, mut reduced) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for &(extent, is_reduced) in &axes {
+            let (list, names): (&mut Vec<(String, i64)>, &[&str]) = match (is_reduced, kept_count) {
+                (true, _) => (&mut reduced, &["j", "k", "l", "m"]),
+                (false, 1) => (&mut kept, &["i"]),
+                (false, _) => (&mut kept, &["a", "b", "c", "d"]),
+            };
+            let name = names
+                .get(list.len())
+                .ok_or("the reduction alternates too often between kept and reduced axes")?;
+            list.push((name.to_string(), extent));
+            shape.push(extent.to_string());
+            index.push(name.to_string());
+        }
+        if kept.is_empty() {
+            kept.push(("i".into(), 1));
+        }
+        let list = |a: &[(String, i64)]| {
+            a.iter().map(|(n, e)| format!("{n}: {e}")).collect::<Vec<_>>().join(", ")
+        };
+        let load = format!("X[{}]", index.join(", "));
+        let (reducer, body) = match self.op {
+            ReduceOp::Sum | ReduceOp::Mean | ReduceOp::LogSum => ("sum", load),
+            ReduceOp::Max => ("max", load),
+            ReduceOp::Min => ("min", load),
+            ReduceOp::Prod => ("prod", load),
+            ReduceOp::L1 => ("sum", format!("abs({load})")),
+            ReduceOp::L2 | ReduceOp::SumSquare => ("sum", format!("{load} * {load}")),
+        };
+        let value =
+            format!("S[{}]", kept.iter().map(|k| k.0.as_str()).collect::<Vec<_>>().join(", "));
+        let last = match self.op {
+            ReduceOp::Mean => Some(format!("{value} / {count}")),
+            ReduceOp::L2 => Some(format!("sqrt({value})")),
+            ReduceOp::LogSum => Some(format!("log({value})")),
+            _ => None,
+        };
+        let (kept, reduced) = (list(&kept), list(&reduced));
+        let name = if last.is_some() { "S" } else { "Y" };
+        let mut text = format!("workload reduce\ndata X: f32[{}]\n", shape.join(", "));
+        text += &format!("stage {name}: f32[{kept}] = {reducer}({reduced}) {body}\n");
+        if let Some(last) = last {
+            text += &format!("stage Y: f32[{kept}] = {last}\n");
+        }
+        written(&(text + "output Y"))
+    }
+
+    /// A readable name: kept extents, then what is reduced.
+    pub fn name(&self) -> String {
+        let product = |reduced: bool| {
+            self.axes.iter().filter(|a| a.1 == reduced).fold(1i64, |p, a| p.saturating_mul(a.0))
+        };
+        format!("{}_{}x{}", self.op.name(), product(false), product(true))
+    }
+}
+
+/// Softmax along an axis of `[before, extent, after]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the problem's
+pub struct Softmax {
+    pub before: i64,
+    pub extent: i64,
+    pub after: i64,
+    /// The logarithm of it.
+    pub log: bool,
+}
+
+impl Softmax {
+    /// The plain softmax.
+    pub fn workload(&self) -> Result<Workload, String> {
+        let &Softmax { before, extent, after, log } = self;
+        if [before, extent, after].iter().any(|x| !(1..=1 << 31).contains(x)) {
+            return Err(format!("softmax needs positive sizes, not {before} x {extent} x {after}"));
+        }
+        let (shape, rows, all, i, ij) = match after {
+            1 => (
+                format!("{before}, {extent}"),
+                format!("i: {before}"),
+                format!("i: {before}, j: {extent}"),
+                "i",
+                "i, j",
+            ),
+            _ => (
+                format!("{before}, {extent}, {after}"),
+                format!("a: {before}, b: {after}"),
+                format!("a: {before}, j: {extent}, b: {after}"),
+                "a, b",
+                "a, j, b",
+            ),
+        };
+        let last = match log {
+            false => format!("E[{ij}] / S[{i}]"),
+            true => format!("X[{ij}] - M[{i}] - log(S[{i}])"),
+        };
+        written(&format!(
+            "workload softmax\ndata X: f32[{shape}]\nstage M: f32[{rows}] = max(j: {extent}) \
+             X[{ij}]\n\
+             stage E: f32[{all}] = exp(X[{ij}] - M[{i}])\nstage S: f32[{rows}] = sum(j: {extent}) \
+             E[{ij}]\n\
+             stage Y: f32[{all}] = {last}\noutput Y"
+        ))
+    }
+
+    /// A readable name.
+    pub fn name(&self) -> String {
+        let kind = if self.log { "log_softmax" } else { "softmax" };
+        let after = if self.after > 1 { format!("x{}", self.after) } else { String::new() };
+        format!("{kind}_{}x{}{after}", self.before, self.extent)
+    }
+}
+
+/// Layer normalisation of rows.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)] // the names are the problem's
+pub struct LayerNorm {
+    pub rows: i64,
+    pub cols: i64,
+    pub eps: f64,
+    /// Whether the factor is a weight.
+    pub gain: TensorKind,
+    /// Whether there is an addend, and whether it is a weight.
+    pub bias: Option<TensorKind>,
+}
+
+impl LayerNorm {
+    /// The plain normalisation.
+    pub fn workload(&self) -> Result<Workload, String> {
+        let &LayerNorm { rows, cols, eps, gain, bias } = self;
+        if [rows, cols].iter().any(|x| !(1..=1 << 31).contains(x)) {
+            return Err(format!("layer normalisation needs positive sizes, not {rows} x {cols}"));
+        }
+        if !(eps.is_finite() && eps >= 0.0) {
+            return Err(format!("eps is {eps}, but must be a number of 0 or more"));
+        }
+        let word = |k: TensorKind| if k == TensorKind::Weight { "weight" } else { "data" };
+        let mut text = format!(
+            "workload layernorm\ndata X: f32[{rows}, {cols}]\n{} G: f32[{cols}]\n",
+            word(gain)
+        );
+        if let Some(kind) = bias {
+            text += &format!("{} B: f32[{cols}]\n", word(kind));
+        }
+        let addend = if bias.is_some() { " + B[j]" } else { "" };
+        written(&format!(
+            "{text}stage S: f32[i: {rows}] = sum(j: {cols}) X[i, j]\n\
+             stage D: f32[i: {rows}, j: {cols}] = X[i, j] - S[i] / {cols}\n\
+             stage V: f32[i: {rows}] = sum(j: {cols}) D[i, j] * D[i, j]\n\
+             stage Y: f32[i: {rows}, j: {cols}] = D[i, j] / sqrt(V[i] / {cols} + {eps:?}) * \
+             G[j]{addend}\noutput Y"
+        ))
+    }
+
+    /// A readable name.
+    pub fn name(&self) -> String {
+        format!("layernorm_{}x{}", self.rows, self.cols)
+    }
+}

@@ -1,0 +1,226 @@
+//! The second stage: which candidates cover the model, in which order, and in which layout each
+//! value lies. A solver makes a [`Choice`]; an [`Assignment`] is a choice that was found legal, with
+//! the tasks that come of it. It can be run ([`Assignment::run`]) and planned
+//! ([`Assignment::plan`]).
+
+mod text;
+mod verify;
+
+use crate::candidate::root;
+use crate::candidates::Candidates;
+use crate::layout::Layout;
+use crate::weights::random_input;
+use squall_core::graph::{Model, Node, ValueId};
+use squall_core::tasks::{Tasks, Untuned};
+use squall_core::{Task, TaskId, Workload};
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+/// One step of the execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A kernel, by its place among the candidates.
+    Kernel(usize),
+    /// A node that no kernel is made for.
+    Node(usize),
+}
+
+/// What a solver chooses.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Choice {
+    /// In order of execution.
+    pub steps: Vec<Step>,
+    /// Of values that do not lie as in the model.
+    pub layouts: BTreeMap<ValueId, Layout>,
+}
+
+impl Choice {
+    /// Where a value lies.
+    pub fn layout(&self, v: ValueId) -> Layout {
+        self.layouts.get(&v).copied().unwrap_or(Layout::Model)
+    }
+}
+
+/// A legal cover of a model by kernels.
+#[derive(Clone)]
+pub struct Assignment {
+    /// Names and shapes of what the caller gives.
+    pub inputs: Vec<(String, Vec<i64>)>,
+    /// Names and shapes of what it gets.
+    pub outputs: Vec<(String, Vec<i64>)>,
+    candidates: Arc<Candidates>,
+    choice: Choice,
+    /// For each step the task of its kernel.
+    of_step: Vec<Option<TaskId>>,
+    tasks: Vec<Task>,
+    /// For each step, the values that no later step reads.
+    last: Vec<Vec<ValueId>>,
+}
+
+impl fmt::Debug for Assignment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (steps, ins, outs) = (self.choice.steps.len(), &self.inputs, &self.outputs);
+        write!(f, "Assignment of {steps} steps, {ins:?} -> {outs:?}")
+    }
+}
+
+impl Assignment {
+    /// The assignment of a choice; what is wrong where it is not legal.
+    pub fn new(candidates: Arc<Candidates>, choice: Choice) -> Result<Assignment, String> {
+        verify::verify(&candidates, &choice)?;
+        let model = &candidates.model;
+        let facts = |ids: &[ValueId]| {
+            let one = |&id: &ValueId| {
+                (model.values[id].name.clone(), model.values[id].shape.clone().unwrap_or_default())
+            };
+            ids.iter().map(one).collect()
+        };
+        let (of_step, tasks) = tasks(&candidates, &choice)?;
+        let (inputs, outputs) = (facts(&model.inputs), facts(&model.outputs));
+        let last = last_reads(&candidates, &choice);
+        Ok(Assignment { inputs, outputs, candidates, choice, of_step, tasks, last })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.candidates.model
+    }
+
+    /// What was chosen from.
+    pub fn candidates(&self) -> &Arc<Candidates> {
+        &self.candidates
+    }
+
+    /// What was chosen.
+    pub fn choice(&self) -> &Choice {
+        &self.choice
+    }
+
+    /// The distinct kernels, in order of first appearance, with their counts.
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
+    }
+
+    /// The task of each step that is a kernel.
+    pub fn task_of_step(&self, step: usize) -> Option<TaskId> {
+        self.of_step.get(step).copied().flatten()
+    }
+
+    /// The values that no step after this one reads.
+    pub fn last_read_by(&self, step: usize) -> &[ValueId] {
+        &self.last[step]
+    }
+
+    /// The nodes that are not tuned, in order of execution, and why.
+    pub fn untuned(&self) -> Vec<Untuned> {
+        let of = |s: &Step| match *s {
+            Step::Kernel(_) => None,
+            Step::Node(n) => {
+                let node = &self.model().nodes[n];
+                Some(Untuned {
+                    node: node.name.clone(),
+                    op: operator(node),
+                    reason: self.reason(n),
+                })
+            }
+        };
+        self.choice.steps.iter().filter_map(of).collect()
+    }
+
+    /// Why no kernel is made for a node.
+    pub fn reason(&self, node: usize) -> String {
+        self.candidates.refused.get(&node).cloned().unwrap_or_default()
+    }
+
+    /// The same model and kernels over other weights.
+    pub fn with_model(&self, model: Arc<Model>) -> Assignment {
+        let candidates = Candidates { model, ..(*self.candidates).clone() };
+        Assignment { candidates: Arc::new(candidates), ..self.clone() }
+    }
+
+    /// Numbers for an input where the user gives none: the same in every run.
+    pub fn random_input(&self, index: usize) -> Vec<f32> {
+        let elements = |shape: &[i64]| shape.iter().product::<i64>().max(0) as usize;
+        random_input(self.inputs.get(index).map_or(0, |(_, shape)| elements(shape)))
+    }
+}
+
+fn operator(node: &Node) -> String {
+    match node.domain.as_str() {
+        "" | "ai.onnx" => node.op.clone(),
+        domain => format!("{domain}.{}", node.op),
+    }
+}
+
+/// The workload of a candidate where values lie as chosen.
+pub fn workload(candidates: &Candidates, choice: &Choice, index: usize) -> Option<Workload> {
+    candidates.list.get(index)?.variant(&candidates.model, &|v| choice.layout(v))
+}
+
+/// The task of each step, and all tasks. Names are made unique as the model has its values, and get
+/// what says their layouts then: a kernel keeps its name in every layout.
+fn tasks(
+    candidates: &Candidates,
+    choice: &Choice,
+) -> Result<(Vec<Option<TaskId>>, Vec<Task>), String> {
+    let model = &candidates.model;
+    let nodes = |i: usize| {
+        let names = candidates.list[i].nodes.iter().map(|&n| model.nodes[n].name.clone());
+        names.collect::<Vec<String>>()
+    };
+    let mut plain = Tasks::default();
+    let id = |plain: &mut Tasks, s: &Step| match *s {
+        Step::Kernel(i) => {
+            let c = &candidates.list[i];
+            Some(plain.add(&c.name, c.workload.clone(), nodes(i)))
+        }
+        Step::Node(_) => None,
+    };
+    let ids: Vec<Option<TaskId>> = choice.steps.iter().map(|s| id(&mut plain, s)).collect();
+    let plain = plain.finish();
+    if choice.layouts.is_empty() {
+        return Ok((ids, plain));
+    }
+    let names: HashMap<TaskId, &str> = plain.iter().map(|t| (t.id, t.name.as_str())).collect();
+    let mut laid_out = Tasks::default();
+    let mut of_step = Vec::new();
+    for (step, id) in choice.steps.iter().zip(ids) {
+        let (Step::Kernel(i), Some(id)) = (*step, id) else {
+            of_step.push(None);
+            continue;
+        };
+        let c = &candidates.list[i];
+        let made = workload(candidates, choice, i)
+            .ok_or_else(|| format!("kernel `{}` cannot have these layouts", c.name))?;
+        let suffix = c.suffix(model, &|v| choice.layout(v));
+        let name = format!("{}{suffix}", names.get(&id).copied().unwrap_or_default());
+        of_step.push(Some(laid_out.add(&name, made, nodes(i))));
+    }
+    Ok((of_step, laid_out.finish()))
+}
+
+/// The values that a step reads at run time, by their roots.
+pub fn reads(candidates: &Candidates, step: &Step) -> Vec<ValueId> {
+    let model = &candidates.model;
+    let list: Vec<ValueId> = match *step {
+        Step::Kernel(i) => {
+            let feeds = candidates.list[i].feeds.iter().filter(|f| !f.is_made());
+            feeds.flat_map(|f| f.values()).collect()
+        }
+        Step::Node(n) => model.nodes[n].inputs.iter().flatten().copied().collect(),
+    };
+    list.into_iter().map(|v| root(model, v)).collect()
+}
+
+fn last_reads(candidates: &Candidates, choice: &Choice) -> Vec<Vec<ValueId>> {
+    let model = &candidates.model;
+    let mut reader = HashMap::new();
+    for (i, step) in choice.steps.iter().enumerate() {
+        reads(candidates, step).into_iter().for_each(|v| _ = reader.insert(v, i));
+    }
+    model.outputs.iter().for_each(|&v| _ = reader.remove(&root(model, v)));
+    let mut last = vec![Vec::new(); choice.steps.len()];
+    reader.into_iter().for_each(|(v, i)| last[i].push(v));
+    last
+}

@@ -1,0 +1,112 @@
+//! A set of nodes that may be one kernel, with what the kernel computes.
+
+use crate::feed::Feed;
+use crate::fuse::group::Group;
+use crate::layout::{Image, Layout, image};
+use crate::rewrite::rewrite;
+use crate::view::View;
+use squall_core::Workload;
+use squall_core::graph::{Model, ValueId};
+
+/// A set of nodes that may be one kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// The rule that found it.
+    pub rule: String,
+    /// A readable name, of which those of tasks are made.
+    pub name: String,
+    /// The nodes that it covers; the first stands for it in messages.
+    pub nodes: Vec<usize>,
+    /// What its inputs are made of, one for each input of the workload.
+    pub feeds: Vec<Feed>,
+    /// What it gives, one value for each output of the workload.
+    pub outputs: Vec<ValueId>,
+    /// What it computes, over values that lie as in the model; the formats of its tensors are those
+    /// of the inputs and stages here.
+    pub workload: Workload,
+    /// In which further layouts each of the values that it touches may lie, for itself.
+    pub layouts: Vec<(ValueId, Layout)>,
+}
+
+impl Candidate {
+    /// The kernel that a group of nodes is.
+    pub fn of_group(rule: &str, view: &View<'_>, group: &Group) -> Result<Candidate, String> {
+        let kernel = group.kernel()?;
+        let mut made = Candidate {
+            rule: rule.into(),
+            name: kernel.name,
+            nodes: group.nodes.clone(),
+            feeds: kernel.feeds,
+            outputs: vec![group.output],
+            workload: kernel.workload,
+            layouts: Vec::new(),
+        };
+        made.layouts = made.find_layouts(view.model);
+        Ok(made)
+    }
+
+    /// The values that it reads as they are and writes, each once.
+    pub fn touched(&self, model: &Model) -> Vec<ValueId> {
+        let value = |f: &Feed| if let Feed::Value(v) = f { Some(root(model, *v)) } else { None };
+        let mut list: Vec<ValueId> =
+            self.feeds.iter().filter_map(value).chain(self.outputs.iter().copied()).collect();
+        list.sort_unstable();
+        list.dedup();
+        list
+    }
+
+    /// In which layouts, apart from the model's, each touched value may lie while the others lie as
+    /// in the model.
+    pub fn find_layouts(&self, model: &Model) -> Vec<(ValueId, Layout)> {
+        let mut list = Vec::new();
+        let constant = |v: &ValueId| model.values[*v].weight || model.values[*v].constant.is_some();
+        for v in self.touched(model).into_iter().filter(|v| !constant(v)) {
+            for &(layout, _) in Layout::ALL.iter().filter(|(l, _)| *l != Layout::Model) {
+                let of = |u: ValueId| if u == v { layout } else { Layout::Model };
+                if image(model, v).is_some() && self.variant(model, &of).is_some() {
+                    list.push((v, layout));
+                }
+            }
+        }
+        list
+    }
+
+    /// The workload where values lie as `layout` says of their roots; none where the kernel cannot
+    /// go over them so.
+    pub fn variant(&self, model: &Model, layout: &dyn Fn(ValueId) -> Layout) -> Option<Workload> {
+        // Images whose channels lie last; a value that is no image has no such layout.
+        let last = |v: ValueId| match layout(root(model, v)) {
+            Layout::Model => Some(None),
+            Layout::ChannelsLast => image(model, root(model, v)).map(Some),
+        };
+        let input = |f: &Feed| if let Feed::Value(v) = f { last(*v) } else { Some(None) };
+        let inputs = self.feeds.iter().map(input).collect::<Option<Vec<Option<Image>>>>()?;
+        let outputs = self.outputs.iter().map(|&v| last(v)).collect::<Option<Vec<_>>>()?;
+        match outputs[..] {
+            _ if inputs.iter().chain(&outputs).all(Option::is_none) => Some(self.workload.clone()),
+            [output] => rewrite(&self.workload, &inputs, output),
+            _ => None,
+        }
+    }
+
+    /// What the name of its task gets for the layouts of images: `_nhwc` where all that it reads
+    /// and writes first has its channels last, `_to_nhwc` and `_from_nhwc` where it crosses over,
+    /// `_beside_nhwc` where only what it adds on the way has.
+    pub fn suffix(&self, model: &Model, layout: &dyn Fn(ValueId) -> Layout) -> &'static str {
+        let last = |v: ValueId| layout(root(model, v)) == Layout::ChannelsLast;
+        let input = matches!(self.feeds.first(), Some(Feed::Value(v)) if last(*v));
+        let output = self.outputs.first();
+        match (input, output.is_some_and(|&v| last(v))) {
+            (true, false) if output.is_some_and(|&v| image(model, v).is_some()) => "_from_nhwc",
+            (true, _) => "_nhwc",
+            (false, true) => "_to_nhwc",
+            (false, false) if self.touched(model).into_iter().any(last) => "_beside_nhwc",
+            (false, false) => "",
+        }
+    }
+}
+
+/// The value that an alias stands for.
+pub fn root(model: &Model, v: ValueId) -> ValueId {
+    model.values[v].alias.unwrap_or(v)
+}

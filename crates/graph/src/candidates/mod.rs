@@ -1,0 +1,127 @@
+//! The first stage: which sets of a model's nodes may be one kernel, found by the rules of fusion.
+//! What no kernel is made for is listed with the reason.
+
+mod text;
+mod verify;
+
+use crate::candidate::Candidate;
+use crate::rules::RULES;
+use crate::view::View;
+use squall_core::graph::{Model, Node};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The candidates of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidates {
+    /// The model.
+    pub model: Arc<Model>,
+    /// In the order of their first nodes; of one node smaller ones first.
+    pub list: Vec<Candidate>,
+    /// For nodes with which no candidate begins: why not.
+    pub refused: BTreeMap<usize, String>,
+}
+
+impl Candidates {
+    /// Finds all of them.
+    pub fn of(model: Arc<Model>) -> Candidates {
+        let view = View::new(&model);
+        let (mut list, mut refused) = (Vec::new(), BTreeMap::new());
+        for (i, node) in model.nodes.iter().enumerate().filter(|(_, n)| !n.folded) {
+            let before = list.len();
+            match found(&view, i) {
+                Ok(made) => list.extend(made),
+                Err(reason) => _ = refused.insert(i, reason),
+            }
+            if list.len() == before && !refused.contains_key(&i) {
+                refused.insert(i, why_not(node));
+            }
+        }
+        Candidates { model: model.clone(), list, refused }
+    }
+
+    /// For each node the candidates that begin with it, by their places in the list.
+    pub fn by_first_node(&self) -> Vec<Vec<usize>> {
+        let mut by = vec![Vec::new(); self.model.nodes.len()];
+        for (i, c) in self.list.iter().enumerate() {
+            if let Some(&first) = c.nodes.first() {
+                by[first].push(i);
+            }
+        }
+        by
+    }
+}
+
+/// What all rules find for a node; a reason only where no rule finds anything.
+fn found(view: &View<'_>, index: usize) -> Result<Vec<Candidate>, String> {
+    let node = &view.model.nodes[index];
+    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+        return Err(format!("operators of the domain `{}` are not known", node.domain));
+    }
+    let (mut list, mut reason) = (Vec::new(), None);
+    for made in RULES.iter().filter_map(|r| (r.find)(view, index)) {
+        match made {
+            Ok(made) => list.extend(made),
+            Err(why) => _ = reason.get_or_insert(why),
+        }
+    }
+    match reason {
+        Some(why) if list.is_empty() => Err(why),
+        _ => Ok(list),
+    }
+}
+
+/// Operators that move or make data without arithmetic.
+pub const MOVES: &[&str] = &[
+    "Reshape",
+    "Flatten",
+    "Squeeze",
+    "Unsqueeze",
+    "Transpose",
+    "Concat",
+    "Split",
+    "Slice",
+    "Gather",
+    "GatherElements",
+    "GatherND",
+    "ScatterElements",
+    "ScatterND",
+    "Expand",
+    "Tile",
+    "Pad",
+    "DepthToSpace",
+    "SpaceToDepth",
+    "Identity",
+    "Dropout",
+    "Constant",
+    "ConstantOfShape",
+    "Shape",
+    "Size",
+    "Range",
+    "Where",
+    "Cast",
+    "OneHot",
+    "EyeLike",
+    "ReverseSequence",
+];
+
+/// Why an operator has no kernel.
+fn why_not(node: &Node) -> String {
+    if let Some(problem) = &node.problem {
+        return problem.clone();
+    }
+    match node.op.as_str() {
+        "Reshape" | "Flatten" | "Squeeze" | "Unsqueeze" => {
+            "it only renames dimensions: nothing is computed".into()
+        }
+        op if MOVES.contains(&op) => "it moves data without computing: nothing to tune".into(),
+        "If" | "Loop" | "Scan" => {
+            "it is control flow, and the nodes inside are not looked at".into()
+        }
+        "ConvTranspose" | "Resize" | "Upsample" | "LSTM" | "GRU" | "RNN" | "Einsum"
+        | "Attention" => {
+            format!("kernels for {} are not made yet", node.op)
+        }
+        op => format!("there is no kernel for {op}"),
+    }
+}

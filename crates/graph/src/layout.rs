@@ -1,0 +1,38 @@
+//! In which order a value's elements lie in memory.
+
+use squall_core::graph::{Model, ValueId};
+
+/// The order of a value's elements. A layout is a variant here, its name, and a rewrite of workloads
+/// in `rewrite.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Layout {
+    /// As the model has it: row-major, of images the channels before rows and columns.
+    Model,
+    /// Images with their channels after rows and columns.
+    ChannelsLast,
+}
+
+impl Layout {
+    /// All of them, with their spelling in text.
+    pub const ALL: &'static [(Layout, &'static str)] =
+        &[(Layout::Model, "model"), (Layout::ChannelsLast, "nhwc")];
+
+    /// The spelling in text.
+    pub fn name(self) -> &'static str {
+        Layout::ALL.iter().find(|(l, _)| *l == self).map_or("", |(_, name)| name)
+    }
+
+    /// The layout with this spelling.
+    pub fn from_name(name: &str) -> Option<Layout> {
+        Layout::ALL.iter().find(|(_, n)| *n == name).map(|(l, _)| *l)
+    }
+}
+
+/// Extents of a batch of images: images, channels, height, width.
+pub type Image = [i64; 4];
+
+/// Extents of a value of four axes with more than one place.
+pub fn image(model: &Model, v: ValueId) -> Option<Image> {
+    let &[n, c, h, w] = model.values[v].shape.as_deref()? else { return None };
+    (n > 0 && c > 0 && h.checked_mul(w)? > 1).then_some([n, c, h, w])
+}

@@ -1,0 +1,26 @@
+//! A model on its way to kernels, in typed stages: a [`Model`](squall_core::graph::Model) that a
+//! reader made; its [`Candidates`], the sets of nodes that may be one kernel, found by the rules of
+//! fusion ([`rules`]); an [`Assignment`], a legal cover of the model by candidates with the layout of
+//! each value, chosen by a solver ([`solvers`]); and the [`plan`], an order of steps over blocks of
+//! memory. Each stage is text that prints and parses back, and is checked when it was read.
+
+pub mod assignment;
+pub mod candidate;
+pub mod candidates;
+pub mod feed;
+mod fuse;
+pub mod layout;
+pub mod plan;
+mod rewrite;
+pub mod rules;
+pub mod run;
+pub mod solvers;
+pub mod state;
+pub mod view;
+pub mod weights;
+
+pub use assignment::{Assignment, Choice, Step};
+pub use candidate::Candidate;
+pub use candidates::Candidates;
+pub use layout::Layout;
+pub use plan::Plan;

@@ -1,0 +1,150 @@
+//! Nodes that only move data, as copies. Where each element comes from is found by evaluating the
+//! node on indices instead of numbers, and read back as strides: one rule for all such operators,
+//! which cannot disagree with constant folding.
+
+use super::Stride;
+use squall_core::graph::{Attribute, Constant, Node, fold};
+
+/// Operators that put elements of their operands into new places, and nothing else.
+const MOVES: &[&str] =
+    &["Transpose", "Slice", "Split", "Concat", "Gather", "Expand", "Tile", "Pad", "Where"];
+
+/// Operators that give their first operand another shape or name.
+const RENAMES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"];
+
+/// An input of a node.
+pub enum Operand {
+    /// Not given.
+    Absent,
+    /// Numbers to move, of this shape.
+    Floats(Vec<i64>),
+    /// Known ahead: indices, axes, shapes, conditions.
+    Known(Constant),
+}
+
+/// A result of a node.
+#[derive(Debug, PartialEq)]
+pub struct Moved {
+    /// How many elements it has.
+    pub elements: usize,
+    /// What stands where no operand's element goes.
+    pub fill: Option<f32>,
+    /// Copies that make it.
+    pub pieces: Vec<Piece>,
+}
+
+/// Elements of one operand that go into a result.
+#[derive(Debug, PartialEq)]
+pub struct Piece {
+    /// The operand.
+    pub input: usize,
+    /// The first element in the result.
+    pub to: usize,
+    /// The first element in the operand.
+    pub from: usize,
+    /// The others.
+    pub pattern: Pattern,
+}
+
+/// How the elements of a piece lie.
+#[derive(Debug, PartialEq)]
+pub enum Pattern {
+    /// Along axes, outermost first; none for a single element.
+    Axes(Vec<Stride>),
+    /// (target, source, length), both from the beginning of their tensors.
+    Runs(Vec<[usize; 3]>),
+}
+
+/// Whether a node hands the elements of its first operand on in their order.
+pub fn renames(node: &Node) -> bool {
+    RENAMES.contains(&node.op.as_str()) && node.domain.is_empty() && node.outputs.len() == 1
+}
+
+/// The results of a node that moves data; `None` for other nodes.
+pub fn trace(node: &Node, operands: &[Operand], opset: i64) -> Option<Result<Vec<Moved>, String>> {
+    if !MOVES.contains(&node.op.as_str()) {
+        return None;
+    }
+    // Index 0 stands for the fill of `Pad`, which is no operand.
+    let mut next = 1i64;
+    let mut starts = Vec::new();
+    let mut inputs = Vec::new();
+    for operand in operands {
+        starts.push(next);
+        inputs.push(match operand {
+            Operand::Absent => None,
+            Operand::Known(c) => Some(c.clone()),
+            Operand::Floats(shape) => {
+                let count = shape.iter().product::<i64>().max(0);
+                let data = (next..next + count).collect();
+                next += count;
+                Some(Constant::I64 { shape: shape.clone(), data })
+            }
+        });
+    }
+    let made = match fold::evaluate(node, &inputs, opset)? {
+        Ok(made) => made,
+        Err(e) => return Some(Err(e)),
+    };
+    let fill = match node.attributes.get("value") {
+        Some(Attribute::Float(f)) if opset < 11 => *f,
+        _ => 0.0,
+    };
+    made.iter().map(|c| moved(c.as_i64()?, &starts, fill)).collect::<Option<Vec<_>>>().map(Ok)
+}
+
+fn moved(indices: &[i64], starts: &[i64], fill: f32) -> Option<Moved> {
+    // (target, source) of each element, by operand.
+    let mut pairs: Vec<Vec<(usize, usize)>> = vec![Vec::new(); starts.len()];
+    for (to, &index) in indices.iter().enumerate().filter(|(_, i)| **i > 0) {
+        // Operands that are not given or not moved begin where the next one does.
+        let input = starts.iter().rposition(|s| *s <= index)?;
+        pairs[input].push((to, (index - starts[input]) as usize));
+    }
+    let given: usize = pairs.iter().map(Vec::len).sum();
+    let pieces = pairs
+        .into_iter()
+        .enumerate()
+        .filter(|(_, p)| !p.is_empty())
+        .map(|(input, p)| piece(input, &p))
+        .collect();
+    Some(Moved { elements: indices.len(), fill: (given < indices.len()).then_some(fill), pieces })
+}
+
+fn piece(input: usize, pairs: &[(usize, usize)]) -> Piece {
+    let (to, from) = pairs[0];
+    match axes(pairs) {
+        Some(axes) => Piece { input, to, from, pattern: Pattern::Axes(axes) },
+        None => Piece { input, to: 0, from: 0, pattern: Pattern::Runs(runs(pairs)) },
+    }
+}
+
+/// The axes along which the pairs lie, if they do.
+fn axes(pairs: &[(usize, usize)]) -> Option<Vec<Stride>> {
+    let mut axes = Vec::new();
+    let mut rest: Vec<(usize, usize)> = pairs.to_vec();
+    let apart = |a: (usize, usize), b: (usize, usize)| (b.0 - a.0, b.1 as isize - a.1 as isize);
+    while rest.len() > 1 {
+        let step = apart(rest[0], rest[1]);
+        let extent = 1 + rest.windows(2).take_while(|w| apart(w[0], w[1]) == step).count();
+        let even = rest.len().is_multiple_of(extent);
+        if !even || rest.chunks(extent).any(|c| c.windows(2).any(|w| apart(w[0], w[1]) != step)) {
+            return None;
+        }
+        axes.push(Stride { extent, to: step.0, from: step.1 });
+        rest = rest.into_iter().step_by(extent).collect();
+    }
+    axes.reverse();
+    Some(axes)
+}
+
+fn runs(pairs: &[(usize, usize)]) -> Vec<[usize; 3]> {
+    let mut runs: Vec<[usize; 3]> = Vec::new();
+    for &(to, from) in pairs {
+        match runs.last_mut() {
+            Some([t, f, n]) if *t + *n == to && *f + *n == from => *n += 1,
+            _ => runs.push([to, from, 1]),
+        }
+    }
+    runs
+}

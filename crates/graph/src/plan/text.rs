@@ -1,0 +1,205 @@
+//! The text of a plan. `b2+64` is the place 64 elements into block 2, `c3` constant 3; constants are
+//! named, their numbers stay with the weights.
+//!
+//! ```text
+//! plan
+//! constant 108 "\"w\""
+//! block 192
+//! block 256
+//! input b0+0 192
+//! step "conv" "Conv" kernel 0123456789abcdef b1+0 b0+0 c0
+//! step "cat" "Concat" copy b1+0 b0+0 0 [4:8:4] [4:1:1]
+//! output b1+0 256
+//! ```
+
+use super::{Place, Plan, PlanConstant, PlanStep, Source, Stride, Work};
+use squall_core::graph::words::{Words, at_end, lines, quote};
+use squall_core::text::TextError;
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}+{}", self.block, self.offset)
+    }
+}
+
+impl FromStr for Place {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Place, ()> {
+        let (block, offset) = s.strip_prefix('b').and_then(|s| s.split_once('+')).ok_or(())?;
+        let (block, offset) = (block.parse().map_err(|_| ())?, offset.parse().map_err(|_| ())?);
+        Ok(Place { block, offset })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Constant(c) => write!(f, "c{c}"),
+            Source::Place(p) => write!(f, "{p}"),
+        }
+    }
+}
+
+impl FromStr for Source {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Source, ()> {
+        match s.strip_prefix('c') {
+            Some(c) => c.parse().map(Source::Constant).map_err(|_| ()),
+            None => s.parse().map(Source::Place),
+        }
+    }
+}
+
+impl fmt::Display for Stride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}:{}:{}]", self.extent, self.to, self.from)
+    }
+}
+
+impl FromStr for Stride {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Stride, ()> {
+        let inner = s.strip_prefix('[').and_then(|s| s.strip_suffix(']')).ok_or(())?;
+        let parts: Vec<&str> = inner.split(':').collect();
+        let [extent, to, from] = parts[..] else { return Err(()) };
+        let fail = |_| ();
+        Ok(Stride {
+            extent: extent.parse().map_err(fail)?,
+            to: to.parse().map_err(fail)?,
+            from: from.parse().map_err(fail)?,
+        })
+    }
+}
+
+/// One run of a copy without a pattern.
+struct Run([usize; 3]);
+
+impl FromStr for Run {
+    type Err = ();
+    fn from_str(s: &str) -> Result<Run, ()> {
+        let numbers: Result<Vec<usize>, _> = s.split(':').map(str::parse).collect();
+        numbers.map_err(|_| ())?.try_into().map(Run).map_err(|_| ())
+    }
+}
+
+fn listed<T: fmt::Display>(list: &[T]) -> String {
+    list.iter().fold(String::new(), |mut s, x| {
+        let _ = write!(s, " {x}");
+        s
+    })
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "plan")?;
+        for c in &self.constants {
+            writeln!(f, "constant {} {}", c.elements, quote(&c.name))?;
+        }
+        self.blocks.iter().try_for_each(|n| writeln!(f, "block {n}"))?;
+        for (p, n) in self.inputs.iter().zip(&self.input_elements) {
+            writeln!(f, "input {p} {n}")?;
+        }
+        for s in &self.steps {
+            write!(f, "step {} {} ", quote(&s.node), quote(&s.op))?;
+            match &s.work {
+                Work::Kernel { task, inputs, output } => {
+                    writeln!(f, "kernel {task} {output}{}", listed(inputs))?;
+                }
+                Work::Copy { from, from_offset, to, axes } => {
+                    writeln!(f, "copy {to} {from} {from_offset}{}", listed(axes))?;
+                }
+                Work::Runs { from, to, runs } => {
+                    write!(f, "runs {to} {from}")?;
+                    runs.iter().try_for_each(|[t, s, n]| write!(f, " {t}:{s}:{n}"))?;
+                    writeln!(f)?;
+                }
+                Work::Fill { to, elements, value } => {
+                    writeln!(f, "fill {to} {elements} {value:?}")?;
+                }
+            }
+        }
+        for (p, n) in self.outputs.iter().zip(&self.output_elements) {
+            writeln!(f, "output {p} {n}")?;
+        }
+        self.random.iter().try_for_each(|name| writeln!(f, "random {}", quote(name)))
+    }
+}
+
+impl Plan {
+    /// Reads a plan's text, and checks it. Its constants have no numbers.
+    pub fn parse(text: &str) -> Result<Plan, TextError> {
+        let (mut plan, mut begun) = (Plan::default(), false);
+        for mut w in lines(text) {
+            if begun {
+                line(&mut w, &mut plan)?;
+            } else {
+                w.expect("plan")?;
+                begun = true;
+            }
+            w.end()?;
+        }
+        if !begun {
+            return at_end(text, "expected `plan`");
+        }
+        match plan.verify() {
+            Ok(()) => Ok(plan),
+            Err(e) => at_end(text, e),
+        }
+    }
+}
+
+const PLACE: &str = "a place like b0+16";
+
+fn line(w: &mut Words<'_>, plan: &mut Plan) -> Result<(), TextError> {
+    let start = w.clone();
+    match w.bare()? {
+        "constant" => {
+            let (elements, name) = (w.value("a number of elements")?, w.quoted()?);
+            plan.constants.push(PlanConstant { name, elements, data: Vec::new() });
+        }
+        "block" => plan.blocks.push(w.value("a number of elements")?),
+        "input" => {
+            plan.inputs.push(w.value(PLACE)?);
+            plan.input_elements.push(w.value("a number of elements")?);
+        }
+        "output" => {
+            plan.outputs.push(w.value(PLACE)?);
+            plan.output_elements.push(w.value("a number of elements")?);
+        }
+        "random" => plan.random.push(w.quoted()?),
+        "step" => {
+            let (node, op) = (w.quoted()?, w.quoted()?);
+            plan.steps.push(PlanStep { node, op, work: work(w)? });
+        }
+        other => return start.error(format!("`{other}` is nothing that a plan has")),
+    }
+    Ok(())
+}
+
+fn work(w: &mut Words<'_>) -> Result<Work, TextError> {
+    const SOURCE: &str = "a place like b0+16 or a constant like c3";
+    let start = w.clone();
+    Ok(match w.bare()? {
+        "kernel" => {
+            let (task, output) = (w.value("a task's id")?, w.value(PLACE)?);
+            Work::Kernel { task, output, inputs: w.values(SOURCE)? }
+        }
+        "copy" => {
+            let (to, from) = (w.value(PLACE)?, w.value(SOURCE)?);
+            let from_offset = w.value("a number of elements")?;
+            Work::Copy { from, from_offset, to, axes: w.values("an axis like [4:8:1]")? }
+        }
+        "runs" => {
+            let (to, from) = (w.value(PLACE)?, w.value(SOURCE)?);
+            let runs: Vec<Run> = w.values("a run like 0:8:4")?;
+            Work::Runs { from, to, runs: runs.into_iter().map(|r| r.0).collect() }
+        }
+        "fill" => {
+            let (to, elements) = (w.value(PLACE)?, w.value("a number of elements")?);
+            Work::Fill { to, elements, value: w.value("a number")? }
+        }
+        _ => return start.error("expected `kernel`, `copy`, `runs` or `fill`"),
+    })
+}

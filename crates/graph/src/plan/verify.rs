@@ -1,0 +1,110 @@
+//! What every plan keeps: all that is read and written lies inside its block, and nothing is read
+//! that no step, input or constant gave.
+
+use super::{Place, Plan, Source, Stride, Work};
+
+impl Plan {
+    /// Checks the plan; says which step is wrong and why. What a kernel reads of a block is its
+    /// task's affair: here only where that begins.
+    pub fn verify(&self) -> Result<(), String> {
+        let ends = self.inputs.iter().zip(&self.input_elements);
+        if self.inputs.len() != self.input_elements.len()
+            || self.outputs.len() != self.output_elements.len()
+        {
+            return Err("an input or an output has no size".into());
+        }
+        let mut written = vec![false; self.blocks.len()];
+        for (i, (p, &n)) in ends.enumerate() {
+            self.inside(p, n).map_err(|e| format!("input {i}: {e}"))?;
+            written[p.block] = true;
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            let at = |e: String| format!("step {i} (`{}`): {e}", step.node);
+            for source in step.work.reads() {
+                self.known(source, &written).map_err(at)?;
+            }
+            self.sizes(&step.work).map_err(at)?;
+            written[step.work.to().block] = true;
+        }
+        for (i, (p, &n)) in self.outputs.iter().zip(&self.output_elements).enumerate() {
+            self.inside(p, n).map_err(|e| format!("output {i}: {e}"))?;
+            self.known(&Source::Place(*p), &written).map_err(|e| format!("output {i}: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether so many elements from a place on lie inside its block.
+    fn inside(&self, p: &Place, elements: usize) -> Result<(), String> {
+        match (self.blocks.get(p.block), p.offset.checked_add(elements)) {
+            (None, _) => Err(format!("there is no block {}", p.block)),
+            (Some(&size), Some(end)) if end <= size => Ok(()),
+            (Some(size), _) => Err(format!(
+                "{elements} elements from {} on do not fit block {} of {size}",
+                p.offset, p.block
+            )),
+        }
+    }
+
+    fn known(&self, source: &Source, written: &[bool]) -> Result<(), String> {
+        match source {
+            Source::Constant(c) if *c < self.constants.len() => Ok(()),
+            Source::Constant(c) => Err(format!("there is no constant {c}")),
+            Source::Place(p) => match written.get(p.block) {
+                Some(true) => self.inside(p, 0),
+                _ => Err(format!("block {} holds nothing by then", p.block)),
+            },
+        }
+    }
+
+    fn sizes(&self, work: &Work) -> Result<(), String> {
+        let far = || "its numbers are too large".to_string();
+        match work {
+            Work::Kernel { output, .. } => self.inside(output, 0),
+            Work::Fill { to, elements, .. } => self.inside(to, *elements),
+            Work::Copy { from, from_offset, to, axes } => {
+                let (target, low, high) = span(axes).ok_or_else(far)?;
+                self.inside(to, target)?;
+                let first = i64::try_from(*from_offset).map_err(|_| far())?;
+                let (low, high) = (first.checked_add(low), first.checked_add(high));
+                let (low, high) = (low.ok_or_else(far)?, high.ok_or_else(far)?);
+                let (Ok(_), Ok(high)) = (usize::try_from(low), usize::try_from(high)) else {
+                    return Err("it reads before its source".into());
+                };
+                self.holds(from, high)
+            }
+            Work::Runs { from, to, runs } => runs.iter().try_for_each(|&[t, f, n]| {
+                self.inside(to, t.checked_add(n).ok_or_else(far)?)?;
+                self.holds(from, f.checked_add(n).ok_or_else(far)?)
+            }),
+        }
+    }
+
+    /// Whether a source has so many elements.
+    fn holds(&self, source: &Source, elements: usize) -> Result<(), String> {
+        match source {
+            Source::Place(p) => self.inside(p, elements),
+            Source::Constant(c) if elements <= self.constants[*c].elements => Ok(()),
+            Source::Constant(c) => Err(format!("constant {c} has fewer than {elements} elements")),
+        }
+    }
+}
+
+/// Elements that a copy reaches in its target, and the first and the end that it reaches in its
+/// source; none where the numbers exceed any memory.
+fn span(axes: &[Stride]) -> Option<(usize, i64, i64)> {
+    if axes.iter().any(|a| a.extent == 0) {
+        return Some((0, 0, 0));
+    }
+    let (mut target, mut low, mut high) = (1usize, 0i64, 1i64);
+    for a in axes {
+        let more = a.extent - 1;
+        target = target.checked_add(more.checked_mul(a.to)?)?;
+        let reach = i64::try_from(more).ok()?.checked_mul(i64::try_from(a.from).ok()?)?;
+        if reach < 0 {
+            low = low.checked_add(reach)?;
+        } else {
+            high = high.checked_add(reach)?;
+        }
+    }
+    Some((target, low, high))
+}

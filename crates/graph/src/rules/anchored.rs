@@ -1,0 +1,18 @@
+//! An operator that reduces (a convolution, a product, a pool, a softmax) with the elementwise nodes
+//! that follow it.
+
+use super::{blamed, sizes};
+use crate::candidate::Candidate;
+use crate::fuse::anchor::anchor;
+use crate::fuse::group::Group;
+use crate::view::View;
+
+/// The rule's name.
+pub const NAME: &str = "anchored";
+
+/// See [`super::Find`].
+pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<Candidate>, String>> {
+    let made = anchor(view, &view.model.nodes[node])?;
+    let group = blamed(view, node, made).map(|a| Group::around(node, a));
+    Some(group.and_then(|g| sizes(NAME, view, g)))
+}

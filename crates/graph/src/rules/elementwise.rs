@@ -1,0 +1,19 @@
+//! Elementwise nodes one after the other.
+
+use super::{blamed, sizes};
+use crate::candidate::Candidate;
+use crate::fuse::group::Group;
+use crate::fuse::step::is_elementwise;
+use crate::view::View;
+
+/// The rule's name.
+pub const NAME: &str = "elementwise";
+
+/// See [`super::Find`].
+pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<Candidate>, String>> {
+    if !is_elementwise(&view.model.nodes[node].op) {
+        return None;
+    }
+    let group = blamed(view, node, Group::elementwise(view, node));
+    Some(group.and_then(|g| sizes(NAME, view, g)))
+}

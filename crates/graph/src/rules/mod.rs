@@ -1,0 +1,44 @@
+//! The rules of fusion: each finds the sets of nodes that may be one kernel. A rule is a file here
+//! and a line in [`RULES`].
+
+mod anchored;
+mod elementwise;
+
+use crate::candidate::Candidate;
+use crate::fuse::group::Group;
+use crate::view::View;
+
+/// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
+/// about such nodes, and the reason where it is and finds nothing.
+pub type Find = fn(&View<'_>, usize) -> Option<Result<Vec<Candidate>, String>>;
+
+/// A rule.
+pub struct Rule {
+    /// Its name in texts.
+    pub name: &'static str,
+    /// What it does.
+    pub find: Find,
+}
+
+/// All rules. Where several find kernels for a node, all of them are candidates.
+pub const RULES: &[Rule] = &[
+    Rule { name: anchored::NAME, find: anchored::find },
+    Rule { name: elementwise::NAME, find: elementwise::find },
+];
+
+/// A group and what it grows to, one kernel for each size at which a single value leaves it.
+fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<Candidate>, String> {
+    let mut list = vec![Candidate::of_group(rule, view, &group)?];
+    let mut group = group;
+    while let Some(grown) = group.grown(view) {
+        // A size that makes no kernel does not end the growth.
+        list.extend(Candidate::of_group(rule, view, &grown));
+        group = grown;
+    }
+    Ok(list)
+}
+
+/// What the reader found wrong with a node says more than what follows from it.
+fn blamed<T>(view: &View<'_>, node: usize, made: Result<T, String>) -> Result<T, String> {
+    made.map_err(|why| view.model.nodes[node].problem.clone().unwrap_or(why))
+}

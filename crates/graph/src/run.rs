@@ -1,0 +1,84 @@
+//! The step-by-step execution of an assignment: kernels through the caller, everything else by plain
+//! evaluation. What a tuned model is checked with.
+
+use crate::assignment::{Assignment, Step};
+use crate::feed::Feed;
+use crate::state::State;
+use squall_core::graph::{Constant, ValueId, type_name};
+use squall_core::{DType, TaskId};
+use std::collections::HashMap;
+
+/// Calls a kernel: its task and all its inputs in the workload's order, data and weights.
+pub type Call<'a> = dyn FnMut(TaskId, &[&[f32]]) -> Result<Vec<f32>, String> + 'a;
+
+impl Assignment {
+    /// Runs the model: `inputs` in the order of [`Assignment::inputs`], results in that of
+    /// [`Assignment::outputs`].
+    pub fn run(&self, inputs: &[Vec<f32>], kernel: &mut Call<'_>) -> Result<Vec<Vec<f32>>, String> {
+        let model = self.model();
+        let mut state = State { model, values: HashMap::new() };
+        self.take_inputs(inputs, &mut state)?;
+        for (i, step) in self.choice().steps.iter().enumerate() {
+            match *step {
+                Step::Kernel(c) => {
+                    let c = &self.candidates().list[c];
+                    let at = |e: String| format!("node `{}`: {e}", model.nodes[c.nodes[0]].name);
+                    let task = self.task_of_step(i).ok_or_else(|| at("it has no task".into()))?;
+                    let output = c.outputs[0];
+                    let made = call(&state, task, &c.feeds, output, kernel).map_err(at)?;
+                    state.values.insert(output, made);
+                }
+                Step::Node(node) => state.evaluate(node, &self.reason(node))?,
+            }
+            self.last_read_by(i).iter().for_each(|v| _ = state.values.remove(v));
+        }
+        let result = |&id: &ValueId| match state.get(id) {
+            Some(Constant::F32 { data, .. }) => Ok(data.clone()),
+            Some(_) => Err(format!("output `{}` is not of floats", model.values[id].name)),
+            None => Err(state.absent(id)),
+        };
+        model.outputs.iter().map(result).collect()
+    }
+
+    fn take_inputs(&self, inputs: &[Vec<f32>], state: &mut State<'_>) -> Result<(), String> {
+        if inputs.len() != self.inputs.len() {
+            let (has, given) = (self.inputs.len(), inputs.len());
+            return Err(format!("the model has {has} inputs, given are {given}"));
+        }
+        let model = state.model;
+        for ((id, (name, shape)), data) in model.inputs.iter().zip(&self.inputs).zip(inputs) {
+            let expected: i64 = shape.iter().product();
+            if data.len() as i64 != expected {
+                return Err(format!(
+                    "input `{name}` is {shape:?}, {expected} elements; given are {}",
+                    data.len()
+                ));
+            }
+            let dtype = model.values[*id].dtype;
+            if dtype != Some(DType::F32) {
+                let of = type_name(dtype);
+                return Err(format!("input `{name}` is of {of}; models are run on floats"));
+            }
+            state.values.insert(*id, Constant::F32 { shape: shape.clone(), data: data.clone() });
+        }
+        Ok(())
+    }
+}
+
+fn call(
+    state: &State<'_>,
+    task: TaskId,
+    feeds: &[Feed],
+    output: ValueId,
+    kernel: &mut Call<'_>,
+) -> Result<Constant, String> {
+    let feeds = feeds.iter().map(|f| state.feed(f)).collect::<Result<Vec<_>, _>>()?;
+    let inputs: Vec<&[f32]> = feeds.iter().map(|f| f.as_ref()).collect();
+    let data = kernel(task, &inputs)?;
+    let shape = state.model.values[output].shape.clone().unwrap_or_default();
+    let expected: i64 = shape.iter().product();
+    if data.len() as i64 != expected {
+        return Err(format!("the kernel gave {} elements, expected {shape:?}", data.len()));
+    }
+    Ok(Constant::F32 { shape, data })
+}

@@ -1,0 +1,43 @@
+//! Greedy fusion: in the order of the model, each node that no kernel covers yet begins the largest
+//! kernel whose inputs are all there by then. No cost is asked; a residual that is computed later
+//! ends a kernel.
+
+use super::Cost;
+use crate::assignment::{Choice, Step};
+use crate::candidate::{Candidate, root};
+use crate::candidates::Candidates;
+use std::collections::HashMap;
+
+/// See [`super::Solve`].
+pub fn solve(all: &Candidates, _: Choice, _: &Cost<'_>) -> Choice {
+    let m = &all.model;
+    let executed = m.nodes.iter().enumerate().filter(|(_, n)| !n.folded);
+    let producer: HashMap<usize, usize> =
+        executed.flat_map(|(i, n)| n.outputs.iter().map(move |&v| (v, i))).collect();
+    // Nodes whose results exist once the steps so far have run.
+    let mut done: Vec<bool> = m.nodes.iter().map(|n| n.folded).collect();
+    let is_ready = |c: &Candidate, done: &[bool]| {
+        let mut reads = c.feeds.iter().filter(|f| !f.is_made()).flat_map(|f| f.values());
+        reads.all(|v| producer.get(&root(m, v)).is_none_or(|&p| done[p]))
+            && c.nodes.iter().all(|&n| !done[n])
+    };
+    let by_first = all.by_first_node();
+    let mut choice = Choice::default();
+    for node in 0..m.nodes.len() {
+        if done[node] {
+            continue;
+        }
+        let ready = by_first[node].iter().filter(|&&i| is_ready(&all.list[i], &done));
+        match ready.max_by_key(|&&i| all.list[i].nodes.len()) {
+            Some(&i) => {
+                all.list[i].nodes.iter().for_each(|&n| done[n] = true);
+                choice.steps.push(Step::Kernel(i));
+            }
+            None => {
+                done[node] = true;
+                choice.steps.push(Step::Node(node));
+            }
+        }
+    }
+    choice
+}

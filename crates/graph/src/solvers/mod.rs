@@ -1,0 +1,83 @@
+//! Solvers of an assignment: each makes a choice of kernels or layouts from the candidates, going
+//! out from the choice before. A solver is a file here and a line in [`SOLVERS`].
+
+mod elimination;
+mod greedy;
+mod images;
+mod layouts;
+mod unfused;
+
+use crate::assignment::{Assignment, Choice};
+use crate::candidates::Candidates;
+use squall_core::TaskId;
+use squall_core::graph::Model;
+use std::sync::Arc;
+
+/// What is known of the time of a task's kernel, in nanoseconds.
+pub type Cost<'a> = dyn Fn(TaskId) -> Option<f64> + 'a;
+
+/// A choice of a solver, which may keep what it is given of the choice before.
+pub type Solve = fn(&Candidates, Choice, &Cost<'_>) -> Choice;
+
+/// A way to choose kernels and layouts.
+pub struct AssignmentSolver {
+    /// Its name.
+    pub name: &'static str,
+    /// What it does, in one line.
+    pub about: &'static str,
+    /// See [`Solve`].
+    pub solve: Solve,
+}
+
+/// All solvers.
+pub const SOLVERS: &[AssignmentSolver] = &[
+    AssignmentSolver {
+        name: GREEDY,
+        about: "each kernel takes in all elementwise nodes that follow it",
+        solve: greedy::solve,
+    },
+    AssignmentSolver {
+        name: "unfused",
+        about: "a kernel for each node that computes",
+        solve: unfused::solve,
+    },
+    AssignmentSolver {
+        name: CHANNELS_LAST,
+        about: "images that kernels alone see have their channels last",
+        solve: layouts::channels_last,
+    },
+    AssignmentSolver {
+        name: FASTEST_LAYOUTS,
+        about: "each image as the kernels that are known are fastest together, exactly",
+        solve: layouts::fastest,
+    },
+];
+
+/// The solver that chooses kernels where the user says nothing else.
+pub const GREEDY: &str = "greedy";
+/// The solver that moves the channels of all images.
+pub const CHANNELS_LAST: &str = "channels-last";
+/// The solver that chooses layouts by measured times.
+pub const FASTEST_LAYOUTS: &str = "fastest-layouts";
+
+/// The solver of a name.
+pub fn solver(name: &str) -> Option<&'static AssignmentSolver> {
+    SOLVERS.iter().find(|s| s.name == name)
+}
+
+impl Assignment {
+    /// The model with its kernels as large as they become by the greedy rule, everything in the
+    /// model's layout.
+    pub fn of(model: Arc<Model>) -> Result<Assignment, String> {
+        let candidates = Arc::new(Candidates::of(model));
+        let choice = greedy::solve(&candidates, Choice::default(), &|_| None);
+        Assignment::new(candidates, choice)
+    }
+
+    /// What a solver makes of this assignment.
+    pub fn solved(&self, solver: &AssignmentSolver, cost: &Cost<'_>) -> Result<Assignment, String> {
+        let choice = (solver.solve)(self.candidates(), self.choice().clone(), cost);
+        let made = Assignment::new(self.candidates().clone(), choice);
+        made.map_err(|e| format!("the solver `{}` made an illegal assignment: {e}", solver.name))
+    }
+}

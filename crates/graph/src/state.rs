@@ -1,0 +1,121 @@
+//! What is known while a model runs or is planned: constants of the model, and what was made since.
+
+use crate::feed::{Feed, Norm};
+use squall_core::graph::{Constant, Model, ValueId, fold};
+use std::collections::HashMap;
+
+/// What is known while a model runs.
+pub struct State<'a> {
+    /// The model.
+    pub model: &'a Model,
+    /// What was computed, or read beside the model.
+    pub values: HashMap<ValueId, Constant>,
+}
+
+impl State<'_> {
+    /// The elements of a value, where they are known by now.
+    pub fn get(&self, id: ValueId) -> Option<&Constant> {
+        let root = self.model.values[id].alias.unwrap_or(id);
+        let known = |v: ValueId| self.model.values[v].constant.as_ref();
+        self.values.get(&root).or_else(|| known(id)).or_else(|| known(root))
+    }
+
+    /// Why a value is not there.
+    pub fn absent(&self, id: ValueId) -> String {
+        let value = &self.model.values[id];
+        match value.weight {
+            true => format!(
+                "the weight `{}` {:?} is not in the file (its data is external, or too large to \
+                 keep): the model can be tuned, not run",
+                value.name,
+                value.shape.as_deref().unwrap_or_default()
+            ),
+            false => format!("the value `{}` is not computed by any node that ran", value.name),
+        }
+    }
+
+    fn floats(&self, id: ValueId) -> Result<&[f32], String> {
+        match self.get(id) {
+            Some(Constant::F32 { data, .. }) => Ok(data),
+            Some(_) => Err(format!("`{}` is not of floats", self.model.values[id].name)),
+            None => Err(self.absent(id)),
+        }
+    }
+
+    /// Factor and addend of each channel.
+    fn norm(&self, norm: &Norm) -> Result<(Vec<f64>, Vec<f64>), String> {
+        let [scale, shift, mean, variance] = norm.parameters.map(|id| self.floats(id));
+        let (scale, shift, mean, variance) = (scale?, shift?, mean?, variance?);
+        let factors: Vec<f64> = scale
+            .iter()
+            .zip(variance)
+            .map(|(s, v)| f64::from(*s) / (f64::from(*v) + norm.eps).sqrt())
+            .collect();
+        let addends = shift
+            .iter()
+            .zip(mean)
+            .zip(&factors)
+            .map(|((b, m), f)| f64::from(*b) - f64::from(*m) * f)
+            .collect();
+        Ok((factors, addends))
+    }
+
+    /// The floats of a kernel's input.
+    pub fn feed(&self, feed: &Feed) -> Result<std::borrow::Cow<'_, [f32]>, String> {
+        let made: Vec<f32> = match feed {
+            Feed::Value(id) => return Ok(self.floats(*id)?.into()),
+            Feed::Scaled { weight, norm } => {
+                let (factors, _) = self.norm(norm)?;
+                let weight = self.floats(*weight)?;
+                let each = (weight.len() / factors.len().max(1)).max(1);
+                weight
+                    .chunks(each)
+                    .zip(&factors)
+                    .flat_map(|(filter, f)| filter.iter().map(move |w| (f64::from(*w) * f) as f32))
+                    .collect()
+            }
+            Feed::Factor(norm) => self.norm(norm)?.0.into_iter().map(|x| x as f32).collect(),
+            Feed::Addend { bias, norm } => {
+                let (factors, addends) = self.norm(norm)?;
+                match bias {
+                    None => addends.into_iter().map(|x| x as f32).collect(),
+                    Some(b) => {
+                        let bias = self.floats(*b)?;
+                        bias.iter()
+                            .zip(factors)
+                            .zip(addends)
+                            .map(|((b, f), a)| (f64::from(*b) * f + a) as f32)
+                            .collect()
+                    }
+                }
+            }
+        };
+        Ok(made.into())
+    }
+
+    /// Makes the results of a node that is no kernel known; `reason` says why it is none.
+    pub fn evaluate(&mut self, index: usize, reason: &str) -> Result<(), String> {
+        let node = &self.model.nodes[index];
+        let mut inputs = Vec::new();
+        for id in &node.inputs {
+            inputs.push(match id {
+                None => None,
+                Some(id) => Some(
+                    self.get(*id)
+                        .cloned()
+                        .ok_or_else(|| format!("node `{}`: {}", node.name, self.absent(*id)))?,
+                ),
+            });
+        }
+        let made = match fold::evaluate(node, &inputs, self.model.opset) {
+            Some(made) => made.map_err(|e| format!("node `{}` ({}): {e}", node.name, node.op))?,
+            None => {
+                return Err(format!("node `{}` ({}) cannot be run: {reason}", node.name, node.op));
+            }
+        };
+        for (&id, value) in node.outputs.iter().zip(made) {
+            self.values.insert(id, value);
+        }
+        Ok(())
+    }
+}

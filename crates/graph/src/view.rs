@@ -1,0 +1,214 @@
+//! What the stages ask of a model: values through their aliases, the nodes that use each,
+//! attributes with defaults.
+
+use squall_core::DType;
+use squall_core::TensorKind;
+use squall_core::graph::{Attribute, Constant, Model, Node, ValueId};
+
+/// A model with its uses.
+pub struct View<'a> {
+    /// What was read.
+    pub model: &'a Model,
+    users: Vec<Vec<usize>>,
+    producer: Vec<Option<usize>>,
+    output: Vec<bool>,
+}
+
+impl<'a> View<'a> {
+    /// Counts uses; nodes that need no execution use nothing.
+    pub fn new(model: &'a Model) -> View<'a> {
+        let n = model.values.len();
+        let mut view = View {
+            model,
+            users: vec![Vec::new(); n],
+            producer: vec![None; n],
+            output: vec![false; n],
+        };
+        for (i, node) in model.nodes.iter().enumerate().filter(|(_, n)| !n.folded) {
+            for &id in node.inputs.iter().flatten() {
+                let root = view.root(id);
+                if view.users[root].last() != Some(&i) {
+                    view.users[root].push(i);
+                }
+            }
+            for &id in &node.outputs {
+                view.producer[id] = Some(i);
+            }
+        }
+        for &id in &model.outputs {
+            let root = view.root(id);
+            view.output[root] = true;
+        }
+        view
+    }
+
+    /// The value that a chain of identities begins with.
+    pub fn root(&self, mut id: ValueId) -> ValueId {
+        // A chain is no longer than there are values.
+        for _ in 0..self.model.values.len() {
+            match self.model.values[id].alias {
+                Some(next) => id = next,
+                None => break,
+            }
+        }
+        id
+    }
+
+    /// The nodes that read a value.
+    pub fn users(&self, root: ValueId) -> &[usize] {
+        &self.users[root]
+    }
+
+    /// The node that computes a value at run time.
+    pub fn producer(&self, root: ValueId) -> Option<usize> {
+        self.producer[root]
+    }
+
+    /// Whether the model gives this value to its caller.
+    pub fn is_output(&self, root: ValueId) -> bool {
+        self.output[root]
+    }
+
+    /// Extents, where all are known and none is empty.
+    pub fn shape(&self, id: ValueId) -> Option<&'a [i64]> {
+        let own = |id: ValueId| self.model.values[id].shape.as_deref();
+        let shape = own(id).or_else(|| own(self.root(id)))?;
+        shape.iter().all(|e| *e > 0).then_some(shape)
+    }
+
+    /// The name that the file gives a value.
+    pub fn name(&self, id: ValueId) -> &'a str {
+        &self.model.values[id].name
+    }
+
+    /// The data, where it is known.
+    pub fn constant(&self, id: ValueId) -> Option<&'a Constant> {
+        let own = |id: ValueId| self.model.values[id].constant.as_ref();
+        own(id).or_else(|| own(self.root(id)))
+    }
+
+    /// The one number of a constant.
+    pub fn scalar(&self, id: ValueId) -> Option<f64> {
+        match self.constant(id)? {
+            Constant::F32 { data, .. } => match data[..] {
+                [x] => Some(decimal(x)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whole numbers that are known.
+    pub fn ints(&self, id: ValueId) -> Option<&'a [i64]> {
+        match self.constant(id)? {
+            Constant::I64 { data, .. } => Some(data),
+            _ => None,
+        }
+    }
+
+    /// Whether the value is constant over calls.
+    pub fn is_weight(&self, id: ValueId) -> bool {
+        let one =
+            |id: ValueId| self.model.values[id].weight || self.model.values[id].constant.is_some();
+        one(id) || one(self.root(id))
+    }
+
+    /// Data or weight.
+    pub fn kind(&self, id: ValueId) -> TensorKind {
+        if self.is_weight(id) { TensorKind::Weight } else { TensorKind::Data }
+    }
+
+    /// Whether a value holds 32-bit floats.
+    pub fn is_f32(&self, id: ValueId) -> bool {
+        self.model.values[id].dtype == Some(DType::F32)
+    }
+
+    /// The shape of a node's i-th input, which must be there, of 32-bit floats.
+    pub fn operand(&self, node: &Node, i: usize) -> Result<(ValueId, &'a [i64]), String> {
+        let id = input(node, i).ok_or_else(|| format!("its input {i} is missing"))?;
+        if !self.is_f32(id) {
+            return Err(format!(
+                "its input `{}` is not of 32-bit floats; kernels are made for f32 today",
+                self.name(id)
+            ));
+        }
+        let shape = self
+            .shape(id)
+            .ok_or_else(|| format!("the shape of `{}` is not known", self.name(id)))?;
+        Ok((id, shape))
+    }
+
+    /// A node's only result and its shape.
+    pub fn result(&self, node: &Node) -> Result<(ValueId, &'a [i64]), String> {
+        let [id, rest @ ..] = &node.outputs[..] else { return Err("it has no output".into()) };
+        if let Some(id) = rest.iter().find(|&&id| !self.users(id).is_empty() || self.is_output(id))
+        {
+            return Err(format!(
+                "its further output `{}` is used, and kernels compute one",
+                self.name(*id)
+            ));
+        }
+        if !self.is_f32(*id) {
+            return Err("its result is not of 32-bit floats; kernels are made for f32 today".into());
+        }
+        match self.shape(*id) {
+            Some(shape) => Ok((*id, shape)),
+            None => Err("the shape of its result is not known".into()),
+        }
+    }
+}
+
+/// A node's i-th input, where it is given.
+pub fn input(node: &Node, i: usize) -> Option<ValueId> {
+    node.inputs.get(i).copied().flatten()
+}
+
+/// A whole number among a node's attributes.
+pub fn int(node: &Node, name: &str, default: i64) -> i64 {
+    match node.attributes.get(name) {
+        Some(Attribute::Int(i)) => *i,
+        _ => default,
+    }
+}
+
+/// A number among a node's attributes, as the decimal that it was written as.
+pub fn float(node: &Node, name: &str, default: f64) -> f64 {
+    match node.attributes.get(name) {
+        Some(Attribute::Float(x)) => decimal(*x),
+        _ => default,
+    }
+}
+
+/// A list of whole numbers among a node's attributes.
+pub fn ints<'n>(node: &'n Node, name: &str) -> Option<&'n [i64]> {
+    match node.attributes.get(name) {
+        Some(Attribute::Ints(list)) => Some(list),
+        _ => None,
+    }
+}
+
+/// A word among a node's attributes.
+pub fn word<'n>(node: &'n Node, name: &str, default: &'n str) -> &'n str {
+    match node.attributes.get(name) {
+        Some(Attribute::String(s)) => s,
+        _ => default,
+    }
+}
+
+/// The shortest decimal that rounds to a float: `1e-5` rather than `9.99999974e-6`, so that a
+/// model's constant and a user's are one.
+pub fn decimal(x: f32) -> f64 {
+    let exact = [1.0 / 6.0, 1.0 / 3.0].into_iter().find(|c| *c as f32 == x);
+    exact.or_else(|| x.to_string().parse().ok()).unwrap_or(f64::from(x))
+}
+
+/// An axis counted from the end where it is negative.
+pub fn axis(axis: i64, rank: usize) -> Result<usize, String> {
+    let rank = rank as i64;
+    let at = if axis < 0 { axis + rank } else { axis };
+    if (0..rank).contains(&at) {
+        Ok(at as usize)
+    } else {
+        Err(format!("its axis {axis} is not one of {rank}"))
+    }
+}

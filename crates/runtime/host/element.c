@@ -1,0 +1,118 @@
+/* How elements of all types are read, made and compared. */
+#include "element.h"
+#include <math.h>
+#include <string.h>
+
+size_t rt_size_of(char type) {
+  switch (type) {
+  case 'd':
+  case 'l': return 8;
+  case 'f':
+  case 'i': return 4;
+  case 'h':
+  case 'B': return 2;
+  default: return 1;
+  }
+}
+
+int rt_is_whole(char type) { return !strchr("fdhB", type); }
+
+double rt_last_place(char type) { return type == 'h' ? 0x1p-10 : type == 'B' ? 0x1p-7 : 0; }
+
+uint64_t rt_random(uint64_t *state) {
+  uint64_t z = *state += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+union float_bits {
+  uint32_t bits;
+  float x;
+};
+
+static float from_half(char type, uint16_t h) {
+  union float_bits u = {(uint32_t)h << 16};
+  if (type == 'B') return u.x;
+  /* Scaled by 2^112, exponents of both formats agree, below the normal range too. */
+  u.bits = (uint32_t)(h & 0x7fff) << 13;
+  u.x *= 0x1p112f;
+  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;
+  u.bits |= (uint32_t)(h & 0x8000) << 16;
+  return u.x;
+}
+
+/* To the nearest, ties to even; of finite numbers that f16 can hold. */
+static uint16_t to_half(char type, float x) {
+  union float_bits u = {.x = x};
+  if (type == 'B') return (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
+  uint32_t sign = u.bits >> 16 & 0x8000;
+  u.bits &= 0x7fffffff;
+  if (u.x >= 65520.0f) return (uint16_t)(sign | 0x7c00);
+  if (u.x < 0x1p-14f) {
+    u.x += 0.5f;
+    return (uint16_t)(sign | (u.bits - 0x3f000000));
+  }
+  return (uint16_t)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> 13));
+}
+
+double rt_element(const void *x, char type, size_t i) {
+  switch (type) {
+  case 'f': return ((const float *)x)[i];
+  case 'd': return ((const double *)x)[i];
+  case 'b': return ((const int8_t *)x)[i];
+  case 'u': return ((const unsigned char *)x)[i];
+  case 'i': return ((const int32_t *)x)[i];
+  case 'h':
+  case 'B': return from_half(type, ((const uint16_t *)x)[i]);
+  default: return (double)((const int64_t *)x)[i];
+  }
+}
+
+double rt_apart(const void *a, const void *b, char type, size_t i) {
+  if (type != 'l') return fabs(rt_element(a, type, i) - rt_element(b, type, i));
+  /* Doubles do not tell large whole numbers apart. */
+  int64_t x = ((const int64_t *)a)[i], y = ((const int64_t *)b)[i];
+  return (double)(x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x);
+}
+
+int rt_same(double got, double want) {
+  return isnan(want) ? isnan(got) : isinf(want) && got == want;
+}
+
+int rt_all_bytes(const unsigned char *x, size_t count, int byte) {
+  for (size_t i = 0; i < count; i++)
+    if (x[i] != byte) return 0;
+  return 1;
+}
+
+void rt_fill(void *to, const rt_tensor *t, uint64_t *seed) {
+  if (t->type == 'f' && !t->bounded) {
+    float *x = (float *)to;
+    for (size_t i = 0; i < t->count; i += 2) {
+      uint64_t r = rt_random(seed);
+      x[i] = (float)(int32_t)(r >> 40 << 8) * 0x1p-31f;
+      if (i + 1 < t->count) x[i + 1] = (float)(int32_t)(uint32_t)((r & 0xFFFFFF) << 8) * 0x1p-31f;
+    }
+    return;
+  }
+  int whole = rt_is_whole(t->type);
+  double low = t->bounded ? t->low : whole ? (t->type == 'u' ? 0 : -8) : -1;
+  double high = t->bounded ? t->high : whole ? 8 : 1;
+  for (size_t i = 0; i < t->count; i++) {
+    double part = (double)(rt_random(seed) >> 11) * 0x1p-53;
+    double v = whole ? floor(low + part * (high - low + 1)) : low + part * (high - low);
+    /* Rounding must not lead out of the range. */
+    v = v > high ? high : v < low ? low : v;
+    switch (t->type) {
+    case 'f': ((float *)to)[i] = (float)v; break;
+    case 'd': ((double *)to)[i] = v; break;
+    case 'b': ((int8_t *)to)[i] = (int8_t)v; break;
+    case 'u': ((unsigned char *)to)[i] = (unsigned char)v; break;
+    case 'i': ((int32_t *)to)[i] = (int32_t)v; break;
+    case 'h':
+    case 'B': ((uint16_t *)to)[i] = to_half(t->type, (float)v); break;
+    default: ((int64_t *)to)[i] = (int64_t)v;
+    }
+  }
+}

@@ -1,0 +1,34 @@
+/* The elements of tensors. A letter stands for a type:
+ * f f32, d f64, h f16, B bf16, b i8, u u8, i i32, l i64. */
+#ifndef SQUALL_ELEMENT_H
+#define SQUALL_ELEMENT_H
+#include <stddef.h>
+#include <stdint.h>
+
+#define RT_TYPES "fdhBbuil"
+
+typedef struct {
+  char type;
+  uint64_t count;
+  int bounded; /* values lie in low ..= high; else in [-1, 1), whole numbers in -8 ..= 8 */
+  double low, high;
+  const char *file; /* holds the values where it is given */
+} rt_tensor;
+
+size_t rt_size_of(char type);
+int rt_is_whole(char type);
+/* Between the last places of neighbouring numbers of 16 bits, relative to the number. */
+double rt_last_place(char type);
+/* An element as a double. */
+double rt_element(const void *x, char type, size_t i);
+/* How far two elements lie apart; not a number where one of them is none. */
+double rt_apart(const void *a, const void *b, char type, size_t i);
+/* Whether two values that lie too far apart for a number agree all the same. */
+int rt_same(double got, double want);
+int rt_all_bytes(const unsigned char *x, size_t count, int byte);
+/* The next 64 random bits (splitmix64). */
+uint64_t rt_random(uint64_t *state);
+/* Random elements, as the tensor says. */
+void rt_fill(void *to, const rt_tensor *t, uint64_t *seed);
+
+#endif

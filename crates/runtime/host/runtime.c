@@ -1,0 +1,26 @@
+/* The library as one translation unit, which a program includes: SQUALL_CUDA adds GPUs,
+ * SQUALL_NETWORK plans of many steps, SQUALL_RUNNER the conversation with a host. */
+#define _GNU_SOURCE
+#include "element.c"
+#include "error.c"
+#include "guard.c"
+#include "host.c"
+#include "kernel.c"
+#include "plan.c"
+#include "verify.c"
+#ifdef SQUALL_NETWORK
+#include "network.c"
+#else
+#include "session.c"
+#include "timing.c"
+#ifdef SQUALL_CUDA
+#include "cuda.c"
+#endif
+#endif
+#ifdef SQUALL_RUNNER
+#ifdef SQUALL_CUDA
+#include "nvrtc.c"
+#endif
+#include "conversation.c"
+#include "devices.c"
+#endif

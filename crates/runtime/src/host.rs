@@ -1,0 +1,88 @@
+//! The sources of the C host library, and of the programs over it. A program is compiled from its
+//! main file in a folder that holds the library.
+
+/// A file of the library: its name and its text.
+pub type Source = (&'static str, &'static str);
+
+macro_rules! sources {
+    ($($name:literal),* $(,)?) => {
+        [$(($name, include_str!(concat!("../host/", $name)))),*]
+    };
+}
+
+/// The library. A main file includes `runtime.c`, which includes the others.
+pub const LIBRARY: [Source; 27] = sources![
+    "runtime.c",
+    "cuda.c",
+    "cuda.h",
+    "conversation.c",
+    "conversation.h",
+    "devices.c",
+    "element.c",
+    "element.h",
+    "error.c",
+    "error.h",
+    "guard.c",
+    "guard.h",
+    "host.c",
+    "host.h",
+    "kernel.c",
+    "kernel.h",
+    "launch.h",
+    "network.c",
+    "network.h",
+    "nvrtc.c",
+    "nvrtc.h",
+    "plan.c",
+    "plan.h",
+    "session.c",
+    "session.h",
+    "timing.c",
+    "verify.c",
+];
+
+/// The process that runs kernels while they are tuned.
+pub const RUNNER: Source = sources!["runner.c"][0];
+
+/// Kernels that measure what a GPU can do at most; the runner compiles them.
+pub const GPU_ROOF: Source = sources!["roof.cu"][0];
+
+/// The program that runs a network; it includes `kernels.c`, the table of what is linked in.
+pub const NETWORK: Source = sources!["network_main.c"][0];
+
+/// The program that checks and times exported kernels; it includes `kernels.c` as well.
+pub const DRIVER: Source = sources!["driver.c"][0];
+
+/// How launches become arguments of the driver: C and C++, on its own.
+pub const LAUNCH: &str = include_str!("../host/launch.h");
+
+/// How an exported launcher launches by its tables: C++ over the CUDA runtime, behind [`LAUNCH`].
+pub const LAUNCHER: &str = include_str!("../host/launcher.h");
+
+/// A text with the library's files in place of the lines that include them.
+pub fn whole(text: &str) -> String {
+    let included = |line: &str| {
+        let name = line.strip_prefix("#include \"")?.strip_suffix('"')?;
+        LIBRARY.iter().find(|(file, _)| *file == name).map(|(_, text)| whole(text))
+    };
+    text.lines().map(|line| included(line).unwrap_or_else(|| format!("{line}\n"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_program_includes_nothing_of_ours() {
+        let text = whole(RUNNER.1);
+        assert!(!text.lines().any(|l| l.starts_with("#include \"")), "{text}");
+        assert!(text.contains("int rt_plan_read(") && text.contains("int main("));
+    }
+
+    #[test]
+    fn main_files_are_thin() {
+        for (name, text) in [RUNNER, NETWORK, DRIVER] {
+            assert!(text.lines().count() <= 150, "{name}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What a plan takes from the types of `core`: tensors of a workload, launches of a source.
+
+use super::{Argument, Buffer, Element, Kernel, Launch, Parameter, Plan, Role, Step, Work};
+use squall_core::{
+    DType, KernelSource, LaunchArgument, LaunchPhase, Stage, TensorKind, Workload, workload::Input,
+};
+
+/// The letter of a type as runners know it; none where they do not.
+pub fn letter(d: DType) -> Option<char> {
+    match d {
+        DType::F32 => Some('f'),
+        DType::F64 => Some('d'),
+        DType::I8 => Some('b'),
+        DType::U8 => Some('u'),
+        DType::I32 => Some('i'),
+        DType::I64 => Some('l'),
+        DType::F16 => Some('h'),
+        DType::Bf16 => Some('B'),
+        _ => None,
+    }
+}
+
+impl Plan {
+    /// The tensors of a workload, as a session makes them: inputs in order, then outputs. Kernels
+    /// made by rule see f32 and the formats of 16 bits only, whatever the tensors are said to be.
+    pub fn of_workload(w: &Workload) -> Plan {
+        let element = |d: DType| {
+            let kept = w.foreign.is_some() || d.is_half();
+            letter(d).filter(|_| kept).and_then(Element::new).unwrap_or(Element::F32)
+        };
+        let range = |n: usize| w.foreign.as_ref().and_then(|f| f.ranges.get(n).copied().flatten());
+        let input = |(n, i): (usize, &Input)| {
+            let role = if i.kind == TensorKind::Data { Role::Data } else { Role::Weight };
+            let count = i.shape.iter().product::<i64>() as u64;
+            Buffer { range: range(n), ..Buffer::own(role, element(i.dtype), count) }
+        };
+        let output = |o: &Stage| Buffer::own(Role::Output, element(o.dtype), o.elements() as u64);
+        let inputs = w.inputs.iter().enumerate().map(input);
+        let buffers = inputs.chain(w.outputs().into_iter().map(output)).collect();
+        Plan { buffers, ..Plan::default() }
+    }
+
+    /// A plan of tensors with one kernel that takes them all, and its call. `names` are those of
+    /// the functions in the cubin, where they are not the source's.
+    pub fn with_kernel(&self, k: &KernelSource, library: Option<&str>, names: &[String]) -> Plan {
+        let mut plan = self.clone();
+        let buffers: Vec<u32> = (0..plan.buffers.len() as u32).collect();
+        let mut own = |role, bytes: u64| {
+            let number = plan.buffers.len() as u32;
+            plan.buffers.push(Buffer::own(role, Element::U8, bytes));
+            (bytes > 0).then_some(number)
+        };
+        let prepared = own(Role::Prepared, k.prepared.0);
+        let workspace = own(Role::Workspace, k.workspace.0);
+        let work = Work::Call { kernel: 0, buffers, prepared, workspace };
+        let mut kernel = Kernel::of_source(k, library, &self.buffers);
+        if library.is_none() {
+            // Linked in, its launcher launches it.
+            kernel.launches.clear();
+        }
+        for (launch, name) in kernel.launches.iter_mut().zip(names) {
+            launch.entry.clone_from(name);
+        }
+        plan.kernels.push(kernel);
+        plan.steps.push(Step { name: k.symbol.clone(), work });
+        plan
+    }
+}
+
+impl Kernel {
+    /// The kernel of a source, which takes and gives certain tensors.
+    pub fn of_source(k: &KernelSource, library: Option<&str>, tensors: &[Buffer]) -> Kernel {
+        let parameter = |b: &Buffer| Parameter { role: b.role, element: b.element, count: b.count };
+        let parameters: Vec<Parameter> = tensors.iter().map(parameter).collect();
+        let launches = k.launches.iter().map(|l| Launch::of_source(l, &parameters)).collect();
+        Kernel {
+            language: k.language,
+            symbol: k.symbol.clone(),
+            library: library.map(Into::into),
+            prepared: k.prepared.0,
+            workspace: k.workspace.0,
+            parameters,
+            launches,
+        }
+    }
+}
+
+impl Launch {
+    /// A launch with all of its arguments, which the phase decides where none are named: weights
+    /// and prepared memory, or data, the output, prepared memory and workspace.
+    fn of_source(l: &squall_core::Launch, parameters: &[Parameter]) -> Launch {
+        let of = |role| 0..parameters.iter().filter(|p| p.role == role).count() as u32;
+        let mut arguments: Vec<Argument> = match (&l.arguments, l.phase) {
+            (Some(named), _) => named.iter().map(argument).collect(),
+            (None, LaunchPhase::Prepare) => of(Role::Weight).map(Argument::Weight).collect(),
+            (None, LaunchPhase::Call) => of(Role::Data).map(Argument::Data).collect(),
+        };
+        if l.arguments.is_none() {
+            if l.phase == LaunchPhase::Call {
+                arguments.push(Argument::Output(0));
+            }
+            arguments.push(Argument::Prepared);
+            if l.phase == LaunchPhase::Call {
+                arguments.push(Argument::Workspace);
+            }
+        }
+        arguments.extend((0..l.maps.len() as u32).map(Argument::Map));
+        Launch {
+            phase: l.phase,
+            entry: l.entry.clone(),
+            blocks: l.blocks,
+            threads: l.threads,
+            shared: l.shared,
+            arguments,
+            maps: l.maps.clone(),
+        }
+    }
+}
+
+fn argument(a: &LaunchArgument) -> Argument {
+    match a {
+        LaunchArgument::Data(n) => Argument::Data(*n),
+        LaunchArgument::Output(n) => Argument::Output(*n),
+        LaunchArgument::Restored { output, data } => {
+            Argument::Restored { output: *output, data: *data }
+        }
+        LaunchArgument::Number(bytes) => Argument::Number(bytes.clone()),
+    }
+}

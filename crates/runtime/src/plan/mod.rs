@@ -1,0 +1,315 @@
+//! A plan: what is run, on which memory, in which order, as text that prints and parses back. One
+//! kernel for a runner or a driver, many for a network.
+
+mod kernel;
+mod parse;
+mod print;
+mod verify;
+
+pub use kernel::letter;
+
+use squall_core::{Language, LaunchPhase, TensorMap};
+
+/// The version that is written and read.
+pub const VERSION: u32 = 1;
+
+/// No size, offset, count or stride is larger: three of them fit 64 bits.
+pub const MOST_BYTES: u64 = 1 << 62;
+
+/// The most axes of a copy.
+pub const MOST_AXES: usize = 32;
+
+/// The most parameters of a kernel.
+pub const MOST_PARAMETERS: usize = 512;
+
+/// The most arguments of a launch.
+pub const MOST_ARGUMENTS: usize = 1024;
+
+/// The most tensor maps of a launch.
+pub const MOST_MAPS: usize = 8;
+
+/// Buffers in regions start at multiples of this: what kernels are promised.
+pub const ALIGNMENT: u64 = 64;
+
+/// What a buffer or a region is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Given to each run.
+    Data,
+    /// Constant over runs, and read by the preparation only.
+    Weight,
+    /// What a run gives.
+    Output,
+    /// Between steps.
+    Scratch,
+    /// Constant over runs.
+    Constant,
+    /// Packed weights, which a kernel's preparation fills.
+    Prepared,
+    /// What a kernel needs for a call.
+    Workspace,
+}
+
+/// The type of an element: the letter of `host/element.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Element(char);
+
+impl Element {
+    /// f32.
+    pub const F32: Element = Element('f');
+    /// Bytes.
+    pub const U8: Element = Element('u');
+    /// All letters.
+    pub const LETTERS: &str = "fdhBbuil";
+
+    /// The type of a letter.
+    pub fn new(letter: char) -> Option<Element> {
+        Element::LETTERS.contains(letter).then_some(Element(letter))
+    }
+
+    /// Its letter.
+    pub fn letter(self) -> char {
+        self.0
+    }
+
+    /// The size of an element.
+    pub fn bytes(self) -> u64 {
+        match self.0 {
+            'd' | 'l' => 8,
+            'f' | 'i' => 4,
+            'h' | 'B' => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Memory that buffers share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Scratch, constant, weight or prepared.
+    pub role: Role,
+    /// Its size.
+    pub bytes: u64,
+    /// The file that holds its content, and from which byte on.
+    pub file: Option<(String, u64)>,
+}
+
+/// A tensor in memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    /// What it is for.
+    pub role: Role,
+    /// The type of its elements.
+    pub element: Element,
+    /// How many there are.
+    pub count: u64,
+    /// The region that it lies in and the byte where it starts; or memory of its own.
+    pub place: Option<(u32, u64)>,
+    /// The least and the largest value of an input that is made.
+    pub range: Option<(f64, f64)>,
+    /// The file of an input that is given.
+    pub file: Option<String>,
+}
+
+impl Buffer {
+    /// A buffer with memory of its own.
+    pub fn own(role: Role, element: Element, count: u64) -> Buffer {
+        Buffer { role, element, count, place: None, range: None, file: None }
+    }
+
+    /// Its size; the verifier has seen that it fits.
+    pub fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.element.bytes())
+    }
+}
+
+/// A tensor that a kernel takes or gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Data, weight or output.
+    pub role: Role,
+    /// The type of its elements.
+    pub element: Element,
+    /// How many there are.
+    pub count: u64,
+}
+
+/// What a parameter of a GPU function is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// The n-th data pointer.
+    Data(u32),
+    /// The n-th weight.
+    Weight(u32),
+    /// The n-th output.
+    Output(u32),
+    /// The n-th output, after the bytes of some data were copied to it.
+    Restored {
+        /// Which output.
+        output: u32,
+        /// Which data.
+        data: u32,
+    },
+    /// The prepared memory.
+    Prepared,
+    /// The workspace.
+    Workspace,
+    /// A number, by the bytes that it has in memory.
+    Number(Vec<u8>),
+    /// The n-th tensor map, by value.
+    Map(u32),
+}
+
+/// A launch of a GPU function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// When it happens.
+    pub phase: LaunchPhase,
+    /// The function's name in the cubin.
+    pub entry: String,
+    /// Blocks along x, y and z.
+    pub blocks: [u32; 3],
+    /// Threads of a block along x, y and z.
+    pub threads: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// What its parameters are given.
+    pub arguments: Vec<Argument>,
+    /// Tensors whose tiles the copy engine fetches.
+    pub maps: Vec<TensorMap>,
+}
+
+/// A kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// What it is written in.
+    pub language: Language,
+    /// Its name in C.
+    pub symbol: String,
+    /// The shared library or cubin; nothing where it is linked into the program.
+    pub library: Option<String>,
+    /// Bytes of packed weights.
+    pub prepared: u64,
+    /// Bytes that a call needs.
+    pub workspace: u64,
+    /// What it takes and gives; data, weights and outputs count by themselves.
+    pub parameters: Vec<Parameter>,
+    /// How it is launched, from a cubin.
+    pub launches: Vec<Launch>,
+}
+
+/// One axis of a copy: `extent` elements, so far apart in the target and in the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// How many.
+    pub extent: u64,
+    /// Distance in the target.
+    pub to: u64,
+    /// Distance in the source; a mirror goes backwards.
+    pub from: i64,
+}
+
+/// An element of a buffer, where a move starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// The buffer.
+    pub buffer: u32,
+    /// The element.
+    pub element: u64,
+}
+
+/// What a step does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Calls a kernel.
+    Call {
+        /// Which.
+        kernel: u32,
+        /// The buffer of each parameter.
+        buffers: Vec<u32>,
+        /// Packed weights.
+        prepared: Option<u32>,
+        /// Memory for the call.
+        workspace: Option<u32>,
+    },
+    /// A strided copy, outermost axis first.
+    Copy {
+        /// The source.
+        from: At,
+        /// The target.
+        to: At,
+        /// The axes.
+        axes: Vec<Axis>,
+    },
+    /// A copy without a pattern: (target, source, length) each, relative to the ends.
+    Runs {
+        /// The source.
+        from: At,
+        /// The target.
+        to: At,
+        /// The runs.
+        runs: Vec<[u64; 3]>,
+    },
+    /// The same number everywhere.
+    Fill {
+        /// The target.
+        to: At,
+        /// How many.
+        count: u64,
+        /// The number's bits.
+        bits: u32,
+    },
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// For messages.
+    pub name: String,
+    /// What it does.
+    pub work: Work,
+}
+
+/// A plan whose parts fit together once [`Plan::verify`] says so.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Memory that buffers share.
+    pub regions: Vec<Region>,
+    /// Tensors.
+    pub buffers: Vec<Buffer>,
+    /// Kernels.
+    pub kernels: Vec<Kernel>,
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+}
+
+/// Why a text is no plan, or a plan does not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The text cannot be read.
+    #[error("plan: line {line}: {why}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong there.
+        why: &'static str,
+    },
+    /// Parts do not fit.
+    #[error("plan: {0}")]
+    Unfit(String),
+}
+
+impl Plan {
+    /// Reads a plan and verifies it.
+    pub fn parse(text: &str) -> Result<Plan, PlanError> {
+        let plan = parse::plan(text)?;
+        plan.verify()?;
+        Ok(plan)
+    }
+
+    /// Whether every number of a buffer, kernel or region exists, every size and offset stays
+    /// inside, and no sum overflows.
+    pub fn verify(&self) -> Result<(), PlanError> {
+        verify::plan(self)
+    }
+}

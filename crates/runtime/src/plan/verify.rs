@@ -1,0 +1,300 @@
+//! Whether the parts of a plan fit together; `host/verify.c` asks the same.
+
+use super::{
+    ALIGNMENT, Argument, At, Axis, Buffer, Element, Kernel, Launch, MOST_ARGUMENTS, MOST_AXES,
+    MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, Parameter, Plan, PlanError, Role, Step, Work,
+};
+use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
+
+pub(super) fn plan(p: &Plan) -> Result<(), PlanError> {
+    let fits = || {
+        words(p)?;
+        regions(p)?;
+        buffers(p)?;
+        kernels(p)?;
+        p.steps.iter().enumerate().try_for_each(|(i, s)| {
+            let fits = match &s.work {
+                Work::Call { .. } => call(p, &s.work),
+                _ => movement(p, s),
+            };
+            fits.ok_or_else(|| format!("step {i} ({}) does not fit its buffers", s.name))
+        })
+    };
+    fits().map_err(PlanError::Unfit)
+}
+
+/// Whether the plan can be printed as words of lines, none of them longer than a reader takes.
+fn words(p: &Plan) -> Result<(), String> {
+    let plain = |t: &str| !t.is_empty() && t.bytes().all(|b| b > b' ' && b != 127);
+    let files = p.regions.iter().flat_map(|r| r.file.iter().map(|f| f.0.as_str()));
+    let given = p.buffers.iter().filter_map(|b| b.file.as_deref());
+    let libraries = p.kernels.iter().filter_map(|k| k.library.as_deref());
+    let entries = p.kernels.iter().flat_map(|k| &k.launches).map(|l| l.entry.as_str());
+    let mut all = files.chain(given).chain(libraries).chain(entries);
+    all.find(|t| !plain(t)).map_or(Ok(()), |t| Err(format!("`{t}` is not one word")))
+}
+
+/// A size that the format can hold.
+fn small(n: u64) -> Result<u64, String> {
+    if n <= MOST_BYTES { Ok(n) } else { Err(format!("{n} is too large")) }
+}
+
+fn regions(p: &Plan) -> Result<(), String> {
+    p.regions.iter().enumerate().try_for_each(|(i, r)| {
+        let filled = match r.role {
+            Role::Constant | Role::Weight => true,
+            Role::Scratch | Role::Prepared => false,
+            _ => return Err(format!("region {i} cannot be of {}", r.role)),
+        };
+        if filled != r.file.is_some() {
+            return Err(format!(
+                "region {i} {}",
+                if filled { "needs a file" } else { "has a file" }
+            ));
+        }
+        small(r.bytes).and(small(r.file.as_ref().map_or(0, |f| f.1))).map(|_| ())
+    })
+}
+
+/// Which buffers may lie in which regions.
+fn may_lie(buffer: Role, region: Role) -> bool {
+    match region {
+        Role::Scratch => {
+            matches!(buffer, Role::Data | Role::Output | Role::Scratch | Role::Workspace)
+        }
+        _ => buffer == region,
+    }
+}
+
+fn buffers(p: &Plan) -> Result<(), String> {
+    p.buffers.iter().enumerate().try_for_each(|(i, b)| {
+        if b.count > MOST_BYTES / 8 {
+            return Err(format!("buffer {i} is too large"));
+        }
+        if b.range.is_some_and(|(low, high)| !(low <= high && high - low < 1e300)) {
+            return Err(format!("the range of buffer {i} is empty"));
+        }
+        let made = b.range.is_some() || b.file.is_some();
+        if made && !matches!(b.role, Role::Data | Role::Weight) {
+            return Err(format!("buffer {i} is no input"));
+        }
+        let Some((region, offset)) = b.place else {
+            return match b.role {
+                Role::Constant => Err(format!("constant {i} lies in no region")),
+                _ => Ok(()),
+            };
+        };
+        let Some(r) = p.regions.get(region as usize) else {
+            return Err(format!("buffer {i} lies in a region that is not there"));
+        };
+        if !may_lie(b.role, r.role) {
+            return Err(format!("buffer {i} may not lie in its region"));
+        }
+        let room = r.bytes.checked_sub(offset).filter(|_| offset % ALIGNMENT == 0);
+        match room.filter(|room| b.bytes() <= *room) {
+            Some(_) => Ok(()),
+            None => Err(format!("buffer {i} does not fit its region")),
+        }
+    })
+}
+
+fn is_identifier(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        && !text.is_empty()
+        && text.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric())
+}
+
+impl Kernel {
+    pub(super) fn of(&self, role: Role) -> impl Iterator<Item = &Parameter> {
+        self.parameters.iter().filter(move |p| p.role == role)
+    }
+
+    /// The bytes of the n-th parameter of a kind.
+    pub(crate) fn bytes_of(&self, role: Role, n: u32) -> Option<u64> {
+        self.of(role).nth(n as usize).map(|p| p.count.saturating_mul(p.element.bytes()))
+    }
+}
+
+fn kernels(p: &Plan) -> Result<(), String> {
+    p.kernels.iter().enumerate().try_for_each(|(i, k)| {
+        let s = &k.symbol;
+        if !is_identifier(s) {
+            return Err(format!("the symbol of kernel {i} is no name in C"));
+        }
+        if k.library.as_deref() == Some("-") {
+            return Err(format!("`{s}` cannot be in a library of that name"));
+        }
+        let (all, outputs) = (k.parameters.len(), k.of(Role::Output).count());
+        if all > MOST_PARAMETERS || outputs == 0 {
+            return Err(format!("`{s}` has {all} parameters, {outputs} outputs of them"));
+        }
+        let known = |r| matches!(r, Role::Data | Role::Weight | Role::Output);
+        if k.parameters.iter().any(|q| !known(q.role) || q.count > MOST_BYTES / 8) {
+            return Err(format!("a parameter of `{s}` is none"));
+        }
+        small(k.prepared).and(small(k.workspace))?;
+        match (k.language, k.launches.is_empty()) {
+            (Language::C, false) => return Err(format!("`{s}` is C and has launches")),
+            (Language::Cuda, true) if k.library.is_some() => {
+                return Err(format!("`{s}` has no launch"));
+            }
+            _ => {}
+        }
+        k.launches.iter().enumerate().try_for_each(|(n, l)| {
+            launch(k, l).ok_or_else(|| format!("launch {n} of `{s}` does not fit it"))
+        })
+    })
+}
+
+fn launch(k: &Kernel, l: &Launch) -> Option<()> {
+    let sizes = l.blocks.iter().chain(&l.threads);
+    let whole = sizes.clone().all(|n| (1..=i32::MAX as u32).contains(n)) && l.shared <= 1 << 30;
+    let blocks: u128 = l.blocks.iter().map(|n| u128::from(*n)).product();
+    let threads: u128 = l.threads.iter().map(|n| u128::from(*n)).product();
+    let few = l.arguments.len() <= MOST_ARGUMENTS && l.maps.len() <= MOST_MAPS;
+    let sizes_fit = whole && blocks <= i64::MAX as u128 && threads <= 1024 && few;
+    let fits = sizes_fit
+        && l.arguments.iter().all(|a| argument(k, l, a))
+        && l.maps.iter().all(|m| map(k, l, m).is_some());
+    fits.then_some(())
+}
+
+fn argument(k: &Kernel, l: &Launch, a: &Argument) -> bool {
+    let call = l.phase == LaunchPhase::Call;
+    match a {
+        Argument::Data(n) => call && k.bytes_of(Role::Data, *n).is_some(),
+        Argument::Weight(n) => !call && k.bytes_of(Role::Weight, *n).is_some(),
+        Argument::Output(n) => call && k.bytes_of(Role::Output, *n).is_some(),
+        Argument::Restored { output, data } => {
+            match (k.bytes_of(Role::Output, *output), k.bytes_of(Role::Data, *data)) {
+                (Some(to), Some(from)) => call && to <= from,
+                _ => false,
+            }
+        }
+        Argument::Number(bytes) => (1..=8).contains(&bytes.len()),
+        Argument::Map(n) => (*n as usize) < l.maps.len(),
+        Argument::Prepared | Argument::Workspace => true,
+    }
+}
+
+fn map(k: &Kernel, l: &Launch, m: &TensorMap) -> Option<()> {
+    let (start, room) = match m.memory {
+        Mapped::Data(n) if l.phase == LaunchPhase::Call => (0, k.bytes_of(Role::Data, n)?),
+        Mapped::Data(_) => return None,
+        Mapped::Prepared(at) => (at, k.prepared),
+        Mapped::Workspace(at) => (at, k.workspace),
+    };
+    let rank = m.extents.len();
+    let same = m.strides.len() + 1 == rank && m.spanned.len() == rank && m.steps.len() == rank;
+    let limits = m.spanned.iter().all(|n| (1..=256).contains(n))
+        && m.steps.iter().all(|n| (1..=8).contains(n))
+        && m.extents.iter().all(|n| (1..=u64::from(u32::MAX)).contains(n));
+    if !(1..=5).contains(&rank) || !same || !limits || start % 16 != 0 {
+        return None;
+    }
+    let mut room = room.checked_sub(start)?;
+    for (i, extent) in m.extents.iter().enumerate() {
+        let stride = if i == 0 { 2 } else { m.strides[i - 1] };
+        if i > 0 && stride % 16 != 0 {
+            return None;
+        }
+        // Of the last element of the dimension: bytes from its first.
+        room = room.checked_sub(stride.checked_mul(extent - 1)?)?;
+    }
+    (room >= 2).then_some(())
+}
+
+fn is_written(r: Role) -> bool {
+    matches!(r, Role::Output | Role::Scratch)
+}
+
+fn is_read(r: Role) -> bool {
+    is_written(r) || matches!(r, Role::Data | Role::Constant)
+}
+
+/// Whether a buffer of its own kind has room for the bytes that a kernel wants.
+fn holds(p: &Plan, number: Option<u32>, role: Role, bytes: u64) -> Option<()> {
+    let Some(number) = number else { return (bytes == 0).then_some(()) };
+    let b = p.buffers.get(number as usize)?;
+    (b.role == role && b.bytes() >= bytes).then_some(())
+}
+
+fn call(p: &Plan, work: &Work) -> Option<()> {
+    let Work::Call { kernel, buffers, prepared, workspace } = work else { return None };
+    let k = p.kernels.get(*kernel as usize)?;
+    if buffers.len() != k.parameters.len() {
+        return None;
+    }
+    for (number, q) in buffers.iter().zip(&k.parameters) {
+        let b = p.buffers.get(*number as usize)?;
+        let role = match q.role {
+            Role::Data => is_read(b.role),
+            Role::Weight => matches!(b.role, Role::Weight | Role::Constant),
+            _ => is_written(b.role),
+        };
+        if !role || b.element != q.element || b.count < q.count {
+            return None;
+        }
+    }
+    holds(p, *prepared, Role::Prepared, k.prepared)?;
+    holds(p, *workspace, Role::Workspace, k.workspace)
+}
+
+fn target<'a>(p: &'a Plan, at: &At) -> Option<&'a Buffer> {
+    // Moves are of elements of 4 bytes.
+    let b = p.buffers.get(at.buffer as usize)?;
+    (is_written(b.role) && b.element.bytes() == 4).then_some(b)
+}
+
+fn source<'a>(p: &'a Plan, at: &At, element: Element) -> Option<&'a Buffer> {
+    let b = p.buffers.get(at.buffer as usize)?;
+    (is_read(b.role) && b.element == element).then_some(b)
+}
+
+/// Whether the elements that a copy touches on one side lie in the buffer.
+fn axes_fit(axes: &[Axis], stride: impl Fn(&Axis) -> i64, at: &At, b: &Buffer) -> Option<()> {
+    let mut above = b.count.checked_sub(1)?.checked_sub(at.element)?;
+    let mut below = at.element;
+    for a in axes {
+        let stride = stride(a);
+        let room = if stride < 0 { &mut below } else { &mut above };
+        let span = stride.unsigned_abs().checked_mul(a.extent.checked_sub(1)?)?;
+        *room = room.checked_sub(span)?;
+    }
+    Some(())
+}
+
+fn movement(p: &Plan, s: &Step) -> Option<()> {
+    match &s.work {
+        Work::Call { .. } => None,
+        Work::Fill { to, count, .. } => {
+            let b = target(p, to)?;
+            (*count <= b.count.checked_sub(to.element)?).then_some(())
+        }
+        Work::Copy { from, to, axes } => {
+            let t = target(p, to)?;
+            let f = source(p, from, t.element)?;
+            if !(1..=MOST_AXES).contains(&axes.len()) {
+                return None;
+            }
+            let mut all: u64 = 1;
+            for a in axes {
+                all = all.checked_mul(a.extent).filter(|n| (1..=MOST_BYTES).contains(n))?;
+                if a.to > MOST_BYTES || a.from.unsigned_abs() > MOST_BYTES {
+                    return None;
+                }
+            }
+            axes_fit(axes, |a| a.to as i64, to, t)?;
+            axes_fit(axes, |a| a.from, from, f)
+        }
+        Work::Runs { from, to, runs } => {
+            let t = target(p, to)?;
+            let f = source(p, from, t.element)?;
+            let (to, from) = (t.count.checked_sub(to.element)?, f.count.checked_sub(from.element)?);
+            runs.iter().try_for_each(|[t, f, length]| {
+                to.checked_sub(*t)?.checked_sub(*length)?;
+                from.checked_sub(*f)?.checked_sub(*length).map(|_| ())
+            })
+        }
+    }
+}

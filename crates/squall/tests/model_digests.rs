@@ -1,0 +1,108 @@
+//! What models become stays as it is unless a change means to change it: for every model in
+//! `examples/` and in the shared folder, the tasks (ids, names, counts, nodes) with channels first
+//! and last, what is not tuned and why, and the plan, as digests compared with
+//! `model_digests.txt`. `SQUALL_BLESS=1 cargo test -p squall --test model_digests` writes that file
+//! anew where the shared folder is present.
+
+use squall::frontend::read_weights;
+use squall::{Channels, Input};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+fn digest(text: &str) -> String {
+    blake3::hash(text.as_bytes()).to_hex()[..16].into()
+}
+
+fn tasks(input: &Input) -> String {
+    let mut s = String::new();
+    for t in &input.tasks {
+        let _ = writeln!(s, "{} {} {} {:?}", t.id, t.name, t.count, t.nodes);
+    }
+    digest(&s)
+}
+
+/// The plan without the numbers of its constants, but with their lengths and a sample of each.
+fn plan(input: &Input, path: &Path) -> String {
+    let Some(graph) = &input.graph else { return "none".into() };
+    let elements = |shape: &Vec<i64>| shape.iter().product::<i64>();
+    let weights = graph.model().values.iter().filter(|v| v.weight);
+    // The random weights of larger models take seconds each, and their plans are of the same kinds.
+    if weights.filter_map(|v| v.shape.as_ref().map(elements)).sum::<i64>() > 15_000_000 {
+        return "left out".into();
+    }
+    let bytes = std::fs::read(path).unwrap();
+    let weights = read_weights(&bytes, &input.name, &mut |_, _, _| None).unwrap();
+    let plan = match graph.plan(weights) {
+        Ok(plan) => plan,
+        Err(e) => return format!("none: {}", digest(&e)),
+    };
+    let mut s = String::new();
+    for c in &plan.constants {
+        let every = (c.len() / 16).max(1);
+        let sample: Vec<u32> = c.iter().step_by(every).map(|x| x.to_bits()).collect();
+        let _ = writeln!(s, "{} {sample:?}", c.len());
+    }
+    for step in &plan.steps {
+        let _ = writeln!(s, "{} {} {:?}", step.node, step.op, step.work);
+    }
+    let _ = writeln!(s, "{:?} {:?} {:?}", plan.blocks, plan.inputs, plan.outputs);
+    let _ = writeln!(s, "{:?} {:?}", plan.input_elements, plan.output_elements);
+    digest(&s)
+}
+
+/// The file's line for a model.
+fn line(path: &Path) -> String {
+    let load = || Input::load(&path.to_string_lossy(), &[]).unwrap();
+    let first = load();
+    let untuned: Vec<String> =
+        first.untuned.iter().map(|u| format!("{} {} {}", u.node, u.op, u.reason)).collect();
+    let last = load().with_channels(Channels::Last);
+    format!(
+        "{} tasks, first {}, last {}, untuned {}, plan first {}, last {}",
+        first.tasks.len(),
+        tasks(&first),
+        tasks(&last),
+        digest(&untuned.join("\n")),
+        plan(&first, path),
+        plan(&last, path),
+    )
+}
+
+fn models(folder: &Path, prefix: &str) -> BTreeMap<String, PathBuf> {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
+    files
+        .filter(|p| p.extension().is_some_and(|e| e == "onnx"))
+        .map(|p| (format!("{prefix}{}", p.file_stem().unwrap().to_string_lossy()), p))
+        .collect()
+}
+
+#[test]
+fn models_become_what_they_became() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let shared = std::env::var_os("SQUALL_SHARED").map_or_else(
+        || here.join("../../../shared/data/models"),
+        |folder| PathBuf::from(folder).join("data/models"),
+    );
+    let mut all = models(&here.join("../../examples"), "examples/");
+    all.extend(models(&here.join("../frontend/tests/operators"), "operators/"));
+    assert!(all.len() >= 4, "{all:?}");
+    if shared.is_dir() {
+        all.extend(models(&shared, ""));
+    } else {
+        eprintln!("{} is absent: its models are not compared", shared.display());
+        assert!(std::env::var_os("SQUALL_SHARED").is_none(), "SQUALL_SHARED names it");
+    }
+    let file = here.join("tests/model_digests.txt");
+    let lines: BTreeMap<String, String> =
+        all.iter().map(|(name, path)| (name.clone(), line(path))).collect();
+    if std::env::var_os("SQUALL_BLESS").is_some() && shared.is_dir() {
+        let text: String = lines.iter().map(|(n, l)| format!("{n}: {l}\n")).collect();
+        std::fs::write(&file, text).unwrap();
+    }
+    let known = std::fs::read_to_string(&file).unwrap();
+    let known: BTreeMap<&str, &str> = known.lines().filter_map(|l| l.split_once(": ")).collect();
+    for (name, line) in &lines {
+        assert_eq!(known.get(name.as_str()), Some(&line.as_str()), "{name}");
+    }
+}
