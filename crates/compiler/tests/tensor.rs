@@ -189,7 +189,9 @@ fn matrices_mean_what_the_workload_means() {
             let boxed = |c: &Configuration| c.word("copy") == Some("tma");
             list.extend((0..1000).map(|_| s.space().sample(&mut rng)).filter(boxed).take(8));
             if s.name() == "gpu_tensor_split" && *text == PADDED {
-                let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,piecewise=0,run=1";
+                let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,\
+                            split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,\
+                            piecewise=0,run=1";
                 list.push(
                     s.space()
                         .parse(seen)

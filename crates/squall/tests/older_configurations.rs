@@ -8,7 +8,7 @@ use squall_core::{Bytes, Gpu, Target, Tunable, find_candidate, find_tunable};
 use std::sync::Arc;
 
 fn h200() -> Target {
-    let gpu = Gpu {
+    Target::cuda(Gpu {
         capability: 90,
         multiprocessors: 132,
         threads_per_block: 1024,
@@ -17,8 +17,7 @@ fn h200() -> Target {
         shared_per_multiprocessor: 233472,
         registers_per_multiprocessor: 65536,
         l2: 60 << 20,
-    };
-    Target::cuda(gpu)
+    })
 }
 
 fn tunables(operator: &str, target: &Target) -> Vec<Arc<dyn Tunable>> {

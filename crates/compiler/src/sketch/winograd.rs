@@ -1,10 +1,10 @@
 //! 3x3 convolutions of stride 1 by Winograd's minimal filtering, beside the direct ones: which is
 //! faster depends on the shape, which is right enough on the task's tolerance.
 
-use super::{Facts, Sketch, divisors, start};
-use crate::schedule::{Primitive, WinogradThreads, WinogradTile, find_convolution};
+use super::{Draft, Facts, Sketch, divisors, start};
+use crate::schedule::{Convolution, Primitive, WinogradThreads, WinogradTile, find_convolution};
+use squall_core::Configuration;
 use squall_core::space::{Knob, Role, Term};
-use squall_core::{Configuration, Space};
 
 /// Largest error, relative to the largest output, that is to be expected of F(m x m, 3x3) in
 /// single precision: about twice what was seen on 64 to 512 channels.
@@ -25,94 +25,26 @@ const MOST_FILTERS: i64 = 64 << 20;
 const STACK_ELEMENTS: i64 = (super::MOST_STACK as i64 - (32 << 10)) / 4;
 
 pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
-    let Some((w, main)) = super::tile::with_epilogue(f.workload) else { return Vec::new() };
+    sketch(f).into_iter().collect()
+}
+
+fn sketch(f: &Facts<'_>) -> Option<Sketch> {
+    let (w, main) = super::tile::with_epilogue(f.workload)?;
     let name = w.stages[main].name.clone();
     let (base, prefix) = start(&w);
-    let Some(conv) = find_convolution(&base, &name).ok().filter(|c| !c.rounded) else {
-        return Vec::new();
-    };
+    let conv = find_convolution(&base, &name).ok().filter(|c| !c.rounded)?;
     let lanes = f.target.lanes_f32();
-    let Some(lanes) = [lanes, lanes / 2, 4]
+    let lanes = [lanes, lanes / 2, 4]
         .into_iter()
-        .find(|&l| l >= 4 && l <= conv.channels && l <= conv.outputs)
-    else {
-        return Vec::new();
-    };
-    let outputs: Vec<i64> = (2..=6)
-        .filter(|&m| {
-            m <= conv.height && m <= conv.width && expected_error(m) <= f.workload.tolerance()
-        })
-        .filter(|m| (m + 2) * (m + 2) * conv.outputs * conv.channels * 4 <= MOST_FILTERS)
-        .collect();
-    if outputs.is_empty() {
-        return Vec::new();
-    }
-    let registers = f.target.vector_registers() as i64;
-    let rows: Vec<i64> = (1..=(conv.height + outputs[0] - 1) / outputs[0])
-        .filter(|&r| r <= 8 || conv.height % r == 0)
-        .collect();
+        .find(|&l| l >= 4 && l <= conv.channels && l <= conv.outputs)?;
     let threads = f.target.threads as i64;
-    let mut knobs = vec![
-        Knob::ints("m", Role::Choice, outputs),
-        Knob::ints("rows", Role::Tile { axis: "tile_rows".into(), level: 1 }, rows),
-        Knob::ints(
-            "vectors",
-            Role::Tile { axis: "k".into(), level: 0 },
-            1..=(conv.outputs / lanes).min(6),
-        ),
-        Knob::ints("tiles", Role::Tile { axis: "tiles".into(), level: 0 }, 1..=16),
-        Knob::ints("unroll", Role::Unroll, divisors(conv.channels).into_iter().filter(|&u| u <= 4)),
-        Knob::words("order", Role::Order, &["panels_outside", "tiles_outside"]),
-        super::prefetch_knob(),
-    ];
+    let mut d = Draft::default();
+    knobs(&mut d, f, &conv, lanes)?;
+    tile_constraints(&mut d, f, &conv, lanes);
     if threads > 1 {
-        // Threads share out the parts of each phase, or take whole blocks through all phases.
-        let parallel = Knob::words("parallel_over", Role::Choice, &["phases", "blocks"]);
-        knobs.push(parallel.formerly("deal", &[("0", "phases"), ("1", "blocks")]));
+        parallel_over(&mut d, &conv, threads);
     }
-    let (height, width) = (conv.height, conv.width);
-    let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
-    let covered =
-        |extent: i64, step: Term| Term::product([Term::Const(extent).ceil_div(step.clone()), step]);
-    let block = || Term::product(["m", "rows"].map(Term::knob));
-    let in_block =
-        Term::product([Term::knob("rows"), Term::Const(width).ceil_div(Term::knob("m"))]);
-    let mut must = vec![
-        // One block may cover a little more than all rows: then filters are read once.
-        Term::knob("rows").at_most(Term::Const(height).ceil_div(Term::knob("m"))),
-        Term::knob("tiles").at_most(in_block.clone()),
-        accumulators().at_most(registers - 2),
-        // More lines gain nothing, and the compiler's time grows with them.
-        Term::product([accumulators(), Term::knob("unroll")]).at_most(64),
-        // Blocks that overlap are computed twice.
-        covered(height, block()).at_most(height + height / 4 + 2),
-    ];
-    if threads > 1 {
-        // Whole blocks for each thread: enough of them, and their buffers fit its stack.
-        let place = Term::sum([Term::knob("m"), Term::Const(2)]);
-        let tiles = Term::product([
-            place.clone(),
-            place,
-            in_block,
-            Term::Const(conv.channels + conv.outputs),
-        ]);
-        let input = Term::product([
-            Term::sum([block(), Term::Const(2)]),
-            Term::Const((width + 2) * conv.channels),
-        ]);
-        let elements = Term::sum([tiles, input]).at_most(STACK_ELEMENTS);
-        let blocks =
-            Term::product([Term::Const(height).ceil_div(block()), Term::Const(conv.batch)]);
-        let whole = knobs.last().map(|k| k.is("blocks")).unwrap_or(Term::Const(0));
-        must.push(whole.clone().implies(elements));
-        must.push(whole.implies(Term::Const(threads).at_most(blocks)));
-    }
-    let should =
-        [Term::Const((registers / 4).min(conv.outputs / lanes * 8)).at_most(accumulators())];
-    let all: Vec<Term> = must.iter().chain(&should).cloned().collect();
-    let Ok(space) = Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &must)) else {
-        return Vec::new();
-    };
+    let space = d.open()?;
     let plan = move |c: &Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let tile = WinogradTile {
@@ -136,7 +68,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         }
         p
     };
-    vec![Sketch {
+    Some(Sketch {
         name: "winograd".into(),
         target: f.target.clone(),
         space,
@@ -144,5 +76,79 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         prefix,
         plan: Box::new(plan),
         full_optimisation: false,
-    }]
+    })
+}
+
+/// Adds the knobs that every target has; nothing where no tile is precise enough or gains.
+fn knobs(d: &mut Draft, f: &Facts<'_>, conv: &Convolution, lanes: i64) -> Option<()> {
+    let outputs: Vec<i64> = (2..=6)
+        .filter(|&m| {
+            m <= conv.height && m <= conv.width && expected_error(m) <= f.workload.tolerance()
+        })
+        .filter(|m| (m + 2) * (m + 2) * conv.outputs * conv.channels * 4 <= MOST_FILTERS)
+        .collect();
+    let least = *outputs.first()?;
+    let rows = (1..=(conv.height + least - 1) / least).filter(|&r| r <= 8 || conv.height % r == 0);
+    let tile = |axis: &str, level| Role::Tile { axis: axis.into(), level };
+    let unroll = divisors(conv.channels).into_iter().filter(|&u| u <= 4);
+    d.knobs.extend([
+        Knob::ints("m", Role::Choice, outputs),
+        Knob::ints("rows", tile("tile_rows", 1), rows),
+        Knob::ints("vectors", tile("k", 0), 1..=(conv.outputs / lanes).min(6)),
+        Knob::ints("tiles", tile("tiles", 0), 1..=16),
+        Knob::ints("unroll", Role::Unroll, unroll),
+        Knob::words("order", Role::Order, &["panels_outside", "tiles_outside"]),
+        super::prefetch_knob(),
+    ]);
+    Some(())
+}
+
+/// Rows of outputs of a block, and its tiles.
+fn block() -> Term {
+    Term::product(["m", "rows"].map(Term::knob))
+}
+
+fn in_block(conv: &Convolution) -> Term {
+    Term::product([Term::knob("rows"), Term::Const(conv.width).ceil_div(Term::knob("m"))])
+}
+
+fn tile_constraints(d: &mut Draft, f: &Facts<'_>, conv: &Convolution, lanes: i64) {
+    let registers = f.target.vector_registers() as i64;
+    let height = conv.height;
+    let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
+    let covered = Term::product([Term::Const(height).ceil_div(block()), block()]);
+    d.must.extend([
+        // One block may cover a little more than all rows: then filters are read once.
+        Term::knob("rows").at_most(Term::Const(height).ceil_div(Term::knob("m"))),
+        Term::knob("tiles").at_most(in_block(conv)),
+        accumulators().at_most(registers - 2),
+        // More lines gain nothing, and the compiler's time grows with them.
+        Term::product([accumulators(), Term::knob("unroll")]).at_most(64),
+        // Blocks that overlap are computed twice.
+        covered.at_most(height + height / 4 + 2),
+    ]);
+    let enough = Term::Const((registers / 4).min(conv.outputs / lanes * 8));
+    d.should.push(enough.at_most(accumulators()));
+}
+
+/// Adds the knob for what threads share out: the parts of each phase, or whole blocks, each of
+/// which one thread takes through all phases. Then there are enough blocks, and their buffers fit a
+/// thread's stack.
+fn parallel_over(d: &mut Draft, conv: &Convolution, threads: i64) {
+    let knob = Knob::words("parallel_over", Role::Choice, &["phases", "blocks"])
+        .formerly("deal", &[("0", "phases"), ("1", "blocks")]);
+    let whole = knob.is("blocks");
+    d.knobs.push(knob);
+    let place = Term::sum([Term::knob("m"), Term::Const(2)]);
+    let channels = Term::Const(conv.channels + conv.outputs);
+    let tiles = Term::product([place.clone(), place, in_block(conv), channels]);
+    let input = Term::product([
+        Term::sum([block(), Term::Const(2)]),
+        Term::Const((conv.width + 2) * conv.channels),
+    ]);
+    let elements = Term::sum([tiles, input]).at_most(STACK_ELEMENTS);
+    let blocks =
+        Term::product([Term::Const(conv.height).ceil_div(block()), Term::Const(conv.batch)]);
+    d.must.push(whole.clone().implies(elements));
+    d.must.push(whole.implies(Term::Const(threads).at_most(blocks)));
 }

@@ -12,12 +12,11 @@ use super::collapse::collapse;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::Primitive;
-use knobs::knobs;
+use knobs::draft;
 use plan::plan;
 use squall_core::expr::{Affine, Expr, Names, Source, Var};
-use squall_core::space::Term;
 use squall_core::workload::{Stage, Workload};
-use squall_core::{Configuration, DType, Space, Target};
+use squall_core::{Configuration, DType, Target};
 use std::sync::Arc;
 
 /// Reductions below this many steps stay in one piece.
@@ -112,7 +111,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             .into_iter()
             .flat_map(|lane| [(lane.clone(), true), (lane, false)])
             .filter_map(|(lane, whole)| {
-                sketch(f.target, &w.stages[main].name, &base, &prefix, lane, pad, whole)
+                let way = Way { lane, pad, whole };
+                sketch(f.target, &w.stages[main].name, &base, &prefix, way)
             })
             .collect();
         out.extend(lanes);
@@ -251,7 +251,9 @@ pub(super) fn main_loops(n: &Nest, c: &str) -> Option<(Vec<Axis>, Vec<Axis>)> {
     })?;
     loop {
         spatial.push(axis(at));
-        let next = |l: &Stmt| matches!(l, Stmt::Loop(x) if accesses(&x.body).iter().any(|a| a.buffer == b && a.write && !a.read));
+        let fills =
+            |x: &Loop| accesses(&x.body).iter().any(|a| a.buffer == b && a.write && !a.read);
+        let next = |l: &Stmt| matches!(l, Stmt::Loop(x) if fills(x));
         match at.body.iter().find(|s| next(s)) {
             Some(Stmt::Loop(l)) => at = l,
             _ => break,
@@ -331,109 +333,138 @@ fn is_window(index: &[Affine]) -> bool {
     index.iter().any(|a| a.terms().len() > 1)
 }
 
+/// One way to tile: where lanes lie, how padding is done, whether the reduction stays in one piece.
+struct Way {
+    lane: String,
+    pad: Pad,
+    whole: bool,
+}
+
+/// The main stage, as a way of tiling sees it.
+struct Main<'a> {
+    base: &'a Nest,
+    /// Its buffer's name.
+    c: &'a str,
+    operands: Vec<(Source, Vec<Affine>)>,
+    spatial: Vec<Axis>,
+}
+
+impl Main<'_> {
+    fn stride(&self, b: Source, index: &[Affine], a: &Axis) -> i64 {
+        stride(self.base, b, index, a.var)
+    }
+
+    fn once(&self, b: Source) -> bool {
+        self.operands.iter().filter(|o| o.0 == b).count() == 1
+    }
+
+    /// How many axes stay outside: those that every operand depends on give no reuse, and those
+    /// that the padded copy is joined to hold it. Nothing where the lanes' axis is one of these.
+    fn outside(&self, lane_at: usize, pad: Pad) -> Option<usize> {
+        let shared = |a: &Axis| self.operands.iter().all(|(b, i)| self.stride(*b, i, a) != 0);
+        let of_copy = |a: &&Axis| !a.name.ends_with(&format!("_{}", self.c));
+        let near =
+            if pad == Pad::Near { self.spatial.iter().take_while(of_copy).count() } else { 0 };
+        let mut cut = near;
+        while cut < lane_at && shared(&self.spatial[cut]) && self.operands.len() > 1 {
+            cut += 1;
+        }
+        (near <= lane_at).then_some(cut)
+    }
+
+    /// What can be packed; nothing where a weight is not, and lanes cannot read it as it lies.
+    fn packable(&self, lane: &Axis) -> Option<Vec<(String, Packing)>> {
+        let mut packable = Vec::new();
+        for (b, i) in &self.operands {
+            let buf = self.base.buffer(*b);
+            let lane_stride = self.stride(*b, i, lane);
+            let weight = buf.scope == Scope::Prepared;
+            let reused = self.spatial.iter().any(|a| self.stride(*b, i, a) == 0);
+            let input = weight || matches!(buf.scope, Scope::Data(_));
+            // Weights are packed ahead of time: even where nothing is read twice, a stream in order
+            // is faster.
+            let gains = self.once(*b) && (reused || weight);
+            if input && gains && !is_window(i) && buf.shape.len() > 1 {
+                let kind = match (weight, lane_stride > 1) {
+                    (true, true) => Packing::Forced,
+                    (true, false) => Packing::Weight,
+                    _ => Packing::Data,
+                };
+                packable.push((buf.name.clone(), kind));
+            } else if weight && lane_stride > 4 {
+                return None;
+            }
+        }
+        Some(packable)
+    }
+
+    /// Dimensions of the accumulated buffer with the lane's last.
+    fn layout(&self, lane: &Axis) -> Option<Vec<usize>> {
+        let c = self.base.find_buffer(self.c)?;
+        let dims = self.base.buffer(c).shape.len();
+        let all = accesses(&self.base.body);
+        let index = all.into_iter().find(|a| a.buffer == c).map(|a| a.index.to_vec())?;
+        let lane_dim = index.iter().position(|a| a.uses(lane.var))?;
+        Some((0..dims).filter(|&d| d != lane_dim).chain([lane_dim]).collect())
+    }
+
+    /// See [`Shape::stream`].
+    fn stream(&self, t: &Target, lane: &Axis) -> Option<String> {
+        let buffer = |b: Source| self.base.buffer(b);
+        let large = |b: Source| aligned_bytes(buffer(b)) > t.cache(1) && self.once(b);
+        let vectors = |b: Source, i: &[Affine]| {
+            matches!(buffer(b).scope, Scope::Data(_)) && self.stride(b, i, lane) == 1
+        };
+        let mut all = self.operands.iter();
+        let weight = all.find(|(b, _)| buffer(*b).scope == Scope::Prepared && large(*b));
+        let read = |(b, i): &&(Source, Vec<Affine>)| vectors(*b, i) && large(*b) && !is_window(i);
+        let found = weight.or_else(|| self.operands.iter().find(read));
+        found.map(|(b, _)| buffer(*b).name.clone())
+    }
+}
+
 fn sketch(
     t: &Target,
     c: &str,
     base: &Nest,
     prefix: &[Primitive],
-    lane: String,
-    pad: Pad,
-    whole: bool,
+    Way { lane, pad, whole }: Way,
 ) -> Option<Sketch> {
     let (spatial, reduce) = main_loops(base, c)?;
     // Short reductions are not cut.
     if !whole && reduce.iter().map(|a| a.extent).product::<i64>() < SHORT {
         return None;
     }
-    let ops = operands(base, c);
-    // Axes that every operand depends on give no reuse: they stay outside. So do axes that the
-    // padded copy is joined to.
     let lane_at = spatial.iter().position(|a| a.name == lane)?;
-    let shared = |a: &Axis| ops.iter().all(|(b, i)| stride(base, *b, i, a.var) != 0);
-    let near = if pad == Pad::Near {
-        spatial.iter().take_while(|a| !a.name.ends_with(&format!("_{c}"))).count()
-    } else {
-        0
-    };
-    let mut cut = near;
-    while cut < lane_at && shared(&spatial[cut]) && ops.len() > 1 {
-        cut += 1;
-    }
-    if near > lane_at {
-        return None;
-    }
-    let (outer, tiled) = (spatial[..cut].to_vec(), spatial[cut..].to_vec());
+    let main = Main { base, c, operands: operands(base, c), spatial };
+    let cut = main.outside(lane_at, pad)?;
+    let (outer, tiled) = (main.spatial[..cut].to_vec(), main.spatial[cut..].to_vec());
     let lane_at = lane_at - cut;
     if tiled.len() > 4 {
         return None;
     }
-    let lane_axis = &tiled[lane_at];
+    let lane = &tiled[lane_at];
     // Lanes whose tests differ are computed one by one: not worth a sketch.
-    if pad == Pad::Guard && tests(base, c).iter().any(|index| index.uses(lane_axis.var)) {
+    if pad == Pad::Guard && tests(base, c).iter().any(|index| index.uses(lane.var)) {
         return None;
     }
-    let contiguous = lane_at + 1 == tiled.len();
-    let lanes = t.lanes_f32();
-    let source = |s: &str| base.find_buffer(s);
-    let mut packable: Vec<(String, Packing)> = Vec::new();
-    for (b, i) in &ops {
-        let buf = base.buffer(*b);
-        let lane_stride = stride(base, *b, i, lane_axis.var);
-        let weight = buf.scope == Scope::Prepared;
-        let reused = spatial.iter().any(|a| stride(base, *b, i, a.var) == 0);
-        let once = ops.iter().filter(|o| o.0 == *b).count() == 1;
-        let input = weight || matches!(buf.scope, Scope::Data(_));
-        // Weights are packed ahead of time: even where nothing is read twice, a stream in order is
-        // faster.
-        if input && once && (reused || weight) && !is_window(i) && buf.shape.len() > 1 {
-            let kind = match (weight, lane_stride > 1) {
-                (true, true) => Packing::Forced,
-                (true, false) => Packing::Weight,
-                _ => Packing::Data,
-            };
-            packable.push((buf.name.clone(), kind));
-        } else if weight && lane_stride > 4 {
-            return None;
-        }
-    }
-    let dims = base.buffer(source(c)?).shape.len();
-    let c_index = accesses(&base.body)
-        .into_iter()
-        .find(|a| Some(a.buffer) == source(c))
-        .map(|a| a.index.to_vec())?;
-    let lane_dim = c_index.iter().position(|a| a.uses(lane_axis.var))?;
-    let layout: Vec<usize> = (0..dims).filter(|&d| d != lane_dim).chain([lane_dim]).collect();
-    let orders = orders(&tiled);
-    let large = |b: Source| {
-        aligned_bytes(base.buffer(b)) > t.cache(1) && ops.iter().filter(|o| o.0 == b).count() == 1
-    };
-    let weight = ops.iter().find(|(b, _)| base.buffer(*b).scope == Scope::Prepared && large(*b));
-    let vectors = |b: Source, i: &[Affine]| {
-        matches!(base.buffer(b).scope, Scope::Data(_)) && stride(base, b, i, lane_axis.var) == 1
-    };
-    let stream =
-        weight.or_else(|| ops.iter().find(|(b, i)| vectors(*b, i) && large(*b) && !is_window(i)));
-    let stream = stream.map(|(b, _)| base.buffer(*b).name.clone());
     let (border, copy_outer) = copy_loops(base, pad);
     let shape = Shape {
-        outer,
-        tiled,
-        reduce,
         lane: lane_at,
-        contiguous,
-        packable,
-        orders,
-        layout,
+        contiguous: lane_at + 1 == tiled.len(),
+        packable: main.packable(lane)?,
+        orders: orders(&tiled),
+        layout: main.layout(lane)?,
+        stream: main.stream(t, lane),
         threads: t.threads,
+        outer,
+        reduce,
         whole,
         border,
         copy_outer,
-        stream,
+        tiled,
     };
-    let (knobs, constraints, strict) = knobs(&shape, t, lanes);
-    let all: Vec<Term> = constraints.iter().chain(&strict).cloned().collect();
-    let space =
-        Space::new(knobs.clone(), &all).or_else(|_| Space::new(knobs, &constraints)).ok()?;
+    let space = draft(&shape, t, t.lanes_f32()).open()?;
     let kind = match pad {
         Pad::None => "",
         Pad::Copy => ",pad=copy",

@@ -9,151 +9,199 @@ use squall_core::Configuration;
 
 /// The schedule of a configuration.
 pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
-    let get = |name: String| k.int(&name).unwrap_or(1);
-    let factor = |a: &Axis, level: u8| get(format!("{}{level}", a.short));
-    let lanes = get("lanes".into());
+    let b = Builder::new(s, k);
     let mut p = Vec::new();
-    let at = |a: &Axis, level: u8| format!("{}{level}", a.short);
-    // Spatial splits.
-    for (i, a) in s.tiled.iter().enumerate() {
-        let l = if i == s.lane { lanes } else { 1 };
-        let (f1, f2, f3) = (factor(a, 1), factor(a, 2), factor(a, 3) * l);
-        p.push(split(&a.name, f1 * f2 * f3, at(a, 0), at(a, 4)));
-        p.push(split(&at(a, 4), f2 * f3, at(a, 1), at(a, 5)));
-        p.push(split(&at(a, 5), f3, at(a, 2), at(a, 3)));
-        if i == s.lane {
-            let inner = format!("{}6", a.short);
-            p.push(Primitive::Split { of: at(a, 3), factor: l, outer: inner, inner: "v".into() });
+    b.spatial_splits(&mut p);
+    b.reduction(&mut p);
+    b.unrolling(&mut p);
+    b.accumulators(c, &mut p);
+    epilogue(s, &mut p, &b.tile, b.lanes());
+    b.packing(&mut p);
+    copy(s, &mut p);
+    b.prefetching(&mut p);
+    b.threads(&mut p);
+    p
+}
+
+/// The loop of an axis at a level.
+fn at(a: &Axis, level: u8) -> String {
+    format!("{}{level}", a.short)
+}
+
+/// A configuration on its way to a schedule, with the names of the loops that splits make.
+struct Builder<'a> {
+    s: &'a Shape,
+    k: &'a Configuration,
+    /// Loops of the register tile: the lane axis's vectors last, then the lanes.
+    tile: Vec<String>,
+    /// Spatial loops around it, and outside of the reduction, in the configuration's order.
+    middle: Vec<String>,
+    outermost: Vec<String>,
+    outside: Vec<String>,
+    /// The inner reduction loops' axes, outermost first.
+    inner: Vec<&'a Axis>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(s: &'a Shape, k: &'a Configuration) -> Builder<'a> {
+        let others = s.tiled.iter().enumerate().filter(|(i, _)| *i != s.lane);
+        let vectors = format!("{}6", s.tiled[s.lane].short);
+        let tile = others.map(|(_, a)| at(a, 3)).chain([vectors, "v".into()]).collect();
+        let order = s
+            .orders
+            .iter()
+            .find(|o| Some(o.0.as_str()) == k.word("order"))
+            .map_or_else(|| (0..s.tiled.len()).collect(), |o| o.1.clone());
+        let level = |l: u8| order.iter().map(move |&i| at(&s.tiled[i], l));
+        let mut inner: Vec<&Axis> = s.reduce.iter().collect();
+        if k.word("reduce") == Some("first_inside") {
+            inner.rotate_left(1);
+        }
+        Builder {
+            s,
+            k,
+            tile,
+            middle: s.tiled.iter().map(|a| at(a, 2)).collect(),
+            outermost: level(0).collect(),
+            outside: level(0).chain(level(1)).collect(),
+            inner,
         }
     }
-    let lane = &s.tiled[s.lane];
-    // Loops of the register tile: the lane axis's vectors last, then the lanes.
-    let tile: Vec<String> = (s.tiled.iter().enumerate())
-        .filter(|(i, _)| *i != s.lane)
-        .map(|(_, a)| at(a, 3))
-        .chain([format!("{}6", lane.short), "v".into()])
-        .collect();
-    let middle: Vec<String> = s.tiled.iter().map(|a| at(a, 2)).collect();
-    let order = s
-        .orders
-        .iter()
-        .find(|o| Some(o.0.as_str()) == k.word("order"))
-        .map_or_else(|| (0..s.tiled.len()).collect(), |o| o.1.clone());
-    let level = |l: u8| order.iter().map(move |&i| at(&s.tiled[i], l));
-    let outside: Vec<String> = level(0).chain(level(1)).collect();
-    p.push(Primitive::Reorder {
-        loops: outside.iter().chain(&middle).chain(&tile).cloned().collect(),
-    });
-    // The reduction.
-    let whole = s.whole;
-    let factor = |a: &Axis, level: u8| {
-        if whole && s.reduce.iter().any(|r| r.name == a.name) { a.extent } else { factor(a, level) }
-    };
-    let sunk: Vec<String> =
-        if whole { tile.clone() } else { middle.iter().chain(&tile).cloned().collect() };
-    for l in sunk.iter().rev() {
-        p.push(Primitive::Fission {
-            of: l.clone(),
-            names: vec![format!("{l}i"), l.clone(), format!("{l}e")],
-        });
+
+    fn get(&self, name: &str) -> i64 {
+        self.k.int(name).unwrap_or(1)
     }
-    for a in &s.reduce {
-        p.push(split(&a.name, factor(a, 1), format!("{}0", a.short), format!("{}1", a.short)));
+
+    fn lanes(&self) -> i64 {
+        self.get("lanes")
     }
-    let mut inner: Vec<&Axis> = s.reduce.iter().collect();
-    if k.word("reduce") == Some("first_inside") {
-        inner.rotate_left(1);
+
+    fn factor(&self, a: &Axis, level: u8) -> i64 {
+        self.get(&at(a, level))
     }
-    let r0: Vec<String> = s.reduce.iter().map(|a| format!("{}0", a.short)).collect();
-    let r1: Vec<String> = inner.iter().map(|a| format!("{}1", a.short)).collect();
-    let mut chain: Vec<String> = r0;
-    if !whole {
-        chain.extend(middle.iter().cloned());
+
+    /// How much of a reduction axis the inner loop takes.
+    fn inner_extent(&self, a: &Axis) -> i64 {
+        if self.s.whole { a.extent } else { self.factor(a, 1) }
     }
-    chain.extend(r1.iter().cloned());
-    chain.extend(tile.iter().cloned());
-    p.push(Primitive::Reorder { loops: chain });
-    // Unrolling, from the innermost reduction loop outwards.
-    let mut room = get("unroll".into());
-    for a in inner.iter().rev() {
-        let (name, extent) = (format!("{}1", a.short), factor(a, 1));
-        if room >= extent {
-            p.push(unroll(name));
-            room /= extent;
-            continue;
+
+    fn spatial_splits(&self, p: &mut Vec<Primitive>) {
+        for (i, a) in self.s.tiled.iter().enumerate() {
+            let l = if i == self.s.lane { self.lanes() } else { 1 };
+            let (f1, f2, f3) = (self.factor(a, 1), self.factor(a, 2), self.factor(a, 3) * l);
+            p.push(split(&a.name, f1 * f2 * f3, at(a, 0), at(a, 4)));
+            p.push(split(&at(a, 4), f2 * f3, at(a, 1), at(a, 5)));
+            p.push(split(&at(a, 5), f3, at(a, 2), at(a, 3)));
+            if i == self.s.lane {
+                p.push(split(&at(a, 3), l, format!("{}6", a.short), "v"));
+            }
         }
-        if let Some(d) = divisors(extent).into_iter().rfind(|d| *d <= room && *d > 1) {
-            let inner_name = format!("{}2u", a.short);
-            p.push(split(&name, d, format!("{}1o", a.short), inner_name.clone()));
-            p.push(unroll(inner_name));
+        let loops = self.outside.iter().chain(&self.middle).chain(&self.tile).cloned().collect();
+        p.push(Primitive::Reorder { loops });
+    }
+
+    /// Takes the reduction apart and sinks it into the loops that it stays inside of.
+    fn reduction(&self, p: &mut Vec<Primitive>) {
+        let middle: &[String] = if self.s.whole { &[] } else { &self.middle };
+        for l in middle.iter().chain(&self.tile).rev() {
+            let names = vec![format!("{l}i"), l.clone(), format!("{l}e")];
+            p.push(Primitive::Fission { of: l.clone(), names });
         }
-        break;
+        for a in &self.s.reduce {
+            p.push(split(&a.name, self.inner_extent(a), at(a, 0), at(a, 1)));
+        }
+        let mut loops: Vec<String> = self.s.reduce.iter().map(|a| at(a, 0)).collect();
+        loops.extend(middle.iter().cloned());
+        loops.extend(self.inner.iter().map(|a| at(a, 1)));
+        loops.extend(self.tile.iter().cloned());
+        p.push(Primitive::Reorder { loops });
     }
-    for l in &tile[..tile.len() - 1] {
-        p.push(unroll(l.clone()));
+
+    /// Unrolls from the innermost reduction loop outwards, and the register tile.
+    fn unrolling(&self, p: &mut Vec<Primitive>) {
+        let mut room = self.get("unroll");
+        for a in self.inner.iter().rev() {
+            let (name, extent) = (at(a, 1), self.inner_extent(a));
+            if room >= extent {
+                p.push(unroll(name));
+                room /= extent;
+                continue;
+            }
+            if let Some(d) = divisors(extent).into_iter().rfind(|d| *d <= room && *d > 1) {
+                let inner_name = format!("{}2u", a.short);
+                p.push(split(&name, d, format!("{}1o", a.short), inner_name.clone()));
+                p.push(unroll(inner_name));
+            }
+            break;
+        }
+        mark_tile(p, &self.tile, "");
     }
-    p.push(vectorize("v"));
-    // The accumulators.
-    let last_outer = if whole { &middle } else { &outside };
-    let home = last_outer.last().map_or("v", |l| l).to_string();
-    p.push(Primitive::Contract { buffer: c.into(), at: home });
-    let staged = !s.contiguous || !whole;
-    if staged {
+
+    fn accumulators(&self, c: &str, p: &mut Vec<Primitive>) {
+        let s = self.s;
+        let last_outer = if s.whole { &self.middle } else { &self.outside };
+        let home = last_outer.last().map_or("v", |l| l).to_string();
+        p.push(Primitive::Contract { buffer: c.into(), at: home });
+        if s.contiguous && s.whole {
+            return mark_tile(p, &self.tile, "i");
+        }
         if !s.contiguous {
             p.push(Primitive::Relayout { buffer: c.into(), order: s.layout.clone() });
         }
-        if !whole {
+        if !s.whole {
             p.push(vectorize("vi"));
         } else {
-            mark_tile(&mut p, &tile, "i");
+            mark_tile(p, &self.tile, "i");
         }
         // The loop that holds the whole inner reduction.
-        let first = inner.first().map(|a| format!("{}1", a.short)).unwrap_or_default();
+        let first = self.inner.first().map(|a| at(a, 1)).unwrap_or_default();
         let split_first =
             p.iter().any(|x| matches!(x, Primitive::Split { of: l, .. } if *l == first));
-        let root = if split_first { format!("{}1o", inner[0].short) } else { first };
+        let root = if split_first { format!("{}1o", self.inner[0].short) } else { first };
         p.push(Primitive::CacheWrite { at: root, buffer: c.into(), local: "acc".into() });
-        if whole {
+        if s.whole {
             p.push(Primitive::Forward { buffer: c.into() });
         }
-    } else {
-        mark_tile(&mut p, &tile, "i");
     }
-    epilogue(s, &mut p, &tile, lanes);
-    for (name, _) in &s.packable {
-        let top = s.outer.first().map_or(&outside[0], |a| &a.name);
-        match k.word(&format!("pack_{name}")) {
-            Some("yes") => p.push(Primitive::Pack {
-                buffer: name.clone(),
-                at: top.clone(),
-                packed: format!("{name}_packed"),
-            }),
-            // Inside the outermost tile loop, where all loops within read the same part again.
-            Some("near") => p.push(Primitive::PackNear {
-                buffer: name.clone(),
-                at: outside[0].clone(),
-                packed: format!("{name}_packed"),
-            }),
-            _ => {}
+
+    fn packing(&self, p: &mut Vec<Primitive>) {
+        for (name, _) in &self.s.packable {
+            let (buffer, packed) = (name.clone(), format!("{name}_packed"));
+            match self.k.word(&format!("pack_{name}")) {
+                Some("yes") => {
+                    let at = self.s.outer.first().map_or(&self.outside[0], |a| &a.name).clone();
+                    p.push(Primitive::Pack { buffer, at, packed });
+                }
+                // Inside the outermost tile loop, where all loops within read the same part again.
+                Some("near") => {
+                    let at = self.outside[0].clone();
+                    p.push(Primitive::PackNear { buffer, at, packed });
+                }
+                _ => {}
+            }
         }
     }
-    copy(s, &mut p);
-    if let Some(name) = s.stream.as_ref().filter(|_| get("prefetch".into()) > 1) {
-        let ahead = |of: String| Primitive::Prefetch { buffer: of, lines: get("prefetch".into()) };
-        match k.word(&format!("pack_{name}")) {
-            Some("yes") => p.push(ahead(format!("{name}_packed"))),
+
+    fn prefetching(&self, p: &mut Vec<Primitive>) {
+        let lines = self.get("prefetch");
+        let Some(name) = self.s.stream.as_ref().filter(|_| lines > 1) else { return };
+        match self.k.word(&format!("pack_{name}")) {
+            Some("yes") => {
+                p.push(Primitive::Prefetch { buffer: format!("{name}_packed"), lines });
+            }
             // Copied next to its use it is in a near cache.
             Some("near") => {}
-            _ => p.push(ahead(name.clone())),
+            _ => p.push(Primitive::Prefetch { buffer: name.clone(), lines }),
         }
     }
-    if s.threads > 1 {
-        let all: Vec<String> = s.outer.iter().map(|a| a.name.clone()).chain(level(0)).collect();
-        for l in all.iter().take(get("parallel".into()) as usize) {
-            p.push(parallel(l.clone()));
+
+    fn threads(&self, p: &mut Vec<Primitive>) {
+        if self.s.threads > 1 {
+            let outer = self.s.outer.iter().map(|a| &a.name);
+            let all = outer.chain(&self.outermost).take(self.get("parallel") as usize);
+            p.extend(all.map(|l| parallel(l.clone())));
         }
     }
-    p
 }
 
 /// Unrolls and vectorises a copy of the register tile's loops.
