@@ -10,7 +10,7 @@ use squall_core::graph::{Model, ValueId};
 
 /// A set of nodes that may be one kernel.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
+pub struct FusionCandidate {
     /// The rule that found it.
     pub rule: String,
     /// A readable name, of which those of tasks are made.
@@ -28,11 +28,11 @@ pub struct Candidate {
     pub layouts: Vec<(ValueId, Layout)>,
 }
 
-impl Candidate {
+impl FusionCandidate {
     /// The kernel that a group of nodes is.
-    pub fn of_group(rule: &str, view: &View<'_>, group: &Group) -> Result<Candidate, String> {
+    pub fn of_group(rule: &str, view: &View<'_>, group: &Group) -> Result<FusionCandidate, String> {
         let kernel = group.kernel()?;
-        let mut made = Candidate {
+        let mut made = FusionCandidate {
             rule: rule.into(),
             name: kernel.name,
             nodes: group.nodes.clone(),

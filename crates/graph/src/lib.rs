@@ -20,7 +20,7 @@ pub mod view;
 pub mod weights;
 
 pub use assignment::{Assignment, Choice, Step};
-pub use candidate::Candidate;
+pub use candidate::FusionCandidate;
 pub use candidates::Candidates;
 pub use layout::Layout;
 pub use plan::Plan;

@@ -121,25 +121,22 @@ fn another_partition_computes_the_same() {
          node \"Flatten5\"\n\
          kernel anchored \"MatMul6\"\n"
     );
-    // The epilogue is cut off, and the image between is moved.
-    let cut = text.replace(
-        " \"Add2\" \"Relu3\"\n",
-        "\nkernel elementwise \"Add2\" \"Relu3\"\nlayout \"v9\" nhwc\n",
-    );
-    let cut = Assignment::parse(&cut, whole.candidates()).unwrap();
-    let names: Vec<&str> = cut.tasks().iter().map(|t| t.name.as_str()).collect();
-    assert_eq!(
-        names,
-        [
-            "conv2d_3x5x6_k3_3x3_bias",
-            "add_relu_3x5x6_to_nhwc",
-            "conv2d_3x5x6_k4_3x3_from_nhwc",
-            "matmul_1x120x7"
-        ]
-    );
-    let got = run(&cut, &[x]).unwrap();
-    for (a, b) in got[0].iter().zip(&want[0]) {
-        assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
+    // The epilogue is cut off, or the image between the convolutions is moved.
+    let apart = "\nkernel elementwise \"Add2\" \"Relu3\"\n";
+    let cut = text.replace(" \"Add2\" \"Relu3\"\n", apart);
+    let moved = text.replace("node", "layout \"v9\" nhwc\nnode");
+    let (first, second) = ("conv2d_3x5x6_k3_3x3_bias", "conv2d_3x5x6_k4_3x3");
+    let (fused, crossing) = (format!("{first}_add_relu_to_nhwc"), format!("{second}_from_nhwc"));
+    for (text, names) in [
+        (cut, &[first, "add_relu_3x5x6", second, "matmul_1x120x7"][..]),
+        (moved, &[fused.as_str(), crossing.as_str(), "matmul_1x120x7"]),
+    ] {
+        let other = Assignment::parse(&text, whole.candidates()).unwrap();
+        assert_eq!(other.tasks().iter().map(|t| t.name.as_str()).collect::<Vec<_>>(), names);
+        let got = run(&other, std::slice::from_ref(&x)).unwrap();
+        for (a, b) in got[0].iter().zip(&want[0]) {
+            assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{a} instead of {b}");
+        }
     }
     // So do all solvers' assignments, of a real model too.
     let file = |suffix: &str| std::fs::read(examples().join(format!("small_net{suffix}"))).unwrap();

@@ -333,7 +333,7 @@ mod tests {
             ("opset 17", "opset x", "expected a version"),
             ("[1,2]\noutput", "[1,2\noutput", "expected extents like"),
             ("gives \"y\"", "gives \"x\"", "another value has this name"),
-            ("reads \"x\"", "reads \"z\"", "line 5, column 8: no value before has this name"),
+            ("reads \"x\"", "reads \"z\"", "line 5, column 9: no value before has this name"),
             (
                 "f32 [2] =",
                 "f32 [3] =",

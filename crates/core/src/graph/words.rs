@@ -55,7 +55,9 @@ pub fn at_end<T>(text: &str, message: impl Into<String>) -> Result<T, TextError>
 impl<'a> Words<'a> {
     /// An error at the next word.
     pub fn error<T>(&self, message: impl Into<String>) -> Result<T, TextError> {
-        let column = self.line[..self.at].chars().count() + 1;
+        let rest = &self.line[self.at..];
+        let next = self.at + (rest.len() - rest.trim_start().len());
+        let column = self.line[..next].chars().count() + 1;
         Err(TextError { line: self.number, column, message: message.into() })
     }
 

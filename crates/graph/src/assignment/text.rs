@@ -47,7 +47,7 @@ impl Assignment {
     /// Reads the text of an assignment of these candidates, and checks that it is a legal cover.
     pub fn parse(text: &str, candidates: &Arc<Candidates>) -> Result<Assignment, TextError> {
         let names = Names::new(&candidates.model);
-        let key = |c: &'_ crate::candidate::Candidate| {
+        let key = |c: &'_ crate::candidate::FusionCandidate| {
             let mut nodes = c.nodes.clone();
             nodes.sort_unstable();
             nodes

@@ -4,7 +4,7 @@
 mod text;
 mod verify;
 
-use crate::candidate::Candidate;
+use crate::candidate::FusionCandidate;
 use crate::rules::RULES;
 use crate::view::View;
 use squall_core::graph::{Model, Node};
@@ -17,7 +17,7 @@ pub struct Candidates {
     /// The model.
     pub model: Arc<Model>,
     /// In the order of their first nodes; of one node smaller ones first.
-    pub list: Vec<Candidate>,
+    pub list: Vec<FusionCandidate>,
     /// For nodes with which no candidate begins: why not.
     pub refused: BTreeMap<usize, String>,
 }
@@ -53,7 +53,7 @@ impl Candidates {
 }
 
 /// What all rules find for a node; a reason only where no rule finds anything.
-fn found(view: &View<'_>, index: usize) -> Result<Vec<Candidate>, String> {
+fn found(view: &View<'_>, index: usize) -> Result<Vec<FusionCandidate>, String> {
     let node = &view.model.nodes[index];
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return Err(format!("operators of the domain `{}` are not known", node.domain));

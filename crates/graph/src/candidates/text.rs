@@ -14,7 +14,7 @@
 //! ```
 
 use super::Candidates;
-use crate::candidate::Candidate;
+use crate::candidate::FusionCandidate;
 use crate::feed::{Feed, Names};
 use crate::layout::Layout;
 use squall_core::Workload;
@@ -55,7 +55,7 @@ impl fmt::Display for Candidates {
 
 /// A candidate while it is read: its workload is text, from a line on.
 struct Open {
-    candidate: Candidate,
+    candidate: FusionCandidate,
     workload: String,
     from: usize,
 }
@@ -118,7 +118,7 @@ fn new(w: &mut Words<'_>) -> Result<Open, TextError> {
     let kind = String::new();
     let workload = Workload { kind, inputs: vec![], stages: vec![], foreign: None };
     let (nodes, feeds, outputs, layouts) = Default::default();
-    let candidate = Candidate { rule, name, nodes, feeds, outputs, workload, layouts };
+    let candidate = FusionCandidate { rule, name, nodes, feeds, outputs, workload, layouts };
     Ok(Open { candidate, workload: String::new(), from: 0 })
 }
 

@@ -2,7 +2,7 @@
 //! gives, and its workload is over tensors of those sizes.
 
 use super::Candidates;
-use crate::candidate::{Candidate, root};
+use crate::candidate::{FusionCandidate, root};
 use crate::feed::Feed;
 use squall_core::TensorKind;
 use squall_core::graph::{MOST_ELEMENTS, Model};
@@ -17,7 +17,7 @@ impl Candidates {
     }
 }
 
-fn verify(m: &Model, c: &Candidate) -> Result<(), String> {
+fn verify(m: &Model, c: &FusionCandidate) -> Result<(), String> {
     let mut nodes = c.nodes.clone();
     nodes.sort_unstable();
     nodes.dedup();

@@ -2,7 +2,7 @@
 //! that follow it.
 
 use super::{blamed, sizes};
-use crate::candidate::Candidate;
+use crate::candidate::FusionCandidate;
 use crate::fuse::anchor::anchor;
 use crate::fuse::group::Group;
 use crate::view::View;
@@ -11,7 +11,7 @@ use crate::view::View;
 pub const NAME: &str = "anchored";
 
 /// See [`super::Find`].
-pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<Candidate>, String>> {
+pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>, String>> {
     let made = anchor(view, &view.model.nodes[node])?;
     let group = blamed(view, node, made).map(|a| Group::around(node, a));
     Some(group.and_then(|g| sizes(NAME, view, g)))

@@ -1,7 +1,7 @@
 //! Elementwise nodes one after the other.
 
 use super::{blamed, sizes};
-use crate::candidate::Candidate;
+use crate::candidate::FusionCandidate;
 use crate::fuse::group::Group;
 use crate::fuse::step::is_elementwise;
 use crate::view::View;
@@ -10,7 +10,7 @@ use crate::view::View;
 pub const NAME: &str = "elementwise";
 
 /// See [`super::Find`].
-pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<Candidate>, String>> {
+pub fn find(view: &View<'_>, node: usize) -> Option<Result<Vec<FusionCandidate>, String>> {
     if !is_elementwise(&view.model.nodes[node].op) {
         return None;
     }

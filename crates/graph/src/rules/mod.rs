@@ -4,13 +4,13 @@
 mod anchored;
 mod elementwise;
 
-use crate::candidate::Candidate;
+use crate::candidate::FusionCandidate;
 use crate::fuse::group::Group;
 use crate::view::View;
 
 /// The kernels that a rule finds to begin with a node, smallest first; none where the rule is not
 /// about such nodes, and the reason where it is and finds nothing.
-pub type Find = fn(&View<'_>, usize) -> Option<Result<Vec<Candidate>, String>>;
+pub type Find = fn(&View<'_>, usize) -> Option<Result<Vec<FusionCandidate>, String>>;
 
 /// A rule.
 pub struct Rule {
@@ -27,12 +27,12 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
-fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<Candidate>, String> {
-    let mut list = vec![Candidate::of_group(rule, view, &group)?];
+fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {
+    let mut list = vec![FusionCandidate::of_group(rule, view, &group)?];
     let mut group = group;
     while let Some(grown) = group.grown(view) {
         // A size that makes no kernel does not end the growth.
-        list.extend(Candidate::of_group(rule, view, &grown));
+        list.extend(FusionCandidate::of_group(rule, view, &grown));
         group = grown;
     }
     Ok(list)

@@ -4,7 +4,7 @@
 
 use super::Cost;
 use crate::assignment::{Choice, Step};
-use crate::candidate::{Candidate, root};
+use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub fn solve(all: &Candidates, _: Choice, _: &Cost<'_>) -> Choice {
         executed.flat_map(|(i, n)| n.outputs.iter().map(move |&v| (v, i))).collect();
     // Nodes whose results exist once the steps so far have run.
     let mut done: Vec<bool> = m.nodes.iter().map(|n| n.folded).collect();
-    let is_ready = |c: &Candidate, done: &[bool]| {
+    let is_ready = |c: &FusionCandidate, done: &[bool]| {
         let mut reads = c.feeds.iter().filter(|f| !f.is_made()).flat_map(|f| f.values());
         reads.all(|v| producer.get(&root(m, v)).is_none_or(|&p| done[p]))
             && c.nodes.iter().all(|&n| !done[n])

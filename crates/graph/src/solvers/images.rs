@@ -3,7 +3,7 @@
 //! connected to them by other images.
 
 use crate::assignment::{Choice, Step, reads};
-use crate::candidate::{Candidate, root};
+use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
 use crate::feed::Feed;
 use crate::layout::{Layout, image};
@@ -76,7 +76,7 @@ impl<'a> Images<'a> {
         images
     }
 
-    fn candidate(&self, k: &Kernel) -> &'a Candidate {
+    fn candidate(&self, k: &Kernel) -> &'a FusionCandidate {
         &self.all.list[k.candidate]
     }
 
