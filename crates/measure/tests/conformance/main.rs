@@ -82,7 +82,6 @@ fn cuda_source(kind: Kind, number: usize) -> Option<KernelSource> {
             KernelSource {
                 language: Language::Cuda,
                 source: source.into(),
-                language: squall_core::Language::Cuda,
                 launches: vec![Launch::linear(LaunchPhase::Call, "two", 1, 300, 0)],
                 ..doubling()
             }
