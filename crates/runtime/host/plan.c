@@ -108,7 +108,7 @@ static void read_buffer(cursor *c, builder *b) {
   rt_buffer *u = &b->plan->buffers[b->plan->buffer_count++];
   u->role = role(c);
   u->is.type = type(c);
-  u->is.count = number(c, RT_MOST_BYTES / 8);
+  u->is.count = number(c, RT_MOST_BYTES / rt_size_of(u->is.type));
   u->region = RT_NONE;
   const char *place = word(c);
   if (is(place, "in")) {
@@ -155,7 +155,7 @@ static void read_parameter(cursor *c, builder *b) {
   k->parameter_count++;
   p->role = role(c);
   p->type = type(c);
-  p->count = number(c, RT_MOST_BYTES / 8);
+  p->count = number(c, RT_MOST_BYTES / rt_size_of(p->type));
   if (p->role == RT_DATA) k->data_count++;
   else if (p->role == RT_WEIGHT) k->weight_count++;
   else if (p->role == RT_OUTPUT) k->output_count++;

@@ -179,7 +179,8 @@ fn region(w: &mut Words<'_>) -> Result<Region, Wrong> {
 }
 
 fn buffer(w: &mut Words<'_>) -> Result<Buffer, Wrong> {
-    let (role, element, count) = (w.role()?, w.element()?, w.number(MOST_BYTES / 8)?);
+    let (role, element) = (w.role()?, w.element()?);
+    let count = w.number(MOST_BYTES / element.bytes())?;
     let mut buffer = Buffer::own(role, element, count);
     match w.word()? {
         "own" => {}
@@ -214,7 +215,8 @@ fn kernel(w: &mut Words<'_>) -> Result<Kernel, Wrong> {
 }
 
 fn parameter(w: &mut Words<'_>) -> Result<Parameter, Wrong> {
-    let p = Parameter { role: w.role()?, element: w.element()?, count: w.number(MOST_BYTES / 8)? };
+    let (role, element) = (w.role()?, w.element()?);
+    let p = Parameter { role, element, count: w.number(MOST_BYTES / element.bytes())? };
     match p.role {
         Role::Data | Role::Weight | Role::Output => Ok(p),
         _ => Err("a parameter is data, weight or output"),

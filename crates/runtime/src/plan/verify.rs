@@ -68,7 +68,7 @@ fn may_lie(buffer: Role, region: Role) -> bool {
 
 fn buffers(p: &Plan) -> Result<(), String> {
     p.buffers.iter().enumerate().try_for_each(|(i, b)| {
-        if b.count > MOST_BYTES / 8 {
+        if b.count > MOST_BYTES / b.element.bytes() {
             return Err(format!("buffer {i} is too large"));
         }
         if b.range.is_some_and(|(low, high)| !(low <= high && high - low < 1e300)) {
@@ -129,7 +129,7 @@ fn kernels(p: &Plan) -> Result<(), String> {
             return Err(format!("`{s}` has {all} parameters, {outputs} outputs of them"));
         }
         let known = |r| matches!(r, Role::Data | Role::Weight | Role::Output);
-        if k.parameters.iter().any(|q| !known(q.role) || q.count > MOST_BYTES / 8) {
+        if k.parameters.iter().any(|q| !known(q.role) || q.count > MOST_BYTES / q.element.bytes()) {
             return Err(format!("a parameter of `{s}` is none"));
         }
         small(k.prepared).and(small(k.workspace))?;
