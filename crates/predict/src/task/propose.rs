@@ -216,8 +216,9 @@ fn choose(pool: Vec<Member>, n: usize) -> Vec<Member> {
             let all = (0..left.len()).filter(|&i| among(&left[i].1));
             all.max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
         };
-        let is_new =
-            |m: &Member| m.score > top - SKETCH_MARGIN && out.iter().all(|o| o.tunable != m.tunable);
+        let is_new = |m: &Member| {
+            m.score > top - SKETCH_MARGIN && out.iter().all(|o| o.tunable != m.tunable)
+        };
         let hedge = if hedges > 0 && out.len() >= 2 && out.len().is_multiple_of(2) {
             greatest(&is_new)
         } else {
