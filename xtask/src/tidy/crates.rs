@@ -41,8 +41,8 @@ const TABLE: &[Row] = &[
         may: &[Files, Processes, Clock, Environment, Unsafe],
     },
     Row { name: "records", depends: &["core"], may: &[Files, Clock, Environment] },
-    Row { name: "squall", depends: INNER, may: &[Files, Processes, Clock] },
-    Row { name: "study", depends: &["squall", "*"], may: &[Files] },
+    Row { name: "squall", depends: INNER, may: &[Files, Processes, Clock, Environment] },
+    Row { name: "study", depends: &["squall", "*"], may: &[Files, Clock] },
     Row {
         name: "cli",
         depends: &["squall", "study"],
