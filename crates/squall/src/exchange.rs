@@ -8,7 +8,7 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::files::put;
 use squall_core::task::Objective;
-use squall_core::{Outcome, Record, RecordKind, TaskId};
+use squall_core::{Outcome, Record, RecordKind, TaskId, canonical_tunable_name};
 use squall_frontend::recording::{self, Description, File, Format, Recording, knob_of_spellings};
 use squall_records::{Query, Store};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,9 @@ pub fn import(recording: &Recording, stem: &str, store: &Store) -> Result<Import
 /// of one task, device, toolchain and tunable.
 pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<Recording, Error> {
     let mut records = store.query(&Query { kind: Some(RecordKind::Trial), ..query.clone() })?;
-    records.retain(|r| tunable.is_none_or(|t| r.tunable == t));
+    if let Some(tunable) = tunable {
+        retain_tunable(&mut records, tunable);
+    }
     let Some(first) = records.first() else {
         return Err(Error::Nothing(
             "no trial is chosen; `squall records list` shows what there is".into(),
@@ -160,6 +162,18 @@ pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<R
         trials.push((values, r.outcome.clone(), r.cost));
     }
     Recording::new(&place, description, &first.device, trials).map_err(Error::Recording)
+}
+
+/// Keeps the records that have the name of a tunable. Where none has exactly that name, those are
+/// kept whose tunable had it before or has it now; records with both names often have other knobs,
+/// so exact ones are not mixed with them.
+fn retain_tunable(records: &mut Vec<Record>, tunable: &str) {
+    let now = canonical_tunable_name(tunable);
+    let is_exact = records.iter().any(|r| r.tunable == tunable);
+    records.retain(|r| match is_exact {
+        true => r.tunable == tunable,
+        false => canonical_tunable_name(&r.tunable) == now,
+    });
 }
 
 /// The knobs and values of a configuration's text.

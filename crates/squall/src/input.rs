@@ -249,6 +249,11 @@ pub fn name_matches(pattern: &str, name: &str) -> bool {
     p[i..].iter().all(|c| *c == '*')
 }
 
+/// Whether a tunable's name, or one that it had before, fits a pattern as [`name_matches`] says.
+pub fn tunable_matches(pattern: &str, tunable: &str) -> bool {
+    squall_core::tunable_names(tunable).any(|name| name_matches(pattern, name))
+}
+
 /// A path in another file's folder, for a name that may hold anything.
 pub fn beside(file: &Path, name: &str) -> PathBuf {
     let clean: String = name
@@ -276,6 +281,20 @@ mod tests {
             ("a*b*c", "aXbYbZ", false),
         ] {
             assert_eq!(name_matches(p, n), yes, "{p} {n}");
+        }
+    }
+
+    #[test]
+    fn former_names_of_tunables_fit_patterns() {
+        for (pattern, tunable, yes) in [
+            ("gpu_group", "gpu_warpgroup", true),
+            ("gpu_gr*", "gpu_warpgroup", true),
+            ("gpu_warp*", "gpu_warpgroup", true),
+            ("warpgroup", "gpu_warpgroup", true),
+            ("gpu_group", "gpu_tile", false),
+            ("gpu_warpgroup", "gpu_group", false),
+        ] {
+            assert_eq!(tunable_matches(pattern, tunable), yes, "{pattern} {tunable}");
         }
     }
 
