@@ -221,3 +221,42 @@ pub fn write(recording: &Recording, format: Format, path: &Path) -> Result<(), E
 pub fn ran(recording: &Recording) -> usize {
     recording.rows.iter().filter(|r| matches!(r.outcome, Outcome::Measured(_))).count()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::CpuCost;
+
+    fn record(tunable: &str) -> Record {
+        Record {
+            kind: RecordKind::Trial,
+            task: TaskId::of_text("a task", Objective::Time),
+            name: "a task".into(),
+            workload: String::new(),
+            device: "a device".into(),
+            toolchain: "none".into(),
+            tunable: tunable.into(),
+            configuration: "a=1".into(),
+            outcome: Outcome::Infeasible("it has no kernel".into()),
+            cost: CpuCost::default(),
+            seed: 0,
+            time: 0.0,
+        }
+    }
+
+    #[test]
+    fn trials_are_chosen_by_any_name_of_their_tunable() {
+        for (stored, name, kept) in [
+            (&["gpu_group", "gpu_tile"][..], "gpu_warpgroup", &["gpu_group"][..]),
+            (&["gpu_warpgroup", "gpu_tile"], "gpu_group", &["gpu_warpgroup"]),
+            (&["gpu_warpgroup", "gpu_group"], "gpu_group", &["gpu_group"]),
+            (&["gpu_warpgroup", "gpu_group"], "gpu_warpgroup", &["gpu_warpgroup"]),
+            (&["gpu_tile"], "gpu_group", &[]),
+        ] {
+            let mut records: Vec<Record> = stored.iter().map(|t| record(t)).collect();
+            retain_tunable(&mut records, name);
+            let names: Vec<&str> = records.iter().map(|r| r.tunable.as_str()).collect();
+            assert_eq!(names, kept, "{name} among {stored:?}");
+        }
+    }
+}
