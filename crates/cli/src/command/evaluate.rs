@@ -37,11 +37,10 @@ are those of keys that its data lacked. Without one, --models are trained here a
 held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public and
 hold other rows.
 
-A predictor of tasks (`train --records`) is measured: on the tasks of the store that it did not \
-learn
-from, its first 1, 5 and 10 candidates run in turn with what holds the task, the nearest learned \
-task's
-best and random ones; what counts is the share of the tuned speed.")]
+A predictor of tasks (`train --records`) is measured on the tasks of the store that it did not learn
+from: its first 1, 5 and 10 candidates take turns with the task's winner, the best of the nearest
+learned tasks and random candidates. The result is the share of the tuned speed that each reaches.\
+")]
 pub struct Args {
     /// A file that `squall train` wrote; without one, --models are trained here
     #[arg(value_name = "PREDICTOR")]
