@@ -87,7 +87,7 @@ fn winners_are_verified_against_their_runners_up() {
             "a challenger was accepted that is not faster: {v}"
         );
     }
-    // What the first round measured is kept, and says who holds the task.
+    // What the first round measured is kept, and says which candidate holds the task.
     let after = p.squall(&["records", "list", "--json"]).ok().json()["records"].as_u64().unwrap();
     assert_eq!(after - before, if task["runner_up"].is_null() { 1 } else { 2 });
     let best = &p.squall(&["records", "best", "--json"]).ok().json()["best"][0];

@@ -35,7 +35,7 @@ pub use measurer::{
     CandidateText, Job, JobResult, Measurer, MeasurerError, MeasurerIdentity, Rematch, TaskSetup,
     Verdict,
 };
-pub use recorded::{canonical_tunable_name, find_candidate, find_tunable};
+pub use recorded::{canonical_tunable_name, find_candidate, find_tunable, tunable_names};
 pub use similarity::TaskShape;
 pub use space::{Configuration, Prefix, Space};
 pub use target::{Target, TargetKind};

@@ -12,6 +12,12 @@ pub fn canonical_tunable_name(name: &str) -> &str {
     RENAMED.iter().find(|(old, _)| *old == name).map_or(name, |(_, now)| now)
 }
 
+/// The name of a tunable and every name that it had before.
+pub fn tunable_names(name: &str) -> impl Iterator<Item = &str> {
+    let former = RENAMED.iter().filter(move |(_, now)| *now == name).map(|(old, _)| *old);
+    std::iter::once(name).chain(former)
+}
+
 /// The tunable that a record, a predictor or a user names.
 pub fn find_tunable<'a>(
     tunables: &'a [Arc<dyn Tunable>],
@@ -78,5 +84,10 @@ mod tests {
             let got = find_candidate(&all, tunable, text).map(|c| c.to_string());
             assert_eq!(got.as_deref(), found, "{tunable}: {text}");
         }
+        assert_eq!(
+            tunable_names("gpu_warpgroup").collect::<Vec<_>>(),
+            ["gpu_warpgroup", "gpu_group"]
+        );
+        assert_eq!(tunable_names("tile@n").collect::<Vec<_>>(), ["tile@n"]);
     }
 }

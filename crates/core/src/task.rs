@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What "best" means.
+/// The quantity that tuning minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Objective {
@@ -27,8 +27,7 @@ impl TaskId {
         TaskId::of_text(&workload.to_string(), objective)
     }
 
-    /// The id of what a text describes: a workload, or a kernel that only its description is known
-    /// of.
+    /// The id of a workload's text, or of the text that describes a kernel without a workload.
     pub fn of_text(text: &str, objective: Objective) -> TaskId {
         let objective = match objective {
             Objective::Time => "time",
@@ -89,9 +88,9 @@ pub struct Task {
     pub id: TaskId,
     /// A readable name, unique within one input: the user's, or made from kind and shape.
     pub name: String,
-    /// What is computed.
+    /// The computation.
     pub workload: Workload,
-    /// What is optimised.
+    /// The objective.
     pub objective: Objective,
     /// How often the model calls it; 1 for single kernels.
     pub count: u64,
@@ -100,7 +99,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task that occurs once.
+    /// A task that the model calls once.
     pub fn new(name: impl Into<String>, workload: Workload) -> Task {
         let objective = Objective::Time;
         Task {

@@ -12,13 +12,13 @@
 use crate::expr::{Affine, Binary, Cond, DType, Expr, Source, Unary, Var};
 use std::collections::HashMap;
 
-/// What is wrong in a text, and where.
+/// A fault in a text and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
 pub struct TextError {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// Counted from 1, in characters.
+    /// The column, counted from 1 in characters.
     pub column: usize,
     /// What was expected or found.
     pub message: String,
@@ -30,7 +30,7 @@ enum Token {
     Int(i64),
     Float(f64),
     Sign(&'static str),
-    /// Between quotes, `'` or `"`.
+    /// A text between quotes, `'` or `"`.
     Quoted(String),
     End,
 }
@@ -39,10 +39,11 @@ const SIGNS: &[&str] = &[
     "**", "//", "==", "!=", ">=", "&&", "||", "<=", "+=", "max=", "min=", "*=", "..", "->", "[",
     "]", "(", ")", "{", "}", ",", ":", "=", "+", "-", "*", "/", "<", "@", ">", "%", "!",
 ];
-/// Deeper nesting than any real expression; keeps hostile input off the stack's end.
+/// The deepest nesting that is read. Real expressions nest less, and hostile ones must not overflow
+/// the stack.
 const MAX_DEPTH: usize = 200;
 
-/// Walks over a text, token by token.
+/// Reads a text token by token.
 pub struct Cursor {
     tokens: Vec<(Token, usize, usize)>,
     at: usize,
@@ -52,9 +53,9 @@ pub struct Cursor {
 /// Resolves the names of variables and sources.
 #[derive(Default)]
 pub struct Scope {
-    /// Variables in sight.
+    /// The variables that may be named.
     pub vars: HashMap<String, Var>,
-    /// Tensors or buffers in sight.
+    /// The tensors or buffers that may be named.
     pub sources: HashMap<String, Source>,
 }
 
@@ -156,7 +157,7 @@ impl Cursor {
         }
     }
 
-    /// Whether the text is used up.
+    /// Whether every token was read.
     pub fn at_end(&self) -> bool {
         *self.token() == Token::End
     }
@@ -216,7 +217,7 @@ impl Cursor {
         if let Some(Token::Name(n)) = ahead.next() { Some(n.clone()) } else { None }
     }
 
-    /// Takes this very word if it is next.
+    /// Takes this word if it is next.
     pub fn accept_word(&mut self, word: &str) -> bool {
         let yes = self.peek_name() == Some(word);
         if yes {
@@ -225,7 +226,7 @@ impl Cursor {
         yes
     }
 
-    /// Takes this very word or fails.
+    /// Takes this word or fails.
     pub fn expect_word(&mut self, word: &str) -> Result<(), TextError> {
         if self.accept_word(word) {
             Ok(())
@@ -246,7 +247,7 @@ impl Cursor {
         }
     }
 
-    /// Where the current token stands, for [`Cursor::error_at`].
+    /// The place of the current token, for [`Cursor::error_at`].
     pub fn place(&self) -> usize {
         self.at
     }
@@ -327,7 +328,7 @@ impl Cursor {
         }
     }
 
-    /// An affine form.
+    /// Reads an affine form.
     pub fn affine(&mut self, scope: &Scope) -> Result<Affine, TextError> {
         let mut a = Affine::constant(0);
         let mut sign = if self.accept("-") { -1 } else { 1 };
@@ -371,7 +372,7 @@ impl Cursor {
         }
     }
 
-    /// `low <= affine < high`.
+    /// Reads a condition, `low <= affine < high`.
     pub fn cond(&mut self, scope: &Scope) -> Result<Cond, TextError> {
         let low = self.int()?;
         self.expect("<=")?;
@@ -380,7 +381,7 @@ impl Cursor {
         Ok(Cond { index, low, high: self.int()? })
     }
 
-    /// Conditions joined by `and`.
+    /// Reads conditions joined by `and`.
     pub fn conds(&mut self, scope: &Scope) -> Result<Vec<Cond>, TextError> {
         let mut conds = vec![self.cond(scope)?];
         while self.accept_word("and") {
@@ -389,7 +390,7 @@ impl Cursor {
         Ok(conds)
     }
 
-    /// `[affine, ..]`.
+    /// Reads an index, `[affine, ..]`.
     pub fn index(&mut self, scope: &Scope) -> Result<Vec<Affine>, TextError> {
         self.expect("[")?;
         let mut index = Vec::new();
@@ -405,7 +406,7 @@ impl Cursor {
         Ok(index)
     }
 
-    /// An expression.
+    /// Reads an expression.
     pub fn expr(&mut self, scope: &Scope) -> Result<Expr, TextError> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
@@ -522,7 +523,7 @@ impl Cursor {
     }
 }
 
-/// A name from a file as messages print it: no control characters, no pages of text.
+/// A name from a file as messages print it: shortened, and without control characters.
 pub fn shown(text: &str) -> String {
     let mut out: String = text.chars().take(80).flat_map(char::escape_debug).collect();
     if text.chars().nth(80).is_some() {
@@ -531,7 +532,7 @@ pub fn shown(text: &str) -> String {
     out
 }
 
-/// `` (did you mean `stride`?) `` where something is near.
+/// A hint like `` (did you mean `stride`?) ``; empty where no known word is near.
 pub fn nearest(word: &str, known: &[&str]) -> String {
     let near = known.iter().map(|k| (distance(word, k), k)).min();
     match near {
@@ -542,7 +543,8 @@ pub fn nearest(word: &str, known: &[&str]) -> String {
     }
 }
 
-/// Edits from one word to another, by Levenshtein; long words are not worth it.
+/// The Levenshtein distance of the first 32 characters of `a` from `b`. The limit keeps the time
+/// small where a hostile text has long words.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(32).collect(), b.chars().collect());
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! What became of a candidate: outcomes, measurements, and records that are kept for ever.
+//! The results of candidates: outcomes, measurements, and records, which are kept for ever.
 
 use crate::algorithm::is_untuned;
 use crate::kernel::Candidate;
@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// How long a kernel took, over repeated windows of one or more calls after warm-up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Time of one call in each window, in the order measured; where there is a pace, divided by
-    /// it.
+    /// Time of one call in each window, in the order measured; divided by the pace, where there is
+    /// one.
     pub samples: Vec<Nanos>,
     /// Calls in each window.
     pub calls: u64,
@@ -19,8 +19,8 @@ pub struct Measurement {
     /// The GPU's state right after the timing, where one ran the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuState>,
-    /// How many times slower than at its best the machine was then, told by another kernel of the
-    /// task that was timed right before and after; times it, the samples are what the clock said.
+    /// How many times slower than at its best the machine was then, by another kernel of the task
+    /// that was timed right before and after. The samples times the pace are the measured times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pace: Option<f64>,
 }
@@ -32,14 +32,14 @@ pub struct GpuState {
     pub device: u32,
     /// MHz of the multiprocessors; 0 where the management library does not say.
     pub sm_mhz: u32,
-    /// MHz of memory; 0 likewise.
+    /// MHz of memory; 0 where the management library does not say.
     pub memory_mhz: u32,
-    /// What slowed the clocks down, as the bits of NVML's throttle reasons; 0 for nothing.
+    /// The bits of NVML's throttle reasons; 0 where nothing slowed the clocks down.
     pub throttle: u32,
 }
 
 impl GpuState {
-    /// What slowed the clocks down, in words.
+    /// The throttle reasons in words.
     pub fn throttled_by(self) -> Vec<&'static str> {
         let known = [
             (0x4, "power cap"),
@@ -97,7 +97,7 @@ pub enum FailStage {
     Launch,
     /// It did not end in time.
     Timeout,
-    /// Its output differs from the reference, or it wrote where it must not.
+    /// Its output differs from the reference, or it wrote outside its output.
     WrongAnswer,
 }
 
@@ -113,7 +113,7 @@ impl FailStage {
     }
 }
 
-/// What became of a candidate. A failure is data, never an exception and never a sentinel time.
+/// The result of a trial. A failure is data, never an exception and never a sentinel time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -123,9 +123,9 @@ pub enum Outcome {
     Infeasible(String),
     /// It failed.
     Failed {
-        /// Where.
+        /// The stage at which it failed.
         stage: FailStage,
-        /// What the compiler, the loader or the check said.
+        /// The message of the compiler, the loader or the check.
         detail: String,
     },
 }
@@ -140,19 +140,19 @@ impl Outcome {
     }
 }
 
-/// CPU seconds spent on something, user and system together.
+/// CPU seconds, user and system together.
 #[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
 pub struct CpuCost {
-    /// In the compiler.
+    /// Seconds in the compiler.
     pub build: f64,
-    /// In the measured process: loading, checking, timing.
+    /// Seconds in the measured process: loading, checking, timing.
     pub measure: f64,
-    /// In search and cost model.
+    /// Seconds in the search and its cost model.
     pub search: f64,
 }
 
 impl CpuCost {
-    /// All together.
+    /// The sum.
     pub fn total(self) -> f64 {
         self.build + self.measure + self.search
     }
@@ -166,14 +166,14 @@ impl std::ops::AddAssign for CpuCost {
     }
 }
 
-/// One attempt at a candidate.
+/// One measurement of a candidate, or the attempt at one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// What was tried.
+    /// The candidate.
     pub candidate: Candidate,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// What it cost.
+    /// The CPU time that it took.
     pub cost: CpuCost,
 }
 
@@ -183,9 +183,10 @@ pub struct Trial {
 pub enum RecordKind {
     /// The search proposed it.
     Trial,
-    /// The plain loops that every gain is measured from.
+    /// It is the task's baseline, from which gains are counted.
     Untuned,
-    /// A challenger and its incumbent measured again, interleaved; supersedes the trial's time.
+    /// A challenger and the incumbent were measured again, interleaved; its time supersedes the
+    /// trial's.
     Rematch,
 }
 
@@ -199,7 +200,7 @@ impl RecordKind {
         }
     }
 
-    /// The kind of a spelling; trials where it is none of the others.
+    /// The kind with this spelling; [`RecordKind::Trial`] where no other kind has it.
     pub fn named(name: &str) -> RecordKind {
         [RecordKind::Untuned, RecordKind::Rematch]
             .into_iter()
@@ -208,11 +209,11 @@ impl RecordKind {
     }
 }
 
-/// A trial kept for ever, readable alone: it needs no other record, no index and no program to
-/// be understood.
+/// A trial as it is kept for ever. It can be read alone: it refers to no other record, no index and
+/// no program.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Why it exists.
+    /// Why the record exists.
     pub kind: RecordKind,
     /// The task.
     pub task: TaskId,
@@ -229,9 +230,9 @@ pub struct Record {
     pub tunable: String,
     /// The configuration's text.
     pub configuration: String,
-    /// What became of it.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// What it cost.
+    /// The CPU time that it took.
     pub cost: CpuCost,
     /// The seed of the run.
     pub seed: u64,
@@ -245,9 +246,9 @@ impl Record {
         is_untuned(&self.tunable)
     }
 
-    /// The identity under which it is known: what was tried, where, with what. Storing a trial
-    /// twice does nothing the second time; rematches of one candidate are kept one by one, so
-    /// their time and outcome count too.
+    /// The identity of the record: a hash over the candidate, the device and the toolchain. A store
+    /// keeps one trial of each identity. It keeps every record of another kind, so their identities
+    /// cover the time and the outcome too.
     pub fn identity(&self) -> String {
         let mut text = format!(
             "squall record 1\n{}\n{}\n{}\n{}\n{}\n{}\n",
@@ -259,8 +260,8 @@ impl Record {
             self.configuration
         );
         if self.kind != RecordKind::Trial {
-            // As records of the first version were told apart; what measurements tell since is no
-            // part of it.
+            // Records of the first version must keep their identities, so it covers only those
+            // parts of a measurement that the first version had.
             let outcome = match &self.outcome {
                 Outcome::Measured(m) => {
                     format!(

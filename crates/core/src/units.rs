@@ -1,9 +1,10 @@
-//! Units that cross room borders: durations of kernels and sizes of memory.
+//! Units that all crates share: durations of kernels and sizes of memory.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A duration in nanoseconds. Fractions matter: a kernel's time is a mean over many calls.
+/// A duration in nanoseconds. It may be a fraction, since a kernel's time is a
+/// mean over many calls.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nanos(pub f64);

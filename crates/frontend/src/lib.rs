@@ -2,7 +2,7 @@
 //! ([`onnx::read`]), operator lines tasks ([`import_ops`]). Users' own kernels come as kernel.toml
 //! ([`import_kernel`]). Spaces that others measured become recordings ([`recording`]), MIOpen's
 //! databases problems and examples ([`miopen`]). Bytes and text come from the caller; databases
-//! alone are opened here, for SQLite must see who else writes them.
+//! alone are opened here, since SQLite locks them against other processes.
 
 mod error;
 mod import;

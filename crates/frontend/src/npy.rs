@@ -1,4 +1,4 @@
-//! NumPy's array files in C order: reads numbers as they lie there, reads and writes 32-bit floats.
+//! NumPy's array files in C order: reads numbers of any type, writes 32-bit floats.
 
 use squall_core::DType;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct Array {
 /// An array of any numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Numbers<'a> {
-    /// What they are.
+    /// The type of the numbers.
     pub dtype: DType,
     /// Extents, outermost first.
     pub shape: Vec<i64>,
@@ -25,7 +25,7 @@ pub struct Numbers<'a> {
     pub bytes: &'a [u8],
 }
 
-/// What is wrong with a file.
+/// Why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NpyError(String);
 
@@ -55,7 +55,7 @@ pub fn read(bytes: &[u8]) -> Result<Array, NpyError> {
     Ok(Array { shape: n.shape, data })
 }
 
-/// The spellings of types; `=` and `|` stand for an order of bytes that is ours or none.
+/// The spellings of types. `=` stands for the machine's order of bytes, `|` for types of one byte.
 const TYPES: &[(&str, DType)] = &[
     ("f4", DType::F32),
     ("f8", DType::F64),
@@ -122,10 +122,10 @@ fn entry<'a>(header: &'a str, key: &str) -> Result<&'a str, NpyError> {
     Ok(value[..end.ok_or_else(missing)?].trim_end())
 }
 
-/// The file of an array.
+/// The bytes of an array's file.
 pub fn write(array: &Array) -> Vec<u8> {
     let extents: String = array.shape.iter().map(|e| format!("{e},")).collect();
-    // One extent needs its comma, several may end with one.
+    // A Python tuple of one extent needs a comma; a longer one may end with a comma.
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({extents}), }}");
     // The data starts at a multiple of 64 bytes.
     while !(MAGIC.len() + 4 + header.len() + 1).is_multiple_of(64) {

@@ -1,4 +1,4 @@
-//! Operator lines: kernels without a model, one a line, in the spirit of oneDNN's benchdnn.
+//! Operator lines: kernels without a model, one per line, in the spirit of oneDNN's benchdnn.
 //!
 //! ```text
 //! # a comment
@@ -86,7 +86,7 @@ const OPERATORS: &[Operator] = &[
     Operator { name: "elementwise", keys: &["op", "n", "dtype"], build: map },
 ];
 
-/// What is wrong, at a byte of the line.
+/// A fault at a byte of the line.
 struct Fault {
     at: usize,
     message: String,
@@ -105,7 +105,7 @@ struct Pair<'a> {
     value_at: usize,
 }
 
-/// A line that was split.
+/// An operator line, split into its parts.
 struct Line<'a> {
     name: Option<&'a str>,
     operator: &'static Operator,
@@ -113,7 +113,7 @@ struct Line<'a> {
     pairs: Vec<Pair<'a>>,
 }
 
-/// Reads operator lines, one kernel a line; `name` says in errors where the text comes from.
+/// Reads operator lines, one kernel per line; errors name the text's origin by `name`.
 pub fn import_ops(text: &str, name: &str) -> Result<Import, ImportError> {
     let mut tasks = Tasks::default();
     for (i, line) in text.lines().enumerate() {
@@ -223,7 +223,7 @@ impl<'a> Line<'a> {
         code.len() - code.trim_start().len()
     }
 
-    /// The number at a key, if it is given.
+    /// The number that the line gives for a key, if any.
     fn given(&self, key: &str, least: i64) -> Result<Option<i64>, Fault> {
         let Some(p) = self.pair(key) else { return Ok(None) };
         match p.value.parse::<i64>() {

@@ -4,8 +4,14 @@
 mod build;
 
 use build::*;
+use proptest::collection::vec;
 use proptest::prelude::*;
 use squall_frontend::onnx::{self, proto::*};
+
+/// Cases enough to meet rare files; failures are not kept beside the test.
+fn many_cases() -> ProptestConfig {
+    ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() }
+}
 
 fn conv(w: &[i64], attributes: &[AttributeProto]) -> Build {
     Build::new(17).input("x", &[1, 4, 8, 8]).absent("w", w).node(
@@ -354,9 +360,13 @@ fn the_sample_is_well() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(many_cases())]
     #[test]
-    fn mutated_bytes_never_panic(changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), cut in any::<prop::sample::Index>(), cuts in 0..8u8) {
+    fn mutated_bytes_never_panic(
+        changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in any::<prop::sample::Index>(),
+        cuts in 0..8u8,
+    ) {
         let mut bytes = sample().bytes();
         for (at, to) in changes {
             let i = at.index(bytes.len());
@@ -367,7 +377,8 @@ proptest! {
         }
         if let Ok(model) = onnx::read(&bytes, "mutated.onnx", &[]) {
             for n in &model.nodes {
-                prop_assert!(n.problem.is_some() || n.outputs.iter().all(|o| model.values[*o].shape.is_some()));
+                let has_shape = |o: &usize| model.values[*o].shape.is_some();
+                prop_assert!(n.problem.is_some() || n.outputs.iter().all(has_shape));
             }
             for v in &model.values {
                 if let (Some(c), Some(s)) = (&v.constant, &v.shape) {
@@ -487,18 +498,21 @@ fn extent() -> impl Strategy<Value = i64> {
 /// An operand: absent, an input of a shape, or a constant of integers or floats.
 fn operand() -> impl Strategy<Value = (u8, Vec<i64>)> {
     (0..4u8).prop_flat_map(|kind| match kind {
-        0 | 1 => (Just(kind), proptest::collection::vec(extent(), 0..6)).boxed(),
-        _ => (Just(kind), proptest::collection::vec(number(), 0..6)).boxed(),
+        0 | 1 => (Just(kind), vec(extent(), 0..6)).boxed(),
+        _ => (Just(kind), vec(number(), 0..6)).boxed(),
     })
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(many_cases())]
     #[test]
     fn no_operands_or_attributes_make_inference_panic(
         op in prop::sample::select(OPS),
-        operands in proptest::collection::vec(operand(), 0..5),
-        attributes in proptest::collection::vec((prop::sample::select(ATTRIBUTES), proptest::collection::vec(number(), 0..5), any::<bool>()), 0..5),
+        operands in vec(operand(), 0..5),
+        attributes in vec(
+            (prop::sample::select(ATTRIBUTES), vec(number(), 0..5), any::<bool>()),
+            0..5,
+        ),
         auto_pad in 0..6usize,
         outputs in 1..4usize,
         opset in prop::sample::select(vec![1i64, 6, 7, 9, 10, 11, 13, 18, 22]),
@@ -512,12 +526,18 @@ proptest! {
                 1 => b.absent(name, numbers),
                 2 if numbers.len() == 1 => b.init(name, i64s(&[], numbers)),
                 2 => b.init(name, i64s(&[numbers.len() as i64], numbers)),
-                _ => b.init(name, f32s(&[numbers.len() as i64], &numbers.iter().map(|n| *n as f32).collect::<Vec<_>>())),
+                _ => {
+                    let floats: Vec<f32> = numbers.iter().map(|n| *n as f32).collect();
+                    b.init(name, f32s(&[floats.len() as i64], &floats))
+                }
             };
             inputs.push(*name);
         }
-        let mut given: Vec<AttributeProto> =
-            attributes.iter().map(|(n, v, scalar)| if *scalar && v.len() == 1 { int(n, v[0]) } else { ints(n, v) }).collect();
+        let attribute = |(n, v, scalar): &(&str, Vec<i64>, bool)| match v[..] {
+            [v] if *scalar => int(n, v),
+            _ => ints(n, v),
+        };
+        let mut given: Vec<AttributeProto> = attributes.iter().map(attribute).collect();
         if let Some(mode) = ["SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET"].get(auto_pad) {
             given.push(text("auto_pad", mode));
         }
@@ -525,7 +545,9 @@ proptest! {
         b = b.node(op, &inputs, &results[..outputs], &given);
         if let Ok(model) = b.read() {
             let n = &model.nodes[0];
-            prop_assert!(n.problem.is_some() || model.values[n.outputs[0]].shape.as_ref().is_some_and(|s| s.iter().all(|d| *d >= 0)));
+            let shape = &model.values[n.outputs[0]].shape;
+            let is_shaped = shape.as_ref().is_some_and(|s| s.iter().all(|d| *d >= 0));
+            prop_assert!(n.problem.is_some() || is_shaped);
             for v in &model.values {
                 if let (Some(c), Some(s)) = (&v.constant, &v.shape) {
                     prop_assert_eq!(c.shape(), &s[..]);

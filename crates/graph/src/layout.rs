@@ -2,8 +2,8 @@
 
 use squall_core::graph::{Model, ValueId};
 
-/// The order of a value's elements. A layout is a variant here, its name, and a rewrite of workloads
-/// in `rewrite.rs`.
+/// The order of a value's elements. A layout is a variant here, its name, and a rewrite of
+/// workloads in `rewrite.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layout {
     /// As the model has it: row-major, of images the channels before rows and columns.

@@ -1,8 +1,8 @@
 //! A model on its way to kernels, in typed stages: a [`Model`](squall_core::graph::Model) that a
 //! reader made; its [`Candidates`], the sets of nodes that may be one kernel, found by the rules of
-//! fusion ([`rules`]); an [`Assignment`], a legal cover of the model by candidates with the layout of
-//! each value, chosen by a solver ([`solvers`]); and the [`plan`], an order of steps over blocks of
-//! memory. Each stage is text that prints and parses back, and is checked when it was read.
+//! fusion ([`rules`]); an [`Assignment`], a legal cover of the model by candidates with the layout
+//! of each value, chosen by a solver ([`solvers`]); and the [`plan`], an order of steps over blocks
+//! of memory. Each stage is text that prints and parses back, and is checked when it was read.
 
 pub mod assignment;
 pub mod candidate;

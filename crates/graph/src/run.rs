@@ -1,5 +1,5 @@
-//! The step-by-step execution of an assignment: kernels through the caller, everything else by plain
-//! evaluation. What a tuned model is checked with.
+//! The step-by-step execution of an assignment: kernels through the caller, everything else by
+//! plain evaluation. Tuned models are checked with it.
 
 use crate::assignment::{Assignment, Step};
 use crate::feed::Feed;

@@ -1,8 +1,9 @@
-//! The classical baselines of the paper's Table II: one classifier a knob, on the problem's
-//! standardised numbers, and the product of what they say over the tuner space. Decision tree and
-//! random forest (Breiman 2001) split on 32 bins a number by Gini's impurity; Gaussian naive Bayes;
-//! linear support vector machines, one against the rest (Pegasos, Shalev-Shwartz et al. 2011). The
-//! nearest neighbours are [`Method::Neighbours`](crate::Method::Neighbours).
+//! The classical baselines of the paper's Table II: one classifier for each knob, on the problem's
+//! standardised numbers. A configuration's score is the product of its knobs' probabilities.
+//! Decision tree and random forest (Breiman 2001) split on 32 bins of each number by Gini's
+//! impurity; Gaussian naive Bayes; linear support vector machines, one against the rest (Pegasos,
+//! Shalev-Shwartz et al. 2011). The nearest neighbours are
+//! [`Method::Neighbours`](crate::Method::Neighbours).
 
 use crate::features::{EncodedProblem, Featurizer};
 use crate::nn::vector::{add_scaled, dot, log_softmax};
@@ -16,21 +17,21 @@ use squall_core::forecast::{FamilyError, Part};
 const BINS: usize = 32;
 const TREES: usize = 50;
 const DEPTH: usize = 24;
-/// Stands for a leaf in the numbers of a tree.
+/// The mark of a leaf in the numbers of a tree.
 const LEAF: u32 = u32::MAX;
 
 /// Problems and the values of one knob.
 struct Table<'a> {
     /// `n x width`
     numbers: &'a [f32],
-    /// The same by bin.
+    /// The bin of each number.
     bins: &'a [u8],
     width: usize,
     labels: Vec<u16>,
     classes: usize,
 }
 
-/// One knob's classifier: gives a score, like a log-probability, for each value.
+/// The classifier of one knob. It scores each value, as log-probabilities do.
 #[derive(Debug)]
 enum Classifier {
     Trees(Vec<Vec<Node>>),
@@ -38,7 +39,7 @@ enum Classifier {
     Linear { weights: Vec<f32>, bias: Vec<f32> },
 }
 
-/// A node of a tree, children by place.
+/// A node of a tree; children are given by their places among the nodes.
 #[derive(Debug)]
 enum Node {
     Split { number: usize, bin: u8, left: usize, right: usize },
@@ -105,8 +106,8 @@ impl Classifier {
     }
 }
 
-/// Grows a tree over samples; each split tries `tried` numbers, and no child has fewer than
-/// `least`.
+/// Grows a tree over samples. Each split tries `tried` numbers, and no child has fewer than `least`
+/// samples.
 fn grow(
     t: &Table,
     samples: Vec<u32>,
@@ -121,7 +122,7 @@ fn grow(
         let mut counts = vec![0.0f32; t.classes];
         samples.iter().for_each(|&s| counts[t.labels[s as usize] as usize] += 1.0);
         let total = samples.len() as f32;
-        // Samples times purity: what a split has to raise.
+        // The number of samples times their purity, which a split must raise.
         let purity = |counts: &[f32], n: f32| {
             if n > 0.0 { counts.iter().map(|c| c * c).sum::<f32>() / n } else { 0.0 }
         };
@@ -183,7 +184,7 @@ fn bayes(t: &Table) -> Classifier {
     let total = t.labels.len() as f32;
     let of = |i: usize| count[i / t.width].max(1.0);
     let mean: Vec<f32> = sum.iter().enumerate().map(|(i, s)| s / of(i)).collect();
-    // A hundredth of the whole variance is added, so that no class is infinitely narrow.
+    // The variance of all samples is one. A hundredth of it is added, so that no class has none.
     let inverse = square
         .iter()
         .enumerate()
@@ -211,7 +212,8 @@ fn machines(t: &Table, rng: &mut Generator) -> Classifier {
             let margin = y * (dot(x, w) + bias[c]);
             w.iter_mut().for_each(|w| *w *= 1.0 - rate * LAMBDA);
             if margin < 1.0 {
-                // Numbers are many and of unit size: the step is shared among them.
+                // Features are of unit size, so a product grows with their number. The step is
+                // divided by it in turn.
                 add_scaled(rate * y / t.width as f32, x, w);
                 bias[c] += rate * y / t.width as f32;
             }
@@ -262,7 +264,7 @@ impl Trained {
         &self.featurizer
     }
 
-    /// Everything learned, as numbers: what [`Trained::from_numbers`] reads.
+    /// All parameters as numbers, which [`Trained::from_numbers`] reads.
     pub(crate) fn numbers(&self) -> (Vec<u32>, Vec<f32>) {
         let (mut ints, mut floats) = (Vec::new(), Vec::new());
         for e in &self.edges {
@@ -306,7 +308,7 @@ impl Trained {
         (ints, floats)
     }
 
-    /// Reads what [`Trained::numbers`] gave; `None` where it does not fit together.
+    /// Reads the numbers of [`Trained::numbers`]; `None` where they are inconsistent.
     pub(crate) fn from_numbers(
         featurizer: Featurizer,
         ints: &[u32],
@@ -380,7 +382,7 @@ impl Trained {
         })
     }
 
-    /// Log-probabilities of a encoded's candidates.
+    /// Log-probabilities of a problem's candidates.
     pub(crate) fn score(&self, encoded: &EncodedProblem) -> Vec<f32> {
         let bins: Vec<u8> = binned(&self.edges, &encoded.numbers).collect();
         let mut values = vec![0.0f32; self.featurizer.values];
@@ -405,7 +407,7 @@ impl Trained {
     }
 }
 
-/// Up to 31 values that part the numbers into bins of about equal size.
+/// Up to 31 values that divide the numbers into bins of about equal size.
 fn quantiles(mut x: Vec<f32>) -> Vec<f32> {
     x.sort_unstable_by(f32::total_cmp);
     let mut distinct = x.clone();

@@ -8,7 +8,7 @@ use rusqlite::params_from_iter;
 use squall_core::{Nanos, Record, RecordKind, TaskId};
 use std::collections::HashMap;
 
-/// What the store knows of one task on one device with one toolchain.
+/// A summary of the records of one task on one device with one toolchain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
     /// The task.
@@ -19,17 +19,17 @@ pub struct Summary {
     pub device: String,
     /// The toolchain.
     pub toolchain: String,
-    /// Trials, of all outcomes.
+    /// The number of trials, with any outcome.
     pub trials: u64,
-    /// Trials without a time.
+    /// The number of trials without a time.
     pub failed: u64,
-    /// Time of the plain loops.
+    /// Time of the baseline.
     pub untuned: Option<Nanos>,
     /// Time of the candidate that holds the task.
     pub best: Option<Nanos>,
     /// When the newest record was made, in seconds since 1970.
     pub last: f64,
-    /// Number of the record that says the best time.
+    /// Number of the record that holds the best time.
     seq: Option<i64>,
 }
 
@@ -100,8 +100,8 @@ impl Store {
             .collect())
     }
 
-    /// For each task, device and toolchain among the chosen records, the record that says the
-    /// best verified time. The plain loops count as a candidate.
+    /// For each task, device and toolchain among the chosen records, the record with the best
+    /// verified time. The baseline counts as a candidate.
     pub fn best(&self, query: &Query) -> Result<Vec<Record>, StoreError> {
         let mut best = Vec::new();
         for seq in self.summaries(query)?.into_iter().filter_map(|s| s.seq) {

@@ -1,4 +1,4 @@
-//! What can go wrong with a store, in words that name the file and the remedy.
+//! The errors of a store. Their messages name the file and the remedy.
 
 use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};

@@ -28,7 +28,7 @@ impl Store {
     }
 
     /// The examples of a solver and a device, or of all; of a problem that was tuned several times
-    /// the answer that came last. In the order in which they came.
+    /// the answer that was added last. They come in the order in which they were added.
     pub fn examples(
         &self,
         solver: Option<&str>,
@@ -73,7 +73,7 @@ impl Store {
         rows.collect::<Result<_, _>>().map_err(|e| self.error(e))
     }
 
-    /// A store of version 1 that may only be read has no table of them.
+    /// A store of version 1 that is opened for reading has no table of examples.
     fn has_examples(&self) -> Result<bool, StoreError> {
         let sql = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'example'";
         self.connection

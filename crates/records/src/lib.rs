@@ -2,9 +2,9 @@
 //! database itself refuses to change or delete a record), versioned (a record written today
 //! loads for ever), safe under `kill -9` (one transaction a record) and under several writers.
 //!
-//! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form, and
+//! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form,
 //! [`Store::best`] says which candidate holds each task, and [`Store::serving`] which of several
-//! devices' serves at a place. Beside its records a store keeps examples for predictors
+//! devices' candidates serves at a place. Beside its records a store keeps examples for predictors
 //! ([`Store::examples`]).
 
 mod best;

@@ -1,24 +1,24 @@
-//! Which records one wants.
+//! The choice of records that a caller reads.
 
 use squall_core::{RecordKind, TaskId};
 
 /// A choice of records; an empty one chooses all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Query {
-    /// Of this task.
+    /// Records of this task.
     pub task: Option<TaskId>,
-    /// Of tasks whose name matches: with `*` or `?` the pattern stands for the whole name,
+    /// Records of tasks whose name matches: with `*` or `?` the pattern stands for the whole name,
     /// without them it may stand anywhere in it.
     pub name: Option<String>,
-    /// Of this kind.
+    /// Records of this kind.
     pub kind: Option<RecordKind>,
-    /// Made on this device.
+    /// Records of this device.
     pub device: Option<String>,
-    /// Made with this toolchain.
+    /// Records of this toolchain.
     pub toolchain: Option<String>,
-    /// Only those that ran and were right.
+    /// Only records with a time, whose kernel ran and was right.
     pub verified: bool,
-    /// The newest so many, still oldest first.
+    /// At most this number of records, the newest; they still come oldest first.
     pub limit: Option<u64>,
 }
 
@@ -63,7 +63,8 @@ impl Query {
     }
 }
 
-/// A name pattern in the database's spelling, where `[` would open a class of characters.
+/// A name pattern as SQLite's `GLOB` spells it. `[` is escaped, since it would open a class of
+/// characters.
 fn glob(pattern: &str) -> String {
     let escaped = pattern.replace('[', "[[]");
     if pattern.contains(['*', '?']) { escaped } else { format!("*{escaped}*") }

@@ -1,16 +1,16 @@
 //! Which record serves a task at a place: the one answer for exports, layouts, runs and pages.
 //!
 //! Of each device and toolchain a task has one record that holds it ([`Store::best`], by
-//! [`Standings`](crate::Standings)). Of these the one serves that is nearest to the place: of the
-//! same device, then of the same machine with other caches, then of any other; the same toolchain
-//! before another; and of equally near ones the fastest.
+//! [`Standings`](crate::Standings)). The record serves whose device is nearest to the place: the
+//! same device, then the same machine with other caches, then any other; the same toolchain comes
+//! before another, and of equally near records the fastest serves.
 
 use crate::error::StoreError;
 use crate::query::Query;
 use crate::store::Store;
 use squall_core::{DeviceIdentity, Record};
 
-/// A device and what turns configurations into machine code there. Times compare within one place.
+/// A device and the toolchain that makes machine code for it. Times compare within one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The device.
@@ -36,7 +36,7 @@ impl Nearness {
 }
 
 impl Place {
-    /// How far what a record says is from here.
+    /// The distance of a record's place from this one.
     pub fn nearness(&self, r: &Record) -> Nearness {
         let theirs = DeviceIdentity::parse(&r.device);
         let device = match (theirs == self.device, theirs.machine == self.device.machine) {
@@ -47,7 +47,7 @@ impl Place {
         Nearness { device, other_toolchain: r.toolchain != self.toolchain }
     }
 
-    /// The records made here.
+    /// The records of this place.
     pub fn records(&self) -> Query {
         Query {
             device: Some(self.device.to_string()),
@@ -58,8 +58,8 @@ impl Place {
 }
 
 impl Store {
-    /// The records that may serve the chosen tasks at a place, of each device and toolchain the one
-    /// that holds its task: the nearest first, equally near ones by time.
+    /// The records that may serve the chosen tasks at a place: for each device and toolchain the
+    /// record that holds its task, the nearest first, equally near records by time.
     pub fn serving(
         &self,
         query: &Query,

@@ -1,7 +1,7 @@
 //! The candidate that holds a task, from the times of all its candidates. One definition for the
 //! store and for sessions, so that a report and a later export name the same winner.
 //!
-//! Times of different minutes do not compare well: the machine is faster or slower by then.
+//! Times of different minutes do not compare well, since the machine's speed changes.
 //! Therefore trials are compared with trials, and the winner of the last run-off holds the task.
 //! Only a candidate that was in no run-off yet can take it without one, if its trial was faster
 //! than the holder's by more than [`REMATCH_MARGIN`].
@@ -9,22 +9,23 @@
 use squall_core::{Nanos, RecordKind};
 use std::collections::BTreeMap;
 
-/// The share by which times of different minutes may differ for noise alone.
+/// The share by which times of different minutes may differ by noise alone.
 pub const REMATCH_MARGIN: f64 = 0.03;
 
 /// A candidate's tunable and configuration.
 pub type Name = (String, String);
 
-/// What is known of one candidate; `T` says which record says so.
+/// The times of one candidate; `T` names the record of each.
 #[derive(Clone, Debug)]
 struct Standing<T> {
     trial: Option<(Nanos, T)>,
-    /// The outer option is none where it was in no run-off, the inner where it failed in one.
+    /// The result of the last run-off: the outer option is `None` where there was none, the inner
+    /// where the candidate failed in it.
     rematch: Option<Option<(Nanos, T)>>,
 }
 
 impl<T: Copy> Standing<T> {
-    /// The time that speaks for it: the newest run-off supersedes the trial.
+    /// Its valid time: the newest run-off supersedes the trial.
     fn time(&self) -> Option<(Nanos, T)> {
         self.rematch.unwrap_or(self.trial)
     }
@@ -33,7 +34,7 @@ impl<T: Copy> Standing<T> {
 /// The candidates of one task on one device with one toolchain.
 #[derive(Clone, Debug)]
 pub struct Standings<T> {
-    // Ordered by name, so that equal times do not leave the winner to chance.
+    // Candidates are ordered by name, so that the winner of equal times is always the same.
     all: BTreeMap<Name, Standing<T>>,
     holder: Option<Name>,
 }
@@ -49,7 +50,7 @@ impl<T: Copy> Standings<T> {
         self.all.entry(name).or_insert(Standing { trial: None, rematch: None })
     }
 
-    /// What a record says; records come in the order in which they were made.
+    /// Adds a record; records must be added in the order in which they were made.
     pub fn add(&mut self, kind: RecordKind, name: Name, time: Option<Nanos>, from: T) {
         match kind {
             RecordKind::Rematch => self.rematch(name, time, from),
@@ -57,12 +58,12 @@ impl<T: Copy> Standings<T> {
         }
     }
 
-    /// A trial (or the plain loops) ended so.
+    /// Adds the time of a trial or of the baseline; `None` where it failed.
     pub fn trial(&mut self, name: Name, time: Option<Nanos>, from: T) {
         self.entry(name).trial = time.map(|t| (t, from));
     }
 
-    /// A run-off ended so for one of its two; the winner's word comes last, and makes it the
+    /// Adds the time of one candidate of a run-off. The winner's is added last, which makes it the
     /// holder.
     pub fn rematch(&mut self, name: Name, time: Option<Nanos>, from: T) {
         self.entry(name.clone()).rematch = Some(time.map(|t| (t, from)));
@@ -73,12 +74,12 @@ impl<T: Copy> Standings<T> {
         }
     }
 
-    /// The time that speaks for a candidate.
+    /// The valid time of a candidate: the newest run-off supersedes the trial.
     pub fn time(&self, name: &Name) -> Option<Nanos> {
         Some(self.all.get(name)?.time()?.0)
     }
 
-    /// All that ran, fastest first, equal times by name.
+    /// The candidates that ran, fastest first, those of equal times by name.
     pub fn ranking(&self) -> Vec<(&Name, Nanos)> {
         let mut all: Vec<(&Name, Nanos)> =
             self.all.iter().filter_map(|(n, s)| Some((n, s.time()?.0))).collect();
@@ -92,7 +93,8 @@ impl<T: Copy> Standings<T> {
         self.holder.as_ref().or_else(|| self.ranking().first().map(|c| c.0))
     }
 
-    /// Those in no run-off yet whose trial was clearly faster than that of `name`, fastest first.
+    /// The candidates without a run-off whose trial was clearly faster than that of `name`, fastest
+    /// first.
     pub fn usurpers(&self, name: &Name) -> Vec<&Name> {
         let Some(limit) = self.all.get(name).and_then(|s| Some(s.trial.or(s.time())?.0)) else {
             return Vec::new();

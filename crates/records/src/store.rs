@@ -1,5 +1,5 @@
-//! The file: opening, appending, reading, merging. One transaction a record; the write-ahead log
-//! lets readers and one writer work at once, and other writers wait.
+//! The store's file: opening, appending, reading, merging. Each record is a transaction; the
+//! write-ahead log lets readers and one writer work at once, and other writers wait.
 
 use crate::error::StoreError;
 use crate::query::Query;
@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
-/// What a finished append survives.
+/// The faults that a finished append survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// The death of the process, however sudden. Costs some 20 us a record.
+    /// The death of the process, however sudden. It costs some 20 us per record.
     #[default]
     Process,
-    /// A power cut as well: waits for the disk at each record.
+    /// A power cut as well. Each record waits for the disk.
     PowerCut,
 }
 
@@ -53,7 +53,8 @@ impl Store {
             return Err(StoreError::ReadOnly { path: path.to_path_buf() });
         }
         store.prepare(durability).map_err(|e| match e {
-            // A folder that takes no journal shows as "cannot open" at the first write.
+            // SQLite reports a folder in which it cannot make a journal as "cannot open" at the
+            // first write.
             StoreError::Open { path, .. } => StoreError::ReadOnly { path },
             e => e,
         })?;
@@ -73,7 +74,8 @@ impl Store {
             connection.busy_timeout(PATIENCE).map_err(|e| StoreError::from_sqlite(path, e))?;
             let store = Store { connection, path: path.to_path_buf() };
             store.recognise()?;
-            // What may be written is filled on opening; here there is nothing to be read.
+            // An empty store is filled when it is opened for writing; opened for reading, it has
+            // nothing to read.
             match store.pragma("user_version")? {
                 0 => Err(StoreError::Empty { path: path.to_path_buf() }),
                 _ => Ok(store),
@@ -107,12 +109,12 @@ impl Store {
         &self.path
     }
 
-    /// Adds a record in a transaction of its own; false where its identity is known already.
+    /// Adds a record in a transaction of its own; returns false where the store has its identity.
     pub fn append(&self, record: &Record) -> Result<bool, StoreError> {
         self.insert(record)
     }
 
-    /// Adds records in one transaction; how many were new and how many known.
+    /// Adds records in one transaction; returns how many were new and how many known.
     pub fn append_all(
         &self,
         records: impl IntoIterator<Item = Result<Record, StoreError>>,
@@ -171,14 +173,15 @@ impl Store {
         self.len().map(|n| n == 0)
     }
 
-    /// Takes over the records of another store; how many were new and how many known.
+    /// Adds the records of another store; returns how many were new and how many known.
     pub fn merge(&self, other: &Store) -> Result<(u64, u64), StoreError> {
-        // Reading first keeps a store that is merged into itself from waiting for itself.
+        // All records are read before the first is written, so that a store that is merged into
+        // itself does not wait for its own lock.
         let records = other.query(&Query::default())?;
         self.append_all(records.into_iter().map(Ok))
     }
 
-    /// Writes the chosen records as lines of JSON; how many.
+    /// Writes the chosen records as lines of JSON; returns their number.
     pub fn export(&self, query: &Query, out: &mut dyn Write) -> Result<u64, StoreError> {
         let mut n = 0;
         self.each_body(query, &mut |body| {
@@ -189,7 +192,8 @@ impl Store {
         Ok(n)
     }
 
-    /// Takes over lines that [`Store::export`] wrote, all or none; how many were new and known.
+    /// Adds the records in lines of [`Store::export`], all or none; returns how many were new and
+    /// how many known.
     pub fn import(&self, lines: &mut dyn BufRead) -> Result<(u64, u64), StoreError> {
         let records = lines.lines().enumerate().filter_map(|(i, line)| match line {
             Ok(l) if l.trim().is_empty() => None,
@@ -201,7 +205,8 @@ impl Store {
         self.append_all(records)
     }
 
-    /// Reads the whole file and checks its structure and every record; the number of records.
+    /// Reads the whole file, checks its structure and every record, and returns the number of
+    /// records.
     pub fn verify(&self) -> Result<u64, StoreError> {
         let found: String = self
             .connection
@@ -287,8 +292,8 @@ impl Store {
 
     /// Refuses databases of other programs and of newer Squalls; reads only.
     fn recognise(&self) -> Result<(), StoreError> {
-        // One transaction, so that all three are of one moment: another process may be making
-        // the store just now.
+        // One transaction reads all three, so that they are of one moment: another process may be
+        // making the store just now.
         let moment = self.connection.unchecked_transaction().map_err(|e| self.error(e))?;
         let tables: i64 = self
             .connection
@@ -297,8 +302,8 @@ impl Store {
         let application = self.pragma("application_id")?;
         let version = self.pragma("user_version")?;
         drop(moment);
-        // A database with neither tables nor mark is a store being made, by another process or
-        // by one that was killed at it.
+        // A database with neither tables nor mark is a store that another process is making, or was
+        // making when it was killed.
         let unborn = application == 0 && version == 0 && tables == 0;
         if application != APPLICATION_ID && !unborn {
             return Err(StoreError::NotAStore { path: self.path.clone() });
@@ -315,7 +320,7 @@ impl Store {
 
     /// Sets the journal up and brings the schema to the current version.
     fn prepare(&mut self, durability: Durability) -> Result<(), StoreError> {
-        // The switch to the write-ahead log does not wait for others by itself.
+        // SQLite's switch to the write-ahead log does not wait for other processes.
         let until = Instant::now() + PATIENCE;
         loop {
             match self.connection.pragma_update(None, "journal_mode", "WAL") {
@@ -352,8 +357,8 @@ impl Store {
     }
 }
 
-/// A file that holds anything but a database is refused before a journal is put beside it. An
-/// empty one is a store that was being made when its process died.
+/// Refuses a file that is no database before SQLite makes a journal beside it. An empty file is a
+/// store that was being made when its process died.
 fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
     if path.is_dir() {
         return Err(StoreError::Open { path: path.to_path_buf(), detail: "it is a folder".into() });
@@ -374,7 +379,8 @@ fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Opening fails for many reasons that the database calls by one name.
+/// The error of a failed opening, told apart by looking at the file: SQLite has one error code for
+/// many reasons.
 fn cannot_open(path: &Path, e: rusqlite::Error) -> StoreError {
     match std::fs::OpenOptions::new().read(true).open(path) {
         Err(io) if io.kind() != std::io::ErrorKind::NotFound => {
@@ -395,7 +401,7 @@ fn is_busy(e: &rusqlite::Error) -> bool {
     matches!(e.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-/// The path as a URI that promises that no process writes.
+/// The path as a URI that promises SQLite that no process writes.
 fn immutable_uri(path: &Path) -> String {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut uri = String::from("file:");

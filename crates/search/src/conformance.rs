@@ -1,10 +1,14 @@
 //! One suite for all strategies: legal only, never repeats, stops when nothing is left, obeys
 //! the number asked for, deterministic, survives failures and trials of other tunables.
 
+mod in_order;
+
 use crate::flat::Random;
 use crate::landscape::{Landscape, Problem, curve};
 use crate::registry::{ablations, strategies};
-use crate::strategy::{DEFAULT, Droplet, Evolution, EvolutionDroplet, Setting, Strategy};
+use crate::strategy::{
+    DEFAULT, Droplet, Evolution, EvolutionDroplet, Setting, Strategy, StrategyInfo,
+};
 use squall_core::space::{Knob, Role, Term};
 use squall_core::{
     Candidate, Configuration, CpuCost, FailStage, KernelSource, Measurement, Nanos, Outcome,
@@ -243,6 +247,15 @@ fn those_without_a_model_conform_too() {
 #[test]
 fn the_default_of_flat_spaces_conforms() {
     conformance(|s| Box::new(crate::flat::default_search(DEFAULT, s)));
+}
+
+/// A strategy is an addition of one file and one line: this one is no part of the crate.
+#[test]
+fn an_added_strategy_conforms() {
+    let all = || strategies().iter().chain([&in_order::IN_ORDER]);
+    let found: Vec<&StrategyInfo> = all().filter(|s| s.is_called("in-order")).collect();
+    assert_eq!(found.len(), 1, "the name is not taken");
+    conformance(found[0].make);
 }
 
 fn listed(name: &str) -> fn(&Setting) -> Box<dyn Strategy> {

@@ -8,7 +8,7 @@ use crate::clock::now;
 use crate::error::Error;
 use crate::files::put;
 use squall_core::task::Objective;
-use squall_core::{Outcome, Record, RecordKind, TaskId};
+use squall_core::{Outcome, Record, RecordKind, TaskId, canonical_tunable_name};
 use squall_frontend::recording::{self, Description, File, Format, Recording, knob_of_spellings};
 use squall_records::{Query, Store};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,9 @@ pub fn import(recording: &Recording, stem: &str, store: &Store) -> Result<Import
 /// of one task, device, toolchain and tunable.
 pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<Recording, Error> {
     let mut records = store.query(&Query { kind: Some(RecordKind::Trial), ..query.clone() })?;
-    records.retain(|r| tunable.is_none_or(|t| r.tunable == t));
+    if let Some(tunable) = tunable {
+        retain_tunable(&mut records, tunable);
+    }
     let Some(first) = records.first() else {
         return Err(Error::Nothing(
             "no trial is chosen; `squall records list` shows what there is".into(),
@@ -162,6 +164,18 @@ pub fn recorded(store: &Store, query: &Query, tunable: Option<&str>) -> Result<R
     Recording::new(&place, description, &first.device, trials).map_err(Error::Recording)
 }
 
+/// Keeps the records that have the name of a tunable. Where none has exactly that name, those are
+/// kept whose tunable had it before or has it now; records with both names often have other knobs,
+/// so exact ones are not mixed with them.
+fn retain_tunable(records: &mut Vec<Record>, tunable: &str) {
+    let now = canonical_tunable_name(tunable);
+    let is_exact = records.iter().any(|r| r.tunable == tunable);
+    records.retain(|r| match is_exact {
+        true => r.tunable == tunable,
+        false => canonical_tunable_name(&r.tunable) == now,
+    });
+}
+
 /// The knobs and values of a configuration's text.
 fn pairs(configuration: &str) -> Vec<(&str, &str)> {
     configuration.split(',').filter_map(|p| p.split_once('=')).collect()
@@ -206,4 +220,43 @@ pub fn write(recording: &Recording, format: Format, path: &Path) -> Result<(), E
 /// Trials of a recording that ran.
 pub fn ran(recording: &Recording) -> usize {
     recording.rows.iter().filter(|r| matches!(r.outcome, Outcome::Measured(_))).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::CpuCost;
+
+    fn record(tunable: &str) -> Record {
+        Record {
+            kind: RecordKind::Trial,
+            task: TaskId::of_text("a task", Objective::Time),
+            name: "a task".into(),
+            workload: String::new(),
+            device: "a device".into(),
+            toolchain: "none".into(),
+            tunable: tunable.into(),
+            configuration: "a=1".into(),
+            outcome: Outcome::Infeasible("it has no kernel".into()),
+            cost: CpuCost::default(),
+            seed: 0,
+            time: 0.0,
+        }
+    }
+
+    #[test]
+    fn trials_are_chosen_by_any_name_of_their_tunable() {
+        for (stored, name, kept) in [
+            (&["gpu_group", "gpu_tile"][..], "gpu_warpgroup", &["gpu_group"][..]),
+            (&["gpu_warpgroup", "gpu_tile"], "gpu_group", &["gpu_warpgroup"]),
+            (&["gpu_warpgroup", "gpu_group"], "gpu_group", &["gpu_group"]),
+            (&["gpu_warpgroup", "gpu_group"], "gpu_warpgroup", &["gpu_warpgroup"]),
+            (&["gpu_tile"], "gpu_group", &[]),
+        ] {
+            let mut records: Vec<Record> = stored.iter().map(|t| record(t)).collect();
+            retain_tunable(&mut records, name);
+            let names: Vec<&str> = records.iter().map(|r| r.tunable.as_str()).collect();
+            assert_eq!(names, kept, "{name} among {stored:?}");
+        }
+    }
 }

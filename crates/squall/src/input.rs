@@ -12,9 +12,9 @@ use std::sync::Arc;
 /// What an input is, which decides what a budget means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// A network: its tasks share a budget.
+    /// A model, whose tasks share a budget.
     Model,
-    /// Single kernels: each has the budget to itself.
+    /// Single kernels, each of which has the whole budget.
     Kernels,
 }
 
@@ -28,7 +28,7 @@ pub struct Input {
     pub tasks: Vec<Task>,
     /// Operators that are not tuned, and why.
     pub untuned: Vec<Untuned>,
-    /// Which kernels cover a model, and in which layouts.
+    /// The kernels that cover a model, and the layouts of its values.
     pub graph: Option<Assignment>,
     /// The file of a model, which holds the weights.
     pub path: Option<PathBuf>,
@@ -109,18 +109,18 @@ impl Input {
         }
     }
 
-    /// The same model, covered by these kernels.
+    /// The same model, covered by the kernels of another assignment.
     pub fn with_graph(self, graph: Assignment) -> Input {
         let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
         Input { graph: Some(graph), tasks, untuned, ..self }
     }
 
-    /// Operator lines that stand in no file.
+    /// Reads operator lines that are not in a file.
     pub fn lines(lines: &str, name: &str) -> Result<Input, Error> {
         Input::kernels(lines, name, name.into())
     }
 
-    /// The kernels of a kernel.toml; sources lie beside it.
+    /// Reads the kernels of a kernel.toml, whose sources lie beside it.
     fn own_kernels(contents: &str, path: &Path) -> Result<Input, Error> {
         let read = |file: &str| {
             std::fs::read(path.with_file_name("").join(file)).map_err(|e| e.to_string())
@@ -146,7 +146,7 @@ impl Input {
     fn kernels(lines: &str, place: &str, name: String) -> Result<Input, Error> {
         let import = import_ops(lines, &name)
             .map_err(|source| Error::Import { place: place.into(), source })?;
-        // One kernel is best called by its own name.
+        // An input of one kernel has the kernel's name, which says more than the file's.
         let name = match import.tasks.as_slice() {
             [only] => only.name.clone(),
             _ => name,
@@ -229,7 +229,7 @@ pub fn name_matches(pattern: &str, name: &str) -> bool {
         return name.contains(pattern);
     }
     let (p, n): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    // After a star: where it stands, and how much of the name it has taken.
+    // The place of the last star in the pattern, and the end of the part of the name it stands for.
     let (mut i, mut j, mut star) = (0, 0, None);
     while j < n.len() {
         if i < p.len() && p[i] == '*' {
@@ -249,7 +249,12 @@ pub fn name_matches(pattern: &str, name: &str) -> bool {
     p[i..].iter().all(|c| *c == '*')
 }
 
-/// A path in another file's folder, for a name that may hold anything.
+/// Whether a tunable's name, or one that it had before, fits a pattern as [`name_matches`] says.
+pub fn tunable_matches(pattern: &str, tunable: &str) -> bool {
+    squall_core::tunable_names(tunable).any(|name| name_matches(pattern, name))
+}
+
+/// A path in another file's folder; the name may hold any characters.
 pub fn beside(file: &Path, name: &str) -> PathBuf {
     let clean: String = name
         .chars()
@@ -276,6 +281,20 @@ mod tests {
             ("a*b*c", "aXbYbZ", false),
         ] {
             assert_eq!(name_matches(p, n), yes, "{p} {n}");
+        }
+    }
+
+    #[test]
+    fn former_names_of_tunables_fit_patterns() {
+        for (pattern, tunable, yes) in [
+            ("gpu_group", "gpu_warpgroup", true),
+            ("gpu_gr*", "gpu_warpgroup", true),
+            ("gpu_warp*", "gpu_warpgroup", true),
+            ("warpgroup", "gpu_warpgroup", true),
+            ("gpu_group", "gpu_tile", false),
+            ("gpu_warpgroup", "gpu_group", false),
+        ] {
+            assert_eq!(tunable_matches(pattern, tunable), yes, "{pattern} {tunable}");
         }
     }
 

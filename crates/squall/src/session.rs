@@ -6,7 +6,7 @@ use crate::clock::cpu_time;
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::forecast::{load, proposals};
-use crate::input::{Input, name_matches};
+use crate::input::{Input, tunable_matches};
 use crate::recorder::Recorder;
 use crate::report::{Report, StopReason, TaskReport, UntunedNode};
 use crate::request::TuneRequest;
@@ -257,9 +257,9 @@ impl Open<'_, '_, '_> {
         let clock = cpu_time();
         let mut kernels = knowledge.input.task_kernels(task, &self.context.at.target)?;
         if let Some(pattern) = &self.request.sketch
-            && kernels.tunables.iter().any(|t| name_matches(pattern, t.name()))
+            && kernels.tunables.iter().any(|t| tunable_matches(pattern, t.name()))
         {
-            kernels.tunables.retain(|t| name_matches(pattern, t.name()));
+            kernels.tunables.retain(|t| tunable_matches(pattern, t.name()));
         }
         let mut state = TaskState::new(task, kernels);
         let history = state.learn(self.known(task)?);

@@ -53,8 +53,8 @@ impl Input {
             return Err(fault("there is no model to cover".into(), "give a model.onnx"));
         };
         let made = Assignment::parse(text, graph.candidates());
-        let hint = "`squall explain MODEL --stage assignment` prints one, `--stage candidates` what \
-                    it may be made of";
+        let hint = "`squall explain MODEL --stage assignment` prints one, `--stage candidates` \
+                    what it may be made of";
         let made = made.map_err(|e| fault(e.to_string(), hint))?;
         Ok(self.with_graph(made))
     }

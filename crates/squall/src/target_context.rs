@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::report::{Roof, RoofLevel};
 use crate::settings::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
-use squall_core::{Caches, DeviceIdentity, Measurer, MeasurerError, Target};
+use squall_core::{Caches, Measurer, MeasurerError, Target};
 use squall_measure::LocalMeasurer;
 use squall_measure::cpu::{Device, Toolchain, roof};
 use squall_measure::cuda::Gpu;
@@ -81,10 +81,8 @@ impl TargetContext {
         let gpus = match request {
             TargetRequest::Cpu => {
                 let device = Device::detect(threads, &toolchain)?;
-                let place = Place {
-                    device: DeviceIdentity::parse(&device.id()),
-                    toolchain: toolchain_id(&toolchain),
-                };
+                let place =
+                    Place { device: device.identity(), toolchain: toolchain_id(&toolchain) };
                 let (target, gpus) = (device.target.clone(), Vec::new());
                 return Ok(TargetContext { place, target, toolchain, device, gpus, roof });
             }
@@ -103,7 +101,7 @@ impl TargetContext {
         }
         let device = Device::detect(1, &toolchain)?;
         let place = Place {
-            device: DeviceIdentity::parse(&first.id()),
+            device: first.identity(),
             toolchain: format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain()),
         };
         let target = first.target.clone();

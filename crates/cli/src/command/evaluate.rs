@@ -35,13 +35,12 @@ P@k is the share of problems whose tuned vector is among the first k predictions
 interval at 95 %. With a predictor, its rows are held out as when it was trained, or (--rows unseen)
 are those of keys that its data lacked. Without one, --models are trained here and scored on what is
 held out. `paper` is Mahmood, Khan and Afzal at 1, 10 and 100, on databases that are not public and
-hold other rows. `goal` is Squall's own, for its default model on MIOpen's gfx900 2.0.0.
+hold other rows.
 
-A predictor of tasks (`train --records`) is measured: on the tasks of the store that it did not \
-learn
-from, its first 1, 5 and 10 candidates run in turn with what holds the task, the nearest learned \
-task's
-best and random ones; what counts is the share of the tuned speed.")]
+A predictor of tasks (`train --records`) is measured on the tasks of the store that it did not learn
+from: its first 1, 5 and 10 candidates take turns with the task's winner, the best of the nearest
+learned tasks and random candidates. The result is the share of the tuned speed that each reaches.\
+")]
 pub struct Args {
     /// A file that `squall train` wrote; without one, --models are trained here
     #[arg(value_name = "PREDICTOR")]
@@ -416,7 +415,6 @@ fn figures(found: &Evaluation, models: &[&str]) -> comfy_table::Table {
         "NLL",
         "calibration",
         "paper",
-        "goal",
     ]);
     for r in &found.rows {
         let mut cells = vec![
@@ -443,7 +441,6 @@ fn figures(found: &Evaluation, models: &[&str]) -> comfy_table::Table {
         let known = published(&r.solver, &r.precision);
         let three = |v: [f64; 3], digits: usize| v.map(|x| format!("{x:.digits$}")).join("/");
         cells.push(known.map_or(String::new(), |p| three(p.at(), 1)));
-        cells.push(known.map_or(String::new(), |p| three(p.goal, 0)));
         t.add_row(cells);
     }
     for m in models {
@@ -534,6 +531,6 @@ fn row(r: &RowReport) -> serde_json::Value {
         "kernel_at": shares(&r.kernel_at),
         "nll": r.negative_log_likelihood,
         "calibration_error": r.calibration_error, "reliability": r.reliability,
-        "paper": known.map(|p| p.at()), "goal": known.map(|p| p.goal),
+        "paper": known.map(|p| p.at()),
     })
 }

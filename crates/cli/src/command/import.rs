@@ -20,16 +20,14 @@ Examples:
   squall import gfx900_56.cd.pdb.txt.gz gfx906_60.cd.pdb.txt.gz --store miopen.squall
   squall import miopen.db --device gfx906_60 --store miopen.squall
 
-FILE is a Kernel Tuner cache file (an interrupted one too), T4 results, or a T1 description; \
-plain or
-gzipped. A description says the order, all values and the conditions of the parameters of those
+FILE is a Kernel Tuner cache file (an interrupted one too), T4 results, or a T1 description; plain
+or gzipped. A description says the order, all values and the conditions of the parameters of those
 recordings beside it that have the same parameters. Every configuration becomes a trial, failed ones
 too. `squall records export` is the way back.
 
 Or FILE is a performance database of MIOpen's: text, plain or packed (.gz, .bz2), or SQLite (.db,
-.db.bz2). Its rows become examples for `squall train`; rows that cannot be right are counted and \
-left
-out, --json names each.
+.db.bz2). Its rows become examples for `squall train`; rows that cannot be right are counted and
+left out, --json names each.
 
 What the store has already is not added again.")]
 pub struct Args {

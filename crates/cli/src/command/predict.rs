@@ -24,10 +24,9 @@ Examples:
 
 A problem is a key of MIOpen's databases (256-56-56-1x1-128-56-56-64-0x0-1x1-1x1-0-NCHW-FP16-F) or a
 MIOpenDriver line as logs hold it, prefix and all. With --json each line of output is
-{\"problem\": .., \"solver\": .., \"predictions\": [\"1,16,..\", ..]}, best first. A predictor \
-that was trained with
---records takes what `squall tune` takes, and answers for this device with sketches and \
-configurations."
+{\"problem\": .., \"solver\": .., \"predictions\": [\"1,16,..\", ..]}, best first. A predictor that
+was trained with --records takes what `squall tune` takes, and answers for this device with sketches
+and configurations."
 )]
 pub struct Args {
     /// A file that `squall train` wrote

@@ -20,9 +20,9 @@ Examples:
 Each winner of this device and toolchain meets the next best candidate within 50 % in interleaved
 windows, in processes that ran nothing before, until a sequential test decides; where none comes
 that close, it meets itself. What comes of it is stored as tuning does it: a runner-up that wins
-holds the task from then on. With --repeat the two take turns as incumbent, and only the first run-off counts
-for the store. Exit code 1 means that a winner was overtaken or does not run any more, or that
-run-offs of the same two name different winners.")]
+holds the task from then on. With --repeat the two take turns as incumbent, and only the first
+run-off counts for the store. Exit code 1 means that a winner was overtaken or does not run any
+more, or that run-offs of the same two name different winners.")]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,

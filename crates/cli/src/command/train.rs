@@ -26,10 +26,9 @@ A tenth of the rows is held out and scored (--split random, or layer for whole l
 from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
 goes on from there, to the very same predictor.
 
-With --records, what `squall tune` measured on this device is learned instead, in seconds: which \
-sketch
-and which knobs suit which sizes. `squall tune --predictor` begins with what such a predictor \
-foretells.")]
+With --records, what `squall tune` measured on this device is learned instead, in seconds: which
+sketch and which knobs suit which sizes. `squall tune --predictor` begins with what such a
+predictor foretells.")]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,

@@ -1,4 +1,4 @@
-//! Evaluation of expressions in double precision: the meaning that every kernel is held to.
+//! Evaluation of expressions in double precision. It defines what a kernel must compute.
 
 use super::{Affine, Binary, Cond, DType, Expr, Source, Unary, Var};
 
@@ -64,7 +64,7 @@ impl DType {
             DType::U64 => x.round_ties_even().clamp(0.0, u64::MAX as f64),
             DType::Bool => f64::from(u8::from(x != 0.0)),
             DType::I32 => x.round_ties_even().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
-            // Beyond 2^53 doubles are whole numbers already.
+            // Doubles from 2^53 on are whole numbers, so rounding changes smaller ones alone.
             DType::I64 => x.round_ties_even().clamp(i64::MIN as f64, i64::MAX as f64),
             DType::F64 => x,
         }
@@ -75,7 +75,7 @@ fn round_f16(x: f64) -> f64 {
     if x == 0.0 || !x.is_finite() {
         return x;
     }
-    // 11 significant bits, exponents from -14; below that the spacing is 2^-24.
+    // A half has 11 significant bits and exponents from -14; below that its values are 2^-24 apart.
     let exponent = x.abs().log2().floor().max(-14.0);
     let spacing = (exponent - 10.0).exp2();
     let r = (x / spacing).round_ties_even() * spacing;

@@ -1,9 +1,9 @@
 //! Scalar expressions over affine tensor accesses: the language in which both a
 //! [`Workload`](crate::Workload) and the compiler's loop nests state what is computed.
 //!
-//! Variables and sources are numbers whose meaning the holder gives: in a workload's stage
-//! variable `i` is its `i`-th axis (spatial axes first, then reduction axes) and source `s`
-//! its `s`-th tensor; in a loop nest they number loop variables and buffers.
+//! Variables and sources are numbers, and what contains the expression says what they mean: in a
+//! workload's stage, variable `i` is its `i`-th axis (spatial axes first, then reduction axes) and
+//! source `s` its `s`-th tensor; in a loop nest they number loop variables and buffers.
 
 mod eval;
 mod print;
@@ -25,7 +25,8 @@ pub struct Source(pub u32);
 /// duplicates, so that equality of values is equality of functions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Affine {
-    /// Inline: almost every index has few terms, and scheduling makes and drops millions of them.
+    /// Terms lie inline, since almost every index has few and scheduling makes and drops millions
+    /// of indices.
     terms: SmallVec<[(Var, i64); 4]>,
     offset: i64,
 }
@@ -86,7 +87,7 @@ impl Affine {
         self.coefficient(v) != 0
     }
 
-    /// Adds `c x v`.
+    /// Adds the term `c x v`.
     pub fn add_term(&mut self, v: Var, c: i64) {
         match self.terms.binary_search_by_key(&v, |t| t.0) {
             Ok(i) => {
@@ -190,7 +191,7 @@ pub enum Unary {
 }
 
 impl Unary {
-    /// All of them, with their spelling in text.
+    /// All functions, each with its spelling in text.
     pub const ALL: &'static [(Unary, &'static str)] = &[
         (Unary::Neg, "neg"),
         (Unary::Abs, "abs"),
@@ -228,8 +229,8 @@ pub enum Binary {
     Pow,
 }
 
-/// Numeric formats of tensors. `Tf32` is none to store tensors in: it says in a [`Expr::Cast`] how
-/// precisely factors are multiplied, and lies in memory as an `F32` with 13 zero bits.
+/// Numeric formats of tensors. No tensor is stored in `Tf32`: in an [`Expr::Cast`] it says how
+/// precisely factors are multiplied, and in memory it is an `F32` with 13 zero bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names are the formats
@@ -261,7 +262,7 @@ impl DType {
         }
     }
 
-    /// All of them: what tensors of models may hold.
+    /// All formats, which tensors of models may have.
     pub const ALL: [DType; 14] = [
         DType::F32,
         DType::F16,
@@ -279,7 +280,7 @@ impl DType {
         DType::Bool,
     ];
 
-    /// Those that workloads and loop nests are written in.
+    /// The formats of workloads and loop nests.
     pub const OF_KERNELS: [DType; 9] = [
         DType::F32,
         DType::F16,

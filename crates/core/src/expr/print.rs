@@ -98,7 +98,7 @@ fn print(f: &mut fmt::Formatter<'_>, e: &Expr, names: &dyn Names, outer: u8) -> 
             }
             print(f, a, names, level)?;
             write!(f, " {sign} ")?;
-            // The right operand of equal strength keeps its brackets: a - (b - c).
+            // A right operand of equal precedence keeps its brackets, as in a - (b - c).
             print(f, b, names, level + 1)?;
             if level < outer {
                 write!(f, ")")?;

@@ -14,9 +14,9 @@ pub struct Conv {
     pub k: i64,
     pub r: i64,
     pub s: i64,
-    /// Down and along.
+    /// Strides along the height and the width.
     pub stride: [i64; 2],
-    /// Top, left, bottom, right.
+    /// Padding at the top, the left, the bottom and the right.
     pub pads: [i64; 4],
     pub dilation: [i64; 2],
     pub groups: i64,
@@ -86,8 +86,8 @@ impl Window {
     }
 }
 
-/// The padded copy `P` of `X[n, c, h, w]`, where anything is padded: its line and the name to
-/// read from.
+/// The line of the stage that copies `X[n, c, h, w]` with its padding into `P`, and the name of the
+/// tensor to read. The line is empty and the tensor is `X` where nothing is padded.
 pub(super) fn padding(
     n: i64,
     c: i64,
@@ -117,7 +117,7 @@ pub(super) fn padding(
 }
 
 impl Conv {
-    /// The windows down and along.
+    /// The windows along the height and the width.
     pub(super) fn windows(&self) -> [Window; 2] {
         let axis = |i: usize, extent, kernel| Window {
             extent,
@@ -141,7 +141,7 @@ impl Conv {
         self.groups == self.c && self.c > 1
     }
 
-    /// The plain convolution.
+    /// The workload of the convolution alone, without an epilogue.
     pub fn workload(&self) -> Result<Workload, String> {
         let &Conv { n, c, k, r, s, groups: g, .. } = self;
         if [n, c, k, g].iter().any(|&x| !(1..=1 << 24).contains(&x)) {
@@ -204,7 +204,7 @@ impl Conv {
         ))
     }
 
-    /// A readable name.
+    /// A readable name for the task.
     pub fn name(&self) -> String {
         let pair = |[a, b]: [i64; 2]| if a == b { a.to_string() } else { format!("{a}x{b}") };
         let mut name =

@@ -6,7 +6,7 @@ use crate::workload::{Axis, Input, Stage};
 use crate::{DType, TensorKind, Workload};
 
 /// The kernel of steps that read operands only, over the output's shape. Axes that all operands
-/// traverse alike are one.
+/// traverse alike are merged into one.
 pub fn elementwise(steps: &Epilogue, shape: &[i64]) -> Result<Workload, String> {
     if shape.iter().any(|e| !(1..=1 << 40).contains(e)) {
         return Err(format!("shape {shape:?} has an empty or unknown dimension"));
@@ -42,7 +42,7 @@ pub fn elementwise(steps: &Epilogue, shape: &[i64]) -> Result<Workload, String> 
                 kept.iter().map(|&i| Affine::var(Var(i as u32))).collect(),
             ),
         };
-        // The first tensor of the output's size is the subject; others are named after their role.
+        // The first data operand that varies along all axes is `X`; the others keep their names.
         let subject = operand.kind == TensorKind::Data
             && kept.len() == axes.len()
             && !inputs.iter().any(|i| i.name == "X");

@@ -4,9 +4,9 @@ use super::checked;
 use crate::expr::{Affine, Binary, Expr};
 use crate::{DType, Workload};
 
-/// A workload of 32-bit floats in another format. Formats of 16 bits are those of all inputs and of
-/// the output, sums between stay 32-bit floats; tf32 leaves all tensors as they are and says that
-/// factors may be rounded to it, as libraries do where they are allowed to.
+/// A workload of 32-bit floats in another format. A format of 16 bits becomes that of all inputs
+/// and of the output, while sums between them stay 32-bit floats. Tf32 leaves all tensors as they
+/// are and allows factors to be rounded to it, as libraries do where their users allow it.
 pub fn in_format(mut w: Workload, format: DType) -> Result<Workload, String> {
     if format.is_half() {
         w.inputs.iter_mut().for_each(|i| i.dtype = format);
@@ -37,6 +37,6 @@ pub fn in_format(mut w: Workload, format: DType) -> Result<Workload, String> {
 }
 
 fn is_load(e: &Expr) -> bool {
-    // A padded input is read by a load too: its border is a stage of its own.
+    // A padded input is a load as well, since padding is a stage of its own.
     matches!(e, Expr::Load { .. }) && !e.loads().iter().any(|(_, i): &(_, &[Affine])| i.is_empty())
 }

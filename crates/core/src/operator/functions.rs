@@ -1,9 +1,9 @@
-//! The elementwise functions of neural nets as expressions. No function selects by value: what is
-//! piecewise is written with `max` and `min`, which every target has.
+//! The elementwise functions of neural nets as expressions. No function branches on its argument:
+//! piecewise functions are written with `max` and `min`, which every target has.
 
 use crate::expr::{Binary, Expr, Unary};
 
-/// A number.
+/// A constant.
 pub fn c(x: f64) -> Expr {
     Expr::Const(x)
 }

@@ -35,7 +35,8 @@ impl MatMul {
         }
     }
 
-    /// Batch axes in their least number: neighbours that both operands see alike are one.
+    /// The batch axes without those of extent 1. Neighbours are merged where each operand varies
+    /// along both of them or along neither.
     fn merged_batch(&self) -> Vec<(i64, bool, bool)> {
         let mut out: Vec<(i64, bool, bool)> = Vec::new();
         for &(extent, a, b) in self.batch.iter().filter(|x| x.0 != 1) {
@@ -47,7 +48,7 @@ impl MatMul {
         out
     }
 
-    /// The plain product.
+    /// The workload of the product alone, without an epilogue.
     pub fn workload(&self) -> Result<Workload, String> {
         let sizes = [self.m, self.n, self.k];
         if sizes.iter().chain(self.batch.iter().map(|b| &b.0)).any(|x| !(1..=1 << 31).contains(x)) {
@@ -58,7 +59,7 @@ impl MatMul {
         }
         let mut batch = self.merged_batch();
         let mut m = self.m;
-        // Where only A is batched, its batches are rows of one product.
+        // Where A alone is batched, its batches are further rows of one product.
         if let [(extent, true, false)] = batch[..]
             && !self.a_transposed
         {

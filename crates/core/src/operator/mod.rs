@@ -24,47 +24,48 @@ use crate::workload::{Input, Stage, Workload};
 use crate::{DType, TensorKind};
 use std::collections::HashSet;
 
-/// More operations than a final stage is worth: longer chains become tasks of their own.
+/// The most operations in a final stage; longer chains become tasks of their own.
 const MOST_STEPS: u64 = 48;
-/// More tensors than a final stage should read beside its own.
+/// The most tensors that a final stage reads beside the operator's value.
 const MOST_OPERANDS: usize = 6;
 
 /// A tensor that elementwise steps read beside the value they work on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operand {
-    /// The name that it gets, with a number where it is taken: `B` a bias, `S` a factor, `R` data.
+    /// Its name in the workload, with a number appended where the name is taken: `B` for a bias,
+    /// `S` for a factor, `R` for data.
     pub name: &'static str,
-    /// Data or weight.
+    /// Whether it is data or a weight.
     pub kind: TensorKind,
-    /// Broadcasts to the output, as in NumPy.
+    /// Its shape, which broadcasts to the output's as in NumPy.
     pub shape: Vec<i64>,
 }
 
 /// Elementwise steps after an operator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Epilogue {
-    /// What is read beside the value.
+    /// The tensors that are read beside the operator's value.
     pub operands: Vec<Operand>,
     /// The result at a point. Loads have no index: source 0 is the operator's value, source
     /// `i + 1` is operand `i`.
     pub body: Expr,
-    /// What the steps are called, for names of tasks.
+    /// Names of the steps, for names of tasks.
     pub tags: Vec<String>,
 }
 
 impl Epilogue {
-    /// No step.
+    /// An epilogue without steps.
     pub fn none() -> Epilogue {
         Epilogue { operands: Vec::new(), body: placeholder(0), tags: Vec::new() }
     }
 
-    /// Adds an operand and gives what stands for it in the body.
+    /// Adds an operand and returns its placeholder in the body.
     pub fn operand(&mut self, name: &'static str, kind: TensorKind, shape: Vec<i64>) -> Expr {
         self.operands.push(Operand { name, kind, shape });
         placeholder(self.operands.len() as u32)
     }
 
-    /// Whether nothing is done.
+    /// Whether there are no steps.
     pub fn is_none(&self) -> bool {
         self.body == placeholder(0)
     }
@@ -78,8 +79,8 @@ impl Epilogue {
     pub fn fits(&self, w: &Workload, shape: &[i64]) -> bool {
         let axes = w.output().shape();
         let once = self.body.loads().iter().filter(|(s, _)| s.0 == 0).count() <= 1;
-        // A final stage that is no reduction takes the steps into its own body: it must not be
-        // computed twice.
+        // A final stage without a reduction is inlined into the steps, so they may read it only
+        // once lest it is computed twice.
         (w.output().reduction.is_some() || once)
             && self.is_small()
             && self.operands.iter().all(|o| varies(&axes, shape, &o.shape).is_some())
@@ -105,7 +106,7 @@ impl Epilogue {
             inputs.push(input);
             loads.push(load);
         }
-        // Inputs are numbered before stages: the new ones push the stages up.
+        // Inputs are numbered before stages, so new inputs raise the numbers of the stages.
         let mut up = |e: Expr| match e {
             Expr::Load { source, index } if source.0 >= first => {
                 Expr::Load { source: Source(source.0 + added), index }
@@ -139,7 +140,7 @@ impl Epilogue {
     }
 }
 
-/// What the reduction is called where a final stage follows it.
+/// The name of the reduction's stage where a final stage follows it.
 fn value_name(kind: &str) -> &'static str {
     match kind {
         "matmul" | "batch_matmul" => "T",
@@ -148,12 +149,12 @@ fn value_name(kind: &str) -> &'static str {
     }
 }
 
-/// What stands for the value (0) or an operand (from 1) in steps.
+/// The placeholder of the operator's value (0) or of an operand (from 1) in steps.
 pub fn placeholder(i: u32) -> Expr {
     Expr::Load { source: Source(i), index: Vec::new() }
 }
 
-/// Replaces placeholders by what they stand for.
+/// Replaces placeholders by the expressions that they stand for.
 pub fn substitute(body: &Expr, by: &dyn Fn(usize) -> Expr) -> Expr {
     body.rewrite(&mut Affine::clone, &mut |e| match e {
         Expr::Load { source, index } if index.is_empty() => by(source.0 as usize),
@@ -161,7 +162,7 @@ pub fn substitute(body: &Expr, by: &dyn Fn(usize) -> Expr) -> Expr {
     })
 }
 
-/// A workload that keeps core's rules, of tensors that a machine can hold.
+/// The workload if it is valid and its tensors are not too large for a machine.
 fn checked(w: Workload) -> Result<Workload, String> {
     w.check().map_err(|e| e.to_string())?;
     match w.inputs.iter().find(|i| i.shape.iter().map(|&e| e as f64).product::<f64>() > 1e12) {
@@ -190,8 +191,8 @@ fn read(
         .find(|n| !taken.contains(n));
     let name = name.unwrap_or_else(|| o.name.into());
     taken.insert(name.clone());
-    // Data that varies along all axes is seen exactly as the output; else axes of extent 1 drop
-    // out.
+    // Data that varies along all axes has the output's axes; of other operands, axes of extent 1
+    // are left out.
     let full = o.kind == TensorKind::Data && axes.iter().zip(&varies).all(|(&e, &v)| v || e == 1);
     let kept: Vec<usize> =
         (0..axes.len()).filter(|&i| full || (varies[i] && axes[i] > 1)).collect();
@@ -208,8 +209,8 @@ fn read(
     ))
 }
 
-/// Which of a stage's axes an operand varies along, where the stage's axes and the graph's shape
-/// cut the same elements differently. `None` where it varies along part of an axis only, or does
+/// The axes of a stage along which an operand varies. The stage's axes and the graph's shape may
+/// divide the same elements differently. `None` where it varies along part of an axis only, or does
 /// not broadcast.
 fn varies(axes: &[i64], shape: &[i64], operand: &[i64]) -> Option<Vec<bool>> {
     let mut operand = operand;

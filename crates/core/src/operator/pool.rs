@@ -4,10 +4,10 @@ use super::conv::{Window, padding};
 use super::written;
 use crate::Workload;
 
-/// What is made of a window.
+/// The value that pooling takes from a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolKind {
-    /// The largest value; borders never win.
+    /// The largest value; padding is never the largest.
     Max,
     /// The mean of the window's values inside the image, or with the padding's zeros.
     Average {
@@ -27,17 +27,19 @@ pub struct Pool {
     pub w: i64,
     pub r: i64,
     pub s: i64,
-    /// Down and along.
+    /// Strides along the height and the width.
     pub stride: [i64; 2],
-    /// Top, left, bottom, right.
+    /// Padding at the top, the left, the bottom and the right.
     pub pads: [i64; 4],
     pub dilation: [i64; 2],
-    /// Positions down and along where rounding up gives more than fit into the padding.
+    /// Numbers of positions along the height and the width, where rounding up gives more than fit
+    /// into the padding.
     pub positions: Option<[i64; 2]>,
 }
 
 impl Pool {
-    /// The windows as asked for, and with the borders that all positions reach.
+    /// The windows along the height and the width: as given, and with the padding extended to what
+    /// the last position reaches.
     fn windows(&self) -> [(Window, Window); 2] {
         let axis = |i: usize, extent, kernel| {
             let (before, after) = (self.pads[i], self.pads[i + 2]);
@@ -65,7 +67,7 @@ impl Pool {
         [self.n, self.c, p, q]
     }
 
-    /// The plain pooling.
+    /// The workload of the pooling alone, without an epilogue.
     pub fn workload(&self) -> Result<Workload, String> {
         let &Pool { n, c, r, s, .. } = self;
         if [n, c].iter().any(|&x| !(1..=1 << 24).contains(&x)) {
@@ -90,8 +92,8 @@ impl Pool {
             ));
         };
         let sum = format!("{head}stage S: f32[{axes}] = sum(r: {r}, s: {s}) {body}\n");
-        // What counts along an axis: the image, or the padding that was asked for as well; what
-        // rounding up adds never counts.
+        // The range that the mean counts along an axis: the image, or the given padding as well.
+        // The padding that rounding up adds is never counted.
         let mut conds = Vec::new();
         for (asked, reached, index) in [(asked_h, h, &row), (asked_w, w, &column)] {
             let (low, high) = match count_padding {
@@ -115,7 +117,7 @@ impl Pool {
         }
     }
 
-    /// A readable name.
+    /// A readable name for the task.
     pub fn name(&self) -> String {
         let kind = if self.kind == PoolKind::Max { "maxpool" } else { "avgpool" };
         let batch = if self.n > 1 { format!("_n{}", self.n) } else { String::new() };

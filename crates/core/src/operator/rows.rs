@@ -3,7 +3,7 @@
 use super::written;
 use crate::{TensorKind, Workload};
 
-/// How a reduction makes one value of many.
+/// The operation of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are the operations
 pub enum ReduceOp {
@@ -41,14 +41,15 @@ impl ReduceOp {
 /// A reduction: each axis is kept or reduced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reduce {
-    /// How.
+    /// The operation.
     pub op: ReduceOp,
     /// Extents, and whether they are reduced.
     pub axes: Vec<(i64, bool)>,
 }
 
 impl Reduce {
-    /// Neighbours of one sort are one axis; axes of extent 1 are none.
+    /// The axes without those of extent 1, with neighbours merged that are both kept or both
+    /// reduced.
     fn merged(&self) -> Vec<(i64, bool)> {
         let mut out: Vec<(i64, bool)> = Vec::new();
         for &(extent, reduced) in self.axes.iter().filter(|a| a.0 != 1) {
@@ -60,7 +61,7 @@ impl Reduce {
         out
     }
 
-    /// The plain reduction.
+    /// The workload of the reduction alone, without an epilogue.
     pub fn workload(&self) -> Result<Workload, String> {
         if self.axes.iter().any(|a| !(1..=1 << 31).contains(&a.0)) {
             return Err("a reduction needs positive sizes".into());
@@ -137,12 +138,12 @@ pub struct Softmax {
     pub before: i64,
     pub extent: i64,
     pub after: i64,
-    /// The logarithm of it.
+    /// Whether the result is the logarithm of the softmax.
     pub log: bool,
 }
 
 impl Softmax {
-    /// The plain softmax.
+    /// The workload of the softmax alone, without an epilogue.
     pub fn workload(&self) -> Result<Workload, String> {
         let &Softmax { before, extent, after, log } = self;
         if [before, extent, after].iter().any(|x| !(1..=1 << 31).contains(x)) {
@@ -177,7 +178,7 @@ impl Softmax {
         ))
     }
 
-    /// A readable name.
+    /// A readable name for the task.
     pub fn name(&self) -> String {
         let kind = if self.log { "log_softmax" } else { "softmax" };
         let after = if self.after > 1 { format!("x{}", self.after) } else { String::new() };
@@ -192,14 +193,14 @@ pub struct LayerNorm {
     pub rows: i64,
     pub cols: i64,
     pub eps: f64,
-    /// Whether the factor is a weight.
+    /// Whether the factor is data or a weight.
     pub gain: TensorKind,
-    /// Whether there is an addend, and whether it is a weight.
+    /// The addend, data or a weight, where there is one.
     pub bias: Option<TensorKind>,
 }
 
 impl LayerNorm {
-    /// The plain normalisation.
+    /// The workload of the normalisation alone, without an epilogue.
     pub fn workload(&self) -> Result<Workload, String> {
         let &LayerNorm { rows, cols, eps, gain, bias } = self;
         if [rows, cols].iter().any(|x| !(1..=1 << 31).contains(x)) {
@@ -226,7 +227,7 @@ impl LayerNorm {
         ))
     }
 
-    /// A readable name.
+    /// A readable name for the task.
     pub fn name(&self) -> String {
         format!("layernorm_{}x{}", self.rows, self.cols)
     }

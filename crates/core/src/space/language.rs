@@ -1,4 +1,4 @@
-//! The language of constraints: what people write over knobs, as text.
+//! The parser of the language in which a constraint over knobs is written.
 //!
 //! ```text
 //! cond    := and (('or'|'||') and)*            and   := not (('and'|'&&') not)*
@@ -13,15 +13,17 @@
 //!
 //! It is the common part of Python and of Kernel Tuner's restrictions, and means the same: chained
 //! comparison holds where every link does, `/` divides exactly, `//` and `%` round down. Terms
-//! are integers, so a quotient is carried as a fraction until a comparison cancels it. Where
-//! anything is divided by zero, the constraint does not hold.
+//! are integers, so a quotient is carried as a fraction until a comparison cancels it. A
+//! constraint that divides by zero does not hold.
 
+use super::operand::{Operand, common, compared, extreme, negated, not, product};
 use super::{Knob, Term, Value};
 use crate::text::{Cursor, TextError, nearest};
 
-/// Deeper nesting than any real constraint.
+/// The deepest nesting that is read; real constraints nest less.
 const MAX_DEPTH: usize = 100;
-/// Larger terms than any real constraint: fractions of fractions grow fast.
+/// The largest term that is built. Real constraints are smaller, but a fraction of fractions
+/// doubles with every step.
 const MAX_SIZE: usize = 20_000;
 const TOO_LARGE: &str = "this expression is too large";
 /// The longest list that `range` may stand for.
@@ -65,82 +67,6 @@ pub fn parse_values(text: &str, constants: &[(String, i64)]) -> Result<Vec<Value
     }
     p.end()?;
     Ok(values)
-}
-
-/// A number as a fraction of terms, or a text.
-#[derive(Clone)]
-struct Operand {
-    top: Term,
-    /// Nothing where it is one.
-    bottom: Option<Term>,
-    /// The text it is, if it is one.
-    text: Option<String>,
-    /// The knob it is, if it is just that.
-    knob: Option<usize>,
-}
-
-impl From<Term> for Operand {
-    fn from(top: Term) -> Operand {
-        Operand { top, bottom: None, text: None, knob: None }
-    }
-}
-
-fn product(a: &Term, b: &Option<Term>) -> Term {
-    match b {
-        Some(b) => Term::product([a.clone(), b.clone()]),
-        None => a.clone(),
-    }
-}
-
-/// Two numbers over one denominator, which is nothing where it is one.
-fn common(a: &Operand, b: &Operand) -> (Term, Term, Option<Term>) {
-    let bottom = match (&a.bottom, &b.bottom) {
-        (Some(x), Some(y)) => Some(Term::product([x.clone(), y.clone()])),
-        (Some(x), None) | (None, Some(x)) => Some(x.clone()),
-        (None, None) => None,
-    };
-    (product(&a.top, &b.bottom), product(&b.top, &a.bottom), bottom)
-}
-
-/// As [`common`], with a denominator that is not negative: both sides times the denominator.
-/// Comparison and extremes need that.
-fn comparable(a: &Operand, b: &Operand) -> (Term, Term, Option<Term>) {
-    match common(a, b) {
-        (x, y, Some(d)) => {
-            // Nothing is added, but a denominator of zero makes the whole meaningless.
-            let nothing = Term::Mod(Box::new(Term::Const(0)), Box::new(d.clone()));
-            let by = Some(d.clone());
-            (
-                Term::sum([product(&x, &by), nothing]),
-                product(&y, &by),
-                Some(Term::product([d.clone(), d])),
-            )
-        }
-        plain => plain,
-    }
-}
-
-fn not(t: Term) -> Term {
-    Term::Not(Box::new(t))
-}
-
-fn negated(t: Term) -> Term {
-    match t {
-        Term::Const(i) => Term::Const(i.saturating_neg()),
-        t => Term::product([Term::Const(-1), t]),
-    }
-}
-
-fn compared(sign: &str, a: &Operand, b: &Operand) -> Term {
-    let (x, y, _) = comparable(a, b);
-    match sign {
-        "<=" => x.at_most(y),
-        ">=" => y.at_most(x),
-        "<" => not(y.at_most(x)),
-        ">" => not(x.at_most(y)),
-        "==" => x.equals(y),
-        _ => not(x.equals(y)),
-    }
 }
 
 const COMPARISONS: [&str; 6] = ["<=", ">=", "==", "!=", "<", ">"];
@@ -500,7 +426,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A decimal is a fraction too.
+    /// A decimal number as a fraction over a power of ten.
     fn decimal(&self, place: usize, x: f64) -> Result<Operand, TextError> {
         let mut scale = 1i64;
         while scale <= 1_000_000_000 {
@@ -580,7 +506,7 @@ impl Parser<'_> {
         Ok(out)
     }
 
-    /// What an operand without knobs comes to.
+    /// The value of an operand without knobs.
     fn constant(&self, place: usize, o: Operand) -> Result<i64, TextError> {
         let o = self.number(place, o)?;
         let whole = |t: &Term| match t.bind("", 0) {
@@ -650,13 +576,6 @@ impl Parser<'_> {
         }
         Ok(out)
     }
-}
-
-fn extreme(name: &str, a: &Operand, b: &Operand) -> Operand {
-    let (x, y, bottom) = comparable(a, b);
-    let (x, y) = (Box::new(x), Box::new(y));
-    let top = if name == "min" { Term::Min(x, y) } else { Term::Max(x, y) };
-    Operand { bottom, ..top.into() }
 }
 
 #[cfg(test)]

@@ -231,7 +231,8 @@ proptest! {
     #[test]
     fn it_prints_and_parses_back(text in text(), point in (0i64..8, 1i64..9, 16i64..49)) {
         let Ok(t) = parse(&text) else { return Ok(()) };
-        let again = parse(&t.to_string()).map_err(|e| TestCaseError::fail(format!("{text} -> {t}: {e}")))?;
+        let again = parse(&t.to_string())
+            .map_err(|e| TestCaseError::fail(format!("{text} -> {t}: {e}")))?;
         let point = [point.0, point.1, point.2, 0];
         prop_assert_eq!(holds(&t, point), holds(&again, point), "{} -> {}", text, t);
     }
@@ -248,8 +249,12 @@ proptest! {
         };
         if let Some((low, high)) = t.bounds(&range) {
             for c in space.iter() {
-                let bound = c.iter().try_fold(t.clone(), |t, (k, v)| t.bind(&k.name, if let Value::Int(i) = v { *i } else { 0 }));
-                let Some(Term::Const(x)) = bound else { return Err(TestCaseError::fail(format!("{t} at {c} means nothing"))) };
+                let bind = |t: Term, (k, v): (&Knob, &Value)| {
+                    t.bind(&k.name, if let Value::Int(i) = v { *i } else { 0 })
+                };
+                let Some(Term::Const(x)) = c.iter().try_fold(t.clone(), bind) else {
+                    return Err(TestCaseError::fail(format!("{t} at {c} means nothing")));
+                };
                 prop_assert!(low <= x && x <= high, "{} at {}: {} is not in \
                     {}..{}", t, c, x, low, high);
             }

@@ -11,6 +11,7 @@ mod constraint;
 mod diagram;
 mod knob;
 mod language;
+mod operand;
 
 pub use constraint::Term;
 use diagram::Diagram;

@@ -65,9 +65,11 @@ proptest! {
         sizes in prop::collection::vec(1usize..5, 4),
         constraints in prop::collection::vec(term(), 0..4),
     ) {
-        let knobs: Vec<Knob> = sizes.iter().enumerate()
-            .map(|(i, &n)| Knob::ints(format!("k{i}"), Role::Choice, (0..n as i64).map(|v| v * (i as i64 + 1))))
-            .collect();
+        let knob = |(i, &n): (usize, &usize)| {
+            let values = (0..n as i64).map(|v| v * (i as i64 + 1));
+            Knob::ints(format!("k{i}"), Role::Choice, values)
+        };
+        let knobs: Vec<Knob> = sizes.iter().enumerate().map(knob).collect();
         let want = filter(&knobs, &constraints);
         match Space::new(knobs.clone(), &constraints) {
             Err(e) => prop_assert!(want.is_empty() && e == SpaceError::Empty, "{e}"),

@@ -107,7 +107,11 @@ impl File<'_> {
             reference: computed(reference.unwrap_or_else(|| recipe.clone())),
             given,
             default: fixed.nth(0),
-            plain: Arc::new(Choices { name: squall_core::UNTUNED, space: fixed, recipe: recipe.clone() }),
+            plain: Arc::new(Choices {
+                name: squall_core::UNTUNED,
+                space: fixed,
+                recipe: recipe.clone(),
+            }),
             tunable: Arc::new(Choices { name: "own", space, recipe }),
             plan: None,
         })

@@ -1,6 +1,6 @@
 //! The second stage: which candidates cover the model, in which order, and in which layout each
-//! value lies. A solver makes a [`Choice`]; an [`Assignment`] is a choice that was found legal, with
-//! the tasks that come of it. It can be run ([`Assignment::run`]) and planned
+//! value lies. A solver makes a [`Choice`]; an [`Assignment`] is a choice that was found legal,
+//! with the tasks that come of it. It can be run ([`Assignment::run`]) and planned
 //! ([`Assignment::plan`]).
 
 mod text;

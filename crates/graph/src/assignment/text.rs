@@ -1,5 +1,5 @@
-//! The text of an assignment: steps in order of execution, and the layouts of values that do not lie
-//! as in the model. A kernel is named by the rule that found it and the nodes that it covers.
+//! The text of an assignment: steps in order of execution, and the layouts of values that do not
+//! lie as in the model. A kernel is named by the rule that found it and the nodes that it covers.
 //!
 //! ```text
 //! assignment "net"

@@ -1,5 +1,5 @@
-//! The last stage: an assignment as a program over blocks of memory. Everything that is known before
-//! a call is made ahead, and what remains are kernels and moves of data between places.
+//! The last stage: an assignment as a program over blocks of memory. What is known before a call is
+//! computed ahead of it; what remains are kernels and moves of data between places.
 
 mod build;
 mod merge;

@@ -1,5 +1,5 @@
-//! The text of a plan. `b2+64` is the place 64 elements into block 2, `c3` constant 3; constants are
-//! named, their numbers stay with the weights.
+//! The text of a plan. `b2+64` is the place 64 elements into block 2, `c3` constant 3. Constants
+//! are named; their numbers stay with the weights.
 //!
 //! ```text
 //! plan

@@ -1,5 +1,5 @@
-//! An operator that reduces (a convolution, a product, a pool, a softmax) with the elementwise nodes
-//! that follow it.
+//! An operator that reduces (a convolution, a product, a pool, a softmax) with the elementwise
+//! nodes that follow it.
 
 use super::{blamed, sizes};
 use crate::candidate::FusionCandidate;

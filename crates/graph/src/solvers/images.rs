@@ -1,5 +1,5 @@
-//! The images of an assignment: values of four dimensions that kernels alone write and read, in loops
-//! that can go over them in either order, with a convolution or a pool among those kernels or
+//! The images of an assignment: values of four dimensions that kernels alone write and read, in
+//! loops that can go over them in either order, with a convolution or a pool among those kernels or
 //! connected to them by other images.
 
 use crate::assignment::{Choice, Step, reads};

@@ -1,6 +1,6 @@
-//! Layouts of images between kernels. Every kernel of a model is made for channels first, as ONNX has
-//! them; images that only kernels see may just as well have their channels last, where vectors of
-//! channels lie in order.
+//! Layouts of images between kernels. Every kernel of a model is made for channels first, as ONNX
+//! has them; images that only kernels see may just as well have their channels last, where vectors
+//! of channels lie in order.
 
 use super::Cost;
 use super::elimination::{Factor, cheapest};

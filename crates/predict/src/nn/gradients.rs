@@ -1,12 +1,12 @@
-//! Every gradient against finite differences.
+//! Tests of every gradient against finite differences.
 
 use super::*;
 use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus as Generator;
 
-/// Holds the gradient of a function of many numbers against central differences in f64-summed
-/// losses, for up to 60 of the numbers.
+/// Compares the gradient of a function of many numbers with central differences of losses that are
+/// summed in f64, for up to 60 of the numbers.
 pub fn check(what: &str, at: &[f32], gradient: &[f32], loss: &mut dyn FnMut(&[f32]) -> f64) {
     assert_eq!(at.len(), gradient.len());
     let scale = gradient.iter().map(|g| g.abs()).fold(0.0f32, f32::max).max(0.05);
@@ -27,7 +27,7 @@ pub fn check(what: &str, at: &[f32], gradient: &[f32], loss: &mut dyn FnMut(&[f3
     }
 }
 
-/// Even numbers in -1..1.
+/// Numbers drawn evenly from -1..1.
 pub fn numbers(rng: &mut Generator, n: usize) -> Vec<f32> {
     (0..n).map(|_| rng.random_range(-1.0f32..1.0)).collect()
 }
@@ -45,7 +45,7 @@ proptest! {
         let mut layout = Layout::default();
         let l = Linear::new(&mut layout, "l", inputs, outputs, 1.0);
         let mut p = layout.initial(&mut rng);
-        p.iter_mut().for_each(|p| *p += 0.1); // the bias too
+        p.iter_mut().for_each(|p| *p += 0.1); // so that biases are not zero
         let (x, w) = (numbers(&mut rng, n * inputs), numbers(&mut rng, n * outputs));
         let mut y = vec![0.0; n * outputs];
         let mut g = vec![0.0; p.len()];
@@ -128,7 +128,7 @@ proptest! {
         let mut layout = Layout::default();
         let l = Lstm::new(&mut layout, "l", inputs, hidden);
         let mut p = layout.initial(&mut rng);
-        p.iter_mut().for_each(|p| *p += 0.05); // the bias too
+        p.iter_mut().for_each(|p| *p += 0.05); // so that biases are not zero
         let size = n * hidden;
         let x = numbers(&mut rng, steps * n * inputs);
         let (h0, c0) = (numbers(&mut rng, size), numbers(&mut rng, size));

@@ -1,4 +1,4 @@
-//! Layers that look at one sample at a time: linear maps, sums of embedding tables, drop-out and
+//! Layers without state between samples: linear maps, sums of embedding tables, drop-out and
 //! the two-layer perceptron that reads a problem or a candidate.
 
 use super::vector::{add_row, add_within, dot_rows, gelu, gelu_backward, sum_rows, wide};
@@ -44,12 +44,12 @@ impl Linear {
         self.forward_onto(parameters, x, n, y, false);
     }
 
-    /// What it adds to every row.
+    /// The bias, which is added to every row.
     pub fn bias<'a>(&self, parameters: &'a [f32]) -> &'a [f32] {
         self.b.of(parameters)
     }
 
-    /// Adds to `y`, without the bias.
+    /// Adds the product, without the bias, to `y`.
     pub fn weigh_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32]) {
         product(
             (n, self.w.cols, self.w.rows),
@@ -67,11 +67,11 @@ impl Linear {
         (0..self.w.cols).for_each(|c| out.extend(w.iter().skip(c).step_by(self.w.cols)));
     }
 
-    /// As [`Linear::forward`]; adds to what `y` holds where `onto` says so.
+    /// As [`Linear::forward`]; adds the result to `y` where `onto` is true.
     pub fn forward_onto(&self, parameters: &[f32], x: &[f32], n: usize, y: &mut [f32], onto: bool) {
         let y = &mut y[..n * self.w.cols];
         if self.w.cols == 1 {
-            // A product with one column is slow in `gemm`.
+            // `gemm` is slow for a product with one column.
             return dot_rows(x, self.w.of(parameters), self.b.of(parameters)[0], y, onto);
         }
         product(
@@ -119,7 +119,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// One table of `sizes[i]` rows for the i-th input.
+    /// Makes a table of `sizes[i]` rows for the i-th input.
     pub fn new(
         layout: &mut Layout,
         name: &str,
@@ -155,8 +155,9 @@ impl Tables {
         );
     }
 
-    /// Writes `start` plus the rows that `indices` name: as [`Tables::forward_onto`], where
-    /// neighbouring rows begin alike and only what differs is added anew. `scratch` is for sums.
+    /// Writes `start` plus the rows that `indices` name, as [`Tables::forward_onto`] does. Where
+    /// neighbouring rows of `indices` have a common prefix, its sum is computed once. `scratch`
+    /// holds the sums.
     pub fn forward_sorted(
         &self,
         parameters: &[f32],
@@ -169,7 +170,7 @@ impl Tables {
         if count == 0 {
             return y.chunks_exact_mut(width).for_each(|y| y.copy_from_slice(&start[..width]));
         }
-        // Row k: the sum of the start and the first k tables' rows.
+        // Row k is the sum of the start and the first k tables' rows.
         let sums = sized(scratch, (count + 1) * width);
         sums[..width].copy_from_slice(&start[..width]);
         wide(
@@ -213,12 +214,12 @@ impl Tables {
 /// that the mean stays.
 #[derive(Clone, Copy, Debug)]
 pub struct Dropout {
-    /// The probability, as so many of 65,536.
+    /// The probability times 65,536.
     threshold: u64,
 }
 
 impl Dropout {
-    /// Drops this share of elements.
+    /// A layer that drops this share of elements.
     pub fn new(share: f32) -> Dropout {
         Dropout { threshold: (share.clamp(0.0, 0.99) * 65536.0) as u64 }
     }
@@ -255,18 +256,18 @@ pub struct Mlp {
     dropout: Dropout,
 }
 
-/// What an [`Mlp`] reads.
+/// The input of an [`Mlp`].
 #[derive(Clone, Copy, Debug)]
 pub struct MlpInput<'a> {
     /// `n x inputs`
     pub numbers: &'a [f32],
     /// `n x tables`
     pub tokens: &'a [u16],
-    /// Samples.
+    /// The number of samples.
     pub n: usize,
 }
 
-/// What [`Mlp`] keeps between forward and backward.
+/// The values that [`Mlp`] keeps from its forward pass for the backward pass.
 #[derive(Clone, Debug, Default)]
 pub struct MlpScratch {
     z1: Vec<f32>,
@@ -303,8 +304,8 @@ impl Mlp {
         self.second.outputs()
     }
 
-    /// Reads samples; with `rng` it is a training step, which drops elements. The result, `n x
-    /// width`, stands in `scratch.out`.
+    /// Computes the result of samples into `scratch.out`, `n x width`. With `rng` it is a training
+    /// step, which drops elements.
     pub fn forward(
         &self,
         parameters: &[f32],
@@ -330,7 +331,7 @@ impl Mlp {
         }
     }
 
-    /// Adds the gradients of the parameters to `g`; `input` is what [`Mlp::forward`] read. `dout`
+    /// Adds the gradients of the parameters to `g`; `input` is that of [`Mlp::forward`]. `dout`
     /// is the gradient of the result and is overwritten.
     pub fn backward(
         &self,

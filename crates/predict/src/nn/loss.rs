@@ -1,9 +1,9 @@
-//! Soft-max cross entropy over rows of scores: of all of them, or of those that are allowed.
+//! Soft-max cross entropy over rows of scores, of all positions or of the allowed ones.
 
 use super::vector::log_softmax;
 
 /// Replaces the scores of one row by the gradient of its loss, `softmax - truth`, times `weight`,
-/// and gives back the loss, `-log softmax[truth]`, times `weight`. Scores of minus infinity take
+/// and returns the loss, `-log softmax[truth]`, times `weight`. Scores of minus infinity take
 /// no part.
 pub fn cross_entropy(scores: &mut [f32], truth: usize, weight: f32) -> f64 {
     log_softmax(scores);
@@ -20,14 +20,14 @@ pub fn cross_entropy(scores: &mut [f32], truth: usize, weight: f32) -> f64 {
     loss
 }
 
-/// As [`cross_entropy`], over the positions that `allowed` has a bit for.
+/// As [`cross_entropy`], over the positions whose bit is set in `allowed`.
 pub fn masked_cross_entropy(scores: &mut [f32], allowed: u64, truth: usize, weight: f32) -> f64 {
     mask(scores, allowed);
     cross_entropy(scores, truth, weight)
 }
 
-/// Sets the scores of positions without a bit to minus infinity. Positions from 64 on have none
-/// of their own and stay.
+/// Sets the scores of positions whose bit is not set to minus infinity. Positions from 64 on have
+/// no bit and keep their scores.
 pub fn mask(scores: &mut [f32], allowed: u64) {
     for (i, s) in scores.iter_mut().enumerate().take(64) {
         if allowed >> i & 1 == 0 {

@@ -1,10 +1,10 @@
 //! Neural networks, small and on the CPU: fused layers with hand-derived gradients over flat
 //! slices of f32. All parameters of a model lie in one slice, all gradients in another of the
-//! same shape; a layer is a few [`Matrix`] places in them. Tests hold every gradient against
+//! same shape; a layer is a few [`Matrix`] places in them. Tests compare every gradient with
 //! finite differences.
 //!
-//! Matrices are row-major, one sample a row. `forward` writes its result, `backward` takes the
-//! gradient of the result and *adds* to the gradients of parameters.
+//! Matrices are row-major with a sample in each row. `forward` writes its result, `backward` takes
+//! the gradient of the result and *adds* to the gradients of parameters.
 
 mod adam;
 mod layer;
@@ -37,7 +37,7 @@ impl Matrix {
         &all[self.at..self.at + self.rows * self.cols]
     }
 
-    /// As [`Matrix::of`], to be changed.
+    /// As [`Matrix::of`], mutable.
     pub fn of_mut<'a>(&self, all: &'a mut [f32]) -> &'a mut [f32] {
         &mut all[self.at..self.at + self.rows * self.cols]
     }
@@ -47,14 +47,14 @@ impl Matrix {
         &self.of(all)[row * self.cols..(row + 1) * self.cols]
     }
 
-    /// One row, to be changed.
+    /// As [`Matrix::row`], mutable.
     pub fn row_mut<'a>(&self, all: &'a mut [f32], row: usize) -> &'a mut [f32] {
         let cols = self.cols;
         &mut self.of_mut(all)[row * cols..(row + 1) * cols]
     }
 }
 
-/// What a model's parameters are called, where they lie and how they begin.
+/// The names, places and initial distributions of a model's parameters.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
     entries: Vec<(String, Matrix, f32)>,
@@ -62,7 +62,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A place for a matrix whose elements begin evenly distributed in `-bound..bound`.
+    /// Adds a matrix whose elements are initially distributed evenly in `-bound..bound`.
     pub fn matrix(
         &mut self,
         name: impl Into<String>,
@@ -87,7 +87,7 @@ impl Layout {
         self.entries.iter().map(|(n, m, _)| (n.as_str(), *m))
     }
 
-    /// Fresh parameters.
+    /// Draws initial parameters.
     pub fn initial(&self, rng: &mut impl Rng) -> Vec<f32> {
         let mut out = Vec::with_capacity(self.len);
         for (_, m, bound) in &self.entries {
@@ -109,14 +109,14 @@ impl Layout {
     }
 }
 
-/// Gives a buffer this length, all zeros.
+/// Makes a buffer this long, with all elements zero.
 pub fn zeroed(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
     buffer.clear();
     buffer.resize(len, 0.0);
     buffer
 }
 
-/// Gives a buffer this length; what it holds is stale and must be overwritten.
+/// Makes a buffer this long. Its elements are stale and must be overwritten.
 pub fn sized(buffer: &mut Vec<f32>, len: usize) -> &mut [f32] {
     buffer.resize(len, 0.0);
     &mut buffer[..len]

@@ -1,17 +1,17 @@
-//! Matrix products of row-major matrices, on the `gemm` crate: the one place of this crate with
+//! Matrix products of row-major matrices, on the `gemm` crate: the only file of this crate with
 //! `unsafe` code, since `gemm` takes pointers. Every length is checked before it is called.
 #![allow(unsafe_code)]
 
 /// How an operand is stored, compared with how it enters the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// As it enters: `rows x cols`, row after row.
+    /// The matrix is stored as it enters: `rows x cols`, row after row.
     Plain,
-    /// Its transpose is stored.
+    /// The transpose of the matrix is stored.
     Transposed,
 }
 
-/// `c[m x n] = a[m x k] * b[k x n]`, added to what `c` holds where `add` says so. The sizes are
+/// `c[m x n] = a[m x k] * b[k x n]`, added to `c` where `add` is true. The sizes are
 /// given as `(m, n, k)`. A transposed `a` is stored `k x m`, a transposed `b` `n x k`.
 ///
 /// # Panics
@@ -107,7 +107,8 @@ mod tests {
         }
     }
 
-    /// What share of the rate of a large product those of training reach, on one thread. Run with
+    /// Prints the share of a large product's rate that the products of training reach, on one
+    /// thread. Run with
     /// `cargo test --release -p squall-predict rate -- --ignored --nocapture`.
     #[test]
     #[ignore = "a measurement"]

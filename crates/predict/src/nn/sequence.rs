@@ -31,7 +31,7 @@ pub struct Lstm {
     hidden: usize,
 }
 
-/// What [`Lstm`] keeps between forward and backward.
+/// The values that [`Lstm`] keeps from its forward pass for the backward pass.
 #[derive(Clone, Debug, Default)]
 pub struct LstmScratch {
     gates: Vec<f32>,
@@ -43,16 +43,16 @@ pub struct LstmScratch {
     dgates: Vec<f32>,
 }
 
-/// What [`Lstm::backward`] reads and writes.
+/// The gradients that [`Lstm::backward`] reads and writes.
 #[derive(Debug)]
 pub struct LstmGradients<'a> {
     /// The gradient of every step's output: `steps x n x hidden`.
     pub outputs: &'a [f32],
-    /// The gradients of the last output and cell beside that; they become those of the start.
+    /// The further gradients of the last output and cell; they become those of the start.
     pub last: (&'a mut [f32], &'a mut [f32]),
     /// The gradients of the parameters are added to this.
     pub parameters: &'a mut [f32],
-    /// Becomes the gradient of the argument, where it is wanted.
+    /// Becomes the gradient of the argument, where the caller wants it.
     pub argument: Option<&'a mut [f32]>,
 }
 
@@ -74,8 +74,8 @@ impl Lstm {
     }
 
     /// Runs over the steps. `x` is `steps x n x inputs`; `start` holds the output and the cell to
-    /// begin with, each `n x hidden`, zeros if absent. Results stand in `scratch.outputs` and
-    /// `scratch.cells`.
+    /// begin with, each `n x hidden`, zeros if absent. Results are left in `scratch.outputs`
+    /// and `scratch.cells`.
     pub fn forward(
         &self,
         p: &[f32],
@@ -134,7 +134,7 @@ impl Lstm {
         }
     }
 
-    /// Backwards through [`Lstm::forward`]; see [`LstmGradients`].
+    /// The backward pass of [`Lstm::forward`]; see [`LstmGradients`].
     pub fn backward(
         &self,
         p: &[f32],
@@ -287,8 +287,8 @@ impl Convolution {
         Convolution { linear: Linear::new(layout, name, 3 * inputs, outputs, 1.2), inputs }
     }
 
-    /// `x` is `steps x n x inputs`, `y` becomes `steps x n x outputs`; `columns` keeps what
-    /// backward needs.
+    /// `x` is `steps x n x inputs`, `y` becomes `steps x n x outputs`; `columns` keeps the
+    /// values that the backward pass needs.
     pub fn forward(
         &self,
         p: &[f32],

@@ -1,5 +1,5 @@
-//! Element-wise functions over slices, written so that the compiler makes vector code of them:
-//! no calls, no branches. `pulp` runs each with the widest instructions of the machine.
+//! Element-wise functions over slices, written without calls and branches, so that the
+//! compiler vectorises them. `pulp` runs each with the widest instructions of the machine.
 
 use pulp::Arch;
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ pub fn wide<R>(f: impl FnOnce() -> R) -> R {
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
     let x = x.clamp(-87.0, 88.0);
-    // Adding 1.5 * 2^23 rounds to a whole number, which then stands in the low bits.
+    // Adding 1.5 * 2^23 rounds to a whole number, whose bits are then the low bits of the sum.
     let shifted = x * std::f32::consts::LOG2_E + 12_582_912.0;
     let n = shifted - 12_582_912.0;
     // ln 2 in two parts, so that x - n ln 2 keeps its bits (Cody and Waite).
@@ -99,7 +99,7 @@ pub fn add_scaled(a: f32, x: &[f32], y: &mut [f32]) {
     );
 }
 
-/// Moves `y` a share of the way to `x`.
+/// Moves `y` towards `x` by a share of the distance.
 pub fn approach(share: f32, x: &[f32], y: &mut [f32]) {
     wide(
         #[inline(always)]
@@ -107,8 +107,8 @@ pub fn approach(share: f32, x: &[f32], y: &mut [f32]) {
     );
 }
 
-/// The sum of products, for loops that already run in wide instructions. Sixteen sums, in a fixed
-/// order, so that vectors can be used and the answer is the same everywhere.
+/// The sum of products, for loops that already run in wide instructions. Sixteen partial sums in
+/// a fixed order allow vectors and give the same result on every machine.
 #[inline(always)]
 pub fn dot_within(x: &[f32], y: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];
@@ -137,8 +137,8 @@ pub fn dot(x: &[f32], y: &[f32]) -> f32 {
     )
 }
 
-/// The product of every row of `x` with `w`, plus `bias`; added to what `y` holds where `onto`
-/// says.
+/// The product of every row of `x` with `w`, plus `bias`; added to `y` where `onto` is
+/// true.
 pub fn dot_rows(x: &[f32], w: &[f32], bias: f32, y: &mut [f32], onto: bool) {
     wide(
         #[inline(always)]

@@ -1,7 +1,7 @@
 //! Version 1: one table of records. `body` is the whole record in its wire form; the other
 //! columns repeat what queries choose and order by.
 
-/// The statements that make it.
+/// The statements that make the schema.
 pub const CREATE: &str = "
 CREATE TABLE record (
     seq           INTEGER PRIMARY KEY,

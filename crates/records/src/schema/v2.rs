@@ -1,8 +1,8 @@
-//! Version 2 adds a table of examples: what others tuned, for predictors to learn from. `problem`
-//! is the problem in JSON; the other columns repeat what queries choose by. A problem that is tuned
-//! again gets another row, and the newest speaks.
+//! Version 2 adds a table of examples: problems that others tuned, for predictors to learn from.
+//! `problem` is the problem in JSON; the other columns repeat what queries choose by. A problem
+//! that is tuned again gets another row, and its newest row is valid.
 
-/// The statements that make it from version 1.
+/// The statements that upgrade version 1.
 pub const UPGRADE: &str = "
 CREATE TABLE example (
     seq     INTEGER PRIMARY KEY,

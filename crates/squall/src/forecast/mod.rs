@@ -1,8 +1,8 @@
-//! Tuning databases in, predictions out: [`import`] takes MIOpen's databases into the store,
-//! [`train`] learns from it, [`questions`] reads the problems that are asked about, [`answer`]
-//! predicts, and [`write`] puts answers into a user database. Of Squall's own tasks,
-//! [`train_on_records`] learns from a store's records, [`proposals`] says what to try first, and
-//! [`measure`] what that is worth.
+//! Predictors, from databases to predictions. For MIOpen's solvers, [`import`] reads databases into
+//! the store, [`train`] learns from it, [`questions`] reads problems, [`answer`] predicts their
+//! values, and [`write`] puts these into a user database. For Squall's own tasks,
+//! [`train_on_records`] learns from a store's records, [`proposals`] predicts the candidates to try
+//! first, and [`measure`] times these against other choices.
 
 mod models;
 mod tasks;
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A database that was taken over.
+/// A database that was imported.
 pub struct Imported {
     /// The file.
     pub file: PathBuf,
@@ -38,8 +38,8 @@ pub struct Imported {
     pub known: u64,
 }
 
-/// Reads databases, and when all of them read, adds their examples to a store. The device is what a
-/// file's name says unless one is given.
+/// Reads databases and adds their examples to a store once all of them were read. The device is the
+/// one in a file's name unless `device` gives another.
 pub fn import(
     store: &Path,
     files: &[PathBuf],
@@ -56,8 +56,8 @@ pub fn import(
     databases.into_iter().map(take).collect()
 }
 
-/// The families of the solvers in `examples`: known ones, and of the others what their examples
-/// show.
+/// The families of the solvers in `examples`. The space of a solver that Squall does not know is
+/// inferred from its examples.
 pub fn families(examples: &[Example]) -> Result<Vec<Arc<Family>>, FamilyError> {
     let mut all = miopen::families()?;
     let mut others: BTreeMap<&str, Vec<&Example>> = BTreeMap::new();
@@ -73,14 +73,14 @@ pub fn families(examples: &[Example]) -> Result<Vec<Arc<Family>>, FamilyError> {
 /// A problem that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// The line it stands in.
+    /// The line of the text that asks it.
     pub line: usize,
     /// The problem.
     pub convolution: Convolution,
 }
 
-/// Reads problems, one a line: a database key, a row of a text database, or a MIOpenDriver line,
-/// which asks for each direction. Empty lines and those that begin with `#` are passed over.
+/// Reads problems, one per line: a database key, a row of a text database, or a MIOpenDriver line,
+/// which asks for each direction. Empty lines and lines that begin with `#` are skipped.
 pub fn questions(name: &str, text: &str) -> Result<Vec<Question>, Error> {
     let mut all = Vec::new();
     for (i, line) in text.lines().enumerate() {
@@ -114,7 +114,7 @@ pub fn questions(name: &str, text: &str) -> Result<Vec<Question>, Error> {
     Ok(all)
 }
 
-/// The examples of a store, and an error where there is none of the kind.
+/// The examples of a store; an error where the store has none of the kind.
 pub fn examples(
     store: &Path,
     solver: Option<&str>,
@@ -141,9 +141,9 @@ pub fn examples(
 }
 
 /// Trains a predictor on examples and writes its file, as a whole or not at all. `split` holds test
-/// rows out, which are scored. Every epoch is kept in a file beside it, [`checkpoint`], from which
-/// the same training goes on where it was ended. `progress` is told often, and ends training by
-/// saying no.
+/// rows out, which are scored. The state after each epoch is kept in a file beside it,
+/// [`checkpoint`], from which the same training resumes. `progress` is called often, and training
+/// ends when it returns false.
 pub fn train(
     examples: &[Example],
     split: Option<Split>,
@@ -165,7 +165,8 @@ pub fn train(
             failed.borrow_mut().get_or_insert(e);
         }
     };
-    // A disk that is full shows now and not after an hour.
+    // Training ends with the first checkpoint that cannot be written, as where the disk is full;
+    // the predictor could not be written either.
     let mut go_on = |p: &Progress| progress(p) && failed.borrow().is_none();
     let request = TrainingRequest { families: &families, examples, split, options };
     let trained = Predictor::resume(request, &mut state, &mut keep, &mut go_on);
@@ -174,12 +175,13 @@ pub fn train(
     }
     let predictor = trained?;
     predictor.save(out).map_err(|e| Error::Predictor { path: out.into(), source: Box::new(e) })?;
-    // Its work is done; where it cannot be removed, the next training says so.
+    // The finished training needs no checkpoint. Where it cannot be removed, the next training
+    // reports it.
     let _ = std::fs::remove_file(&kept);
     Ok(predictor)
 }
 
-/// Where the training of a predictor file keeps its state.
+/// The file in which the training of a predictor file keeps its state.
 pub fn checkpoint(out: &Path) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(".checkpoint");
@@ -191,16 +193,16 @@ pub fn load(path: &Path) -> Result<Predictor, Error> {
     Predictor::load(path).map_err(|e| Error::Predictor { path: path.into(), source: Box::new(e) })
 }
 
-/// What a predictor says to a question.
+/// A predictor's answer to a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The problem.
     pub convolution: Convolution,
-    /// Whose values these are.
+    /// The solver of these values.
     pub solver: String,
     /// Serialised values with their probabilities, best first.
     pub predictions: Vec<(String, f64)>,
-    /// Why there is none, where there is none.
+    /// Why there is no prediction, where there is none.
     pub why: Option<String>,
 }
 
@@ -235,7 +237,7 @@ pub fn answer(
                 Ok(_) => None,
                 Err(e) => Some(e.to_string()),
             };
-            // Of all solvers, those that do not take the problem say nothing.
+            // Where all solvers are asked, those that do not support the problem are left out.
             if why.is_some() && solver.is_none() {
                 continue;
             }

@@ -2,8 +2,8 @@
 
 use squall_predict::{Classical, Kind, PaperModel};
 
-/// The models that are trained for each device and precision apart, by name: the paper's, and those
-/// that it compares with.
+/// The models that are trained separately for each device and precision, by name: the paper's, and
+/// the models that the paper compares with.
 pub const MODELS: [(&str, Kind); 9] = [
     ("encoder-decoder", Kind::Paper(PaperModel::EncoderDecoder)),
     ("attention", Kind::Paper(PaperModel::Attention)),

@@ -13,8 +13,9 @@ use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 
-/// More candidates of a task than this teach no more than they cost: the fastest third of so many
-/// are kept, and of the others an even selection.
+/// The most candidates of a task that are learned from; more of them lengthen training and improve
+/// little. The fastest candidates take a third of these places, an even selection of the others the
+/// rest.
 const ROWS: usize = 600;
 
 /// A tuned task of a store.
@@ -26,14 +27,15 @@ pub(super) struct Tuned {
 }
 
 impl Tuned {
-    /// The candidate that holds the task, if it can still be made.
+    /// The candidate that holds the task, if today's tunables still have it.
     pub fn holder(&self, kernels: &TaskKernels) -> Option<Candidate> {
         let (name, ..) = self.standings.winner()?;
         kernels.candidate(&name.0, &name.1)
     }
 }
 
-/// What a store knows of a device's tasks that are made by rule.
+/// A device's tasks in a store, without those whose kernel a user wrote: predictors learn from
+/// generated kernels alone.
 pub(super) fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Error> {
     let mut records = store.query(&at.place.records())?;
     records.sort_by(|a, b| a.time.total_cmp(&b.time));
@@ -43,7 +45,7 @@ pub(super) fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Err
         let t = match all.entry(r.task) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(place) => {
-                // What only a description is known of, or an older Squall wrote, is no lesson.
+                // A user's kernel and a workload in a text of an older Squall are left out.
                 let Some(workload) =
                     Workload::parse(&r.workload).ok().filter(|w| w.foreign.is_none())
                 else {
@@ -84,8 +86,8 @@ pub(super) fn tuned(store: &Store, at: &TargetContext) -> Result<Vec<Tuned>, Err
     Ok(all.into_values().collect())
 }
 
-/// What a store's records of a device teach. Sketches are derived anew, so what an older Squall
-/// proposed and none proposes now is left out.
+/// The training data in a store's records of a device. Sketches are derived anew, so candidates of
+/// an older Squall that no sketch has any more are left out.
 pub fn lessons(store: &Store, at: &TargetContext) -> Result<Vec<TunedTask>, Error> {
     Ok(tuned(store, at)?.iter().filter_map(|t| lesson(t, at)).collect())
 }
@@ -135,7 +137,7 @@ pub fn train_on_records(
 /// The candidates of a task that are worth trying first.
 ///
 /// # Errors
-/// Where the predictor is of another device, or knows no task like it.
+/// Where the predictor is of another device, or learned from no task like it.
 pub fn proposals(
     model: &TaskModel,
     task: &Task,
@@ -152,7 +154,7 @@ pub fn proposals(
     }
 }
 
-/// The same for a task that is made by rule.
+/// The same for a task whose kernels Squall generates.
 pub fn proposals_for(
     model: &TaskModel,
     task: &Task,

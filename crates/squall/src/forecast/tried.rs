@@ -1,4 +1,4 @@
-//! What the candidates of a predictor of tasks are worth, measured beside other choices.
+//! The speed of the candidates that a predictor of tasks proposes, measured beside other choices.
 
 use super::tasks::{Tuned, tuned};
 use crate::error::Error;
@@ -11,10 +11,10 @@ use squall_records::Store;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How many candidates a measurement looks at.
+/// The numbers of first candidates over which a measurement takes the best.
 pub const TRIED: [usize; 3] = [1, 5, 10];
 
-/// What candidates of a task were worth.
+/// The times of a task's candidates, for each way to choose them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tried {
     /// The task.
@@ -25,9 +25,9 @@ pub struct Tried {
     pub trials: usize,
     /// Time of the tuned configuration, nanoseconds.
     pub tuned: f64,
-    /// Of each way ([`WAYS`]) the times of its candidates, in its order; infinite where one failed.
+    /// For each of [`WAYS`] the times of its candidates, in its order; infinite where one failed.
     pub times: Vec<Vec<f64>>,
-    /// Time of what holds the task in another store, if that was asked for and knows the task.
+    /// Time of the winner in another store, where one was given and has the task.
     pub rival: Option<f64>,
 }
 
@@ -41,7 +41,7 @@ impl Tried {
     }
 }
 
-/// What is measured, and how.
+/// What [`measure`] measures, and how.
 #[derive(Clone, Copy)]
 pub struct Trying<'a> {
     /// The predictor.
@@ -52,13 +52,13 @@ pub struct Trying<'a> {
     pub against: Option<&'a Path>,
     /// How often each candidate is measured; the median counts.
     pub rounds: usize,
-    /// Of random candidates and of inputs.
+    /// The seed of random candidates and of inputs.
     pub seed: u64,
 }
 
-/// Measures what a predictor's candidates are worth on a store's tasks that it did not learn from:
-/// beside what holds each task, the nearest learned tasks' best and random ones, all in turn.
-/// `said` is called with each task's name before its turn.
+/// Measures a predictor's candidates on the tasks of a store that it did not learn from, beside
+/// each task's winner, the best of the nearest learned tasks and random candidates; all take
+/// turns. `said` is called with each task's name before the task is measured.
 pub fn measure(
     trying: &Trying,
     at: &TargetContext,
@@ -94,7 +94,7 @@ pub fn measure(
     Ok(out)
 }
 
-/// One task; none where it cannot be compared.
+/// Measures one task; `None` where it cannot be compared.
 fn one(
     trying: &Trying,
     at: &TargetContext,
@@ -142,7 +142,7 @@ fn one(
     }))
 }
 
-/// The geometric mean of what a way reaches over all tasks with its first `k`.
+/// The geometric mean over all tasks of [`Tried::share`].
 pub fn mean_share(all: &[Tried], way: usize, k: usize) -> f64 {
     let logs: f64 = all.iter().map(|t| t.share(way, k).max(1e-9).ln()).sum();
     (logs / all.len().max(1) as f64).exp()

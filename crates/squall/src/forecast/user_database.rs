@@ -1,5 +1,5 @@
 //! Answers as rows of a user database that MIOpen reads: text, replaced as a whole, or SQLite, in
-//! one transaction. What was in it stays but for the rows that are answered anew.
+//! one transaction. Rows of other problems and solvers stay as they were.
 
 use crate::error::Error;
 use squall_frontend::miopen::{Convolution, DatabaseError, Form, sqlite, text, unpack};
@@ -11,20 +11,20 @@ use std::path::Path;
 pub struct Row {
     /// The problem.
     pub convolution: Convolution,
-    /// Whose answer it is.
+    /// The solver that the values are for.
     pub solver: String,
     /// Its serialised values.
     pub values: String,
 }
 
-/// Writes rows into a user database, all or none. A file that is there decides its form; a new one
-/// is SQLite where its name ends in `.db` or `.udb`, else text.
+/// Writes rows into a user database, all or none. An existing file keeps its form; a new one is
+/// SQLite where its name ends in `.db` or `.udb`, else text.
 pub fn write(path: &Path, rows: &[Row]) -> Result<(), Error> {
     let name = path.display().to_string();
     let refuse = |what: &str, remedy: &str| {
         Err(DatabaseError { name: name.clone(), what: what.into(), remedy: remedy.into() }.into())
     };
-    // Through links, so that they stay links.
+    // Links are followed, so that the file that they point to is replaced and they stay.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let old = match std::fs::read(&target) {
         Ok(bytes) => bytes,
@@ -64,7 +64,7 @@ pub fn write(path: &Path, rows: &[Row]) -> Result<(), Error> {
     let replace = || -> std::io::Result<()> {
         let mut file = tempfile::NamedTempFile::new_in(folder)?;
         file.write_all(text::merge(&old, &rows).as_bytes())?;
-        // A new file is as readable as any; an old one stays as it was.
+        // An existing file keeps its permissions; a new one gets those of any new file.
         let mode = match permissions {
             Some(p) => p,
             None => std::os::unix::fs::PermissionsExt::from_mode(0o644),

@@ -4,7 +4,7 @@ use super::svg::{self, escape, short};
 use super::{Report, StopReason, TaskReport};
 use std::fmt::Write;
 
-/// The whole page.
+/// The page of a report, complete.
 pub fn page(r: &Report) -> String {
     let mut p = String::with_capacity(64 << 10);
     let _ = write!(
@@ -62,7 +62,7 @@ fn subtitle(r: &Report) -> String {
     )
 }
 
-/// Seconds for people.
+/// A duration in the unit that suits its length.
 pub fn duration(s: f64) -> String {
     match s {
         s if s < 60.0 => format!("{s:.1} s"),

@@ -13,27 +13,27 @@ pub const STYLE: &str = include_str!("style.css");
 /// The machine's limits, as measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Roof {
-    /// Floating-point operations a nanosecond, with all threads of the session.
+    /// Floating-point operations per nanosecond, with all threads of the session.
     pub peak_gflops: f64,
-    /// Bytes a nanosecond from main memory.
+    /// Bytes per nanosecond from main memory.
     pub memory_gbs: f64,
     /// The caches, innermost first.
     pub levels: Vec<RoofLevel>,
 }
 
-/// A cache and what it delivers.
+/// A cache and its bandwidth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoofLevel {
     /// `L1`, `L2`, `L3`.
     pub name: String,
-    /// What it holds.
+    /// Its size.
     pub bytes: u64,
-    /// Bytes a nanosecond.
+    /// Bytes per nanosecond.
     pub gbs: f64,
 }
 
 impl Roof {
-    /// The least time in which this machine can do so much: all operations at the peak, or all
+    /// The least time in which this machine can do this work: all operations at the peak, or all
     /// bytes moved, each from the innermost level that still has room for it, since a tuned
     /// kernel is timed with its data where the last call left them.
     pub fn bound(&self, flop: u64, bytes: u64) -> Nanos {
@@ -70,11 +70,11 @@ pub enum StopReason {
     Trials,
     /// The time of the budget is over.
     Seconds,
-    /// Every configuration is known.
+    /// Every configuration has a record.
     Exhausted,
-    /// The user asked for it.
+    /// The user interrupted the session.
     Interrupted,
-    /// Its reference cannot be built or run.
+    /// The task's reference cannot be built or run.
     Unmeasurable,
 }
 
@@ -91,14 +91,14 @@ impl StopReason {
     }
 }
 
-/// A kind of failure and how often it was met.
+/// A kind of failure and how often it occurred.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailureClass {
     /// `infeasible`, or the stage that failed.
     pub stage: String,
-    /// What the first of them said.
+    /// The message of its first failure.
     pub detail: String,
-    /// How many.
+    /// The number of failures.
     pub count: u64,
 }
 
@@ -111,8 +111,8 @@ pub struct Winner {
     pub configuration: String,
 }
 
-/// What gains are counted from: plain loops made from the expression, or a user's own kernel
-/// where its knobs stand by default.
+/// The name of the baseline, from which gains are counted: plain loops made from the expression,
+/// or a user's kernel with its default configuration.
 pub fn baseline(workload: &Workload) -> &'static str {
     if workload.foreign.is_some() { "knobs' defaults" } else { "plain loops" }
 }
@@ -134,7 +134,7 @@ pub struct TaskReport {
     pub flop: u64,
     /// Bytes that a call must move.
     pub bytes: u64,
-    /// What gains are counted from: see [`baseline`].
+    /// The name of its baseline: see [`baseline`].
     pub baseline: &'static str,
     /// Time of the baseline.
     pub untuned: Option<Nanos>,
@@ -144,20 +144,21 @@ pub struct TaskReport {
     pub winner: Option<Winner>,
     /// Trials made in this session.
     pub trials: u64,
-    /// Those of them that have no time.
+    /// Trials of this session that have no time.
     pub failed: u64,
-    /// Those of them that were timed while something slowed the GPU's clocks down, and what, first
-    /// come first.
+    /// Trials of this session that were timed while the GPU's clocks were throttled, and the
+    /// reasons, in the order in which they first occurred.
     pub throttled: (u64, Vec<&'static str>),
     /// Trials that the store knew already.
     pub known: u64,
-    /// Of its trials, those that a predictor proposed.
+    /// Trials of this session that a predictor proposed.
     pub predicted: u64,
     /// Why its trials ended.
     pub stop: StopReason,
-    /// Best time after so many trials, known ones first; a point for each improvement.
+    /// Pairs of a number of trials and the best time after them, a pair for each improvement.
+    /// Trials that the store knew already come first.
     pub curve: Vec<(u64, Nanos)>,
-    /// Most frequent first.
+    /// Classes of failures, the most frequent first.
     pub failures: Vec<FailureClass>,
     /// CPU time of this session.
     pub cost: CpuCost,
@@ -187,7 +188,7 @@ pub struct UntunedNode {
     pub node: String,
     /// Its operator.
     pub op: String,
-    /// Why not.
+    /// Why it is not tuned.
     pub reason: String,
 }
 
@@ -196,15 +197,15 @@ pub struct UntunedNode {
 pub struct Report {
     /// The input's name.
     pub input: String,
-    /// Where it was measured.
+    /// The device on which it was measured.
     pub device: String,
-    /// With what it was built.
+    /// The toolchain that built its kernels.
     pub toolchain: String,
     /// Threads of a kernel.
     pub threads: usize,
     /// The machine's limits.
     pub roof: Option<Roof>,
-    /// How candidates were chosen.
+    /// The strategy that chose candidates.
     pub strategy: String,
     /// The seed.
     pub seed: u64,
@@ -214,11 +215,11 @@ pub struct Report {
     pub seconds: f64,
     /// Why it ended.
     pub stop: StopReason,
-    /// Where the records are.
+    /// The store that holds the records.
     pub store: PathBuf,
-    /// Task by task, in the input's order.
+    /// One report for each task, in the input's order.
     pub tasks: Vec<TaskReport>,
-    /// What is not tuned.
+    /// The operators that are not tuned.
     pub untuned: Vec<UntunedNode>,
 }
 
@@ -232,7 +233,7 @@ impl Report {
         (Nanos(best), Nanos(untuned))
     }
 
-    /// What gains are counted from; `untuned` where that differs between tasks.
+    /// The name of the tasks' baseline; `untuned` where tasks have different ones.
     pub fn baseline(&self) -> &'static str {
         match self.tasks.first().map(|t| t.baseline) {
             Some(b) if self.tasks.iter().all(|t| t.baseline == b) => b,
@@ -240,7 +241,7 @@ impl Report {
         }
     }
 
-    /// How many times faster one pass is than untuned.
+    /// How many times faster one pass is with the winners than with the baselines.
     pub fn gain(&self) -> Option<f64> {
         let (best, untuned) = self.totals();
         (best.0 > 0.0).then(|| untuned.0 / best.0)
@@ -260,7 +261,7 @@ impl Report {
     }
 }
 
-/// Collects failures into classes: equal but for numbers and paths counts as the same.
+/// Collects failures into classes. Messages that differ in numbers and paths alone are one class.
 #[derive(Default)]
 pub(crate) struct Failures(Vec<(String, FailureClass)>);
 

@@ -4,7 +4,7 @@
 use super::{Report, Roof, TaskReport};
 use std::fmt::Write;
 
-/// Text as it may stand in HTML and SVG.
+/// Text with the characters escaped that HTML and SVG reserve.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -14,7 +14,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Neither HTML nor XML has a spelling for these.
+            // Neither HTML nor XML can express a control character, not even escaped.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -22,7 +22,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// A number in three digits or so, for axes and labels.
+/// A number in about three digits, for axes and labels.
 pub fn short(x: f64) -> String {
     match x.abs() {
         a if a >= 1e6 => format!("{:.1e}", x),
@@ -48,7 +48,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Spans all values and ends at powers of ten (or at 1, 2, 5 times one).
+    /// A scale that spans all values and ends at 1, 2 or 5 times a power of ten.
     fn around(values: impl Iterator<Item = f64>, start: f64, end: f64) -> Log {
         let (mut from, mut to) = (f64::INFINITY, f64::NEG_INFINITY);
         for v in values.filter(|v| v.is_finite() && *v > 0.0) {
@@ -227,7 +227,7 @@ fn rate_grid(s: &mut String, ceiling: f64, (left, right): (f64, f64), py: &dyn F
     }
 }
 
-/// The opening tag of a plot of such a size, with what it shows for readers who cannot see it.
+/// The opening tag of a plot of this size, with a description for screen readers.
 pub fn open(w: f64, h: f64, label: &str) -> String {
     format!("<svg viewBox='0 0 {w} {h}' role='img' aria-label='{}'>", escape(label))
 }
@@ -336,7 +336,8 @@ pub fn curve(t: &TaskReport) -> String {
     s + "</svg>"
 }
 
-/// One bar a task, as long as its gain over its baseline (logarithmic from 1), the model's last.
+/// Bars of the tasks' gains over their baselines on a logarithmic scale from 1, and of the whole
+/// model's gain where there are several tasks.
 pub fn gains(report: &Report) -> String {
     let mut rows: Vec<(String, f64, String, bool)> = report
         .tasks

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// What to export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExportRequest {
-    /// Whose kernels.
+    /// The input whose kernels are exported.
     pub input: InputRequest,
     /// Where they were tuned into; plain loops if none.
     pub store: Option<PathBuf>,

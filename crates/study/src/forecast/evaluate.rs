@@ -47,7 +47,7 @@ pub struct Evaluation {
 /// How a model does on the test problems of a solver, a device and a precision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowReport {
-    /// Whose.
+    /// The model that was scored.
     pub solver: String,
     /// On what.
     pub device: String,
@@ -144,7 +144,7 @@ fn name_of(kind: Kind) -> &'static str {
 /// How long predictions of a solver take, in milliseconds: each problem's best of three.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timing {
-    /// Whose.
+    /// The model that was scored.
     pub solver: String,
     /// Problems that were timed.
     pub problems: usize,

@@ -113,8 +113,7 @@ fn times(timings: &[Timing]) -> String {
 
 const SAMPLES: &str = "The paper's databases were not published, and no public version of MIOpen \
                        has its rows: its figures are for other problems than ours.";
-const FIRST: &str = "The paper's is Hybrid-2, its best. Ours with Wilson's interval at 95 %. The \
-                     goal is Squall's own, for its default model on gfx900 2.0.0.";
+const FIRST: &str = "The paper's is Hybrid-2, its best. Ours with Wilson's interval at 95 %.";
 const AMONG: &str = "The paper's are Hybrid-2 with a plain beam search and with its constrained \
                      one (OPCS). Ours score the whole tuner space, but for encoder-decoder and \
                      attention, which search it with a beam of 100.";
@@ -229,12 +228,6 @@ fn theirs(x: Option<Published>, places: &[usize]) -> Vec<String> {
     }
 }
 
-/// The goal at places in [`AT`]: at 1, 10 and 100.
-fn goal(x: Published, places: &[usize]) -> String {
-    let at = |i: &usize| format!("{:.0}", x.goal[[0, 1, 9, 9, 2][*i]]);
-    places.iter().map(at).collect::<Vec<_>>().join(" / ")
-}
-
 /// A line for each row, a column for each model.
 fn matrix(e: &Evaluation, models: &[&'static str], places: &[usize]) -> String {
     let heads = if places == [0] { vec!["paper"] } else { vec!["paper, beam", "paper, OPCS"] };
@@ -242,7 +235,6 @@ fn matrix(e: &Evaluation, models: &[&'static str], places: &[usize]) -> String {
     heads.iter().for_each(|h| {
         let _ = write!(t, "<th>{h}</th>");
     });
-    t += "<th>goal</th>";
     models.iter().for_each(|m| {
         let _ = write!(t, "<th>{}</th>", escape(m));
     });
@@ -261,7 +253,6 @@ fn matrix(e: &Evaluation, models: &[&'static str], places: &[usize]) -> String {
         theirs(x, places).iter().for_each(|c| {
             let _ = write!(t, "<td>{c}</td>");
         });
-        let _ = write!(t, "<td>{}</td>", x.map_or(DASH.into(), |x| goal(x, places)));
         for m in models {
             let Some(r) = find(e, *key, m) else {
                 let _ = write!(t, "<td>{DASH}</td>");

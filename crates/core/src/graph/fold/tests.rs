@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::graph::Tensor;
+use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -69,7 +70,23 @@ fn check(c: &Constant, shape: &[i64], expected: impl Fn(&[i64]) -> f32) {
 }
 
 fn shapes() -> impl Strategy<Value = Vec<i64>> {
-    proptest::collection::vec(1..5i64, 1..5)
+    vec(1..5i64, 1..5)
+}
+
+/// The start, the end and the step of a slice.
+fn cut() -> impl Strategy<Value = (i64, i64, i64)> {
+    (-6..6i64, -6..6i64, prop_oneof![-3..0i64, 1..4i64])
+}
+
+/// A shape with extent 1 along each axis whose bit is set.
+fn narrowed(shape: &[i64], ones: u8) -> Vec<i64> {
+    let extent = |(i, d): (usize, &i64)| if ones >> i & 1 == 1 { 1 } else { *d };
+    shape.iter().enumerate().map(extent).collect()
+}
+
+/// The place in a tensor of this shape that a place of the result of broadcasting it reads.
+fn broadcast(place: &[i64], shape: &[i64]) -> Vec<i64> {
+    place.iter().zip(shape).map(|(i, d)| if *d == 1 { 0 } else { *i }).collect()
 }
 
 proptest! {
@@ -81,7 +98,8 @@ proptest! {
         (1..order.len()).for_each(|i| order.swap(i, (seed >> (8 * i)) as usize % (i + 1)));
         let x = counted(&shape);
         let to: Vec<i64> = order.iter().map(|a| shape[*a as usize]).collect();
-        check(&single("Transpose", std::slice::from_ref(&x), &[("perm", Attribute::Ints(order.clone()))]), &to, |p| {
+        let perm = [("perm", Attribute::Ints(order.clone()))];
+        check(&single("Transpose", std::slice::from_ref(&x), &perm), &to, |p| {
             let mut from = vec![0; p.len()];
             order.iter().zip(p).for_each(|(a, i)| from[*a as usize] = *i);
             at(&x, &from)
@@ -89,16 +107,21 @@ proptest! {
     }
 
     #[test]
-    fn slices_step(shape in shapes(), cuts in proptest::collection::vec((-6..6i64, -6..6i64, prop_oneof![-3..0i64, 1..4i64]), 4)) {
+    fn slices_step(shape in shapes(), cuts in vec(cut(), 4)) {
         let cuts = &cuts[..shape.len()];
         let x = counted(&shape);
         let column = |f: fn(&(i64, i64, i64)) -> i64| ints(&cuts.iter().map(f).collect::<Vec<_>>());
         let axes = ints(&(0..shape.len() as i64).collect::<Vec<_>>());
-        let y = single("Slice", &[x.clone(), column(|c| c.0), column(|c| c.1), axes, column(|c| c.2)], &[]);
+        let columns = [x.clone(), column(|c| c.0), column(|c| c.1), axes, column(|c| c.2)];
+        let y = single("Slice", &columns, &[]);
         // The specification's text: clamp, then walk.
         let taken: Vec<Vec<i64>> = shape.iter().zip(cuts).map(|(&d, &(start, end, step))| {
             let wrap = |v: i64| if v < 0 { v + d } else { v };
-            let (mut i, end) = if step > 0 { (wrap(start).clamp(0, d), wrap(end).clamp(0, d)) } else { (wrap(start).clamp(0, d - 1), wrap(end).clamp(-1, d - 1)) };
+            let (mut i, end) = if step > 0 {
+                (wrap(start).clamp(0, d), wrap(end).clamp(0, d))
+            } else {
+                (wrap(start).clamp(0, d - 1), wrap(end).clamp(-1, d - 1))
+            };
             let mut out = vec![];
             while if step > 0 { i < end } else { i > end } {
                 out.push(i);
@@ -107,11 +130,18 @@ proptest! {
             out
         }).collect();
         let to: Vec<i64> = taken.iter().map(|t| t.len() as i64).collect();
-        check(&y, &to, |p| at(&x, &p.iter().zip(&taken).map(|(i, t)| t[*i as usize]).collect::<Vec<_>>()));
+        check(&y, &to, |p| {
+            let from = p.iter().zip(&taken).map(|(i, t)| t[*i as usize]);
+            at(&x, &from.collect::<Vec<_>>())
+        });
     }
 
     #[test]
-    fn split_and_concat_are_inverse(shape in shapes(), axis in any::<prop::sample::Index>(), parts in proptest::collection::vec(0..4i64, 1..4)) {
+    fn split_and_concat_are_inverse(
+        shape in shapes(),
+        axis in any::<prop::sample::Index>(),
+        parts in vec(0..4i64, 1..4),
+    ) {
         let axis = axis.index(shape.len());
         let mut shape = shape;
         shape[axis] = parts.iter().sum();
@@ -122,14 +152,22 @@ proptest! {
         for (piece, size) in pieces.iter().zip(&parts) {
             let mut to = shape.clone();
             to[axis] = *size;
-            check(piece, &to, |p| at(&x, &p.iter().enumerate().map(|(a, i)| if a == axis { i + offset } else { *i }).collect::<Vec<_>>()));
+            check(piece, &to, |p| {
+                let mut from = p.to_vec();
+                from[axis] += offset;
+                at(&x, &from)
+            });
             offset += size;
         }
         assert_eq!(single("Concat", &pieces, &along), x);
     }
 
     #[test]
-    fn gather_picks(shape in shapes(), axis in any::<prop::sample::Index>(), picks in proptest::collection::vec(any::<i8>(), 6)) {
+    fn gather_picks(
+        shape in shapes(),
+        axis in any::<prop::sample::Index>(),
+        picks in vec(any::<i8>(), 6),
+    ) {
         let axis = axis.index(shape.len());
         let d = shape[axis];
         let picks: Vec<i64> = picks.iter().map(|p| i64::from(*p).rem_euclid(2 * d) - d).collect();
@@ -143,14 +181,20 @@ proptest! {
     }
 
     #[test]
-    fn pads_of_every_mode(shape in shapes(), amounts in proptest::collection::vec((-1..4i64, -1..4i64), 4), mode in 0..4usize) {
+    fn pads_of_every_mode(
+        shape in shapes(),
+        amounts in vec((-1..4i64, -1..4i64), 4),
+        mode in 0..4usize,
+    ) {
         let mode = ["constant", "edge", "reflect", "wrap"][mode];
         let amounts = &amounts[..shape.len()];
         prop_assume!(shape.iter().zip(amounts).all(|(d, (b, e))| d + b + e >= 0));
         let x = counted(&shape);
-        let pads = ints(&amounts.iter().map(|a| a.0).chain(amounts.iter().map(|a| a.1)).collect::<Vec<_>>());
+        let (before, after): (Vec<i64>, Vec<i64>) = amounts.iter().copied().unzip();
+        let pads = ints(&[before, after].concat());
         let fill = Constant::F32 { shape: vec![], data: vec![-1.0] };
-        let y = single("Pad", &[x.clone(), pads, fill], &[("mode", Attribute::String(mode.into()))]);
+        let modes = [("mode", Attribute::String(mode.into()))];
+        let y = single("Pad", &[x.clone(), pads, fill], &modes);
         let to: Vec<i64> = shape.iter().zip(amounts).map(|(d, (b, e))| d + b + e).collect();
         check(&y, &to, |p| {
             let mut from = vec![];
@@ -172,29 +216,41 @@ proptest! {
     }
 
     #[test]
-    fn expand_and_tile_repeat(shape in shapes(), repeats in proptest::collection::vec(1..4i64, 4), ones in any::<u8>()) {
+    fn expand_and_tile_repeat(
+        shape in shapes(),
+        repeats in vec(1..4i64, 4),
+        ones in any::<u8>(),
+    ) {
         let x = counted(&shape);
         let repeats = &repeats[..shape.len()];
         let to: Vec<i64> = shape.iter().zip(repeats).map(|(d, r)| d * r).collect();
-        check(&single("Tile", &[x.clone(), ints(repeats)], &[]), &to, |p| at(&x, &p.iter().zip(&shape).map(|(i, d)| i % d).collect::<Vec<_>>()));
-        let narrow: Vec<i64> = shape.iter().enumerate().map(|(i, d)| if ones >> i & 1 == 1 { 1 } else { *d }).collect();
+        check(&single("Tile", &[x.clone(), ints(repeats)], &[]), &to, |p| {
+            at(&x, &p.iter().zip(&shape).map(|(i, d)| i % d).collect::<Vec<_>>())
+        });
+        let narrow = narrowed(&shape, ones);
         let y = counted(&narrow);
         let to = [&[2], shape.as_slice()].concat();
         check(&single("Expand", &[y.clone(), ints(&to)], &[]), &to, |p| {
-            at(&y, &p[1..].iter().zip(&narrow).map(|(i, d)| if *d == 1 { 0 } else { *i }).collect::<Vec<_>>())
+            at(&y, &broadcast(&p[1..], &narrow))
         });
     }
 
     #[test]
     fn reductions_take_all_of_their_axes(shape in shapes(), mask in 1..16u8) {
-        let axes: Vec<i64> = (0..shape.len()).filter(|i| mask >> i & 1 == 1).map(|i| i as i64).collect();
+        let axes: Vec<i64> =
+            (0..shape.len() as i64).filter(|i| mask >> i & 1 == 1).collect();
         prop_assume!(!axes.is_empty());
         let x = counted(&shape);
-        for (op, step) in [("ReduceSum", (|a, b| a + b) as fn(f32, f32) -> f32), ("ReduceMax", f32::max), ("ReduceMin", f32::min)] {
+        let steps: [(&str, fn(f32, f32) -> f32); 3] =
+            [("ReduceSum", |a, b| a + b), ("ReduceMax", f32::max), ("ReduceMin", f32::min)];
+        for (op, step) in steps {
             let y = single(op, &[x.clone(), ints(&axes)], &[]);
-            let to: Vec<i64> = shape.iter().enumerate().map(|(i, d)| if axes.contains(&(i as i64)) { 1 } else { *d }).collect();
+            let to = narrowed(&shape, mask);
             check(&y, &to, |p| {
-                let inside = |q: &&Vec<i64>| q.iter().enumerate().all(|(i, v)| axes.contains(&(i as i64)) || *v == p[i]);
+                let inside = |q: &&Vec<i64>| {
+                    let is_kept = |i: usize| !axes.contains(&(i as i64));
+                    q.iter().enumerate().all(|(i, v)| !is_kept(i) || *v == p[i])
+                };
                 places(&shape).iter().filter(inside).map(|q| at(&x, q)).reduce(step).unwrap()
             });
         }
@@ -203,12 +259,13 @@ proptest! {
     #[test]
     fn where_and_arithmetic_broadcast(shape in shapes(), ones in any::<u8>()) {
         let x = counted(&shape);
-        let narrow: Vec<i64> = shape.iter().enumerate().map(|(i, d)| if ones >> i & 1 == 1 { 1 } else { *d }).skip(1).collect();
+        let narrow = narrowed(&shape, ones)[1..].to_vec();
         let y = counted(&narrow);
-        let of_y = |p: &[i64]| at(&y, &p[1..].iter().zip(&narrow).map(|(i, d)| if *d == 1 { 0 } else { *i }).collect::<Vec<_>>());
+        let of_y = |p: &[i64]| at(&y, &broadcast(&p[1..], &narrow));
         check(&single("Sub", &[x.clone(), y.clone()], &[]), &shape, |p| at(&x, p) - of_y(p));
         let less = single("Less", &[y.clone(), x.clone()], &[]);
-        check(&single("Where", &[less, x.clone(), y.clone()], &[]), &shape, |p| at(&x, p).max(of_y(p)));
+        let larger = single("Where", &[less, x.clone(), y.clone()], &[]);
+        check(&larger, &shape, |p| at(&x, p).max(of_y(p)));
     }
 }
 
