@@ -248,9 +248,12 @@ static int make_input(rt_session *s, rt_guarded *b, const char *name, int number
   if (!rt_place(&h->guards, b, name, number, t->count * rt_size_of(t->type), &h->error)) return 0;
   rt_fill_slack(&h->guards, b, RT_NOTHING_WRITTEN);
   if (t->file) {
+    char more;
     int fd = open(t->file, O_RDONLY), good = fd >= 0 && transfer(fd, 0, b);
+    int longer = good && read(fd, &more, 1) > 0;
     if (fd >= 0) close(fd);
     if (!good) return rt_fail(&h->error, "file", "%s cannot be read", t->file);
+    if (longer) return rt_fail(&h->error, "file", "%s is longer than the input", t->file);
   } else {
     rt_fill(b->at, t, &seed);
   }

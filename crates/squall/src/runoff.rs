@@ -47,7 +47,8 @@ fn keep(
     outcome: Outcome,
 ) -> Result<(), Error> {
     let time = outcome.time();
-    recorder.keep(state.task, RecordKind::Rematch, name, outcome, CpuCost::default())?;
+    let stored = state.stored_name(name);
+    recorder.keep(state.task, RecordKind::Rematch, stored, outcome, CpuCost::default())?;
     state.standings.rematch(name.clone(), time, ());
     Ok(())
 }

@@ -6,7 +6,7 @@ use squall_core::{
     Candidate, CandidateText, Job, KernelSource, Nanos, Record, RecordKind, Task, TaskSetup, Trial,
 };
 use squall_records::{Name, Standings};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// A task with what is known of it.
 pub(crate) struct TaskState<'a> {
@@ -16,6 +16,9 @@ pub(crate) struct TaskState<'a> {
     pub standings: Standings<()>,
     /// Every candidate that had a trial.
     pub tried: HashSet<Name>,
+    /// How the store's records spell candidates whose tunable, knobs or values have other names by
+    /// now.
+    stored: HashMap<Name, Name>,
 }
 
 /// What records call a candidate.
@@ -39,7 +42,8 @@ pub(crate) struct History {
 impl<'a> TaskState<'a> {
     /// A task of which nothing is known.
     pub fn new(task: &'a Task, kernels: TaskKernels) -> TaskState<'a> {
-        TaskState { task, kernels, standings: Standings::default(), tried: HashSet::new() }
+        let (tried, stored) = (HashSet::new(), HashMap::new());
+        TaskState { task, kernels, standings: Standings::default(), tried, stored }
     }
 
     /// Takes the store's records of the task over.
@@ -54,6 +58,9 @@ impl<'a> TaskState<'a> {
                 Some(c) => name_of(c),
                 None => (r.tunable.clone(), r.configuration.clone()),
             };
+            if (&name.0, &name.1) != (&r.tunable, &r.configuration) {
+                self.stored.insert(name.clone(), (r.tunable.clone(), r.configuration.clone()));
+            }
             let time = r.outcome.time();
             if r.kind == RecordKind::Untuned {
                 history.untuned = time.or(history.untuned);
@@ -83,6 +90,12 @@ impl<'a> TaskState<'a> {
         self.standings.trial(name, Some(time), ());
     }
 
+    /// How records of a candidate spell it: as the store's earlier ones do, so that all readers
+    /// see one candidate.
+    pub fn stored_name<'n>(&'n self, name: &'n Name) -> &'n Name {
+        self.stored.get(name).unwrap_or(name)
+    }
+
     /// The kernel of a candidate.
     pub fn source(&self, name: &Name, symbol: &str) -> Option<KernelSource> {
         let tunables = self.kernels.tunables.iter().chain([&self.kernels.plain]);
@@ -105,7 +118,15 @@ impl<'a> TaskState<'a> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use squall_core::{Bytes, CpuCost, FailStage, Measurement, Outcome, Target, Workload};
+    use crate::recorder::Recorder;
+    use crate::runoff::run_off;
+    use squall_core::{
+        Bytes, CpuCost, DeviceIdentity, FailStage, Measurement, Measurer, MeasurerIdentity,
+        Outcome, Target, Workload,
+    };
+    use squall_measure::MockMeasurer;
+    use squall_records::{Place, Query, Store};
+    use std::sync::atomic::AtomicBool;
 
     /// A small product of matrices.
     pub fn task() -> Task {
@@ -185,5 +206,54 @@ pub(crate) mod tests {
         assert_eq!((history.trials.len(), history.times.len()), (3, 4));
         assert_eq!(s.standings.winner().map(|w| (w.0, w.1)), Some((&names[0], Nanos(99.0))));
         assert_eq!(s.tried.len(), 4);
+        assert!(names.iter().all(|n| s.stored_name(n) == n));
+    }
+
+    #[test]
+    fn a_candidate_under_a_former_name_is_one_candidate_for_every_reader() {
+        let text = "workload conv2d\ndata X: f32[1, 64, 28, 28]\nweight W: f32[64, 64, 3, 3]\n\
+                    stage P: f32[n: 1, c: 64, h: 30, w: 30] = select(0 <= h - 1 < 28 and 0 <= w - \
+                    1 < 28, X[n, c, h - 1, w - 1], 0)\n\
+                    stage Y: f32[n: 1, k: 64, p: 28, q: 28] = sum(c: 64, r: 3, s: 3) P[n, c, p + \
+                    r, q + s] * W[k, c, r, s]\noutput Y\n";
+        let task = Task::new("conv", Workload::parse(text).expect("a workload"));
+        let on = Target { threads: 2, ..target() };
+        let mut s = TaskState::new(&task, TaskKernels::generated(&task, &on));
+        let all = &s.kernels.tunables;
+        let t = all.iter().find(|t| t.name() == "winograd").expect("a sketch");
+        let today = |word: &str| {
+            let with = |c: &squall_core::Configuration| c.to_string().contains(word);
+            (t.name().to_string(), t.space().iter().find(with).expect("one").to_string())
+        };
+        let (phases, blocks) = (today("parallel_over=phases"), today("parallel_over=blocks"));
+        let former = |n: &Name| {
+            let text = n.1.replace("parallel_over=phases", "deal=0");
+            (n.0.clone(), text.replace("parallel_over=blocks", "deal=1"))
+        };
+        let (folder, stop) = (tempfile::tempdir().expect("a folder"), AtomicBool::new(false));
+        let store = Store::open(folder.path().join("s.squall")).expect("a store");
+        for (n, ns) in [(&phases, 90.0), (&blocks, 100.0)] {
+            let r = record(&s, RecordKind::Trial, &former(n), measured(ns));
+            store.append(&r).expect("appended");
+        }
+        let place = Place { device: DeviceIdentity::parse("cpu"), toolchain: "gcc".into() };
+        s.learn(store.trials(task.id, "cpu", "gcc").expect("records"));
+        assert_eq!(s.stored_name(&phases), &former(&phases));
+        // The trial at 90 was lucky: `blocks` is twice as fast side by side.
+        let times = |_: &TaskSetup, job: &Job| {
+            let is_slow = job.candidate.configuration.contains("phases");
+            let sample = Nanos(if is_slow { 200.0 } else { 100.0 });
+            let Outcome::Measured(one) = measured(0.0) else { unreachable!("it is measured") };
+            let all = Measurement { samples: vec![sample; 24], ..one };
+            Ok((Outcome::Measured(all), CpuCost::default()))
+        };
+        let mut measurer = MockMeasurer::new(MeasurerIdentity::new("cpu", "gcc"), times);
+        measurer.set_task(&s.setup(0)).expect("a task");
+        let recorder = Recorder { store: &store, place, seed: 0 };
+        run_off(&mut measurer, &mut s, &recorder, &stop, &mut |_, _| ()).expect("it is measured");
+        let winner = s.standings.winner().map(|w| w.0.clone()).expect("a winner");
+        assert_eq!(winner, blocks);
+        let best = store.best(&Query::task(task.id)).expect("the best");
+        assert_eq!(best[0].configuration, former(&blocks).1);
     }
 }

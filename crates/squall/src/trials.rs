@@ -14,6 +14,7 @@ use squall_core::{
 use squall_search::{Strategy, StrategyInfo};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Entry point of the kernels measured here; each is a library of its own.
@@ -116,6 +117,9 @@ pub fn run_trials(
     limits: &Limits,
 ) -> Result<Ran, Error> {
     let mut ran = Ran { search: limits.search, ..Ran::default() };
+    // A recorded trial takes less time than reading the clock of all threads.
+    let is_timed = measurer.needs_source();
+    let cpu_time = || if is_timed { cpu_time() } else { 0.0 };
     for _ in 0..limits.asks {
         if ran.trials >= limits.trials || limits.is_over() || recorder.is_satisfied() {
             break;
@@ -231,6 +235,14 @@ impl Batch {
 
 /// Does something while another thread sets `halt` as soon as a limit is reached.
 fn watched<T>(work: impl FnOnce() -> T, halt: &AtomicBool, limits: &Limits) -> T {
+    /// Ends the watch however the work ends, by a panic, too.
+    struct Watch<'a>(&'a AtomicBool, &'a Thread);
+    impl Drop for Watch<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+            self.1.unpark();
+        }
+    }
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let watch = scope.spawn(|| {
@@ -241,10 +253,8 @@ fn watched<T>(work: impl FnOnce() -> T, halt: &AtomicBool, limits: &Limits) -> T
                 std::thread::park_timeout(WATCH);
             }
         });
-        let result = work();
-        done.store(true, Ordering::Relaxed);
-        watch.thread().unpark();
-        result
+        let _end = Watch(&done, watch.thread());
+        work()
     })
 }
 

@@ -8,6 +8,8 @@ use std::path::Path;
 use tempfile::TempDir;
 
 const PREFIX: &str = "squall-measure-";
+/// What the folders of earlier builds are called.
+const FORMER_PREFIX: &str = "squall-lab-";
 const LOCK: &str = "lock";
 
 /// A folder that belongs to one living process, which holds a lock in it.
@@ -43,7 +45,8 @@ impl Folder {
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        if !name.to_string_lossy().starts_with(PREFIX) {
+        let name = name.to_string_lossy();
+        if !name.starts_with(PREFIX) && !name.starts_with(FORMER_PREFIX) {
             continue;
         }
         if let Ok(lock) = File::open(entry.path().join(LOCK))

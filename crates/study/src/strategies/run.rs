@@ -9,7 +9,8 @@ use squall::trials::{
 };
 use squall::{Context, Error, Input, Store, TaskKernels};
 use squall_core::{
-    Candidate, Measurer, MeasurerError, Nanos, Outcome, RecordKind, Task, Trial, Tunable, median,
+    Candidate, Measurer, MeasurerError, Nanos, Outcome, Record, RecordKind, Task, Trial, Tunable,
+    find_candidate, median,
 };
 use squall_records::Name;
 use squall_search::{Setting, StrategyInfo, ablations, strategies};
@@ -140,8 +141,12 @@ impl Study<'_> {
             let device = place.device.to_string();
             let records = self.recorder.store.trials(task.id, &device, &place.toolchain)?;
             let trials = records.into_iter().filter(|r| r.kind == RecordKind::Trial);
-            let known: HashMap<Name, Outcome> =
-                trials.map(|r| ((r.tunable, r.configuration), r.outcome)).collect();
+            // Candidates are asked for by today's names.
+            let name = |r: &Record| {
+                let found = find_candidate(tunables, &r.tunable, &r.configuration);
+                found.map_or_else(|| (r.tunable.clone(), r.configuration.clone()), |c| name_of(&c))
+            };
+            let known: HashMap<Name, Outcome> = trials.map(|r| (name(&r), r.outcome)).collect();
             let times = known.values().filter_map(Outcome::time);
             landscape.best = times.min_by(|a, b| a.0.total_cmp(&b.0));
             landscape.known = Some(known);
