@@ -2,9 +2,7 @@
 
 use crate::sketch::Derived;
 use crate::{schedule, sketch};
-use squall_core::{
-    Configuration, Target, UNTUNED, Workload, canonical_tunable_name, is_untuned,
-};
+use squall_core::{Configuration, Target, UNTUNED, Workload, canonical_tunable_name, is_untuned};
 use std::fmt::Write;
 
 /// Stages that [`explain`] knows.

@@ -44,8 +44,8 @@ pub enum Primitive {
     CacheWrite { at: String, buffer: String, local: String },
     /// Starts a cached accumulation from the constant that its buffer was filled with.
     Forward { buffer: String },
-    /// Copies what a loop reads of a buffer, in the order that the loop reads it. Weights are copied
-    /// ahead of time, data at the start of the call.
+    /// Copies what a loop reads of a buffer, in the order that the loop reads it. Weights are
+    /// copied ahead of time, data at the start of the call.
     Pack { buffer: String, at: String, packed: String },
     /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
     /// its reads.

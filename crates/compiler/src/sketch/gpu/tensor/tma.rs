@@ -114,7 +114,7 @@ impl Tiling<'_> {
             let index =
                 [stage.clone()].into_iter().chain(index).chain([Affine::var(inner)]).collect();
             let value = self.element(f, from, step, &at, &main);
-            out.extend(around(&loops, Mode::Box, vec![Stmt::Store { buffer: to, index, value }]));
+            out.extend(around(&loops, Mode::Tma, vec![Stmt::Store { buffer: to, index, value }]));
         }
         out
     }

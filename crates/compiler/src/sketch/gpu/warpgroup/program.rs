@@ -16,11 +16,11 @@ pub const DEPTH: i64 = 64;
 
 /// The nest of a configuration.
 pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
-    Grouped::new(p, roles, c).program()
+    WarpgroupTile::new(p, roles, c).program()
 }
 
 /// A configuration on its way to a nest.
-struct Grouped<'a> {
+struct WarpgroupTile<'a> {
     /// Its `warps` are warpgroups here, its `sides` a warpgroup's 64 rows and 8 columns.
     t: Tiling<'a>,
     /// Which warp of its warpgroup.
@@ -33,8 +33,8 @@ struct Grouped<'a> {
     stages: [Source; 2],
 }
 
-impl<'a> Grouped<'a> {
-    fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Grouped<'a> {
+impl<'a> WarpgroupTile<'a> {
+    fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> WarpgroupTile<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let mut t = Tiling::cut(
             p,
@@ -66,7 +66,7 @@ impl<'a> Grouped<'a> {
             t.buffer(&name, shape, Scope::Swizzled, t.format)
         });
         let quarter = t.n.new_var("quarter");
-        Grouped { t, quarter, lag: get("lag"), from, stages }
+        WarpgroupTile { t, quarter, lag: get("lag"), from, stages }
     }
 
     fn program(mut self) -> Nest {
@@ -186,7 +186,7 @@ impl<'a> Grouped<'a> {
         };
         let [a, b] = self.stages.map(|buffer| Matrix { buffer, at: vec![Affine::var(stage)] });
         let (rows, columns) = (part(self, 0, ROWS), part(self, 1, COLUMNS));
-        each.push(Stmt::Warp(Warp::Group { to: sums, rows, columns, a, b }));
+        each.push(Stmt::Warp(Warp::WarpgroupMultiply { to: sums, rows, columns, a, b }));
         let later = self.load_both(&now.plus(ahead), &Affine::var(next));
         each.push(Stmt::If {
             conds: vec![Cond { index: now.plus(ahead), low: 0, high: steps }],
