@@ -35,7 +35,8 @@ pub fn split(
     }
     let exact = extent % factor == 0;
     if !exact {
-        // The overlap is computed twice: fine where the body sets what it accumulates into.
+        // The last tile computes the overlap a second time. That changes nothing where the body
+        // sets what it accumulates into.
         let again = by_buffer(&l.body)
             .into_iter()
             .find(|(_, list)| list.iter().any(|a| a.write) && (!list[0].write || list[0].read));

@@ -19,7 +19,7 @@ pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
     WarpgroupTile::new(p, roles, c).program()
 }
 
-/// A configuration on its way to a nest.
+/// A configuration, and the nest that is written for it.
 struct WarpgroupTile<'a> {
     /// Its `warps` are warpgroups here, its `sides` a warpgroup's 64 rows and 8 columns.
     t: Tiling<'a>,
@@ -103,7 +103,7 @@ impl<'a> WarpgroupTile<'a> {
             inner *= r.extent;
         }
         window.reverse();
-        // Without a window there is nothing to divide.
+        // Without a window the number of the step is the number of its chunk.
         let chunk = if inner == 1 { it.clone() } else { bind("chunk", self.t.steps, inner) };
         Step { number: self.t.number(&chunk), window }
     }
@@ -198,13 +198,13 @@ impl<'a> WarpgroupTile<'a> {
             inner.push(Stmt::AwaitProducts(0));
         }
         inner.push(Stmt::Barrier(Reach::Block));
-        // A loop that runs once gives the stages a block of statements, at whose end their place is
-        // free.
+        // A loop that runs once makes a block of statements around the stages, so that their place
+        // in shared memory is free at its end.
         let once = self.t.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }
 
-    /// Sums go to shared memory, and on from there.
+    /// Stores the sums, through shared memory.
     fn put(&mut self, sums: Source, body: &mut Vec<Stmt>) {
         let t = &mut self.t;
         let unit = [ROWS * t.sides[0], COLUMNS * t.sides[1]];
