@@ -6,6 +6,7 @@ pub mod emit;
 mod explain;
 mod features;
 pub mod nest;
+mod occupancy;
 pub mod schedule;
 mod sketch;
 

@@ -110,7 +110,7 @@ fn fate(blocks: u32, buffers: &str, body: &[&str]) -> Result<Vec<f64>, String> {
 }
 
 #[test]
-fn what_nobody_wrote_may_not_be_read() {
+fn what_no_thread_wrote_may_not_be_read() {
     let shared = "shared S: f32[8]\n";
     let program = |written: &str| {
         let fetch = format!("share s in {written} {{");
@@ -131,7 +131,7 @@ fn what_nobody_wrote_may_not_be_read() {
     };
     assert_eq!(program("8"), Ok((0..8).rev().map(f64::from).collect()));
     let why = program("7").expect_err("uninitialised");
-    assert!(why.contains("element 7 of `S` is read by thread 0, and nobody wrote it"), "{why}");
+    assert!(why.contains("element 7 of `S` is read by thread 0, and no thread wrote it"), "{why}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! The primitives' reference pages are their tests. A page in `tests/primitives/` has cases of a
-//! ```` ```nest ```` before, a ```` ```schedule ````, and what comes of it: a ```` ```nest ````, or the
-//! reason in ```` ```refused ````. `SQUALL_BLESS=1 cargo test` writes what comes of it into the page.
+//! The primitives' reference pages are their tests. A page in `tests/primitives/` consists of
+//! cases: a ```` ```nest ```` before, a ```` ```schedule ````, and its outcome, which is another
+//! ```` ```nest ````, or the reason why the schedule is refused in ```` ```refused ````.
+//! `SQUALL_BLESS=1 cargo test` writes the outcome into the page.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -157,8 +157,8 @@ fn inputs(w: &Workload) -> (Tensors, Tensors, Tensors) {
 
 #[test]
 fn matrices_mean_what_the_workload_means() {
-    let (mut refused, mut run, mut groups, mut runs, mut clusters, mut pieces) = (0, 0, 0, 0, 0, 0);
-    let (mut across, mut direct, mut boxes) = (0, 0, 0);
+    let (mut refused, mut run, mut runs, mut clusters, mut pieces) = (0, 0, 0, 0, 0);
+    let (mut across, mut direct, mut tiles, mut warpgroups) = (0, 0, 0, 0);
     for (name, text, tolerance) in CASES {
         let w = Workload::parse(text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let (data, weights, all) = inputs(&w);
@@ -169,7 +169,7 @@ fn matrices_mean_what_the_workload_means() {
             "{name} has a sketch for tensor cores"
         );
         for s in list {
-            groups += usize::from(s.name() == "gpu_warpgroup");
+            warpgroups += usize::from(s.name() == "gpu_warpgroup");
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(7);
             let count = match s.name() {
                 "gpu_tensor" => 24,
@@ -186,8 +186,8 @@ fn matrices_mean_what_the_workload_means() {
             let kept = |c: &Configuration| c.word("ahead") == Some("step");
             list.extend((0..200).map(|_| s.space().sample(&mut rng)).filter(kept).take(4));
             // And TMA tiles.
-            let boxed = |c: &Configuration| c.word("copy") == Some("tma");
-            list.extend((0..1000).map(|_| s.space().sample(&mut rng)).filter(boxed).take(8));
+            let tma = |c: &Configuration| c.word("copy") == Some("tma");
+            list.extend((0..1000).map(|_| s.space().sample(&mut rng)).filter(tma).take(8));
             if s.name() == "gpu_tensor_split" && *text == PADDED {
                 let seen = "k_b=32,p_b=7,q_b=7,warps_rows=2,warps_columns=2,chunk=8,\
                             split_warps=1,split_blocks=2,stages=1,pad=0,turn=2,ahead=1,unroll=1,\
@@ -217,8 +217,8 @@ fn matrices_mean_what_the_workload_means() {
                 clusters += usize::from(c.int("split_blocks").is_some_and(|b| b > 1));
                 pieces += usize::from(c.word("weights") == Some("pieces"));
                 across += usize::from(kept(&c));
-                boxes += usize::from(boxed(&c));
-                assert_eq!(text.contains("box "), boxed(&c), "{name} {} {c}\n{text}", s.name());
+                tiles += usize::from(tma(&c));
+                assert_eq!(text.contains("tma "), tma(&c), "{name} {} {c}\n{text}", s.name());
                 let stores =
                     |l: &str| l.trim_start().starts_with("warp_store") && l.contains(": Y[");
                 direct += usize::from(text.lines().any(stores));
@@ -247,8 +247,8 @@ fn matrices_mean_what_the_workload_means() {
         across >= 20 && direct >= 6,
         "{across} load across steps, {direct} store without shared memory"
     );
-    assert!(boxes >= 30, "tiles of {boxes} arrive as boxes");
-    assert!(groups >= 5, "groups of warps multiply {groups} of the problems");
+    assert!(tiles >= 30, "tiles of {tiles} configurations arrive as TMA tiles");
+    assert!(warpgroups >= 5, "warpgroups multiply {warpgroups} of the problems");
     assert!(refused * 2 <= run, "{refused} of {run} sampled configurations cannot be realized");
 }
 
@@ -298,9 +298,8 @@ fn warps_stand_where_all_their_threads_come() {
     assert!(why.contains("depends on `t`"), "{why}");
 }
 
-/// A box of 8 rows of 64 elements, from row 4 and column `column` on: behind row 10 there are
-/// zeros.
-fn boxed(loops: &str, source: &str, between: &str) -> String {
+/// A copy of a TMA tile of 8 rows of 64 elements; behind row 10 of the source there are zeros.
+fn tiled(loops: &str, source: &str, between: &str) -> String {
     format!(
         "nest copy\ndata X: bf16[10, 96]\noutput Y: bf16[8, 64]\nswizzled S: bf16[1, 8, 64]\n\
          {{\n  block b in 1 {{\n    thread t in 64 {{\n      local S\n      \
@@ -311,38 +310,42 @@ fn boxed(loops: &str, source: &str, between: &str) -> String {
 }
 
 #[test]
-fn a_box_is_copied_whole_by_one_thread() {
-    const LOOPS: &str = "box r in 8 {\n        box c in 64";
+fn a_tma_tile_is_copied_whole_by_one_thread() {
+    const LOOPS: &str = "tma r in 8 {\n        tma c in 64";
     const SOURCE: &str = "select(0 <= r + 4 < 10, X[r + 4, c + 16], 0)";
     const AWAITED: &str = "      commit_copies\n      await_copies 0\n      barrier\n";
     let data = vec![(0..960).map(|i| f64::from(i % 256)).collect::<Vec<_>>()];
-    let good = nest::parse(&boxed(LOOPS, SOURCE, AWAITED)).expect("parses");
+    let good = nest::parse(&tiled(LOOPS, SOURCE, AWAITED)).expect("parses");
     let want = (0..512)
         .map(|i| if i / 64 < 6 { data[0][(i / 64 + 4) * 96 + i % 64 + 16] } else { 0.0 })
         .collect();
     assert_eq!(nest::try_interpret(&good, &data, &[]), Ok(want));
+    // The words that nests were written with before.
+    let former = tiled(LOOPS, SOURCE, AWAITED).replace("tma ", "box ");
+    assert_eq!(nest::parse(&former).expect("parses").to_string(), good.to_string());
+    assert!(former.contains("box r in 8") && good.to_string().contains("tma r in 8"));
     for (loops, source, between, what) in [
-        ("box r in 8 {\n        box c in 32", SOURCE, AWAITED, "a box leaves gaps"),
-        ("box c in 64 {\n        box r in 8", SOURCE, AWAITED, "a box leaves gaps"),
+        ("tma r in 8 {\n        tma c in 32", SOURCE, AWAITED, "a TMA tile leaves gaps"),
+        ("tma c in 64 {\n        tma r in 8", SOURCE, AWAITED, "a TMA tile leaves gaps"),
         (LOOPS, "select(0 <= c + t < 96, X[r, c + t], 0)", AWAITED, "the same for all threads"),
         (LOOPS, "X[r, c] * 2", AWAITED, "as it is"),
-        (LOOPS, "X[r, r + c]", AWAITED, "two loops of a box"),
+        (LOOPS, "X[r, r + c]", AWAITED, "two loops of a TMA tile"),
         (LOOPS, "select(0 <= r + c < 10, X[r, c], 0)", AWAITED, "what lies outside of the tensor"),
         (LOOPS, "X[0, c]", AWAITED, "along no dimension"),
         (LOOPS, "select(0 <= c < 10, X[c, c], 0)", AWAITED, "along no dimension"),
         (LOOPS, SOURCE, "      barrier\n", "in no batch"),
     ] {
-        let why = nest::parse(&boxed(loops, source, between)).expect_err(what).to_string();
+        let why = nest::parse(&tiled(loops, source, between)).expect_err(what).to_string();
         assert!(why.contains(what), "{loops} {source}: {why}");
     }
     for (between, what) in [
         ("      commit_copies\n      barrier\n", "before its copy is awaited"),
         (
             "      commit_copies\n      commit_copies\n      await_copies 0\n      barrier\n",
-            "2 batches of boxes",
+            "2 batches of TMA tiles",
         ),
     ] {
-        let bad = nest::parse(&boxed(LOOPS, SOURCE, between)).expect("parses");
+        let bad = nest::parse(&tiled(LOOPS, SOURCE, between)).expect("parses");
         let why = nest::try_interpret(&bad, &data, &[]).expect_err(what);
         assert!(why.contains(what), "{between}: {why}");
     }

@@ -1,4 +1,4 @@
-//! Products of groups of warps: what the interpreter and the verifier refuse, and which devices
+//! Products of warpgroups: what the interpreter and the verifier refuse, and which devices
 //! have them.
 
 mod cases;
@@ -20,7 +20,7 @@ fn product(between: &str, first: &str, quarters: u32) -> String {
          share j in 8 {{\n          share l in 64 {{\n            B_s[0, j, l] = B[j, \
          l]\n          }}\n        }}\n        \
          commit_copies\n        await_copies 0\n        barrier\n        \
-         group_multiply rows from {first} of 64 columns from 0 of 8: C += A_s[0] * B_s[0]\n\
+         warpgroup_multiply rows from {first} of 64 columns from 0 of 8: C += A_s[0] * B_s[0]\n\
          {between}        \
          local T\n        warp_store row r column c: T[16*q + r, c] = C[0]\n        \
          barrier\n        \
@@ -39,6 +39,9 @@ fn products_are_awaited_before_their_sums_and_factors_are_used() {
     let text = product("        await_products 0\n", "0", 4);
     let good = nest::parse(&text).expect("parses");
     assert_eq!(good.to_string(), text);
+    // The word that nests were written with before.
+    let former = text.replace("warpgroup_multiply", "group_multiply");
+    assert_eq!(nest::parse(&former).expect("parses").to_string(), text);
     assert_eq!(nest::try_interpret(&good, &data, &[]), Ok(want));
     let write = "        share i2 in 64 {\n          A_s[0, i2, 0] = 0\n        }\n";
     for (between, what) in [
@@ -58,10 +61,10 @@ fn products_are_awaited_before_their_sums_and_factors_are_used() {
 }
 
 #[test]
-fn groups_are_four_warps_and_rows_begin_at_eights() {
+fn warpgroups_are_four_warps_and_rows_begin_at_eights() {
     let awaited = "        await_products 0\n";
-    let why = nest::parse(&product(awaited, "0", 2)).expect_err("half a group").to_string();
-    assert!(why.contains("a group is not the four warps"), "{why}");
+    let why = nest::parse(&product(awaited, "0", 2)).expect_err("half a warpgroup").to_string();
+    assert!(why.contains("a warpgroup is not the four warps"), "{why}");
     let why = nest::parse(&product(awaited, "4", 4)).expect_err("between").to_string();
     assert!(why.contains("a multiple of 8"), "{why}");
     let why = nest::parse(&product(awaited, "8", 4)).expect_err("beyond").to_string();
@@ -69,7 +72,7 @@ fn groups_are_four_warps_and_rows_begin_at_eights() {
     let why = nest::parse(&product(awaited, "0", 4).replace("swizzled A_s", "shared A_s"))
         .expect_err("as it lies")
         .to_string();
-    assert!(why.contains("`A_s` is no factor of a group's product"), "{why}");
+    assert!(why.contains("`A_s` is no factor of a warpgroup's product"), "{why}");
 }
 
 /// An address of shared memory begins with the block's number in its cluster, which is no part of a
@@ -94,7 +97,7 @@ fn descriptors_leave_out_the_number_in_the_cluster() {
 }
 
 #[test]
-fn groups_multiply_on_capability_9_0_only() {
+fn warpgroups_multiply_on_capability_9_0_only() {
     let text = "workload m\ndata A: bf16[128, 256]\ndata B: bf16[256, 128]\nstage Y: f32[m: 128, \
                 n: 128] = sum(k: 256) A[m, k] * B[k, n]\noutput Y";
     let w = Workload::parse(text).expect("parses");

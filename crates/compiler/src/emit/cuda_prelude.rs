@@ -209,9 +209,9 @@ template <int LAST> static __device__ __forceinline__ void copies_await() {
 }
 ";
 
-/// Boxes of tensors that the copy engine brings to shared memory, told of by tensor maps; rows are
-/// swizzled by 128 bytes. The bytes that are asked for are counted by one of eight barriers, whose
-/// phase ends when they are there and their batch ended.
+/// TMA tiles, which tensor maps describe and the copy engine brings to shared memory; rows are
+/// swizzled by 128 bytes. One of eight barriers counts the bytes of a batch; its phase ends when
+/// the batch is committed and all its bytes have arrived.
 const TMA_TILES: &str = "\
 struct __align__(64) tensor_map { unsigned long long opaque[16]; };
 static __device__ __forceinline__ bool elected() {

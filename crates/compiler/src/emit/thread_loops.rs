@@ -124,7 +124,7 @@ impl Printer<'_> {
     pub(super) fn thread_loop(&mut self, l: &Loop) {
         match l.mode {
             Mode::Share => return self.share(l),
-            Mode::Box => return self.tma_tile(l),
+            Mode::Tma => return self.tma_tile(l),
             _ => {}
         }
         if l.mode == Mode::Vector && matches!(l.extent, 2 | 4 | 8) {

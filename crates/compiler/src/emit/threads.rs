@@ -11,8 +11,13 @@ use super::printer::{Printer, c_name};
 use crate::nest::{
     self, Loop, Mode, Nest, Reach, Scope, Stmt, Warp, aligned_bytes, shared_place, shared_room,
 };
+use crate::occupancy::{Resources, blocks_per_multiprocessor};
 use squall_core::expr::Source;
 use squall_core::{Bytes, KernelSource, Launch, LaunchPhase};
+
+/// A multiprocessor of compute capability 9.0, the one that has warpgroups.
+const CAPABILITY_9_0: Resources =
+    Resources { threads: 2048.0, shared: 233_472.0, registers: 65_536.0 };
 
 /// The source of a verified nest as a program of many threads; the functions' names begin with
 /// `symbol`.
@@ -178,7 +183,7 @@ impl Printer<'_> {
             if let Stmt::Warp(Warp::Multiply { b, .. }) = s {
                 self.simt.second.insert(b.buffer);
             }
-            if let Stmt::Warp(Warp::Group { to, .. }) = s
+            if let Stmt::Warp(Warp::WarpgroupMultiply { to, .. }) = s
                 && !self.simt.warpgroup_sums.contains(to)
             {
                 self.simt.warpgroup_sums.push(*to);
@@ -186,7 +191,7 @@ impl Printer<'_> {
         });
         self.simt.copying = self.threads_copy(stmts);
         self.simt.copies = self.simt.copying && !awaits;
-        self.simt.tma = nest::copies_boxes(stmts);
+        self.simt.tma = nest::copies_tma_tiles(stmts);
     }
 
     /// The line that begins a function.
@@ -207,20 +212,25 @@ impl Printer<'_> {
     /// Whether threads copy to shared memory on their own.
     fn threads_copy(&self, stmts: &[Stmt]) -> bool {
         stmts.iter().any(|s| match s {
-            Stmt::Loop(l) => l.mode != Mode::Box && self.threads_copy(&l.body),
+            Stmt::Loop(l) => l.mode != Mode::Tma && self.threads_copy(&l.body),
             Stmt::If { body, .. } => self.threads_copy(body),
             Stmt::Store { buffer, value, .. } => self.copied(*buffer, value).is_some(),
             _ => false,
         })
     }
 
-    /// Blocks of warpgroups that one multiprocessor of capability 9.0 shall hold, by their
-    /// sums and shared memory: the compiler would spend all registers on addresses otherwise.
+    /// Blocks of warpgroups that one multiprocessor of capability 9.0 shall hold, by their sums and
+    /// shared memory. The launch bounds say so, because the CUDA compiler would spend all registers
+    /// on addresses otherwise.
     fn resident(&self) -> i64 {
         let sums: i64 =
             self.simt.warpgroup_sums.iter().map(|b| self.n.buffer(*b).elements() / 32).sum();
-        let registers = 65536 / (self.simt.threads * (sums + 48));
-        (233472 / (self.simt.most + 1024)).min(registers).clamp(1, 4)
+        let block = Resources {
+            threads: self.simt.threads as f64,
+            shared: (self.simt.most + 1024) as f64,
+            registers: (self.simt.threads * (sums + 48)) as f64,
+        };
+        blocks_per_multiprocessor(&CAPABILITY_9_0, &block, 4.0) as i64
     }
 
     fn parameters(&self, phase: LaunchPhase) -> String {

@@ -8,13 +8,13 @@
 use super::printer::Printer;
 use super::state::ROUND;
 use crate::gcd;
-use crate::nest::{Loop, Mode, Scope, Stmt, box_copy};
+use crate::nest::{self, Loop, Mode, Scope, Stmt};
 use squall_core::expr::{Affine, Source, Var};
 use squall_core::{Mapped, TensorMap};
 
-/// Elements of 16 bits in a row of 128 bytes, and in eight of them.
+/// Elements of 16 bits in a row of 128 bytes, and in the eight rows that are swizzled as one.
 const ROW: i64 = 64;
-const GROUP: i64 = 8 * ROW;
+const EIGHT_ROWS: i64 = 8 * ROW;
 /// Elements that one lane's address of a matrix stands for, twice: lanes differ by less.
 const LANES: i64 = 16;
 
@@ -22,15 +22,15 @@ impl Printer<'_> {
     /// Loops that copy a TMA tile.
     pub(super) fn tma_tile(&mut self, l: &Loop) {
         // The verifier made sure that it is one.
-        let Ok(copy) = box_copy(self.n, l) else { return };
-        let source = self.n.buffer(copy.from);
+        let Ok(tile) = nest::tma_tile(self.n, l) else { return };
+        let source = self.n.buffer(tile.from);
         let bytes = source.dtype.bytes();
         let memory = match source.scope {
             Scope::Data(i) => Mapped::Data(i as u32),
-            Scope::Prepared => Mapped::Prepared(self.simt.prepared[&copy.from]),
-            _ => Mapped::Workspace(self.simt.prepared[&copy.from]),
+            Scope::Prepared => Mapped::Prepared(self.simt.prepared[&tile.from]),
+            _ => Mapped::Workspace(self.simt.prepared[&tile.from]),
         };
-        let all = || copy.sides.iter();
+        let all = || tile.dimensions.iter();
         let map = TensorMap {
             memory,
             extents: all().map(|s| s.extent as u64).collect(),
@@ -42,12 +42,12 @@ impl Printer<'_> {
             self.simt.maps.push(map);
             self.simt.maps.len() - 1
         });
-        let to = self.at(copy.to, &copy.at, &self.offset(copy.to, &copy.at));
+        let to = self.at(tile.to, &tile.at, &self.offset(tile.to, &tile.at));
         let first: Vec<String> = all().map(|s| self.affine(&self.fold(&s.first))).collect();
         self.helper("tma");
         let text = format!(
             "box_copy(&{to}, map{number}, arrived + (boxes & 7), {}, {});",
-            copy.bytes,
+            tile.bytes,
             first.join(", ")
         );
         self.line(&text);
@@ -55,14 +55,14 @@ impl Printer<'_> {
 
     /// Statements in order; neighbouring TMA tiles are asked for together.
     pub(super) fn thread_statements(&mut self, stmts: &[Stmt]) {
-        let is_box = |s: &Stmt| matches!(s, Stmt::Loop(l) if l.mode == Mode::Box);
-        for part in stmts.chunk_by(|a, b| is_box(a) && is_box(b)) {
-            let boxes = is_box(&part[0]);
-            if boxes {
+        let is_tile = |s: &Stmt| matches!(s, Stmt::Loop(l) if l.mode == Mode::Tma);
+        for part in stmts.chunk_by(|a, b| is_tile(a) && is_tile(b)) {
+            let tiles = is_tile(&part[0]);
+            if tiles {
                 self.open("if (asks && elected()) {");
             }
             part.iter().for_each(|s| self.statement(s));
-            if boxes {
+            if tiles {
                 self.close();
             }
         }
@@ -85,15 +85,15 @@ impl Printer<'_> {
             self.copies(&format!("copies_await<{last}>();"));
         }
         if self.simt.tma {
-            // One batch at each: the interpreter makes sure of it.
+            // Each of these waits for one batch; the interpreter refuses programs that await two.
             self.line("boxes_await(arrived + (seen & 7), seen >> 3 & 1);");
             self.line("seen++;");
         }
     }
 
-    /// The address in swizzled rows of what a lane reads of a matrix: what is the thread's own in
-    /// it is kept through the steps of a loop, and what moves changes other bits of it, or whole
-    /// groups of rows.
+    /// The address in swizzled rows of what a lane reads of a matrix. The thread's own part of it
+    /// is kept through the steps of a loop, because what moves changes other bits of the address,
+    /// or whole eights of rows.
     pub(super) fn kept_swizzled(&mut self, b: Source, index: &[Affine]) -> Option<String> {
         if self.n.buffer(b).scope != Scope::Swizzled || !self.keeps() {
             return None;
@@ -108,13 +108,13 @@ impl Printer<'_> {
             }
         };
         let (far, near): (Vec<_>, Vec<_>) =
-            moving.terms().iter().copied().partition(|t| t.1 * multiple(&t.0) % GROUP == 0);
+            moving.terms().iter().copied().partition(|t| t.1 * multiple(&t.0) % EIGHT_ROWS == 0);
         let rest = moving.offset().rem_euclid(ROW);
         let apart = near.iter().all(|t| t.1 == 1 && multiple(&t.0) % LANES == 0)
             && near.len() + usize::from(rest > 0) < 2;
         if !apart
             || rest % LANES != 0
-            || (moving.offset() - rest) % GROUP != 0
+            || (moving.offset() - rest) % EIGHT_ROWS != 0
             || still.terms().is_empty()
         {
             return None;

@@ -196,7 +196,7 @@ impl Printer<'_> {
                 self.simd.vector = None;
             }
             // The modes of GPU programs never come here: another dialect prints them.
-            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => {
+            Mode::Serial | Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Tma => {
                 self.nested_loops(&[l], "")
             }
             Mode::Parallel => self.parallel(l),

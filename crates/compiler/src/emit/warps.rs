@@ -78,7 +78,9 @@ impl Printer<'_> {
                     self.line(&call);
                 }
             }
-            Warp::Group { to, rows, columns, a, b } => self.warpgroup(*to, rows, columns, a, b),
+            Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
+                self.warpgroup(*to, rows, columns, a, b)
+            }
             Warp::Store { from, row, column, to, index } => {
                 self.store_matrix(from, *row, *column, *to, index)
             }

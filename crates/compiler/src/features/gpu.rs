@@ -6,6 +6,7 @@ use super::gpu_table::GpuFeatures;
 use crate::emit::shared_bytes;
 use crate::gcd;
 use crate::nest::{Loop, Mode, Nest, Scope, Stmt, Warp, extents, visit};
+use crate::occupancy::{Resources, blocks_per_multiprocessor};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::machine::GpuUnits;
 use squall_core::workload::flatten;
@@ -56,11 +57,17 @@ pub(super) fn extract(n: &Nest, gpu: Gpu, units: &GpuUnits) -> GpuFeatures {
     let shared = shared_bytes(n) as f64;
     let warps = (threads / units.warp).ceil();
     let registers = f.registers + units.registers_reserved;
-    let limit = |all: u32, each: f64| (f64::from(all) / each.max(1.0)).floor();
-    let resident = limit(gpu.threads_per_multiprocessor, warps * units.warp)
-        .min(limit(gpu.shared_per_multiprocessor, shared + units.shared_reserved))
-        .min(limit(gpu.registers_per_multiprocessor, threads * registers))
-        .clamp(1.0, units.most_blocks);
+    let has = Resources {
+        threads: f64::from(gpu.threads_per_multiprocessor),
+        shared: f64::from(gpu.shared_per_multiprocessor),
+        registers: f64::from(gpu.registers_per_multiprocessor),
+    };
+    let block = Resources {
+        threads: warps * units.warp,
+        shared: shared + units.shared_reserved,
+        registers: threads * registers,
+    };
+    let resident = blocks_per_multiprocessor(&has, &block, units.most_blocks);
     let processors = f64::from(gpu.multiprocessors);
     let waves = (blocks / (processors * resident)).ceil();
     let each = (blocks / processors).ceil();
@@ -142,7 +149,7 @@ impl<'a> Walk<'a> {
             Warp::Zero(_) => {}
             Warp::Multiply { .. } => self.f.matrix_products += times,
             // In products of 16 x 16 x 16 by a warp.
-            Warp::Group { to, .. } => {
+            Warp::WarpgroupMultiply { to, .. } => {
                 let sums = self.n.buffer(*to).elements() as f64;
                 self.f.matrix_products += times * sums / 256.0 * 4.0 / self.units.warpgroup_speedup;
             }
@@ -182,12 +189,12 @@ impl<'a> Walk<'a> {
         let share: f64 = self
             .loops
             .iter()
-            .filter(|l| matches!(l.mode, Mode::Share | Mode::Box))
+            .filter(|l| matches!(l.mode, Mode::Share | Mode::Tma))
             .map(|l| l.extent as f64)
             .product();
         let counted = |l: &&&Loop| {
             let still = once && matches!(l.mode, Mode::Unroll | Mode::Vector) && !off.uses(l.var);
-            !(still || matches!(l.mode, Mode::Share | Mode::Box))
+            !(still || matches!(l.mode, Mode::Share | Mode::Tma))
         };
         let own: f64 = self.loops.iter().filter(counted).map(|l| l.extent as f64).product();
         own * if share > 1.0 { (share / self.threads).ceil() } else { 1.0 }
@@ -206,7 +213,7 @@ impl<'a> Walk<'a> {
 
     /// Counts an access.
     fn touch(&mut self, b: Source, index: &[Affine], write: bool) {
-        let boxed = self.loops.iter().any(|l| l.mode == Mode::Box);
+        let tma = self.loops.iter().any(|l| l.mode == Mode::Tma);
         let shared_loop =
             self.loops.iter().rev().find(|l| l.mode == Mode::Share && l.extent > 1).map(|l| l.var);
         let buf = self.n.buffer(b);
@@ -225,7 +232,7 @@ impl<'a> Walk<'a> {
         match (buf.scope, write) {
             (Scope::Local, _) => {}
             // The copy engine loads and stores what a TMA tile brings.
-            _ if boxed => {}
+            _ if tma => {}
             (Scope::Shared | Scope::Swizzled | Scope::Cluster, _) => {
                 *if write { &mut f.shared_stores } else { &mut f.shared_loads } += times / vector;
                 // Threads at a stride of s words meet in every bank min(s, banks) deep.

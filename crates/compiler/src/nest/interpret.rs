@@ -1,5 +1,5 @@
-//! The reference interpreter: runs a nest in double precision, each store rounded to its
-//! buffer's format. Slow and plain; what it says is what a nest means.
+//! The reference interpreter runs a nest in double precision and rounds each store to its buffer's
+//! format. It is slow and plain, because its results define what a nest means.
 
 use super::simt;
 use super::state::{State, flat};
@@ -15,8 +15,8 @@ pub fn interpret(nest: &Nest, data: &[Vec<f64>], weights: &[Vec<f64>]) -> Vec<f6
     try_interpret(nest, data, weights).unwrap_or_else(|race| panic!("{race}"))
 }
 
-/// The same, and an error where threads of a GPU program access one element of shared memory
-/// without a barrier in between.
+/// As [`interpret`], but gives an error where threads of a GPU program access one element of shared
+/// memory without a barrier in between.
 pub fn try_interpret(
     nest: &Nest,
     data: &[Vec<f64>],

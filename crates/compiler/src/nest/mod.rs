@@ -21,24 +21,22 @@
 //! A loop may bind a second variable, the start of a tile whose last instance is moved back to
 //! stay inside: `for mo in 8 at m = 8*mo cap 54` gives `m = min(8*mo, 54)`.
 
-mod boxes;
 mod interpret;
 mod lower;
 mod parse;
 mod print;
 mod simt;
-mod simt_group;
-mod simt_warp;
 mod state;
 mod text;
+mod tma_tile;
 mod verify;
 mod warp;
 
-pub use boxes::{BoxCopy, box_copy, copies_boxes};
-pub(crate) use boxes::{MOST_SPANNED, MOST_STEP};
 pub use interpret::{interpret, try_interpret};
 pub use lower::lower;
 pub use parse::parse;
+pub(crate) use tma_tile::{MOST_SPANNED, MOST_STEP};
+pub use tma_tile::{TmaDimension, TmaTile, copies_tma_tiles, tma_tile};
 pub use verify::verify;
 pub use warp::{Matrix, Part, Warp, extents, lies_across};
 
@@ -121,8 +119,8 @@ pub enum Mode {
     Share,
     /// Directly nested loops of this mode copy a TMA tile of a tensor to rows of shared memory, all
     /// of it at once: one thread asks for it, and no thread's registers or instructions take part.
-    /// In batches as all copies.
-    Box,
+    /// TMA tiles are committed and awaited in batches, as all copies are.
+    Tma,
 }
 
 /// Which threads wait for each other at a barrier.

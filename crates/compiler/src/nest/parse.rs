@@ -77,15 +77,23 @@ const MODES: [Mode; 9] = [
     Mode::Cluster,
     Mode::Thread,
     Mode::Share,
-    Mode::Box,
+    Mode::Tma,
 ];
+
+/// Words of loop modes that nests were written with before.
+const FORMER_MODES: [(&str, Mode); 1] = [("box", Mode::Tma)];
+
+/// The mode that a word says, by its word of today or a former one.
+fn mode(word: &str) -> Option<Mode> {
+    let former = FORMER_MODES.into_iter().find(|f| f.0 == word).map(|f| f.1);
+    MODES.into_iter().find(|m| m.word() == word).or(former)
+}
 
 fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, TextError> {
     c.expect("{")?;
     let mut out = Vec::new();
     while !c.accept("}") {
-        let mode = MODES.into_iter().find(|m| c.peek_name() == Some(m.word()));
-        if let Some(mode) = mode {
+        if let Some(mode) = c.peek_name().and_then(mode) {
             c.name()?;
             let var = declare(c, n, names)?;
             c.expect_word("in")?;
@@ -126,8 +134,9 @@ fn block(c: &mut Cursor, n: &mut Nest, names: &mut Names) -> Result<Vec<Stmt>, T
             out.push(Stmt::AwaitCopies(batches(c)?));
         } else if c.accept_word("await_products") {
             out.push(Stmt::AwaitProducts(batches(c)?));
-        } else if c.accept_word("group_multiply") {
-            out.push(Stmt::Warp(group(c, names)?));
+        } else if c.accept_word("warpgroup_multiply") || c.accept_word("group_multiply") {
+            // Nests were written with the second word before.
+            out.push(Stmt::Warp(warpgroup_multiply(c, names)?));
         } else if c.accept_word("barrier") {
             out.push(Stmt::Barrier(Reach::Block));
         } else if c.accept_word("barrier_cluster") {
@@ -170,8 +179,8 @@ fn batches(c: &mut Cursor) -> Result<u32, TextError> {
     u32::try_from(n).or_else(|_| c.error("expected a number of batches"))
 }
 
-/// What stands behind `group_multiply`.
-fn group(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
+/// What stands behind `warpgroup_multiply`.
+fn warpgroup_multiply(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
     let part = |c: &mut Cursor, word| -> Result<Part, TextError> {
         c.expect_word(word)?;
         c.expect_word("from")?;
@@ -185,7 +194,7 @@ fn group(c: &mut Cursor, names: &Names) -> Result<Warp, TextError> {
     c.expect("+=")?;
     let a = Matrix { buffer: buffer(c, names)?, at: c.index(names)? };
     c.expect("*")?;
-    Ok(Warp::Group {
+    Ok(Warp::WarpgroupMultiply {
         to,
         rows,
         columns,

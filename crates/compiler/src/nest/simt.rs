@@ -1,39 +1,44 @@
 //! The interpreter's part for GPU programs: the threads of a cluster of blocks run in lock step,
 //! statement by statement, each with its own loop variables and local buffers.
 //!
-//! Lock step alone would hide a forgotten barrier, so every access of shared memory is held
-//! against the last ones of its element: two threads of which one writes need a barrier between
-//! them, and threads of different blocks a cluster's barrier. Buffers lie where the emitter puts
-//! them, so what another buffer's threads last did at an element's place counts as well. Reading
-//! what nobody wrote is an error, and so is reaching for another block's memory before it is known
-//! to have begun. (That it has not ended is the verifier's business.)
+//! Lock step alone would hide a forgotten barrier, so the interpreter compares every access of
+//! shared memory with the last ones of the same element: two threads of which one writes need a
+//! barrier between them, and threads of different blocks need a cluster's barrier. Buffers lie
+//! where the emitter puts them, so accesses of another buffer that lay at the same place count as
+//! well. It is an error to read an element that no thread wrote, and to access another block's
+//! memory before a cluster's barrier shows that the block has begun. (The verifier makes sure that
+//! the other block has not ended.)
 //!
-//! What this proves of a program is that its structure (tiles, fetches, barriers, reductions)
-//! computes the workload on these extents; it says nothing of registers, alignment, the printed
+//! A program that runs without an error has tiles, fetches, barriers and reductions that compute
+//! the workload on these extents. The interpreter says nothing of registers, alignment, the printed
 //! text, or the launch itself.
 
-use super::simt_group::Begun;
+mod warp;
+mod warpgroup;
+
 use super::state::{State, flat};
 use super::{Loop, Mode, Reach, Scope, Stmt, shared_place, shared_room};
 use squall_core::expr::{Affine, Expr, Source};
 use std::collections::{HashMap, VecDeque};
+use warpgroup::Begun;
 
-/// When and by whom an element was accessed.
+/// Which thread accessed an element, and when.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) struct Mark {
-    pub(super) thread: usize,
+struct Mark {
+    thread: usize,
     /// Barriers of the block, and of the cluster, passed before.
-    pub(super) passed: [u64; 2],
+    passed: [u64; 2],
 }
 
+/// The last accesses of an element of shared memory.
 #[derive(Clone, Default)]
-pub(super) struct Element {
+struct Element {
     written: Option<Mark>,
-    pub(super) read: Vec<Mark>,
+    read: Vec<Mark>,
     /// Whether a copy to it is on its way.
     flying: bool,
     /// Products that may still read it.
-    pub(super) in_use: u32,
+    in_use: u32,
 }
 
 /// Accesses of a buffer's elements that lie in one block's shared memory.
@@ -59,27 +64,27 @@ impl Marks {
     }
 }
 
-pub(super) struct Team<'s, 'n> {
-    pub(super) s: &'s mut State<'n>,
+struct Team<'s, 'n> {
+    s: &'s mut State<'n>,
     /// Variables of each thread.
-    pub(super) vars: Vec<Vec<i64>>,
+    vars: Vec<Vec<i64>>,
     /// Threads of a block; thread `i` belongs to block `i / block` of the cluster.
-    pub(super) block: usize,
-    pub(super) locals: HashMap<(Source, usize), Vec<f64>>,
+    block: usize,
+    locals: HashMap<(Source, usize), Vec<f64>>,
     /// By buffer and block in whose memory it lies.
     marks: HashMap<(Source, usize), Marks>,
-    /// Those of buffers that are gone.
+    /// The marks of buffers whose block of statements has ended.
     past: Vec<Marks>,
     /// The first free byte of shared memory.
     top: i64,
-    pub(super) passed: [u64; 2],
-    /// Copies that may still be on their way, in programs that await them: batches from the oldest
-    /// on, the last one open, of buffer, owner and element.
+    passed: [u64; 2],
+    /// In programs that await copies, those that may still be on their way: batches of buffer,
+    /// owner and element, the oldest first. The last batch is not committed yet.
     flying: Option<VecDeque<Vec<(Source, usize, usize)>>>,
-    /// Whether boxes are among them.
-    boxed: bool,
-    /// Products that each warp's group began and did not await, the oldest first.
-    pub(super) begun: HashMap<usize, VecDeque<Begun>>,
+    /// Whether TMA tiles are among them.
+    tma: bool,
+    /// Products that each warp's warpgroup began and did not await, the oldest first, by warp.
+    begun: HashMap<usize, VecDeque<Begun>>,
 }
 
 /// Runs the cluster and thread loops that `top` begins with.
@@ -115,7 +120,7 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
     let mut awaits = false;
     super::visit(body, &mut |s| awaits |= *s == Stmt::CommitCopies);
     let flying = awaits.then(|| VecDeque::from([Vec::new()]));
-    let boxed = super::copies_boxes(body);
+    let tma = super::copies_tma_tiles(body);
     let block = block as usize;
     let (locals, marks) = (HashMap::new(), HashMap::new());
     let begun = HashMap::new();
@@ -129,7 +134,7 @@ pub fn run(s: &mut State<'_>, top: &Stmt) -> Result<(), String> {
         top: 0,
         passed: [0; 2],
         flying,
-        boxed,
+        tma,
         begun,
     };
     team.block(body, &all)
@@ -179,7 +184,7 @@ impl Team<'_, '_> {
 
     fn stmt(&mut self, s: &Stmt, active: &[usize]) -> Result<(), String> {
         match s {
-            Stmt::Loop(l) if matches!(l.mode, Mode::Share | Mode::Box) => self.share(l, active),
+            Stmt::Loop(l) if matches!(l.mode, Mode::Share | Mode::Tma) => self.share(l, active),
             Stmt::Loop(l) => {
                 for i in 0..l.extent {
                     active.iter().for_each(|&t| set(&mut self.vars[t], l, i));
@@ -211,9 +216,9 @@ impl Team<'_, '_> {
             }
             Stmt::AwaitCopies(last) => {
                 let arrived = self.arrive(*last as usize);
-                // Batches of boxes are counted one by one.
-                if self.boxed && arrived != 1 {
-                    return Err(format!("{arrived} batches of boxes are awaited at once"));
+                // The program counts batches of TMA tiles one by one.
+                if self.tma && arrived != 1 {
+                    return Err(format!("{arrived} batches of TMA tiles are awaited at once"));
                 }
                 Ok(())
             }
@@ -256,7 +261,8 @@ impl Team<'_, '_> {
         }
     }
 
-    /// Gives a shared buffer its place in every block. Who last was there is not forgotten.
+    /// Gives a shared buffer its place in every block. Accesses of buffers that lay there before
+    /// count as reads of its elements.
     fn declare(&mut self, b: Source, size: usize) {
         let blocks = self.vars.len() / self.block;
         let (place, bytes) =
@@ -290,7 +296,7 @@ impl Team<'_, '_> {
     }
 
     /// Changes what is known of elements of a block's shared memory.
-    pub(super) fn elements_mut(
+    fn elements_mut(
         &mut self,
         b: Source,
         block: usize,
@@ -303,7 +309,7 @@ impl Team<'_, '_> {
         }
     }
 
-    /// The accesses of an element of a buffer that is an owner's.
+    /// The accesses of an element of the buffer that belongs to `owner`.
     fn element(&mut self, b: Source, owner: usize, at: usize) -> Option<&mut Element> {
         let (block, at) = self.lies(b, owner, at);
         self.marks.get_mut(&(b, block)).and_then(|m| m.elements.get_mut(at))
@@ -321,7 +327,8 @@ impl Team<'_, '_> {
         }
     }
 
-    /// Iterations in turn: every block's threads take one each, until none is left.
+    /// Runs shared loops in rounds: each thread of a block takes one iteration a round, until none
+    /// is left.
     fn share(&mut self, top: &Loop, active: &[usize]) -> Result<(), String> {
         let chain = super::chain(top);
         let total: i64 = chain.iter().map(|l| l.extent).product();
@@ -359,7 +366,7 @@ impl Team<'_, '_> {
         }
     }
 
-    /// All batches but the last so many, and the open one, arrive; how many did.
+    /// Has all committed batches but the last so many arrive, and counts them.
     fn arrive(&mut self, last: usize) -> usize {
         let mut arrived = 0;
         while let Some(flying) = self.flying.as_mut().filter(|f| f.len() > last + 1) {
@@ -376,7 +383,8 @@ impl Team<'_, '_> {
         arrived
     }
 
-    /// Whose memory a buffer's element is for a thread: its own, its block's, the cluster's.
+    /// The owner of a buffer as a thread sees it: the thread, its warp, its block or the cluster;
+    /// `None` for device memory.
     fn owner(&self, b: Source, t: usize) -> Option<usize> {
         match self.s.nest.buffer(b).scope {
             Scope::Local => Some(t),
@@ -387,6 +395,7 @@ impl Team<'_, '_> {
         }
     }
 
+    /// Refuses an access of `t` that is not behind a barrier after `old`.
     fn clash(&self, b: Source, at: usize, old: Mark, t: usize) -> Result<(), String> {
         let reach = usize::from(old.thread / self.block != t / self.block);
         if old.thread == t || old.passed[reach] < self.passed[reach] {
@@ -400,7 +409,7 @@ impl Team<'_, '_> {
         ))
     }
 
-    /// Refuses what a thread may not do with an element of shared memory; its accesses so far.
+    /// The accesses of an element of shared memory so far, or why the thread may not access it.
     fn admit(
         &mut self,
         b: Source,
@@ -431,7 +440,7 @@ impl Team<'_, '_> {
         }
         if !write && written.is_none() {
             return Err(format!(
-                "element {at} of `{name}` is read by thread {t}, and nobody wrote it"
+                "element {at} of `{name}` is read by thread {t}, and no thread wrote it"
             ));
         }
         written.iter().chain(&others).try_for_each(|m| self.clash(b, at, *m, t))?;
@@ -439,7 +448,7 @@ impl Team<'_, '_> {
     }
 
     /// Elements of a block's shared memory as a product of its warps reads them.
-    pub(super) fn take(
+    fn take(
         &mut self,
         b: Source,
         places: impl Iterator<Item = usize>,
@@ -463,11 +472,11 @@ impl Team<'_, '_> {
             }
             out.push(x);
         }
-        // These are many: only what looks wrong is looked up one by one.
+        // A product reads many elements, so only those that look wrong are looked up one by one.
         doubtful.into_iter().try_for_each(|at| self.admit(b, owner, at, t, false).map(|_| ()))
     }
 
-    pub(super) fn read(&mut self, b: Source, index: &[Affine], t: usize) -> Result<f64, String> {
+    fn read(&mut self, b: Source, index: &[Affine], t: usize) -> Result<f64, String> {
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
         let Some(owner) = self.owner(b, t) else { return Ok(self.s.memory[b.0 as usize][at]) };
         let mark = Mark { thread: t, passed: self.passed };
@@ -484,13 +493,7 @@ impl Team<'_, '_> {
             .ok_or_else(|| format!("`{}` is read undeclared", self.s.nest.buffer(b).name))
     }
 
-    pub(super) fn write(
-        &mut self,
-        b: Source,
-        index: &[Affine],
-        t: usize,
-        x: f64,
-    ) -> Result<(), String> {
+    fn write(&mut self, b: Source, index: &[Affine], t: usize, x: f64) -> Result<(), String> {
         let at = flat(index, &self.s.nest.buffer(b).shape, &self.vars[t]);
         let Some(owner) = self.owner(b, t) else {
             self.s.memory[b.0 as usize][at] = x;

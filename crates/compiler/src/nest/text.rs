@@ -25,7 +25,7 @@ impl Mode {
             Mode::Cluster => "cluster",
             Mode::Thread => "thread",
             Mode::Share => "share",
-            Mode::Box => "box",
+            Mode::Tma => "tma",
         }
     }
 }

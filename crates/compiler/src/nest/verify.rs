@@ -1,10 +1,8 @@
 //! The verifier: what every nest must satisfy, checked after each primitive in debug builds.
 
-use super::{
-    Access, Buffer, Loop, Matrix, Mode, Nest, Part, Reach, Scope, Stmt, Warp, accesses, extents,
-    lies_across,
-};
-use squall_core::DType;
+mod warp;
+
+use super::{Access, Buffer, Loop, Mode, Nest, Reach, Scope, Stmt, accesses};
 use squall_core::expr::{Affine, Cond, Expr, Source, Var};
 use std::collections::{HashMap, HashSet};
 
@@ -15,11 +13,13 @@ pub struct Broken(pub String);
 
 /// Checks that variables are bound once and used in scope, indices have the right rank and stay in
 /// bounds, locals are declared before use, inputs are not written, weights are read in `prepare`
-/// only, and vector loops are innermost. In GPU programs: blocks outermost, threads next, barriers
-/// where all threads come, and one at the end of each block of statements that declares shared
-/// memory, so that its place can be used again; behind the last barrier of a cluster blocks keep to
-/// their own. What a warp does together stands where all its threads come and is the same for all
-/// of them; the innermost thread loop counts its threads.
+/// only, and vector loops are innermost.
+///
+/// In GPU programs block loops are outermost and thread loops next. Barriers stand where all
+/// threads come, and one ends each block of statements that declares shared memory, so that its
+/// place can be used again. Behind the last barrier of a cluster, blocks touch only their own
+/// shared memory. What a warp does together stands where all its threads come and is the same for
+/// all of them; the innermost thread loop counts its threads.
 pub fn verify(n: &Nest) -> Result<(), Broken> {
     let mut c = Checker {
         n,
@@ -54,7 +54,8 @@ struct Checker<'a> {
     rank: Option<Var>,
     /// The thread loops around, outermost first, and their extents.
     threads: Vec<(Var, i64)>,
-    /// The innermost loop around that is shared out, or copies a TMA tile.
+    /// The mode of the innermost loop around, of those that share iterations out or copy a TMA
+    /// tile.
     around: Option<Mode>,
     /// Whether the program awaits batches of copies.
     awaits: bool,
@@ -225,7 +226,7 @@ impl Checker<'_> {
             Mode::Block => (Level::Host..=Level::Block, Level::Block),
             Mode::Cluster => (Level::Block..=Level::Cluster, Level::Cluster),
             Mode::Thread => (Level::Block..=Level::Thread, Level::Thread),
-            Mode::Share | Mode::Box => (Level::Thread..=Level::Apart, Level::Apart),
+            Mode::Share | Mode::Tma => (Level::Thread..=Level::Apart, Level::Apart),
             _ => (Level::Host..=Level::Apart, level),
         };
         if !from.contains(&level) {
@@ -236,10 +237,10 @@ impl Checker<'_> {
             ));
         }
         let around = self.around;
-        if l.mode == Mode::Box && around != Some(Mode::Box) {
-            self.one_box(l)?;
+        if l.mode == Mode::Tma && around != Some(Mode::Tma) {
+            self.tma_tile(l)?;
         }
-        if matches!(l.mode, Mode::Share | Mode::Box) {
+        if matches!(l.mode, Mode::Share | Mode::Tma) {
             self.around = Some(l.mode);
         }
         self.level = to;
@@ -261,185 +262,25 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A TMA tile that one thread asks for: the same one for all of them, in a batch.
-    fn one_box(&self, l: &Loop) -> Result<(), Broken> {
-        let copy = super::box_copy(self.n, l).map_err(Broken)?;
+    /// Refuses a TMA tile that is not the same for all threads, as one of them asks for it, or that
+    /// no batch of copies awaits.
+    fn tma_tile(&self, l: &Loop) -> Result<(), Broken> {
+        let tile = super::tma_tile(self.n, l).map_err(Broken)?;
         let own = |a: &Affine| self.threads.iter().any(|t| a.uses(t.0));
         let guards = self.guards.iter().map(|c| &c.index);
         if self.around.is_some()
-            || copy.sides.iter().map(|s| &s.first).chain(&copy.at).chain(guards).any(own)
+            || tile.dimensions.iter().map(|d| &d.first).chain(&tile.at).chain(guards).any(own)
         {
             return self.fail(format!(
-                "a box of `{}` is not the same for all threads",
-                self.n.buffer(copy.from).name
+                "a TMA tile of `{}` is not the same for all threads",
+                self.n.buffer(tile.from).name
             ));
         }
         if !self.awaits {
             return self.fail(format!(
-                "a box of `{}` is in no batch of copies",
-                self.n.buffer(copy.from).name
+                "a TMA tile of `{}` is in no batch of copies",
+                self.n.buffer(tile.from).name
             ));
-        }
-        Ok(())
-    }
-
-    fn warp(&mut self, w: &Warp) -> Result<(), Broken> {
-        let Some((lane, 32)) = self.threads.last().copied().filter(|_| self.level == Level::Thread)
-        else {
-            return self.fail(
-                "what a warp does together stands where its 32 threads, the \
-                              innermost thread loop, do not all come",
-            );
-        };
-        let mut uniform = true;
-        w.clone().affine_mut(&mut |a| uniform &= !a.uses(lane));
-        if !uniform {
-            return self.fail(format!(
-                "what a warp does together depends on `{}`, its thread",
-                self.var(lane)
-            ));
-        }
-        let list = w.matrices();
-        for m in &list {
-            if self.n.buffer(m.buffer).scope != Scope::Fragment {
-                return self.fail(format!("`{}` is no fragment", self.n.buffer(m.buffer).name));
-            }
-            let zero = [Affine::constant(0), Affine::constant(0)];
-            let index: Vec<Affine> = m.at.iter().chain(&zero).cloned().collect();
-            self.access(m.buffer, &index, true)?;
-        }
-        let places = |me: &mut Self,
-                      of: &[(Var, i64)],
-                      (column, columns): (Var, i64),
-                      memory: Source,
-                      index: &[Affine],
-                      write: bool| {
-            of.iter().chain([&(column, columns)]).try_for_each(|(v, e)| me.bind(*v, e - 1))?;
-            let scope = me.n.buffer(memory).scope;
-            if !matches!(
-                (scope, write),
-                (Scope::Shared, _) | (Scope::Swizzled, false) | (Scope::Output, true)
-            ) {
-                return me.fail(format!("`{}` is not in shared memory", me.n.buffer(memory).name));
-            }
-            let done = me.access(memory, index, write);
-            of.iter().for_each(|(v, _)| _ = me.bounds.remove(v));
-            me.bounds.remove(&column);
-            done
-        };
-        match w {
-            Warp::Zero(_) => Ok(()),
-            Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b),
-            Warp::Load { to, rest, rows, first, column, columns, from, index } => {
-                if rest.as_ref().is_some_and(|r| {
-                    self.n.buffer(r.buffer).dtype != DType::Tf32
-                        || extents(self.n, r) != extents(self.n, to)
-                }) {
-                    return self
-                        .fail("what rounding leaves of a matrix is as large as it, and tf32");
-                }
-                self.affine(first)?;
-                if first.range(|v| self.bounds[&v]).0 < 0 || rows.iter().any(|r| r.1 < 1) {
-                    return self.fail("rows are counted from below 0");
-                }
-                if !(1..=extents(self.n, to).1).contains(columns) {
-                    return self.fail(format!("a matrix has no {columns} columns"));
-                }
-                places(self, rows, (*column, *columns), *from, index, false)
-            }
-            Warp::Store { from, row, column, to, index } => {
-                let (rows, columns) = extents(self.n, from);
-                places(self, &[(*row, rows)], (*column, columns), *to, index, true)
-            }
-            Warp::Multiply { .. } => {
-                let [(m, n), (am, ak), (bn, bk)] = [0, 1, 2].map(|i| extents(self.n, list[i]));
-                if (m, n, ak) != (am, bn, bk) {
-                    return self.fail(format!(
-                        "matrices of {am} x {ak} and {bn} x {bk} do not multiply to {m} x {n}"
-                    ));
-                }
-                Ok(())
-            }
-        }
-    }
-
-    /// What a warpgroup multiplies, and to what.
-    fn group(
-        &self,
-        to: Source,
-        rows: &Part,
-        columns: &Part,
-        a: &Matrix,
-        b: &Matrix,
-    ) -> Result<(), Broken> {
-        let quarter = match self.threads[..] {
-            [.., (quarter, 4), _] => quarter,
-            _ => {
-                return self.fail(
-                    "a group is not the four warps that the last thread loop but one counts",
-                );
-            }
-        };
-        let sums = self.n.buffer(to);
-        let &[matrices, 16, n] = &sums.shape[..] else {
-            return self
-                .fail(format!("`{}` has not 16 rows of sums for each warp of a group", sums.name));
-        };
-        if sums.scope != Scope::Fragment
-            || sums.dtype != DType::F32
-            || n % 8 != 0
-            || n > 256
-            || !self.locals.contains(&to)
-        {
-            return self.fail(format!(
-                "`{}` cannot hold a group's sums: 32-bit floats, at most 256 \
-                                      columns, eight by eight",
-                sums.name
-            ));
-        }
-        for (m, part, taken) in [(a, rows, 64 * matrices), (b, columns, n)] {
-            let from = self.n.buffer(m.buffer);
-            if from.scope != Scope::Swizzled
-                || !from.dtype.is_half()
-                || from.dtype != self.n.buffer(a.buffer).dtype
-            {
-                return self.fail(format!(
-                    "`{}` is no factor of a group's product: swizzled, 16 bits as the other",
-                    from.name
-                ));
-            }
-            let across = lies_across(self.n, m);
-            let unit = if across { 64 } else { 8 };
-            let whole = part.first.offset() % unit == 0
-                && part.first.terms().iter().all(|t| t.1 % unit == 0);
-            if !whole || part.first.uses(quarter) || m.at.iter().any(|i| i.uses(quarter)) {
-                return self.fail(format!(
-                    "a group's rows begin at a multiple of {unit} that is the same for its warps"
-                ));
-            }
-            if !matches!(
-                (&from.shape[m.at.len().min(from.shape.len())..], across),
-                ([_, 64], false) | ([_, 64, 64], true)
-            ) {
-                return self.fail(format!(
-                    "`{}` has not two or three dimensions left, of which the last are 64",
-                    from.name
-                ));
-            }
-            // The first and the last row, or their blocks.
-            for row in [part.first.clone(), part.first.plus(taken - 1)] {
-                let row = if across {
-                    Affine::new(row.terms().iter().map(|t| (t.0, t.1 / 64)), row.offset() / 64)
-                } else {
-                    row
-                };
-                let rest = vec![Affine::constant(0); if across { 2 } else { 1 }];
-                self.access(
-                    m.buffer,
-                    &m.at.iter().cloned().chain([row]).chain(rest).collect::<Vec<_>>(),
-                    false,
-                )?;
-            }
         }
         Ok(())
     }
@@ -485,7 +326,8 @@ impl Checker<'_> {
             self.affine(a)?;
             let (mut lo, mut hi) = a.range(|v| self.bounds[&v]);
             for g in &self.guards {
-                // The index is a multiple of what is tested, plus a rest without its variables.
+                // Here the index is a multiple of what the guard tests, plus a rest without its
+                // variables.
                 let Some(&(first, c)) = g.index.terms().first() else { continue };
                 let k = a.coefficient(first) / c;
                 let rest = a.add(&g.index.scale(-k));

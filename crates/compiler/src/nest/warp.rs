@@ -10,24 +10,25 @@
 //!
 //! `warp_load .. column k in 7: ..` reads seven columns; the others of the matrix become zero.
 //! `warp_load ..: A_f[i] and A_rest[i] = ..` also keeps what rounding leaves.
-//! Four warps side by side, a group, multiply what lies in shared memory as it is:
+//! Four warps side by side, a warpgroup, multiply what lies in shared memory as it is:
 //!
 //! ```text
 //! swizzled A_s: bf16[4, 128, 64]
 //! swizzled B_s: bf16[4, 256, 64]
 //! fragment C_f: f32[1, 16, 256]
-//! group_multiply rows from 64*g of 112 columns from 0 of 250: C_f += A_s[stage] * B_s[stage]
+//! warpgroup_multiply rows from 64*g of 112 columns from 0 of 250: C_f += A_s[stage] * B_s[stage]
 //! await_products 1
 //! ```
 //!
-//! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the group keeps rows 16 q
-//! to 16 q + 15 of each 64. Rows and columns that there are not (of 112, of 250) have undefined
+//! adds to 64 rows of sums for each of C_f's matrices; the q-th warp of the warpgroup keeps rows
+//! 16 q to 16 q + 15 of each 64. Rows and columns beyond the tile's (of 112, of 250) have undefined
 //! sums. Such a product goes on by itself until it is awaited. A factor may also lie across, `B_s:
 //! bf16[4, 4, 64, 64]` as `[stage, row / 64, k, row mod 64]`.
 //!
-//! A fragment's last two dimensions are the matrix, the ones before say which. The second factor of
-//! a product lies transposed, as `[n, k]`, so that both are loaded alike. Products of elements are
-//! exact, their sums are rounded to the format of what they are added to.
+//! A fragment's last two dimensions are a matrix; indices of the ones before say which matrix is
+//! meant. The second factor of a product lies transposed, as `[n, k]`, so that both are loaded
+//! alike. Products of elements are exact, their sums are rounded to the format of what they are
+//! added to.
 
 use super::Nest;
 use squall_core::expr::{Affine, Names, Source, Var, print_affine};
@@ -42,12 +43,13 @@ pub struct Matrix {
     pub at: Vec<Affine>,
 }
 
-/// Which rows or columns of a tile a group of warps takes.
+/// Which rows or columns of a tile a warpgroup takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// The first.
+    /// The first row or column.
     pub first: Affine,
-    /// How many the tile has; further ones are in memory, but nobody wrote them.
+    /// How many of them the tile has. Memory has room for more, but no thread fills it, so sums of
+    /// further rows or columns are undefined.
     pub all: i64,
 }
 
@@ -60,17 +62,17 @@ pub enum Warp {
     Load {
         /// What is filled.
         to: Matrix,
-        /// Filled with what rounding leaves, rounded itself: products of both parts are as precise
-        /// as products of what was read.
+        /// A matrix that is filled with what rounding leaves, rounded itself, so that products of
+        /// both parts are nearly as precise as products of what was read.
         rest: Option<Matrix>,
         /// Variables that say which row; counted together, the last fastest.
         rows: Vec<(Var, i64)>,
-        /// The count at the matrix's first row. Where the count runs over, the last row is read
-        /// again.
+        /// The count at the matrix's first row. Where the count runs over its end, the last row is
+        /// read again.
         first: Affine,
         /// Counts columns.
         column: Var,
-        /// Columns that there are; further ones of the matrix become zero.
+        /// How many columns are read; further ones of the matrix become zero.
         columns: i64,
         /// Where elements come from.
         from: Source,
@@ -86,10 +88,11 @@ pub enum Warp {
         /// The second, transposed.
         b: Matrix,
     },
-    /// `to[i][m, n] += sum(k) a[rows.first + 64 i + 16 q + m, k] * b[columns.first + n, k]` for
-    /// each matrix i of the fragment and the q-th of four warps side by side, which all come; k
-    /// runs over whole rows. It is only begun.
-    Group {
+    /// Begins `to[i][m, n] += sum(k) a[rows.first + 64 i + 16 q + m, k] * b[columns.first + n, k]`
+    /// for each matrix i of the fragment and the q-th of the warpgroup's four warps, which all come
+    /// here; k runs over whole rows. [`Stmt::AwaitProducts`](super::Stmt::AwaitProducts) waits for
+    /// it.
+    WarpgroupMultiply {
         /// All matrices of this fragment are added to.
         to: Source,
         /// Which rows of `a`; a multiple of 8.
@@ -97,12 +100,13 @@ pub enum Warp {
         /// Which rows of `b`; a multiple of 8.
         columns: Part,
         /// The first factor: a swizzled buffer of which the last two dimensions, `[row, k]`, are
-        /// left, or the last three, `[row / 64, k, row mod 64]`, where rows lie side by side.
+        /// not indexed, or the last three, `[row / 64, k, row mod 64]`, where rows lie side by
+        /// side.
         a: Matrix,
         /// The second, transposed.
         b: Matrix,
     },
-    /// A matrix is written to shared memory or, as it is but for rounding, to an output.
+    /// A matrix is written to shared memory or to an output; its elements are only rounded.
     Store {
         /// What is written.
         from: Matrix,
@@ -126,7 +130,7 @@ impl Warp {
                 ([to].into_iter().chain(rest).collect(), index.iter_mut().chain([first]).collect())
             }
             Warp::Multiply { to, a, b } => (vec![to, a, b], Vec::new()),
-            Warp::Group { rows, columns, a, b, .. } => {
+            Warp::WarpgroupMultiply { rows, columns, a, b, .. } => {
                 (vec![a, b], vec![&mut rows.first, &mut columns.first])
             }
             Warp::Store { from, index, .. } => (vec![from], index.iter_mut().collect()),
@@ -140,12 +144,12 @@ impl Warp {
             Warp::Zero(m) | Warp::Store { from: m, .. } => vec![m],
             Warp::Load { to, rest, .. } => [to].into_iter().chain(rest).collect(),
             Warp::Multiply { to, a, b } => vec![to, a, b],
-            Warp::Group { .. } => Vec::new(),
+            Warp::WarpgroupMultiply { .. } => Vec::new(),
         }
     }
 }
 
-/// Whether a factor of a group lies across: its rows side by side, in blocks of 64.
+/// Whether a factor of a warpgroup's product lies across: its rows side by side, in blocks of 64.
 pub fn lies_across(n: &Nest, m: &Matrix) -> bool {
     n.buffer(m.buffer).shape.len() == m.at.len() + 3
 }
@@ -196,8 +200,8 @@ pub(super) fn print(f: &mut fmt::Formatter<'_>, n: &Nest, w: &Warp) -> fmt::Resu
             write!(f, " * ")?;
             matrix(f, b)?;
         }
-        Warp::Group { to, rows, columns, a, b } => {
-            for (word, p) in [("group_multiply rows", rows), (" columns", columns)] {
+        Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
+            for (word, p) in [("warpgroup_multiply rows", rows), (" columns", columns)] {
                 write!(f, "{word} from ")?;
                 print_affine(f, &p.first, n)?;
                 write!(f, " of {}", p.all)?;

@@ -21,7 +21,8 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
         return Err(format!("`{name}` is not accumulated inside `{at}`"));
     }
     let index: Vec<Affine> = only.index.to_vec();
-    // The local has one dimension a loop that moves through the buffer, in loop order.
+    // The local buffer has one dimension for each loop that moves through the buffer, in the order
+    // of the loops.
     let dims: Vec<(Var, i64, Mode)> =
         loops.into_iter().filter(|(v, ..)| index.iter().any(|a| a.uses(*v))).collect();
     let dtype = n.buffer(b).dtype;
@@ -76,8 +77,8 @@ pub fn cache_write(n: &mut Nest, at: &str, name: &str, local: &str) -> Result<()
     Ok(())
 }
 
-/// Variables, extents and modes of all loops. An error says that one of them counts tiles; an
-/// error without words, that a statement sets `b`.
+/// Variables, extents and modes of all loops. The error says which loop counts tiles; an empty
+/// error says that a statement sets `b`.
 fn plain_loops(stmts: &[Stmt], b: Source) -> Result<Vec<(Var, i64, Mode)>, Option<String>> {
     let mut loops = Vec::new();
     let mut bad = None;
@@ -125,7 +126,8 @@ fn forward_in(stmts: &mut Vec<Stmt>, b: Source) -> Option<Result<(), String>> {
         let c = fill(&stmts[i], b)?;
         let later: Vec<usize> = (i + 1..stmts.len()).filter(|&j| touches(&stmts[j])).collect();
         let &j = later.first()?;
-        // The first toucher may hold load and store together (inside tile loops) or be the load.
+        // The first statement that accesses `b` may hold the load and the store together, inside
+        // tile loops, or only the load.
         let list: Vec<(bool, bool)> = accesses(&stmts[j..=j])
             .iter()
             .filter(|a| a.buffer == b)
@@ -161,8 +163,9 @@ fn forward_in(stmts: &mut Vec<Stmt>, b: Source) -> Option<Result<(), String>> {
     })
 }
 
-/// For each dimension of `b`, what the store to it covers while the loops of the statement run:
-/// what is fixed outside, and the range inside. `None` where the store leaves gaps.
+/// For each dimension of `b`, which elements the store to it covers while the loops of the
+/// statement run: a start that loops outside fix, and the range inside. `None` where the store
+/// leaves gaps.
 fn covered(s: &Stmt, b: Source) -> Option<Vec<(Affine, i64, i64)>> {
     let mut inner = std::collections::HashMap::new();
     let mut index = None;
@@ -179,7 +182,7 @@ fn covered(s: &Stmt, b: Source) -> Option<Vec<(Affine, i64, i64)>> {
     let one = |a: &Affine| {
         let (own, outer): (Vec<_>, Vec<_>) =
             a.terms().iter().copied().partition(|(v, _)| inner.contains_key(v));
-        // Steps must not be larger than what smaller ones fill.
+        // A step that is larger than what smaller steps fill would leave a gap.
         let mut steps: Vec<(i64, i64)> = own.iter().map(|&(v, c)| (c, inner[&v])).collect();
         steps.sort_unstable();
         let mut filled = 1;

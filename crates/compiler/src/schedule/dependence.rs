@@ -89,9 +89,9 @@ pub fn independent(n: &Nest, body: &[Stmt], axes: &[Axis], sums: bool) -> Result
                 return Err(format!("iterations exchange elements of `{name}`"));
             }
         }
-        // The rest of each index must not reach from one iteration's elements into another's:
-        // counters within one dimension must be like digits of a number, and what else varies in
-        // that dimension must stay below the smallest of them.
+        // The rest of each index must not reach from one iteration's elements into another's. So
+        // counters within one dimension must be like digits of a number, and all other terms of
+        // that dimension together must stay below the smallest digit.
         for d in 0..list[0].index.len() {
             let mut digits: Vec<(i64, i64)> = axes
                 .iter()
@@ -135,7 +135,7 @@ pub fn exchangeable(
             continue;
         }
         let name = &n.buffer(*buffer).name;
-        // Some dimension must tell iterations apart.
+        // Iterations touch different elements if their indices differ in some dimension.
         let apart = (0..n.buffer(*buffer).shape.len()).any(|d| {
             let c = xs[0].index[d].coefficient(a.var);
             let (mut low, mut high) = (i64::MAX, i64::MIN);
@@ -146,7 +146,7 @@ pub fn exchangeable(
                     if i.coefficient(axis.var) != c {
                         return false;
                     }
-                    // Larger digits of the same number do not bring iterations together.
+                    // Terms that are larger digits of the same number do not make iterations meet.
                     let digit = c.abs() * axis.extent;
                     let near = |v: Var, k: i64| {
                         inner.contains_key(&v) && v != axis.var && k % digit.max(1) != 0

@@ -35,7 +35,8 @@ pub fn split(
     }
     let exact = extent % factor == 0;
     if !exact {
-        // The overlap is computed twice: fine where the body sets what it accumulates into.
+        // The last tile computes the overlap a second time. That changes nothing where the body
+        // sets what it accumulates into.
         let again = by_buffer(&l.body)
             .into_iter()
             .find(|(_, list)| list.iter().any(|a| a.write) && (!list[0].write || list[0].read));
@@ -193,7 +194,7 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
             // what an earlier one stored, which independence over lanes gives.
         }
         Mode::Serial | Mode::Unroll => {}
-        Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Box => {
+        Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Tma => {
             return Err("GPU programs are written as a whole".into());
         }
     }

@@ -84,8 +84,8 @@ pub fn pack(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// As [`pack`], but only what one iteration of the loop reads, copied at its start: the copy stays
-/// in the cache that it was written to.
+/// As [`pack`], but copies only what one iteration of the loop reads, at the iteration's start, so
+/// that the copy stays in the cache that it was written to.
 pub fn pack_near(n: &mut Nest, name: &str, at: &str, packed: &str) -> Result<(), String> {
     let b = buffer(n, name)?;
     let l = named(n, at)?;
@@ -149,11 +149,11 @@ fn copying(n: &mut Nest, b: Source, p: Source, index: Vec<Affine>, used: &[Loop]
     }
     let flat = squall_core::workload::flatten(&far, &n.buffer(b).shape);
     let unit = |l: &Loop| flat.coefficient(l.var) == 1;
-    // Weights are packed once, ahead of time: not worth more code.
+    // Weights are packed once, ahead of time, so faster code for it is not worth its size.
     let timed = n.buffer(p).scope != Scope::Prepared;
     let mut near: Vec<Affine> = copies.iter().map(|l| Affine::var(l.var)).collect();
     match copies.as_mut_slice() {
-        // Lanes stay lanes where they are contiguous in what is copied.
+        // Vector loops stay vector loops where their lanes are contiguous in the source.
         [.., last]
             if unit(last)
                 && (used.last().is_some_and(|l| l.mode == Mode::Vector)
@@ -161,7 +161,8 @@ fn copying(n: &mut Nest, b: Source, p: Source, index: Vec<Affine>, used: &[Loop]
         {
             last.mode = Mode::Vector;
         }
-        // Four columns of a few rows at a time: the emitter loads along the rows and transposes.
+        // The copy takes four columns of a few rows at a time, because the emitter then loads along
+        // the rows and transposes.
         [.., along, last]
             if timed
                 && is_vector(last)

@@ -1,6 +1,7 @@
-//! The prefetch primitive: hints to the caches, ahead of a loop that streams through a buffer.
-//! What overlaps is the waiting: a core that multiplies has no room in its queue for loads of
-//! hundreds of instructions later, and its own prefetcher stops at the end of each page.
+//! The prefetch primitive: hints to the caches, ahead of a loop that streams through a buffer. A
+//! hint lets the core wait for memory while it multiplies. Without hints it would not, because its
+//! queue has no room for loads of hundreds of instructions later, and its own prefetcher stops at
+//! the end of each page.
 
 use super::structure::buffer;
 use crate::nest::{Loop, Mode, Nest, Stmt, accesses};
@@ -37,8 +38,9 @@ pub fn prefetch(n: &mut Nest, name: &str, lines: i64) -> Result<(), String> {
     };
     let (home, inside) = (&path[home], &path[home + 1..]);
     let bytes = n.buffer(b).dtype.bytes() as i64;
-    // One iteration's lines: loops written out stay, in steps of a line where theirs are shorter;
-    // of a vector's lanes the first stands for all.
+    // These loops visit the cache lines that one iteration reads. Loops that are written out stay,
+    // in steps of a line where theirs are shorter; the first lane of a vector stands for all of its
+    // lanes.
     let mut ahead = at.clone();
     let mut hints: Vec<Loop> = Vec::new();
     for l in inside.iter().filter(|l| l.moves(&at)) {

@@ -44,8 +44,8 @@ pub enum Primitive {
     CacheWrite { at: String, buffer: String, local: String },
     /// Starts a cached accumulation from the constant that its buffer was filled with.
     Forward { buffer: String },
-    /// Copies what a loop reads of a buffer, in the order that the loop reads it. Weights are copied
-    /// ahead of time, data at the start of the call.
+    /// Copies what a loop reads of a buffer, in the order that the loop reads it. Weights are
+    /// copied ahead of time, data at the start of the call.
     Pack { buffer: String, at: String, packed: String },
     /// Copies what one iteration of a loop reads of a data input, at its start, in the order of
     /// its reads.
@@ -67,8 +67,9 @@ impl Primitive {
     pub fn apply(&self, n: &mut Nest) -> Result<(), Refused> {
         let refuse = |reason: String| Refused { primitive: self.to_string(), reason };
         self.rewrite(n).map_err(refuse)?;
-        // The first three merge indices or copy them away from the tests that guard them; a loop
-        // that is moved may be a vector loop. The verifier decides; the others never break a nest.
+        // The first three primitives merge indices or copy them away from the tests that guard
+        // them, and a loop that another one moves may be a vector loop. So the verifier decides
+        // whether these are refused; all other primitives never break a nest.
         let unsure = matches!(
             self,
             Primitive::Reshape { .. }
@@ -153,7 +154,8 @@ impl fmt::Display for Primitive {
             P::Mark { mode: Mode::Parallel, of } => write!(f, "parallel({of})"),
             P::Mark { mode: Mode::Vector, of } => write!(f, "vectorize({of})"),
             P::Mark { mode: Mode::Unroll, of } => write!(f, "unroll({of})"),
-            // The modes of GPU programs: those are written whole, without a schedule.
+            // The remaining modes are those of GPU programs, which sketches write as a whole,
+            // without a schedule.
             P::Mark { of, .. } => write!(f, "gpu({of})"),
         }
     }

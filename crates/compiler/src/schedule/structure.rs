@@ -56,7 +56,7 @@ pub fn inline(n: &mut Nest, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes the hints for a buffer, which goes, or moves to where no hint reaches it.
+/// Removes the hints for a buffer that is removed or moves to where no hint reaches it.
 pub fn drop_hints(n: &mut Nest, b: Source) {
     fn without(stmts: &mut Vec<Stmt>, b: Source) {
         stmts.retain_mut(|s| match s {
@@ -151,8 +151,8 @@ pub fn fission(n: &mut Nest, name: &str, names: &[String]) -> Result<(), String>
             exchangeable(n, &l.body[i..=i], &l.body[j..=j], axis, axis)?;
         }
     }
-    // A statement that comes back to the same element is fine by itself; between statements the
-    // check above holds. What one statement writes for all iterations must not overlap either.
+    // A statement may come back to the same element, and the check above holds between statements.
+    // But what one statement writes in different iterations must not overlap.
     for s in &l.body {
         independent(n, std::slice::from_ref(s), &[axis], true)?;
     }

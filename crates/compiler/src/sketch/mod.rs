@@ -27,7 +27,7 @@ pub use plain::reference;
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
 const MOST_STACK: u64 = 512 << 10;
 
-/// What a rule looks at.
+/// What a rule is given.
 pub(crate) struct Facts<'a> {
     pub workload: &'a Workload,
     pub target: &'a Target,
@@ -41,7 +41,7 @@ pub(crate) struct Sketch {
     pub name: String,
     pub target: Target,
     pub space: Space,
-    /// Brought into shape by `prefix`.
+    /// The nest that `prefix` brought into shape.
     pub base: Nest,
     /// What was applied to the plain nest to get `base`.
     pub prefix: Vec<Primitive>,
@@ -155,7 +155,7 @@ pub(crate) trait Derived: Send + Sync {
     }
 }
 
-/// A derived sketch as search sees it.
+/// A derived sketch, with the interface that search uses.
 struct Open<D> {
     derived: D,
     target: Target,
@@ -184,7 +184,7 @@ impl<D: Derived> Tunable for Open<D> {
     }
 }
 
-/// A sketch as search sees it.
+/// A sketch, with the interface that search uses.
 fn open(derived: impl Derived + 'static, target: &Target) -> Arc<dyn Tunable> {
     Arc::new(Open { derived, target: target.clone() })
 }
@@ -217,7 +217,7 @@ pub(crate) fn divisors(n: i64) -> Vec<i64> {
     (1..=n).filter(|d| n % d == 0).collect()
 }
 
-/// That tiles of an axis which together cover it, the last moved back to stay inside, compute at
+/// The constraint that tiles which cover an axis, the last moved back to stay inside, compute at
 /// most one part in `parts` twice.
 pub(crate) fn overlap_at_most(extent: i64, tile: impl Fn() -> Term, parts: i64) -> Term {
     let covered = Term::product([Term::from(extent).ceil_div(tile()), tile(), Term::from(parts)]);
@@ -242,8 +242,8 @@ impl Draft {
     }
 }
 
-/// How many cache lines ahead the innermost loop asks for a stream of weights: not at all, within
-/// the latency of a near cache, or of a far one.
+/// A knob that says how many cache lines ahead the innermost loop prefetches a stream of weights:
+/// none, as many as cover the latency of a near cache, or of a far one.
 pub(crate) fn prefetch_knob() -> Knob {
     Knob::ints("prefetch", Role::Choice, [0, 16, 48])
 }

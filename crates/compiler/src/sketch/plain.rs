@@ -9,7 +9,7 @@ use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
 use squall_core::{DType, KernelSource, Space, Target, UNTUNED, Workload};
 
-/// Accumulates every reduction in a scalar, as anyone would write it.
+/// Accumulates every reduction in a scalar, as simple C code does.
 pub(super) fn scalars(n: &mut Nest) -> Vec<Primitive> {
     let mut roots = Vec::new();
     reductions(&n.body, &mut roots);
@@ -119,7 +119,7 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
     emit(&n, symbol, Options { threads: 1, double: true, full_optimisation: true })
 }
 
-/// Operations from which on a reference is worth all threads that its process may use.
+/// A reference with at least so many operations uses all threads that its process may use.
 const LARGE: u64 = 1 << 31;
 
 /// Intermediates are kept in the precision that is computed in.

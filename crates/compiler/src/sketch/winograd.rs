@@ -1,5 +1,6 @@
-//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, beside the direct ones: which is
-//! faster depends on the shape, which is right enough on the task's tolerance.
+//! 3x3 convolutions of stride 1 by Winograd's minimal filtering, beside the direct sketches. Which
+//! of them is faster depends on the shape, and whether Winograd's is precise enough on the task's
+//! tolerance.
 
 use super::{Draft, Facts, Sketch, divisors, start};
 use crate::schedule::{Convolution, Primitive, WinogradThreads, WinogradTile, find_convolution};
@@ -62,7 +63,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
             },
         };
         let mut p = vec![Primitive::Winograd { buffer: name.clone(), tile }];
-        // The transformed filters are the one stream that is too large for near caches.
+        // The transformed filters are the only stream that is too large for near caches.
         if get("prefetch") > 1 {
             p.push(Primitive::Prefetch { buffer: "U".into(), lines: get("prefetch") });
         }
@@ -118,7 +119,7 @@ fn tile_constraints(d: &mut Draft, f: &Facts<'_>, conv: &Convolution, lanes: i64
     let accumulators = || Term::product(["vectors", "tiles"].map(Term::knob));
     let covered = Term::product([Term::Const(height).ceil_div(block()), block()]);
     d.must.extend([
-        // One block may cover a little more than all rows: then filters are read once.
+        // One block may cover a little more than all rows, because filters are then read once.
         Term::knob("rows").at_most(Term::Const(height).ceil_div(Term::knob("m"))),
         Term::knob("tiles").at_most(in_block(conv)),
         accumulators().at_most(registers - 2),

@@ -41,11 +41,12 @@ pub struct WinogradTile {
 /// How a convolution's work is dealt to threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
-    /// There is one.
+    /// There is one thread.
     One,
-    /// They meet after each phase of each block: right where there are few blocks.
+    /// Threads share each phase of each block and meet after it, which is right where there are few
+    /// blocks.
     Phases,
-    /// Each takes whole blocks, with buffers of its own on its stack.
+    /// Each thread takes whole blocks, with buffers of its own on its stack.
     Blocks,
 }
 
@@ -66,7 +67,8 @@ impl WinogradTile {
         ]
     }
 
-    /// Back from [`WinogradTile::numbers`]; none where the last is no way to share.
+    /// The tile that [`WinogradTile::numbers`] was of; `None` where the last number is no way to
+    /// share.
     pub fn from_numbers(x: [i64; 8]) -> Option<WinogradTile> {
         let [output, rows, lanes, vectors, tiles, unroll, panels, threads] = x;
         let threads = [Threads::One, Threads::Phases, Threads::Blocks]
@@ -197,8 +199,8 @@ impl<'a> Maker<'a> {
         let in_block = w.rows * across;
         let block = (w.rows * w.output).min(conv.height);
         let places = size * size;
-        // Places lie an odd number of lines apart, or all lines of a transform would meet in the
-        // same set of a cache.
+        // Places lie an odd number of lines apart. Otherwise all lines of a transform would meet in
+        // the same set of a cache.
         let odd = |elements: i64| (tiles(elements, 16) | 1) * 16;
         let mut buffer = |name: &str, shape: Vec<i64>, scope: Scope| {
             n.new_buffer(Buffer { name: name.into(), dtype: DType::F32, shape, scope })
@@ -303,8 +305,8 @@ impl<'a> Maker<'a> {
         out
     }
 
-    /// U = G g G^T, for every filter. Its loops stay loops: it runs once, but is compiled with
-    /// every candidate.
+    /// U = G g G^T, for every filter. Its loops are not unrolled, because it runs once but is
+    /// compiled with every candidate.
     fn filters(&mut self) -> Vec<Stmt> {
         let width = self.w.lanes * self.w.vectors;
         let size = self.size;

@@ -130,7 +130,7 @@ impl Maker<'_> {
         let (group, t) = self.tiled("group", self.in_block, w.tiles, false);
         let acc = self.local("acc", vec![w.tiles, width]);
         let (m, u, v, v_row, m_row) = (self.m, self.u, self.v, self.v_row, self.m_row);
-        // The register tile's loops, three times.
+        // The register tile's loops are written three times.
         let tile = |maker: &mut Self, f: &dyn Fn(&Affine, &Affine) -> Stmt| {
             let (ti, ki) = (
                 maker.count("ti", w.tiles, Mode::Unroll),
@@ -248,7 +248,7 @@ impl Maker<'_> {
     ) -> Vec<Stmt> {
         let lanes = self.w.lanes;
         let mut out = Vec::new();
-        // For each column or pair of columns, what stands for it in even and in odd rows.
+        // For each column or pair of columns: its terms in even rows and in odd rows.
         let mut parts: Vec<(usize, Option<(Source, Source)>)> = Vec::new();
         for &(i, twin) in pairs {
             let Some(j) = twin else {

@@ -12,7 +12,7 @@ use squall_core::workload::Reducer;
 pub struct Operand {
     pub source: Source,
     pub index: Vec<Affine>,
-    /// Outside of these the value is `other`.
+    /// Where one of these conditions does not hold, the value is `other`.
     pub conds: Vec<Cond>,
     pub other: f64,
     /// A weight, of which a copy in tiles is made ahead of time.
@@ -105,7 +105,7 @@ pub fn line_width(p: &Problem, n: &Nest, o: &Operand, size: &[i64], steps: bool)
     let a = &o.index[d];
     let tested = o.conds.iter().any(|c| c.index.terms() == a.terms());
     let fits = |w: i64| {
-        // Without a test nothing may be read beside the tile.
+        // Without a test, no element outside of the tile may be read.
         let inside = a.as_var().is_some_and(|v| {
             p.axes.iter().position(|x| x.var == v).is_some_and(|k| size[k] % w == 0)
         });

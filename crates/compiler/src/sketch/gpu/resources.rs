@@ -1,6 +1,7 @@
-//! What a block takes of a multiprocessor, written once: threads, registers and bytes of shared
-//! memory. As terms over knobs it makes the constraints of a sketch's space; of a nest that is
-//! written it decides whether the device can run it.
+//! What one block takes of a multiprocessor: threads, registers and bytes of shared memory. As
+//! terms over knobs these are constraints of a sketch's space, so that the device can run one block
+//! at least (`occupancy` counts how many). For a nest that is written, the bytes decide whether the
+//! device can run it.
 
 use crate::emit::shared_bytes;
 use crate::nest::Nest;
@@ -14,21 +15,21 @@ pub const WARPGROUP: i64 = 4 * WARP;
 /// Registers that a thread can have.
 const MOST_REGISTERS: i64 = 256;
 
-/// Swizzled rows begin at a multiple of so many bytes, behind the barriers that count what
-/// arrives: a block loses as many.
+/// Swizzled rows begin at a multiple of so many bytes. A block loses as many, because the barriers
+/// that count arriving bytes lie before the rows.
 pub const SWIZZLE_ALIGNMENT: i64 = 1024;
 
 /// What a block takes, as terms over knobs.
 pub struct Block {
     pub threads: Term,
-    /// Of a thread, where a sketch estimates them.
+    /// Registers of a thread, where a sketch estimates them.
     pub registers: Option<Term>,
     /// Bytes of shared memory at each time that the program uses it differently.
     pub shared: Vec<Term>,
 }
 
 impl Block {
-    /// That the device can run such a block.
+    /// The constraints under which the device can run such a block.
     pub fn fits(self, gpu: Gpu) -> Vec<Term> {
         let mut all = vec![self.threads.clone().at_most(i64::from(gpu.threads_per_block))];
         if let Some(registers) = self.registers {
@@ -50,7 +51,7 @@ pub fn warp_registers(sums: Term, factors: Term, factor: i64) -> Term {
 }
 
 /// Registers of a thread whose warpgroup holds sums of 64 `rows` by 8 `columns`: four for each
-/// pair, and what addresses and copies need.
+/// pair, and some for addresses and copies.
 pub fn warpgroup_registers(rows: Term, columns: Term) -> Term {
     Term::sum([Term::product([rows, columns, Term::from(4)]), Term::from(64)])
 }
@@ -66,14 +67,14 @@ pub fn sum_bytes(rows: Term, columns: Term, free: i64) -> Term {
     Term::product([rows, Term::sum([columns, Term::from(free)]), Term::from(4)])
 }
 
-/// Steps through a reduction of `extent` elements, of each of which the product of `parts` takes
-/// some.
+/// The number of steps through a reduction of `extent` elements, where each step takes the product
+/// of `parts`.
 pub fn steps(extent: i64, parts: impl IntoIterator<Item = Term>) -> Term {
     Term::from(extent).ceil_div(Term::product(parts))
 }
 
-/// That steps of the product of `parts` run over the reduction's end by an eighth at most, or to
-/// the end of its last slice of `depth`.
+/// The constraint that steps of the product of `parts` run over the reduction's end by an eighth of
+/// it at most, or to the end of its last slice of `depth`.
 pub fn ends_near(extent: i64, depth: i64, parts: impl Fn() -> Term) -> Term {
     let most = (9 * extent / 8).max((extent + depth - 1) / depth * depth);
     Term::product([Term::from(extent).ceil_div(parts()), parts()]).at_most(most)

@@ -27,7 +27,7 @@ fn sketch(f: &Facts<'_>, gpu: Gpu, inline: bool) -> Option<Program> {
         .map(|(name, e)| base.find_var(name).map(|v| (v, *e)))
         .collect::<Option<_>>()?;
     let row = base.find_loop(rows.last()?.0)?.body.clone();
-    // What is summed up in memory would be summed up by every thread.
+    // A sum in memory is refused, because every thread of the block would add to it.
     let mut own = true;
     crate::nest::visit(&row, &mut |s| {
         if let Stmt::Update { buffer, .. } = s {
@@ -116,8 +116,8 @@ impl Writer {
     fn stmt(&mut self, s: &Stmt, out: &mut Vec<Stmt>) {
         match s {
             Stmt::Local(b) => {
-                // What has a value for each element of the row is shared; single values are every
-                // thread's own.
+                // Buffers with a value for each element of the row are shared; each thread has
+                // single values of its own.
                 if self.n.buffer(*b).elements() > 1 {
                     self.n.buffers[b.0 as usize].scope = Scope::Shared;
                 }
@@ -175,7 +175,7 @@ impl Writer {
                 }
                 body => {
                     out.push(self.pass(l.var, l.extent, body.to_vec()));
-                    // What is copied as it is may arrive only at a barrier.
+                    // A plain copy may be asynchronous, and arrives only at a barrier.
                     if let [Stmt::Store { value: Expr::Load { .. } | Expr::Select { .. }, .. }] =
                         body
                     {
@@ -183,7 +183,7 @@ impl Writer {
                     }
                 }
             },
-            // Every thread computes single values for itself; all write the same result.
+            // Every thread computes single values for itself, so all threads write the same result.
             other => out.push(other.clone()),
         }
     }

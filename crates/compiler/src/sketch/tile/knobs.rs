@@ -8,7 +8,8 @@ use squall_core::space::{Knob, Role, Term};
 /// The knobs and constraints of a shape, on a target whose vectors have `native` lanes.
 pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
     let mut d = Draft::default();
-    // Half vectors only where whole ones do not fit the extent, narrower only where it is short.
+    // Half vectors are offered only where whole ones do not fit the extent, narrower ones only
+    // where it is short.
     let widths = widths(s.tiled[s.lane].extent, native);
     d.knobs.push(Knob::ints("lanes", Role::Vector, widths.clone()));
     register_tile(&mut d, s, t, native);
@@ -33,7 +34,7 @@ fn accumulators(s: &Shape) -> Term {
     Term::product(s.tiled.iter().map(|a| Term::knob(format!("{}3", a.short))))
 }
 
-/// The register tile comes first: its knobs are entangled with one another.
+/// The register tile comes first, because its knobs depend most on one another.
 fn register_tile(d: &mut Draft, s: &Shape, t: &Target, native: i64) {
     let registers = t.vector_registers() as i64;
     let narrow = native.min(4);
@@ -104,7 +105,7 @@ fn ways(d: &mut Draft, s: &Shape) {
     let reduction: i64 = s.reduce.iter().map(|a| a.extent).product();
     let depths = [1, 2, 3, 4, 7, 8, 9, 16].into_iter().filter(|&u| u <= reduction);
     d.knobs.push(Knob::ints("unroll", Role::Unroll, depths));
-    // Compilers take longer than they gain over bodies beyond this.
+    // Beyond this size, compilers take longer over a body than the kernel gains.
     d.must.push(Term::product([accumulators(s), Term::knob("unroll")]).at_most(128));
     let names: Vec<&str> = s.orders.iter().map(|o| o.0.as_str()).collect();
     d.knobs.push(Knob::words("order", Role::Order, &names));

@@ -31,10 +31,10 @@ pub(super) struct Axis {
     pub var: Var,
 }
 
-/// How padding is done.
+/// How a stage's padding is computed.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Pad {
-    /// There is none.
+    /// The stage has no padding.
     None,
     /// A padded copy of the whole input, made first.
     Copy,
@@ -55,11 +55,11 @@ impl Shape {
 /// How an operand may be packed.
 #[derive(Clone, Copy, PartialEq)]
 enum Packing {
-    /// A weight that the lanes cannot read as it lies.
+    /// A weight whose layout the lanes cannot read: it is always packed.
     Forced,
-    /// A weight: ahead of time or not at all.
+    /// A weight that is packed ahead of time or not at all.
     Weight,
-    /// Data: at each call, as a whole or tile by tile.
+    /// Data that is packed at each call, as a whole or tile by tile, or not at all.
     Data,
 }
 
@@ -93,8 +93,8 @@ struct Shape {
     /// Loops of the padded copy: innermost loop, low border, end of the inside, extent.
     border: Option<Border>,
     copy_outer: Option<String>,
-    /// An operand that the first cache does not hold, the weight or what vectors are read of: worth
-    /// asking for ahead.
+    /// An operand that the first cache does not hold, the weight or the one that vectors are read
+    /// from: prefetching it may pay off.
     stream: Option<String>,
 }
 
@@ -116,7 +116,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             })
             .collect();
         out.extend(lanes);
-        // A padded copy next to its use is always better than one of the whole input.
+        // A padded copy next to its use is always faster than one of the whole input.
         if pad == Pad::Near && !out.is_empty() {
             out.retain(|s| !s.name.contains("copy"));
         }
@@ -226,7 +226,7 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
             joined = Some(a.clone());
         }
         attempt(&mut n, &mut prefix, vec![Primitive::Contract { buffer: p.clone(), at: joined? }])?;
-        // Small enough for the stack?
+        // The copy is only made there if it fits the stack.
         let b = n.find_buffer(&p)?;
         if n.buffer(b).elements() > 32 << 10 {
             return None;
@@ -293,8 +293,8 @@ fn stride(n: &Nest, b: Source, index: &[Affine], v: Var) -> i64 {
     squall_core::workload::flatten(index, &n.buffer(b).shape).coefficient(v)
 }
 
-/// Axes along which every operand is constant, contiguous (or a short stride), or a weight whose
-/// layout is ours.
+/// Axes along which every operand is constant, contiguous (or of a short stride), or a weight,
+/// whose layout the compiler may choose.
 fn lane_axes(n: &Nest, c: &str) -> Vec<String> {
     let Some((spatial, _)) = main_loops(n, c) else { return Vec::new() };
     let ops = operands(n, c);
@@ -328,7 +328,7 @@ fn tests(n: &Nest, c: &str) -> Vec<Affine> {
     out
 }
 
-/// A window: dimensions indexed by the sum of two axes make packed copies grow.
+/// Whether a dimension is indexed by the sum of two axes, a window, which makes packed copies grow.
 fn is_window(index: &[Affine]) -> bool {
     index.iter().any(|a| a.terms().len() > 1)
 }
@@ -340,7 +340,7 @@ struct Way {
     whole: bool,
 }
 
-/// The main stage, as a way of tiling sees it.
+/// The facts of the main stage that a way of tiling needs.
 struct Main<'a> {
     base: &'a Nest,
     /// Its buffer's name.
@@ -444,7 +444,7 @@ fn sketch(
         return None;
     }
     let lane = &tiled[lane_at];
-    // Lanes whose tests differ are computed one by one: not worth a sketch.
+    // Lanes whose tests differ are computed one by one, which is not worth a sketch.
     if pad == Pad::Guard && tests(base, c).iter().any(|index| index.uses(lane.var)) {
         return None;
     }

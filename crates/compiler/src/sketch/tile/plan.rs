@@ -28,7 +28,7 @@ fn at(a: &Axis, level: u8) -> String {
     format!("{}{level}", a.short)
 }
 
-/// A configuration on its way to a schedule, with the names of the loops that splits make.
+/// A configuration, its schedule so far, and the names of the loops that splits make.
 struct Builder<'a> {
     s: &'a Shape,
     k: &'a Configuration,
@@ -100,7 +100,7 @@ impl<'a> Builder<'a> {
         p.push(Primitive::Reorder { loops });
     }
 
-    /// Takes the reduction apart and sinks it into the loops that it stays inside of.
+    /// Splits the reduction and moves it into the loops that it stays inside of.
     fn reduction(&self, p: &mut Vec<Primitive>) {
         let middle: &[String] = if self.s.whole { &[] } else { &self.middle };
         for l in middle.iter().chain(&self.tile).rev() {
@@ -189,7 +189,7 @@ impl<'a> Builder<'a> {
             Some("yes") => {
                 p.push(Primitive::Prefetch { buffer: format!("{name}_packed"), lines });
             }
-            // Copied next to its use it is in a near cache.
+            // A copy next to its use is in a near cache.
             Some("near") => {}
             _ => p.push(Primitive::Prefetch { buffer: name.clone(), lines }),
         }

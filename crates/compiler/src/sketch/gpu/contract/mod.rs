@@ -44,8 +44,8 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
     tensor.chain([tile]).collect()
 }
 
-/// What must hold of the tile of an axis: packed weights are cut evenly, and other tiles overlap by
-/// an eighth at most.
+/// The constraints on the tile of an axis: it cuts packed weights evenly, and other tiles overlap
+/// by an eighth at most.
 fn axis_tile(d: &mut Draft, p: &Problem, a: &Axis) {
     let tile = || Term::product(["t", "v", "i"].map(|what| of_axis(a, what)));
     if p.cuts_weight(a) {
@@ -75,8 +75,8 @@ fn space(p: &Problem, gpu: Gpu) -> Option<Space> {
         }
         axis_tile(&mut d, p, a);
     }
-    // Levels of one axis, between which a search trades factors: what a block no longer splits its
-    // threads may.
+    // These are levels of one axis, and a search moves factors between them: a factor that the
+    // block gives up, its threads may take.
     let first = &p.reduce[0];
     let role = |level| Role::Tile { axis: first.short.clone(), level };
     let chunks = divisors(first.extent).into_iter().filter(|d| *d <= 64);

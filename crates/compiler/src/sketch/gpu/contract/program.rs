@@ -1,5 +1,5 @@
-//! The program of a contraction: chunks of the reduction are fetched and added up, one after
-//! another or one ahead, and what threads have is finished, alone or with others.
+//! The program of a contraction. Chunks of the reduction are fetched and added up, one after
+//! another or one ahead. Then each thread stores its sums, or threads add up partial sums first.
 
 use super::super::loops::{around, count, tiles};
 use super::super::problem::{Operand, Problem, epilogue};
@@ -14,7 +14,7 @@ pub fn program(p: &Problem, c: &Configuration) -> Result<Nest, String> {
     Tiling::new(p, c)?.program()
 }
 
-/// What a thread's sums read of each operand, apart from the step.
+/// Which elements of an operand a thread's sums read, apart from the step.
 struct Reads {
     own: Own,
     /// Places in the chunk and in the window.
@@ -152,8 +152,8 @@ impl Tiling<'_> {
             Stmt::If { conds: vec![Cond { index: next, low: 0, high: self.steps }], body: ahead };
         let inner = vec![count(stage, 2, Mode::Unroll, vec![ahead, sum, barrier()])];
         outer.extend([count(self.step, self.steps / 2, Mode::Serial, inner), barrier()]);
-        // A loop that runs once gives the tiles a block of statements, at whose end their place is
-        // free.
+        // A loop that runs once makes a block of statements around the tiles, so that their place
+        // in shared memory is free at its end.
         let once = self.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, outer));
     }

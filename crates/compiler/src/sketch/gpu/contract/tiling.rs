@@ -1,5 +1,5 @@
-//! The tile of a block in a contraction: what threads own of it, what a step takes of each operand,
-//! and where that lies in shared memory.
+//! The tile of a block in a contraction: which elements of it threads own, which elements of each
+//! operand a step takes, and where these lie in shared memory.
 
 use super::super::super::divisors;
 use super::super::loops::{around, launches};
@@ -9,8 +9,8 @@ use crate::nest::{Buffer, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::{Configuration, DType};
 
-/// Multiplications written out; NVRTC takes over a second beyond, and builders wait for the
-/// slowest.
+/// The most multiplications that are written out: NVRTC takes over a second for more, and builders
+/// wait for the slowest candidate.
 const MOST_UNROLLED: i64 = 2048;
 
 /// A weight's copy in tiles, with the axes and the reduction axes that it has.
@@ -25,7 +25,7 @@ pub struct Own {
     pub index: Vec<Affine>,
 }
 
-/// A configuration on its way to a nest.
+/// A configuration, and the nest that is written for it.
 pub struct Tiling<'a> {
     pub p: &'a Problem,
     pub n: Nest,
@@ -41,7 +41,7 @@ pub struct Tiling<'a> {
     pub unroll: i64,
     pub vector: i64,
     pub pad: i64,
-    /// Chunks that shared memory holds: 2 where the next is fetched during a sum.
+    /// Chunks that shared memory holds: 2 where the next chunk is fetched while one is summed.
     pub stages: i64,
     /// Variables: block number, tile start and thread of each axis; group, block in the cluster,
     /// step.
@@ -176,8 +176,8 @@ impl<'a> Tiling<'a> {
         index.iter().map(|a| Span::of(self.p, a, &part)).collect()
     }
 
-    /// Has a line fetched several elements at once where none of them can lie apart from the
-    /// others: from an aligned element on, each group inside or outside of the tensor as a whole.
+    /// Has a line fetched several elements at once where they begin at an aligned element and lie
+    /// inside or outside of the tensor as a whole.
     pub fn widen(&self, o: &Operand, spans: &mut [Span]) {
         let Some(s) = spans.last_mut().filter(|s| s.step == 1 && s.extent > 1) else { return };
         if o.packed || o.conds.is_empty() {
@@ -228,7 +228,7 @@ impl<'a> Tiling<'a> {
 
     /// The shared buffer of an operand's tile.
     pub fn tile(&mut self, source: Source, spans: &[Span]) -> SharedTile {
-        // Axes that threads lie along come last: their accesses then touch all banks.
+        // Axes that threads lie along come last, so that the threads' accesses touch all banks.
         let order = [false, true]
             .into_iter()
             .flat_map(|s| (0..spans.len()).filter(move |&d| spans[d].spatial == s));

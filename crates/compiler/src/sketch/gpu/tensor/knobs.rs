@@ -24,7 +24,7 @@ pub fn tile_knobs(d: &mut Draft, p: &Problem, f: &Factor, widths: impl Fn(i64) -
         let role = Role::Tile { axis: axis.short.clone(), level: 0 };
         let name = format!("{}_b", axis.short);
         d.knobs.push(Knob::ints(name, role, values.filter(|v| !last || widths(*v))));
-        // Overlapping tiles may waste an eighth.
+        // Tiles that overlap may compute an eighth twice.
         d.should.push(overlap_at_most(axis.extent, || tile_knob(p, a), 8));
     }
 }
@@ -44,7 +44,7 @@ pub fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
     d.open()
 }
 
-/// What the knobs and constraints are made from.
+/// Facts of the problem that knobs and constraints are made from.
 struct Sketch<'a> {
     p: &'a Problem,
     roles: &'a Roles,
@@ -124,7 +124,7 @@ impl Sketch<'_> {
             d.knobs.push(Knob::ints(name, Role::Parallel, [1, 2, 4, 8]));
         }
         let role = |level| Role::Tile { axis: self.p.reduce[0].short.clone(), level };
-        // What moves along an axis is not cut: the tile's lines hold all of it.
+        // A reduction that moves along an axis is not cut, because the tile's lines hold all of it.
         let whole = self.any(Layout::Sliding);
         let parts = |most: i64| powers(1, if whole { 1 } else { most });
         let chunks = if whole { vec![self.filled()] } else { powers(depth, 8 * depth).collect() };
@@ -148,12 +148,12 @@ impl Sketch<'_> {
         if transposed {
             d.knobs.push(transpose);
         }
-        // Matrices are loaded one product ahead; across the barrier between steps, too.
+        // Matrices can be loaded one product ahead, and also across the barrier between steps.
         let ahead = Knob::scale("ahead", Role::Choice, &["none", "slice", "step"])
             .formerly("ahead", &[("0", "none"), ("1", "slice"), ("2", "step")]);
         d.knobs.push(ahead);
-        // Tiles that the copy engine fetches lie in swizzled rows: a window has no lines there to
-        // slide along.
+        // Tiles that the copy engine fetches lie in swizzled rows, which are no lines that a window
+        // could slide along.
         let whole = Term::product(["chunk", "split_warps"].map(Term::knob));
         let more = tma::constraints(self.p, self.roles, self.gpu, &whole);
         let mut tma = Term::from(0);
@@ -171,7 +171,7 @@ impl Sketch<'_> {
             }
             d.must.extend(more.into_iter().map(|holds| tma.clone().implies(holds)));
         }
-        // Whether room is left behind rows, which swizzled ones do not need.
+        // Padding behind rows; swizzled rows need none.
         let rows = Knob::words("rows", Role::Layout, &["dense", "padded"]).formerly("pad", &before);
         d.must.push(tma.clone().implies(rows.is("dense")));
         d.knobs.push(rows);
@@ -183,7 +183,7 @@ impl Sketch<'_> {
         let windows = self.windows();
         let knob = |name: &str| Term::knob(name);
         if !windows.is_empty() {
-            // How many of the window's loops are written out.
+            // This knob says how many of the window's loops are written out.
             d.knobs.push(Knob::ints("unroll", Role::Unroll, 0..=windows.len().min(2) as i64));
         }
         // Weights can arrive piece by piece; several steps are on their way by themselves.
@@ -205,7 +205,8 @@ impl Sketch<'_> {
             d.must.push(knob("run").divides(tile_knob(self.p, a)));
             d.must.push(knob("run").equals(1).or(Term::from(1).at_most(knob("unroll"))));
         }
-        // Matrices outlive a step where it has several products, in no loop.
+        // Matrices can outlive a step only if the step has several products and no loop around
+        // them.
         let mut across = vec![
             Term::from(2).at_most(knob("stages")),
             Term::from(2 * self.roles.depth()).at_most(knob("chunk")),
@@ -220,11 +221,11 @@ impl Sketch<'_> {
         d.must.extend(step.map(|step| step.implies(Term::product(across))));
     }
 
-    /// What bounds work that is done for nothing, and steps.
+    /// Constraints that bound useless work and the number of steps.
     fn work(&self, d: &mut Draft) {
         for (f, warps) in self.shares() {
-            // Rows and columns that are computed for nothing: a third at most, where there are
-            // enough.
+            // At most a third of the rows and columns may lie beyond the problem, where it has
+            // enough of them.
             let covered =
                 Term::product([self.sides((f, warps)), Term::knob(warps), Term::from(3 * SIDE)]);
             let counted = |times: i64| Term::product([self.counted(f), Term::from(times)]);
@@ -233,7 +234,8 @@ impl Sketch<'_> {
         }
         d.must.push(self.sums().at_most(16));
         d.must.push(ends_near(self.k, self.roles.depth(), || Term::product(Self::step_parts())));
-        // One stage more where there are several steps: all of them are on their way at once then.
+        // One stage more than there are steps means that all steps are on their way at once; that
+        // needs several steps.
         let several = Term::from(2).at_most(steps(self.k, Self::step_parts()));
         let most = Term::sum([steps(self.k, Self::step_parts()), several]);
         d.must.push(Term::knob("stages").at_most(most));
@@ -251,7 +253,7 @@ impl Sketch<'_> {
         d.must.push(written(1));
         for loops in [1, 2] {
             if let Some(inner) = windows.len().checked_sub(loops) {
-                // Two loops half as many: these take longest to compile.
+                // With two loops half as many are allowed, because these take longest to compile.
                 let positions = loops as i64 * windows[inner..].iter().product::<i64>();
                 let fewer = Term::knob("unroll").at_most(loops as i64 - 1);
                 d.must.push(fewer.or(written(positions)));

@@ -79,7 +79,7 @@ impl Tiling<'_> {
         let mut conds: Vec<Cond> =
             if packed { Vec::new() } else { o.conds.iter().map(guard).collect() };
         if !packed && !f.filled && f.layout != Layout::Sliding && self.runs_over() {
-            // Without the groups that may stand beside the reduction.
+            // The index leaves out groups that share the reduction's dimension.
             let rest =
                 o.index[f.along].map_vars(|v| match self.p.axes.iter().position(|x| x.var == v) {
                     Some(a) => Affine::var(self.start[a]),

@@ -29,13 +29,13 @@ pub struct Products {
     /// order.
     lines: [Vec<(i64, i64)>; 2],
     whole: [Source; 2],
-    /// What 32-bit floats have beyond tf32.
+    /// The matrices of what rounding to tf32 leaves of 32-bit floats.
     rest: Option<[Source; 2]>,
 }
 
 /// A factor's matrices for one product.
 struct Matrices {
-    /// Where they are loaded to, and what rounding leaves of them.
+    /// The fragment that they are loaded to, and the one for what rounding leaves of them.
     whole: Source,
     rest: Option<Source>,
     /// Which of the fragment's matrices they are.
@@ -169,8 +169,8 @@ impl Tiling<'_> {
         all
     }
 
-    /// Multiplies them. Small products first: sums lose less of them. Neighbours add to other sums,
-    /// so that none waits.
+    /// Multiplies the matrices. Small products come first, because sums then lose less of them.
+    /// Neighbouring products add to different sums, so that none waits for another.
     pub fn multiply_product(&mut self, q: &Products, sums: Source, i: usize) -> Vec<Stmt> {
         let mut body = Vec::new();
         let position = q.at[i].1.last().copied().unwrap_or(0);
@@ -230,7 +230,7 @@ impl Tiling<'_> {
             let load = Warp::Load { to, rest: None, rows, first, column, columns, from, index };
             return count(i, self.sides[k], Mode::Unroll, vec![Stmt::Warp(load)]);
         }
-        // How many neighbours a row stands for: it counts the first of each run.
+        // The row counts the first neighbour of each run.
         let run = |a: usize| if f.axes.last() == Some(&a) { self.run[k] } else { 1 };
         let rows: Vec<(Var, i64)> = f
             .axes

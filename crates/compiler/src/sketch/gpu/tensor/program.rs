@@ -28,12 +28,12 @@ pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
     t.program()
 }
 
-/// What comes after the copies of a step were awaited.
+/// The barrier that follows the wait for a step's copies.
 fn barrier() -> Stmt {
     Stmt::Barrier(Reach::Block)
 }
 
-/// That something exists: the condition of a step or piece that may lie behind the last.
+/// The condition that a step or piece exists, for one that may lie behind the last.
 fn below(index: Affine, high: i64, body: Vec<Stmt>) -> Stmt {
     Stmt::If { conds: vec![Cond { index, low: 0, high }], body }
 }
@@ -49,7 +49,8 @@ impl Tiling<'_> {
             DType::F32,
         );
         let mut body = Vec::new();
-        // Others may bring their sums as soon as this block has begun.
+        // The barrier shows that this block has begun: from there on other blocks may bring their
+        // sums.
         let gathered = (self.cluster > 1).then(|| {
             body.push(Stmt::Barrier(Reach::Cluster));
             self.gather(&mut body)
@@ -87,7 +88,7 @@ impl Tiling<'_> {
             copies.push(Stmt::CommitCopies);
             inner.push(count(s, first, Mode::Unroll, copies));
         }
-        // Matrices that outlive a step.
+        // These matrices outlive a step.
         let kept = (self.ahead == Ahead::Step).then(|| self.products(None));
         if let Some(products) = &kept {
             inner.extend(products.locals());
@@ -106,8 +107,8 @@ impl Tiling<'_> {
             return body.extend(inner);
         }
         inner.push(barrier());
-        // A loop that runs once gives the tiles a block of statements, at whose end their place is
-        // free.
+        // A loop that runs once makes a block of statements around the tiles, so that their place
+        // in shared memory is free at its end.
         let once = self.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }
@@ -199,7 +200,7 @@ impl Tiling<'_> {
             each.extend([Stmt::AwaitCopies(0), barrier()]);
             each.extend(self.multiply(sums, shared, &none, None));
         }
-        // Where one step is all, the barrier behind the steps is the one.
+        // If there is only one step, the barrier behind the steps is enough.
         if self.steps > 1 {
             each.push(barrier());
         }

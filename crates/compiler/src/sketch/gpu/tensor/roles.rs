@@ -14,7 +14,7 @@ pub const SIDE: i64 = 16;
 /// Elements of 16 bits in a swizzled row of shared memory.
 pub const SWIZZLED_ROW: i64 = 64;
 
-/// One factor's part.
+/// The part that one factor plays.
 #[derive(Clone)]
 pub struct Factor {
     /// Among the problem's operands.
@@ -62,7 +62,7 @@ impl Factor {
     }
 }
 
-/// What the operands of a product are.
+/// The parts that the operands of a product play.
 pub struct Roles {
     pub format: DType,
     /// Each factor is the sum of two numbers, for products as precise as those of 32-bit floats.
@@ -115,8 +115,9 @@ impl Roles {
             .map(|f| f.0)
     }
 
-    /// That the blocks of a cluster share out the rows or the columns of their tile: an axis that
-    /// no other one of its factor stands before.
+    /// The constraint that the blocks of a cluster can share out the rows or the columns of their
+    /// tile: they cut an axis evenly, and the tile has one element along the axes of its factor
+    /// that come before.
     pub fn shared_out(&self, p: &Problem) -> Term {
         let knob = |a: usize| tile_knob(p, a);
         self.both().into_iter().flat_map(Factor::cuts).fold(
@@ -141,7 +142,7 @@ pub fn leading(p: &Problem) -> Option<usize> {
         DType::F32 | DType::Tf32 => 8,
         _ => return None,
     };
-    // Columns that are multiplied, in eighths of those that there are.
+    // Columns that are multiplied, in eighths of those that the reduction has.
     let filled =
         |r: usize| (p.reduce[r].extent + depth - 1) / depth * depth * 8 / p.reduce[r].extent;
     let best = (1..p.reduce.len()).rev().min_by_key(|&r| filled(r))?;
@@ -193,7 +194,8 @@ pub fn roles(p: &Problem) -> Option<Roles> {
         let o = &p.operands[operand];
         let k = p.reduce[0].var;
         let along = o.index.iter().position(|i| i.uses(k))?;
-        // Beside the reduction its dimension may hold axes that both factors have: groups.
+        // The reduction's dimension may also hold axes that both factors have, as grouped
+        // convolutions do.
         let simple = o.index.iter().filter(|i| i.uses(k)).count() == 1
             && o.index[along].coefficient(k) == 1
             && o.index[along]

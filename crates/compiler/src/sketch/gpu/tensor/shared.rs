@@ -101,8 +101,8 @@ impl Tiling<'_> {
         if let Some(last) = shape.last_mut() {
             *last += self.pad;
         }
-        // What passes through registers on its way is rounded there, what does not when it is
-        // loaded.
+        // Elements that pass through registers on their way are rounded there; others are rounded
+        // when matrices are loaded.
         let rounded = matches!(f.layout, Layout::Packed | Layout::Transposed) && !self.split;
         let dtype = if rounded { self.format } else { self.n.buffer(from).dtype };
         let name = format!("{}_s", self.n.buffer(from).name);
@@ -201,7 +201,8 @@ impl Tiling<'_> {
             );
         }
         let line = self.n.new_var("line");
-        // Chunks of groups of warps are whole rows, or all of them are one.
+        // The chunk of each group of warps is whole rows, or the chunks of all groups make up one
+        // row.
         let rows = self.chunk % SWIZZLED_ROW == 0;
         let (far, near) = if rows { (self.chunk / SWIZZLED_ROW, 0) } else { (0, self.chunk) };
         let block = Affine::new([(self.group, far)], from / SWIZZLED_ROW);

@@ -21,9 +21,9 @@ fn sum(parts: impl Iterator<Item = Expr>) -> Expr {
 }
 
 impl Tiling<'_> {
-    /// The axes of rows and columns where a warp can store what it has as it is, in 16 bits: no
-    /// warp waits for others then, nor for shared memory to be free. Rows of 32-bit floats go
-    /// through shared memory, a line at a time.
+    /// The axes of rows and columns where a warp can store its sums directly, in 16 bits: then no
+    /// warp waits for others, nor for shared memory to be free. Rows of 32-bit floats go through
+    /// shared memory, a line at a time.
     pub fn direct(&self) -> Option<[usize; 2]> {
         let p = self.p;
         let one = |k: usize| match self.factors[k].axes[..] {
@@ -39,7 +39,7 @@ impl Tiling<'_> {
         (plain && alone && others).then_some(axes)
     }
 
-    /// Sums go to shared memory, and on from there; or straight on.
+    /// Stores the sums, directly or through shared memory.
     pub fn put(&mut self, sums: Source, gathered: Option<Source>, body: &mut Vec<Stmt>) {
         let direct = self.direct();
         let to = match direct {
@@ -134,7 +134,7 @@ impl Tiling<'_> {
         gathered
     }
 
-    /// What all groups have of an element, by its row and column.
+    /// The sum over all groups of an element, by its row and column.
     fn of_groups(&self, partial: Source, [row, column]: &[Affine; 2]) -> Expr {
         sum((0..self.groups)
             .map(|g| Expr::load(partial, vec![Affine::constant(g), row.clone(), column.clone()])))
@@ -166,7 +166,7 @@ impl Tiling<'_> {
         if self.cluster == 1 {
             body.push(Stmt::Barrier(Reach::Block));
         } else {
-            // Where others' sums lie may still be in use there.
+            // The memory that receives other blocks' sums may still be in use.
             let reach = if gathered.is_some() { Reach::Block } else { Reach::Cluster };
             body.push(Stmt::Barrier(reach));
             let gathered = gathered.unwrap_or_else(|| self.gather(body));
@@ -227,7 +227,7 @@ impl Tiling<'_> {
         let mut each = vec![Stmt::Local(kept)];
         let keep = Stmt::Store { buffer: kept, index: vec![own(lane)], value: total };
         each.extend(vector(lane, width, vec![keep]));
-        // A variable is bound once.
+        // Each variable may be bound only once.
         let other = self.n.new_var("v");
         let place: Vec<Affine> =
             place.iter().map(|a| a.substitute(lane, &Affine::var(other))).collect();

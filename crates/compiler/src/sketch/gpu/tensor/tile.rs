@@ -12,7 +12,7 @@ use squall_core::{Configuration, DType};
 /// What is loaded from shared memory into matrices while others are multiplied.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Ahead {
-    /// Nothing.
+    /// No matrices.
     None,
     /// The matrices of the next product of a step.
     Slice,
@@ -20,7 +20,7 @@ pub enum Ahead {
     Step,
 }
 
-/// A configuration on its way to a nest.
+/// A configuration, and the nest that is written for it.
 pub struct Tiling<'a> {
     pub p: &'a Problem,
     pub format: DType,
@@ -92,8 +92,9 @@ pub fn sum_of(sums: Source, position: i64, at: &[Var; 2]) -> Matrix {
 }
 
 impl<'a> Tiling<'a> {
-    /// What warps and warpgroups begin with: `warps` of them along rows and columns, each with
-    /// `unit` of them times a number of its own; `chunk` elements of the reduction a step.
+    /// The tile that the sketches for warps and for warpgroups begin with: `warps` of them along
+    /// rows and columns, each of which takes a multiple of `unit` rows and columns, and `chunk`
+    /// elements of the reduction a step.
     pub fn cut(
         p: &'a Problem,
         roles: &'a Roles,

@@ -1,6 +1,7 @@
 //! TMA tiles (compute capability 9.0): tiles of factors that the copy engine fetches by itself,
-//! told of the tensor once. Threads neither work out addresses nor hold what is on its way, which
-//! leaves more of the power that a GPU may draw to the tensor cores (docs/decisions/0030).
+//! from a description of the tensor that it is given once. Threads neither compute addresses nor
+//! hold elements that are on their way, which leaves more of the power that a GPU may draw to the
+//! tensor cores (docs/decisions/0030).
 
 use super::super::loops::around;
 use super::super::problem::Problem;
@@ -31,7 +32,7 @@ fn is_tma_tile(p: &Problem, f: &Factor) -> bool {
         o.index.iter().all(|i| f.axes.iter().filter(|&&a| i.uses(p.axes[a].var)).count() <= 1);
     let steps =
         f.axes.iter().all(|&a| moves(p, f, a).is_some_and(|c| (1..=MOST_STEP).contains(&c)));
-    // Outside are zeros, as conditions say.
+    // The engine fills in zeros outside of the tensor, so the conditions must ask for zeros there.
     let zeros = |c: &Cond| {
         o.index
             .iter()
@@ -46,8 +47,8 @@ fn is_tma_tile(p: &Problem, f: &Factor) -> bool {
         && o.conds.iter().all(zeros)
 }
 
-/// What holds where tiles arrive as TMA tiles, in steps of `whole` elements of the reduction;
-/// nothing where they cannot.
+/// The constraints under which tiles arrive as TMA tiles, in steps of `whole` elements of the
+/// reduction; `None` where they cannot.
 pub fn constraints(p: &Problem, roles: &Roles, gpu: Gpu, whole: &Term) -> Option<Vec<Term>> {
     let both = roles.both();
     if gpu.capability < 90 || !roles.format.is_half() || !both.iter().all(|f| is_tma_tile(p, f)) {
@@ -114,7 +115,7 @@ impl Tiling<'_> {
             let index =
                 [stage.clone()].into_iter().chain(index).chain([Affine::var(inner)]).collect();
             let value = self.element(f, from, step, &at, &main);
-            out.extend(around(&loops, Mode::Box, vec![Stmt::Store { buffer: to, index, value }]));
+            out.extend(around(&loops, Mode::Tma, vec![Stmt::Store { buffer: to, index, value }]));
         }
         out
     }

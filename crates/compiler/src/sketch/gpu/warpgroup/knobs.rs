@@ -17,7 +17,7 @@ use squall_core::{Gpu, Space};
 const FREE: i64 = 8;
 
 pub fn space(p: &Problem, roles: &Roles, gpu: Gpu) -> Option<Space> {
-    // Half of what is multiplied would be zeros.
+    // For smaller problems, half of what is multiplied would be zeros.
     if 2 * p.reduce[0].extent <= DEPTH {
         return None;
     }
@@ -41,7 +41,7 @@ fn size(p: &Problem, f: &Factor) -> Term {
     Term::product(f.axes.iter().map(|&a| tile_knob(p, a)))
 }
 
-/// What a warpgroup takes of the tile: 64 rows, and 8 columns, as often.
+/// How many times 64 rows and 8 columns of the tile a warpgroup takes.
 fn units(p: &Problem, roles: &Roles) -> [Term; 2] {
     let of = |f: &Factor, groups: &str, unit: i64| {
         size(p, f).ceil_div(Term::product([Term::knob(groups), Term::from(unit)]))
@@ -89,11 +89,12 @@ fn ways_to_copy(d: &mut Draft, p: &Problem, roles: &Roles, gpu: Gpu) {
     }
 }
 
-/// What bounds work that is done for nothing, steps and stages.
+/// Constraints that bound useless work, steps and stages.
 fn steps_and_stages(d: &mut Draft, p: &Problem, roles: &Roles) {
     let k = p.reduce[0].extent;
     for (all, f) in computed(p, roles).into_iter().zip(roles.both()) {
-        // Computed for nothing: a third at most, where there are enough.
+        // At most a third of the rows and columns may lie beyond the problem, where it has enough
+        // of them.
         let bound = Term::product([size(p, f), Term::from(4)]);
         d.should.push(Term::product([all, Term::from(3)]).at_most(bound));
     }
@@ -105,8 +106,8 @@ fn steps_and_stages(d: &mut Draft, p: &Problem, roles: &Roles) {
     d.must.push(columns.at_most(32));
     let parts = || [Term::knob("split_blocks"), Term::from(DEPTH)];
     d.must.push(ends_near(k, DEPTH, || Term::product(parts())));
-    // Stages that are on their way when the first is awaited: one at least, and no more than there
-    // are steps.
+    // When the program waits for the first stage, at least one is on its way, and no more than
+    // there are steps.
     let window: i64 = p.reduce[1..].iter().map(|r| r.extent).product();
     let steps = Term::product([steps(k, parts()), Term::from(window)]);
     let with_lag = |t: Term| Term::sum([Term::knob("lag"), t]);
@@ -116,7 +117,7 @@ fn steps_and_stages(d: &mut Draft, p: &Problem, roles: &Roles) {
     d.must.push(roles.shared_out(p));
 }
 
-/// What a block takes: stages, and later the sums in their place.
+/// What a block takes of shared memory: stages, and later the sums in their place.
 fn block(d: &mut Draft, p: &Problem, roles: &Roles, gpu: Gpu) {
     let groups = ["groups_rows", "groups_columns"].map(Term::knob);
     let [rows, columns] = units(p, roles);

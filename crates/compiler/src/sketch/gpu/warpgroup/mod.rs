@@ -20,7 +20,7 @@ use squall_core::Gpu;
 use std::sync::Arc;
 
 pub(super) fn derive(p: &Arc<Problem>, gpu: Gpu) -> Option<Program> {
-    // These instructions are not in later devices.
+    // Later devices do not have these instructions.
     if gpu.capability / 10 != 9 {
         return None;
     }

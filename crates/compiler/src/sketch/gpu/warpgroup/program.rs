@@ -16,11 +16,11 @@ pub const DEPTH: i64 = 64;
 
 /// The nest of a configuration.
 pub fn program(p: &Problem, roles: &Roles, c: &Configuration) -> Nest {
-    Grouped::new(p, roles, c).program()
+    WarpgroupTile::new(p, roles, c).program()
 }
 
-/// A configuration on its way to a nest.
-struct Grouped<'a> {
+/// A configuration, and the nest that is written for it.
+struct WarpgroupTile<'a> {
     /// Its `warps` are warpgroups here, its `sides` a warpgroup's 64 rows and 8 columns.
     t: Tiling<'a>,
     /// Which warp of its warpgroup.
@@ -33,8 +33,8 @@ struct Grouped<'a> {
     stages: [Source; 2],
 }
 
-impl<'a> Grouped<'a> {
-    fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> Grouped<'a> {
+impl<'a> WarpgroupTile<'a> {
+    fn new(p: &'a Problem, roles: &'a Roles, c: &Configuration) -> WarpgroupTile<'a> {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let mut t = Tiling::cut(
             p,
@@ -66,7 +66,7 @@ impl<'a> Grouped<'a> {
             t.buffer(&name, shape, Scope::Swizzled, t.format)
         });
         let quarter = t.n.new_var("quarter");
-        Grouped { t, quarter, lag: get("lag"), from, stages }
+        WarpgroupTile { t, quarter, lag: get("lag"), from, stages }
     }
 
     fn program(mut self) -> Nest {
@@ -103,7 +103,7 @@ impl<'a> Grouped<'a> {
             inner *= r.extent;
         }
         window.reverse();
-        // Without a window there is nothing to divide.
+        // Without a window the number of the step is the number of its chunk.
         let chunk = if inner == 1 { it.clone() } else { bind("chunk", self.t.steps, inner) };
         Step { number: self.t.number(&chunk), window }
     }
@@ -186,7 +186,7 @@ impl<'a> Grouped<'a> {
         };
         let [a, b] = self.stages.map(|buffer| Matrix { buffer, at: vec![Affine::var(stage)] });
         let (rows, columns) = (part(self, 0, ROWS), part(self, 1, COLUMNS));
-        each.push(Stmt::Warp(Warp::Group { to: sums, rows, columns, a, b }));
+        each.push(Stmt::Warp(Warp::WarpgroupMultiply { to: sums, rows, columns, a, b }));
         let later = self.load_both(&now.plus(ahead), &Affine::var(next));
         each.push(Stmt::If {
             conds: vec![Cond { index: now.plus(ahead), low: 0, high: steps }],
@@ -198,13 +198,13 @@ impl<'a> Grouped<'a> {
             inner.push(Stmt::AwaitProducts(0));
         }
         inner.push(Stmt::Barrier(Reach::Block));
-        // A loop that runs once gives the stages a block of statements, at whose end their place is
-        // free.
+        // A loop that runs once makes a block of statements around the stages, so that their place
+        // in shared memory is free at its end.
         let once = self.t.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }
 
-    /// Sums go to shared memory, and on from there.
+    /// Stores the sums, through shared memory.
     fn put(&mut self, sums: Source, body: &mut Vec<Stmt>) {
         let t = &mut self.t;
         let unit = [ROWS * t.sides[0], COLUMNS * t.sides[1]];

@@ -97,8 +97,8 @@ pub fn space(conv: &Convolution, gpu: Gpu) -> Option<Space> {
         knob("split_blocks").divides(of_outputs()),
     ];
     must.extend(block().fits(gpu));
-    // Products of few numbers wait for shared memory, few threads for everything, small steps for
-    // each other.
+    // A thread with few sums waits for shared memory, few threads cannot hide any latency, and
+    // small steps wait for each other.
     let enough = |at_least: i64, t: Term| Term::from(at_least).at_most(t);
     let should =
         vec![enough(14, sums()), enough(128, threads()), enough(4, whole()), enough(2, unroll())];

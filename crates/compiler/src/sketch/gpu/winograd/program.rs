@@ -62,7 +62,7 @@ impl Maker {
             around(&[(c, whole), (x, PLACES * block / 4)], Mode::Share, vec![copy]).remove(0)
         };
         let mut inner = vec![Stmt::Local(v), Stmt::Local(u), Stmt::Local(d)];
-        // Loads before copies: they are waited for first.
+        // Loads come before copies, because the program waits for them first.
         inner.extend(self.load(d, &constant(0)));
         let s = self.n.new_var("s");
         let first = fetch(self, &var(s), &var(s));
@@ -95,8 +95,8 @@ impl Maker {
         let transform = self.transform(d, v, &var(other));
         each.push(Stmt::If { conds: next, body: transform });
         inner.extend([count(step, self.steps, Mode::Serial, each), Stmt::Barrier(Reach::Block)]);
-        // A loop that runs once gives the tiles a block of statements, at whose end their place is
-        // free.
+        // A loop that runs once makes a block of statements around the tiles, so that their place
+        // in shared memory is free at its end.
         let once = self.n.new_var("once");
         body.push(count(once, 1, Mode::Serial, inner));
     }

@@ -10,8 +10,8 @@ use squall_core::workload::Reducer;
 impl Maker {
     /// Brings the products of all places together, transforms them back and stores the outputs.
     pub fn back(&mut self, sums: Source, body: &mut Vec<Stmt>) {
-        // Odd distances: the threads of a warp shall not meet in banks, neither writing nor
-        // reading.
+        // Distances are odd, so that the threads of a warp do not meet in banks when they write or
+        // read.
         let row = self.in_block | 1;
         let plane = (self.out_block * row + 31) / 32 * 32 + 1;
         let met = self.buffer("products", vec![self.groups, PLACES, plane], Scope::Shared);

@@ -21,7 +21,7 @@ pub fn tiles_of(conv: &Convolution) -> (i64, i64, i64) {
     (down, across, conv.batch * down * across)
 }
 
-/// A configuration on its way to a nest.
+/// A configuration, and the nest that is written for it.
 pub struct Maker {
     pub n: Nest,
     pub conv: Convolution,
@@ -128,7 +128,7 @@ impl Maker {
         (vec![(kv, far), (i, self.tile[1]), (ki, each)], [i, kv, ki].map(var).to_vec(), tile, out)
     }
 
-    /// A factor as the task allows it to be taken.
+    /// A factor, rounded to tf32 where the task says so.
     pub fn rounded(&self, e: Expr) -> Expr {
         if self.conv.rounded { Expr::Cast(DType::Tf32, Box::new(e)) } else { e }
     }

@@ -1,8 +1,9 @@
-//! The interpreter's part for products that groups of warps begin and await. Sums are added up at
-//! once; what was read stays in use until the product is awaited, and so do the sums.
+//! The interpreter's part for products that warpgroups begin and await. Sums are added up at once;
+//! what a product reads stays in use until the product is awaited, and so do the sums.
 
-use super::simt::{Mark, Team};
-use super::warp::{Matrix, Part, lies_across};
+use super::{Mark, Team};
+use crate::nest::state::flat;
+use crate::nest::{Matrix, Part, lies_across};
 use squall_core::expr::Source;
 
 /// A product that was begun.
@@ -25,63 +26,29 @@ impl Team<'_, '_> {
         }
     }
 
-    /// The part of a warp, whose first thread is `t`.
-    pub(super) fn group(
+    /// Begins the share of a product that a warp has, whose first thread is `t`: `parts` say which
+    /// rows and columns the warpgroup takes of the factors.
+    pub(super) fn begin_product(
         &mut self,
         to: Source,
-        rows: &Part,
-        columns: &Part,
-        a: &Matrix,
-        b: &Matrix,
+        [rows, columns]: [&Part; 2],
+        [a, b]: [&Matrix; 2],
         t: usize,
     ) -> Result<(), String> {
         let quarter = (t % self.block / 32 % 4) as i64;
         let shape = self.s.nest.buffer(to).shape.clone();
         let (matrices, n) = (shape[0], shape[2]);
         let mut reads = [(a.buffer, Vec::new()), (b.buffer, Vec::new())];
-        let line = |me: &mut Self,
-                    m: &Matrix,
-                    row: i64,
-                    noted: Option<&mut Vec<usize>>|
-         -> Result<Vec<f64>, String> {
-            let shape = &me.s.nest.buffer(m.buffer).shape;
-            let lead = super::state::flat(&m.at, shape, &me.vars[t]) as i64 * shape[m.at.len()];
-            let depth = shape[m.at.len() + 1];
-            let across = lies_across(me.s.nest, m);
-            let place = move |k: i64| match across {
-                true => (((lead + row / 64) * depth + k) * 64 + row % 64) as usize,
-                false => ((lead + row) * depth + k) as usize,
-            };
-            let mut values = Vec::new();
-            me.take(m.buffer, (0..depth).map(place), t, &mut values)?;
-            noted.into_iter().for_each(|list| list.extend((0..depth).map(place)));
-            Ok(values)
-        };
-        let value = |me: &Self, p: &Part| p.first.eval(|v| me.vars[t][v.0 as usize]);
-        let (first_row, first_column) = (value(self, rows), value(self, columns));
         let mut second = Vec::new();
         for j in 0..n {
-            // Each of the four warps notes a quarter of what all of them read.
-            let there = first_column + j < columns.all;
-            second.push(if there {
-                Some(line(
-                    self,
-                    b,
-                    first_column + j,
-                    (j % 4 == quarter).then_some(&mut reads[1].1),
-                )?)
-            } else {
-                None
-            });
+            // All four warps read every column; each notes a quarter of them.
+            let noted = (j % 4 == quarter).then_some(&mut reads[1].1);
+            second.push(self.line(b, columns, j, t, noted)?);
         }
         for i in 0..matrices {
             for m in 0..16 {
-                let row = first_row + 64 * i + 16 * quarter + m;
-                let first = if row < rows.all {
-                    Some(line(self, a, row, Some(&mut reads[0].1))?)
-                } else {
-                    None
-                };
+                let row = 64 * i + 16 * quarter + m;
+                let first = self.line(a, rows, row, t, Some(&mut reads[0].1))?;
                 let sums = self.locals.get_mut(&(to, t / 32));
                 let sums = sums.ok_or_else(|| {
                     format!("`{}` is used undeclared", self.s.nest.buffer(to).name)
@@ -104,8 +71,36 @@ impl Team<'_, '_> {
         Ok(())
     }
 
-    /// All products but the last so many are done. From now on a barrier lets others write what
-    /// they read.
+    /// The elements along the reduction of a factor's `i`-th row of a part, and `None` where the
+    /// tile has no such row; `noted` collects their places.
+    fn line(
+        &mut self,
+        m: &Matrix,
+        part: &Part,
+        i: i64,
+        t: usize,
+        noted: Option<&mut Vec<usize>>,
+    ) -> Result<Option<Vec<f64>>, String> {
+        let row = part.first.eval(|v| self.vars[t][v.0 as usize]) + i;
+        if row >= part.all {
+            return Ok(None);
+        }
+        let shape = &self.s.nest.buffer(m.buffer).shape;
+        let lead = flat(&m.at, shape, &self.vars[t]) as i64 * shape[m.at.len()];
+        let depth = shape[m.at.len() + 1];
+        let across = lies_across(self.s.nest, m);
+        let place = move |k: i64| match across {
+            true => (((lead + row / 64) * depth + k) * 64 + row % 64) as usize,
+            false => ((lead + row) * depth + k) as usize,
+        };
+        let mut values = Vec::new();
+        self.take(m.buffer, (0..depth).map(place), t, &mut values)?;
+        noted.into_iter().for_each(|list| list.extend((0..depth).map(place)));
+        Ok(Some(values))
+    }
+
+    /// Ends all products but the last so many. From now on a barrier lets other threads write what
+    /// these products read.
     pub(super) fn await_products(&mut self, last: usize, active: &[usize]) -> Result<(), String> {
         for &t in active.iter().filter(|t| *t % 32 == 0) {
             while let Some(p) = self

@@ -1,11 +1,13 @@
-//! The interpreter's part for what warps do together: each matrix lies once for a warp, and its
-//! first thread stands for all in the search for races.
+//! The interpreter's part for what warps do together. Each matrix is kept once for a warp, and the
+//! warp's first thread stands for all of them in the search for races.
 
-use super::simt::Team;
-use super::warp::{Matrix, Warp, extents};
+use super::Team;
+use crate::nest::state::flat;
+use crate::nest::{Matrix, Warp, extents};
 use squall_core::expr::{Source, Var};
 
 impl Team<'_, '_> {
+    /// Runs an instruction of warps, each of which has to come as a whole.
     pub(super) fn warps(&mut self, w: &Warp, active: &[usize]) -> Result<(), String> {
         for warp in active.chunks(32) {
             if warp.len() != 32 || warp[0] % 32 != 0 || warp[31] != warp[0] + 31 {
@@ -20,7 +22,7 @@ impl Team<'_, '_> {
     fn base(&self, m: &Matrix, t: usize) -> usize {
         let (r, c) = extents(self.s.nest, m);
         let shape = &self.s.nest.buffer(m.buffer).shape;
-        super::state::flat(&m.at, &shape[..shape.len() - 2], &self.vars[t]) * (r * c) as usize
+        flat(&m.at, &shape[..shape.len() - 2], &self.vars[t]) * (r * c) as usize
     }
 
     fn elements(&mut self, b: Source, t: usize) -> Result<&mut Vec<f64>, String> {
@@ -37,7 +39,9 @@ impl Team<'_, '_> {
             self.settled(m.buffer, t)?;
         }
         match w {
-            Warp::Group { to, rows, columns, a, b } => self.group(*to, rows, columns, a, b, t)?,
+            Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
+                self.begin_product(*to, [rows, columns], [a, b], t)?
+            }
             Warp::Zero(m) => {
                 let ((r, c), at) = (extents(self.s.nest, m), self.base(m, t));
                 self.elements(m.buffer, t)?[at..at + (r * c) as usize].fill(0.0);

@@ -1,0 +1,195 @@
+//! The verifier's part for what warps and warpgroups do together.
+
+use super::{Broken, Checker, Level};
+use crate::nest::{Matrix, Part, Scope, Warp, extents, lies_across};
+use squall_core::DType;
+use squall_core::expr::{Affine, Source, Var};
+
+/// Rows and columns of a matrix in memory, which variables count, and its element there.
+struct Place<'a> {
+    rows: &'a [(Var, i64)],
+    column: (Var, i64),
+    memory: Source,
+    index: &'a [Affine],
+    write: bool,
+}
+
+impl Checker<'_> {
+    pub(super) fn warp(&mut self, w: &Warp) -> Result<(), Broken> {
+        self.come_together(w)?;
+        let list = w.matrices();
+        for m in &list {
+            if self.n.buffer(m.buffer).scope != Scope::Fragment {
+                return self.fail(format!("`{}` is no fragment", self.n.buffer(m.buffer).name));
+            }
+            let zero = [Affine::constant(0), Affine::constant(0)];
+            let index: Vec<Affine> = m.at.iter().chain(&zero).cloned().collect();
+            self.access(m.buffer, &index, true)?;
+        }
+        match w {
+            Warp::Zero(_) => Ok(()),
+            Warp::WarpgroupMultiply { to, rows, columns, a, b } => {
+                let matrices = self.warpgroup_sums(*to)?;
+                let columns_taken = self.n.buffer(*to).shape[2];
+                self.same_formats(a, b)?;
+                self.warpgroup_factor(a, rows, 64 * matrices)?;
+                self.warpgroup_factor(b, columns, columns_taken)
+            }
+            Warp::Load { to, rest, rows, first, column, columns, from, index } => {
+                if rest.as_ref().is_some_and(|r| {
+                    self.n.buffer(r.buffer).dtype != DType::Tf32
+                        || extents(self.n, r) != extents(self.n, to)
+                }) {
+                    return self
+                        .fail("what rounding leaves of a matrix is as large as it, and tf32");
+                }
+                self.affine(first)?;
+                if first.range(|v| self.bounds[&v]).0 < 0 || rows.iter().any(|r| r.1 < 1) {
+                    return self.fail("rows are counted from below 0");
+                }
+                if !(1..=extents(self.n, to).1).contains(columns) {
+                    return self.fail(format!("a matrix has no {columns} columns"));
+                }
+                let column = (*column, *columns);
+                self.place(Place { rows, column, memory: *from, index, write: false })
+            }
+            Warp::Store { from, row, column, to, index } => {
+                let (rows, columns) = extents(self.n, from);
+                let (rows, column) = (&[(*row, rows)], (*column, columns));
+                self.place(Place { rows, column, memory: *to, index, write: true })
+            }
+            Warp::Multiply { .. } => {
+                let [(m, n), (am, ak), (bn, bk)] = [0, 1, 2].map(|i| extents(self.n, list[i]));
+                if (m, n, ak) != (am, bn, bk) {
+                    return self.fail(format!(
+                        "matrices of {am} x {ak} and {bn} x {bk} do not multiply to {m} x {n}"
+                    ));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Refuses an instruction that not all threads of a warp come to, or that is not the same for
+    /// all of them.
+    fn come_together(&self, w: &Warp) -> Result<(), Broken> {
+        let Some((lane, 32)) = self.threads.last().copied().filter(|_| self.level == Level::Thread)
+        else {
+            return self.fail(
+                "what a warp does together stands where its 32 threads, the innermost thread \
+                 loop, do not all come",
+            );
+        };
+        let mut uniform = true;
+        w.clone().affine_mut(&mut |a| uniform &= !a.uses(lane));
+        match uniform {
+            true => Ok(()),
+            false => self.fail(format!(
+                "what a warp does together depends on `{}`, its thread",
+                self.var(lane)
+            )),
+        }
+    }
+
+    /// Checks every element that a matrix is loaded from or stored to.
+    fn place(&mut self, p: Place<'_>) -> Result<(), Broken> {
+        let counted = || p.rows.iter().chain([&p.column]);
+        counted().try_for_each(|(v, e)| self.bind(*v, e - 1))?;
+        let buffer = self.n.buffer(p.memory);
+        if !matches!(
+            (buffer.scope, p.write),
+            (Scope::Shared, _) | (Scope::Swizzled, false) | (Scope::Output, true)
+        ) {
+            return self.fail(format!("`{}` is not in shared memory", buffer.name));
+        }
+        let done = self.access(p.memory, p.index, p.write);
+        counted().for_each(|(v, _)| _ = self.bounds.remove(v));
+        done
+    }
+
+    /// Refuses a fragment that cannot hold a warpgroup's sums, or a program whose last thread loop
+    /// but one does not count the warps of warpgroups; the number of its matrices.
+    fn warpgroup_sums(&self, to: Source) -> Result<i64, Broken> {
+        self.quarter()?;
+        let sums = self.n.buffer(to);
+        let &[matrices, 16, n] = &sums.shape[..] else {
+            return self.fail(format!(
+                "`{}` has not 16 rows of sums for each warp of a warpgroup",
+                sums.name
+            ));
+        };
+        if sums.scope != Scope::Fragment
+            || sums.dtype != DType::F32
+            || n % 8 != 0
+            || n > 256
+            || !self.locals.contains(&to)
+        {
+            return self.fail(format!(
+                "`{}` cannot hold a warpgroup's sums: 32-bit floats, at most 256 columns, eight \
+                 by eight",
+                sums.name
+            ));
+        }
+        Ok(matrices)
+    }
+
+    /// The variable that counts the four warps of a warpgroup.
+    fn quarter(&self) -> Result<Var, Broken> {
+        match self.threads[..] {
+            [.., (quarter, 4), _] => Ok(quarter),
+            _ => self
+                .fail("a warpgroup is not the four warps that the last thread loop but one counts"),
+        }
+    }
+
+    fn same_formats(&self, a: &Matrix, b: &Matrix) -> Result<(), Broken> {
+        for m in [a, b] {
+            let from = self.n.buffer(m.buffer);
+            if from.scope != Scope::Swizzled
+                || !from.dtype.is_half()
+                || from.dtype != self.n.buffer(a.buffer).dtype
+            {
+                return self.fail(format!(
+                    "`{}` is no factor of a warpgroup's product: swizzled, 16 bits as the other",
+                    from.name
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a factor of which a warpgroup cannot take so many rows from a part's first one on.
+    fn warpgroup_factor(&self, m: &Matrix, part: &Part, taken: i64) -> Result<(), Broken> {
+        let (quarter, from) = (self.quarter()?, self.n.buffer(m.buffer));
+        let across = lies_across(self.n, m);
+        let unit = if across { 64 } else { 8 };
+        let whole =
+            part.first.offset() % unit == 0 && part.first.terms().iter().all(|t| t.1 % unit == 0);
+        if !whole || part.first.uses(quarter) || m.at.iter().any(|i| i.uses(quarter)) {
+            return self.fail(format!(
+                "a warpgroup's rows begin at a multiple of {unit} that is the same for its warps"
+            ));
+        }
+        if !matches!(
+            (&from.shape[m.at.len().min(from.shape.len())..], across),
+            ([_, 64], false) | ([_, 64, 64], true)
+        ) {
+            return self.fail(format!(
+                "`{}` has not two or three dimensions left, of which the last are 64",
+                from.name
+            ));
+        }
+        // Where the first and the last row, or their blocks, are in bounds, so are those between.
+        for row in [part.first.clone(), part.first.plus(taken - 1)] {
+            let row = if across {
+                Affine::new(row.terms().iter().map(|t| (t.0, t.1 / 64)), row.offset() / 64)
+            } else {
+                row
+            };
+            let rest = vec![Affine::constant(0); if across { 2 } else { 1 }];
+            let index: Vec<Affine> = m.at.iter().cloned().chain([row]).chain(rest).collect();
+            self.access(m.buffer, &index, false)?;
+        }
+        Ok(())
+    }
+}
