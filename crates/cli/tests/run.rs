@@ -199,14 +199,14 @@ fn a_network_without_a_store_runs_by_guesses_that_the_next_run_finds() {
 }
 
 #[test]
-fn plain_loops_that_met_no_other_kernel_do_not_serve() {
+fn what_a_small_budget_did_not_reach_is_guessed() {
     let p = Place::new();
     let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
     // So few trials that most tasks get none: the user is told before and after.
     let tuned = p.squall(&["tune", &model, "--trials", "5", "--json"]).ok();
     assert!(tuned.err.contains("5 trials are too few for 8 tasks"), "{}", tuned.err);
     let report = tuned.json();
-    assert_eq!(report["totals"]["untried"], 6, "{report}");
+    assert_eq!(report["total"]["untried"], 6, "{report}");
     let of = |t: &serde_json::Value| t["trials"].as_u64().unwrap();
     let mut trials: Vec<u64> = report["tasks"].as_array().unwrap().iter().map(of).collect();
     trials.sort_unstable();
@@ -215,6 +215,20 @@ fn plain_loops_that_met_no_other_kernel_do_not_serve() {
     let said = p.squall(&["run", &model, "--input", &x, "--output", "y.npy", "--json"]).ok().json();
     assert!(said["tuned"].as_u64().unwrap() >= 1 && said["plain"] == 0, "{said}");
     assert!(said["guessed"].as_u64().unwrap() >= 6, "{said}");
+    // Plain loops that met no other kernel do not serve, though the store has their time.
+    let all = squall::Store::open(p.path().join("tuned.squall")).unwrap();
+    let few = squall::Store::open(p.path().join("plain.squall")).unwrap();
+    for r in all.query(&squall::Query::default()).unwrap() {
+        if r.kind == squall::RecordKind::Untuned {
+            few.append(&r).unwrap();
+        }
+    }
+    assert_eq!(few.len().unwrap(), 2);
+    drop(few);
+    let args =
+        ["run", &model, "--input", &x, "--output", "y.npy", "--store", "plain.squall", "--json"];
+    let said = p.squall(&args).ok().json();
+    assert_eq!((&said["guessed"], &said["plain"]), (&8.into(), &0.into()), "{said}");
 }
 
 #[test]

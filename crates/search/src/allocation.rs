@@ -238,8 +238,9 @@ mod tests {
             seed: u64,
             fails in 0usize..4,
         ) {
-            let weight = |&(count, flop, bytes): &(u64, u64, u64)| TaskWeight { count, flop, bytes };
-            let tasks: Vec<TaskWeight> = weights.iter().map(weight).collect();
+            let weights = weights.into_iter();
+            let tasks: Vec<TaskWeight> =
+                weights.map(|(count, flop, bytes)| TaskWeight { count, flop, bytes }).collect();
             let mut a = Allocator::new(&tasks, seed);
             let open = vec![true; tasks.len()];
             let mut seen = Vec::new();
