@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use squall::{Channels, InputRequest, NetworkRequest, TargetRequest};
+use squall::{Channels, GuessRequest, InputRequest, NetworkRequest, TargetRequest};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -58,8 +58,43 @@ fn dimension(text: &str) -> Result<(String, i64), String> {
 #[derive(Args)]
 pub struct StoreArgs {
     /// The store of records
-    #[arg(long, value_name = "FILE", env = "SQUALL_STORE", default_value = "tuned.squall")]
+    #[arg(long, value_name = "FILE", env = "SQUALL_STORE", default_value = STORE)]
     pub store: PathBuf,
+}
+
+/// The store that is written where none is named, and read where it is there.
+const STORE: &str = "tuned.squall";
+
+/// Which kernels are used.
+#[derive(Args)]
+pub struct KernelArgs {
+    /// Use the tuned kernels of this store [default: tuned.squall, where it is there]
+    #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
+    store: Option<PathBuf>,
+    /// Kernels that were never tuned are this predictor's first answers, where the store has no
+    /// similar task; without it the cost formula's
+    #[arg(long, value_name = "PREDICTOR")]
+    predictor: Option<PathBuf>,
+}
+
+impl KernelArgs {
+    /// The store, if there is one.
+    pub fn store(&self) -> Option<PathBuf> {
+        self.store.clone().or_else(|| Some(PathBuf::from(STORE)).filter(|p| p.exists()))
+    }
+
+    /// How kernels that were never tuned are chosen.
+    pub fn guess(&self) -> GuessRequest {
+        GuessRequest { predictor: self.predictor.clone(), cache: cache_folder() }
+    }
+}
+
+/// Squall's folder among those of the user that may be removed at any time.
+fn cache_folder() -> Option<PathBuf> {
+    // A relative path counts as none: so says the specification of the variable.
+    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let folder = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
+    Some(folder.join("squall"))
 }
 
 /// How many threads a kernel may use.
@@ -88,9 +123,8 @@ pub struct TargetArgs {
 /// How a model is run as a whole.
 #[derive(Args)]
 pub struct NetworkArgs {
-    /// Use the tuned kernels of this store; without it all loops are plain
-    #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
-    pub store: Option<PathBuf>,
+    #[command(flatten)]
+    pub kernels: KernelArgs,
     #[command(flatten)]
     pub target: TargetArgs,
     #[command(flatten)]
@@ -105,7 +139,8 @@ impl NetworkArgs {
     pub fn request(&self, model: &InputArgs) -> NetworkRequest {
         NetworkRequest {
             input: model.request(),
-            store: self.store.clone(),
+            store: self.kernels.store(),
+            guess: self.kernels.guess(),
             target: self.target.target,
             threads: self.threads.threads.into(),
             keep: self.keep.clone(),

@@ -27,7 +27,8 @@ fn tiny_residual_is_what_pytorch_says() {
     let p = Place::new();
     let plain = p.squall(&["check", &model, "--input", &x, "--expect", &y, "--json"]).ok().json();
     assert_eq!(plain["right"], true);
-    assert_eq!(plain["tuned"], 0);
+    assert_eq!((&plain["tuned"], &plain["plain"]), (&0.into(), &0.into()), "{plain}");
+    assert_eq!(plain["guessed"], plain["kernels"]);
     p.squall(&["tune", &model, "--trials-per-task", "3", "--store", "t.squall"]).ok();
     let tuned = p
         .squall(&["check", &model, "--input", &x, "--expect", &y, "--store", "t.squall", "--json"])

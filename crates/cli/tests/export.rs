@@ -71,13 +71,18 @@ fn the_driver_finds_wrong_kernels() {
 }
 
 #[test]
-fn what_was_never_tuned_gets_plain_loops_and_says_so() {
+fn what_was_never_tuned_gets_a_verified_guess_and_says_so() {
     let p = Place::new();
     p.squall(&["tune", SMALL, "--trials", "2"]).ok();
     let ran =
         p.squall(&["export", "matmul m=8 n=8 k=8", "--out", "plain", "--build", "--json"]).ok();
     assert!(ran.err.contains("never tuned"), "{}", ran.err);
-    assert_eq!(ran.json()["kernels"][0]["tuned"], false);
+    let kernel = ran.json()["kernels"][0].clone();
+    assert_eq!((&kernel["tuned"], &kernel["origin"]), (&false.into(), &"guessed".into()));
+    // Of a task that takes little of the time one guess is made, and the store holds a similar one.
+    p.file("two.ops", "matmul m=256 n=256 k=256\nmatmul m=32 n=32 k=64\n");
+    let two = p.squall(&["export", "two.ops", "--out", "two", "--json"]).ok().json();
+    assert_eq!(two["kernels"][1]["guessed_by"], "similar", "{two}");
     assert!(
         Command::new(p.path().join("plain/driver"))
             .arg("--check")
@@ -88,6 +93,14 @@ fn what_was_never_tuned_gets_plain_loops_and_says_so() {
     );
     // The reference of so large a product runs on all cores, its kernel on one.
     p.squall(&["export", "matmul m=1024 n=1024 k=1024", "--out", "large", "--build"]).ok();
+    // Without any store the cost formula guesses, and the next export finds the guess.
+    let q = Place::new();
+    for from in ["formula", "kept"] {
+        let made = q.squall(&["export", SMALL, "--out", "g", "--json"]).ok();
+        assert_eq!(made.json()["kernels"][0]["guessed_by"], from, "{}", made.err);
+    }
+    let said = q.squall(&["export", SMALL, "--out", "g"]).ok().out;
+    assert!(said.contains("0 tuned, 1 guessed, 0 plain loops"), "{said}");
     let none = p.squall(&["export", SMALL, "--store", "none.squall", "--out", "x"]).fails();
     assert!(none.err.contains("none.squall"), "{}", none.err);
     p.file("taken", "");

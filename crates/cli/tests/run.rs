@@ -158,13 +158,88 @@ fn a_small_network_gives_what_is_expected_plain_and_tuned() {
 }
 
 #[test]
+fn a_network_without_a_store_runs_by_guesses_that_the_next_run_finds() {
+    let p = Place::new();
+    let (model, x, y) = (
+        example("small_net.onnx"),
+        example("small_net_input.npy"),
+        PathBuf::from(example("small_net_output.npy")),
+    );
+    let run = || {
+        let ran = p.squall(&["run", &model, "--input", &x, "--output", "y.npy", "--json"]).ok();
+        assert!(difference(&p.path().join("y.npy"), &y) <= 1e-4);
+        let said = ran.json();
+        let counts = ["kernels", "tuned", "guessed", "plain"].map(|n| said[n].as_u64().unwrap());
+        assert_eq!(counts, [8, 0, 8, 0], "{said}");
+        ran.err
+    };
+    let first = run();
+    assert!(first.contains("8 by the cost formula"), "{first}");
+    let second = run();
+    assert!(second.contains("8 by an earlier run"), "{second}");
+    assert!(!second.contains("are built and verified"), "{second}");
+    // What is no store is ignored, said, and left alone.
+    let cache = p.path().join("cache/squall/guesses.squall");
+    std::fs::write(&cache, "no store at all, but long enough for a header of one").unwrap();
+    let third = run();
+    assert!(third.contains("are ignored") && third.contains("8 by the cost formula"), "{third}");
+    // A store with a damaged page, too.
+    let bytes = [b"SQLite format 3\0".to_vec(), vec![0x5a; 8000]].concat();
+    std::fs::write(&cache, &bytes).unwrap();
+    let fourth = run();
+    assert!(fourth.contains("are ignored"), "{fourth}");
+    assert_eq!(std::fs::read(&cache).unwrap(), bytes);
+    // Where nothing can be kept it runs all the same.
+    let nowhere = p
+        .command(&["run", &model, "--input", &x, "--output", "y.npy"])
+        .env("XDG_CACHE_HOME", "/proc/no/such")
+        .output()
+        .unwrap();
+    assert!(nowhere.status.success(), "{}", String::from_utf8_lossy(&nowhere.stderr));
+}
+
+#[test]
+fn what_a_small_budget_did_not_reach_is_guessed() {
+    let p = Place::new();
+    let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
+    // So few trials that most tasks get none: the user is told before and after.
+    let tuned = p.squall(&["tune", &model, "--trials", "5", "--json"]).ok();
+    assert!(tuned.err.contains("5 trials are too few for 8 tasks"), "{}", tuned.err);
+    let report = tuned.json();
+    assert_eq!(report["total"]["untried"], 6, "{report}");
+    let of = |t: &serde_json::Value| t["trials"].as_u64().unwrap();
+    let mut trials: Vec<u64> = report["tasks"].as_array().unwrap().iter().map(of).collect();
+    trials.sort_unstable();
+    assert_eq!(trials[5..], [0, 1, 4], "{report}");
+    // The default store is found; what it does not know is guessed.
+    let said = p.squall(&["run", &model, "--input", &x, "--output", "y.npy", "--json"]).ok().json();
+    assert!(said["tuned"].as_u64().unwrap() >= 1 && said["plain"] == 0, "{said}");
+    assert!(said["guessed"].as_u64().unwrap() >= 6, "{said}");
+    // Plain loops that met no other kernel do not serve, though the store has their time.
+    let all = squall::Store::open(p.path().join("tuned.squall")).unwrap();
+    let few = squall::Store::open(p.path().join("plain.squall")).unwrap();
+    for r in all.query(&squall::Query::default()).unwrap() {
+        if r.kind == squall::RecordKind::Untuned {
+            few.append(&r).unwrap();
+        }
+    }
+    assert_eq!(few.len().unwrap(), 2);
+    drop(few);
+    let args =
+        ["run", &model, "--input", &x, "--output", "y.npy", "--store", "plain.squall", "--json"];
+    let said = p.squall(&args).ok().json();
+    assert_eq!((&said["guessed"], &said["plain"]), (&8.into(), &0.into()), "{said}");
+}
+
+#[test]
 fn a_table_shows_the_slowest_layers() {
     let p = Place::new();
     let said = p
         .squall(&["bench", &example("small_net.onnx"), "--seconds", "0.05", "--threads", "2"])
         .ok();
     assert!(said.out.contains("softmax_1x10") && said.out.contains("arena"), "{}", said.out);
-    assert!(said.err.contains("8 of 8 kernels are not tuned"), "{}", said.err);
+    assert!(said.err.contains("8 of 8 kernels were never tuned"), "{}", said.err);
+    assert!(said.out.contains("8 kernels: 0 tuned, 8 guessed, 0 plain loops"), "{}", said.out);
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! Which task gets the next trials: Ansor's gradient scheduler (Zheng et al., OSDI 2020). After
-//! one round for everyone, trials go where the sum of best time x count is expected to fall
-//! fastest: partly by how fast it fell lately, partly by how far it might still fall.
+//! Which task gets the next trials: Ansor's gradient scheduler (Zheng et al., OSDI 2020). Every
+//! task has its first few trials, in order of its expected share of the time, before any gain is
+//! estimated. Then trials go where the sum of best time x count is expected to fall fastest:
+//! partly by how fast it fell lately, partly by how far it might still fall.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -19,6 +20,12 @@ const WINDOW: f64 = 3.0;
 /// After this many rounds a task is no longer expected to reach the rate of similar tasks.
 const DEAD_END: f64 = 5.0;
 
+/// Trials of each task that come before any gain is estimated: the cost formula's first few
+/// answers are already close to what many more trials find.
+pub const FIRST_TRIALS: usize = 4;
+/// A byte that must be moved takes about as long as so many operations of a tuned kernel.
+const OPERATIONS_PER_BYTE: f64 = 4.0;
+
 /// What the allocator knows about a task beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskWeight {
@@ -26,6 +33,17 @@ pub struct TaskWeight {
     pub count: u64,
     /// Arithmetic operations of one call.
     pub flop: u64,
+    /// Bytes that one call must move.
+    pub bytes: u64,
+}
+
+impl TaskWeight {
+    /// The time that all calls of the task are expected to take, in no particular unit: by its
+    /// operations or by its bytes, whichever take longer.
+    pub fn expected_time(&self) -> f64 {
+        let call = (self.flop as f64).max(OPERATIONS_PER_BYTE * self.bytes as f64);
+        self.count.max(1) as f64 * call.max(1.0)
+    }
 }
 
 struct State {
@@ -60,6 +78,8 @@ impl State {
 /// Divides a budget between tasks.
 pub struct Allocator {
     tasks: Vec<State>,
+    /// The tasks by expected time, the longest first.
+    order: Vec<usize>,
     rng: Xoshiro256PlusPlus,
 }
 
@@ -67,8 +87,11 @@ impl Allocator {
     /// The allocator for some tasks.
     pub fn new(tasks: &[TaskWeight], seed: u64) -> Allocator {
         let state = |&weight: &TaskWeight| State { weight, started: false, history: Vec::new() };
+        let mut order: Vec<usize> = (0..tasks.len()).collect();
+        order.sort_by(|&a, &b| tasks[b].expected_time().total_cmp(&tasks[a].expected_time()));
         Allocator {
             tasks: tasks.iter().map(state).collect(),
+            order,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
         }
     }
@@ -80,10 +103,7 @@ impl Allocator {
         if open.is_empty() {
             return None;
         }
-        let first = open
-            .iter()
-            .copied()
-            .find(|&t| !self.tasks[t].started && self.tasks[t].history.is_empty());
+        let first = self.order.iter().copied().find(|t| self.is_new(*t) && open.contains(t));
         let chosen = match first {
             Some(t) => t,
             None if self.rng.random_bool(RANDOM) => open[self.rng.random_range(0..open.len())],
@@ -95,6 +115,11 @@ impl Allocator {
         };
         self.tasks[chosen].started = true;
         Some(chosen)
+    }
+
+    /// Whether a task was neither chosen nor reported on.
+    pub fn is_new(&self, task: usize) -> bool {
+        self.tasks.get(task).is_some_and(|t| !t.started && t.history.is_empty())
     }
 
     /// Takes note of `trials` more trials of a task and of the best time of all its trials.
@@ -153,9 +178,10 @@ impl Allocator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn facts(list: &[(u64, u64)]) -> Vec<TaskWeight> {
-        list.iter().map(|&(count, flop)| TaskWeight { count, flop }).collect()
+        list.iter().map(|&(count, flop)| TaskWeight { count, flop, bytes: 0 }).collect()
     }
 
     /// Runs rounds of 16 trials on tasks whose best time after t trials is given.
@@ -188,6 +214,50 @@ mod tests {
         let mut a = Allocator::new(&facts(&[(1, 10), (1, 10)]), 1);
         a.report(0, 100, Some(Nanos(5.0)));
         assert_eq!(a.next(&[true, true]), Some(1));
+    }
+
+    #[test]
+    fn the_first_turns_go_by_expected_share_of_the_time() {
+        let weight = |count, flop, bytes| TaskWeight { count, flop, bytes };
+        // By count, by operations, by bytes; equal ones in the input's order.
+        let tasks = [weight(1, 100, 1), weight(9, 100, 1), weight(1, 0, 1000), weight(1, 2000, 8)];
+        let tasks = [&tasks[..], &tasks[..1]].concat();
+        let mut a = Allocator::new(&tasks, 1);
+        let order: Vec<_> = (0..5).map(|_| a.next(&[true; 5])).collect();
+        assert_eq!(order, [2, 3, 1, 0, 4].map(Some));
+        // A task that is closed is passed over.
+        let mut a = Allocator::new(&tasks, 1);
+        assert_eq!(a.next(&[true, true, false, true, true]), Some(3));
+        assert!(!a.is_new(3) && a.is_new(2) && !a.is_new(5));
+    }
+
+    proptest! {
+        #[test]
+        fn no_task_has_a_second_turn_before_each_had_its_first(
+            weights in proptest::collection::vec((1u64..50, 0u64..1 << 40, 0u64..1 << 30), 1..40),
+            seed: u64,
+            fails in 0usize..4,
+        ) {
+            let weights = weights.into_iter();
+            let tasks: Vec<TaskWeight> =
+                weights.map(|(count, flop, bytes)| TaskWeight { count, flop, bytes }).collect();
+            let mut a = Allocator::new(&tasks, seed);
+            let open = vec![true; tasks.len()];
+            let mut seen = Vec::new();
+            for _ in 0..tasks.len() {
+                let t = a.next(&open).unwrap();
+                // Whether its trials ran does not matter.
+                let best = (t % 4 != fails).then_some(Nanos(1e3));
+                a.report(t, FIRST_TRIALS, best);
+                seen.push(t);
+            }
+            let falls = seen.is_sorted_by_key(|&t| -tasks[t].expected_time());
+            prop_assert!(falls);
+            seen.sort_unstable();
+            prop_assert!(seen.into_iter().eq(0..tasks.len()));
+            // After that gains decide.
+            prop_assert!(a.next(&open).is_some_and(|t| t < tasks.len()));
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod conformance;
 #[cfg(test)]
 mod landscape;
 
-pub use allocation::{Allocator, TaskWeight};
+pub use allocation::{Allocator, FIRST_TRIALS, TaskWeight};
 pub use cost_model::{CostModel, Gbdt, NoModel};
 pub use registry::{ablations, strategies};
 pub use strategy::{DEFAULT, Setting, Strategy, StrategyInfo};

@@ -2,14 +2,13 @@
 //! process, call by call, through the driver of an export.
 
 use crate::error::Error;
-use crate::export::{Chosen, DRIVER, Origin, build, choose, write};
+use crate::export::{Chosen, DRIVER, KernelCounts, build, write};
 use crate::input::Input;
-use crate::settings::TargetRequest;
+use crate::network::MakeKernels;
 use crate::target_context::TargetContext;
 use squall_core::TaskId;
 use squall_frontend::npy::{self, Array};
 
-use squall_records::Store;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -25,8 +24,8 @@ pub struct Checked {
     pub elements: u64,
     /// Calls of kernels.
     pub calls: u64,
-    /// Distinct kernels, and those of them that were tuned.
-    pub kernels: (usize, usize),
+    /// Distinct kernels, and how many of them were tuned.
+    pub kernels: KernelCounts,
 }
 
 /// Reads a .npy file.
@@ -65,23 +64,13 @@ struct Kernels {
 }
 
 impl Kernels {
-    fn build(input: &Input, store: Option<&Store>, threads: usize) -> Result<Kernels, Error> {
-        let tasks: Vec<_> = input.tasks.iter().collect();
-        let aimed = TargetContext::at(TargetRequest::Cpu, threads)?;
-        let chosen = choose(&tasks, &[], store, &aimed)?;
+    fn build(chosen: Vec<Chosen>, aimed: &TargetContext) -> Result<Kernels, Error> {
         let temporary = |source| Error::Write { path: std::env::temp_dir(), source };
         let folder =
             tempfile::Builder::new().prefix("squall-check-").tempdir().map_err(temporary)?;
-        write(folder.path(), &chosen, &aimed)?;
-        build(folder.path(), &chosen, &aimed)?;
+        write(folder.path(), &chosen, aimed)?;
+        build(folder.path(), &chosen, aimed)?;
         Ok(Kernels { folder, chosen, calls: 0 })
-    }
-
-    fn tuned(&self) -> usize {
-        let tuned = |k: &&Chosen| {
-            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| !r.is_untuned())
-        };
-        self.chosen.iter().filter(tuned).count()
     }
 
     /// One call; inputs in the workload's order.
@@ -133,14 +122,13 @@ impl Kernels {
     }
 }
 
-/// Runs a model on `x` with its kernels (tuned ones where the store knows them, plain loops
-/// elsewhere) and compares its first output with `expected`.
+/// Runs a model on the first of two arrays, with the kernels that `make` gives for its tasks, and
+/// compares its first output with the second.
 pub fn check(
     input: &Input,
-    store: Option<&Store>,
-    threads: usize,
-    x: &Array,
-    expected: &Array,
+    at: &TargetContext,
+    make: &mut MakeKernels<'_>,
+    (x, expected): (&Array, &Array),
     tolerance: f64,
 ) -> Result<Checked, Error> {
     let fault = |message: String, hint: &str| Error::Input {
@@ -173,8 +161,7 @@ pub fn check(
             format!("output `{name}` has shape {shape:?}, the expected array {:?}", expected.shape);
         return Err(fault(message, "give the array that the model shall compute from the input"));
     }
-    let mut kernels = Kernels::build(input, store, threads)?;
-    let tuned = kernels.tuned();
+    let mut kernels = Kernels::build(make(&input.tasks.iter().collect::<Vec<_>>())?, at)?;
     let outputs =
         graph.run(std::slice::from_ref(&x.data), &mut |task, inputs| kernels.call(task, inputs));
     let outputs =
@@ -192,7 +179,7 @@ pub fn check(
         wrong,
         elements: got.len() as u64,
         calls: kernels.calls,
-        kernels: (kernels.chosen.len(), tuned),
+        kernels: KernelCounts::of(&kernels.chosen),
     })
 }
 

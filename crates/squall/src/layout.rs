@@ -55,7 +55,8 @@ impl Input {
     }
 
     /// The model with each image in the order for which the kernels that would be taken from the
-    /// store are fastest together, by an exact choice; as it is where the store knows no better.
+    /// store are fastest together, by an exact choice; as kernels are usually tuned where the store
+    /// has none of them.
     pub fn with_fastest_layout(self, store: &Store, aimed: &TargetContext) -> Result<Input, Error> {
         if self.graph.is_none() {
             return Ok(self);
@@ -67,6 +68,10 @@ impl Input {
             let far = if near.is_here() { 0.0 } else { ELSEWHERE };
             known.entry(r.task).or_insert(far + time.0);
         }
-        Ok(self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).copied()))
+        let solved = self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).copied());
+        if !aimed.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
+            return Ok(solved);
+        }
+        Ok(solved.with_channels(Channels::usual(TargetRequest::Cpu)))
     }
 }

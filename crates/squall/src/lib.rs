@@ -51,6 +51,7 @@ pub mod verify;
 
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
+pub use export::GuessRequest;
 pub use input::{Input, InputKind, beside, name_matches};
 pub use layout::Channels;
 pub use machine::{fitted_cpu, fitted_gpu};

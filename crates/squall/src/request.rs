@@ -39,7 +39,8 @@ impl InputRequest {
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
-    /// is as the kernels that the store has are fastest together.
+    /// is as the kernels that the store has are fastest together, or as kernels are usually tuned
+    /// where it has none.
     pub fn load_tuned(
         &self,
         context: &Context,
@@ -58,7 +59,7 @@ impl InputRequest {
             Some(s) if input.graph.is_some() => {
                 input.with_fastest_layout(s, &context.target(target, threads)?)
             }
-            _ => Ok(input),
+            _ => Ok(input.with_channels(Channels::usual(target))),
         }
     }
 }

@@ -26,7 +26,7 @@ use squall_core::{
 use squall_predict::task::TaskModel;
 use squall_predict::{PredictError, Predictor};
 use squall_records::Store;
-use squall_search::{Allocator, DEFAULT, Setting, TaskWeight, strategies};
+use squall_search::{Allocator, DEFAULT, FIRST_TRIALS, Setting, TaskWeight, strategies};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -167,16 +167,24 @@ impl Open<'_, '_, '_> {
         tasks: &[&'t Task],
         knowledge: &Knowledge,
     ) -> Result<(Vec<Option<TaskSearch<'t>>>, StopReason), Error> {
-        let facts: Vec<TaskWeight> =
-            tasks.iter().map(|t| TaskWeight { count: t.count, flop: t.workload.flop() }).collect();
-        let mut allocator = Allocator::new(&facts, self.request.seed);
+        let weight = |t: &&Task| TaskWeight {
+            count: t.count,
+            flop: t.workload.flop(),
+            bytes: t.workload.bytes().0,
+        };
+        let weights: Vec<TaskWeight> = tasks.iter().map(weight).collect();
+        let mut allocator = Allocator::new(&weights, self.request.seed);
         let mut searches: Vec<Option<TaskSearch>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];
         let shared = self.context.budget.is_shared();
+        if let Some(text) = too_small(&self.context.budget, tasks.len()) {
+            (self.context.listen)(Event::Trouble(text));
+        }
         loop {
             if let Some(reason) = self.over() {
                 return Ok((searches, reason));
             }
+            let new: Vec<bool> = (0..tasks.len()).map(|i| allocator.is_new(i)).collect();
             let next = if shared { allocator.next(&open) } else { open.iter().position(|o| *o) };
             let Some(i) = next else {
                 let reason = common_reason(&searches);
@@ -196,8 +204,12 @@ impl Open<'_, '_, '_> {
                 ),
                 false => Vec::new(),
             };
+            // One task that has the budget to itself needs no turns.
+            let is_first = shared && tasks.len() > 1 && new[i];
+            let most =
+                if is_first { FIRST_TRIALS.min(self.context.batch) } else { self.context.batch };
             let search = searches[i].insert(search);
-            let made = self.batch(search, guesses, before)?;
+            let made = self.batch(search, guesses, most, before)?;
             search.spent += before.elapsed().as_secs_f64();
             allocator.report(i, made, search.tally.best);
             open[i] = search.closed.is_none();
@@ -367,12 +379,13 @@ impl Open<'_, '_, '_> {
         Ok(())
     }
 
-    /// Tries the guesses and a few candidates that the strategy is asked for; how many trials were
-    /// made.
+    /// Tries the guesses and a few candidates that the strategy is asked for, `most` in all; how
+    /// many trials were made.
     fn batch(
         &mut self,
         search: &mut TaskSearch,
         guesses: Vec<Candidate>,
+        most: usize,
         since: Instant,
     ) -> Result<usize, Error> {
         let b = &self.context.budget;
@@ -381,7 +394,7 @@ impl Open<'_, '_, '_> {
             .chain(b.trials.map(|n| n.saturating_sub(self.context.made)))
             .min()
             .unwrap_or(u64::MAX)
-            .min(self.context.batch as u64) as usize;
+            .min(most as u64) as usize;
         let task_end =
             b.task_seconds.map(|s| since + Duration::from_secs_f64((s - search.spent).max(0.0)));
         if left == 0 {
@@ -466,6 +479,17 @@ impl TrialRecorder for UntunedRecorder<'_, '_, '_, '_> {
         }
         Ok(trial)
     }
+}
+
+/// What the user is told where trials that tasks share are too few for the first ones of each.
+fn too_small(budget: &Budget, tasks: usize) -> Option<String> {
+    let (trials, wanted) = (budget.trials?, (FIRST_TRIALS * tasks) as u64);
+    (budget.is_shared() && trials < wanted).then(|| {
+        format!(
+            "{trials} trials are too few for {tasks} tasks, of which each needs {FIRST_TRIALS} \
+             ({wanted} in all): they go to the tasks that are expected to take most of the time"
+        )
+    })
 }
 
 /// Why nothing is left to do: what most tasks ended for.

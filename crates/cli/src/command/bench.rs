@@ -80,7 +80,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(path) = &a.output {
         write_array(path, &output)?;
     }
-    let (kernels, tuned) = network.kernels();
+    let counts = network.counts();
     if a.json.json {
         let layer = |l: &Layer| {
             json!({
@@ -95,7 +95,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "median_ns": times.median_ns,
             "output": a.output,
             "inferences": times.inferences,
-            "arena_bytes": network.arena_bytes(), "kernels": kernels, "tuned": tuned,
+            "arena_bytes": network.arena_bytes(),
+            "kernels": counts.kernels,
+            "tuned": counts.tuned,
+            "guessed": counts.guessed,
+            "plain": counts.plain,
             "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
         }))?;
         return Ok(0);
@@ -104,8 +108,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let (best, median) = (Nanos(times.best_ns as f64), Nanos(times.median_ns as f64));
     let arena = Bytes(network.arena_bytes() as u64);
     say(format_args!(
-        "best {best}, median {median} of {} inferences; {kernels} kernels, {tuned} of them tuned; \
-         arena {arena}",
+        "best {best}, median {median} of {} inferences; {counts}; arena {arena}",
         times.inferences
     ))?;
     Ok(0)

@@ -1,7 +1,8 @@
 //! `squall check`: a model run layer by layer through its kernels, against known output.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs};
+use crate::progress::listen;
 use crate::terminal::say;
 use serde_json::json;
 use squall::{CheckRequest, Context, NetworkRequest};
@@ -14,8 +15,8 @@ Examples:
   squall check model.onnx --input x.npy --expect y.npy
   squall check model.onnx --input x.npy --expect y.npy --store tuned.squall --tolerance 1e-5
 
-Kernels are the store's best where it is given and knows them, else plain loops. They run in a
-process of their own. Exit code 1 means that the output differs.")]
+Kernels are the store's best where it knows them, else verified guesses, which are kept in
+~/.cache/squall. They run in a process of their own. Exit code 1 means that the output differs.")]
 pub struct Args {
     #[command(flatten)]
     model: InputArgs,
@@ -25,9 +26,8 @@ pub struct Args {
     /// What it shall compute: a .npy file of float32
     #[arg(long, value_name = "Y.npy")]
     expect: PathBuf,
-    /// Use the tuned kernels of this store
-    #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
-    store: Option<PathBuf>,
+    #[command(flatten)]
+    kernels: KernelArgs,
     /// How far an element may be off, absolutely, and relative to values above 1
     #[arg(long, value_name = "T", default_value_t = 1e-4, value_parser = tolerance)]
     tolerance: f64,
@@ -50,7 +50,8 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let network = NetworkRequest {
         input: a.model.request(),
-        store: a.store.clone(),
+        store: a.kernels.store(),
+        guess: a.kernels.guess(),
         target: a.target.target,
         threads: a.threads.threads.into(),
         keep: None,
@@ -63,9 +64,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             expected: a.expect.clone(),
             tolerance: a.tolerance,
         },
+        &mut listen,
     )?;
     let good = c.wrong == 0;
-    let (kernels, tuned) = c.kernels;
+    let counts = c.kernels;
     if a.json.json {
         say(json!({
             "right": good,
@@ -74,14 +76,16 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "wrong": c.wrong,
             "elements": c.elements,
             "calls": c.calls,
-            "kernels": kernels,
-            "tuned": tuned,
+            "kernels": counts.kernels,
+            "tuned": counts.tuned,
+            "guessed": counts.guessed,
+            "plain": counts.plain,
         }))?;
     } else {
         let verdict = if good { "right" } else { "WRONG" };
         say(format_args!(
             "{verdict}: largest error {:.2e} (tolerance {:.0e}), {} of {} elements off; {} calls \
-             of {kernels} kernels, {tuned} of them tuned",
+             of {counts}",
             c.max_error, a.tolerance, c.wrong, c.elements, c.calls
         ))?;
     }

@@ -1,9 +1,10 @@
 //! `squall export`: the best kernels as files.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs};
+use crate::progress::listen;
 use crate::terminal::{note, or_dash, say, table, three};
-use squall::export::{DRIVER, LIBRARY, Origin};
+use squall::export::{DRIVER, KernelCounts, LIBRARY, Origin};
 use squall::report::baseline;
 use squall::{Context, ExportRequest};
 use std::path::PathBuf;
@@ -18,12 +19,13 @@ Examples:
   squall export kernel.toml --target cuda --out gpu --build      CUDA, with launchers; needs nvcc
   python libs.py --so kernels/so.json        beside other people's libraries
 
-A task of which the store knows nothing gets plain loops, and it is said so.")]
+A task of which the store knows nothing gets a verified guess, on a GPU plain loops, and it is said
+so. Guesses are kept in ~/.cache/squall.")]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
-    store: StoreArgs,
+    kernels: KernelArgs,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -45,20 +47,26 @@ pub struct Args {
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let request = ExportRequest {
         input: a.input.request(),
-        store: Some(a.store.store.clone()),
+        store: a.kernels.store(),
+        guess: a.kernels.guess(),
         target: a.target.target,
         threads: a.threads.threads.into(),
         only: a.only.clone(),
         out: a.out.clone(),
         build: a.build,
     };
-    let done = squall::export(&Context::new(), &request)?;
+    let done = squall::export(&Context::new(), &request, &mut listen)?;
     for k in &done.kernels {
         match &k.origin {
             Origin::Plain => note(format_args!(
                 "warning: {} was never tuned: it gets its {}",
                 k.task.name,
                 baseline(&k.task.workload)
+            )),
+            Origin::Guessed(_, from) => note(format_args!(
+                "note: {} was never tuned: its kernel is guessed {}",
+                k.task.name,
+                from.describe()
             )),
             Origin::Elsewhere(r) => note(format_args!(
                 "warning: the best of {} is from another device or toolchain ({}; {}): right, but \
@@ -72,13 +80,20 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         say(&done.manifest)?;
         return Ok(0);
     }
-    let mut t = table(&["kernel", "time", "GFLOP/s", "symbol"]);
+    let mut t = table(&["kernel", "origin", "time", "GFLOP/s", "symbol"]);
     for k in &done.kernels {
         let time = k.origin.record().and_then(|r| r.outcome.time());
         let rate = time.map(|t| three(t.giga_rate(k.task.workload.flop() as f64)));
-        t.add_row([k.task.name.clone(), or_dash(time), or_dash(rate), k.source.symbol.clone()]);
+        t.add_row([
+            k.task.name.clone(),
+            k.origin.name().into(),
+            or_dash(time),
+            or_dash(rate),
+            k.source.symbol.clone(),
+        ]);
     }
     say(t)?;
+    say(KernelCounts::of(&done.kernels))?;
     let folder = done.folder.display();
     if done.built {
         say(format_args!("built {folder}/{LIBRARY}; check and time it: {folder}/{DRIVER}"))?;

@@ -15,8 +15,8 @@ Examples:
   squall run model.onnx --input x.npy --output y.npy --store tuned.squall
   squall run model.onnx --input x.npy --output y.npy --dim N=1 --threads 2
 
-Kernels are the store's best where it is given and knows them, else plain loops. They run in a
-process of their own, over one region of memory. Weights that the file does not hold are random,
+Kernels are the store's best where it knows them, else verified guesses, which are kept in
+~/.cache/squall. They run in a process of their own, over one region of memory. Weights that the file does not hold are random,
 the same in every run.")]
 pub struct Args {
     #[command(flatten)]
@@ -41,19 +41,21 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         output: a.output.clone(),
     };
     let (network, y) = squall::run(&Context::new(), &request, &mut listen)?;
-    let (kernels, tuned) = network.kernels();
+    let counts = network.counts();
     if a.json.json {
         let arena = network.arena_bytes();
         say(json!({
             "output": a.output,
             "shape": y.shape,
-            "kernels": kernels,
-            "tuned": tuned,
+            "kernels": counts.kernels,
+            "tuned": counts.tuned,
+            "guessed": counts.guessed,
+            "plain": counts.plain,
             "arena_bytes": arena,
         }))?;
     } else {
         let (file, shape) = (a.output.display(), &y.shape);
-        say(format_args!("{file}: {shape:?}, by {kernels} kernels, {tuned} of them tuned"))?;
+        say(format_args!("{file}: {shape:?}, by {counts}"))?;
     }
     Ok(0)
 }

@@ -249,6 +249,9 @@ fn print(r: &Report) -> Result<(), Failure> {
         c.search,
         r.stop.name()
     ))?;
+    if let Some(text) = r.budget_note() {
+        say(text)?;
+    }
     let predicted: u64 = r.tasks.iter().map(|k| k.predicted).sum();
     if predicted > 0 {
         say(format_args!("{predicted} trials were the predictor's"))?;

@@ -72,6 +72,7 @@ impl Place {
         c.args(args)
             .current_dir(self.path())
             .stdin(Stdio::null())
+            .env("XDG_CACHE_HOME", self.path().join("cache"))
             .env_remove("SQUALL_STORE")
             .env_remove("SQUALL_THREADS");
         c

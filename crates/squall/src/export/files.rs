@@ -60,11 +60,14 @@ pub(crate) fn comment(k: &Chosen) -> String {
     match &k.origin {
         Origin::Plain => {
             text += &format!(
-                "{}: nothing tuned is known of this task\n",
+                "{}: no better kernel can be made of this task\n",
                 crate::report::baseline(&k.task.workload)
             )
         }
-        Origin::Tuned(r) | Origin::Elsewhere(r) => {
+        Origin::Tuned(r) | Origin::Elsewhere(r) | Origin::Guessed(r, _) => {
+            if matches!(k.origin, Origin::Guessed(..)) {
+                text += "never tuned: a verified guess\n";
+            }
             let _ = writeln!(text, "{}: {}", r.tunable, r.configuration);
             if let Some(t) = r.outcome.time() {
                 let rate = t.giga_rate(k.task.workload.flop() as f64);
@@ -134,6 +137,10 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
             let outputs: Vec<Value> =
                 w.outputs().iter().map(|o| tensor(&o.name, o.dtype, &o.shape())).collect();
             let record = k.origin.record();
+            let guessed_by = match k.origin {
+                Origin::Guessed(_, from) => Some(from.name()),
+                _ => None,
+            };
             json!({
                 "name": k.task.name,
                 "task": k.task.id.to_string(),
@@ -148,7 +155,9 @@ fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
                 "prepared_bytes": k.source.prepared.0,
                 "workspace_bytes": k.source.workspace.0,
                 "openmp": k.source.openmp,
-                "tuned": record.is_some_and(|r| !r.is_untuned()),
+                "tuned": k.origin.name() == "tuned",
+                "origin": k.origin.name(),
+                "guessed_by": guessed_by,
                 "tunable": record.map(|r| r.tunable.as_str()),
                 "configuration": record.map(|r| r.configuration.as_str()),
                 "best_ns": record.and_then(|r| r.outcome.time()).map(|t| t.0),

@@ -5,16 +5,16 @@ mod build;
 mod choose;
 mod cuda;
 mod files;
+mod guess;
 
 pub use build::build;
 pub(crate) use build::{compile, objects};
-pub use choose::{Chosen, Origin, choose};
+pub use choose::{Chosen, KernelCounts, Origin, choose};
 pub(crate) use files::{comment, declarations, library, symbols, write};
+pub use guess::{GuessRequest, GuessSource, Guesser};
 
 use crate::error::Error;
-use crate::input::Input;
 use crate::target_context::TargetContext;
-use squall_records::Store;
 use std::path::{Path, PathBuf};
 
 /// The library that `--build` and the Makefile make.
@@ -34,18 +34,13 @@ pub struct Exported {
     pub built: bool,
 }
 
-/// Writes the best kernel of each of the input's tasks (those that `only` matches) into a folder:
-/// by the store's records, or plain loops where it has none.
+/// Writes kernels into a folder, and compiles them there if asked to.
 pub fn export(
-    input: &Input,
-    only: Option<&str>,
-    store: Option<&Store>,
+    kernels: Vec<Chosen>,
     aimed: &TargetContext,
     folder: &Path,
     compile: bool,
 ) -> Result<Exported, Error> {
-    let tasks = input.select(only)?;
-    let kernels = choose(&tasks, &input.own, store, aimed)?;
     let folder = std::path::absolute(folder)
         .map_err(|source| Error::Write { path: folder.into(), source })?;
     let manifest = write(&folder, &kernels, aimed)?;

@@ -6,24 +6,25 @@ pub mod arena;
 mod files;
 
 use crate::error::Error;
-use crate::export::{Chosen, Origin, choose, comment, compile, library, objects};
+use crate::export::{Chosen, KernelCounts, comment, compile, library, objects};
 use crate::input::Input;
-use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use files::Layout;
 use squall_core::graph::Weights;
-use squall_core::{KernelSource, TaskId};
+use squall_core::{KernelSource, Task, TaskId};
 use squall_frontend::npy::{self, Array};
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
 use squall_graph::plan::{Plan, Work};
 use squall_measure::cpu::Toolchain;
-use squall_records::Store;
 use squall_runtime::host;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
+
+/// What chooses the kernels of tasks.
+pub type MakeKernels<'a> = dyn FnMut(&[&Task]) -> Result<Vec<Chosen>, Error> + 'a;
 
 /// The program that runs the network.
 const PROGRAM: &str = "network";
@@ -75,14 +76,14 @@ pub struct Network {
 }
 
 impl Network {
-    /// Builds a model: tuned kernels where the store knows them, plain loops elsewhere. `keep` is
-    /// a folder for the program and what it reads; kernels that did not change since it was
-    /// written there are not compiled again.
+    /// Builds a model of the kernels that `make` gives for its tasks. `keep` is a folder for the
+    /// program and what it reads; kernels that did not change since it was written there are not
+    /// compiled again.
     pub fn build(
         input: &Input,
-        store: Option<&Store>,
-        threads: usize,
         keep: Option<&Path>,
+        at: &TargetContext,
+        make: &mut MakeKernels<'_>,
     ) -> Result<Network, Error> {
         let fault = |message: String, hint: &str| Error::Input {
             place: input.name.clone(),
@@ -105,15 +106,14 @@ impl Network {
         let weights = weights(input)?;
         let mut plan =
             graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
-        let aimed = TargetContext::at(TargetRequest::Cpu, threads)?;
-        let kernels = choose(&input.tasks.iter().collect::<Vec<_>>(), &[], store, &aimed)?;
+        let kernels = make(&input.tasks.iter().collect::<Vec<_>>())?;
         let layout = Layout::new(&plan, &kernels);
         let (folder, temporary) = folder(keep)?;
         files::write(&folder, &plan, &layout, &kernels)?;
         // They are in the file now.
         plan.constants = Vec::new();
-        program(&folder, &kernels, threads, &aimed.toolchain)?;
-        let (name, graph, cores) = (input.name.clone(), graph.clone(), aimed.device.cores);
+        program(&folder, &kernels, at.device.cores.len(), &at.toolchain)?;
+        let (name, graph, cores) = (input.name.clone(), graph.clone(), at.device.cores.clone());
         Ok(Network {
             name,
             folder,
@@ -136,12 +136,14 @@ impl Network {
         &self.plan.random
     }
 
-    /// Kernels, and those of them that were tuned.
-    pub fn kernels(&self) -> (usize, usize) {
-        let tuned = |k: &&Chosen| {
-            k.origin != Origin::Plain && k.origin.record().is_some_and(|r| !r.is_untuned())
-        };
-        (self.kernels.len(), self.kernels.iter().filter(tuned).count())
+    /// Its kernels.
+    pub fn kernels(&self) -> &[Chosen] {
+        &self.kernels
+    }
+
+    /// How many of its kernels were tuned, and how many not.
+    pub fn counts(&self) -> KernelCounts {
+        KernelCounts::of(&self.kernels)
     }
 
     /// An input where the user gives none: the same numbers in every run.

@@ -19,6 +19,9 @@ pub fn page(r: &Report) -> String {
         crate::report::STYLE,
         subtitle(r)
     );
+    if let Some(note) = r.budget_note() {
+        let _ = writeln!(p, "<p class='sub'>{}</p>", escape(&note));
+    }
     tiles(&mut p, r);
     section(&mut p, &format!("Gain over {}", r.baseline()), &svg::gains(r));
     table(&mut p, r);

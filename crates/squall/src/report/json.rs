@@ -26,6 +26,7 @@ pub fn report(r: &Report) -> Value {
             "gain": r.gain(),
             "trials": trials,
             "failed": failed,
+            "untried": r.untried(),
             "cpu_seconds": cost(r.cost()),
         },
         "tasks": r.tasks.iter().map(|t| task(t, r.roof.as_ref())).collect::<Vec<_>>(),

@@ -252,6 +252,25 @@ impl Report {
         self.tasks.iter().fold((0, 0), |(n, f), t| (n + t.trials, f + t.failed))
     }
 
+    /// The tasks that never had a trial because the budget was over before their turn.
+    pub fn untried(&self) -> usize {
+        let is_untried = |t: &&TaskReport| {
+            t.trials + t.known == 0 && matches!(t.stop, StopReason::Trials | StopReason::Seconds)
+        };
+        self.tasks.iter().filter(is_untried).count()
+    }
+
+    /// What there is to say where there are such tasks.
+    pub fn budget_note(&self) -> Option<String> {
+        let (untried, tasks) = (self.untried(), self.tasks.len());
+        (untried > 0).then(|| {
+            format!(
+                "The budget was too small: {untried} of {tasks} tasks had no trial. The others \
+                 are expected to take most of the time."
+            )
+        })
+    }
+
     /// CPU time of this session.
     pub fn cost(&self) -> CpuCost {
         self.tasks.iter().fold(CpuCost::default(), |mut all, t| {

@@ -1,7 +1,8 @@
 //! Exporting: the kernels that serve an input's tasks, as files.
 
 use crate::error::Error;
-use crate::export::Exported;
+use crate::event::Listen;
+use crate::export::{Exported, GuessRequest, Guesser, choose};
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::target_context::Context;
@@ -13,8 +14,10 @@ use std::path::PathBuf;
 pub struct ExportRequest {
     /// The input whose kernels are exported.
     pub input: InputRequest,
-    /// Where they were tuned into; plain loops if none.
+    /// Where they were tuned into, if anywhere.
     pub store: Option<PathBuf>,
+    /// How kernels that were never tuned are chosen.
+    pub guess: GuessRequest,
     /// What the kernels are for.
     pub target: TargetRequest,
     /// Threads that a kernel may use on a CPU.
@@ -27,13 +30,19 @@ pub struct ExportRequest {
     pub build: bool,
 }
 
-/// Writes the best kernel of each task into a folder: by the store's records, or plain loops where
-/// it has none.
-pub fn export(context: &Context, request: &ExportRequest) -> Result<Exported, Error> {
+/// Writes the best kernel of each task into a folder: by the store's records, or a verified guess
+/// where it has none.
+pub fn export(
+    context: &Context,
+    request: &ExportRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Exported, Error> {
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
-    let (target, threads) = (request.target, request.threads);
-    let input = request.input.load_tuned(context, store.as_ref(), target, threads)?;
+    let (store, target, threads) = (store.as_ref(), request.target, request.threads);
+    let input = request.input.load_tuned(context, store, target, threads)?;
     let at = context.target(target, threads)?;
-    let only = request.only.as_deref();
-    crate::export::export(&input, only, store.as_ref(), &at, &request.out, request.build)
+    let tasks = input.select(request.only.as_deref())?;
+    let mut guesser = Guesser::new(&request.guess, &tasks, store, &at, listen)?;
+    let kernels = choose(&tasks, &input.own, store, &mut guesser)?;
+    crate::export::export(kernels, &at, &request.out, request.build)
 }

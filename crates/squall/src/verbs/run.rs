@@ -3,10 +3,12 @@
 use crate::check::{Checked, read_array};
 use crate::error::Error;
 use crate::event::{Event, Listen};
+use crate::export::{Chosen, GuessRequest, GuessSource, Guesser, KernelCounts, Origin, choose};
 use crate::network::{Network, accepts, write_array};
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
-use crate::target_context::Context;
+use crate::target_context::{Context, TargetContext};
+use squall_core::Task;
 use squall_frontend::npy::Array;
 use squall_records::Store;
 use std::path::PathBuf;
@@ -16,8 +18,10 @@ use std::path::PathBuf;
 pub struct NetworkRequest {
     /// The model.
     pub input: InputRequest,
-    /// The store whose kernels are used; plain loops if none.
+    /// The store whose kernels are used, if any.
     pub store: Option<PathBuf>,
+    /// How kernels that were never tuned are chosen.
+    pub guess: GuessRequest,
     /// What it is run on.
     pub target: TargetRequest,
     /// Threads that a kernel may use.
@@ -65,6 +69,41 @@ impl NetworkRequest {
     }
 }
 
+/// The kernels of a model's tasks.
+fn kernels(
+    request: &NetworkRequest,
+    tasks: &[&Task],
+    store: Option<&Store>,
+    at: &TargetContext,
+    listen: &mut Listen<'_>,
+) -> Result<Vec<Chosen>, Error> {
+    let mut guesser = Guesser::new(&request.guess, tasks, store, at, listen)?;
+    choose(tasks, &[], store, &mut guesser)
+}
+
+/// Says which kernels were never tuned, and how they were chosen.
+fn say_untuned(kernels: &[Chosen], listen: &mut Listen<'_>) {
+    let counts = KernelCounts::of(kernels);
+    let by = |from: GuessSource| {
+        let is_from = |k: &&Chosen| matches!(k.origin, Origin::Guessed(_, f) if f == from);
+        let n = kernels.iter().filter(is_from).count();
+        (n > 0).then(|| format!("{n} {}", from.describe()))
+    };
+    if counts.guessed > 0 {
+        let by: Vec<String> = GuessSource::ALL.iter().filter_map(|f| by(*f)).collect();
+        listen(Event::Note(format!(
+            "{} of {} kernels were never tuned and are guessed: {}",
+            counts.guessed,
+            counts.kernels,
+            by.join(", ")
+        )));
+    }
+    if counts.plain > 0 {
+        let text = format!("{} of {} kernels are plain loops", counts.plain, counts.kernels);
+        listen(Event::Note(text));
+    }
+}
+
 /// Builds a model for an input of its, and says what its kernels and weights are.
 pub fn network(
     context: &Context,
@@ -77,12 +116,11 @@ pub fn network(
     let (target, threads) = (request.target, request.threads);
     let model = request.input.load_tuned(context, store.as_ref(), target, threads)?;
     x.map_or(Ok(()), |x| accepts(&model, x))?;
-    let network = Network::build(&model, store.as_ref(), threads, request.keep.as_deref())?;
-    let (kernels, tuned) = network.kernels();
-    if tuned < kernels {
-        let text = format!("{} of {kernels} kernels are not tuned", kernels - tuned);
-        listen(Event::Note(text));
-    }
+    let at = context.target(target, threads)?;
+    let network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
+        kernels(request, tasks, store.as_ref(), &at, listen)
+    })?;
+    say_untuned(network.kernels(), listen);
     if let [first, ..] = network.random_weights() {
         let n = network.random_weights().len();
         listen(Event::Trouble(format!(
@@ -107,12 +145,22 @@ pub fn run(
 }
 
 /// Runs a model layer by layer through its kernels and compares what it gives.
-pub fn check(context: &Context, request: &CheckRequest) -> Result<Checked, Error> {
+pub fn check(
+    context: &Context,
+    request: &CheckRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Checked, Error> {
     let network = &request.network;
     network.only_cpu()?;
     let (x, expected) = (read_array(&request.x)?, read_array(&request.expected)?);
     let store = network.store.as_ref().map(Store::open_read_only).transpose()?;
     let (target, threads) = (network.target, network.threads);
     let model = network.input.load_tuned(context, store.as_ref(), target, threads)?;
-    crate::check::check(&model, store.as_ref(), threads, &x, &expected, request.tolerance)
+    let at = context.target(target, threads)?;
+    let mut make = |tasks: &[&Task]| {
+        let made = kernels(network, tasks, store.as_ref(), &at, listen)?;
+        say_untuned(&made, listen);
+        Ok(made)
+    };
+    crate::check::check(&model, &at, &mut make, (&x, &expected), request.tolerance)
 }

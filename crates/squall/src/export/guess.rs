@@ -1,0 +1,322 @@
+//! The best guess for a task of which the store has no usable record: what holds the most similar
+//! tuned task, what a predictor proposes, what the cost formula ranks first. A guess is built and
+//! verified like any trial before it is used. What came of it is kept in a store in the user's
+//! cache folder, so that the next run finds it there.
+
+use crate::error::Error;
+use crate::event::{Event, Listen};
+use crate::forecast::{load, proposals};
+use crate::recorder::Recorder;
+use crate::target_context::TargetContext;
+use crate::task_state::{TaskState, name_of};
+use crate::transfer::{TransferSource, guesses, transfer_sources};
+use crate::trials::{Limits, Rounds, TrialRecorder, run_trials};
+use squall_core::{Candidate, Measurer, MeasurerError, Record, RecordKind, Task, TaskId, Trial};
+use squall_predict::{PredictError, Predictor};
+use squall_records::Store;
+use squall_search::{Setting, TaskWeight, strategies};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use tempfile::TempDir;
+
+/// So many guesses of a task that takes more than its share of the time are measured, and the
+/// fastest is used; of every other task the first that is right is used.
+const SEVERAL: usize = 3;
+/// After so many rounds in which every guess failed, plain loops remain.
+const ROUNDS: usize = 4;
+/// The seed of guesses: every run makes the same ones.
+const SEED: u64 = 0;
+/// The file in the cache folder.
+const CACHE: &str = "guesses.squall";
+
+/// Where a guess comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuessSource {
+    /// It holds the most similar tuned task of the store.
+    Similar,
+    /// A predictor proposed it.
+    Predictor,
+    /// The cost formula ranked it first.
+    Formula,
+    /// An earlier run guessed and verified it.
+    Kept,
+}
+
+impl GuessSource {
+    /// All of them, the best first.
+    pub const ALL: [GuessSource; 4] =
+        [GuessSource::Similar, GuessSource::Predictor, GuessSource::Formula, GuessSource::Kept];
+
+    /// The name in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            GuessSource::Similar => "similar",
+            GuessSource::Predictor => "predictor",
+            GuessSource::Formula => "formula",
+            GuessSource::Kept => "kept",
+        }
+    }
+
+    /// For people.
+    pub fn describe(self) -> &'static str {
+        match self {
+            GuessSource::Similar => "by the most similar tuned task",
+            GuessSource::Predictor => "by the predictor",
+            GuessSource::Formula => "by the cost formula",
+            GuessSource::Kept => "by an earlier run",
+        }
+    }
+}
+
+/// What guesses are made with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuessRequest {
+    /// A predictor that was trained on records of this device.
+    pub predictor: Option<PathBuf>,
+    /// The folder in which verified guesses are kept; it is made where it is absent.
+    pub cache: Option<PathBuf>,
+}
+
+/// The store of guesses.
+struct Cache {
+    store: Store,
+    /// The folder of a store that lasts no longer than this process.
+    temporary: Option<TempDir>,
+}
+
+impl Cache {
+    /// Opens the one of a folder; one that cannot be used is ignored, and the user is told.
+    fn open(folder: Option<&Path>, listen: &mut Listen<'_>) -> Result<Cache, Error> {
+        let Some(folder) = folder else { return Cache::temporary() };
+        let path = folder.join(CACHE);
+        let made = std::fs::create_dir_all(folder)
+            .map_err(|source| Error::Write { path: folder.into(), source });
+        match made.and_then(|()| Ok(Store::open(&path)?)) {
+            Ok(store) => Ok(Cache { store, temporary: None }),
+            Err(e) => {
+                listen(Event::Trouble(ignored(&path, &e)));
+                Cache::temporary()
+            }
+        }
+    }
+
+    fn temporary() -> Result<Cache, Error> {
+        let made = tempfile::Builder::new().prefix("squall-guesses-").tempdir();
+        let folder = made.map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+        let store = Store::open(folder.path().join(CACHE))?;
+        Ok(Cache { store, temporary: Some(folder) })
+    }
+}
+
+fn ignored(path: &Path, e: &Error) -> String {
+    format!("the kept guesses in `{}` are ignored: {e}; remove the file", path.display())
+}
+
+/// Makes guesses for the tasks of one input.
+pub struct Guesser<'a, 'l, 'e> {
+    pub(super) at: &'a TargetContext,
+    sources: Vec<TransferSource>,
+    predictor: Option<Predictor>,
+    cache: Cache,
+    /// Opened when the first guess must be measured.
+    measurer: Option<Box<dyn Measurer>>,
+    /// The tasks that take more than their share of the time.
+    heavy: Vec<TaskId>,
+    listen: &'l mut Listen<'e>,
+}
+
+impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
+    /// A guesser for these tasks, which learns from a store's tuned tasks.
+    pub fn new(
+        request: &GuessRequest,
+        tasks: &[&Task],
+        store: Option<&Store>,
+        at: &'a TargetContext,
+        listen: &'l mut Listen<'e>,
+    ) -> Result<Guesser<'a, 'l, 'e>, Error> {
+        let predictor = request.predictor.as_deref().map(load).transpose()?;
+        if let Some(p) = &predictor {
+            let learned = &p.tasks()?.facts().device;
+            if *learned != at.device_name() {
+                let (learned, asked) = (learned.clone(), at.device_name());
+                return Err(PredictError::Device { learned, asked }.into());
+            }
+        }
+        let sources =
+            store.map(|s| transfer_sources(s, &at.place, &[])).transpose()?.unwrap_or_default();
+        let cache = Cache::open(request.cache.as_deref(), listen)?;
+        let heavy = heavy(tasks);
+        Ok(Guesser { at, sources, predictor, cache, measurer: None, heavy, listen })
+    }
+
+    /// Whether the task's kernels are generated and it can be guessed which is fast.
+    pub(super) fn takes(&self, state: &TaskState) -> bool {
+        self.at.gpus.is_empty()
+            && state.task.workload.foreign.is_none()
+            && !state.kernels.tunables.is_empty()
+    }
+
+    /// The verified guess for a task of which nothing is known; none where none is right.
+    pub(super) fn guess(
+        &mut self,
+        state: &mut TaskState,
+    ) -> Result<Option<(Record, GuessSource)>, Error> {
+        match self.cached(state) {
+            Err(Error::Store(e)) if self.cache.temporary.is_none() => {
+                let path = self.cache.store.path().to_path_buf();
+                (self.listen)(Event::Trouble(ignored(&path, &e.into())));
+                self.cache = Cache::temporary()?;
+                state.tried.clear();
+                self.cached(state)
+            }
+            Err(Error::Measure(e @ MeasurerError::Reference(_))) => {
+                let text = format!("{} cannot be verified: {e}", state.task.name);
+                (self.listen)(Event::Trouble(text));
+                Ok(None)
+            }
+            other => other,
+        }
+    }
+
+    /// The same through the cache as it is.
+    fn cached(&mut self, state: &mut TaskState) -> Result<Option<(Record, GuessSource)>, Error> {
+        let task = state.task;
+        let place = &self.at.place;
+        let kept = self.cache.store.trials(task.id, &place.device.to_string(), &place.toolchain)?;
+        let mut known: Vec<(Record, GuessSource)> = Vec::new();
+        for r in kept {
+            // What an older sketch proposed and none proposes now is of no use.
+            if let Some(c) = state.kernels.candidate(&r.tunable, &r.configuration) {
+                state.tried.insert(name_of(&c));
+                known.push((r, GuessSource::Kept));
+            }
+        }
+        let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
+        let mut next = self.learned(state, wanted)?;
+        let setting =
+            Setting { tunables: state.kernels.tunables.clone(), seed: SEED, trials: SEVERAL };
+        let mut formula = (strategies()[0].make)(&setting);
+        let runs =
+            |known: &[(Record, GuessSource)]| known.iter().any(|(r, _)| r.outcome.time().is_some());
+        for _ in 0..ROUNDS {
+            if next.is_empty() && runs(&known) {
+                break;
+            }
+            if !runs(&known) && next.len() < wanted {
+                let more = formula.ask(wanted - next.len()).into_iter();
+                let untried = more.filter(|c| !state.tried.contains(&name_of(c)));
+                next.extend(untried.map(|c| (c, GuessSource::Formula)));
+            }
+            let trials = self.measure(state, &next, &mut known)?;
+            formula.tell(&trials);
+            next.clear();
+        }
+        let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
+        let ran = known.into_iter().filter(|(r, _)| r.outcome.time().is_some());
+        Ok(ran.min_by(|(a, _), (b, _)| time(a).total_cmp(&time(b))))
+    }
+
+    /// What the tuned tasks of the store and the predictor say.
+    fn learned(
+        &self,
+        state: &TaskState,
+        wanted: usize,
+    ) -> Result<Vec<(Candidate, GuessSource)>, Error> {
+        let similar = guesses(state, std::iter::empty(), &self.sources, wanted);
+        let mut all: Vec<(Candidate, GuessSource)> =
+            similar.into_iter().map(|c| (c, GuessSource::Similar)).collect();
+        let Some(predictor) = self.predictor.as_ref().filter(|_| all.len() < wanted) else {
+            return Ok(all);
+        };
+        let (model, device) = (predictor.tasks()?, self.at.device_name());
+        match proposals(model, state.task, &state.kernels.tunables, &device, wanted) {
+            Ok(found) => {
+                for p in found {
+                    let known = state.tried.contains(&name_of(&p.candidate));
+                    if all.len() < wanted && !known && all.iter().all(|(c, _)| *c != p.candidate) {
+                        all.push((p.candidate, GuessSource::Predictor));
+                    }
+                }
+            }
+            // It knows no task of this kind.
+            Err(PredictError::Kind { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(all)
+    }
+
+    /// Builds, verifies and times guesses; what came of each is kept.
+    fn measure(
+        &mut self,
+        state: &mut TaskState,
+        next: &[(Candidate, GuessSource)],
+        known: &mut Vec<(Record, GuessSource)>,
+    ) -> Result<Vec<Trial>, Error> {
+        if next.is_empty() {
+            return Ok(Vec::new());
+        }
+        let measurer = match &mut self.measurer {
+            Some(m) => m,
+            None => {
+                (self.listen)(Event::Note(
+                    "the best guesses for kernels that were never tuned are built and verified"
+                        .into(),
+                ));
+                self.measurer.insert(self.at.measurer()?)
+            }
+        };
+        measurer.set_task(&state.setup(SEED))?;
+        let mut keep = Keep {
+            recorder: Recorder {
+                store: &self.cache.store,
+                place: self.at.place.clone(),
+                seed: SEED,
+            },
+            task: state.task,
+            next,
+            known,
+            trials: Vec::new(),
+        };
+        let mut rounds = Rounds::new(next.iter().map(|(c, _)| c.clone()).collect(), 1);
+        let stop = AtomicBool::new(false);
+        let limits = Limits::new(next.len(), next.len(), &stop);
+        let tunables = &state.kernels.tunables;
+        run_trials(&mut **measurer, tunables, &mut rounds, &mut keep, &limits)?;
+        let trials = keep.trials;
+        state.tried.extend(trials.iter().map(|t| name_of(&t.candidate)));
+        Ok(trials)
+    }
+}
+
+/// The tasks that are expected to take more than an equal share of the time.
+fn heavy(tasks: &[&Task]) -> Vec<TaskId> {
+    let weight = |t: &Task| TaskWeight {
+        count: t.count,
+        flop: t.workload.flop(),
+        bytes: t.workload.bytes().0,
+    };
+    let times: Vec<f64> = tasks.iter().map(|t| weight(t).expected_time()).collect();
+    let share = times.iter().sum::<f64>() / tasks.len().max(1) as f64;
+    tasks.iter().zip(times).filter(|(_, time)| *time >= share).map(|(t, _)| t.id).collect()
+}
+
+/// Keeps what came of guesses.
+struct Keep<'k> {
+    recorder: Recorder<'k>,
+    task: &'k Task,
+    next: &'k [(Candidate, GuessSource)],
+    known: &'k mut Vec<(Record, GuessSource)>,
+    trials: Vec<Trial>,
+}
+
+impl TrialRecorder for Keep<'_> {
+    fn record(&mut self, trial: Trial, _: f64) -> Result<Trial, Error> {
+        let name = name_of(&trial.candidate);
+        let (kind, outcome) = (RecordKind::Trial, trial.outcome.clone());
+        let record = self.recorder.keep(self.task, kind, &name, outcome, trial.cost)?;
+        let asked = self.next.iter().find(|(c, _)| *c == trial.candidate);
+        self.known.push((record, asked.map_or(GuessSource::Formula, |(_, source)| *source)));
+        self.trials.push(trial.clone());
+        Ok(trial)
+    }
+}
