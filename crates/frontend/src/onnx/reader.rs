@@ -14,6 +14,9 @@ use squall_core::graph::{
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 
+/// A type, where it is one that Squall knows, and a shape that a file states.
+type Declared = (Option<DType>, Vec<i64>);
+
 /// More elements than all folded constants of a model may have together.
 const MOST_FOLDED_ELEMENTS: i64 = 1 << 26;
 
@@ -198,10 +201,7 @@ impl Reader<'_> {
     }
 
     /// Shapes that the file states, where they are plain numbers.
-    fn declared(
-        &self,
-        graph: &GraphProto,
-    ) -> Result<HashMap<String, (Option<DType>, Vec<i64>)>, ImportError> {
+    fn declared(&self, graph: &GraphProto) -> Result<HashMap<String, Declared>, ImportError> {
         let mut out = HashMap::new();
         for v in graph.value_info.iter().chain(&graph.output) {
             let Some(t) = v.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else { continue };

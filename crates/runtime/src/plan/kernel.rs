@@ -34,9 +34,9 @@ impl Plan {
             let count = i.shape.iter().product::<i64>() as u64;
             Buffer { range: range(n), ..Buffer::own(role, element(i.dtype), count) }
         };
-        let output = |o: &Stage| Buffer::own(Role::Output, element(o.dtype), o.elements() as u64);
+        let output = |o: &Stage| Buffer::own(Role::Output, element(o.dtype), o.elements());
         let inputs = w.inputs.iter().enumerate().map(input);
-        let buffers = inputs.chain(w.outputs().into_iter().map(output)).collect();
+        let buffers = inputs.chain(w.outputs().iter().map(output)).collect();
         Plan { buffers, ..Plan::default() }
     }
 

@@ -241,7 +241,8 @@ proptest! {
             (0..shape.len() as i64).filter(|i| mask >> i & 1 == 1).collect();
         prop_assume!(!axes.is_empty());
         let x = counted(&shape);
-        let steps: [(&str, fn(f32, f32) -> f32); 3] =
+        type Step = fn(f32, f32) -> f32;
+        let steps: [(&str, Step); 3] =
             [("ReduceSum", |a, b| a + b), ("ReduceMax", f32::max), ("ReduceMin", f32::min)];
         for (op, step) in steps {
             let y = single(op, &[x.clone(), ints(&axes)], &[]);
