@@ -16,8 +16,8 @@ Examples:
   squall run model.onnx --input x.npy --output y.npy --dim N=1 --threads 2
 
 Kernels are the store's best where it knows them, else verified guesses, which are kept in
-~/.cache/squall. They run in a process of their own, over one region of memory. Weights that the file does not hold are random,
-the same in every run.")]
+~/.cache/squall. They run in a process of their own, over one region of memory. Weights that the
+file does not hold are random, the same in every run.")]
 pub struct Args {
     #[command(flatten)]
     model: InputArgs,
