@@ -218,7 +218,7 @@ fn the_limits_are_kept_and_the_same_seed_gives_the_same_trials() {
 #[test]
 fn a_stop_finishes_the_trial_at_hand_and_tells_it() {
     let (ran, steps, kept) = run("random", mock(), (100, 8), usize::MAX, 3);
-    assert_eq!(ran.expect("it runs").exhausted, false);
+    assert!(!ran.expect("it runs").exhausted);
     // Infeasible candidates are recorded before the first is measured; the stop is seen then.
     assert!(kept.len() <= 5 && kept.len() >= 3, "{steps:?}");
     assert_order(&steps);

@@ -177,8 +177,8 @@ impl Tiling<'_> {
         let cut = [0, 1].map(|i| pieces(self.p, &self.factors[i]).filter(|_| self.pieces));
         let at = |i: usize, place: &Affine| cut[i].map(|d| (d, place.clone()));
         let mut each = Vec::new();
-        for i in 0..2 {
-            each.extend(self.load_factor(i, &shared[i], now, &none, at(i, &none).as_ref()));
+        for (i, tile) in shared.iter().enumerate() {
+            each.extend(self.load_factor(i, tile, now, &none, at(i, &none).as_ref()));
         }
         each.push(Stmt::CommitCopies);
         if self.pieces {
