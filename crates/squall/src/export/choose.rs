@@ -158,7 +158,8 @@ fn stored(
     entry: &str,
     is_guessable: bool,
 ) -> Result<Option<(KernelSource, Origin)>, Error> {
-    let tunables = [&state.kernels.tunables[..], std::slice::from_ref(&state.kernels.plain)].concat();
+    let tunables =
+        [&state.kernels.tunables[..], std::slice::from_ref(&state.kernels.plain)].concat();
     for (near, r) in store.serving(&Query::task(state.task.id), &at.place)? {
         // Plain loops that met no other kernel hold the task only because nothing was tried.
         if is_guessable && r.is_untuned() && !has_trial(store, &r)? {
