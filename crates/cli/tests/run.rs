@@ -257,11 +257,7 @@ fn a_model_without_weights_runs_with_random_ones() {
 
 #[test]
 fn tiny_residual_is_what_pytorch_says() {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/data/models"));
-    if !folder.join("tiny_residual.onnx").is_file() {
-        println!("skipped: no shared models here");
-        return;
-    }
+    let Some(folder) = squall_fixtures::shared("models") else { return };
     let file = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let p = Place::new();
     p.squall(&[

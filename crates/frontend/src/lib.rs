@@ -12,8 +12,6 @@ pub mod npy;
 pub mod onnx;
 mod ops;
 pub mod recording;
-#[cfg(test)]
-mod test_data;
 
 pub use error::ImportError;
 pub use import::Import;

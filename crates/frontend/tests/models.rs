@@ -7,16 +7,9 @@ use std::path::PathBuf;
 
 /// The model files, or nothing, with the reason printed, where the shared folder is absent.
 fn models() -> Vec<(String, Vec<u8>)> {
-    let shared = std::env::var_os("SQUALL_SHARED").map_or_else(
-        || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    );
-    let folder = shared.join("data/models");
-    let Ok(entries) = std::fs::read_dir(&folder) else {
-        println!("skipped: no folder {} (set SQUALL_SHARED)", folder.display());
-        return Vec::new();
-    };
-    let mut files: Vec<PathBuf> = entries
+    let Some(folder) = squall_fixtures::shared("models") else { return Vec::new() };
+    let mut files: Vec<PathBuf> = std::fs::read_dir(&folder)
+        .expect("a folder")
         .flatten()
         .map(|e| e.path())
         .filter(|p| p.extension().is_some_and(|x| x == "onnx"))

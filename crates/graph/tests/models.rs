@@ -2,7 +2,7 @@
 
 mod net;
 
-use net::{examples, models, run, shared};
+use net::{examples, models, run};
 use prost::Message;
 use squall_core::Workload;
 use squall_frontend::onnx::proto::{AttributeProto, GraphProto, ModelProto, NodeProto};
@@ -22,7 +22,11 @@ fn assignment(bytes: &[u8], name: &str) -> Assignment {
 fn every_node_is_accounted_for_once() {
     let models = models();
     assert!(models.len() >= 2, "the examples are missing");
-    assert!(!shared().is_dir() || models.len() >= 24, "{} models", models.len());
+    assert!(
+        squall_fixtures::shared("models").is_none() || models.len() >= 24,
+        "{} models",
+        models.len()
+    );
     let mut images = HashMap::new();
     for (name, bytes) in models {
         let import = assignment(&bytes, &name);
@@ -176,7 +180,7 @@ fn operations_agree_with_a_count_from_the_file() {
         }
         assert_eq!(ours, flop_by_formula(&graph), "{name}");
     }
-    assert!(!shared().is_dir() || compared >= 24, "{compared}");
+    assert!(squall_fixtures::shared("models").is_none() || compared >= 24, "{compared}");
 }
 
 /// Runs a model by the meaning of its kernels and compares with known output.
@@ -198,8 +202,7 @@ fn agrees(model: PathBuf, within: f32) {
 #[test]
 fn kernels_in_order_give_the_models_output() {
     agrees(examples().join("small_net.onnx"), 1e-6);
-    let tiny = shared().join("tiny_residual.onnx");
-    if tiny.is_file() {
+    if let Some(tiny) = squall_fixtures::shared("models/tiny_residual.onnx") {
         agrees(tiny, 1e-5);
     }
 }
@@ -238,7 +241,8 @@ fn resnet18_has_these_kernels() {
     );
     assert_eq!(import.untuned().len(), 1);
     // torchvision's export is the same network: the same kernels.
-    if let Ok(bytes) = std::fs::read(shared().join("resnet18.onnx")) {
+    if let Some(path) = squall_fixtures::shared("models/resnet18.onnx") {
+        let bytes = std::fs::read(path).unwrap();
         let theirs = assignment(&bytes, "resnet18");
         assert_eq!(
             theirs.tasks().iter().map(|t| (t.id, t.count)).collect::<Vec<_>>(),

@@ -119,8 +119,7 @@ fn agree(bytes: &[u8], name: &str) -> Plan {
     plan
 }
 
-fn models(folder: &str) -> Vec<(String, Vec<u8>)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+fn models(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path());
     let models = files.filter(|p| p.extension().is_some_and(|e| e == "onnx"));
     models
@@ -136,7 +135,7 @@ fn count(plan: &Plan, is: fn(&Work) -> bool) -> usize {
 
 #[test]
 fn the_examples_run_as_step_by_step() {
-    for (name, bytes) in models("../../examples") {
+    for (name, bytes) in models(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")) {
         let plan = agree(&bytes, &name);
         assert_eq!(count(&plan, |w| !matches!(w, Work::Kernel { .. })), 0, "{name}");
     }
@@ -145,7 +144,8 @@ fn the_examples_run_as_step_by_step() {
 #[test]
 fn the_shared_models_run_as_step_by_step() {
     // Of the others the weights alone take a while.
-    for (name, bytes) in models("../../../shared/data/models") {
+    let Some(folder) = squall_fixtures::shared("models") else { return };
+    for (name, bytes) in models(&folder) {
         match name.as_str() {
             "squeezenet1_1" | "densenet121" | "googlenet" => {
                 let plan = agree(&bytes, &name);

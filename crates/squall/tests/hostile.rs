@@ -5,7 +5,6 @@ use squall_core::space::{Knob, Names, Role, Term};
 use squall_core::{Outcome, Space};
 use squall_frontend::recording::{read, read_space};
 use squall_search::{StrategyInfo, strategies};
-use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -118,11 +117,7 @@ fn a_huge_product_is_counted_exactly_and_soon() {
 /// Every measured space opens at once, from its constraints where they are known.
 #[test]
 fn real_spaces_open_at_once() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/replay/t1");
-    if !folder.exists() {
-        println!("skipped: {} is not there", folder.display());
-        return;
-    }
+    let Some(folder) = squall_fixtures::shared("replay/t1") else { return };
     for file in ["convolution", "convolution_bo", "dedispersion", "pnpoly"] {
         let bytes = std::fs::read(folder.join(format!("{file}.json"))).unwrap();
         let began = Instant::now();

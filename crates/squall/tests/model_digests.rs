@@ -80,23 +80,17 @@ fn models(folder: &Path, prefix: &str) -> BTreeMap<String, PathBuf> {
 #[test]
 fn models_become_what_they_became() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("SQUALL_SHARED").map_or_else(
-        || here.join("../../../shared/data/models"),
-        |folder| PathBuf::from(folder).join("data/models"),
-    );
+    let shared = squall_fixtures::shared("models");
     let mut all = models(&here.join("../../examples"), "examples/");
     all.extend(models(&here.join("../frontend/tests/operators"), "operators/"));
     assert!(all.len() >= 4, "{all:?}");
-    if shared.is_dir() {
-        all.extend(models(&shared, ""));
-    } else {
-        eprintln!("{} is absent: its models are not compared", shared.display());
-        assert!(std::env::var_os("SQUALL_SHARED").is_none(), "SQUALL_SHARED names it");
+    if let Some(folder) = &shared {
+        all.extend(models(folder, ""));
     }
     let file = here.join("tests/model_digests.txt");
     let lines: BTreeMap<String, String> =
         all.iter().map(|(name, path)| (name.clone(), line(path))).collect();
-    if std::env::var_os("SQUALL_BLESS").is_some() && shared.is_dir() {
+    if std::env::var_os("SQUALL_BLESS").is_some() && shared.is_some() {
         let text: String = lines.iter().map(|(n, l)| format!("{n}: {l}\n")).collect();
         std::fs::write(&file, text).unwrap();
     }

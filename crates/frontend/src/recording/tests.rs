@@ -285,7 +285,7 @@ proptest! {
 
 /// The measured spaces that lie beside the repository, if they are there.
 fn data() -> Option<PathBuf> {
-    crate::test_data::shared("replay")
+    squall_fixtures::shared("replay")
 }
 
 fn recording(folder: &Path, name: &str) -> Recording {

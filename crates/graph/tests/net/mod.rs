@@ -146,19 +146,6 @@ pub fn run(graph: &Assignment, inputs: &[Vec<f32>]) -> Result<Vec<Vec<f32>>, Str
     })
 }
 
-/// The folder of models beside the repository, or where `SQUALL_SHARED` says; its absence is
-/// printed, and a failure where the variable names it.
-pub fn shared() -> PathBuf {
-    let named = std::env::var_os("SQUALL_SHARED");
-    let default = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let folder = named.as_ref().map_or_else(default, PathBuf::from).join("data/models");
-    if !folder.is_dir() {
-        assert!(named.is_none(), "{} is not there", folder.display());
-        eprintln!("{} is absent: its models are left out", folder.display());
-    }
-    folder
-}
-
 pub fn examples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
@@ -166,7 +153,7 @@ pub fn examples() -> PathBuf {
 /// All models at hand, by name.
 pub fn models() -> Vec<(String, Vec<u8>)> {
     let mut out = Vec::new();
-    for folder in [shared(), examples()] {
+    for folder in squall_fixtures::shared("models").into_iter().chain([examples()]) {
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|e| e == "onnx") {
