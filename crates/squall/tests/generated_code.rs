@@ -3,11 +3,14 @@
 //! `examples/workloads.ops` and `benches/gpu.ops`, compared with `generated_code.txt`.
 //! `SQUALL_BLESS=1 cargo test -p squall --test generated_code` writes that file anew.
 
+mod machine;
+
+use machine::h200;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::Input;
 use squall_compiler::{sketches, untuned};
-use squall_core::{Bytes, Gpu, KernelSource, Mapped, Target, Tunable};
+use squall_core::{Bytes, KernelSource, Mapped, Target, Tunable};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -17,19 +20,6 @@ const SAMPLES: usize = 50;
 fn cpu(vector_bytes: usize, vector_registers: usize) -> Target {
     let caches = [Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
     Target::cpu(vector_bytes, vector_registers, &caches)
-}
-
-fn h200() -> Target {
-    Target::cuda(Gpu {
-        capability: 90,
-        multiprocessors: 132,
-        threads_per_block: 1024,
-        threads_per_multiprocessor: 2048,
-        shared_per_block: 232448,
-        shared_per_multiprocessor: 233472,
-        registers_per_multiprocessor: 65536,
-        l2: 60 << 20,
-    })
 }
 
 /// Everything of a kernel that a compiler or a driver sees, as text.

@@ -2,23 +2,13 @@
 //! from before knobs that were numbers became words and sketches were renamed. Each is found, and
 //! makes the kernel that its text of today makes.
 
+mod machine;
+
+use machine::h200;
 use squall::Input;
 use squall_compiler::sketches;
-use squall_core::{Bytes, Gpu, Target, Tunable, find_candidate, find_tunable};
+use squall_core::{Bytes, Target, Tunable, find_candidate, find_tunable};
 use std::sync::Arc;
-
-fn h200() -> Target {
-    Target::cuda(Gpu {
-        capability: 90,
-        multiprocessors: 132,
-        threads_per_block: 1024,
-        threads_per_multiprocessor: 2048,
-        shared_per_block: 232448,
-        shared_per_multiprocessor: 233472,
-        registers_per_multiprocessor: 65536,
-        l2: 60 << 20,
-    })
-}
 
 fn tunables(operator: &str, target: &Target) -> Vec<Arc<dyn Tunable>> {
     let input = Input::load(operator, &[]).unwrap_or_else(|e| panic!("{operator}: {e}"));
