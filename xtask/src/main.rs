@@ -3,8 +3,10 @@
 //! kernels with libraries, `cargo xtask bench trust` rematches with each other, `cargo xtask bench
 //! threads` kernels of two threads with those of one, and `cargo xtask bench examples` says what
 //! tuning gains on the examples. `cargo xtask tables` writes the documents' tables from run files.
+//! `cargo xtask campaign` throws hostile inputs and faults at the built binary.
 
 mod bench;
+mod campaign;
 mod report;
 mod tidy;
 
@@ -20,11 +22,13 @@ fn main() -> ExitCode {
         ["bench", "trust"] => done(bench::trust(&root())),
         ["bench", "threads", ref rest @ ..] => done(bench::threads(&root(), rest)),
         ["bench", "examples", ref rest @ ..] => done(bench::examples(&root(), rest)),
+        ["campaign", ref rest @ ..] => campaign::campaign(&root(), rest),
         ["tables", ref rest @ ..] => done(report::tables(&root(), rest)),
         _ => {
             eprintln!(
-                "usage: cargo xtask tidy [WORD] | cargo xtask tables [--check] | cargo xtask bench \
-                 cpu [--short] | cargo xtask bench (trust | threads | examples)"
+                "usage: cargo xtask tidy [WORD] | cargo xtask tables [--check] | cargo xtask \
+                 campaign [--cases N] [--seed K] | cargo xtask bench cpu [--short] | cargo xtask \
+                 bench (trust | threads | examples)"
             );
             ExitCode::from(2)
         }

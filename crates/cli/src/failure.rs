@@ -1,8 +1,9 @@
 //! How a command fails: what is said, the hint below it, the exit code.
 
+use crate::plain::note;
 use squall::{Error, StoreError};
 use std::error::Error as _;
-use std::io::{self, Write};
+use std::io;
 
 /// Why a command ends early.
 pub enum Failure {
@@ -31,14 +32,13 @@ impl Failure {
     /// Says it on stderr; the exit code.
     pub fn print(&self) -> u8 {
         let Failure::Said { message, causes, hint, code } = self else { return 0 };
-        let mut err = io::stderr().lock();
         // Where stderr is closed, the exit code still tells.
-        let _ = writeln!(err, "error: {message}");
+        note(format_args!("error: {message}"));
         for c in causes {
-            let _ = writeln!(err, "  because: {c}");
+            note(format_args!("  because: {c}"));
         }
         if let Some(h) = hint {
-            let _ = writeln!(err, "hint: {h}");
+            note(format_args!("hint: {h}"));
         }
         *code
     }
@@ -57,7 +57,11 @@ impl From<Error> for Failure {
             }
             source = s.source();
         }
-        let code = if matches!(e, Error::Usage { .. }) { 2 } else { 1 };
+        let code = match e {
+            Error::Usage { .. } => 2,
+            _ if e.is_stop() => 130,
+            _ => 1,
+        };
         Failure::Said { message, causes, hint: e.hint(), code }
     }
 }

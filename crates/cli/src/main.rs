@@ -4,6 +4,7 @@ mod command;
 mod failure;
 mod interrupt;
 mod option;
+mod plain;
 mod progress;
 mod terminal;
 
@@ -32,6 +33,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    interrupt::prepare();
     let cli = Cli::parse();
     match command::run(cli.command) {
         Ok(code) => ExitCode::from(code),

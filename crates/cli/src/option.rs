@@ -2,7 +2,11 @@
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use squall::{Channels, GuessRequest, InputRequest, NetworkRequest, TargetRequest};
+use squall::arrays::ArrayFile;
+use squall::{
+    Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest,
+    TargetRequest,
+};
 use std::path::PathBuf;
 
 /// What to work on.
@@ -63,7 +67,7 @@ pub struct StoreArgs {
 }
 
 /// The store that is written where none is named, and read where it is there.
-const STORE: &str = "tuned.squall";
+pub const STORE: &str = "tuned.squall";
 
 /// Which kernels are used.
 #[derive(Args)]
@@ -72,7 +76,7 @@ pub struct KernelArgs {
     #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
     store: Option<PathBuf>,
     /// Kernels that were never tuned are this predictor's first answers, where the store has no
-    /// similar task; without it the cost formula's
+    /// similar task; without it those of the general predictor inside squall
     #[arg(long, value_name = "PREDICTOR")]
     predictor: Option<PathBuf>,
 }
@@ -87,6 +91,11 @@ impl KernelArgs {
     pub fn guess(&self) -> GuessRequest {
         GuessRequest { predictor: self.predictor.clone(), cache: cache_folder() }
     }
+}
+
+/// This machine, with compiled files kept in the user's cache folder.
+pub fn context() -> Context {
+    Context::with_cache(cache_folder())
 }
 
 /// Squall's folder among those of the user that may be removed at any time.
@@ -117,7 +126,67 @@ pub struct TargetArgs {
     /// What kernels are for: `cpu`, a CUDA device as `cuda` or `cuda:N`, or all of one model as
     /// `cuda:all`
     #[arg(long, value_name = "TARGET", env = "SQUALL_TARGET", default_value = "cpu")]
-    pub target: TargetRequest,
+    target: TargetRequest,
+    #[command(flatten)]
+    pub isa: IsaArgs,
+}
+
+impl TargetArgs {
+    /// What the options ask for.
+    pub fn request(&self) -> Result<TargetRequest, Error> {
+        self.target.at(self.isa.one()?)
+    }
+
+    /// The targets that the options ask for, one for each level of instructions.
+    pub fn requests(&self) -> Result<Vec<TargetRequest>, Error> {
+        self.isa.isa.iter().map(|l| self.target.at(l.0)).collect()
+    }
+}
+
+/// To what level of instructions kernels of a CPU are held.
+#[derive(Args)]
+pub struct IsaArgs {
+    /// Hold a CPU's kernels to a level of instructions: `x86-64-v2`, `x86-64-v3` (AVX2),
+    /// `x86-64-v4` (AVX-512), `armv8-a` (NEON), or `native` for all that this machine has; records
+    /// of different levels do not mix. `export` takes several, as `x86-64-v3,x86-64-v4`
+    #[arg(
+        long,
+        value_name = "LEVEL",
+        env = "SQUALL_ISA",
+        value_delimiter = ',',
+        default_value = NATIVE,
+    )]
+    isa: Vec<LevelName>,
+}
+
+/// The level of all that this machine has.
+const NATIVE: &str = "native";
+
+/// A level of instructions as users write it; none is `native`.
+#[derive(Clone, Copy)]
+struct LevelName(Option<Isa>);
+
+impl std::str::FromStr for LevelName {
+    type Err = String;
+    fn from_str(text: &str) -> Result<LevelName, String> {
+        match text {
+            NATIVE => Ok(LevelName(None)),
+            _ => text.parse().map(|isa| LevelName(Some(isa))).map_err(|e: String| e + ", native"),
+        }
+    }
+}
+
+impl IsaArgs {
+    /// The one level that is asked for; none for `native`.
+    pub fn one(&self) -> Result<Option<Isa>, Error> {
+        match self.isa[..] {
+            [level] => Ok(level.0),
+            _ => Err(Error::Usage {
+                message: format!("--isa names {} levels, and this is done for one", self.isa.len()),
+                hint: "name one; `squall export` takes several".into(),
+            }),
+        }
+    }
 }
 
 /// How a model is run as a whole.
@@ -136,16 +205,67 @@ pub struct NetworkArgs {
 
 impl NetworkArgs {
     /// What the options ask for.
-    pub fn request(&self, model: &InputArgs) -> NetworkRequest {
-        NetworkRequest {
+    pub fn request(&self, model: &InputArgs) -> Result<NetworkRequest, Error> {
+        Ok(NetworkRequest {
             input: model.request(),
             store: self.kernels.store(),
             guess: self.kernels.guess(),
-            target: self.target.target,
+            target: self.target.request()?,
             threads: self.threads.threads.into(),
             keep: self.keep.clone(),
-        }
+        })
     }
+}
+
+/// What a model is given.
+#[derive(Args)]
+pub struct ArrayArgs {
+    /// What the model is given: a .npy file, or a .pb file of ONNX's TensorProto, of the input's
+    /// type; with several inputs one for each, as NAME=X.npy
+    #[arg(long = "input", value_name = "[NAME=]X.npy", value_parser = array_file)]
+    pub inputs: Vec<ArrayFile>,
+}
+
+/// Where a model's outputs go.
+#[derive(Args)]
+pub struct OutputArgs {
+    /// Where the output is written: a .npy file; of several outputs those that are named, as
+    /// NAME=Y.npy
+    #[arg(long = "output", value_name = "[NAME=]Y.npy", value_parser = array_file)]
+    pub outputs: Vec<ArrayFile>,
+}
+
+/// A file, with the name of a value before it where there is one.
+pub fn array_file(text: &str) -> Result<ArrayFile, String> {
+    let bare = || ArrayFile { name: None, path: text.into() };
+    if std::path::Path::new(text).exists() {
+        return Ok(bare());
+    }
+    match text.rsplit_once('=') {
+        Some(("", _) | (_, "")) => Err("expected NAME=FILE, or a file".into()),
+        Some((name, path)) => Ok(ArrayFile { name: Some(name.into()), path: path.into() }),
+        None => Ok(bare()),
+    }
+}
+
+/// Which libraries run the same model.
+#[derive(Args)]
+pub struct BesideArgs {
+    /// Put the time of this library next to ours: `onnxruntime` or `openvino`, in the Python of
+    /// $SQUALL_PYTHON, else of ./.venv, ../peers-venv or the PATH; same model, threads and input,
+    /// in turns; may be repeated
+    #[arg(long, value_name = "LIBRARY", value_parser = libraries())]
+    pub beside: Vec<Library>,
+}
+
+fn libraries() -> impl TypedValueParser<Value = Library> {
+    PossibleValuesParser::new(Library::ALL.map(Library::name))
+        .try_map(|text| text.parse::<Library>())
+}
+
+/// How the kernels of tasks without any trial are chosen.
+pub fn guess(predictor: Option<PathBuf>) -> GuessRequest {
+    GuessRequest { predictor, cache: cache_folder() }
 }
 
 /// How output is written.

@@ -93,9 +93,9 @@ fn what_was_never_tuned_gets_a_verified_guess_and_says_so() {
     );
     // The reference of so large a product runs on all cores, its kernel on one.
     p.squall(&["export", "matmul m=1024 n=1024 k=1024", "--out", "large", "--build"]).ok();
-    // Without any store the cost formula guesses, and the next export finds the guess.
+    // Without any store the general predictor guesses, and the next export finds the guess.
     let q = Place::new();
-    for from in ["formula", "kept"] {
+    for from in ["general", "kept"] {
         let made = q.squall(&["export", SMALL, "--out", "g", "--json"]).ok();
         assert_eq!(made.json()["kernels"][0]["guessed_by"], from, "{}", made.err);
     }

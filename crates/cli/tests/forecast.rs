@@ -56,7 +56,7 @@ fn what_is_no_database_is_refused_and_nothing_is_stored() {
     refused("gfx906_notes.txt", "not one line has the form");
     refused("gfx906.db", "damaged");
     refused("gfx906.gz", "cut short");
-    refused("absent_gfx906.txt", "--device");
+    refused("absent_gfx906.txt", "cannot be read");
     refused("gfx906_absent.txt", "cannot be read");
     place.squall(&["import", "mine.txt", "--device", "gfx900_56", "--store", "s.squall"]).ok();
     place.squall(&["import", "mine.txt", "--device", "mi50", "--store", "s.squall"]).fails();

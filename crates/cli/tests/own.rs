@@ -216,7 +216,7 @@ fn commands_that_need_an_expression_say_so() {
     );
     let v = p.squall(&["records", "verify", "--json"]).ok().json();
     for t in v["tasks"].as_array().unwrap() {
-        assert_eq!(t["verdict"], "gone", "{v}");
+        assert_eq!(t["verdict"], "own", "{v}");
         assert!(t["detail"].as_str().unwrap().contains("`squall tune` its kernel.toml"), "{v}");
     }
     assert_eq!(v["tasks"].as_array().unwrap().len(), 2);

@@ -14,7 +14,7 @@ fn example(name: &str) -> String {
 
 /// The largest difference between two .npy files.
 fn difference(a: &std::path::Path, b: &std::path::Path) -> f32 {
-    let read = |p: &std::path::Path| squall::check::read_array(p).unwrap().data;
+    let read = |p: &std::path::Path| squall::arrays::read_array(p).unwrap().f32s().unwrap();
     let (a, b) = (read(a), read(b));
     assert_eq!(a.len(), b.len());
     a.iter()
@@ -174,7 +174,7 @@ fn a_network_without_a_store_runs_by_guesses_that_the_next_run_finds() {
         ran.err
     };
     let first = run();
-    assert!(first.contains("8 by the cost formula"), "{first}");
+    assert!(first.contains("8 by the general predictor"), "{first}");
     let second = run();
     assert!(second.contains("8 by an earlier run"), "{second}");
     assert!(!second.contains("are built and verified"), "{second}");
@@ -182,7 +182,10 @@ fn a_network_without_a_store_runs_by_guesses_that_the_next_run_finds() {
     let cache = p.path().join("cache/squall/guesses.squall");
     std::fs::write(&cache, "no store at all, but long enough for a header of one").unwrap();
     let third = run();
-    assert!(third.contains("are ignored") && third.contains("8 by the cost formula"), "{third}");
+    assert!(
+        third.contains("are ignored") && third.contains("8 by the general predictor"),
+        "{third}"
+    );
     // A store with a damaged page, too.
     let bytes = [b"SQLite format 3\0".to_vec(), vec![0x5a; 8000]].concat();
     std::fs::write(&cache, &bytes).unwrap();
@@ -249,10 +252,11 @@ fn a_model_without_weights_runs_with_random_ones() {
         .squall(&["bench", &example("resnet18.onnx"), "--seconds", "0.01", "--output", "y.npy"])
         .ok();
     assert!(said.err.contains("weights are not in the file"), "{}", said.err);
-    let y = squall::check::read_array(&p.path().join("y.npy")).unwrap();
+    let y = squall::arrays::read_array(&p.path().join("y.npy")).unwrap();
     assert_eq!(y.shape, [1, 1000]);
-    let largest = y.data.iter().fold(0f32, |m, v| m.max(v.abs()));
-    assert!(y.data.iter().all(|v| v.is_finite()) && (1e-6..1e6).contains(&largest), "{largest}");
+    let data = y.f32s().unwrap();
+    let largest = data.iter().fold(0f32, |m, v| m.max(v.abs()));
+    assert!(data.iter().all(|v| v.is_finite()) && (1e-6..1e6).contains(&largest), "{largest}");
 }
 
 #[test]

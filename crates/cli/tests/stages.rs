@@ -50,7 +50,8 @@ fn an_assignment_that_a_user_wrote_is_run() {
     let cut = kernels(&["--output", "cut.npy", "--assignment", "cut.txt"]);
     assert!(cut > whole, "{cut} kernels instead of {whole}");
     p.squall(&["check", &model, "--input", &x, "--expect", &y, "--assignment", "cut.txt"]).ok();
-    let read = |name: &str| squall::check::read_array(&p.path().join(name)).unwrap().data;
+    let read =
+        |name: &str| squall::arrays::read_array(&p.path().join(name)).unwrap().f32s().unwrap();
     for (a, b) in read("whole.npy").iter().zip(&read("cut.npy")) {
         assert!((a - b).abs() <= 1e-4 * b.abs().max(1.0), "{a} instead of {b}");
     }

@@ -8,10 +8,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall_compiler::{nest, schedule, sketches, untuned};
 use squall_core::units::Bytes;
-use squall_core::{Target, Workload};
+use squall_core::{Isa, Target, Workload};
 
+/// One thread of a CPU with wide vectors and many registers, or two of one with few.
 fn target(threads: usize) -> Target {
-    Target { threads, ..Target::cpu(64, 32, &[Bytes(32 << 10), Bytes(1 << 20)]) }
+    let (bytes, registers) = if threads == 1 { (64, 32) } else { (32, 16) };
+    Target { threads, ..Target::cpu(bytes, registers, &[Bytes(32 << 10), Bytes(1 << 20)]) }
 }
 
 fn close(name: &str, got: &[f64], want: &[f64], tolerance: f64) {
@@ -104,6 +106,26 @@ fn sketches_are_what_the_rules_promise() {
 #[test]
 fn compiled_kernels_give_the_reference_output() {
     let cc = std::env::var("CC").unwrap_or_else(|_| "cc".into());
+    compiled(&cc, &["-march=native"], &[], &[target(1), Target { threads: 1, ..target(2) }]);
+}
+
+#[test]
+fn compiled_kernels_of_arm_give_the_reference_output_under_an_emulator() {
+    let (cc, emulator) = ("aarch64-linux-gnu-gcc", "qemu-aarch64");
+    for program in [cc, emulator] {
+        let asked = std::process::Command::new(program).arg("--version").output();
+        if !asked.is_ok_and(|o| o.status.success()) {
+            println!("skipped: there is no {program}");
+            return;
+        }
+    }
+    let neon = Target::at_level(Isa::Armv8A, &[Bytes(32 << 10), Bytes(1 << 20)]);
+    compiled(cc, &["-march=armv8-a", "-static"], &[emulator], &[neon]);
+}
+
+/// Compiles sampled kernels of every case with a compiler and runs them, by a command before the
+/// program if need be.
+fn compiled(cc: &str, flags: &[&str], run: &[&str], targets: &[Target]) {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let mut main = String::from(
         "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <math.h>\n\
@@ -138,7 +160,8 @@ fn compiled_kernels_give_the_reference_output() {
         let mut kernels = vec![squall_compiler::reference(&w, &format!("{id}_ref"))];
         let u = untuned(&w, &target(1));
         kernels.push(u.realize(&u.space().nth(0), &format!("{id}_untuned")).expect("plain loops"));
-        for (si, s) in sketches(&w, &target(1)).iter().enumerate() {
+        let all = targets.iter().flat_map(|t| sketches(&w, t));
+        for (si, s) in all.enumerate() {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
             for ci in 0..3 {
                 if let Ok(k) = s.realize(&s.space().sample(&mut rng), &format!("{id}_s{si}_{ci}")) {
@@ -186,15 +209,17 @@ fn compiled_kernels_give_the_reference_output() {
     let main_c = dir.path().join("main.c");
     std::fs::write(&main_c, main).expect("written");
     let exe = dir.path().join("main");
-    let mut c = std::process::Command::new(&cc);
-    c.args(["-O1", "-march=native", "-w", "-o"]).arg(&exe).arg(&main_c).args(&files).arg("-lm");
+    let mut c = std::process::Command::new(cc);
+    c.args(["-O1", "-w"]).args(flags).arg("-o").arg(&exe).arg(&main_c).args(&files).arg("-lm");
     let o = c.output().unwrap_or_else(|e| panic!("{cc}: {e}"));
     assert!(
         o.status.success(),
         "{}",
         String::from_utf8_lossy(&o.stderr).lines().take(20).collect::<Vec<_>>().join("\n")
     );
-    let o = std::process::Command::new(&exe).output().expect("runs");
+    let words: Vec<std::ffi::OsString> =
+        run.iter().map(|w| w.into()).chain([exe.into_os_string()]).collect();
+    let o = std::process::Command::new(&words[0]).args(&words[1..]).output().expect("runs");
     assert!(o.status.success(), "{}{:?}", String::from_utf8_lossy(&o.stdout), o.status);
     assert!(count > 60, "{count} kernels");
 }

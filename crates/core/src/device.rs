@@ -1,6 +1,7 @@
 //! What times compare within: the machine, how it runs a kernel, and what its caches hold. Records
 //! carry it as one line of text ([`DeviceIdentity`]), which this file alone writes and reads.
 
+use crate::isa::{Isa, LEVELS, Level};
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +38,9 @@ pub enum Machine {
         vector_bytes: usize,
         /// Threads that a kernel may use.
         threads: usize,
+        /// The level of instructions that kernels were held to, where it is less than what the
+        /// machine has.
+        isa: Option<Isa>,
     },
     /// An NVIDIA GPU.
     Cuda {
@@ -46,6 +50,9 @@ pub enum Machine {
     /// A machine that Squall did not look at itself, as others named it.
     Other(String),
 }
+
+/// What ends the model of a CPU whose kernels ran under an emulator.
+const EMULATED: &str = " processor under emulation";
 
 /// What ends the text of a device whose caches are cold.
 const COLD: &str = ", cold caches";
@@ -63,8 +70,26 @@ pub struct DeviceIdentity {
 impl DeviceIdentity {
     /// A CPU with warm caches.
     pub fn cpu(model: impl Into<String>, vector_bytes: usize, threads: usize) -> DeviceIdentity {
-        let machine = Machine::Cpu { model: model.into(), vector_bytes, threads };
+        let machine = Machine::Cpu { model: model.into(), vector_bytes, threads, isa: None };
         DeviceIdentity { machine, caches: Caches::Warm }
+    }
+
+    /// The model of an architecture's CPUs under an emulator, whose times say nothing.
+    pub fn emulated(architecture: &str) -> String {
+        format!("{architecture}{EMULATED}")
+    }
+
+    /// Whether times of it say nothing of any machine.
+    pub fn is_emulated(&self) -> bool {
+        matches!(&self.machine, Machine::Cpu { model, .. } if model.ends_with(EMULATED))
+    }
+
+    /// The same device, its kernels held to a level of instructions; all that a CPU has if none.
+    pub fn with_isa(mut self, level: Option<Isa>) -> DeviceIdentity {
+        if let Machine::Cpu { isa, .. } = &mut self.machine {
+            *isa = level;
+        }
+        self
     }
 
     /// A GPU with warm caches.
@@ -98,12 +123,19 @@ impl Machine {
     }
 
     fn parse_cpu(text: &str) -> Option<Machine> {
+        let held = |l: &&Level| text.strip_suffix(l.name).is_some_and(|rest| rest.ends_with(", "));
+        let isa = LEVELS.iter().find(held);
+        let text = match isa {
+            Some(l) => &text[..text.len() - l.name.len() - 2],
+            None => text,
+        };
         let (rest, threads) = text.strip_prefix("cpu ")?.rsplit_once(", ")?;
         let (model, vectors) = rest.rsplit_once(", ")?;
         Some(Machine::Cpu {
             model: model.into(),
             vector_bytes: vectors.strip_suffix("-byte vectors")?.parse().ok()?,
             threads: threads.split_once(" thread")?.0.parse().ok()?,
+            isa: isa.map(|l| l.isa),
         })
     }
 }
@@ -111,9 +143,10 @@ impl Machine {
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Machine::Cpu { model, vector_bytes, threads } => {
+            Machine::Cpu { model, vector_bytes, threads, isa } => {
                 let plural = if *threads == 1 { "" } else { "s" };
-                write!(f, "cpu {model}, {vector_bytes}-byte vectors, {threads} thread{plural}")
+                write!(f, "cpu {model}, {vector_bytes}-byte vectors, {threads} thread{plural}")?;
+                isa.map_or(Ok(()), |isa| write!(f, ", {isa}"))
             }
             Machine::Cuda { model } => write!(f, "cuda {model}"),
             Machine::Other(text) => f.write_str(text),
@@ -152,6 +185,10 @@ mod tests {
         for text in [
             "cpu X, 32-byte vectors, 1 thread",
             "cpu X, 32-byte vectors, 1 threads",
+            "cpu X, 32-byte vectors, 1 thread, x86-64-v3",
+            "cpu X, 32-byte vectors, 1 thread, x86-64-v3, cold caches",
+            "cpu X, 32-byte vectors, 1 thread, x86-64-v3, x86-64-v3",
+            ", x86-64-v3",
             "cpu X, 32-byte vectors, 01 thread",
             "cpu , 0-byte vectors, 0 threads, cold caches",
             "cuda NVIDIA H200, cold caches",
@@ -167,5 +204,10 @@ mod tests {
         assert!(matches!(odd.machine, Machine::Other(_)));
         let one = DeviceIdentity::parse("cpu X, 32-byte vectors, 1 thread");
         assert_eq!(one, DeviceIdentity::cpu("X", 32, 1));
+        let held = DeviceIdentity::parse("cpu X, 32-byte vectors, 1 thread, x86-64-v3");
+        assert_eq!(held, one.clone().with_isa(Some(Isa::X86_64V3)));
+        assert_ne!(held, one);
+        let emulated = DeviceIdentity::cpu(DeviceIdentity::emulated("aarch64"), 16, 1);
+        assert!(DeviceIdentity::parse(&emulated.to_string()).is_emulated() && !one.is_emulated());
     }
 }

@@ -246,6 +246,14 @@ pub trait Tunable: Send + Sync {
     /// where the configuration cannot be realized.
     fn features(&self, configuration: &Configuration) -> Vec<f32>;
 
+    /// The share of the expression's operations that its algorithm makes at least, where that is
+    /// another than the expression's, as Winograd's is, which multiplies less. `None` where the
+    /// expression's are counted.
+    fn share_of_operations(&self, configuration: &Configuration) -> Option<f64> {
+        let _ = configuration;
+        None
+    }
+
     /// Whether nothing is known of it but its knobs: features that say no more than the
     /// configuration does. Such spaces are searched in another way.
     fn is_flat(&self) -> bool {

@@ -7,8 +7,10 @@
 pub mod algorithm;
 pub mod device;
 pub mod expr;
+pub mod find;
 pub mod forecast;
 pub mod graph;
+pub mod isa;
 pub mod kernel;
 pub mod machine;
 pub mod measurer;
@@ -26,6 +28,7 @@ pub mod workload;
 
 pub use algorithm::{TunableName, UNTUNED, is_untuned};
 pub use device::{Caches, DeviceIdentity, Machine};
+pub use isa::{Architecture, CpuidRegister, Feature, Isa, LEVELS, Level};
 pub use kernel::{
     Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,
     Reference, TensorMap, Tunable,

@@ -2,6 +2,7 @@
 //! kernels before one of them is measured. The values of a kind of machine stand in one table here;
 //! `squall doctor` prints them and fits what it can measure. A model prints and parses as JSON.
 
+use crate::isa::Level;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -100,6 +101,9 @@ pub struct CpuUnits {
     pub waiting_power: f64,
     /// How much slower arithmetic is for each register file of values that do not fit.
     pub spill: f64,
+    /// Registers that each held operand counts as, beside the sums.
+    #[serde(default)]
+    pub held: f64,
     /// Loads that broadcasting one element counts as: it is a part of the arithmetic's instruction.
     pub broadcast: f64,
     /// Cycles of a load of lanes at a stride.
@@ -214,6 +218,7 @@ pub const CPU: CpuUnits = CpuUnits {
     sums_in_flight: 8.0,
     waiting_power: 0.25,
     spill: 0.3,
+    held: 0.0,
     broadcast: 0.4,
     strided_load: 1.75,
     store: 0.6,
@@ -223,6 +228,14 @@ pub const CPU: CpuUnits = CpuUnits {
     exposed_prefetched: 0.45,
     cache_share: 0.75,
 };
+
+/// Vector registers that are few: sums, operands and what is loaded next barely fit.
+const FEW: usize = 16;
+
+/// The same where registers are few, as with AVX2. One value too many slowed a 3x3 convolution of
+/// 14 sums down 1.9 times, and 14 broadcasts for 14 multiply-adds need both load ports
+/// (benches/notes/2026-11-cpu-levels.md).
+pub const NARROW: CpuUnits = CpuUnits { spill: 8.0, held: 1.0, broadcast: 1.0, ..CPU };
 
 /// Multiprocessors as an H200 has them.
 pub const NVIDIA: GpuUnits = GpuUnits {
@@ -272,7 +285,9 @@ const CACHES: [CacheLevel; 3] = [
 ];
 
 impl MachineModel {
-    /// A CPU of this vector width with caches of these sizes.
+    /// A CPU of this vector width with caches of these sizes. Where it names few registers, each
+    /// value that does not fit costs a store and a load in every step; below AVX-512 a broadcast is
+    /// an instruction and a load of its own.
     pub fn cpu(vector_bytes: usize, vector_registers: usize, caches: &[Bytes]) -> MachineModel {
         let fill = |level: usize| CACHES[level.min(CACHES.len() - 1)].fill;
         MachineModel {
@@ -280,8 +295,20 @@ impl MachineModel {
             caches: (caches.iter().enumerate())
                 .map(|(i, &size)| CacheLevel { size, fill: fill(i) })
                 .collect(),
-            units: Units::Cpu(CPU),
+            units: Units::Cpu(if vector_registers <= FEW { NARROW } else { CPU }),
         }
+    }
+
+    /// A CPU of today at a level of instructions, with caches of these sizes. Bytes a cycle and
+    /// cycles of instructions are those of any vector width; without fused multiply-adds a
+    /// multiplication and an addition share the ports, half as many pairs begin in a cycle.
+    pub fn at_level(level: &Level, caches: &[Bytes]) -> MachineModel {
+        let mut model = MachineModel::cpu(level.vector_bytes, level.vector_registers, caches);
+        if !level.fused {
+            let units = *model.cpu_units();
+            model.units = Units::Cpu(CpuUnits { fma_ports: units.fma_ports / 2.0, ..units });
+        }
+        model
     }
 
     /// An NVIDIA GPU with these limits.

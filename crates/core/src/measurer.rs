@@ -290,6 +290,9 @@ pub enum MeasurerError {
         /// What happened.
         detail: String,
     },
+    /// The user ended it before anything came of it.
+    #[error("ended before anything came of it")]
+    Stopped,
     /// A job has no source, and the measurer needs one.
     #[error("{candidate} has no source, without which it cannot be measured here")]
     NoSource {

@@ -3,12 +3,14 @@
 
 use crate::forecast::Problem;
 use crate::workload::{Stage, Workload};
+use serde::{Deserialize, Serialize};
 
 /// What an epilogue with another number of inputs adds to the distance.
 const OTHER_EPILOGUE: f64 = 0.25;
 
 /// What of a task is compared: the loops of its heaviest stage, with their extents.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct TaskShape {
     /// The loops' names and how they are reduced: `i j k sum`.
     pub loops: String,

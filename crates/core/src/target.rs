@@ -1,5 +1,6 @@
 //! Where a kernel shall run, as far as code generation and search need to know.
 
+use crate::isa::Isa;
 use crate::machine::{Gpu, MachineModel};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -23,18 +24,28 @@ pub struct Target {
     pub threads: usize,
     /// The machine.
     pub machine: MachineModel,
+    /// The level of instructions that kernels are held to; none for all that the machine has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isa: Option<Isa>,
 }
 
 impl Target {
     /// One thread of a CPU of this vector width, with caches of these sizes.
     pub fn cpu(vector_bytes: usize, vector_registers: usize, caches: &[Bytes]) -> Target {
         let machine = MachineModel::cpu(vector_bytes, vector_registers, caches);
-        Target { kind: TargetKind::Cpu, threads: 1, machine }
+        Target { kind: TargetKind::Cpu, threads: 1, machine, isa: None }
+    }
+
+    /// One thread of a CPU, held to a level of instructions, with caches of these sizes.
+    pub fn at_level(isa: Isa, caches: &[Bytes]) -> Target {
+        let machine = MachineModel::at_level(isa.level(), caches);
+        Target { kind: TargetKind::Cpu, threads: 1, machine, isa: Some(isa) }
     }
 
     /// An NVIDIA GPU with these limits.
     pub fn cuda(gpu: Gpu) -> Target {
-        Target { kind: TargetKind::Cuda(gpu), threads: 1, machine: MachineModel::nvidia(&gpu) }
+        let machine = MachineModel::nvidia(&gpu);
+        Target { kind: TargetKind::Cuda(gpu), threads: 1, machine, isa: None }
     }
 
     /// Width of one vector register in bytes.

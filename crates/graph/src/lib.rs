@@ -9,6 +9,7 @@ pub mod candidate;
 pub mod candidates;
 pub mod feed;
 mod fuse;
+pub mod inputs;
 pub mod layout;
 pub mod plan;
 mod rewrite;
@@ -24,3 +25,8 @@ pub use candidate::FusionCandidate;
 pub use candidates::Candidates;
 pub use layout::Layout;
 pub use plan::Plan;
+
+/// Whether an operator, in forms that sketches know, is computed by a tuned kernel.
+pub fn is_tuned(op: &str) -> bool {
+    fuse::anchor::is_anchor(op) || fuse::step::is_elementwise(op)
+}

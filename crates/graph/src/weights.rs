@@ -43,6 +43,14 @@ pub fn complete(mut weights: Weights, state: &mut State<'_>) -> Vec<String> {
     random
 }
 
+/// The values that a weight takes where the model's file does not hold it; nothing where it names
+/// no weight that can be made.
+pub fn random_value(model: &Model, name: &str) -> Option<Constant> {
+    let (id, v) = model.values.iter().enumerate().find(|(_, v)| v.name == name)?;
+    let shape = v.shape.as_ref().filter(|_| v.dtype.is_some_and(DType::is_float))?;
+    Some(random_weight(&v.name, shape, variances(model).contains(&id)))
+}
+
 /// The values that normalisations divide by: they must be positive.
 fn variances(model: &Model) -> HashSet<ValueId> {
     let norms = model.nodes.iter().filter(|n| n.op == "BatchNormalization");
@@ -77,6 +85,12 @@ fn random_weight(name: &str, shape: &[i64], variance: bool) -> Constant {
 pub fn random_input(count: usize) -> Vec<f32> {
     let mut random = Random(1);
     (0..count).map(|_| (2.0 * random.uniform() - 1.0) as f32).collect()
+}
+
+/// `count` whole numbers from 0 on, all below a bound, the same in every run.
+pub fn random_integers(count: usize, below: i64) -> Vec<i64> {
+    let mut random = Random(1);
+    (0..count).map(|_| ((random.uniform() * below as f64) as i64).min(below - 1)).collect()
 }
 
 /// Splitmix64.

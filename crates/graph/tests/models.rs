@@ -192,10 +192,11 @@ fn agrees(model: PathBuf, within: f32) {
     let graph = assignment(&std::fs::read(&model).unwrap(), "model");
     let (input, want) = (array("_input.npy"), array("_output.npy"));
     assert_eq!((&graph.inputs[0].1, &graph.outputs[0].1), (&input.shape, &want.shape));
-    let got = run(&graph, &[input.data]).unwrap().remove(0);
-    assert_eq!(got.len(), want.data.len());
-    for (a, b) in got.iter().zip(&want.data) {
-        assert!((a - b).abs() <= within, "{got:?} instead of {:?}", want.data);
+    let want = want.f32s().unwrap();
+    let got = run(&graph, &[input.f32s().unwrap()]).unwrap().remove(0);
+    assert_eq!(got.len(), want.len());
+    for (a, b) in got.iter().zip(&want) {
+        assert!((a - b).abs() <= within, "{got:?} instead of {want:?}");
     }
 }
 
@@ -265,8 +266,9 @@ fn operators_compute_what_the_reference_computes() {
             assert!(MOVES.contains(&u.op.as_str()), "{} ({}): {}", u.node, u.op, u.reason);
         }
         let names: Vec<String> = import.outputs.iter().map(|o| o.0.clone()).collect();
-        let mut want = want.data.as_slice();
-        for (name, got) in names.iter().zip(run(&import, &[input.data]).unwrap()) {
+        let want = want.f32s().unwrap();
+        let mut want = want.as_slice();
+        for (name, got) in names.iter().zip(run(&import, &[input.f32s().unwrap()]).unwrap()) {
             let (these, rest) = want.split_at(got.len());
             for (i, (a, b)) in got.iter().zip(these).enumerate() {
                 assert!(

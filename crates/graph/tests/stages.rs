@@ -141,8 +141,8 @@ fn another_partition_computes_the_same() {
     // So do all solvers' assignments, of a real model too.
     let file = |suffix: &str| std::fs::read(examples().join(format!("small_net{suffix}"))).unwrap();
     let model = Arc::new(onnx::read(&file(".onnx"), "small_net", &[]).unwrap());
-    let x = npy::read(&file("_input.npy")).unwrap().data;
-    let want = npy::read(&file("_output.npy")).unwrap().data;
+    let x = npy::read(&file("_input.npy")).unwrap().f32s().unwrap();
+    let want = npy::read(&file("_output.npy")).unwrap().f32s().unwrap();
     for s in SOLVERS {
         let made = Assignment::of(model.clone()).unwrap().solved(s, &|_| None).unwrap();
         let got = run(&made, std::slice::from_ref(&x)).unwrap().remove(0);

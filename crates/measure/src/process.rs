@@ -7,6 +7,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::stop::is_stopped;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How a process ended.
@@ -28,7 +29,13 @@ impl Process {
         Ok(Process { child: command.process_group(0).spawn()?, ended: None })
     }
 
-    /// Waits until it ends, `deadline` has passed or `cancel` is set; `None` in the latter cases.
+    /// The same of a process that this thread waits for: it dies with us, however we die.
+    pub fn spawn_bound(command: &mut Command) -> io::Result<Process> {
+        Process::spawn(end_with_us(command))
+    }
+
+    /// Waits until it ends, `deadline` has passed, `cancel` is set or the user stops us; `None` in
+    /// the latter cases.
     pub fn wait(
         &mut self,
         deadline: Instant,
@@ -39,7 +46,8 @@ impl Process {
             if let Some(ended) = self.reap(false)? {
                 return Ok(Some(ended));
             }
-            if Instant::now() >= deadline || cancel.is_some_and(|c| c.load(Ordering::Relaxed)) {
+            let is_cancelled = cancel.is_some_and(|c| c.load(Ordering::Relaxed));
+            if Instant::now() >= deadline || is_cancelled || is_stopped() {
                 return Ok(None);
             }
             std::thread::sleep(pause);
@@ -72,6 +80,28 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.kill();
     }
+}
+
+/// Makes a process that a command starts end when the thread that starts it does: no one would wait
+/// for it after that. Where the system cannot do so, it ends by itself.
+#[allow(unsafe_code)]
+pub fn end_with_us(command: &mut Command) -> &mut Command {
+    #[cfg(target_os = "linux")]
+    {
+        let us = rustix::process::getpid();
+        // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+                // We may have died before the call.
+                match rustix::process::getppid() == Some(us) {
+                    true => Ok(()),
+                    false => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                }
+            });
+        }
+    }
+    command
 }
 
 /// Waits for a process and tells its CPU time, which the standard library does not tell; rustix
@@ -111,6 +141,8 @@ pub(crate) fn describe(status: ExitStatus) -> String {
         (_, Some(9)) => "killed by signal 9 (SIGKILL; out of memory?)".into(),
         (_, Some(11)) => "killed by signal 11 (SIGSEGV)".into(),
         (_, Some(6)) => "killed by signal 6 (SIGABRT)".into(),
+        (_, Some(24)) => "killed by signal 24 (SIGXCPU: its limit of CPU time)".into(),
+        (_, Some(25)) => "killed by signal 25 (SIGXFSZ: the limit of a file's size)".into(),
         (_, Some(signal)) => format!("killed by signal {signal}"),
         _ => "ended in an unknown way".into(),
     }

@@ -3,7 +3,7 @@
 
 use crate::nn::Adam;
 use crate::options::Options;
-use crate::tensors::{FileError, TensorReader, TensorWriter, header, write_atomically};
+use crate::tensors::{FileError, TensorReader, TensorWriter, header, read_file, write_atomically};
 use crate::train::{Epoch, State};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::Split;
@@ -122,7 +122,7 @@ impl Checkpoint {
     /// Reads what [`Checkpoint::save`] wrote.
     pub fn load(path: &Path) -> Result<Checkpoint, FileError> {
         let io = |error| FileError::Io { path: path.display().to_string(), error };
-        let bytes = std::fs::read(path).map_err(io)?;
+        let bytes = read_file(path).map_err(io)?;
         let no = FileError::NotACheckpoint;
         let text = header(&bytes, KEY).map_err(no)?;
         let text = text.ok_or_else(|| no(format!("it lacks `{KEY}`")))?;

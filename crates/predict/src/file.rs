@@ -16,7 +16,9 @@ use crate::ranker::{Ranker, RankerSizes};
 use crate::rows::{Row, RowModel, RowModels};
 use crate::solver::{Curves, Mix, Solver};
 use crate::task::{TaskFacts, TaskModel};
-use crate::tensors::{FileError, TensorReader, TensorWriter, VERSION, header, write_atomically};
+use crate::tensors::{
+    FileError, TensorReader, TensorWriter, VERSION, header, read_file, write_atomically,
+};
 use crate::train::{Epoch, Learner};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Family, FamilySpec};
@@ -228,7 +230,7 @@ impl Predictor {
     /// Reads a predictor file.
     pub fn load(path: &Path) -> Result<Predictor, FileError> {
         let io = |error| FileError::Io { path: path.display().to_string(), error };
-        Predictor::from_bytes(&std::fs::read(path).map_err(io)?)
+        Predictor::from_bytes(&read_file(path).map_err(io)?)
     }
 }
 

@@ -12,6 +12,7 @@ mod encode;
 mod error;
 mod features;
 mod file;
+pub mod find;
 mod memory;
 mod metric;
 pub mod metrics;

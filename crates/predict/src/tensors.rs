@@ -169,3 +169,11 @@ pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), FileErro
         FileError::Io { path: path.display().to_string(), error }
     })
 }
+
+/// Reads a regular file: a pipe would be waited for without end, and a device has no end.
+pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
+    match std::fs::metadata(path)?.is_file() {
+        true => std::fs::read(path),
+        false => Err(std::io::Error::other("it is no file, but a folder, a pipe or a device")),
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::error::StoreError;
 use crate::query::Query;
-use crate::standings::Standings;
+use crate::standings::{Name, Standings};
 use crate::store::Store;
 use rusqlite::params_from_iter;
 use squall_core::{Nanos, Record, RecordKind, TaskId};
@@ -33,14 +33,41 @@ pub struct Summary {
     seq: Option<i64>,
 }
 
+/// What is known of a record when the best is chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Its task.
+    pub task: TaskId,
+    /// Its device.
+    pub device: &'a str,
+    /// Its tunable and its configuration.
+    pub candidate: &'a Name,
+    /// Its time, where it ran.
+    pub time: Option<Nanos>,
+}
+
+/// Whether a record counts when the best is chosen: it does not where its configuration is not in
+/// the task's space, or where its time cannot be.
+pub type Accept<'a> = dyn FnMut(Entry<'_>) -> bool + 'a;
+
 impl Store {
     /// One summary for each task, device and toolchain among the chosen records, in the order
     /// that they were first tried; [`Query::limit`] has no meaning here.
     pub fn summaries(&self, query: &Query) -> Result<Vec<Summary>, StoreError> {
+        self.summaries_of(query, &mut |_| true)
+    }
+
+    /// The same where only the accepted records may hold a task; the others are counted.
+    fn summaries_of(
+        &self,
+        query: &Query,
+        accept: &mut Accept<'_>,
+    ) -> Result<Vec<Summary>, StoreError> {
+        self.begin();
         let (filter, values) = query.filter();
         let sql = format!(
             "SELECT seq, kind, task, name, device, toolchain, tunable, configuration, time_ns, \
-             recorded FROM record {filter} ORDER BY recorded, seq"
+             recorded FROM record {filter} ORDER BY recorded, identity"
         );
         let mut statement = self.connection.prepare_cached(&sql).map_err(|e| self.error(e))?;
         let mut rows = statement.query(params_from_iter(values)).map_err(|e| self.error(e))?;
@@ -86,7 +113,12 @@ impl Store {
                     s.failed += u64::from(time.is_none());
                 }
             }
-            group.add(kind, candidate, time, seq);
+            // What older builds took over may be no time.
+            let is_time = time.is_none_or(|t| t.0 > 0.0 && t.0.is_finite());
+            let entry = Entry { task: s.task, device: &s.device, candidate: &candidate, time };
+            if is_time && accept(entry) {
+                group.add(kind, candidate, time, seq);
+            }
         }
         Ok(found
             .into_iter()
@@ -103,8 +135,17 @@ impl Store {
     /// For each task, device and toolchain among the chosen records, the record with the best
     /// verified time. The baseline counts as a candidate.
     pub fn best(&self, query: &Query) -> Result<Vec<Record>, StoreError> {
+        self.best_of(query, &mut |_| true)
+    }
+
+    /// The same of the accepted records.
+    pub fn best_of(
+        &self,
+        query: &Query,
+        accept: &mut Accept<'_>,
+    ) -> Result<Vec<Record>, StoreError> {
         let mut best = Vec::new();
-        for seq in self.summaries(query)?.into_iter().filter_map(|s| s.seq) {
+        for seq in self.summaries_of(query, accept)?.into_iter().filter_map(|s| s.seq) {
             let body: String = self
                 .connection
                 .query_row("SELECT body FROM record WHERE seq = ?1", [seq], |r| r.get(0))

@@ -1,5 +1,6 @@
 //! The errors of a store. Their messages name the file and the remedy.
 
+use crate::wait::{holders, named};
 use rusqlite::ErrorCode;
 use std::path::{Path, PathBuf};
 
@@ -20,8 +21,15 @@ pub enum StoreError {
     ReadOnly { path: PathBuf },
     #[error("no space is left for the store `{}`", path.display())]
     Full { path: PathBuf },
-    #[error("the store `{}` stayed locked by another program", path.display())]
-    Locked { path: PathBuf },
+    #[error("the store `{}` stayed locked by {}", path.display(), named(holders))]
+    Locked { path: PathBuf, holders: Vec<String> },
+    #[error("ended while the store `{}` was locked by another program", path.display())]
+    Stopped { path: PathBuf },
+    #[error("the store `{}` holds {what}, which no Squall makes", path.display())]
+    Foreign { path: PathBuf, what: String },
+    #[error("the store `{}` was removed or replaced while it was written to; {}", path.display(),
+            kept(rescued.as_deref()))]
+    Replaced { path: PathBuf, rescued: Option<PathBuf> },
     #[error("the store `{}` is damaged: {detail}", path.display())]
     Damaged { path: PathBuf, detail: String },
     #[error("cannot open the store `{}`: {detail}", path.display())]
@@ -66,7 +74,27 @@ impl StoreError {
                     folder(path).display()
                 )
             }
-            StoreError::Locked { path } => format!("see who holds it: fuser '{}'", path.display()),
+            StoreError::Locked { path, .. } => {
+                format!(
+                    "wait for it or end it, and try again (fuser '{}' says who)",
+                    path.display()
+                )
+            }
+            StoreError::Stopped { .. } => "try again once it is free".into(),
+            StoreError::Foreign { .. } => {
+                "its SQL would run here, so it is not read; ask for its records as lines \
+                 (`squall records export`)"
+                    .into()
+            }
+            StoreError::Replaced { path, rescued: Some(saved) } => format!(
+                "see what took its place, then bring both together: squall records merge '{}' \
+                 --store '{}'",
+                saved.display(),
+                path.display()
+            ),
+            StoreError::Replaced { .. } => "keep the store in a folder of its own while tuning \
+                                            and tune again"
+                .into(),
             StoreError::Damaged { path, .. } => {
                 format!(
                     "take a backup, or save what can be read: sqlite3 '{}' .recover | sqlite3 \
@@ -99,12 +127,25 @@ impl StoreError {
             }
             Some(ErrorCode::DiskFull) => StoreError::Full { path },
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                StoreError::Locked { path }
+                let holders = holders(&path);
+                StoreError::Locked { path, holders }
             }
             Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path, detail },
+            Some(ErrorCode::OperationInterrupted) => StoreError::Damaged {
+                path,
+                detail: "reading it takes more steps than its size explains".into(),
+            },
             Some(ErrorCode::CannotOpen) => StoreError::Open { path, detail },
             _ => StoreError::Database { path, detail },
         }
+    }
+}
+
+/// What became of the records of a store that is gone.
+fn kept(rescued: Option<&Path>) -> String {
+    match rescued {
+        Some(p) => format!("all its records stand in `{}`", p.display()),
+        None => "what was reported since then is lost".into(),
     }
 }
 

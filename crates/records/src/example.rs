@@ -3,15 +3,12 @@
 use crate::error::StoreError;
 use crate::schema::v2;
 use crate::store::Store;
-use rusqlite::TransactionBehavior;
 use squall_core::forecast::{Example, serialised};
 
 impl Store {
     /// Adds examples in one transaction; how many were new and how many known.
     pub fn add_examples(&self, examples: &[Example]) -> Result<(u64, u64), StoreError> {
-        let transaction =
-            rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
-        let transaction = transaction.map_err(|e| self.error(e))?;
+        let transaction = self.writing()?;
         let mut new = 0;
         for e in examples {
             let problem = serde_json::to_string(&e.problem)
@@ -24,6 +21,7 @@ impl Store {
             new += changed.map_err(|e| self.error(e))? as u64;
         }
         transaction.commit().map_err(|e| self.error(e))?;
+        self.confirm()?;
         Ok((new, examples.len() as u64 - new))
     }
 
@@ -37,6 +35,7 @@ impl Store {
         if !self.has_examples()? {
             return Ok(Vec::new());
         }
+        self.begin();
         let sql = "SELECT answer, problem FROM example WHERE seq IN (
                 SELECT max(seq) FROM example
                 WHERE (?1 IS NULL OR solver = ?1) AND (?2 IS NULL OR device = ?2) GROUP BY \
@@ -64,6 +63,7 @@ impl Store {
         if !self.has_examples()? {
             return Ok(Vec::new());
         }
+        self.begin();
         let sql = "SELECT solver, device, count(DISTINCT key) FROM example GROUP BY solver, \
                    device ORDER BY solver, device";
         let mut statement = self.connection.prepare(sql).map_err(|e| self.error(e))?;

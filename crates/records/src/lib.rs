@@ -5,22 +5,32 @@
 //! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form,
 //! [`Store::best`] says which candidate holds each task, and [`Store::serving`] which of several
 //! devices' candidates serves at a place. Beside its records a store keeps examples for predictors
-//! ([`Store::examples`]).
+//! ([`Store::examples`]) and lines of find databases ([`Store::find_lines`]).
+//!
+//! Records of others are looked at before they are taken over ([`fault`]), databases of others run
+//! nothing of theirs, and locks of others are waited for as [`Patience`] says.
 
 mod best;
+mod check;
 mod error;
 mod example;
+mod find_block;
 mod query;
 mod schema;
 mod serving;
 mod standings;
 mod store;
+mod strangers;
+mod wait;
 pub mod wire;
 
-pub use best::Summary;
+pub use best::{Accept, Entry, Summary};
+pub use check::{Taken, fault};
 pub use error::StoreError;
+pub use find_block::FindAdded;
 pub use query::Query;
 pub use schema::CURRENT;
 pub use serving::{Nearness, Place};
 pub use standings::{Name, REMATCH_MARGIN, Standings};
 pub use store::{Durability, Store};
+pub use wait::{Patience, set_patience};

@@ -5,6 +5,7 @@
 //! same device, then the same machine with other caches, then any other; the same toolchain comes
 //! before another, and of equally near records the fastest serves.
 
+use crate::best::Accept;
 use crate::error::StoreError;
 use crate::query::Query;
 use crate::store::Store;
@@ -65,8 +66,18 @@ impl Store {
         query: &Query,
         place: &Place,
     ) -> Result<Vec<(Nearness, Record)>, StoreError> {
+        self.serving_of(query, place, &mut |_| true)
+    }
+
+    /// The same of the accepted records.
+    pub fn serving_of(
+        &self,
+        query: &Query,
+        place: &Place,
+        accept: &mut Accept<'_>,
+    ) -> Result<Vec<(Nearness, Record)>, StoreError> {
         let mut all: Vec<(Nearness, Record)> =
-            self.best(query)?.into_iter().map(|r| (place.nearness(&r), r)).collect();
+            self.best_of(query, accept)?.into_iter().map(|r| (place.nearness(&r), r)).collect();
         let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
         all.sort_by(|(p, a), (q, b)| p.cmp(q).then(time(a).total_cmp(&time(b))));
         Ok(all)

@@ -79,6 +79,11 @@ impl<T: Copy> Standings<T> {
         Some(self.all.get(name)?.time()?.0)
     }
 
+    /// Whether a candidate was in a run-off.
+    pub fn has_met(&self, name: &Name) -> bool {
+        self.all.get(name).is_some_and(|s| s.rematch.is_some())
+    }
+
     /// The candidates that ran, fastest first, those of equal times by name.
     pub fn ranking(&self) -> Vec<(&Name, Nanos)> {
         let mut all: Vec<(&Name, Nanos)> =

@@ -1,18 +1,25 @@
 //! The store's file: opening, appending, reading, merging. Each record is a transaction; the
 //! write-ahead log lets readers and one writer work at once, and other writers wait.
 
+use crate::check::{Other, Taken, fault};
 use crate::error::StoreError;
 use crate::query::Query;
 use crate::schema::{self, APPLICATION_ID, CURRENT, v1};
+use crate::strangers::{Steps, check_schema, distrust};
+use crate::wait::{Wait, identity};
 use crate::wire;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params_from_iter};
 use squall_core::{Outcome, Record, TaskId};
+use std::cell::RefCell;
 use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How long a writer waits for others before it gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How much later than every other of its task a record is, in seconds.
+const LATER: f64 = 1e-6;
+/// Files beside a store that was removed, of which the first free one takes its records.
+const RESCUES: u32 = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
 
 /// The faults that a finished append survives.
@@ -29,6 +36,13 @@ pub enum Durability {
 pub struct Store {
     pub(crate) connection: Connection,
     path: PathBuf,
+    /// The file that was opened for writing, as its file system knows it.
+    file: Option<(u64, u64)>,
+    steps: Steps,
+    /// Whether the last wait for a lock was ended from outside.
+    stopped: Arc<AtomicBool>,
+    /// The identity of the record that was appended last.
+    last: RefCell<Option<String>>,
 }
 
 impl Store {
@@ -46,8 +60,7 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
             Connection::open_with_flags(path, flags).map_err(|e| cannot_open(path, e))?;
-        let mut store = Store { connection, path: path.to_path_buf() };
-        store.connection.busy_timeout(PATIENCE).map_err(|e| store.error(e))?;
+        let mut store = Store::new(connection, path)?;
         store.recognise()?;
         if store.connection.is_readonly("main").map_err(|e| store.error(e))? {
             return Err(StoreError::ReadOnly { path: path.to_path_buf() });
@@ -58,7 +71,30 @@ impl Store {
             StoreError::Open { path, .. } => StoreError::ReadOnly { path },
             e => e,
         })?;
+        store.file = identity(path);
         Ok(store)
+    }
+
+    /// The same store, whose file may be removed at any time, as one in a cache may.
+    pub fn expendable(mut self) -> Store {
+        self.file = None;
+        self
+    }
+
+    fn new(mut connection: Connection, path: &Path) -> Result<Store, StoreError> {
+        let fail = |e| StoreError::from_sqlite(path, e);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let mut wait = Wait::new(path, Arc::clone(&stopped));
+        connection.busy_handler(Some(move |tries| wait.again(tries))).map_err(fail)?;
+        let steps = distrust(&mut connection, path).map_err(fail)?;
+        Ok(Store {
+            connection,
+            path: path.into(),
+            file: None,
+            steps,
+            stopped,
+            last: RefCell::default(),
+        })
     }
 
     /// Opens an existing store for reading, also where neither file nor folder can be written.
@@ -71,8 +107,7 @@ impl Store {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let attempt = |connection: rusqlite::Result<Connection>| {
             let connection = connection.map_err(|e| cannot_open(path, e))?;
-            connection.busy_timeout(PATIENCE).map_err(|e| StoreError::from_sqlite(path, e))?;
-            let store = Store { connection, path: path.to_path_buf() };
+            let store = Store::new(connection, path)?;
             store.recognise()?;
             // An empty store is filled when it is opened for writing; opened for reading, it has
             // nothing to read.
@@ -111,7 +146,46 @@ impl Store {
 
     /// Adds a record in a transaction of its own; returns false where the store has its identity.
     pub fn append(&self, record: &Record) -> Result<bool, StoreError> {
-        self.insert(record)
+        self.steps.restart();
+        let is_new = self.insert(record)?;
+        self.confirm()?;
+        Ok(is_new)
+    }
+
+    /// Adds a record that was made just now, and returns it as it is kept: its date is later than
+    /// that of every other record of its task, device and toolchain, even where a clock was put
+    /// back or others were made by a clock ahead of this one. So what is appended last counts last.
+    pub fn append_latest(&self, mut record: Record) -> Result<Record, StoreError> {
+        self.steps.restart();
+        let transaction = self.writing()?;
+        let newest: Option<f64> = self
+            .connection
+            .prepare_cached(
+                "SELECT max(recorded) FROM record WHERE task = ?1 AND device = ?2 AND toolchain \
+                 = ?3",
+            )
+            .and_then(|mut s| {
+                let place = (record.task.to_string(), &record.device, &record.toolchain);
+                s.query_row(place, |r| r.get(0))
+            })
+            .map_err(|e| self.error(e))?;
+        if let Some(newest) = newest.filter(|n| record.time < n + LATER) {
+            // Of a far future even the smallest step is more than a microsecond.
+            record.time = (newest + LATER).max(newest.next_up());
+        }
+        let identity = record.identity();
+        self.insert(&record)?;
+        transaction.commit().map_err(|e| self.error(e))?;
+        self.confirm()?;
+        *self.last.borrow_mut() = Some(identity);
+        Ok(record)
+    }
+
+    /// A transaction that writes, once others are done.
+    pub(crate) fn writing(&self) -> Result<rusqlite::Transaction<'_>, StoreError> {
+        self.steps.restart();
+        rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
+            .map_err(|e| self.error(e))
     }
 
     /// Adds records in one transaction; returns how many were new and how many known.
@@ -119,9 +193,7 @@ impl Store {
         &self,
         records: impl IntoIterator<Item = Result<Record, StoreError>>,
     ) -> Result<(u64, u64), StoreError> {
-        let transaction =
-            rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
-        let transaction = transaction.map_err(|e| self.error(e))?;
+        let transaction = self.writing()?;
         let (mut new, mut known) = (0, 0);
         for r in records {
             if self.insert(&r?)? {
@@ -131,7 +203,71 @@ impl Store {
             }
         }
         transaction.commit().map_err(|e| self.error(e))?;
+        self.confirm()?;
         Ok((new, known))
+    }
+
+    /// Adds records of others in one transaction, without those that cannot be right ([`fault`]).
+    pub fn append_checked(
+        &self,
+        records: impl IntoIterator<Item = Other>,
+    ) -> Result<Taken, StoreError> {
+        let transaction = self.writing()?;
+        let mut taken = Taken::default();
+        for r in records {
+            let r = r?;
+            match fault(&r) {
+                Some(why) => taken.refuse(&r, &why),
+                None => taken.count(self.insert(&r)?),
+            }
+        }
+        transaction.commit().map_err(|e| self.error(e))?;
+        self.confirm()?;
+        Ok(taken)
+    }
+
+    /// Makes sure that the path still names the file that was opened for writing. Where it does
+    /// not, all records are written anew beside it and the error says where.
+    pub fn confirm(&self) -> Result<(), StoreError> {
+        if self.file.is_none() || identity(&self.path) == self.file {
+            return Ok(());
+        }
+        Err(self.rescue())
+    }
+
+    /// The same at the end of a session, where the file is opened afresh too: one that was written
+    /// over in its place lacks what was appended last.
+    pub fn confirm_all(&self) -> Result<(), StoreError> {
+        self.confirm()?;
+        let Some(last) = self.last.borrow().clone() else { return Ok(()) };
+        let sql = "SELECT count(*) FROM record WHERE identity = ?1";
+        let found = Store::open_read_only(&self.path).and_then(|afresh| {
+            let count = |r: &rusqlite::Row| r.get::<_, i64>(0);
+            afresh.connection.query_row(sql, [&last], count).map_err(|e| afresh.error(e))
+        });
+        match found {
+            Ok(0) | Err(StoreError::NotAStore { .. } | StoreError::Damaged { .. }) => {
+                Err(self.rescue())
+            }
+            // Another process may hold it for itself: the record is in the file that it is in.
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes all records anew beside the path, which is another file's now.
+    fn rescue(&self) -> StoreError {
+        self.steps.restart();
+        let names = (1..=RESCUES).map(|n| {
+            let mut name = self.path.as_os_str().to_owned();
+            name.push(if n == 1 { ".rescued".into() } else { format!(".rescued-{n}") });
+            PathBuf::from(name)
+        });
+        let rescued = names.into_iter().find(|p| !p.exists()).filter(|p| {
+            // SQLite takes the name as bytes of text.
+            let Some(text) = p.to_str() else { return false };
+            self.connection.execute("VACUUM INTO ?1", [text]).is_ok()
+        });
+        StoreError::Replaced { path: self.path.clone(), rescued }
     }
 
     /// The records of a task on a device with a toolchain, oldest first.
@@ -173,12 +309,12 @@ impl Store {
         self.len().map(|n| n == 0)
     }
 
-    /// Adds the records of another store; returns how many were new and how many known.
-    pub fn merge(&self, other: &Store) -> Result<(u64, u64), StoreError> {
+    /// Adds the records of another store, without those that cannot be right ([`fault`]).
+    pub fn merge(&self, other: &Store) -> Result<Taken, StoreError> {
         // All records are read before the first is written, so that a store that is merged into
         // itself does not wait for its own lock.
         let records = other.query(&Query::default())?;
-        self.append_all(records.into_iter().map(Ok))
+        self.append_checked(records.into_iter().map(Ok))
     }
 
     /// Writes the chosen records as lines of JSON; returns their number.
@@ -192,9 +328,9 @@ impl Store {
         Ok(n)
     }
 
-    /// Adds the records in lines of [`Store::export`], all or none; returns how many were new and
-    /// how many known.
-    pub fn import(&self, lines: &mut dyn BufRead) -> Result<(u64, u64), StoreError> {
+    /// Adds the records in lines of [`Store::export`], without those that cannot be right
+    /// ([`fault`]). A line that is no record at all is an error, and nothing is added.
+    pub fn import(&self, lines: &mut dyn BufRead) -> Result<Taken, StoreError> {
         let records = lines.lines().enumerate().filter_map(|(i, line)| match line {
             Ok(l) if l.trim().is_empty() => None,
             Ok(l) => {
@@ -202,12 +338,13 @@ impl Store {
             }
             Err(e) => Some(Err(StoreError::Read(e))),
         });
-        self.append_all(records)
+        self.append_checked(records)
     }
 
     /// Reads the whole file, checks its structure and every record, and returns the number of
     /// records.
     pub fn verify(&self) -> Result<u64, StoreError> {
+        self.steps.restart();
         let found: String = self
             .connection
             .query_row("PRAGMA integrity_check(1)", [], |r| r.get(0))
@@ -229,6 +366,7 @@ impl Store {
         query: &Query,
         visit: &mut dyn FnMut(&str) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
+        self.steps.restart();
         let (filter, values) = query.filter();
         let sql = match query.limit {
             None => format!("SELECT body FROM record {filter} ORDER BY seq"),
@@ -283,7 +421,15 @@ impl Store {
     }
 
     pub(crate) fn error(&self, e: rusqlite::Error) -> StoreError {
+        if is_busy(&e) && self.stopped.load(Ordering::Relaxed) {
+            return StoreError::Stopped { path: self.path.clone() };
+        }
         StoreError::from_sqlite(&self.path, e)
+    }
+
+    /// A new operation, whose steps are counted from 0.
+    pub(crate) fn begin(&self) {
+        self.steps.restart();
     }
 
     fn pragma(&self, name: &str) -> Result<i64, StoreError> {
@@ -315,19 +461,17 @@ impl Store {
                 known: CURRENT,
             });
         }
-        Ok(())
+        check_schema(&self.connection, &self.path)
     }
 
     /// Sets the journal up and brings the schema to the current version.
-    fn prepare(&mut self, durability: Durability) -> Result<(), StoreError> {
+    fn prepare(&self, durability: Durability) -> Result<(), StoreError> {
         // SQLite's switch to the write-ahead log does not wait for other processes.
-        let until = Instant::now() + PATIENCE;
-        loop {
+        let mut wait = Wait::new(&self.path, Arc::clone(&self.stopped));
+        for tries in 0.. {
             match self.connection.pragma_update(None, "journal_mode", "WAL") {
                 Ok(()) => break,
-                Err(e) if is_busy(&e) && Instant::now() < until => {
-                    std::thread::sleep(Duration::from_millis(5))
-                }
+                Err(e) if is_busy(&e) && wait.again(tries) => {}
                 Err(e) => return Err(self.error(e)),
             }
         }
@@ -341,9 +485,7 @@ impl Store {
         if self.pragma("user_version")? == CURRENT {
             return Ok(());
         }
-        let path = self.path.clone();
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate);
-        let transaction = transaction.map_err(|e| StoreError::from_sqlite(&path, e))?;
+        let transaction = self.writing()?;
         // Another process may have upgraded it while this process waited for the lock.
         let done = transaction
             .pragma_query_value(None, "user_version", |r| r.get::<_, i64>(0))
@@ -353,15 +495,21 @@ impl Store {
                 }
                 transaction.commit()
             });
-        done.map_err(|e| StoreError::from_sqlite(&path, e))
+        done.map_err(|e| self.error(e))
     }
 }
 
 /// Refuses a file that is no database before SQLite makes a journal beside it. An empty file is a
 /// store that was being made when its process died.
 fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
-    if path.is_dir() {
-        return Err(StoreError::Open { path: path.to_path_buf(), detail: "it is a folder".into() });
+    // Opening a pipe would wait for its other end.
+    if let Some(kind) = std::fs::metadata(path).ok().filter(|m| !m.is_file()) {
+        let detail = if kind.is_dir() {
+            "it is a folder"
+        } else {
+            "it is a pipe, a socket or a device, and a store is a file"
+        };
+        return Err(StoreError::Open { path: path.to_path_buf(), detail: detail.into() });
     }
     let mut file = match std::fs::File::open(path) {
         Ok(f) => f,

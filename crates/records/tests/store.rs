@@ -124,7 +124,7 @@ fn a_rematch_supersedes_the_trial_and_holds_the_task_against_noise() {
     };
     // The trial's 90 was luck: measured beside its rival it is slower.
     store.append(&rematch(2, 101.0, 2000.0)).unwrap();
-    store.append(&rematch(1, 99.0, 2000.0)).unwrap();
+    store.append(&rematch(1, 99.0, 2000.1)).unwrap();
     assert_eq!(best(), [("tile=1".to_string(), 99.0)]);
     // Within the margin the winner of a rematch keeps the task, beyond it does not.
     store.append(&Record { time: 3000.0, ..trial(4, 5, measured(98.0)) }).unwrap();
@@ -165,13 +165,13 @@ fn stores_merge_and_travel_as_lines() {
         b.append(&trial(4, i, measured(3.0))).unwrap();
     }
     b.append(&trial(5, 0, measured(3.0))).unwrap();
-    assert_eq!(a.merge(&b).unwrap(), (1, 2));
-    assert_eq!(a.merge(&b).unwrap(), (0, 3));
-    assert_eq!(a.merge(&a).unwrap(), (0, 7));
+    assert_eq!(a.merge(&b).unwrap().counts(), (1, 2));
+    assert_eq!(a.merge(&b).unwrap().counts(), (0, 3));
+    assert_eq!(a.merge(&a).unwrap().counts(), (0, 7));
     let mut lines = Vec::new();
     assert_eq!(a.export(&Query::default(), &mut lines).unwrap(), 7);
     let c = Store::open(dir.path().join("c")).unwrap();
-    assert_eq!(c.import(&mut lines.as_slice()).unwrap(), (7, 0));
+    assert_eq!(c.import(&mut lines.as_slice()).unwrap().counts(), (7, 0));
     assert_eq!(c.query(&Query::default()).unwrap(), a.query(&Query::default()).unwrap());
     lines.extend_from_slice(b"{\"kind\": 3}\n");
     let d = Store::open(dir.path().join("d")).unwrap();
@@ -278,7 +278,7 @@ fn a_store_of_version_1_loads_for_ever() {
     assert_eq!(records, expected);
     assert_eq!(records.len(), 8);
     // Records that are known stay known: their identity is what it was.
-    assert_eq!(store.import(&mut lines.as_bytes()).unwrap(), (0, 8));
+    assert_eq!(store.import(&mut lines.as_bytes()).unwrap().counts(), (0, 8));
     assert!(store.append(&trial(4, 77, measured(1.0))).unwrap());
 }
 

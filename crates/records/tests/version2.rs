@@ -22,7 +22,7 @@ fn a_store_of_version_2_loads_for_ever() {
     assert_eq!(expected, records());
     // The lines are written again as they were, and their identity is what it was.
     assert!(expected.iter().zip(lines.lines()).all(|(r, l)| wire::encode(r).unwrap() == l));
-    assert_eq!(store.import(&mut lines.as_bytes()).unwrap(), (0, expected.len() as u64));
+    assert_eq!(store.import(&mut lines.as_bytes()).unwrap().counts(), (0, expected.len() as u64));
     assert_eq!(store.examples(None, None).unwrap(), [example()]);
     assert_eq!(store.add_examples(&[example()]).unwrap(), (0, 1));
 }

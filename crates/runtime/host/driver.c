@@ -39,8 +39,11 @@ static int begin(const rt_export *k) {
   return fine && plan_of(k->plan, &ours) && rt_load_kernel(&session, 0, &ours);
 }
 
+/* Calls the kernel once on the second input set: slow kernels are examined on the first only. */
+static int call_again(void) { return session.kernels[0].on->window(&session, 0, 1, 1) >= 0; }
+
 static int check(const rt_export *k, int timed) {
-  if (!begin(k) || !rt_examine(&session, 0, k->tolerance) ||
+  if (!begin(k) || !rt_examine(&session, 0, k->tolerance) || !call_again() ||
       !rt_right(&session, 0, 1, k->tolerance)) {
     int wrong = strcmp(host.error.where, "wrong") == 0 || strcmp(host.error.where, "damage") == 0;
     printf("%-40s %s: %s\n", k->name, wrong ? "WRONG" : "FAILED", host.error.text);

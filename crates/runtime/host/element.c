@@ -6,11 +6,15 @@
 size_t rt_size_of(char type) {
   switch (type) {
   case 'd':
-  case 'l': return 8;
+  case 'l':
+  case 'L': return 8;
   case 'f':
-  case 'i': return 4;
+  case 'i':
+  case 'I': return 4;
   case 'h':
-  case 'B': return 2;
+  case 'B':
+  case 's':
+  case 'S': return 2;
   default: return 1;
   }
 }
@@ -61,7 +65,12 @@ double rt_element(const void *x, char type, size_t i) {
   case 'f': return ((const float *)x)[i];
   case 'd': return ((const double *)x)[i];
   case 'b': return ((const int8_t *)x)[i];
-  case 'u': return ((const unsigned char *)x)[i];
+  case 'u':
+  case 'o': return ((const unsigned char *)x)[i];
+  case 's': return ((const int16_t *)x)[i];
+  case 'S': return ((const uint16_t *)x)[i];
+  case 'I': return ((const uint32_t *)x)[i];
+  case 'L': return (double)((const uint64_t *)x)[i];
   case 'i': return ((const int32_t *)x)[i];
   case 'h':
   case 'B': return from_half(type, ((const uint16_t *)x)[i]);
@@ -70,6 +79,10 @@ double rt_element(const void *x, char type, size_t i) {
 }
 
 double rt_apart(const void *a, const void *b, char type, size_t i) {
+  if (type == 'L') {
+    uint64_t x = ((const uint64_t *)a)[i], y = ((const uint64_t *)b)[i];
+    return (double)(x > y ? x - y : y - x);
+  }
   if (type != 'l') return fabs(rt_element(a, type, i) - rt_element(b, type, i));
   /* Doubles do not tell large whole numbers apart. */
   int64_t x = ((const int64_t *)a)[i], y = ((const int64_t *)b)[i];
@@ -97,8 +110,9 @@ void rt_fill(void *to, const rt_tensor *t, uint64_t *seed) {
     return;
   }
   int whole = rt_is_whole(t->type);
-  double low = t->bounded ? t->low : whole ? (t->type == 'u' ? 0 : -8) : -1;
-  double high = t->bounded ? t->high : whole ? 8 : 1;
+  int positive = strchr("uSILo", t->type) != NULL;
+  double low = t->bounded ? t->low : whole ? (positive ? 0 : -8) : -1;
+  double high = t->bounded ? t->high : whole && t->type != 'o' ? 8 : 1;
   for (size_t i = 0; i < t->count; i++) {
     double part = (double)(rt_random(seed) >> 11) * 0x1p-53;
     double v = whole ? floor(low + part * (high - low + 1)) : low + part * (high - low);
@@ -108,7 +122,12 @@ void rt_fill(void *to, const rt_tensor *t, uint64_t *seed) {
     case 'f': ((float *)to)[i] = (float)v; break;
     case 'd': ((double *)to)[i] = v; break;
     case 'b': ((int8_t *)to)[i] = (int8_t)v; break;
-    case 'u': ((unsigned char *)to)[i] = (unsigned char)v; break;
+    case 'u':
+    case 'o': ((unsigned char *)to)[i] = (unsigned char)v; break;
+    case 's': ((int16_t *)to)[i] = (int16_t)v; break;
+    case 'S': ((uint16_t *)to)[i] = (uint16_t)v; break;
+    case 'I': ((uint32_t *)to)[i] = (uint32_t)v; break;
+    case 'L': ((uint64_t *)to)[i] = (uint64_t)v; break;
     case 'i': ((int32_t *)to)[i] = (int32_t)v; break;
     case 'h':
     case 'B': ((uint16_t *)to)[i] = to_half(t->type, (float)v); break;

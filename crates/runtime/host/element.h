@@ -1,11 +1,12 @@
 /* The elements of tensors. A letter stands for a type:
- * f f32, d f64, h f16, B bf16, b i8, u u8, i i32, l i64. */
+ * f f32, d f64, h f16, B bf16, b i8, u u8, s i16, S u16, i i32, I u32, l i64, L u64, o bool (a
+ * byte that is 0 or 1). */
 #ifndef SQUALL_ELEMENT_H
 #define SQUALL_ELEMENT_H
 #include <stddef.h>
 #include <stdint.h>
 
-#define RT_TYPES "fdhBbuil"
+#define RT_TYPES "fdhBbusSiIlLo"
 
 typedef struct {
   char type;

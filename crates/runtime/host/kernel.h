@@ -1,11 +1,9 @@
 /* A kernel in C that stands ready: from a library that is loaded, or linked into the program. */
 #ifndef SQUALL_KERNEL_H
 #define SQUALL_KERNEL_H
+#include "call.h"
 #include "host.h"
 
-typedef int rt_run_function(const void *const *data, void *const *outputs, const void *prepared,
-                            void *workspace);
-typedef int rt_prepare_function(const void *const *weights, void *prepared);
 /* The same of a kernel for a GPU whose launcher is linked in; the last argument is a stream. */
 typedef int rt_stream_run_function(const void *const *data, void *const *outputs,
                                    const void *prepared, void *workspace, void *stream);

@@ -1,12 +1,20 @@
-/* Runs a network from one region of memory. Made by Squall; `kernels.c` beside it includes the
- * library with SQUALL_NETWORK: rt_symbols is the table of its kernels, THREADS how many it may use.
+/* Runs a network. Made by Squall. The table of its kernels stands in `kernels.c`, a unit of its
+ * own, so that this one is compiled once for all networks.
  *
- *   network SECONDS     in the folder of plan.txt, its constants and input.bin; writes output.bin
+ *   network SECONDS         in the folder of plan.txt, its constants and input_0.bin,
+ *                           input_1.bin ..; writes output_0.bin, output_1.bin ..
+ *   network --weights FILE  writes constants and prepared weights as an exported library maps them
  *
- * SECONDS 0 runs once. Prints "inferences COUNT BEST MEDIAN" and "step NUMBER BEST" lines, times in
- * nanoseconds. */
-#include "kernels.c"
+ * SECONDS 0 runs once. Prints "inferences COUNT BEST MEDIAN", unless it runs once, and "step NUMBER
+ * BEST" lines, times in nanoseconds. */
+#define SQUALL_NETWORK
+#include "runtime.c"
 #include <signal.h>
+
+/* What is linked in, and how many threads it may use. */
+extern const rt_symbol rt_symbols[];
+extern const size_t rt_symbol_count;
+extern const int rt_threads;
 
 static rt_host host;
 static rt_network network;
@@ -16,10 +24,16 @@ static int fail(const char *what) {
   return 1;
 }
 
+static int fail_of(const char *what, uint32_t number) {
+  fprintf(stderr, "error: %s_%u.bin: %s\n", what, number, strerror(errno));
+  return 1;
+}
+
 /* Says at which step a kernel died. */
 static void died(int sig) {
   uint32_t n = network.current;
-  const char *name = n < network.plan.step_count ? network.plan.steps[n].name : "the preparation";
+  const rt_plan *plan = &network.model.plan;
+  const char *name = n < plan->step_count ? plan->steps[n].name : "the preparation";
   static const char at[] = "error: crashed at ";
   if (write(2, at, sizeof at - 1) < 0 || write(2, name, strlen(name)) < 0 ||
       write(2, "\n", 1) < 0)
@@ -33,32 +47,60 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* What goes in and comes out. */
-static void *input, *output, *given, *first;
-static size_t input_bytes, output_bytes;
+/* What goes in and comes out; the outputs of the first run are kept beside. */
+static void **given, **outputs, **first;
+
+static void **memory_of(const rt_port *ports, uint32_t count) {
+  void **all = calloc(count + 1u, sizeof *all);
+  for (uint32_t i = 0; all && i < count; i++)
+    if (!(all[i] = rt_large_memory(ports[i].bytes))) return NULL;
+  return all;
+}
 
 static int infer(uint64_t *best) {
-  memcpy(input, given, input_bytes);
-  if (!rt_network_run(&network, best)) return 0;
-  memcpy(output, rt_network_buffer(&network, RT_OUTPUT, 0, &output_bytes), output_bytes);
+  return rt_network_run(&network, (const void *const *)given, outputs, best);
+}
+
+/* Runs once on the files, and prints how long each step took where that is asked for. */
+static int run_once(int say) {
+  const rt_model *m = &network.model;
+  const uint32_t steps = m->plan.step_count;
+  uint64_t *best = malloc((steps + 1u) * sizeof *best);
+  if (!best) return !fail("there is not enough memory");
+  for (uint32_t i = 0; i < steps; i++) best[i] = UINT64_MAX;
+  char name[40];
+  for (uint32_t i = 0; i < m->input_count; i++) {
+    snprintf(name, sizeof name, "input_%u.bin", i);
+    FILE *f = fopen(name, "rb");
+    if (!f || fread(given[i], 1, m->inputs[i].bytes, f) != m->inputs[i].bytes)
+      return !fail_of("input", i);
+    fclose(f);
+  }
+  if (!infer(best)) return !fail(host.error.text);
+  for (uint32_t i = 0; say && i < steps; i++)
+    printf("step %u %llu\n", i, (unsigned long long)best[i]);
+  free(best);
+  for (uint32_t i = 0; i < m->output_count; i++) {
+    size_t bytes = m->outputs[i].bytes;
+    snprintf(name, sizeof name, "output_%u.bin", i);
+    FILE *f = fopen(name, "wb");
+    if (!f || fwrite(outputs[i], 1, bytes, f) != bytes || fclose(f) != 0)
+      return !fail_of("output", i);
+    memcpy(first[i], outputs[i], bytes);
+  }
   return 1;
 }
 
-static int run_once(void) {
-  FILE *f = fopen("input.bin", "rb");
-  if (!f || fread(given, 1, input_bytes, f) != input_bytes) return !fail("input.bin");
-  fclose(f);
-  if (!infer(NULL)) return !fail(host.error.text);
-  f = fopen("output.bin", "wb");
-  if (!f || fwrite(output, 1, output_bytes, f) != output_bytes || fclose(f) != 0)
-    return !fail("output.bin cannot be written");
-  memcpy(first, output, output_bytes);
+static int is_same(void) {
+  const rt_model *m = &network.model;
+  for (uint32_t i = 0; i < m->output_count; i++)
+    if (memcmp(first[i], outputs[i], m->outputs[i].bytes) != 0) return 0;
   return 1;
 }
 
 /* Runs for so many seconds, and prints times. */
 static int run_timed(double seconds) {
-  size_t count = 0, room = 1024, steps = network.plan.step_count;
+  size_t count = 0, room = 1024, steps = network.model.plan.step_count;
   uint64_t *sample = malloc(room * sizeof *sample), *best = malloc((steps + 1) * sizeof *best);
   if (!sample || !best) return fail("there is not enough memory");
   for (size_t i = 0; i < steps; i++) best[i] = UINT64_MAX;
@@ -78,7 +120,7 @@ static int run_timed(double seconds) {
     }
     sample[count++] = (uint64_t)t;
   }
-  if (memcmp(first, output, output_bytes) != 0)
+  if (!is_same())
     return fail("the same input gave another output: please report this, it is a fault of "
                 "Squall's");
   qsort(sample, count, sizeof *sample, ascending);
@@ -90,22 +132,25 @@ static int run_timed(double seconds) {
 }
 
 int main(int argc, char **argv) {
-  double seconds = argc > 1 ? atof(argv[1]) : 0;
+  double seconds = argc == 2 ? atof(argv[1]) : 0;
   rt_plan plan;
   rt_host_open(&host);
   host.symbols = rt_symbols;
-  host.symbol_count = sizeof rt_symbols / sizeof *rt_symbols;
+  host.symbol_count = rt_symbol_count;
   network.current = RT_NONE;
   signal(SIGSEGV, died), signal(SIGBUS, died), signal(SIGILL, died), signal(SIGFPE, died);
   if (!rt_plan_open("plan.txt", &plan, &host.error)) return fail(host.error.text);
-  if (!rt_network_open(&network, &host, &plan, THREADS)) return fail(host.error.text);
-  input = rt_network_buffer(&network, RT_DATA, 0, &input_bytes);
-  if (!input || !rt_network_buffer(&network, RT_OUTPUT, 0, &output_bytes))
-    return fail("the plan has no input or no output");
-  given = rt_large_memory(input_bytes);
-  output = rt_large_memory(output_bytes);
-  first = rt_large_memory(output_bytes);
-  if (!given || !output || !first) return fail("there is not enough memory");
-  if (!run_once()) return 1;
+  if (!rt_network_open(&network, &host, &plan, rt_threads)) return fail(host.error.text);
+  if (argc == 3 && strcmp(argv[1], "--weights") == 0) {
+    const void *const *regions = (const void *const *)network.regions;
+    int fine = rt_weights_write(argv[2], "plan.txt", &network.model.plan, regions, &host.error);
+    return fine ? 0 : fail(host.error.text);
+  }
+  const rt_model *m = &network.model;
+  given = memory_of(m->inputs, m->input_count);
+  outputs = memory_of(m->outputs, m->output_count);
+  first = memory_of(m->outputs, m->output_count);
+  if (!given || !outputs || !first) return fail("there is not enough memory");
+  if (!run_once(seconds <= 0)) return 1;
   return seconds > 0 ? run_timed(seconds) : 0;
 }

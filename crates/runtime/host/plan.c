@@ -162,6 +162,19 @@ static void read_parameter(cursor *c, builder *b) {
   else if (!c->wrong) c->wrong = "a parameter is data, weight or output";
 }
 
+/* The bytes behind an `x`: how many there are, 0 where the digits are none. */
+static uint64_t hex_bytes(const char *text, unsigned char to[8]) {
+  static const char hex[] = "0123456789abcdef";
+  size_t length = strlen(text);
+  if (length < 2 || length > 16 || length % 2) return 0;
+  for (size_t i = 0; i < length; i++) {
+    const char *digit = strchr(hex, text[i]);
+    if (!digit) return 0;
+    to[i / 2] = (unsigned char)(to[i / 2] * 16 + (digit - hex));
+  }
+  return length / 2;
+}
+
 static void read_argument(cursor *c, rt_argument *a) {
   char *text = word(c), *comma;
   memset(a, 0, sizeof *a);
@@ -184,15 +197,8 @@ static void read_argument(cursor *c, rt_argument *a) {
     a->from = (uint32_t)digits(c, comma ? comma : "", RT_PARAMETERS);
     return;
   case 'x':
-    a->bytes = strlen(text) / 2;
-    if (a->bytes < 1 || a->bytes > sizeof a->value || strlen(text) % 2) break;
-    for (size_t i = 0; i < 2 * a->bytes; i++) {
-      static const char hex[] = "0123456789abcdef";
-      const char *digit = strchr(hex, text[i]);
-      if (!digit) break;
-      a->value[i / 2] = (unsigned char)(a->value[i / 2] * 16 + (digit - hex));
-      if (i + 1 == 2 * a->bytes) return;
-    }
+    a->bytes = hex_bytes(text, a->value);
+    if (a->bytes) return;
     break;
   default: break;
   }
@@ -308,7 +314,9 @@ static void read_fill(cursor *c, builder *b) {
   rt_step *s = begin_step(b, RT_FILL);
   read_ends(c, s);
   s->count = number(c, RT_MOST_BYTES);
-  s->bits = (uint32_t)number(c, UINT32_MAX);
+  const char *text = word(c);
+  s->value_bytes = *text == 'x' ? (uint32_t)hex_bytes(text + 1, s->value) : 0;
+  if (!s->value_bytes && !c->wrong) c->wrong = "a number is none";
   end_step(c, s);
 }
 
@@ -408,7 +416,7 @@ int rt_plan_read(const char *text, size_t length, rt_plan *plan, rt_error *e) {
     } else {
       word(&c), word(&c);
       if (number(&c, UINT32_MAX) != RT_PLAN_VERSION || c.at)
-        c.wrong = "the plan is of another version; this is version 1";
+        c.wrong = "the plan is of another version; this is version 2";
     }
     if (c.wrong) return refuse(plan, e, &c);
   }

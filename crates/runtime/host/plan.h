@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RT_PLAN_VERSION = 1, RT_AXES = 32, RT_PARAMETERS = 512, RT_ARGUMENTS = 1024, RT_MAPS = 8 };
+enum { RT_PLAN_VERSION = 2, RT_AXES = 32, RT_PARAMETERS = 512, RT_ARGUMENTS = 1024, RT_MAPS = 8 };
 #define RT_NONE UINT32_MAX
 #define RT_MOST_BYTES ((uint64_t)1 << 62)
 
@@ -71,7 +71,8 @@ typedef struct {
   const rt_axis *axes; /* outermost first */
   uint64_t count;       /* of runs, or elements of a fill */
   const uint64_t *runs; /* target, source, length of each */
-  uint32_t bits;        /* of a fill's value */
+  unsigned char value[8]; /* of a fill: the bytes that an element gets */
+  uint32_t value_bytes;
 } rt_step;
 
 typedef struct {

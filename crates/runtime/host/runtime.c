@@ -9,7 +9,14 @@
 #include "plan.c"
 #include "verify.c"
 #ifdef SQUALL_NETWORK
+#define SQUALL_WRITES_WEIGHTS
+#include "digest.c"
+#include "execute.c"
+#include "model.c"
+#include "moves.c"
 #include "network.c"
+#include "pool.c"
+#include "weights.c"
 #else
 #include "session.c"
 #include "timing.c"

@@ -183,10 +183,11 @@ static int move_fits(const rt_plan *p, const rt_step *s) {
   int fill = s->kind == RT_FILL;
   if (s->to >= p->buffer_count || (!fill && s->from >= p->buffer_count)) return 0;
   const rt_buffer *to = &p->buffers[s->to], *from = fill ? to : &p->buffers[s->from];
-  /* Moves are of elements of 4 bytes. */
-  if (!written(to->role) || rt_size_of(to->is.type) != 4) return 0;
+  if (!written(to->role)) return 0;
   if (!fill && (!read_by_calls(from->role) || from->is.type != to->is.type)) return 0;
-  if (fill) return s->to_at <= to->is.count && s->count <= to->is.count - s->to_at;
+  if (fill)
+    return s->value_bytes == rt_size_of(to->is.type) && s->to_at <= to->is.count &&
+           s->count <= to->is.count - s->to_at;
   if (s->kind == RT_COPY) {
     uint64_t all = 1;
     for (uint32_t i = 0; i < s->rank; i++) {

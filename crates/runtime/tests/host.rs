@@ -24,13 +24,16 @@ fn compile(folder: &Path, name: &str, text: &str, flags: &[&str]) -> PathBuf {
     program
 }
 
+/// A kernel.
+const ONE: &str = "static int one(const void *const *d, void *const *o, const void *p, \
+                   void *w) {\n  (void)p, (void)w;\n  memcpy(o[0], d[0], 4);\n  return 0;\n}\n";
+
 /// What a generated `kernels.c` holds at least.
 fn kernels(head: &str, tables: &str) -> String {
     let library = whole("#include \"runtime.c\"");
     format!(
-        "{head}{library}static int one(const void *const *d, void *const *o, const void *p, void \
-         *w) {{\n  (void)p, (void)w;\n  memcpy(o[0], d[0], 4);\n  return 0;\n}}\nstatic const \
-         rt_symbol rt_symbols[] = {{{{\"one\", (void (*)(void))one, NULL}}}};\n{tables}"
+        "{head}{library}{ONE}static const rt_symbol rt_symbols[] = {{{{\"one\", (void \
+         (*)(void))one, NULL}}}};\n{tables}"
     )
 }
 
@@ -40,7 +43,7 @@ fn all_programs_compile_without_a_warning() {
     let f = folder.path();
     compile(f, "runner", &whole(RUNNER.1), &[]);
     compile(f, "runner_cuda", &whole(RUNNER.1), &["-DSQUALL_CUDA"]);
-    let plan = "squall plan 1\\nbuffer data f 1 own\\nbuffer output f 1 own\\nkernel c one - 0 \
+    let plan = "squall plan 2\\nbuffer data f 1 own\\nbuffer output f 1 own\\nkernel c one - 0 \
                 0\\nparameter data f 1\\nparameter output f 1\\ncall 0 0 1 - - one\\n";
     let table = format!(
         "static const rt_export rt_exported[] = {{{{\"first\", \"one\", \"{plan}\", \"{plan}\", \
@@ -59,15 +62,18 @@ fn all_programs_compile_without_a_warning() {
         "{text}"
     );
 
-    let head = "#define SQUALL_NETWORK\n#define THREADS 1\n";
-    std::fs::write(f.join("kernels.c"), kernels(head, "")).unwrap();
-    let network = compile(f, "network", NETWORK.1, &["-fopenmp"]);
+    let table = whole("#include \"host.h\"\n#include <string.h>\n")
+        + ONE
+        + "const rt_symbol rt_symbols[] = {{\"one\", (void (*)(void))one, NULL}};\nconst size_t \
+           rt_symbol_count = 1;\nconst int rt_threads = 1;\n";
+    std::fs::write(f.join("kernels.c"), table).unwrap();
+    let network = compile(f, "network", &whole(NETWORK.1), &["-fopenmp", "kernels.c"]);
     std::fs::write(f.join("plan.txt"), plan.replace("\\n", "\n")).unwrap();
-    std::fs::write(f.join("input.bin"), [1, 2, 3, 4]).unwrap();
+    std::fs::write(f.join("input_0.bin"), [1, 2, 3, 4]).unwrap();
     let said = Command::new(&network).arg("0.01").current_dir(f).output().unwrap();
     let text = String::from_utf8_lossy(&said.stdout);
     assert!(said.status.success() && text.starts_with("inferences ") && text.contains("\nstep 0 "));
-    assert_eq!(std::fs::read(f.join("output.bin")).unwrap(), [1, 2, 3, 4]);
+    assert_eq!(std::fs::read(f.join("output_0.bin")).unwrap(), [1, 2, 3, 4]);
     std::fs::write(f.join("plan.txt"), "squall plan 7\n").unwrap();
     let said = Command::new(&network).current_dir(f).output().unwrap();
     let text = String::from_utf8_lossy(&said.stderr);
@@ -127,4 +133,19 @@ fn first_core() -> usize {
     let list = status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"));
     let list = list.unwrap_or("0").trim();
     list.split(['-', ',']).next().and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+/// The digest of files of weights is XXH64, whose published results it gives.
+#[test]
+fn the_digest_is_xxh64() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = whole("#include \"digest.c\"")
+        + "#include <stdio.h>\n#include <string.h>\nint main(int argc, char **argv) {\n  for \
+           (int i = 1; i < argc; i++)\n    printf(\"%016llx\\n\", \
+           (unsigned long long)rt_digest(argv[i], strlen(argv[i])));\n  return 0;\n}\n";
+    let program = compile(folder.path(), "digest", &text, &[]);
+    let texts = ["", "a", "abc", "Nobody inspects the spammish repetition"];
+    let said = Command::new(program).args(texts).output().unwrap();
+    let want = "ef46db3751d8e999\nd24ec4f1a98c6e5b\n44bc2cf5ad770999\nfbcea83c8a378bf1\n";
+    assert_eq!(String::from_utf8_lossy(&said.stdout), want);
 }

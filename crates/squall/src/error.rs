@@ -47,10 +47,19 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the user ended what was being done, in which no fault lies.
+    pub fn is_stop(&self) -> bool {
+        matches!(
+            self,
+            Error::Store(StoreError::Stopped { .. }) | Error::Measure(MeasureError::Stopped)
+        )
+    }
+
     /// What the user can do about it, where we know.
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Store(e) => Some(e.remedy()),
+            Error::Measure(MeasureError::Stopped) => None,
             Error::Measure(_) => {
                 Some("`squall doctor` says what is missing and how to mend it".into())
             }

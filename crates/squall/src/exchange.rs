@@ -6,11 +6,11 @@
 
 use crate::clock::now;
 use crate::error::Error;
-use crate::files::put;
+use crate::files::{self, put};
 use squall_core::task::Objective;
 use squall_core::{Outcome, Record, RecordKind, TaskId, canonical_tunable_name};
 use squall_frontend::recording::{self, Description, File, Format, Recording, knob_of_spellings};
-use squall_records::{Query, Store};
+use squall_records::{Query, Store, Taken};
 use std::path::{Path, PathBuf};
 
 /// The tunable's name in records of what others measured.
@@ -35,6 +35,10 @@ pub struct Imported {
     pub new: u64,
     /// Trials that it had.
     pub known: u64,
+    /// Trials that cannot be right and were left out.
+    pub refused: u64,
+    /// Why, of the first few of them.
+    pub reasons: Vec<String>,
 }
 
 /// Reads recordings, each with the stem of its file's name, and fits descriptions to them: these
@@ -44,8 +48,7 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<(String, Recording)>, Error> {
     let (mut recordings, mut descriptions) = (Vec::new(), Vec::new());
     for path in paths {
         let place = path.display().to_string();
-        let bytes =
-            std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let bytes = files::read(path)?;
         match recording::read_any(&place, &bytes).map_err(Error::Recording)? {
             File::Recording(r) => recordings.push((place, stem(path), r)),
             File::Description(d) => descriptions.push((place, d)),
@@ -76,7 +79,8 @@ fn stem(path: &Path) -> String {
     file.strip_suffix(".json").unwrap_or(file).into()
 }
 
-/// Puts the trials of a recording into a store, all or none. `stem` names its kernel where the file
+/// Puts the trials of a recording into a store, all or none, without those that cannot be right.
+/// `stem` names its kernel where the file
 /// does not.
 pub fn import(recording: &Recording, stem: &str, store: &Store) -> Result<Imported, Error> {
     let description = recording.description().text();
@@ -100,9 +104,10 @@ pub fn import(recording: &Recording, stem: &str, store: &Store) -> Result<Import
             time,
         })
     };
-    let (new, known) = store.append_all(recording.space.iter().zip(&recording.rows).map(record))?;
+    let records = recording.space.iter().zip(&recording.rows).map(record);
+    let Taken { new, known, refused, reasons } = store.append_checked(records)?;
     let failed = recording.rows.iter().filter(|r| r.outcome.time().is_none()).count() as u64;
-    Ok(Imported { task, name, device, failed, new, known })
+    Ok(Imported { task, name, device, failed, new, known, refused, reasons })
 }
 
 /// The trials that `query` chooses as a recording. Others' forms hold one space: the trials must be

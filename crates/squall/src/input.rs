@@ -1,10 +1,14 @@
 //! What a user hands in: a model, a list of operators, one operator, a workload's text, or a kernel
 //! of the user's own.
 
+use crate::arrays::NamedArray;
 use crate::error::Error;
+use crate::files::read;
+use crate::given;
+use serde_json::{Value, json};
 use squall_core::tasks::Untuned;
 use squall_core::{Task, Workload};
-use squall_frontend::{UserKernel, import_kernel, import_ops, onnx};
+use squall_frontend::{UserKernel, import_kernel, import_ops};
 use squall_graph::Assignment;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,12 +38,41 @@ pub struct Input {
     pub path: Option<PathBuf>,
     /// The kernels of a kernel.toml, one for each task.
     pub own: Vec<UserKernel>,
+    /// Values of inputs that decide shapes, which are constants of the model.
+    pub bound: Vec<NamedArray>,
 }
 
 impl Input {
+    /// Its tasks, and the operators that are not tuned.
+    pub fn json(&self) -> Value {
+        let task = |t: &Task| {
+            json!({
+                "id": t.id.to_string(),
+                "name": t.name,
+                "kind": t.workload.kind,
+                "count": t.count,
+                "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
+            })
+        };
+        let untuned = |u: &Untuned| json!({"node": u.node, "op": u.op, "reason": u.reason});
+        let tasks: Vec<Value> = self.tasks.iter().map(task).collect();
+        let untuned: Vec<Value> = self.untuned.iter().map(untuned).collect();
+        json!({"tasks": tasks, "untuned": untuned})
+    }
+
     /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, or an operator
     /// line. `dims` gives symbolic dimensions of models their extents.
     pub fn load(text: &str, dims: &[(String, i64)]) -> Result<Input, Error> {
+        Input::load_given(text, dims, &[])
+    }
+
+    /// The same, where a model is to be run with these arrays: their extents bind dimensions that
+    /// it leaves open, and values that decide shapes become constants of it.
+    pub fn load_given(
+        text: &str,
+        dims: &[(String, i64)],
+        given: &[NamedArray],
+    ) -> Result<Input, Error> {
         let path = Path::new(text);
         let extension =
             path.extension().and_then(|e| e.to_str()).unwrap_or("").to_ascii_lowercase();
@@ -59,23 +92,22 @@ impl Input {
                     .into(),
             });
         }
-        let bytes =
-            std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let bytes = read(path)?;
         let name =
             path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {
             "onnx" => {
-                let model = onnx::read(&bytes, &name, dims)
-                    .map_err(|source| Error::Import { place: text.into(), source })?;
-                let graph = Assignment::of(Arc::new(model)).map_err(|message| Error::Input {
-                    place: text.into(),
-                    message,
-                    hint: "please report this: it is a fault of Squall's".into(),
-                })?;
+                let made = given::read(&bytes, (text, &name), dims, given)?;
+                let graph =
+                    Assignment::of(Arc::new(made.model)).map_err(|message| Error::Input {
+                        place: text.into(),
+                        message,
+                        hint: "please report this: it is a fault of Squall's".into(),
+                    })?;
                 let kind = InputKind::Model;
                 let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
-                let (path, own) = (Some(path.into()), Vec::new());
-                Ok(Input { name, kind, tasks, untuned, graph: Some(graph), path, own })
+                let (path, own, bound) = (Some(path.into()), Vec::new(), made.bound);
+                Ok(Input { name, kind, tasks, untuned, graph: Some(graph), path, own, bound })
             }
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
@@ -97,6 +129,7 @@ impl Input {
                     graph: None,
                     path: None,
                     own: Vec::new(),
+                    bound: Vec::new(),
                 })
             }
             other => Err(Error::Input {
@@ -123,7 +156,10 @@ impl Input {
     /// Reads the kernels of a kernel.toml, whose sources lie beside it.
     fn own_kernels(contents: &str, path: &Path) -> Result<Input, Error> {
         let read = |file: &str| {
-            std::fs::read(path.with_file_name("").join(file)).map_err(|e| e.to_string())
+            read(&path.with_file_name("").join(file)).map_err(|e| match e {
+                Error::Read { source, .. } => source.to_string(),
+                other => other.to_string(),
+            })
         };
         let own =
             import_kernel(contents, &path.display().to_string(), &read).map_err(Error::Kernel)?;
@@ -140,6 +176,7 @@ impl Input {
             graph: None,
             path: None,
             own,
+            bound: Vec::new(),
         })
     }
 
@@ -159,6 +196,7 @@ impl Input {
             graph: None,
             path: None,
             own: Vec::new(),
+            bound: Vec::new(),
         })
     }
 

@@ -1,11 +1,12 @@
 //! The order of axes that a model's images have between its kernels. What the caller gives and gets
 //! stays in the model's order.
 
+use crate::belief::least_time;
 use crate::error::Error;
 use crate::input::Input;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
-use squall_core::TaskId;
+use squall_core::{TaskId, Workload};
 use squall_graph::solvers::{CHANNELS_LAST, Cost, FASTEST_LAYOUTS, solver};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
@@ -27,7 +28,7 @@ impl Channels {
 
     /// What kernels for a target are tuned with, unless the user says otherwise.
     pub fn usual(aim: TargetRequest) -> Channels {
-        if aim == TargetRequest::Cpu { Channels::Last } else { Channels::First }
+        if aim.is_cpu() { Channels::Last } else { Channels::First }
     }
 }
 
@@ -65,6 +66,10 @@ impl Input {
         let mut known: HashMap<TaskId, f64> = HashMap::new();
         for (near, r) in store.serving(&Query::default(), &aimed.place)? {
             let Some(time) = r.outcome.time() else { continue };
+            let is_possible = |w: &Workload| time.0 >= least_time(w, &aimed.target, None).0;
+            if near.is_here() && !Workload::parse(&r.workload).is_ok_and(|w| is_possible(&w)) {
+                continue;
+            }
             let far = if near.is_here() { 0.0 } else { ELSEWHERE };
             known.entry(r.task).or_insert(far + time.0);
         }

@@ -1,8 +1,8 @@
 //! Squall's public interface. What it does is a function of a plain request: [`tune`] finds the
 //! fastest kernels of an input, [`export`] ships them, [`run`] runs a model through them,
-//! [`predict`] says what tuning would find where nothing was tuned yet, [`import`] takes in what
-//! others measured, [`replay`] compares searches on recordings. Requests that look at this machine
-//! share a [`Context`], which looks at it once.
+//! [`choose`] says which solver serves a problem, [`predict`] what tuning would find where nothing
+//! was tuned yet, [`import`] takes in what others measured, [`replay`] compares searches on
+//! recordings. Requests that look at this machine share a [`Context`], which looks at it once.
 //!
 //! [`report`] shows what tuning found, [`verify`] holds stored winners against their runners-up
 //! again, [`exchange`] gives out what others read, [`forecast`] trains predictors, and [`trials`]
@@ -19,6 +19,9 @@
 //! # Ok::<(), squall::Error>(())
 //! ```
 
+pub mod arrays;
+mod ask_tell;
+mod belief;
 pub mod check;
 mod clock;
 mod error;
@@ -26,11 +29,16 @@ mod event;
 pub mod exchange;
 pub mod export;
 pub mod files;
+pub mod find;
 pub mod forecast;
+pub mod general;
+mod given;
 mod input;
 mod layout;
+pub mod library;
 mod machine;
 pub mod network;
+pub mod peers;
 pub mod recorder;
 pub mod replay;
 pub mod report;
@@ -44,19 +52,22 @@ mod target_context;
 mod task_kernels;
 mod task_search;
 mod task_state;
+mod timing;
 mod transfer;
 pub mod trials;
 mod verbs;
 pub mod verify;
 
+pub use ask_tell::{AskTell, Parameter, ParameterValue, SearchSpace, Told};
 pub use error::Error;
 pub use event::{Event, Listen, Progress};
-pub use export::GuessRequest;
+pub use export::{GuessRequest, KernelCounts};
 pub use input::{Input, InputKind, beside, name_matches};
 pub use layout::Channels;
 pub use machine::{fitted_cpu, fitted_gpu};
-pub use report::{Report, Roof, RoofLevel, StopReason, TaskReport};
-pub use request::{InputRequest, TuneRequest};
+pub use peers::{Library, Peer, PeerTimes};
+pub use report::{Inference, Report, Roof, RoofLevel, StopReason, TaskReport};
+pub use request::{InferenceRequest, InputRequest, TuneRequest};
 pub use settings::{Budget, BudgetRequest, TargetRequest};
 pub use stage::GRAPH_STAGES;
 pub use target_context::{Context, TargetContext, gpu_roof, measure_roof, toolchain_id};
@@ -66,16 +77,19 @@ pub use verbs::*;
 pub use squall_compiler::STAGES;
 pub use squall_core::forecast::Split;
 pub use squall_core::{
-    Bytes, Caches, MachineModel, Nanos, Outcome, Record, RecordKind, Task, TaskId, Verdict,
+    Bytes, Caches, FailStage, Isa, LEVELS, MachineModel, Nanos, Outcome, Record, RecordKind, Task,
+    TaskId, Verdict,
 };
 pub use squall_frontend::Untuned;
 pub use squall_frontend::npy::Array;
 pub use squall_frontend::recording::Format;
-pub use squall_measure::cpu::{Device, Toolchain};
+pub use squall_measure::cpu::{Device, Execution, Toolchain, highest_level, runs};
 pub use squall_measure::cuda::Gpu;
+pub use squall_measure::set_stop;
+pub use squall_predict::find::{Chooser, FindStep, FindTraining};
 pub use squall_predict::{
     Kind, Options, PredictError, Predictor, Progress as TrainingProgress, task::TaskModel,
 };
 pub use squall_records::wire::encode as encode_record;
-pub use squall_records::{Place, Query, Store, StoreError};
+pub use squall_records::{Patience, Place, Query, Store, StoreError, Taken, set_patience};
 pub use squall_search::{StrategyInfo, strategies};

@@ -17,10 +17,11 @@ pub struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    /// Appends a record of now; what is appended.
+    /// Appends a record of now; what is appended, whose date is later than those of all other
+    /// records of the task here.
     ///
     /// # Errors
-    /// Where the store cannot keep it.
+    /// Where the store cannot keep it, or was removed or replaced.
     pub fn keep(
         &self,
         task: &Task,
@@ -43,7 +44,6 @@ impl Recorder<'_> {
             seed: self.seed,
             time: now(),
         };
-        self.store.append(&record)?;
-        Ok(record)
+        Ok(self.store.append_latest(record)?)
     }
 }

@@ -1,8 +1,11 @@
 //! What users ask for, as plain data: an input, and what it is tuned with.
 
+use crate::arrays::NamedArray;
 use crate::error::Error;
+use crate::export::GuessRequest;
 use crate::input::Input;
 use crate::layout::Channels;
+use crate::peers::Library;
 use crate::settings::{BudgetRequest, TargetRequest};
 use crate::target_context::Context;
 use squall_core::Caches;
@@ -31,7 +34,12 @@ impl InputRequest {
 
     /// Reads it, as it is to be tuned for a target.
     pub fn load(&self, target: TargetRequest) -> Result<Input, Error> {
-        let input = Input::load(&self.source, &self.dims)?;
+        self.load_given(target, &[])
+    }
+
+    /// The same, as it is run with these arrays.
+    pub fn load_given(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
+        let input = Input::load_given(&self.source, &self.dims, given)?;
         if let Some(file) = &self.assignment {
             return input.with_assignment_file(file);
         }
@@ -48,7 +56,18 @@ impl InputRequest {
         target: TargetRequest,
         threads: usize,
     ) -> Result<Input, Error> {
-        let input = Input::load(&self.source, &self.dims)?;
+        self.load_tuned_given(context, store, (target, threads), &[])
+    }
+
+    /// The same, as it is to be run with these arrays.
+    pub fn load_tuned_given(
+        &self,
+        context: &Context,
+        store: Option<&Store>,
+        (target, threads): (TargetRequest, usize),
+        given: &[NamedArray],
+    ) -> Result<Input, Error> {
+        let input = Input::load_given(&self.source, &self.dims, given)?;
         if let Some(file) = &self.assignment {
             return input.with_assignment_file(file);
         }
@@ -87,12 +106,24 @@ pub struct TuneRequest {
     pub only: Option<String>,
     /// Only sketches whose name matches, where any does.
     pub sketch: Option<String>,
-    /// Whether the winners of similar tasks are tried first.
+    /// Whether the winners of similar tasks are tried first, and what the general predictor ranks
+    /// first.
     pub transfer: bool,
     /// A predictor trained on records, whose candidates are each task's first trials.
     pub predictor: Option<PathBuf>,
     /// Whether the machine's roof is measured first (half a second).
     pub roof: bool,
+    /// How a model is timed as a whole at the end, if it shall be; on a CPU.
+    pub inference: Option<InferenceRequest>,
+}
+
+/// How a tuned model is timed as a whole.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InferenceRequest {
+    /// How kernels that no trial was made of are chosen.
+    pub guess: GuessRequest,
+    /// The libraries whose times are put next to ours.
+    pub beside: Vec<Library>,
 }
 
 impl TuneRequest {
@@ -116,6 +147,7 @@ impl TuneRequest {
             transfer: true,
             predictor: None,
             roof: true,
+            inference: Some(InferenceRequest::default()),
         }
     }
 }

@@ -5,9 +5,8 @@
 use crate::error::Error;
 use crate::recorder::Recorder;
 use crate::task_state::TaskState;
-use crate::trials::SYMBOL;
 use squall_core::{
-    CpuCost, FailStage, Measurer, MeasurerError, Outcome, RecordKind, Rematch, Verdict,
+    CpuCost, FailStage, Measurer, MeasurerError, Nanos, Outcome, RecordKind, Rematch, Verdict,
 };
 use squall_records::{Name, REMATCH_MARGIN};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +61,7 @@ pub(crate) fn meet(
     (incumbent, rival): (&Name, &Name),
     what: Keep,
 ) -> Result<Met, Error> {
-    let (Some(a), Some(b)) = (state.job(incumbent, SYMBOL), state.job(rival, SYMBOL)) else {
+    let (Some(a), Some(b)) = (state.job(incumbent), state.job(rival)) else {
         return Ok(Met::Gone);
     };
     match measurer.rematch(&a, &b) {
@@ -93,8 +92,9 @@ pub(crate) fn meet(
 
 /// The candidate that should meet the incumbent next, after some that did already.
 pub(crate) fn next_rival(state: &TaskState, incumbent: &Name, met: &[Name]) -> Option<Name> {
-    let time = state.standings.time(incumbent)?.0;
     let unmet = |n: &Name| n != incumbent && !met.contains(n);
+    let doubted = || state.doubts().find(|n| met.len() < MOST && unmet(n)).cloned();
+    let Some(Nanos(time)) = state.standings.time(incumbent) else { return doubted() };
     let ranking = state.standings.ranking();
     let nearest = ranking.iter().find(|c| unmet(c.0));
     let margin = if met.is_empty() { RUNNER_UP } else { REMATCH_MARGIN };
@@ -102,7 +102,13 @@ pub(crate) fn next_rival(state: &TaskState, incumbent: &Name, met: &[Name]) -> O
         nearest.filter(|c| met.len() < RIVALS && c.1.0 <= time * (1.0 + margin)).map(|c| c.0);
     let usurper =
         || state.standings.usurpers(incumbent).into_iter().find(|n| met.len() < MOST && unmet(n));
-    near.or_else(usurper).cloned()
+    near.or_else(usurper).cloned().or_else(doubted)
+}
+
+/// The candidate that the others meet: the one that holds the task, or one whose time is doubted
+/// where none does.
+pub(crate) fn host(state: &TaskState) -> Option<Name> {
+    state.standings.incumbent().or_else(|| state.doubts().next()).cloned()
 }
 
 /// Lets the best candidates meet the incumbent until the task's winner is known. `heard` learns of
@@ -115,6 +121,14 @@ pub(crate) fn run_off(
     heard: &mut dyn FnMut(&TaskState, &Met),
 ) -> Result<(), Error> {
     let mut met: Vec<Name> = Vec::new();
+    // Where every time is doubted, the first of them is measured beside itself.
+    if state.standings.incumbent().is_none()
+        && let Some(only) = host(state)
+        && !stop.load(Ordering::Relaxed)
+    {
+        let meeting = meet(measurer, state, recorder, (&only, &only), Keep::All)?;
+        heard(state, &meeting);
+    }
     while let Some(incumbent) = state.standings.incumbent().cloned()
         && let Some(rival) = next_rival(state, &incumbent, &met)
         && !stop.load(Ordering::Relaxed)
@@ -134,7 +148,7 @@ pub(crate) fn run_off(
 mod tests {
     use super::*;
     use crate::task_state::tests;
-    use squall_core::{Nanos, Task, Workload};
+    use squall_core::{Task, Workload};
 
     fn name(text: &str) -> Name {
         ("tile".into(), text.into())
@@ -173,6 +187,21 @@ mod tests {
             ["b", "c", "d"]
         );
         assert_eq!(rivals(&[("a", 100.0)], None).len(), 0);
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_measured_again() {
+        let text = "workload relu\ndata X: f32[16]\nstage Y: f32[i: 16] = max(X[i], 0)\noutput Y\n";
+        let task = Task::new("relu", Workload::parse(text).expect("a workload"));
+        let mut state = tests::state(&task);
+        state.doubted.push(name("z"));
+        assert_eq!(host(&state), Some(name("z")), "where nothing else holds the task");
+        state.standings.trial(name("a"), Some(Nanos(100.0)), ());
+        assert_eq!(host(&state), Some(name("a")));
+        assert_eq!(next_rival(&state, &name("a"), &[]), Some(name("z")));
+        state.standings.rematch(name("z"), Some(Nanos(300.0)), ());
+        state.standings.rematch(name("a"), Some(Nanos(100.0)), ());
+        assert_eq!(next_rival(&state, &name("a"), &[]), None, "it counts as it was measured");
     }
 
     #[test]

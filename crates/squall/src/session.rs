@@ -5,12 +5,13 @@
 use crate::clock::cpu_time;
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::forecast::{load, proposals};
+use crate::forecast::proposals;
+use crate::general::{Effort, GeneralPredictor, Predictors};
 use crate::input::{Input, tunable_matches};
 use crate::recorder::Recorder;
 use crate::report::{Report, StopReason, TaskReport, UntunedNode};
 use crate::request::TuneRequest;
-use crate::runoff::{next_rival, run_off};
+use crate::runoff::{host, next_rival, run_off};
 use crate::session_context::{SessionContext, SessionRecorder};
 use crate::settings::Budget;
 use crate::target_context::Context;
@@ -27,6 +28,7 @@ use squall_predict::task::TaskModel;
 use squall_predict::{PredictError, Predictor};
 use squall_records::Store;
 use squall_search::{Allocator, DEFAULT, FIRST_TRIALS, Setting, TaskWeight, strategies};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -35,6 +37,10 @@ use std::time::{Duration, Instant};
 const BATCH_MOST: usize = 32;
 /// The share of a task's expected trials that is a predictor's, and its bounds.
 const PREDICTED: (usize, usize, usize) = (6, 4, 16);
+
+/// The share of a model's seconds that is kept for timing it as a whole, and the most of them.
+const INFERENCE: f64 = 0.04;
+const MOST_INFERENCE: f64 = 5.0;
 
 /// A session on one device with one store.
 pub(crate) struct Session<'a> {
@@ -47,6 +53,8 @@ pub(crate) struct Session<'a> {
 struct Knowledge<'a> {
     input: &'a Input,
     model: Option<&'a TaskModel>,
+    /// What is asked where there is no `model`.
+    general: Option<Arc<GeneralPredictor>>,
     sources: Vec<TransferSource>,
 }
 
@@ -55,6 +63,8 @@ struct Open<'a, 'l, 'e> {
     request: &'a TuneRequest,
     stop: &'a AtomicBool,
     measurer: Box<dyn Measurer>,
+    /// Whether the general predictor foretells.
+    is_general: bool,
     context: SessionContext<'l, 'e>,
 }
 
@@ -72,8 +82,11 @@ impl<'a> Session<'a> {
         let tasks = input.select(self.request.only.as_deref())?;
         let started = crate::clock::now();
         // A file that is no predictor shows before the machine is measured.
-        let predictor = self.request.predictor.as_deref().map(load).transpose()?;
-        let model = predictor.as_ref().map(Predictor::tasks).transpose()?;
+        let Predictors { learned, general } = Predictors::of(self.request.predictor.as_deref())?;
+        let model = learned.as_ref().map(Predictor::tasks).transpose()?;
+        // What other tasks teach is left out where that is asked for.
+        let is_general_asked = self.request.transfer || self.request.predictor.is_some();
+        let general = general.filter(|_| is_general_asked && model.is_none());
         let mut open = self.open(input, context, tasks.len(), listen)?;
         let place = open.context.at.place.clone();
         let asked = place.device.to_string();
@@ -85,7 +98,8 @@ impl<'a> Session<'a> {
             true => transfer_sources(self.store, &place, &ours)?,
             false => Vec::new(),
         };
-        let knowledge = Knowledge { input, model, sources };
+        let knowledge = Knowledge { input, model, general, sources };
+        open.is_general = knowledge.general.is_some();
         let (searches, stop) = open.search(&tasks, &knowledge)?;
         let reports = open.settle_all(&tasks, searches, stop)?;
         let context = open.context;
@@ -108,6 +122,7 @@ impl<'a> Session<'a> {
             device: asked,
             toolchain: place.toolchain,
             roof: context.roof,
+            inference: None,
         })
     }
 
@@ -135,7 +150,11 @@ impl<'a> Session<'a> {
             gpus: at.gpus.len(),
             roof: roof.as_ref(),
         });
-        let budget = Budget::of(self.request.budget, input.kind);
+        let mut budget = Budget::of(self.request.budget, input.kind);
+        if self.request.inference.is_some() {
+            // A whole inference is timed within the budget.
+            budget.seconds = budget.seconds.map(|s| s - (s * INFERENCE).min(MOST_INFERENCE));
+        }
         // Shared time keeps a little back for the rematches at its end.
         let search_share = if tasks > 1 { 0.92 } else { 0.98 };
         let deadline = budget.seconds.map(|s| start + Duration::from_secs_f64(s * search_share));
@@ -156,7 +175,7 @@ impl<'a> Session<'a> {
             opening: measurer.overhead(),
             listen,
         };
-        Ok(Open { request: self.request, stop: self.stop, measurer, context })
+        Ok(Open { request: self.request, stop: self.stop, measurer, is_general: false, context })
     }
 }
 
@@ -193,7 +212,10 @@ impl Open<'_, '_, '_> {
             let before = Instant::now();
             let search = match searches[i].take() {
                 Some(search) => search,
-                None => self.begin(tasks[i], knowledge)?,
+                None => match self.begin(tasks[i], knowledge) {
+                    Err(e) if e.is_stop() => return Ok((searches, StopReason::Interrupted)),
+                    begun => begun?,
+                },
             };
             let guesses = match self.request.transfer {
                 true => guesses(
@@ -209,12 +231,18 @@ impl Open<'_, '_, '_> {
             let most =
                 if is_first { FIRST_TRIALS.min(self.context.batch) } else { self.context.batch };
             let search = searches[i].insert(search);
-            let made = self.batch(search, guesses, most, before)?;
+            let made = match self.batch(search, guesses, most, before) {
+                Err(e) if e.is_stop() => return Ok((searches, StopReason::Interrupted)),
+                made => made?,
+            };
             search.spent += before.elapsed().as_secs_f64();
             allocator.report(i, made, search.tally.best);
             open[i] = search.closed.is_none();
             if !open[i] && !shared {
-                self.settle(search)?;
+                match self.settle(search) {
+                    Err(e) if e.is_stop() => return Ok((searches, StopReason::Interrupted)),
+                    settled => settled?,
+                }
             }
         }
     }
@@ -237,7 +265,11 @@ impl Open<'_, '_, '_> {
                         && stop != StopReason::Interrupted
                         && end.is_none_or(|e| Instant::now() < e)
                     {
-                        self.settle(&mut search)?;
+                        match self.settle(&mut search) {
+                            // The trials stand; the report says that it was interrupted.
+                            Err(e) if e.is_stop() => {}
+                            settled => settled?,
+                        }
                     }
                     search.finish(stop)
                 }
@@ -271,10 +303,18 @@ impl Open<'_, '_, '_> {
         if let Some(pattern) = &self.request.sketch
             && kernels.tunables.iter().any(|t| tunable_matches(pattern, t.name()))
         {
-            kernels.tunables.retain(|t| tunable_matches(pattern, t.name()));
+            kernels.search_only(&|name| tunable_matches(pattern, name));
         }
+        let kernels = kernels.with_roof(task, &self.context.at.target, self.context.roof.as_ref());
         let mut state = TaskState::new(task, kernels);
         let history = state.learn(self.known(task)?);
+        if let n @ 1.. = state.doubts().count() {
+            (self.context.listen)(Event::Trouble(format!(
+                "{n} stored times of {} are below {}, which nothing here reaches: they count once \
+                 their candidates were measured again",
+                task.name, state.kernels.least
+            )));
+        }
         let setting = Setting {
             tunables: state.kernels.tunables.clone(),
             seed: self.request.seed ^ task.id.number(),
@@ -296,6 +336,10 @@ impl Open<'_, '_, '_> {
         search.strategy.tell(&history.trials);
         if let Some(model) = knowledge.model {
             self.foretell(&mut search, model)?;
+        } else if let Some(general) = knowledge.general.as_ref().filter(|_| history.known == 0) {
+            let effort = if self.context.tasks > 1 { Effort::Little } else { Effort::Much };
+            let (tunables, target) = (&search.state.kernels.tunables, &self.context.at.target);
+            search.predicted = general.ask(task, tunables, target, effort, FIRST_TRIALS);
         }
         search.search += cpu_time() - clock;
         search.tally.cost += std::mem::take(&mut self.context.opening);
@@ -346,7 +390,9 @@ impl Open<'_, '_, '_> {
     /// The report of a task that never had its turn.
     fn recall(&self, task: &Task, stop: StopReason) -> Result<TaskReport, Error> {
         // Reporting needs no sketches, and those of a large model take minutes.
-        let kernels = TaskKernels::empty(task, &self.context.at.target);
+        let target = &self.context.at.target;
+        let kernels = TaskKernels::empty(task, target);
+        let kernels = kernels.with_roof(task, target, self.context.roof.as_ref());
         let mut state = TaskState::new(task, kernels);
         let mut tally = Tally::default();
         tally.learn(&state.learn(self.known(task)?));
@@ -373,8 +419,9 @@ impl Open<'_, '_, '_> {
         let candidate =
             Candidate { tunable: plain.name().into(), configuration: plain.space().nth(0) };
         let mut once = Rounds::new(vec![candidate], 1);
+        let symbol = state.symbol.clone();
         let mut recorder = UntunedRecorder { context: &mut self.context, state, tally };
-        let limits = Limits::new(1, 1, self.stop);
+        let limits = Limits { symbol: &symbol, ..Limits::new(1, 1, self.stop) };
         run_trials(&mut *self.measurer, &[plain], &mut once, &mut recorder, &limits)?;
         Ok(())
     }
@@ -408,14 +455,17 @@ impl Open<'_, '_, '_> {
         let TaskSearch { state, setup, strategy, predicted, tally, .. } = search;
         self.set_task(setup, tally)?;
         self.context.searching.get_or_insert_with(Instant::now);
+        let symbol = state.symbol.clone();
         let limits = Limits {
             asks: 1,
+            symbol: &symbol,
             end: self.context.deadline.into_iter().chain(task_end).min(),
             search: search.search,
             ..Limits::new(left, left, self.stop)
         };
         let tunables = state.kernels.tunables.clone();
-        let mut guided = Guided::new(&mut **strategy, predicted, guesses);
+        let is_general = self.is_general;
+        let mut guided = Guided::new(&mut **strategy, predicted, guesses, is_general);
         let mut recorder = SessionRecorder { context: &mut self.context, state, tally };
         let ran = run_trials(&mut *self.measurer, &tunables, &mut guided, &mut recorder, &limits)?;
         tally.predicted += guided.heard;
@@ -433,8 +483,9 @@ impl Open<'_, '_, '_> {
             return Ok(());
         }
         let TaskSearch { state, setup, tally, .. } = search;
-        let incumbent = state.standings.incumbent();
-        if incumbent.and_then(|i| next_rival(state, i, &[])).is_some() {
+        let incumbent = host(state);
+        let rival = incumbent.as_ref().and_then(|i| next_rival(state, i, &[]));
+        if rival.is_some() || state.doubts().next().is_some() {
             self.set_task(setup, tally)?;
         }
         let recorder = self.context.recorder.clone();
@@ -481,12 +532,19 @@ impl TrialRecorder for UntunedRecorder<'_, '_, '_, '_> {
     }
 }
 
-/// What the user is told where trials that tasks share are too few for the first ones of each.
+/// What the user is told where a budget that tasks share is too small for the first trials of each.
 fn too_small(budget: &Budget, tasks: usize) -> Option<String> {
-    let (trials, wanted) = (budget.trials?, (FIRST_TRIALS * tasks) as u64);
-    (budget.is_shared() && trials < wanted).then(|| {
+    let wanted = (FIRST_TRIALS * tasks) as u64;
+    let (spent, are) = match (budget.trials, budget.seconds) {
+        (Some(trials), _) if trials < wanted => (format!("{trials} trials"), "are"),
+        (_, Some(seconds)) if budget.expected_trials(tasks) < FIRST_TRIALS => {
+            (format!("{seconds:.0} seconds"), "are probably")
+        }
+        _ => return None,
+    };
+    budget.is_shared().then(|| {
         format!(
-            "{trials} trials are too few for {tasks} tasks, of which each needs {FIRST_TRIALS} \
+            "{spent} {are} too few for {tasks} tasks, of which each needs {FIRST_TRIALS} trials \
              ({wanted} in all): they go to the tasks that are expected to take most of the time"
         )
     })
@@ -497,4 +555,25 @@ fn common_reason(searches: &[Option<TaskSearch>]) -> StopReason {
     let reasons: Vec<StopReason> = searches.iter().flatten().filter_map(|s| s.closed).collect();
     let count = |r: StopReason| reasons.iter().filter(|x| **x == r).count();
     reasons.iter().copied().max_by_key(|r| count(*r)).unwrap_or(StopReason::Exhausted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_too_small_for_every_task_is_said_beforehand() {
+        let none = Budget { task_trials: None, task_seconds: None, trials: None, seconds: None };
+        let trials = |n| Budget { trials: Some(n), ..none };
+        let seconds = |s| Budget { seconds: Some(s), ..none };
+        let said = too_small(&trials(199), 50).unwrap();
+        assert!(said.contains("199 trials are too few for 50 tasks"), "{said}");
+        assert!(said.contains("200 in all"), "{said}");
+        assert_eq!(too_small(&trials(200), 50), None);
+        let said = too_small(&seconds(20.0), 50).unwrap();
+        assert!(said.contains("20 seconds are probably too few"), "{said}");
+        assert_eq!(too_small(&seconds(600.0), 50), None);
+        // Each task has its own.
+        assert_eq!(too_small(&Budget { task_trials: Some(1), ..none }, 50), None);
+    }
 }

@@ -51,12 +51,16 @@ impl SessionContext<'_, '_> {
         let by_trials = planned.map(|p| p.saturating_sub(self.made) as f64 / rate.max(1e-9));
         let all_seconds = b.seconds.or(b.task_seconds.map(|s| s * self.tasks as f64));
         let by_time = all_seconds.map(|s| (s - elapsed).max(0.0));
-        let (flop, bytes) = (state.task.workload.flop(), state.task.workload.bytes().0);
-        let share = |roof: &Roof| Some(roof.bound(flop, bytes).0 / tally.best?.0);
+        let operations = state
+            .standings
+            .winner()
+            .map_or_else(|| state.task.workload.flop(), |w| state.operations(w.0));
+        let bytes = state.task.workload.bytes().0;
+        let share = |roof: &Roof| Some(roof.bound(operations, bytes).0 / tally.best?.0);
         Progress {
             name: state.task.name.clone(),
             best: tally.best,
-            gflops: tally.gflops(state.task),
+            gflops: tally.best.filter(|_| operations > 0).map(|t| t.giga_rate(operations as f64)),
             share: self.roof.as_ref().and_then(share),
             trials: (self.made, planned),
             rate,

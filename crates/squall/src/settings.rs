@@ -1,6 +1,8 @@
 //! How much a session may spend, and for which device.
 
+use crate::error::Error;
 use crate::input::InputKind;
+use squall_core::Isa;
 
 /// How much may be spent; the first limit reached ends a task or the session. Trials are new
 /// measurements: what the store knows already is not repeated and does not count.
@@ -58,13 +60,44 @@ impl Budget {
 /// What kernels are tuned for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TargetRequest {
-    /// This machine's CPU.
+    /// This machine's CPU, with all that it has.
     #[default]
     Cpu,
+    /// A CPU held to a level of instructions; this machine's where it has that level.
+    CpuAt(Isa),
     /// The CUDA device of this number.
     Cuda(u32),
     /// All CUDA devices side by side; they are of one model.
     CudaAll,
+}
+
+impl TargetRequest {
+    /// Whether kernels are for a CPU.
+    pub fn is_cpu(self) -> bool {
+        matches!(self, TargetRequest::Cpu | TargetRequest::CpuAt(_))
+    }
+
+    /// The level of instructions that it is held to, if any.
+    pub fn isa(&self) -> Option<Isa> {
+        match self {
+            TargetRequest::CpuAt(isa) => Some(*isa),
+            _ => None,
+        }
+    }
+
+    /// The same target held to a level of instructions; to all that the machine has if none.
+    pub fn at(self, isa: Option<Isa>) -> Result<TargetRequest, Error> {
+        match (self, isa) {
+            (target, None) => Ok(target),
+            (TargetRequest::Cpu | TargetRequest::CpuAt(_), Some(isa)) => {
+                Ok(TargetRequest::CpuAt(isa))
+            }
+            (_, Some(isa)) => Err(Error::Usage {
+                message: format!("{isa} is a level of CPUs, and the target is a GPU"),
+                hint: "leave --isa away, or say `--target cpu`".into(),
+            }),
+        }
+    }
 }
 
 impl std::str::FromStr for TargetRequest {

@@ -36,8 +36,7 @@ impl Input {
 
     /// The same model, covered as a file says: the text of an assignment.
     pub fn with_assignment_file(self, path: &Path) -> Result<Input, Error> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::Read { path: path.into(), source })?;
+        let text = crate::files::read_text(path)?;
         self.with_assignment(&text, &path.display().to_string())
     }
 

@@ -6,15 +6,21 @@ use crate::report::{Roof, RoofLevel};
 use crate::settings::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::{Caches, Measurer, MeasurerError, Target};
-use squall_measure::LocalMeasurer;
 use squall_measure::cpu::{Device, Toolchain, roof};
 use squall_measure::cuda::Gpu;
+use squall_measure::{LocalMeasurer, ObjectCache};
 use squall_records::Place;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
+
+/// The folder of compiled files in that of the cache.
+const OBJECTS: &str = "objects";
 
 /// This machine, looked at once: what several requests of one program share.
 #[derive(Default)]
 pub struct Context {
+    /// The folder in which compiled files are kept.
+    cache: Option<PathBuf>,
     toolchain: OnceLock<Toolchain>,
     targets: Mutex<Vec<((TargetRequest, usize), TargetContext)>>,
 }
@@ -25,12 +31,23 @@ impl Context {
         Context::default()
     }
 
+    /// A context whose compiled files are kept in a folder, which is made where it is absent; one
+    /// that cannot be used is not. Without a folder they are kept as long as the context.
+    pub fn with_cache(folder: Option<PathBuf>) -> Context {
+        Context { cache: folder, ..Context::default() }
+    }
+
     /// The C compiler.
     pub fn toolchain(&self) -> Result<&Toolchain, Error> {
         if let Some(known) = self.toolchain.get() {
             return Ok(known);
         }
-        let found = Toolchain::detect()?;
+        let kept = self.cache.as_ref().map(|f| ObjectCache::open(&f.join(OBJECTS)));
+        let objects = match kept {
+            Some(Ok(kept)) => kept,
+            _ => ObjectCache::temporary().unwrap_or_default(),
+        };
+        let found = Toolchain::detect()?.with_objects(objects);
         Ok(self.toolchain.get_or_init(|| found))
     }
 
@@ -41,7 +58,12 @@ impl Context {
         if let Some((_, known)) = targets.iter().find(|(k, _)| *k == key) {
             return Ok(known.clone());
         }
-        let found = TargetContext::look(request, threads, self.toolchain()?)?;
+        let found = match request {
+            TargetRequest::CpuAt(isa) => {
+                TargetContext::look(request, threads, &self.toolchain()?.at(isa)?)?
+            }
+            _ => TargetContext::look(request, threads, self.toolchain()?)?,
+        };
         targets.push((key, found.clone()));
         Ok(found)
     }
@@ -70,7 +92,8 @@ pub struct TargetContext {
 }
 
 impl TargetContext {
-    /// Looks at the device with a toolchain at hand; `threads` are a kernel's on the CPU.
+    /// Looks at the device with a toolchain at hand, which says to what level of instructions a
+    /// CPU's kernels are held; `threads` are a kernel's on the CPU.
     pub fn look(
         request: TargetRequest,
         threads: usize,
@@ -79,7 +102,7 @@ impl TargetContext {
         let roof = Arc::default();
         let toolchain = toolchain.clone();
         let gpus = match request {
-            TargetRequest::Cpu => {
+            TargetRequest::Cpu | TargetRequest::CpuAt(_) => {
                 let device = Device::detect(threads, &toolchain)?;
                 let place =
                     Place { device: device.identity(), toolchain: toolchain_id(&toolchain) };
@@ -138,6 +161,15 @@ impl TargetContext {
 
     /// Opens what measures kernels there.
     pub fn measurer(&self) -> Result<Box<dyn Measurer>, Error> {
+        if self.gpus.is_empty() {
+            self.device.can_time()?;
+        }
+        self.verifier()
+    }
+
+    /// Opens what runs kernels there and holds them against their references: times are of use
+    /// only where [`Device::can_time`] says so.
+    pub fn verifier(&self) -> Result<Box<dyn Measurer>, Error> {
         let (device, toolchain) = (self.device.clone(), self.toolchain.clone());
         let mut measurer = if self.gpus.is_empty() {
             LocalMeasurer::on_cpu(device, toolchain)?

@@ -1,10 +1,13 @@
 //! How the kernels of a task are made: by rule from its expression, or from the user's source.
 
+use crate::belief::least_time;
 use crate::error::Error;
 use crate::input::Input;
+use crate::report::Roof;
 use squall_compiler::{reference, sketches, untuned};
 use squall_core::{
-    Candidate, Reference, Target, TargetKind, Task, TaskSetup, Tunable, find_candidate,
+    Candidate, Nanos, Reference, Target, TargetKind, Task, TaskSetup, Tunable, find_candidate,
+    is_untuned,
 };
 use squall_frontend::UserKernel;
 use std::sync::Arc;
@@ -16,6 +19,12 @@ pub struct TaskKernels {
     /// What gains are counted from.
     pub plain: Arc<dyn Tunable>,
     own: Option<UserKernel>,
+    /// Tunables of the task that this session does not search.
+    unsearched: Vec<Arc<dyn Tunable>>,
+    /// Whether all tunables of the task are known, so that what none of them has is of no use.
+    is_complete: bool,
+    /// A stored time below this is not believed.
+    pub(crate) least: Nanos,
 }
 
 impl TaskKernels {
@@ -28,6 +37,9 @@ impl TaskKernels {
                     tunables: vec![k.tunable.clone()],
                     plain: k.plain.clone(),
                     own: Some(k),
+                    unsearched: Vec::new(),
+                    is_complete: true,
+                    least: least_time(&task.workload, target, None),
                 }
             }
             // The source of a user kernel that is not in the input is not at hand.
@@ -38,16 +50,50 @@ impl TaskKernels {
 
     /// Those of a task that is not searched: only its baseline.
     pub fn empty(task: &Task, target: &Target) -> TaskKernels {
-        TaskKernels { tunables: Vec::new(), plain: untuned(&task.workload, target), own: None }
+        TaskKernels {
+            tunables: Vec::new(),
+            plain: untuned(&task.workload, target),
+            own: None,
+            unsearched: Vec::new(),
+            is_complete: false,
+            least: least_time(&task.workload, target, None),
+        }
     }
 
     /// Those of a task that is made by rule.
     pub fn generated(task: &Task, target: &Target) -> TaskKernels {
         TaskKernels {
             tunables: sketches(&task.workload, target),
-            plain: untuned(&task.workload, target),
-            own: None,
+            is_complete: true,
+            ..TaskKernels::empty(task, target)
         }
+    }
+
+    /// Believes no stored time that lies far above a measured roof.
+    pub fn with_roof(mut self, task: &Task, target: &Target, roof: Option<&Roof>) -> TaskKernels {
+        self.least = least_time(&task.workload, target, roof);
+        self
+    }
+
+    /// Searches only the tunables that `keep` chooses; the others still hold what they won.
+    pub fn search_only(&mut self, keep: &dyn Fn(&str) -> bool) {
+        let all = std::mem::take(&mut self.tunables);
+        let (kept, others) = all.into_iter().partition(|t| keep(t.name()));
+        self.tunables = kept;
+        self.unsearched.extend::<Vec<_>>(others);
+    }
+
+    /// Whether a stored candidate can be made here, as far as that is known.
+    pub fn makes(&self, tunable: &str, configuration: &str) -> bool {
+        !self.is_complete
+            || is_untuned(tunable)
+            || self.candidate(tunable, configuration).is_some()
+            || find_candidate(&self.unsearched, tunable, configuration).is_some()
+    }
+
+    /// Whether a stored candidate may hold the task: it can be made, and its time can be.
+    pub fn accepts(&self, tunable: &str, configuration: &str, time: Option<Nanos>) -> bool {
+        time.is_none_or(|t| t.0 >= self.least.0) && self.makes(tunable, configuration)
     }
 
     /// The candidate of these names, if it can be made.
@@ -65,7 +111,7 @@ impl TaskKernels {
 
     /// What a measurer needs to know of the task, with inputs from `seed`.
     pub fn setup(&self, task: &Task, seed: u64) -> TaskSetup {
-        let reference = self.reference(task, "squall_reference");
+        let reference = self.reference(task, &format!("{}_reference", symbol_of(task)));
         TaskSetup::new(task.workload.clone(), reference, seed)
     }
 
@@ -76,6 +122,18 @@ impl TaskKernels {
             None => reference(&task.workload, symbol).into(),
         }
     }
+}
+
+/// A C name for a task: readable, and unique through the id.
+pub fn symbol_of(task: &Task) -> String {
+    let clean: String = task
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
+        .take(60)
+        .collect();
+    let id = task.id.to_string();
+    format!("squall_{}_{}", clean.trim_matches('_'), &id[..8])
 }
 
 /// A user's kernel where it shall run.

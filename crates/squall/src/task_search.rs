@@ -2,11 +2,9 @@
 
 use crate::report::{Failures, StopReason, TaskReport, Winner, baseline};
 use crate::task_state::{History, TaskState, name_of};
-use squall_core::{
-    Candidate, CpuCost, Measurement, Nanos, Outcome, Task, TaskSetup, Trial, is_untuned,
-};
+use squall_core::{Candidate, CpuCost, Measurement, Nanos, Outcome, TaskSetup, Trial, is_untuned};
 use squall_records::Name;
-use squall_search::Strategy;
+use squall_search::{FIRST_TRIALS, Strategy};
 
 /// A task while it is tuned.
 pub(crate) struct TaskSearch<'a> {
@@ -78,12 +76,6 @@ impl Tally {
             }
         }
     }
-
-    /// The rate of the best so far.
-    pub fn gflops(&self, task: &Task) -> Option<f64> {
-        let flop = task.workload.flop();
-        self.best.filter(|_| flop > 0).map(|t| t.giga_rate(flop as f64))
-    }
 }
 
 /// Counts a trial of this session.
@@ -128,6 +120,7 @@ pub(crate) fn report(state: &TaskState, tally: Tally, stop: StopReason) -> TaskR
         count: task.count,
         nodes: task.nodes.clone(),
         flop: task.workload.flop(),
+        operations: winner.map_or(task.workload.flop(), |w| state.operations(w.0)),
         bytes: task.workload.bytes().0,
         baseline: baseline(&task.workload),
         untuned: tally.untuned,
@@ -147,10 +140,13 @@ pub(crate) fn report(state: &TaskState, tally: Tally, stop: StopReason) -> TaskR
 }
 
 /// A strategy for one batch: a predictor's candidates come first and alone, since the search begins
-/// from what becomes of them; else guesses from similar tasks take up to half of the batch.
+/// from what becomes of them, but that guesses from similar tasks take turns with the general
+/// predictor's; else guesses take up to half of the batch.
 pub(crate) struct Guided<'s> {
     strategy: &'s mut dyn Strategy,
     predicted: &'s mut Vec<Candidate>,
+    /// Whether the general predictor foretold.
+    is_general: bool,
     guesses: Vec<Candidate>,
     /// The predictor's among the trials that were told.
     pub heard: u64,
@@ -163,8 +159,27 @@ impl<'s> Guided<'s> {
         strategy: &'s mut dyn Strategy,
         predicted: &'s mut Vec<Candidate>,
         guesses: Vec<Candidate>,
+        is_general: bool,
     ) -> Guided<'s> {
-        Guided { strategy, predicted, guesses, heard: 0, asked: Vec::new() }
+        Guided { strategy, predicted, is_general, guesses, heard: 0, asked: Vec::new() }
+    }
+
+    /// What the general predictor foretold in turns with guesses, `n` in all. What of it is not
+    /// tried now is not tried at all: the search knows more by then.
+    fn in_turns(&mut self, n: usize) -> Vec<Candidate> {
+        let predicted = std::mem::take(self.predicted);
+        let mut guesses = std::mem::take(&mut self.guesses);
+        guesses.retain(|g| !predicted.contains(g));
+        let mut guesses = guesses.into_iter();
+        let mut all = Vec::new();
+        for p in predicted {
+            all.push(p.clone());
+            self.asked.push(p);
+            all.extend(guesses.next());
+        }
+        all.truncate(n);
+        self.asked.retain(|p| all.contains(p));
+        all
     }
 }
 
@@ -174,6 +189,10 @@ impl Strategy for Guided<'_> {
     }
 
     fn ask(&mut self, n: usize) -> Vec<Candidate> {
+        self.asked.clear();
+        if self.is_general && !self.predicted.is_empty() {
+            return self.in_turns(n.min(FIRST_TRIALS));
+        }
         self.asked = self.predicted.drain(..self.predicted.len().min(n)).collect();
         if !self.asked.is_empty() {
             return self.asked.clone();
@@ -231,6 +250,37 @@ mod tests {
         let r = report(&s, tally, StopReason::Trials);
         assert_eq!((r.best, r.known, r.trials), (Some(Nanos(90.0)), 4, 2));
         assert_eq!(r.winner.map(|w| w.configuration), Some(names[3].1.clone()));
+    }
+
+    #[test]
+    fn the_general_predictor_and_similar_tasks_take_turns() {
+        let task = task();
+        let s = state(&task);
+        let of = |i: u128| {
+            let n = name(&s, i);
+            s.kernels.candidate(&n.0, &n.1).expect("a candidate")
+        };
+        let setting =
+            squall_search::Setting { tunables: s.kernels.tunables.clone(), seed: 1, trials: 10 };
+        let mut strategy = (squall_search::strategies()[0].make)(&setting);
+        let mut ask = |predicted: &[u128], guesses: &[u128], is_general| {
+            let mut predicted: Vec<Candidate> = predicted.iter().map(|i| of(*i)).collect();
+            let guesses = guesses.iter().map(|i| of(*i)).collect();
+            let mut guided = Guided::new(&mut *strategy, &mut predicted, guesses, is_general);
+            let asked = guided.ask(16);
+            let trials = asked.iter().map(|c| Trial {
+                candidate: c.clone(),
+                outcome: measured(1.0),
+                cost: CpuCost::default(),
+            });
+            guided.tell(&trials.collect::<Vec<_>>());
+            let heard = guided.heard;
+            (asked, heard, predicted.len())
+        };
+        let list = |all: &[u128]| all.iter().map(|i| of(*i)).collect::<Vec<_>>();
+        assert_eq!(ask(&[1, 2, 3, 4], &[], true), (list(&[1, 2, 3, 4]), 4, 0));
+        assert_eq!(ask(&[1, 2, 3, 4], &[5, 1, 6], true), (list(&[1, 5, 2, 6]), 2, 0));
+        assert_eq!(ask(&[1, 2], &[5], false), (list(&[1, 2]), 2, 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What is known of a task: how its kernels are made, which candidates were tried, and the times
 //! that speak for each of them.
 
-use crate::task_kernels::TaskKernels;
+use crate::task_kernels::{TaskKernels, symbol_of};
 use squall_core::{
     Candidate, CandidateText, Job, KernelSource, Nanos, Record, RecordKind, Task, TaskSetup, Trial,
 };
@@ -12,10 +12,15 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct TaskState<'a> {
     pub task: &'a Task,
     pub kernels: TaskKernels,
+    /// The entry point of its kernels, wherever they are compiled: equal sources are compiled
+    /// once.
+    pub symbol: String,
     /// The times that speak for each candidate, and which of them holds the task.
     pub standings: Standings<()>,
     /// Every candidate that had a trial.
     pub tried: HashSet<Name>,
+    /// Candidates whose stored time cannot be: they count once they were measured again.
+    pub doubted: Vec<Name>,
     /// How the store's records spell candidates whose tunable, knobs or values have other names by
     /// now.
     stored: HashMap<Name, Name>,
@@ -42,14 +47,18 @@ pub(crate) struct History {
 impl<'a> TaskState<'a> {
     /// A task of which nothing is known.
     pub fn new(task: &'a Task, kernels: TaskKernels) -> TaskState<'a> {
-        let (tried, stored) = (HashSet::new(), HashMap::new());
-        TaskState { task, kernels, standings: Standings::default(), tried, stored }
+        let (tried, stored, doubted) = (HashSet::new(), HashMap::new(), Vec::new());
+        let (symbol, standings) = (symbol_of(task), Standings::default());
+        TaskState { task, kernels, symbol, standings, tried, doubted, stored }
     }
 
     /// Takes the store's records of the task over.
     pub fn learn(&mut self, mut records: Vec<Record>) -> History {
-        // A merged store has them in another order; what is newest counts.
-        records.sort_by(|a, b| a.time.total_cmp(&b.time));
+        // A merged store has them in another order; what is newest counts, and what is equally
+        // new in the order of the store's own summaries.
+        records.sort_by(|a, b| {
+            a.time.total_cmp(&b.time).then_with(|| a.identity().cmp(&b.identity()))
+        });
         let mut history = History::default();
         for r in records {
             let candidate = self.kernels.candidate(&r.tunable, &r.configuration);
@@ -61,7 +70,14 @@ impl<'a> TaskState<'a> {
             if (&name.0, &name.1) != (&r.tunable, &r.configuration) {
                 self.stored.insert(name.clone(), (r.tunable.clone(), r.configuration.clone()));
             }
-            let time = r.outcome.time();
+            let stored = r.outcome.time();
+            let is_made = self.kernels.makes(&r.tunable, &r.configuration);
+            let is_doubted = stored.is_some_and(|t| t.0.is_nan() || t.0 < self.kernels.least.0);
+            if is_made && is_doubted && !self.doubted.contains(&name) {
+                self.doubted.push(name.clone());
+            }
+            // What cannot be made holds nothing, and neither does a time that cannot be.
+            let time = stored.filter(|_| is_made && !is_doubted);
             if r.kind == RecordKind::Untuned {
                 history.untuned = time.or(history.untuned);
             }
@@ -69,7 +85,7 @@ impl<'a> TaskState<'a> {
                 history.known += 1;
                 self.tried.insert(name.clone());
             }
-            if time.is_some() || r.kind == RecordKind::Rematch {
+            if time.is_some() || (r.kind == RecordKind::Rematch && stored.is_none()) {
                 self.standings.add(r.kind, name.clone(), time, ());
             }
             if let (Some(time), RecordKind::Trial | RecordKind::Untuned) = (time, r.kind) {
@@ -77,12 +93,18 @@ impl<'a> TaskState<'a> {
             }
             // What an older sketch proposed and none proposes now is of no use to search.
             if r.kind == RecordKind::Trial
+                && !is_doubted
                 && let Some(candidate) = candidate
             {
                 history.trials.push(Trial { candidate, outcome: r.outcome, cost: r.cost });
             }
         }
         history
+    }
+
+    /// The candidates whose stored times cannot be and that were not measured again since.
+    pub fn doubts(&self) -> impl Iterator<Item = &Name> {
+        self.doubted.iter().filter(|n| !self.standings.has_met(n))
     }
 
     /// A candidate ran in this time.
@@ -97,16 +119,26 @@ impl<'a> TaskState<'a> {
     }
 
     /// The kernel of a candidate.
-    pub fn source(&self, name: &Name, symbol: &str) -> Option<KernelSource> {
+    pub fn source(&self, name: &Name) -> Option<KernelSource> {
         let tunables = self.kernels.tunables.iter().chain([&self.kernels.plain]);
         let tunable = tunables.into_iter().find(|t| t.name() == name.0)?;
-        tunable.realize(&tunable.space().parse(&name.1).ok()?, symbol).ok()
+        tunable.realize(&tunable.space().parse(&name.1).ok()?, &self.symbol).ok()
+    }
+
+    /// Operations of a call of a candidate: those of the algorithm that runs.
+    pub fn operations(&self, name: &Name) -> u64 {
+        let counted = || {
+            let tunable = self.kernels.tunables.iter().find(|t| t.name() == name.0)?;
+            tunable.share_of_operations(&tunable.space().parse(&name.1).ok()?)
+        };
+        let flop = self.task.workload.flop();
+        counted().map_or(flop, |share| (flop as f64 * share) as u64)
     }
 
     /// A candidate as a job, if it can still be made.
-    pub fn job(&self, name: &Name, symbol: &str) -> Option<Job> {
+    pub fn job(&self, name: &Name) -> Option<Job> {
         let text = CandidateText::new(name.0.clone(), name.1.clone());
-        Some(Job::new(text, self.source(name, symbol)?))
+        Some(Job::new(text, self.source(name)?))
     }
 
     /// What a measurer needs to know of the task, with inputs from `seed`.
@@ -184,7 +216,7 @@ pub(crate) mod tests {
         let names: Vec<Name> = (0..4).map(|i| name(s, i)).collect();
         let plain: Name = ("untuned".into(), String::new());
         let failed = Outcome::Failed { stage: FailStage::Build, detail: "no".into() };
-        let records = vec![
+        let records = [
             record(s, RecordKind::Untuned, &plain, measured(900.0)),
             record(s, RecordKind::Trial, &names[0], measured(100.0)),
             record(s, RecordKind::Trial, &names[1], measured(95.0)),
@@ -193,7 +225,8 @@ pub(crate) mod tests {
             record(s, RecordKind::Rematch, &names[1], measured(104.0)),
             record(s, RecordKind::Rematch, &names[0], measured(99.0)),
         ];
-        (names, records)
+        let dated = |(i, r): (usize, Record)| Record { time: i as f64, ..r };
+        (names, records.into_iter().enumerate().map(dated).collect())
     }
 
     #[test]
@@ -203,10 +236,38 @@ pub(crate) mod tests {
         let (names, records) = history(&s);
         let history = s.learn(records);
         assert_eq!((history.known, history.untuned), (4, Some(Nanos(900.0))));
-        assert_eq!((history.trials.len(), history.times.len()), (3, 4));
+        assert_eq!((history.trials.len(), history.times.len()), (3, 3));
         assert_eq!(s.standings.winner().map(|w| (w.0, w.1)), Some((&names[0], Nanos(99.0))));
         assert_eq!(s.tried.len(), 4);
         assert!(names.iter().all(|n| s.stored_name(n) == n));
+    }
+
+    #[test]
+    fn what_cannot_be_made_or_cannot_be_true_holds_no_task() {
+        let task = task();
+        let mut s = state(&task);
+        let (names, mut records) = history(&s);
+        // Faster than the winner by far: an illegal configuration, a time that no machine reaches,
+        // and the same said by a run-off.
+        let illegal: Name = (names[0].0.clone(), "nonsense=7".into());
+        for (kind, name, ns) in [
+            (RecordKind::Trial, &illegal, 50.0),
+            (RecordKind::Trial, &names[3], 0.5),
+            (RecordKind::Rematch, &names[1], 0.001),
+            (RecordKind::Rematch, &illegal, 40.0),
+        ] {
+            let time = 100.0 + records.len() as f64;
+            records.push(Record { time, ..record(&s, kind, name, measured(ns)) });
+        }
+        let history = s.learn(records.clone());
+        assert_eq!(s.standings.winner().map(|w| (w.0, w.1)), Some((&names[0], Nanos(99.0))));
+        // The second candidate has a run-off that is believed: it needs no other.
+        assert_eq!(s.doubts().collect::<Vec<_>>(), [&names[3]]);
+        assert!(history.times.iter().all(|t| t.1.0 >= 95.0), "{:?}", history.times);
+        // Tasks that are not searched keep what the store says, but no false time.
+        let mut idle = TaskState::new(&task, TaskKernels::empty(&task, &target()));
+        idle.learn(records);
+        assert!(idle.standings.winner().is_some_and(|w| w.1.0 >= 40.0));
     }
 
     #[test]

@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Entry point of the kernels measured here; each is a library of its own.
+/// Entry point of the kernels measured here, unless the limits name another; each is a library of
+/// its own.
 pub const SYMBOL: &str = "squall_kernel";
 
 /// Trials between two decisions: enough for a cost model to learn from, few enough to turn soon.
@@ -64,12 +65,14 @@ pub struct Limits<'a> {
     pub end: Option<Instant>,
     /// CPU time of the search that no trial has carried yet.
     pub search: f64,
+    /// The entry point of the kernels.
+    pub symbol: &'a str,
 }
 
 impl<'a> Limits<'a> {
     /// So many trials, asked for `batch` at a time, until `stop` is set.
     pub fn new(trials: usize, batch: usize, stop: &'a AtomicBool) -> Limits<'a> {
-        Limits { trials, batch, asks: usize::MAX, stop, end: None, search: 0.0 }
+        Limits { trials, batch, asks: usize::MAX, stop, end: None, search: 0.0, symbol: SYMBOL }
     }
 
     fn is_over(&self) -> bool {
@@ -131,7 +134,7 @@ pub fn run_trials(
             ran.exhausted = true;
             break;
         }
-        let batch = Batch::realize(measurer, tunables, asked);
+        let batch = Batch::realize(measurer, tunables, asked, limits.symbol);
         ran.search += cpu_time() - clock;
         let each = std::mem::take(&mut ran.search) / batch.len() as f64;
         let trials = batch.run(measurer, recorder, each, limits)?;
@@ -169,12 +172,13 @@ impl Batch {
         measurer: &dyn Measurer,
         tunables: &[Arc<dyn Tunable>],
         asked: Vec<Candidate>,
+        symbol: &str,
     ) -> Batch {
         let mut batch = Batch { jobs: Vec::new(), candidates: Vec::new(), infeasible: Vec::new() };
         for candidate in asked {
             let name = CandidateText::from(&candidate);
             let job = match measurer.needs_source() {
-                true => realize(tunables, &candidate, SYMBOL).map(|s| Job::new(name, s)),
+                true => realize(tunables, &candidate, symbol).map(|s| Job::new(name, s)),
                 false => Ok(Job::without_source(name)),
             };
             match job {

@@ -8,10 +8,9 @@ use crate::settings::TargetRequest;
 use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::TaskState;
-use crate::trials::SYMBOL;
 use squall_core::{
-    Caches, Measurer, MeasurerError, Nanos, Rematch, Target, Task, TaskId, Verdict, Workload,
-    median,
+    Caches, Measurer, MeasurerError, Nanos, Record, Rematch, Target, Task, TaskId, Verdict,
+    Workload, median,
 };
 use squall_measure::rematch::MINIMUM_EFFECT;
 use squall_records::{Name, Query, Store};
@@ -30,6 +29,8 @@ pub enum Standing {
     Broken,
     /// It, or its task, cannot be made any more.
     Gone,
+    /// It is a kernel of the user's own, whose source the store does not hold: not looked at.
+    Own,
 }
 
 impl Standing {
@@ -41,6 +42,7 @@ impl Standing {
             Standing::Overtaken => "overtaken",
             Standing::Broken => "broken",
             Standing::Gone => "gone",
+            Standing::Own => "own",
         }
     }
 }
@@ -168,10 +170,13 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether a winner is not what the store said, or run-offs do not agree on it.
+    /// Whether a winner is not what the store said or cannot be made any more, or run-offs do not
+    /// agree on it.
     pub fn has_fallen(&self) -> bool {
         self.tasks.iter().any(|t| {
-            matches!(t.standing, Standing::Overtaken | Standing::Broken) || t.is_contradicted()
+            let is_fallen =
+                matches!(t.standing, Standing::Overtaken | Standing::Broken | Standing::Gone);
+            is_fallen || t.is_contradicted()
         })
     }
 }
@@ -257,11 +262,26 @@ impl Verifier<'_> {
         let records =
             self.recorder.store.trials(id, &place.device.to_string(), &place.toolchain)?;
         let Some(text) = records.first().map(|r| r.workload.clone()) else { return Ok(None) };
-        let Ok(workload) = Workload::parse(&text) else { return Ok(None) };
+        let stored = fastest(&records);
+        let Ok(workload) = Workload::parse(&text) else {
+            let why = "its workload cannot be read by this version".to_string();
+            return Ok(stored.map(|winner| gone(id, name, winner, why)));
+        };
         let task = Task::new(name, workload);
+        if task.workload.foreign.is_some() {
+            let why = "a kernel of your own: `squall tune` its kernel.toml, where its rivals meet \
+                       it again";
+            let own = |w| Verified { standing: Standing::Own, ..gone(id, name, w, why.into()) };
+            return Ok(stored.map(own));
+        }
         let mut state = TaskState::new(&task, TaskKernels::generated(&task, target));
         state.learn(records);
-        let Some(winner) = state.standings.winner().map(|w| w.0.clone()) else { return Ok(None) };
+        let Some(winner) = state.standings.winner().map(|w| w.0.clone()) else {
+            let why = "none of its stored candidates can be made, or their times cannot be: tune \
+                       it again"
+                .to_string();
+            return Ok(stored.map(|winner| gone(id, name, winner, why)));
+        };
         let mut seen = Verified {
             task: id,
             name: name.into(),
@@ -271,13 +291,8 @@ impl Verifier<'_> {
             rounds: Vec::new(),
             detail: None,
         };
-        let Some(source) = state.source(&winner, SYMBOL) else {
-            seen.detail = Some(match task.workload.foreign {
-                Some(_) => "a kernel of your own: `squall tune` its kernel.toml, where its rivals \
-                            meet it again"
-                    .into(),
-                None => "no sketch proposes it any more".into(),
-            });
+        let Some(source) = state.source(&winner) else {
+            seen.detail = Some("no sketch proposes it any more".into());
             return Ok(Some(seen));
         };
         match self.measurer.set_task(&state.setup(self.recorder.seed)) {
@@ -290,8 +305,7 @@ impl Verifier<'_> {
         let limit =
             state.standings.time(&winner).map_or(f64::INFINITY, |t| t.0 * (1.0 + RUNNER_UP));
         // Another name for the same code would only measure the machine.
-        let distinct =
-            |n: &Name| state.source(n, SYMBOL).is_some_and(|s| s.source != source.source);
+        let distinct = |n: &Name| state.source(n).is_some_and(|s| s.source != source.source);
         let near =
             state.standings.ranking().into_iter().filter(|(n, t)| **n != winner && t.0 <= limit);
         let runner_up = near.map(|c| c.0).find(|n| distinct(n)).cloned();
@@ -347,6 +361,27 @@ impl Verifier<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// The record with the least time, as a contender: what the store says without being believed.
+fn fastest(records: &[Record]) -> Option<Contender> {
+    let timed = records.iter().filter_map(|r| Some((r.outcome.time()?, r)));
+    let (time, r) = timed.min_by(|a, b| a.0.0.total_cmp(&b.0.0))?;
+    let (tunable, configuration) = (r.tunable.clone(), r.configuration.clone());
+    Some(Contender { tunable, configuration, stored: Some(time), now: None })
+}
+
+/// A task whose winner cannot be made.
+fn gone(task: TaskId, name: &str, winner: Contender, why: String) -> Verified {
+    Verified {
+        task,
+        name: name.into(),
+        standing: Standing::Gone,
+        winner,
+        runner_up: None,
+        rounds: Vec::new(),
+        detail: Some(why),
     }
 }
 

@@ -32,7 +32,7 @@ fn plan(input: &Input, path: &Path) -> String {
         return "left out".into();
     }
     let bytes = std::fs::read(path).unwrap();
-    let weights = read_weights(&bytes, &input.name, &mut |_, _, _| None).unwrap();
+    let weights = read_weights(&bytes, &input.name, &mut |_, _, _| Ok(None)).unwrap();
     let plan = match graph.plan(weights) {
         Ok(plan) => plan,
         Err(e) => return format!("none: {}", digest(&e)),
@@ -40,13 +40,16 @@ fn plan(input: &Input, path: &Path) -> String {
     let mut s = String::new();
     for c in &plan.constants {
         let every = (c.len() / 16).max(1);
-        let sample: Vec<u32> = c.iter().step_by(every).map(|x| x.to_bits()).collect();
+        let words: Vec<u32> =
+            c.data.chunks_exact(4).map(|b| u32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
+        let sample: Vec<u32> = words.iter().copied().step_by(every).collect();
         let _ = writeln!(s, "{} {sample:?}", c.len());
     }
     for step in &plan.steps {
         let _ = writeln!(s, "{} {} {:?}", step.node, step.op, step.work);
     }
-    let _ = writeln!(s, "{:?} {:?} {:?}", plan.blocks, plan.inputs, plan.outputs);
+    let blocks: Vec<usize> = plan.blocks.iter().map(|b| b.elements).collect();
+    let _ = writeln!(s, "{blocks:?} {:?} {:?}", plan.inputs, plan.outputs);
     let _ = writeln!(s, "{:?} {:?}", plan.input_elements, plan.output_elements);
     digest(&s)
 }

@@ -105,6 +105,24 @@ fn winners_of_older_records_make_the_same_kernels() {
 }
 
 #[test]
+fn configurations_from_before_steps_could_load_anew_mean_what_they_meant() {
+    let target = Target::cpu(32, 16, &[Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)]);
+    let all = tunables("conv2d n=1 c=64 h=56 w=56 k=64 r=3 pad=1", &target);
+    let old = "lanes=8,k3=2,p3=1,q3=7,k1=1,p1=1,q1=8,unroll=3,order=k_p_q,\
+               reduce=first_outside,pack_Wp=yes,prefetch=0";
+    let found = find_candidate(&all, "tile@k,pad=copy", old).expect("it is read");
+    assert_eq!(found.configuration.to_string(), format!("{old},hold=shared,form=vectors"));
+    let t = find_tunable(&all, "tile@k,pad=copy").expect("a sketch");
+    assert_eq!(t.space().nearest(old).as_ref(), Some(&found.configuration));
+    let source = |c| t.realize(c, "squall_kernel").expect("a kernel").source;
+    let anew =
+        t.space().parse(&format!("{old},hold=step,form=elements")).expect("a value of the knob");
+    let (then, now) = (source(&found.configuration), source(&anew));
+    assert!(then.contains("v16") && !then.contains("__asm__"), "{then}");
+    assert!(!now.contains("v16") && now.contains("__asm__ volatile"), "{now}");
+}
+
+#[test]
 fn configurations_for_a_cpu_from_before_deal_was_renamed_are_read() {
     let caches = [Bytes(32 << 10), Bytes(1 << 20), Bytes(32 << 20)];
     let target = Target { threads: 2, ..Target::cpu(32, 16, &caches) };

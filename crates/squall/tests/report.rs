@@ -3,6 +3,7 @@
 use squall::report::{
     FailureClass, Report, Roof, RoofLevel, StopReason, TaskReport, UntunedNode, Winner, html, json,
 };
+use squall::{Inference, KernelCounts, Library, Peer, PeerTimes};
 use squall_core::{CpuCost, Nanos, Objective, TaskId, Workload};
 
 fn roof() -> Roof {
@@ -26,6 +27,7 @@ fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> Task
         count,
         nodes: vec!["n".into()],
         flop: 1_000_000,
+        operations: 1_000_000,
         bytes: 10_000,
         untuned: untuned.map(Nanos),
         baseline: "plain loops",
@@ -66,6 +68,96 @@ fn report(tasks: Vec<TaskReport>, roof: Option<Roof>) -> Report {
             op: "Resize".into(),
             reason: "no".into(),
         }],
+        inference: None,
+    }
+}
+
+/// Whole inferences with a library beside them, and one that is absent.
+fn inference() -> Inference {
+    let theirs = PeerTimes {
+        version: "1.2.3".into(),
+        best_ns: 150,
+        median_ns: 160,
+        inferences: 5,
+        error: Some(1e-6),
+    };
+    let beside = vec![
+        Peer { library: Library::OnnxRuntime, times: Ok(theirs) },
+        Peer { library: Library::OpenVino, times: Err("no <Python> with openvino".into()) },
+    ];
+    let (best, median) = (Nanos(100.0), Nanos(110.0));
+    Inference { best, median, inferences: 7, kernels: KernelCounts::default(), beside }
+}
+
+#[test]
+fn the_headline_is_the_inference_the_bound_and_the_libraries() {
+    let mut r = report(vec![task("a", 3, Some(20_000.0), Some(100_000.0)); 2], Some(roof()));
+    r.inference = Some(Ok(inference()));
+    let lines = r.headline();
+    assert!(lines[0].contains("one inference 100.0 ns"), "{lines:?}");
+    assert!(lines[1].contains("onnxruntime 1.2.3") && lines[1].contains("1.50x"), "{lines:?}");
+    assert!(lines[2].contains("openvino") && lines[2].contains("no <Python>"), "{lines:?}");
+    assert!(lines[3].contains("50 %"), "{lines:?}");
+    assert!(!lines.concat().contains("plain loops are"), "{lines:?}");
+    let v = json::report(&r);
+    let i = &v["inference"];
+    assert_eq!((i["best_ns"].as_f64(), i["beside"][0]["ratio"].as_f64()), (Some(100.0), Some(1.5)));
+    assert!(i["beside"][1]["failed"].as_str().is_some_and(|w| w.contains("Python")), "{v}");
+    assert_eq!(v["total"]["roof_share"], 0.5);
+    let page = html::page(&r);
+    assert!(page.contains("one inference") && page.contains("1.50x"));
+    assert!(page.contains("no &lt;Python&gt;") && !page.contains("Gain over"));
+    r.inference = Some(Err("it has two inputs".into()));
+    assert!(r.headline()[0].contains("it has two inputs"));
+    assert!(html::page(&r).contains("it has two inputs"));
+    assert_eq!(json::report(&r)["inference"]["failed"], "it has two inputs");
+    // A user's own defaults are an alternative.
+    r.tasks.iter_mut().for_each(|t| t.baseline = "knobs' defaults");
+    assert!(html::page(&r).contains("Gain over"));
+}
+
+#[test]
+fn table_page_plot_and_json_count_the_operations_of_the_algorithm_that_runs() {
+    let mut t = task("winograd", 1, Some(6_000.0), Some(100_000.0));
+    t.operations = 500_000;
+    assert_eq!(t.share(&roof()), Some(5_000.0 / 6_000.0));
+    assert_eq!(t.gflops(), Some(500_000.0 / 6_000.0));
+    let r = report(vec![t], Some(roof()));
+    let v = json::report(&r);
+    assert_eq!(v["tasks"][0]["roof_share"], 5_000.0 / 6_000.0);
+    assert_eq!(v["tasks"][0]["operations"], 500_000);
+    let page = html::page(&r);
+    assert!(page.contains("83 %") && !page.contains("167 %"), "counted by the expression");
+    assert!(page.contains("83.3 GFLOP/s, 83 % of its bound, 50 operations a byte"), "{page}");
+    // The curve ends at the rate that the table shows.
+    assert!(page.contains("trial 7: 83.3"));
+}
+
+#[test]
+fn labels_of_plots_are_not_cut() {
+    let long = "conv2d_512x28x28_k1024_3x3_s2_bias_add_relu_of_a_very_long_block_name".repeat(3);
+    let page = html::page(&report(
+        vec![task(&long, 2, Some(20_000.0), Some(5e5)), task("b", 1, Some(5.0), Some(5.0))],
+        Some(roof()),
+    ));
+    assert!(!page.contains('\u{2026}') && !page.contains("text-overflow"));
+    // Every label is inside of its plot, by an estimate of its width.
+    for svg in page.split("<svg ").skip(1).map(|s| s.split("</svg>").next().unwrap()) {
+        let number = |text: &str, name: &str| -> f64 {
+            let value = text.split(&format!(" {name}='")).nth(1).unwrap().split('\'').next();
+            value.unwrap().parse().unwrap()
+        };
+        let width: f64 = svg.split(' ').nth(2).unwrap().parse().unwrap();
+        for text in svg.split("<text").skip(1).filter(|t| t.contains(" x='")) {
+            let shown = text.split('>').nth(1).unwrap().split('<').next().unwrap();
+            let (x, wide) = (number(text, "x"), 6.0 * shown.chars().count() as f64);
+            let (from, to) = match text {
+                t if t.contains("'end'") => (x - wide, x),
+                t if t.contains("'middle'") => (x - wide / 2.0, x + wide / 2.0),
+                _ => (x, x + wide),
+            };
+            assert!(from >= 0.0 && to <= width, "`{shown}` from {from} to {to} of {width}");
+        }
     }
 }
 

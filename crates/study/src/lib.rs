@@ -3,5 +3,6 @@
 //! against the models of the literature ([`forecast`], `squall evaluate`). Users who tune, predict
 //! and run need nothing of it.
 
+pub mod find;
 pub mod forecast;
 pub mod strategies;

@@ -43,12 +43,14 @@ const TABLE: &[Row] = &[
     Row { name: "records", depends: &["core"], may: &[Files, Clock, Environment] },
     Row { name: "squall", depends: INNER, may: &[Files, Processes, Clock, Environment] },
     Row { name: "study", depends: &["squall", "*"], may: &[Files, Clock] },
+    Row { name: "fuzz", depends: INNER, may: &[] },
     Row { name: "fixtures", depends: &[], may: &[Environment, Terminal] },
     Row {
         name: "cli",
         depends: &["squall", "study"],
         may: &[Files, Processes, Clock, Environment, Terminal],
     },
+    Row { name: "python", depends: &["squall"], may: &[] },
 ];
 
 impl Privilege {

@@ -3,15 +3,14 @@
 
 use crate::command::bench_search;
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, NetworkArgs};
+use crate::option::{ArrayArgs, BesideArgs, InputArgs, JsonArgs, NetworkArgs, OutputArgs, context};
 use crate::progress::listen;
-use crate::terminal::{percent, say, table};
+use crate::terminal::{percent, plain_json, say, say_plain, table};
 use clap::Subcommand;
 use serde_json::json;
-use squall::check::read_array;
-use squall::network::{Layer, Times, write_array};
-use squall::{Bytes, Context, Nanos};
-use std::path::PathBuf;
+use squall::network::{Layer, Times, plain_shares};
+use squall::report::json;
+use squall::{BenchRequest, Bytes, Nanos, write_outputs};
 
 /// The slowest layers that the table shows.
 const SHOWN: usize = 20;
@@ -28,7 +27,8 @@ Examples:
   squall bench search --help                                   # search strategies, on kernels
 
 One inference goes from the copy of its input to the copy of its output. Three of four are timed as
-a whole, the fourth layer by layer. Without --input the input is random, the same in every run."
+a whole, the fourth layer by layer. Inputs without --input are random, the same in every run:
+floats between -1 and 1, whole numbers 0 or 1, and indices below the extent that they index."
 )]
 pub struct Args {
     #[command(subcommand)]
@@ -38,15 +38,15 @@ pub struct Args {
     model: Option<InputArgs>,
     #[command(flatten)]
     network: NetworkArgs,
-    /// What the model is given: a .npy file of float32
-    #[arg(long = "input", value_name = "X.npy")]
-    x: Option<PathBuf>,
-    /// Where its first output is written: a .npy file of float32
-    #[arg(long, value_name = "Y.npy")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    given: ArrayArgs,
+    #[command(flatten)]
+    outputs: OutputArgs,
     /// How long inferences are repeated
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
+    #[command(flatten)]
+    beside: BesideArgs,
     #[command(flatten)]
     json: JsonArgs,
 }
@@ -72,20 +72,24 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             return Err(Failure::usage("nothing to time", "name a model: squall bench model.onnx"));
         }
     };
-    let x = a.x.as_ref().map(|p| read_array(p)).transpose()?;
-    let request = a.network.request(model);
-    let network = squall::network(&Context::new(), &request, x.as_ref(), &mut listen)?;
-    let x = x.unwrap_or_else(|| network.random_input());
-    let (output, times) = network.time(&x, a.seconds)?;
-    if let Some(path) = &a.output {
-        write_array(path, &output)?;
-    }
+    let request = a.network.request(model)?;
+    let request = BenchRequest {
+        network: request,
+        inputs: a.given.inputs.clone(),
+        seconds: a.seconds,
+        beside: a.beside.beside.clone(),
+    };
+    let done = squall::bench(&context(), &request, &mut listen)?;
+    let (network, times) = (&done.network, &done.times);
+    write_outputs(network, &model.input, &done.outputs, &a.outputs.outputs)?;
+    let plain = plain_shares(&times.layers);
     let counts = network.counts();
     if a.json.json {
         let layer = |l: &Layer| {
             json!({
                 "name": l.name,
                 "node": l.node,
+                "by": l.kind.name(),
                 "task": l.task.map(|t| t.to_string()),
                 "best_ns": l.best_ns,
             })
@@ -93,24 +97,27 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         say(json!({
             "best_ns": times.best_ns,
             "median_ns": times.median_ns,
-            "output": a.output,
+            "output": a.outputs.outputs.first().map(|f| &f.path),
             "inferences": times.inferences,
             "arena_bytes": network.arena_bytes(),
             "kernels": counts.kernels,
             "tuned": counts.tuned,
             "guessed": counts.guessed,
             "plain": counts.plain,
+            "plain_operators": plain.iter().map(plain_json).collect::<Vec<_>>(),
+            "beside": json::beside(&done.inference),
             "layers": times.layers.iter().map(layer).collect::<Vec<_>>(),
         }))?;
         return Ok(0);
     }
-    layers(&times)?;
+    layers(times)?;
     let (best, median) = (Nanos(times.best_ns as f64), Nanos(times.median_ns as f64));
     let arena = Bytes(network.arena_bytes() as u64);
     say(format_args!(
         "best {best}, median {median} of {} inferences; {counts}; arena {arena}",
         times.inferences
     ))?;
+    say_plain(&plain)?;
     Ok(0)
 }
 

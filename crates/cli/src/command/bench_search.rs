@@ -75,7 +75,7 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let input = match &a.input {
-        Some(text) => InputRequest::new(text).load(a.target.target)?,
+        Some(text) => InputRequest::new(text).load(a.target.request()?)?,
         None => Input::lines(BUILT_IN, "built-in")?,
     };
     let mut trials: Vec<usize> = a.trials.iter().map(|n| *n as usize).collect();
@@ -91,7 +91,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         strategies,
         trials,
         seeds: a.seeds,
-        target: a.target.target,
+        target: a.target.request()?,
         threads: a.threads.threads as usize,
         cache: !a.no_cache,
     };
@@ -99,7 +99,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let stop = interruptible()?;
     let done = ablate(&Context::new(), &input, &plan, &store, &stop, &mut |line| note(line))?;
     let path = a.report.clone().unwrap_or_else(|| beside(&a.store, "search.html"));
-    let written = std::fs::write(&path, page(&done));
+    let written = squall::files::put(&path, page(&done).as_bytes());
     if a.json.json {
         say(value(&done))?;
     } else {

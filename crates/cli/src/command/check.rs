@@ -1,11 +1,15 @@
 //! `squall check`: a model run layer by layer through its kernels, against known output.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs};
+use crate::option::{
+    ArrayArgs, InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs, array_file, context,
+};
 use crate::progress::listen;
-use crate::terminal::say;
+use crate::terminal::{note, plain_json, say, say_plain};
 use serde_json::json;
-use squall::{CheckRequest, Context, NetworkRequest};
+use squall::arrays::ArrayFile;
+use squall::check::Tolerance;
+use squall::{CheckData, CheckRequest, NetworkRequest};
 use std::path::PathBuf;
 
 /// Run a model through its kernels and compare with known output
@@ -14,23 +18,42 @@ use std::path::PathBuf;
 Examples:
   squall check model.onnx --input x.npy --expect y.npy
   squall check model.onnx --input x.npy --expect y.npy --store tuned.squall --tolerance 1e-5
+  squall check model.onnx --input ids=ids.npy --input mask=mask.npy --expect logits=y.npy
+  squall check model.onnx --test-data test_data_set_0 --rtol 1e-3 --atol 1e-5
 
 Kernels are the store's best where it knows them, else verified guesses, which are kept in
-~/.cache/squall. They run in a process of their own. Exit code 1 means that the output differs.")]
+~/.cache/squall. They run in a process of their own. Exit code 1 means that an output differs: in
+type or shape, or in an element, of floats beyond the tolerance. NaN equals NaN.")]
 pub struct Args {
     #[command(flatten)]
     model: InputArgs,
-    /// What the model is given: a .npy file of float32
-    #[arg(long = "input", value_name = "X.npy")]
-    x: PathBuf,
-    /// What it shall compute: a .npy file of float32
-    #[arg(long, value_name = "Y.npy")]
-    expect: PathBuf,
+    #[command(flatten)]
+    given: ArrayArgs,
+    /// What it shall compute: a .npy or .pb file; of several outputs those that are named, as
+    /// NAME=Y.npy
+    #[arg(
+        long,
+        visible_alias = "output",
+        value_name = "[NAME=]Y.npy",
+        value_parser = array_file,
+        required_unless_present = "test_data"
+    )]
+    expect: Vec<ArrayFile>,
+    /// A folder in ONNX's own form: input_0.pb, .. and output_0.pb, .. in the graph's order, or
+    /// with folders test_data_set_0, .. of these
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["expect", "inputs"])]
+    test_data: Option<PathBuf>,
     #[command(flatten)]
     kernels: KernelArgs,
     /// How far an element may be off, absolutely, and relative to values above 1
     #[arg(long, value_name = "T", default_value_t = 1e-4, value_parser = tolerance)]
     tolerance: f64,
+    /// How far it may be off relative to its value, in place of --tolerance
+    #[arg(long, value_name = "R", value_parser = tolerance, conflicts_with = "tolerance")]
+    rtol: Option<f64>,
+    /// What is added to that [default: 0]
+    #[arg(long, value_name = "A", value_parser = tolerance, conflicts_with = "tolerance")]
+    atol: Option<f64>,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -52,42 +75,55 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         input: a.model.request(),
         store: a.kernels.store(),
         guess: a.kernels.guess(),
-        target: a.target.target,
+        target: a.target.request()?,
         threads: a.threads.threads.into(),
         keep: None,
     };
-    let c = squall::check(
-        &Context::new(),
-        &CheckRequest {
-            network,
-            x: a.x.clone(),
-            expected: a.expect.clone(),
-            tolerance: a.tolerance,
-        },
-        &mut listen,
-    )?;
-    let good = c.wrong == 0;
+    let data = match &a.test_data {
+        Some(folder) => CheckData::Folder(folder.clone()),
+        None => CheckData::Files { inputs: a.given.inputs.clone(), expected: a.expect.clone() },
+    };
+    let tolerance = match (a.rtol, a.atol) {
+        (None, None) => Tolerance::Scaled(a.tolerance),
+        (r, b) => Tolerance::Sum { relative: r.unwrap_or(0.0), absolute: b.unwrap_or(0.0) },
+    };
+    let request = CheckRequest { network, data, tolerance };
+    let c = squall::check(&context(), &request, &mut listen)?;
+    let good = c.is_right();
     let counts = c.kernels;
     if a.json.json {
         say(json!({
             "right": good,
             "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
             "tolerance": a.tolerance,
+            "rtol": a.rtol,
+            "atol": a.atol,
             "wrong": c.wrong,
             "elements": c.elements,
+            "differences": c.differences,
             "calls": c.calls,
             "kernels": counts.kernels,
             "tuned": counts.tuned,
             "guessed": counts.guessed,
             "plain": counts.plain,
+            "plain_operators": c.plain.iter().map(plain_json).collect::<Vec<_>>(),
         }))?;
-    } else {
-        let verdict = if good { "right" } else { "WRONG" };
-        say(format_args!(
-            "{verdict}: largest error {:.2e} (tolerance {:.0e}), {} of {} elements off; {} calls \
-             of {counts}",
-            c.max_error, a.tolerance, c.wrong, c.elements, c.calls
-        ))?;
+        return Ok(u8::from(!good));
     }
+    for d in &c.differences {
+        note(format_args!("error: types or shapes differ: {d}"));
+    }
+    let verdict = if good { "right" } else { "WRONG" };
+    let allowed = match tolerance {
+        Tolerance::Scaled(t) => format!("tolerance {t:.0e}"),
+        Tolerance::Sum { relative, absolute } => {
+            format!("rtol {relative:.0e}, atol {absolute:.0e}")
+        }
+    };
+    say(format_args!(
+        "{verdict}: largest error {:.2e} ({allowed}), {} of {} elements off; {} calls of {counts}",
+        c.max_error, c.wrong, c.elements, c.calls
+    ))?;
+    say_plain(&c.plain)?;
     Ok(u8::from(!good))
 }

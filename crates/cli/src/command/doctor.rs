@@ -1,12 +1,12 @@
 //! `squall doctor`: what this machine offers, what is missing, and the command that mends it.
 
 use crate::failure::Failure;
-use crate::option::{JsonArgs, StoreArgs, ThreadArgs};
+use crate::option::{IsaArgs, JsonArgs, StoreArgs, ThreadArgs};
 use crate::terminal::{say, three};
 use serde_json::{Value, json};
 use squall::{
-    Device, Gpu, MachineModel, Roof, Store, StoreError, Toolchain, fitted_cpu, fitted_gpu,
-    gpu_roof, measure_roof, toolchain_id,
+    Device, Execution, Gpu, Isa, LEVELS, MachineModel, Roof, Store, StoreError, Toolchain,
+    fitted_cpu, fitted_gpu, gpu_roof, measure_roof, runs, toolchain_id,
 };
 
 /// Check compiler, CPU, memory, store; measure the machine's roof
@@ -15,12 +15,15 @@ use squall::{
 Examples:
   squall doctor
   squall doctor --threads 2 --json
+  squall doctor --isa x86-64-v3
   CC=clang squall doctor --store tuned.squall
 
 Exit code 1 means that tuning is impossible, and the line with `mend:` says what to do.")]
 pub struct Args {
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    isa: IsaArgs,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -58,7 +61,8 @@ impl Findings {
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let mut found = Findings::default();
     let threads = usize::from(a.threads.threads);
-    let toolchain = compiler(&mut found, threads);
+    let toolchain = compiler(&mut found, threads, a.isa.one()?);
+    levels_here(&mut found);
     let (mut machine, mut model, mut gpu) = (Value::Null, Value::Null, Value::Null);
     let mut measured = None;
     if let Some(tc) = &toolchain {
@@ -119,8 +123,9 @@ fn show(found: &Findings, good: bool) -> Result<(), Failure> {
 }
 
 /// Looks at the C compiler.
-fn compiler(found: &mut Findings, threads: usize) -> Option<Toolchain> {
-    let t = match Toolchain::detect() {
+fn compiler(found: &mut Findings, threads: usize, isa: Option<Isa>) -> Option<Toolchain> {
+    let at_level = |t: Toolchain| isa.map_or(Ok(t.clone()), |isa| t.at(isa));
+    let t = match Toolchain::detect().and_then(at_level) {
         Ok(t) => t,
         Err(e) => {
             let mend = "apt-get install gcc (or dnf install gcc, apk add build-base), or set CC";
@@ -138,6 +143,23 @@ fn compiler(found: &mut Findings, threads: usize) -> Option<Toolchain> {
     Some(t)
 }
 
+/// Says which levels of instructions kernels can be held to, and what runs them.
+fn levels_here(found: &mut Findings) {
+    let mut lines = [(Vec::new(), ""), (Vec::new(), " under an emulator"), (Vec::new(), "")];
+    lines[2].1 = " not to be run here";
+    for l in &LEVELS {
+        let at = match runs(l) {
+            Execution::Here => 0,
+            Execution::Emulated(_) => 1,
+            Execution::Nowhere(_) => 2,
+        };
+        lines[at].0.push(l.name);
+    }
+    let lines = lines.iter().filter(|l| !l.0.is_empty());
+    let text: Vec<String> = lines.map(|(names, how)| names.join(", ") + how).collect();
+    found.good("levels", text.join("; "));
+}
+
 /// Looks at the CPU; its facts, its model and its roof.
 fn cpu(
     found: &mut Findings,
@@ -152,6 +174,10 @@ fn cpu(
             return (Value::Null, Value::Null, None);
         }
     };
+    if let Err(e) = d.can_time() {
+        found.missing("CPU", e.to_string(), "name a level that this CPU has, or none");
+        return (Value::Null, Value::Null, None);
+    }
     found.good("CPU", d.model.clone());
     let vectors = format!(
         "{} registers of {} bytes; {}",

@@ -1,13 +1,17 @@
 //! `squall evaluate`: what predictions are worth on rows that were held out.
 
+mod general;
+
+use super::evaluate_find::{self, Asked as AskedOfChooser};
 use super::train::split;
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
-use crate::terminal::{note, say, table, three};
+use crate::terminal::{Table, note, say, table, three};
 use serde_json::json;
 use squall::files::put;
 use squall::forecast::{TRIED, Tried, Trying, WAYS, examples, load, mean_share, measure};
+use squall::general::GeneralPredictor;
 use squall::{Context, Nanos, PredictError, Split, TaskModel};
 use squall_study::forecast::{
     AT, About, Asked, Evaluation, METHODS, MODELS, RowReport, Share, Study, Timing, compare,
@@ -27,6 +31,7 @@ Examples:
   squall evaluate gfx900.predictor --store newer.squall --rows unseen
   squall evaluate gfx900.predictor --store miopen.squall --device gfx906_60
   squall evaluate convolutions.predictor --store others.squall --rounds 5 --against seeded.squall
+  squall evaluate held.chooser --store find.squall --tunanet tunanet --html choosers.html
   squall evaluate --models hybrid-2,random-forest --solver ConvAsm1x1U --store miopen.squall
   squall evaluate --models pair,neighbours --folds 5 --seeds 1,2,3 --store miopen.squall
   squall evaluate --models pair --learn-from gfx900_56 --device gfx906_60 --store miopen.squall
@@ -39,7 +44,12 @@ hold other rows.
 
 A predictor of tasks (`train --records`) is measured on the tasks of the store that it did not learn
 from: its first 1, 5 and 10 candidates take turns with the task's winner, the best of the nearest
-learned tasks and random candidates. The result is the share of the tuned speed that each reaches.\
+learned tasks and random candidates. The result is the share of the tuned speed that each reaches.
+A general predictor (`train --records --general`) is measured in the same way on all tasks of the
+store: its first and the best of its first four beside the cost formula's.
+
+A chooser (`train --find`) is asked for the layers and filter families that its --salt held out, and
+for GPUs that it left out, beside rules, neighbours and TunaNet.\
 ")]
 pub struct Args {
     /// A file that `squall train` wrote; without one, --models are trained here
@@ -111,6 +121,12 @@ pub struct Args {
     /// Of a predictor of tasks: measure what holds the tasks in this store beside it
     #[arg(long, value_name = "FILE", requires = "predictor")]
     against: Option<PathBuf>,
+    /// Of a chooser: the folder of the networks that MIOpen ships (*.tn.model), to stand beside it
+    #[arg(long, value_name = "DIR", requires = "predictor")]
+    tunanet: Option<PathBuf>,
+    /// Of a chooser: at most so many problems of each part of a GPU [default: 20000]
+    #[arg(long, value_name = "N", requires = "predictor")]
+    most: Option<u32>,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -146,6 +162,20 @@ fn asked(models: &[String], known: &[&'static str]) -> Result<Vec<&'static str>,
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     if let Some(path) = &a.predictor {
+        if squall::find::is_chooser(path) {
+            let asked = AskedOfChooser {
+                store: &a.store.store,
+                device: a.device.as_deref(),
+                tunanet: a.tunanet.as_deref(),
+                most: a.most,
+                html: a.html.as_ref(),
+                json: a.json.json,
+            };
+            return evaluate_find::run(&asked, path);
+        }
+        if let Some(found) = GeneralPredictor::at(path)? {
+            return general::run(a, &found);
+        }
         let predictor = load(path)?;
         if let Ok(model) = predictor.tasks() {
             return of_tasks(a, model);
@@ -209,7 +239,7 @@ fn of_tasks(a: &Args, model: &TaskModel) -> Result<u8, Failure> {
             hint,
         ));
     }
-    let at = Context::new().target(a.target.target, a.threads.threads.into())?;
+    let at = Context::new().target(a.target.request()?, a.threads.threads.into())?;
     let stop = interruptible()?;
     let trying = Trying {
         model,
@@ -400,7 +430,7 @@ fn show(found: &Evaluation, timings: &[Timing]) -> Result<(), Failure> {
 }
 
 /// The figures of each row, and their means by model.
-fn figures(found: &Evaluation, models: &[&str]) -> comfy_table::Table {
+fn figures(found: &Evaluation, models: &[&str]) -> Table {
     let mut t = table(&[
         "row",
         "model",

@@ -62,7 +62,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         tunable: a.tunable.clone(),
         configuration: a.configuration.clone(),
         best_of: a.best.then(|| a.store.clone()),
-        target: a.target.target,
+        target: a.target.request()?,
         threads: a.threads.threads.into(),
     };
     let Explained { task, name, text } = squall::explain(&Context::new(), &request)?;

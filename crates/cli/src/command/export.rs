@@ -1,23 +1,28 @@
 //! `squall export`: the best kernels as files.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs, context};
 use crate::progress::listen;
 use crate::terminal::{note, or_dash, say, table, three};
 use squall::export::{DRIVER, KernelCounts, LIBRARY, Origin};
+use squall::library::{LibraryOptions, Name, line};
 use squall::report::baseline;
-use squall::{Context, ExportRequest};
+use squall::{ExportRequest, LibraryRequest, NetworkRequest, export_network};
 use std::path::PathBuf;
 
-/// Write the best kernels as C or CUDA sources with a header, a manifest and a driver
+/// Write the best kernels as C or CUDA sources, or a whole model as a C library
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   squall export model.onnx --out kernels --build
   squall export 'matmul m=512 n=512 k=512' --store mm.squall --out mm
+  squall export model.onnx --isa x86-64-v3,x86-64-v4 --out fleet    one is chosen at load
   make -C kernels check                      every kernel against plain loops in double precision
   squall export kernel.toml --target cuda --out gpu --build      CUDA, with launchers; needs nvcc
   python libs.py --so kernels/so.json        beside other people's libraries
+
+  squall export resnet18.onnx --network resnet18 --out lib --build   the whole model: lib/resnet18.h
+  squall export model.onnx --network net --out lib --ort --build       also for onnxruntime
 
 A task of which the store knows nothing gets a verified guess, on a GPU plain loops, and it is said
 so. Guesses are kept in ~/.cache/squall.")]
@@ -41,21 +46,31 @@ pub struct Args {
     only: Option<String>,
     #[command(flatten)]
     json: JsonArgs,
+    /// Write the whole model as a C library whose symbols begin so: header, sources, prepared
+    /// weights, CMake and make files, an example (docs/library.md)
+    #[arg(long, value_name = "NAME", conflicts_with = "only")]
+    network: Option<String>,
+    /// Add an operator for ONNX Runtime and a model of one node to the library
+    #[arg(long, requires = "network")]
+    ort: bool,
 }
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
+    if let Some(name) = &a.network {
+        return library(a, name.parse()?);
+    }
     let request = ExportRequest {
         input: a.input.request(),
         store: a.kernels.store(),
         guess: a.kernels.guess(),
-        target: a.target.target,
+        targets: a.target.requests()?,
         threads: a.threads.threads.into(),
         only: a.only.clone(),
         out: a.out.clone(),
         build: a.build,
     };
-    let done = squall::export(&Context::new(), &request, &mut listen)?;
+    let done = squall::export(&context(), &request, &mut listen)?;
     for k in &done.kernels {
         match &k.origin {
             Origin::Plain => note(format_args!(
@@ -82,7 +97,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     let mut t = table(&["kernel", "origin", "time", "GFLOP/s", "symbol"]);
     for k in &done.kernels {
-        let time = k.origin.record().and_then(|r| r.outcome.time());
+        let time = k.origin.time();
         let rate = time.map(|t| three(t.giga_rate(k.task.workload.flop() as f64)));
         t.add_row([
             k.task.name.clone(),
@@ -99,6 +114,47 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         say(format_args!("built {folder}/{LIBRARY}; check and time it: {folder}/{DRIVER}"))?;
     } else {
         say(format_args!("written to {folder}; build, check and time: make -C '{folder}' time"))?;
+    }
+    Ok(0)
+}
+
+/// Writes the whole model as a library.
+fn library(a: &Args, name: Name) -> Result<u8, Failure> {
+    let request = LibraryRequest {
+        network: NetworkRequest {
+            input: a.input.request(),
+            store: a.kernels.store(),
+            guess: a.kernels.guess(),
+            target: a.target.request()?,
+            threads: a.threads.threads.into(),
+            keep: None,
+        },
+        options: LibraryOptions { name, onnxruntime: a.ort, build: a.build },
+        out: a.out.clone(),
+    };
+    let done = export_network(&context(), &request, &mut listen)?;
+    if a.json.json {
+        say(&done.description)?;
+        return Ok(0);
+    }
+    let (folder, name) = (done.folder.display(), done.name.text());
+    for p in &done.ports.inputs {
+        say(format_args!("in   {}", line(p)))?;
+    }
+    for p in &done.ports.outputs {
+        say(format_args!("out  {}", line(p)))?;
+    }
+    say(done.counts)?;
+    let megabytes = |bytes: u64| three(bytes as f64 / 1e6);
+    say(format_args!(
+        "{name}.weights {} MB, workspace {} MB",
+        megabytes(done.weights_bytes),
+        megabytes(done.workspace_bytes)
+    ))?;
+    if done.built {
+        say(format_args!("built {folder}/lib{name}.so and lib{name}.a; try it: {folder}/example"))?;
+    } else {
+        say(format_args!("written to {folder}; build and try it: make -C '{folder}' check"))?;
     }
     Ok(0)
 }

@@ -1,7 +1,7 @@
 //! `squall import`: what others measured or tuned, taken into the store. Files are told apart by
 //! what is in them, here and nowhere else.
 
-use super::{import_database, import_recording};
+use super::{import_database, import_find, import_recording};
 use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs};
 use crate::terminal::say;
@@ -19,6 +19,7 @@ Examples:
   squall records list --store tuned.squall
   squall import gfx900_56.cd.pdb.txt.gz gfx906_60.cd.pdb.txt.gz --store miopen.squall
   squall import miopen.db --device gfx906_60 --store miopen.squall
+  squall import gfx942130.HIP.fdb.txt.gz gfx90a6e.HIP.fdb.txt.gz --store find.squall
 
 FILE is a Kernel Tuner cache file (an interrupted one too), T4 results, or a T1 description; plain
 or gzipped. A description says the order, all values and the conditions of the parameters of those
@@ -28,6 +29,10 @@ too. `squall records export` is the way back.
 Or FILE is a performance database of MIOpen's: text, plain or packed (.gz, .bz2), or SQLite (.db,
 .db.bz2). Its rows become examples for `squall train`; rows that cannot be right are counted and
 left out, --json names each.
+
+Or FILE is a find database of MIOpen's (gfx942130.HIP.fdb.txt, a user's .ufdb.txt, plain or packed):
+which solvers were timed for which problems. `squall train --find` learns from it. Times of zero are
+refused and counted.
 
 What the store has already is not added again.")]
 pub struct Args {
@@ -50,11 +55,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         device: a.device.clone(),
         store: a.store.store.clone(),
     };
-    let Imports { recordings, databases } = squall::import(&request)?;
+    let Imports { recordings, databases, find } = squall::import(&request)?;
     if a.json.json {
         let (imported, files) =
             (import_recording::json(&recordings), import_database::json(&databases));
-        say(json!({"store": a.store.store, "imported": imported, "files": files}))?;
+        say(json!({"store": a.store.store, "imported": imported, "files": files,
+            "find": import_find::json(&find)}))?;
         return Ok(0);
     }
     if !recordings.is_empty() {
@@ -62,6 +68,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     if !databases.is_empty() {
         import_database::show(&databases)?;
+    }
+    if !find.is_empty() {
+        import_find::show(&find)?;
     }
     Ok(0)
 }

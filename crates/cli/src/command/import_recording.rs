@@ -1,7 +1,7 @@
 //! What `squall import` says of recordings: what others measured becomes trials of the store.
 
 use crate::failure::Failure;
-use crate::terminal::{say, table};
+use crate::terminal::{left_out, say, table};
 use serde_json::{Value, json};
 use squall::exchange::Imported;
 
@@ -15,6 +15,8 @@ pub fn json(done: &[Imported]) -> Value {
             "failed": i.failed,
             "new": i.new,
             "known": i.known,
+            "left_out": i.refused,
+            "reasons": i.reasons,
         })
     };
     done.iter().map(one).collect()
@@ -33,5 +35,7 @@ pub fn show(done: &[Imported]) -> Result<(), Failure> {
             i.device.clone(),
         ]);
     }
-    say(t)
+    say(t)?;
+    done.iter().for_each(|i| left_out(&i.name, i.refused, &i.reasons));
+    Ok(())
 }

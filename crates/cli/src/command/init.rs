@@ -50,9 +50,13 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             Some(hint.into()),
         ));
     }
-    let name = source.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-    // A name may hold what a TOML text may not.
-    let quoted = name.replace('\\', "\\\\").replace('"', "\\\"");
+    let Some(name) = source.file_name().and_then(|n| n.to_str()) else {
+        return Err(Failure::usage(
+            format!("`{}` is no name for it: it is not UTF-8", a.file.display()),
+            "name another file",
+        ));
+    };
+    let quoted = quoted(name);
     put(
         &a.file,
         &file.replace(&format!("\"kernel.{ending}\""), &format!("\"{quoted}\"")),
@@ -67,6 +71,16 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         a.file.display()
     ))?;
     Ok(0)
+}
+
+/// A name as it stands between the quotes of a TOML text, where it may hold what the text may not.
+fn quoted(name: &str) -> String {
+    let escaped = |c: char| match c {
+        '\\' | '"' => format!("\\{c}"),
+        c if c.is_control() => format!("\\u{:04x}", c as u32),
+        c => c.to_string(),
+    };
+    name.chars().map(escaped).collect()
 }
 
 fn put(path: &Path, text: &str, over: bool) -> Result<(), Failure> {

@@ -3,12 +3,15 @@
 mod bench;
 mod bench_search;
 mod check;
+mod choose;
 mod doctor;
 mod evaluate;
+mod evaluate_find;
 mod explain;
 mod export;
 mod import;
 mod import_database;
+mod import_find;
 mod import_recording;
 mod init;
 mod predict;
@@ -18,6 +21,7 @@ mod replay;
 mod run;
 mod tasks;
 mod train;
+mod train_find;
 mod tune;
 
 use crate::failure::Failure;
@@ -34,6 +38,7 @@ pub enum Command {
     Import(import::Args),
     Train(train::Args),
     Predict(predict::Args),
+    Choose(choose::Args),
     Evaluate(evaluate::Args),
     Records(records::Args),
     Replay(replay::Args),
@@ -54,6 +59,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Import(a) => import::run(&a),
         Command::Train(a) => train::run(&a),
         Command::Predict(a) => predict::run(&a),
+        Command::Choose(a) => choose::run(&a),
         Command::Evaluate(a) => evaluate::run(&a),
         Command::Records(a) => records::run(&a),
         Command::Replay(a) => replay::run(&a),

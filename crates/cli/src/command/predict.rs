@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::option::{JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, percent, say, table};
-use serde_json::json;
 use squall::forecast::Answer;
 use squall::{Context, PredictRequest, Predictions, Problems, TaskPredictions};
 use std::path::PathBuf;
@@ -79,46 +78,43 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         solver: Some(a.solver.clone()).filter(|s| s != "all"),
         device: a.device.clone(),
         user_database: a.write_user_db.clone(),
-        target: a.target.target,
+        target: a.target.request()?,
         threads: a.threads.threads.into(),
         top: a.top as usize,
     };
-    match squall::predict(&Context::new(), &request)? {
-        Predictions::Solvers(answers, written) => {
-            for x in &answers {
-                if let Some(why) = &x.why {
-                    note(format_args!("note: {}: {why}", x.convolution.key()));
-                }
-            }
-            if let (Some(path), Some(rows)) = (&a.write_user_db, written) {
-                note(format_args!("{}: {rows} rows written", path.display()));
-            }
-            solvers(&answers, a.json.json)?;
-        }
-        Predictions::Tasks(all) => tasks(&all, a.json.json)?,
+    let predictions = squall::predict(&Context::new(), &request)?;
+    say_why(&predictions);
+    if let (Predictions::Solvers(_, Some(rows)), Some(path)) = (&predictions, &a.write_user_db) {
+        note(format_args!("{}: {rows} rows written", path.display()));
+    }
+    if a.json.json {
+        return predictions.json().iter().try_for_each(say).map(|()| 0);
+    }
+    match &predictions {
+        Predictions::Solvers(answers, _) => solvers(answers)?,
+        Predictions::Tasks(all) => tasks(all)?,
     }
     Ok(0)
 }
 
-/// Shows the values of solvers.
-fn solvers(answers: &[Answer], json: bool) -> Result<(), Failure> {
-    if json {
-        for x in answers {
-            let values: Vec<&String> = x.predictions.iter().map(|(v, _)| v).collect();
-            let probabilities: Vec<f64> = x.predictions.iter().map(|(_, p)| *p).collect();
-            let mut line = json!({
-                "problem": x.convolution.key(),
-                "solver": x.solver,
-                "predictions": values,
-                "probabilities": probabilities,
-            });
-            if let Some(why) = &x.why {
-                line["why"] = json!(why);
+/// Says of what there is no prediction, and why.
+fn say_why(predictions: &Predictions) {
+    match predictions {
+        Predictions::Solvers(answers, _) => {
+            for (x, why) in answers.iter().filter_map(|x| Some((x, x.why.as_ref()?))) {
+                note(format_args!("note: {}: {why}", x.convolution.key()));
             }
-            say(line)?;
         }
-        return Ok(());
+        Predictions::Tasks(all) => {
+            for (x, why) in all.iter().filter_map(|x| Some((x, x.why.as_ref()?))) {
+                note(format_args!("note: {}: {why}", x.name));
+            }
+        }
     }
+}
+
+/// Shows the values of solvers.
+fn solvers(answers: &[Answer]) -> Result<(), Failure> {
     let mut t = table(&["problem", "probability", "solver", "values"]);
     for x in answers {
         for (values, p) in &x.predictions {
@@ -129,32 +125,14 @@ fn solvers(answers: &[Answer], json: bool) -> Result<(), Failure> {
 }
 
 /// Shows candidates of tasks.
-fn tasks(all: &[TaskPredictions], json: bool) -> Result<(), Failure> {
+fn tasks(all: &[TaskPredictions]) -> Result<(), Failure> {
     let mut t = table(&["task", "speed", "sketch", "configuration"]);
     for x in all {
-        if let Some(why) = &x.why {
-            note(format_args!("note: {}: {why}", x.name));
-        }
-        let candidates = x.proposals.iter().map(|p| {
+        for p in &x.proposals {
             let c = &p.candidate;
-            (c.tunable.to_string(), c.configuration.to_string(), p.speed)
-        });
-        if json {
-            let all = candidates.map(|(sketch, configuration, speed)| {
-                json!({"tunable": sketch, "configuration": configuration, "speed": speed})
-            });
-            let all: Vec<_> = all.collect();
-            let mut line =
-                json!({"problem": x.name, "task": x.task.to_string(), "predictions": all});
-            if let Some(why) = &x.why {
-                line["why"] = json!(why);
-            }
-            say(line)?;
-        } else {
-            for (sketch, configuration, speed) in candidates {
-                t.add_row([x.name.clone(), percent(speed), sketch, configuration]);
-            }
+            let (sketch, configuration) = (c.tunable.to_string(), c.configuration.to_string());
+            t.add_row([x.name.clone(), percent(p.speed), sketch, configuration]);
         }
     }
-    if json { Ok(()) } else { say(t) }
+    say(t)
 }

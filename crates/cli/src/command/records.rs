@@ -3,14 +3,13 @@
 use crate::command::records_verify;
 use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs};
-use crate::terminal::{note, or_dash, say, table};
+use crate::terminal::{left_out, note, or_dash, say, table};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use squall::exchange;
-use squall::files::put;
+use squall::files::{self, put};
 use squall::report::html::utc;
-use squall::{Format, Outcome, Query, Record, RecordKind, Store, StoreError, TaskId};
-use std::fs::File;
+use squall::{Format, Outcome, Query, Record, RecordKind, Store, StoreError, Taken, TaskId};
 use std::io::{self, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 
@@ -211,9 +210,7 @@ fn values(records: &[Record]) -> Result<Vec<Value>, Failure> {
 
 fn rows(records: &[Record]) -> Result<(), Failure> {
     let mut t = table(&["task", "kind", "time", "candidate"]);
-    if let Some(c) = t.column_mut(3) {
-        c.set_cell_alignment(comfy_table::CellAlignment::Left);
-    }
+    t.align_left(3);
     for r in records {
         let outcome = match &r.outcome {
             Outcome::Measured(m) => m.median().to_string(),
@@ -278,16 +275,16 @@ fn lines(store: &Store, query: &Query, out: Option<&Path>) -> Result<(), Failure
     Ok(())
 }
 
-fn merge(files: &[PathBuf], into: &Path, json: bool) -> Result<(), Failure> {
+fn merge(paths: &[PathBuf], into: &Path, json: bool) -> Result<(), Failure> {
     let store = Store::open(into)?;
-    let (mut new, mut known) = (0, 0);
-    for path in files {
+    let mut all = Taken::default();
+    for path in paths {
         let fail = |source: io::Error| squall::Error::Read { path: path.clone(), source };
-        let mut file = File::open(path).map_err(fail)?;
+        let mut file = files::open(path)?;
         let mut head = Vec::new();
         Read::by_ref(&mut file).take(1).read_to_end(&mut head).map_err(fail)?;
-        let (n, k) = if head == b"{" {
-            let again = File::open(path).map_err(fail)?;
+        let taken = if head == b"{" {
+            let again = files::open(path)?;
             store.import(&mut BufReader::new(again)).map_err(|e| match squall::Error::from(e) {
                 squall::Error::Store(e @ StoreError::Line { .. }) => {
                     Failure::new(format!("{}: {e}", path.display()), Some(e.remedy()))
@@ -297,12 +294,18 @@ fn merge(files: &[PathBuf], into: &Path, json: bool) -> Result<(), Failure> {
         } else {
             store.merge(&Store::open_read_only(path)?)?
         };
-        note(format_args!("{}: {n} new, {k} known", path.display()));
-        new += n;
-        known += k;
+        note(format_args!("{}: {} new, {} known", path.display(), taken.new, taken.known));
+        left_out(&path.display(), taken.refused, &taken.reasons);
+        all.add(taken);
     }
+    let Taken { new, known, refused, reasons } = all;
     if json {
-        say(json!({"new": new, "known": known, "records": store.len()?}))
+        say(json!({
+            "new": new, "known": known, "left_out": refused, "reasons": reasons,
+            "records": store.len()?,
+        }))
+    } else if refused > 0 {
+        say(format_args!("{new} new records, {known} known, {refused} left out"))
     } else {
         say(format_args!("{new} new records, {known} known"))
     }

@@ -2,11 +2,11 @@
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
+use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs, context};
 use crate::terminal::{note, or_dash, percent, say, table};
 use serde_json::{Value, json};
 use squall::verify::{Choice, Contender, Round, Standing, Verification, verify};
-use squall::{Context, Store, TaskId, Verdict};
+use squall::{Store, TaskId, Verdict};
 
 /// Measure stored winners against their runners-up again, side by side
 #[derive(clap::Args)]
@@ -21,8 +21,8 @@ Each winner of this device and toolchain meets the next best candidate within 50
 windows, in processes that ran nothing before, until a sequential test decides; where none comes
 that close, it meets itself. What comes of it is stored as tuning does it: a runner-up that wins
 holds the task from then on. With --repeat the two take turns as incumbent, and only the first
-run-off counts for the store. Exit code 1 means that a winner was overtaken or does not run any
-more, or that run-offs of the same two name different winners.")]
+run-off counts for the store. Exit code 1 means that a winner was overtaken, does not run or cannot
+be made any more (`gone`), or that run-offs of the same two name different winners.")]
 pub struct Args {
     #[command(flatten)]
     store: StoreArgs,
@@ -61,12 +61,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let choice = Choice {
         task: a.task,
         only: a.only.clone(),
-        target: a.target.target,
+        target: a.target.request()?,
         threads: a.threads.threads as usize,
         rounds: a.repeat as usize,
     };
     let stop = interruptible()?;
-    let v = verify(&Context::new(), &store, &choice, &stop, &mut |t| {
+    let v = verify(&context(), &store, &choice, &stop, &mut |t| {
         note(format_args!("{}: {}", t.name, t.standing.name()))
     })?;
     if a.json.json {
@@ -114,8 +114,14 @@ fn value(v: &Verification) -> Value {
             })
         })
         .collect();
-    let all =
-        [Standing::Holds, Standing::Tie, Standing::Overtaken, Standing::Broken, Standing::Gone];
+    let all = [
+        Standing::Holds,
+        Standing::Tie,
+        Standing::Overtaken,
+        Standing::Broken,
+        Standing::Gone,
+        Standing::Own,
+    ];
     let counts: serde_json::Map<String, Value> =
         all.iter().map(|s| (s.name().into(), count(v, *s).into())).collect();
     json!({
@@ -168,7 +174,8 @@ fn print(v: &Verification) -> Result<(), Failure> {
         }
     }
     let (holds, tie) = (count(v, Standing::Holds), count(v, Standing::Tie));
-    let fallen = count(v, Standing::Overtaken) + count(v, Standing::Broken);
+    let fallen = [Standing::Overtaken, Standing::Broken, Standing::Gone];
+    let fallen: usize = fallen.into_iter().map(|s| count(v, s)).sum();
     let effect = percent(v.effect);
     say(format_args!(
         "{} winners: {holds} hold, {tie} tie (within {effect}), {fallen} fell",

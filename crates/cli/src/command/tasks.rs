@@ -3,7 +3,6 @@
 use crate::failure::Failure;
 use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, say, table, three};
-use serde_json::{Value, json};
 use squall::{Context, Input, Nanos, Roof, TargetRequest, Task, Untuned};
 
 /// List the distinct kernels of an input: work, data, roofline bound
@@ -34,22 +33,22 @@ pub struct Args {
 
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
-    let input = a.input.request().load(a.target.target)?;
+    let target = a.target.request()?;
+    let input = a.input.request().load(target)?;
     if a.json.json {
-        say(value(&input))?;
+        say(input.json())?;
         return Ok(0);
     }
-    let runs = |t: &&Task| runs_on(&input, t, a.target.target);
+    let runs = |t: &&Task| runs_on(&input, t, target);
     if let Some(t) = input.tasks.iter().find(|t| !runs(t) && !a.no_roof) {
-        let (language, target) =
-            if a.target.target == TargetRequest::Cpu { ("CUDA", "cuda") } else { ("C", "cpu") };
+        let (language, target) = if target.is_cpu() { ("CUDA", "cuda") } else { ("C", "cpu") };
         note(format_args!(
             "note: {} is a kernel in {language}: its bound is shown with `--target {target}`",
             t.name
         ));
     }
     let wanted = !a.no_roof && input.tasks.iter().any(|t| runs(&t));
-    let roof = if wanted { roof_here(a.target.target, a.threads.threads as usize) } else { None };
+    let roof = if wanted { roof_here(target, a.threads.threads as usize) } else { None };
     let mut t =
         table(&["task", "id", "kind", "count", "MFLOP", "data", "FLOP/byte", "bound", "GFLOP/s"]);
     for task in &input.tasks {
@@ -95,29 +94,6 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     not_tuned(&input.untuned).map(|()| 0)
 }
 
-/// The tasks as JSON.
-fn value(input: &Input) -> Value {
-    let tasks: Vec<_> = input
-        .tasks
-        .iter()
-        .map(|t| {
-            json!({
-                "id": t.id.to_string(),
-                "name": t.name,
-                "kind": t.workload.kind,
-                "count": t.count,
-                "flop": t.workload.flop(), "bytes": t.workload.bytes().0, "nodes": t.nodes,
-            })
-        })
-        .collect();
-    let untuned: Vec<_> = input
-        .untuned
-        .iter()
-        .map(|u| json!({"node": u.node, "op": u.op, "reason": u.reason}))
-        .collect();
-    json!({"tasks": tasks, "untuned": untuned})
-}
-
 /// Says what is not tuned, and why.
 fn not_tuned(untuned: &[Untuned]) -> Result<(), Failure> {
     if untuned.is_empty() {
@@ -126,9 +102,7 @@ fn not_tuned(untuned: &[Untuned]) -> Result<(), Failure> {
     say(format_args!("\nnot tuned:"))?;
     let mut t = table(&["operator", "nodes", "first of them", "reason"]);
     for c in [2, 3] {
-        if let Some(c) = t.column_mut(c) {
-            c.set_cell_alignment(comfy_table::CellAlignment::Left);
-        }
+        t.align_left(c);
     }
     // A network of equal blocks has the same reasons hundreds of times; `--json` lists each
     // node.
@@ -148,7 +122,7 @@ fn not_tuned(untuned: &[Untuned]) -> Result<(), Failure> {
 /// Whether a task's kernels run on such a target: a user's own are written for one.
 fn runs_on(input: &Input, task: &Task, target: TargetRequest) -> bool {
     let own = input.own.iter().find(|k| k.task.id == task.id);
-    own.is_none_or(|k| k.is_cuda() == (target != TargetRequest::Cpu))
+    own.is_none_or(|k| k.is_cuda() != target.is_cpu())
 }
 
 /// The target's roof, or a note on why there is none: the list is of use without it.

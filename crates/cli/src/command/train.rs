@@ -1,13 +1,16 @@
 //! `squall train`: a predictor from the examples of a store, or from its records.
 
+mod general;
+
+use super::train_find;
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
+use crate::option::{JsonArgs, STORE, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table, three};
 use serde_json::json;
 use squall::forecast::{checkpoint, examples, kinds, train, train_on_records};
 use squall::{Context, Kind, Options, PredictError, Predictor, Split, TrainingProgress};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,10 @@ Examples:
   squall train --store miopen.squall --model hybrid-2 --solver ConvAsmBwdWrW3x3 --out \
   hybrid.predictor
   squall train --store tuned.squall --records --out convolutions.predictor
+  squall train --store find.squall --find --out find.chooser
+  squall train --store find.squall --find --salt mine --out held.chooser
+  squall train --records --general --store zen4.squall zen3.squall --machine \
+  'AMD Ryzen 5 5600X=zen3.json' --without resnet18.onnx --out general.predictor
 
 A tenth of the rows is held out and scored (--split random, or layer for whole layers); none learns
 from all. Every epoch is kept in PREDICTOR.checkpoint: after Ctrl-C or a crash the same command
@@ -28,13 +35,57 @@ goes on from there, to the very same predictor.
 
 With --records, what `squall tune` measured on this device is learned instead, in seconds: which
 sketch and which knobs suit which sizes. `squall tune --predictor` begins with what such a
-predictor foretells.")]
+predictor foretells.
+
+With --find, the store's find databases are learned: which solver serves a problem on which GPU, how
+long it takes, with how much workspace. `squall choose` asks such a chooser. --epochs are the trees
+of a forest then.
+
+With --general too, the records of CPUs in several stores make one predictor for every task and
+every CPU, as the one that Squall brings along and asks where no store helps. Its file says where it
+comes from.")]
 pub struct Args {
-    #[command(flatten)]
-    store: StoreArgs,
+    /// The store to learn from; with --general one or several
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "SQUALL_STORE",
+        default_value = STORE,
+        num_args = 1..,
+    )]
+    store: Vec<PathBuf>,
     /// Learn from the store's trials on this device, not from imported examples
     #[arg(long, conflicts_with_all = ["solver", "device", "model", "split"])]
     records: bool,
+    /// Learn which solver serves a problem, from the store's find databases
+    #[arg(long, conflicts_with_all = ["records", "solver", "model", "split", "members"])]
+    find: bool,
+    /// With --find: hold out the layers and filter families that this salt chooses (18 % of the
+    /// problems), for `squall evaluate`; without it all is learned
+    #[arg(long, value_name = "SALT", requires = "find")]
+    salt: Option<String>,
+    /// With --find: GPUs of which nothing is learned
+    #[arg(long, value_name = "DEVICE", value_delimiter = ',', requires = "find")]
+    leave_out: Vec<String>,
+    /// With --find: threads that train [default: all]
+    #[arg(
+        long,
+        value_name = "T",
+        requires = "find",
+        value_parser = clap::value_parser!(u16).range(1..),
+    )]
+    trainers: Option<u16>,
+    /// Learn one predictor for all tasks and CPUs, from all records of CPUs in the stores
+    #[arg(long, requires = "records", conflicts_with_all = ["epochs", "members"])]
+    general: bool,
+    /// The machine model of a processor whose records are among them, as `squall doctor --json`
+    /// printed it there; this machine's is known. May be repeated
+    #[arg(long, value_name = "MODEL=FILE", requires = "general")]
+    machine: Vec<String>,
+    /// Leave the tasks of this input out, so that the predictor can be judged by them. May be
+    /// repeated
+    #[arg(long, value_name = "INPUT", requires = "general")]
+    without: Vec<String>,
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
@@ -97,10 +148,22 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "make it, or name another",
         ));
     }
-    if a.records {
-        return on_records(a);
+    if a.general {
+        return general::run(a);
     }
-    let all = examples(&a.store.store, a.solver.as_deref(), a.device.as_deref())?;
+    let [store] = a.store.as_slice() else {
+        return Err(Failure::usage(
+            format!("{} stores are given", a.store.len()),
+            "name one, or say --records --general",
+        ));
+    };
+    if a.find {
+        return on_find(a, store);
+    }
+    if a.records {
+        return on_records(a, store);
+    }
+    let all = examples(store, a.solver.as_deref(), a.device.as_deref())?;
     let stop = interruptible()?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let kind = kinds().into_iter().find(|(n, _)| *n == a.model).map(|(_, k)| k).unwrap_or_default();
@@ -152,16 +215,31 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Learns from find databases.
+fn on_find(a: &Args, store: &Path) -> Result<u8, Failure> {
+    train_find::run(&train_find::Asked {
+        store,
+        device: a.device.as_deref(),
+        salt: a.salt.as_deref(),
+        leave_out: &a.leave_out,
+        threads: a.trainers,
+        rounds: a.epochs,
+        seed: a.seed,
+        out: &a.out,
+        json: a.json.json,
+    })
+}
+
 /// Learns from the store's own trials.
-fn on_records(a: &Args) -> Result<u8, Failure> {
+fn on_records(a: &Args, store: &Path) -> Result<u8, Failure> {
     let stop = interruptible()?;
-    let at = Context::new().target(a.target.target, a.threads.threads.into())?;
+    let at = Context::new().target(a.target.request()?, a.threads.threads.into())?;
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     let mut options = Options { seed: a.seed, threads, ..Options::default() };
     options.epochs.0 = a.epochs.map_or(0, usize::from);
     options.members.0 = a.members.map_or(0, usize::from);
     let began = Instant::now();
-    let trained = train_on_records(&a.store.store, &at, &options, &a.out, &mut |p| {
+    let trained = train_on_records(store, &at, &options, &a.out, &mut |p| {
         note(format_args!(
             "{:6.0} s  network {} of {}",
             began.elapsed().as_secs_f64(),

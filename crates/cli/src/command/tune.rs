@@ -2,13 +2,16 @@
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs};
+use crate::option::{
+    BesideArgs, InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs, context, guess,
+};
 use crate::progress::Display;
 use crate::terminal::{note, or_dash, percent, say, table, three};
 use serde_json::json;
 use squall::report::{html, json};
 use squall::{
-    BudgetRequest, Caches, Context, Event, Outcome, Record, Report, StopReason, TuneRequest, beside,
+    BudgetRequest, Caches, Event, InferenceRequest, Outcome, Record, Report, StopReason,
+    TuneRequest, beside,
 };
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -24,6 +27,7 @@ use std::sync::atomic::Ordering;
 Examples:
   squall tune model.onnx --seconds 120                 two minutes, shared out by expected gain
   squall tune model.onnx --trials-per-task 64          64 trials of every task
+  squall tune model.onnx --seconds 300 --beside onnxruntime   onnxruntime's time next to ours
   squall tune kernels.ops --trials 200 --threads 2
   squall tune 'matmul m=512 n=512 k=512' --trials 100 --store mm.squall --json
   squall tune kernels.ops --trials 100 --predictor convolutions.predictor   what it foretells is \
@@ -35,6 +39,9 @@ A budget is for the whole model with .onnx and for each task with operator lines
 trials: what the store knows of this device and toolchain is never repeated, so the same command
 again goes on where the last one ended. Ctrl-C ends with what was found (exit 130), a second
 Ctrl-C at once; the store is complete either way.
+
+A model is timed as a whole at the end, by the kernels that the store holds then. Shares of a bound
+count the operations of the algorithm that runs: Winograd's does fewer.
 
 With --json, each trial is a line {\"trial\": ..} once it stands in the store; the last line is
 the report."
@@ -71,11 +78,13 @@ pub struct Args {
     /// Only sketches whose name matches, where a task has any such (`tile*` leaves out Winograd)
     #[arg(long, value_name = "PATTERN")]
     sketch: Option<String>,
-    /// Do not begin with what holds similar tasks, of this input or of the store
+    /// Do not begin with what holds similar tasks, of this input or of the store, nor with what the
+    /// general predictor inside squall ranks first
     #[arg(long)]
     no_transfer: bool,
     /// Try first what this predictor foretells (`squall train --records` writes one): a sixth of a
-    /// task's trials, from 4 to 16
+    /// task's trials, from 4 to 16; of a general predictor the first four
+    /// [default: the general predictor inside squall]
     #[arg(long, value_name = "FILE")]
     predictor: Option<PathBuf>,
     /// What the caches hold when a call is timed: `warm` what the call before left, `cold` no more
@@ -88,6 +97,8 @@ pub struct Args {
     /// Where the HTML report goes [default: INPUT.html beside the store]
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    beside: BesideArgs,
     #[command(flatten)]
     json: JsonArgs,
 }
@@ -116,7 +127,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             trials_per_task: a.trials_per_task,
             seconds: a.seconds,
         },
-        target: a.target.target,
+        target: a.target.request()?,
         threads: a.threads.threads.into(),
         caches: a.caches,
         seed: a.seed,
@@ -126,11 +137,15 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         transfer: !a.no_transfer,
         predictor: a.predictor.clone(),
         roof: true,
+        inference: Some(InferenceRequest {
+            guess: guess(a.predictor.clone()),
+            beside: a.beside.beside.clone(),
+        }),
     };
     let stop = interruptible()?;
     let mut display = Display::new();
     let mut pipe: Option<Failure> = None;
-    let report = squall::tune(&Context::new(), &request, &stop, &mut |event| {
+    let report = squall::tune(&context(), &request, &stop, &mut |event| {
         if let (Event::Trial { record, .. }, true, None) = (&event, a.json.json, &pipe)
             && let Err(f) = say(trial(record))
         {
@@ -149,7 +164,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         .report
         .clone()
         .unwrap_or_else(|| beside(&a.store.store, &format!("{}.html", report.input)));
-    let written = std::fs::write(&page, html::page(&report));
+    let written = squall::files::put(&page, html::page(&report).as_bytes());
     if a.json.json {
         say(json::report(&report))?;
     } else {
@@ -157,7 +172,9 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     }
     match written {
         Ok(()) => note(format_args!("report: {}", page.display())),
-        Err(e) => note(format_args!("warning: cannot write the report `{}`: {e}", page.display())),
+        // What was asked for and is not there is a failure; the store is complete all the same.
+        Err(e) if a.report.is_some() => return Err(e.into()),
+        Err(e) => note(format_args!("warning: no report: {e}")),
     }
     if report.stop == StopReason::Interrupted {
         return Ok(130);
@@ -200,36 +217,34 @@ fn trial(r: &Record) -> serde_json::Value {
 }
 
 fn print(r: &Report) -> Result<(), Failure> {
-    let mut t = table(&[
-        "task",
-        "count",
-        "best",
-        "GFLOP/s",
-        "of bound",
-        r.baseline(),
-        "gain",
-        "trials",
-        "failed",
-    ]);
+    let gains = r.has_alternative();
+    let mut head = vec!["task", "count", "best", "GFLOP/s", "of bound"];
+    if gains {
+        head.extend([r.baseline(), "gain"]);
+    }
+    head.extend(["trials", "failed"]);
+    let mut t = table(&head);
     for k in &r.tasks {
-        t.add_row([
+        let limited = |roof| Some(format!("{} ({})", percent(k.share(roof)?), k.limit(roof)));
+        let mut row = vec![
             k.name.clone(),
             k.count.to_string(),
             or_dash(k.best),
             or_dash(k.gflops().filter(|_| k.flop > 0).map(three)),
-            or_dash(r.roof.as_ref().and_then(|roof| {
-                Some(format!("{} ({})", percent(k.share(roof)?), roof.limit(k.flop, k.bytes)))
-            })),
-            or_dash(k.untuned),
-            or_dash(k.gain().map(|g| three(g) + "x")),
-            if k.known > 0 { format!("{}+{}", k.known, k.trials) } else { k.trials.to_string() },
-            k.failed.to_string(),
-        ]);
+            or_dash(r.roof.as_ref().and_then(limited)),
+        ];
+        if gains {
+            row.extend([or_dash(k.untuned), or_dash(k.gain().map(|g| three(g) + "x"))]);
+        }
+        let tried = k.trials.to_string();
+        row.push(if k.known > 0 { format!("{}+{tried}", k.known) } else { tried });
+        row.push(k.failed.to_string());
+        t.add_row(row);
     }
     say(t)?;
     let (best, untuned) = r.totals();
     let (trials, failed) = r.trials();
-    if let (Some(gain), true) = (r.gain(), r.tasks.len() > 1) {
+    if let (Some(gain), true) = (r.gain(), gains && r.tasks.len() > 1) {
         say(format_args!(
             "{}: {best} by count, {} {untuned}: {}x",
             r.input,
@@ -265,6 +280,12 @@ fn print(r: &Report) -> Result<(), Failure> {
             reasons.join(", ")
         ))?;
     }
+    print_failures(r)?;
+    r.headline().into_iter().try_for_each(say)
+}
+
+/// The tasks of which most trials failed.
+fn print_failures(r: &Report) -> Result<(), Failure> {
     for k in &r.tasks {
         if let Some(f) = k.failures.first().filter(|_| k.failed * 2 > k.trials) {
             say(format_args!(

@@ -88,6 +88,8 @@ pub struct VectorWords {
     pub array: &'static str,
     /// Asks for the cache line of an element.
     pub prefetch: &'static str,
+    /// Over which the compiler carries no value of memory in a register.
+    pub step: &'static str,
     /// Before a loop whose iterations threads share.
     pub parallel: &'static str,
     /// Behind that: how many loops are shared as one.

@@ -91,7 +91,7 @@ fn note(n: &Nest, b: Source, index: &[Affine], around: &[Around], uses: &mut Has
         };
         match mode {
             _ if extent == 1 => {}
-            Mode::Unroll => {
+            Mode::Unroll | Mode::Step => {
                 if vector.is_some() {
                     u.strides.push(c);
                 }

@@ -163,7 +163,7 @@ impl Printer<'_> {
         }
         match l.mode {
             Mode::Unroll if self.across_lanes(l).is_some() => {}
-            Mode::Unroll => {
+            Mode::Unroll | Mode::Step => {
                 if l.extent == 4 {
                     self.simd.fours.push(l.var);
                 }
@@ -175,9 +175,13 @@ impl Printer<'_> {
                     if scoped {
                         self.open("{");
                     }
+                    let before = self.simd.memo.last().cloned().unwrap_or_default();
                     self.block(&l.body);
                     if scoped {
                         self.close();
+                    }
+                    if l.mode == Mode::Step {
+                        self.end_step(&before);
                     }
                 }
                 self.known.remove(&l.var);
@@ -201,6 +205,15 @@ impl Printer<'_> {
             }
             Mode::Parallel => self.parallel(l),
         }
+    }
+
+    /// Ends a step: what it loaded is loaded anew where it is used again, which the compiler must
+    /// not undo. Pointers stay good: they hold places, not values.
+    fn end_step(&mut self, before: &Memo) {
+        if let Some(m) = self.simd.memo.last_mut() {
+            m.retain(|k, _| k.1.starts_with("pointer ") || before.contains_key(k));
+        }
+        self.line(self.simd.words.step);
     }
 
     /// A loop, and those directly nested in it, whose iterations threads share.

@@ -39,6 +39,8 @@ struct Walk<'a> {
     main: Features,
     main_points: f64,
     total_points: f64,
+    /// Registers that the operands of the statement with most work take.
+    held: f64,
 }
 
 /// The features of a nest on a CPU.
@@ -51,6 +53,7 @@ pub(super) fn extract(n: &Nest, machine: &MachineModel) -> Features {
         main: Features::default(),
         main_points: 0.0,
         total_points: 0.0,
+        held: 0.0,
     };
     w.statements(&n.body);
     let s = w.sums;
@@ -85,7 +88,7 @@ pub(super) fn extract(n: &Nest, machine: &MachineModel) -> Features {
         hint_distance: s.hint_distance,
         ..w.main
     };
-    all.estimate = estimate(&all, machine);
+    all.estimate = estimate(&all, w.held, machine);
     all
 }
 
@@ -101,7 +104,9 @@ impl<'a> Walk<'a> {
                 Stmt::Loop(l) => {
                     self.loops.push(l);
                     if l.mode == Mode::Serial || l.mode == Mode::Parallel {
-                        let counted = |l: &&&Loop| !matches!(l.mode, Mode::Unroll | Mode::Vector);
+                        let counted = |l: &&&Loop| {
+                            !matches!(l.mode, Mode::Unroll | Mode::Step | Mode::Vector)
+                        };
                         self.sums.loop_iterations += product(self.loops.iter().filter(counted));
                     }
                     self.statements(&l.body);
@@ -150,6 +155,7 @@ impl<'a> Walk<'a> {
         if is_main {
             self.main_points = points;
             self.main = self.main_facts(index, lanes);
+            self.held = self.held(index, value);
         }
         if !update && value.flop() == 0 {
             self.sums.copy_elements += points;
@@ -231,12 +237,15 @@ impl<'a> Walk<'a> {
         let vector = self.vector();
         // Accesses that unrolled loops repeat are loaded once for the body.
         let repeat: f64 = product(
-            (self.loops.iter().rev().take_while(|l| l.mode != Mode::Serial))
+            (self.loops.iter().rev().take_while(|l| !matches!(l.mode, Mode::Serial | Mode::Step)))
                 .filter(|l| !l.moves(&x.off)),
         );
         let count = points / repeat.max(1.0);
         let stride = vector.map(|l| x.off.coefficient(l.var).abs());
         let lanes = vector.map_or(1, |l| l.extent) as f64;
+        // What is wider than a register goes through the stack, part by part.
+        let full = (self.machine.vectors.bytes / 4).max(1) as f64;
+        let count = if lanes > full { count * (4.0 * lanes / full) } else { count };
         let s = &mut self.sums;
         match (stride, x.write) {
             (None, false) => s.loads_scalar += count,
@@ -257,6 +266,37 @@ impl<'a> Walk<'a> {
         }
         let line = self.line();
         product(self.loops[..d].iter()) * lines(off, &self.loops[d..], line) * line as f64
+    }
+
+    /// Registers that operands take beside the sums in the written-out loops around a statement:
+    /// what an outer loop of the tile uses again stays until its last use, the rest comes and
+    /// goes, and what one step shares with the next stays, unless steps load anew.
+    fn held(&self, sum: &[Affine], value: &Expr) -> f64 {
+        let out = || self.loops.iter().rev().take_while(|l| l.mode != Mode::Serial);
+        let of_sum = |l: &Loop| sum.iter().any(|a| l.moves(a));
+        // The register tile's loops, innermost first.
+        let tile = || out().filter(|l| l.mode == Mode::Unroll && l.extent > 1 && of_sum(l));
+        let mut held = 0.0;
+        for (b, index) in value.loads() {
+            let off = flatten(index, &self.n.buffer(b).shape);
+            let (mut inside, mut stays) = (1.0, 1.0);
+            for l in tile() {
+                match l.moves(&off) {
+                    true => inside *= l.extent as f64,
+                    false => stays = inside,
+                }
+            }
+            held += stays;
+            for step in out().filter(|l| l.mode == Mode::Unroll && !of_sum(l)) {
+                let by = off.coefficient(step.var);
+                let meets = |l: &&&Loop| {
+                    let along = off.coefficient(l.var);
+                    by != 0 && along % by == 0 && (1..step.extent).contains(&(along / by))
+                };
+                held += tile().filter(meets).map(|l| l.extent as f64).sum::<f64>();
+            }
+        }
+        held
     }
 
     /// Writes down what is known of an operand of the statement with most work.
@@ -283,10 +323,10 @@ impl<'a> Walk<'a> {
     fn main_facts(&self, index: &[Affine], lanes: i64) -> Features {
         let loops = &self.loops;
         let moved = |l: &Loop| index.iter().any(|a| l.moves(a));
-        let written_out = |l: &Loop| matches!(l.mode, Mode::Unroll | Mode::Vector);
+        let written_out = |l: &Loop| matches!(l.mode, Mode::Unroll | Mode::Step | Mode::Vector);
         let unrolled = || {
             let inner = loops.iter().rev().take_while(|l| written_out(l));
-            inner.filter(|l| l.mode == Mode::Unroll)
+            inner.filter(|l| l.mode != Mode::Vector)
         };
         let serial: Vec<&&Loop> =
             loops.iter().filter(|l| l.mode == Mode::Serial && l.extent > 1).collect();

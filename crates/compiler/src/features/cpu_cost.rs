@@ -4,14 +4,16 @@ use super::cpu_table::Features;
 use squall_core::MachineModel;
 
 /// Arithmetic, loads and the traffic of two caches overlap in part, stores and loops come on top.
-/// Only an order to begin with, before anything is measured; trees learn from it and correct it.
-pub(super) fn estimate(f: &Features, machine: &MachineModel) -> f64 {
+/// `held` are the registers that operands take beside the sums. Only an order to begin with,
+/// before anything is measured; trees learn from it and correct it.
+pub(super) fn estimate(f: &Features, held: f64, machine: &MachineModel) -> f64 {
     let units = machine.cpu_units();
     // Fewer independent sums than the units' latency times their number wait for each other.
     let fewer = (units.sums_in_flight / f.accumulators.max(1.0)).max(1.0);
     let waiting = fewer.powf(units.waiting_power);
     let registers = machine.vectors.registers as f64;
-    let spilled = 1.0 + units.spill * (f.registers_named - registers).max(0.0) / registers;
+    let named = f.registers_named + units.held * held;
+    let spilled = 1.0 + units.spill * (named - registers).max(0.0) / registers;
     // A fused multiply-add is two operations; code that is no vector code has none.
     let arithmetic = f.vector_flop / (2.0 * units.fma_ports) * waiting * spilled
         + f.scalar_flop / units.fma_ports;

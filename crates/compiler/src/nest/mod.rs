@@ -108,6 +108,9 @@ pub enum Mode {
     Vector,
     /// The body is written out once for each iteration.
     Unroll,
+    /// The same, and what one iteration loads is not held for the next, which loads it anew: where
+    /// registers are few, values that are shared push others out of them.
+    Step,
     /// Iterations are the blocks of a GPU launch; only outermost.
     Block,
     /// Iterations are the blocks of a cluster, which can read each other's [`Scope::Cluster`].

@@ -68,11 +68,12 @@ pub fn parse(text: &str) -> Result<Nest, TextError> {
     }
 }
 
-const MODES: [Mode; 9] = [
+const MODES: [Mode; 10] = [
     Mode::Serial,
     Mode::Parallel,
     Mode::Vector,
     Mode::Unroll,
+    Mode::Step,
     Mode::Block,
     Mode::Cluster,
     Mode::Thread,

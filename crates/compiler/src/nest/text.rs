@@ -21,6 +21,7 @@ impl Mode {
             Mode::Parallel => "parallel",
             Mode::Vector => "vector",
             Mode::Unroll => "unroll",
+            Mode::Step => "step",
             Mode::Block => "block",
             Mode::Cluster => "cluster",
             Mode::Thread => "thread",

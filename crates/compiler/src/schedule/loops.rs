@@ -193,7 +193,7 @@ pub fn mark(n: &mut Nest, mode: Mode, name: &str) -> Result<(), String> {
             // Lanes run all loads of a statement before its store; a later statement must find
             // what an earlier one stored, which independence over lanes gives.
         }
-        Mode::Serial | Mode::Unroll => {}
+        Mode::Serial | Mode::Unroll | Mode::Step => {}
         Mode::Block | Mode::Cluster | Mode::Thread | Mode::Share | Mode::Tma => {
             return Err("GPU programs are written as a whole".into());
         }

@@ -77,6 +77,7 @@ pub fn parse(text: &str) -> Result<Vec<Primitive>, TextError> {
             "parallel" => Primitive::Mark { mode: Mode::Parallel, of: c.name()? },
             "vectorize" => Primitive::Mark { mode: Mode::Vector, of: c.name()? },
             "unroll" => Primitive::Mark { mode: Mode::Unroll, of: c.name()? },
+            "step" => Primitive::Mark { mode: Mode::Step, of: c.name()? },
             _ => return c.error(format!("unknown primitive `{name}`")),
         };
         c.expect(")")?;

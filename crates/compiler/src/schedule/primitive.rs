@@ -154,6 +154,7 @@ impl fmt::Display for Primitive {
             P::Mark { mode: Mode::Parallel, of } => write!(f, "parallel({of})"),
             P::Mark { mode: Mode::Vector, of } => write!(f, "vectorize({of})"),
             P::Mark { mode: Mode::Unroll, of } => write!(f, "unroll({of})"),
+            P::Mark { mode: Mode::Step, of } => write!(f, "step({of})"),
             // The remaining modes are those of GPU programs, which sketches write as a whole,
             // without a schedule.
             P::Mark { of, .. } => write!(f, "gpu({of})"),

@@ -27,6 +27,9 @@ pub use plain::reference;
 /// Stack that a kernel may use for its tiles; a thread has a few MiB.
 const MOST_STACK: u64 = 512 << 10;
 
+/// Outputs along an axis of a GPU's Winograd tiles, which no knob says.
+const GPU_TILE: i64 = 2;
+
 /// What a rule is given.
 pub(crate) struct Facts<'a> {
     pub workload: &'a Workload,
@@ -147,6 +150,11 @@ pub(crate) trait Derived: Send + Sync {
     /// The nest in the device's dialect.
     fn print(&self, n: &Nest, symbol: &str) -> KernelSource;
 
+    /// Whether its algorithm computes what the expression says, operation by operation.
+    fn is_direct(&self) -> bool {
+        !self.name().ends_with("winograd")
+    }
+
     /// The kernel of a configuration.
     fn realize(&self, c: &Configuration, symbol: &str) -> Result<KernelSource, RealizeError> {
         let n = self.nest(c)?;
@@ -177,6 +185,16 @@ impl<D: Derived> Tunable for Open<D> {
     fn features(&self, c: &Configuration) -> Vec<f32> {
         let nest = self.derived.nest(c);
         nest.map_or_else(|_| Vec::new(), |n| features::extract(&n, &self.target))
+    }
+
+    fn share_of_operations(&self, c: &Configuration) -> Option<f64> {
+        if self.derived.is_direct() {
+            return None;
+        }
+        // Of m x m outputs of a 3x3 filter, (m + 2) x (m + 2) elements are multiplied. Transforms
+        // and tiles over the edge come on top, so that no kernel does less.
+        let m = c.int("m").unwrap_or(GPU_TILE);
+        Some(((m + 2) * (m + 2)) as f64 / (9 * m * m) as f64)
     }
 
     fn prior(&self, features: &[f32]) -> Option<f32> {
@@ -258,6 +276,9 @@ pub(crate) mod short {
     }
     pub fn vectorize(l: impl Into<String>) -> Primitive {
         Primitive::Mark { mode: Mode::Vector, of: l.into() }
+    }
+    pub fn step(l: impl Into<String>) -> Primitive {
+        Primitive::Mark { mode: Mode::Step, of: l.into() }
     }
     pub fn unroll(l: impl Into<String>) -> Primitive {
         Primitive::Mark { mode: Mode::Unroll, of: l.into() }

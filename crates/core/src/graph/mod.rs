@@ -2,14 +2,18 @@
 //! ([`Model`]), the graph's stages take one; what operators mean ([`infer`], [`fold`]) lies here
 //! because both ask it. A model has a text that prints and parses back ([`text`]).
 
+mod call;
 mod constant;
+mod deciding;
 pub mod fold;
 pub mod infer;
 pub mod text;
 mod verify;
 pub mod words;
 
+pub use call::{BOUNDED, CallOperand, MOST_CALL_ELEMENTS, OperatorCall, is_bounded};
 pub use constant::{Constant, Tensor};
+pub use deciding::{NOT_KNOWN, deciding_inputs};
 
 use crate::DType;
 use std::collections::{BTreeMap, HashMap};
@@ -71,6 +75,7 @@ pub enum Attribute {
     String(String),
     Ints(Vec<i64>),
     Floats(Vec<f32>),
+    Strings(Vec<String>),
     Tensor(Tensor),
     /// A subgraph, which stays unread.
     Graph,

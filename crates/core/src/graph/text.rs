@@ -153,6 +153,7 @@ fn attribute(a: &Attribute) -> String {
         Attribute::String(s) => format!("string {}", quote(s)),
         Attribute::Ints(v) => format!("ints{}", list(v)),
         Attribute::Floats(v) => format!("floats{}", list(v)),
+        Attribute::Strings(v) => v.iter().fold("strings".into(), |text, s| text + " " + &quote(s)),
         Attribute::Tensor(t) => {
             let of = elements_of(t.constant.as_ref());
             format!("tensor {}{of}", typed(t.dtype, Some(&t.shape)))
@@ -285,6 +286,13 @@ fn read_attribute(w: &mut Words<'_>) -> Result<Attribute, TextError> {
         "string" => Attribute::String(w.quoted()?),
         "ints" => Attribute::Ints(w.values("a whole number")?),
         "floats" => Attribute::Floats(w.values("a number")?),
+        "strings" => {
+            let mut strings = Vec::new();
+            while !w.is_done() {
+                strings.push(w.quoted()?);
+            }
+            Attribute::Strings(strings)
+        }
         "graph" => Attribute::Graph,
         "other" => Attribute::Other,
         "tensor" => {

@@ -86,6 +86,10 @@ pub struct Knob {
     /// How older texts say what this knob decides.
     #[serde(default)]
     pub formers: Vec<Former>,
+    /// The position that texts mean which do not name the knob: they were written before there was
+    /// one. None where a text without it is no configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<u16>,
 }
 
 impl Knob {
@@ -93,7 +97,8 @@ impl Knob {
     pub fn new(name: impl Into<String>, role: Role, values: Vec<Value>) -> Knob {
         let numbers = values.iter().all(|v| matches!(v, Value::Int(_)));
         let neighbourhood = if numbers { Neighbourhood::Scale } else { Neighbourhood::All };
-        Knob { name: name.into(), values, role, neighbourhood, formers: Vec::new() }
+        let (name, formers) = (name.into(), Vec::new());
+        Knob { name, values, role, neighbourhood, formers, absent: None }
     }
 
     /// A knob over numbers, sorted and without duplicates.
@@ -128,6 +133,12 @@ impl Knob {
                 self.formers.push(Former { knob, value, means: at as u16 });
             }
         }
+        self
+    }
+
+    /// The same knob, which stands at `value` in texts that do not name it.
+    pub fn where_absent(mut self, value: &str) -> Knob {
+        self.absent = self.position(value).map(|at| at as u16);
         self
     }
 

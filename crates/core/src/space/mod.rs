@@ -263,7 +263,8 @@ impl Space {
         }
         let found = now.into_iter().zip(before).zip(self.knobs());
         let indices = found.map(|((now, before), knob)| {
-            now.or(before).ok_or_else(|| fail(format!("`{}` is missing", knob.name)))
+            let absent = knob.absent.map(usize::from);
+            now.or(before).or(absent).ok_or_else(|| fail(format!("`{}` is missing", knob.name)))
         });
         let indices: Vec<usize> = indices.collect::<Result<_, _>>()?;
         self.configuration(&indices).ok_or_else(|| fail("it breaks a constraint".into()))
@@ -281,7 +282,8 @@ impl Space {
             let wish = pairs.iter().rev().find(|pair| pair.0 == knob.name).map(|pair| pair.1);
             let number = wish.and_then(|w| w.parse::<i64>().ok());
             let old = || pairs.iter().find_map(|pair| knob.position_formerly(pair.0, pair.1));
-            let at = wish.and_then(|w| knob.position(w)).or_else(old);
+            let absent = || knob.absent.filter(|_| wish.is_none()).map(usize::from);
+            let at = wish.and_then(|w| knob.position(w)).or_else(old).or_else(absent);
             let apart = |v: usize| match (&knob.values[v], number, at) {
                 (Value::Int(have), Some(want), _) if *have >= 0 && want >= 0 => {
                     ((*have as f64 + 0.5) / (want as f64 + 0.5)).ln().abs()

@@ -62,7 +62,7 @@ entry = "plain"
 
 fn read(path: &str) -> Result<Vec<u8>, String> {
     let array = |shape: Vec<i64>, n: usize| {
-        crate::npy::write(&crate::npy::Array { shape, data: vec![0.5; n] })
+        crate::npy::write(&crate::npy::Array::floats(shape, &vec![0.5; n]))
     };
     match path {
         "x_small.npy" | "y_small.npy" => return Ok(array(vec![16], 16)),

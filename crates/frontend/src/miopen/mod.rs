@@ -2,6 +2,8 @@
 //! ([`text`]) and SQLite ([`sqlite`]) databases and driver lines ([`driver`]) become problems and
 //! examples, and predictions become rows of a user database again.
 //!
+//! Find databases ([`find`]) say which solvers were timed for a problem, and how long they take.
+//!
 //! What is known of the kernels stands in `family/*.toml` ([`families`]): knobs, predicates and
 //! tuner spaces in the constraint language. Every row that is read is checked against it; what does
 //! not hold is reported with its line and left out.
@@ -9,6 +11,7 @@
 mod convolution;
 pub mod driver;
 mod family;
+pub mod find;
 pub mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -116,31 +119,34 @@ pub fn unpack(name: &str, bytes: Vec<u8>) -> Result<(Form, Vec<u8>), DatabaseErr
     Ok((form, out))
 }
 
-/// Reads a database: text, plain or packed by gzip or bzip2, or SQLite, plain or packed. The device
-/// is what the file's name says unless one is given.
-pub fn read(path: &Path, device: Option<&str>) -> Result<Database, DatabaseError> {
-    let name = path.display().to_string();
-    let device = match device {
-        Some(d) => Device::parse(d).map_err(|what| {
-            fault(
-                &name,
-                what,
-                "name a device like gfx906 \
-            or gfx906_60",
-            )
-        })?,
+/// The device that is given, or that the file's name says.
+fn device_of(name: &str, path: &Path, device: Option<&str>) -> Result<Device, DatabaseError> {
+    match device {
+        Some(d) => Device::parse(d)
+            .map_err(|what| fault(name, what, "name a device like gfx906 or gfx906_60")),
         None => Device::of_file(path).ok_or_else(|| {
             fault(
-                &name,
+                name,
                 "the file's name says no device",
                 "name it as MIOpen does, gfx906_60.cd.pdb.txt, or give the device: --device \
                  gfx906_60",
             )
-        })?,
-    };
+        }),
+    }
+}
+
+/// Reads a database: text, plain or packed by gzip or bzip2, or SQLite, plain or packed. The device
+/// is what the file's name says unless one is given.
+pub fn read(path: &Path, device: Option<&str>) -> Result<Database, DatabaseError> {
+    let name = path.display().to_string();
+    let device = device_of(&name, path, device)?;
     let unreadable = |e: std::io::Error| {
         fault(&name, format!("it cannot be read: {e}"), "check the path and that you may read it")
     };
+    // Opening a pipe would wait for its other end.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(fault(&name, "this is no file", "save what it gives to a file and name that"));
+    }
     let mut head = Vec::new();
     std::fs::File::open(path)
         .and_then(|f| f.take(16).read_to_end(&mut head))

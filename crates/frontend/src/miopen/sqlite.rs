@@ -5,10 +5,17 @@ use super::{BadRow, Convolution, DatabaseError, Device, Rows, fault, parameters}
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use squall_core::forecast::Example;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The first bytes of every SQLite database.
 pub const MAGIC: &[u8] = b"SQLite format 3\0";
+
+/// Steps of SQLite's machine between two looks at the limit.
+const SLICE: i32 = 100_000;
+/// The steps that any statement may take, and those for each byte of the file.
+const STEPS: (u64, u64) = (200_000_000, 200);
 
 /// How long a lock of another process is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -49,17 +56,71 @@ pub(super) fn read_file(name: &str, path: &Path, device: &Device) -> Result<Rows
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(|e| explain(name, e))?;
     connection.busy_timeout(PATIENCE).map_err(|e| explain(name, e))?;
+    let bytes = std::fs::metadata(path).map_or(0, |m| m.len());
+    distrusted(name, connection, bytes, device)
+}
+
+/// Reads a database of a stranger: it runs nothing of theirs, and no statement for ever.
+fn distrusted(
+    name: &str,
+    mut connection: Connection,
+    bytes: u64,
+    device: &Device,
+) -> Result<Rows, DatabaseError> {
+    let steps = distrust(&mut connection, bytes).map_err(|e| explain(name, e))?;
+    if let Some(what) = foreign(&connection).map_err(|e| explain(name, e))? {
+        return Err(fault(
+            name,
+            format!("this database holds {what}, whose SQL would run here"),
+            "give one of MIOpen's performance databases, which hold tables alone",
+        ));
+    }
+    steps.store(0, Ordering::Relaxed);
     read(&connection, device).map_err(|e| explain(name, e))
+}
+
+/// Trusts nothing in the schema and bounds the steps of a statement; the count of steps.
+fn distrust(connection: &mut Connection, bytes: u64) -> rusqlite::Result<Arc<AtomicU64>> {
+    connection.pragma_update(None, "trusted_schema", false)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    let steps = Arc::new(AtomicU64::new(0));
+    let (count, most) = (Arc::clone(&steps), STEPS.0.saturating_add(STEPS.1.saturating_mul(bytes)));
+    let is_over = move || count.fetch_add(SLICE as u64, Ordering::Relaxed) > most;
+    connection.progress_handler(SLICE, Some(is_over))?;
+    Ok(steps)
+}
+
+/// What in the schema is no plain table or index: a view, a trigger, or a table that computes what
+/// it holds.
+fn foreign(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let mut statement = connection.prepare("SELECT type, name, sql FROM sqlite_schema")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let text = |i: usize| row.get::<_, Option<String>>(i).map(Option::unwrap_or_default);
+        let (kind, name, sql) = (text(0)?, text(1)?, text(2)?.to_ascii_uppercase());
+        let name = crate::error::shown(&name);
+        let is_plain = sql.starts_with("CREATE TABLE")
+            && !sql.contains("GENERATED")
+            && !sql.contains(" AS (")
+            && !sql.contains(" AS(");
+        match kind.as_str() {
+            "view" | "trigger" => return Ok(Some(format!("a {kind} `{name}`"))),
+            "table" if !is_plain => return Ok(Some(format!("a table `{name}` that computes"))),
+            _ => {}
+        }
+    }
+    Ok(None)
 }
 
 /// Reads a database that was unpacked.
 pub(super) fn read_bytes(name: &str, bytes: &[u8], device: &Device) -> Result<Rows, DatabaseError> {
-    let run = || {
+    let open = || {
         let mut connection = Connection::open_in_memory()?;
         connection.deserialize_read_exact("main", bytes, bytes.len(), true)?;
-        read(&connection, device)
+        Ok(connection)
     };
-    run().map_err(|e| explain(name, e))
+    let connection = open().map_err(|e| explain(name, e))?;
+    distrusted(name, connection, bytes.len() as u64, device)
 }
 
 fn read(connection: &Connection, device: &Device) -> rusqlite::Result<Rows> {
@@ -239,6 +300,11 @@ fn explain(name: &str, e: rusqlite::Error) -> DatabaseError {
             name,
             "this database cannot be opened",
             "check that it or its folder exists and that you may read and write there",
+        ),
+        Some(ErrorCode::OperationInterrupted) => fault(
+            name,
+            "reading this database takes more steps than its size explains",
+            "give one of MIOpen's performance databases",
         ),
         Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
             fault(name, format!("this database is damaged or cut short ({e})"), "fetch it again")

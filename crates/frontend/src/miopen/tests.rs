@@ -367,3 +367,27 @@ fn archives_that_are_cut_short_are_refused() {
         assert!(e.contains("damaged or cut short"), "{e}");
     }
 }
+
+#[test]
+fn views_in_the_place_of_tables_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d.db");
+    let c = rusqlite::Connection::open(&path).unwrap();
+    c.execute_batch(
+        "CREATE TABLE config (id INTEGER PRIMARY KEY, layout);
+         CREATE VIEW perf_db AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)
+         SELECT x AS id, 'ConvAsm1x1U' AS solver, 1 AS config, '1,2' AS params FROM n;",
+    )
+    .unwrap();
+    drop(c);
+    let start = Instant::now();
+    let e = read(&path, Some("gfx906_60")).unwrap_err().to_string();
+    assert!(e.contains("a view `perf_db`"), "{e}");
+    assert!(start.elapsed().as_secs_f64() < 10.0);
+    // The same from memory, unpacked.
+    let bytes = std::fs::read(&path).unwrap();
+    let packed = folder.path().join("d.db.gz");
+    std::fs::write(&packed, crate::recording::gzip(&bytes).unwrap()).unwrap();
+    let e = read(&packed, Some("gfx906_60")).unwrap_err().to_string();
+    assert!(e.contains("a view `perf_db`"), "{e}");
+}

@@ -1,10 +1,14 @@
 //! ONNX models: read, put in order, shapes inferred, constants folded; and their weights, of any
 //! size, where a model is to be run.
 
+mod data;
+mod external;
 pub mod proto;
 mod reader;
 mod tensor;
 mod weights;
 
-pub use reader::read;
+pub use data::{DeclaredInput, Extent, Signature, read_tensor, signature};
+pub use external::{External, external_weights};
+pub use reader::{read, read_bound};
 pub use weights::{Beside, read_weights};

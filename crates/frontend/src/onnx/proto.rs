@@ -11,6 +11,30 @@ pub struct ModelProto {
     pub graph: Option<GraphProto>,
     #[prost(message, repeated, tag = "8")]
     pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(message, repeated, tag = "25")]
+    pub functions: Vec<FunctionProto>,
+}
+
+/// An operator that the file itself defines by nodes.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct FunctionProto {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, repeated, tag = "4")]
+    pub input: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub output: Vec<String>,
+    #[prost(message, repeated, tag = "7")]
+    pub node: Vec<NodeProto>,
+    #[prost(message, repeated, tag = "9")]
+    pub opset_import: Vec<OperatorSetIdProto>,
+    #[prost(string, tag = "10")]
+    pub domain: String,
+    /// Attributes with their values where a call gives none.
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<AttributeProto>,
+    #[prost(string, tag = "13")]
+    pub overload: String,
 }
 
 /// The version of a domain's operators.
@@ -54,6 +78,9 @@ pub struct NodeProto {
     pub attribute: Vec<AttributeProto>,
     #[prost(string, tag = "7")]
     pub domain: String,
+    /// Which of several functions of one name is meant.
+    #[prost(string, tag = "8")]
+    pub overload: String,
 }
 
 /// A named constant of a node. Subgraphs stay undecoded: only their presence counts.
@@ -75,10 +102,15 @@ pub struct AttributeProto {
     pub floats: Vec<f32>,
     #[prost(int64, repeated, tag = "8")]
     pub ints: Vec<i64>,
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub strings: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "11")]
     pub graphs: Vec<Vec<u8>>,
     #[prost(int32, tag = "20")]
     pub r#type: i32,
+    /// In a function's body: the attribute of the call whose value this is.
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
 }
 
 /// The kinds of [`AttributeProto`].
@@ -90,6 +122,7 @@ pub mod attribute {
     pub const GRAPH: i32 = 5;
     pub const FLOATS: i32 = 6;
     pub const INTS: i32 = 7;
+    pub const STRINGS: i32 = 8;
     pub const GRAPHS: i32 = 10;
 }
 

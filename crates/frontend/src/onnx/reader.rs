@@ -1,7 +1,11 @@
 //! From the bytes of a file to a [`Model`]: names become values, nodes are put in order, shapes are
 //! inferred and constants folded on the way.
 
-use super::proto::{self, GraphProto, ModelProto, NodeProto, ValueInfoProto};
+mod control;
+mod inline;
+
+use self::control::Expansion;
+use super::proto::{self, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use super::tensor::tensor;
 use crate::error::{ImportError, shown};
 use prost::Message;
@@ -20,11 +24,25 @@ type Declared = (Option<DType>, Vec<i64>);
 /// More elements than all folded constants of a model may have together.
 const MOST_FOLDED_ELEMENTS: i64 = 1 << 26;
 
+/// More elements than a constant has that is kept under another name, too.
+const MOST_COPIED: usize = 4096;
+
 const REPAIR: &str = "the file is damaged or its exporter wrong; export the model again";
 
 /// Reads a model. `name` is the file's, for messages; `dims` gives values to dimensions that the
 /// model leaves open.
 pub fn read(bytes: &[u8], name: &str, dims: &[(String, i64)]) -> Result<Model, ImportError> {
+    read_bound(bytes, name, dims, &[])
+}
+
+/// The same model for certain values of some inputs and initializers: they are constants then, and
+/// no inputs any more.
+pub fn read_bound(
+    bytes: &[u8],
+    name: &str,
+    dims: &[(String, i64)],
+    bound: &[(String, Tensor)],
+) -> Result<Model, ImportError> {
     let not_onnx = |why: String| ImportError::NotOnnx { name: name.into(), why };
     if bytes.is_empty() {
         return Err(not_onnx("the file is empty".into()));
@@ -44,16 +62,42 @@ pub fn read(bytes: &[u8], name: &str, dims: &[(String, i64)]) -> Result<Model, I
         }
         None => return Err(not_onnx("it does not say the version of its operators".into())),
     };
-    Reader { file: name, dims, opset, values: Vec::new(), by_name: HashMap::new(), folded: 0 }
-        .read(graph)
+    let (values, by_name, nodes, taken, seen) = Default::default();
+    let functions = model.functions;
+    let reader = Reader {
+        file: name,
+        dims,
+        bound,
+        opset,
+        functions,
+        values,
+        by_name,
+        nodes,
+        taken,
+        seen,
+        depth: 0,
+        folded: 0,
+    };
+    reader.read(graph)
 }
 
 struct Reader<'a> {
     file: &'a str,
     dims: &'a [(String, i64)],
+    bound: &'a [(String, Tensor)],
     opset: i64,
     values: Vec<Value>,
     by_name: HashMap<String, ValueId>,
+    /// Operators that the file defines.
+    functions: Vec<FunctionProto>,
+    /// What is read so far.
+    nodes: Vec<Node>,
+    /// Names that nodes have in the file, or were given.
+    taken: HashSet<String>,
+    /// Names of the nodes that are read.
+    seen: HashSet<String>,
+    /// How many bodies of nodes hold what is being read.
+    depth: usize,
     /// Elements of folded constants so far.
     folded: i64,
 }
@@ -70,32 +114,17 @@ impl Reader<'_> {
 
     fn read(mut self, graph: GraphProto) -> Result<Model, ImportError> {
         for t in &graph.initializer {
-            let read = tensor(t)
+            let read = match self.bound.iter().find(|b| b.0 == t.name) {
+                Some((_, given)) => Ok(given.clone()),
+                None => tensor(t),
+            };
+            let read = read
                 .map_err(|e| self.fault(format!("initializer `{}`", shown(&t.name)), e, REPAIR))?;
             self.define(&t.name, "initializer", Some(read))?;
         }
         let inputs = self.read_inputs(&graph.input)?;
-        let order = self.order(&graph.node)?;
         let declared = self.declared(&graph)?;
-        let mut names: HashSet<String> = graph.node.iter().map(|n| n.name.clone()).collect();
-        let mut seen: HashSet<String> = HashSet::new();
-        let mut nodes = Vec::with_capacity(order.len());
-        for index in order {
-            let n = &graph.node[index];
-            let mut name = n.name.clone();
-            if name.is_empty() || seen.contains(&name) {
-                let stem = if name.is_empty() { &n.op_type } else { &name };
-                let free = (0..).map(|k| {
-                    if k == 0 { format!("{stem}_{index}") } else { format!("{stem}_{index}_{k}") }
-                });
-                name = free.into_iter().find(|n| !names.contains(n)).unwrap_or_default();
-                names.insert(name.clone());
-            }
-            seen.insert(name.clone());
-            let mut node = self.node(n, name)?;
-            self.infer(&mut node, &declared);
-            nodes.push(node);
-        }
+        self.read_nodes(&graph.node, &declared)?;
         let mut outputs = Vec::new();
         for o in &graph.output {
             let place = || format!("output `{}`", shown(&o.name));
@@ -107,7 +136,49 @@ impl Reader<'_> {
             );
         }
         let name = if graph.name.is_empty() { self.file.to_string() } else { graph.name };
-        Ok(Model { nodes, values: self.values, inputs, outputs, opset: self.opset, name })
+        let (nodes, values) = (self.nodes, self.values);
+        Ok(Model { nodes, values, inputs, outputs, opset: self.opset, name })
+    }
+
+    /// Reads nodes in an order of execution. Those that hold other nodes become these.
+    fn read_nodes(
+        &mut self,
+        list: &[NodeProto],
+        declared: &HashMap<String, Declared>,
+    ) -> Result<(), ImportError> {
+        let order = self.order(list)?;
+        self.taken.extend(list.iter().map(|n| n.name.clone()));
+        for index in order {
+            let n = &list[index];
+            let name = self.node_name(n, index);
+            let why = match self.expand(n, &name, declared)? {
+                Expansion::Done => continue,
+                Expansion::Refused(why) => Some(why),
+                Expansion::Plain => None,
+            };
+            let mut node = self.node(n, name)?;
+            self.infer(&mut node, declared);
+            if let (Some(why), true) = (why, node.problem.is_some()) {
+                node.problem = Some(why);
+            }
+            self.nodes.push(node);
+        }
+        Ok(())
+    }
+
+    /// A name for a node that no other has.
+    fn node_name(&mut self, n: &NodeProto, index: usize) -> String {
+        let mut name = n.name.clone();
+        if name.is_empty() || self.seen.contains(&name) {
+            let stem = if name.is_empty() { &n.op_type } else { &name };
+            let free = (0..).map(|k| {
+                if k == 0 { format!("{stem}_{index}") } else { format!("{stem}_{index}_{k}") }
+            });
+            name = free.into_iter().find(|n| !self.taken.contains(n)).unwrap_or_default();
+            self.taken.insert(name.clone());
+        }
+        self.seen.insert(name.clone());
+        name
     }
 
     /// Makes a value of a name that must be new.
@@ -156,6 +227,10 @@ impl Reader<'_> {
         for input in declared {
             let place = format!("input `{}`", shown(&input.name));
             if self.by_name.get(&input.name).is_some_and(|id| self.values[*id].weight) {
+                continue;
+            }
+            if let Some((_, given)) = self.bound.iter().find(|b| b.0 == input.name) {
+                self.define(&input.name, "input", Some(given.clone()))?;
                 continue;
             }
             let id = self.define(&input.name, "input", None)?;
@@ -249,6 +324,13 @@ impl Reader<'_> {
         let mut consumers: Vec<Vec<usize>> = vec![Vec::new(); nodes.len()];
         let mut waits = vec![0usize; nodes.len()];
         for (i, n) in nodes.iter().enumerate() {
+            // What its subgraphs read of the graph around them must be there before it, too.
+            for captured in inline::captured(n) {
+                if let Some(&p) = producer.get(captured.as_str()).filter(|p| **p != i) {
+                    consumers[p].push(i);
+                    waits[i] += 1;
+                }
+            }
             for input in n.input.iter().filter(|x| !x.is_empty() && !self.by_name.contains_key(*x))
             {
                 let Some(&p) = producer.get(input.as_str()) else {
@@ -329,6 +411,9 @@ impl Reader<'_> {
                 ),
                 kind::INTS => Attribute::Ints(a.ints.clone()),
                 kind::FLOATS => Attribute::Floats(a.floats.clone()),
+                kind::STRINGS => Attribute::Strings(
+                    a.strings.iter().map(|s| String::from_utf8_lossy(s).into_owned()).collect(),
+                ),
                 kind::GRAPH | kind::GRAPHS => Attribute::Graph,
                 kind::TENSOR => {
                     let place =
@@ -394,6 +479,10 @@ impl Reader<'_> {
             let root = self.values[from].alias.unwrap_or(from);
             self.values[to].alias = Some(root);
             self.values[to].weight = self.values[root].weight;
+            let known = self.values[root].constant.as_ref().filter(|c| c.len() <= MOST_COPIED);
+            if let (Some(c), Some(shape)) = (known.cloned(), self.values[to].shape.clone()) {
+                self.values[to].constant = Some(c.reshaped(shape));
+            }
             node.folded = true;
         }
         let of_shape = matches!(node.op.as_str(), "Shape" | "Size");
@@ -408,14 +497,17 @@ impl Reader<'_> {
         match results {
             Some(Ok(constants)) if constants.len() >= node.outputs.len() => {
                 for (&id, c) in node.outputs.iter().zip(constants) {
+                    // Extents that depend on elements are known now, too.
+                    self.values[id].shape = Some(c.shape().to_vec());
                     (self.values[id].constant, self.values[id].weight) = (Some(c), true);
                 }
                 self.folded += sizes;
                 node.folded = true;
             }
             Some(Err(problem)) => node.problem = Some(problem),
-            // What depends on absent weights alone is as absent as they are.
-            _ if !known || !small => {
+            // What depends on absent weights alone is as absent as they are, where it can be
+            // evaluated as soon as they are there; the rest is computed in every run.
+            _ if (!known || !small) && fold::evaluates(node) => {
                 node.outputs.iter().for_each(|id| self.values[*id].weight = true);
                 node.folded = true;
             }
@@ -431,6 +523,8 @@ impl Reader<'_> {
         }
         let inputs: Vec<Option<Constant>> =
             node.inputs.iter().map(|i| i.and_then(|i| self.values[i].constant.clone())).collect();
-        fold::evaluate(node, &inputs, self.opset)
+        let dtype = |id: &Option<ValueId>| id.and_then(|id| self.values[id].dtype);
+        let dtypes: Vec<Option<DType>> = node.inputs.iter().map(dtype).collect();
+        fold::evaluate_as(node, &inputs, &dtypes, self.opset)
     }
 }

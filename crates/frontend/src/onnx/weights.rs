@@ -8,8 +8,9 @@ use prost::Message;
 use squall_core::graph::infer::onnx_type;
 use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Weights, elements};
 
-/// Bytes that lie beside a model's file: a name, an offset and a length.
-pub type Beside<'a> = dyn FnMut(&str, u64, u64) -> Option<Vec<u8>> + 'a;
+/// Bytes that lie beside a model's file: a name, an offset and a length. None where there is no
+/// such file, an error where it may not be read or is shorter.
+pub type Beside<'a> = dyn FnMut(&str, u64, u64) -> Result<Option<Vec<u8>>, String> + 'a;
 
 /// Reads the large weights of a model's file, and those beside it that `beside` has; `name` says in
 /// errors which file it is.
@@ -60,7 +61,7 @@ fn fetch(t: &TensorProto, beside: &mut Beside<'_>) -> Result<Option<TensorProto>
         external_data: Vec::new(),
         ..t.clone()
     };
-    Ok(beside(location, offset, length).map(tensor))
+    Ok(beside(location, offset, length)?.map(tensor))
 }
 
 #[cfg(test)]
@@ -88,12 +89,12 @@ mod tests {
         let mut asked = Vec::new();
         let mut there = |name: &str, offset: u64, length: u64| {
             asked.push((name.to_string(), offset, length));
-            Some([1f32, 2.0].iter().flat_map(|x| x.to_le_bytes()).collect())
+            Ok(Some([1f32, 2.0].iter().flat_map(|x| x.to_le_bytes()).collect()))
         };
         let read = read_weights(&bytes, "m", &mut there).unwrap();
         assert_eq!(read["w"], Constant::F32 { shape: vec![2], data: vec![1.0, 2.0] });
         assert_eq!(asked, [("w.data".to_string(), 8, 8)]);
-        assert!(read_weights(&bytes, "m", &mut |_, _, _| None).unwrap().is_empty());
-        assert!(read_weights(&bytes[..bytes.len() - 3], "m", &mut |_, _, _| None).is_err());
+        assert!(read_weights(&bytes, "m", &mut |_, _, _| Ok(None)).unwrap().is_empty());
+        assert!(read_weights(&bytes[..bytes.len() - 3], "m", &mut |_, _, _| Ok(None)).is_err());
     }
 }

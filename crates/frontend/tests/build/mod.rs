@@ -117,7 +117,12 @@ impl Build {
     pub fn new(opset: i64) -> Build {
         let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: opset }];
         Build {
-            model: ModelProto { ir_version: 8, graph: Some(GraphProto::default()), opset_import },
+            model: ModelProto {
+                ir_version: 8,
+                graph: Some(GraphProto::default()),
+                opset_import,
+                ..Default::default()
+            },
         }
     }
 

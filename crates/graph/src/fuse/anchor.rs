@@ -56,6 +56,11 @@ const ANCHORS: &[(&str, Build)] = &[
     ("LayerNormalization", layernorm),
 ];
 
+/// Whether a task can be built around an operator.
+pub fn is_anchor(op: &str) -> bool {
+    ANCHORS.iter().any(|(name, _)| *name == op)
+}
+
 /// The anchor that a node is; `None` where its operator makes none.
 pub fn anchor(view: &View<'_>, node: &Node) -> Option<Result<Anchor, String>> {
     let (_, build) = ANCHORS.iter().find(|(op, _)| *op == node.op)?;

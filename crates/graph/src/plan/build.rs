@@ -2,14 +2,18 @@
 //! places inside each other where that saves copies.
 
 use super::movement::{self, Pattern, Piece};
-use super::{ALIGNMENT, Place, Plan, PlanConstant, PlanStep, Source, Stride, Work, merge};
+use super::{
+    Block, BoundedOutput, Place, PlainCall, Plan, PlanConstant, PlanStep, Source, Stride, Work,
+    alignment, merge,
+};
 use crate::assignment::{Assignment, Step};
+use crate::candidate::root;
 use crate::feed::Feed;
 use crate::state::State;
 use crate::weights::complete;
-use squall_core::graph::{Constant, ValueId, Weights, fold, type_name};
+use squall_core::graph::{OperatorCall, ValueId, Weights, fold, is_bounded, type_name};
 use squall_core::{DType, TaskId};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 impl Assignment {
     /// Plans the model. `weights` are those of its file; absent ones become random.
@@ -21,18 +25,22 @@ impl Assignment {
             state,
             sources: HashMap::new(),
             known: HashMap::new(),
+            used: self.used(),
+            bounded: HashMap::new(),
             plan: Plan { random, ..Plan::default() },
         };
         for (id, (name, _)) in model.inputs.iter().zip(&self.inputs) {
             let dtype = model.values[*id].dtype;
-            if dtype != Some(DType::F32) {
+            if dtype.is_none_or(|d| d.is_half() || d == DType::Tf32) {
                 let of = type_name(dtype);
-                return Err(format!("input `{name}` is of {of}; models are run on floats"));
+                return Err(format!(
+                    "input `{name}` is of {of}; models are run on 32-bit and 64-bit floats, whole \
+                     numbers and booleans"
+                ));
             }
-            let elements = b.elements(*id)?;
-            let place = b.block(elements);
+            let place = b.block(*id)?;
             b.plan.inputs.push(place);
-            b.plan.input_elements.push(elements);
+            b.plan.input_elements.push(b.elements(*id)?);
             b.sources.insert(*id, Source::Place(place));
         }
         for (i, step) in self.choice().steps.iter().enumerate() {
@@ -45,15 +53,37 @@ impl Assignment {
                 (Step::Node(node), _) => b.node(node, &self.reason(node))?,
             }
         }
-        for &id in &model.outputs {
+        for (i, &id) in model.outputs.iter().enumerate() {
             let place = b.output(id)?;
             b.plan.outputs.push(place);
             let elements = b.elements(id)?;
             b.plan.output_elements.push(elements);
+            if let Some(bounded) = b.bounded.get(&b.root(id)) {
+                b.plan.bounded.push(BoundedOutput { output: i, ..*bounded });
+            }
         }
         merge::merge(&mut b.plan);
         b.plan.verify()?;
         Ok(b.plan)
+    }
+
+    /// The values that steps read or that the caller gets, by their roots.
+    fn used(&self) -> HashSet<ValueId> {
+        let model = self.model();
+        let mut used: HashSet<ValueId> = model.outputs.iter().map(|&v| root(model, v)).collect();
+        for step in &self.choice().steps {
+            match *step {
+                Step::Kernel(c) => {
+                    let feeds = self.candidates().list[c].feeds.iter().flat_map(Feed::values);
+                    used.extend(feeds.map(|v| root(model, v)));
+                }
+                Step::Node(n) => {
+                    let inputs = model.nodes[n].inputs.iter().flatten();
+                    used.extend(inputs.map(|&v| root(model, v)));
+                }
+            }
+        }
+        used
     }
 }
 
@@ -64,17 +94,32 @@ struct Builder<'a> {
     sources: HashMap<ValueId, Source>,
     /// Constants that the plan has already.
     known: HashMap<ValueId, usize>,
+    /// What steps read or the caller gets, by their roots.
+    used: HashSet<ValueId>,
+    /// Where the extents of values are that only the run knows.
+    bounded: HashMap<ValueId, BoundedOutput>,
     plan: Plan,
 }
 
 impl Builder<'_> {
     fn root(&self, id: ValueId) -> ValueId {
-        self.state.model.values[id].alias.unwrap_or(id)
+        root(self.state.model, id)
     }
 
-    fn block(&mut self, elements: usize) -> Place {
-        self.plan.blocks.push(elements);
+    /// Memory for a value.
+    fn block(&mut self, id: ValueId) -> Result<Place, String> {
+        let (dtype, elements) = (self.dtype(id)?, self.elements(id)?);
+        Ok(self.memory(dtype, elements))
+    }
+
+    fn memory(&mut self, dtype: DType, elements: usize) -> Place {
+        self.plan.blocks.push(Block { dtype, elements });
         Place { block: self.plan.blocks.len() - 1, offset: 0 }
+    }
+
+    fn dtype(&self, id: ValueId) -> Result<DType, String> {
+        let value = &self.state.model.values[id];
+        value.dtype.ok_or_else(|| format!("the type of `{}` is not known", value.name))
     }
 
     fn elements(&self, id: ValueId) -> Result<usize, String> {
@@ -91,27 +136,38 @@ impl Builder<'_> {
         self.plan.steps.push(PlanStep { node: n.name.clone(), op: n.op.clone(), work });
     }
 
-    fn constant(&mut self, feed: &Feed, data: Vec<f32>) -> Source {
-        let (name, elements) = (feed.text(self.state.model), data.len());
-        self.plan.constants.push(PlanConstant { name, elements, data });
+    /// Numbers that a kernel reads.
+    fn feed(&mut self, feed: &Feed) -> Result<Source, String> {
+        if let Feed::Value(id) = feed {
+            return self.source(*id);
+        }
+        let data = self.state.feed(feed)?.iter().flat_map(|x| x.to_ne_bytes()).collect();
+        Ok(self.constant(feed.text(self.state.model), DType::F32, data))
+    }
+
+    fn constant(&mut self, name: String, dtype: DType, data: Vec<u8>) -> Source {
+        let elements = data.len() / dtype.bytes() as usize;
+        self.plan.constants.push(PlanConstant { name, dtype, elements, data });
         Source::Constant(self.plan.constants.len() - 1)
     }
 
-    fn feed(&mut self, feed: &Feed) -> Result<Source, String> {
-        let Feed::Value(id) = feed else {
-            let data = self.state.feed(feed)?.into_owned();
-            return Ok(self.constant(feed, data));
-        };
-        let root = self.root(*id);
+    /// Where a value is: what a step made, or a constant.
+    fn source(&mut self, id: ValueId) -> Result<Source, String> {
+        let root = self.root(id);
         if let Some(s) = self.sources.get(&root) {
             return Ok(*s);
         }
         if let Some(&c) = self.known.get(&root) {
             return Ok(Source::Constant(c));
         }
-        let data = self.state.feed(feed)?.into_owned();
+        let constant = self.state.get(id).ok_or_else(|| self.state.absent(id))?;
+        let dtype = self.state.model.values[id].dtype.unwrap_or(constant.dtype());
+        let data = constant.bytes(dtype).ok_or_else(|| {
+            let name = &self.state.model.values[id].name;
+            format!("the constant `{name}` is of {}, which models are not run on", dtype.name())
+        })?;
         self.known.insert(root, self.plan.constants.len());
-        Ok(self.constant(feed, data))
+        Ok(self.constant(Feed::Value(id).text(self.state.model), dtype, data))
     }
 
     fn kernel(
@@ -123,71 +179,163 @@ impl Builder<'_> {
     ) -> Result<(), String> {
         let at =
             |e: String, b: &Builder<'_>| format!("node `{}`: {e}", b.state.model.nodes[node].name);
+        for id in feeds.iter().flat_map(Feed::values) {
+            self.not_bounded(id).map_err(|e| at(e, self))?;
+        }
         let inputs: Result<Vec<Source>, String> = feeds.iter().map(|f| self.feed(f)).collect();
         let inputs = inputs.map_err(|e| at(e, self))?;
-        let elements = self.elements(output).map_err(|e| at(e, self))?;
-        let place = self.block(elements);
+        let place = self.block(output).map_err(|e| at(e, self))?;
         self.sources.insert(output, Source::Place(place));
         self.push(node, Work::Kernel { task, inputs, output: place });
         Ok(())
     }
 
-    /// A node that is not tuned: known, renamed or moved.
+    /// That a value's extents are known ahead of the run.
+    fn not_bounded(&self, id: ValueId) -> Result<(), String> {
+        if !self.bounded.contains_key(&self.root(id)) {
+            return Ok(());
+        }
+        Err(format!(
+            "it reads `{}`, whose extents only the run knows; such values can be outputs of the \
+             model, and no node can go on from them",
+            self.state.model.values[id].name
+        ))
+    }
+
+    /// A node that is not tuned: known, renamed, moved, or run by a plain operator.
     fn node(&mut self, index: usize, reason: &str) -> Result<(), String> {
         let model = self.state.model;
         let node = &model.nodes[index];
         let at = |e: String| format!("node `{}` ({}): {e}", node.name, node.op);
-        let roots: Vec<Option<ValueId>> =
-            node.inputs.iter().map(|i| i.map(|i| self.root(i))).collect();
-        let moving: Vec<Option<Source>> =
-            roots.iter().map(|r| r.and_then(|r| self.sources.get(&r).copied())).collect();
         if node.outputs.iter().all(|o| self.state.get(*o).is_some()) {
             return Ok(());
         }
-        if moving.iter().all(Option::is_none) {
-            let mut inputs = Vec::new();
-            for id in &node.inputs {
-                let known =
-                    |i: ValueId| self.state.get(i).cloned().ok_or_else(|| at(self.state.absent(i)));
-                inputs.push(id.map(known).transpose()?);
+        let moving: Vec<Option<Source>> = node
+            .inputs
+            .iter()
+            .map(|i| i.and_then(|i| self.sources.get(&self.root(i)).copied()))
+            .collect();
+        if moving.iter().all(Option::is_none) && self.known(index)? {
+            return Ok(());
+        }
+        for id in node.inputs.iter().flatten() {
+            self.not_bounded(*id).map_err(at)?;
+        }
+        if node.outputs.iter().all(|o| self.elements(*o) == Ok(0)) {
+            for &output in &node.outputs {
+                let place = self.block(output).map_err(at)?;
+                self.sources.insert(output, Source::Place(place));
             }
-            let made = fold::evaluate(node, &inputs, model.opset)
-                .ok_or_else(|| at(format!("it cannot be run: {reason}")))?;
-            self.state.values.extend(node.outputs.iter().copied().zip(made.map_err(at)?));
             return Ok(());
         }
-        if movement::renames(node) {
-            let (Some(Some(source)), Some(&output)) = (moving.first(), node.outputs.first()) else {
-                return Err(at("its data is not known".into()));
-            };
-            self.sources.insert(output, *source);
+        let unused = node.outputs.iter().skip(1).all(|o| !self.used.contains(o));
+        if let (true, true, Some(Some(source))) = (movement::renames(node), unused, moving.first())
+        {
+            self.sources.insert(node.outputs[0], *source);
             return Ok(());
         }
+        if let Some(results) = self.moves(index).map_err(at)? {
+            for (&output, result) in node.outputs.iter().zip(results) {
+                self.result(index, output, result).map_err(at)?;
+            }
+            return Ok(());
+        }
+        self.plain(index).map_err(|e| match reason {
+            "" => at(e),
+            _ => at(format!("it cannot be run: {reason} ({e})")),
+        })
+    }
+
+    /// Whether a node could be evaluated ahead; no step makes any of its operands.
+    fn known(&mut self, index: usize) -> Result<bool, String> {
+        let model = self.state.model;
+        let node = &model.nodes[index];
+        let at = |e: String| format!("node `{}` ({}): {e}", node.name, node.op);
+        let mut inputs = Vec::new();
+        for id in &node.inputs {
+            let known =
+                |i: ValueId| self.state.get(i).cloned().ok_or_else(|| at(self.state.absent(i)));
+            inputs.push(id.map(known).transpose()?);
+        }
+        match fold::evaluate(node, &inputs, model.opset) {
+            Some(Ok(made)) if made.len() >= node.outputs.len() => {
+                self.state.values.extend(node.outputs.iter().copied().zip(made));
+                Ok(true)
+            }
+            Some(Err(e)) => Err(at(e)),
+            _ => Ok(false),
+        }
+    }
+
+    /// How a node moves data, if it does nothing else.
+    fn moves(&self, index: usize) -> Result<Option<Vec<movement::Moved>>, String> {
+        let model = self.state.model;
+        let node = &model.nodes[index];
         let mut operands = Vec::new();
-        for (i, id) in node.inputs.iter().enumerate() {
+        for id in &node.inputs {
             let Some(id) = *id else {
                 operands.push(movement::Operand::Absent);
                 continue;
             };
-            operands.push(match (moving[i], self.state.get(id)) {
-                (Some(_), _) => {
-                    let shape = model.values[id].shape.clone();
-                    movement::Operand::Floats(shape.ok_or_else(|| {
-                        at(format!("the shape of `{}` is not known", model.values[id].name))
-                    })?)
-                }
-                (None, Some(Constant::F32 { shape, .. })) => {
-                    movement::Operand::Floats(shape.clone())
-                }
-                (None, Some(c)) => movement::Operand::Known(c.clone()),
-                (None, None) => return Err(at(self.state.absent(id))),
+            let value = &model.values[id];
+            let made = self.sources.contains_key(&self.root(id));
+            operands.push(match (made, self.state.get(id)) {
+                (true, _) => movement::Operand::Made(
+                    value
+                        .shape
+                        .clone()
+                        .ok_or_else(|| format!("the shape of `{}` is not known", value.name))?,
+                ),
+                (false, Some(c)) => movement::Operand::Known(c.clone()),
+                (false, None) => return Err(self.state.absent(id)),
             });
         }
-        let results = movement::trace(node, &operands, model.opset)
-            .ok_or_else(|| at(format!("it cannot be run: {reason}")))?;
-        for (&output, result) in node.outputs.iter().zip(results.map_err(at)?) {
-            self.result(index, output, result, &moving)?;
+        movement::trace(node, &operands, model.opset).transpose()
+    }
+
+    /// A step that runs a node by a plain operator.
+    fn plain(&mut self, index: usize) -> Result<(), String> {
+        let model = self.state.model;
+        let node = &model.nodes[index];
+        if let Some(problem) = &node.problem {
+            return Err(problem.clone());
         }
+        let (state, sources) = (&self.state, &self.sources);
+        let constant = |id: ValueId| match sources.contains_key(&root(model, id)) {
+            true => None,
+            false => state.get(id),
+        };
+        let wanted = |id: ValueId| self.used.contains(&id);
+        let call = OperatorCall::of_node(model, node, &constant, &wanted)?;
+        for o in call.inputs.iter().chain(&call.outputs).flatten() {
+            if o.dtype.is_half() || o.dtype == DType::Tf32 {
+                return Err(format!("models are not run on {}", o.dtype.name()));
+            }
+        }
+        let inputs = node.inputs.iter().map(|i| i.map(|i| self.source(i)).transpose());
+        let inputs = inputs.collect::<Result<Vec<_>, String>>()?;
+        let mut outputs = Vec::new();
+        for (&id, o) in node.outputs.iter().zip(&call.outputs) {
+            let place = o.as_ref().map(|_| self.block(id)).transpose()?;
+            if let Some(place) = place {
+                self.sources.insert(id, Source::Place(place));
+            }
+            outputs.push(place);
+        }
+        let is_bounded = is_bounded(&call.domain, &call.op);
+        let extents = is_bounded.then(|| self.memory(DType::I64, call.extents()));
+        if let Some(extents) = extents {
+            let mut before = 0;
+            for (&id, o) in node.outputs.iter().zip(&call.outputs) {
+                let Some(o) = o else { continue };
+                let rank = o.shape.len();
+                let bounded = BoundedOutput { output: 0, extents, before, rank };
+                self.bounded.insert(id, bounded);
+                before += rank;
+            }
+        }
+        let call = PlainCall(Some(Box::new(call)));
+        self.push(index, Work::Plain { call, inputs, outputs, extents });
         Ok(())
     }
 
@@ -197,33 +345,29 @@ impl Builder<'_> {
         node: usize,
         output: ValueId,
         result: movement::Moved,
-        moving: &[Option<Source>],
     ) -> Result<(), String> {
-        let inputs = &self.state.model.nodes[node].inputs;
-        let source = |b: &mut Self, i: usize| match (moving[i], inputs[i]) {
-            (Some(s), _) => Ok(s),
-            (None, Some(id)) => b.feed(&Feed::Value(id)),
-            (None, None) => {
-                Err(format!("node `{}`: its input {i} is missing", b.state.model.nodes[node].name))
-            }
+        let dtype = self.dtype(output)?;
+        let input = |b: &mut Self, i: usize| match b.state.model.nodes[node].inputs.get(i) {
+            Some(Some(id)) => b.source(*id),
+            _ => Err(format!("its input {i} is missing")),
         };
         // All in one piece: no copy, only a name for a place.
-        if let (None, [Piece { input, from, to: 0, pattern: Pattern::Axes(axes) }]) =
+        if let (None, [Piece { input: i, from, to: 0, pattern: Pattern::Axes(axes) }]) =
             (result.fill, &result.pieces[..])
-            && let Some(Source::Place(p)) = moving[*input]
             && matches!(axes[..], [] | [Stride { to: 1, from: 1, .. }])
-            && (p.offset + from).is_multiple_of(ALIGNMENT)
+            && let Source::Place(p) = input(self, *i)?
+            && (p.offset + from).is_multiple_of(alignment(dtype))
         {
-            self.sources
-                .insert(output, Source::Place(Place { block: p.block, offset: p.offset + from }));
+            let place = Place { block: p.block, offset: p.offset + from };
+            self.sources.insert(output, Source::Place(place));
             return Ok(());
         }
-        let place = self.block(result.elements);
+        let place = self.memory(dtype, result.elements);
         if let Some(value) = result.fill {
             self.push(node, Work::Fill { to: place, elements: result.elements, value });
         }
-        for Piece { input, from: from_offset, to: offset, pattern } in result.pieces {
-            let from = source(self, input)?;
+        for Piece { input: i, from: from_offset, to: offset, pattern } in result.pieces {
+            let from = input(self, i)?;
             let work = match pattern {
                 Pattern::Axes(axes) => {
                     Work::Copy { from, from_offset, to: Place { offset, ..place }, axes }
@@ -238,23 +382,20 @@ impl Builder<'_> {
 
     /// The place of a result of the model: constants and handed-on inputs are copied.
     fn output(&mut self, id: ValueId) -> Result<Place, String> {
-        let root = self.root(id);
-        if self.state.model.values[id].dtype != Some(DType::F32) {
-            return Err(format!("output `{}` is not of floats", self.state.model.values[id].name));
-        }
-        if let Some(Source::Place(p)) = self.sources.get(&root) {
+        if let Some(Source::Place(p)) = self.sources.get(&self.root(id)) {
             return Ok(*p);
         }
-        let from = self.feed(&Feed::Value(id))?;
-        let extent = self.elements(id)?;
-        let to = self.block(extent);
-        let axes = vec![Stride { extent, to: 1, from: 1 }];
-        let name = self.state.model.values[id].name.clone();
-        self.plan.steps.push(PlanStep {
-            node: name,
-            op: "output".into(),
-            work: Work::Copy { from, from_offset: 0, to, axes },
-        });
+        let from = self.source(id)?;
+        let (to, extent) = (self.block(id)?, self.elements(id)?);
+        if extent > 0 {
+            let axes = vec![Stride { extent, to: 1, from: 1 }];
+            let name = self.state.model.values[id].name.clone();
+            self.plan.steps.push(PlanStep {
+                node: name,
+                op: "output".into(),
+                work: Work::Copy { from, from_offset: 0, to, axes },
+            });
+        }
         Ok(to)
     }
 }

@@ -3,7 +3,7 @@
 //! gathered again and again (DenseNet), the largest holds them all and the smaller ones are parts
 //! of it.
 
-use super::{ALIGNMENT, Place, Plan, PlanStep, Source, Stride, Work};
+use super::{Place, Plan, PlanStep, Source, Stride, Work, alignment};
 use std::collections::BTreeMap;
 
 /// A step that copies a stretch as it is.
@@ -38,9 +38,10 @@ pub fn merge(plan: &mut Plan) {
         }
         for s in stretches {
             let to = placed.locate(Place { block: target, offset: s.to });
-            let whole = s.from.offset == 0 && s.extent == plan.blocks[s.from.block];
+            let whole = s.from.offset == 0 && s.extent == plan.blocks[s.from.block].elements;
             let free = placed.0[s.from.block].is_none() && to.block != s.from.block;
-            if whole && free && to.offset.is_multiple_of(ALIGNMENT) {
+            let aligned = alignment(plan.blocks[target].dtype);
+            if whole && free && to.offset.is_multiple_of(aligned) {
                 placed.0[s.from.block] = Some(to);
                 useless[s.step] = true;
             }
@@ -56,17 +57,18 @@ fn targets(plan: &Plan) -> Vec<(usize, Vec<Stretch>)> {
     let mut made: BTreeMap<usize, Option<Vec<Stretch>>> = BTreeMap::new();
     let mut last = vec![0; plan.blocks.len()];
     for (i, PlanStep { work, .. }) in plan.steps.iter().enumerate() {
-        let to = work.to();
-        last[to.block] = i;
-        let list = made.entry(to.block).or_insert(Some(Vec::new()));
-        match (stretch(i, work), list.as_mut()) {
-            (Some(s), Some(l)) => l.push(s),
-            _ => *list = None,
+        for to in work.writes() {
+            last[to.block] = i;
+            let list = made.entry(to.block).or_insert(Some(Vec::new()));
+            match (stretch(i, work), list.as_mut()) {
+                (Some(s), Some(l)) => l.push(s),
+                _ => *list = None,
+            }
         }
     }
     let mut targets: Vec<_> =
         made.into_iter().filter_map(|(block, list)| Some((block, list?))).collect();
-    targets.sort_by_key(|(block, _)| (plan.blocks[*block], last[*block]));
+    targets.sort_by_key(|(block, _)| (plan.blocks[*block].elements, last[*block]));
     targets
 }
 
@@ -90,8 +92,8 @@ fn adopt(plan: &Plan, placed: &mut Placed, target: usize, stretches: &[Stretch])
         |s: &Stretch| placed.locate(s.from) == Place { block: first.block, offset: start + s.to };
     let free = placed.0[target].is_none() && first.block != target;
     if !free
-        || covered != plan.blocks[target]
-        || !start.is_multiple_of(ALIGNMENT)
+        || covered != plan.blocks[target].elements
+        || !start.is_multiple_of(alignment(plan.blocks[target].dtype))
         || !stretches.iter().all(fits)
     {
         return false;
@@ -104,10 +106,10 @@ fn adopt(plan: &Plan, placed: &mut Placed, target: usize, stretches: &[Stretch])
 fn rename(plan: &mut Plan, placed: &Placed) {
     let mut number = vec![0; plan.blocks.len()];
     let mut blocks = Vec::new();
-    for (i, elements) in plan.blocks.iter().enumerate() {
+    for (i, block) in plan.blocks.iter().enumerate() {
         if placed.0[i].is_none() {
             number[i] = blocks.len();
-            blocks.push(*elements);
+            blocks.push(*block);
         }
     }
     let fix = |p: &mut Place| {
@@ -130,8 +132,13 @@ fn rename(plan: &mut Plan, placed: &Placed) {
                 fix(to);
             }
             Work::Fill { to, .. } => fix(to),
+            Work::Plain { inputs, outputs, extents, .. } => {
+                inputs.iter_mut().flatten().for_each(source);
+                outputs.iter_mut().flatten().chain(extents).for_each(fix);
+            }
         }
     }
+    plan.bounded.iter_mut().for_each(|b| fix(&mut b.extents));
     plan.inputs.iter_mut().for_each(fix);
     plan.outputs.iter_mut().for_each(fix);
     plan.blocks = blocks;

@@ -7,10 +7,33 @@ mod movement;
 mod text;
 mod verify;
 
-use squall_core::TaskId;
+use squall_core::graph::OperatorCall;
+use squall_core::{DType, TaskId};
 
-/// Elements between places that kernels may be given: 64 bytes.
-pub const ALIGNMENT: usize = 16;
+/// Bytes between places that kernels may be given.
+const ALIGNED_BYTES: usize = 64;
+
+/// Elements of f32 between places that kernels may be given: 64 bytes.
+pub const ALIGNMENT: usize = alignment(DType::F32);
+
+/// Elements of a type between places that kernels may be given: 64 bytes.
+pub const fn alignment(dtype: DType) -> usize {
+    match dtype {
+        DType::F64 | DType::I64 | DType::U64 => ALIGNED_BYTES / 8,
+        DType::F32 | DType::I32 | DType::U32 | DType::Tf32 => ALIGNED_BYTES / 4,
+        DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => ALIGNED_BYTES / 2,
+        DType::I8 | DType::U8 | DType::Bool => ALIGNED_BYTES,
+    }
+}
+
+/// Memory for elements of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The type.
+    pub dtype: DType,
+    /// How many.
+    pub elements: usize,
+}
 
 /// A position in memory that a run writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,25 +74,48 @@ pub enum Work {
     Copy { from: Source, from_offset: usize, to: Place, axes: Vec<Stride> },
     /// A copy without a pattern: (target, source, length) each.
     Runs { from: Source, to: Place, runs: Vec<[usize; 3]> },
-    /// The same number everywhere.
+    /// The same number everywhere: of whole numbers and booleans the one that it is cut to.
     Fill { to: Place, elements: usize, value: f32 },
+    /// A node that no kernel is made for, as a generated C function: its operands and results, as
+    /// far as it has them. `extents` is where a bounded operator says the extents of its results.
+    Plain {
+        call: PlainCall,
+        inputs: Vec<Option<Source>>,
+        outputs: Vec<Option<Place>>,
+        extents: Option<Place>,
+    },
+}
+
+/// What a plain operator is generated from; none in a plan that was read from a text.
+#[derive(Clone, Debug, Default)]
+pub struct PlainCall(pub Option<Box<OperatorCall>>);
+
+/// Equal plans have the same steps; what a node computes is the model's affair.
+impl PartialEq for PlainCall {
+    fn eq(&self, _: &PlainCall) -> bool {
+        true
+    }
 }
 
 impl Work {
-    /// The place that is written.
-    pub fn to(&self) -> Place {
+    /// The places that are written.
+    pub fn writes(&self) -> Vec<Place> {
         match self {
-            Work::Kernel { output, .. } => *output,
-            Work::Copy { to, .. } | Work::Runs { to, .. } | Work::Fill { to, .. } => *to,
+            Work::Kernel { output, .. } => vec![*output],
+            Work::Copy { to, .. } | Work::Runs { to, .. } | Work::Fill { to, .. } => vec![*to],
+            Work::Plain { outputs, extents, .. } => {
+                outputs.iter().flatten().chain(extents).copied().collect()
+            }
         }
     }
 
     /// What is read.
-    pub fn reads(&self) -> &[Source] {
+    pub fn reads(&self) -> Vec<Source> {
         match self {
-            Work::Kernel { inputs, .. } => inputs,
-            Work::Copy { from, .. } | Work::Runs { from, .. } => std::slice::from_ref(from),
-            Work::Fill { .. } => &[],
+            Work::Kernel { inputs, .. } => inputs.clone(),
+            Work::Copy { from, .. } | Work::Runs { from, .. } => vec![*from],
+            Work::Fill { .. } => Vec::new(),
+            Work::Plain { inputs, .. } => inputs.iter().flatten().copied().collect(),
         }
     }
 }
@@ -86,14 +132,16 @@ pub struct PlanStep {
 }
 
 /// Numbers that are known before a call, in the order in which a kernel reads them.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct PlanConstant {
     /// What they are made of, in words.
     pub name: String,
+    /// The type of each.
+    pub dtype: DType,
     /// How many.
     pub elements: usize,
-    /// The numbers themselves; none in a plan that was read from a text.
-    pub data: Vec<f32>,
+    /// The numbers' bytes as memory holds them; none in a plan that was read from a text.
+    pub data: Vec<u8>,
 }
 
 impl PlanConstant {
@@ -106,25 +154,12 @@ impl PlanConstant {
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }
-
-    /// The numbers.
-    pub fn iter(&self) -> std::slice::Iter<'_, f32> {
-        self.data.iter()
-    }
-}
-
-impl<'a> IntoIterator for &'a PlanConstant {
-    type Item = &'a f32;
-    type IntoIter = std::slice::Iter<'a, f32>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
-    }
 }
 
 /// Equal plans have the same steps; the numbers are the model's affair.
 impl PartialEq for PlanConstant {
     fn eq(&self, other: &PlanConstant) -> bool {
-        (&self.name, self.elements) == (&other.name, other.elements)
+        (&self.name, self.dtype, self.elements) == (&other.name, other.dtype, other.elements)
     }
 }
 
@@ -133,8 +168,8 @@ impl PartialEq for PlanConstant {
 pub struct Plan {
     /// Everything known before a call that steps read.
     pub constants: Vec<PlanConstant>,
-    /// Elements of each block of memory.
-    pub blocks: Vec<usize>,
+    /// Memory that the run writes.
+    pub blocks: Vec<Block>,
     /// In order.
     pub steps: Vec<PlanStep>,
     /// Where the model's inputs go.
@@ -145,8 +180,24 @@ pub struct Plan {
     pub input_elements: Vec<usize>,
     /// Elements of each output.
     pub output_elements: Vec<usize>,
+    /// Outputs whose extents only the run knows.
+    pub bounded: Vec<BoundedOutput>,
     /// Weights that the file does not hold: they are random.
     pub random: Vec<String>,
+}
+
+/// An output of which only the largest extents are known ahead of the run. Its elements lie
+/// row-major in the extents that the run finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BoundedOutput {
+    /// Index into [`Plan::outputs`].
+    pub output: usize,
+    /// Where the run writes extents, as int64.
+    pub extents: Place,
+    /// How many stand there before those of this output.
+    pub before: usize,
+    /// How many dimensions it has.
+    pub rank: usize,
 }
 
 impl Plan {
@@ -160,13 +211,14 @@ impl Plan {
         };
         self.inputs.iter().for_each(|p| touch(p, 0));
         for (i, step) in self.steps.iter().enumerate() {
-            touch(&step.work.to(), i);
+            step.work.writes().iter().for_each(|p| touch(p, i));
             for s in step.work.reads() {
                 if let Source::Place(p) = s {
-                    touch(p, i);
+                    touch(&p, i);
                 }
             }
         }
+        self.bounded.iter().for_each(|b| touch(&b.extents, self.steps.len()));
         self.outputs.iter().for_each(|p| touch(p, self.steps.len()));
         lives.into_iter().map(|(a, b)| (a.min(b), b)).collect()
     }

@@ -5,9 +5,26 @@
 use super::Stride;
 use squall_core::graph::{Attribute, Constant, Node, fold};
 
-/// Operators that put elements of their operands into new places, and nothing else.
-const MOVES: &[&str] =
-    &["Transpose", "Slice", "Split", "Concat", "Gather", "Expand", "Tile", "Pad", "Where"];
+/// Operators that put elements of some operands into new places, and nothing else: for each the
+/// operands whose elements move. The others say where to, and must be known.
+const MOVES: &[(&str, Moving)] = &[
+    ("Transpose", Moving::Only(&[0])),
+    ("Slice", Moving::Only(&[0])),
+    ("Split", Moving::Only(&[0])),
+    ("Concat", Moving::All),
+    ("Gather", Moving::Only(&[0])),
+    ("Expand", Moving::Only(&[0])),
+    ("Tile", Moving::Only(&[0])),
+    ("Pad", Moving::Only(&[0, 2])),
+    ("Where", Moving::Only(&[1, 2])),
+];
+
+/// Which operands of an operator move.
+#[derive(Clone, Copy)]
+enum Moving {
+    All,
+    Only(&'static [usize]),
+}
 
 /// Operators that give their first operand another shape or name.
 const RENAMES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"];
@@ -16,9 +33,9 @@ const RENAMES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identi
 pub enum Operand {
     /// Not given.
     Absent,
-    /// Numbers to move, of this shape.
-    Floats(Vec<i64>),
-    /// Known ahead: indices, axes, shapes, conditions.
+    /// Made by a step, of this shape.
+    Made(Vec<i64>),
+    /// Known ahead.
     Known(Constant),
 }
 
@@ -57,28 +74,41 @@ pub enum Pattern {
 
 /// Whether a node hands the elements of its first operand on in their order.
 pub fn renames(node: &Node) -> bool {
-    RENAMES.contains(&node.op.as_str()) && node.domain.is_empty() && node.outputs.len() == 1
+    let known = matches!(node.domain.as_str(), "" | "ai.onnx");
+    known && RENAMES.contains(&node.op.as_str())
 }
 
 /// The results of a node that moves data; `None` for other nodes.
 pub fn trace(node: &Node, operands: &[Operand], opset: i64) -> Option<Result<Vec<Moved>, String>> {
-    if !MOVES.contains(&node.op.as_str()) {
+    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return None;
     }
+    let moving = MOVES.iter().find(|(op, _)| *op == node.op)?.1;
+    let moves = |i: usize| match moving {
+        Moving::All => true,
+        Moving::Only(list) => list.contains(&i),
+    };
     // Index 0 stands for the fill of `Pad`, which is no operand.
     let mut next = 1i64;
     let mut starts = Vec::new();
     let mut inputs = Vec::new();
-    for operand in operands {
+    for (i, operand) in operands.iter().enumerate() {
         starts.push(next);
+        let shape = match operand {
+            Operand::Known(c) => c.shape(),
+            Operand::Made(shape) => shape,
+            Operand::Absent => &[],
+        };
         inputs.push(match operand {
             Operand::Absent => None,
-            Operand::Known(c) => Some(c.clone()),
-            Operand::Floats(shape) => {
+            Operand::Known(c) if !moves(i) => Some(c.clone()),
+            // Where to is found when the model runs.
+            Operand::Made(_) if !moves(i) => return None,
+            Operand::Known(_) | Operand::Made(_) => {
                 let count = shape.iter().product::<i64>().max(0);
                 let data = (next..next + count).collect();
                 next += count;
-                Some(Constant::I64 { shape: shape.clone(), data })
+                Some(Constant::I64 { shape: shape.to_vec(), data })
             }
         });
     }

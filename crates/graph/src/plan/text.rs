@@ -3,16 +3,20 @@
 //!
 //! ```text
 //! plan
-//! constant 108 "\"w\""
-//! block 192
-//! block 256
+//! constant f32 108 "\"w\""
+//! block f32 192
+//! block f32 256
 //! input b0+0 192
 //! step "conv" "Conv" kernel 0123456789abcdef b1+0 b0+0 c0
 //! step "cat" "Concat" copy b1+0 b0+0 0 [4:8:4] [4:1:1]
+//! step "pick" "Gather" plain b1+0 c1 to b2+0
 //! output b1+0 256
 //! ```
 
-use super::{Place, Plan, PlanConstant, PlanStep, Source, Stride, Work};
+use super::{
+    Block, BoundedOutput, Place, PlainCall, Plan, PlanConstant, PlanStep, Source, Stride, Work,
+};
+use squall_core::DType;
 use squall_core::graph::words::{Words, at_end, lines, quote};
 use squall_core::text::TextError;
 use std::fmt::{self, Write as _};
@@ -91,13 +95,26 @@ fn listed<T: fmt::Display>(list: &[T]) -> String {
     })
 }
 
+/// What may be absent: `-` then.
+fn maybe<T: fmt::Display>(list: &[Option<T>]) -> String {
+    list.iter().fold(String::new(), |mut s, x| {
+        let _ = match x {
+            Some(x) => write!(s, " {x}"),
+            None => write!(s, " -"),
+        };
+        s
+    })
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan")?;
         for c in &self.constants {
-            writeln!(f, "constant {} {}", c.elements, quote(&c.name))?;
+            writeln!(f, "constant {} {} {}", c.dtype.name(), c.elements, quote(&c.name))?;
         }
-        self.blocks.iter().try_for_each(|n| writeln!(f, "block {n}"))?;
+        for b in &self.blocks {
+            writeln!(f, "block {} {}", b.dtype.name(), b.elements)?;
+        }
         for (p, n) in self.inputs.iter().zip(&self.input_elements) {
             writeln!(f, "input {p} {n}")?;
         }
@@ -118,10 +135,18 @@ impl fmt::Display for Plan {
                 Work::Fill { to, elements, value } => {
                     writeln!(f, "fill {to} {elements} {value:?}")?;
                 }
+                Work::Plain { inputs, outputs, extents, .. } => {
+                    write!(f, "plain{} to{}", maybe(inputs), maybe(outputs))?;
+                    extents.map_or(Ok(()), |p| write!(f, " extents {p}"))?;
+                    writeln!(f)?;
+                }
             }
         }
         for (p, n) in self.outputs.iter().zip(&self.output_elements) {
             writeln!(f, "output {p} {n}")?;
+        }
+        for b in &self.bounded {
+            writeln!(f, "bounded {} {} {} {}", b.output, b.extents, b.before, b.rank)?;
         }
         self.random.iter().try_for_each(|name| writeln!(f, "random {}", quote(name)))
     }
@@ -151,15 +176,43 @@ impl Plan {
 }
 
 const PLACE: &str = "a place like b0+16";
+const SOURCE: &str = "a place like b0+16 or a constant like c3";
+
+/// Reads a type's name.
+fn dtype(w: &mut Words<'_>) -> Result<DType, TextError> {
+    let start = w.clone();
+    let name = w.bare()?;
+    match DType::ALL.into_iter().find(|d| d.name() == name) {
+        Some(dtype) => Ok(dtype),
+        None => start.error("expected a type like f32"),
+    }
+}
+
+/// Reads what may be absent, up to the end or a word.
+fn until<T: FromStr>(
+    w: &mut Words<'_>,
+    end: Option<&str>,
+    what: &str,
+) -> Result<Vec<Option<T>>, TextError> {
+    let mut list = Vec::new();
+    while !w.is_done() && w.peek() != end {
+        list.push(if w.accept("-") { None } else { Some(w.value(what)?) });
+    }
+    Ok(list)
+}
 
 fn line(w: &mut Words<'_>, plan: &mut Plan) -> Result<(), TextError> {
     let start = w.clone();
     match w.bare()? {
         "constant" => {
-            let (elements, name) = (w.value("a number of elements")?, w.quoted()?);
-            plan.constants.push(PlanConstant { name, elements, data: Vec::new() });
+            let (dtype, elements) = (dtype(w)?, w.value("a number of elements")?);
+            let name = w.quoted()?;
+            plan.constants.push(PlanConstant { name, dtype, elements, data: Vec::new() });
         }
-        "block" => plan.blocks.push(w.value("a number of elements")?),
+        "block" => {
+            let (dtype, elements) = (dtype(w)?, w.value("a number of elements")?);
+            plan.blocks.push(Block { dtype, elements });
+        }
         "input" => {
             plan.inputs.push(w.value(PLACE)?);
             plan.input_elements.push(w.value("a number of elements")?);
@@ -168,6 +221,12 @@ fn line(w: &mut Words<'_>, plan: &mut Plan) -> Result<(), TextError> {
             plan.outputs.push(w.value(PLACE)?);
             plan.output_elements.push(w.value("a number of elements")?);
         }
+        "bounded" => plan.bounded.push(BoundedOutput {
+            output: w.value("an output's number")?,
+            extents: w.value(PLACE)?,
+            before: w.value("a number of extents")?,
+            rank: w.value("a number of extents")?,
+        }),
         "random" => plan.random.push(w.quoted()?),
         "step" => {
             let (node, op) = (w.quoted()?, w.quoted()?);
@@ -179,7 +238,6 @@ fn line(w: &mut Words<'_>, plan: &mut Plan) -> Result<(), TextError> {
 }
 
 fn work(w: &mut Words<'_>) -> Result<Work, TextError> {
-    const SOURCE: &str = "a place like b0+16 or a constant like c3";
     let start = w.clone();
     Ok(match w.bare()? {
         "kernel" => {
@@ -200,6 +258,13 @@ fn work(w: &mut Words<'_>) -> Result<Work, TextError> {
             let (to, elements) = (w.value(PLACE)?, w.value("a number of elements")?);
             Work::Fill { to, elements, value: w.value("a number")? }
         }
-        _ => return start.error("expected `kernel`, `copy`, `runs` or `fill`"),
+        "plain" => {
+            let inputs = until(w, Some("to"), SOURCE)?;
+            w.expect("to")?;
+            let outputs = until(w, Some("extents"), PLACE)?;
+            let extents = if w.accept("extents") { Some(w.value(PLACE)?) } else { None };
+            Work::Plain { call: PlainCall::default(), inputs, outputs, extents }
+        }
+        _ => return start.error("expected `kernel`, `copy`, `runs`, `fill` or `plain`"),
     })
 }

@@ -2,6 +2,7 @@
 //! that no step, input or constant gave.
 
 use super::{Place, Plan, Source, Stride, Work};
+use squall_core::DType;
 
 impl Plan {
     /// Checks the plan; says which step is wrong and why. What a kernel reads of a block is its
@@ -21,10 +22,18 @@ impl Plan {
         for (i, step) in self.steps.iter().enumerate() {
             let at = |e: String| format!("step {i} (`{}`): {e}", step.node);
             for source in step.work.reads() {
-                self.known(source, &written).map_err(at)?;
+                self.known(&source, &written).map_err(at)?;
             }
             self.sizes(&step.work).map_err(at)?;
-            written[step.work.to().block] = true;
+            step.work.writes().iter().for_each(|p| written[p.block] = true);
+        }
+        for b in &self.bounded {
+            self.known(&Source::Place(b.extents), &written)
+                .and_then(|()| self.inside(&b.extents, b.before.saturating_add(b.rank)))
+                .map_err(|e| format!("the extents of output {}: {e}", b.output))?;
+            if b.output >= self.outputs.len() || self.blocks[b.extents.block].dtype != DType::I64 {
+                return Err(format!("the extents of output {} are none", b.output));
+            }
         }
         for (i, (p, &n)) in self.outputs.iter().zip(&self.output_elements).enumerate() {
             self.inside(p, n).map_err(|e| format!("output {i}: {e}"))?;
@@ -37,10 +46,10 @@ impl Plan {
     fn inside(&self, p: &Place, elements: usize) -> Result<(), String> {
         match (self.blocks.get(p.block), p.offset.checked_add(elements)) {
             (None, _) => Err(format!("there is no block {}", p.block)),
-            (Some(&size), Some(end)) if end <= size => Ok(()),
-            (Some(size), _) => Err(format!(
-                "{elements} elements from {} on do not fit block {} of {size}",
-                p.offset, p.block
+            (Some(block), Some(end)) if end <= block.elements => Ok(()),
+            (Some(block), _) => Err(format!(
+                "{elements} elements from {} on do not fit block {} of {}",
+                p.offset, p.block, block.elements
             )),
         }
     }
@@ -50,7 +59,8 @@ impl Plan {
             Source::Constant(c) if *c < self.constants.len() => Ok(()),
             Source::Constant(c) => Err(format!("there is no constant {c}")),
             Source::Place(p) => match written.get(p.block) {
-                Some(true) => self.inside(p, 0),
+                // What has no elements needs no writer.
+                Some(w) if *w || self.blocks[p.block].elements == 0 => self.inside(p, 0),
                 _ => Err(format!("block {} holds nothing by then", p.block)),
             },
         }
@@ -60,10 +70,12 @@ impl Plan {
         let far = || "its numbers are too large".to_string();
         match work {
             Work::Kernel { output, .. } => self.inside(output, 0),
+            Work::Plain { .. } => work.writes().iter().try_for_each(|p| self.inside(p, 0)),
             Work::Fill { to, elements, .. } => self.inside(to, *elements),
             Work::Copy { from, from_offset, to, axes } => {
                 let (target, low, high) = span(axes).ok_or_else(far)?;
                 self.inside(to, target)?;
+                self.alike(from, to)?;
                 let first = i64::try_from(*from_offset).map_err(|_| far())?;
                 let (low, high) = (first.checked_add(low), first.checked_add(high));
                 let (low, high) = (low.ok_or_else(far)?, high.ok_or_else(far)?);
@@ -72,10 +84,26 @@ impl Plan {
                 };
                 self.holds(from, high)
             }
-            Work::Runs { from, to, runs } => runs.iter().try_for_each(|&[t, f, n]| {
-                self.inside(to, t.checked_add(n).ok_or_else(far)?)?;
-                self.holds(from, f.checked_add(n).ok_or_else(far)?)
-            }),
+            Work::Runs { from, to, runs } => {
+                self.inside(to, 0)?;
+                self.alike(from, to)?;
+                runs.iter().try_for_each(|&[t, f, n]| {
+                    self.inside(to, t.checked_add(n).ok_or_else(far)?)?;
+                    self.holds(from, f.checked_add(n).ok_or_else(far)?)
+                })
+            }
+        }
+    }
+
+    /// Whether a move's ends, which exist, are of one type.
+    fn alike(&self, from: &Source, to: &Place) -> Result<(), String> {
+        let source = match from {
+            Source::Place(p) => self.blocks[p.block].dtype,
+            Source::Constant(c) => self.constants[*c].dtype,
+        };
+        match self.blocks[to.block].dtype {
+            target if target == source => Ok(()),
+            target => Err(format!("it moves {} to {}", source.name(), target.name())),
         }
     }
 

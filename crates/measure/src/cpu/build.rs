@@ -1,43 +1,74 @@
 //! From C to a library: one compiler run for each kernel.
 
 use super::Toolchain;
-use super::toolchain::first_error;
+use super::object::{Object, SYSTEM_FAULTS};
+use super::toolchain::{Compiled, first_error};
 use crate::artifact::{Build, BuildSite, Built, digest};
 use squall_core::{KernelSource, MeasurerError};
 use std::fs;
 use std::sync::atomic::Ordering;
 
-/// What a compiler says when the machine is at fault. Any source would be refused then.
-const SYSTEM_FAULTS: [&str; 3] =
-    ["No space left on device", "Read-only file system", "Disk quota exceeded"];
-
 impl Toolchain {
     /// Compiles a kernel in C. An error means that no kernel would build.
     pub(crate) fn build(&self, kernel: &KernelSource, site: BuildSite) -> Build {
-        let name = digest(kernel);
-        let (source, library) =
-            (site.folder.join(format!("{name}.c")), site.folder.join(format!("{name}.so")));
-        fs::write(&source, &kernel.source).map_err(|e| MeasurerError::folder(&source, &e))?;
-        let mut args: Vec<&str> = vec!["-fPIC", "-shared"];
-        args.extend(self.optimisation(kernel));
-        args.extend(self.flags().iter().map(String::as_str));
-        if kernel.openmp {
-            args.push("-fopenmp");
+        match self.build_unless_stopped(kernel, site) {
+            Err(MeasurerError::Stopped) => Ok(None),
+            done => done,
         }
-        args.extend(kernel.flags.iter().map(String::as_str));
-        let c = self.compile(site, &args, &source, &library)?;
+    }
+
+    fn build_unless_stopped(&self, kernel: &KernelSource, site: BuildSite) -> Build {
+        let name = digest(kernel);
+        let library = site.folder.join(format!("{name}.so"));
+        if self.objects().is_kept() {
+            return self.build_of_object(kernel, &name, site);
+        }
+        let source = site.folder.join(format!("{name}.c"));
+        fs::write(&source, &kernel.source).map_err(|e| MeasurerError::folder(&source, &e))?;
+        let mut args = self.object_arguments(kernel);
+        args[0] = "-shared".into();
+        let c = self.compile(site, &strs(&args), &source, &library)?;
         let _ = fs::remove_file(&source);
+        self.judge(c, &name, 0.0, site)
+    }
+
+    /// The same by way of an object, which networks and exports are linked from, too.
+    fn build_of_object(&self, kernel: &KernelSource, name: &str, site: BuildSite) -> Build {
+        let object = site.folder.join(format!("{name}.o"));
+        let cpu = match self.object_at(kernel, &object, site)? {
+            Object::Made(cpu) => cpu,
+            Object::Cancelled => return Ok(None),
+            Object::Refused(said, cpu) => {
+                let c = Compiled { ok: false, said, cpu, killed: false };
+                return self.judge(c, name, 0.0, site);
+            }
+        };
+        let mut args = vec!["-shared"];
+        args.extend(kernel.openmp.then_some("-fopenmp"));
+        args.extend(kernel.flags.iter().map(String::as_str));
+        let c = self.compile(site, &args, &object, &site.folder.join(format!("{name}.so")))?;
+        let _ = fs::remove_file(&object);
+        self.judge(c, name, cpu, site)
+    }
+
+    /// What a compiler run that should have made the library came to; `cpu` seconds went before.
+    fn judge(&self, c: Compiled, name: &str, cpu: f64, site: BuildSite) -> Build {
         if c.killed && site.cancel.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        if c.ok && library.is_file() {
-            return Ok(Some((Built::Library(format!("{name}.so").into()), c.cpu)));
+        let cpu = cpu + c.cpu;
+        if c.ok && site.folder.join(format!("{name}.so")).is_file() {
+            return Ok(Some((Built::Library(format!("{name}.so").into()), cpu)));
         }
         if let Some(fault) = SYSTEM_FAULTS.into_iter().find(|f| c.said.contains(f)) {
             return Err(MeasurerError::Folder { path: site.folder.into(), reason: fault.into() });
         }
         // A compiler that went away would refuse everything, so it has to build something now.
         let check = self.check(site.folder, site.cancel)?;
-        Ok(Some((Built::Refused(first_error(&c.said)), c.cpu + check)))
+        Ok(Some((Built::Refused(first_error(&c.said)), cpu + check)))
     }
+}
+
+fn strs(all: &[String]) -> Vec<&str> {
+    all.iter().map(String::as_str).collect()
 }

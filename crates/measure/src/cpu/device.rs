@@ -2,9 +2,11 @@
 //! system and the compiler, nothing is assumed.
 
 use super::Toolchain;
-use squall_core::{Bytes, DeviceIdentity, MeasurerError, Target};
+use super::level::{Execution, highest_level, runs};
+use squall_core::{Bytes, DeviceIdentity, Isa, MeasurerError, Target};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 /// A data or unified cache as one core sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +37,14 @@ pub struct Device {
     pub siblings: Vec<usize>,
     /// Data caches, innermost first.
     pub caches: Vec<Cache>,
+    /// What runs its kernels.
+    pub execution: Execution,
 }
 
 impl Device {
-    /// This machine, with `threads` of its cores for kernels.
+    /// This machine, with `threads` of its cores for kernels, held to the level of instructions
+    /// that the toolchain makes. A level of another architecture, or more than the CPU has, is no
+    /// error: kernels can be made of it, and [`Device::execution`] says what runs them.
     pub fn detect(threads: usize, toolchain: &Toolchain) -> Result<Device, MeasurerError> {
         let allowed = allowed_cores();
         if threads == 0 || threads > allowed.len() {
@@ -59,17 +65,72 @@ impl Device {
         let (cores, spare, siblings) = choose(&allowed, &|core| siblings(cpus, core), threads);
         let caches = cores.first().map(|&c| caches(cpus, c)).unwrap_or_default();
         let macros = toolchain.macros()?;
-        let (vector_bytes, vector_registers) = vectors(&macros);
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
         let shares: Vec<Bytes> = caches.iter().map(share).collect();
-        let target = Target { threads, ..Target::cpu(vector_bytes, vector_registers, &shares) };
-        let model = model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default());
-        Ok(Device { target, model, features: features(&macros), cores, spare, siblings, caches })
+        let target = match toolchain.isa() {
+            Some(isa) => Target::at_level(isa, &shares),
+            None => {
+                let (vector_bytes, vector_registers) = vectors(&macros);
+                Target::cpu(vector_bytes, vector_registers, &shares)
+            }
+        };
+        let target = Target { threads, ..target };
+        let execution = toolchain.isa().map_or(Execution::Here, |isa| runs(isa.level()));
+        let model = match (&execution, toolchain.isa()) {
+            (Execution::Here, _) | (_, None) => {
+                model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
+            }
+            // Nothing is known of the machine that will run them.
+            (Execution::Emulated(_), Some(isa)) => {
+                DeviceIdentity::emulated(isa.level().architecture.name())
+            }
+            (_, Some(isa)) => format!("any {} processor", isa.level().architecture.name()),
+        };
+        let features = features(&macros);
+        Ok(Device { target, model, features, cores, spare, siblings, caches, execution })
+    }
+
+    /// A command that starts a program made for this device: under an emulator where it needs one.
+    pub fn command(&self, program: &Path) -> Command {
+        match &self.execution {
+            Execution::Emulated(words) => {
+                let mut command = Command::new(&words[0]);
+                command.args(&words[1..]).arg(program);
+                command
+            }
+            _ => Command::new(program),
+        }
+    }
+
+    /// Refuses a device whose kernels cannot be timed: they run elsewhere, or under an emulator.
+    pub fn can_time(&self) -> Result<(), MeasurerError> {
+        match (&self.execution, self.target.isa) {
+            (Execution::Emulated(command), Some(isa)) => Err(MeasurerError::Device(format!(
+                "kernels of {isa} run here under {} only, and times under an emulator say \
+                 nothing of any machine; `squall run`, `check` and `export` work, and tuning on \
+                 a machine of that level",
+                command.first().map_or("an emulator", String::as_str)
+            ))),
+            _ => self.can_run(),
+        }
+    }
+
+    /// Refuses a device whose kernels cannot run here at all.
+    pub fn can_run(&self) -> Result<(), MeasurerError> {
+        match &self.execution {
+            Execution::Nowhere(why) => Err(MeasurerError::Device(why.clone())),
+            _ => Ok(()),
+        }
     }
 
     /// What times compare within.
     pub fn identity(&self) -> DeviceIdentity {
-        DeviceIdentity::cpu(self.model.clone(), self.target.vector_bytes(), self.target.threads)
+        let t = &self.target;
+        let identity = DeviceIdentity::cpu(self.model.clone(), t.vector_bytes(), t.threads);
+        // The machine's own level is no restriction: its records are the machine's.
+        let is_less =
+            |isa: &Isa| self.execution != Execution::Here || highest_level() != Some(*isa);
+        identity.with_isa(t.isa.filter(is_less))
     }
 
     /// The device's name in records.

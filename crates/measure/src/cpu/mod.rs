@@ -1,16 +1,23 @@
 //! CPUs: the user's C compiler ([`Toolchain`]), the machine ([`Device`]) and its roof ([`Roof`]),
 //! and the process that runs kernels there and on GPUs.
 
+mod ahead;
 mod build;
 mod device;
+mod level;
+mod object;
 mod program;
 mod roof;
 mod runner;
 mod toolchain;
+mod written;
 
 pub(crate) use runner::{Reply, Runner, STARTS, ready, unexpected};
 pub(crate) use toolchain::NEVER;
 
+pub use ahead::{on_spare_cores, while_compiling};
 pub use device::{Cache, Device};
+pub use level::{Execution, highest_level, runs};
+pub use object::Object;
 pub use roof::{Level, Prober, Roof, clock, roof};
 pub use toolchain::Toolchain;

@@ -1,9 +1,12 @@
 //! The C programs of this crate, which run as processes of their own. Each is compiled once in a
-//! process of ours; later folders get a copy of the program.
+//! process of ours, and once for all of them where the toolchain has a cache; later folders get a
+//! copy of the program.
 
 use super::Toolchain;
 use super::toolchain::{NEVER, first_error};
+use super::written;
 use crate::artifact::BuildSite;
+use crate::objects::Wanted;
 use crate::process::Process;
 use squall_core::MeasurerError;
 use std::collections::HashMap;
@@ -44,12 +47,29 @@ pub(super) fn make(
             .map_err(|e| MeasurerError::folder(&path, &e));
     }
     let site = BuildSite { folder, timeout: Duration::from_secs(60), cancel: &NEVER };
-    let c = toolchain.compile(site, args, &folder.join(format!("{name}.c")), &path)?;
-    if !c.ok {
-        return Ok(Err(first_error(&c.said)));
-    }
+    let texts: Vec<&str> = sources.iter().flat_map(|(name, text)| [*name, *text]).collect();
+    let wanted =
+        Wanted { key: &toolchain.key(args, &texts), to: &path, executable: true, cancel: &NEVER };
+    let compiled = toolchain.objects().obtain(wanted, || {
+        let mut c = toolchain.compile(site, args, &folder.join(format!("{name}.c")), &path)?;
+        if let Some(why) = written::fault(&path, toolchain.isa()).filter(|_| c.ok) {
+            (c.ok, c.said) = (false, why);
+        }
+        let is_made = c.ok;
+        Ok((c, is_made))
+    })?;
+    let cpu = match compiled {
+        Some(c) if !c.ok => return Ok(Err(first_error(&c.said))),
+        Some(c) => c.cpu,
+        None => 0.0,
+    };
     made.extend(fs::read(&path).ok().map(|program| (key, program)));
-    Ok(Ok(c.cpu))
+    Ok(Ok(cpu))
+}
+
+/// Starts a program that may just have been written and that this thread waits for.
+pub(super) fn start_bound(command: &mut Command) -> io::Result<Process> {
+    start(crate::process::end_with_us(command))
 }
 
 /// Starts a program that may just have been written.

@@ -3,12 +3,13 @@
 //! with one of the same run: [`Prober::peak_now`] costs 20 ms.
 
 use super::{Device, Toolchain, program};
+use crate::folder::TemporaryFolder;
 use crate::process::describe;
+use crate::stop::is_stopped;
 use squall_core::{Bytes, MeasurerError};
 use std::fs::{self, File};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use tempfile::TempDir;
 
 const SOURCE: &str = include_str!("roof.c");
 
@@ -47,15 +48,15 @@ impl Roof {
 
 /// The measuring program, compiled for a device.
 pub struct Prober {
-    folder: TempDir,
+    folder: TemporaryFolder,
     device: Device,
 }
 
 impl Prober {
     /// Compiles it.
     pub fn build(device: &Device, toolchain: &Toolchain) -> Result<Prober, MeasurerError> {
-        let temp = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
+        device.can_time()?;
+        let folder = TemporaryFolder::new("probe")?;
         let bytes = format!("-DVECTOR_BYTES={}", device.target.vector_bytes());
         let registers = format!("-DVECTOR_REGISTERS={}", device.target.vector_registers());
         let mut args = vec!["-O2", &bytes, &registers, "-pthread"];
@@ -154,7 +155,7 @@ impl Prober {
             .stdout(out)
             .stderr(Stdio::null());
         let fault = |e| MeasurerError::folder(&program, &e);
-        let ended = program::start(&mut command)
+        let ended = program::start_bound(&mut command)
             .map_err(fault)?
             .wait(Instant::now() + Duration::from_secs(60), None)
             .map_err(fault)?;
@@ -169,6 +170,7 @@ impl Prober {
             }
             Some(_) if rates.len() == tests.len() && rates.iter().all(|r| *r > 0.0) => Ok(rates),
             Some(_) => Err(MeasurerError::Runner("the roof's program prints no rates".into())),
+            None if is_stopped() => Err(MeasurerError::Stopped),
             None => Err(MeasurerError::Runner("the roof's program did not end within 60 s".into())),
         }
     }

@@ -3,6 +3,7 @@
 
 use super::{Device, Toolchain, program};
 use crate::process::{Process, describe};
+use crate::stop::is_stopped;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_core::MeasurerError;
 use squall_runtime::host;
@@ -13,6 +14,10 @@ use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const NAME: &str = "runner";
+/// How long an answer is waited for once the user stopped us.
+const STOPPING: Duration = Duration::from_secs(10);
+/// How often it is looked at whether the user did.
+const LOOK: Duration = Duration::from_millis(200);
 /// How often it may die on its start until that counts.
 pub(crate) const STARTS: usize = 3;
 
@@ -85,7 +90,7 @@ impl Runner {
         let start = Start::Kernels { cores: cores.clone(), on };
         let mut tries = 0;
         loop {
-            let mut command = Runner::command(folder, &start);
+            let mut command = Runner::command(device.command(&folder.join(NAME)), folder, &start);
             command
                 .env("OMP_NUM_THREADS", cores.len().to_string())
                 .env("OMP_PROC_BIND", "true")
@@ -112,11 +117,10 @@ impl Runner {
 
     /// Starts the program built in `folder` as something else than a runner of kernels.
     pub fn begin(folder: &Path, start: &Start) -> Result<Runner, MeasurerError> {
-        Runner::spawn(folder, Runner::command(folder, start))
+        Runner::spawn(folder, Runner::command(Command::new(folder.join(NAME)), folder, start))
     }
 
-    fn command(folder: &Path, start: &Start) -> Command {
-        let mut command = Command::new(folder.join(NAME));
+    fn command(mut command: Command, folder: &Path, start: &Start) -> Command {
         command
             .args(start.arguments())
             .current_dir(folder)
@@ -161,6 +165,7 @@ impl Runner {
     fn listen(&mut self, deadline: Instant) -> Result<Reply, MeasurerError> {
         let fault = |e: io::Error| MeasurerError::Runner(e.to_string());
         let mut crash = None;
+        let mut stopped: Option<Instant> = None;
         loop {
             while let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
@@ -178,7 +183,14 @@ impl Runner {
                     Line::Noise => {}
                 }
             }
+            // What is measured while the user stops us is finished, if that is soon.
+            if is_stopped() && stopped.get_or_insert_with(Instant::now).elapsed() >= STOPPING {
+                self.process.kill().map_err(fault)?;
+                return Err(MeasurerError::Stopped);
+            }
             let left = deadline.saturating_duration_since(Instant::now());
+            let is_late = left.is_zero();
+            let left = left.min(LOOK);
             let left = Timespec {
                 tv_sec: left.as_secs().min(1 << 30) as i64,
                 tv_nsec: i64::from(left.subsec_nanos()),
@@ -188,6 +200,9 @@ impl Runner {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(e) => return Err(fault(e.into())),
             };
+            if ready == 0 && !is_late {
+                continue;
+            }
             if ready == 0 {
                 let ended = self.process.kill().map_err(fault)?;
                 return Ok(Reply::Late((ended.cpu - self.reported).max(0.0)));

@@ -1,8 +1,12 @@
 //! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
 
+use super::written;
 use crate::artifact::BuildSite;
+use crate::folder::TemporaryFolder;
+use crate::objects::ObjectCache;
 use crate::process::{Process, describe};
-use squall_core::{KernelSource, MeasurerError};
+use crate::stop::is_stopped;
+use squall_core::{Isa, KernelSource, MeasurerError};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -35,6 +39,9 @@ pub(crate) static NEVER: AtomicBool = AtomicBool::new(false);
 /// How long a compiler may take to build next to nothing.
 const TRIVIAL_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// What is said of a compiler whose time was over.
+const HANGS: &str = "the compiler did not end";
+
 const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 
 /// A C compiler with the flags that it understands.
@@ -46,6 +53,10 @@ pub struct Toolchain {
     /// Those of [`TILED`] that the compiler takes.
     tiled: Vec<&'static str>,
     openmp: bool,
+    /// What it compiled before.
+    pub(super) objects: ObjectCache,
+    /// The level of instructions that it is held to; none for all that this machine has.
+    isa: Option<Isa>,
 }
 
 /// The result of a compiler run.
@@ -75,15 +86,57 @@ impl Toolchain {
         } else {
             cc.split_whitespace().map(String::from).collect()
         };
-        Toolchain::probe(command)
+        Toolchain::probe(command, None)
+    }
+
+    /// The compiler that makes code of a level of instructions: this one where it is of the level's
+    /// architecture, else the one that `CC_aarch64` (by the architecture's name) or the usual name
+    /// of a cross compiler gives.
+    pub fn at(&self, isa: Isa) -> Result<Toolchain, MeasurerError> {
+        let level = isa.level();
+        let (ours, name) = (level.architecture.defined_macro(), level.architecture.name());
+        let is_ours = |m: &str| m.lines().any(|l| l.split_whitespace().nth(1) == Some(ours));
+        let found = if is_ours(&self.macros()?) {
+            Toolchain::probe(self.command.clone(), Some(isa))
+        } else {
+            let variable = format!("CC_{name}");
+            let cross = std::env::var(&variable).ok().filter(|c| !c.trim().is_empty());
+            let cross = cross.unwrap_or_else(|| format!("{name}-linux-gnu-gcc"));
+            let command = cross.split_whitespace().map(String::from).collect();
+            Toolchain::probe(command, Some(isa)).map_err(|e| match e {
+                MeasurerError::NoCompiler { .. } => MeasurerError::Device(format!(
+                    "kernels of {isa} need a C compiler for {name}, and `{cross}` is not there; \
+                     `apt-get install gcc-{}-linux-gnu`, or name one by {variable}",
+                    name.replace('_', "-")
+                )),
+                e => e,
+            })
+        };
+        let found = found?;
+        if !found.flags.iter().any(|f| f == level.flag) {
+            return Err(MeasurerError::Device(format!(
+                "`{}` does not know {}: GCC 11 and Clang 12 are the first that know all levels",
+                found.command(),
+                level.flag
+            )));
+        }
+        Ok(found.with_objects(self.objects.clone()))
+    }
+
+    /// The level of instructions that it is held to; none for all that this machine has.
+    pub fn isa(&self) -> Option<Isa> {
+        self.isa
     }
 
     /// The first of some commands that works.
     pub fn first_of(commands: &[&str]) -> Result<Toolchain, MeasurerError> {
         let mut broken = None;
         for c in commands {
-            match Toolchain::probe(vec![c.to_string()]) {
+            match Toolchain::probe(vec![c.to_string()], None) {
                 Err(MeasurerError::NoCompiler { .. }) => {}
+                Err(MeasurerError::Stopped) => return Err(MeasurerError::Stopped),
+                // The other names are often the same compiler's, and each would hang as long.
+                Err(e) if e.to_string().contains(HANGS) => return Err(e),
                 Err(e) => broken = Some(e),
                 found => return found,
             }
@@ -93,30 +146,35 @@ impl Toolchain {
         }))
     }
 
-    fn probe(command: Vec<String>) -> Result<Toolchain, MeasurerError> {
-        let temp = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
+    fn probe(command: Vec<String>, isa: Option<Isa>) -> Result<Toolchain, MeasurerError> {
+        let folder = TemporaryFolder::new("probe")?;
         let mut t = Toolchain {
             command,
             version: String::new(),
             flags: Vec::new(),
             tiled: Vec::new(),
             openmp: false,
+            objects: ObjectCache::default(),
+            isa,
+        };
+        let machine: &[&str] = match isa {
+            Some(isa) => &[isa.level().flag],
+            None => &["-march=native", "-mcpu=native"],
         };
         t.check(folder.path(), &NEVER)?;
         t.version = t.ask_version(folder.path())?;
         // Current compilers take all flags at once, which saves probing them one by one.
         let all: Vec<&str> =
-            ["-march=native"].into_iter().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
+            machine[..1].iter().copied().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
         if t.takes(folder.path(), &all)? {
-            t.flags = ["-march=native"].into_iter().chain(WANTED).map(String::from).collect();
+            t.flags = machine[..1].iter().copied().chain(WANTED).map(String::from).collect();
             t.tiled = TILED.to_vec();
             t.openmp = true;
             return Ok(t);
         }
-        for native in ["-march=native", "-mcpu=native"] {
-            if t.takes(folder.path(), &[native])? {
-                t.flags.push(native.into());
+        for flag in machine {
+            if t.takes(folder.path(), &[flag])? {
+                t.flags.push(flag.to_string());
                 break;
             }
         }
@@ -177,10 +235,14 @@ impl Toolchain {
         let site = BuildSite { folder, timeout: TRIVIAL_TIMEOUT, cancel };
         let c = self.compile(site, &["-fPIC", "-shared"], &source, &library)?;
         let wrote = library.is_file();
+        let fault = written::fault(&library, self.isa);
         let _ = fs::remove_file(&source);
         let _ = fs::remove_file(&library);
         match c {
-            c if c.ok && wrote => Ok(c.cpu),
+            c if c.ok && wrote => match fault {
+                Some(why) => Err(self.broken(folder, why)),
+                None => Ok(c.cpu),
+            },
             // A cancelled run says nothing of the compiler.
             c if c.killed && cancel.load(Ordering::Relaxed) => Ok(c.cpu),
             c if c.ok => Err(self.broken(folder, "it reports success and writes nothing".into())),
@@ -206,7 +268,7 @@ impl Toolchain {
     }
 
     fn spawn(&self, command: &mut Command) -> Result<Process, MeasurerError> {
-        Process::spawn(command).map_err(|e| match e.kind() {
+        Process::spawn_bound(command).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
                 MeasurerError::NoCompiler { tried: vec![self.command.join(" ")] }
             }
@@ -246,16 +308,17 @@ impl Toolchain {
                 killed: false,
             },
             Some(e) => Compiled { ok: e.status.success(), said, cpu: e.cpu, killed: false },
+            None if is_stopped() => {
+                process.kill().map_err(failed)?;
+                return Err(MeasurerError::Stopped);
+            }
             None => {
                 // The CPU time of a killed driver lacks that of its children, which the wall time
                 // bounds.
                 let cpu = process.kill().map_err(failed)?.cpu.max(start.elapsed().as_secs_f64());
                 Compiled {
                     ok: false,
-                    said: format!(
-                        "the compiler did not end within {} s",
-                        site.timeout.as_secs_f64()
-                    ),
+                    said: format!("{HANGS} within {} s", site.timeout.as_secs_f64()),
                     cpu,
                     killed: true,
                 }
@@ -265,8 +328,7 @@ impl Toolchain {
 
     /// The macros that the compiler predefines for this machine: `NAME VALUE` lines.
     pub(crate) fn macros(&self) -> Result<String, MeasurerError> {
-        let temp = std::env::temp_dir();
-        let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
+        let folder = TemporaryFolder::new("probe")?;
         let (source, out) = (folder.path().join("empty.c"), folder.path().join("macros"));
         fs::write(&source, "").map_err(|e| MeasurerError::folder(&source, &e))?;
         let mut args: Vec<&str> =

@@ -7,6 +7,7 @@ mod nvrtc;
 pub(crate) use nvrtc::{Nvrtc, has_lowered_names, names_file};
 
 use crate::cpu::{Reply, Runner, Toolchain, unexpected};
+use crate::folder::TemporaryFolder;
 use squall_core::{DeviceIdentity, Gpu as Limits, GpuState, MeasurerError, Target};
 use squall_runtime::protocol::{self, GpuDescription, Start};
 use std::time::Duration;
@@ -136,8 +137,7 @@ impl Gpu {
 
 /// What the runner program says that is started so.
 fn ask(toolchain: &Toolchain, start: &Start) -> Result<protocol::Reply, MeasurerError> {
-    let temp = std::env::temp_dir();
-    let folder = tempfile::tempdir().map_err(|e| MeasurerError::folder(&temp, &e))?;
+    let folder = TemporaryFolder::new("probe")?;
     Runner::build(folder.path(), toolchain, true)?;
     let unusable = |why: &str| MeasurerError::Device(format!("CUDA cannot be used: {why}"));
     match Runner::begin(folder.path(), start)?.hear(Duration::from_secs(60))? {

@@ -2,7 +2,7 @@
 
 use super::backend::{Backend, Host};
 use crate::artifact::{Build, BuildSite};
-use crate::cpu::Prober;
+use crate::cpu::{Execution, Prober};
 use squall_core::{KernelSource, MeasurerError, MeasurerIdentity};
 
 /// The CPU of the host.
@@ -14,7 +14,7 @@ impl Backend for Cpu {
     }
 
     fn undisturbing(&self, host: &Host) -> Result<Vec<usize>, MeasurerError> {
-        if host.device.spare.is_empty() {
+        if host.device.spare.is_empty() || host.device.execution != Execution::Here {
             return Ok(Vec::new());
         }
         Prober::build(&host.device, &host.toolchain)?.undisturbing()

@@ -6,7 +6,6 @@ mod backend;
 mod batch;
 mod cpu;
 mod cuda;
-mod folder;
 mod pace;
 mod queue;
 mod rematch;
@@ -17,13 +16,13 @@ use self::backend::{Backend, Host};
 use self::batch::Batch;
 use self::cpu::Cpu;
 use self::cuda::Cuda;
-use self::folder::Folder;
 use self::queue::{BuildQueue, Builder, CloseOnDrop, Idle};
 use self::task::LocalTask;
 use self::worker::{RunOptions, Worker};
 use crate::artifact::{ArtifactCache, BuildSite, Built, digest};
 use crate::cpu::{Device, NEVER, Runner, Toolchain};
 use crate::cuda::Gpu;
+use crate::folder::TemporaryFolder;
 use crate::process::{pin, pinned};
 use squall_core::{
     Caches, CpuCost, Job, JobResult, KernelSource, Measurer, MeasurerError, MeasurerIdentity,
@@ -43,7 +42,7 @@ pub struct LocalMeasurer {
     // First, because fields are dropped in order: processes end before their folder is removed.
     workers: Vec<Worker>,
     backend: Box<dyn Backend>,
-    folder: Folder,
+    folder: TemporaryFolder,
     host: Host,
     identity: MeasurerIdentity,
     cache: ArtifactCache,
@@ -87,7 +86,8 @@ impl LocalMeasurer {
         mut host: Host,
         backend: Box<dyn Backend>,
     ) -> Result<LocalMeasurer, MeasurerError> {
-        let folder = Folder::open(parent)?;
+        host.device.can_run()?;
+        let folder = TemporaryFolder::open_in(parent, "measure")?;
         let undisturbing = backend.undisturbing(&host)?;
         let (spare, disturbing): (Vec<usize>, _) =
             host.device.spare.iter().partition(|c| undisturbing.contains(c));
@@ -184,21 +184,20 @@ impl LocalMeasurer {
         Ok(seconds)
     }
 
-    /// Builds a kernel now, on the spare cores.
+    /// Builds a kernel now. Nothing is measured meanwhile, so it may have all cores.
     fn build(&mut self, kernel: &KernelSource) -> Result<(Built, f64), MeasurerError> {
         let key = digest(kernel);
         if let Some(built) = self.cache.get(&key) {
             return Ok((built.clone(), 0.0));
         }
         let device = &self.host.device;
-        let cores = if device.spare.is_empty() { &device.cores } else { &device.spare };
+        let cores = [&device.cores[..], &device.siblings, &device.spare].concat();
         let timeout = self.build_timeout.max(Duration::from_secs(30));
         let site = BuildSite { folder: self.folder.path(), timeout, cancel: &NEVER };
         let builder = Builder { backend: &*self.backend, host: &self.host, site };
-        let build = pinned(cores, || builder.build(kernel))
+        let build = pinned(&cores, || builder.build(kernel))
             .unwrap_or_else(|_| Err(MeasurerError::Runner("a builder panicked".into())));
-        let (built, cpu) =
-            build?.ok_or_else(|| MeasurerError::Runner("a build was cancelled".into()))?;
+        let (built, cpu) = build?.ok_or(MeasurerError::Stopped)?;
         self.cache.put(key, built.clone());
         Ok((built, cpu))
     }
@@ -345,6 +344,6 @@ fn start_workers(
     Ok(workers)
 }
 
-fn options(folder: &Folder, timeout: Duration, reject: f64, flush: u64) -> RunOptions<'_> {
+fn options(folder: &TemporaryFolder, timeout: Duration, reject: f64, flush: u64) -> RunOptions<'_> {
     RunOptions { folder: folder.path(), timeout, reject, flush }
 }

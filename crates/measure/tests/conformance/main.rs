@@ -10,7 +10,7 @@ mod support;
 
 use nothing::Nothing;
 use squall_core::{
-    Bytes, Caches, CandidateText, CpuCost, FailStage, Job, KernelSource, Language, Launch,
+    Bytes, Caches, CandidateText, CpuCost, FailStage, Isa, Job, KernelSource, Language, Launch,
     LaunchPhase, Measurement, Measurer, MeasurerError, MeasurerIdentity, Nanos, Outcome, TaskSetup,
     Workload,
 };
@@ -162,6 +162,21 @@ fn piped(mut measurer: impl Measurer + 'static) -> (Piped, JoinHandle<Result<(),
 #[test]
 fn this_machines_cpu() {
     conforms(subject(Box::new(on_cpu()), c_source));
+}
+
+/// The runner, built for another architecture, does there what it does here.
+#[test]
+fn an_arm_processor_under_an_emulator() {
+    let toolchain = match Toolchain::detect().unwrap().at(Isa::Armv8A) {
+        Ok(toolchain) => toolchain,
+        Err(e) => return println!("skipped: {e}"),
+    };
+    let device = Device::detect(1, &toolchain).unwrap();
+    if let Err(e) = device.can_run() {
+        return println!("skipped: {e}");
+    }
+    let measurer = LocalMeasurer::on_cpu(device, toolchain).unwrap();
+    conforms(subject(Box::new(measurer), c_source));
 }
 
 #[test]

@@ -11,7 +11,7 @@ pub use kernel::letter;
 use squall_core::{Language, LaunchPhase, TensorMap};
 
 /// The version that is written and read.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// No size, offset, count or stride is larger: three of them fit 64 bits.
 pub const MOST_BYTES: u64 = 1 << 62;
@@ -60,7 +60,7 @@ impl Element {
     /// Bytes.
     pub const U8: Element = Element('u');
     /// All letters.
-    pub const LETTERS: &str = "fdhBbuil";
+    pub const LETTERS: &str = "fdhBbusSiIlLo";
 
     /// The type of a letter.
     pub fn new(letter: char) -> Option<Element> {
@@ -75,9 +75,9 @@ impl Element {
     /// The size of an element.
     pub fn bytes(self) -> u64 {
         match self.0 {
-            'd' | 'l' => 8,
-            'f' | 'i' => 4,
-            'h' | 'B' => 2,
+            'd' | 'l' | 'L' => 8,
+            'f' | 'i' | 'I' => 4,
+            'h' | 'B' | 's' | 'S' => 2,
             _ => 1,
         }
     }
@@ -256,8 +256,8 @@ pub enum Work {
         to: At,
         /// How many.
         count: u64,
-        /// The number's bits.
-        bits: u32,
+        /// The bytes of the number, as many as an element has.
+        value: Vec<u8>,
     },
 }
 

@@ -133,7 +133,7 @@ fn head(line: &str) -> Result<(), Wrong> {
     let version = line.strip_prefix("squall plan ").ok_or("it is no plan of Squall's")?;
     match digits(version, u64::from(u32::MAX)) {
         Ok(v) if v == u64::from(VERSION) => Ok(()),
-        _ => Err("the plan is of another version; this is version 1"),
+        _ => Err("the plan is of another version; this is version 2"),
     }
 }
 
@@ -243,6 +243,14 @@ fn launch(w: &mut Words<'_>) -> Result<Launch, Wrong> {
     Ok(Launch { phase, entry, blocks, threads, shared, arguments, maps: Vec::new() })
 }
 
+/// One to eight bytes, each of two digits.
+fn hex_bytes(hex: &str) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16).filter(|_| !b.is_ascii_uppercase());
+    let digits: Option<Vec<u32>> = hex.bytes().map(digit).collect();
+    let digits = digits.filter(|d| d.len() % 2 == 0 && (2..=16).contains(&d.len()));
+    Some(digits?.chunks(2).map(|d| (16 * d[0] + d[1]) as u8).collect())
+}
+
 fn argument(text: &str) -> Result<Argument, Wrong> {
     const NONE: Wrong = "an argument is none";
     let index = |t: &str| Ok(digits(t, MOST_PARAMETERS as u64)? as u32);
@@ -259,13 +267,7 @@ fn argument(text: &str) -> Result<Argument, Wrong> {
             let (output, data) = n.split_once(',').unwrap_or((n, ""));
             Ok(Argument::Restored { output: index(output)?, data: index(data)? })
         }
-        ('x', hex) => {
-            let digit = |b: u8| char::from(b).to_digit(16).filter(|_| !b.is_ascii_uppercase());
-            let digits: Option<Vec<u32>> = hex.bytes().map(digit).collect();
-            let digits = digits.filter(|d| d.len() % 2 == 0 && (2..=16).contains(&d.len()));
-            let bytes = digits.ok_or(NONE)?.chunks(2).map(|d| (16 * d[0] + d[1]) as u8).collect();
-            Ok(Argument::Number(bytes))
-        }
+        ('x', hex) => Ok(Argument::Number(hex_bytes(hex).ok_or(NONE)?)),
         _ => Err(NONE),
     }
 }
@@ -324,7 +326,11 @@ fn step(kind: &str, w: &mut Words<'_>, kernels: &[Kernel]) -> Result<Step, Wrong
             }
             Work::Runs { from, to, runs }
         }
-        _ => Work::Fill { to: w.at()?, count: w.number(MOST_BYTES)?, bits: w.small(u32::MAX)? },
+        _ => {
+            let (to, count) = (w.at()?, w.number(MOST_BYTES)?);
+            let value = w.word()?.strip_prefix('x').and_then(hex_bytes);
+            Work::Fill { to, count, value: value.ok_or("a number is none")? }
+        }
     };
     Ok(Step { name: w.name(), work })
 }

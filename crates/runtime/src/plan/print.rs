@@ -129,7 +129,10 @@ impl Display for Step {
                 write!(f, "runs {from} {to} {}", runs.len())?;
                 runs.iter().flatten().try_for_each(|n| write!(f, " {n}"))?;
             }
-            Work::Fill { to, count, bits } => write!(f, "fill {to} {count} {bits}")?,
+            Work::Fill { to, count, value } => {
+                write!(f, "fill {to} {count} x")?;
+                value.iter().try_for_each(|b| write!(f, "{b:02x}"))?;
+            }
         }
         if self.name.is_empty() { Ok(()) } else { write!(f, " {}", escaped(&self.name)) }
     }

@@ -241,9 +241,7 @@ fn call(p: &Plan, work: &Work) -> Option<()> {
 }
 
 fn target<'a>(p: &'a Plan, at: &At) -> Option<&'a Buffer> {
-    // Moves are of elements of 4 bytes.
-    let b = p.buffers.get(at.buffer as usize)?;
-    (is_written(b.role) && b.element.bytes() == 4).then_some(b)
+    p.buffers.get(at.buffer as usize).filter(|b| is_written(b.role))
 }
 
 fn source<'a>(p: &'a Plan, at: &At, element: Element) -> Option<&'a Buffer> {
@@ -267,9 +265,10 @@ fn axes_fit(axes: &[Axis], stride: impl Fn(&Axis) -> i64, at: &At, b: &Buffer) -
 fn movement(p: &Plan, s: &Step) -> Option<()> {
     match &s.work {
         Work::Call { .. } => None,
-        Work::Fill { to, count, .. } => {
+        Work::Fill { to, count, value } => {
             let b = target(p, to)?;
-            (*count <= b.count.checked_sub(to.element)?).then_some(())
+            let whole = value.len() as u64 == b.element.bytes();
+            (whole && *count <= b.count.checked_sub(to.element)?).then_some(())
         }
         Work::Copy { from, to, axes } => {
             let t = target(p, to)?;

@@ -6,6 +6,10 @@ use super::CostModel;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
+mod bytes;
+
+pub use bytes::TreeError;
+
 const BINS: usize = 64;
 
 /// What the trees minimise.

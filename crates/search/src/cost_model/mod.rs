@@ -2,7 +2,7 @@
 
 mod gbdt;
 
-pub use gbdt::{Gbdt, GbdtSettings, Loss};
+pub use gbdt::{Gbdt, GbdtSettings, Loss, TreeError};
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

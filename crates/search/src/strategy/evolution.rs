@@ -47,9 +47,10 @@ pub(super) struct Population {
     carried: Vec<Point>,
 }
 
-struct Member {
-    point: Point,
-    score: f32,
+/// A point with the score that the model gives it.
+pub(super) struct Member {
+    pub point: Point,
+    pub score: f32,
 }
 
 impl Population {
@@ -173,7 +174,7 @@ impl Population {
     }
 
     /// Even samples, shared out between the tunables of an algorithm.
-    fn samples(
+    pub(super) fn samples(
         &mut self,
         ledger: &Ledger,
         algorithm: usize,
@@ -195,7 +196,8 @@ impl Population {
         out
     }
 
-    fn breed(&mut self, ledger: &Ledger, parents: &[&Member]) -> Option<Point> {
+    /// A child of two of the parents, which are sorted by their scores, highest first.
+    pub(super) fn breed(&mut self, ledger: &Ledger, parents: &[&Member]) -> Option<Point> {
         // The square of an even draw favours the parents with high scores.
         let mut draw = || (self.rng.random::<f64>().powi(2) * parents.len() as f64) as usize;
         let (mother, father) = (&parents[draw()].point, &parents[draw()].point);
@@ -242,7 +244,7 @@ impl Population {
 }
 
 /// Scores points; those that cannot be realized are dropped.
-fn score(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Member> {
+pub(super) fn score(ledger: &mut Ledger, ranker: &Ranker, points: Vec<Point>) -> Vec<Member> {
     let scores = ranker.scores(ledger, &points);
     let members = points.into_iter().zip(scores).map(|(point, score)| Member { point, score });
     members.filter(|m| m.score > f32::NEG_INFINITY).collect()

@@ -6,12 +6,14 @@
 mod droplet;
 mod evolution;
 mod evolution_droplet;
+mod prospect;
 mod ranker;
 mod sampling;
 
 pub use droplet::Droplet;
 pub use evolution::Evolution;
 pub use evolution_droplet::EvolutionDroplet;
+pub use prospect::{Outlook, prospect};
 
 use squall_core::{Candidate, Trial, Tunable};
 use std::sync::Arc;

@@ -19,6 +19,11 @@ impl Ranker {
         Ranker { model, learnt: 0 }
     }
 
+    /// One whose model was fitted elsewhere and stays as it is.
+    pub fn fitted(model: Box<dyn CostModel>) -> Ranker {
+        Ranker { model, learnt: usize::MAX }
+    }
+
     /// Whether scores mean anything yet.
     pub fn is_ready(&self) -> bool {
         self.learnt > 0
@@ -30,7 +35,7 @@ impl Ranker {
         let ran = ledger.known().iter().filter(|k| k.time.is_finite()).count();
         // Fitting to few rows is cheap; with many rows it is done for every eighth.
         let due = if now < 100 { 1 } else { 8 };
-        if ran < ENOUGH || now < self.learnt + due {
+        if ran < ENOUGH || now < self.learnt.saturating_add(due) {
             return;
         }
         let Some(best) = ledger.best().map(|b| b.time) else { return };

@@ -1,18 +1,25 @@
 //! Builds an exported folder, as its Makefile would; runs nothing of it.
 
 use super::choose::Chosen;
+use super::levels::Levels;
 use super::{DRIVER, LIBRARY};
 use crate::error::Error;
+use crate::files::unlink;
 use crate::target_context::TargetContext;
 use squall_core::KernelSource;
-use squall_measure::cpu::Toolchain;
+use squall_measure::cpu::{Object, Toolchain};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Compiles the kernels of a folder into its library and its driver.
-pub fn build(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result<(), Error> {
+pub fn build(
+    folder: &Path,
+    kernels: &[Chosen],
+    levels: &Levels,
+    aimed: &TargetContext,
+) -> Result<(), Error> {
     if !aimed.gpus.is_empty() {
         return make(folder, aimed);
     }
@@ -25,7 +32,12 @@ pub fn build(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result
     let of = |pick: &dyn Fn(&Chosen) -> &KernelSource| {
         kernels.iter().map(|k| format!("{}.o", pick(k).symbol)).collect::<Vec<_>>()
     };
-    let (ours, plain) = (of(&|k| &k.source), of(&|k| &k.reference));
+    let (mut ours, plain) = (of(&|k| &k.source), of(&|k| &k.reference));
+    for l in &levels.levels {
+        objects(folder, &l.sources.iter().collect::<Vec<_>>(), &l.toolchain)?;
+    }
+    objects(folder, &levels.choice.iter().collect::<Vec<_>>(), toolchain)?;
+    ours.extend(levels.sources(toolchain).map(|(s, _)| format!("{}.o", s.symbol)));
     let mut link = vec!["-shared"];
     link.extend(openmp(&tuned));
     link.extend(["-o", LIBRARY]);
@@ -75,7 +87,8 @@ fn make(folder: &Path, aimed: &TargetContext) -> Result<(), Error> {
     }
 }
 
-/// Compiles `SYMBOL.c` of each source in a folder into `SYMBOL.o`, several at a time.
+/// Makes `SYMBOL.o` of each source in a folder, several at a time; what was compiled before is not
+/// compiled again.
 pub(crate) fn objects(
     folder: &Path,
     sources: &[&KernelSource],
@@ -104,20 +117,24 @@ pub(crate) fn objects(
 }
 
 fn object(folder: &Path, s: &KernelSource, toolchain: &Toolchain) -> Result<(), Error> {
-    let (source, object) = (format!("{}.c", s.symbol), format!("{}.o", s.symbol));
-    let mut args = toolchain.optimisation(s);
-    args.push("-fPIC");
-    args.extend(toolchain.flags().iter().map(String::as_str));
-    if s.openmp {
-        args.push("-fopenmp");
+    match toolchain.object(s, &folder.join(format!("{}.o", s.symbol)))? {
+        Object::Refused(said, _) => Err(refused(folder, toolchain, &said)),
+        _ => Ok(()),
     }
-    args.extend(s.flags.iter().map(String::as_str));
-    args.extend(["-c", "-o", &object, &source]);
-    compile(folder, toolchain, &args)
 }
 
-/// Runs the compiler in a folder.
+/// The error of sources in a folder that the compiler refuses.
+pub(crate) fn refused(folder: &Path, toolchain: &Toolchain, said: &str) -> Error {
+    Error::Build {
+        message: format!("`{}` cannot build the export: {said}", toolchain.command()),
+        hint: format!("the sources are in `{}`; `make` there shows everything", folder.display()),
+    }
+}
+
+/// Runs the compiler in a folder. What it writes follows no link.
 pub(crate) fn compile(folder: &Path, toolchain: &Toolchain, args: &[&str]) -> Result<(), Error> {
+    let output = args.iter().position(|a| *a == "-o").and_then(|i| args.get(i + 1));
+    output.into_iter().for_each(|o| unlink(&folder.join(o)));
     let command = toolchain.command();
     // As in measure: CC is a path, or a command with arguments.
     let mut words: Vec<&str> = if Path::new(&command).is_file() {

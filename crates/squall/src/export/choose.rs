@@ -2,14 +2,18 @@
 //! with warm caches before those with cold ones, else the best of another that can be made here
 //! too, else a verified guess, and plain loops only where no kernel is generated or right.
 
-use super::guess::{GuessSource, Guesser};
+use super::counts::KernelCounts;
+use super::guess::{GuessSource, Guesser, Guessing};
 use crate::error::Error;
 use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
-use crate::task_state::TaskState;
-use squall_core::{KernelSource, Outcome, Record, RecordKind, Task, Tunable, find_tunable};
+use crate::task_state::{TaskState, name_of};
+use squall_core::{
+    DeviceIdentity, KernelSource, Nanos, Outcome, Record, RecordKind, Task, Tunable, find_tunable,
+};
 use squall_frontend::UserKernel;
-use squall_records::{Query, Store};
+use squall_measure::cpu::while_compiling;
+use squall_records::{Entry, Query, Store};
 
 /// Where a kernel comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +37,12 @@ impl Origin {
         }
     }
 
+    /// The time that it was measured with; none where it never was, or under an emulator only.
+    pub fn time(&self) -> Option<Nanos> {
+        let r = self.record()?;
+        r.outcome.time().filter(|_| !DeviceIdentity::parse(&r.device).is_emulated())
+    }
+
     /// `tuned`, `guessed` or `plain`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -41,19 +51,6 @@ impl Origin {
             _ => "plain",
         }
     }
-}
-
-/// How many kernels were tuned, and how many not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KernelCounts {
-    /// All of them.
-    pub kernels: usize,
-    /// Those that the store knows.
-    pub tuned: usize,
-    /// Those that are verified guesses.
-    pub guessed: usize,
-    /// Those that are plain loops.
-    pub plain: usize,
 }
 
 impl KernelCounts {
@@ -66,13 +63,6 @@ impl KernelCounts {
             guessed: count("guessed"),
             plain: count("plain"),
         }
-    }
-}
-
-impl std::fmt::Display for KernelCounts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let KernelCounts { kernels, tuned, guessed, plain } = self;
-        write!(f, "{kernels} kernels: {tuned} tuned, {guessed} guessed, {plain} plain loops")
     }
 }
 
@@ -89,65 +79,129 @@ pub struct Chosen {
     pub origin: Origin,
 }
 
-/// The kernels of some tasks.
+/// The kernels of some tasks. Where guesses must be measured, all sources are compiled on the free
+/// cores meanwhile.
 pub fn choose(
     tasks: &[&Task],
     own: &[UserKernel],
     store: Option<&Store>,
     guesser: &mut Guesser<'_, '_, '_>,
 ) -> Result<Vec<Chosen>, Error> {
-    tasks.iter().map(|task| chosen(task, own, store, guesser)).collect()
+    let at = guesser.at;
+    let choices: Vec<Choice<'_>> = tasks
+        .iter()
+        .map(|task| Choice::new(task, own, store, guesser))
+        .collect::<Result<_, _>>()?;
+    let sources = if choices.iter().any(Choice::is_open) {
+        // What is measured first is compiled first; kernels that are known can wait.
+        let open = choices.iter().flat_map(Choice::unverified);
+        let known = choices.iter().filter_map(|c| c.found.as_ref().map(|(s, _)| s.clone()));
+        open.chain(known.filter(|s| !s.language.is_launched())).collect()
+    } else {
+        Vec::new()
+    };
+    while_compiling((&at.device, &at.toolchain), &sources, || {
+        choices.into_iter().map(|choice| choice.settle(guesser)).collect()
+    })
 }
 
-fn chosen(
-    task: &Task,
-    own: &[UserKernel],
-    store: Option<&Store>,
-    guesser: &mut Guesser<'_, '_, '_>,
-) -> Result<Chosen, Error> {
-    let at = guesser.at;
-    let gpu = !at.gpus.is_empty();
-    let mut state = TaskState::new(task, TaskKernels::new(task, own, &at.target)?);
-    let symbol = symbol(task);
-    // The name without an ending is the launcher's, which the host calls.
-    let entry = if gpu { format!("{symbol}_gpu") } else { symbol.clone() };
-    let is_guessable = guesser.takes(&state);
-    let stored = match store {
-        Some(s) => stored(&state, s, at, &entry, is_guessable)?,
-        None => None,
-    };
-    let (source, origin) = match stored {
-        Some(found) => found,
-        None => match if is_guessable { guessed(&mut state, guesser, &entry)? } else { None } {
+/// A task whose kernel is being chosen.
+struct Choice<'t> {
+    state: TaskState<'t>,
+    /// The name under which the host's programs call the kernel.
+    entry: String,
+    /// The store's kernel.
+    found: Option<(KernelSource, Origin)>,
+    /// Else what may be guessed.
+    guessing: Option<Guessing>,
+}
+
+impl<'t> Choice<'t> {
+    fn new(
+        task: &'t Task,
+        own: &[UserKernel],
+        store: Option<&Store>,
+        guesser: &mut Guesser<'_, '_, '_>,
+    ) -> Result<Choice<'t>, Error> {
+        let at = guesser.at;
+        let mut state = TaskState::new(task, TaskKernels::new(task, own, &at.target)?);
+        // The name without an ending is the launcher's, which the host calls.
+        let gpu = if at.gpus.is_empty() { "" } else { "_gpu" };
+        let entry = format!("{}{gpu}", state.symbol);
+        let is_guessable = guesser.takes(&state);
+        let found = match store {
+            Some(s) => stored(&state, s, at, &entry, is_guessable)?,
+            None => None,
+        };
+        let guessing = match found {
+            None if is_guessable => Some(guesser.propose(&mut state)?),
+            _ => None,
+        };
+        Ok(Choice { state, entry, found, guessing })
+    }
+
+    /// Whether guesses must be measured.
+    fn is_open(&self) -> bool {
+        self.guessing.as_ref().is_some_and(|g| g.next().next().is_some())
+    }
+
+    /// The sources that measuring the guesses needs.
+    fn unverified(&self) -> Vec<KernelSource> {
+        let Some(guessing) = self.guessing.as_ref().filter(|_| self.is_open()) else {
+            return Vec::new();
+        };
+        let reference = self.state.setup(0).reference.kernel;
+        let guesses = guessing.next().filter_map(|c| self.state.source(&name_of(c)));
+        reference.into_iter().chain(guesses).collect()
+    }
+
+    /// The kernel, measured if need be.
+    fn settle(mut self, guesser: &mut Guesser<'_, '_, '_>) -> Result<Chosen, Error> {
+        let at = guesser.at;
+        let task = self.state.task;
+        let guessed = match self.guessing.take() {
+            Some(guessing) => guesser.guess(&mut self.state, guessing)?,
+            None => None,
+        };
+        let kernels = &self.state.kernels;
+        let guessed = guessed.and_then(|(record, from)| {
+            let source = realize(&kernels.tunables, &record, &self.entry)?;
+            Some((source, Origin::Guessed(Box::new(record), from)))
+        });
+        let (source, origin) = match self.found.or(guessed) {
             Some(found) => found,
             None => {
-                let plain = &state.kernels.plain;
-                let source = plain.realize(&plain.space().nth(0), &entry);
+                let plain = &kernels.plain;
+                let source = plain.realize(&plain.space().nth(0), &self.entry);
                 let fail =
                     |e| Error::Nothing(format!("`{}` cannot be made untuned: {e}", task.name));
                 (source.map_err(fail)?, Origin::Plain)
             }
-        },
-    };
-    let of_gpu = if gpu && state.kernels.is_reference_cuda() { "_gpu" } else { "" };
-    let Some(reference) =
-        state.kernels.reference(task, &format!("{symbol}_reference{of_gpu}")).kernel
-    else {
-        return Err(Error::Input {
-            place: task.name.clone(),
-            message: "its right results stand in files, and an export checks itself against a \
-                      second function"
-                .into(),
-            hint: "name a function as the reference, or take the winner's values from `squall \
-                   records best` into your own build"
-                .into(),
-        });
-    };
-    let source = KernelSource { symbol: symbol.clone(), ..source };
-    // Without OpenMP it computes the same on one core.
-    let openmp = reference.openmp && at.toolchain.openmp();
-    let reference = KernelSource { symbol: format!("{symbol}_reference"), openmp, ..reference };
-    Ok(Chosen { task: task.clone(), source, reference, origin })
+        };
+        let symbol = self.state.symbol;
+        let is_of_gpu = !at.gpus.is_empty() && kernels.is_reference_cuda();
+        let entry = format!("{symbol}_reference{}", if is_of_gpu { "_gpu" } else { "" });
+        let Some(reference) = kernels.reference(task, &entry).kernel else {
+            return Err(no_reference(task));
+        };
+        let source = KernelSource { symbol: symbol.clone(), ..source };
+        // Without OpenMP it computes the same on one core.
+        let openmp = reference.openmp && at.toolchain.openmp();
+        let reference = KernelSource { symbol: format!("{symbol}_reference"), openmp, ..reference };
+        Ok(Chosen { task: task.clone(), source, reference, origin })
+    }
+}
+
+fn no_reference(task: &Task) -> Error {
+    Error::Input {
+        place: task.name.clone(),
+        message: "its right results stand in files, and an export checks itself against a second \
+                  function"
+            .into(),
+        hint: "name a function as the reference, or take the winner's values from `squall \
+               records best` into your own build"
+            .into(),
+    }
 }
 
 /// The kernel of the record that serves a task.
@@ -160,7 +214,14 @@ fn stored(
 ) -> Result<Option<(KernelSource, Origin)>, Error> {
     let tunables =
         [&state.kernels.tunables[..], std::slice::from_ref(&state.kernels.plain)].concat();
-    for (near, r) in store.serving(&Query::task(state.task.id), &at.place)? {
+    let kernels = &state.kernels;
+    let mut accept = |e: Entry<'_>| {
+        let is_near = DeviceIdentity::parse(e.device).machine == at.place.device.machine;
+        let (tunable, configuration) = e.candidate;
+        kernels.accepts(tunable, configuration, e.time.filter(|_| is_near))
+    };
+    let query = Query::task(state.task.id);
+    for (near, r) in store.serving_of(&query, &at.place, &mut accept)? {
         // Plain loops that met no other kernel hold the task only because nothing was tried.
         if is_guessable && r.is_untuned() && !has_trial(store, &r)? {
             continue;
@@ -179,17 +240,6 @@ fn has_trial(store: &Store, r: &Record) -> Result<bool, Error> {
     Ok(trials.iter().any(|t| t.kind == RecordKind::Trial && t.outcome.time().is_some()))
 }
 
-/// The kernel of the best guess.
-fn guessed(
-    state: &mut TaskState,
-    guesser: &mut Guesser<'_, '_, '_>,
-    entry: &str,
-) -> Result<Option<(KernelSource, Origin)>, Error> {
-    let Some((record, from)) = guesser.guess(state)? else { return Ok(None) };
-    let source = realize(&state.kernels.tunables, &record, entry);
-    Ok(source.map(|s| (s, Origin::Guessed(Box::new(record), from))))
-}
-
 fn realize(
     tunables: &[std::sync::Arc<dyn Tunable>],
     r: &Record,
@@ -200,16 +250,4 @@ fn realize(
     }
     let tunable = find_tunable(tunables, &r.tunable)?;
     tunable.realize(&tunable.space().parse(&r.configuration).ok()?, symbol).ok()
-}
-
-/// A C name for a task: readable, and unique through the id.
-fn symbol(task: &Task) -> String {
-    let clean: String = task
-        .name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' })
-        .take(60)
-        .collect();
-    let id = task.id.to_string();
-    format!("squall_{}_{}", clean.trim_matches('_'), &id[..8])
 }

@@ -3,8 +3,10 @@
 //! of libraries takes (`so.json`).
 
 use super::choose::{Chosen, Origin};
+use super::levels::{LevelKernels, Levels};
 use super::{DRIVER, LIBRARY, cuda};
 use crate::error::Error;
+use crate::files::{make_folder, put_in_folder};
 use crate::target_context::TargetContext;
 use serde_json::{Value, json};
 use squall_core::{DType, KernelSource, TensorKind};
@@ -12,16 +14,18 @@ use squall_measure::cpu::Toolchain;
 use squall_runtime::host;
 use squall_runtime::plan::Plan;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Writes all files; returns the manifest.
-pub fn write(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result<Value, Error> {
+pub fn write(
+    folder: &Path,
+    kernels: &[Chosen],
+    levels: &Levels,
+    aimed: &TargetContext,
+) -> Result<Value, Error> {
     std::fs::create_dir_all(folder)
         .map_err(|source| Error::Write { path: folder.into(), source })?;
-    let put = |name: &str, text: &str| {
-        let path = folder.join(name);
-        std::fs::write(&path, text).map_err(|source| Error::Write { path, source })
-    };
+    let put = |name: &str, text: &str| put_in_folder(&folder.join(name), text.as_bytes());
     let gpu = aimed.gpus.first();
     for k in kernels {
         for (s, head) in [(&k.source, comment(k)), (&k.reference, String::new())] {
@@ -33,20 +37,35 @@ pub fn write(folder: &Path, kernels: &[Chosen], aimed: &TargetContext) -> Result
             put(&cuda::file(s), &(head + &s.source + &launcher))?;
         }
     }
+    for (s, _) in levels.sources(&aimed.toolchain) {
+        let from = levels.origin(s).map(comment).unwrap_or_default();
+        put(&cuda::file(s), &(from + &s.source))?;
+    }
     match gpu {
         Some(gpu) => {
             put("squall_kernels.h", &cuda::header(kernels))?;
             put("Makefile", &cuda::makefile(kernels, gpu, &aimed.toolchain))?;
         }
         None => {
-            put("squall_kernels.h", &header(kernels))?;
-            put("Makefile", &makefile(kernels, &aimed.toolchain))?;
+            put("squall_kernels.h", &header(kernels, levels))?;
+            put("Makefile", &makefile(kernels, levels, &aimed.toolchain))?;
         }
     }
     put(host::DRIVER.0, host::DRIVER.1)?;
     put("kernels.c", &linked(kernels))?;
     library(folder)?;
-    let manifest = manifest(kernels, &aimed.device_name(), &aimed.place.toolchain);
+    let mut manifest = manifest(kernels, &aimed.device_name(), &aimed.place.toolchain);
+    if !levels.levels.is_empty() {
+        let level = |l: &LevelKernels| {
+            let facts = l.chosen.iter().zip(&l.sources).map(|(k, s)| fact(k, &s.symbol, s));
+            json!({
+                "name": l.isa.name(),
+                "toolchain": l.toolchain.id(),
+                "kernels": facts.collect::<Vec<_>>(),
+            })
+        };
+        manifest["levels"] = levels.levels.iter().map(level).collect();
+    }
     put("manifest.json", &format!("{manifest:#}\n"))?;
     if gpu.is_none() {
         put("so.json", &format!("{:#}\n", referee(folder, kernels)))?;
@@ -69,7 +88,7 @@ pub(crate) fn comment(k: &Chosen) -> String {
                 text += "never tuned: a verified guess\n";
             }
             let _ = writeln!(text, "{}: {}", r.tunable, r.configuration);
-            if let Some(t) = r.outcome.time() {
+            if let Some(t) = k.origin.time() {
                 let rate = t.giga_rate(k.task.workload.flop() as f64);
                 let _ = writeln!(text, "{t} ({rate:.2} GFLOP/s) on {}\n{}", r.device, r.toolchain);
             }
@@ -99,7 +118,7 @@ pub(crate) fn declarations(k: &KernelSource) -> String {
     text
 }
 
-fn header(kernels: &[Chosen]) -> String {
+fn header(kernels: &[Chosen], levels: &Levels) -> String {
     let mut h = format!(
         "/* Kernels tuned by Squall. `make` builds {LIBRARY} and `{DRIVER}`, which checks and \
          times them.\n\
@@ -121,57 +140,58 @@ fn header(kernels: &[Chosen]) -> String {
         let name = k.task.name.replace("*/", "* /").replace("/*", "/ *").replace(['\n', '\r'], " ");
         let _ = write!(h, "\n/* {name} */\n{}", declarations(&k.source));
     }
-    h + "\n#ifdef __cplusplus\n}\n#endif\n#endif\n"
+    h + &super::levels::declarations(levels) + "\n#ifdef __cplusplus\n}\n#endif\n#endif\n"
 }
 
 /// The manifest. Scripts depend on these keys: they are never renamed.
 fn manifest(kernels: &[Chosen], device: &str, tools: &str) -> Value {
-    let kernels: Vec<Value> = kernels
-        .iter()
-        .map(|k| {
-            let w = &k.task.workload;
-            let inputs = |kind: TensorKind| -> Vec<Value> {
-                let of_kind = w.inputs.iter().filter(|i| i.kind == kind);
-                of_kind.map(|i| tensor(&i.name, i.dtype, &i.shape)).collect()
-            };
-            let outputs: Vec<Value> =
-                w.outputs().iter().map(|o| tensor(&o.name, o.dtype, &o.shape())).collect();
-            let record = k.origin.record();
-            let guessed_by = match k.origin {
-                Origin::Guessed(_, from) => Some(from.name()),
-                _ => None,
-            };
-            json!({
-                "name": k.task.name,
-                "task": k.task.id.to_string(),
-                "symbol": k.source.symbol,
-                "source": cuda::file(&k.source),
-                "kind": w.kind,
-                "count": k.task.count,
-                "nodes": k.task.nodes,
-                "data": inputs(TensorKind::Data),
-                "weights": inputs(TensorKind::Weight),
-                "outputs": outputs,
-                "prepared_bytes": k.source.prepared.0,
-                "workspace_bytes": k.source.workspace.0,
-                "openmp": k.source.openmp,
-                "tuned": k.origin.name() == "tuned",
-                "origin": k.origin.name(),
-                "guessed_by": guessed_by,
-                "tunable": record.map(|r| r.tunable.as_str()),
-                "configuration": record.map(|r| r.configuration.as_str()),
-                "best_ns": record.and_then(|r| r.outcome.time()).map(|t| t.0),
-                "measured_on": record.map(|r| r.device.as_str()),
-                "launches": k.source.launches,
-            })
-        })
-        .collect();
+    let kernels: Vec<Value> =
+        kernels.iter().map(|k| fact(k, &k.source.symbol, &k.source)).collect();
     json!({
         "library": LIBRARY,
         "driver": DRIVER,
         "device": device,
         "toolchain": tools,
         "kernels": kernels,
+    })
+}
+
+/// What is known of a kernel: of a source under such a symbol, and where it comes from.
+fn fact(k: &Chosen, symbol: &str, s: &KernelSource) -> Value {
+    let w = &k.task.workload;
+    let inputs = |kind: TensorKind| -> Vec<Value> {
+        let of_kind = w.inputs.iter().filter(|i| i.kind == kind);
+        of_kind.map(|i| tensor(&i.name, i.dtype, &i.shape)).collect()
+    };
+    let outputs: Vec<Value> =
+        w.outputs().iter().map(|o| tensor(&o.name, o.dtype, &o.shape())).collect();
+    let record = k.origin.record();
+    let guessed_by = match k.origin {
+        Origin::Guessed(_, from) => Some(from.name()),
+        _ => None,
+    };
+    json!({
+        "name": k.task.name,
+        "task": k.task.id.to_string(),
+        "symbol": symbol,
+        "source": cuda::file(s),
+        "kind": w.kind,
+        "count": k.task.count,
+        "nodes": k.task.nodes,
+        "data": inputs(TensorKind::Data),
+        "weights": inputs(TensorKind::Weight),
+        "outputs": outputs,
+        "prepared_bytes": s.prepared.0,
+        "workspace_bytes": s.workspace.0,
+        "openmp": s.openmp,
+        "tuned": k.origin.name() == "tuned",
+        "origin": k.origin.name(),
+        "guessed_by": guessed_by,
+        "tunable": record.map(|r| r.tunable.as_str()),
+        "configuration": record.map(|r| r.configuration.as_str()),
+        "best_ns": k.origin.time().map(|t| t.0),
+        "measured_on": record.map(|r| r.device.as_str()),
+        "launches": s.launches,
     })
 }
 
@@ -191,17 +211,11 @@ fn referee(folder: &Path, kernels: &[Chosen]) -> Value {
 }
 
 /// Writes the C host library into `runtime/` of a folder.
-pub(crate) fn library(folder: &Path) -> Result<(), Error> {
+fn library(folder: &Path) -> Result<(), Error> {
     let folder = folder.join("runtime");
-    let write = |path: PathBuf, text: Option<&str>| {
-        let done = match text {
-            None => std::fs::create_dir_all(&path),
-            Some(text) => std::fs::write(&path, text),
-        };
-        done.map_err(|source| Error::Write { path, source })
-    };
-    write(folder.clone(), None)?;
-    host::LIBRARY.iter().try_for_each(|(name, text)| write(folder.join(name), Some(text)))
+    make_folder(&folder)?;
+    let put = |(name, text): &(&str, &str)| put_in_folder(&folder.join(name), text.as_bytes());
+    host::LIBRARY.iter().try_for_each(put)
 }
 
 /// The prototypes of a kernel that a host program in C calls: launchers take a stream.
@@ -246,7 +260,7 @@ fn linked(kernels: &[Chosen]) -> String {
         let plan = |s: &KernelSource| {
             let text = Plan::of_workload(w).with_kernel(s, None, &[]).to_string();
             let lines: Vec<String> =
-                text.lines().map(|l| format!("\n     {}", literal(&format!("{l}\n")))).collect();
+                text.lines().map(|l| format!("\n     {}", literal(format!("{l}\n")))).collect();
             lines.concat()
         };
         let _ = writeln!(
@@ -264,9 +278,9 @@ fn linked(kernels: &[Chosen]) -> String {
 }
 
 /// A C string literal.
-pub(crate) fn literal(text: &str) -> String {
+pub(crate) fn literal(text: impl AsRef<[u8]>) -> String {
     let mut s = String::from("\"");
-    for b in text.bytes() {
+    for &b in text.as_ref() {
         match b {
             b'"' | b'\\' => {
                 s.push('\\');
@@ -282,7 +296,7 @@ pub(crate) fn literal(text: &str) -> String {
     s + "\""
 }
 
-fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
+fn makefile(kernels: &[Chosen], levels: &Levels, toolchain: &Toolchain) -> String {
     let flag = |yes: bool| if yes { " -fopenmp" } else { "" };
     let openmp = flag(kernels.iter().any(|k| k.source.openmp));
     // References of large tasks use all cores.
@@ -290,6 +304,8 @@ fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
     let objects = |f: &dyn Fn(&Chosen) -> &KernelSource| {
         kernels.iter().map(|k| format!("{}.o", f(k).symbol)).collect::<Vec<_>>().join(" ")
     };
+    let extra: String =
+        levels.sources(toolchain).map(|(s, _)| format!(" {}.o", s.symbol)).collect();
     let mut m = format!(
         "# Builds {LIBRARY} and the driver with the flags that the kernels were measured with.\n\
          # `make check` runs every kernel against its reference, `make time` also times them.\n\
@@ -301,18 +317,22 @@ fn makefile(kernels: &[Chosen], toolchain: &Toolchain) -> String {
          check: {DRIVER}\n\t./{DRIVER} --check\n\ntime: {DRIVER}\n\t./{DRIVER}\n\n",
         toolchain.command(),
         toolchain.flags().join(" "),
-        objects(&|k| &k.source),
+        objects(&|k| &k.source) + &extra,
         objects(&|k| &k.reference),
     );
-    for s in kernels.iter().flat_map(|k| [&k.source, &k.reference]) {
+    let own = kernels.iter().flat_map(|k| [&k.source, &k.reference]).map(|s| (s, toolchain));
+    for (s, with) in own.chain(levels.sources(toolchain)) {
+        // The flags of another level stand behind those of the kernels and win.
+        let level = with.isa().filter(|i| Some(*i) != toolchain.isa());
+        let level = level.map_or(String::new(), |i| format!(" {}", i.level().flag));
         let omp = flag(s.openmp);
-        let own: String = s.flags.iter().map(|f| format!(" '{f}'").replace('$', "$$")).collect();
+        let flags: String = s.flags.iter().map(|f| format!(" '{f}'").replace('$', "$$")).collect();
         let _ = write!(
             m,
-            "{0}.o: {0}.c\n\t$(CC) {1} -fPIC $(CFLAGS){omp}{2} -c -o $@ $<\n",
+            "{0}.o: {0}.c\n\t$(CC) {1} -fPIC $(CFLAGS){level}{omp}{2} -c -o $@ $<\n",
             s.symbol,
-            toolchain.optimisation(s).join(" "),
-            own
+            with.optimisation(s).join(" "),
+            flags
         );
     }
     let _ = write!(m, "\nclean:\n\trm -f *.o {LIBRARY} {DRIVER}\n\n.PHONY: all check time clean\n");

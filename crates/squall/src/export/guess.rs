@@ -1,23 +1,26 @@
 //! The best guess for a task of which the store has no usable record: what holds the most similar
-//! tuned task, what a predictor proposes, what the cost formula ranks first. A guess is built and
-//! verified like any trial before it is used. What came of it is kept in a store in the user's
-//! cache folder, so that the next run finds it there.
+//! tuned task, what a predictor proposes, what the general predictor ranks first, and where all
+//! that fails what the cost formula does. A guess is built and verified like any trial before it is
+//! used. What came of it is kept in a store in the user's cache folder, so that the next run finds
+//! it there.
 
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::forecast::{load, proposals};
+use crate::forecast::proposals;
+use crate::general::{Effort, GeneralPredictor, Predictors};
 use crate::recorder::Recorder;
 use crate::target_context::TargetContext;
 use crate::task_state::{TaskState, name_of};
 use crate::transfer::{TransferSource, guesses, transfer_sources};
 use crate::trials::{Limits, Rounds, TrialRecorder, run_trials};
 use squall_core::{Candidate, Measurer, MeasurerError, Record, RecordKind, Task, TaskId, Trial};
+use squall_measure::TemporaryFolder;
 use squall_predict::{PredictError, Predictor};
-use squall_records::Store;
-use squall_search::{Setting, TaskWeight, strategies};
+use squall_records::{Store, StoreError};
+use squall_search::{Setting, Strategy, TaskWeight, strategies};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use tempfile::TempDir;
 
 /// So many guesses of a task that takes more than its share of the time are measured, and the
 /// fastest is used; of every other task the first that is right is used.
@@ -26,6 +29,8 @@ const SEVERAL: usize = 3;
 const ROUNDS: usize = 4;
 /// The seed of guesses: every run makes the same ones.
 const SEED: u64 = 0;
+/// So many candidates of the general predictor are looked at for one that was not tried.
+const GENERAL: usize = 4;
 /// The file in the cache folder.
 const CACHE: &str = "guesses.squall";
 
@@ -36,6 +41,8 @@ pub enum GuessSource {
     Similar,
     /// A predictor proposed it.
     Predictor,
+    /// The general predictor ranked it first.
+    General,
     /// The cost formula ranked it first.
     Formula,
     /// An earlier run guessed and verified it.
@@ -44,14 +51,20 @@ pub enum GuessSource {
 
 impl GuessSource {
     /// All of them, the best first.
-    pub const ALL: [GuessSource; 4] =
-        [GuessSource::Similar, GuessSource::Predictor, GuessSource::Formula, GuessSource::Kept];
+    pub const ALL: [GuessSource; 5] = [
+        GuessSource::Similar,
+        GuessSource::Predictor,
+        GuessSource::General,
+        GuessSource::Formula,
+        GuessSource::Kept,
+    ];
 
     /// The name in manifests.
     pub fn name(self) -> &'static str {
         match self {
             GuessSource::Similar => "similar",
             GuessSource::Predictor => "predictor",
+            GuessSource::General => "general",
             GuessSource::Formula => "formula",
             GuessSource::Kept => "kept",
         }
@@ -62,6 +75,7 @@ impl GuessSource {
         match self {
             GuessSource::Similar => "by the most similar tuned task",
             GuessSource::Predictor => "by the predictor",
+            GuessSource::General => "by the general predictor",
             GuessSource::Formula => "by the cost formula",
             GuessSource::Kept => "by an earlier run",
         }
@@ -71,7 +85,8 @@ impl GuessSource {
 /// What guesses are made with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GuessRequest {
-    /// A predictor that was trained on records of this device.
+    /// A predictor that was trained on records of this device, or a general one in place of
+    /// Squall's own.
     pub predictor: Option<PathBuf>,
     /// The folder in which verified guesses are kept; it is made where it is absent.
     pub cache: Option<PathBuf>,
@@ -81,7 +96,7 @@ pub struct GuessRequest {
 struct Cache {
     store: Store,
     /// The folder of a store that lasts no longer than this process.
-    temporary: Option<TempDir>,
+    temporary: Option<TemporaryFolder>,
 }
 
 impl Cache {
@@ -91,7 +106,7 @@ impl Cache {
         let path = folder.join(CACHE);
         let made = std::fs::create_dir_all(folder)
             .map_err(|source| Error::Write { path: folder.into(), source });
-        match made.and_then(|()| Ok(Store::open(&path)?)) {
+        match made.and_then(|()| Ok(Store::open(&path)?.expendable())) {
             Ok(store) => Ok(Cache { store, temporary: None }),
             Err(e) => {
                 listen(Event::Trouble(ignored(&path, &e)));
@@ -101,8 +116,7 @@ impl Cache {
     }
 
     fn temporary() -> Result<Cache, Error> {
-        let made = tempfile::Builder::new().prefix("squall-guesses-").tempdir();
-        let folder = made.map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+        let folder = TemporaryFolder::new("guesses")?;
         let store = Store::open(folder.path().join(CACHE))?;
         Ok(Cache { store, temporary: Some(folder) })
     }
@@ -112,11 +126,42 @@ fn ignored(path: &Path, e: &Error) -> String {
     format!("the kept guesses in `{}` are ignored: {e}; remove the file", path.display())
 }
 
+/// What is known of a task's guesses, and what is to be tried next.
+pub(super) struct Guessing {
+    known: Vec<(Record, GuessSource)>,
+    next: Vec<(Candidate, GuessSource)>,
+    /// How many are tried at once.
+    wanted: usize,
+    formula: Box<dyn Strategy>,
+}
+
+impl Guessing {
+    /// The candidates that are to be built and measured.
+    pub fn next(&self) -> impl Iterator<Item = &Candidate> {
+        self.next.iter().map(|(c, _)| c)
+    }
+
+    /// Whether any guess ran and was right.
+    fn is_right(&self) -> bool {
+        self.known.iter().any(|(r, _)| r.outcome.time().is_some())
+    }
+
+    /// Asks the cost formula for more where nothing is known to be right.
+    fn fill(&mut self, state: &TaskState) {
+        if !self.is_right() && self.next.len() < self.wanted {
+            let more = self.formula.ask(self.wanted - self.next.len()).into_iter();
+            let untried = more.filter(|c| !state.tried.contains(&name_of(c)));
+            self.next.extend(untried.map(|c| (c, GuessSource::Formula)));
+        }
+    }
+}
+
 /// Makes guesses for the tasks of one input.
 pub struct Guesser<'a, 'l, 'e> {
     pub(super) at: &'a TargetContext,
     sources: Vec<TransferSource>,
     predictor: Option<Predictor>,
+    general: Option<Arc<GeneralPredictor>>,
     cache: Cache,
     /// Opened when the first guess must be measured.
     measurer: Option<Box<dyn Measurer>>,
@@ -134,7 +179,8 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         at: &'a TargetContext,
         listen: &'l mut Listen<'e>,
     ) -> Result<Guesser<'a, 'l, 'e>, Error> {
-        let predictor = request.predictor.as_deref().map(load).transpose()?;
+        let Predictors { learned: predictor, general } =
+            Predictors::of(request.predictor.as_deref())?;
         if let Some(p) = &predictor {
             let learned = &p.tasks()?.facts().device;
             if *learned != at.device_name() {
@@ -144,30 +190,45 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         }
         let sources =
             store.map(|s| transfer_sources(s, &at.place, &[])).transpose()?.unwrap_or_default();
-        let cache = Cache::open(request.cache.as_deref(), listen)?;
-        let heavy = heavy(tasks);
-        Ok(Guesser { at, sources, predictor, cache, measurer: None, heavy, listen })
+        // Times under an emulator say nothing, so they are not kept.
+        let cache = match at.place.device.is_emulated() {
+            true => Cache::temporary()?,
+            false => Cache::open(request.cache.as_deref(), listen)?,
+        };
+        let heavy = if at.place.device.is_emulated() { Vec::new() } else { heavy(tasks) };
+        Ok(Guesser { at, sources, predictor, general, cache, measurer: None, heavy, listen })
     }
 
     /// Whether the task's kernels are generated and it can be guessed which is fast.
     pub(super) fn takes(&self, state: &TaskState) -> bool {
         self.at.gpus.is_empty()
+            && self.at.device.can_run().is_ok()
             && state.task.workload.foreign.is_none()
             && !state.kernels.tunables.is_empty()
     }
 
-    /// The verified guess for a task of which nothing is known; none where none is right.
+    /// What is to be tried of a task of which nothing is known, before anything of it is measured.
+    pub(super) fn propose(&mut self, state: &mut TaskState) -> Result<Guessing, Error> {
+        match self.proposed(state) {
+            Err(Error::Store(e)) => {
+                self.forget(e, state)?;
+                self.proposed(state)
+            }
+            other => other,
+        }
+    }
+
+    /// The verified guess of what was proposed; none where none is right.
     pub(super) fn guess(
         &mut self,
         state: &mut TaskState,
+        guessing: Guessing,
     ) -> Result<Option<(Record, GuessSource)>, Error> {
-        match self.cached(state) {
-            Err(Error::Store(e)) if self.cache.temporary.is_none() => {
-                let path = self.cache.store.path().to_path_buf();
-                (self.listen)(Event::Trouble(ignored(&path, &e.into())));
-                self.cache = Cache::temporary()?;
-                state.tried.clear();
-                self.cached(state)
+        match self.settled(state, guessing) {
+            Err(Error::Store(e)) => {
+                self.forget(e, state)?;
+                let again = self.proposed(state)?;
+                self.settled(state, again)
             }
             Err(Error::Measure(e @ MeasurerError::Reference(_))) => {
                 let text = format!("{} cannot be verified: {e}", state.task.name);
@@ -178,8 +239,20 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         }
     }
 
-    /// The same through the cache as it is.
-    fn cached(&mut self, state: &mut TaskState) -> Result<Option<(Record, GuessSource)>, Error> {
+    /// Goes on without a store of guesses that cannot be used.
+    fn forget(&mut self, e: StoreError, state: &mut TaskState) -> Result<(), Error> {
+        if self.cache.temporary.is_some() {
+            return Err(e.into());
+        }
+        let path = self.cache.store.path().to_path_buf();
+        (self.listen)(Event::Trouble(ignored(&path, &e.into())));
+        self.cache = Cache::temporary()?;
+        state.tried.clear();
+        Ok(())
+    }
+
+    /// What the cache as it is knows, and else what is to be tried.
+    fn proposed(&mut self, state: &mut TaskState) -> Result<Guessing, Error> {
         let task = state.task;
         let place = &self.at.place;
         let kept = self.cache.store.trials(task.id, &place.device.to_string(), &place.toolchain)?;
@@ -192,27 +265,34 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
             }
         }
         let wanted = if self.heavy.contains(&task.id) { SEVERAL } else { 1 };
-        let mut next = self.learned(state, wanted)?;
+        let next = self.learned(state, wanted)?;
         let setting =
             Setting { tunables: state.kernels.tunables.clone(), seed: SEED, trials: SEVERAL };
-        let mut formula = (strategies()[0].make)(&setting);
-        let runs =
-            |known: &[(Record, GuessSource)]| known.iter().any(|(r, _)| r.outcome.time().is_some());
-        for _ in 0..ROUNDS {
-            if next.is_empty() && runs(&known) {
+        let formula = (strategies()[0].make)(&setting);
+        let mut guessing = Guessing { known, next, wanted, formula };
+        guessing.fill(state);
+        Ok(guessing)
+    }
+
+    /// Measures what was proposed, and more while nothing of it is right.
+    fn settled(
+        &mut self,
+        state: &mut TaskState,
+        mut g: Guessing,
+    ) -> Result<Option<(Record, GuessSource)>, Error> {
+        for round in 0..ROUNDS {
+            if round > 0 {
+                g.fill(state);
+            }
+            if g.next.is_empty() && g.is_right() {
                 break;
             }
-            if !runs(&known) && next.len() < wanted {
-                let more = formula.ask(wanted - next.len()).into_iter();
-                let untried = more.filter(|c| !state.tried.contains(&name_of(c)));
-                next.extend(untried.map(|c| (c, GuessSource::Formula)));
-            }
-            let trials = self.measure(state, &next, &mut known)?;
-            formula.tell(&trials);
-            next.clear();
+            let trials = self.measure(state, &g.next, &mut g.known)?;
+            g.formula.tell(&trials);
+            g.next.clear();
         }
         let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
-        let ran = known.into_iter().filter(|(r, _)| r.outcome.time().is_some());
+        let ran = g.known.into_iter().filter(|(r, _)| r.outcome.time().is_some());
         Ok(ran.min_by(|(a, _), (b, _)| time(a).total_cmp(&time(b))))
     }
 
@@ -225,22 +305,34 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         let similar = guesses(state, std::iter::empty(), &self.sources, wanted);
         let mut all: Vec<(Candidate, GuessSource)> =
             similar.into_iter().map(|c| (c, GuessSource::Similar)).collect();
-        let Some(predictor) = self.predictor.as_ref().filter(|_| all.len() < wanted) else {
-            return Ok(all);
-        };
-        let (model, device) = (predictor.tasks()?, self.at.device_name());
-        match proposals(model, state.task, &state.kernels.tunables, &device, wanted) {
-            Ok(found) => {
-                for p in found {
-                    let known = state.tried.contains(&name_of(&p.candidate));
-                    if all.len() < wanted && !known && all.iter().all(|(c, _)| *c != p.candidate) {
-                        all.push((p.candidate, GuessSource::Predictor));
-                    }
-                }
+        let add = |all: &mut Vec<(Candidate, GuessSource)>, candidate: Candidate, source| {
+            let known = state.tried.contains(&name_of(&candidate));
+            if all.len() < wanted && !known && all.iter().all(|(c, _)| *c != candidate) {
+                all.push((candidate, source));
             }
-            // It knows no task of this kind.
-            Err(PredictError::Kind { .. }) => {}
-            Err(e) => return Err(e.into()),
+        };
+        if let Some(predictor) = self.predictor.as_ref().filter(|_| all.len() < wanted) {
+            let (model, device) = (predictor.tasks()?, self.at.device_name());
+            match proposals(model, state.task, &state.kernels.tunables, &device, wanted) {
+                Ok(found) => {
+                    found
+                        .into_iter()
+                        .for_each(|p| add(&mut all, p.candidate, GuessSource::Predictor));
+                }
+                // It knows no task of this kind.
+                Err(PredictError::Kind { .. }) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        // What earlier runs tried is enough: no run tries more than the first did.
+        let is_new = all.len() < wanted && state.tried.len() < wanted;
+        if let Some(general) = self.general.as_ref().filter(|_| is_new) {
+            let effort =
+                if self.heavy.contains(&state.task.id) { Effort::Much } else { Effort::Little };
+            let TaskState { task, kernels, .. } = state;
+            let found =
+                general.ask(task, &kernels.tunables, &self.at.target, effort, GENERAL.max(wanted));
+            found.into_iter().for_each(|c| add(&mut all, c, GuessSource::General));
         }
         Ok(all)
     }
@@ -262,7 +354,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
                     "the best guesses for kernels that were never tuned are built and verified"
                         .into(),
                 ));
-                self.measurer.insert(self.at.measurer()?)
+                self.measurer.insert(self.at.verifier()?)
             }
         };
         measurer.set_task(&state.setup(SEED))?;
@@ -279,7 +371,8 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
         };
         let mut rounds = Rounds::new(next.iter().map(|(c, _)| c.clone()).collect(), 1);
         let stop = AtomicBool::new(false);
-        let limits = Limits::new(next.len(), next.len(), &stop);
+        let symbol = state.symbol.clone();
+        let limits = Limits { symbol: &symbol, ..Limits::new(next.len(), next.len(), &stop) };
         let tunables = &state.kernels.tunables;
         run_trials(&mut **measurer, tunables, &mut rounds, &mut keep, &limits)?;
         let trials = keep.trials;

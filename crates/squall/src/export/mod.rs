@@ -3,15 +3,19 @@
 
 mod build;
 mod choose;
+mod counts;
 mod cuda;
 mod files;
 mod guess;
+mod levels;
 
 pub use build::build;
-pub(crate) use build::{compile, objects};
-pub use choose::{Chosen, KernelCounts, Origin, choose};
-pub(crate) use files::{comment, declarations, library, symbols, write};
+pub(crate) use build::{compile, objects, refused};
+pub use choose::{Chosen, Origin, choose};
+pub use counts::KernelCounts;
+pub(crate) use files::{comment, declarations, literal, symbols, write};
 pub use guess::{GuessRequest, GuessSource, Guesser};
+pub use levels::{LevelKernels, Levels, join};
 
 use crate::error::Error;
 use crate::target_context::TargetContext;
@@ -34,18 +38,20 @@ pub struct Exported {
     pub built: bool,
 }
 
-/// Writes kernels into a folder, and compiles them there if asked to.
+/// Writes kernels into a folder, those of several levels of instructions if there are some, and
+/// compiles them there if asked to.
 pub fn export(
     kernels: Vec<Chosen>,
+    levels: &Levels,
     aimed: &TargetContext,
     folder: &Path,
     compile: bool,
 ) -> Result<Exported, Error> {
     let folder = std::path::absolute(folder)
         .map_err(|source| Error::Write { path: folder.into(), source })?;
-    let manifest = write(&folder, &kernels, aimed)?;
+    let manifest = write(&folder, &kernels, levels, aimed)?;
     if compile {
-        build(&folder, &kernels, aimed)?;
+        build(&folder, &kernels, levels, aimed)?;
     }
     Ok(Exported { folder, kernels, manifest, built: compile })
 }

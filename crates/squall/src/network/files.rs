@@ -1,10 +1,13 @@
 //! What the program of a network is built from and reads: a C file with the network's kernels, the
-//! plan, and constants as floats.
+//! plan, and constants.
 
 use super::arena::{ALIGNMENT, Block, lay_out};
+use super::plain::PlainOperators;
 use crate::error::Error;
-use crate::export::{Chosen, declarations, symbols};
-use squall_core::{TaskId, TensorKind};
+use crate::export::Chosen;
+use crate::files::put_in_folder;
+use squall_core::graph::{CallOperand, Constant};
+use squall_core::{DType, TaskId, TensorKind};
 use squall_graph::plan::{Place, Plan, PlanStep, Source, Work};
 use squall_runtime::plan::{
     self as runtime, At, Axis, Buffer, Element, Region, Role, Step, Work as Does,
@@ -13,7 +16,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// The file of the plan.
-const PLAN: &str = "plan.txt";
+pub(super) const PLAN: &str = "plan.txt";
 /// The file of the constants.
 const CONSTANTS: &str = "constants.bin";
 
@@ -29,40 +32,34 @@ pub struct Layout {
 
 impl Layout {
     /// Places all blocks.
-    pub fn new(plan: &Plan, kernels: &[Chosen]) -> Layout {
-        let bytes = plan.blocks.iter().map(|n| n * size_of::<f32>());
+    pub fn new(plan: &Plan, kernels: &[Chosen], plain: &PlainOperators) -> Layout {
+        let bytes = plan.blocks.iter().map(|b| b.elements * b.dtype.bytes() as usize);
         let blocks: Vec<Block> = bytes
             .zip(plan.lifetimes())
             .map(|(bytes, (first, last))| Block { bytes, first, last })
             .collect();
         let (offsets, workspace) = lay_out(&blocks);
-        let scratch = kernels.iter().map(|k| k.source.workspace.0 as usize).max().unwrap_or(0);
+        let sources = kernels.iter().map(|k| &k.source).chain(&plain.sources);
+        let scratch = sources.map(|k| k.workspace.0 as usize).max().unwrap_or(0);
         Layout { offsets, workspace, bytes: workspace + scratch.div_ceil(ALIGNMENT) * ALIGNMENT }
     }
 
-    fn at(&self, p: &Place) -> u64 {
-        (self.offsets[p.block] + p.offset * size_of::<f32>()) as u64
+    fn at(&self, plan: &Plan, p: &Place) -> u64 {
+        let size = plan.blocks[p.block].dtype.bytes() as usize;
+        (self.offsets[p.block] + p.offset * size) as u64
     }
 }
 
-/// What the program is compiled with: the library, and the kernels that are linked in.
-pub fn linked(kernels: &[Chosen], threads: usize) -> String {
-    let mut c = format!(
-        "/* The kernels of a network. Made by Squall. */\n#define SQUALL_NETWORK\n#define THREADS \
-         {threads}\n#include \"runtime/runtime.c\"\n\n"
-    );
-    c.extend(kernels.iter().map(|k| declarations(&k.source)));
-    c += "\n";
-    c + &symbols(kernels.iter().map(|k| &k.source))
-}
-
 /// Writes the plan and the constants.
-pub fn write(folder: &Path, plan: &Plan, layout: &Layout, kernels: &[Chosen]) -> Result<(), Error> {
-    let put = |name: &str, bytes: &[u8]| {
-        let path = folder.join(name);
-        std::fs::write(&path, bytes).map_err(|source| Error::Write { path, source })
-    };
-    let (described, constants) = Builder::new(plan, layout, kernels)?.build()?;
+pub fn write(
+    folder: &Path,
+    plan: &Plan,
+    layout: &Layout,
+    kernels: &[Chosen],
+    plain: &PlainOperators,
+) -> Result<(), Error> {
+    let put = |name: &str, bytes: &[u8]| put_in_folder(&folder.join(name), bytes);
+    let (described, constants) = Builder::new(plan, layout, kernels, plain)?.build()?;
     described.verify().map_err(|e| Error::Nothing(e.to_string()))?;
     put(PLAN, described.to_string().as_bytes())?;
     put(CONSTANTS, &constants)
@@ -73,6 +70,7 @@ struct Builder<'a> {
     plan: &'a Plan,
     layout: &'a Layout,
     kernels: &'a [Chosen],
+    plain: &'a PlainOperators,
     by_task: HashMap<TaskId, usize>,
     described: runtime::Plan,
     /// Buffers of places that steps name, by block, first element and elements.
@@ -95,14 +93,13 @@ impl<'a> Builder<'a> {
         plan: &'a Plan,
         layout: &'a Layout,
         kernels: &'a [Chosen],
+        plain: &'a PlainOperators,
     ) -> Result<Builder<'a>, Error> {
-        let (Some(input), Some(output)) = (plan.inputs.first(), plan.outputs.first()) else {
-            return Err(Error::Nothing("the network has no input or no output".into()));
-        };
         let mut b = Builder {
             plan,
             layout,
             kernels,
+            plain,
             by_task: kernels.iter().enumerate().map(|(i, k)| (k.task.id, i)).collect(),
             described: runtime::Plan::default(),
             places: HashMap::new(),
@@ -110,26 +107,60 @@ impl<'a> Builder<'a> {
             bytes: [Vec::new(), Vec::new()],
             prepared: 0,
         };
-        for (role, place, elements) in [
-            (Role::Data, input, plan.input_elements[0]),
-            (Role::Output, output, plan.output_elements[0]),
-        ] {
-            let at = Some((ARENA, layout.at(place)));
-            b.buffer(role, Element::F32, elements as u64, at);
-        }
-        b.described.kernels = kernels
+        let places = |places: &'a [Place], elements: &'a [usize]| places.iter().zip(elements);
+        let inputs = places(&plan.inputs, &plan.input_elements).map(|(p, n)| (Role::Data, p, *n));
+        let outputs =
+            places(&plan.outputs, &plan.output_elements).map(|(p, n)| (Role::Output, p, *n));
+        // Behind all outputs stand the extents of those of which only the run knows them.
+        let extents = plan
+            .bounded
             .iter()
-            .map(|k| {
-                let tensors = runtime::Plan::of_workload(&k.task.workload).buffers;
-                runtime::Kernel::of_source(&k.source, None, &tensors)
-            })
-            .collect();
+            .map(|o| (Role::Output, &o.extents, plan.blocks[o.extents.block].elements));
+        for (role, place, elements) in inputs.chain(outputs).chain(extents) {
+            let at = Some((ARENA, layout.at(plan, place)));
+            let element = element(plan.blocks[place.block].dtype)?;
+            b.buffer(role, element, elements as u64, at);
+        }
+        let tuned = kernels.iter().map(|k| {
+            let tensors = runtime::Plan::of_workload(&k.task.workload).buffers;
+            runtime::Kernel::of_source(&k.source, None, &tensors)
+        });
+        b.described.kernels = tuned.collect();
+        for i in 0..plain.sources.len() {
+            b.described.kernels.push(b.plain_kernel(i)?);
+        }
         Ok(b)
     }
 
+    /// The kernel that a plain operator is: what its first step reads and writes.
+    fn plain_kernel(&self, index: usize) -> Result<runtime::Kernel, Error> {
+        let step = self.plain.of_step.iter().filter(|(_, i)| **i == index).map(|(s, _)| *s).min();
+        let work = step.and_then(|s| self.plan.steps.get(s)).map(|s| &s.work);
+        let Some(Work::Plain { call, extents, .. }) = work else {
+            return Err(Error::Nothing("a plain operator has no step".into()));
+        };
+        let call = call.0.as_deref();
+        let given = |all: &[Option<CallOperand>], role| {
+            all.iter()
+                .flatten()
+                .map(|o| {
+                    let count = o.shape.iter().product::<i64>() as u64;
+                    Ok(Buffer::own(role, element(o.dtype)?, count))
+                })
+                .collect::<Result<Vec<_>, Error>>()
+        };
+        let mut tensors = call.map_or(Ok(Vec::new()), |c| given(&c.inputs, Role::Data))?;
+        tensors.extend(call.map_or(Ok(Vec::new()), |c| given(&c.outputs, Role::Output))?);
+        if let Some(p) = extents {
+            let count = self.plan.blocks[p.block].elements as u64;
+            tensors.push(Buffer::own(Role::Output, element(DType::I64)?, count));
+        }
+        Ok(runtime::Kernel::of_source(&self.plain.sources[index], None, &tensors))
+    }
+
     fn build(mut self) -> Result<(runtime::Plan, Vec<u8>), Error> {
-        for step in &self.plan.steps {
-            let work = self.work(step).map_err(|message: String| {
+        for (i, step) in self.plan.steps.iter().enumerate() {
+            let work = self.work(i, step).map_err(|message: String| {
                 Error::Nothing(format!("node `{}`: {message}", step.node))
             })?;
             let name = format!("node `{}` ({})", step.node, step.op);
@@ -165,8 +196,9 @@ impl<'a> Builder<'a> {
         if let Some(known) = self.places.get(&key) {
             return *known;
         }
-        let at = Some((ARENA, self.layout.at(p)));
-        let number = self.buffer(Role::Scratch, Element::F32, elements as u64, at);
+        let at = Some((ARENA, self.layout.at(self.plan, p)));
+        let letter = element_of(self.plan.blocks[p.block].dtype);
+        let number = self.buffer(Role::Scratch, letter, elements as u64, at);
         self.places.insert(key, number);
         number
     }
@@ -181,9 +213,10 @@ impl<'a> Builder<'a> {
             if is_weight { (Role::Weight, WEIGHT) } else { (Role::Constant, CONSTANT) };
         let bytes = &mut self.bytes[usize::from(is_weight)];
         let at = bytes.len() as u64;
-        bytes.extend(values.iter().flat_map(|x| x.to_ne_bytes()));
+        bytes.extend(&values.data);
         bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
-        let number = self.buffer(role, Element::F32, values.len() as u64, Some((region, at)));
+        let letter = element_of(values.dtype);
+        let number = self.buffer(role, letter, values.len() as u64, Some((region, at)));
         self.constants.insert((c, is_weight), number);
         number
     }
@@ -199,11 +232,11 @@ impl<'a> Builder<'a> {
     /// Where a move starts in a block.
     fn target(&mut self, p: &Place) -> At {
         let block = Place { block: p.block, offset: 0 };
-        let buffer = self.place(&block, self.plan.blocks[p.block]);
+        let buffer = self.place(&block, self.plan.blocks[p.block].elements);
         At { buffer, element: p.offset as u64 }
     }
 
-    fn work(&mut self, step: &PlanStep) -> Result<Does, String> {
+    fn work(&mut self, index: usize, step: &PlanStep) -> Result<Does, String> {
         Ok(match &step.work {
             Work::Kernel { task, inputs, output } => self.call(*task, inputs, output)?,
             Work::Copy { from, from_offset, to, axes } => {
@@ -226,8 +259,32 @@ impl<'a> Builder<'a> {
                 Does::Runs { from: self.source(from), to: self.target(to), runs }
             }
             Work::Fill { to, elements, value } => {
-                let to = self.target(to);
-                Does::Fill { to, count: *elements as u64, bits: value.to_bits() }
+                let value = number(*value, self.plan.blocks[to.block].dtype);
+                Does::Fill { to: self.target(to), count: *elements as u64, value }
+            }
+            Work::Plain { call, inputs, outputs, extents } => {
+                let call = call.0.as_ref().ok_or("its call is not known")?;
+                let sizes = |all: &[Option<CallOperand>]| {
+                    let one = |o: &CallOperand| o.shape.iter().product::<i64>() as usize;
+                    all.iter().flatten().map(one).collect::<Vec<usize>>()
+                };
+                let mut buffers = Vec::new();
+                for (s, n) in inputs.iter().flatten().zip(sizes(&call.inputs)) {
+                    buffers.push(match s {
+                        Source::Place(p) => self.place(p, n),
+                        Source::Constant(c) => self.constant(*c, false),
+                    });
+                }
+                for (p, n) in outputs.iter().flatten().zip(sizes(&call.outputs)) {
+                    buffers.push(self.place(p, n));
+                }
+                if let Some(p) = extents {
+                    buffers.push(self.place(p, self.plan.blocks[p.block].elements));
+                }
+                let source = *self.plain.of_step.get(&index).ok_or("it has no operator")?;
+                let workspace = self.workspace(self.plain.sources[source].workspace.0);
+                let kernel = (self.kernels.len() + source) as u32;
+                Does::Call { kernel, buffers, prepared: None, workspace }
             }
         })
     }
@@ -246,7 +303,7 @@ impl<'a> Builder<'a> {
             let elements = i.shape.iter().product::<i64>() as usize;
             let holds = match s {
                 Source::Constant(c) => self.plan.constants[*c].len() == elements,
-                Source::Place(p) => p.offset + elements <= self.plan.blocks[p.block],
+                Source::Place(p) => p.offset + elements <= self.plan.blocks[p.block].elements,
             };
             if !holds {
                 return Err(format!(
@@ -263,7 +320,7 @@ impl<'a> Builder<'a> {
             });
         }
         let elements = workload.output().elements() as usize;
-        if output.offset + elements > self.plan.blocks[output.block] {
+        if output.offset + elements > self.plan.blocks[output.block].elements {
             return Err("its kernel's result is larger than the model says".into());
         }
         buffers.push(self.place(output, elements));
@@ -273,10 +330,38 @@ impl<'a> Builder<'a> {
             self.prepared += prepared.next_multiple_of(ALIGNMENT as u64);
             self.buffer(Role::Prepared, Element::U8, prepared, at)
         });
-        let workspace = (workspace > 0).then(|| {
-            let at = Some((ARENA, self.layout.workspace as u64));
-            self.buffer(Role::Workspace, Element::U8, workspace, at)
-        });
+        let workspace = self.workspace(workspace);
         Ok(Does::Call { kernel: index as u32, buffers, prepared, workspace })
+    }
+
+    /// Scratch memory of a call: the same for all, since they run one by one.
+    fn workspace(&mut self, bytes: u64) -> Option<u32> {
+        (bytes > 0).then(|| {
+            let at = Some((ARENA, self.layout.workspace as u64));
+            self.buffer(Role::Workspace, Element::U8, bytes, at)
+        })
+    }
+}
+
+/// A type as the runtime knows it.
+fn element(dtype: DType) -> Result<Element, Error> {
+    let known = runtime::letter(dtype).and_then(Element::new);
+    known.ok_or_else(|| Error::Nothing(format!("networks are not run on {}", dtype.name())))
+}
+
+/// The same of a block or a constant, whose type the network's values have.
+fn element_of(dtype: DType) -> Element {
+    runtime::letter(dtype).and_then(Element::new).unwrap_or(Element::U8)
+}
+
+/// A number as memory holds it in a type; whole numbers are cut, booleans are 1 for all but 0.
+fn number(value: f32, dtype: DType) -> Vec<u8> {
+    match dtype {
+        DType::F64 => f64::from(value).to_ne_bytes().to_vec(),
+        DType::Bool => vec![u8::from(value != 0.0)],
+        d if d.is_integer() => Constant::I64 { shape: Vec::new(), data: vec![value as i64] }
+            .bytes(d)
+            .unwrap_or_default(),
+        _ => value.to_ne_bytes().to_vec(),
     }
 }

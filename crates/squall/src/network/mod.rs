@@ -4,35 +4,58 @@
 
 pub mod arena;
 mod files;
+mod parts;
+mod plain;
+mod program;
+mod values;
 
+use crate::arrays::NamedArray;
 use crate::error::Error;
-use crate::export::{Chosen, KernelCounts, comment, compile, library, objects};
+use crate::export::{Chosen, KernelCounts};
 use crate::input::Input;
 use crate::target_context::TargetContext;
 use files::Layout;
-use squall_core::graph::Weights;
-use squall_core::{KernelSource, Task, TaskId};
-use squall_frontend::npy::{self, Array};
+use plain::PlainOperators;
+use program::Part;
+use squall_core::graph::{Weights, deciding_inputs};
+use squall_core::{Task, TaskId};
+use squall_frontend::npy::Array;
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
-use squall_graph::plan::{Plan, Work};
-use squall_measure::cpu::Toolchain;
-use squall_runtime::host;
+use squall_graph::plan::{Plan, PlanStep, Work};
+use squall_measure::cpu::Device;
+use squall_measure::{TemporaryFolder, end_with_us};
+use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
-use tempfile::TempDir;
+use std::process::Stdio;
+use values::{ends, fitting};
+
+pub use values::NetworkValue;
 
 /// What chooses the kernels of tasks.
 pub type MakeKernels<'a> = dyn FnMut(&[&Task]) -> Result<Vec<Chosen>, Error> + 'a;
 
-/// The program that runs the network.
-const PROGRAM: &str = "network";
+/// What makes a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerKind {
+    /// A kernel: tuned, guessed, or plain loops where no better can be made.
+    Kernel,
+    /// A move of data.
+    Move,
+    /// A plain operator: C that is generated for a node without a kernel.
+    Plain,
+}
 
-/// Writes a .npy file.
-pub fn write_array(path: &Path, array: &Array) -> Result<(), Error> {
-    std::fs::write(path, npy::write(array))
-        .map_err(|source| Error::Write { path: path.into(), source })
+impl LayerKind {
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            LayerKind::Kernel => "kernel",
+            LayerKind::Move => "move",
+            LayerKind::Plain => "plain",
+        }
+    }
 }
 
 /// A step with its time.
@@ -40,12 +63,46 @@ pub fn write_array(path: &Path, array: &Array) -> Result<(), Error> {
 pub struct Layer {
     /// The node; of a kernel the first of its nodes.
     pub node: String,
-    /// The task's name, or the operator of a node that only moves data.
+    /// The task's name, or the operator of a node without a kernel.
     pub name: String,
+    /// What makes it.
+    pub kind: LayerKind,
     /// The task, of kernels.
     pub task: Option<TaskId>,
     /// The fastest of those inferences that were timed step by step.
     pub best_ns: u64,
+}
+
+/// The plain operators of one kind in a network, and their time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlainShare {
+    /// The operator.
+    pub op: String,
+    /// How many nodes.
+    pub nodes: usize,
+    /// Their time together.
+    pub best_ns: u64,
+    /// Of the time of all steps, from 0 to 1.
+    pub share: f64,
+}
+
+/// The plain operators among layers, the slowest first.
+pub fn plain_shares(layers: &[Layer]) -> Vec<PlainShare> {
+    let total: u64 = layers.iter().map(|l| l.best_ns).sum();
+    let mut list: Vec<PlainShare> = Vec::new();
+    for l in layers.iter().filter(|l| l.kind == LayerKind::Plain) {
+        let at = list.iter().position(|s| s.op == l.name).unwrap_or_else(|| {
+            list.push(PlainShare { op: l.name.clone(), nodes: 0, best_ns: 0, share: 0.0 });
+            list.len() - 1
+        });
+        list[at].nodes += 1;
+        list[at].best_ns += l.best_ns;
+    }
+    for s in &mut list {
+        s.share = s.best_ns as f64 / total.max(1) as f64;
+    }
+    list.sort_by_key(|s| std::cmp::Reverse(s.best_ns));
+    list
 }
 
 /// Times of a network.
@@ -62,16 +119,22 @@ pub struct Times {
 }
 
 /// A model that was built and can be run.
+#[derive(Debug)]
 pub struct Network {
     /// The model's name, for messages.
     name: String,
     folder: PathBuf,
     /// Removes the folder at the end, unless the caller keeps it.
-    _temporary: Option<TempDir>,
+    _temporary: Option<TemporaryFolder>,
     graph: Assignment,
     plan: Plan,
+    inputs: Vec<NetworkValue>,
+    outputs: Vec<NetworkValue>,
+    /// Values to which it was specialised.
+    bound: Vec<NamedArray>,
     kernels: Vec<Chosen>,
-    cores: Vec<usize>,
+    plain: PlainOperators,
+    device: Device,
     arena_bytes: usize,
 }
 
@@ -90,38 +153,48 @@ impl Network {
             message,
             hint: hint.into(),
         };
+        at.device.can_run()?;
         let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
         };
-        if graph.inputs.len() != 1 || graph.outputs.is_empty() {
-            let names: Vec<&str> = graph.inputs.iter().map(|i| i.0.as_str()).collect();
-            let message = format!(
-                "it has {} inputs ({}) and {} outputs",
-                names.len(),
-                names.join(", "),
-                graph.outputs.len()
-            );
-            return Err(fault(message, "models of one input are run"));
+        let deciding: Vec<&str> = deciding_inputs(graph.model())
+            .into_iter()
+            .map(|id| graph.model().values[id].name.as_str())
+            .collect();
+        if let [first, ..] = deciding[..] {
+            let message =
+                format!("shapes depend on the values of its input {}", deciding.join(", "));
+            return Err(fault(message, &format!("give them: --input {first}=X.npy")));
         }
-        let weights = weights(input)?;
-        let mut plan =
-            graph.plan(weights).map_err(|e| fault(e, "such models can be tuned, but not run"))?;
-        let kernels = make(&input.tasks.iter().collect::<Vec<_>>())?;
-        let layout = Layout::new(&plan, &kernels);
+        let [inputs, outputs] = ends(graph).map_err(|e| fault(e, UNTUNED_HINT))?;
+        let mut weights = weights(input)?;
+        input.bound.iter().for_each(|(name, _)| _ = weights.remove(name));
+        let mut plan = graph.plan(weights).map_err(|e| fault(e, UNTUNED_HINT))?;
+        let plain = PlainOperators::of(&plan).map_err(|e| fault(e, UNTUNED_HINT))?;
+        let tasks: Vec<&Task> = input.tasks.iter().collect();
+        let kernels = program::with_runtime_ahead(at, || make(&tasks))?;
+        let layout = Layout::new(&plan, &kernels, &plain);
         let (folder, temporary) = folder(keep)?;
-        files::write(&folder, &plan, &layout, &kernels)?;
+        files::write(&folder, &plan, &layout, &kernels, &plain)?;
         // They are in the file now.
         plan.constants = Vec::new();
-        program(&folder, &kernels, at.device.cores.len(), &at.toolchain)?;
-        let (name, graph, cores) = (input.name.clone(), graph.clone(), at.device.cores.clone());
+        let site = program::Site { folder: &folder, is_kept: keep.is_some() };
+        let parts: Vec<Part> =
+            kernels.iter().map(Part::of).chain(plain.sources.iter().map(Part::plain)).collect();
+        program::build(site, &parts, at)?;
+        let (name, graph, device) = (input.name.clone(), graph.clone(), at.device.clone());
         Ok(Network {
             name,
             folder,
             _temporary: temporary,
             graph,
             plan,
+            inputs,
+            outputs,
+            bound: input.bound.clone(),
             kernels,
-            cores,
+            plain,
+            device,
             arena_bytes: layout.bytes,
         })
     }
@@ -146,48 +219,83 @@ impl Network {
         KernelCounts::of(&self.kernels)
     }
 
-    /// An input where the user gives none: the same numbers in every run.
-    pub fn random_input(&self) -> Array {
-        Array {
-            shape: self.graph.inputs.first().map_or(Vec::new(), |i| i.1.clone()),
-            data: self.graph.random_input(0),
+    /// What it takes, in the model's order.
+    pub fn inputs(&self) -> &[NetworkValue] {
+        &self.inputs
+    }
+
+    /// What it gives, in the model's order.
+    pub fn outputs(&self) -> &[NetworkValue] {
+        &self.outputs
+    }
+
+    /// Values of inputs on which shapes depend: the network is for these only.
+    pub fn bound(&self) -> &[NamedArray] {
+        &self.bound
+    }
+
+    /// The inputs that the user does not give: the same numbers in every run, floats between -1 and
+    /// 1, whole numbers 0 or 1, and indices below the extent that they index.
+    pub fn random_inputs(&self, given: &[NamedArray]) -> Vec<NamedArray> {
+        let absent = |v: &NetworkValue| given.iter().all(|(n, _)| *n != v.name);
+        let inputs = self.inputs.iter().enumerate().filter(|(_, v)| absent(v));
+        inputs
+            .filter_map(|(i, v)| {
+                let bytes = self.graph.random_constant(i).bytes(v.dtype)?;
+                let array = Array { dtype: v.dtype, shape: v.shape.clone(), bytes };
+                Some((v.name.clone(), array))
+            })
+            .collect()
+    }
+
+    /// Runs it once on arrays by name; gives all outputs, and the time that each step took.
+    pub fn run(&self, inputs: &[NamedArray]) -> Result<(Vec<NamedArray>, Vec<Layer>), Error> {
+        let (outputs, said) = self.execute(inputs, 0.0)?;
+        Ok((outputs, self.layers(&said)))
+    }
+
+    /// Runs it for so many seconds; gives all outputs, and times.
+    pub fn time(
+        &self,
+        inputs: &[NamedArray],
+        seconds: f64,
+    ) -> Result<(Vec<NamedArray>, Times), Error> {
+        self.device.can_time()?;
+        let (outputs, said) = self.execute(inputs, seconds)?;
+        Ok((outputs, self.times(&said)?))
+    }
+
+    /// Runs the program on inputs: the outputs, and what was printed.
+    fn execute(
+        &self,
+        inputs: &[NamedArray],
+        seconds: f64,
+    ) -> Result<(Vec<NamedArray>, String), Error> {
+        let inputs = fitting(&self.name, &self.inputs, &self.bound, inputs)?;
+        for (i, x) in inputs.into_iter().enumerate() {
+            let file = self.folder.join(format!("input_{i}.bin"));
+            std::fs::write(&file, &x.bytes)
+                .map_err(|source| Error::Write { path: file, source })?;
         }
+        let said = self.launch(&[seconds.to_string().as_ref()])?;
+        let mut raw = Vec::new();
+        for i in 0..self.outputs.len() + self.plan.bounded.len() {
+            let file = self.folder.join(format!("output_{i}.bin"));
+            raw.push(std::fs::read(&file).map_err(|source| Error::Read { path: file, source })?);
+        }
+        let outputs = values::outputs(&self.plan, &self.outputs, &raw).map_err(Error::Nothing)?;
+        Ok((outputs, said))
     }
 
-    /// Runs it once; gives the first output.
-    pub fn run(&self, x: &Array) -> Result<Array, Error> {
-        Ok(self.execute(x, 0.0)?.0)
-    }
-
-    /// Runs it for so many seconds; gives the first output, and times.
-    pub fn time(&self, x: &Array, seconds: f64) -> Result<(Array, Times), Error> {
-        let (output, said) = self.execute(x, seconds)?;
-        Ok((output, self.times(&said)?))
-    }
-
-    /// Runs the program on an input: the first output, and what was printed.
-    fn execute(&self, x: &Array, seconds: f64) -> Result<(Array, String), Error> {
-        fits(&self.name, &self.graph, x)?;
-        let file = self.folder.join("input.bin");
-        let bytes: Vec<u8> = x.data.iter().flat_map(|x| x.to_ne_bytes()).collect();
-        std::fs::write(&file, bytes).map_err(|source| Error::Write { path: file, source })?;
-        let said = self.launch(seconds)?;
-        let file = self.folder.join("output.bin");
-        let bytes = std::fs::read(&file).map_err(|source| Error::Read { path: file, source })?;
-        let data =
-            bytes.chunks_exact(4).map(|b| f32::from_ne_bytes([b[0], b[1], b[2], b[3]])).collect();
-        let shape = self.graph.outputs.first().map_or(Vec::new(), |o| o.1.clone());
-        Ok((Array { shape, data }, said))
-    }
-
-    fn launch(&self, seconds: f64) -> Result<String, Error> {
-        let mut command = Command::new(self.folder.join(PROGRAM));
-        command.arg(seconds.to_string()).current_dir(&self.folder).stdin(Stdio::null());
-        if self.cores.len() > 1 {
+    fn launch(&self, arguments: &[&OsStr]) -> Result<String, Error> {
+        let mut command = self.device.command(&self.folder.join(program::NAME));
+        let cores = &self.device.cores;
+        command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
+        if cores.len() > 1 {
             // As kernels are measured: one thread a core, on the same cores.
-            let places: Vec<String> = self.cores.iter().map(|c| format!("{{{c}}}")).collect();
+            let places: Vec<String> = cores.iter().map(|c| format!("{{{c}}}")).collect();
             command
-                .env("OMP_NUM_THREADS", self.cores.len().to_string())
+                .env("OMP_NUM_THREADS", cores.len().to_string())
                 .env("OMP_PROC_BIND", "true")
                 .env("OMP_PLACES", places.join(","));
             command
@@ -197,10 +305,11 @@ impl Network {
         }
         let fail = |message: String| Error::Build {
             message,
-            hint: "`squall check` runs a model kernel by kernel".into(),
+            hint: "an operand may have an illegal value, such as an index out of range; else \
+                   please report this"
+                .into(),
         };
-        let done = command
-            .output()
+        let done = program::output(end_with_us(&mut command))
             .map_err(|e| fail(format!("the network's program does not start: {e}")))?;
         if !done.status.success() {
             let said = String::from_utf8_lossy(&done.stderr);
@@ -213,60 +322,61 @@ impl Network {
         Ok(String::from_utf8_lossy(&done.stdout).into_owned())
     }
 
-    /// Reads the lines that the program prints.
+    /// Reads the times that the program prints.
     fn times(&self, said: &str) -> Result<Times, Error> {
-        let mut times = None;
+        let numbers = said.lines().find_map(|l| l.strip_prefix("inferences "));
+        let numbers: Vec<u64> =
+            numbers.unwrap_or("").split(' ').filter_map(|w| w.parse().ok()).collect();
+        let [inferences, best_ns, median_ns] = numbers[..] else {
+            return Err(Error::Nothing("the network's program printed no times".into()));
+        };
+        Ok(Times { best_ns, median_ns, inferences, layers: self.layers(said) })
+    }
+
+    /// The steps with the times that the program prints.
+    fn layers(&self, said: &str) -> Vec<Layer> {
         let mut best = vec![0; self.plan.steps.len()];
-        for line in said.lines() {
-            let numbers: Vec<u64> =
-                line.split(' ').skip(1).filter_map(|w| w.parse().ok()).collect();
-            match (line.split(' ').next(), &numbers[..]) {
-                (Some("inferences"), &[count, best, median]) => times = Some((count, best, median)),
-                (Some("step"), &[i, ns]) if (i as usize) < best.len() => best[i as usize] = ns,
+        for line in said.lines().filter_map(|l| l.strip_prefix("step ")) {
+            let numbers: Vec<u64> = line.split(' ').filter_map(|w| w.parse().ok()).collect();
+            match numbers[..] {
+                [i, ns] if (i as usize) < best.len() => best[i as usize] = ns,
                 _ => {}
             }
         }
-        let Some((inferences, best_ns, median_ns)) = times else {
-            return Err(Error::Nothing("the network's program printed no times".into()));
-        };
-        let layers = self.plan.steps.iter().zip(best).map(|(s, best_ns)| {
-            let task = if let Work::Kernel { task, .. } = s.work { Some(task) } else { None };
+        let layer = |(s, best_ns): (&PlanStep, u64)| {
+            let (task, kind) = match s.work {
+                Work::Kernel { task, .. } => (Some(task), LayerKind::Kernel),
+                Work::Plain { .. } => (None, LayerKind::Plain),
+                _ => (None, LayerKind::Move),
+            };
             let name = self
                 .kernels
                 .iter()
                 .find(|k| Some(k.task.id) == task)
                 .map_or(s.op.clone(), |k| k.task.name.clone());
-            Layer { node: s.node.clone(), name, task, best_ns }
-        });
-        Ok(Times { best_ns, median_ns, inferences, layers: layers.collect() })
+            Layer { node: s.node.clone(), name, kind, task, best_ns }
+        };
+        self.plan.steps.iter().zip(best).map(layer).collect()
     }
 }
 
-/// Whether a model can be run on an array: what is wrong, before anything is built.
-pub fn accepts(input: &Input, x: &Array) -> Result<(), Error> {
-    input.graph.as_ref().map_or(Ok(()), |graph| fits(&input.name, graph, x))
+/// Whether a model can be run on arrays, which need not be all that it takes: what is wrong, before
+/// anything is built.
+pub fn accepts(input: &Input, given: &[NamedArray]) -> Result<(), Error> {
+    let Some(graph) = &input.graph else { return Ok(()) };
+    let Ok([inputs, _]) = ends(graph) else { return Ok(()) };
+    let named = |v: &NetworkValue| given.iter().any(|(n, _)| *n == v.name);
+    let inputs: Vec<NetworkValue> = inputs.into_iter().filter(named).collect();
+    fitting(&input.name, &inputs, &[], given).map(|_| ())
 }
 
-fn fits(model: &str, graph: &Assignment, x: &Array) -> Result<(), Error> {
-    match graph.inputs.first() {
-        Some((name, shape)) if shape.iter().product::<i64>() != x.data.len() as i64 => {
-            Err(Error::Input {
-                place: model.into(),
-                message: format!(
-                    "input `{name}` has shape {shape:?}, the given array {:?}",
-                    x.shape
-                ),
-                hint: "give an array of the input's shape, or the batch with --dim".into(),
-            })
-        }
-        _ => Ok(()),
-    }
-}
+/// What helps where a model cannot be run.
+const UNTUNED_HINT: &str = "such models can be tuned, but not run";
 
 /// The weights of a model's file, and of files beside it; none where it has no file.
 pub fn weights(input: &Input) -> Result<Weights, Error> {
     let Some(path) = &input.path else { return Ok(Weights::new()) };
-    let bytes = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
+    let bytes = crate::files::read(path)?;
     let import = |source| Error::Import { place: path.display().to_string(), source };
     let read = read_weights(&bytes, &input.name, &mut |name, offset, length| {
         beside(path, name, offset, length)
@@ -274,24 +384,44 @@ pub fn weights(input: &Input) -> Result<Weights, Error> {
     read.map_err(import)
 }
 
-/// Bytes of a file in a model's folder, if it is there: nothing outside that folder is read.
-fn beside(model: &Path, name: &str, offset: u64, length: u64) -> Option<Vec<u8>> {
-    if Path::new(name).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir))
-    {
-        return None;
+/// Bytes of a file in a model's folder, if it is there. What lies outside of that folder, also
+/// through a link, is not the model's: naming it is an error.
+fn beside(model: &Path, name: &str, offset: u64, length: u64) -> Result<Option<Vec<u8>>, String> {
+    let outside = |place: &Path| {
+        format!(
+            "its values lie in `{}`, outside of the model's folder, from where none are read",
+            place.display()
+        )
+    };
+    let is_inside = |c: Component| matches!(c, Component::Normal(_) | Component::CurDir);
+    if !Path::new(name).components().all(is_inside) {
+        return Err(outside(Path::new(name)));
     }
-    let mut file = std::fs::File::open(model.parent()?.join(name)).ok()?;
+    let folder = model.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let path = folder.join(name);
+    let (Ok(home), Ok(real)) = (folder.canonicalize(), path.canonicalize()) else {
+        return Ok(None);
+    };
+    if !real.starts_with(&home) {
+        return Err(outside(&real));
+    }
+    let mut file = crate::files::open(&real).map_err(|e| e.to_string())?;
+    let fail = |e: std::io::Error| format!("`{}`: {e}", path.display());
     // A damaged file may state any length: no more is asked for than there is.
-    if file.metadata().ok()?.len() < offset.checked_add(length)? {
-        return None;
+    let there = file.metadata().map_err(fail)?.len();
+    if offset.checked_add(length).is_none_or(|end| there < end) {
+        return Err(format!(
+            "its values should be {length} bytes from byte {offset} of `{}`, which has {there}",
+            path.display()
+        ));
     }
-    file.seek(SeekFrom::Start(offset)).ok()?;
+    file.seek(SeekFrom::Start(offset)).map_err(fail)?;
     let mut bytes = vec![0; length as usize];
-    file.read_exact(&mut bytes).ok()?;
-    Some(bytes)
+    file.read_exact(&mut bytes).map_err(fail)?;
+    Ok(Some(bytes))
 }
 
-fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
+fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TemporaryFolder>), Error> {
     if let Some(path) = keep {
         let path = std::path::absolute(path)
             .map_err(|source| Error::Write { path: path.into(), source })?;
@@ -299,51 +429,8 @@ fn folder(keep: Option<&Path>) -> Result<(PathBuf, Option<TempDir>), Error> {
             .map_err(|source| Error::Write { path: path.clone(), source })?;
         return Ok((path, None));
     }
-    let made = tempfile::Builder::new().prefix("squall-network-").tempdir();
-    let made = made.map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+    let made = TemporaryFolder::new("network")?;
     Ok((made.path().into(), Some(made)))
-}
-
-/// Compiles and links the program.
-fn program(
-    folder: &Path,
-    kernels: &[Chosen],
-    threads: usize,
-    toolchain: &Toolchain,
-) -> Result<(), Error> {
-    let put = |path: &Path, text: &str| {
-        std::fs::write(path, text).map_err(|source| Error::Write { path: path.into(), source })
-    };
-    // A source says how it was compiled: where the same text lies beside an object, that is it.
-    let made_with =
-        format!("{} {}", toolchain.id(), toolchain.flags().join(" ")).replace("*/", "* /");
-    let made_with = format!("/* {made_with} */\n");
-    let mut changed: Vec<&KernelSource> = Vec::new();
-    for k in kernels {
-        let path = folder.join(format!("{}.c", k.source.symbol));
-        let text = made_with.clone() + &comment(k) + &k.source.source;
-        if path.with_extension("o").is_file()
-            && std::fs::read_to_string(&path).is_ok_and(|t| t == text)
-        {
-            continue;
-        }
-        // An object of older text must not stay, should compiling fail now.
-        let _ = std::fs::remove_file(path.with_extension("o"));
-        put(&path, &text)?;
-        changed.push(&k.source);
-    }
-    objects(folder, &changed, toolchain)?;
-    put(&folder.join("network.c"), host::NETWORK.1)?;
-    put(&folder.join("kernels.c"), &files::linked(kernels, threads))?;
-    library(folder)?;
-    let objects: Vec<String> = kernels.iter().map(|k| format!("{}.o", k.source.symbol)).collect();
-    let mut link = vec!["-O3"];
-    link.extend(toolchain.flags().iter().map(String::as_str));
-    link.extend((threads > 1 && toolchain.openmp()).then_some("-fopenmp"));
-    link.extend(["-o", PROGRAM, "network.c"]);
-    link.extend(objects.iter().map(String::as_str));
-    link.extend(["-lm", "-ldl"]);
-    compile(folder, toolchain, &link)
 }
 
 #[cfg(test)]
@@ -357,12 +444,20 @@ mod tests {
         std::fs::create_dir(folder.path().join("in")).unwrap();
         std::fs::write(folder.path().join("in/w.data"), b"abcd").unwrap();
         std::fs::write(folder.path().join("secret"), b"abcd").unwrap();
-        assert_eq!(beside(&model, "w.data", 1, 2).as_deref(), Some(&b"bc"[..]));
-        assert_eq!(beside(&model, "./w.data", 0, 4).as_deref(), Some(&b"abcd"[..]));
-        assert_eq!(beside(&model, "w.data", 1, 4), None);
-        assert_eq!(beside(&model, "w.data", 1, u64::MAX), None);
-        assert_eq!(beside(&model, "absent", 0, 0), None);
-        assert_eq!(beside(&model, "../secret", 0, 1), None);
-        assert_eq!(beside(&model, &folder.path().join("secret").to_string_lossy(), 0, 1), None);
+        let secret = folder.path().join("secret");
+        std::os::unix::fs::symlink(&secret, folder.path().join("in/link")).unwrap();
+        std::os::unix::fs::symlink("w.data", folder.path().join("in/alias")).unwrap();
+        assert_eq!(beside(&model, "w.data", 1, 2).unwrap().as_deref(), Some(&b"bc"[..]));
+        assert_eq!(beside(&model, "./w.data", 0, 4).unwrap().as_deref(), Some(&b"abcd"[..]));
+        assert_eq!(beside(&model, "alias", 0, 1).unwrap().as_deref(), Some(&b"a"[..]));
+        assert_eq!(beside(&model, "absent", 0, 0), Ok(None));
+        for (length, name) in [(4, "w.data"), (u64::MAX, "w.data")] {
+            let e = beside(&model, name, 1, length).unwrap_err();
+            assert!(e.contains("w.data") && e.contains("which has 4"), "{e}");
+        }
+        for name in ["../secret", &secret.to_string_lossy(), "link"] {
+            let e = beside(&model, name, 0, 1).unwrap_err();
+            assert!(e.contains("secret") && e.contains("outside"), "{e}");
+        }
     }
 }

@@ -8,11 +8,12 @@ mod score;
 pub use page::page;
 pub use score::{BUDGETS, Score, budgets, score};
 
+use crate::ask_tell::FlatTunable;
 use crate::error::Error;
 use crate::trials::{Limits, TrialRecorder, run_trials};
 use squall_core::{
-    CandidateText, Configuration, CpuCost, KernelSource, Measurer, MeasurerIdentity, Outcome,
-    RealizeError, Reference, Space, TaskSetup, Trial, Tunable, Workload,
+    CandidateText, Configuration, CpuCost, Measurer, MeasurerIdentity, Outcome, Reference, Space,
+    TaskSetup, Trial, Tunable, Workload,
 };
 use squall_frontend::recording::{self, Recording, Row};
 use squall_measure::RecordedMeasurer;
@@ -42,31 +43,10 @@ const RECORDED: &str = "recorded";
 const WORKLOAD: &str =
     "workload recorded\ndata X: f32[1]\nstage Y: f32[i: 1] = max(X[i], 0)\noutput Y\n";
 
-struct Recorded(Space);
-
-impl Tunable for Recorded {
-    fn name(&self) -> &str {
-        RECORDED
-    }
-    fn space(&self) -> &Space {
-        &self.0
-    }
-    fn realize(&self, _: &Configuration, _: &str) -> Result<KernelSource, RealizeError> {
-        Err(RealizeError("a recording has no sources".into()))
-    }
-    fn is_flat(&self) -> bool {
-        true
-    }
-    fn features(&self, c: &Configuration) -> Vec<f32> {
-        c.indices().map(|i| i as f32).collect()
-    }
-}
-
 impl RecordedSpace {
     /// Reads a file of measured configurations.
     pub fn open(path: &Path) -> Result<RecordedSpace, Error> {
-        let bytes =
-            std::fs::read(path).map_err(|source| Error::Read { path: path.into(), source })?;
+        let bytes = crate::files::read(path)?;
         let file: String =
             path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         let read = recording::read(&path.display().to_string(), &bytes);
@@ -81,7 +61,7 @@ impl RecordedSpace {
 
     /// Of a recording at hand.
     pub fn new(name: &str, recording: Recording) -> RecordedSpace {
-        let tunable = Arc::new(Recorded(recording.space.clone()));
+        let tunable = Arc::new(FlatTunable { name: RECORDED, space: recording.space.clone() });
         let row = |(c, row): (Configuration, &Row)| {
             (CandidateText::new(RECORDED, c.to_string()), (row.outcome.clone(), row.cost))
         };

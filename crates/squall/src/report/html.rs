@@ -1,7 +1,9 @@
 //! The report as one page: no script, nothing loaded from elsewhere, light and dark.
 
+use super::bars;
 use super::svg::{self, escape, short};
 use super::{Report, StopReason, TaskReport};
+use squall_core::Nanos;
 use std::fmt::Write;
 
 /// The page of a report, complete.
@@ -22,13 +24,27 @@ pub fn page(r: &Report) -> String {
     if let Some(note) = r.budget_note() {
         let _ = writeln!(p, "<p class='sub'>{}</p>", escape(&note));
     }
+    for line in r.inference.iter().flatten().flat_map(|i| i.notes()) {
+        let _ = writeln!(p, "<p class='sub'>{}</p>", escape(&line));
+    }
+    if let Some(Err(why)) = &r.inference {
+        let _ = writeln!(p, "<p class='sub'>Not timed as a whole: {}</p>", escape(why));
+    }
     tiles(&mut p, r);
-    section(&mut p, &format!("Gain over {}", r.baseline()), &svg::gains(r));
+    let allowed = r.roof.as_ref().map_or("", |_| {
+        "<p class='sub'>Time of each task by count; what the machine would allow its algorithm \
+         stands out.</p>"
+    });
+    section(&mut p, "Where the time goes", &(allowed.to_string() + &bars::times(r)));
+    if r.has_alternative() {
+        section(&mut p, &format!("Gain over {}", r.baseline()), &bars::gains(r));
+    }
     table(&mut p, r);
     if let Some(roof) = &r.roof {
         let note = format!(
             "<p class='sub'>Each task rises from its {} (hollow) to its best kernel (solid). \
-             Bytes count every input and output once.</p>",
+             Operations are those of the algorithm that runs, bytes count every input and output \
+             once.</p>",
             escape(r.baseline())
         );
         section(&mut p, "Roofline", &(note + &svg::roofline(r, roof)));
@@ -79,7 +95,7 @@ fn section(p: &mut String, title: &str, body: &str) {
 }
 
 fn tiles(p: &mut String, r: &Report) {
-    let (best, untuned) = r.totals();
+    let (_, untuned) = r.totals();
     let (trials, failed) = r.trials();
     let mut all = String::new();
     let mut tile = |big: String, small: String| {
@@ -90,22 +106,25 @@ fn tiles(p: &mut String, r: &Report) {
             escape(&small)
         );
     };
-    let gain = r.gain().map_or("\u{2013}".into(), |g| format!("{}x", short(g)));
-    tile(gain, format!("faster than {}, by count", r.baseline()));
-    tile(
-        if best.0 > 0.0 { best.to_string() } else { "\u{2013}".into() },
-        format!("all tasks once through, {} {untuned}", r.baseline()),
-    );
-    if let Some(roof) = &r.roof {
-        let bound: f64 = r
-            .tasks
-            .iter()
-            .filter(|t| t.best.is_some())
-            .map(|t| t.count as f64 * roof.bound(t.flop, t.bytes).0)
-            .sum();
-        let time: f64 = r.tasks.iter().filter_map(|t| Some(t.count as f64 * t.best?.0)).sum();
-        let share =
-            if time > 0.0 { format!("{:.0} %", bound / time * 100.0) } else { "\u{2013}".into() };
+    if let Some(Ok(i)) = &r.inference {
+        tile(i.best.to_string(), format!("one inference, median {}; {}", i.median, i.kernels));
+        for peer in &i.beside {
+            if let (Ok(t), Some(ratio)) = (&peer.times, i.ratio(peer)) {
+                let (name, theirs) = (peer.library.name(), Nanos(t.best_ns as f64));
+                let small = format!("as fast as {name} {}, which takes {theirs}", t.version);
+                tile(format!("{ratio:.2}x"), small);
+            }
+        }
+    }
+    if let Some(gain) = r.gain().filter(|_| r.has_alternative()) {
+        let small = format!("faster than {}, by count; {untuned} there", r.baseline());
+        tile(format!("{}x", short(gain)), small);
+    }
+    let dash = || "\u{2013}".to_string();
+    tile(r.pass().map_or_else(dash, |p| p.0.to_string()), "all tasks once through".into());
+    if r.roof.is_some() {
+        let share = r.pass().and_then(|p| p.1);
+        let share = share.map_or_else(dash, |s| format!("{:.0} %", s * 100.0));
         tile(share, "of what the machine's roof allows, by time".into());
     }
     tile(trials.to_string(), format!("trials, {failed} of them failed"));
@@ -136,12 +155,19 @@ fn tiles(p: &mut String, r: &Report) {
 
 fn table(p: &mut String, r: &Report) {
     let all: f64 = r.tasks.iter().filter_map(|t| Some(t.count as f64 * t.best?.0)).sum();
+    let gains = r.has_alternative();
+    let gained = |untuned: String, gain: String| match gains {
+        true => format!("<td>{untuned}</td><td>{gain}</td>"),
+        false => String::new(),
+    };
+    let head = match gains {
+        true => format!("<th>{}</th><th>gain</th>", escape(r.baseline())),
+        false => String::new(),
+    };
     let mut b = format!(
-        "<table><thead><tr><th \
-         class='l'>task</th><th>count</th><th>best</th><th>{}</th><th>gain</th><th>GFLOP/s</th>\
-         <th class='l'>of its bound</th><th>of model \
-         time</th><th>trials</th><th>failed</th></tr></thead><tbody>",
-        escape(r.baseline())
+        "<table><thead><tr><th class='l'>task</th><th>count</th><th>best</th>{head}\
+         <th>GFLOP/s</th><th class='l'>of its bound</th><th>of model \
+         time</th><th>trials</th><th>failed</th></tr></thead><tbody>"
     );
     let dash = || "\u{2013}".to_string();
     for t in &r.tasks {
@@ -160,29 +186,32 @@ fn table(p: &mut String, r: &Report) {
         let _ = write!(
             b,
             "<tr><td class='l name' title='{}'>{}<br><small \
-             class='mono'>{}</small></td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
+             class='mono'>{}</small></td><td>{}</td><td>{}</td>{}<td>{}</td>\
              <td class='l'>{meter}</td><td>{part}</td><td>{}</td><td>{}</td></tr>",
             escape(&winner(t)),
             escape(&t.name),
             t.id,
             t.count,
             t.best.map_or(dash(), |x| x.to_string()),
-            t.untuned.map_or(dash(), |x| x.to_string()),
-            t.gain().map_or(dash(), |g| format!("{}x", short(g))),
+            gained(
+                t.untuned.map_or(dash(), |x| x.to_string()),
+                t.gain().map_or(dash(), |g| format!("{}x", short(g))),
+            ),
             t.gflops().filter(|_| t.flop > 0).map_or(dash(), short),
             t.trials,
             t.failed
         );
     }
-    let (best, plain) = r.totals();
+    let plain = r.totals().1;
+    let best = r.pass().map_or(dash(), |p| p.0.to_string());
     let (trials, failed) = r.trials();
     let _ = write!(
         b,
         "</tbody><tfoot><tr><td class='l'>all, by \
-         count</td><td>{}</td><td>{best}</td><td>{plain}</td><td>{}</td><td></td><td></td>\
+         count</td><td>{}</td><td>{best}</td>{}<td></td><td></td>\
          <td></td><td>{trials}</td><td>{failed}</td></tr></tfoot></table>",
         r.tasks.iter().map(|t| t.count).sum::<u64>(),
-        r.gain().map_or(dash(), |g| format!("{}x", short(g))),
+        gained(plain.to_string(), r.gain().map_or(dash(), |g| format!("{}x", short(g)))),
     );
     b.push_str("<details><summary>Best configurations</summary><table><tbody>");
     for t in &r.tasks {

@@ -1,6 +1,7 @@
 //! The report as JSON. Scripts depend on these keys: they are never renamed.
 
-use super::{Report, Roof, TaskReport};
+use super::{Inference, Report, Roof, TaskReport};
+use crate::peers::Peer;
 use serde_json::{Value, json};
 use squall_core::CpuCost;
 
@@ -20,10 +21,12 @@ pub fn report(r: &Report) -> Value {
         "seconds": r.seconds,
         "stop": r.stop.name(),
         "store": r.store.to_string_lossy(),
+        "inference": r.inference.as_ref().map(inference),
         "total": {
             "best_ns": best.0,
             "untuned_ns": untuned.0,
             "gain": r.gain(),
+            "roof_share": r.pass().and_then(|p| p.1),
             "trials": trials,
             "failed": failed,
             "untried": r.untried(),
@@ -36,6 +39,39 @@ pub fn report(r: &Report) -> Value {
             "reason": u.reason,
         })).collect::<Vec<_>>(),
     })
+}
+
+fn inference(i: &Result<Inference, String>) -> Value {
+    match i {
+        Ok(i) => json!({
+            "best_ns": i.best.0,
+            "median_ns": i.median.0,
+            "inferences": i.inferences,
+            "kernels": i.kernels.kernels,
+            "tuned": i.kernels.tuned,
+            "guessed": i.kernels.guessed,
+            "plain": i.kernels.plain,
+            "beside": beside(i),
+        }),
+        Err(why) => json!({"failed": why}),
+    }
+}
+
+/// Other libraries' times next to ours.
+pub fn beside(i: &Inference) -> Vec<Value> {
+    let peer = |p: &Peer| match &p.times {
+        Ok(t) => json!({
+            "library": p.library.name(),
+            "version": t.version,
+            "best_ns": t.best_ns,
+            "median_ns": t.median_ns,
+            "inferences": t.inferences,
+            "ratio": i.ratio(p),
+            "error": t.error,
+        }),
+        Err(why) => json!({"library": p.library.name(), "failed": why}),
+    };
+    i.beside.iter().map(peer).collect()
 }
 
 /// The machine's limits.
@@ -63,6 +99,7 @@ fn task(t: &TaskReport, roof: Option<&Roof>) -> Value {
         "count": t.count,
         "nodes": t.nodes,
         "flop": t.flop,
+        "operations": t.operations,
         "bytes": t.bytes,
         "best_ns": t.best.map(|b| b.0),
         "baseline": t.baseline,
@@ -70,7 +107,7 @@ fn task(t: &TaskReport, roof: Option<&Roof>) -> Value {
         "gain": t.gain(),
         "gflops": t.gflops(),
         "roof_share": roof.and_then(|r| t.share(r)),
-        "limited_by": roof.map(|r| r.limit(t.flop, t.bytes)),
+        "limited_by": roof.map(|r| t.limit(r)),
         "throttled": t.throttled.0,
         "throttled_by": t.throttled.1,
         "trials": t.trials,

@@ -1,8 +1,12 @@
 //! What a session found: the facts ([`Report`]), as JSON ([`json`]) and as one page ([`html`]).
 
+mod bars;
 pub mod html;
+mod inference;
 pub mod json;
 pub mod svg;
+
+pub use inference::Inference;
 
 use squall_core::{CpuCost, Nanos, Outcome, TaskId, Workload};
 use std::path::PathBuf;
@@ -111,10 +115,13 @@ pub struct Winner {
     pub configuration: String,
 }
 
+/// The baseline of expressions.
+const PLAIN: &str = "plain loops";
+
 /// The name of the baseline, from which gains are counted: plain loops made from the expression,
 /// or a user's kernel with its default configuration.
 pub fn baseline(workload: &Workload) -> &'static str {
-    if workload.foreign.is_some() { "knobs' defaults" } else { "plain loops" }
+    if workload.foreign.is_some() { "knobs' defaults" } else { PLAIN }
 }
 
 /// What was found for one task.
@@ -130,8 +137,11 @@ pub struct TaskReport {
     pub count: u64,
     /// The graph nodes that it covers.
     pub nodes: Vec<String>,
-    /// Operations of a call.
+    /// Operations of a call, as the expression says it.
     pub flop: u64,
+    /// Operations of a call of the winner: fewer where its algorithm is another, as Winograd's is.
+    /// Rates and shares count these.
+    pub operations: u64,
     /// Bytes that a call must move.
     pub bytes: u64,
     /// The name of its baseline: see [`baseline`].
@@ -165,9 +175,9 @@ pub struct TaskReport {
 }
 
 impl TaskReport {
-    /// Rate of the winner.
+    /// Rate of the winner, by the operations of its algorithm.
     pub fn gflops(&self) -> Option<f64> {
-        self.best.map(|t| t.giga_rate(self.flop as f64))
+        self.best.map(|t| t.giga_rate(self.operations as f64))
     }
 
     /// How many times faster than the baseline.
@@ -175,9 +185,19 @@ impl TaskReport {
         Some(self.untuned?.0 / self.best?.0)
     }
 
-    /// The share of what the roof allows that the winner reaches.
+    /// The least time in which the roof allows the winner's algorithm.
+    pub fn bound(&self, roof: &Roof) -> Nanos {
+        roof.bound(self.operations, self.bytes)
+    }
+
+    /// What sets that bound.
+    pub fn limit<'r>(&self, roof: &'r Roof) -> &'r str {
+        roof.limit(self.operations, self.bytes)
+    }
+
+    /// The share of what the roof allows its algorithm that the winner reaches.
     pub fn share(&self, roof: &Roof) -> Option<f64> {
-        Some(roof.bound(self.flop, self.bytes).0 / self.best?.0)
+        Some(self.bound(roof).0 / self.best?.0)
     }
 }
 
@@ -221,6 +241,9 @@ pub struct Report {
     pub tasks: Vec<TaskReport>,
     /// The operators that are not tuned.
     pub untuned: Vec<UntunedNode>,
+    /// The time of whole inferences of a model with the winners, or why there is none; nothing
+    /// where it was not asked for.
+    pub inference: Option<Result<Inference, String>>,
 }
 
 impl Report {
@@ -231,6 +254,46 @@ impl Report {
         let (best, untuned) =
             both.fold((0.0, 0.0), |(b, u), (n, best, untuned)| (b + n * best, u + n * untuned));
         (Nanos(best), Nanos(untuned))
+    }
+
+    /// One pass through the tasks that ran: the winners' time, and the share of it that the roof
+    /// would allow their algorithms.
+    pub fn pass(&self) -> Option<(Nanos, Option<f64>)> {
+        let timed = || self.tasks.iter().filter_map(|t| Some((t, t.count as f64 * t.best?.0)));
+        let all: f64 = timed().map(|(_, time)| time).sum();
+        let bound =
+            |roof: &Roof| timed().map(|(t, _)| t.count as f64 * t.bound(roof).0).sum::<f64>() / all;
+        (all > 0.0).then(|| (Nanos(all), self.roof.as_ref().map(bound)))
+    }
+
+    /// Whether gains are counted from a kernel that is an alternative: a user's own with its
+    /// defaults. Plain loops are what an expression says, and no alternative.
+    pub fn has_alternative(&self) -> bool {
+        self.tasks.iter().all(|t| t.baseline != PLAIN)
+    }
+
+    /// What is said first, one line each: the whole inference, the share of the bound, other
+    /// libraries.
+    pub fn headline(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        match &self.inference {
+            Some(Ok(i)) => lines.push(format!(
+                "{}: one inference {} (median {} of {}), by {}",
+                self.input, i.best, i.median, i.inferences, i.kernels
+            )),
+            Some(Err(why)) => lines.push(format!("{}: not timed as a whole: {why}", self.input)),
+            None => {}
+        }
+        if let Some(Ok(i)) = &self.inference {
+            lines.extend(i.notes());
+        }
+        if let Some((time, share)) = self.pass().filter(|_| self.tasks.len() > 1) {
+            let share = share.map_or(String::new(), |s| {
+                format!(", {:.0} % of what the machine allows", s * 100.0)
+            });
+            lines.push(format!("{}: all tasks once through {time}{share}", self.input));
+        }
+        lines
     }
 
     /// The name of the tasks' baseline; `untuned` where tasks have different ones.

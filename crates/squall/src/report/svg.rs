@@ -1,4 +1,4 @@
-//! Plots as SVG text: the roofline, convergence curves, bars. Colours come from the page's style
+//! Plots as SVG text: the roofline and convergence curves. Colours come from the page's style
 //! sheet, so that one page serves light and dark screens.
 
 use super::{Report, Roof, TaskReport};
@@ -78,7 +78,7 @@ impl Log {
 }
 
 /// The nearest of 1, 2, 5 times a power of ten that is not below (or not above) `x`.
-fn nice(x: f64, up: bool) -> f64 {
+pub(super) fn nice(x: f64, up: bool) -> f64 {
     let base = 10f64.powf(x.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|s| s * base);
     let found = if up {
@@ -92,19 +92,26 @@ fn nice(x: f64, up: bool) -> f64 {
 /// The roofline: intensity against rate, each task an arrow from its baseline to its winner.
 pub fn roofline(report: &Report, roof: &Roof) -> String {
     let (w, h, left, right, top, bottom) = (920.0, 440.0, 62.0, 20.0, 16.0, 48.0);
-    let dots: Vec<(&TaskReport, f64, f64, Option<f64>)> = report
+    // A baseline may run another algorithm than the winner: each has its own operations.
+    let dots: Vec<Dot> = report
         .tasks
         .iter()
-        .filter(|t| t.flop > 0 && t.bytes > 0)
-        .filter_map(|t| {
-            let intensity = t.flop as f64 / t.bytes as f64;
-            Some((t, intensity, t.gflops()?, t.untuned.map(|u| u.giga_rate(t.flop as f64))))
+        .filter(|t| t.operations > 0 && t.bytes > 0)
+        .filter_map(|task| {
+            let of = |operations: u64| operations as f64 / task.bytes as f64;
+            let untuned = task.untuned.filter(|_| task.flop > 0);
+            Some(Dot {
+                task,
+                best: (of(task.operations), task.gflops()?),
+                untuned: untuned.map(|u| (of(task.flop), u.giga_rate(task.flop as f64))),
+            })
         })
         .collect();
     let ridge = roof.peak_gflops / roof.memory_gbs;
-    let x =
-        Log::around(dots.iter().map(|d| d.1).chain([ridge * 0.3, ridge * 4.0]), left, w - right);
-    let rates = dots.iter().flat_map(|d| [Some(d.2), d.3]).flatten();
+    let places = || dots.iter().flat_map(|d| [Some(d.best), d.untuned]).flatten();
+    let intensities = places().map(|p| p.0).chain([ridge * 0.3, ridge * 4.0]);
+    let x = Log::around(intensities, left, w - right);
+    let rates = places().map(|p| p.1);
     let y = Log::around(
         rates.chain([roof.peak_gflops * 1.1, roof.memory_gbs * x.from]),
         h - bottom,
@@ -125,17 +132,30 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
         (top + h - bottom) / 2.0
     );
     roofs(&mut s, roof, &x, &y);
-    for (t, intensity, best, untuned) in dots {
+    dots.iter().for_each(|d| d.draw(&mut s, roof, &x, &y));
+    s + "</svg>"
+}
+
+/// A task in the roofline: intensities and rates.
+struct Dot<'a> {
+    task: &'a TaskReport,
+    best: (f64, f64),
+    untuned: Option<(f64, f64)>,
+}
+
+impl Dot<'_> {
+    fn draw(&self, s: &mut String, roof: &Roof, x: &Log, y: &Log) {
+        let (t, (intensity, best)) = (self.task, self.best);
         let (cx, cy) = (x.at(intensity), y.at(best));
-        if let Some(u) = untuned {
-            let uy = y.at(u);
+        if let Some((from, u)) = self.untuned {
+            let (ux, uy) = (x.at(from), y.at(u));
             let _ = write!(
                 s,
-                "<line class='rise' x1='{cx:.1}' y1='{uy:.1}' x2='{cx:.1}' y2='{cy:.1}'/>"
+                "<line class='rise' x1='{ux:.1}' y1='{uy:.1}' x2='{cx:.1}' y2='{cy:.1}'/>"
             );
             let _ = write!(
                 s,
-                "<circle class='plain' cx='{cx:.1}' cy='{uy:.1}' r='3.5'><title>{}: {}, {} \
+                "<circle class='plain' cx='{ux:.1}' cy='{uy:.1}' r='3.5'><title>{}: {}, {} \
                  GFLOP/s</title></circle>",
                 escape(&t.name),
                 escape(t.baseline),
@@ -154,7 +174,6 @@ pub fn roofline(report: &Report, roof: &Roof) -> String {
             short(intensity)
         );
     }
-    s + "</svg>"
 }
 
 /// The bandwidths of a roof as slopes, and its peak as a flat line.
@@ -178,16 +197,8 @@ fn roofs(s: &mut String, roof: &Roof, x: &Log, y: &Log) {
             s,
             "<line class='{class}' x1='{x1:.1}' y1='{y1:.1}' x2='{x2:.1}' y2='{y2:.1}'/>"
         );
-        let at = 0.08 + 0.16 * (i % 5) as f64;
-        let angle = (y2 - y1).atan2(x2 - x1).to_degrees();
-        let (tx, ty) = (x1 + at * (x2 - x1), y1 + at * (y2 - y1) - 5.0);
-        let _ = write!(
-            s,
-            "<text class='tick' transform='translate({tx:.1} {ty:.1}) rotate({angle:.1})'>{} {} \
-             GB/s</text>",
-            escape(&name),
-            short(gbs)
-        );
+        let text = format!("{name} {} GB/s", short(gbs));
+        slope_label(s, &text, ((x1, y1), (x2, y2)), 0.08 + 0.16 * (i % 5) as f64);
     }
     let fastest = roof.levels.iter().map(|l| l.gbs).fold(roof.memory_gbs, f64::max);
     let flat = (roof.peak_gflops / fastest).max(x.from);
@@ -204,6 +215,24 @@ fn roofs(s: &mut String, roof: &Roof, x: &Log, y: &Log) {
         x.end - 4.0,
         py - 6.0,
         short(roof.peak_gflops)
+    );
+}
+
+/// A label along a line, a share of it from its start, moved so that it ends before the line does.
+fn slope_label(s: &mut String, text: &str, line: ((f64, f64), (f64, f64)), share: f64) {
+    let ((x1, y1), (x2, y2)) = line;
+    let length = (x2 - x1).hypot(y2 - y1);
+    let width = 6.2 * text.chars().count() as f64;
+    let at = share.min(1.0 - width / length);
+    // A line shorter than its label carries it at its end, where the plot lies to the left.
+    let (at, anchor) = if at > 0.0 { (at, "start") } else { (1.0, "end") };
+    let angle = (y2 - y1).atan2(x2 - x1).to_degrees();
+    let (x, y) = (x1 + at * (x2 - x1), y1 + at * (y2 - y1) - 5.0);
+    let _ = write!(
+        s,
+        "<text class='tick' transform='translate({x:.1} {y:.1}) rotate({angle:.1})' \
+         text-anchor='{anchor}'>{}</text>",
+        escape(text)
     );
 }
 
@@ -267,7 +296,7 @@ fn grid(s: &mut String, x: &Log, y: &Log, right: f64, floor: f64) {
 /// Best rate (or, without operations, best speed) over trials, as a staircase.
 pub fn curve(t: &TaskReport) -> String {
     let (w, h, left, right, top, bottom) = (300.0, 130.0, 44.0, 10.0, 10.0, 22.0);
-    let amount = if t.flop > 0 { t.flop } else { t.bytes } as f64;
+    let amount = if t.flop > 0 { t.operations } else { t.bytes } as f64;
     let points: Vec<(f64, f64)> =
         t.curve.iter().map(|(n, ns)| (*n as f64, ns.giga_rate(amount))).collect();
     let plain = t.untuned.map(|u| u.giga_rate(amount));
@@ -331,87 +360,6 @@ pub fn curve(t: &TaskReport) -> String {
             "<circle class='step' cx='{x:.1}' cy='{y:.1}' r='2.2'><title>trial {n}: \
              {}</title></circle>",
             short(*rate)
-        );
-    }
-    s + "</svg>"
-}
-
-/// Bars of the tasks' gains over their baselines on a logarithmic scale from 1, and of the whole
-/// model's gain where there are several tasks.
-pub fn gains(report: &Report) -> String {
-    let mut rows: Vec<(String, f64, String, bool)> = report
-        .tasks
-        .iter()
-        .filter_map(|t| {
-            let note = format!("{} instead of {}, called {} times", t.best?, t.untuned?, t.count);
-            Some((t.name.clone(), t.gain()?, note, false))
-        })
-        .collect();
-    rows.sort_by(|a, b| b.1.total_cmp(&a.1));
-    if let Some(g) = report.gain().filter(|_| rows.len() > 1) {
-        let (best, untuned) = report.totals();
-        rows.insert(
-            0,
-            (
-                "whole model, by count".into(),
-                g,
-                format!("{best} instead of {untuned} a pass"),
-                true,
-            ),
-        );
-    }
-    let (w, left, line, top) = (920.0, 310.0, 22.0, 6.0);
-    let h = top + line * rows.len() as f64 + 28.0;
-    let most = rows.iter().map(|r| r.1).fold(2.0, f64::max);
-    let x = Log { from: 1.0, to: nice(most, true), start: left, end: w - 70.0 };
-    let mut s = open(w, h, &format!("Gain over {}", report.baseline()));
-    for t in x.ticks() {
-        let p = x.at(t);
-        let _ = write!(
-            s,
-            "<line class='grid' x1='{p:.1}' y1='{top}' x2='{p:.1}' y2='{:.1}'/>",
-            h - 24.0
-        );
-        let _ = write!(
-            s,
-            "<text class='tick' x='{p:.1}' y='{:.1}' text-anchor='middle'>{}x</text>",
-            h - 8.0,
-            short(t)
-        );
-    }
-    for (i, (name, gain, note, model)) in rows.iter().enumerate() {
-        let y = top + line * i as f64;
-        let class = if *model { "bar model" } else { "bar" };
-        let shown: String = if name.chars().count() > 44 {
-            name.chars().take(43).chain(['\u{2026}']).collect()
-        } else {
-            name.clone()
-        };
-        let end = x.at(gain.max(1.0));
-        let _ = write!(
-            s,
-            "<text class='label' x='{}' y='{:.1}' text-anchor='end'>{}<title>{}</title></text>",
-            left - 8.0,
-            y + 15.0,
-            escape(&shown),
-            escape(name)
-        );
-        let _ = write!(
-            s,
-            "<rect class='{class}' x='{left}' y='{:.1}' width='{:.1}' height='{}' \
-             rx='2'><title>{}: {}</title></rect>",
-            y + 3.0,
-            (end - left).max(1.5),
-            line - 6.0,
-            escape(name),
-            escape(note)
-        );
-        let _ = write!(
-            s,
-            "<text class='label' x='{:.1}' y='{:.1}'>{}x</text>",
-            end + 6.0,
-            y + 15.0,
-            short(*gain)
         );
     }
     s + "</svg>"

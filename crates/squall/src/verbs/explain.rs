@@ -5,9 +5,10 @@ use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::stage::GRAPH_STAGES;
 use crate::target_context::{Context, TargetContext};
+use crate::task_kernels::TaskKernels;
 use squall_compiler as compiler;
 use squall_core::{Record, Task, TaskId};
-use squall_records::{Query, Store};
+use squall_records::{Entry, Query, Store};
 use std::path::PathBuf;
 
 /// What to explain.
@@ -96,7 +97,9 @@ fn the_one<'t>(tasks: &[&'t Task]) -> Result<&'t Task, Error> {
 
 /// The record that serves a task on this machine.
 fn best(store: &Store, task: &Task, at: &TargetContext) -> Result<Record, Error> {
-    let serving = store.serving(&Query::task(task.id), &at.place)?;
+    let kernels = TaskKernels::generated(task, &at.target);
+    let mut accept = |e: Entry<'_>| kernels.accepts(&e.candidate.0, &e.candidate.1, e.time);
+    let serving = store.serving_of(&Query::task(task.id), &at.place, &mut accept)?;
     let here = serving.into_iter().find(|(nearness, _)| nearness.is_here());
     here.map(|(_, r)| r).ok_or_else(|| Error::Build {
         message: format!(

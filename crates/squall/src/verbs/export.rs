@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::event::Listen;
-use crate::export::{Exported, GuessRequest, Guesser, choose};
+use crate::export::{Exported, GuessRequest, Guesser, Levels, choose, join};
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::target_context::Context;
@@ -18,8 +18,9 @@ pub struct ExportRequest {
     pub store: Option<PathBuf>,
     /// How kernels that were never tuned are chosen.
     pub guess: GuessRequest,
-    /// What the kernels are for.
-    pub target: TargetRequest,
+    /// What the kernels are for. With several targets, which are levels of instructions of one
+    /// architecture, the export chooses at load by what the CPU has.
+    pub targets: Vec<TargetRequest>,
     /// Threads that a kernel may use on a CPU.
     pub threads: usize,
     /// Only tasks whose name or id matches.
@@ -38,11 +39,31 @@ pub fn export(
     listen: &mut Listen<'_>,
 ) -> Result<Exported, Error> {
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
-    let (store, target, threads) = (store.as_ref(), request.target, request.threads);
-    let input = request.input.load_tuned(context, store, target, threads)?;
-    let at = context.target(target, threads)?;
+    let (store, threads) = (store.as_ref(), request.threads);
+    let Some(&first) = request.targets.first() else {
+        return Err(Error::Usage {
+            message: "no target is named".into(),
+            hint: "name `cpu`, a level of instructions or a GPU".into(),
+        });
+    };
+    // The highest level decides how a model is divided into kernels: it is the most common one.
+    let main = request.targets.iter().copied().max_by_key(TargetRequest::isa).unwrap_or(first);
+    let input = request.input.load_tuned(context, store, main, threads)?;
     let tasks = input.select(request.only.as_deref())?;
-    let mut guesser = Guesser::new(&request.guess, &tasks, store, &at, listen)?;
-    let kernels = choose(&tasks, &input.own, store, &mut guesser)?;
-    crate::export::export(kernels, &at, &request.out, request.build)
+    let mut made = Vec::new();
+    for &target in &request.targets {
+        let at = context.target(target, threads)?;
+        let mut guesser = Guesser::new(&request.guess, &tasks, store, &at, listen)?;
+        let kernels = choose(&tasks, &input.own, store, &mut guesser)?;
+        made.push((at, kernels));
+    }
+    let (out, build) = (&request.out, request.build);
+    if let [(at, kernels)] = &mut made[..] {
+        let kernels = std::mem::take(kernels);
+        return crate::export::export(kernels, &Levels::default(), at, out, build);
+    }
+    let lowest = made.iter().map(|(at, _)| at).min_by_key(|at| at.target.isa).cloned();
+    let (kernels, levels) = join(made)?;
+    let at = lowest.map_or_else(|| context.target(first, threads), Ok)?;
+    crate::export::export(kernels, &levels, &at, out, build)
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::files::holds_json;
-use crate::{exchange, forecast};
+use crate::{exchange, find, forecast};
 use squall_records::Store;
 use std::path::PathBuf;
 
@@ -24,6 +24,8 @@ pub struct Imports {
     pub recordings: Vec<exchange::Imported>,
     /// Databases, whose rows are examples now.
     pub databases: Vec<forecast::Imported>,
+    /// Find databases, whose lines a chooser learns from.
+    pub find: Vec<find::FindImported>,
 }
 
 /// Takes files into a store; all are read before any recording is stored.
@@ -31,9 +33,18 @@ pub fn import(request: &ImportRequest) -> Result<Imports, Error> {
     let (recordings, databases): (Vec<_>, Vec<_>) =
         request.files.iter().cloned().partition(|f| holds_json(f));
     let recordings = exchange::read(&recordings)?;
+    let device = request.device.as_deref();
+    let (mut found, mut tuned) = (Vec::new(), Vec::new());
+    for file in databases {
+        match find::open(&file, device)? {
+            Some(database) => found.push((file, database)),
+            None => tuned.push(file),
+        }
+    }
+    let databases = tuned;
     let databases = match databases.as_slice() {
         [] => Vec::new(),
-        files => forecast::import(&request.store, files, request.device.as_deref())?,
+        files => forecast::import(&request.store, files, device)?,
     };
     let recordings = match recordings.as_slice() {
         [] => Vec::new(),
@@ -43,5 +54,7 @@ pub fn import(request: &ImportRequest) -> Result<Imports, Error> {
             all.iter().map(take).collect::<Result<_, Error>>()?
         }
     };
-    Ok(Imports { recordings, databases })
+    let take = |(file, database)| find::import(&request.store, file, database);
+    let find = found.into_iter().map(take).collect::<Result<_, Error>>()?;
+    Ok(Imports { recordings, databases, find })
 }

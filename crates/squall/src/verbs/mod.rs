@@ -1,18 +1,26 @@
-//! What Squall does, each a function of a plain request: tune, predict, run, export, import,
-//! replay, explain. What a request means is decided here and nowhere above.
+//! What Squall does, each a function of a plain request: tune, predict, choose, run, export,
+//! import, replay, explain. What a request means is decided here and nowhere above.
 
+mod bench;
+mod choose;
 mod explain;
 mod export;
+mod export_network;
 mod import;
 mod predict;
 mod replay;
 mod run;
 mod tune;
 
+pub use bench::{BenchRequest, Benched, bench};
+pub use choose::{ChoiceNotes, ChooseRequest, Chosen, ModesRequest, Solution, choose, find_modes};
 pub use explain::{ExplainRequest, Explained, explain};
 pub use export::{ExportRequest, export};
+pub use export_network::{LibraryRequest, export_network};
 pub use import::{ImportRequest, Imports, import};
 pub use predict::{PredictRequest, Predictions, Problems, TaskPredictions, predict};
 pub use replay::{ReplayRequest, Replayed, replay};
-pub use run::{CheckRequest, NetworkRequest, RunRequest, check, network, run};
+pub use run::{
+    CheckData, CheckRequest, NetworkRequest, Ran, RunRequest, check, network, run, write_outputs,
+};
 pub use tune::tune;

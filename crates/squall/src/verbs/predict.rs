@@ -6,6 +6,7 @@ use crate::input::Input;
 use crate::layout::Channels;
 use crate::settings::TargetRequest;
 use crate::target_context::Context;
+use serde_json::{Value, json};
 use squall_core::TaskId;
 use squall_predict::task::{Proposal, TaskModel};
 use squall_predict::{PredictError, Predictor};
@@ -63,6 +64,45 @@ pub struct TaskPredictions {
     pub why: Option<String>,
 }
 
+impl Predictions {
+    /// One object for each problem and solver, or for each task, best predictions first.
+    pub fn json(&self) -> Vec<Value> {
+        match self {
+            Predictions::Solvers(answers, _) => answers.iter().map(solver_json).collect(),
+            Predictions::Tasks(tasks) => tasks.iter().map(task_json).collect(),
+        }
+    }
+}
+
+fn solver_json(x: &Answer) -> Value {
+    let values: Vec<&String> = x.predictions.iter().map(|(v, _)| v).collect();
+    let probabilities: Vec<f64> = x.predictions.iter().map(|(_, p)| *p).collect();
+    let mut line = json!({
+        "problem": x.convolution.key(),
+        "solver": x.solver,
+        "predictions": values,
+        "probabilities": probabilities,
+    });
+    if let Some(why) = &x.why {
+        line["why"] = json!(why);
+    }
+    line
+}
+
+fn task_json(x: &TaskPredictions) -> Value {
+    let proposal = |p: &Proposal| {
+        let c = &p.candidate;
+        let (sketch, configuration) = (c.tunable.to_string(), c.configuration.to_string());
+        json!({"tunable": sketch, "configuration": configuration, "speed": p.speed})
+    };
+    let all: Vec<Value> = x.proposals.iter().map(proposal).collect();
+    let mut line = json!({"problem": x.name, "task": x.task.to_string(), "predictions": all});
+    if let Some(why) = &x.why {
+        line["why"] = json!(why);
+    }
+    line
+}
+
 /// Predicts with whatever kind of predictor the file holds.
 pub fn predict(context: &Context, request: &PredictRequest) -> Result<Predictions, Error> {
     let predictor = load(&request.predictor)?;
@@ -78,8 +118,7 @@ fn solvers(request: &PredictRequest, predictor: &Predictor) -> Result<Prediction
         Problems::Line(line) => ("line".to_string(), line.clone()),
         Problems::Text(name, text) => (name.clone(), text.clone()),
         Problems::File(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|source| Error::Read { path: path.clone(), source })?;
+            let text = crate::files::read_text(path)?;
             (path.display().to_string(), text)
         }
     };

@@ -1,17 +1,18 @@
 //! Running: a model as a whole, through the kernels that serve its tasks.
 
-use crate::check::{Checked, read_array};
+use crate::arrays::{ArrayFile, NamedArray, named, numbered, read_array, write_array};
+use crate::check::{Checked, Tolerance};
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::export::{Chosen, GuessRequest, GuessSource, Guesser, KernelCounts, Origin, choose};
-use crate::network::{Network, accepts, write_array};
+use crate::network::{Layer, Network, accepts};
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::target_context::{Context, TargetContext};
 use squall_core::Task;
-use squall_frontend::npy::Array;
+use squall_frontend::onnx::{self, Signature};
 use squall_records::Store;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A model and what it is run with.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,31 +36,55 @@ pub struct NetworkRequest {
 pub struct RunRequest {
     /// The model.
     pub network: NetworkRequest,
-    /// What it is given: a .npy file of float32.
-    pub x: PathBuf,
-    /// Where its first output is written: a .npy file of float32.
-    pub output: PathBuf,
+    /// What it is given: .npy files, or .pb files in ONNX's own form.
+    pub inputs: Vec<ArrayFile>,
+    /// Where its outputs are written: .npy files.
+    pub outputs: Vec<ArrayFile>,
 }
 
-/// A model held against known output, layer by layer.
+/// What a run gave.
+#[derive(Debug)]
+pub struct Ran {
+    /// The network, which can be run again.
+    pub network: Network,
+    /// All outputs by name.
+    pub outputs: Vec<NamedArray>,
+    /// The steps, with the time that each took in this one run.
+    pub layers: Vec<Layer>,
+}
+
+/// What a model is given and must give.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CheckData {
+    /// Files of inputs, and of the outputs that are compared.
+    Files {
+        /// What it is given.
+        inputs: Vec<ArrayFile>,
+        /// What it must give.
+        expected: Vec<ArrayFile>,
+    },
+    /// A folder in ONNX's own form: `input_0.pb`, .. and `output_0.pb`, .., in the order of the
+    /// graph, or folders `test_data_set_0`, .. of these.
+    Folder(PathBuf),
+}
+
+/// A model held against known outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CheckRequest {
     /// The model; nothing of it is kept.
     pub network: NetworkRequest,
-    /// What it is given: a .npy file of float32.
-    pub x: PathBuf,
-    /// What it must give: a .npy file of float32.
-    pub expected: PathBuf,
-    /// How far elements may be off, by their size.
-    pub tolerance: f64,
+    /// What it is given and must give.
+    pub data: CheckData,
+    /// How far elements may be off; whole numbers and booleans may not.
+    pub tolerance: Tolerance,
 }
 
 impl NetworkRequest {
     /// Refuses GPUs, on which whole models are not run.
     fn only_cpu(&self) -> Result<(), Error> {
-        match self.target {
-            TargetRequest::Cpu => Ok(()),
-            _ => Err(Error::Usage {
+        match self.target.is_cpu() {
+            true => Ok(()),
+            false => Err(Error::Usage {
                 message: "whole models are run on the CPU only".into(),
                 hint: "`squall tune` and `squall export` make their kernels for a GPU; here say \
                        `--target cpu`"
@@ -104,23 +129,58 @@ fn say_untuned(kernels: &[Chosen], listen: &mut Listen<'_>) {
     }
 }
 
-/// Builds a model for an input of its, and says what its kernels and weights are.
-pub fn network(
+/// The arrays of a model's inputs by name.
+fn given(request: &NetworkRequest, files: &[ArrayFile]) -> Result<Vec<NamedArray>, Error> {
+    if files.is_empty() {
+        return Ok(Vec::new());
+    }
+    let signature = signature(request)?;
+    let inputs: Vec<String> = signature.inputs.iter().map(|i| i.name.clone()).collect();
+    let all = [&inputs[..], &signature.initializers].concat();
+    let list = named(files, &all, &inputs, "input", &request.input.source)?;
+    list.into_iter().map(|(name, path)| Ok((name, read_array(&path)?))).collect()
+}
+
+/// What the model's file says that it takes and gives.
+fn signature(request: &NetworkRequest) -> Result<Signature, Error> {
+    let path = Path::new(&request.input.source);
+    if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("onnx")) {
+        return Err(Error::Input {
+            place: request.input.source.clone(),
+            message: "it is no model that can be run".into(),
+            hint: "give a model.onnx".into(),
+        });
+    }
+    let bytes = crate::files::read(path)?;
+    onnx::signature(&bytes, &request.input.source)
+        .map_err(|source| Error::Import { place: request.input.source.clone(), source })
+}
+
+/// Builds a model for inputs of its, and says what its kernels and weights are.
+fn network_for(
     context: &Context,
     request: &NetworkRequest,
-    x: Option<&Array>,
+    given: &[NamedArray],
     listen: &mut Listen<'_>,
 ) -> Result<Network, Error> {
     request.only_cpu()?;
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let (target, threads) = (request.target, request.threads);
-    let model = request.input.load_tuned(context, store.as_ref(), target, threads)?;
-    x.map_or(Ok(()), |x| accepts(&model, x))?;
+    let aim = (target, threads);
+    let model = request.input.load_tuned_given(context, store.as_ref(), aim, given)?;
+    accepts(&model, given)?;
     let at = context.target(target, threads)?;
     let network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
         kernels(request, tasks, store.as_ref(), &at, listen)
     })?;
     say_untuned(network.kernels(), listen);
+    if let [first, rest @ ..] = network.bound() {
+        let more: String = rest.iter().map(|(n, _)| format!(", `{n}`")).collect();
+        listen(Event::Note(format!(
+            "shapes depend on the values of `{}`{more}: the network is for these values only",
+            first.0
+        )));
+    }
     if let [first, ..] = network.random_weights() {
         let n = network.random_weights().len();
         listen(Event::Trouble(format!(
@@ -130,37 +190,116 @@ pub fn network(
     Ok(network)
 }
 
-/// Runs a model on an input and writes its output; the network, and the output.
-pub fn run(
+/// Builds a model for the inputs of these files, and says what its kernels and weights are; gives
+/// the arrays by name. Inputs without a file are left to the caller
+/// ([`Network::random_inputs`]).
+pub fn network(
     context: &Context,
-    request: &RunRequest,
+    request: &NetworkRequest,
+    files: &[ArrayFile],
     listen: &mut Listen<'_>,
-) -> Result<(Network, Array), Error> {
-    request.network.only_cpu()?;
-    let x = read_array(&request.x)?;
-    let network = network(context, &request.network, Some(&x), listen)?;
-    let y = network.run(&x)?;
-    write_array(&request.output, &y)?;
-    Ok((network, y))
+) -> Result<(Network, Vec<NamedArray>), Error> {
+    request.only_cpu()?;
+    let given = given(request, files)?;
+    Ok((network_for(context, request, &given, listen)?, given))
 }
 
-/// Runs a model layer by layer through its kernels and compares what it gives.
+/// Writes outputs into the files that are asked for.
+pub fn write_outputs(
+    network: &Network,
+    model: &str,
+    outputs: &[NamedArray],
+    files: &[ArrayFile],
+) -> Result<(), Error> {
+    let names: Vec<String> = network.outputs().iter().map(|o| o.name.clone()).collect();
+    for (name, path) in named(files, &names, &names, "output", model)? {
+        if let Some((_, array)) = outputs.iter().find(|(n, _)| *n == name) {
+            write_array(&path, array)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs a model on inputs and writes its outputs.
+pub fn run(context: &Context, request: &RunRequest, listen: &mut Listen<'_>) -> Result<Ran, Error> {
+    request.network.only_cpu()?;
+    // Names that are none are found before anything is built.
+    let outputs = signature(&request.network)?.outputs;
+    let source = &request.network.input.source;
+    named(&request.outputs, &outputs, &outputs, "output", source)?;
+    let (network, given) = network(context, &request.network, &request.inputs, listen)?;
+    let (outputs, layers) = network.run(&given)?;
+    write_outputs(&network, source, &outputs, &request.outputs)?;
+    Ok(Ran { network, outputs, layers })
+}
+
+/// The inputs and the expected outputs of one case.
+type Case = (Vec<NamedArray>, Vec<NamedArray>);
+
+/// The cases that a check is of.
+fn cases(request: &CheckRequest) -> Result<Vec<Case>, Error> {
+    let source = &request.network.input.source;
+    let signature = signature(&request.network)?;
+    let folder = match &request.data {
+        CheckData::Files { inputs, expected } => {
+            let outputs = &signature.outputs;
+            let wanted = named(expected, outputs, outputs, "output", source)?;
+            let wanted: Result<Vec<NamedArray>, Error> =
+                wanted.into_iter().map(|(name, path)| Ok((name, read_array(&path)?))).collect();
+            return Ok(vec![(given(&request.network, inputs)?, wanted?)]);
+        }
+        CheckData::Folder(folder) => folder,
+    };
+    let sets = (0..).map(|i| folder.join(format!("test_data_set_{i}")));
+    let mut folders: Vec<PathBuf> = sets.take_while(|p| p.is_dir()).collect();
+    if folders.is_empty() {
+        folders.push(folder.clone());
+    }
+    let inputs: Vec<&String> = signature.inputs.iter().map(|i| &i.name).collect();
+    let outputs: Vec<&String> = signature.outputs.iter().collect();
+    let read = |folder: &Path, prefix: &str, names: &[&String]| {
+        let files = numbered(folder, prefix);
+        if files.len() != names.len() {
+            return Err(Error::Input {
+                place: folder.display().to_string(),
+                message: format!(
+                    "it holds {} files {prefix}_N.pb, and the model has {} {prefix}s",
+                    files.len(),
+                    names.len()
+                ),
+                hint: format!("name them {prefix}_0.pb, {prefix}_1.pb .. in the graph's order"),
+            });
+        }
+        let pairs = names.iter().zip(&files);
+        pairs.map(|(n, f)| Ok(((*n).clone(), read_array(f)?))).collect()
+    };
+    let case = |f: &PathBuf| Ok((read(f, "input", &inputs)?, read(f, "output", &outputs)?));
+    folders.iter().map(case).collect()
+}
+
+/// Runs a model on known inputs and compares what it gives.
 pub fn check(
     context: &Context,
     request: &CheckRequest,
     listen: &mut Listen<'_>,
 ) -> Result<Checked, Error> {
-    let network = &request.network;
-    network.only_cpu()?;
-    let (x, expected) = (read_array(&request.x)?, read_array(&request.expected)?);
-    let store = network.store.as_ref().map(Store::open_read_only).transpose()?;
-    let (target, threads) = (network.target, network.threads);
-    let model = network.input.load_tuned(context, store.as_ref(), target, threads)?;
-    let at = context.target(target, threads)?;
-    let mut make = |tasks: &[&Task]| {
-        let made = kernels(network, tasks, store.as_ref(), &at, listen)?;
-        say_untuned(&made, listen);
-        Ok(made)
-    };
-    crate::check::check(&model, &at, &mut make, (&x, &expected), request.tolerance)
+    request.network.only_cpu()?;
+    let mut checked = Checked::default();
+    let mut built: Option<(Network, Vec<Vec<i64>>)> = None;
+    for (inputs, expected) in cases(request)? {
+        let shapes: Vec<Vec<i64>> = inputs.iter().map(|(_, a)| a.shape.clone()).collect();
+        // Cases of the same shapes, and of the values on which shapes depend, share a network.
+        let serves = |(n, of): &(Network, Vec<Vec<i64>>)| {
+            *of == shapes && n.bound().iter().all(|b| inputs.contains(b))
+        };
+        if !built.as_ref().is_some_and(serves) {
+            let made = network_for(context, &request.network, &inputs, listen)?;
+            built = Some((made, shapes));
+        }
+        let Some((network, _)) = &built else { continue };
+        let (outputs, layers) = network.run(&inputs)?;
+        checked.kernels = network.counts();
+        checked.add(&outputs, &expected, &layers, request.tolerance);
+    }
+    Ok(checked)
 }

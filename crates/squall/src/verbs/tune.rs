@@ -1,15 +1,23 @@
 //! Tuning: the fastest kernels of an input, found by trials that are all kept.
 
+use super::bench::{BenchRequest, bench};
+use super::run::NetworkRequest;
 use crate::error::Error;
 use crate::event::{Event, Listen};
-use crate::report::Report;
-use crate::request::TuneRequest;
+use crate::input::InputKind;
+use crate::report::{Inference, Report, StopReason};
+use crate::request::{InferenceRequest, TuneRequest};
 use crate::session::Session;
 use crate::target_context::Context;
 use squall_records::Store;
 use std::sync::atomic::AtomicBool;
 
+/// Whole inferences are timed for this share of a budget in seconds, and for these bounds.
+const SHARE: f64 = 0.02;
+const BOUNDS: (f64, f64) = (0.2, 2.0);
+
 /// Tunes an input's tasks until the budget ends or `stop` is set; either way the store is complete.
+/// A model is timed as a whole then, by the kernels that the store holds.
 pub fn tune(
     context: &Context,
     request: &TuneRequest,
@@ -24,5 +32,46 @@ pub fn tune(
         )));
     }
     let store = Store::open(&request.store)?;
-    Session { request, store: &store, stop }.tune(&input, context, listen)
+    let mut report = Session { request, store: &store, stop }.tune(&input, context, listen)?;
+    store.confirm_all()?;
+    if let Some(wanted) = &request.inference
+        && input.kind == InputKind::Model
+        && request.only.is_none()
+        && request.target.is_cpu()
+        && report.stop != StopReason::Interrupted
+    {
+        let timed = inference(context, request, wanted, listen);
+        report.inference = Some(timed.map_err(|e| e.to_string()));
+    }
+    Ok(report)
+}
+
+/// The time of a whole inference.
+fn inference(
+    context: &Context,
+    request: &TuneRequest,
+    wanted: &InferenceRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Inference, Error> {
+    let seconds = request.budget.seconds.map_or(BOUNDS.1 / 2.0, |s| s * SHARE);
+    let asked = BenchRequest {
+        network: NetworkRequest {
+            input: request.input.clone(),
+            store: Some(request.store.clone()),
+            guess: wanted.guess.clone(),
+            target: request.target,
+            threads: request.threads,
+            keep: None,
+        },
+        inputs: Vec::new(),
+        seconds: seconds.clamp(BOUNDS.0, BOUNDS.1),
+        beside: wanted.beside.clone(),
+    };
+    // What it says of its kernels stands in the report.
+    let quiet = &mut |event: Event<'_>| {
+        if matches!(event, Event::Trouble(_)) {
+            listen(event);
+        }
+    };
+    Ok(bench(context, &asked, quiet)?.inference)
 }

@@ -1,7 +1,7 @@
 //! The knobs of multi-level tiling and what makes their values legal and sensible.
 
 use super::super::{Draft, divisors, overlap_at_most, powers, prefetch_knob};
-use super::{Axis, Packing, Shape};
+use super::{Axis, FEW_REGISTERS, Packing, Shape, WIDE_COPY};
 use squall_core::Target;
 use squall_core::space::{Knob, Role, Term};
 
@@ -20,7 +20,7 @@ pub(super) fn draft(s: &Shape, t: &Target, native: i64) -> Draft {
     if !s.whole {
         cut_reduction(&mut d, s, t);
     }
-    ways(&mut d, s);
+    ways(&mut d, s, t);
     d
 }
 
@@ -101,7 +101,7 @@ fn cut_reduction(d: &mut Draft, s: &Shape, t: &Target) {
 }
 
 /// Unrolling, orders of loops, packing, prefetching, and loops in parallel.
-fn ways(d: &mut Draft, s: &Shape) {
+fn ways(d: &mut Draft, s: &Shape, t: &Target) {
     let reduction: i64 = s.reduce.iter().map(|a| a.extent).product();
     let depths = [1, 2, 3, 4, 7, 8, 9, 16].into_iter().filter(|&u| u <= reduction);
     d.knobs.push(Knob::ints("unroll", Role::Unroll, depths));
@@ -127,6 +127,32 @@ fn ways(d: &mut Draft, s: &Shape) {
         let loops = (s.outer.len() + s.tiled.len()).min(3) as i64;
         d.knobs.push(Knob::ints("parallel", Role::Parallel, 1..=loops));
     }
+    // With few registers, what one step shares with the next takes the place of sums. Texts without
+    // this knob share it, and make padded copies by vectors of 16 whatever the machine's are.
+    if t.vector_registers() * t.vector_bytes() <= FEW_REGISTERS {
+        let narrow = s.border.is_some() && s.copy_lanes < WIDE_COPY;
+        let words: &[&str] = if narrow { &["shared", "own", "step"] } else { &["shared", "step"] };
+        let hold = Knob::words("hold", Role::Choice, words).where_absent("shared");
+        let steps = || Term::Const(2).at_most(Term::knob("unroll"));
+        d.must.push(hold.is("shared").or(hold.is("own")).or(steps()));
+        d.knobs.push(hold);
+        form(d, s);
+    }
+}
+
+/// Which operand of the register tile is held while the other comes and goes.
+fn form(d: &mut Draft, s: &Shape) {
+    if s.tiled.len() < 2 {
+        return;
+    }
+    let knob = Knob::words("form", Role::Choice, &["vectors", "elements"]).where_absent("vectors");
+    // With one vector, or with one element, there is no choice.
+    let vectors = || Term::knob(format!("{}3", s.tiled[s.lane].short));
+    let several = Term::product([vectors(), Term::Const(2)]).at_most(accumulators(s));
+    let is_several = Term::Const(2).at_most(vectors());
+    d.must.push(knob.is("vectors").or(several));
+    d.must.push(knob.is("vectors").or(is_several));
+    d.knobs.push(knob);
 }
 
 /// Vector widths worth trying for an extent.

@@ -19,6 +19,13 @@ use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, DType, Target};
 use std::sync::Arc;
 
+/// Vector registers of so many bytes together are few (AVX2, NEON): what unrolled steps share
+/// pushes sums out of them.
+const FEW_REGISTERS: usize = 1024;
+
+/// Lanes of the vectors of padded copies, unless a configuration asks for the machine's own.
+const WIDE_COPY: i64 = 16;
+
 /// Reductions below this many steps stay in one piece.
 const SHORT: i64 = 32;
 
@@ -93,6 +100,8 @@ struct Shape {
     /// Loops of the padded copy: innermost loop, low border, end of the inside, extent.
     border: Option<Border>,
     copy_outer: Option<String>,
+    /// Lanes of the machine's own vectors, for the padded copy.
+    copy_lanes: i64,
     /// An operand that the first cache does not hold, the weight or the one that vectors are read
     /// from: prefetching it may pay off.
     stream: Option<String>,
@@ -460,6 +469,7 @@ fn sketch(
         outer,
         reduce,
         whole,
+        copy_lanes: t.lanes_f32().min(WIDE_COPY),
         border,
         copy_outer,
         tiled,

@@ -2,8 +2,8 @@
 
 use super::super::divisors;
 use super::super::powers;
-use super::super::short::{parallel, split, unroll, vectorize};
-use super::{Axis, Border, Shape};
+use super::super::short::{parallel, split, step, unroll, vectorize};
+use super::{Axis, Border, Shape, WIDE_COPY};
 use crate::schedule::Primitive;
 use squall_core::Configuration;
 
@@ -17,7 +17,7 @@ pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     b.accumulators(c, &mut p);
     epilogue(s, &mut p, &b.tile, b.lanes());
     b.packing(&mut p);
-    copy(s, &mut p);
+    copy(s, b.copy_lanes(), &mut p);
     b.prefetching(&mut p);
     b.threads(&mut p);
     p
@@ -76,6 +76,11 @@ impl<'a> Builder<'a> {
         self.get("lanes")
     }
 
+    /// Most lanes of the padded copy's vectors.
+    fn copy_lanes(&self) -> i64 {
+        if self.k.word("hold") == Some("shared") { WIDE_COPY } else { self.s.copy_lanes }
+    }
+
     fn factor(&self, a: &Axis, level: u8) -> i64 {
         self.get(&at(a, level))
     }
@@ -100,6 +105,17 @@ impl<'a> Builder<'a> {
         p.push(Primitive::Reorder { loops });
     }
 
+    /// The register tile's loops around a multiplication. What the innermost one moves comes and
+    /// goes, what the outer ones move is held: vectors inside hold them all for each element that
+    /// is broadcast; elements inside hold those for each vector.
+    fn tile_order(&self) -> Vec<String> {
+        let (others, vectors) = self.tile.split_at(self.tile.len() - 2);
+        match self.k.word("form") {
+            Some("elements") => [&vectors[..1], others, &vectors[1..]].concat(),
+            _ => self.tile.clone(),
+        }
+    }
+
     /// Splits the reduction and moves it into the loops that it stays inside of.
     fn reduction(&self, p: &mut Vec<Primitive>) {
         let middle: &[String] = if self.s.whole { &[] } else { &self.middle };
@@ -113,24 +129,26 @@ impl<'a> Builder<'a> {
         let mut loops: Vec<String> = self.s.reduce.iter().map(|a| at(a, 0)).collect();
         loops.extend(middle.iter().cloned());
         loops.extend(self.inner.iter().map(|a| at(a, 1)));
-        loops.extend(self.tile.iter().cloned());
+        loops.extend(self.tile_order());
         p.push(Primitive::Reorder { loops });
     }
 
     /// Unrolls from the innermost reduction loop outwards, and the register tile.
     fn unrolling(&self, p: &mut Vec<Primitive>) {
         let mut room = self.get("unroll");
+        let held = self.k.word("hold") != Some("step");
+        let written_out = |l: String| if held { unroll(l) } else { step(l) };
         for a in self.inner.iter().rev() {
             let (name, extent) = (at(a, 1), self.inner_extent(a));
             if room >= extent {
-                p.push(unroll(name));
+                p.push(written_out(name));
                 room /= extent;
                 continue;
             }
             if let Some(d) = divisors(extent).into_iter().rfind(|d| *d <= room && *d > 1) {
                 let inner_name = format!("{}2u", a.short);
                 p.push(split(&name, d, format!("{}1o", a.short), inner_name.clone()));
-                p.push(unroll(inner_name));
+                p.push(written_out(inner_name));
             }
             break;
         }
@@ -249,7 +267,7 @@ fn epilogue(s: &Shape, p: &mut Vec<Primitive>, tile: &[String], lanes: i64) {
 }
 
 /// Peels and vectorises the padded copy.
-fn copy(s: &Shape, p: &mut Vec<Primitive>) {
+fn copy(s: &Shape, most: i64, p: &mut Vec<Primitive>) {
     let Some(Border { name, low, high, extent }) = &s.border else { return };
     let mut inside = name.clone();
     if *low > 0 && low < extent {
@@ -260,7 +278,7 @@ fn copy(s: &Shape, p: &mut Vec<Primitive>) {
         p.push(Primitive::Peel { of: inside.clone(), at: high - low, rest: "pad_end".into() });
     }
     let width = high - low;
-    let lanes = powers(1, 16).take_while(|l| *l <= width).last().unwrap_or(1);
+    let lanes = powers(1, most).take_while(|l| *l <= width).last().unwrap_or(1);
     if lanes > 1 {
         p.push(split(&inside, lanes, "pad_o", "pad_v"));
         p.push(vectorize("pad_v"));

@@ -126,7 +126,11 @@ pub(super) fn unary(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
                 "Round" => f32::round_ties_even,
                 "Sqrt" => f32::sqrt,
                 "Reciprocal" => f32::recip,
+                "Cos" => f32::cos,
                 "Exp" => f32::exp,
+                "Relu" => |v| v.max(0.0),
+                "Sin" => f32::sin,
+                "Tanh" => f32::tanh,
                 "Log" => f32::ln,
                 "Sign" => |v| if v == 0.0 { 0.0 } else { v.signum() },
                 _ => return Err(NOT_HERE.into()),
@@ -135,7 +139,9 @@ pub(super) fn unary(ctx: &Ctx, _: &[Output]) -> Result<Vec<Constant>, String> {
         }
         Constant::I64 { data, .. } => {
             let f: fn(i64) -> i64 = match op {
+                "Ceil" | "Floor" | "Round" => |v| v,
                 "Neg" => i64::wrapping_neg,
+                "Relu" => |v| v.max(0),
                 "Abs" => i64::wrapping_abs,
                 "Sign" => i64::signum,
                 _ => return Err(NOT_HERE.into()),

@@ -13,9 +13,11 @@ macro_rules! map_data {
 }
 
 mod arithmetic;
+mod lookup;
 mod moves;
 
 use self::arithmetic::{arithmetic, compare, reduce, select, unary};
+use self::lookup::{gather_elements, gather_nd, non_zero, scatter_elements, scatter_nd, trilu};
 use self::moves::{concat, expand, gather, pad, slice, split, tile, transpose};
 use super::infer::{self, Ctx, Operand, Output};
 use super::{Attribute, Constant, Node, elements};
@@ -24,28 +26,54 @@ use crate::DType;
 /// More elements than any evaluation makes: beyond it lies a hostile model.
 const MOST: i64 = 1 << 31;
 
-/// Types and shapes where operands are known as constants only.
-fn context<'a>(node: &'a Node, inputs: &'a [Option<Constant>], opset: i64) -> Ctx<'a> {
-    let operand = |c: &'a Constant| Operand {
-        name: "",
-        dtype: Some(c.dtype()),
-        shape: Some(c.shape()),
-        constant: Some(c),
-    };
-    Ctx { node, opset, inputs: inputs.iter().map(|i| i.as_ref().map(operand)).collect() }
+/// Whether a node's operator is evaluated here, at least in some of its forms.
+pub fn evaluates(node: &Node) -> bool {
+    matches!(node.domain.as_str(), "" | "ai.onnx") && evaluates_operator(&node.op)
+}
+
+/// Whether an operator of the standard domain is evaluated here.
+pub fn evaluates_operator(op: &str) -> bool {
+    EVALUATORS.iter().any(|(names, _)| names.contains(&op))
 }
 
 /// The results of a node over known operands; `None` where the operator is not evaluated here.
+/// Integers are taken as of 64 bits, floats as of 32.
 pub fn evaluate(
     node: &Node,
     inputs: &[Option<Constant>],
+    opset: i64,
+) -> Option<Result<Vec<Constant>, String>> {
+    evaluate_as(node, inputs, &[], opset)
+}
+
+/// The same over operands of these types, where they are known: integers wrap around as their
+/// types do.
+pub fn evaluate_as(
+    node: &Node,
+    inputs: &[Option<Constant>],
+    dtypes: &[Option<DType>],
     opset: i64,
 ) -> Option<Result<Vec<Constant>, String>> {
     if !matches!(node.domain.as_str(), "" | "ai.onnx") {
         return None;
     }
     let evaluator = EVALUATORS.iter().find(|(names, _)| names.contains(&node.op.as_str()))?.1;
-    let ctx = context(node, inputs, opset);
+    fn operand(c: &Constant, dtype: Option<DType>) -> Operand<'_> {
+        let dtype = Some(dtype.unwrap_or(c.dtype()));
+        Operand { name: "", dtype, shape: Some(c.shape()), constant: Some(c) }
+    }
+    let typed = |i: usize| dtypes.get(i).copied().flatten();
+    let operands = inputs.iter().enumerate();
+    let operands = operands.map(|(i, c)| c.as_ref().map(|c| operand(c, typed(i)))).collect();
+    let ctx = Ctx { node, opset, inputs: operands };
+    // Numbers beyond 63 bits are kept as negative ones: only copies of them are right.
+    let negative = |c: &Constant| c.as_i64().is_some_and(|v| v.iter().any(|x| *x < 0));
+    let wide = |(i, c): (usize, &Option<Constant>)| {
+        dtypes.get(i) == Some(&Some(DType::U64)) && c.as_ref().is_some_and(negative)
+    };
+    if inputs.iter().enumerate().any(wide) {
+        return None;
+    }
     let run = || {
         let outputs = infer::infer(&ctx)?;
         for o in &outputs {
@@ -53,7 +81,13 @@ pub fn evaluate(
                 return Err(format!("its result of shape {:?} is too large", o.shape));
             }
         }
-        evaluator(&ctx, &outputs)
+        let mut made = evaluator(&ctx, &outputs)?;
+        for (c, o) in made.iter_mut().zip(&outputs) {
+            if let (Constant::I64 { data, .. }, Some(dtype)) = (c, o.dtype) {
+                data.iter_mut().for_each(|v| *v = narrowed(*v, dtype));
+            }
+        }
+        Ok(made)
     };
     match run() {
         Err(e) if e == NOT_HERE => None,
@@ -78,13 +112,19 @@ const EVALUATORS: &[(&[&str], Evaluator)] = &[
     (&["Size"], size),
     (&["ConstantOfShape"], constant_of_shape),
     (&["Range"], range),
-    (&["Cast"], cast),
+    (&["Cast", "CastLike"], cast),
     (&["Transpose"], transpose),
     (&["Slice"], slice),
     (&["Split"], split),
     (&["Concat"], concat),
     (&["Gather"], gather),
     (&["Expand"], expand),
+    (&["GatherElements"], gather_elements),
+    (&["GatherND"], gather_nd),
+    (&["NonZero"], non_zero),
+    (&["ScatterElements"], scatter_elements),
+    (&["ScatterND"], scatter_nd),
+    (&["Trilu"], trilu),
     (&["Tile"], tile),
     (&["Pad"], pad),
     (&["Where"], select),
@@ -103,6 +143,10 @@ const EVALUATORS: &[(&[&str], Evaluator)] = &[
             "Log",
             "Sign",
             "Not",
+            "Cos",
+            "Relu",
+            "Sin",
+            "Tanh",
         ],
         unary,
     ),

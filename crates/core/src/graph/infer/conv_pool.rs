@@ -25,7 +25,7 @@ pub(super) const OPS: &[OpEntry] = &[
 /// Attributes of windows are small numbers: their products stay in 64 bits.
 const MOST: i64 = 1 << 20;
 
-fn spatial(
+pub(super) fn spatial(
     ctx: &Ctx,
     name: &str,
     rank: usize,
@@ -51,16 +51,35 @@ fn image_shape<'a>(ctx: &Ctx<'a>) -> Result<(&'a [i64], &'a [i64]), String> {
     Ok(x.split_at(2))
 }
 
-/// How often the window of a convolution or a pooling node fits, along each spatial axis.
-fn positions(ctx: &Ctx) -> Result<Vec<i64>, String> {
+/// How a window moves over an image: along each spatial axis the window's extent, its steps, the
+/// padding, and how often it fits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // the names are the attributes
+pub struct Window {
+    pub kernel: Vec<i64>,
+    pub strides: Vec<i64>,
+    pub dilations: Vec<i64>,
+    /// Padding before the image; what lies behind it follows of `out`.
+    pub before: Vec<i64>,
+    /// Padding behind the image.
+    pub after: Vec<i64>,
+    pub out: Vec<i64>,
+}
+
+/// How the window of a convolution or a pooling node moves.
+pub fn window(ctx: &Ctx) -> Result<Window, String> {
     let (_, image) = image_shape(ctx)?;
-    let rank = image.len();
-    let is_conv = ctx.node.op == "Conv";
-    let kernel = match (ctx.ints("kernel_shape")?, is_conv) {
-        (Some(_), _) => spatial(ctx, "kernel_shape", rank, 1, 1)?,
+    let kernel = match (ctx.ints("kernel_shape")?, ctx.node.op.contains("Conv")) {
+        (Some(_), _) => spatial(ctx, "kernel_shape", image.len(), 1, 1)?,
         (None, true) => ctx.shape(1)?.get(2..).unwrap_or_default().to_vec(),
         (None, false) => return Err("attribute `kernel_shape` is missing".into()),
     };
+    spread(ctx, image, &kernel)
+}
+
+/// How a window of these extents moves over an image, as the node's attributes say.
+pub fn spread(ctx: &Ctx, image: &[i64], kernel: &[i64]) -> Result<Window, String> {
+    let rank = image.len();
     if kernel.len() != rank || kernel.iter().any(|k| !(1..=MOST).contains(k)) {
         return Err(format!(
             "the kernel's extents {kernel:?} do not suit an image of extents {image:?}"
@@ -69,13 +88,30 @@ fn positions(ctx: &Ctx) -> Result<Vec<i64>, String> {
     let strides = spatial(ctx, "strides", rank, 1, 1)?;
     let dilations = spatial(ctx, "dilations", rank, 1, 1)?;
     let pads = spatial(ctx, "pads", 2 * rank, -MOST, 0)?;
-    let ceil = !is_conv && ctx.int_or("ceil_mode", 0)? != 0;
+    let ceil = ctx.int_or("ceil_mode", 0)? != 0;
     let auto = ctx.text("auto_pad", "NOTSET")?;
-    let count = |i: usize| {
-        let (extent, stride) = (image[i], strides[i]);
-        let window = (kernel[i] - 1) * dilations[i] + 1;
+    let mut w = Window {
+        kernel: kernel.to_vec(),
+        before: vec![0; rank],
+        after: vec![0; rank],
+        out: vec![0; rank],
+        strides,
+        dilations,
+    };
+    for i in 0..rank {
+        let (extent, stride) = (image[i], w.strides[i]);
+        let window = (kernel[i] - 1) * w.dilations[i] + 1;
         let (before, after) = match auto {
-            "SAME_UPPER" | "SAME_LOWER" => return Ok(extent.div_ceil_to(stride)),
+            "SAME_UPPER" | "SAME_LOWER" => {
+                let n = extent.div_ceil_to(stride);
+                let padding = ((n - 1) * stride + window - extent).max(0);
+                let small = padding / 2;
+                let upper = auto == "SAME_UPPER";
+                w.out[i] = n;
+                w.before[i] = if upper { small } else { padding - small };
+                w.after[i] = padding - w.before[i];
+                continue;
+            }
             "NOTSET" | "" => (pads[i], pads[rank + i]),
             "VALID" => (0, 0),
             other => {
@@ -92,9 +128,10 @@ fn positions(ctx: &Ctx) -> Result<Vec<i64>, String> {
         }
         let n = if ceil { free.div_ceil_to(stride) } else { free / stride } + 1;
         // A window that would start in the padding after the image does not count.
-        Ok(if ceil && (n - 1) * stride >= extent + before { n - 1 } else { n })
-    };
-    (0..rank).map(count).collect()
+        w.out[i] = if ceil && (n - 1) * stride >= extent + before { n - 1 } else { n };
+        (w.before[i], w.after[i]) = (before, after);
+    }
+    Ok(w)
 }
 
 /// Division of numbers that are not negative, rounded up.
@@ -137,7 +174,7 @@ fn filters<'a>(ctx: &Ctx<'a>, rank: usize) -> Result<&'a [i64], String> {
     }
 }
 
-fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
+pub(super) fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, image) = image_shape(ctx)?;
     let w = filters(ctx, image.len() + 2)?;
     let group = groups(ctx)?;
@@ -148,7 +185,7 @@ fn conv(ctx: &Ctx) -> Result<Vec<Output>, String> {
         ));
     }
     bias(ctx, w[0])?;
-    let shape = [&[head[0], w[0]], positions(ctx)?.as_slice()].concat();
+    let shape = [&[head[0], w[0]], window(ctx)?.out.as_slice()].concat();
     Ok(vec![Output { dtype: ctx.dtype(0), shape }])
 }
 
@@ -209,7 +246,7 @@ fn conv_transpose(ctx: &Ctx) -> Result<Vec<Output>, String> {
 
 fn pool(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let (head, _) = image_shape(ctx)?;
-    let shape = [head, positions(ctx)?.as_slice()].concat();
+    let shape = [head, window(ctx)?.out.as_slice()].concat();
     // Only max pooling has a second result: where it found its values.
     Ok(vec![
         Output { dtype: ctx.dtype(0), shape: shape.clone() },
@@ -302,6 +339,11 @@ fn space_to_depth(ctx: &Ctx) -> Result<Vec<Output>, String> {
 }
 
 fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    Ok(vec![Output { dtype: ctx.dtype(0), shape: resized(ctx)?.0 }])
+}
+
+/// The extents of a resized tensor, and by how much each of its axes is stretched.
+pub fn resized(ctx: &Ctx) -> Result<(Vec<i64>, Vec<f64>), String> {
     let x = ctx.shape(0)?;
     let upsample = ctx.node.op == "Upsample";
     let known =
@@ -310,7 +352,10 @@ fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
         Some(a) => super::axes_of(a, x.len())?,
         None => (0..x.len()).collect(),
     };
-    let mut shape = x.to_vec();
+    if ctx.text("coordinate_transformation_mode", "half_pixel")? == "tf_crop_and_resize" {
+        ctx.floats(1, "roi")?;
+    }
+    let (mut shape, mut stretch) = (x.to_vec(), vec![1.0; x.len()]);
     let scales: Vec<f32> = match ctx.node.attributes.get("scales") {
         Some(crate::graph::Attribute::Floats(f)) if upsample => f.clone(),
         _ if upsample || ctx.opset < 11 => {
@@ -330,8 +375,9 @@ fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
             };
             for (&a, &s) in axes.iter().zip(sizes) {
                 shape[a] = ratio.map_or(s, |r| (r * x[a] as f64).round() as i64);
+                stretch[a] = ratio.unwrap_or(s as f64 / x[a].max(1) as f64);
             }
-            return Ok(vec![Output { dtype: ctx.dtype(0), shape }]);
+            return Ok((shape, stretch));
         }
         _ if known(2) => ctx.floats(2, "scales")?.unwrap_or_default().to_vec(),
         _ => return Err("it has neither scales nor sizes".into()),
@@ -341,6 +387,7 @@ fn resize(ctx: &Ctx) -> Result<Vec<Output>, String> {
     }
     for (&a, &s) in axes.iter().zip(&scales) {
         shape[a] = (x[a] as f64 * f64::from(s)).floor() as i64;
+        stretch[a] = f64::from(s);
     }
-    Ok(vec![Output { dtype: ctx.dtype(0), shape }])
+    Ok((shape, stretch))
 }

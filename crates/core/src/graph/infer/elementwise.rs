@@ -70,6 +70,15 @@ pub(super) const OPS: &[OpEntry] = &[
     op("Or", compare),
     op("Xor", compare),
     op("Where", select),
+    op("BitCast", bit_cast),
+    op("BitShift", arithmetic),
+    op("BitwiseAnd", arithmetic),
+    op("BitwiseNot", same),
+    op("BitwiseOr", arithmetic),
+    op("BitwiseXor", arithmetic),
+    op("OptionalGetElement", same),
+    op("OptionalHasElement", has_element),
+    op("SwiGLU", arithmetic),
 ];
 
 fn one(dtype: Option<DType>, shape: Vec<i64>) -> Result<Vec<Output>, String> {
@@ -112,9 +121,24 @@ fn prelu(ctx: &Ctx) -> Result<Vec<Output>, String> {
 fn cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let to = ctx.int("to")?.ok_or("attribute `to` is missing")?;
     match onnx_type(to) {
+        None if to == 8 => Err("it casts to strings".into()),
         None => Err(format!("attribute `to` is type {to}, which is not known")),
         dtype => one(dtype, ctx.shape(0)?.to_vec()),
     }
+}
+
+fn bit_cast(ctx: &Ctx) -> Result<Vec<Output>, String> {
+    let outputs = cast(ctx)?;
+    match (ctx.dtype(0), outputs[0].dtype) {
+        (Some(a), Some(b)) if a.bytes() != b.bytes() => {
+            Err(format!("{} and {} have not as many bits", a.name(), b.name()))
+        }
+        _ => Ok(outputs),
+    }
+}
+
+fn has_element(_: &Ctx) -> Result<Vec<Output>, String> {
+    one(Some(DType::Bool), vec![])
 }
 
 fn cast_like(ctx: &Ctx) -> Result<Vec<Output>, String> {

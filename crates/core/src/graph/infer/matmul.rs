@@ -36,7 +36,12 @@ fn gemm(ctx: &Ctx) -> Result<Vec<Output>, String> {
 }
 
 fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
-    let (a, b) = (ctx.shape(0)?, ctx.shape(1)?);
+    let shape = product_shape(ctx.shape(0)?, ctx.shape(1)?)?;
+    Ok(vec![Output { dtype: ctx.dtype(0), shape }])
+}
+
+/// The shape of a product of matrices, by NumPy's rules.
+pub(super) fn product_shape(a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
     let (Some((&ka, rows)), false) = (a.split_last(), b.is_empty()) else {
         return Err(format!("shapes {a:?} and {b:?} are no matrices"));
     };
@@ -53,7 +58,7 @@ fn matmul(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let mut shape = broadcast(batch_a, batch_b)?;
     shape.extend(m);
     shape.extend(n);
-    Ok(vec![Output { dtype: ctx.dtype(0), shape }])
+    Ok(shape)
 }
 
 fn whole(ctx: &Ctx) -> Result<Vec<Output>, String> {

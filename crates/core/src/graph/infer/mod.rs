@@ -3,11 +3,21 @@
 mod conv_pool;
 mod elementwise;
 mod matmul;
+mod quantized;
 mod reduce;
+mod select;
+mod sequence;
 mod shape_ops;
+mod signal;
+mod vision;
 
+pub use conv_pool::{Window, resized, spread, window};
+pub use sequence::{AttentionShape, Recurrent};
 pub use shape_ops::{GatherAxis, pad_amounts, shape_range, slices, split_sizes, transpose_order};
+pub use signal::{Equation, Fourier, frames, number};
+pub use vision::unpooled;
 
+use super::deciding::NOT_KNOWN;
 use super::{Attribute, Constant, Node, Value, elements};
 use crate::DType;
 use crate::text::shown;
@@ -34,8 +44,23 @@ const fn op(name: &'static str, infer: fn(&Ctx) -> Result<Vec<Output>, String>) 
 }
 
 /// All known operators, family by family.
-const OPS: &[&[OpEntry]] =
-    &[conv_pool::OPS, elementwise::OPS, shape_ops::OPS, reduce::OPS, matmul::OPS];
+const OPS: &[&[OpEntry]] = &[
+    conv_pool::OPS,
+    elementwise::OPS,
+    shape_ops::OPS,
+    reduce::OPS,
+    matmul::OPS,
+    quantized::OPS,
+    select::OPS,
+    sequence::OPS,
+    signal::OPS,
+    vision::OPS,
+];
+
+/// The names of all operators whose results' shapes are known here.
+pub fn known_operators() -> impl Iterator<Item = &'static str> {
+    OPS.iter().copied().flatten().map(|e| e.name)
+}
 
 /// What is known of an operand.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +132,7 @@ impl<'a> Ctx<'a> {
     /// The elements of an operand that must be known: `None` where the operand is absent.
     pub fn constant(&self, i: usize, what: &str) -> Result<Option<&'a Constant>, String> {
         let Some(o) = self.operand(i) else { return Ok(None) };
-        let absent =
-            || format!("its input `{}` ({what}) is not known before the model runs", shown(o.name));
+        let absent = || format!("its input `{}` ({what}) {NOT_KNOWN}", shown(o.name));
         o.constant.ok_or_else(absent).map(Some)
     }
 
@@ -152,6 +176,17 @@ impl<'a> Ctx<'a> {
     /// An integer attribute or its default.
     pub fn int_or(&self, name: &str, default: i64) -> Result<i64, String> {
         Ok(self.int(name)?.unwrap_or(default))
+    }
+
+    /// A float attribute or its default.
+    pub fn float_or(&self, name: &str, default: f32) -> Result<f32, String> {
+        match self.node.attributes.get(name) {
+            None => Ok(default),
+            Some(Attribute::Float(x)) => Ok(*x),
+            // Some exporters write whole numbers as integers.
+            Some(Attribute::Int(i)) => Ok(*i as f32),
+            Some(_) => Err(self.wrong_type(name, "float")),
+        }
     }
 
     /// A list of integers, if it is given.

@@ -180,3 +180,30 @@ fn equal_data_and_seed_give_equal_trees() {
     assert_eq!(fit(1), fit(1));
     assert_ne!(fit(1), fit(2));
 }
+
+#[test]
+fn trees_come_back_from_their_bytes_and_broken_bytes_are_refused() {
+    let (rows, labels) = problem(400, 20, 3);
+    for loss in [Loss::Squared, Loss::Pairwise] {
+        let mut model = Gbdt::new(GbdtSettings { trees: 9, loss, ..GbdtSettings::default() });
+        model.fit(&views(&rows), &labels);
+        let bytes = model.to_bytes();
+        let again = Gbdt::from_bytes(&bytes, 20).expect("the bytes are whole");
+        assert_eq!(again.predict(&views(&rows)), model.predict(&views(&rows)));
+        assert_eq!(again.to_bytes(), bytes);
+        for end in 0..bytes.len() {
+            assert!(Gbdt::from_bytes(&bytes[..end], 20).is_err(), "{end} bytes");
+        }
+        assert!(Gbdt::from_bytes(&bytes, 1).is_err(), "features that rows lack");
+        // Whatever changes, rows are still ranked or the bytes refused: no way runs in a circle.
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        for _ in 0..4000 {
+            let mut other = bytes.clone();
+            let at = rng.random_range(0..other.len());
+            other[at] = rng.random();
+            if let Ok(model) = Gbdt::from_bytes(&other, 20) {
+                model.predict(&views(&rows[..8]));
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Compiled files are kept: a second run compiles nothing, whatever became of the files meanwhile.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use support::{Place, Ran};
+
+fn example(name: &str) -> String {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
+        .join(name)
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// A place with a compiler that writes down how it is called.
+struct Logged(Place);
+
+impl Logged {
+    fn new() -> Logged {
+        let p = Place::new();
+        let cc = p.file("cc.sh", "#!/bin/sh\necho \"$@\" >> \"$SQUALL_LOG\"\nexec gcc \"$@\"\n");
+        std::fs::set_permissions(cc, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Logged(p)
+    }
+
+    /// Runs squall; gives what the compiler was called for beside being looked at.
+    fn squall(&self, args: &[&str]) -> (Ran, Vec<String>) {
+        let log = self.0.path().join("log");
+        let _ = std::fs::remove_file(&log);
+        let mut command = self.0.command(args);
+        command.env("CC", self.0.path().join("cc.sh")).env("SQUALL_LOG", &log);
+        let ran = Ran::from(command.output().unwrap()).ok();
+        let text = std::fs::read_to_string(&log).unwrap();
+        let looks = |l: &&str| {
+            ["trivial-", "probe.c", "--version", "empty.c"].iter().any(|look| l.contains(look))
+        };
+        (ran, text.lines().filter(|l| !looks(l)).map(String::from).collect())
+    }
+
+    fn output(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.0.path().join(name)).unwrap()
+    }
+}
+
+#[test]
+fn a_second_run_compiles_nothing_and_an_export_only_its_driver() {
+    let p = Logged::new();
+    let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
+    let run = |y: &str| p.squall(&["run", &model, "--input", &x, "--output", y]);
+    let compiles = |calls: &[String]| calls.iter().filter(|c| c.contains("-c ")).count();
+    let (ran, first) = run("first.npy");
+    assert!(ran.out.contains("0 plain loops"), "{}", ran.out);
+    assert!(compiles(&first) >= 8, "{first:#?}");
+    let (_, second) = run("second.npy");
+    assert_eq!(second, Vec::<String>::new());
+    assert_eq!(p.output("first.npy"), p.output("second.npy"));
+    // Kernels and references were compiled when the guesses were verified.
+    let (_, export) = p.squall(&["export", &model, "--out", "k", "--build"]);
+    assert_eq!(compiles(&export), 0, "{export:#?}");
+    assert_eq!(export.len(), 2, "the library and the driver: {export:#?}");
+    assert!(p.0.path().join("k/driver").is_file());
+
+    // Damaged files are not used, and made again.
+    let objects = p.0.path().join("cache/squall/objects");
+    for entry in std::fs::read_dir(&objects).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let (_, third) = run("third.npy");
+    assert!(compiles(&third) >= 8, "{third:#?}");
+    assert_eq!(p.output("first.npy"), p.output("third.npy"));
+    assert_eq!(run("fourth.npy").1, Vec::<String>::new());
+
+    // A folder that others may write to is not used.
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(&objects, open).unwrap();
+    let (_, fifth) = run("fifth.npy");
+    assert!(compiles(&fifth) >= 8, "{fifth:#?}");
+    assert_eq!(p.output("first.npy"), p.output("fifth.npy"));
+}
+
+#[test]
+fn winners_of_a_tuned_model_are_compiled_while_it_is_tuned() {
+    let p = Logged::new();
+    let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
+    let (ran, _) = p.squall(&["tune", &model, "--trials-per-task", "2"]);
+    assert!(ran.out.contains("one inference"), "{}", ran.out);
+    assert!(!ran.out.contains("plain loops 1") && !ran.out.contains("instead"), "{}", ran.out);
+    // Its program was built when it was timed as a whole.
+    let (_, calls) = p.squall(&["run", &model, "--input", &x, "--output", "y.npy"]);
+    assert_eq!(calls, Vec::<String>::new());
+}

@@ -1,0 +1,123 @@
+//! Plain kernels: for one operator at constant shapes, C that computes what the ONNX standard says,
+//! without tuning. They serve operators for which no sketch exists, so that every model runs.
+//!
+//! A family is a file with a table of operators, each with the function that writes its C. What
+//! a family does not write (an attribute, a type of elements) is refused by [`Unsupported`].
+
+mod attention;
+mod broadcast;
+mod cast;
+pub mod catalogue;
+mod convolution;
+mod copy;
+mod elementwise;
+mod functions;
+mod gather;
+mod geometry;
+mod loss;
+mod matmul;
+mod norm;
+mod pick;
+mod pool;
+mod program;
+mod quantized;
+mod recurrent;
+mod reduce;
+mod region;
+mod resize;
+mod signal;
+mod softmax;
+
+use self::program::Program;
+use squall_core::graph::{Node, OperatorCall};
+use std::fmt;
+
+/// The C of one operator at constant shapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlainSource {
+    /// A translation unit that stands alone: C99, one function of external linkage,
+    /// `int SYMBOL(const void *const *in, void *const *out, void *scratch)`, as
+    /// [`OperatorCall`] describes it. It depends on the symbol only where that stands.
+    pub text: String,
+    /// Bytes of memory that `scratch` must have, aligned as for any type; 0 where it may be null.
+    pub scratch_bytes: u64,
+}
+
+/// Why no plain kernel is written for a call: which attribute, type or operand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported {
+    /// The operator.
+    pub op: String,
+    /// What of it is not supported.
+    pub what: String,
+}
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "operator `{}`: {}", self.op, self.what)
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// Writes the body of one operator.
+type Generator = fn(&mut Program<'_>) -> Result<(), String>;
+
+/// All operators that have plain kernels, family by family.
+const FAMILIES: &[&[(&str, Generator)]] = &[
+    attention::OPS,
+    cast::OPS,
+    convolution::OPS,
+    copy::OPS,
+    elementwise::OPS,
+    gather::OPS,
+    geometry::OPS,
+    loss::OPS,
+    matmul::OPS,
+    norm::OPS,
+    pick::OPS,
+    pool::OPS,
+    quantized::OPS,
+    recurrent::OPS,
+    reduce::OPS,
+    region::OPS,
+    resize::OPS,
+    signal::OPS,
+    softmax::OPS,
+];
+
+/// The names of all operators that have plain kernels.
+pub fn operators() -> impl Iterator<Item = &'static str> {
+    FAMILIES.iter().copied().flatten().map(|(name, _)| *name)
+}
+
+/// Whether an operator has a plain kernel; a call of it may still be [`Unsupported`].
+pub fn has(domain: &str, op: &str) -> bool {
+    matches!(domain, "" | "ai.onnx") && operators().any(|o| o == op)
+}
+
+/// The C of a call, as a function of this symbol.
+pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsupported> {
+    let refuse = |what: String| Unsupported { op: call.op.clone(), what };
+    if !has(&call.domain, &call.op) {
+        return Err(refuse("it has no plain kernel".into()));
+    }
+    let generator = FAMILIES.iter().copied().flatten().find(|(name, _)| *name == call.op);
+    let (_, generate) = generator.ok_or_else(|| refuse("it has no plain kernel".into()))?;
+    let node = Node {
+        name: call.op.clone(),
+        op: call.op.clone(),
+        domain: String::new(),
+        inputs: call.inputs.iter().enumerate().map(|(i, o)| o.as_ref().map(|_| i)).collect(),
+        outputs: (0..call.outputs.len()).collect(),
+        attributes: call.attributes.clone(),
+        folded: false,
+        problem: None,
+    };
+    let mut program = Program::new(call, &node).map_err(refuse)?;
+    generate(&mut program).map_err(refuse)?;
+    Ok(program.finish(symbol))
+}
+
+#[cfg(test)]
+mod tests;

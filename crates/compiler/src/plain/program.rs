@@ -1,0 +1,340 @@
+//! The text of one plain kernel: names for its operands' types, sizes and pointers, tables of
+//! constants, and the helper functions that its body uses. Only what the body names is printed.
+
+use super::PlainSource;
+use super::functions::HELPERS;
+use squall_core::DType;
+use squall_core::graph::infer::{Ctx, Operand};
+use squall_core::graph::{Node, OperatorCall, elements};
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+/// A kernel while it is written.
+pub(super) struct Program<'a> {
+    /// The node with what is known of its operands.
+    pub ctx: Ctx<'a>,
+    call: &'a OperatorCall,
+    /// Macros by name.
+    defines: Vec<(String, String)>,
+    /// Definitions at file scope by name: types, tables, functions.
+    tables: Vec<(String, String)>,
+    body: String,
+    scratch: u64,
+}
+
+/// The C type of elements; none of types that plain kernels do not compute in.
+pub(super) fn c_type(dtype: DType) -> Result<&'static str, String> {
+    Ok(match dtype {
+        DType::F32 => "float",
+        DType::F64 => "double",
+        DType::I8 => "signed char",
+        DType::U8 | DType::Bool => "unsigned char",
+        DType::I16 => "short",
+        DType::U16 => "unsigned short",
+        DType::I32 => "int",
+        DType::U32 => "unsigned",
+        DType::I64 => "long long",
+        DType::U64 => "unsigned long long",
+        DType::F16 | DType::Bf16 | DType::Tf32 => {
+            return Err(format!("elements of type {} are not supported", dtype.name()));
+        }
+    })
+}
+
+/// Whether a type has no negative numbers.
+pub(super) fn is_unsigned(dtype: DType) -> bool {
+    matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool)
+}
+
+/// The least and the largest number of a type of integers, as C writes them.
+pub(super) fn limits(dtype: DType) -> Option<(&'static str, &'static str)> {
+    Some(match dtype {
+        DType::I8 => ("(-128)", "127"),
+        DType::U8 => ("0", "255"),
+        DType::Bool => ("0", "1"),
+        DType::I16 => ("(-32768)", "32767"),
+        DType::U16 => ("0", "65535"),
+        DType::I32 => ("(-2147483647 - 1)", "2147483647"),
+        DType::U32 => ("0", "4294967295u"),
+        DType::I64 => ("(-9223372036854775807LL - 1)", "9223372036854775807LL"),
+        DType::U64 => ("0", "18446744073709551615ULL"),
+        _ => return None,
+    })
+}
+
+/// The distances of neighbours along each axis of a row-major tensor.
+pub(super) fn strides(shape: &[i64]) -> Vec<i64> {
+    let mut out = vec![1; shape.len()];
+    for i in (1..shape.len()).rev() {
+        out[i - 1] = out[i] * shape[i];
+    }
+    out
+}
+
+/// The product of extents.
+pub(super) fn product(shape: &[i64]) -> i64 {
+    shape.iter().product()
+}
+
+/// `i0*12 + i1*4 + i2`: the sum of loop variables times their strides.
+pub(super) fn offset(prefix: &str, strides: &[i64]) -> String {
+    let terms: Vec<String> = strides
+        .iter()
+        .enumerate()
+        .filter(|(_, s)| **s != 0)
+        .map(|(i, s)| if *s == 1 { format!("{prefix}{i}") } else { format!("{prefix}{i} * {s}L") })
+        .collect();
+    if terms.is_empty() { "0".into() } else { terms.join(" + ") }
+}
+
+/// Loops over these extents with variables `prefix0`, `prefix1` ...; `inner` is the body.
+pub(super) fn loops(prefix: &str, extents: &[i64], inner: &str) -> String {
+    let mut text = String::new();
+    for (i, e) in extents.iter().enumerate() {
+        let v = format!("{prefix}{i}");
+        let _ = writeln!(text, "  for (long {v} = 0; {v} < {e}; {v}++) {{");
+    }
+    // Without loops, names of the body still end with it.
+    let (open, close) = if extents.is_empty() { ("  {\n", "\n  }") } else { ("", "\n  ") };
+    text + open + inner + close + &"}".repeat(extents.len()) + "\n"
+}
+
+impl<'a> Program<'a> {
+    /// An empty kernel of a call; `node` is the call as a node.
+    pub fn new(call: &'a OperatorCall, node: &'a Node) -> Result<Program<'a>, String> {
+        let operand = |o: &'a squall_core::graph::CallOperand| Operand {
+            name: "operand",
+            dtype: Some(o.dtype),
+            shape: Some(&o.shape),
+            constant: o.constant.as_ref(),
+        };
+        let inputs = call.inputs.iter().map(|o| o.as_ref().map(operand)).collect();
+        let ctx = Ctx { node, opset: call.opset, inputs };
+        let (defines, tables, body, scratch) = Default::default();
+        let mut p = Program { ctx, call, defines, tables, body, scratch };
+        for (sides, of, ptr, n) in [(&call.inputs, "T", "x", "N"), (&call.outputs, "Y", "y", "M")] {
+            for (i, o) in sides.iter().enumerate() {
+                let Some(o) = o else {
+                    p.int(&format!("HAS{}{i}", ptr.to_uppercase()), 0);
+                    continue;
+                };
+                let ty = c_type(o.dtype)?;
+                p.table(&format!("{of}{i}"), format!("typedef {ty} {of}{i};\n"));
+                p.int(&format!("{n}{i}"), elements(&o.shape)?);
+                p.int(&format!("HAS{}{i}", ptr.to_uppercase()), 1);
+            }
+        }
+        Ok(p)
+    }
+
+    /// The type of an operand that must be there.
+    pub fn dtype(&self, i: usize) -> Result<DType, String> {
+        self.ctx.dtype(i).ok_or_else(|| format!("input {i} is missing"))
+    }
+
+    /// The shape of an operand that must be there.
+    pub fn shape(&self, i: usize) -> Result<&'a [i64], String> {
+        self.ctx.shape(i)
+    }
+
+    /// Whether an operand is there.
+    pub fn has(&self, i: usize) -> bool {
+        self.ctx.operand(i).is_some()
+    }
+
+    /// The type and shape of a result that is asked for.
+    pub fn result(&self, i: usize) -> Option<(DType, &'a [i64])> {
+        let o = self.call.outputs.get(i)?.as_ref()?;
+        Some((o.dtype, &o.shape))
+    }
+
+    /// The shape of the first result.
+    pub fn out(&self) -> Result<&'a [i64], String> {
+        self.result(0).map(|r| r.1).ok_or_else(|| "its first result is not asked for".into())
+    }
+
+    /// The type of the first result.
+    pub fn out_type(&self) -> Result<DType, String> {
+        self.result(0).map(|r| r.0).ok_or_else(|| "its first result is not asked for".into())
+    }
+
+    /// Refuses an operand of any but these types.
+    pub fn expect(&self, i: usize, allowed: &[DType]) -> Result<DType, String> {
+        let d = self.dtype(i)?;
+        if allowed.contains(&d) {
+            return Ok(d);
+        }
+        Err(format!("input {i} of type {} is not supported", d.name()))
+    }
+
+    /// A macro for a whole number.
+    pub fn int(&mut self, name: &str, value: i64) {
+        self.define(name, long(value));
+    }
+
+    /// A macro for a number in the type of the computation.
+    pub fn float(&mut self, name: &str, value: f32) {
+        self.define(name, format!("((R){})", number(f64::from(value))));
+    }
+
+    /// A macro.
+    pub fn define(&mut self, name: &str, text: impl Into<String>) {
+        self.defines.retain(|(n, _)| n != name);
+        self.defines.push((name.into(), text.into()));
+    }
+
+    /// A table of whole numbers.
+    pub fn ints(&mut self, name: &str, values: &[i64]) {
+        let list: Vec<String> = values.iter().map(|v| long(*v)).collect();
+        let list = if list.is_empty() { "0L".into() } else { list.join(", ") };
+        self.table(name, format!("static const long {name}[] = {{{list}}};\n"));
+    }
+
+    /// A table of floats.
+    pub fn floats(&mut self, name: &str, values: &[f64]) {
+        let list: Vec<String> = values.iter().map(|v| number(*v)).collect();
+        let list = if list.is_empty() { "0".into() } else { list.join(", ") };
+        self.table(name, format!("static const float {name}[] = {{{list}}};\n"));
+    }
+
+    /// A definition at file scope, printed where its name is used.
+    pub fn table(&mut self, name: &str, text: String) {
+        self.tables.retain(|(n, _)| n != name);
+        self.tables.push((name.into(), text));
+    }
+
+    /// `R`, the floating type of the computation, with `F(exp)`, its functions, `C(0.5)`, its
+    /// literals, and `EXP`.
+    pub fn real(&mut self, dtype: DType) -> Result<(), String> {
+        match dtype {
+            DType::F32 => {
+                self.table("R", "typedef float R;\n".into());
+                self.define("F(name)", "name##f");
+                self.define("EXP", "exp_f32");
+            }
+            DType::F64 => {
+                self.table("R", "typedef double R;\n".into());
+                self.define("F(name)", "name");
+                self.define("EXP", "exp");
+            }
+            d => return Err(format!("elements of type {} are not supported", d.name())),
+        }
+        self.define("C(value)", "((R)(value))");
+        Ok(())
+    }
+
+    /// `R` of the first operand.
+    pub fn real0(&mut self) -> Result<(), String> {
+        let dtype = self.dtype(0)?;
+        self.real(dtype)
+    }
+
+    /// Text of the function's body.
+    pub fn body(&mut self, text: &str) {
+        self.body += text;
+    }
+
+    /// Writes another text in place of the body's end.
+    pub fn replace_end(&mut self, end: &str, text: &str) {
+        let kept = self.body.strip_suffix(end).unwrap_or(&self.body).len();
+        self.body.truncate(kept);
+        self.body += text;
+    }
+
+    /// Asks for memory during the call; gives its offset in bytes.
+    pub fn scratch(&mut self, bytes: u64) -> u64 {
+        let at = self.scratch;
+        self.scratch = (at + bytes).next_multiple_of(64);
+        at
+    }
+
+    /// Declares a pointer into the memory of the call.
+    pub fn scratch_pointer(&mut self, ty: &str, name: &str, count: i64, bytes: u64) {
+        let at = self.scratch(count.max(1) as u64 * bytes);
+        let text = format!("  {ty} *{name} = ({ty} *)(void *)((char *)scratch + {at});\n");
+        self.body += &text;
+    }
+
+    /// The whole text.
+    pub fn finish(self, symbol: &str) -> PlainSource {
+        let mut used: HashSet<String> = HashSet::new();
+        identifiers(&self.body, &mut used);
+        let mut pointers = String::new();
+        for (list, c, of, ptr) in
+            [(&self.call.inputs, "const ", "T", "x"), (&self.call.outputs, "", "Y", "y")]
+        {
+            let from = if ptr == "x" { "in" } else { "out" };
+            for (i, _) in list.iter().enumerate().filter(|(_, o)| o.is_some()) {
+                let name = format!("{ptr}{i}");
+                if used.contains(&name) {
+                    let _ = writeln!(pointers, "  {c}{of}{i} *restrict {name} = {from}[{i}];");
+                }
+            }
+        }
+        identifiers(&pointers, &mut used);
+        // What is named by what is used is used, too.
+        let named = |n: &str| n.split('(').next().unwrap_or("").to_string();
+        let define = |(n, t): &(String, String)| (named(n), n.clone(), t.clone());
+        let table = |(n, t): &(String, String)| (n.clone(), n.clone(), t.clone());
+        let mut open: Vec<(String, String, String)> = self.defines.iter().map(define).collect();
+        open.extend(self.tables.iter().map(table));
+        open.extend(HELPERS.iter().map(|(n, t)| (n.to_string(), n.to_string(), t.to_string())));
+        let mut kept: HashSet<String> = HashSet::new();
+        loop {
+            let before = open.len();
+            open.retain(|(word, name, text)| {
+                if !used.contains(word) {
+                    return true;
+                }
+                kept.insert(name.clone());
+                identifiers(text, &mut used);
+                false
+            });
+            if open.len() == before {
+                break;
+            }
+        }
+        let mut text = String::from("#include <math.h>\n#include <string.h>\n");
+        for (name, value) in self.defines.iter().filter(|d| kept.contains(&d.0)) {
+            let _ = writeln!(text, "#define {name} {value}");
+        }
+        // Types come first: helpers are written in them, and other definitions use both.
+        let tables = |types: bool| {
+            let chosen = move |t: &&(String, String)| t.1.starts_with("typedef") == types;
+            self.tables.iter().filter(|t| kept.contains(&t.0)).filter(chosen)
+        };
+        tables(true).for_each(|t| text += &t.1);
+        HELPERS.iter().filter(|h| kept.contains(h.0)).for_each(|h| text += h.1);
+        tables(false).for_each(|t| text += &t.1);
+        let head = format!("int {symbol}(const void *const *in, void *const *out, void *scratch)");
+        let _ = write!(text, "{head};\n{head} {{\n  (void)in, (void)out, (void)scratch;\n");
+        text = text + &pointers + &self.body + "  return 0;\n}\n";
+        PlainSource { text, scratch_bytes: self.scratch }
+    }
+}
+
+/// A whole number as C writes it.
+pub(super) fn long(v: i64) -> String {
+    match v {
+        i64::MIN => "(-9223372036854775807L - 1)".into(),
+        v if v < 0 => format!("({v}L)"),
+        v => format!("{v}L"),
+    }
+}
+
+/// A number as C writes it.
+pub(super) fn number(v: f64) -> String {
+    match v {
+        _ if v.is_nan() => "NAN".into(),
+        f64::INFINITY => "INFINITY".into(),
+        f64::NEG_INFINITY => "(-INFINITY)".into(),
+        _ if v < 0.0 || v.to_bits() >> 63 == 1 => format!("({v:?})"),
+        _ => format!("{v:?}"),
+    }
+}
+
+/// Adds the identifiers of a text.
+fn identifiers(text: &str, to: &mut HashSet<String>) {
+    let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    to.extend(text.split(|c: char| !word(c)).filter(|w| !w.is_empty()).map(String::from));
+}

@@ -1,0 +1,207 @@
+//! Quantized tensors: to and from them, and products of them.
+
+use super::Generator;
+use super::convolution::quantized_sums;
+use super::elementwise::only;
+use super::matmul::{Batched, extents};
+use super::program::{Program, limits, product};
+use super::reduce::split_at;
+use squall_core::DType;
+use squall_core::graph::infer::window;
+
+pub(super) const OPS: &[(&str, Generator)] = &[
+    ("DequantizeLinear", dequantize),
+    ("DynamicQuantizeLinear", dynamic),
+    ("MatMulInteger", matmul_integer),
+    ("QLinearConv", qlinear_conv),
+    ("QLinearMatMul", qlinear_matmul),
+    ("QuantizeLinear", quantize),
+];
+
+const ATTRIBUTES: &[&str] = &["axis", "block_size", "output_dtype", "precision", "saturate"];
+
+/// The place in its scale of the element `(o, e, i)`; sets the extents.
+fn scale_place(p: &mut Program) -> Result<&'static str, String> {
+    let (x, scale) = (p.shape(0)?, p.shape(1)?);
+    let block = p.ctx.int_or("block_size", 0)?;
+    if product(scale) == 1 && scale.len() <= 1 {
+        [("OUTER", 1), ("EXTENT", 1), ("INNER", product(x))].iter().for_each(|(n, v)| p.int(n, *v));
+        return Ok("0");
+    }
+    let axis = p.ctx.axis(p.ctx.int_or("axis", 1)?, x.len())?;
+    split_at(p, x, axis);
+    if scale.len() == 1 && scale[0] == x[axis] {
+        return Ok("e");
+    }
+    let blocks = |i: usize| match i == axis {
+        true => block > 0 && scale[i] == (x[i] + block - 1) / block,
+        false => scale[i] == x[i],
+    };
+    if scale.len() == x.len() && (0..x.len()).all(blocks) {
+        p.int("BLOCK", block);
+        p.int("BLOCKS", scale[axis]);
+        return Ok("(o * BLOCKS + e / BLOCK) * INNER + i");
+    }
+    Err(format!("a scale of shape {scale:?} does not suit {x:?}"))
+}
+
+/// Saturation of a whole number `v`, held in a double, to a type.
+fn saturated(d: DType) -> Result<String, String> {
+    let small = matches!(d, DType::I8 | DType::U8 | DType::I16 | DType::U16);
+    match limits(d) {
+        Some((low, high)) if small => {
+            Ok(format!("(v < {low} ? {low} : v > {high} ? {high} : (int)v)"))
+        }
+        _ => Err(format!("quantized elements of type {} are not supported", d.name())),
+    }
+}
+
+const LOOPS: &str = "  for (long o = 0; o < OUTER; o++)
+  for (long e = 0; e < EXTENT; e++)
+  for (long i = 0; i < INNER; i++) {
+    const long at = (o * EXTENT + e) * INNER + i;
+";
+
+fn quantize(p: &mut Program) -> Result<(), String> {
+    only(p, ATTRIBUTES)?;
+    p.expect(0, &[DType::F32, DType::I32])?;
+    p.expect(1, &[DType::F32])?;
+    p.real(DType::F32)?;
+    let place = scale_place(p)?;
+    let zero = if p.has(2) { format!("(float)x2[{place}]") } else { "0".into() };
+    let value = saturated(p.out_type()?)?;
+    p.body(&format!(
+        "{LOOPS}    const float v = F(rint)((float)x0[at] / x1[{place}]) + {zero};\n    y0[at] = \
+         (Y0){value};\n  }}\n"
+    ));
+    Ok(())
+}
+
+fn dequantize(p: &mut Program) -> Result<(), String> {
+    only(p, ATTRIBUTES)?;
+    p.expect(0, &[DType::I8, DType::U8, DType::I16, DType::U16, DType::I32])?;
+    p.expect(1, &[DType::F32])?;
+    let place = scale_place(p)?;
+    let zero = if p.has(2) { format!(" - (float)x2[{place}]") } else { String::new() };
+    p.body(&format!("{LOOPS}    y0[at] = ((float)x0[at]{zero}) * x1[{place}];\n  }}\n"));
+    Ok(())
+}
+
+fn dynamic(p: &mut Program) -> Result<(), String> {
+    only(p, &[])?;
+    p.expect(0, &[DType::F32])?;
+    let body = "  float low = 0, high = 0;
+  for (long i = 0; i < N0; i++) low = x0[i] < low ? x0[i] : low, high = x0[i] > high ? x0[i] : high;
+  const float scale = high > low ? (high - low) / 255.0f : 1.0f;
+  float zero = rintf(-low / scale);
+  zero = zero < 0 ? 0 : zero > 255 ? 255 : zero;
+";
+    p.body(body);
+    let stores = [
+        "  for (long i = 0; i < N0; i++) {
+    const float v = rintf(x0[i] / scale) + zero;
+    y0[i] = (Y0)(v < 0 ? 0 : v > 255 ? 255 : (int)v);
+  }
+",
+        "  y1[0] = scale;\n",
+        "  y2[0] = (Y0)zero;\n",
+    ];
+    for (i, store) in stores.iter().enumerate() {
+        if p.result(i).is_some() {
+            p.body(store);
+        }
+    }
+    Ok(())
+}
+
+/// Where an operand's scale or zero point of row or column `index` lies: one, or one of each.
+fn each(p: &Program, i: usize, extent: i64, index: &str) -> Result<String, String> {
+    if !p.has(i) {
+        return Ok("0".into());
+    }
+    match product(p.shape(i)?) {
+        1 => Ok(format!("x{i}[0]")),
+        n if n == extent => Ok(format!("x{i}[{index}]")),
+        n => Err(format!("its input {i} of {n} elements does not suit {extent}")),
+    }
+}
+
+/// Copies two matrices less their zero points and multiplies them: `c` has the sums.
+fn products(p: &mut Program, [a, za]: [usize; 2], [b, zb]: [usize; 2]) -> Result<Batched, String> {
+    let batched = Batched::of(p.shape(a)?, p.shape(b)?)?;
+    let [m, n, k] = batched.extents;
+    extents(p, batched.extents, [k, 1, n, 1]);
+    p.define("S", "int");
+    for (name, text) in [("TA", "int"), ("TB", "int"), ("A_OF(v)", "(v)"), ("B_OF(v)", "(v)")] {
+        p.define(name, text);
+    }
+    let (count_a, count_b) = (product(p.shape(a)?), product(p.shape(b)?));
+    for (name, count) in [("left", count_a), ("right", count_b), ("c", m * n), ("panel", 16 * k)] {
+        p.scratch_pointer("int", name, count, 4);
+    }
+    let (row, column) = (each(p, za, m, "i / KK % MM")?, each(p, zb, n, "i % NN")?);
+    p.body(&format!(
+        "  for (long i = 0; i < {count_a}; i++) left[i] = (int)x{a}[i] - (int){row};
+  for (long i = 0; i < {count_b}; i++) right[i] = (int)x{b}[i] - (int){column};
+"
+    ));
+    Ok(batched)
+}
+
+fn matmul_integer(p: &mut Program) -> Result<(), String> {
+    only(p, &[])?;
+    let batched = products(p, [0, 2], [1, 3])?;
+    let text = batched.text(
+        "    product(left + (@A), right + (@B), c, panel);\n    for (long j = 0; j < MM * NN; j++) \
+         y0[(@C) + j] = c[j];",
+    );
+    p.body(&text);
+    Ok(())
+}
+
+fn qlinear_matmul(p: &mut Program) -> Result<(), String> {
+    only(p, &[])?;
+    p.expect(1, &[DType::F32])?;
+    let batched = products(p, [0, 2], [3, 5])?;
+    let [m, n, _] = batched.extents;
+    let (sa, sb) = (each(p, 1, m, "j / NN")?, each(p, 4, n, "j % NN")?);
+    let value = saturated(p.out_type()?)?;
+    let text = batched.text(&format!(
+        "    product(left + (@A), right + (@B), c, panel);\n    for (long j = 0; j < MM * NN; j++) \
+         {{\n      const float v = rintf((float)c[j] * ({sa} * {sb} / x6[0])) + \
+         (float)x7[0];\n      \
+         y0[(@C) + j] = (Y0){value};\n    }}"
+    ));
+    p.body(&text);
+    Ok(())
+}
+
+fn qlinear_conv(p: &mut Program) -> Result<(), String> {
+    only(p, &["auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"])?;
+    p.expect(1, &[DType::F32])?;
+    p.define("S", "int");
+    let mut ctx = squall_core::graph::infer::Ctx {
+        node: p.ctx.node,
+        opset: p.ctx.opset,
+        inputs: p.ctx.inputs.clone(),
+    };
+    ctx.inputs[1] = p.ctx.operand(3);
+    let w = window(&ctx)?;
+    let count = product(p.out()?);
+    p.scratch_pointer("int", "sums", count, 4);
+    let bias = if p.has(8) { "x8[i / OUT % (GROUPS * OUTS)]" } else { "0" };
+    p.body(&format!("  for (long i = 0; i < M0; i++) sums[i] = {bias};\n"));
+    quantized_sums(p, &w)?;
+    let channels = p.shape(3)?[0];
+    let scale = each(p, 4, channels, "i / OUT % (GROUPS * OUTS)")?;
+    let value = saturated(p.out_type()?)?;
+    let zero = if p.has(7) { "(float)x7[0]" } else { "0" };
+    p.body(&format!(
+        "  for (long i = 0; i < M0; i++) {{
+    const float v = rintf((float)sums[i] * (x1[0] * {scale} / x6[0])) + {zero};
+    y0[i] = (Y0){value};
+  }}
+"
+    ));
+    Ok(())
+}

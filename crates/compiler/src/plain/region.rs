@@ -1,0 +1,396 @@
+//! Operators that read images at places between pixels: grids, regions, deformed windows; and
+//! columns put together to an image.
+
+use super::Generator;
+use super::elementwise::only;
+use super::program::{Program, loops, offset, product, strides};
+use squall_core::graph::infer::spread;
+use squall_core::text::shown;
+use std::fmt::Write as _;
+
+pub(super) const OPS: &[(&str, Generator)] = &[
+    ("Col2Im", col2im),
+    ("DeformConv", deform_conv),
+    ("GridSample", grid_sample),
+    ("MaxRoiPool", max_roi_pool),
+    ("RoiAlign", roi_align),
+];
+
+const REFLECT: &str = "static inline R reflect(R x, R low, R high) {
+  const R range = high - low;
+  if (!(range > 0)) return low;
+  if (x < low) {
+    const R d = low - x;
+    const long n = (long)(d / range);
+    const R r = d - (R)n * range;
+    return n % 2 == 0 ? low + r : high - r;
+  }
+  if (x > high) {
+    const R d = x - high;
+    const long n = (long)(d / range);
+    const R r = d - (R)n * range;
+    return n % 2 == 0 ? high - r : low + r;
+  }
+  return x;
+}
+";
+
+const CUBIC: &str = "static inline void cubic(R x, R *w) {
+  const R a = C(-0.75);
+  w[0] = ((a * (x + 1) - 5 * a) * (x + 1) + 8 * a) * (x + 1) - 4 * a;
+  w[1] = ((a + 2) * x - (a + 3)) * x * x + 1;
+  w[2] = ((a + 2) * (1 - x) - (a + 3)) * (1 - x) * (1 - x) + 1;
+  w[3] = ((a * (2 - x) - 5 * a) * (2 - x) + 8 * a) * (2 - x) - 4 * a;
+}
+";
+
+/// How many pixels of an axis a point takes, and the text that finds the first and their weights.
+fn taps(p: &Program) -> Result<(i64, &'static str), String> {
+    let mode = p.ctx.text("mode", "linear")?;
+    Ok(match mode {
+        "bilinear" | "linear" => (2, "base = F(floor)(v); w[1] = v - base, w[0] = 1 - w[1];"),
+        "nearest" => (1, "base = F(rint)(v); w[0] = 1;"),
+        "bicubic" | "cubic" => (4, "base = F(floor)(v); cubic(v - base, w); base -= 1;"),
+        other => return Err(format!("attribute `mode` is `{}`", shown(other))),
+    })
+}
+
+/// What becomes of a point beyond the image, and of each pixel that is taken there.
+fn padding(p: &Program) -> Result<(&'static str, &'static str), String> {
+    Ok(match p.ctx.text("padding_mode", "zeros")? {
+        "zeros" => ("", "if (q < 0 || q >= C(SIZE[a])) c = -1;"),
+        "border" => (
+            "v = v < low || v > high ? (v < 0 ? 0 : v > C(SIZE[a] - 1) ? C(SIZE[a] - 1) : v) : v;",
+            "c = q < 0 ? 0 : q > C(SIZE[a] - 1) ? SIZE[a] - 1 : (long)q;",
+        ),
+        "reflection" => (
+            "v = reflect(v, low, high);",
+            "c = (long)reflect(q, low, high); c = c < 0 ? 0 : c >= SIZE[a] ? SIZE[a] - 1 : c;",
+        ),
+        other => return Err(format!("attribute `padding_mode` is `{}`", shown(other))),
+    })
+}
+
+fn grid_sample(p: &mut Program) -> Result<(), String> {
+    only(p, &["align_corners", "mode", "padding_mode"])?;
+    p.real0()?;
+    p.table("reflect", REFLECT.into());
+    p.table("cubic", CUBIC.into());
+    let x = p.shape(0)?;
+    let rank = x.len() - 2;
+    let corners = p.ctx.int_or("align_corners", 0)? != 0;
+    let ((taps, find), (whole, each)) = (taps(p)?, padding(p)?);
+    p.int("RANK", rank as i64);
+    p.int("TAPS", taps);
+    p.int("ALL", taps.pow(rank as u32));
+    p.int("BATCH", x[0]);
+    p.int("CHANNELS", x[1]);
+    p.ints("SIZE", &x[2..]);
+    p.ints("STEP", &strides(&x[2..]));
+    p.int("IMAGE", product(&x[2..]));
+    p.int("POINTS", product(&p.out()?[2..]));
+    let (place, low, high) = match corners {
+        true => ("(g + 1) / 2 * C(SIZE[a] - 1)", "C(0)", "C(SIZE[a] - 1)"),
+        false => ("((g + 1) * C(SIZE[a]) - 1) / 2", "C(-0.5)", "C(SIZE[a]) - C(0.5)"),
+    };
+    p.body(&format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long i = 0; i < POINTS; i++) {{
+    long at[RANK][TAPS];
+    R weight[RANK][TAPS];
+    for (long a = 0; a < RANK; a++) {{
+      const R g = x1[(b * POINTS + i) * RANK + (RANK - 1 - a)], low = {low}, high = {high};
+      R v = {place}, base, *w = weight[a];
+      (void)low, (void)high;
+      if (!(v > C(-1e9) && v < C(1e9))) v = C(-1e9);
+      {whole}
+      {find}
+      for (long t = 0; t < TAPS; t++) {{
+        const R q = base + C(t);
+        long c = (long)q;
+        {each}
+        at[a][t] = c;
+      }}
+    }}
+    for (long c = 0; c < CHANNELS; c++) {{
+      const T0 *x = x0 + (b * CHANNELS + c) * IMAGE;
+      R sum = 0;
+      for (long t = 0; t < ALL; t++) {{
+        long rest = t, place = 0;
+        int inside = 1;
+        R w = 1;
+        for (long a = 0; a < RANK; a++, rest /= TAPS) {{
+          const long k = rest % TAPS;
+          w *= weight[a][k];
+          if (at[a][k] < 0) inside = 0;
+          place += at[a][k] * STEP[a];
+        }}
+        if (inside) sum += w * x[place];
+      }}
+      y0[(b * CHANNELS + c) * POINTS + i] = sum;
+    }}
+  }}
+"
+    ));
+    Ok(())
+}
+
+const ROI_ALIGN: &[&str] = &[
+    "coordinate_transformation_mode",
+    "mode",
+    "output_height",
+    "output_width",
+    "sampling_ratio",
+    "spatial_scale",
+];
+
+/// Whether coordinates of regions count from the middles of pixels.
+fn half_pixel(p: &Program) -> Result<bool, String> {
+    let usual = if p.ctx.opset < 16 { "output_half_pixel" } else { "half_pixel" };
+    Ok(match p.ctx.text("coordinate_transformation_mode", usual)? {
+        "half_pixel" => true,
+        "output_half_pixel" => false,
+        other => {
+            let other = shown(other);
+            return Err(format!("attribute `coordinate_transformation_mode` is `{other}`"));
+        }
+    })
+}
+
+/// What the four parts of a sample do to `s`, and the result of `s`.
+fn joined(p: &Program) -> Result<(&'static str, &'static str), String> {
+    Ok(match p.ctx.text("mode", "avg")? {
+        "avg" => ("s += a + b + c + d;", "s / C(rows * columns > 1 ? rows * columns : 1)"),
+        "max" => {
+            ("R m = F(fmax)(F(fmax)(a, b), F(fmax)(c, d)); s = first ? m : F(fmax)(s, m);", "s")
+        }
+        other => return Err(format!("attribute `mode` is `{}`", shown(other))),
+    })
+}
+
+fn roi_align(p: &mut Program) -> Result<(), String> {
+    only(p, ROI_ALIGN)?;
+    p.real0()?;
+    let (x, out) = (p.shape(0)?, p.out()?);
+    let half = half_pixel(p)?;
+    let (step, end) = joined(p)?;
+    let ratio = p.ctx.int_or("sampling_ratio", 0)?;
+    let scale = p.ctx.float_or("spatial_scale", 1.0)?;
+    p.float("SCALE", scale);
+    p.float("SHIFT", if half { 0.5 } else { 0.0 });
+    for (name, v) in [
+        ("IMAGES", x[0]),
+        ("CHANNELS", x[1]),
+        ("HEIGHT", x[2]),
+        ("WIDTH", x[3]),
+        ("REGIONS", out[0]),
+        ("ROWS", out[2]),
+        ("COLUMNS", out[3]),
+    ] {
+        p.int(name, v);
+    }
+    let least = match half {
+        true => "",
+        false => "    if (w < 1) w = 1;\n    if (h < 1) h = 1;\n",
+    };
+    let count = |extent: &str, of: &str| match ratio > 0 {
+        true => format!("{ratio}L"),
+        false => format!("(long)F(ceil)({extent} / C({of}))"),
+    };
+    p.body(&format!(
+        "  for (long n = 0; n < REGIONS; n++) {{
+    const T1 *roi = x1 + n * 4;
+    const long image = (long)x2[n];
+    if (image < 0 || image >= IMAGES) return 1;
+    const R left = roi[0] * SCALE - SHIFT, top = roi[1] * SCALE - SHIFT;
+    R w = roi[2] * SCALE - SHIFT - left, h = roi[3] * SCALE - SHIFT - top;
+{least}    const R high = h / C(ROWS), wide = w / C(COLUMNS);
+    const long rows = {rows}, columns = {columns};
+    for (long ch = 0; ch < CHANNELS; ch++)
+    for (long r = 0; r < ROWS; r++)
+    for (long q = 0; q < COLUMNS; q++) {{
+      const T0 *x = x0 + (image * CHANNELS + ch) * HEIGHT * WIDTH;
+      R s = 0;
+      int first = 1;
+      for (long i = 0; i < rows; i++)
+      for (long j = 0; j < columns; j++) {{
+        R v = top + C(r) * high + (C(i) + C(0.5)) * high / C(rows);
+        R u = left + C(q) * wide + (C(j) + C(0.5)) * wide / C(columns);
+        R a = 0, b = 0, c = 0, d = 0;
+        if (v >= -1 && v <= C(HEIGHT) && u >= -1 && u <= C(WIDTH)) {{
+          v = v < 0 ? 0 : v, u = u < 0 ? 0 : u;
+          long y1 = (long)v, x1 = (long)u, y2 = y1 + 1, x2 = x1 + 1;
+          if (y1 >= HEIGHT - 1) y1 = y2 = HEIGHT - 1, v = C(y1);
+          if (x1 >= WIDTH - 1) x1 = x2 = WIDTH - 1, u = C(x1);
+          const R lv = v - C(y1), lu = u - C(x1);
+          a = (1 - lv) * (1 - lu) * x[y1 * WIDTH + x1], b = (1 - lv) * lu * x[y1 * WIDTH + x2];
+          c = lv * (1 - lu) * x[y2 * WIDTH + x1], d = lv * lu * x[y2 * WIDTH + x2];
+        }}
+        {step}
+        first = 0;
+      }}
+      (void)first;
+      y0[((n * CHANNELS + ch) * ROWS + r) * COLUMNS + q] = {end};
+    }}
+  }}
+",
+        rows = count("h", "ROWS"),
+        columns = count("w", "COLUMNS"),
+    ));
+    Ok(())
+}
+
+fn max_roi_pool(p: &mut Program) -> Result<(), String> {
+    only(p, &["pooled_shape", "spatial_scale"])?;
+    p.real0()?;
+    let (x, out) = (p.shape(0)?, p.out()?);
+    let scale = p.ctx.float_or("spatial_scale", 1.0)?;
+    p.float("SCALE", scale);
+    for (name, v) in [
+        ("IMAGES", x[0]),
+        ("CHANNELS", x[1]),
+        ("HEIGHT", x[2]),
+        ("WIDTH", x[3]),
+        ("REGIONS", out[0]),
+        ("ROWS", out[2]),
+        ("COLUMNS", out[3]),
+    ] {
+        p.int(name, v);
+    }
+    p.body(
+        "  for (long n = 0; n < REGIONS; n++) {
+    const T1 *roi = x1 + n * 5;
+    const long image = (long)roi[0];
+    if (image < 0 || image >= IMAGES) return 1;
+    const long left = (long)F(round)(roi[1] * SCALE), top = (long)F(round)(roi[2] * SCALE);
+    const long right = (long)F(round)(roi[3] * SCALE), end = (long)F(round)(roi[4] * SCALE);
+    const long h = end - top + 1 > 1 ? end - top + 1 : 1;
+    const long w = right - left + 1 > 1 ? right - left + 1 : 1;
+    for (long c = 0; c < CHANNELS; c++)
+    for (long r = 0; r < ROWS; r++)
+    for (long q = 0; q < COLUMNS; q++) {
+      long y1 = r * h / ROWS + top, y2 = ((r + 1) * h + ROWS - 1) / ROWS + top;
+      long u1 = q * w / COLUMNS + left, u2 = ((q + 1) * w + COLUMNS - 1) / COLUMNS + left;
+      y1 = y1 < 0 ? 0 : y1, u1 = u1 < 0 ? 0 : u1;
+      y2 = y2 > HEIGHT ? HEIGHT : y2, u2 = u2 > WIDTH ? WIDTH : u2;
+      const T0 *x = x0 + (image * CHANNELS + c) * HEIGHT * WIDTH;
+      R s = y2 <= y1 || u2 <= u1 ? C(0) : -C(INFINITY);
+      for (long i = y1; i < y2; i++)
+        for (long j = u1; j < u2; j++) s = x[i * WIDTH + j] > s ? x[i * WIDTH + j] : s;
+      y0[((n * CHANNELS + c) * ROWS + r) * COLUMNS + q] = s;
+    }
+  }
+",
+    );
+    Ok(())
+}
+
+const WINDOW: &[&str] =
+    &["auto_pad", "dilations", "group", "kernel_shape", "offset_group", "pads", "strides"];
+
+fn deform_conv(p: &mut Program) -> Result<(), String> {
+    only(p, WINDOW)?;
+    p.real0()?;
+    let (x, w, out) = (p.shape(0)?, p.shape(1)?, p.out()?);
+    let win = spread(&p.ctx, &x[2..], &w[2..])?;
+    let (group, offsets) = (p.ctx.int_or("group", 1)?, p.ctx.int_or("offset_group", 1)?);
+    for (name, v) in [
+        ("BATCH", x[0]),
+        ("CHANNELS", x[1]),
+        ("HEIGHT", x[2]),
+        ("WIDTH", x[3]),
+        ("OUTS", out[1]),
+        ("ROWS", out[2]),
+        ("COLUMNS", out[3]),
+        ("INS", w[1]),
+        ("EACH", out[1] / group),
+        ("SHARE", x[1] / offsets),
+        ("OFFSETS", offsets),
+        ("KH", w[2]),
+        ("KW", w[3]),
+        ("SH", win.strides[0]),
+        ("SW", win.strides[1]),
+        ("DH", win.dilations[0]),
+        ("DW", win.dilations[1]),
+        ("PH", win.before[0]),
+        ("PW", win.before[1]),
+    ] {
+        p.int(name, v);
+    }
+    let bias = if p.has(3) { "x3[m]" } else { "0" };
+    let mask = if p.has(4) {
+        " * x4[((b * OFFSETS + g) * KH * KW + k) * ROWS * COLUMNS + at]"
+    } else {
+        ""
+    };
+    p.body(&format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long m = 0; m < OUTS; m++)
+  for (long r = 0; r < ROWS; r++)
+  for (long q = 0; q < COLUMNS; q++) {{
+    const long at = r * COLUMNS + q;
+    R sum = {bias};
+    for (long i = 0; i < INS; i++) {{
+      const long c = m / EACH * INS + i, g = c / SHARE;
+      const T0 *x = x0 + (b * CHANNELS + c) * HEIGHT * WIDTH;
+      for (long k = 0; k < KH * KW; k++) {{
+        const T2 *o = x2 + ((b * OFFSETS + g) * KH * KW + k) * 2 * ROWS * COLUMNS + at;
+        const R v = C(r * SH - PH + k / KW * DH) + o[0];
+        const R u = C(q * SW - PW + k % KW * DW) + o[ROWS * COLUMNS];
+        if (!(v > -1 && v < C(HEIGHT) && u > -1 && u < C(WIDTH))) continue;
+        const R fv = F(floor)(v), fu = F(floor)(u), lv = v - fv, lu = u - fu;
+        const long y = (long)fv, z = (long)fu;
+        R s = 0;
+        if (y >= 0 && z >= 0) s += (1 - lv) * (1 - lu) * x[y * WIDTH + z];
+        if (y >= 0 && z + 1 < WIDTH) s += (1 - lv) * lu * x[y * WIDTH + z + 1];
+        if (y + 1 < HEIGHT && z >= 0) s += lv * (1 - lu) * x[(y + 1) * WIDTH + z];
+        if (y + 1 < HEIGHT && z + 1 < WIDTH) s += lv * lu * x[(y + 1) * WIDTH + z + 1];
+        sum += s * x1[(m * INS + i) * KH * KW + k]{mask};
+      }}
+    }}
+    y0[(b * OUTS + m) * ROWS * COLUMNS + at] = sum;
+  }}
+"
+    ));
+    Ok(())
+}
+
+fn col2im(p: &mut Program) -> Result<(), String> {
+    only(p, &["dilations", "pads", "strides"])?;
+    p.real0()?;
+    let out = p.out()?;
+    let image = &out[2..];
+    let block = p.ctx.integers(2, "block_shape")?.ok_or("input 2 is missing")?;
+    let w = spread(&p.ctx, image, block)?;
+    p.int("PLANES", out[0] * out[1]);
+    p.int("IMAGE", product(image));
+    p.int("BLOCK", product(block));
+    p.int("COLUMNS", product(&w.out));
+    let (mut inner, mut tests) = (String::new(), Vec::new());
+    for (i, e) in image.iter().enumerate() {
+        let _ = writeln!(
+            inner,
+            "    const long c{i} = o{i} * {}L + k{i} * {}L - ({}L);",
+            w.strides[i], w.dilations[i], w.before[i]
+        );
+        tests.push(format!("c{i} >= 0 && c{i} < {e}L"));
+    }
+    let _ = write!(
+        inner,
+        "    if ({}) y[{}] += x[({}) * COLUMNS + {}];",
+        tests.join(" && "),
+        offset("c", &strides(image)),
+        offset("k", &strides(block)),
+        offset("o", &strides(&w.out))
+    );
+    let text = loops("k", block, &loops("o", &w.out, &inner));
+    p.body(&format!(
+        "  for (long i = 0; i < M0; i++) y0[i] = 0;
+  for (long n = 0; n < PLANES; n++) {{
+  Y0 *y = y0 + n * IMAGE;
+  const T0 *x = x0 + n * BLOCK * COLUMNS;
+{text}  }}
+"
+    ));
+    Ok(())
+}

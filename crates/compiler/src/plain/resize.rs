@@ -1,0 +1,291 @@
+//! Resizing: which elements make each place of the result, and with which weights, is known ahead
+//! of the run, axis by axis.
+
+use super::Generator;
+use super::elementwise::only;
+use super::program::{Program, loops, offset, product, strides};
+use squall_core::DType;
+use squall_core::graph::infer::{axes_of, resized};
+use squall_core::text::shown;
+use std::fmt::Write as _;
+
+pub(super) const OPS: &[(&str, Generator)] = &[("Resize", resize), ("Upsample", resize)];
+
+/// How an axis is resized.
+struct Axis {
+    extent: i64,
+    result: i64,
+    scale: f64,
+    /// The part of the axis that is taken, in its length.
+    part: (f64, f64),
+}
+
+/// How all axes are resized.
+struct Options<'a> {
+    transform: &'a str,
+    nearest: &'a str,
+    cubic: f64,
+    antialias: bool,
+    exclude: bool,
+}
+
+/// Elements and weights of one place; none where it is outside.
+type Taps = Vec<(i64, f64)>;
+
+/// Where a place of the result lies in the operand.
+fn origin(a: &Axis, o: &Options, place: i64) -> Result<f64, String> {
+    let (x, n) = (place as f64, a.extent as f64);
+    let width = a.scale * n;
+    let half = (x + 0.5) / a.scale - 0.5;
+    Ok(match o.transform {
+        "align_corners" if width == 1.0 => 0.0,
+        "align_corners" => x * (n - 1.0) / (width - 1.0),
+        "asymmetric" => x / a.scale,
+        "tf_crop_and_resize" => {
+            let (from, to) = a.part;
+            let own = match width == 1.0 {
+                true => (to - from) * (n - 1.0) / 2.0,
+                false => x * (to - from) * (n - 1.0) / (width - 1.0),
+            };
+            own + from * (n - 1.0)
+        }
+        "pytorch_half_pixel" if width == 1.0 => -0.5,
+        "pytorch_half_pixel" | "half_pixel" => half,
+        "half_pixel_symmetric" => n / 2.0 * (1.0 - a.result as f64 / width) + half,
+        other => {
+            let other = shown(other);
+            return Err(format!("attribute `coordinate_transformation_mode` is `{other}`"));
+        }
+    })
+}
+
+/// The one element that is nearest to a place.
+fn nearest(a: &Axis, o: &Options, x: f64) -> Result<i64, String> {
+    let at = match o.nearest {
+        "round_prefer_floor" => (x - 0.5).ceil(),
+        "round_prefer_ceil" => (x + 0.5).floor(),
+        "floor" => x.floor(),
+        "ceil" => x.ceil(),
+        other => return Err(format!("attribute `nearest_mode` is `{}`", shown(other))),
+    };
+    Ok((at as i64).clamp(0, a.extent - 1))
+}
+
+/// The elements around a place with their weights.
+fn around(a: &Axis, o: &Options, cubic: bool, x: f64) -> Taps {
+    let scale = if o.antialias { a.scale.min(1.0) } else { 1.0 };
+    let reach = if cubic { 2.0 } else { 1.0 };
+    let first = (-reach / scale).floor() as i64 + 1;
+    // A place on an element counts as the end of the stretch before it.
+    let whole = x == x.floor();
+    let (base, ratio) = if whole { (x as i64 - 1, 1.0) } else { (x.floor() as i64, x - x.floor()) };
+    let weight = |i: i64| {
+        let d = ((i as f64 - ratio) * scale).abs();
+        let c = o.cubic;
+        match cubic {
+            false => (1.0 - d).clamp(0.0, 1.0),
+            true if d <= 1.0 => ((c + 2.0) * d - (c + 3.0)) * d * d + 1.0,
+            true if d < 2.0 => ((c * d - 5.0 * c) * d + 8.0 * c) * d - 4.0 * c,
+            true => 0.0,
+        }
+    };
+    let mut taps: Taps = (first..2 - first).map(|i| (base + i, weight(i))).collect();
+    if o.exclude {
+        let outside = |i: i64| !(0..a.extent).contains(&i);
+        taps.iter_mut().filter(|t| outside(t.0)).for_each(|t| t.1 = 0.0);
+    }
+    let sum: f64 = taps.iter().map(|t| t.1).sum();
+    taps.iter_mut().for_each(|t| *t = (t.0.clamp(0, a.extent - 1), t.1 / sum));
+    taps
+}
+
+fn axes(p: &Program) -> Result<(Vec<Axis>, bool), String> {
+    let x = p.shape(0)?;
+    let (shape, scales) = resized(&p.ctx)?;
+    let crops = p.ctx.text("coordinate_transformation_mode", "half_pixel")? == "tf_crop_and_resize";
+    let mut part = vec![(0.0, 1.0); x.len()];
+    if crops {
+        let roi = p.ctx.floats(1, "roi")?.ok_or("its roi is missing")?;
+        let axes = match p.ctx.ints("axes")? {
+            Some(a) => axes_of(a, x.len())?,
+            None => (0..x.len()).collect(),
+        };
+        if roi.len() != 2 * axes.len() {
+            return Err(format!("its roi has {} elements", roi.len()));
+        }
+        for (i, &a) in axes.iter().enumerate() {
+            part[a] = (f64::from(roi[i]), f64::from(roi[axes.len() + i]));
+        }
+    }
+    let axis = |i: usize| Axis { extent: x[i], result: shape[i], scale: scales[i], part: part[i] };
+    Ok(((0..x.len()).map(axis).collect(), crops))
+}
+
+fn resize(p: &mut Program) -> Result<(), String> {
+    only(
+        p,
+        &[
+            "antialias",
+            "axes",
+            "coordinate_transformation_mode",
+            "cubic_coeff_a",
+            "exclude_outside",
+            "extrapolation_value",
+            "keep_aspect_ratio_policy",
+            "mode",
+            "nearest_mode",
+            "scales",
+            "height_scale",
+            "width_scale",
+        ],
+    )?;
+    if product(p.out()?) == 0 {
+        return Ok(());
+    }
+    if product(p.shape(0)?) == 0 {
+        return Err("it makes elements of none".into());
+    }
+    // Before version 11 places are scaled as they are, and cut.
+    let old = p.ctx.node.op == "Upsample" || p.ctx.opset < 11;
+    let o = Options {
+        transform: match old {
+            true => "asymmetric",
+            false => p.ctx.text("coordinate_transformation_mode", "half_pixel")?,
+        },
+        nearest: match old {
+            true => "floor",
+            false => p.ctx.text("nearest_mode", "round_prefer_floor")?,
+        },
+        cubic: f64::from(p.ctx.float_or("cubic_coeff_a", -0.75)?),
+        antialias: p.ctx.int_or("antialias", 0)? != 0,
+        exclude: p.ctx.int_or("exclude_outside", 0)? != 0,
+    };
+    let (axes, crops) = axes(p)?;
+    let mode = p.ctx.text("mode", "nearest")?;
+    let mut all: Vec<Vec<Taps>> = Vec::new();
+    for a in &axes {
+        let mut taps = Vec::new();
+        for place in 0..a.result {
+            if a.extent == a.result && a.scale == 1.0 && !crops {
+                taps.push(vec![(place, 1.0)]);
+                continue;
+            }
+            let x = origin(a, &o, place)?;
+            let outside = crops && (x < 0.0 || x > a.extent as f64 - 1.0);
+            taps.push(match mode {
+                _ if outside => Vec::new(),
+                "nearest" => vec![(nearest(a, &o, x)?, 1.0)],
+                "linear" | "bilinear" => around(a, &o, false, x),
+                "cubic" => around(a, &o, true, x),
+                other => return Err(format!("attribute `mode` is `{}`", shown(other))),
+            });
+        }
+        all.push(taps);
+    }
+    let fill = p.ctx.float_or("extrapolation_value", 0.0)?;
+    match mode {
+        "nearest" => chosen(p, &all, fill),
+        _ => weighted(p, &all, fill),
+    }
+}
+
+/// Each element is one of the operand's, or the fill.
+fn chosen(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String> {
+    let (x, out) = (p.shape(0)?, p.out()?);
+    let (mut inner, mut tests) = (String::new(), Vec::new());
+    for (i, taps) in all.iter().enumerate() {
+        let same = taps.iter().enumerate().all(|(k, t)| t.first().map(|t| t.0) == Some(k as i64));
+        if same {
+            let _ = writeln!(inner, "    const long p{i} = i{i};");
+            continue;
+        }
+        let places: Vec<i64> = taps.iter().map(|t| t.first().map_or(-1, |t| t.0)).collect();
+        p.ints(&format!("PLACE{i}"), &places);
+        let _ = writeln!(inner, "    const long p{i} = PLACE{i}[i{i}];");
+        if places.contains(&-1) {
+            tests.push(format!("p{i} >= 0"));
+        }
+    }
+    let at = offset("p", &strides(x));
+    let _ = match tests.is_empty() {
+        true => write!(inner, "    y0[{}] = x0[{at}];", offset("i", &strides(out))),
+        false => write!(
+            inner,
+            "    y0[{}] = {} ? x0[{at}] : (Y0){};",
+            offset("i", &strides(out)),
+            tests.join(" && "),
+            super::program::number(f64::from(fill))
+        ),
+    };
+    let text = loops("i", out, &inner);
+    p.body(&text);
+    Ok(())
+}
+
+/// Axis by axis, each place is a weighted sum.
+fn weighted(p: &mut Program, all: &[Vec<Taps>], fill: f32) -> Result<(), String> {
+    let d = p.dtype(0)?;
+    let integer = !matches!(d, DType::F32 | DType::F64);
+    if integer && !matches!(d, DType::I8 | DType::U8 | DType::I32) {
+        return Err(format!("elements of type {} are not supported", d.name()));
+    }
+    p.real(if d == DType::F64 { d } else { DType::F32 })?;
+    let (mut shape, out) = (p.shape(0)?.to_vec(), p.out()?);
+    let identity = |taps: &[Taps], extent: i64| {
+        taps.len() as i64 == extent
+            && taps.iter().enumerate().all(|(k, t)| t.as_slice() == [(k as i64, 1.0)])
+    };
+    let moving: Vec<usize> = (0..all.len()).filter(|i| !identity(&all[*i], shape[*i])).collect();
+    // Each step reads what the one before wrote, in one of two places.
+    let (mut largest, mut grown) = (product(&shape), shape.clone());
+    for &a in &moving {
+        grown[a] = out[a];
+        largest = largest.max(product(&grown));
+    }
+    p.scratch_pointer("R", "first", largest, 8);
+    p.scratch_pointer("R", "second", largest, 8);
+    p.body("  for (long i = 0; i < N0; i++) first[i] = (R)x0[i];\n");
+    let (mut from, mut to) = ("first", "second");
+    for &a in &moving {
+        let most = all[a].iter().map(Vec::len).max().unwrap_or(0).max(1);
+        let (mut places, mut weights, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+        for taps in &all[a] {
+            for k in 0..most {
+                let (place, weight) = taps.get(k).copied().unwrap_or((0, 0.0));
+                places.push(place);
+                weights.push(weight);
+            }
+            rest.push(if taps.is_empty() { f64::from(fill) } else { 0.0 });
+        }
+        p.ints(&format!("PLACE{a}"), &places);
+        p.floats(&format!("WEIGHT{a}"), &weights);
+        p.floats(&format!("REST{a}"), &rest);
+        let (outer, inner) = (product(&shape[..a]), product(&shape[a + 1..]));
+        p.body(&format!(
+            "  for (long o = 0; o < {outer}; o++)
+  for (long k = 0; k < {n}; k++) {{
+    R *t = {to} + (o * {n}L + k) * {inner}L;
+    for (long i = 0; i < {inner}; i++) t[i] = REST{a}[k];
+    for (long j = 0; j < {most}; j++) {{
+      const R *s = {from} + (o * {e}L + PLACE{a}[k * {most}L + j]) * {inner}L;
+      const R w = WEIGHT{a}[k * {most}L + j];
+      for (long i = 0; i < {inner}; i++) t[i] += w * s[i];
+    }}
+  }}
+",
+            n = out[a],
+            e = shape[a],
+        ));
+        shape[a] = out[a];
+        std::mem::swap(&mut from, &mut to);
+    }
+    let value = match (integer, super::program::limits(d)) {
+        (true, Some((low, high))) => format!(
+            "(double){from}[i] <= {low} ? {low} : (double){from}[i] >= {high} ? {high} : \
+             (Y0){from}[i]"
+        ),
+        _ => format!("{from}[i]"),
+    };
+    p.body(&format!("  for (long i = 0; i < M0; i++) y0[i] = {value};\n"));
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Fourier transforms, windows and mel scales.
+
+use super::Generator;
+use super::elementwise::only;
+use super::program::{Program, number as literal, product};
+use super::reduce::split_at;
+use squall_core::graph::infer::{Fourier, frames, number};
+
+pub(super) const OPS: &[(&str, Generator)] = &[
+    ("BlackmanWindow", window),
+    ("DFT", dft),
+    ("HammingWindow", window),
+    ("HannWindow", window),
+    ("MelWeightMatrix", mel),
+    ("STFT", stft),
+];
+
+/// Results that are known ahead of the run.
+fn values(p: &mut Program, values: &[f64]) {
+    let list: Vec<String> = values.iter().map(|v| literal(*v)).collect();
+    p.table("VALUES", format!("static const double VALUES[] = {{{}}};\n", list.join(", ")));
+    if !values.is_empty() {
+        p.body("  for (long i = 0; i < M0; i++) y0[i] = (Y0)VALUES[i];\n");
+    }
+}
+
+fn window(p: &mut Program) -> Result<(), String> {
+    only(p, &["output_datatype", "periodic"])?;
+    let size = product(p.out()?);
+    let n = match p.ctx.int_or("periodic", 1)? != 0 {
+        true => size as f64,
+        false => (size - 1) as f64,
+    };
+    let form = |i: i64| {
+        let a = 2.0 * std::f64::consts::PI * i as f64 / n;
+        match p.ctx.node.op.as_str() {
+            "HannWindow" => 0.5 - 0.5 * a.cos(),
+            "HammingWindow" => 25.0 / 46.0 - 21.0 / 46.0 * a.cos(),
+            _ => 0.42 - 0.5 * a.cos() + 0.08 * (2.0 * a).cos(),
+        }
+    };
+    if size > 1 << 20 {
+        return Err(format!("a window of {size} elements is not supported"));
+    }
+    let list: Vec<f64> = (0..size).map(form).collect();
+    values(p, &list);
+    Ok(())
+}
+
+fn mel(p: &mut Program) -> Result<(), String> {
+    only(p, &["output_datatype"])?;
+    let [bins, bands] = *p.out()? else { return Err("its result is no matrix".into()) };
+    let get = |i: usize, what: &str| number(&p.ctx, i, what);
+    let (length, rate) = (get(1, "dft_length")?, get(2, "sample_rate")?);
+    let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+    let (low, high) = (mel(get(3, "lower_edge_hertz")?), mel(get(4, "upper_edge_hertz")?));
+    let step = (high - low) / (bands + 2) as f64;
+    let bin = |i: i64| {
+        let hertz = 700.0 * (10f64.powf((i as f64 * step + low) / 2595.0) - 1.0);
+        ((length + 1.0) * hertz / rate).floor() as i64
+    };
+    if bins.saturating_mul(bands) > 1 << 20 {
+        return Err(format!("{bins} bins of {bands} bands are not supported"));
+    }
+    let mut list = vec![0.0; (bins * bands) as usize];
+    for i in 0..bands {
+        let (lower, center, higher) = (bin(i), bin(i + 1), bin(i + 2));
+        if lower < 0 || higher > bins {
+            return Err("its band edges lie outside the spectrum".into());
+        }
+        let mut set = |j: i64, v: f64| {
+            if j < bins {
+                list[(j * bands + i) as usize] = v;
+            }
+        };
+        if center == lower {
+            set(center, 1.0);
+        } else {
+            (lower..=center).for_each(|j| set(j, (j - lower) as f64 / (center - lower) as f64));
+        }
+        (center..higher).for_each(|j| set(j, (higher - j) as f64 / (higher - center) as f64));
+    }
+    values(p, &list);
+    Ok(())
+}
+
+/// Cosines and sines of one turn in `LENGTH` steps.
+fn circle(p: &mut Program, length: i64) {
+    p.int("LENGTH", length);
+    p.scratch_pointer("double", "turn", 2 * length, 8);
+    p.body(
+        "  for (long i = 0; i < LENGTH; i++) {
+    turn[2 * i] = cos(2 * 3.14159265358979323846 * (double)i / (double)LENGTH);
+    turn[2 * i + 1] = sin(2 * 3.14159265358979323846 * (double)i / (double)LENGTH);
+  }
+",
+    );
+}
+
+fn dft(p: &mut Program) -> Result<(), String> {
+    only(p, &["axis", "inverse", "onesided"])?;
+    p.real0()?;
+    let f = Fourier::of(&p.ctx)?;
+    let x = p.shape(0)?;
+    let (inner, parts) = (&x[..x.len() - 1], x[x.len() - 1]);
+    split_at(p, inner, f.axis);
+    let inverse = p.ctx.int_or("inverse", 0)? != 0;
+    circle(p, f.length);
+    p.int("PARTS", parts);
+    p.int("RESULTS", f.results);
+    p.int("GIVEN", x[f.axis].min(if f.half_inverse { f.length / 2 + 1 } else { f.length }));
+    let imaginary = if parts == 2 { "x0[from + 1]" } else { "0" };
+    let (sign, end) = if inverse { ("", " / LENGTH") } else { ("-", "") };
+    // Half a spectrum stands for a whole one: its other half is conjugate.
+    let weight = match f.half_inverse {
+        true => "(n == 0 || 2 * n == LENGTH ? 1 : 2)",
+        false => "1",
+    };
+    let store = match f.half_inverse {
+        true => format!("y0[at] = (Y0)(re{end});"),
+        false => format!("y0[2 * at] = (Y0)(re{end}), y0[2 * at + 1] = (Y0)(im{end});"),
+    };
+    p.body(&format!(
+        "  for (long o = 0; o < OUTER; o++)
+  for (long i = 0; i < INNER; i++)
+  for (long k = 0; k < RESULTS; k++) {{
+    const long at = (o * RESULTS + k) * INNER + i;
+    double re = 0, im = 0;
+    for (long n = 0; n < GIVEN; n++) {{
+      const long from = ((o * EXTENT + n) * INNER + i) * PARTS, w = k * n % LENGTH;
+      const double c = turn[2 * w], s = {sign}turn[2 * w + 1], u = x0[from], v = {imaginary};
+      re += {weight} * (u * c - v * s), im += {weight} * (u * s + v * c);
+    }}
+    (void)im;
+    {store}
+  }}
+"
+    ));
+    Ok(())
+}
+
+fn stft(p: &mut Program) -> Result<(), String> {
+    only(p, &["onesided"])?;
+    p.real0()?;
+    let (x, (step, length), out) = (p.shape(0)?, frames(&p.ctx)?, p.out()?);
+    circle(p, length);
+    for (name, v) in [
+        ("BATCH", x[0]),
+        ("SIGNAL", x[1]),
+        ("PARTS", x[2]),
+        ("STEP", step),
+        ("FRAMES", out[1]),
+        ("BINS", out[2]),
+    ] {
+        p.int(name, v);
+    }
+    let imaginary = if x[2] == 2 { "x0[from + 1]" } else { "0" };
+    let weight = if p.has(2) { "x2[n]" } else { "1" };
+    p.body(&format!(
+        "  for (long b = 0; b < BATCH; b++)
+  for (long f = 0; f < FRAMES; f++)
+  for (long k = 0; k < BINS; k++) {{
+    double re = 0, im = 0;
+    for (long n = 0; n < LENGTH; n++) {{
+      const long from = (b * SIGNAL + f * STEP + n) * PARTS, w = k * n % LENGTH;
+      const double c = turn[2 * w], s = -turn[2 * w + 1];
+      const double u = (double)x0[from] * {weight}, v = (double){imaginary} * {weight};
+      re += u * c - v * s, im += u * s + v * c;
+    }}
+    const long at = ((b * FRAMES + f) * BINS + k) * 2;
+    y0[at] = (Y0)re, y0[at + 1] = (Y0)im;
+  }}
+"
+    ));
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Properties that hold of every text: what is named is defined, what is unknown is refused.
+
+use super::*;
+use squall_core::DType;
+use squall_core::graph::{Attribute, CallOperand};
+use std::collections::BTreeMap;
+
+fn operand(dtype: DType, shape: &[i64]) -> Option<CallOperand> {
+    Some(CallOperand { dtype, shape: shape.to_vec(), constant: None })
+}
+
+fn call(op: &str, inputs: Vec<Option<CallOperand>>, out: (DType, &[i64])) -> OperatorCall {
+    OperatorCall {
+        op: op.into(),
+        domain: String::new(),
+        opset: 20,
+        attributes: BTreeMap::new(),
+        inputs,
+        outputs: vec![operand(out.0, out.1)],
+    }
+}
+
+#[test]
+fn names_are_unique_and_their_shapes_are_known() {
+    let mut names: Vec<&str> = operators().collect();
+    names.sort_unstable();
+    let all = names.len();
+    names.dedup();
+    assert_eq!(names.len(), all);
+    let known: Vec<&str> = squall_core::graph::infer::known_operators().collect();
+    for name in names {
+        assert!(known.contains(&name), "{name} has a plain kernel but no inference");
+    }
+}
+
+#[test]
+fn attributes_that_are_not_known_are_refused_by_name() {
+    let mut c = call("Relu", vec![operand(DType::F32, &[4])], (DType::F32, &[4]));
+    c.attributes.insert("slope".into(), Attribute::Float(0.5));
+    let e = source(&c, "f").unwrap_err().to_string();
+    assert_eq!(e, "operator `Relu`: attribute `slope` is not supported");
+    let c = call("Relu", vec![operand(DType::F16, &[4])], (DType::F16, &[4]));
+    assert!(source(&c, "f").unwrap_err().to_string().contains("type f16"));
+    let mut c = call("Gelu", vec![operand(DType::F32, &[4])], (DType::F32, &[4]));
+    c.attributes.insert("approximate".into(), Attribute::String("best".into()));
+    assert!(source(&c, "f").unwrap_err().to_string().contains("`approximate` is `best`"));
+    let c = call("Loop", vec![], (DType::F32, &[4]));
+    assert!(source(&c, "f").is_err());
+}
+
+#[test]
+fn the_text_depends_on_its_symbol_only_where_it_stands() {
+    let c = call(
+        "MatMul",
+        vec![operand(DType::F32, &[3, 4]), operand(DType::F32, &[4, 5])],
+        (DType::F32, &[3, 5]),
+    );
+    let (a, b) = (source(&c, "first_one").unwrap(), source(&c, "other").unwrap());
+    assert_eq!(a.text.replace("first_one", "other"), b.text);
+    assert!(a.scratch_bytes >= 16 * 4 * 4);
+    for word in ["malloc", "printf", "stdio", "stdlib"] {
+        assert!(!a.text.contains(word));
+    }
+}

@@ -1,0 +1,249 @@
+//! Named levels of CPU instructions, one row of a table each: what a compiler is told, which vector
+//! registers code may name, and what a CPU must have to run it. Kernels of one level run on every
+//! CPU that has it, whichever CPU they were tuned on.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use std::str::FromStr;
+
+/// A family of CPUs whose programs do not run on the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Architecture {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit ARM.
+    Aarch64,
+}
+
+impl Architecture {
+    /// The name that compilers and emulators use, as `x86_64`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "x86_64",
+            Architecture::Aarch64 => "aarch64",
+        }
+    }
+
+    /// The macro that C compilers for it define.
+    pub fn defined_macro(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "__x86_64__",
+            Architecture::Aarch64 => "__aarch64__",
+        }
+    }
+}
+
+/// A named level of instructions. A further one (VNNI, bf16) is a variant here, its row in
+/// [`LEVELS`], and the bits of its features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Isa {
+    /// SSE4.2: vectors of 16 bytes, no fused multiply-add.
+    X86_64V2,
+    /// AVX2 with fused multiply-add: 16 vectors of 32 bytes.
+    X86_64V3,
+    /// AVX-512 with its byte, word, doubleword and length extensions: 32 vectors of 64 bytes.
+    X86_64V4,
+    /// NEON: 32 vectors of 16 bytes.
+    Armv8A,
+}
+
+/// A register that the instruction `cpuid` of x86 writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuidRegister {
+    /// EBX.
+    Ebx,
+    /// ECX.
+    Ecx,
+}
+
+/// Where an x86 CPU says that it has a feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Feature {
+    /// Its name, as Rust and compilers have it.
+    pub name: &'static str,
+    /// The leaf of `cpuid`; its subleaf is 0.
+    pub leaf: u32,
+    /// The register.
+    pub register: CpuidRegister,
+    /// The bit.
+    pub bit: u32,
+}
+
+const fn ecx(name: &'static str, leaf: u32, bit: u32) -> Feature {
+    Feature { name, leaf, register: CpuidRegister::Ecx, bit }
+}
+
+const fn ebx(name: &'static str, bit: u32) -> Feature {
+    Feature { name, leaf: 7, register: CpuidRegister::Ebx, bit }
+}
+
+/// The features that levels need, each once, the level's own after those of lower ones.
+const FEATURES: [Feature; 18] = [
+    ecx("sse3", 1, 0),
+    ecx("ssse3", 1, 9),
+    ecx("sse4.1", 1, 19),
+    ecx("sse4.2", 1, 20),
+    ecx("popcnt", 1, 23),
+    ecx("fma", 1, 12),
+    ecx("movbe", 1, 22),
+    ecx("avx", 1, 28),
+    ecx("f16c", 1, 29),
+    ecx("lzcnt", 0x8000_0001, 5),
+    ebx("bmi1", 3),
+    ebx("avx2", 5),
+    ebx("bmi2", 8),
+    ebx("avx512f", 16),
+    ebx("avx512dq", 17),
+    ebx("avx512cd", 28),
+    ebx("avx512bw", 30),
+    ebx("avx512vl", 31),
+];
+
+/// What holds of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// The level.
+    pub isa: Isa,
+    /// Its name, as users write it.
+    pub name: &'static str,
+    /// The CPUs that it is a level of.
+    pub architecture: Architecture,
+    /// The flag by which GCC and Clang make code of it.
+    pub flag: &'static str,
+    /// Width of a vector register in bytes.
+    pub vector_bytes: usize,
+    /// Vector registers that its code names.
+    pub vector_registers: usize,
+    /// Whether a multiplication and an addition are one instruction.
+    pub fused: bool,
+    /// How many of the features, from the first, an x86 CPU must have.
+    features: usize,
+    /// The bits of the x86 register XCR0 by which the operating system says that it keeps the
+    /// vector registers; 0 where any system does.
+    pub xcr0: u64,
+}
+
+/// All levels; of one architecture the lower ones first, of which the higher ones are supersets.
+pub const LEVELS: [Level; 4] = [
+    Level {
+        isa: Isa::X86_64V2,
+        name: "x86-64-v2",
+        architecture: Architecture::X86_64,
+        flag: "-march=x86-64-v2",
+        vector_bytes: 16,
+        vector_registers: 16,
+        fused: false,
+        features: 5,
+        xcr0: 0,
+    },
+    Level {
+        isa: Isa::X86_64V3,
+        name: "x86-64-v3",
+        architecture: Architecture::X86_64,
+        flag: "-march=x86-64-v3",
+        vector_bytes: 32,
+        vector_registers: 16,
+        fused: true,
+        features: 13,
+        xcr0: 0x6,
+    },
+    Level {
+        isa: Isa::X86_64V4,
+        name: "x86-64-v4",
+        architecture: Architecture::X86_64,
+        flag: "-march=x86-64-v4",
+        vector_bytes: 64,
+        vector_registers: 32,
+        fused: true,
+        features: 18,
+        xcr0: 0xe6,
+    },
+    Level {
+        isa: Isa::Armv8A,
+        name: "armv8-a",
+        architecture: Architecture::Aarch64,
+        flag: "-march=armv8-a",
+        vector_bytes: 16,
+        vector_registers: 32,
+        fused: true,
+        features: 0,
+        xcr0: 0,
+    },
+];
+
+impl Level {
+    /// What an x86 CPU must have to run it; nothing of other architectures.
+    pub fn needs(&self) -> &'static [Feature] {
+        &FEATURES[..self.features]
+    }
+}
+
+impl Isa {
+    /// What holds of it.
+    pub fn level(self) -> &'static Level {
+        LEVELS.iter().find(|l| l.isa == self).unwrap_or(&LEVELS[0])
+    }
+
+    /// Its name, as users write it.
+    pub fn name(self) -> &'static str {
+        self.level().name
+    }
+
+    /// The level of this name.
+    pub fn named(text: &str) -> Option<Isa> {
+        LEVELS.iter().find(|l| l.name == text).map(|l| l.isa)
+    }
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Isa {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Isa, String> {
+        Isa::named(text).ok_or_else(|| {
+            let names: Vec<&str> = LEVELS.iter().map(|l| l.name).collect();
+            format!("`{text}` is no level of instructions; there are {}", names.join(", "))
+        })
+    }
+}
+
+impl Serialize for Isa {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for Isa {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Isa, D::Error> {
+        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_rows_of_one_table() {
+        for l in &LEVELS {
+            assert_eq!((l.isa.level(), Isa::named(l.name)), (l, Some(l.isa)));
+            assert_eq!(l.flag.strip_prefix("-march="), Some(l.name));
+            assert_eq!(serde_json::to_string(&l.isa).unwrap(), format!("\"{}\"", l.name));
+        }
+        let error = "avx2".parse::<Isa>().unwrap_err();
+        assert!(error.contains("avx2") && error.contains("x86-64-v3, x86-64-v4"), "{error}");
+    }
+
+    #[test]
+    fn levels_end_with_the_features_that_name_them() {
+        let last = |isa: Isa| isa.level().needs().last().map(|f| f.name);
+        assert_eq!(last(Isa::X86_64V2), Some("popcnt"));
+        assert_eq!(last(Isa::X86_64V3), Some("bmi2"));
+        assert_eq!(last(Isa::X86_64V4), Some("avx512vl"));
+        assert_eq!(last(Isa::Armv8A), None);
+    }
+}

@@ -1,0 +1,386 @@
+//! Nodes that hold other nodes: functions of the file are replaced by their bodies, `If` by the
+//! branch that a known condition takes (or by both and a choice), `Loop` and `Scan` of known trip
+//! counts by as many copies of their bodies.
+
+use super::inline::{self, Names};
+use super::{Declared, Reader};
+use crate::error::{ImportError, shown};
+use crate::onnx::proto::{GraphProto, NodeProto};
+use crate::onnx::tensor::tensor;
+use squall_core::graph::{Constant, Tensor};
+use std::collections::HashMap;
+
+/// More copies of a loop's body than are made.
+const MOST_TRIPS: i64 = 4096;
+/// More nodes than a model may have after its loops and functions are written out.
+const MOST_NODES: usize = 1 << 17;
+/// Deeper calls of functions and subgraphs than are followed.
+const DEEPEST: usize = 64;
+
+/// What became of a node.
+pub(super) enum Expansion {
+    /// It holds no other nodes.
+    Plain,
+    /// Other nodes stand in its place.
+    Done,
+    /// It stays, for this reason.
+    Refused(String),
+}
+
+type Read<T> = Result<Result<T, String>, ImportError>;
+
+/// What is read of a model before something is tried.
+struct Mark {
+    nodes: usize,
+    values: usize,
+}
+
+impl Reader<'_> {
+    /// Replaces a node that holds other nodes by these.
+    pub(super) fn expand(
+        &mut self,
+        n: &NodeProto,
+        name: &str,
+        declared: &HashMap<String, Declared>,
+    ) -> Result<Expansion, ImportError> {
+        let standard = matches!(n.domain.as_str(), "" | "ai.onnx");
+        let mark = Mark { nodes: self.nodes.len(), values: self.values.len() };
+        if self.depth >= DEEPEST || self.nodes.len() > MOST_NODES {
+            return Ok(Expansion::Refused(
+                "the nodes that it holds are too deep or too many".into(),
+            ));
+        }
+        self.depth += 1;
+        let done = match n.op_type.as_str() {
+            "If" if standard => self.branch(n, name, declared),
+            "Loop" if standard => self.loops(n, name, declared),
+            "Scan" if standard => self.scan(n, name, declared),
+            _ => match self.function(n) {
+                None => {
+                    self.depth -= 1;
+                    return Ok(Expansion::Plain);
+                }
+                Some(nodes) => {
+                    let nodes = inline::body(&nodes, n, &format!("{name}/"));
+                    self.read_nodes(&nodes, declared).map(Ok)
+                }
+            },
+        };
+        self.depth -= 1;
+        match done? {
+            Ok(()) => Ok(Expansion::Done),
+            Err(why) => {
+                self.nodes.truncate(mark.nodes);
+                self.values.truncate(mark.values);
+                self.by_name.retain(|_, id| *id < mark.values);
+                Ok(Expansion::Refused(why))
+            }
+        }
+    }
+
+    fn function(&self, n: &NodeProto) -> Option<crate::onnx::proto::FunctionProto> {
+        let domain = |d: &str| if d == "ai.onnx" { String::new() } else { d.to_string() };
+        let same = |f: &&crate::onnx::proto::FunctionProto| {
+            f.name == n.op_type
+                && domain(&f.domain) == domain(&n.domain)
+                && f.overload == n.overload
+        };
+        self.functions.iter().find(same).cloned()
+    }
+
+    /// Reads a subgraph behind a prefix; `names` gives its inputs. The names of its results.
+    fn inline(
+        &mut self,
+        g: &GraphProto,
+        prefix: &str,
+        mut names: Names,
+        declared: &HashMap<String, Declared>,
+    ) -> Result<Vec<String>, ImportError> {
+        let nodes = inline::nodes(g, prefix, &mut names);
+        for t in &g.initializer {
+            let at = || format!("initializer `{}`", shown(&t.name));
+            let read = tensor(t).map_err(|e| self.fault(at(), e, super::REPAIR))?;
+            let known = &names[&t.name].clone();
+            self.define(known, "initializer", Some(read))?;
+        }
+        self.read_nodes(&nodes, declared)?;
+        let became = |n: &String| names.get(n).cloned().unwrap_or_else(|| n.clone());
+        let results: Vec<String> = g.output.iter().map(|o| became(&o.name)).collect();
+        match results.iter().find(|r| !self.by_name.contains_key(*r)) {
+            Some(r) => Err(self.fault(
+                format!("output `{}`", shown(r)),
+                "no node produces it",
+                super::REPAIR,
+            )),
+            None => Ok(results),
+        }
+    }
+
+    /// The elements of a named value, where they are known.
+    fn known(&self, name: &str) -> Option<&Constant> {
+        let id = *self.by_name.get(name)?;
+        let id = self.values[id].alias.unwrap_or(id);
+        self.values[id].constant.as_ref()
+    }
+
+    fn truth(&self, name: &str) -> Option<bool> {
+        match self.known(name)? {
+            Constant::Bool { data, .. } => data.first().copied(),
+            _ => None,
+        }
+    }
+
+    fn waits(name: &str, what: &str) -> String {
+        format!("its input `{}` ({what}) is not known before the model runs", shown(name))
+    }
+
+    fn branch(
+        &mut self,
+        n: &NodeProto,
+        name: &str,
+        declared: &HashMap<String, Declared>,
+    ) -> Read<()> {
+        let (yes, no) = (inline::subgraph(n, "then_branch"), inline::subgraph(n, "else_branch"));
+        let (yes, no) = match (yes, no) {
+            (Ok(y), Ok(n)) => (y, n),
+            (Err(e), _) | (_, Err(e)) => return Ok(Err(e)),
+        };
+        let Some(condition) = n.input.first() else { return Ok(Err("input 0 is missing".into())) };
+        if let Some(taken) = self.truth(condition) {
+            let (graph, way) = if taken { (&yes, "then") } else { (&no, "else") };
+            let prefix = format!("{name}/{way}/");
+            let results = self.inline(graph, &prefix, Names::new(), declared)?;
+            return self.hand_on(&results, &n.output, declared).map(Ok);
+        }
+        let a = self.inline(&yes, &format!("{name}/then/"), Names::new(), declared)?;
+        let b = self.inline(&no, &format!("{name}/else/"), Names::new(), declared)?;
+        let facts = |r: &Self, x: &String| {
+            let v = &r.values[r.by_name[x]];
+            v.dtype.zip(v.shape.clone())
+        };
+        let same = |(x, y): (&String, &String)| {
+            facts(self, x).is_some() && facts(self, x) == facts(self, y)
+        };
+        if a.len() != b.len() || a.len() < n.output.len() || !a.iter().zip(&b).all(same) {
+            return Ok(Err(Self::waits(condition, "condition")));
+        }
+        let flag = format!("{name}/condition");
+        let mut nodes = vec![inline::simple("Squeeze", &[condition], &flag)];
+        for ((x, y), to) in a.iter().zip(&b).zip(&n.output).filter(|(_, to)| !to.is_empty()) {
+            nodes.push(inline::simple("Where", &[&flag, x, y], to));
+        }
+        self.read_nodes(&nodes, declared).map(Ok)
+    }
+
+    /// Gives values the names under which the graph around knows them.
+    fn hand_on(
+        &mut self,
+        from: &[String],
+        to: &[String],
+        declared: &HashMap<String, Declared>,
+    ) -> Result<(), ImportError> {
+        let pairs = from.iter().zip(to).filter(|(_, to)| !to.is_empty());
+        let nodes: Vec<NodeProto> = pairs.map(|(f, t)| inline::identity(f, t)).collect();
+        self.read_nodes(&nodes, declared)
+    }
+
+    /// A constant under a new name.
+    fn integer(&mut self, name: &str, shape: Vec<i64>, value: i64) -> Result<(), ImportError> {
+        let constant = Constant::I64 { shape: shape.clone(), data: vec![value] };
+        let dtype = Some(squall_core::DType::I64);
+        self.define(name, "constant", Some(Tensor { dtype, shape, constant: Some(constant) }))?;
+        Ok(())
+    }
+
+    fn loops(
+        &mut self,
+        n: &NodeProto,
+        name: &str,
+        declared: &HashMap<String, Declared>,
+    ) -> Read<()> {
+        let body = match inline::subgraph(n, "body") {
+            Ok(b) => b,
+            Err(e) => return Ok(Err(e)),
+        };
+        let given = |i: usize| n.input.get(i).filter(|s| !s.is_empty()).cloned();
+        let trips = match given(0) {
+            None => i64::MAX,
+            Some(m) => match self.known(&m).and_then(Constant::as_i64).and_then(|v| v.first()) {
+                Some(t) => *t,
+                None => return Ok(Err(Self::waits(&m, "trip count"))),
+            },
+        };
+        let mut goes = match given(1) {
+            None => true,
+            Some(c) => match self.truth(&c) {
+                Some(t) => t,
+                None => return Ok(Err(Self::waits(&c, "condition"))),
+            },
+        };
+        let mut carried: Vec<String> = n.input.iter().skip(2).cloned().collect();
+        let count = carried.len();
+        if body.input.len() != count + 2 || body.output.len() < count + 1 {
+            return Ok(Err("its body does not suit its inputs".into()));
+        }
+        let mut scanned: Vec<Vec<String>> = vec![Vec::new(); body.output.len() - count - 1];
+        let condition = format!("{name}/condition");
+        let truth = Constant::Bool { shape: vec![], data: vec![true] };
+        let dtype = Some(squall_core::DType::Bool);
+        let known = Tensor { dtype, shape: vec![], constant: Some(truth) };
+        self.define(&condition, "constant", Some(known))?;
+        let mut i = 0;
+        while goes && i < trips {
+            if i == MOST_TRIPS || self.nodes.len() > MOST_NODES {
+                return Ok(Err(format!(
+                    "it runs more than {MOST_TRIPS} times, or makes too many \
+                                       nodes"
+                )));
+            }
+            let prefix = format!("{name}/{i}/");
+            let place = format!("{prefix}iteration");
+            self.integer(&place, vec![], i)?;
+            let mut names = Names::new();
+            let outer = [place, condition.clone()].into_iter().chain(carried.iter().cloned());
+            for (inner, outer) in body.input.iter().zip(outer) {
+                names.insert(inner.name.clone(), outer);
+            }
+            let results = self.inline(&body, &prefix, names, declared)?;
+            goes = match self.truth(&results[0]) {
+                Some(t) => t,
+                None => return Ok(Err("whether it goes on depends on what it computes".into())),
+            };
+            carried = results[1..=count].to_vec();
+            scanned.iter_mut().zip(&results[count + 1..]).for_each(|(s, r)| s.push(r.clone()));
+            i += 1;
+        }
+        self.hand_on(&carried, &n.output, declared)?;
+        let axes = vec![0; scanned.len()];
+        let outputs = n.output.get(count..).unwrap_or_default().to_vec();
+        self.stack(name, &scanned, &axes, &outputs, declared)
+    }
+
+    /// Joins what each trip of a loop gave along a new axis.
+    fn stack(
+        &mut self,
+        name: &str,
+        parts: &[Vec<String>],
+        axes: &[i64],
+        outputs: &[String],
+        declared: &HashMap<String, Declared>,
+    ) -> Read<()> {
+        for (k, (to, parts)) in outputs.iter().zip(parts).enumerate() {
+            if to.is_empty() {
+                continue;
+            }
+            if parts.is_empty() {
+                return Ok(Err(
+                    "it runs no time, so the shapes of its results are not known".into()
+                ));
+            }
+            let mut nodes = Vec::new();
+            let mut list = Vec::new();
+            let axis = format!("{name}/axis{k}");
+            self.integer(&axis, vec![1], axes[k])?;
+            for (i, p) in parts.iter().enumerate() {
+                let wide = format!("{name}/{i}/wide{k}");
+                let mut node = match self.opset >= 13 {
+                    true => inline::simple("Unsqueeze", &[p, &axis], &wide),
+                    false => inline::simple("Unsqueeze", &[p], &wide),
+                };
+                if self.opset < 13 {
+                    node.attribute.push(crate::onnx::proto::AttributeProto {
+                        name: "axes".into(),
+                        ints: vec![axes[k]],
+                        r#type: crate::onnx::proto::attribute::INTS,
+                        ..Default::default()
+                    });
+                }
+                nodes.push(node);
+                list.push(wide);
+            }
+            let list: Vec<&str> = list.iter().map(String::as_str).collect();
+            let mut join = inline::simple("Concat", &list, to);
+            join.attribute.push(inline::int("axis", axes[k]));
+            nodes.push(join);
+            self.read_nodes(&nodes, declared)?;
+        }
+        Ok(Ok(()))
+    }
+
+    fn scan(
+        &mut self,
+        n: &NodeProto,
+        name: &str,
+        declared: &HashMap<String, Declared>,
+    ) -> Read<()> {
+        if self.opset < 9 {
+            return Ok(Err("its form before opset 9 is not supported".into()));
+        }
+        let body = match inline::subgraph(n, "body") {
+            Ok(b) => b,
+            Err(e) => return Ok(Err(e)),
+        };
+        let attribute = |name: &str| n.attribute.iter().find(|a| a.name == name);
+        let list = |name: &str, n: usize| match attribute(name) {
+            Some(a) if a.ints.len() == n => a.ints.clone(),
+            _ => vec![0; n],
+        };
+        let inputs = attribute("num_scan_inputs").and_then(|a| a.i).unwrap_or(0).max(0) as usize;
+        let Some(states) = n.input.len().checked_sub(inputs).filter(|_| inputs > 0) else {
+            return Ok(Err("attribute `num_scan_inputs` does not suit its inputs".into()));
+        };
+        if body.input.len() != n.input.len() || body.output.len() < states {
+            return Ok(Err("its body does not suit its inputs".into()));
+        }
+        let scans = body.output.len() - states;
+        let (axes, back) = (list("scan_input_axes", inputs), list("scan_input_directions", inputs));
+        let (out_axes, out_back) =
+            (list("scan_output_axes", scans), list("scan_output_directions", scans));
+        let mut trips = None;
+        for (k, x) in n.input[states..].iter().enumerate() {
+            let shape = self.by_name.get(x).and_then(|id| self.values[*id].shape.clone());
+            let Some(shape) = shape else {
+                return Ok(Err(format!("its input `{}` has no known shape", shown(x))));
+            };
+            let axis = squall_core::graph::infer::axis_of(axes[k], shape.len());
+            let extent = match axis {
+                Ok(a) => shape[a],
+                Err(e) => return Ok(Err(e)),
+            };
+            if trips.is_some_and(|t| t != extent) || extent > MOST_TRIPS {
+                return Ok(Err(format!("it runs {extent} times, or its inputs differ in that")));
+            }
+            trips = Some(extent);
+        }
+        let trips = trips.unwrap_or(0);
+        let mut state: Vec<String> = n.input[..states].to_vec();
+        let mut scanned: Vec<Vec<String>> = vec![Vec::new(); scans];
+        for i in 0..trips {
+            if self.nodes.len() > MOST_NODES {
+                return Ok(Err("it makes too many nodes".into()));
+            }
+            let prefix = format!("{name}/{i}/");
+            let mut names = Names::new();
+            for (inner, outer) in body.input.iter().zip(&state) {
+                names.insert(inner.name.clone(), outer.clone());
+            }
+            let mut nodes = Vec::new();
+            for (k, x) in n.input[states..].iter().enumerate() {
+                let (place, part) = (format!("{prefix}place{k}"), format!("{prefix}part{k}"));
+                self.integer(&place, vec![], if back[k] == 0 { i } else { trips - 1 - i })?;
+                let mut take = inline::simple("Gather", &[x, &place], &part);
+                take.attribute.push(inline::int("axis", axes[k]));
+                nodes.push(take);
+                names.insert(body.input[states + k].name.clone(), part);
+            }
+            self.read_nodes(&nodes, declared)?;
+            let results = self.inline(&body, &prefix, names, declared)?;
+            state = results[..states].to_vec();
+            scanned.iter_mut().zip(&results[states..]).for_each(|(s, r)| s.push(r.clone()));
+        }
+        scanned.iter_mut().zip(&out_back).filter(|(_, b)| **b != 0).for_each(|(s, _)| s.reverse());
+        self.hand_on(&state, &n.output, declared)?;
+        let outputs = n.output.get(states..).unwrap_or_default().to_vec();
+        self.stack(name, &scanned, &out_axes, &outputs, declared)
+    }
+}

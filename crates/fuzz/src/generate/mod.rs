@@ -1,0 +1,30 @@
+//! Files of every format, drawn as structures: most of what is in them is right, and the rest is
+//! what a reader may trust too much.
+
+mod onnx;
+mod recording;
+mod text;
+
+pub use onnx::{external, model};
+pub use recording::{exported_lines, kernel_tuner, t1, t4};
+pub use text::{kernel_toml, miopen, npy, operators, predictor, reply, workload};
+
+/// A generator of files.
+pub type Generator = fn(&mut crate::Draw<'_>) -> Vec<u8>;
+
+/// All of them, by name.
+pub const ALL: &[(&str, Generator)] = &[
+    ("onnx", model),
+    ("external", external),
+    ("operators", operators),
+    ("workload", workload),
+    ("kernel_toml", kernel_toml),
+    ("npy", npy),
+    ("kernel_tuner", kernel_tuner),
+    ("t1", t1),
+    ("t4", t4),
+    ("miopen", miopen),
+    ("exported_lines", exported_lines),
+    ("predictor", predictor),
+    ("reply", reply),
+];

@@ -1,0 +1,15 @@
+//! Hostile files for every format that Squall reads, and the readers that they are thrown at.
+//!
+//! A generator draws a file from a [`Draw`]: from a seed, as `cargo xtask campaign` does, or from
+//! the bytes of a fuzzer, which so searches among structures and not among bytes alone. [`targets`]
+//! names the entry points; `fuzz/` hands them to cargo-fuzz, and this crate's test runs the same
+//! ones over the corpus and over what is drawn from seeds, without nightly.
+
+mod draw;
+pub mod generate;
+mod mutate;
+#[cfg(feature = "targets")]
+pub mod targets;
+
+pub use draw::Draw;
+pub use mutate::mutate;

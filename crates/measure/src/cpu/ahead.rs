@@ -1,0 +1,90 @@
+//! Compiling ahead: sources that will be asked for are compiled into the toolchain's cache on the
+//! cores that are free, while other work goes on.
+
+use super::{Device, Toolchain};
+use crate::artifact::BuildSite;
+use crate::folder::TemporaryFolder;
+use crate::process::pin;
+use squall_core::KernelSource;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How long the compiler may take for one of them; who asks for it then tries again.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Does `work` while sources are compiled, in their order, on the device's spare cores; where it
+/// has none, all are compiled on its cores first. Ends when `work` ends. Work that asks
+/// the toolchain for an object that is being compiled waits for it; those that are not yet begun it
+/// compiles itself.
+/// A toolchain without a cache compiles nothing ahead.
+pub fn while_compiling<T>(
+    (device, toolchain): (&Device, &Toolchain),
+    sources: &[KernelSource],
+    work: impl FnOnce() -> T,
+) -> T {
+    let folder = match TemporaryFolder::new("ahead") {
+        Ok(folder) if toolchain.objects().is_kept() && !sources.is_empty() => folder,
+        _ => return work(),
+    };
+    let (next, cancel) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let cores = if device.spare.is_empty() {
+        [&device.cores[..], &device.siblings].concat()
+    } else {
+        device.spare.clone()
+    };
+    let builder = || {
+        pin(&cores);
+        while let Some(source) = sources.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if cancel.load(Ordering::Relaxed) {
+                return;
+            }
+            make(toolchain, source, folder.path(), &cancel);
+        }
+    };
+    let builders = cores.len().min(sources.len());
+    std::thread::scope(|scope| {
+        let _end = SetOnDrop(&cancel);
+        let threads: Vec<_> = (0..builders).map(|_| scope.spawn(builder)).collect();
+        if device.spare.is_empty() {
+            threads.into_iter().for_each(|t| {
+                let _ = t.join();
+            });
+        }
+        work()
+    })
+}
+
+/// Does `work` while `ahead` runs on the device's spare cores, or on all where it has none. Ends
+/// when both ended.
+pub fn on_spare_cores<T>(
+    device: &Device,
+    ahead: impl FnOnce() + Send,
+    work: impl FnOnce() -> T,
+) -> T {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            if !device.spare.is_empty() {
+                pin(&device.spare);
+            }
+            ahead();
+        });
+        work()
+    })
+}
+
+/// Makes one object. Whether that succeeds shows when it is asked for.
+fn make(toolchain: &Toolchain, source: &KernelSource, folder: &Path, cancel: &AtomicBool) {
+    let to = folder.join(format!("{}.o", super::toolchain::unique("ahead")));
+    let _ = toolchain.object_at(source, &to, BuildSite { folder, timeout: PATIENCE, cancel });
+    let _ = std::fs::remove_file(&to);
+}
+
+/// Also by a panic: compilers must not run on.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,116 @@
+//! Which levels of instructions run on this machine: by its own CPU, under an emulator, or not.
+
+use squall_core::{Architecture, Isa, LEVELS, Level};
+use std::path::PathBuf;
+
+/// What runs the code of a level.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Execution {
+    /// This CPU: what is measured is the machine's.
+    #[default]
+    Here,
+    /// An emulator: the command and its arguments before a program. Results are right, times say
+    /// nothing.
+    Emulated(Vec<String>),
+    /// Nothing here; the reason, with the remedy.
+    Nowhere(String),
+}
+
+/// The architecture of the CPU that this program runs on, where there are levels of it.
+pub(super) fn architecture() -> Option<Architecture> {
+    [Architecture::X86_64, Architecture::Aarch64]
+        .into_iter()
+        .find(|a| a.name() == std::env::consts::ARCH)
+}
+
+/// The highest level that this CPU and its operating system run.
+pub fn highest_level() -> Option<Isa> {
+    LEVELS.iter().rev().find(|l| runs(l) == Execution::Here).map(|l| l.isa)
+}
+
+/// What runs a level on this machine.
+pub fn runs(level: &Level) -> Execution {
+    if architecture() != Some(level.architecture) {
+        return emulator(level);
+    }
+    let absent: Vec<&str> = level.needs().iter().map(|f| f.name).filter(|f| !has(f)).collect();
+    if absent.is_empty() {
+        return Execution::Here;
+    }
+    Execution::Nowhere(format!(
+        "this CPU cannot run {}: it lacks {}; name a lower level with --isa, or none",
+        level.name,
+        absent.join(", ")
+    ))
+}
+
+/// QEMU's program for one process of another architecture.
+fn emulator(level: &Level) -> Execution {
+    let name = level.architecture.name();
+    let program = format!("qemu-{name}");
+    let found = [program.clone(), format!("{program}-static")].iter().find_map(|p| in_path(p));
+    let Some(found) = found else {
+        return Execution::Nowhere(format!(
+            "{} is no level of this machine ({}), and there is no `{program}` to run its kernels; \
+             `apt-get install qemu-user` gives it",
+            level.name,
+            std::env::consts::ARCH
+        ));
+    };
+    let mut command = vec![found.display().to_string()];
+    // Where Debian's cross compilers keep the libraries of the other machine.
+    let root = PathBuf::from(format!("/usr/{name}-linux-gnu"));
+    if root.is_dir() && std::env::var_os("QEMU_LD_PREFIX").is_none() {
+        command.extend(["-L".into(), root.display().to_string()]);
+    }
+    Execution::Emulated(command)
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    std::env::split_paths(&folders).map(|f| f.join(program)).find(|p| p.is_file())
+}
+
+/// Whether this CPU has a feature, and its operating system keeps what belongs to it.
+#[cfg(target_arch = "x86_64")]
+fn has(feature: &str) -> bool {
+    macro_rules! detected {
+        ($($name:tt)*) => { match feature {
+            $($name => std::arch::is_x86_feature_detected!($name),)*
+            _ => false,
+        } };
+    }
+    detected!("sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "fma" "movbe" "avx" "f16c" "lzcnt" "bmi1"
+        "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl")
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn has(_: &str) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lower_levels_run_where_higher_ones_do() {
+        let Some(highest) = highest_level() else { return };
+        for l in LEVELS.iter().filter(|l| architecture() == Some(l.architecture)) {
+            match runs(l) {
+                Execution::Here => assert!(l.isa <= highest),
+                Execution::Nowhere(why) => assert!(l.isa > highest && why.contains(l.name)),
+                e => panic!("{e:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn each_feature_of_the_table_is_asked_for() {
+        // On a machine of another architecture no feature is.
+        if let Some(Isa::X86_64V4) = highest_level() {
+            assert!(LEVELS.iter().flat_map(|l| l.needs()).all(|f| has(f.name)));
+        }
+        assert!(!has("a feature that no CPU has"));
+    }
+}

@@ -1,0 +1,379 @@
+//! The chooser: for a problem and a GPU, the solvers that may serve it, best first, with times,
+//! ranges, workspaces and probabilities.
+
+use super::candidates::{Candidate, candidates, features, told_time};
+use super::gpu::GpuFacts;
+use super::memory::{GpuMemory, Memory, Near, Without};
+use super::models::{Models, Said};
+use super::workspace::workspace;
+use serde::{Deserialize, Serialize};
+use squall_core::find::{FindProblem, FindSolver};
+
+/// GPUs whose neighbours answer for a GPU that is not known.
+const SOURCES: usize = 2;
+/// Neighbours that tell the workspace.
+const MOST_ROWS: usize = 3;
+
+/// Where an answer is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// The problem was measured on this GPU.
+    Database,
+    /// Trees, from neighbours on this GPU or on others.
+    Model,
+    /// Nothing is near: what solvers are listed elsewhere.
+    Neighbours,
+}
+
+/// A solver of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// Its number in the chooser.
+    pub solver: u16,
+    /// Milliseconds.
+    pub ms: f64,
+    /// 80 % of the times are in this range.
+    pub range: (f64, f64),
+    /// Bytes.
+    pub workspace: u64,
+    /// That it is the fastest of those that are allowed.
+    pub probability: f64,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FindAnswer {
+    /// Where it is from.
+    pub source: Source,
+    /// Best first.
+    pub choices: Vec<Choice>,
+    /// What it rests on, in words.
+    pub reason: String,
+}
+
+/// What a chooser is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The problem.
+    pub problem: &'a FindProblem,
+    /// The GPU by MIOpen's name.
+    pub device: &'a str,
+    /// Bytes of workspace that there are.
+    pub workspace: Option<u64>,
+    /// Solvers that may not be taken.
+    pub without: &'a [String],
+    /// Whether measured times of the problem itself may answer.
+    pub recall: bool,
+}
+
+/// What a GPU with few measured problems says against the answers of others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Correction {
+    /// The problem's number in the GPU's table.
+    pub problem: u32,
+    /// The solver's number.
+    pub solver: u16,
+    /// Added to the expected loss.
+    pub order: f32,
+    /// Added to the logarithm of the time.
+    pub time: f32,
+}
+
+/// Facts about a chooser.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChooserInfo {
+    /// Salt of the split that was held out; none where all was learned.
+    pub salt: Option<String>,
+    /// GPUs and how many of their problems were learned.
+    pub learned: Vec<(String, usize)>,
+    /// The GPU that was left out whole.
+    pub left_out: Vec<String>,
+    /// Seed of the training.
+    pub seed: u64,
+}
+
+/// A trained chooser.
+pub struct Chooser {
+    /// The measured problems.
+    pub memory: Memory,
+    /// Trees for GPUs whose own neighbours vote.
+    pub native: Models,
+    /// Trees for GPUs for which those of others vote.
+    pub foreign: Option<Models>,
+    /// By GPU of the memory: corrections of those with few problems.
+    pub corrections: Vec<Vec<Correction>>,
+    /// Facts.
+    pub info: ChooserInfo,
+}
+
+/// A candidate with what is said of it.
+pub(super) struct Judged {
+    pub solver: u16,
+    pub order: f32,
+    pub best: f32,
+    pub time: f32,
+    pub spread: f32,
+    pub workspace: u64,
+}
+
+impl Chooser {
+    /// A solver by its number.
+    pub fn solver(&self, number: u16) -> &FindSolver {
+        &self.memory.solvers[usize::from(number)]
+    }
+
+    /// Answers. A problem that nothing is like has an answer without choices.
+    pub fn choose(&self, asked: &Asked<'_>) -> FindAnswer {
+        let own = self.memory.gpu(asked.device);
+        let measured = own.filter(|_| asked.recall).and_then(|g| {
+            let gpu = &self.memory.gpus[g];
+            Some((gpu, gpu.find(asked.problem)?))
+        });
+        let (judged, near, told_by) = self.judge(asked.problem, asked.device, Without::Nothing);
+        let mut choices = self.allowed(asked, judged);
+        let mut source = if near.is_empty() { Source::Neighbours } else { Source::Model };
+        if let Some((gpu, problem)) = measured {
+            self.recalled(gpu, problem, asked, &mut choices);
+            source = Source::Database;
+        }
+        let reason = self.reason(asked, source, &near, told_by);
+        FindAnswer { source, choices, reason }
+    }
+
+    /// Candidates with what is said of them, the neighbours of the first source, and its place.
+    pub(super) fn judge(
+        &self,
+        p: &FindProblem,
+        device: &str,
+        without: Without,
+    ) -> (Vec<Judged>, Vec<Near>, Option<usize>) {
+        let own = self.memory.gpu(device);
+        let enough = self.memory.enough();
+        let is_rich = |g: &usize| self.memory.gpus[*g].table.problems.len() >= enough;
+        if let Some(g) = own.filter(is_rich) {
+            let gpu = &self.memory.gpus[g];
+            let (judged, near) = one_source(gpu, &gpu.facts, &self.native, p, without);
+            if !near.is_empty() {
+                return (judged, near, Some(g));
+            }
+        }
+        let facts = GpuFacts::of(device).0;
+        let models = self.foreign.as_ref().unwrap_or(&self.native);
+        let mut all: Vec<Judged> = Vec::new();
+        let (mut nearest, mut told_by, mut asked_of) = (Vec::new(), None, 0);
+        for g in self.memory.alike(&facts, enough) {
+            if Some(g) == own || asked_of == SOURCES {
+                continue;
+            }
+            let (judged, near) = one_source(&self.memory.gpus[g], &facts, models, p, without);
+            if near.is_empty() {
+                continue;
+            }
+            asked_of += 1;
+            join(&mut all, judged, asked_of);
+            if told_by.is_none() {
+                (nearest, told_by) = (near, Some(g));
+            }
+        }
+        if let Some(g) = own.filter(|&g| !self.corrections[g].is_empty()) {
+            self.correct(g, p, &mut all);
+        }
+        (all, nearest, told_by)
+    }
+
+    /// Brings candidates to what the GPU's own few problems say.
+    fn correct(&self, gpu: usize, p: &FindProblem, all: &mut [Judged]) {
+        let here = super::problem::place(p);
+        let table = &self.memory.gpus[gpu].table;
+        // Without corrections a sum is drawn to none, a solver's to that of all.
+        let (mut overall, mut mass) = (0.0f32, 1.0f32);
+        let mut by_solver = vec![(0.0f32, 0.0f32, 0.0f32); all.len()];
+        for c in &self.corrections[gpu] {
+            let q = &table.problems[c.problem as usize];
+            let there = super::problem::place(q);
+            let far: f32 = there.iter().zip(here).map(|(a, b)| (a - b).abs()).sum();
+            let same = q.precision == p.precision && q.direction == p.direction;
+            let w = if same { 1.0 } else { 0.3 } / (1.0 + far);
+            overall += w * c.time;
+            mass += w;
+            if let Some(i) = all.iter().position(|j| j.solver == c.solver) {
+                let s = &mut by_solver[i];
+                *s = (s.0 + w, s.1 + w * c.order, s.2 + w * c.time);
+            }
+        }
+        let overall = overall / mass;
+        for (j, (w, order, time)) in all.iter_mut().zip(by_solver) {
+            j.order += order / (w + 0.5);
+            j.time += (time + 0.5 * overall) / (w + 0.5);
+        }
+        rescale(all);
+    }
+
+    /// Candidates that are allowed, best first.
+    fn allowed(&self, asked: &Asked<'_>, mut judged: Vec<Judged>) -> Vec<Choice> {
+        judged.retain(|j| {
+            asked.workspace.is_none_or(|room| j.workspace <= room)
+                && !asked.without.contains(&self.solver(j.solver).name)
+        });
+        judged.sort_by(|a, b| a.order.total_cmp(&b.order).then(a.solver.cmp(&b.solver)));
+        let sum: f32 = judged.iter().map(|j| j.best).sum();
+        let choice = |j: &Judged| {
+            let ms = |off: f32| f64::from(j.time + off).exp();
+            Choice {
+                solver: j.solver,
+                ms: ms(0.0),
+                range: (ms(-j.spread), ms(j.spread)),
+                workspace: j.workspace,
+                probability: f64::from(j.best / sum.max(1e-9)),
+            }
+        };
+        judged.iter().map(choice).collect()
+    }
+
+    /// Puts what was measured of the problem first.
+    fn recalled(
+        &self,
+        gpu: &GpuMemory,
+        problem: usize,
+        asked: &Asked<'_>,
+        choices: &mut Vec<Choice>,
+    ) {
+        let rows = gpu.table.rows_of(problem).iter().filter(|r| {
+            asked.workspace.is_none_or(|room| r.workspace <= room)
+                && !asked.without.contains(&self.solver(r.solver).name)
+        });
+        let known = |r: &squall_core::find::Found, first: bool| {
+            let ms = f64::from(r.ms);
+            // A second measurement moves times by a fifth.
+            let range = (ms / 1.2, ms * 1.2);
+            let probability = if first { 0.85 } else { 0.05 };
+            Choice { solver: r.solver, ms, range, workspace: r.workspace, probability }
+        };
+        let listed: Vec<Choice> = rows.enumerate().map(|(i, r)| known(r, i == 0)).collect();
+        if listed.is_empty() {
+            return;
+        }
+        choices.retain(|c| gpu.table.rows_of(problem).iter().all(|r| r.solver != c.solver));
+        let slowest = listed[listed.len() - 1].ms;
+        for c in choices.iter_mut() {
+            c.probability *= 0.02;
+            c.ms = c.ms.max(slowest);
+            c.range = (c.range.0.min(c.ms), c.range.1.max(c.ms));
+        }
+        choices.splice(0..0, listed);
+        let sum: f64 = choices.iter().map(|c| c.probability).sum();
+        choices.iter_mut().for_each(|c| c.probability /= sum.max(1e-9));
+    }
+
+    fn reason(
+        &self,
+        asked: &Asked<'_>,
+        source: Source,
+        near: &[Near],
+        told_by: Option<usize>,
+    ) -> String {
+        let Some(g) = told_by else {
+            return "no measured problem has this precision, direction and number of dimensions"
+                .into();
+        };
+        let gpu = &self.memory.gpus[g].table.device;
+        match source {
+            Source::Database => format!("it was measured on {}", asked.device),
+            _ if gpu == asked.device => format!(
+                "{} measured problems are like it, the nearest at a distance of {:.2}",
+                near.len(),
+                near.first().map_or(0.0, |n| n.1)
+            ),
+            _ => {
+                let own = self.memory.gpu(asked.device).map_or(0, |g| self.corrections[g].len());
+                let known = match own {
+                    0 => format!("nothing was measured on {}", asked.device),
+                    n => format!("{n} times of {} correct it", asked.device),
+                };
+                format!(
+                    "{} problems measured on {gpu} are like it, the nearest at a distance of \
+                     {:.2}; {known}",
+                    near.len(),
+                    near.first().map_or(0.0, |n| n.1)
+                )
+            }
+        }
+    }
+}
+
+/// What one GPU's neighbours say, by trees.
+fn one_source(
+    gpu: &GpuMemory,
+    facts: &GpuFacts,
+    models: &Models,
+    p: &FindProblem,
+    without: Without,
+) -> (Vec<Judged>, Vec<Near>) {
+    let near = gpu.nearest(p, without);
+    let all = candidates(gpu, &near);
+    let mut rows = Vec::new();
+    let pair = (facts, &gpu.facts);
+    features(p, &near, &all, pair, &mut rows);
+    let said = models.say(all.len(), &rows);
+    let judge = |(c, s): (&Candidate, Said)| Judged {
+        solver: c.solver,
+        order: s.order,
+        best: s.best,
+        time: s.time + told_time(p, c, pair),
+        spread: s.spread,
+        workspace: needed(gpu, &near, c.solver, p),
+    };
+    (all.iter().zip(said).map(judge).collect(), near)
+}
+
+/// The workspace that the neighbours tell.
+fn needed(gpu: &GpuMemory, near: &[Near], solver: u16, p: &FindProblem) -> u64 {
+    let mut listed = Vec::with_capacity(MOST_ROWS);
+    for &(i, _) in near {
+        let row = gpu.table.rows_of(i as usize).iter().find(|r| r.solver == solver);
+        if let Some(r) = row {
+            listed.push((&gpu.table.problems[i as usize], r.workspace));
+            if listed.len() == MOST_ROWS {
+                break;
+            }
+        }
+    }
+    workspace(p, &listed)
+}
+
+/// Takes in what another GPU's neighbours say; `sources` counts this one.
+fn join(all: &mut Vec<Judged>, more: Vec<Judged>, sources: usize) {
+    let worst = |list: &[Judged]| list.iter().map(|j| j.order).fold(0.0, f32::max) + 0.5;
+    let (missing_here, missing_there) = (worst(all), worst(&more));
+    // The first source is the most alike, and counts double.
+    let part = if sources == 1 { 1.0 } else { 1.0 / (sources as f32 + 1.0) };
+    for j in all.iter_mut() {
+        let other = more.iter().find(|m| m.solver == j.solver);
+        let order = other.map_or(missing_there.max(j.order), |m| m.order);
+        j.order += part * (order - j.order);
+        j.best += part * (other.map_or(0.0, |m| m.best) - j.best);
+        if let Some(m) = other {
+            j.time += part * (m.time - j.time);
+        }
+    }
+    for mut m in more {
+        if all.iter().all(|j| j.solver != m.solver) {
+            if sources > 1 {
+                m.order = missing_here.max(m.order) * (1.0 - part) + m.order * part;
+                m.best *= part;
+            }
+            all.push(m);
+        }
+    }
+}
+
+/// Probabilities that follow the order after it was corrected.
+fn rescale(all: &mut [Judged]) {
+    let least = all.iter().map(|j| j.order).fold(f32::INFINITY, f32::min);
+    let weight = |j: &Judged| (-(j.order - least) / 0.15).exp() * (0.05 + j.best);
+    let sum: f32 = all.iter().map(weight).sum();
+    for j in all.iter_mut() {
+        j.best = weight(j) / sum;
+    }
+}

@@ -1,0 +1,22 @@
+//! Which solver, how long, with how much workspace: a chooser learns from find databases of some
+//! GPUs and answers for any problem on any GPU, measured or not. Neighbours on the GPU (or, where
+//! it has none, on the GPUs whose facts are most like its own) name the solvers that may serve;
+//! trees order them and say how long each takes.
+
+mod candidates;
+mod chooser;
+mod file;
+mod gpu;
+mod memory;
+mod models;
+mod problem;
+#[cfg(test)]
+mod tests;
+mod train;
+mod trees;
+mod workspace;
+
+pub use chooser::{Asked, Choice, Chooser, ChooserInfo, FindAnswer, Source};
+pub use gpu::GpuFacts;
+pub use memory::{Memory, Without};
+pub use train::{FindStep, FindTraining, is_known_gpu, train};

@@ -1,0 +1,282 @@
+//! Training of a chooser: what neighbours say of every measured problem whose own layer or family
+//! they lack, and what then became of each solver.
+
+use super::candidates::{Candidate, MOST_LOSS, WIDTH, candidates, features, is_open, told_time};
+use super::chooser::{Chooser, ChooserInfo, Correction};
+use super::gpu::GpuFacts;
+use super::memory::{Memory, Without, hashes};
+use super::models::{Effort, Lessons, Models, PARTS, Standing, train as train_models};
+use super::trees::Bins;
+use crate::parallel;
+use squall_core::find::{FindPart, FindTable, find_part};
+
+/// Problems whose features say where numbers are cut into bins.
+const SAMPLE: usize = 8000;
+/// Measured problems of a GPU with few of them that correct the answers for it, at most.
+const MOST_CORRECTIONS: usize = 1500;
+/// Of so many problems of a GPU with few of them a correction is made at all.
+const LEAST_CORRECTIONS: usize = 10;
+
+/// What to train on, and how.
+#[derive(Clone, Debug)]
+pub struct FindTraining {
+    /// Salt of the split whose layers and families are left out; all is learned without one.
+    pub salt: Option<String>,
+    /// GPUs that are left out whole.
+    pub left_out: Vec<String>,
+    /// Trees of a forest.
+    pub rounds: usize,
+    /// Threads; they do not change the result.
+    pub threads: usize,
+    /// Of everything random.
+    pub seed: u64,
+}
+
+impl Default for FindTraining {
+    fn default() -> FindTraining {
+        FindTraining { salt: None, left_out: Vec::new(), rounds: 250, threads: 1, seed: 1 }
+    }
+}
+
+/// How far a training is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FindStep {
+    /// Neighbours of so many problems are looked for; whether they are of other GPUs.
+    Neighbours(usize, bool),
+    /// Trees are grown from so many candidates.
+    Trees(usize, bool),
+}
+
+/// A problem to learn from.
+struct Item {
+    /// The GPU whose times are learned.
+    gpu: usize,
+    /// The GPU whose neighbours vote.
+    source: usize,
+    problem: u32,
+    without: Without,
+    part: u8,
+}
+
+/// What becomes of an item: a run of candidates.
+#[derive(Default)]
+struct Lesson {
+    /// Bins of features, candidate after candidate.
+    bins: Vec<u8>,
+    losses: Vec<f32>,
+    standings: Vec<Standing>,
+    residuals: Vec<f32>,
+}
+
+/// The problems of a table that a split gives.
+fn given(table: FindTable, salt: &str) -> FindTable {
+    let mut out = FindTable {
+        device: table.device.clone(),
+        solvers: table.solvers.clone(),
+        starts: vec![0],
+        ..FindTable::default()
+    };
+    for (i, p) in table.problems.iter().enumerate() {
+        if find_part(p, salt) == FindPart::Given {
+            out.rows.extend(table.rows_of(i));
+            out.starts.push(out.rows.len() as u32);
+            out.ends.push(table.ends[i]);
+            out.problems.push(p.clone());
+        }
+    }
+    out
+}
+
+/// Trains a chooser; nothing where it was stopped.
+pub fn train(
+    tables: Vec<FindTable>,
+    t: &FindTraining,
+    go_on: &(dyn Fn() -> bool + Sync),
+    progress: &mut dyn FnMut(FindStep),
+) -> Option<Chooser> {
+    let kept = tables.into_iter().filter(|x| !t.left_out.contains(&x.device));
+    let tables: Vec<FindTable> = match &t.salt {
+        Some(salt) => kept.map(|x| given(x, salt)).collect(),
+        None => kept.collect(),
+    };
+    let memory = Memory::new(tables);
+    let enough = memory.enough();
+    let rich: Vec<usize> =
+        (0..memory.gpus.len()).filter(|&g| memory.gpus[g].table.problems.len() >= enough).collect();
+    let mut models = |foreign: bool| -> Option<Models> {
+        let items = items(&memory, &rich, foreign);
+        progress(FindStep::Neighbours(items.len(), foreign));
+        let (bins, columns, lessons) = lessons(&memory, &items, t.threads, go_on)?;
+        progress(FindStep::Trees(lessons.losses.len(), foreign));
+        let rounds = if foreign { t.rounds * 3 / 5 } else { t.rounds };
+        let effort = Effort { rounds, threads: t.threads, seed: t.seed };
+        let models = train_models(bins, columns, &lessons, &effort, go_on);
+        go_on().then_some(models)
+    };
+    let native = models(false)?;
+    let foreign = if rich.len() > 1 { Some(models(true)?) } else { None };
+    let info = ChooserInfo {
+        salt: t.salt.clone(),
+        learned: memory
+            .gpus
+            .iter()
+            .map(|g| (g.table.device.clone(), g.table.problems.len()))
+            .collect(),
+        left_out: t.left_out.clone(),
+        seed: t.seed,
+    };
+    let none = vec![Vec::new(); memory.gpus.len()];
+    let mut chooser = Chooser { memory, native, foreign, corrections: none, info };
+    for g in (0..chooser.memory.gpus.len()).filter(|g| !rich.contains(g)) {
+        chooser.corrections[g] = corrections(&chooser, g);
+    }
+    Some(chooser)
+}
+
+/// The problems to learn from. Half of them see neighbours without their layer, half without their
+/// family; of other GPUs' neighbours a third sees all.
+fn items(memory: &Memory, rich: &[usize], foreign: bool) -> Vec<Item> {
+    let mut all = Vec::new();
+    for &gpu in rich {
+        let g = &memory.gpus[gpu];
+        let sources: Vec<usize> =
+            memory.alike(&g.facts, memory.enough()).into_iter().filter(|&s| s != gpu).collect();
+        for (i, p) in g.table.problems.iter().enumerate() {
+            let (layer, family) = hashes(p);
+            let part = ((family >> 33) % PARTS) as u8;
+            let way = family >> 21;
+            let mut item =
+                Item { gpu, source: gpu, problem: i as u32, without: Without::Layer, part };
+            if foreign {
+                if layer >> 17 & 3 == 0 || sources.is_empty() {
+                    continue;
+                }
+                let second = usize::from(sources.len() > 1 && layer >> 40 & 3 == 0);
+                item.source = sources[second];
+                item.without = match way % 3 {
+                    0 => Without::Nothing,
+                    1 => Without::Layer,
+                    _ => Without::Family,
+                };
+            } else if way & 1 == 0 {
+                item.without = Without::Family;
+            }
+            all.push(item);
+        }
+    }
+    all
+}
+
+/// What neighbours say of an item: candidates and their features.
+fn told(memory: &Memory, item: &Item, rows: &mut Vec<f32>) -> Vec<Candidate> {
+    let (target, source) = (&memory.gpus[item.gpu], &memory.gpus[item.source]);
+    let p = &target.table.problems[item.problem as usize];
+    let near = source.nearest(p, item.without);
+    let all = candidates(source, &near);
+    features(p, &near, &all, (&target.facts, &source.facts), rows);
+    all
+}
+
+/// Lessons of all items, with the bins of their features.
+fn lessons(
+    memory: &Memory,
+    items: &[Item],
+    threads: usize,
+    go_on: &(dyn Fn() -> bool + Sync),
+) -> Option<(Bins, Vec<Vec<u8>>, Lessons)> {
+    let step = (items.len() / SAMPLE).max(1);
+    let sample: Vec<&Item> = items.iter().step_by(step).collect();
+    let rows: Vec<Vec<f32>> = parallel::map(threads, &sample, |item, _: &mut ()| {
+        let mut rows = Vec::new();
+        told(memory, item, &mut rows);
+        rows
+    });
+    let rows: Vec<f32> = rows.into_iter().flatten().collect();
+    let bins = Bins::new(WIDTH, rows.len() / WIDTH, &|r, f| rows[r * WIDTH + f]);
+    let all: Vec<Lesson> = parallel::map(threads, items, |item, rows: &mut Vec<f32>| {
+        if go_on() { lesson(memory, item, &bins, rows) } else { Lesson::default() }
+    });
+    if !go_on() {
+        return None;
+    }
+    let n: usize = all.iter().map(|l| l.losses.len()).sum();
+    let mut columns: Vec<Vec<_>> = (0..WIDTH).map(|_| Vec::with_capacity(n)).collect();
+    let mut out = Lessons { starts: vec![0], ..Lessons::default() };
+    for (item, l) in items.iter().zip(all).filter(|(_, l)| !l.losses.is_empty()) {
+        for row in l.bins.chunks_exact(WIDTH) {
+            for (column, b) in columns.iter_mut().zip(row) {
+                column.push(*b);
+            }
+        }
+        out.losses.extend(l.losses);
+        out.standings.extend(l.standings);
+        out.residuals.extend(l.residuals);
+        out.starts.push(out.losses.len() as u32);
+        out.parts.push(item.part);
+    }
+    Some((bins, columns, out))
+}
+
+fn lesson(memory: &Memory, item: &Item, bins: &Bins, rows: &mut Vec<f32>) -> Lesson {
+    let all = told(memory, item, rows);
+    let (target, source) = (&memory.gpus[item.gpu], &memory.gpus[item.source]);
+    let problem = item.problem as usize;
+    let (p, list) = (&target.table.problems[problem], target.table.rows_of(problem));
+    let mut out = Lesson::default();
+    for (c, row) in all.iter().zip(rows.chunks_exact(WIDTH)) {
+        let (standing, ms) = standing(&target.table, problem, c.solver);
+        out.bins.extend(row.iter().enumerate().map(|(f, &x)| bins.of(f, x)));
+        out.losses.push((ms / list[0].ms).ln().min(MOST_LOSS));
+        out.residuals.push(match standing {
+            Standing::Listed => ms.ln() - told_time(p, c, (&target.facts, &source.facts)),
+            _ => 0.0,
+        });
+        out.standings.push(standing);
+    }
+    out
+}
+
+/// What became of a solver, and its time; where a list lacks it, that of the last one.
+pub(super) fn standing(table: &FindTable, problem: usize, solver: u16) -> (Standing, f32) {
+    let list = table.rows_of(problem);
+    let last = list[list.len() - 1].ms;
+    match list.iter().find(|r| r.solver == solver) {
+        Some(r) => (Standing::Listed, r.ms),
+        None if is_open(table.ends[problem]) => (Standing::Behind, last),
+        None => (Standing::Out, last),
+    }
+}
+
+/// How the few measurements of a GPU differ from what those of others foretell.
+fn corrections(chooser: &Chooser, gpu: usize) -> Vec<Correction> {
+    let table = &chooser.memory.gpus[gpu].table;
+    let n = table.problems.len();
+    if n < LEAST_CORRECTIONS {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    for problem in (0..n).step_by(n.div_ceil(MOST_CORRECTIONS)) {
+        let p = &table.problems[problem];
+        let (judged, ..) = chooser.judge(p, &table.device, Without::Nothing);
+        let least = judged.iter().map(|j| j.order).fold(f32::INFINITY, f32::min);
+        let best = table.rows_of(problem)[0].ms;
+        for j in judged {
+            let (standing, ms) = standing(table, problem, j.solver);
+            // A solver that did not apply is as bad as one that takes long.
+            let loss = match standing {
+                Standing::Out => MOST_LOSS / 2.0,
+                _ => (ms / best).ln().min(MOST_LOSS),
+            };
+            let time = if standing == Standing::Listed { ms.ln() - j.time } else { 0.0 };
+            let order = (loss - (j.order - least)).clamp(-2.0, 2.0);
+            let time = time.clamp(-1.5, 1.5);
+            out.push(Correction { problem: problem as u32, solver: j.solver, order, time });
+        }
+    }
+    out
+}
+
+/// Whether the facts of a GPU are known by its name.
+pub fn is_known_gpu(device: &str) -> bool {
+    GpuFacts::of(device).1
+}

@@ -1,0 +1,43 @@
+//! Work beside a Python interpreter that goes on: other threads of the user run, events reach a
+//! callback, and Ctrl-C ends the work in good order.
+
+use pyo3::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How long a signal may wait until it is seen.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Runs `work` on a thread of its own with the interpreter released. What it sends is given to
+/// `listener` on the calling thread. A signal, or an exception of the listener, sets the flag that
+/// `work` got; it is expected to end soon then. Returns what `work` gives and that exception.
+pub fn beside<T: Send>(
+    py: Python<'_>,
+    listener: Option<&Bound<'_, PyAny>>,
+    work: impl FnOnce(&AtomicBool, Sender<String>) -> T + Send,
+) -> PyResult<(T, Option<PyErr>)> {
+    let stop = AtomicBool::new(false);
+    let (send, mut receive) = channel::<String>();
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| work(&stop, send));
+        let mut raised: Option<PyErr> = None;
+        loop {
+            let message;
+            (message, receive) = py.detach(move || (receive.recv_timeout(POLL), receive));
+            let heard = match (&message, listener, &raised) {
+                (Err(RecvTimeoutError::Disconnected), ..) => break,
+                (Ok(text), Some(listener), None) => listener.call1((text,)).map(|_| ()),
+                _ => Ok(()),
+            };
+            let signals = if raised.is_none() { py.check_signals() } else { Ok(()) };
+            if let Err(e) = heard.and(signals) {
+                stop.store(true, Ordering::Relaxed);
+                raised = Some(e);
+            }
+        }
+        let joined = py.detach(|| worker.join());
+        let panicked = |_| pyo3::exceptions::PyRuntimeError::new_err("squall's thread panicked");
+        Ok((joined.map_err(panicked)?, raised))
+    })
+}

@@ -1,0 +1,50 @@
+//! The extension module `squall._squall`: a door to the crate `squall` that holds no policy. The
+//! package's public names are Python's, in `python/squall`; what comes from here is plain values
+//! and JSON.
+
+mod interrupt;
+mod network;
+mod search;
+mod tune;
+
+use pyo3::prelude::*;
+
+/// What the package's Python files use.
+#[pymodule]
+mod _squall {
+    #[pymodule_export]
+    use super::network::export;
+    #[pymodule_export]
+    use super::search::{AskTell, SearchSpace, strategies};
+    #[pymodule_export]
+    use super::tune::{predict, tasks, trials, tune};
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("Error", module.py().get_type::<super::SquallError>())?;
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}
+
+pyo3::create_exception!(
+    squall,
+    SquallError,
+    pyo3::exceptions::PyException,
+    "What the user can mend: the message says what is wrong, `hint` what to do about it."
+);
+
+/// The exception of an error: its hint stands behind its message and in `hint`.
+fn raised(py: Python<'_>, error: &squall::Error) -> PyErr {
+    let hint = error.hint();
+    let text = match &hint {
+        Some(hint) => format!("{error}\n  hint: {hint}"),
+        None => error.to_string(),
+    };
+    let exception = SquallError::new_err(text);
+    match exception.value(py).setattr("hint", hint) {
+        Ok(()) => exception,
+        Err(other) => other,
+    }
+}

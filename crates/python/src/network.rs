@@ -1,0 +1,68 @@
+//! Networks from Python: a model leaves as a C library, which Python's side then calls. This module
+//! holds no kernel of it.
+
+use crate::interrupt::beside;
+use crate::raised;
+use crate::tune::{line, target};
+use pyo3::prelude::*;
+use squall::library::{LibraryOptions, Name};
+use squall::{
+    Context, Error, Event, GuessRequest, InputRequest, LibraryRequest, NetworkRequest,
+    export_network,
+};
+use std::path::PathBuf;
+
+/// What a caller of [`export`] can say, as keyword arguments of Python's side.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct ExportOptions {
+    model: String,
+    name: String,
+    out: PathBuf,
+    store: Option<PathBuf>,
+    dims: Vec<(String, i64)>,
+    target: String,
+    threads: usize,
+    predictor: Option<PathBuf>,
+    onnxruntime: bool,
+}
+
+impl ExportOptions {
+    fn request(self, name: Name) -> PyResult<LibraryRequest> {
+        Ok(LibraryRequest {
+            network: NetworkRequest {
+                input: InputRequest { dims: self.dims, ..InputRequest::new(self.model) },
+                store: self.store,
+                guess: GuessRequest { predictor: self.predictor, ..GuessRequest::default() },
+                target: target(&self.target)?,
+                threads: self.threads,
+                keep: None,
+            },
+            options: LibraryOptions { name, onnxruntime: self.onnxruntime, build: true },
+            out: self.out,
+        })
+    }
+}
+
+/// Writes a model as a C library and builds it; gives its description as JSON, and the exception
+/// that a signal raised meanwhile, if any. `listener` is called with a line of JSON per event.
+#[pyfunction]
+pub fn export(
+    py: Python<'_>,
+    options: ExportOptions,
+    listener: Option<Bound<'_, PyAny>>,
+) -> PyResult<(String, Option<PyErr>)> {
+    let name: Name = options.name.parse().map_err(|e: Error| raised(py, &e))?;
+    let request = options.request(name)?;
+    let (exported, ended) = beside(py, listener.as_ref(), |_, send| {
+        let mut listen = |event: Event<'_>| {
+            if let Some(line) = line(&event) {
+                // The other end listens until this thread ends.
+                let _ = send.send(line.to_string());
+            }
+        };
+        export_network(&Context::new(), &request, &mut listen)
+    })?;
+    let exported = exported.map_err(|e| raised(py, &e))?;
+    Ok((exported.description.to_string(), ended))
+}

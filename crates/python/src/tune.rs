@@ -1,0 +1,150 @@
+//! Tuning and what is known from it: each function takes a plain request as JSON-like values and
+//! gives JSON.
+
+use crate::interrupt::beside;
+use crate::raised;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde_json::{Value, json};
+use squall::{
+    BudgetRequest, Context, Error, Event, InputRequest, PredictRequest, Problems, Query, Report,
+    Store, TargetRequest, TuneRequest, encode_record,
+};
+use std::path::PathBuf;
+
+/// What a caller of [`tune`] can say, as keyword arguments of Python's side.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct TuneOptions {
+    source: String,
+    store: PathBuf,
+    dims: Vec<(String, i64)>,
+    seconds: Option<f64>,
+    trials: Option<u64>,
+    trials_per_task: Option<u64>,
+    target: String,
+    threads: usize,
+    seed: u64,
+    strategy: Option<String>,
+    only: Option<String>,
+    predictor: Option<PathBuf>,
+}
+
+/// The target of this name.
+pub fn target(name: &str) -> PyResult<TargetRequest> {
+    name.parse().map_err(|e| PyValueError::new_err(format!("target `{name}`: {e}")))
+}
+
+impl TuneOptions {
+    fn request(self) -> PyResult<TuneRequest> {
+        let input = InputRequest { dims: self.dims, ..InputRequest::new(self.source) };
+        let (trials, trials_per_task, seconds) = (self.trials, self.trials_per_task, self.seconds);
+        let budget = BudgetRequest { trials, trials_per_task, seconds };
+        Ok(TuneRequest {
+            target: target(&self.target)?,
+            threads: self.threads,
+            seed: self.seed,
+            strategy: self.strategy,
+            only: self.only,
+            predictor: self.predictor,
+            ..TuneRequest::new(input, self.store, budget)
+        })
+    }
+}
+
+/// Tunes. `listener` is called with a line of JSON per event. Gives the report as JSON, its page
+/// as HTML, and the exception that ended it early, if any.
+#[pyfunction]
+pub fn tune(
+    py: Python<'_>,
+    options: TuneOptions,
+    listener: Option<Bound<'_, PyAny>>,
+) -> PyResult<(String, String, Option<PyErr>)> {
+    let request = options.request()?;
+    let wants_events = listener.is_some();
+    let (tuned, ended) = beside(py, listener.as_ref(), |stop, send| {
+        let mut listen = |event: Event<'_>| {
+            if wants_events && let Some(line) = line(&event) {
+                // The other end listens until this thread ends.
+                let _ = send.send(line.to_string());
+            }
+        };
+        squall::tune(&Context::new(), &request, stop, &mut listen)
+    })?;
+    let report: Report = tuned.map_err(|e| raised(py, &e))?;
+    let page = squall::report::html::page(&report);
+    Ok((squall::report::json::report(&report).to_string(), page, ended))
+}
+
+/// An event as JSON; none of events that say what the report says.
+pub fn line(event: &Event<'_>) -> Option<Value> {
+    Some(match event {
+        Event::Opened { device, toolchain, .. } => {
+            json!({ "event": "opened", "device": device, "toolchain": toolchain })
+        }
+        Event::Task { task, known, .. } => {
+            json!({ "event": "task", "task": task.name, "known": known })
+        }
+        Event::Trial { progress: p, .. } => json!({
+            "event": "trial", "task": p.name, "best_ns": p.best.map(|n| n.0),
+            "trials": p.trials.0, "planned": p.trials.1, "seconds_left": p.left,
+        }),
+        Event::Note(text) => json!({ "event": "note", "text": text }),
+        Event::Trouble(text) => json!({ "event": "trouble", "text": text }),
+        _ => return None,
+    })
+}
+
+/// The tasks of an input, and the operators that are not tuned, as JSON.
+#[pyfunction]
+pub fn tasks(
+    py: Python<'_>,
+    source: String,
+    dims: Vec<(String, i64)>,
+    target_name: &str,
+) -> PyResult<String> {
+    let target = target(target_name)?;
+    let request = InputRequest { dims, ..InputRequest::new(source) };
+    let listed = py.detach(|| Ok(request.load(target)?.json().to_string()));
+    listed.map_err(|e: Error| raised(py, &e))
+}
+
+/// The records of a store, oldest first, a line of JSON each.
+#[pyfunction]
+pub fn trials(py: Python<'_>, store: PathBuf, name: Option<String>) -> PyResult<Vec<String>> {
+    let lines = py.detach(|| -> Result<Vec<String>, Error> {
+        let query = Query { name, ..Query::default() };
+        let records = Store::open_read_only(&store)?.query(&query)?;
+        records.iter().map(|r| encode_record(r).map_err(Error::Nothing)).collect()
+    });
+    lines.map_err(|e| raised(py, &e))
+}
+
+/// What a caller of [`predict`] can say, as keyword arguments of Python's side.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct PredictOptions {
+    predictor: PathBuf,
+    problems: String,
+    solver: Option<String>,
+    device: Option<String>,
+    target: String,
+    top: usize,
+}
+
+/// What a predictor says of problems, as JSON: a list with one entry a problem and solver or task.
+#[pyfunction]
+pub fn predict(py: Python<'_>, options: PredictOptions) -> PyResult<String> {
+    let request = PredictRequest {
+        predictor: options.predictor,
+        problems: Problems::Text("problems".into(), options.problems),
+        solver: options.solver,
+        device: options.device,
+        user_database: None,
+        target: target(&options.target)?,
+        threads: 1,
+        top: options.top,
+    };
+    let said = py.detach(|| squall::predict(&Context::new(), &request));
+    said.map(|p| Value::Array(p.json()).to_string()).map_err(|e| raised(py, &e))
+}

@@ -1,0 +1,42 @@
+/* How a processor is asked. Elsewhere than on x86 nothing is asked: all sets count as there. */
+#include "cpu.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+enum { AVX_SETS = 0x1ffffe0, AVX512_SETS = 0xfff000 };
+
+/* Which registers the system saves. */
+static uint32_t saved(void) {
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  (void)high;
+  return low;
+}
+
+uint64_t rt_cpu_has(void) {
+  static const struct {
+    int bit;
+    uint32_t leaf;
+    int reported, at;
+  } sets[] = {
+#define SET(name, bit, leaf, reported, at) {bit, leaf, reported, at},
+      RT_CPU_SETS(SET)
+#undef SET
+  };
+  uint64_t has = 0;
+  for (unsigned i = 0; i < sizeof sets / sizeof *sets; i++) {
+    uint32_t r[4] = {0, 0, 0, 0};
+    if (!__get_cpuid_count(sets[i].leaf, 0, &r[0], &r[1], &r[2], &r[3])) continue;
+    if (r[sets[i].reported] >> sets[i].at & 1) has |= (uint64_t)1 << sets[i].bit;
+  }
+  uint32_t a, b, c = 0, d;
+  int asks = __get_cpuid(1, &a, &b, &c, &d) && (c >> 27 & 1);
+  uint32_t kept = asks ? saved() : 0;
+  if ((kept & 6) != 6) has &= ~(uint64_t)AVX_SETS;
+  if ((kept & 0xe6) != 0xe6) has &= ~(uint64_t)AVX512_SETS;
+  return has;
+}
+#else
+uint64_t rt_cpu_has(void) { return UINT64_MAX; }
+#endif

@@ -1,0 +1,19 @@
+/* A run of a model. It allocates nothing, opens nothing, prints nothing and writes no memory but
+ * the workspace and the outputs. */
+#ifndef SQUALL_EXECUTE_H
+#define SQUALL_EXECUTE_H
+#include "model.h"
+
+/* What is told of each step before it runs, and of the number of steps behind the last. */
+typedef struct {
+  void *state;
+  void (*before)(void *state, uint32_t step);
+} rt_observer;
+
+/* Runs all steps: `inputs` and `outputs` are the caller's tensors in the order of the ports, at any
+ * address; `workspace` has workspace_bytes and is aligned by RT_ALIGNMENT. `pool` and `observer`
+ * may be NULL. Gives RT_NONE, or the number of the step whose kernel did not succeed. */
+uint32_t rt_execute(const rt_model *m, const void *const *inputs, void *const *outputs,
+                    void *workspace, const rt_pool *pool, const rt_observer *observer);
+
+#endif

@@ -1,0 +1,50 @@
+/* A network that stands ready: a plan with the addresses of all that its steps touch. A model is
+ * never written after it was opened, so that threads share it; what a run writes lies in a
+ * workspace, which the caller gives, at places that are the same in each run. */
+#ifndef SQUALL_MODEL_H
+#define SQUALL_MODEL_H
+#include "call.h"
+#include "moves.h"
+
+/* Where a buffer lies: at an address that is the same for all runs, or in the workspace. */
+typedef struct {
+  const unsigned char *at; /* NULL for the workspace */
+  uint64_t offset;
+} rt_address;
+
+typedef struct {
+  rt_step_kind kind;
+  rt_run_function *run;       /* of a call */
+  uint32_t data_count, output_count;
+  const rt_address *operands; /* data, then outputs */
+  rt_address prepared, workspace;
+  int is_prepared, has_workspace;
+  rt_address from, to; /* of a move */
+  rt_move move;
+} rt_instruction;
+
+/* What comes from the caller, or goes to it. */
+typedef struct {
+  rt_address place;
+  size_t bytes;
+  char type;
+} rt_port;
+
+typedef struct {
+  rt_plan plan;
+  rt_instruction *instructions; /* one a step */
+  rt_port *inputs, *outputs;
+  uint32_t input_count, output_count;
+  size_t workspace_bytes;
+  rt_address *buffers, *operands;
+} rt_model;
+
+enum { RT_ALIGNMENT = 64 };
+
+/* Takes a plan over. `contents` has the memory of each region that holds constants or prepared
+ * weights, `runs` the function of each kernel; both must outlive the model. */
+int rt_model_open(rt_model *m, rt_plan *plan, const void *const *contents,
+                  rt_run_function *const *runs, rt_error *e);
+void rt_model_close(rt_model *m);
+
+#endif

@@ -1,0 +1,24 @@
+/* Moves of data between buffers: copies along axes, runs, fills. */
+#ifndef SQUALL_MOVES_H
+#define SQUALL_MOVES_H
+#include "plan.h"
+#include "pool.h"
+
+/* A move of elements of `size` bytes, relative to the starts of its two buffers. */
+typedef struct {
+  rt_step_kind kind;
+  size_t size;
+  uint64_t from_at, to_at; /* bytes */
+  uint64_t count;
+  const uint64_t *runs;
+  unsigned char value[8]; /* of a fill */
+  uint32_t rank;
+  rt_axis axes[RT_AXES + 2];
+} rt_move;
+
+/* Makes the move of a step ready. */
+void rt_move_ready(rt_move *m, const rt_step *s, size_t size);
+/* Performs it between buffers; it allocates nothing. A fill reads no source. */
+void rt_move_run(const rt_move *m, const void *from, void *to, const rt_pool *pool);
+
+#endif

@@ -1,0 +1,159 @@
+//! What is worth trying in a task of which nothing was measured, under a model that was fitted to
+//! other tasks: hints, even samples and what evolution makes of the best of them.
+
+use super::evolution::{Member, Population, score};
+use super::ranker::Ranker;
+use crate::cost_model::CostModel;
+use crate::ledger::{Ledger, Point, PointSet};
+use squall_core::{Candidate, Tunable};
+use std::sync::Arc;
+
+/// Generations after the first samples.
+const GENERATIONS: usize = 3;
+/// Parents of a generation. Few, for the model is sure of little and a search is short.
+const PARENTS: usize = 32;
+/// So many of the best for each that is proposed may be.
+const FRONT: usize = 24;
+/// How much less worth a point is that is nearly a proposed one; scores are logarithms of speed.
+const LIKE: f32 = 0.06;
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// Candidates whose features are computed: half of them samples, the rest their offspring.
+    pub evaluations: usize,
+    /// Of every random choice.
+    pub seed: u64,
+}
+
+/// The `n` candidates that are most worth trying, the best first, each unlike those before it.
+/// `hints` are looked at besides samples, where they are candidates of these tunables. The model's
+/// scores are natural logarithms of speed.
+pub fn prospect(
+    tunables: &[Arc<dyn Tunable>],
+    model: Box<dyn CostModel>,
+    hints: &[Candidate],
+    outlook: Outlook,
+    n: usize,
+) -> Vec<Candidate> {
+    let (mut ledger, ranker) = (Ledger::new(tunables), Ranker::fitted(model));
+    let mut population = Population::new(outlook.seed, n);
+    let mut seen = PointSet::default();
+    let point = |c: &Candidate| {
+        let tunable = tunables.iter().position(|t| *t.name() == *c.tunable)?;
+        let indices: Vec<usize> = c.configuration.indices().collect();
+        let configuration = tunables[tunable].space().configuration(&indices)?;
+        Some(Point { tunable, configuration })
+    };
+    let mut first: Vec<Point> = hints.iter().filter_map(point).collect();
+    first.retain(|p| seen.insert(p.clone()));
+    let algorithms = ledger.algorithms().len().max(1);
+    for algorithm in 0..ledger.algorithms().len() {
+        let samples = outlook.evaluations / 2 / algorithms;
+        first.extend(population.samples(&ledger, algorithm, samples, &mut seen));
+    }
+    let mut pool = score(&mut ledger, &ranker, first);
+    let each = outlook.evaluations / 2 / GENERATIONS;
+    for _ in 0..GENERATIONS {
+        pool.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let parents: Vec<_> = pool.iter().take(PARENTS).collect();
+        let mut children = Vec::new();
+        for _ in 0..each * 3 {
+            if children.len() >= each || parents.is_empty() {
+                break;
+            }
+            let Some(child) = population.breed(&ledger, &parents) else { continue };
+            if seen.insert(child.clone()) {
+                children.push(child);
+            }
+        }
+        pool.extend(score(&mut ledger, &ranker, children));
+    }
+    pool.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let points = unlike(&ledger, &pool, n);
+    ledger.propose(&points)
+}
+
+/// The points with the highest scores, each lowered by its similarity to those before it: what is
+/// wrong about one is wrong about those like it.
+fn unlike(ledger: &Ledger, pool: &[Member], n: usize) -> Vec<Point> {
+    let mut left: Vec<(f32, &Point)> =
+        pool.iter().take(FRONT * n).map(|m| (m.score, &m.point)).collect();
+    let mut out: Vec<Point> = Vec::new();
+    while out.len() < n
+        && let Some(i) =
+            (0..left.len()).max_by(|&a, &b| left[a].0.total_cmp(&left[b].0).then(b.cmp(&a)))
+    {
+        let (_, taken) = left.remove(i);
+        for (score, p) in left.iter_mut().filter(|(_, p)| p.tunable == taken.tunable) {
+            let apart = ledger.shape(p).distance(&p.configuration, &taken.configuration);
+            *score -= LIKE * (1.0 - 4.0 * apart).max(0.0);
+        }
+        out.push(taken.clone());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::landscape::Problem;
+
+    /// Knows the true times of a problem, as a model that was fitted to very much would.
+    struct Oracle(Vec<(Vec<f32>, f32)>);
+
+    impl CostModel for Oracle {
+        fn fit(&mut self, _: &[&[f32]], _: &[f32]) {}
+
+        fn predict(&self, rows: &[&[f32]]) -> Vec<f32> {
+            let near = |row: &&[f32]| {
+                let distance =
+                    |r: &[f32]| -> f32 { r.iter().zip(*row).map(|(a, b)| (a - b).powi(2)).sum() };
+                let best = self.0.iter().min_by(|a, b| distance(&a.0).total_cmp(&distance(&b.0)));
+                best.map_or(0.0, |b| b.1)
+            };
+            rows.iter().map(near).collect()
+        }
+    }
+
+    #[test]
+    fn a_good_model_finds_good_candidates_and_hints_count() {
+        use rand::SeedableRng;
+        use rand_xoshiro::Xoshiro256PlusPlus;
+        let problem = &Problem::several(3)[0];
+        let tunables = problem.tunables();
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(4);
+        let sample = |rng: &mut Xoshiro256PlusPlus| Candidate {
+            tunable: tunables[0].name().into(),
+            configuration: tunables[0].space().sample(rng),
+        };
+        let mut known: Vec<(Candidate, f64)> = Vec::new();
+        while known.len() < 600 {
+            let c = sample(&mut rng);
+            if let Some(t) = problem.truth(&c) {
+                known.push((c, t));
+            }
+        }
+        let rows = |all: &[(Candidate, f64)]| -> Vec<(Vec<f32>, f32)> {
+            let row = |(c, t): &(Candidate, f64)| {
+                (tunables[0].features(&c.configuration), -(t.ln() as f32))
+            };
+            all.iter().map(row).filter(|r| !r.0.is_empty()).collect()
+        };
+        known.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let outlook = Outlook { evaluations: 200, seed: 5 };
+        let found = prospect(&tunables, Box::new(Oracle(rows(&known))), &[], outlook, 4);
+        assert_eq!(found.len(), 4);
+        let times: Vec<f64> = found.iter().filter_map(|c| problem.truth(c)).collect();
+        let median = known[known.len() / 2].1;
+        assert!(times.iter().all(|t| *t < median), "{times:?} against {median}");
+        let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(best < known[known.len() / 20].1, "{best}");
+        // A hint that the model likes best comes first.
+        let hint = known[0].0.clone();
+        let hints = std::slice::from_ref(&hint);
+        let found = prospect(&tunables, Box::new(Oracle(rows(&known[..1]))), hints, outlook, 1);
+        let again = prospect(&tunables, Box::new(Oracle(rows(&known[..1]))), hints, outlook, 1);
+        assert_eq!((found.len(), &found), (1, &again));
+    }
+}

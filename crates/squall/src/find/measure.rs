@@ -1,0 +1,67 @@
+//! How many of an answer's first solvers are worth timing before one is kept.
+
+use squall_predict::find::Choice;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Plan {
+    /// So many of the first are timed; with none the first is taken as it is.
+    pub measure: usize,
+    /// What that costs, in milliseconds of the GPU: each is run once.
+    pub ms: f64,
+}
+
+/// How many of the first to time: `asked`, or as many as are worth it for `uses` runs. Timing
+/// another costs its time once; it gains what is expected to be saved a run, times the runs.
+pub fn plan(choices: &[Choice], asked: Option<usize>, uses: f64) -> Plan {
+    let cost = |k: usize| choices[..k].iter().map(|c| c.ms).sum::<f64>();
+    let of = |k: usize| match k {
+        0 | 1 => Plan { measure: 0, ms: 0.0 },
+        k => Plan { measure: k, ms: cost(k) },
+    };
+    if let Some(k) = asked {
+        let k = k.min(choices.len());
+        return Plan { measure: k, ms: cost(k) };
+    }
+    let Some(first) = choices.first() else { return of(0) };
+    let (mut best, mut kept) = (0.0, 1);
+    let mut gain = 0.0;
+    for k in 2..=choices.len() {
+        gain += choices[k - 1].probability * saving(first, &choices[k - 1]) * uses;
+        let net = gain - cost(k);
+        if net > best {
+            (best, kept) = (net, k);
+        }
+    }
+    of(kept)
+}
+
+/// Milliseconds that are saved by another solver where it is the faster one: at most what the first
+/// may take against the least that the other may.
+fn saving(first: &Choice, other: &Choice) -> f64 {
+    let upper = first.range.1 - other.range.0;
+    // Half of the greatest difference stands for its mean.
+    (0.5 * upper).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_runs_are_worth_more_measurements() {
+        let choice = |solver, ms: f64, probability| Choice {
+            solver,
+            ms,
+            range: (ms / 1.2, ms * 1.2),
+            workspace: 0,
+            probability,
+        };
+        let all = [choice(0, 1.0, 0.7), choice(1, 1.1, 0.25), choice(2, 40.0, 0.05)];
+        assert_eq!(plan(&all, None, 1.0).measure, 0);
+        assert_eq!(plan(&all, None, 1000.0).measure, 2);
+        assert_eq!(plan(&all, Some(3), 1.0), Plan { measure: 3, ms: 42.1 });
+        assert_eq!(plan(&all, Some(9), 1.0).measure, 3);
+        assert_eq!(plan(&[], None, 10.0), Plan { measure: 0, ms: 0.0 });
+    }
+}

@@ -1,0 +1,126 @@
+//! What the general predictor would try first in a task: hints from the most similar tasks that it
+//! learned from, samples of the task's space, and what evolution makes of the best of them.
+
+use super::file::{GeneralPredictor, Trees, Winner};
+use super::relative::{Relative, estimate};
+use squall_core::{Candidate, Space, Target, TargetKind, Task, TaskShape, Tunable, find_tunable};
+use squall_search::CostModel;
+use squall_search::strategy::{Outlook, prospect};
+use std::sync::Arc;
+
+/// Winners of tasks further apart are no hints; in factors of two, summed over the loops.
+const FAR: f64 = 12.0;
+/// What vectors of half or twice the width add to the distance.
+const OTHER_WIDTH: f64 = 1.0;
+/// So many winners of similar tasks are hints.
+const HINTS: usize = 12;
+
+/// How many candidates are looked at: the features of each take some 0.3 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// For one of many tasks.
+    Little,
+    /// For a task that takes more than its share of the time, or that is alone.
+    Much,
+}
+
+impl Effort {
+    fn evaluations(self) -> usize {
+        match self {
+            Effort::Little => 160,
+            Effort::Much => 400,
+        }
+    }
+}
+
+/// The trees for one task on one machine.
+struct Ranked {
+    trees: Arc<Trees>,
+    relative: Relative,
+}
+
+impl CostModel for Ranked {
+    // It was fitted when it was trained.
+    fn fit(&mut self, _: &[&[f32]], _: &[f32]) {}
+
+    fn predict(&self, rows: &[&[f32]]) -> Vec<f32> {
+        let relative: Vec<Vec<f32>> = rows.iter().map(|r| self.relative.row(r)).collect();
+        let views: Vec<&[f32]> = relative.iter().map(Vec::as_slice).collect();
+        let estimates: Vec<f32> = rows.iter().map(|r| estimate(r)).collect();
+        self.trees.scores(&views, &estimates)
+    }
+}
+
+/// The cost formula in place of trees.
+struct Formula;
+
+impl CostModel for Formula {
+    fn fit(&mut self, _: &[&[f32]], _: &[f32]) {}
+
+    fn predict(&self, rows: &[&[f32]]) -> Vec<f32> {
+        rows.iter().map(|r| -estimate(r)).collect()
+    }
+}
+
+/// The `n` candidates of a task that the cost formula ranks first among as many as
+/// [`GeneralPredictor::ask`] looks at.
+pub(super) fn formula_first(
+    task: &Task,
+    tunables: &[Arc<dyn Tunable>],
+    effort: Effort,
+    n: usize,
+) -> Vec<Candidate> {
+    let outlook = Outlook { evaluations: effort.evaluations(), seed: task.id.number() };
+    prospect(tunables, Box::new(Formula), &[], outlook, n)
+}
+
+impl GeneralPredictor {
+    /// The `n` candidates of a task that are most worth trying on a CPU, the best first. None where
+    /// its kernels are not made by rule, or run elsewhere.
+    pub fn ask(
+        &self,
+        task: &Task,
+        tunables: &[Arc<dyn Tunable>],
+        target: &Target,
+        effort: Effort,
+        n: usize,
+    ) -> Vec<Candidate> {
+        let is_asked = target.kind == TargetKind::Cpu && task.workload.foreign.is_none();
+        if !is_asked || n == 0 || tunables.is_empty() || tunables.iter().any(|t| t.is_flat()) {
+            return Vec::new();
+        }
+        let hints = self.hints(task, tunables, target);
+        let model = Ranked {
+            trees: self.trees.clone(),
+            relative: Relative::new(&task.workload, &target.machine),
+        };
+        let outlook = Outlook { evaluations: effort.evaluations(), seed: task.id.number() };
+        prospect(tunables, Box::new(model), &hints, outlook, n)
+    }
+
+    /// What was fastest in the most similar tasks, as this task's space has it.
+    fn hints(&self, task: &Task, tunables: &[Arc<dyn Tunable>], target: &Target) -> Vec<Candidate> {
+        let Some(shape) = TaskShape::of(&task.workload) else { return Vec::new() };
+        let distance = |w: &Winner| {
+            let widths = w.vector_bytes.max(1) as f64 / target.vector_bytes().max(1) as f64;
+            Some(shape.distance(&w.shape)? + OTHER_WIDTH * widths.log2().abs())
+        };
+        let mut near: Vec<(f64, &Winner)> =
+            self.winners.iter().filter_map(|w| Some((distance(w)?, w))).collect();
+        near.retain(|(d, _)| *d <= FAR);
+        near.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut found: Vec<Candidate> = Vec::new();
+        for (_, w) in near {
+            if found.len() == HINTS {
+                break;
+            }
+            let Some(t) = find_tunable(tunables, &w.tunable) else { continue };
+            let Some(configuration) = Space::nearest(t.space(), &w.configuration) else { continue };
+            let candidate = Candidate { tunable: t.name().into(), configuration };
+            if !found.contains(&candidate) {
+                found.push(candidate);
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,27 @@
+//! The general predictor: one ranker of the candidates of all tasks on all CPUs, which ships inside
+//! the binary. Trees order candidates by what the compiler sees of them, put in relation to the
+//! machine ([`relative`]); they are trained on records of several machines ([`train_general`]) and
+//! asked for tasks of which nothing was measured ([`GeneralPredictor::ask`]).
+
+mod ask;
+mod file;
+mod lessons;
+mod measure;
+mod relative;
+mod shipped;
+mod train;
+
+pub use ask::Effort;
+pub use file::{
+    GeneralPredictor, Held, MOST_BYTES, MachineFacts, Provenance, StoreFacts, is_general,
+};
+pub use lessons::{KnownMachine, Lesson, LessonRow, Source, lessons};
+pub use measure::{
+    FIRST, GENERAL_WAYS, GeneralTried, GeneralTrying, general_share, measure_general,
+};
+pub(crate) use shipped::Predictors;
+pub use shipped::shipped;
+pub use train::{GeneralRequest, train_general};
+
+#[cfg(test)]
+mod tests;

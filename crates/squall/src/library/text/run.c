@@ -1,0 +1,29 @@
+/* How @NAME@ runs. This file and the kernels are all that a run reaches: they allocate nothing,
+ * open nothing, print nothing and have no variables that could be written. Made by Squall. */
+#include "names.h"
+
+#include "runtime/execute.c"
+#include "runtime/moves.c"
+
+#include "../@NAME@.h"
+#include "runtime/library.h"
+
+enum { THREADS = @THREADS@ };
+
+int @NAME@_run(const @NAME@_model *model, const @NAME@_io *io, void *workspace) {
+  if (!model || !io || !workspace) return RT_ARGUMENT;
+  if (io->struct_size < offsetof(@NAME@_io, pool)) return RT_ARGUMENT;
+  const void *inputs[] = {@INPUTS@};
+  void *outputs[] = {@OUTPUTS@};
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (!inputs[i]) return RT_ARGUMENT;
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
+    if (!outputs[i]) return RT_ARGUMENT;
+  if ((uintptr_t)workspace % RT_ALIGNMENT) return RT_UNALIGNED;
+  const rt_opened *o = (const rt_opened *)model;
+  rt_pool pool;
+  const rt_pool *shared = NULL;
+@POOL@
+  return rt_execute(&o->model, inputs, outputs, workspace, shared, NULL) == RT_NONE ? RT_OK
+                                                                                    : RT_KERNEL;
+}

@@ -1,0 +1,39 @@
+//! What a library of the network is made of: the plan, the kernels, the prepared weights.
+
+use super::Network;
+use crate::error::Error;
+use crate::export::comment;
+use crate::library::Kernel;
+use std::ffi::OsStr;
+use std::path::Path;
+
+impl Network {
+    /// The plan as the program reads it.
+    pub(crate) fn plan_text(&self) -> Result<String, Error> {
+        let path = self.folder.join(super::files::PLAN);
+        std::fs::read_to_string(&path).map_err(|source| Error::Read { path, source })
+    }
+
+    /// What is linked into the program.
+    pub(crate) fn linked_kernels(&self) -> Vec<Kernel<'_>> {
+        let of = |source, head| Kernel { source, head };
+        let tuned = self.kernels.iter().map(|k| of(&k.source, comment(k)));
+        tuned.chain(self.plain.sources.iter().map(|s| of(s, String::new()))).collect()
+    }
+
+    /// Why it cannot leave as a library, where it cannot: a caller's memory has the extents of the
+    /// model.
+    pub(crate) fn stays(&self) -> Option<Error> {
+        let bounded = !self.plan.bounded.is_empty();
+        bounded.then(|| Error::Input {
+            place: self.name.clone(),
+            message: "the extents of an output depend on the values of the run".into(),
+            hint: "such models run by `squall run`; a library's outputs have fixed extents".into(),
+        })
+    }
+
+    /// Writes constants and prepared weights into a file; the program prepares them.
+    pub(crate) fn write_weights(&self, path: &Path) -> Result<(), Error> {
+        self.launch(&[OsStr::new("--weights"), path.as_os_str()]).map(drop)
+    }
+}

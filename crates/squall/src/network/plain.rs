@@ -1,0 +1,104 @@
+//! Plain operators of a network: nodes without a tuned kernel, each as a generated C function.
+//! Equal calls share one.
+
+use squall_compiler::plain;
+use squall_core::graph::{CallOperand, OperatorCall};
+use squall_core::{Bytes, KernelSource, Language};
+use squall_graph::plan::{Plan, Work};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// The symbol with which a text is made that is hashed.
+const NAMELESS: &str = "squall_plain";
+
+/// The plain operators of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct PlainOperators {
+    /// The distinct functions, as kernels.
+    pub sources: Vec<KernelSource>,
+    /// For steps of the plan which of them they call.
+    pub of_step: HashMap<usize, usize>,
+}
+
+impl PlainOperators {
+    /// Generates all of a plan's; says which node has none, and why.
+    pub fn of(plan: &Plan) -> Result<PlainOperators, String> {
+        let mut all = PlainOperators::default();
+        let mut known: HashMap<String, usize> = HashMap::new();
+        for (i, step) in plan.steps.iter().enumerate() {
+            let Work::Plain { call, .. } = &step.work else { continue };
+            let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
+            let call = call.0.as_ref().ok_or_else(|| at("its call is not known".into()))?;
+            let text = text(call, NAMELESS).map_err(at)?.0;
+            // What a text does not name, as CastLike's second operand, is of a call all the same.
+            let key = format!("{}\n{text}", parameters(call));
+            let symbol = format!("plain_{}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
+            let index = match known.get(&symbol) {
+                Some(&index) => index,
+                None => {
+                    let (source, scratch) = self::text(call, &symbol).map_err(at)?;
+                    all.sources.push(KernelSource {
+                        language: Language::C,
+                        source,
+                        symbol: symbol.clone(),
+                        prepared: Bytes(0),
+                        workspace: Bytes(scratch),
+                        openmp: false,
+                        full_optimisation: true,
+                        flags: Vec::new(),
+                        launches: Vec::new(),
+                    });
+                    known.insert(symbol, all.sources.len() - 1);
+                    all.sources.len() - 1
+                }
+            };
+            all.of_step.insert(i, index);
+        }
+        Ok(all)
+    }
+}
+
+/// The types and sizes of what a call reads and writes.
+fn parameters(call: &OperatorCall) -> String {
+    let one = |o: &Option<CallOperand>| {
+        o.as_ref().map_or("-".into(), |o| format!("{} {:?}", o.dtype.name(), o.shape))
+    };
+    let list: Vec<String> = call.inputs.iter().chain(&call.outputs).map(one).collect();
+    list.join(", ")
+}
+
+/// The function of a call as a kernel, and the bytes of scratch memory that it needs.
+fn text(call: &OperatorCall, symbol: &str) -> Result<(String, u64), String> {
+    let operator = format!("{symbol}_operator");
+    let made = plain::source(call, &operator).map_err(|e| e.to_string())?;
+    // A kernel is given what is there; the operator has a place for what is not.
+    let pointers = |count: usize, is_there: &dyn Fn(usize) -> bool, from: &str| {
+        let mut next = 0;
+        let mut list: Vec<String> = Vec::new();
+        for i in 0..count {
+            if is_there(i) {
+                list.push(format!("{from}[{next}]"));
+                next += 1;
+            } else {
+                list.push("0".into());
+            }
+        }
+        // A list of none is no C.
+        if list.is_empty() { "0".into() } else { list.join(", ") }
+    };
+    let extents = usize::from(call.extents() > 0);
+    let ins = pointers(call.inputs.len(), &|i| call.inputs[i].is_some(), "data");
+    let outs = pointers(
+        call.outputs.len() + extents,
+        &|i| call.outputs.get(i).is_none_or(Option::is_some),
+        "outputs",
+    );
+    let mut source = made.text;
+    let _ = write!(
+        source,
+        "\nint {symbol}(const void *const *data, void *const *outputs, const void *prepared,\n    \
+         void *workspace) {{\n  const void *in[] = {{{ins}}};\n  void *out[] = {{{outs}}};\n  \
+         (void)data, (void)prepared;\n  return {operator}(in, out, workspace);\n}}\n"
+    );
+    Ok((source, made.scratch_bytes))
+}

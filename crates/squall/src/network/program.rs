@@ -1,0 +1,189 @@
+//! The program of a network: the runtime, compiled once for all networks, linked with the table of
+//! this one's kernels and with the kernels themselves. The linked program is kept as objects are.
+
+use crate::error::Error;
+use crate::export::{Chosen, comment, compile, declarations, objects, refused, symbols};
+use crate::target_context::TargetContext;
+use squall_core::KernelSource;
+use squall_measure::TemporaryFolder;
+use squall_measure::cpu::{Object, Toolchain, on_spare_cores};
+use squall_runtime::host;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// The program's file.
+pub const NAME: &str = "network";
+/// What it is linked from beside the kernels: the runtime, and the table.
+const UNITS: [&str; 2] = ["network", "kernels"];
+
+/// A function that is linked in.
+pub struct Part<'a> {
+    source: &'a KernelSource,
+    /// What stands above its source, where that is kept.
+    head: String,
+}
+
+impl<'a> Part<'a> {
+    /// A task's kernel.
+    pub fn of(kernel: &'a Chosen) -> Part<'a> {
+        Part { source: &kernel.source, head: comment(kernel) }
+    }
+
+    /// A plain operator.
+    pub fn plain(source: &'a KernelSource) -> Part<'a> {
+        Part {
+            source,
+            head: "/* A plain operator: C generated for a node without a kernel. */\n".into(),
+        }
+    }
+}
+
+/// Where the program is built.
+#[derive(Clone, Copy)]
+pub struct Site<'a> {
+    /// The folder.
+    pub folder: &'a Path,
+    /// Whether it outlives the network: it also gets the sources then, and a kernel whose source
+    /// lies there unchanged beside its object is not compiled again.
+    pub is_kept: bool,
+}
+
+/// Does `work` while the runtime is compiled on the spare cores, where it is not kept.
+pub fn with_runtime_ahead<T>(at: &TargetContext, work: impl FnOnce() -> T) -> T {
+    let runtime = || {
+        if let Ok(folder) = TemporaryFolder::new("network") {
+            // Whether it compiles shows when it is asked for.
+            let _ = unit(at, &runtime_text(), &folder.path().join("network.o"));
+        }
+    };
+    if !at.gpus.is_empty() || !at.toolchain.objects().is_kept() {
+        return work();
+    }
+    on_spare_cores(&at.device, runtime, work)
+}
+
+/// Builds the program.
+pub fn build(site: Site<'_>, kernels: &[Part<'_>], at: &TargetContext) -> Result<(), Error> {
+    let texts = [runtime_text(), table(kernels, at.device.cores.len())];
+    if site.is_kept {
+        for (name, text) in UNITS.iter().zip(&texts) {
+            put(&site.folder.join(format!("{name}.c")), text)?;
+        }
+    }
+    let changed = match site.is_kept {
+        true => changed(site.folder, kernels, &at.toolchain)?,
+        false => kernels.iter().map(|k| k.source).collect(),
+    };
+    if site.is_kept {
+        // They lie beside their sources, wherever the program comes from.
+        objects(site.folder, &changed, &at.toolchain)?;
+    }
+    let link = link_arguments(kernels, at);
+    let link: Vec<&str> = link.iter().map(String::as_str).collect();
+    let to = site.folder.join(NAME);
+    let make = || -> Result<(), Error> {
+        objects(site.folder, &changed, &at.toolchain)?;
+        for (name, text) in UNITS.iter().zip(&texts) {
+            unit(at, text, &site.folder.join(format!("{name}.o")))?;
+        }
+        compile(site.folder, &at.toolchain, &link)
+    };
+    let parts: Option<Vec<String>> =
+        kernels.iter().map(|k| at.toolchain.object_key(k.source)).collect();
+    // A program with a kernel that may change behind its source is linked anew.
+    let Some(parts) = parts else { return make() };
+    let all: Vec<&str> = texts.iter().chain(&parts).map(String::as_str).collect();
+    let key = at.toolchain.key(&link, &all);
+    at.toolchain.kept_program(&key, &to, make)
+}
+
+/// Runs a program that may just have been written: its file stays open in a child that another
+/// thread forked until that child runs its own program.
+pub fn output(command: &mut Command) -> std::io::Result<Output> {
+    for _ in 0..200 {
+        match command.output() {
+            Err(e) if e.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            other => return other,
+        }
+    }
+    command.output()
+}
+
+fn runtime_text() -> String {
+    host::whole(host::NETWORK.1)
+}
+
+/// The table of the kernels, and the number of threads.
+fn table(kernels: &[Part<'_>], threads: usize) -> String {
+    let mut c = String::from("/* The kernels of a network. Made by Squall. */\n");
+    c += &host::whole("#include \"host.h\"\n");
+    c.extend(kernels.iter().map(|k| declarations(k.source)));
+    c += "\n";
+    c += symbols(kernels.iter().map(|k| k.source)).trim_start_matches("static ");
+    c + &format!(
+        "const size_t rt_symbol_count = sizeof rt_symbols / sizeof *rt_symbols;\nconst int \
+         rt_threads = {threads};\n"
+    )
+}
+
+/// Compiles a text of ours.
+fn unit(at: &TargetContext, text: &str, to: &Path) -> Result<(), Error> {
+    let mut args = vec!["-c", "-O3"];
+    args.extend(at.toolchain.flags().iter().map(String::as_str));
+    args.extend(openmp(at));
+    match at.toolchain.compiled_text(text, &args, to)? {
+        Object::Refused(said, _) => {
+            Err(refused(to.parent().unwrap_or(Path::new(".")), &at.toolchain, &said))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Several threads share the work of a network by OpenMP.
+fn openmp(at: &TargetContext) -> Option<&'static str> {
+    (at.device.cores.len() > 1 && at.toolchain.openmp()).then_some("-fopenmp")
+}
+
+fn link_arguments(kernels: &[Part<'_>], at: &TargetContext) -> Vec<String> {
+    let needs_openmp = kernels.iter().any(|k| k.source.openmp).then_some("-fopenmp");
+    let mut args: Vec<String> = openmp(at).or(needs_openmp).into_iter().map(String::from).collect();
+    args.extend(["-o".into(), NAME.into()]);
+    args.extend(UNITS.iter().map(|name| format!("{name}.o")));
+    args.extend(kernels.iter().map(|k| format!("{}.o", k.source.symbol)));
+    args.extend(["-lm".into(), "-ldl".into()]);
+    args
+}
+
+/// Writes the sources of a folder that outlives the network; those of which no object lies there.
+fn changed<'k>(
+    folder: &Path,
+    kernels: &[Part<'k>],
+    toolchain: &Toolchain,
+) -> Result<Vec<&'k KernelSource>, Error> {
+    // A source says how it was compiled: where the same text lies beside an object, that is it.
+    let made_with =
+        format!("{} {}", toolchain.id(), toolchain.flags().join(" ")).replace("*/", "* /");
+    let made_with = format!("/* {made_with} */\n");
+    let mut changed = Vec::new();
+    for k in kernels {
+        let path = folder.join(format!("{}.c", k.source.symbol));
+        let text = made_with.clone() + &k.head + &k.source.source;
+        if path.with_extension("o").is_file()
+            && std::fs::read_to_string(&path).is_ok_and(|t| t == text)
+        {
+            continue;
+        }
+        // An object of older text must not stay, should compiling fail now.
+        let _ = std::fs::remove_file(path.with_extension("o"));
+        put(&path, &text)?;
+        changed.push(k.source);
+    }
+    Ok(changed)
+}
+
+fn put(path: &Path, text: &str) -> Result<(), Error> {
+    crate::files::put_in_folder(path, text.as_bytes())
+}

@@ -1,0 +1,56 @@
+//! Timing: whole inferences of a model, beside other libraries where asked.
+
+use super::run::{NetworkRequest, network};
+use crate::arrays::{ArrayFile, NamedArray};
+use crate::error::Error;
+use crate::event::{Event, Listen};
+use crate::network::{Network, Times};
+use crate::peers::Library;
+use crate::report::Inference;
+use crate::target_context::Context;
+use crate::timing::time_beside;
+
+/// What to time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BenchRequest {
+    /// The model.
+    pub network: NetworkRequest,
+    /// What it is given; inputs that are not given are random, the same in every run.
+    pub inputs: Vec<ArrayFile>,
+    /// For how long inferences are repeated.
+    pub seconds: f64,
+    /// The libraries that run the same model in turns with ours, each for as long.
+    pub beside: Vec<Library>,
+}
+
+/// A model that was timed.
+pub struct Benched {
+    /// What was timed.
+    pub network: Network,
+    /// All outputs by name.
+    pub outputs: Vec<NamedArray>,
+    /// Ours, layer by layer.
+    pub times: Times,
+    /// Whole inferences, with those of other libraries.
+    pub inference: Inference,
+}
+
+/// Builds a model and times whole inferences of it.
+pub fn bench(
+    context: &Context,
+    request: &BenchRequest,
+    listen: &mut Listen<'_>,
+) -> Result<Benched, Error> {
+    let wanted = &request.network;
+    let (network, mut inputs) = network(context, wanted, &request.inputs, listen)?;
+    let input = wanted.input.load_given(wanted.target, &inputs)?;
+    inputs.extend(network.random_inputs(&inputs));
+    let (seconds, libraries) = (request.seconds, &request.beside);
+    let timed =
+        time_beside((&input, &network), &inputs, seconds, libraries, wanted.threads, listen);
+    let (outputs, times, inference) = timed?;
+    for note in inference.notes() {
+        listen(Event::Note(note));
+    }
+    Ok(Benched { network, outputs, times, inference })
+}

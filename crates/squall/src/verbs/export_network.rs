@@ -1,0 +1,31 @@
+//! Exporting a whole model as a C library.
+
+use super::run::{NetworkRequest, network};
+use crate::error::Error;
+use crate::event::Listen;
+use crate::library::{ExportedLibrary, LibraryOptions, export_library};
+use crate::target_context::Context;
+use std::path::PathBuf;
+
+/// A model as a library.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LibraryRequest {
+    /// The model, and what its kernels are made with.
+    pub network: NetworkRequest,
+    /// How the library is called and what belongs to it.
+    pub options: LibraryOptions,
+    /// The folder to write; made if need be.
+    pub out: PathBuf,
+}
+
+/// Writes a model as a C library into a folder: kernels by the store's records, or verified guesses
+/// where it has none, and the weights as the kernels want them.
+pub fn export_network(
+    context: &Context,
+    request: &LibraryRequest,
+    listen: &mut Listen<'_>,
+) -> Result<ExportedLibrary, Error> {
+    let (network, _) = network(context, &request.network, &[], listen)?;
+    let at = context.target(request.network.target, request.network.threads)?;
+    export_library(&network, &request.network.input, &request.options, &at, &request.out)
+}

@@ -1,0 +1,57 @@
+//! Kernels of NEON under an emulator: three configurations of each workload of
+//! `examples/workloads.ops`, in an export whose driver holds them against their references. Nothing
+//! is timed. It takes minutes, so it runs where `SQUALL_ARM=1` asks for it, as `.ci/run` does.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use squall::export::{Chosen, DRIVER, Levels, Origin, export};
+use squall::{Context, Execution, Input, Isa, TargetRequest};
+use squall_compiler::{reference, sketches};
+use squall_core::{KernelSource, Task};
+use std::path::Path;
+
+/// Configurations of each workload.
+const CONFIGURATIONS: usize = 3;
+
+/// A sampled kernel of a task; the `n`-th of another sketch than the one before, where there are
+/// several.
+fn chosen(task: &Task, target: &squall_core::Target, n: usize) -> Chosen {
+    let all = sketches(&task.workload, target);
+    let tunable = &all[n % all.len()];
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(n as u64);
+    let symbol = format!("squall_{}", task.name);
+    let made =
+        (0..100).find_map(|_| tunable.realize(&tunable.space().sample(&mut rng), &symbol).ok());
+    let source: KernelSource = made.expect("one of a hundred samples can be made");
+    let reference = reference(&task.workload, &format!("{symbol}_reference"));
+    Chosen { task: task.clone(), source, reference, origin: Origin::Plain }
+}
+
+#[test]
+fn kernels_of_every_workload_are_right_under_an_emulator() {
+    if std::env::var_os("SQUALL_ARM").is_none() {
+        println!("skipped: SQUALL_ARM is not set");
+        return;
+    }
+    let at = match Context::new().target(TargetRequest::CpuAt(Isa::Armv8A), 1) {
+        Ok(at) if at.device.execution != Execution::Here => at,
+        Ok(_) => return println!("skipped: this is a machine of that level"),
+        Err(e) => return println!("skipped: {e}"),
+    };
+    if let Err(e) = at.device.can_run() {
+        return println!("skipped: {e}");
+    }
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workloads.ops");
+    let input = Input::load(&list.display().to_string(), &[]).expect("a list");
+    for n in 0..CONFIGURATIONS {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let kernels = input.tasks.iter().map(|t| chosen(t, &at.target, n)).collect();
+        let done = export(kernels, &Levels::default(), &at, folder.path(), true);
+        done.unwrap_or_else(|e| panic!("{e}"));
+        let driver = at.device.command(&folder.path().join(DRIVER)).arg("--check").output();
+        let driver = driver.expect("it starts");
+        let said = String::from_utf8_lossy(&driver.stdout);
+        let right = said.lines().filter(|l| l.contains(" right ")).count();
+        assert!(driver.status.success() && right == input.tasks.len(), "{said}");
+    }
+}

@@ -1,0 +1,266 @@
+//! Whole models of several inputs, outputs and types, which the test makes: run through plain
+//! operators and moves, and checked against ONNX's own form of test data.
+
+use prost::Message;
+use squall::arrays::NamedArray;
+use squall::check::Tolerance;
+use squall::network::LayerKind;
+use squall::{
+    Array, CheckData, CheckRequest, Context, GuessRequest, InputRequest, NetworkRequest,
+    RunRequest, TargetRequest,
+};
+use squall_core::DType;
+use squall_frontend::npy;
+use squall_frontend::onnx::proto::*;
+use std::path::Path;
+
+const F32: i32 = 1;
+const I64: i32 = 7;
+
+fn value(name: &str, elem_type: i32, shape: &[&str]) -> ValueInfoProto {
+    let dim = |d: &&str| DimensionProto {
+        dim_value: d.parse().ok(),
+        dim_param: d.parse::<i64>().is_err().then(|| d.to_string()),
+    };
+    let shape = Some(TensorShapeProto { dim: shape.iter().map(dim).collect() });
+    let tensor_type = Some(TensorTypeProto { elem_type, shape });
+    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }) }
+}
+
+fn node(op: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+    let names = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
+    NodeProto {
+        input: names(inputs),
+        output: names(outputs),
+        op_type: op.into(),
+        ..Default::default()
+    }
+}
+
+fn model(
+    folder: &Path,
+    nodes: Vec<NodeProto>,
+    weights: Vec<TensorProto>,
+    inputs: Vec<ValueInfoProto>,
+    outputs: &[&str],
+) -> NetworkRequest {
+    let output = |o: &&str| ValueInfoProto { name: o.to_string(), r#type: None };
+    let graph = GraphProto {
+        node: nodes,
+        initializer: weights,
+        input: inputs,
+        output: outputs.iter().map(output).collect(),
+        ..Default::default()
+    };
+    let opset_import = vec![OperatorSetIdProto { domain: String::new(), version: 17 }];
+    let model =
+        ModelProto { ir_version: 8, graph: Some(graph), opset_import, ..Default::default() };
+    let path = folder.join("model.onnx");
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    NetworkRequest {
+        input: InputRequest::new(path.display().to_string()),
+        store: None,
+        guess: GuessRequest::default(),
+        target: TargetRequest::Cpu,
+        threads: 1,
+        keep: None,
+    }
+}
+
+fn ints(shape: &[i64], data: &[i64]) -> Array {
+    let bytes = data.iter().flat_map(|x| x.to_ne_bytes()).collect();
+    Array { dtype: DType::I64, shape: shape.to_vec(), bytes }
+}
+
+fn weight(name: &str, array: &Array) -> TensorProto {
+    TensorProto {
+        name: name.into(),
+        dims: array.shape.clone(),
+        data_type: if array.dtype == DType::F32 { F32 } else { I64 },
+        raw_data: array.bytes.clone(),
+        ..Default::default()
+    }
+}
+
+/// What a run gave, and what ran.
+type Given = (Vec<NamedArray>, squall::Ran);
+
+/// Runs a model on arrays, which go through files.
+fn run(folder: &Path, network: &NetworkRequest, given: &[(&str, Array)]) -> Result<Given, String> {
+    let file = |(name, array): &(&str, Array)| {
+        let path = folder.join(format!("{name}.npy"));
+        std::fs::write(&path, npy::write(array)).unwrap();
+        squall::arrays::ArrayFile { name: Some((*name).into()), path }
+    };
+    let inputs = given.iter().map(file).collect();
+    let request = RunRequest { network: network.clone(), inputs, outputs: Vec::new() };
+    let ran = squall::run(&Context::new(), &request, &mut |_| ()).map_err(|e| e.to_string())?;
+    Ok((ran.outputs.clone(), ran))
+}
+
+#[test]
+fn several_inputs_and_outputs_of_several_types_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let table = Array::floats(vec![4, 2], &[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5]);
+    let network = model(
+        f,
+        vec![
+            node("Gather", &["table", "ids"], &["rows"]),
+            node("Identity", &["ids"], &["same"]),
+            node("Add", &["ids", "ids"], &["twice"]),
+            node("Equal", &["ids", "one"], &["is_one"]),
+        ],
+        vec![weight("table", &table), weight("one", &ints(&[1], &[1]))],
+        // `unused` is read by no node; `N` is bound by the array.
+        vec![value("ids", I64, &["N", "2"]), value("unused", F32, &["3"])],
+        &["rows", "same", "twice", "is_one", "one"],
+    );
+    let unused = ("unused", Array::floats(vec![3], &[0.0; 3]));
+    let ids = ints(&[1, 2], &[3, 1]);
+    let (out, ran) = run(f, &network, &[("ids", ids.clone()), unused.clone()]).unwrap();
+    let names: Vec<&str> = out.iter().map(|(n, _)| n.as_str()).collect();
+    assert_eq!(names, ["rows", "same", "twice", "is_one", "one"]);
+    assert_eq!(out[0].1.shape, [1, 2, 2]);
+    assert_eq!(out[0].1.f32s().unwrap(), [3.0, 3.5, 1.0, 1.5]);
+    assert_eq!(out[1].1, ids);
+    assert_eq!(out[2].1, ints(&[1, 2], &[6, 2]));
+    assert_eq!((out[3].1.dtype, &out[3].1.bytes[..]), (DType::Bool, &[0, 1][..]));
+    assert_eq!(out[4].1, ints(&[1], &[1]));
+    assert!(ran.layers.iter().any(|l| l.kind == LayerKind::Plain && l.name == "Gather"));
+    // An index out of range ends the run with the node's name.
+    let wild = ("ids", ints(&[1, 2], &[3, 4]));
+    let e = run(f, &network, &[wild, unused.clone()]).unwrap_err();
+    assert!(e.contains("Gather"), "{e}");
+    let e = run(f, &network, &[("ids", ids), ("unused", ints(&[3], &[0; 3]))]).unwrap_err();
+    assert!(e.contains("input `unused` is of f32"), "{e}");
+    let e = run(f, &network, &[unused]).unwrap_err();
+    assert!(e.contains('N'), "{e}");
+}
+
+/// Calls of which the generated C is the same are told apart by what they read.
+#[test]
+fn operators_that_differ_in_an_unread_operand_are_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let network = model(
+        f,
+        vec![node("CastLike", &["x", "one"], &["a"]), node("CastLike", &["x", "many"], &["b"])],
+        Vec::new(),
+        vec![value("x", I64, &["2"]), value("one", F32, &["1"]), value("many", F32, &["5"])],
+        &["a", "b"],
+    );
+    let given = [
+        ("x", ints(&[2], &[3, -4])),
+        ("one", Array::floats(vec![1], &[0.0])),
+        ("many", Array::floats(vec![5], &[0.0; 5])),
+    ];
+    let (out, _) = run(f, &network, &given).unwrap();
+    assert_eq!(out[0].1.f32s().unwrap(), [3.0, -4.0]);
+    assert_eq!(out[1].1, out[0].1);
+}
+
+#[test]
+fn values_that_decide_shapes_become_constants() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let network = model(
+        f,
+        vec![node("Reshape", &["x", "to"], &["y"])],
+        Vec::new(),
+        vec![value("x", I64, &["6"]), value("to", I64, &["2"])],
+        &["y"],
+    );
+    let x = ints(&[6], &[1, 2, 3, 4, 5, 6]);
+    let (out, ran) = run(f, &network, &[("x", x.clone()), ("to", ints(&[2], &[3, -1]))]).unwrap();
+    assert_eq!((&out[0].1.shape[..], &out[0].1.bytes), (&[3, 2][..], &x.bytes));
+    // The network is for this value only.
+    let other = [("x".to_string(), x.clone()), ("to".to_string(), ints(&[2], &[2, 3]))];
+    let e = ran.network.run(&other).unwrap_err().to_string();
+    assert!(e.contains("another value of `to`"), "{e}");
+    let e = run(f, &network, &[("x", x)]).unwrap_err();
+    assert!(e.contains("depend on the values of its input to"), "{e}");
+}
+
+/// The axis of CumSum decides no shape, yet its plain operator is made for one axis.
+#[test]
+fn values_that_operators_are_made_for_become_constants() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let inputs = vec![value("x", I64, &["2", "2"]), value("axis", I64, &[])];
+    let network =
+        model(f, vec![node("CumSum", &["x", "axis"], &["y"])], Vec::new(), inputs, &["y"]);
+    let x = ints(&[2, 2], &[1, 2, 3, 4]);
+    for (axis, want) in [(0, [1, 2, 4, 6]), (1, [1, 3, 3, 7])] {
+        let (out, _) = run(f, &network, &[("x", x.clone()), ("axis", ints(&[], &[axis]))]).unwrap();
+        assert_eq!(out[0].1, ints(&[2, 2], &want));
+    }
+}
+
+#[test]
+fn extents_that_only_the_run_knows_reach_outputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let inputs = || vec![value("x", I64, &["2", "3"])];
+    let nodes = vec![node("NonZero", &["x"], &["where"])];
+    let network = model(f, nodes.clone(), Vec::new(), inputs(), &["where"]);
+    let (out, _) = run(f, &network, &[("x", ints(&[2, 3], &[0, 7, 0, 0, 0, 1]))]).unwrap();
+    assert_eq!(out[0].1, ints(&[2, 2], &[0, 1, 1, 2]));
+    let (out, _) = run(f, &network, &[("x", ints(&[2, 3], &[0; 6]))]).unwrap();
+    assert_eq!(out[0].1, ints(&[2, 0], &[]));
+    let more = [nodes, vec![node("Add", &["where", "where"], &["y"])]].concat();
+    let network = model(f, more, Vec::new(), inputs(), &["y"]);
+    let e = run(f, &network, &[("x", ints(&[2, 3], &[1; 6]))]).unwrap_err();
+    assert!(e.contains("Add") && e.contains("whose extents only the run knows"), "{e}");
+}
+
+#[test]
+fn models_of_nothing_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let inputs = vec![value("x", F32, &["0", "2"]), value("s", I64, &[])];
+    let nodes = vec![node("Neg", &["x"], &["y"])];
+    let network = model(f, nodes, Vec::new(), inputs, &["y", "x", "s"]);
+    let empty = Array::floats(vec![0, 2], &[]);
+    let (out, _) = run(f, &network, &[("x", empty.clone()), ("s", ints(&[], &[5]))]).unwrap();
+    assert_eq!((&out[0].1, &out[1].1), (&empty, &empty));
+    assert_eq!(out[2].1, ints(&[], &[5]));
+}
+
+#[test]
+fn test_data_of_onnx_is_read_and_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let network = model(
+        f,
+        vec![node("Add", &["a", "b"], &["sum"]), node("Identity", &["sum"], &["y"])],
+        Vec::new(),
+        vec![value("a", I64, &["2"]), value("b", I64, &["2"])],
+        &["sum"],
+    );
+    let set = f.join("test_data_set_0");
+    std::fs::create_dir(&set).unwrap();
+    let put = |file: &str, data: &[i64]| {
+        let bytes = weight("", &ints(&[2], data)).encode_to_vec();
+        std::fs::write(set.join(file), bytes).unwrap();
+    };
+    put("input_0.pb", &[1, 2]);
+    put("input_1.pb", &[10, 20]);
+    put("output_0.pb", &[11, 22]);
+    let check = || {
+        let request = CheckRequest {
+            network: network.clone(),
+            data: CheckData::Folder(f.into()),
+            tolerance: Tolerance::Scaled(0.0),
+        };
+        squall::check(&Context::new(), &request, &mut |_| ())
+    };
+    let right = check().unwrap();
+    assert!(right.is_right() && right.elements == 2, "{right:?}");
+    put("output_0.pb", &[11, 23]);
+    let wrong = check().unwrap();
+    assert!(!wrong.is_right() && wrong.wrong == 1, "{wrong:?}");
+    std::fs::remove_file(set.join("input_1.pb")).unwrap();
+    let e = check().unwrap_err().to_string();
+    assert!(e.contains("1 files input_N.pb"), "{e}");
+}

@@ -1,0 +1,84 @@
+//! docs/operators.md says what becomes of each operator: it is made of the code's own tables.
+//! `SQUALL_BLESS=1 cargo test -p squall --test operators` writes it anew.
+
+use squall_compiler::plain::{self, catalogue};
+use squall_core::graph::{fold, infer, is_bounded};
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const HEAD: &str = "# Operators
+
+What becomes of each operator of ONNX's standard domain (up to opset 28), for tensors of float32,
+integers and booleans. This page is made of the code's tables by
+`SQUALL_BLESS=1 cargo test -p squall --test operators`; the same test fails where it is out of date.
+
+- **tuned**: it becomes a tuned kernel, alone or fused with others, in the forms that sketches know.
+- **move**: where it moves float32 data to places known ahead, it becomes a copy.
+- **folded**: over elements that are known when the model is read it is evaluated then.
+- **plain**: a generated kernel that is not tuned computes it in every run; the share of the time
+  that it takes is listed.
+- **written out**: the nodes that it holds stand in its place.
+
+An attribute or a type of elements that a row does not have is refused with an error that names
+node and attribute; nothing is guessed. Operators that a file defines itself (functions) are
+replaced by their bodies. Other domains are refused, as are strings, sequences, maps, optional and
+sparse values, training, and other types of floats.
+
+| operator | runs as | limits |
+|---|---|---|
+";
+
+fn page() -> String {
+    let reasons = |list: &[(&str, &str)], op: &str| {
+        list.iter().find(|(name, _)| *name == op).map(|(_, why)| (*why).to_string())
+    };
+    let mut names: BTreeSet<&str> = plain::operators().collect();
+    names.extend(infer::known_operators());
+    names.extend(catalogue::NOT_SUPPORTED.iter().map(|r| r.0));
+    names.extend(catalogue::WRITTEN_OUT.iter().map(|r| r.0));
+    let mut text = HEAD.to_string();
+    for op in names {
+        let ways = [
+            (squall_graph::is_tuned(op), "tuned"),
+            (squall_graph::candidates::MOVES.contains(&op), "move"),
+            (fold::evaluates_operator(op), "folded"),
+            (plain::has("", op), "plain"),
+            (reasons(catalogue::WRITTEN_OUT, op).is_some(), "written out"),
+        ];
+        let ways: Vec<&str> = ways.iter().filter(|w| w.0).map(|w| w.1).collect();
+        let refused = reasons(catalogue::NOT_SUPPORTED, op);
+        let ways = match (ways.is_empty(), &refused) {
+            (true, _) => "not supported".to_string(),
+            (false, None) => ways.join(", "),
+            (false, Some(_)) => panic!("{op} is said not to be supported, and is"),
+        };
+        assert!(ways != "not supported" || refused.is_some(), "{op} runs by nothing, and why?");
+        let limits = reasons(catalogue::WRITTEN_OUT, op)
+            .or(refused)
+            .or_else(|| reasons(catalogue::LIMITS, op))
+            .unwrap_or_default();
+        let _ = writeln!(text, "| {op} | {ways} | {limits} |");
+    }
+    for (op, _) in catalogue::LIMITS {
+        assert!(plain::has("", op), "{op} has limits, but no plain kernel");
+    }
+    for op in plain::operators().filter(|op| is_bounded("", op)) {
+        assert!(
+            reasons(catalogue::LIMITS, op).is_some(),
+            "{op} has extents that depend on elements"
+        );
+    }
+    text
+}
+
+#[test]
+fn the_page_of_operators_is_true() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operators.md");
+    let made = page();
+    if std::env::var_os("SQUALL_BLESS").is_some() {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == made, "docs/operators.md is out of date: SQUALL_BLESS=1 writes it anew");
+}

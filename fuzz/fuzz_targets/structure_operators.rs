@@ -1,0 +1,4 @@
+//! cargo-fuzz's program for the target `structure_operators` of `squall_fuzz::targets`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| squall_fuzz::targets::run("structure_operators", bytes));

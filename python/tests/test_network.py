@@ -1,0 +1,123 @@
+"""Models as callables: the repository's small network, against `squall run` and against itself."""
+
+import gc
+import multiprocessing
+import os
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+import squall  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "examples" / "small_net.onnx"
+X = np.load(ROOT / "examples" / "small_net_input.npy")
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(os.environ.get("CC", "gcc")) is None or shutil.which("make") is None,
+    reason="there is no C compiler, or no make",
+)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory):
+    return squall.compile(MODEL, folder=tmp_path_factory.mktemp("network"))
+
+
+def test_a_network_gives_the_bits_of_squall_run(network, tmp_path):
+    y = network(X)
+    assert y.dtype == np.float32 and list(y.shape) == network.outputs[0]["shape"]
+    programs = [os.environ.get("SQUALL"), ROOT / "target/debug/squall", ROOT / "target/release/squall"]
+    program = next((p for p in programs if p and os.path.exists(p)), None)
+    if program is None:
+        pytest.skip("there is no squall binary: cargo build, or set SQUALL")
+    model, x, out = MODEL, ROOT / "examples/small_net_input.npy", tmp_path / "y.npy"
+    subprocess.run([program, "run", model, "--input", x, "--output", out], check=True)
+    assert np.load(out).tobytes() == y.tobytes()
+
+
+def test_inputs_by_name_and_in_other_layouts(network):
+    name, y = network.inputs[0]["name"], network(X)
+    assert np.array_equal(network(**{name: X}), y)
+    turned = np.ascontiguousarray(X.T).T
+    assert not turned.flags.c_contiguous and np.array_equal(network(turned), y)
+    shifted = np.frombuffer(b"\0" + X.tobytes(), np.uint8)[1:].view(np.float32).reshape(X.shape)
+    assert np.array_equal(network(shifted), y)
+
+
+def test_what_does_not_fit_is_refused(network):
+    name = network.inputs[0]["name"]
+    for given, error, says in [
+        ((X.astype(np.float64),), TypeError, "float64"),
+        ((X[..., :-1],), ValueError, "shape"),
+        ((X, X), TypeError, "2 arrays"),
+        ((), TypeError, "missing"),
+    ]:
+        with pytest.raises(error, match=says):
+            network(*given)
+    with pytest.raises(TypeError, match="twice"):
+        network(X, **{name: X})
+    with pytest.raises(TypeError, match="no input"):
+        network(**{"no such": X})
+    with pytest.raises(FileNotFoundError, match="make"):
+        squall.Network("/nonexistent")
+
+
+def test_threads_share_a_network(network):
+    inputs = [X + i for i in range(4)]
+    expected = [network(x) for x in inputs]
+    wrong = []
+
+    def work(i):
+        for _ in range(200):
+            if not np.array_equal(network(inputs[i]), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert not wrong
+
+
+def _child(network, queue):
+    queue.put(network(X).tobytes())
+
+
+def test_a_forked_child_may_call_it(network):
+    queue = multiprocessing.get_context("fork").Queue()
+    child = multiprocessing.get_context("fork").Process(target=_child, args=(network, queue))
+    child.start()
+    assert queue.get(timeout=60) == network(X).tobytes()
+    child.join()
+
+
+def test_arrays_may_be_freed_meanwhile(network):
+    y = network(X).copy()
+    for _ in range(50):
+        result = network(X.copy())
+        gc.collect()
+        assert np.array_equal(result, y)
+
+
+def test_a_temporary_network_cleans_up():
+    network = squall.compile(MODEL)
+    folder = network.folder
+    assert folder.exists() and np.isfinite(network(X)).all()
+    del network
+    gc.collect()
+    assert not folder.exists()
+
+
+def test_errors_name_the_remedy(tmp_path):
+    with pytest.raises(squall.Error) as caught:
+        squall.compile(tmp_path / "missing.onnx")
+    assert caught.value.hint
+    with pytest.raises(squall.Error, match="name"):
+        squall.export(MODEL, tmp_path / "out", "no name")
+    (tmp_path / "broken.onnx").write_bytes(b"\x08\x07garbage")
+    with pytest.raises(squall.Error):
+        squall.compile(tmp_path / "broken.onnx")

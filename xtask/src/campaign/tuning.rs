@@ -1,0 +1,149 @@
+//! A tuning session in a sandbox: what it reported, what its store holds, and how it ended.
+
+use super::base::SMALL;
+use super::sandbox::{Ran, Sandbox, kill_group, wait};
+use super::verdict::Verdict;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// The store of these sessions.
+pub const STORE: &str = "tuned.squall";
+
+/// A running session.
+pub struct Tuning {
+    /// Its process.
+    pub child: Child,
+    lines: Receiver<String>,
+    /// The identities of the trials that it reported.
+    pub reported: Vec<String>,
+}
+
+/// How it ended.
+pub struct Outcome {
+    /// Exit code; none where it was killed or its time was over.
+    pub code: Option<i32>,
+    /// The signal that killed it.
+    pub signal: Option<i32>,
+    /// Whether its time was over.
+    pub is_late: bool,
+    /// What it complained of.
+    pub err: String,
+}
+
+impl Tuning {
+    /// Starts one of so many trials. `limits` are commands of a shell before it; `environment` is
+    /// added.
+    pub fn start(
+        sandbox: &Sandbox,
+        trials: usize,
+        limits: &str,
+        environment: &[(&str, String)],
+    ) -> Result<Tuning, Verdict> {
+        let trials = trials.to_string();
+        let arguments = ["tune", SMALL, "--trials", &trials, "--json"];
+        let mut c = sandbox.command(&arguments, limits);
+        c.envs(environment.iter().map(|(k, v)| (k, v.as_str())));
+        sandbox.note(&format!("{limits}; squall {arguments:?} {environment:?}\n"));
+        Tuning::of(c, sandbox)
+    }
+
+    /// Follows a command that prints reports.
+    pub fn of(mut c: Command, sandbox: &Sandbox) -> Result<Tuning, Verdict> {
+        let unrun = |e: std::io::Error| Verdict::Unrun(e.to_string());
+        let err = sandbox.inside().join(".err");
+        let err = std::fs::File::options().append(true).create(true).open(err).map_err(unrun)?;
+        let mut child = c.stdout(Stdio::piped()).stderr(err).spawn().map_err(unrun)?;
+        let (send, lines) = channel();
+        if let Some(out) = child.stdout.take() {
+            std::thread::spawn(move || {
+                for line in BufReader::new(out).lines().map_while(Result::ok) {
+                    if send.send(line).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        Ok(Tuning { child, lines, reported: Vec::new() })
+    }
+
+    /// Reads reports until there are so many, it ends, or the time is over.
+    pub fn until(&mut self, trials: usize, limit: Duration) {
+        let end = Instant::now() + limit;
+        while self.reported.len() < trials {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => self.reported.extend(identity(&line)),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, name: &str) {
+        let _ = Command::new("kill").args([name, &self.child.id().to_string()]).output();
+    }
+
+    /// Waits for its end and reads the rest of its reports.
+    pub fn end(mut self, sandbox: &Sandbox, limit: Duration) -> (Outcome, Vec<String>) {
+        let status = wait(&mut self.child, limit);
+        self.until(usize::MAX, Duration::from_secs(2));
+        let err = std::fs::read(sandbox.inside().join(".err")).unwrap_or_default();
+        let err = String::from_utf8_lossy(&err).into_owned();
+        let outcome = Outcome {
+            code: status.and_then(|s| s.code()),
+            signal: status.and_then(|s| s.signal()),
+            is_late: status.is_none(),
+            err,
+        };
+        sandbox.note(&format!("{status:?}\n{}\n", outcome.err));
+        if outcome.is_late {
+            kill_group(&mut self.child);
+        }
+        (outcome, self.reported)
+    }
+}
+
+/// The identity of a reported trial.
+fn identity(line: &str) -> Option<String> {
+    let v: Value = serde_json::from_str(line).ok()?;
+    Some(v["trial"]["identity"].as_str()?.to_string())
+}
+
+impl Outcome {
+    /// What is wrong with its end whatever happened: a panic, no end, or an error without words.
+    pub fn basics(&self) -> Verdict {
+        let said: String = self.err.chars().take(400).collect();
+        if self.err.contains("panicked at") {
+            return Verdict::Panic(said);
+        }
+        if self.is_late {
+            return Verdict::Hang(said);
+        }
+        if self.code.is_some_and(|c| !matches!(c, 0 | 130)) && !self.err.contains("error: ") {
+            return Verdict::Silent(format!("exit {:?}: {said}", self.code));
+        }
+        Verdict::Right
+    }
+}
+
+/// Whether a store holds all that was reported.
+pub fn holds(sandbox: &Sandbox, store: &str, reported: &[String]) -> Verdict {
+    if reported.is_empty() {
+        return Verdict::Right;
+    }
+    let ran: Ran = sandbox.run(
+        sandbox.command(&["records", "show", "--kind", "trial", "--json", "--store", store], ""),
+        60,
+    );
+    if !ran.status.is_some_and(|s| s.success()) {
+        return Verdict::Missing(format!("the store cannot be read: {}", ran.err));
+    }
+    match reported.iter().find(|id| !ran.out.contains(id.as_str())) {
+        Some(id) => Verdict::Missing(format!("trial {id} was reported and is not in {store}")),
+        None => Verdict::Right,
+    }
+}
