@@ -253,8 +253,8 @@ pub fn array_file(text: &str) -> Result<ArrayFile, String> {
 pub struct BesideArgs {
     /// Put the time of this library next to ours: `onnxruntime` or `openvino`, in the Python of
     /// $SQUALL_PYTHON, else of ./.venv, ../peers-venv or the PATH; same model, threads and input,
-    /// in turns; may be repeated
-    #[arg(long, value_name = "LIBRARY", value_parser = libraries())]
+    /// in turns; may be repeated, or several with commas
+    #[arg(long, value_name = "LIBRARY", value_delimiter = ',', value_parser = libraries())]
     pub beside: Vec<Library>,
 }
 
