@@ -10,5 +10,5 @@ mod weights;
 
 pub use data::{DeclaredInput, Extent, Signature, read_tensor, signature};
 pub use external::{External, external_weights, with_weights_at};
-pub use reader::{read, read_bound};
+pub use reader::{onnxruntime_operators, read, read_bound};
 pub use weights::{Beside, read_weights};

@@ -5,6 +5,8 @@ mod contrib;
 mod control;
 mod inline;
 
+pub use contrib::onnxruntime_operators;
+
 use self::control::Expansion;
 use super::proto::{self, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
 use super::tensor::tensor;

@@ -41,6 +41,11 @@ const OPERATORS: &[(&str, Write)] = &[
     ("Trilu", |b| b.same("Trilu")),
 ];
 
+/// The operators of domain `com.microsoft` that are written out as standard ones.
+pub fn onnxruntime_operators() -> impl Iterator<Item = &'static str> {
+    OPERATORS.iter().map(|(name, _)| *name)
+}
+
 /// The standard nodes that do what a node of onnxruntime's does; nothing where it is none of these,
 /// a reason where this use of it is not supported.
 pub(super) fn written_out(
