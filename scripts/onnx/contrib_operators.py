@@ -41,6 +41,11 @@ def cases():
     at, bt = a.swapaxes(2, 3).copy(), b.swapaxes(2, 3).copy()
     yield "fused_matmul_ta", "FusedMatMul", [at, b], {"transA": 1}, 1
     yield "fused_matmul_tb", "FusedMatMul", [a, bt], {"transB": 1, "alpha": 2.0}, 1
+    batched = a.transpose(2, 0, 1, 3).copy()
+    yield "fused_matmul_batch_a", "FusedMatMul", [batched, b], {"transBatchA": 1}, 1
+    both = b.transpose(3, 0, 1, 2).copy()
+    turned = {"transBatchB": 1, "transB": 1}
+    yield "fused_matmul_batch_b", "FusedMatMul", [a, both], turned, 1
     for kind in ("Relu", "LeakyRelu", "Tanh", "Sigmoid"):
         extra = {"activation_alpha": 0.3} if kind == "LeakyRelu" else {}
         given = [floats(4, 6), floats(6, 3), floats(3)]

@@ -255,20 +255,26 @@ fn quick_gelu(b: &mut Body) -> Result<(), String> {
     Ok(())
 }
 
-/// A product of matrices, each transposed first where the call says so, times a factor.
+/// A product of matrices, each transposed first where the call says so, times a factor. Where it
+/// says `transBatch`, the first axis is the matrix's first, and those between are the batch's.
 fn fused_matmul(b: &mut Body) -> Result<(), String> {
-    if b.int("transBatchA", 0) != 0 || b.int("transBatchB", 0) != 0 {
-        return Err("its attributes `transBatchA` and `transBatchB` are not supported".into());
-    }
     let mut sides = [b.input(0)?, b.input(1)?];
-    for (i, name) in ["transA", "transB"].into_iter().enumerate() {
-        let rank = if b.int(name, 0) == 0 { 0 } else { b.shape(i)?.len() as i64 };
+    for (i, names) in [("transA", "transBatchA"), ("transB", "transBatchB")].into_iter().enumerate()
+    {
+        let (swapped, batch) = (b.int(names.0, 0) != 0, b.int(names.1, 0) != 0);
         // A vector has nothing to transpose.
-        if rank >= 2 {
-            let mut order: Vec<i64> = (0..rank).collect();
-            order.swap(rank as usize - 2, rank as usize - 1);
-            sides[i] = b.transpose(&sides[i], &order);
+        let rank = if swapped || batch { b.shape(i)?.len() } else { 0 };
+        if rank < 2 {
+            continue;
         }
+        let mut order: Vec<i64> = (0..rank as i64).collect();
+        if batch {
+            order[..rank - 1].rotate_left(1);
+        }
+        if swapped {
+            order.swap(rank - 2, rank - 1);
+        }
+        sides[i] = b.transpose(&sides[i], &order);
     }
     let mut y = b.op("MatMul", &[&sides[0], &sides[1]], vec![]);
     let alpha = b.float("alpha", 1.0);
