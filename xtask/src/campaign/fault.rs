@@ -326,9 +326,9 @@ const COMPILERS: &[&str] = &[
     "cc \"$@\" || exit 1\nout=\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n[ \
      -n \"$out\" ] && truncate -s 4096 \"$out\"\nexit 0\n",
     "echo 'No space left on device' >&2\nexit 1\n",
-    "out=; last=\nfor a in \"$@\"; do [ \"$last\" = -o ] && out=$a; last=$a; done\nfor a in \"$@\"; do \
-     case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && : > \"$out\" && exit 0;; esac; done\nexec \
-     cc \"$@\"\n",
+    "out=; last=\nfor a in \"$@\"; do [ \"$last\" = -o ] && out=$a; last=$a; done\nfor a in \
+     \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && : > \"$out\" && exit \
+     0;; esac; done\nexec cc \"$@\"\n",
     "for a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && ! grep -q \
      _reference \"$a\" && sed -i 's/data\\[0\\]/outputs[0]/' \"$a\";; esac; done\nexec cc \"$@\"\n",
 ];
