@@ -110,6 +110,10 @@ fn a_store_that_is_removed_while_tuning_is_saved_and_told() {
         if seen.len() == 3 {
             let _ = std::fs::remove_file(p.path().join("tuned.squall"));
         }
+        if seen.len() == 200 {
+            child.kill().unwrap();
+            panic!("it goes on without its store");
+        }
     }
     let ran = ends(child, Duration::from_secs(60)).fails();
     assert!(ran.err.contains("removed or replaced"), "{}", ran.err);
