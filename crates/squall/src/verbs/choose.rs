@@ -82,11 +82,7 @@ fn asked(problems: &Problems) -> Result<Vec<Question>, Error> {
     let (name, text) = match problems {
         Problems::Line(line) => ("line".to_string(), line.clone()),
         Problems::Text(name, text) => (name.clone(), text.clone()),
-        Problems::File(path) => {
-            let read = std::fs::read_to_string(path);
-            let text = read.map_err(|source| Error::Read { path: path.clone(), source })?;
-            (path.display().to_string(), text)
-        }
+        Problems::File(path) => (path.display().to_string(), crate::files::read_text(path)?),
     };
     questions(&name, &text)
 }
