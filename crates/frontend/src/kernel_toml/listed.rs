@@ -48,10 +48,11 @@ pub fn read(file: &str, at: Place, knobs: &[Knob], read: &Read) -> Result<Listed
 impl Listed {
     /// What is listed and legal in a space of the same knobs.
     pub fn within(&self, space: &Space) -> Result<Space, SpaceError> {
-        let legal = |p: &&Box<[u16]>| {
+        let legal = |p: &[u16]| {
             let indices: Vec<usize> = p.iter().map(|&i| usize::from(i)).collect();
             space.contains(&indices)
         };
-        Space::listed(space.knobs().to_vec(), self.points.iter().filter(legal).cloned().collect())
+        let kept = self.points.iter().filter(|p| legal(p)).cloned().collect();
+        Space::listed(space.knobs().to_vec(), kept)
     }
 }
