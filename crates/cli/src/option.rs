@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use squall::arrays::ArrayFile;
 use squall::{
-    Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest,
+    Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest, Precision,
     TargetRequest,
 };
 use std::path::PathBuf;
@@ -28,6 +28,10 @@ pub struct InputArgs {
     /// --stage assignment` prints it
     #[arg(long, value_name = "FILE", conflicts_with = "channels")]
     pub assignment: Option<PathBuf>,
+    /// The format of a model's products: `f32`, or `tf32`, to which factors are rounded while sums
+    /// stay 32-bit floats (on a GPU); kernels of each are kept apart [default: f32]
+    #[arg(long, value_name = "FORMAT", value_parser = precision())]
+    pub precision: Option<Precision>,
 }
 
 impl InputArgs {
@@ -38,8 +42,16 @@ impl InputArgs {
             dims: self.dims.clone(),
             channels: self.channels,
             assignment: self.assignment.clone(),
+            precision: self.precision.unwrap_or_default(),
         }
     }
+}
+
+fn precision() -> impl TypedValueParser<Value = Precision> {
+    let named =
+        |text: String| Precision::ALL.iter().find(|(_, name)| *name == text).map(|(p, _)| *p);
+    PossibleValuesParser::new(Precision::ALL.iter().map(|(_, name)| *name))
+        .try_map(move |text| named(text).ok_or("no such format"))
 }
 
 fn channels() -> impl TypedValueParser<Value = Channels> {

@@ -6,6 +6,7 @@ use crate::export::GuessRequest;
 use crate::input::Input;
 use crate::layout::Channels;
 use crate::peers::Library;
+use crate::precision::Precision;
 use crate::settings::{BudgetRequest, TargetRequest};
 use crate::target_context::Context;
 use squall_core::Caches;
@@ -24,6 +25,8 @@ pub struct InputRequest {
     pub channels: Option<Channels>,
     /// A file that says which kernels a model is made of and in which layouts.
     pub assignment: Option<PathBuf>,
+    /// In which format its products are made.
+    pub precision: Precision,
 }
 
 impl InputRequest {
@@ -40,10 +43,11 @@ impl InputRequest {
     /// The same, as it is run with these arrays.
     pub fn load_given(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        if let Some(file) = &self.assignment {
-            return input.with_assignment_file(file);
-        }
-        Ok(input.with_channels(self.channels.unwrap_or(Channels::usual(target))))
+        let input = match &self.assignment {
+            Some(file) => input.with_assignment_file(file)?,
+            None => input.with_channels(self.channels.unwrap_or(Channels::usual(target))),
+        };
+        input.in_precision(self.precision, target)
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
@@ -67,19 +71,16 @@ impl InputRequest {
         (target, threads): (TargetRequest, usize),
         given: &[NamedArray],
     ) -> Result<Input, Error> {
+        // Times of other precisions say nothing of layouts in this one.
+        let store = store.filter(|_| self.precision == Precision::F32);
+        let (Some(store), None, None) = (store, &self.assignment, self.channels) else {
+            return self.load_given(target, given);
+        };
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        if let Some(file) = &self.assignment {
-            return input.with_assignment_file(file);
+        if input.graph.is_some() {
+            return input.with_fastest_layout(store, &context.target(target, threads)?);
         }
-        if let Some(channels) = self.channels {
-            return Ok(input.with_channels(channels));
-        }
-        match store {
-            Some(s) if input.graph.is_some() => {
-                input.with_fastest_layout(s, &context.target(target, threads)?)
-            }
-            _ => Ok(input.with_channels(Channels::usual(target))),
-        }
+        Ok(input.with_channels(Channels::usual(target)))
     }
 }
 
