@@ -62,7 +62,7 @@ impl Copy {
         }
         let suits = |n: u64| {
             let all = outer.iter().all(|a| a.to % n == 0 && a.from.unsigned_abs() % n == 0);
-            all && last.extent % n == 0 && self.from % n == 0 && self.to % n == 0
+            all && last.extent % n == 0 && self.from.is_multiple_of(n) && self.to.is_multiple_of(n)
         };
         let mut width = (16 / self.size).max(1);
         while !suits(width) {

@@ -99,29 +99,7 @@ impl Input {
         let name =
             path.file_stem().map_or_else(|| text.into(), |s| s.to_string_lossy().into_owned());
         match extension.as_str() {
-            "onnx" => {
-                let made = given::read(&bytes, (text, &name), dims, given)?;
-                let graph =
-                    Assignment::of(Arc::new(made.model)).map_err(|message| Error::Input {
-                        place: text.into(),
-                        message,
-                        hint: "please report this: it is a fault of Squall's".into(),
-                    })?;
-                let kind = InputKind::Model;
-                let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
-                let (path, own, bound) = (Some(path.into()), Vec::new(), made.bound);
-                Ok(Input {
-                    name,
-                    kind,
-                    tasks,
-                    untuned,
-                    graph: Some(graph),
-                    path,
-                    own,
-                    bound,
-                    remade: HashMap::new(),
-                })
-            }
+            "onnx" => Input::model(given::read(&bytes, (text, &name), dims, given)?, path, name),
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
             "workload" => {
@@ -154,6 +132,26 @@ impl Input {
                     .into(),
             }),
         }
+    }
+
+    fn model(made: given::Specialised, path: &Path, name: String) -> Result<Input, Error> {
+        let graph = Assignment::of(Arc::new(made.model)).map_err(|message| Error::Input {
+            place: path.display().to_string(),
+            message,
+            hint: "please report this: it is a fault of Squall's".into(),
+        })?;
+        let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
+        Ok(Input {
+            name,
+            kind: InputKind::Model,
+            tasks,
+            untuned,
+            graph: Some(graph),
+            path: Some(path.into()),
+            own: Vec::new(),
+            bound: made.bound,
+            remade: HashMap::new(),
+        })
     }
 
     /// The same model, covered by the kernels of another assignment.
