@@ -19,8 +19,8 @@ FUNCTION(exp2) FUNCTION(log) FUNCTION(log2) FUNCTION(sqrt) FUNCTION(tanh) FUNCTI
     FUNCTION(floor) FUNCTION(ceil) FUNCTION(rint) FUNCTION(round) FUNCTION(sin) FUNCTION(cos)
         FUNCTION(acos) FUNCTION(acosh) FUNCTION(asin) FUNCTION(asinh) FUNCTION(atan)
             FUNCTION(atanh) FUNCTION(cosh) FUNCTION(expm1) FUNCTION(log1p) FUNCTION(sinh)
-                FUNCTION(tan) FUNCTION2(copysign) FUNCTION(fabs) FUNCTION2(fmax) FUNCTION2(fmin) FUNCTION2(pow)
-            FUNCTION2(fmod) extern "C" float fmaf(float, float, float) noexcept;
+                FUNCTION(tan) FUNCTION2(copysign) FUNCTION(fabs) FUNCTION2(fmax) FUNCTION2(fmin)
+            FUNCTION2(pow) FUNCTION2(fmod) extern "C" float fmaf(float, float, float) noexcept;
 extern "C" double fma(double, double, double) noexcept;
 extern "C" long clock(void) noexcept;
 extern "C" void *memcpy(void *, const void *, size_t) noexcept;
