@@ -2,8 +2,9 @@
 //! compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
 //! kernels with libraries, `cargo xtask bench trust` rematches with each other, `cargo xtask bench
 //! threads` kernels of two threads with those of one, `cargo xtask bench examples` says what tuning
-//! gains on the examples, and `cargo xtask bench gpu-networks` prepares whole networks on a GPU. `cargo
-//! xtask tables` writes the documents' tables from run files. `cargo xtask campaign` throws hostile inputs and faults at the built binary.
+//! gains on the examples, and `cargo xtask bench gpu-networks` prepares whole networks on a GPU.
+//! `cargo xtask tables` writes the documents' tables from run files. `cargo xtask campaign` throws
+//! hostile inputs and faults at the built binary.
 
 mod bench;
 mod campaign;

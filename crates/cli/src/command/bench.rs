@@ -31,7 +31,8 @@ One inference goes from the copy of its input to the copy of its output. Three o
 a whole, the fourth layer by layer. On a GPU (--target cuda) all launches of an inference are one
 graph: the device time of its replays is given, the time from the host's memory to the host's
 memory, and each layer's in a graph of its own. Inputs without --input are random, the same in
-every run: floats between -1 and 1, whole numbers 0 or 1, and indices below the extent that they index."
+every run: floats between -1 and 1, whole numbers 0 or 1, and indices below the extent that they
+index."
 )]
 pub struct Args {
     #[command(subcommand)]
