@@ -67,6 +67,7 @@ impl File<'_> {
                 ranges,
             }),
             stages: outputs,
+            ..Workload::default()
         };
         if let Err(e) = workload.check() {
             return fault(self.top.need("argument")?.span(), e.to_string());

@@ -78,6 +78,9 @@ fn buffers(p: &Plan) -> Result<(), String> {
         if made && !matches!(b.role, Role::Data | Role::Weight) {
             return Err(format!("buffer {i} is no input"));
         }
+        if b.gaps && b.role != Role::Output {
+            return Err(format!("buffer {i} is no output, and has gaps"));
+        }
         let Some((region, offset)) = b.place else {
             return match b.role {
                 Role::Constant => Err(format!("constant {i} lies in no region")),

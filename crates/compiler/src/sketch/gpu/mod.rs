@@ -39,6 +39,10 @@ const RULES: &[(&str, Rule)] =
     &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
 
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
+    // Tiles that reach over an edge count on nothing being there: no part of a larger box.
+    if !f.workload.rooms.is_empty() {
+        return vec![plain(f, gpu)];
+    }
     let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain(f, gpu)]);
     list.extend(winograd::derive(f, gpu));
