@@ -1,7 +1,7 @@
 //! Options that several commands share, each defined once.
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use squall::arrays::ArrayFile;
 use squall::{
     Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest,
@@ -28,6 +28,11 @@ pub struct InputArgs {
     /// --stage assignment` prints it
     #[arg(long, value_name = "FILE", conflicts_with = "channels")]
     pub assignment: Option<PathBuf>,
+    /// Cover a model by kernels and layouts in this way
+    #[arg(long, value_name = "WAY", value_parser = PossibleValuesParser::new(
+        squall::covers().map(|(name, about)| PossibleValue::new(name).help(about))),
+        conflicts_with_all = ["channels", "assignment"])]
+    pub cover: Option<String>,
 }
 
 impl InputArgs {
@@ -38,6 +43,7 @@ impl InputArgs {
             dims: self.dims.clone(),
             channels: self.channels,
             assignment: self.assignment.clone(),
+            cover: self.cover.clone(),
         }
     }
 }

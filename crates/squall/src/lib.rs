@@ -63,7 +63,7 @@ pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use export::{GuessRequest, KernelCounts};
 pub use input::{Input, InputKind, beside, name_matches};
-pub use layout::Channels;
+pub use layout::{Channels, CoverReport, CoverRow, covers};
 pub use machine::{fitted_cpu, fitted_gpu};
 pub use peers::{Library, Peer, PeerTimes};
 pub use report::{Inference, Report, Roof, RoofLevel, StopReason, TaskReport};

@@ -4,13 +4,14 @@ use crate::arrays::NamedArray;
 use crate::error::Error;
 use crate::export::GuessRequest;
 use crate::input::Input;
-use crate::layout::Channels;
+use crate::layout::{Channels, CoverReport, known_times};
 use crate::peers::Library;
 use crate::settings::{BudgetRequest, TargetRequest};
 use crate::target_context::Context;
 use squall_core::Caches;
 use squall_records::Store;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 /// What to work on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +25,8 @@ pub struct InputRequest {
     pub channels: Option<Channels>,
     /// A file that says which kernels a model is made of and in which layouts.
     pub assignment: Option<PathBuf>,
+    /// The name of the solver that says it; see [`crate::layout::covers`].
+    pub cover: Option<String>,
 }
 
 impl InputRequest {
@@ -43,7 +46,28 @@ impl InputRequest {
         if let Some(file) = &self.assignment {
             return input.with_assignment_file(file);
         }
+        if let Some(name) = &self.cover {
+            return input.covered(name, &HashMap::new());
+        }
         Ok(input.with_channels(self.channels.unwrap_or(Channels::usual(target))))
+    }
+
+    /// How the candidates for kernels of a model stand to each other by the times that a store has,
+    /// and by estimates where it has none.
+    pub fn cover_report(
+        &self,
+        context: &Context,
+        store: Option<&Path>,
+        (target, threads): (TargetRequest, usize),
+    ) -> Result<CoverReport, Error> {
+        let input = Input::load_given(&self.source, &self.dims, &[])?;
+        let known = match store {
+            Some(path) => {
+                known_times(&Store::open_read_only(path)?, &context.target(target, threads)?)?
+            }
+            None => HashMap::new(),
+        };
+        input.cover_report(&known)
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
@@ -70,6 +94,13 @@ impl InputRequest {
         let input = Input::load_given(&self.source, &self.dims, given)?;
         if let Some(file) = &self.assignment {
             return input.with_assignment_file(file);
+        }
+        if let Some(name) = &self.cover {
+            let known = match store {
+                Some(s) => known_times(s, &context.target(target, threads)?)?,
+                None => HashMap::new(),
+            };
+            return input.covered(name, &known);
         }
         if let Some(channels) = self.channels {
             return Ok(input.with_channels(channels));
