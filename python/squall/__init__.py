@@ -29,10 +29,11 @@ inside Optuna.
 """
 
 from squall._squall import Error, __version__
+from squall._kernel import tune_kernel
 from squall._network import Network, compile, export
 from squall._report import Report, tasks, tune, tune_model
 from squall._search import Failed, Space, Study, strategies
-from squall._store import Store, predict
+from squall._store import Store, choose, predict
 
 __all__ = [
     "Error",
@@ -43,11 +44,13 @@ __all__ = [
     "Store",
     "Study",
     "__version__",
+    "choose",
     "compile",
     "export",
     "predict",
     "strategies",
     "tasks",
     "tune",
+    "tune_kernel",
     "tune_model",
 ]

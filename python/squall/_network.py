@@ -62,8 +62,8 @@ class Network:
         self._io = ctypes.c_size_t * (len(self.inputs) + len(self.outputs) + 2)
         self._io_bytes = ctypes.sizeof(self._io)
         self._position = {t["name"]: i for i, t in enumerate(self.inputs)}
-        self._wanted = [(t["type"], tuple(t["shape"])) for t in self.inputs]
-        self._given = [(t["type"], tuple(t["shape"])) for t in self.outputs]
+        self._wanted = [(_dtype(t["type"]), tuple(t["shape"])) for t in self.inputs]
+        self._given = [(_dtype(t["type"]), tuple(t["shape"])) for t in self.outputs]
 
     def _function(self, name: str, result: Any, *arguments: Any) -> Any:
         function = getattr(self._library, f"{self.name}_{name}")
@@ -112,7 +112,7 @@ class Network:
 
     def _array(self, numpy: Any, given: Any, i: int) -> Any:
         """An input as a C-contiguous numpy array, without a copy where it is one."""
-        name, (dtype, shape) = self.inputs[i]["name"], self._wanted[i]
+        dtype, shape = self._wanted[i]
         array = given
         if not isinstance(given, numpy.ndarray):
             if hasattr(given, "__dlpack__"):
@@ -121,14 +121,17 @@ class Network:
                 array = numpy.from_dlpack(given)
             else:
                 array = numpy.asarray(given)
-        if array.dtype.name != dtype:
+        if array.dtype == dtype and array.shape == shape and array.flags.c_contiguous:
+            return array
+        name = self.inputs[i]["name"]
+        if array.dtype != dtype:
             raise TypeError(
-                f"input {name!r} is {dtype}, the array given {array.dtype.name}: convert it with"
-                f" .astype({dtype!r})"
+                f"input {name!r} is {dtype.name}, the array given {array.dtype!s}: convert it with"
+                f" .astype({dtype.name!r})"
             )
         if array.shape != shape:
             raise ValueError(f"input {name!r} has shape {shape}, the array given {array.shape}")
-        return array if array.flags.c_contiguous else numpy.ascontiguousarray(array)
+        return numpy.ascontiguousarray(array)
 
     def _workspace(self) -> tuple[Any, int]:
         """A workspace that no other call uses, and its first aligned address."""
@@ -158,6 +161,13 @@ class Network:
         if model:
             self._close(model)
             self._model = ctypes.c_void_p()
+
+
+def _dtype(name: str) -> Any:
+    """A type as numpy has it, in the byte order of this machine."""
+    import numpy
+
+    return numpy.dtype(name)
 
 
 def export(

@@ -69,13 +69,16 @@ class Space:
             if len(self._positions[name]) < len(values):
                 raise ValueError(f"parameter {name!r} has equal values: {values!r}")
         self._given = [self._parameter(i, name) for i, name in enumerate(self.parameters)]
-        compiled, evaluated = [], []
+        compiled: list[str] = []
+        evaluated: list[Callable[[Configuration], bool]] = []
         for restriction in _listed(restrictions):
             text = restriction if isinstance(restriction, str) else None
             if text is not None and self._compiles(text):
                 compiled.append(text)
             else:
                 evaluated.append(_predicate(restriction, list(self.parameters)))
+        #: Restrictions that the extension understands, and whether there are others.
+        self.compiled, self.evaluated = compiled, bool(evaluated)
         self._inner = _squall.SearchSpace(self._given, compiled)
         if evaluated:
             self._inner = self._filtered(evaluated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,6 +42,16 @@ class Store:
                 "Store.trials() needs pandas: `pip install pandas`, or use Store.columns()"
             ) from None
         return pandas.DataFrame(self.columns(name))
+
+    def arrow(self, name: str | None = None) -> Any:
+        """The same as an Arrow table."""
+        try:
+            import pyarrow
+        except ImportError:
+            raise ImportError(
+                "Store.arrow() needs pyarrow: `pip install pyarrow`, or use Store.columns()"
+            ) from None
+        return pyarrow.table(self.columns(name))
 
     def best(self, name: str | None = None) -> dict[str, dict[str, Any]]:
         """For each task's name its fastest trial, a row of :meth:`columns`."""
@@ -114,3 +125,40 @@ def predict(
         "top": top,
     }
     return json.loads(_squall.predict(options))
+
+
+def choose(
+    chooser: str | os.PathLike[str],
+    problems: str | Iterable[str],
+    *,
+    device: str,
+    workspace: int | None = None,
+    without: Iterable[str] = (),
+    measure: int | None = None,
+    uses: float = 1000,
+    predictor: str | os.PathLike[str] | None = None,
+    recall: bool = True,
+    top: int | None = None,
+) -> list[dict[str, Any]]:
+    """Which of MIOpen's solvers serves each problem, as ``squall choose`` says it.
+
+    A problem is a key of MIOpen's databases or a MIOpenDriver line. Each entry has ``problem``,
+    ``source``, ``measure`` (how many of the first to time before one is kept) and ``solutions``,
+    best first, with times in milliseconds.
+    """
+    options = {
+        "chooser": os.fspath(chooser),
+        "problems": problems if isinstance(problems, str) else "\n".join(problems),
+        "device": device,
+        "workspace": workspace,
+        "without": list(without),
+        "measure": measure,
+        "uses": float(uses),
+        "predictor": None if predictor is None else os.fspath(predictor),
+        "recall": recall,
+        "top": top,
+    }
+    lines, notes = _squall.choose(options)
+    for note in notes:
+        warnings.warn(note, stacklevel=2)
+    return [json.loads(line) for line in lines]

@@ -3,10 +3,12 @@
 //! `benches/runs/`. The other benchmarks are in the files below this one.
 
 mod examples;
+mod gpu_networks;
 mod threads;
 mod trust;
 
 pub use examples::examples;
+pub use gpu_networks::gpu_networks;
 pub use threads::threads;
 pub use trust::trust;
 

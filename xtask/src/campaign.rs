@@ -5,8 +5,12 @@
 mod base;
 mod fault;
 mod input;
+mod learned;
+mod network;
 mod options;
+mod other;
 mod sandbox;
+mod sealed;
 mod store;
 mod task;
 mod tuning;

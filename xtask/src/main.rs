@@ -1,8 +1,8 @@
 //! The repository's own chores. `cargo xtask tidy` checks the invariants of ARCHITECTURE.md that no
 //! compiler checks; it reads files and changes nothing. `cargo xtask bench cpu` compares tuned
 //! kernels with libraries, `cargo xtask bench trust` rematches with each other, `cargo xtask bench
-//! threads` kernels of two threads with those of one, and `cargo xtask bench examples` says what
-//! tuning gains on the examples. `cargo xtask tables` writes the documents' tables from run files.
+//! threads` kernels of two threads with those of one, `cargo xtask bench examples` says what tuning
+//! gains on the examples, and `cargo xtask bench gpu-networks` prepares whole networks on a GPU. `cargo xtask tables` writes the documents' tables from run files.
 //! `cargo xtask campaign` throws hostile inputs and faults at the built binary.
 
 mod bench;
@@ -22,13 +22,14 @@ fn main() -> ExitCode {
         ["bench", "trust"] => done(bench::trust(&root())),
         ["bench", "threads", ref rest @ ..] => done(bench::threads(&root(), rest)),
         ["bench", "examples", ref rest @ ..] => done(bench::examples(&root(), rest)),
+        ["bench", "gpu-networks", ref rest @ ..] => done(bench::gpu_networks(&root(), rest)),
         ["campaign", ref rest @ ..] => campaign::campaign(&root(), rest),
         ["tables", ref rest @ ..] => done(report::tables(&root(), rest)),
         _ => {
             eprintln!(
                 "usage: cargo xtask tidy [WORD] | cargo xtask tables [--check] | cargo xtask \
                  campaign [--cases N] [--seed K] | cargo xtask bench cpu [--short] | cargo xtask \
-                 bench (trust | threads | examples)"
+                 bench (trust | threads | examples | gpu-networks)"
             );
             ExitCode::from(2)
         }

@@ -4,6 +4,7 @@
 mod crates;
 mod cycles;
 mod functions;
+mod promises;
 mod repository;
 mod text;
 
@@ -23,6 +24,7 @@ const RULES: &[(&str, Rule)] = &[
     ("names say what they hold", text::names),
     ("comments say what acts", text::plain_comments),
     ("every dependency has its reason", text::dependencies),
+    ("each promise names a test that is there", promises::named_tests_exist),
     ("the documents are there and short enough", text::documents),
 ];
 

@@ -4,7 +4,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use squall::arrays::ArrayFile;
 use squall::{
-    Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest,
+    Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest, Precision,
     TargetRequest,
 };
 use std::path::PathBuf;
@@ -33,6 +33,10 @@ pub struct InputArgs {
         squall::covers().map(|(name, about)| PossibleValue::new(name).help(about))),
         conflicts_with_all = ["channels", "assignment"])]
     pub cover: Option<String>,
+    /// The format of a model's products: `f32`, or `tf32`, to which factors are rounded while sums
+    /// stay 32-bit floats (on a GPU); kernels of each are kept apart [default: f32]
+    #[arg(long, value_name = "FORMAT", value_parser = precision())]
+    pub precision: Option<Precision>,
 }
 
 impl InputArgs {
@@ -44,8 +48,16 @@ impl InputArgs {
             channels: self.channels,
             assignment: self.assignment.clone(),
             cover: self.cover.clone(),
+            precision: self.precision.unwrap_or_default(),
         }
     }
+}
+
+fn precision() -> impl TypedValueParser<Value = Precision> {
+    let named =
+        |text: String| Precision::ALL.iter().find(|(_, name)| *name == text).map(|(p, _)| *p);
+    PossibleValuesParser::new(Precision::ALL.iter().map(|(_, name)| *name))
+        .try_map(move |text| named(text).ok_or("no such format"))
 }
 
 fn channels() -> impl TypedValueParser<Value = Channels> {
@@ -259,8 +271,8 @@ pub fn array_file(text: &str) -> Result<ArrayFile, String> {
 pub struct BesideArgs {
     /// Put the time of this library next to ours: `onnxruntime` or `openvino`, in the Python of
     /// $SQUALL_PYTHON, else of ./.venv, ../peers-venv or the PATH; same model, threads and input,
-    /// in turns; may be repeated
-    #[arg(long, value_name = "LIBRARY", value_parser = libraries())]
+    /// in turns; may be repeated, or several with commas
+    #[arg(long, value_name = "LIBRARY", value_delimiter = ',', value_parser = libraries())]
     pub beside: Vec<Library>,
 }
 

@@ -62,6 +62,19 @@ fn a_library_runs_the_same_model_in_turns() {
 }
 
 #[test]
+fn a_library_gets_the_weights_that_the_file_does_not_hold() {
+    let Some(python) = python() else { return };
+    let p = Place::new();
+    // Every weight of this file is absent, and lies at the first byte of one file, it says.
+    let model = example("resnet18.onnx");
+    let mut command =
+        p.command(&["bench", &model, "--beside", "onnxruntime", "--seconds", "0.2", "--json"]);
+    let ran = support::Ran::from(command.env("SQUALL_PYTHON", &python).output().unwrap()).ok();
+    let peer = &ran.json()["beside"][0];
+    assert!(peer["error"].as_f64().unwrap() < 1e-4, "{peer}");
+}
+
+#[test]
 fn an_absent_library_is_said_and_ours_is_timed_all_the_same() {
     let p = Place::new();
     let model = example("small_net.onnx");

@@ -40,35 +40,44 @@ fn a_target_that_is_none_is_refused() {
     assert!(ran.err.contains("expected `cpu`, `cuda`, `cuda:N`"), "{}", ran.err);
 }
 
+fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
 #[test]
-fn whole_models_are_refused_on_a_gpu() {
+fn whole_models_run_on_a_gpu_or_its_absence_is_explained() {
     let p = Place::new();
-    let ran = p.squall(&[
-        "run",
-        "model.onnx",
-        "--input",
-        "x.npy",
-        "--output",
-        "y.npy",
-        "--target",
-        "cuda",
-    ]);
-    assert_eq!(ran.code, Some(2), "{}", ran.err);
-    let ran = p.squall(&[
-        "check",
-        "model.onnx",
-        "--input",
-        "x.npy",
-        "--expect",
-        "y.npy",
-        "--target",
-        "cuda",
-    ]);
-    assert!(
-        ran.err.contains("on the CPU only") && ran.err.contains("squall export"),
-        "{}",
-        ran.err
-    );
+    let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
+    let args = ["run", &model, "--input", &x, "--output", "y.npy", "--target", "cuda"];
+    let ran = p.command(&args).env("SQUALL_LIBCUDA", "/nowhere/libcuda.so").output().unwrap();
+    let ran = support::Ran::from(ran).fails();
+    assert!(ran.err.contains("CUDA cannot be used: no NVIDIA driver"), "{}", ran.err);
+    // A library for a GPU is none that could be made.
+    let args = ["export", &model, "--network", "n", "--out", "o", "--target", "cuda"];
+    let ran = p.squall(&args);
+    assert!(ran.code == Some(2) && ran.err.contains("for the CPU only"), "{}", ran.err);
+}
+
+#[test]
+fn a_whole_model_is_run_checked_and_timed_on_an_emulated_gpu() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
+    let run = |args: &[&str]| {
+        let args = [args, &["--target", "cuda", "--json"]].concat();
+        support::Ran::from(p.command(&args).envs(gpu.clone()).output().unwrap()).ok().json()
+    };
+    let checked =
+        run(&["check", &model, "--input", &x, "--expect", &example("small_net_output.npy")]);
+    assert_eq!((&checked["right"], checked["guessed"].as_u64() > Some(0)), (&true.into(), true));
+    let timed = run(&["bench", &model, "--input", &x, "--seconds", "0.01"]);
+    for times in [&timed, &timed["device"], &timed["host_to_host"]] {
+        assert!(times["best_ns"].as_u64() > Some(0), "{timed}");
+    }
+    let shares = timed["layers"].as_array().unwrap().iter().map(|l| l["share"].as_f64().unwrap());
+    assert!((shares.sum::<f64>() - 1.0).abs() < 1e-6, "{timed}");
+    // No naive loops where a sketch is.
+    assert_eq!(timed["plain"], 0, "{timed}");
 }
 
 #[test]

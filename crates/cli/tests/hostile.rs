@@ -110,6 +110,10 @@ fn a_store_that_is_removed_while_tuning_is_saved_and_told() {
         if seen.len() == 3 {
             let _ = std::fs::remove_file(p.path().join("tuned.squall"));
         }
+        if seen.len() == 200 {
+            child.kill().unwrap();
+            panic!("it goes on without its store");
+        }
     }
     let ran = ends(child, Duration::from_secs(60)).fails();
     assert!(ran.err.contains("removed or replaced"), "{}", ran.err);
@@ -274,14 +278,37 @@ fn names_in_strangers_files_do_not_speak_to_the_terminal() {
 #[test]
 fn pipes_and_devices_are_refused_everywhere() {
     let p = Place::new();
-    for name in ["m.onnx", "l.ops", "k.toml", "w.workload", "x.npy", "r.json", "d.txt", "s.squall"]
-    {
+    for name in [
+        "m.onnx",
+        "l.ops",
+        "k.toml",
+        "w.workload",
+        "x.npy",
+        "x.pb",
+        "r.json",
+        "d.txt",
+        "s.squall",
+        "find.chooser",
+    ] {
         let path = p.path().join(name);
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     }
     let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/small_net.onnx");
+    let key = "64-7-7-1x1-64-7-7-1-0x0-1x1-1x1-0-NCHW-FP16-F";
+    let found = "GemmFwd1x1_0_1:0.5,0,miopenConvolutionFwdAlgoGEMM";
+    std::fs::write(p.path().join("f.txt"), format!("{key}={found}\n")).unwrap();
+    let on = ["--device", "gfx942_304"];
+    p.squall(&["import", "f.txt", on[0], on[1], "--store", "f.squall"]).ok();
+    p.squall(&["train", "--find", "--store", "f.squall", "--out", "right.chooser"]).ok();
     for args in [
-        &["tasks", "m.onnx"][..],
+        &["choose", "find.chooser", key, on[0], on[1]][..],
+        &["choose", "right.chooser", "--problems", "d.txt", on[0], on[1]],
+        &["choose", "right.chooser", key, on[0], on[1], "--write-user-db", "d.txt"],
+        &["train", "--records", "--general", "--machine", "x=d.txt", "--out", "p"],
+        &["run", model, "--input", "x.pb", "--output", "y.npy"],
+        &["check", model, "--input", "x.pb", "--expect", "x.pb"],
+        &["tune", SMALL, "--trials", "1", "--predictor", "d.txt"],
+        &["tasks", "m.onnx"],
         &["tasks", "l.ops"],
         &["tasks", "k.toml"],
         &["tasks", "w.workload"],

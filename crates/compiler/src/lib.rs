@@ -5,6 +5,7 @@
 pub mod emit;
 mod explain;
 mod features;
+pub mod moves;
 pub mod nest;
 mod occupancy;
 pub mod plain;

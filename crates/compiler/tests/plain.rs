@@ -81,6 +81,75 @@ fn run(compiler: &str, cases: &[Case]) -> Vec<Vec<f64>> {
     text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect()
 }
 
+/// What CUDA's headers say, for threads that run one after another.
+const THREADS: &str = "#include <math.h>
+#include <string.h>
+struct place { unsigned x, y, z; };
+extern place blockIdx, threadIdx, blockDim, gridDim;
+#define __global__
+#define __device__
+static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
+";
+
+/// The same cases by their functions for a GPU, as C++ by the letter: all threads of a phase run
+/// one after another, in order and against it.
+fn run_on_threads(cases: &[Case]) -> Vec<Vec<f64>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (mut files, mut body) = (vec![path("main.cc")], String::new());
+    let mut main = format!("#include <stdio.h>\n{THREADS}");
+    main += "place blockIdx, threadIdx, blockDim, gridDim;\n";
+    for (k, c) in cases.iter().enumerate() {
+        let made = plain::device_source(&c.call, &format!("device_{k}")).unwrap();
+        let file = path(&format!("{k}.cc"));
+        std::fs::write(&file, format!("{THREADS}{}", made.text)).unwrap();
+        files.push(file);
+        let mut names = Vec::new();
+        for (i, (o, v)) in c.call.inputs.iter().zip(&c.operands).enumerate() {
+            let ty = c_name(o.as_ref().unwrap().dtype);
+            let list: Vec<String> = values(v).iter().map(|v| format!("({ty}){v:?}, ")).collect();
+            let _ = writeln!(main, "static {ty} in_{k}_{i}[] = {{{}0}};", list.join(""));
+            names.push(format!("in_{k}_{i}"));
+        }
+        let out = c.call.outputs[0].as_ref().unwrap();
+        let (ty, n) = (c_name(out.dtype), out.shape.iter().product::<i64>());
+        let _ = writeln!(main, "static {ty} out_{k}[{}];", n + 1);
+        let _ = writeln!(main, "static double scratch_{k}[{}];", made.scratch_bytes / 8 + 8);
+        let given = format!("{}out_{k}, scratch_{k}, &status", names.join(", ") + ", ");
+        let pointers = "const void *, ".repeat(names.len());
+        let _ = writeln!(body, "  for (int r = 0; r < 2; r++) {{\n    out_{k}[{n}] = 77;");
+        for p in &made.phases {
+            let entry = &p.entry;
+            let _ = writeln!(main, "extern \"C\" void {entry}({pointers}void *, void *, int *);");
+            let (threads, blocks) = (p.width.min(4), p.width.min(9).div_ceil(4));
+            let _ = writeln!(
+                body,
+                "    blockDim.x = {threads}, gridDim.x = {blocks};\n    for (long i = 0; i < \
+                 {all}; i++) {{\n      long t = r ? {all} - 1 - i : i;\n      blockIdx.x = t / \
+                 {threads}, threadIdx.x = t % {threads};\n      {entry}({given});\n    }}",
+                all = threads * blocks
+            );
+        }
+        let _ = writeln!(
+            body,
+            "    if (status || out_{k}[{n}] != 77) return {};\n    for (long i = 0; i < {n}; i++) \
+             printf(\"%.9g \", (double)out_{k}[i]);\n    printf(\"\\n\");\n  }}",
+            k % 100 + 1
+        );
+    }
+    let _ = writeln!(main, "int main() {{\n  int status = 0;\n{body}  return 0;\n}}");
+    std::fs::write(&files[0], main).unwrap();
+    let program = path("program");
+    let mut command = std::process::Command::new("c++");
+    let built = command.args(["-std=c++17", "-O0", "-w", "-o"]).arg(&program).args(&files).output();
+    let built = built.unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ran = std::process::Command::new(&program).output().unwrap();
+    assert!(ran.status.success(), "{:?}", ran.status);
+    let text = String::from_utf8(ran.stdout).unwrap();
+    text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect()
+}
+
 fn compilers() -> Vec<&'static str> {
     let there = |c: &&str| std::process::Command::new(c).arg("--version").output().is_ok();
     let found: Vec<&str> = ["gcc", "clang"].into_iter().filter(there).collect();
@@ -89,14 +158,25 @@ fn compilers() -> Vec<&'static str> {
 }
 
 fn check(cases: &[Case]) {
+    let compare = |what: &str, case: &Case, got: &[f64]| {
+        let near = |(a, b): (&f64, &f64)| {
+            a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 * b.abs().max(1.0)
+        };
+        let right = got.len() == case.want.len() && got.iter().zip(&case.want).all(near);
+        assert!(right, "{what}: {:?}\n{got:?} instead of {:?}", case.call, case.want);
+    };
     for compiler in compilers() {
         for (case, got) in cases.iter().zip(run(compiler, cases)) {
-            let near = |(a, b): (&f64, &f64)| {
-                a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 * b.abs().max(1.0)
-            };
-            let right = got.len() == case.want.len() && got.iter().zip(&case.want).all(near);
-            assert!(right, "{compiler}: {:?}\n{got:?} instead of {:?}", case.call, case.want);
+            compare(compiler, case, &got);
         }
+    }
+    let there = std::process::Command::new("c++").arg("--version").output().is_ok();
+    if !there {
+        println!("skipped: there is no c++ for the functions of GPUs");
+        return;
+    }
+    for (n, got) in run_on_threads(cases).into_iter().enumerate() {
+        compare(&format!("threads, order {}", n % 2), &cases[n / 2], &got);
     }
 }
 

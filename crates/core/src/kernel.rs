@@ -59,6 +59,13 @@ pub enum LaunchArgument {
     },
     /// A number, by the bytes that it has in memory.
     Number(Vec<u8>),
+    /// The prepared memory.
+    Prepared,
+    /// The workspace.
+    Workspace,
+    /// A whole number of 32 bits that is 0 before the call; another one says that the call did not
+    /// succeed.
+    Status,
 }
 
 /// Device memory that a [`TensorMap`] tells of.

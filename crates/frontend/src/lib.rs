@@ -11,6 +11,7 @@ pub mod miopen;
 pub mod npy;
 pub mod onnx;
 mod ops;
+mod packed;
 pub mod recording;
 
 pub use error::ImportError;

@@ -26,6 +26,9 @@ pub const TARGETS: &[Target] = &[
     Target { name: "recording", run: |b| _ = recording::read_any("fuzz", b) },
     Target { name: "space", run: |b| _ = recording::read_space("fuzz", b) },
     Target { name: "miopen_packing", run: |b| _ = miopen::unpack("fuzz", b.to_vec()) },
+    Target { name: "find_database", run: read_find_database },
+    Target { name: "tensor", run: |b| _ = onnx::read_tensor(b) },
+    Target { name: "chooser", run: read_chooser },
     Target { name: "record", run: read_record },
     Target { name: "plan", run: read_plan },
     Target { name: "reply", run: |b| _ = protocol::Line::parse(&text(b)) },
@@ -94,6 +97,22 @@ fn read_record(bytes: &[u8]) {
             let again = wire::decode(&wire::encode(&r).expect("a right record has a text"));
             assert_eq!(again.as_ref().map(squall_core::Record::identity), Ok(r.identity()));
         }
+    }
+}
+
+fn read_find_database(bytes: &[u8]) {
+    let text = text(bytes);
+    let database = miopen::find::read_text(&text, "gfx942_304");
+    let mut table = miopen::find::TableBuilder::new("gfx942_304");
+    let timed = database.lines.iter().filter(|l| table.add(l)).count() as u64;
+    let table = table.finish();
+    assert_eq!(table.problems.len() as u64, timed);
+}
+
+fn read_chooser(bytes: &[u8]) {
+    if let Ok(chooser) = squall_predict::find::Chooser::from_bytes(bytes) {
+        let again = chooser.to_bytes().expect("a chooser has a file");
+        squall_predict::find::Chooser::from_bytes(&again).expect("what is written is read");
     }
 }
 

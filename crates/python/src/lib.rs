@@ -17,7 +17,7 @@ mod _squall {
     #[pymodule_export]
     use super::search::{AskTell, SearchSpace, strategies};
     #[pymodule_export]
-    use super::tune::{predict, tasks, trials, tune};
+    use super::tune::{choose, predict, tasks, trials, tune};
 
     use pyo3::prelude::*;
 

@@ -7,8 +7,8 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use squall::{
-    BudgetRequest, Context, Error, Event, InputRequest, PredictRequest, Problems, Query, Report,
-    Store, TargetRequest, TuneRequest, encode_record,
+    BudgetRequest, ChooseRequest, Context, Error, Event, InputRequest, PredictRequest, Problems,
+    Query, Report, Store, TargetRequest, TuneRequest, encode_record,
 };
 use std::path::PathBuf;
 
@@ -147,4 +147,46 @@ pub fn predict(py: Python<'_>, options: PredictOptions) -> PyResult<String> {
     };
     let said = py.detach(|| squall::predict(&Context::new(), &request));
     said.map(|p| Value::Array(p.json()).to_string()).map_err(|e| raised(py, &e))
+}
+
+/// What a caller of [`choose`] can say, as keyword arguments of Python's side.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct ChooseOptions {
+    chooser: PathBuf,
+    problems: String,
+    device: String,
+    workspace: Option<u64>,
+    without: Vec<String>,
+    measure: Option<usize>,
+    uses: f64,
+    predictor: Option<PathBuf>,
+    recall: bool,
+    top: Option<usize>,
+}
+
+/// Which solver serves each problem, a line of JSON each, and what the user should know.
+#[pyfunction]
+pub fn choose(py: Python<'_>, options: ChooseOptions) -> PyResult<(Vec<String>, Vec<String>)> {
+    let top = options.top.unwrap_or(usize::MAX);
+    let request = ChooseRequest {
+        chooser: options.chooser,
+        problems: Problems::Text("problems".into(), options.problems),
+        device: options.device,
+        workspace: options.workspace,
+        without: options.without,
+        measure: options.measure,
+        uses: options.uses,
+        predictor: options.predictor,
+        user_database: None,
+        recall: options.recall,
+    };
+    let mut lines = Vec::new();
+    let said = py.detach(|| {
+        squall::choose(&request, &mut |chosen| {
+            lines.push(chosen.json(top).to_string());
+            Ok(())
+        })
+    });
+    said.map(|notes| (lines, notes.notes)).map_err(|e| raised(py, &e))
 }

@@ -11,7 +11,7 @@ enum { RT_MAP_BYTES = 128, RT_RANK = 5 };
 /* What one parameter of a function is given. */
 typedef struct {
   char kind;              /* d data, w weight, o output, r restored output, p prepared memory,
-                           * s workspace, x number, m tensor map */
+                           * s workspace, x number, m tensor map, e status */
   uint32_t index, from;   /* which of them; of a restored output the data that is copied to it */
   uint64_t bytes;         /* of a number, or of what is copied */
   unsigned char value[8]; /* of a number */
@@ -41,6 +41,7 @@ typedef struct {
   void *const *outputs;
   const void *prepared;
   void *workspace;
+  uint32_t *status; /* 0 before the call; another number says that it did not succeed */
 } rt_memory;
 
 /* A tensor map as CUDA takes it. */
@@ -61,6 +62,7 @@ static inline const void *rt_argument_pointer(const rt_argument *a, const rt_mem
   case 'o':
   case 'r': return m->outputs[a->index];
   case 'p': return m->prepared;
+  case 'e': return m->status;
   default: return m->workspace;
   }
 }

@@ -186,6 +186,7 @@ static void read_argument(cursor *c, rt_argument *a) {
   switch (a->kind) {
   case 'p':
   case 's':
+  case 'e':
     if (*text && !c->wrong) c->wrong = "an argument is none";
     return;
   case 'd':

@@ -14,14 +14,23 @@
 #include "execute.c"
 #include "model.c"
 #include "moves.c"
-#include "network.c"
 #include "pool.c"
+#ifdef SQUALL_CUDA
+#include "branches.c"
+#include "gpu.c"
+#include "gpu_network.c"
+#include "module.c"
+#else
+#include "network.c"
 #include "weights.c"
+#endif
 #else
 #include "session.c"
 #include "timing.c"
 #ifdef SQUALL_CUDA
 #include "cuda.c"
+#include "gpu.c"
+#include "module.c"
 #endif
 #endif
 #ifdef SQUALL_RUNNER

@@ -96,6 +96,7 @@ static int launch_fits(const rt_kernel *k, const rt_launch *l) {
                : a->kind == 'w' ? l->prepare && a->index < k->weight_count
                : a->kind == 'o' ? !l->prepare && a->index < k->output_count
                : a->kind == 'm' ? a->index < l->map_count
+               : a->kind == 'e' ? !l->prepare
                                 : 1;
     if (a->kind == 'r')
       here = !l->prepare && a->index < k->output_count && a->from < k->data_count &&

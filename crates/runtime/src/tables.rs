@@ -20,6 +20,7 @@ fn argument(k: &Kernel, a: &Argument) -> String {
         Argument::Map(n) => plain('m', *n),
         Argument::Prepared => plain('p', 0),
         Argument::Workspace => plain('s', 0),
+        Argument::Status => plain('e', 0),
         Argument::Restored { output, data } => {
             let bytes = k.bytes_of(Role::Output, *output).unwrap_or(0);
             format!("{{'r', {output}, {data}, {bytes}, {{0}}}}")

@@ -1,7 +1,7 @@
 //! The C host library compiles without a warning in all of its forms, and its runner refuses a host
 //! of another version.
 
-use squall_runtime::host::{DRIVER, LAUNCH, NETWORK, RUNNER, whole};
+use squall_runtime::host::{DRIVER, GPU_NETWORK, LAUNCH, NETWORK, RUNNER, whole};
 use squall_runtime::protocol::{Clock, Failure, Line, Place, Reply, Start, VERSION};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -43,6 +43,7 @@ fn all_programs_compile_without_a_warning() {
     let f = folder.path();
     compile(f, "runner", &whole(RUNNER.1), &[]);
     compile(f, "runner_cuda", &whole(RUNNER.1), &["-DSQUALL_CUDA"]);
+    compile(f, "gpu_network", &whole(GPU_NETWORK.1), &[]);
     let plan = "squall plan 2\\nbuffer data f 1 own\\nbuffer output f 1 own\\nkernel c one - 0 \
                 0\\nparameter data f 1\\nparameter output f 1\\ncall 0 0 1 - - one\\n";
     let table = format!(

@@ -57,6 +57,7 @@ fn network(n: u64, name: &str) -> Plan {
                 Argument::Restored { output: 0, data: 0 },
                 Argument::Number(vec![1, 0xff, 0, 9]),
                 Argument::Workspace,
+                Argument::Status,
                 Argument::Map(0),
             ],
         )

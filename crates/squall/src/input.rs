@@ -7,9 +7,10 @@ use crate::files::read;
 use crate::given;
 use serde_json::{Value, json};
 use squall_core::tasks::Untuned;
-use squall_core::{Task, Workload};
+use squall_core::{Task, TaskId, Workload};
 use squall_frontend::{UserKernel, import_kernel, import_ops};
 use squall_graph::Assignment;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,6 +41,8 @@ pub struct Input {
     pub own: Vec<UserKernel>,
     /// Values of inputs that decide shapes, which are constants of the model.
     pub bound: Vec<NamedArray>,
+    /// Of a model in another precision: for tasks of the graph those that stand in their place.
+    pub remade: HashMap<TaskId, TaskId>,
 }
 
 impl Input {
@@ -107,7 +110,17 @@ impl Input {
                 let kind = InputKind::Model;
                 let (tasks, untuned) = (graph.tasks().to_vec(), graph.untuned());
                 let (path, own, bound) = (Some(path.into()), Vec::new(), made.bound);
-                Ok(Input { name, kind, tasks, untuned, graph: Some(graph), path, own, bound })
+                Ok(Input {
+                    name,
+                    kind,
+                    tasks,
+                    untuned,
+                    graph: Some(graph),
+                    path,
+                    own,
+                    bound,
+                    remade: HashMap::new(),
+                })
             }
             "toml" => Input::own_kernels(&utf8(bytes, path)?, path),
             "ops" => Input::kernels(&utf8(bytes, path)?, text, name),
@@ -130,6 +143,7 @@ impl Input {
                     path: None,
                     own: Vec::new(),
                     bound: Vec::new(),
+                    remade: HashMap::new(),
                 })
             }
             other => Err(Error::Input {
@@ -177,6 +191,7 @@ impl Input {
             path: None,
             own,
             bound: Vec::new(),
+            remade: HashMap::new(),
         })
     }
 
@@ -197,6 +212,7 @@ impl Input {
             path: None,
             own: Vec::new(),
             bound: Vec::new(),
+            remade: HashMap::new(),
         })
     }
 

@@ -6,6 +6,7 @@ use crate::export::GuessRequest;
 use crate::input::Input;
 use crate::layout::{Channels, CoverReport, known_times};
 use crate::peers::Library;
+use crate::precision::Precision;
 use crate::settings::{BudgetRequest, TargetRequest};
 use crate::target_context::Context;
 use squall_core::Caches;
@@ -27,6 +28,8 @@ pub struct InputRequest {
     pub assignment: Option<PathBuf>,
     /// The name of the solver that says it; see [`crate::layout::covers`].
     pub cover: Option<String>,
+    /// In which format its products are made.
+    pub precision: Precision,
 }
 
 impl InputRequest {
@@ -43,13 +46,12 @@ impl InputRequest {
     /// The same, as it is run with these arrays.
     pub fn load_given(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        if let Some(file) = &self.assignment {
-            return input.with_assignment_file(file);
-        }
-        if let Some(name) = &self.cover {
-            return input.covered(name, &HashMap::new());
-        }
-        Ok(input.with_channels(self.channels.unwrap_or(Channels::usual(target))))
+        let input = match (&self.assignment, &self.cover) {
+            (Some(file), _) => input.with_assignment_file(file)?,
+            (None, Some(name)) => input.covered(name, &HashMap::new())?,
+            (None, None) => input.with_channels(self.channels.unwrap_or(Channels::usual(target))),
+        };
+        input.in_precision(self.precision, target)
     }
 
     /// How the candidates for kernels of a model stand to each other by the times that a store has,
@@ -91,26 +93,19 @@ impl InputRequest {
         (target, threads): (TargetRequest, usize),
         given: &[NamedArray],
     ) -> Result<Input, Error> {
+        // Times of other precisions say nothing of layouts in this one.
+        let store = store.filter(|_| self.precision == Precision::F32);
+        let (Some(store), None, None) = (store, &self.assignment, self.channels) else {
+            return self.load_given(target, given);
+        };
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        if let Some(file) = &self.assignment {
-            return input.with_assignment_file(file);
-        }
         if let Some(name) = &self.cover {
-            let known = match store {
-                Some(s) => known_times(s, &context.target(target, threads)?)?,
-                None => HashMap::new(),
-            };
-            return input.covered(name, &known);
+            return input.covered(name, &known_times(store, &context.target(target, threads)?)?);
         }
-        if let Some(channels) = self.channels {
-            return Ok(input.with_channels(channels));
+        if input.graph.is_some() {
+            return input.with_fastest_layout(store, &context.target(target, threads)?);
         }
-        match store {
-            Some(s) if input.graph.is_some() => {
-                input.with_fastest_layout(s, &context.target(target, threads)?)
-            }
-            _ => Ok(input.with_channels(Channels::usual(target))),
-        }
+        Ok(input.with_channels(Channels::usual(target)))
     }
 }
 

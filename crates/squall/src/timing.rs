@@ -69,6 +69,11 @@ fn joined(rounds: Vec<Times>) -> Option<Times> {
     let all = rounds.into_iter().reduce(|mut all, one| {
         all.best_ns = all.best_ns.min(one.best_ns);
         all.inferences += one.inferences;
+        if let (Some(a), Some(b)) = (&mut all.host, one.host) {
+            a.best_ns = a.best_ns.min(b.best_ns);
+            a.median_ns = a.median_ns.min(b.median_ns);
+            a.inferences += b.inferences;
+        }
         for (a, b) in all.layers.iter_mut().zip(&one.layers) {
             a.best_ns = a.best_ns.min(b.best_ns);
         }
@@ -85,7 +90,7 @@ mod tests {
     fn times(best_ns: u64, median_ns: u64, layer: u64) -> Times {
         let kind = crate::network::LayerKind::Move;
         let layer = Layer { node: "n".into(), name: "l".into(), kind, task: None, best_ns: layer };
-        Times { best_ns, median_ns, inferences: 3, layers: vec![layer] }
+        Times { best_ns, median_ns, inferences: 3, host: None, layers: vec![layer] }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use squall::export::{Chosen, DRIVER, Levels, Origin, export};
-use squall::{Context, Execution, Input, Isa, TargetRequest};
+use squall::{Context, Execution, Input, Isa, TargetContext, TargetRequest};
 use squall_compiler::{reference, sketches};
 use squall_core::{KernelSource, Task};
 use std::path::Path;
@@ -43,15 +43,24 @@ fn kernels_of_every_workload_are_right_under_an_emulator() {
     }
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workloads.ops");
     let input = Input::load(&list.display().to_string(), &[]).expect("a list");
-    for n in 0..CONFIGURATIONS {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let kernels = input.tasks.iter().map(|t| chosen(t, &at.target, n)).collect();
-        let done = export(kernels, &Levels::default(), &at, folder.path(), true);
-        done.unwrap_or_else(|e| panic!("{e}"));
-        let driver = at.device.command(&folder.path().join(DRIVER)).arg("--check").output();
-        let driver = driver.expect("it starts");
-        let said = String::from_utf8_lossy(&driver.stdout);
-        let right = said.lines().filter(|l| l.contains(" right ")).count();
-        assert!(driver.status.success() && right == input.tasks.len(), "{said}");
-    }
+    // An emulator runs one thread: the exports share the cores.
+    std::thread::scope(|s| {
+        for n in 0..CONFIGURATIONS {
+            let (input, at) = (&input, &at);
+            s.spawn(move || check(n, input, at));
+        }
+    });
+}
+
+/// Exports the `n`-th kernel of each workload and has the driver check them under the emulator.
+fn check(n: usize, input: &Input, at: &TargetContext) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let kernels = input.tasks.iter().map(|t| chosen(t, &at.target, n)).collect();
+    let done = export(kernels, &Levels::default(), at, folder.path(), true);
+    done.unwrap_or_else(|e| panic!("{e}"));
+    let driver = at.device.command(&folder.path().join(DRIVER)).arg("--check").output();
+    let driver = driver.expect("it starts");
+    let said = String::from_utf8_lossy(&driver.stdout);
+    let right = said.lines().filter(|l| l.contains(" right ")).count();
+    assert!(driver.status.success() && right == input.tasks.len(), "{said}");
 }

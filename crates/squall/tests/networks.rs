@@ -13,6 +13,10 @@ use squall_core::DType;
 use squall_frontend::npy;
 use squall_frontend::onnx::proto::*;
 use std::path::Path;
+use std::process::Command;
+
+#[path = "../../cli/tests/support/emulator.rs"]
+mod emulated;
 
 const F32: i32 = 1;
 const I64: i32 = 7;
@@ -61,9 +65,41 @@ fn model(
         input: InputRequest::new(path.display().to_string()),
         store: None,
         guess: GuessRequest::default(),
-        target: TargetRequest::Cpu,
+        target: target(),
         threads: 1,
         keep: None,
+    }
+}
+
+/// Says that the tests of this file run on a GPU.
+const ON_GPU: &str = "SQUALL_TEST_ON_GPU";
+
+/// What all models here run on.
+fn target() -> TargetRequest {
+    match std::env::var_os(ON_GPU) {
+        Some(_) => TargetRequest::Cuda(0),
+        None => TargetRequest::Cpu,
+    }
+}
+
+/// All tests of this file once more, on a GPU that is emulated: streams do what they are given as
+/// late as they may, and steps that do not depend on each other are done in either order.
+#[test]
+fn all_of_this_holds_on_an_emulated_gpu() {
+    if std::env::var_os(ON_GPU).is_some() {
+        return;
+    }
+    let Some(gpu) = emulated::emulator() else { return };
+    for order in ["first", "last"] {
+        let ran = Command::new(std::env::current_exe().unwrap())
+            .args(["--skip", "all_of_this_holds", "--test-threads", "2"])
+            .envs(gpu.clone())
+            .envs([("EMULATED_ORDER", order), (ON_GPU, "1")])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success(), "{order}: {said}{}", String::from_utf8_lossy(&ran.stderr));
+        assert!(said.contains("branches_meet_again ... ok"), "{said}");
     }
 }
 
@@ -96,6 +132,101 @@ fn run(folder: &Path, network: &NetworkRequest, given: &[(&str, Array)]) -> Resu
     let request = RunRequest { network: network.clone(), inputs, outputs: Vec::new() };
     let ran = squall::run(&Context::new(), &request, &mut |_| ()).map_err(|e| e.to_string())?;
     Ok((ran.outputs.clone(), ran))
+}
+
+/// Numbers between -1 and 1, other ones for each seed.
+fn noise(shape: &[i64], seed: u32) -> Array {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        f64::from(state) / f64::from(u32::MAX) * 2.0 - 1.0
+    };
+    let count = shape.iter().product::<i64>();
+    let data: Vec<f32> = (0..count).map(|_| next() as f32).collect();
+    Array::floats(shape.to_vec(), &data)
+}
+
+fn with_ints(mut n: NodeProto, name: &str, ints: &[i64]) -> NodeProto {
+    let r#type = attribute::INTS;
+    n.attribute.push(AttributeProto {
+        name: name.into(),
+        ints: ints.into(),
+        r#type,
+        ..Default::default()
+    });
+    n
+}
+
+fn with_int(mut n: NodeProto, name: &str, i: i64) -> NodeProto {
+    let r#type = attribute::INT;
+    n.attribute.push(AttributeProto {
+        name: name.into(),
+        i: Some(i),
+        r#type,
+        ..Default::default()
+    });
+    n
+}
+
+/// Two branches with a kernel each, joined by a concatenation whose parts no kernel writes in
+/// place, a residual around a convolution, a transposition and a slice.
+fn branched(folder: &Path) -> NetworkRequest {
+    let conv = |x: &str, w: &str, y: &str, pad: i64| {
+        with_ints(node("Conv", &[x, w], &[y]), "pads", &[pad; 4])
+    };
+    let nodes = vec![
+        conv("x", "w0", "c0", 1),
+        node("Relu", &["c0"], &["a"]),
+        conv("a", "w1", "c1", 0),
+        node("Relu", &["c1"], &["left"]),
+        conv("a", "w2", "c2", 1),
+        node("Tanh", &["c2"], &["right"]),
+        with_int(node("Concat", &["left", "right"], &["both"]), "axis", 1),
+        conv("both", "w3", "c3", 1),
+        node("Add", &["c3", "a"], &["sum"]),
+        node("Relu", &["sum"], &["met"]),
+        with_ints(node("Transpose", &["met"], &["turned"]), "perm", &[0, 2, 3, 1]),
+        node("Slice", &["turned", "from", "to", "axes"], &["part"]),
+        node("Neg", &["part"], &["y"]),
+        with_ints(node("ReduceMean", &["both"], &["mean"]), "axes", &[2, 3]),
+    ];
+    let weights = vec![
+        weight("w0", &noise(&[5, 3, 3, 3], 1)),
+        weight("w1", &noise(&[3, 5, 1, 1], 2)),
+        weight("w2", &noise(&[4, 5, 3, 3], 3)),
+        weight("w3", &noise(&[5, 7, 3, 3], 4)),
+        weight("from", &ints(&[1], &[1])),
+        weight("to", &ints(&[1], &[6])),
+        weight("axes", &ints(&[1], &[1])),
+    ];
+    let inputs = vec![value("x", F32, &["1", "3", "7", "7"])];
+    model(folder, nodes, weights, inputs, &["y", "mean"])
+}
+
+#[test]
+fn branches_meet_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let network = branched(f);
+    let x = noise(&[1, 3, 7, 7], 9);
+    let (out, ran) = run(f, &network, &[("x", x.clone())]).unwrap();
+    assert_eq!(ran.network.is_on_gpu(), target() != TargetRequest::Cpu);
+    assert!(ran.layers.iter().any(|l| l.kind == LayerKind::Move), "{:?}", ran.layers);
+    let on_cpu = NetworkRequest { target: TargetRequest::Cpu, ..network };
+    let (want, _) = run(f, &on_cpu, &[("x", x)]).unwrap();
+    for ((name, got), (_, want)) in out.iter().zip(&want) {
+        let (got, want) = (got.f32s().unwrap(), want.f32s().unwrap());
+        let off = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off <= 1e-4, "{name}: {off}");
+    }
+    if ran.network.is_on_gpu() {
+        let inputs = ran.network.random_inputs(&[]);
+        let (_, times) = ran.network.time(&inputs, 0.01).unwrap();
+        let host = times.host.unwrap();
+        assert!(times.best_ns > 0 && host.best_ns > 0, "{times:?}");
+    }
 }
 
 #[test]

@@ -22,8 +22,8 @@ integers and booleans. This page is made of the code's tables by
 
 An attribute or a type of elements that a row does not have is refused with an error that names
 node and attribute; nothing is guessed. Operators that a file defines itself (functions) are
-replaced by their bodies. Other domains are refused, as are strings, sequences, maps, optional and
-sparse values, training, and other types of floats.
+replaced by their bodies. Other domains but onnxruntime's are refused, as are strings, sequences,
+maps, optional and sparse values, training, and other types of floats.
 
 | operator | runs as | limits |
 |---|---|---|
@@ -59,6 +59,12 @@ fn page() -> String {
             .or_else(|| reasons(catalogue::LIMITS, op))
             .unwrap_or_default();
         let _ = writeln!(text, "| {op} | {ways} | {limits} |");
+    }
+    text.push_str(
+        "\nOf onnxruntime's domain `com.microsoft` these are written out as standard ones:\n",
+    );
+    for op in squall_frontend::onnx::onnxruntime_operators() {
+        let _ = writeln!(text, "- {op}");
     }
     for (op, _) in catalogue::LIMITS {
         assert!(plain::has("", op), "{op} has limits, but no plain kernel");

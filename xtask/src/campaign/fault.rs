@@ -2,14 +2,15 @@
 //! limits, pipes, many writers. After each of them all that was reported must be in the store.
 
 use super::base::{Base, SMALL, script};
+use super::other;
 use super::sandbox::Sandbox;
-use super::tuning::{Outcome, STORE, Tuning, holds};
-use super::verdict::Verdict;
+use super::tuning::{LONG, Outcome, STORE, Tuning, descendants, ended, holds};
+use super::verdict::{Verdict, first};
 use rusqlite::Connection;
 use squall_fuzz::Draw;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A fault and how often it is tried.
 pub struct Fault {
@@ -25,7 +26,10 @@ pub struct Fault {
 pub const ALL: &[Fault] = &[
     Fault { name: "signal_at_start", weight: 8, run: signal_at_start },
     Fault { name: "signal_in_trials", weight: 8, run: signal_in_trials },
-    Fault { name: "dead_child", weight: 6, run: dead_child },
+    Fault { name: "dead_worker", weight: 4, run: dead_worker },
+    Fault { name: "dead_compiler", weight: 3, run: dead_compiler },
+    Fault { name: "stopped_worker", weight: 1, run: stopped_worker },
+    Fault { name: "dead_runner", weight: 1, run: other::dead_runner },
     Fault { name: "full_disk", weight: 3, run: full_disk },
     Fault { name: "read_only_disk", weight: 2, run: read_only_disk },
     Fault { name: "locked_store", weight: 3, run: locked_store },
@@ -35,22 +39,10 @@ pub const ALL: &[Fault] = &[
     Fault { name: "limits", weight: 6, run: limits },
     Fault { name: "pipes", weight: 4, run: pipes },
     Fault { name: "writers", weight: 3, run: writers },
+    Fault { name: "killed_merge", weight: 4, run: other::killed_merge },
+    Fault { name: "killed_export", weight: 3, run: other::killed_export },
+    Fault { name: "damaged_cache", weight: 3, run: other::damaged_cache },
 ];
-
-/// How long any of it may take on a busy machine.
-const LONG: Duration = Duration::from_secs(240);
-
-/// The first of some verdicts that is bad.
-fn first(all: impl IntoIterator<Item = Verdict>) -> Verdict {
-    all.into_iter().find(|v| !v.is_right()).unwrap_or(Verdict::Right)
-}
-
-/// Ends a session and looks at the basics and at the store.
-fn ended(t: Tuning, sandbox: &Sandbox, store: &str) -> (Outcome, Verdict) {
-    let (outcome, reported) = t.end(sandbox, LONG);
-    let verdict = first([outcome.basics(), holds(sandbox, store, &reported)]);
-    (outcome, verdict)
-}
 
 /// Whether folders that a killed session left are removed by the next one.
 fn swept(sandbox: &Sandbox) -> Verdict {
@@ -71,9 +63,14 @@ fn swept(sandbox: &Sandbox) -> Verdict {
     }
 }
 
-fn signal_at_start(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+fn signal_at_start(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     let signal = *["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)).unwrap_or(&"-INT");
-    let after = Duration::from_millis(draw.below(4000) as u64);
+    // Half of them where the runner and the roof's program are compiled first.
+    let is_warm = draw.once_in(2);
+    let after = Duration::from_millis(draw.below(if is_warm { 1200 } else { 4000 }) as u64);
+    if is_warm {
+        base.warm(sandbox);
+    }
     let t = match Tuning::start(sandbox, 20, &Sandbox::limits(), &[]) {
         Ok(t) => t,
         Err(v) => return v,
@@ -101,65 +98,84 @@ fn stopped(outcome: &Outcome, signal: &str) -> Verdict {
     Verdict::Wrong(format!("{signal} ends it with {:?}: {}", outcome.code, outcome.err))
 }
 
-fn signal_in_trials(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+fn signal_in_trials(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     let signal = *["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)).unwrap_or(&"-INT");
+    base.warm(sandbox);
     let mut t = match Tuning::start(sandbox, 100_000, &Sandbox::limits(), &[]) {
         Ok(t) => t,
         Err(v) => return v,
     };
-    t.until(1 + draw.below(8), LONG);
+    t.until(1 + draw.below(5), LONG);
     std::thread::sleep(Duration::from_millis(draw.below(60) as u64));
     t.signal(signal);
+    if draw.once_in(4) {
+        // The second one ends it at once, and must lose nothing either.
+        std::thread::sleep(Duration::from_millis(draw.below(30) as u64));
+        t.signal(signal);
+    }
     let (outcome, verdict) = ended(t, sandbox, STORE);
     first([verdict, stopped(&outcome, signal), swept(sandbox)])
 }
 
-/// The children of a process, and theirs: number and name.
-fn descendants(of: u32) -> Vec<(u32, String)> {
-    let mut all: Vec<(u32, u32, String)> = Vec::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let text = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // The name stands in brackets and may hold any characters.
-        let (Some((head, tail)), Some(open)) = (text.rsplit_once(')'), text.find('(')) else {
-            continue;
-        };
-        let (pid, parent) = (text[..open].trim().parse(), tail.split_whitespace().nth(1));
-        if let (Ok(pid), Some(Ok(parent))) = (pid, parent.map(str::parse)) {
-            all.push((pid, parent, head[open + 1..].to_string()));
-        }
-    }
-    let mut found: Vec<(u32, String)> = Vec::new();
-    let mut next = vec![of];
-    while let Some(parent) = next.pop() {
-        for (pid, _, name) in all.iter().filter(|p| p.1 == parent) {
-            found.push((*pid, name.clone()));
-            next.push(*pid);
-        }
-    }
-    found
+/// Whether a child is where kernels run.
+fn is_worker(name: &str) -> bool {
+    name == "runner"
 }
 
-/// Kills the runner or a compiler while trials are made: tuning goes on.
-fn dead_child(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
-    let mut t = match Tuning::start(sandbox, 12, &Sandbox::limits(), &[]) {
+/// A session of some trials whose children get a signal while it makes them.
+fn with_struck(
+    base: &Base,
+    draw: &mut Draw<'_>,
+    sandbox: &Sandbox,
+    signal: &str,
+    is_meant: &dyn Fn(&str) -> bool,
+) -> Verdict {
+    base.warm(sandbox);
+    let mut t = match Tuning::start(sandbox, 8, &Sandbox::limits(), &[]) {
         Ok(t) => t,
         Err(v) => return v,
     };
     for _ in 0..1 + draw.below(3) {
         let known = t.reported.len();
         t.until(known + 1, LONG);
-        let children = descendants(t.child.id());
-        if let Some((pid, name)) = children.get(draw.below(children.len())) {
-            sandbox.note(&format!("kills {name} ({pid})\n"));
-            let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).output();
+        // What is meant may come up a little later.
+        let end = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < end {
+            let children = descendants(t.child.id());
+            let meant: Vec<_> = children.iter().filter(|c| is_meant(&c.1)).collect();
+            let Some((pid, name)) = meant.get(draw.below(meant.len())) else { continue };
+            sandbox.note(&format!("{signal} to {name} ({pid})\n"));
+            let _ = Command::new("kill").args([signal, &pid.to_string()]).output();
+            break;
+        }
+        if signal == "-STOP" {
+            break;
         }
     }
     let (outcome, verdict) = ended(t, sandbox, STORE);
     let went_on = match outcome.code {
         Some(0) => Verdict::Right,
+        // The compiler that it asks whether it works at all died, too.
+        Some(1) if outcome.err.contains("cannot build a trivial program") => Verdict::Right,
         other => Verdict::Wrong(format!("a dead child ends it with {other:?}: {}", outcome.err)),
     };
     first([verdict, went_on])
+}
+
+/// Kills the process in which kernels run: tuning goes on.
+fn dead_worker(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    let signal = draw.one(&["-KILL", "-SEGV", "-TERM"]);
+    with_struck(base, draw, sandbox, signal, &is_worker)
+}
+
+/// Kills a compiler, or what it started, while trials are made: tuning goes on.
+fn dead_compiler(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    with_struck(base, draw, sandbox, "-KILL", &|name| !is_worker(name))
+}
+
+/// Stops the process in which kernels run, so that it neither answers nor ends.
+fn stopped_worker(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    with_struck(base, draw, sandbox, "-STOP", &is_worker)
 }
 
 /// A small file system at `in/disk`, while `f` runs; nothing where this machine mounts none.
@@ -186,9 +202,11 @@ fn on_store(sandbox: &Sandbox, trials: &str) -> Result<Tuning, Verdict> {
     Tuning::of(sandbox.command(&arguments, &Sandbox::limits()), sandbox)
 }
 
-fn full_disk(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
-    let size = format!("size={}k", 40 + 4 * draw.below(60));
-    on_disk(sandbox, &size, &|_| match on_store(sandbox, "300") {
+fn full_disk(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    base.warm(sandbox);
+    // A record takes two kilobytes: the disk is full at the first or within some twenty trials.
+    let size = format!("size={}k", 40 + 4 * draw.below(40));
+    on_disk(sandbox, &size, &|_| match on_store(sandbox, "40") {
         Err(v) => v,
         Ok(t) => {
             let (outcome, verdict) = ended(t, sandbox, "disk/a.squall");
@@ -201,7 +219,8 @@ fn full_disk(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     })
 }
 
-fn read_only_disk(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+fn read_only_disk(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    base.warm(sandbox);
     let at_start = draw.once_in(2);
     let trials = 1 + draw.below(3);
     on_disk(sandbox, "size=8m", &|disk| {
@@ -213,7 +232,7 @@ fn read_only_disk(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
         if at_start && !read_only() {
             return Verdict::Unrun("a file system cannot be made read-only here".into());
         }
-        let mut t = match on_store(sandbox, "30") {
+        let mut t = match on_store(sandbox, "8") {
             Ok(t) => t,
             Err(v) => return v,
         };
@@ -232,6 +251,7 @@ fn read_only_disk(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
 }
 
 fn locked_store(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    base.warm(sandbox);
     sandbox.put(STORE, &base.store);
     let begin = draw.one(&["BEGIN EXCLUSIVE", "BEGIN IMMEDIATE"]).to_string();
     let lock = || -> rusqlite::Result<Connection> {
@@ -248,7 +268,7 @@ fn locked_store(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict 
         Ok(t) => t,
         Err(v) => return v,
     };
-    std::thread::sleep(Duration::from_millis(500 + draw.below(9000) as u64));
+    std::thread::sleep(Duration::from_millis(300 + draw.below(4500) as u64));
     if frees {
         drop(holder);
         let (outcome, verdict) = ended(t, sandbox, STORE);
@@ -264,6 +284,7 @@ fn locked_store(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict 
 }
 
 fn removed_store(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    base.warm(sandbox);
     let mut t = match Tuning::start(sandbox, 100_000, &Sandbox::limits(), &[]) {
         Ok(t) => t,
         Err(v) => return v,
@@ -286,7 +307,8 @@ fn removed_store(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict
     first([outcome.basics(), told, holds(sandbox, "tuned.squall.rescued", &reported)])
 }
 
-/// Compilers that are none, fail, crash, say too much, or claim success.
+/// Compilers that are none, fail, crash, say too much, claim success, make code for another
+/// machine, or compile something else: with each of them no kernel runs.
 const COMPILERS: &[&str] = &[
     "exit 1\n",
     "exit 0\n",
@@ -295,17 +317,20 @@ const COMPILERS: &[&str] = &[
      \"$out\" ] && echo garbage > \"$out\"\nexit 0\n",
     "yes error: no | head -c 30000000 >&2\nexit 1\n",
     "cc \"$@\" || exit 1\nout=\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n[ \
-    -n \
-     \"$out\" ] && printf '\\267\\000' | dd of=\"$out\" bs=1 seek=18 conv=notrunc \
-     2>/dev/null\nexit \
-     0\n",
-    "for a in \"$@\"; do case \"$a\" in *.c) grep -q squall_kernel \"$a\" && exit 1;; esac; \
-    done\nexec \
-     cc \"$@\"\n",
+     -n \"$out\" ] && printf '\\267\\000' | dd of=\"$out\" bs=1 seek=18 conv=notrunc \
+     2>/dev/null\nexit 0\n",
+    "for a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && exit 1;; esac; \
+     done\nexec cc \"$@\"\n",
+    "for a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && ! grep -q \
+     _reference \"$a\" && exit 1;; esac; done\nexec cc \"$@\"\n",
     "cc \"$@\" || exit 1\nout=\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n[ \
-    -n \
-     \"$out\" ] && truncate -s 4096 \"$out\"\nexit 0\n",
+     -n \"$out\" ] && truncate -s 4096 \"$out\"\nexit 0\n",
     "echo 'No space left on device' >&2\nexit 1\n",
+    "out=; last=\nfor a in \"$@\"; do [ \"$last\" = -o ] && out=$a; last=$a; done\nfor a in \
+     \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && : > \"$out\" && exit \
+     0;; esac; done\nexec cc \"$@\"\n",
+    "for a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && ! grep -q \
+     _reference \"$a\" && sed -i 's/data\\[0\\]/outputs[0]/' \"$a\";; esac; done\nexec cc \"$@\"\n",
 ];
 
 fn bad_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
@@ -337,8 +362,8 @@ fn hanging_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict
     let texts = [
         "sleep 600\n",
         "trap '' TERM INT HUP\nwhile :; do sleep 1; done\n",
-        "for a in \"$@\"; do case \"$a\" in *.c) grep -q squall_kernel \"$a\" && sleep 600;; esac; \
-         done\nexec cc \"$@\"\n",
+        "for a in \"$@\"; do case \"$a\" in *.c) grep -q 'made by Squall' \"$a\" && sleep 600;; \
+         esac; done\nexec cc \"$@\"\n",
     ];
     let text = format!("#!/bin/sh\n{}", texts[draw.below(texts.len())]);
     if let Err(e) = script(&path, &text) {
@@ -349,7 +374,7 @@ fn hanging_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict
         Ok(t) => t,
         Err(v) => return v,
     };
-    std::thread::sleep(Duration::from_millis(300 + draw.below(8000) as u64));
+    std::thread::sleep(Duration::from_millis(300 + draw.below(4000) as u64));
     let signal = *["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)).unwrap_or(&"-INT");
     t.signal(signal);
     let (outcome, reported) = t.end(sandbox, Duration::from_secs(30));
@@ -357,15 +382,26 @@ fn hanging_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict
     first([first(ended), swept(sandbox)])
 }
 
-fn limits(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
-    let limit = match draw.below(4) {
+fn limits(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    let is_warm = draw.once_in(2);
+    let kind = draw.below(5);
+    let limit = match kind {
         0 => format!("ulimit -v {}", 40_000 + 8_000 * draw.below(100)),
         1 => format!("ulimit -f {}", draw.below(400)),
         2 => format!("ulimit -n {}", 3 + draw.below(40)),
+        3 => format!("ulimit -u {}", 1 + draw.below(24)),
         _ => format!("ulimit -t {}", 1 + draw.below(5)),
     };
     let is_time = limit.contains("-t");
-    let t = match Tuning::start(sandbox, 4, &limit, &[]) {
+    if is_warm {
+        base.warm(sandbox);
+    }
+    let t = match kind {
+        // The superuser may start any number of processes: another user runs it.
+        3 => as_another(sandbox, &limit),
+        _ => Tuning::start(sandbox, 4, &limit, &[]),
+    };
+    let t = match t {
         Ok(t) => t,
         Err(v) => return v,
     };
@@ -384,8 +420,25 @@ fn limits(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     first([basics, held])
 }
 
-fn pipes(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
-    let tune = format!("tune '{SMALL}' --trials 6 --json");
+/// A session of a user of its own, of whom nothing else runs.
+fn as_another(sandbox: &Sandbox, limit: &str) -> Result<Tuning, Verdict> {
+    let user = (50_000 + (16 * std::process::id() + sandbox.number()) % 10_000).to_string();
+    let whole = sandbox.inside().join("..");
+    let owns = Command::new("chown").args(["-R", &user]).arg(&whole).output();
+    if !owns.is_ok_and(|o| o.status.success()) {
+        return Tuning::start(sandbox, 4, limit, &[]);
+    }
+    let mut c = Command::new("setpriv");
+    let line = format!("{limit}\nexec \"$@\"");
+    c.args(["--reuid", &user, "--clear-groups", "--", "sh", "-c", &line, "sh"]);
+    c.arg(sandbox.binary()).args(["tune", SMALL, "--trials", "4", "--json"]);
+    sandbox.note(&format!("as {user}: {line}\n"));
+    Tuning::of(sandbox.prepared(c), sandbox)
+}
+
+fn pipes(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    base.warm(sandbox);
+    let tune = format!("tune '{SMALL}' --trials 4 --json");
     let (line, right): (String, &[i32]) = match draw.below(6) {
         0 => (format!("\"$0\" {tune} >&-"), &[0, 1]),
         1 => (format!("\"$0\" {tune} > /dev/full"), &[1]),
@@ -414,12 +467,13 @@ fn pipes(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     }
 }
 
-fn writers(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+fn writers(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
+    base.warm(sandbox);
     let count = if draw.once_in(2) { 2 } else { 8 };
     let mut all = Vec::new();
     for i in 0..count {
         let seed = i.to_string();
-        let arguments = ["tune", SMALL, "--trials", "4", "--json", "--seed", &seed];
+        let arguments = ["tune", SMALL, "--trials", "2", "--json", "--seed", &seed];
         match Tuning::of(sandbox.command(&arguments, ""), sandbox) {
             Ok(t) => all.push(t),
             Err(v) => return v,

@@ -3,9 +3,9 @@
 
 use super::base::Base;
 use super::sandbox::{Sandbox, judge};
-use super::store;
 use super::task::Task;
 use super::verdict::Verdict;
+use super::{learned, network, store};
 use squall_fuzz::{Draw, generate, mutate};
 
 /// A format, and how its files are tried.
@@ -26,17 +26,25 @@ pub const ALL: &[Input] = &[
     Input { name: "operators", weight: 10, make: operators },
     Input { name: "workload", weight: 6, make: workload },
     Input { name: "kernel_toml", weight: 10, make: kernel_toml },
-    Input { name: "npy", weight: 4, make: npy },
+    Input { name: "npy", weight: 4, make: network::npy },
+    Input { name: "onnx_test_data", weight: 5, make: network::test_data },
+    Input { name: "assignment", weight: 4, make: network::assignment },
     Input { name: "kernel_tuner", weight: 8, make: kernel_tuner },
     Input { name: "t1_t4", weight: 8, make: t1_t4 },
     Input { name: "miopen_text", weight: 6, make: miopen_text },
     Input { name: "miopen_sqlite", weight: 5, make: store::miopen_sqlite },
+    Input { name: "find_database", weight: 8, make: learned::find_database },
+    Input { name: "user_find_database", weight: 4, make: learned::user_database },
     Input { name: "store_bytes", weight: 8, make: store::bytes },
     Input { name: "store_sql", weight: 6, make: store::sql },
     Input { name: "exported_lines", weight: 8, make: exported_lines },
-    Input { name: "predictor", weight: 6, make: predictor },
-    Input { name: "plan", weight: 6, make: plan },
-    Input { name: "weights", weight: 3, make: weights },
+    Input { name: "predictor", weight: 6, make: learned::predictor },
+    Input { name: "general_predictor", weight: 4, make: learned::general },
+    Input { name: "chooser", weight: 6, make: learned::chooser },
+    Input { name: "machine_model", weight: 2, make: learned::machine },
+    Input { name: "network_plan", weight: 6, make: network::plan },
+    Input { name: "network_constants", weight: 2, make: network::constants },
+    Input { name: "library_weights", weight: 6, make: network::weights },
     Input { name: "worker_messages", weight: 1, make: messages },
 ];
 
@@ -56,7 +64,7 @@ pub fn run(input: &Input, base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -
             }
             None => sandbox.squall(&arguments, task.seconds),
         };
-        let verdict = judge(&ran, task.must_fail && i == 0);
+        let verdict = judge(&ran, task.must_fail && i == 0, task.says_error);
         if !verdict.is_right() {
             return verdict;
         }
@@ -142,17 +150,6 @@ fn kernel_toml(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
     Task::of(&["tasks k.toml"]).fails_if(is_bad && !is_damaged)
 }
 
-fn npy(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
-    let mut bytes = generate::npy(draw);
-    if draw.once_in(3) {
-        bytes = mutate(draw, &bytes);
-    }
-    sandbox.put("x.npy", &bytes);
-    let mut task = Task::of(&["run MODEL --input x.npy --output y.npy"]).fails_if(true);
-    task.commands[0][1] = base.model_path.to_string_lossy().into_owned();
-    task
-}
-
 fn kernel_tuner(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
     let bytes = match draw.below(3) {
         0 => mutate(draw, &base.recording),
@@ -211,47 +208,15 @@ fn exported_lines(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
     task
 }
 
-fn predictor(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
-    let bytes = match (&base.predictor, draw.below(2)) {
-        (Some(whole), 0) => mutate(draw, whole),
-        _ => generate::predictor(draw),
-    };
-    sandbox.put("p.predictor", &bytes);
-    let mut task = Task::of(&["predict p.predictor"]);
-    task.commands[0].push(super::base::SMALL.into());
-    task
-}
-
-/// The program of a network in a folder of its own, over a plan and weights that were changed.
-fn network(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox, file: &str) -> Task {
-    let Some(folder) = &base.network else { return Task::of(&[]) };
-    for name in ["plan.txt", "constants.bin", "input.bin", "input_0.bin"] {
-        if let Ok(bytes) = std::fs::read(folder.join(name)) {
-            let bytes = if name == file { mutate(draw, &bytes) } else { bytes };
-            sandbox.put(name, &bytes);
-        }
-    }
-    let mut task = Task::of(&["0"]);
-    task.program = Some((folder.join("network"), Vec::new()));
-    task
-}
-
-fn plan(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
-    network(base, draw, sandbox, "plan.txt")
-}
-
-fn weights(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
-    network(base, draw, sandbox, "constants.bin")
-}
-
 fn messages(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Task {
     sandbox.put("reply", &generate::reply(draw));
+    // In the foreground `timeout` signals the program alone: two signals would end it at once.
     let reply = sandbox.inside().join("reply");
     let mut task = Task::of(&["-c"]);
     let limits = Sandbox::limits();
     task.commands[0].push(format!(
-        "{limits}; exec timeout --preserve-status -s INT 60 '{}' tune '{}' --trials 1 --store \
-        s.squall",
+        "{limits}; exec timeout --foreground --preserve-status -s INT 60 '{}' tune '{}' --trials 1 \
+        --store s.squall",
         sandbox.binary().display(),
         super::base::SMALL
     ));

@@ -11,7 +11,7 @@ usage: cargo xtask campaign [--cases N] [--faults N] [--seed K] [--short] [--job
   --faults N     faults while tuning (a tenth of the inputs)
   --seed K       the campaign (1); the same seed gives the same cases
   --short        about two minutes of all kinds, as in CI
-  --jobs N       cases at once (1)
+  --jobs N       cases at once (1; with --short 2)
   --only WORD    only kinds whose name contains it
   --seconds S    end after so long; the same command goes on where it ended
   --binary FILE  the program under test (the newest target/release/squall or target/debug/squall)
@@ -46,7 +46,7 @@ pub struct Options {
 impl Options {
     /// Reads the command line.
     pub fn parse(root: &Path, arguments: &[&str]) -> Result<Options, String> {
-        let (mut cases, mut faults, mut seed, mut jobs) = (10_000, None, 1, 1);
+        let (mut cases, mut faults, mut seed, mut jobs) = (10_000, None, 1, None);
         let (mut only, mut seconds, mut binary) = (None, None, None);
         let mut is_fresh = false;
         let mut words = arguments.iter();
@@ -61,7 +61,7 @@ impl Options {
                 "--cases" => cases = number()? as usize,
                 "--faults" => faults = Some(number()? as usize),
                 "--seed" => seed = number()?,
-                "--jobs" => jobs = number()?.clamp(1, 256) as usize,
+                "--jobs" => jobs = Some(number()?.clamp(1, 256) as usize),
                 "--only" => only = Some(value.to_string()),
                 "--seconds" => seconds = Some(number()?),
                 "--binary" => binary = Some(PathBuf::from(value)),
@@ -76,7 +76,7 @@ impl Options {
             cases,
             faults: faults.unwrap_or(cases / 10),
             seed,
-            jobs,
+            jobs: jobs.unwrap_or(if is_fresh { 2 } else { 1 }),
             only,
             seconds,
             binary,

@@ -149,6 +149,17 @@ impl Sandbox {
         }
     }
 
+    /// Where the program under test keeps compiled files.
+    pub fn objects(&self) -> PathBuf {
+        self.folder.join("home/cache/squall/objects")
+    }
+
+    /// Which of the cases that run at once it belongs to.
+    pub fn number(&self) -> u32 {
+        let name = self.folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        name.rsplit('-').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
+
     /// The temporary folder, which faults leave things in.
     pub fn temporary(&self) -> PathBuf {
         self.folder.join("tmp")
@@ -194,8 +205,8 @@ fn head(path: &Path) -> String {
 }
 
 /// What is wrong with the way a process ended that was given something bad; `must_fail` where it is
-/// certain that it is bad.
-pub fn judge(ran: &Ran, must_fail: bool) -> Verdict {
+/// certain that it is bad, and `says_error` where the word stands before what it says.
+pub fn judge(ran: &Ran, must_fail: bool, says_error: bool) -> Verdict {
     let said: String = ran.err.chars().take(400).collect();
     if ran.err.contains("panicked at") || ran.out.contains("panicked at") {
         return Verdict::Panic(said);
@@ -214,7 +225,8 @@ pub fn judge(ran: &Ran, must_fail: bool) -> Verdict {
         Some(0) if must_fail => Verdict::Garbage(ran.out.chars().take(200).collect()),
         // Ended by a signal of the case's own, as it should be.
         Some(0 | 130) => Verdict::Right,
-        _ if !ran.err.contains("error: ") => Verdict::Silent(said),
+        _ if says_error && !ran.err.contains("error: ") => Verdict::Silent(said),
+        _ if ran.err.trim().is_empty() => Verdict::Silent(said),
         _ => Verdict::Right,
     }
 }

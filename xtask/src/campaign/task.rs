@@ -12,6 +12,8 @@ pub struct Task {
     pub seconds: u64,
     /// Whether the last command's times must be positive.
     pub checks_times: bool,
+    /// Whether a failure says `error: `; a program of an exported network says it in its own words.
+    pub says_error: bool,
 }
 
 impl Task {
@@ -24,6 +26,7 @@ impl Task {
             program: None,
             seconds: 60,
             checks_times: false,
+            says_error: true,
         }
     }
 

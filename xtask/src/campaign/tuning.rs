@@ -2,7 +2,7 @@
 
 use super::base::SMALL;
 use super::sandbox::{Ran, Sandbox, kill_group, wait};
-use super::verdict::Verdict;
+use super::verdict::{Verdict, first};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// The store of these sessions.
 pub const STORE: &str = "tuned.squall";
+
+/// How long any of it may take on a busy machine.
+pub const LONG: Duration = Duration::from_secs(240);
 
 /// A running session.
 pub struct Tuning {
@@ -82,6 +85,11 @@ impl Tuning {
         }
     }
 
+    /// Whether it has ended.
+    pub fn is_over(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, name: &str) {
         let _ = Command::new("kill").args([name, &self.child.id().to_string()]).output();
@@ -146,4 +154,36 @@ pub fn holds(sandbox: &Sandbox, store: &str, reported: &[String]) -> Verdict {
         Some(id) => Verdict::Missing(format!("trial {id} was reported and is not in {store}")),
         None => Verdict::Right,
     }
+}
+
+/// Ends a session and looks at the basics and at the store.
+pub fn ended(t: Tuning, sandbox: &Sandbox, store: &str) -> (Outcome, Verdict) {
+    let (outcome, reported) = t.end(sandbox, LONG);
+    let verdict = first([outcome.basics(), holds(sandbox, store, &reported)]);
+    (outcome, verdict)
+}
+
+/// The children of a process, and theirs: number and name.
+pub fn descendants(of: u32) -> Vec<(u32, String)> {
+    let mut all: Vec<(u32, u32, String)> = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let text = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name stands in brackets and may hold any characters.
+        let (Some((head, tail)), Some(open)) = (text.rsplit_once(')'), text.find('(')) else {
+            continue;
+        };
+        let (pid, parent) = (text[..open].trim().parse(), tail.split_whitespace().nth(1));
+        if let (Ok(pid), Some(Ok(parent))) = (pid, parent.map(str::parse)) {
+            all.push((pid, parent, head[open + 1..].to_string()));
+        }
+    }
+    let mut found: Vec<(u32, String)> = Vec::new();
+    let mut next = vec![of];
+    while let Some(parent) = next.pop() {
+        for (pid, _, name) in all.iter().filter(|p| p.1 == parent) {
+            found.push((*pid, name.clone()));
+            next.push(*pid);
+        }
+    }
+    found
 }

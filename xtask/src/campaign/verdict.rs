@@ -85,6 +85,11 @@ impl fmt::Display for Verdict {
     }
 }
 
+/// The first of some verdicts that is bad.
+pub fn first(all: impl IntoIterator<Item = Verdict>) -> Verdict {
+    all.into_iter().find(|v| !v.is_right()).unwrap_or(Verdict::Right)
+}
+
 /// A case that was run.
 #[derive(Clone)]
 pub struct Done {

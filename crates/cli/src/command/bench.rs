@@ -24,10 +24,13 @@ const SHOWN: usize = 20;
 Examples:
   squall bench model.onnx --store tuned.squall --threads 2 --seconds 5
   squall bench model.onnx --store tuned.squall --input x.npy --output y.npy --json
+  squall bench model.onnx --store tuned.squall --target cuda
   squall bench search --help                                   # search strategies, on kernels
 
 One inference goes from the copy of its input to the copy of its output. Three of four are timed as
-a whole, the fourth layer by layer. Inputs without --input are random, the same in every run:
+a whole, the fourth layer by layer. On a GPU (--target cuda) all launches of an inference are one
+graph: the device time of its replays is given, the time from the host's memory to the host's
+memory, and each layer's in a graph of its own. Inputs without --input are random, the same in every run:
 floats between -1 and 1, whole numbers 0 or 1, and indices below the extent that they index."
 )]
 pub struct Args {
@@ -85,8 +88,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let plain = plain_shares(&times.layers);
     let counts = network.counts();
     if a.json.json {
+        let total: u64 = times.layers.iter().map(|l| l.best_ns).sum();
         let layer = |l: &Layer| {
             json!({
+                "share": l.best_ns as f64 / total.max(1) as f64,
                 "name": l.name,
                 "node": l.node,
                 "by": l.kind.name(),
@@ -99,6 +104,16 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             "median_ns": times.median_ns,
             "output": a.outputs.outputs.first().map(|f| &f.path),
             "inferences": times.inferences,
+            "device": times.host.map(|_| json!({
+                "best_ns": times.best_ns,
+                "median_ns": times.median_ns,
+                "inferences": times.inferences,
+            })),
+            "host_to_host": times.host.map(|h| json!({
+                "best_ns": h.best_ns,
+                "median_ns": h.median_ns,
+                "inferences": h.inferences,
+            })),
             "arena_bytes": network.arena_bytes(),
             "kernels": counts.kernels,
             "tuned": counts.tuned,
@@ -113,10 +128,18 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     layers(times)?;
     let (best, median) = (Nanos(times.best_ns as f64), Nanos(times.median_ns as f64));
     let arena = Bytes(network.arena_bytes() as u64);
+    let what = if times.host.is_some() { "device time of a replayed graph: " } else { "" };
     say(format_args!(
-        "best {best}, median {median} of {} inferences; {counts}; arena {arena}",
+        "{what}best {best}, median {median} of {} inferences; {counts}; arena {arena}",
         times.inferences
     ))?;
+    if let Some(h) = times.host {
+        let (best, median) = (Nanos(h.best_ns as f64), Nanos(h.median_ns as f64));
+        say(format_args!(
+            "host to host: best {best}, median {median} of {} inferences",
+            h.inferences
+        ))?;
+    }
     say_plain(&plain)?;
     Ok(0)
 }

@@ -5,7 +5,7 @@ use crate::option::JsonArgs;
 use crate::terminal::{note, percent, say, table};
 use serde_json::{Value, json};
 use squall::find::modes::{MODES, ModeCosts, RUNS};
-use squall::{ChooseRequest, Chosen, ModesRequest, Problems, Solution};
+use squall::{ChooseRequest, Chosen, ModesRequest, Problems};
 use std::path::PathBuf;
 
 /// Choose a solver for problems, with its time, before anything was measured
@@ -131,7 +131,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     let notes = squall::choose(&request, &mut |x| {
         if a.json.json {
             if failed.is_none() {
-                failed = say(answer(x, top)).err();
+                failed = say(x.json(top)).err();
             }
         } else {
             rows(&mut t, x, top);
@@ -155,30 +155,6 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ));
     }
     Ok(0)
-}
-
-fn answer(x: &Chosen, top: usize) -> Value {
-    let solution = |s: &Solution| {
-        json!({
-            "solver": s.solver.name,
-            "algorithm": format!("miopenConvolution{}", s.solver.algorithm),
-            "time_ms": s.choice.ms,
-            "low_ms": s.choice.range.0,
-            "high_ms": s.choice.range.1,
-            "workspace": s.choice.workspace,
-            "probability": s.choice.probability,
-            "parameters": s.parameters,
-        })
-    };
-    json!({
-        "problem": x.convolution.key(),
-        "device": x.device,
-        "source": x.answer.source,
-        "measure": x.plan.measure,
-        "measure_ms": x.plan.ms,
-        "solutions": x.solutions.iter().take(top).map(solution).collect::<Vec<_>>(),
-        "reason": x.answer.reason,
-    })
 }
 
 fn rows(t: &mut crate::terminal::Table, x: &Chosen, top: usize) {

@@ -18,6 +18,8 @@ Examples:
 
   squall run bert.onnx --input input_ids=ids.npy --input mask=mask.npy --output last=y.npy
 
+  squall run model.onnx --input x.npy --output y.npy --target cuda
+
 Kernels are the store's best where it knows them, else verified guesses, which are kept in
 ~/.cache/squall. A node that no kernel is made for runs by plain C that is generated for it. All
 run in a process of their own, over one region of memory. Dimensions that the model leaves open are

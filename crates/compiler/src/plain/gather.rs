@@ -41,6 +41,17 @@ fn gather(p: &mut Program) -> Result<(), String> {
   }
 ",
     );
+    p.on_device(
+        "  for (long o = 0; o < OUTER; o++)
+  for (long i = 0; i < N1; i++)
+  for (long k = 0; k < INNER; k++) {
+    long at = (long)x1[i];
+    if (at < 0) at += EXTENT;
+    if (at < 0 || at >= EXTENT) return 1;
+    y0[(o * N1 + i) * INNER + k] = x0[(o * EXTENT + at) * INNER + k];
+  }
+",
+    );
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod cast;
 pub mod catalogue;
 mod convolution;
 mod copy;
+mod device;
 mod elementwise;
 mod functions;
 mod gather;
@@ -28,6 +29,7 @@ mod resize;
 mod signal;
 mod softmax;
 
+pub use self::device::{DeviceSource, Phase};
 use self::program::Program;
 use squall_core::graph::{Node, OperatorCall};
 use std::fmt;
@@ -98,6 +100,19 @@ pub fn has(domain: &str, op: &str) -> bool {
 
 /// The C of a call, as a function of this symbol.
 pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsupported> {
+    written(call, |program| program.finish(symbol))
+}
+
+/// The same as functions of a GPU; see [`DeviceSource`].
+pub fn device_source(call: &OperatorCall, symbol: &str) -> Result<DeviceSource, Unsupported> {
+    written(call, |program| device::finish(&program, symbol))
+}
+
+/// What `finish` makes of a call's program.
+fn written<T>(
+    call: &OperatorCall,
+    finish: impl FnOnce(Program<'_>) -> T,
+) -> Result<T, Unsupported> {
     let refuse = |what: String| Unsupported { op: call.op.clone(), what };
     if !has(&call.domain, &call.op) {
         return Err(refuse("it has no plain kernel".into()));
@@ -116,7 +131,7 @@ pub fn source(call: &OperatorCall, symbol: &str) -> Result<PlainSource, Unsuppor
     };
     let mut program = Program::new(call, &node).map_err(refuse)?;
     generate(&mut program).map_err(refuse)?;
-    Ok(program.finish(symbol))
+    Ok(finish(program))
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub(super) struct Program<'a> {
     /// Definitions at file scope by name: types, tables, functions.
     tables: Vec<(String, String)>,
     body: String,
+    /// The body where many threads share the work, if it is another.
+    device: Option<String>,
     scratch: u64,
 }
 
@@ -110,8 +112,8 @@ impl<'a> Program<'a> {
         };
         let inputs = call.inputs.iter().map(|o| o.as_ref().map(operand)).collect();
         let ctx = Ctx { node, opset: call.opset, inputs };
-        let (defines, tables, body, scratch) = Default::default();
-        let mut p = Program { ctx, call, defines, tables, body, scratch };
+        let (defines, tables, body, device, scratch) = Default::default();
+        let mut p = Program { ctx, call, defines, tables, body, device, scratch };
         for (sides, of, ptr, n) in [(&call.inputs, "T", "x", "N"), (&call.outputs, "Y", "y", "M")] {
             for (i, o) in sides.iter().enumerate() {
                 let Some(o) = o else {
@@ -234,6 +236,11 @@ impl<'a> Program<'a> {
         self.body += text;
     }
 
+    /// The body for a GPU, whose loops are such that each element is one instance of them.
+    pub fn on_device(&mut self, text: &str) {
+        self.device = Some(text.into());
+    }
+
     /// Writes another text in place of the body's end.
     pub fn replace_end(&mut self, end: &str, text: &str) {
         let kept = self.body.strip_suffix(end).unwrap_or(&self.body).len();
@@ -257,9 +264,24 @@ impl<'a> Program<'a> {
 
     /// The whole text.
     pub fn finish(self, symbol: &str) -> PlainSource {
+        let pointers = |from: &str, i: usize| format!("{from}[{i}]");
+        let parts = self.parts(&self.body, &pointers);
+        let mut text = String::from("#include <math.h>\n#include <string.h>\n");
+        text += &parts.definitions;
+        let head = format!("int {symbol}(const void *const *in, void *const *out, void *scratch)");
+        let _ = write!(text, "{head};\n{head} {{\n  (void)in, (void)out, (void)scratch;\n");
+        for (ty, name, from) in &parts.pointers {
+            let _ = writeln!(text, "  {ty} *restrict {name} = {from};");
+        }
+        text = text + &self.body + "  return 0;\n}\n";
+        PlainSource { text, scratch_bytes: self.scratch }
+    }
+
+    /// What a body needs around it; `place` names where a list has its n-th pointer.
+    pub(super) fn parts(&self, body: &str, place: &dyn Fn(&str, usize) -> String) -> Parts {
         let mut used: HashSet<String> = HashSet::new();
-        identifiers(&self.body, &mut used);
-        let mut pointers = String::new();
+        identifiers(body, &mut used);
+        let mut pointers: Vec<(String, String, String)> = Vec::new();
         for (list, c, of, ptr) in
             [(&self.call.inputs, "const ", "T", "x"), (&self.call.outputs, "", "Y", "y")]
         {
@@ -267,11 +289,11 @@ impl<'a> Program<'a> {
             for (i, _) in list.iter().enumerate().filter(|(_, o)| o.is_some()) {
                 let name = format!("{ptr}{i}");
                 if used.contains(&name) {
-                    let _ = writeln!(pointers, "  {c}{of}{i} *restrict {name} = {from}[{i}];");
+                    used.insert(format!("{of}{i}"));
+                    pointers.push((format!("{c}{of}{i}"), name, place(from, i)));
                 }
             }
         }
-        identifiers(&pointers, &mut used);
         // What is named by what is used is used, too.
         let named = |n: &str| n.split('(').next().unwrap_or("").to_string();
         let define = |(n, t): &(String, String)| (named(n), n.clone(), t.clone());
@@ -294,7 +316,7 @@ impl<'a> Program<'a> {
                 break;
             }
         }
-        let mut text = String::from("#include <math.h>\n#include <string.h>\n");
+        let mut text = String::new();
         for (name, value) in self.defines.iter().filter(|d| kept.contains(&d.0)) {
             let _ = writeln!(text, "#define {name} {value}");
         }
@@ -306,11 +328,40 @@ impl<'a> Program<'a> {
         tables(true).for_each(|t| text += &t.1);
         HELPERS.iter().filter(|h| kept.contains(h.0)).for_each(|h| text += h.1);
         tables(false).for_each(|t| text += &t.1);
-        let head = format!("int {symbol}(const void *const *in, void *const *out, void *scratch)");
-        let _ = write!(text, "{head};\n{head} {{\n  (void)in, (void)out, (void)scratch;\n");
-        text = text + &pointers + &self.body + "  return 0;\n}\n";
-        PlainSource { text, scratch_bytes: self.scratch }
+        Parts { definitions: text, pointers }
     }
+
+    /// The call that it is for.
+    pub(super) fn call(&self) -> &'a OperatorCall {
+        self.call
+    }
+
+    /// A whole number, written out or as a macro; none of what is known at run time only.
+    pub(super) fn value(&self, text: &str) -> Option<u64> {
+        let text = match self.defines.iter().find(|(n, _)| n == text) {
+            Some((_, value)) => value,
+            None => text,
+        };
+        text.strip_suffix('L').unwrap_or(text).parse().ok()
+    }
+
+    /// The body as it was written, and that for a GPU where it has one of its own.
+    pub(super) fn bodies(&self) -> (&str, Option<&str>) {
+        (&self.body, self.device.as_deref())
+    }
+
+    /// Bytes of memory that a call needs.
+    pub(super) fn scratch_bytes(&self) -> u64 {
+        self.scratch
+    }
+}
+
+/// What stands around a body.
+pub(super) struct Parts {
+    /// Macros, types, helpers and tables, as far as they are used.
+    pub definitions: String,
+    /// Pointers to operands: the type of elements, the name, where the pointer comes from.
+    pub pointers: Vec<(String, String, String)>,
 }
 
 /// A whole number as C writes it.

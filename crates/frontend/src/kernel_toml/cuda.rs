@@ -3,6 +3,7 @@
 
 use super::document::{Fault, fault};
 use super::launching::{Expression, Launching, Shape, limits};
+use super::listed::Listed;
 use super::model::{Place, Sizes};
 use super::recipe::{Choices, Recipe};
 use squall_core::space::{Knob, SpaceError, Term};
@@ -17,6 +18,8 @@ pub struct CudaKernel {
     /// there is one.
     pub defaults: (Vec<usize>, Option<Place>),
     pub constraints: Vec<Expression>,
+    /// The only configurations that are legal, where the file lists them.
+    pub listed: Option<Listed>,
     pub sizes: Sizes,
     pub launching: Launching,
     pub recipe: Recipe,
@@ -93,7 +96,10 @@ impl CudaKernel {
             Term::product(shape.threads.clone()).at_most(most_threads),
             shape.shared.clone().at_most(most_shared),
         ];
-        let space = |terms: &[Term]| Space::new(self.knobs.clone(), &[constraints, terms].concat());
+        let space = |terms: &[Term]| {
+            let space = Space::new(self.knobs.clone(), &[constraints, terms].concat())?;
+            self.listed.as_ref().map_or(Ok(space.clone()), |l| l.within(&space))
+        };
         let block = &self.launching.block;
         match space(&fits) {
             Ok(s) => Ok(s),
@@ -114,6 +120,7 @@ impl CudaKernel {
             Err(e) => {
                 let all = self.constraints.first().zip(self.constraints.last());
                 let at = all.map(|(a, b)| a.at.start..b.at.end);
+                let at = at.or(self.listed.as_ref().map(|l| l.at.clone()));
                 let of = if self.problem.is_empty() {
                     String::new()
                 } else {

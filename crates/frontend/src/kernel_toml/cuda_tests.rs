@@ -79,6 +79,7 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
              blur(int w, float r, const float *x, float *y, long long s) {} }\n\
              __global__ void plain(int w, float r, const float *x, float *y) {}\n"
         }
+        "listed.txt" => "BX=16,BY=4,TILE=1,STEP=3,MATH=\nBX=1024,BY=1,TILE=1,STEP=3,MATH=\n",
         "plain.c" => "void plain(int w, float r, const float *x, float *y) {}\n",
         "none.cu" => "int nothing;\n",
         _ => return Err("no such file".into()),
@@ -162,6 +163,11 @@ fn the_device_decides_what_is_legal() {
         let (x, y) = (c.int("BX").unwrap(), c.int("BY").unwrap());
         assert!(x * y <= 100, "{c}");
     }
+    let listed = "configurations = \"listed.txt\"\n[[argument]]";
+    let few = kernel(&GOOD.replacen("[[argument]]", listed, 1).replace("default = 32\n", ""));
+    // The other one has more threads than the constraint allows.
+    let all: Vec<String> = few.tunable.space().iter().map(|c| c.to_string()).collect();
+    assert_eq!(all, ["BX=16,BY=4,TILE=1,STEP=3,MATH="]);
     let none = Gpu { shared_per_block: 10, ..launching::LARGEST };
     let why = k.on(&none).err().expect("nothing fits");
     assert!(why.contains("more than 10 bytes of shared memory"), "{why}");

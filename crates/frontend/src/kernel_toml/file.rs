@@ -4,6 +4,7 @@
 use super::cuda::CudaKernel;
 use super::document::{self, Fault, Item, Table, fault};
 use super::launching::{LARGEST, Launching, expression};
+use super::listed::Listed;
 use super::model::{self, Amount, Argument, ArgumentRole, PassedAs, Problem, TunedKnob, Values};
 use super::recipe::{CallArgument, Choices, Recipe, whole_bytes};
 use super::reference::{Files, Second};
@@ -29,6 +30,8 @@ pub struct File<'a> {
     pub reference: Option<Second>,
     /// Files that hold the expected results, one for each argument that is written.
     pub results: Files,
+    /// The only configurations that are legal, where a file lists them.
+    pub listed: Option<Listed>,
     pub read: &'a Read<'a>,
 }
 
@@ -153,8 +156,14 @@ impl File<'_> {
             .iter()
             .map(|c| model::constraint(c, &knobs, &p.sizes))
             .collect::<Result<_, _>>()?;
-        Space::new(knobs, &terms).map_err(|e| {
-            let at = self.top.get("constraints").map_or(self.knobs[0].at.clone(), |c| c.span());
+        let space = Space::new(knobs, &terms);
+        let space = match &self.listed {
+            Some(listed) => space.and_then(|s| listed.within(&s)),
+            None => space,
+        };
+        space.map_err(|e| {
+            let listed = || self.listed.as_ref().map_or(self.knobs[0].at.clone(), |l| l.at.clone());
+            let at = self.top.get("constraints").map_or_else(listed, |c| c.span());
             let of =
                 if p.name.is_empty() { String::new() } else { format!(" (problem `{}`)", p.name) };
             Fault { at, message: format!("{e}{of}") }
@@ -179,6 +188,7 @@ impl File<'_> {
                 .into_iter()
                 .map(expression)
                 .collect::<Result<_, _>>()?,
+            listed: self.listed.clone(),
             sizes: p.sizes.clone(),
             launching: launching.clone(),
             recipe,
@@ -368,6 +378,9 @@ impl File<'_> {
         }
         for c in self.top.texts("constraints")? {
             add(c);
+        }
+        if let Some(listed) = &self.listed {
+            add(&listed.digest);
         }
         let second = self.reference.iter().filter_map(|r| r.launching.as_ref());
         for l in self.launching.iter().chain(second) {

@@ -6,6 +6,7 @@ mod document;
 mod file;
 mod flags;
 mod launching;
+mod listed;
 mod model;
 mod recipe;
 mod reference;
@@ -16,10 +17,12 @@ pub use source::Read;
 pub use user_kernel::UserKernel;
 
 use crate::error::ImportError;
-use document::{Fault, Table, fault};
+use document::{Fault, Table, fault, text};
 use file::File;
+use listed::Listed;
 use model::{Argument, ArgumentRole, PassedAs, Problem, TunedKnob};
 use reference::{entry, is_cuda, recipe, reference};
+use squall_core::space::Knob;
 use toml::de::DeTable;
 
 const TOP: &[&str] = &[
@@ -32,6 +35,7 @@ const TOP: &[&str] = &[
     "tolerance",
     "flop",
     "constraints",
+    "configurations",
     "argument",
     "knob",
     "problem",
@@ -74,7 +78,8 @@ fn kernels(contents: &str, read: &Read) -> Result<Vec<UserKernel>, Fault> {
         }
     }
     let (reference, results) = reference(&top, &title, &arguments, cuda, read)?;
-    let file = File { recipe, launching, reference, results, top, arguments, knobs, read };
+    let listed = listed(&top, &knobs, read)?;
+    let file = File { recipe, launching, reference, results, top, arguments, knobs, listed, read };
     problems.iter().map(|p| file.kernel(p, &title)).collect()
 }
 
@@ -138,6 +143,13 @@ fn knobs(top: &Table, arguments: &[Argument], cuda: bool) -> Result<Vec<TunedKno
         ),
         None => Ok(all),
     }
+}
+
+/// The configurations that the file lists, if it does.
+fn listed(top: &Table, knobs: &[TunedKnob], read: &Read) -> Result<Option<Listed>, Fault> {
+    let Some(item) = top.get("configurations") else { return Ok(None) };
+    let knobs: Vec<Knob> = knobs.iter().map(|k| k.knob.clone()).collect();
+    listed::read(text(item)?, item.span(), &knobs, read).map(Some)
 }
 
 /// The problems; one without sizes where the file has none.

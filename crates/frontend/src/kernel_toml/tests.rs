@@ -76,6 +76,10 @@ fn read(path: &str) -> Result<Vec<u8>, String> {
             Ok("#include \"more.h\"\nvoid axpy(long n, const float *x, float *y, int c) { }\n")
         }
         "more.h" => Ok("#pragma once\n#include \"axpy.h\"\nstatic int more;\n"),
+        "listed.txt" => Ok("CHUNK=8,UNROLL=2,O=2\n\nUNROLL=8,CHUNK=24,O=1\n"),
+        "other.txt" => Ok("UNROLL=2,CHUNK=8,O=2\n"),
+        "wrong.txt" => Ok("\nUNROLL=2,CHUNK=9,O=2\n"),
+        "nothing.txt" => Ok("\n \n"),
         "loop.c" => Ok("#include \"loop.c\"\n"),
         _ => Err("no such file".into()),
     };
@@ -149,6 +153,31 @@ fn without_a_reference_the_defaults_are_it() {
             .unwrap();
     let c = all[0].plain.space().nth(0);
     assert_eq!(all[0].reference("s").kernel.unwrap(), all[0].plain.realize(&c, "s").unwrap());
+}
+
+#[test]
+fn configurations_may_be_listed() {
+    let with = |file: &str| {
+        let line = format!("configurations = \"{file}\"\n[[argument]]");
+        GOOD.replacen("[[argument]]", &line, 1)
+    };
+    let read = |text: &str| import_kernel(text, "kernel.toml", &read).unwrap();
+    let all = read(&with("listed.txt"));
+    let shown =
+        |k: &UserKernel| k.tunable.space().iter().map(|c| c.to_string()).collect::<Vec<_>>();
+    // The constraints hold as well: n = 16 forbids UNROLL = 8.
+    assert_eq!(shown(&all[0]), ["UNROLL=2,CHUNK=8,O=2"]);
+    assert_eq!(shown(&all[1]), ["UNROLL=2,CHUNK=8,O=2", "UNROLL=8,CHUNK=24,O=1"]);
+    let (other, without) = (read(&with("other.txt")), read(GOOD));
+    assert!(all[1].task.id != other[1].task.id && all[1].task.id != without[1].task.id);
+    for (file, words) in [
+        ("missing.txt", "`missing.txt` cannot be read: no such file"),
+        ("wrong.txt", "line 2 of `wrong.txt`: `UNROLL=2,CHUNK=9,O=2`"),
+        ("nothing.txt", "lists no configuration"),
+    ] {
+        let said = said(&with(file));
+        assert!(said.contains(words) && said.contains("kernel.toml:7:18"), "{said}");
+    }
 }
 
 #[test]

@@ -21,15 +21,11 @@ pub use convolution::{Convolution, Device};
 pub use family::{families, family};
 
 use crate::error::shown;
-use bzip2::read::MultiBzDecoder;
-use flate2::read::MultiGzDecoder;
+use crate::packed::Packing;
 use squall_core::forecast::{Example, Family, FamilyError};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::Path;
-
-/// More than this is refused: no database comes near, and hostile archives grow fast.
-const MAX_SIZE: u64 = 2 << 30;
 
 /// Why a database cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -95,26 +91,12 @@ pub enum Form {
 /// What a file holds, unpacked where it is an archive. A plain SQLite database stays where it is,
 /// for others may be writing it.
 pub fn unpack(name: &str, bytes: Vec<u8>) -> Result<(Form, Vec<u8>), DatabaseError> {
-    let damaged = |kind: &str, e: std::io::Error| {
-        fault(name, format!("this {kind} file is damaged or cut short ({e})"), "fetch it again")
+    let out = match Packing::of(&bytes) {
+        Some(packing) => {
+            packing.unpack(&bytes).map_err(|(what, remedy)| fault(name, what, remedy))?
+        }
+        None => bytes,
     };
-    let mut out = Vec::new();
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        MultiGzDecoder::new(&bytes[..])
-            .take(MAX_SIZE + 1)
-            .read_to_end(&mut out)
-            .map_err(|e| damaged("gzip", e))?;
-    } else if bytes.starts_with(b"BZh") {
-        MultiBzDecoder::new(&bytes[..])
-            .take(MAX_SIZE + 1)
-            .read_to_end(&mut out)
-            .map_err(|e| damaged("bzip2", e))?;
-    } else {
-        out = bytes;
-    }
-    if out.len() as u64 > MAX_SIZE {
-        return Err(fault(name, "unpacked, this is over 2 GiB", "split it"));
-    }
     let form = if out.starts_with(sqlite::MAGIC) { Form::Sqlite } else { Form::Text };
     Ok((form, out))
 }

@@ -9,6 +9,6 @@ mod tensor;
 mod weights;
 
 pub use data::{DeclaredInput, Extent, Signature, read_tensor, signature};
-pub use external::{External, external_weights};
-pub use reader::{read, read_bound};
+pub use external::{External, external_weights, with_weights_at};
+pub use reader::{onnxruntime_operators, read, read_bound};
 pub use weights::{Beside, read_weights};

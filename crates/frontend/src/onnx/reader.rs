@@ -1,8 +1,11 @@
 //! From the bytes of a file to a [`Model`]: names become values, nodes are put in order, shapes are
 //! inferred and constants folded on the way.
 
+mod contrib;
 mod control;
 mod inline;
+
+pub use contrib::onnxruntime_operators;
 
 use self::control::Expansion;
 use super::proto::{self, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};

@@ -13,16 +13,13 @@ pub use description::{Description, read_space};
 pub use write::{Format, gzip, write};
 
 use crate::error::{ImportError, shown};
+use crate::packed::Packing;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value as Json;
 use squall_core::space::{Knob, Role, Space, Value};
 use squall_core::{CpuCost, FailStage, Measurement, Nanos, Outcome};
 use std::collections::HashMap;
 use std::io::Read;
-
-/// More text than this is refused: no measured space is that large, and a hostile gzip file may
-/// expand without bounds.
-const MAX_TEXT: u64 = 2 << 30;
 
 /// A space with the outcome of every one of its configurations.
 #[derive(Debug)]
@@ -207,23 +204,12 @@ fn fault(name: &str, what: impl Into<String>, remedy: impl Into<String>) -> Impo
 /// does not have.
 fn text(name: &str, bytes: &[u8]) -> Result<String, ImportError> {
     let unpacked;
-    let bytes = if bytes.starts_with(&[0x1f, 0x8b]) {
-        let mut out = Vec::new();
-        let read = MultiGzDecoder::new(bytes).take(MAX_TEXT + 1).read_to_end(&mut out);
-        if let Err(e) = read {
-            return Err(fault(
-                name,
-                format!("this gzip file is damaged or cut short ({e})"),
-                "fetch it again",
-            ));
+    let bytes = match Packing::of(bytes).filter(|p| *p == Packing::Gzip) {
+        Some(packing) => {
+            unpacked = packing.unpack(bytes).map_err(|(what, remedy)| fault(name, what, remedy))?;
+            &unpacked
         }
-        if out.len() as u64 > MAX_TEXT {
-            return Err(fault(name, "unpacked, this is over 2 GiB", "split it"));
-        }
-        unpacked = out;
-        &unpacked
-    } else {
-        bytes
+        None => bytes,
     };
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(fault(

@@ -1,11 +1,13 @@
 //! Files of every format, drawn as structures: most of what is in them is right, and the rest is
 //! what a reader may trust too much.
 
+mod find;
 mod onnx;
 mod recording;
 mod text;
 
-pub use onnx::{external, model};
+pub use find::{find_database, problem_key, problems};
+pub use onnx::{external, model, test_data};
 pub use recording::{exported_lines, kernel_tuner, t1, t4};
 pub use text::{kernel_toml, miopen, npy, operators, predictor, reply, workload};
 
@@ -24,6 +26,9 @@ pub const ALL: &[(&str, Generator)] = &[
     ("t1", t1),
     ("t4", t4),
     ("miopen", miopen),
+    ("find_database", find_database),
+    ("problems", problems),
+    ("tensor", test_data),
     ("exported_lines", exported_lines),
     ("predictor", predictor),
     ("reply", reply),

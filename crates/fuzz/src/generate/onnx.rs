@@ -228,6 +228,40 @@ fn tensor(draw: &mut Draw<'_>, name: &str, location: Option<&str>) -> Message {
     t.bytes(9, &vec![draw.below(256) as u8; size])
 }
 
+/// A tensor in a file of its own, as ONNX's test data are: its elements as bytes or as numbers,
+/// which its type and its shape may not fit.
+pub fn test_data(draw: &mut Draw<'_>) -> Vec<u8> {
+    let mut t = match draw.below(4) {
+        0 => tensor(draw, "x", None),
+        1 => {
+            let place = draw.one(&["../outside/secret", "/etc/passwd", "pipe", "w.data"]);
+            tensor(draw, "x", Some(place))
+        }
+        _ => Message::default().int(2, [1, 1, 1, 7, 10, 11, 9, 16][draw.below(8)]).text(8, "x"),
+    };
+    if draw.once_in(2) {
+        for _ in 0..1 + draw.below(5) {
+            t = t.int(1, draw.extent());
+        }
+    }
+    // The fields of numbers, packed or one by one: floats, int32, int64, doubles.
+    for _ in 0..draw.below(3) {
+        let tag = [4, 5, 7, 10][draw.below(4)];
+        t = match draw.below(3) {
+            0 => t.float(tag, f32::from_bits(draw.bits() as u32)),
+            1 => t.int(tag, draw.integer()),
+            _ => {
+                let bytes: Vec<u8> = (0..draw.below(200)).map(|_| draw.bits() as u8).collect();
+                t.bytes(tag, &bytes)
+            }
+        };
+    }
+    if draw.once_in(2) {
+        t = t.bytes(9, &vec![draw.below(256) as u8; draw.below(20_000)]);
+    }
+    t.0
+}
+
 fn attribute(draw: &mut Draw<'_>) -> Message {
     let name = draw.one(ATTRIBUTES);
     let a = Message::default().text(1, name);

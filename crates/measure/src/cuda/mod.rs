@@ -2,7 +2,10 @@
 //! kernels (`crates/runtime/host/cuda.c`), never by ours: a compiler that crashes or a kernel that
 //! hangs ends a process that can be replaced (docs/decisions/0011).
 
+mod cubin;
 mod nvrtc;
+
+pub use cubin::{cubins, file as cubin_file};
 
 pub(crate) use nvrtc::{Nvrtc, has_lowered_names, names_file};
 

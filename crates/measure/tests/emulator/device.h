@@ -17,7 +17,9 @@
 FUNCTION(exp)
 FUNCTION(exp2) FUNCTION(log) FUNCTION(log2) FUNCTION(sqrt) FUNCTION(tanh) FUNCTION(erf)
     FUNCTION(floor) FUNCTION(ceil) FUNCTION(rint) FUNCTION(round) FUNCTION(sin) FUNCTION(cos)
-        FUNCTION(fabs) FUNCTION2(fmax) FUNCTION2(fmin) FUNCTION2(pow)
+        FUNCTION(acos) FUNCTION(acosh) FUNCTION(asin) FUNCTION(asinh) FUNCTION(atan)
+            FUNCTION(atanh) FUNCTION(cosh) FUNCTION(expm1) FUNCTION(log1p) FUNCTION(sinh)
+                FUNCTION(tan) FUNCTION2(copysign) FUNCTION(fabs) FUNCTION2(fmax) FUNCTION2(fmin) FUNCTION2(pow)
             FUNCTION2(fmod) extern "C" float fmaf(float, float, float) noexcept;
 extern "C" double fma(double, double, double) noexcept;
 extern "C" long clock(void) noexcept;

@@ -4,6 +4,8 @@
  * and replaced as they should be; it says nothing of times, registers or a device's own rules.
  *
  * What a stream is given happens as late as the driver's rules allow: when something waits for it.
+ * Of a graph's nodes that do not wait for each other the first comes first, or the last where
+ * EMULATED_ORDER is `last`.
  * So work that is not ordered behind what it needs finds it undone, at every run: calls without a
  * stream go through the default one, filling and copying to the device among them, which streams
  * that do not block (flag 1) do not wait for.
@@ -32,6 +34,8 @@ enum {
   SHARED = 99 << 10,
   STACK = 64 << 10,
   MOST = 64,
+  BEFORE = 16,
+  UNJOINED = 904,
   SLOT = 64
 };
 
@@ -69,6 +73,8 @@ typedef struct {
   void *to, *from;
   int byte, staged;
   size_t bytes;
+  /* In a graph: which nodes it waits for. */
+  int before[BEFORE], before_count;
 } work;
 
 typedef struct {
@@ -266,7 +272,15 @@ typedef struct {
 typedef struct {
   graph queue;
   int blocking;
+  /* While its work is recorded: the nodes behind which the next one comes. */
+  int records, last[BEFORE], last_count;
 } stream;
+
+typedef struct {
+  double at;
+  stream *in;
+  int recorded, last[BEFORE], last_count;
+} event;
 
 static graph *recording;
 static stream *streams[MOST]; /* the default one first */
@@ -302,7 +316,12 @@ static void wait_for_others(stream *s) {
 
 static int submit(stream *s, work w) {
   if (!s) s = default_stream();
-  if (recording) return append(recording, &w), 0;
+  if (recording && s->records) {
+    memcpy(w.before, s->last, sizeof w.before);
+    w.before_count = s->last_count;
+    s->last[0] = recording->count, s->last_count = 1;
+    return append(recording, &w), 0;
+  }
   wait_for_others(s);
   return append(&s->queue, &w), 0;
 }
@@ -343,6 +362,8 @@ API int cuMemAlloc_v2(void **p, size_t bytes) {
   return (*p = aligned_alloc(256, (bytes + 255) / 256 * 256)) ? 0 : MEMORY;
 }
 API int cuMemFree_v2(void *p) { return finish_all(), free(p), 0; }
+API int cuMemAllocHost_v2(void **p, size_t bytes) { return (*p = malloc(bytes)) ? 0 : MEMORY; }
+API int cuMemFreeHost(void *p) { return finish_all(), free(p), 0; }
 /* Memory of the host is read at once, and may be used again. */
 API int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t n, stream *s) {
   work w = {.to = to, .from = memcpy(malloc(n + 1), from, n), .bytes = n, .staged = 1};
@@ -449,11 +470,38 @@ API int cuStreamCreate(stream **made, unsigned flags) {
   return 0;
 }
 API int cuStreamSynchronize(stream *s) { return finish(s ? s : default_stream()), 0; }
-API int cuStreamBeginCapture_v2(void *s, int mode) {
-  return (void)s, (void)mode, recording = calloc(1, sizeof *recording), 0;
+API int cuStreamBeginCapture_v2(stream *s, int mode) {
+  (void)mode;
+  s->records = 1, s->last_count = 0;
+  return recording = calloc(1, sizeof *recording), 0;
 }
-API int cuStreamEndCapture(void *s, graph **g) {
-  return (void)s, *g = recording, recording = NULL, 0;
+/* All that was recorded must come before the end of the stream that began. */
+API int cuStreamEndCapture(stream *s, graph **g) {
+  int n = recording->count, all = n;
+  char *seen = calloc(1, (size_t)n + 1);
+  for (int i = 0; i < s->last_count; i++) seen[s->last[i]] = 1;
+  for (int i = n - 1; i >= 0; i--) {
+    if (!seen[i]) continue;
+    all--;
+    for (int k = 0; k < recording->all[i].before_count; k++)
+      seen[recording->all[i].before[k]] = 1;
+  }
+  free(seen);
+  *g = recording, recording = NULL;
+  for (int i = 0; i < MOST; i++)
+    if (streams[i]) streams[i]->records = 0;
+  return all ? UNJOINED : 0;
+}
+API int cuStreamWaitEvent(stream *s, event *e, unsigned flags) {
+  if (!e->recorded) return finish(e->in), (int)flags;
+  if (!s->records) s->records = 1, s->last_count = 0;
+  for (int i = 0; i < e->last_count; i++) {
+    int known = 0;
+    for (int k = 0; k < s->last_count; k++) known |= s->last[k] == e->last[i];
+    if (!known && s->last_count == BEFORE) return INVALID;
+    if (!known) s->last[s->last_count++] = e->last[i];
+  }
+  return (int)flags;
 }
 API int cuGraphInstantiateWithFlags(graph **made, graph *g, unsigned long long flags) {
   *made = calloc(1, sizeof **made);
@@ -462,21 +510,35 @@ API int cuGraphInstantiateWithFlags(graph **made, graph *g, unsigned long long f
   return (int)flags;
 }
 API int cuGraphLaunch(graph *g, stream *s) {
-  for (int i = 0; i < g->count; i++) submit(s, g->all[i]);
-  return 0;
+  const char *order = getenv("EMULATED_ORDER");
+  int last = order && strcmp(order, "last") == 0;
+  char *done = calloc(1, (size_t)g->count + 1);
+  for (int left = g->count; left > 0; left--) {
+    int next = -1;
+    for (int i = 0; i < g->count && (next < 0 || last); i++) {
+      int ready = !done[i];
+      for (int k = 0; k < g->all[i].before_count; k++) ready &= done[g->all[i].before[k]];
+      if (ready) next = i;
+    }
+    done[next] = 1;
+    submit(s, g->all[next]);
+  }
+  return free(done), 0;
 }
 API int cuGraphDestroy(graph *g) { return free(g->all), free(g), 0; }
 API int cuGraphExecDestroy(graph *g) { return free(g->all), free(g), 0; }
-typedef struct {
-  double at;
-  stream *in;
-} event;
-API int cuEventCreate(event **e, unsigned flags) { return *e = calloc(1, sizeof **e), (int)flags; }
+API int cuEventCreate(event **e, unsigned flags) {
+  return *e = calloc(1, sizeof **e), flags & ~2u ? INVALID : 0;
+}
 API int cuEventRecord(event *e, stream *s) {
   work w = {.clock = &e->at};
-  e->in = s ? s : default_stream();
-  return submit(s, w);
+  if (!s) s = default_stream();
+  e->in = s, e->recorded = recording && s->records;
+  memcpy(e->last, s->last, sizeof e->last);
+  e->last_count = s->last_count;
+  return e->recorded ? 0 : submit(s, w);
 }
+API int cuEventDestroy_v2(event *e) { return free(e), 0; }
 API int cuEventSynchronize(event *e) { return finish(e->in), 0; }
 API int cuEventElapsedTime(float *ms, event *a, event *b) {
   return *ms = (float)(b->at - a->at), 0;

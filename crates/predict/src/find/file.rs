@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::models::{AIMS, FORESTS, Models};
 use super::trees::{Bins, Forest, Node, Tree};
 use super::workspace::formulas;
-use crate::tensors::{FileError, write_atomically};
+use crate::tensors::{FileError, read_file, write_atomically};
 use flate2::Compression;
 use flate2::read::{ZlibDecoder, ZlibEncoder};
 use serde::{Deserialize, Serialize};
@@ -20,8 +20,8 @@ use std::path::Path;
 const MARK: &[u8; 8] = b"SQUALLFC";
 /// The version that this build writes, and the only one that it reads.
 const VERSION: u32 = 1;
-/// A body that unpacks to more than this is no chooser's.
-const MOST_BYTES: u64 = 2 << 30;
+/// A body that unpacks to more than this is no chooser's: the largest has some ten megabytes.
+const MOST_BYTES: u64 = 1 << 29;
 /// Steps of a time's logarithm, from [`FIRST_TIME`].
 const TIME_STEPS: f32 = 1800.0;
 const FIRST_TIME: f32 = -14.0;
@@ -447,9 +447,12 @@ impl Chooser {
         }
         let mut body = Vec::new();
         ZlibDecoder::new(at.0)
-            .take(MOST_BYTES)
+            .take(MOST_BYTES + 1)
             .read_to_end(&mut body)
             .map_err(|e| broken(format!("it is damaged or cut short ({e})")))?;
+        if body.len() as u64 > MOST_BYTES {
+            return Err(broken(format!("it unpacks to more than {} MiB", MOST_BYTES >> 20)));
+        }
         let mut at = Cursor(&body);
         let length = at.number()? as usize;
         let header: Header =
@@ -501,6 +504,6 @@ impl Chooser {
     /// Reads a chooser's file.
     pub fn load(path: &Path) -> Result<Chooser, FileError> {
         let io = |error| FileError::Io { path: path.display().to_string(), error };
-        Chooser::from_bytes(&std::fs::read(path).map_err(io)?)
+        Chooser::from_bytes(&read_file(path).map_err(io)?)
     }
 }

@@ -134,5 +134,8 @@ fn argument(a: &LaunchArgument) -> Argument {
             Argument::Restored { output: *output, data: *data }
         }
         LaunchArgument::Number(bytes) => Argument::Number(bytes.clone()),
+        LaunchArgument::Prepared => Argument::Prepared,
+        LaunchArgument::Workspace => Argument::Workspace,
+        LaunchArgument::Status => Argument::Status,
     }
 }

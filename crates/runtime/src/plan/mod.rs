@@ -157,6 +157,8 @@ pub enum Argument {
     Prepared,
     /// The workspace.
     Workspace,
+    /// A whole number of 32 bits in which a call says that it did not succeed.
+    Status,
     /// A number, by the bytes that it has in memory.
     Number(Vec<u8>),
     /// The n-th tensor map, by value.

@@ -260,6 +260,7 @@ fn argument(text: &str) -> Result<Argument, Wrong> {
     match (kind, rest) {
         ('p', "") => Ok(Argument::Prepared),
         ('s', "") => Ok(Argument::Workspace),
+        ('e', "") => Ok(Argument::Status),
         ('d', n) => Ok(Argument::Data(index(n)?)),
         ('w', n) => Ok(Argument::Weight(index(n)?)),
         ('o', n) => Ok(Argument::Output(index(n)?)),

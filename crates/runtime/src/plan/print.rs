@@ -85,6 +85,7 @@ impl Display for Argument {
             Argument::Restored { output, data } => write!(f, "r{output},{data}"),
             Argument::Prepared => f.write_str("p"),
             Argument::Workspace => f.write_str("s"),
+            Argument::Status => f.write_str("e"),
             Argument::Map(n) => write!(f, "m{n}"),
             Argument::Number(bytes) => {
                 f.write_str("x")?;

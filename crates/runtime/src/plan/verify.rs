@@ -177,6 +177,7 @@ fn argument(k: &Kernel, l: &Launch, a: &Argument) -> bool {
         Argument::Number(bytes) => (1..=8).contains(&bytes.len()),
         Argument::Map(n) => (*n as usize) < l.maps.len(),
         Argument::Prepared | Argument::Workspace => true,
+        Argument::Status => call,
     }
 }
 

@@ -96,7 +96,7 @@ pub fn choose(
         // What is measured first is compiled first; kernels that are known can wait.
         let open = choices.iter().flat_map(Choice::unverified);
         let known = choices.iter().filter_map(|c| c.found.as_ref().map(|(s, _)| s.clone()));
-        open.chain(known.filter(|s| !s.language.is_launched())).collect()
+        open.chain(known).filter(|s| !s.language.is_launched()).collect()
     } else {
         Vec::new()
     };

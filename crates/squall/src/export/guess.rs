@@ -201,8 +201,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
 
     /// Whether the task's kernels are generated and it can be guessed which is fast.
     pub(super) fn takes(&self, state: &TaskState) -> bool {
-        self.at.gpus.is_empty()
-            && self.at.device.can_run().is_ok()
+        (!self.at.gpus.is_empty() || self.at.device.can_run().is_ok())
             && state.task.workload.foreign.is_none()
             && !state.kernels.tunables.is_empty()
     }

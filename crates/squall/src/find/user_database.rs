@@ -4,7 +4,7 @@
 use crate::error::Error;
 use squall_frontend::miopen::find::{UserLine, merge, recognise};
 use squall_frontend::miopen::{DatabaseError, Form, unpack};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -17,10 +17,10 @@ pub fn write(path: &Path, lines: &[UserLine]) -> Result<usize, Error> {
     };
     // Links are followed, so that the file that they point to is replaced and they stay.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let old = match std::fs::read(&target) {
+    let old = match crate::files::read(&target) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(source) => return Err(Error::Read { path: path.into(), source }),
+        Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(e),
     };
     let permissions = std::fs::metadata(&target).ok().map(|m| m.permissions());
     if permissions.as_ref().is_some_and(std::fs::Permissions::readonly) {

@@ -3,7 +3,7 @@
 
 use crate::error::Error;
 use squall_frontend::miopen::{Convolution, DatabaseError, Form, sqlite, text, unpack};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 /// An answer.
@@ -26,10 +26,10 @@ pub fn write(path: &Path, rows: &[Row]) -> Result<(), Error> {
     };
     // Links are followed, so that the file that they point to is replaced and they stay.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let old = match std::fs::read(&target) {
+    let old = match crate::files::read(&target) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        Err(source) => return Err(Error::Read { path: path.into(), source }),
+        Err(Error::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(e),
     };
     let permissions = std::fs::metadata(&target).ok().map(|m| m.permissions());
     if permissions.as_ref().is_some_and(std::fs::Permissions::readonly) {

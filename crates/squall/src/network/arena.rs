@@ -1,7 +1,7 @@
 //! One region of memory for everything that a run writes: blocks that are never alive together
 //! may share their bytes.
 
-/// Offsets are multiples of this: what kernels are promised.
+/// Offsets on CPUs are multiples of this: what kernels are promised.
 pub const ALIGNMENT: usize = 64;
 
 /// Memory that is needed for some time.
@@ -21,19 +21,30 @@ impl Block {
     }
 }
 
-/// The offset of each block, and the bytes in all. The largest go first, each into the smallest
-/// gap that it fits (Pisarchyk and Lee 2020: within a few percent of the bound on networks).
-pub fn lay_out(blocks: &[Block]) -> (Vec<usize>, usize) {
-    let size = |i: usize| blocks[i].bytes.div_ceil(ALIGNMENT) * ALIGNMENT;
+/// The offset of each block, a multiple of `alignment`, and the bytes in all.
+pub fn lay_out(blocks: &[Block], alignment: usize) -> (Vec<usize>, usize) {
+    let sizes: Vec<(usize, usize)> = blocks.iter().map(|b| (b.bytes, b.first)).collect();
+    lay_out_by(&sizes, alignment, &|i, k| blocks[i].meets(&blocks[k]))
+}
+
+/// The same of blocks given by their bytes and the first step that needs them; `meets` says which
+/// two may be needed at the same time. The largest go first, each into the smallest gap that it
+/// fits (Pisarchyk and Lee 2020: within a few percent of the bound on networks).
+pub fn lay_out_by(
+    blocks: &[(usize, usize)],
+    alignment: usize,
+    meets: &dyn Fn(usize, usize) -> bool,
+) -> (Vec<usize>, usize) {
+    let size = |i: usize| blocks[i].0.div_ceil(alignment) * alignment;
     let mut order: Vec<usize> = (0..blocks.len()).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(size(i)), blocks[i].first));
+    order.sort_by_key(|&i| (std::cmp::Reverse(size(i)), blocks[i].1));
     let mut offsets = vec![0usize; blocks.len()];
     let mut total = 0usize;
     // What has its place, by offset.
     let mut placed: Vec<usize> = Vec::new();
     for i in order {
         let (mut free, mut best): (usize, Option<(usize, usize)>) = (0, None);
-        for &other in placed.iter().filter(|&&o| blocks[o].meets(&blocks[i])) {
+        for &other in placed.iter().filter(|&&o| meets(o, i)) {
             let gap = offsets[other].saturating_sub(free);
             if gap >= size(i) && best.is_none_or(|(g, _)| gap < g) {
                 best = Some((gap, free));
@@ -64,7 +75,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_two_live_blocks_overlap(blocks in proptest::collection::vec(block(), 0..60)) {
-            let (offsets, total) = lay_out(&blocks);
+            let (offsets, total) = lay_out(&blocks, ALIGNMENT);
             for (i, a) in blocks.iter().enumerate() {
                 prop_assert!(offsets[i] % ALIGNMENT == 0 && offsets[i] + a.bytes <= total);
                 for (j, b) in blocks.iter().enumerate().skip(i + 1) {
@@ -86,6 +97,6 @@ mod tests {
     fn a_chain_needs_two_places() {
         let chain: Vec<Block> =
             (0..10).map(|i| Block { bytes: 640, first: i, last: i + 1 }).collect();
-        assert_eq!(lay_out(&chain).1, 1280);
+        assert_eq!(lay_out(&chain, ALIGNMENT).1, 1280);
     }
 }

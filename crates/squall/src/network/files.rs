@@ -1,14 +1,17 @@
 //! What the program of a network is built from and reads: a C file with the network's kernels, the
 //! plan, and constants.
 
-use super::arena::{ALIGNMENT, Block, lay_out};
+use super::arena::{ALIGNMENT, Block, lay_out, lay_out_by};
+use super::branches::Order;
+use super::operands::{number, source_of, target_of};
 use super::plain::PlainOperators;
 use crate::error::Error;
 use crate::export::Chosen;
 use crate::files::put_in_folder;
-use squall_core::graph::{CallOperand, Constant};
-use squall_core::{DType, TaskId, TensorKind};
+use squall_core::graph::CallOperand;
+use squall_core::{DType, KernelSource, TaskId, TensorKind};
 use squall_graph::plan::{Place, Plan, PlanStep, Source, Work};
+use squall_measure::cuda::cubin_file;
 use squall_runtime::plan::{
     self as runtime, At, Axis, Buffer, Element, Region, Role, Step, Work as Does,
 };
@@ -24,29 +27,80 @@ const CONSTANTS: &str = "constants.bin";
 pub struct Layout {
     /// Byte offsets of the plan's blocks.
     offsets: Vec<usize>,
-    /// Where kernels have their scratch memory: all the same, since they run one by one.
-    workspace: usize,
+    /// Where kernels have their scratch memory: by step, or all the same where they run one by one.
+    workspaces: Workspaces,
     /// Bytes in all.
     pub bytes: usize,
+    /// Places are multiples of this.
+    alignment: usize,
+}
+
+/// Where scratch memory lies.
+enum Workspaces {
+    All(usize),
+    ByStep(HashMap<usize, usize>),
 }
 
 impl Layout {
-    /// Places all blocks.
+    /// Places all blocks, where steps run one by one.
     pub fn new(plan: &Plan, kernels: &[Chosen], plain: &PlainOperators) -> Layout {
         let bytes = plan.blocks.iter().map(|b| b.elements * b.dtype.bytes() as usize);
         let blocks: Vec<Block> = bytes
             .zip(plan.lifetimes())
             .map(|(bytes, (first, last))| Block { bytes, first, last })
             .collect();
-        let (offsets, workspace) = lay_out(&blocks);
+        let (offsets, workspace) = lay_out(&blocks, ALIGNMENT);
         let sources = kernels.iter().map(|k| &k.source).chain(&plain.sources);
         let scratch = sources.map(|k| k.workspace.0 as usize).max().unwrap_or(0);
-        Layout { offsets, workspace, bytes: workspace + scratch.div_ceil(ALIGNMENT) * ALIGNMENT }
+        let bytes = workspace + scratch.next_multiple_of(ALIGNMENT);
+        Layout { offsets, workspaces: Workspaces::All(workspace), bytes, alignment: ALIGNMENT }
+    }
+
+    /// Places all blocks at multiples of `alignment`, where steps that do not depend on each other
+    /// may run at the same time.
+    pub fn parted(
+        plan: &Plan,
+        kernels: &[Chosen],
+        plain: &PlainOperators,
+        alignment: usize,
+    ) -> Layout {
+        let mut order = Order::of(plan);
+        let bytes = plan.blocks.iter().map(|b| b.elements * b.dtype.bytes() as usize);
+        let lives = plan.lifetimes().into_iter().map(|(first, _)| first);
+        let mut blocks: Vec<(usize, usize)> = bytes.zip(lives).collect();
+        let mut own: Vec<usize> = Vec::new();
+        for (i, step) in plan.steps.iter().enumerate() {
+            let source = match &step.work {
+                Work::Kernel { task, .. } => {
+                    kernels.iter().find(|k| k.task.id == *task).map(|k| &k.source)
+                }
+                _ => plain.of_step.get(&i).map(|n| &plain.sources[*n]),
+            };
+            let scratch = source.map_or(0, |s| s.workspace.0 as usize);
+            if scratch > 0 {
+                order.add(i);
+                blocks.push((scratch, i));
+                own.push(i);
+            }
+        }
+        let (mut offsets, bytes) = lay_out_by(&blocks, alignment, &|a, b| order.meet(a, b));
+        let scratch = offsets.split_off(plan.blocks.len());
+        let workspaces = Workspaces::ByStep(own.into_iter().zip(scratch).collect());
+        Layout { offsets, workspaces, bytes, alignment }
     }
 
     fn at(&self, plan: &Plan, p: &Place) -> u64 {
         let size = plan.blocks[p.block].dtype.bytes() as usize;
         (self.offsets[p.block] + p.offset * size) as u64
+    }
+
+    /// Where a step has its scratch memory.
+    fn workspace(&self, step: usize) -> u64 {
+        let at = match &self.workspaces {
+            Workspaces::All(at) => *at,
+            Workspaces::ByStep(all) => all.get(&step).copied().unwrap_or(0),
+        };
+        at as u64
     }
 }
 
@@ -123,7 +177,7 @@ impl<'a> Builder<'a> {
         }
         let tuned = kernels.iter().map(|k| {
             let tensors = runtime::Plan::of_workload(&k.task.workload).buffers;
-            runtime::Kernel::of_source(&k.source, None, &tensors)
+            runtime::Kernel::of_source(&k.source, library(&k.source).as_deref(), &tensors)
         });
         b.described.kernels = tuned.collect();
         for i in 0..plain.sources.len() {
@@ -132,30 +186,46 @@ impl<'a> Builder<'a> {
         Ok(b)
     }
 
-    /// The kernel that a plain operator is: what its first step reads and writes.
+    /// The kernel that a generated function is: what its first step reads and writes.
     fn plain_kernel(&self, index: usize) -> Result<runtime::Kernel, Error> {
         let step = self.plain.of_step.iter().filter(|(_, i)| **i == index).map(|(s, _)| *s).min();
         let work = step.and_then(|s| self.plan.steps.get(s)).map(|s| &s.work);
-        let Some(Work::Plain { call, extents, .. }) = work else {
-            return Err(Error::Nothing("a plain operator has no step".into()));
+        let work = work.ok_or_else(|| Error::Nothing("a generated kernel has no step".into()))?;
+        let source = &self.plain.sources[index];
+        let tensors = self.tensors(work)?;
+        Ok(runtime::Kernel::of_source(source, library(source).as_deref(), &tensors))
+    }
+
+    /// What a generated kernel of a step takes and gives.
+    fn tensors(&self, work: &Work) -> Result<Vec<Buffer>, Error> {
+        let own = |role, (dtype, count): (DType, usize)| {
+            Ok::<_, Error>(Buffer::own(role, element(dtype)?, count as u64))
         };
-        let call = call.0.as_deref();
-        let given = |all: &[Option<CallOperand>], role| {
-            all.iter()
-                .flatten()
-                .map(|o| {
-                    let count = o.shape.iter().product::<i64>() as u64;
-                    Ok(Buffer::own(role, element(o.dtype)?, count))
-                })
-                .collect::<Result<Vec<_>, Error>>()
+        let operands = |all: &[Option<CallOperand>], role| {
+            let of =
+                |o: &CallOperand| own(role, (o.dtype, o.shape.iter().product::<i64>() as usize));
+            all.iter().flatten().map(of).collect::<Result<Vec<_>, Error>>()
         };
-        let mut tensors = call.map_or(Ok(Vec::new()), |c| given(&c.inputs, Role::Data))?;
-        tensors.extend(call.map_or(Ok(Vec::new()), |c| given(&c.outputs, Role::Output))?);
-        if let Some(p) = extents {
-            let count = self.plan.blocks[p.block].elements as u64;
-            tensors.push(Buffer::own(Role::Output, element(DType::I64)?, count));
-        }
-        Ok(runtime::Kernel::of_source(&self.plain.sources[index], None, &tensors))
+        let source = |from: &Source| own(Role::Data, source_of(self.plan, from));
+        let target = |to: &Place| own(Role::Output, target_of(self.plan, to));
+        Ok(match work {
+            Work::Copy { from, to, .. } => vec![source(from)?, target(to)?],
+            Work::Runs { from, to, runs } => {
+                let table = own(Role::Data, (DType::I64, 3 * runs.len()))?;
+                vec![source(from)?, table, target(to)?]
+            }
+            Work::Fill { to, .. } => vec![target(to)?],
+            Work::Plain { call, extents, .. } => {
+                let call = call.0.as_deref();
+                let mut all = call.map_or(Ok(Vec::new()), |c| operands(&c.inputs, Role::Data))?;
+                all.extend(call.map_or(Ok(Vec::new()), |c| operands(&c.outputs, Role::Output))?);
+                if let Some(p) = extents {
+                    all.push(own(Role::Output, (DType::I64, self.plan.blocks[p.block].elements))?);
+                }
+                all
+            }
+            Work::Kernel { .. } => Vec::new(),
+        })
     }
 
     fn build(mut self) -> Result<(runtime::Plan, Vec<u8>), Error> {
@@ -208,17 +278,24 @@ impl<'a> Builder<'a> {
         if let Some(known) = self.constants.get(&(c, is_weight)) {
             return *known;
         }
-        let values = &self.plan.constants[c];
+        let plan = self.plan;
+        let values = &plan.constants[c];
         let (role, region) =
             if is_weight { (Role::Weight, WEIGHT) } else { (Role::Constant, CONSTANT) };
-        let bytes = &mut self.bytes[usize::from(is_weight)];
-        let at = bytes.len() as u64;
-        bytes.extend(&values.data);
-        bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
         let letter = element_of(values.dtype);
-        let number = self.buffer(role, letter, values.len() as u64, Some((region, at)));
+        let place = self.append(&values.data, region);
+        let number = self.buffer(role, letter, values.len() as u64, place);
         self.constants.insert((c, is_weight), number);
         number
+    }
+
+    /// Puts bytes behind those of a region's file; where they lie.
+    fn append(&mut self, data: &[u8], region: u32) -> Option<(u32, u64)> {
+        let bytes = &mut self.bytes[usize::from(region == WEIGHT)];
+        let at = bytes.len() as u64;
+        bytes.extend(data);
+        bytes.resize(bytes.len().next_multiple_of(self.layout.alignment), 0);
+        Some((region, at))
     }
 
     /// Where a move starts in what it reads: a whole constant, or a block.
@@ -237,8 +314,12 @@ impl<'a> Builder<'a> {
     }
 
     fn work(&mut self, index: usize, step: &PlanStep) -> Result<Does, String> {
+        let source = self.plain.of_step.get(&index).copied();
+        if let Some(source) = source.filter(|_| !matches!(step.work, Work::Plain { .. })) {
+            return self.made_move(source, &step.work);
+        }
         Ok(match &step.work {
-            Work::Kernel { task, inputs, output } => self.call(*task, inputs, output)?,
+            Work::Kernel { task, inputs, output } => self.call(index, *task, inputs, output)?,
             Work::Copy { from, from_offset, to, axes } => {
                 let mut from = self.source(from);
                 let moved = from.element.checked_add_signed(*from_offset as i64);
@@ -282,14 +363,41 @@ impl<'a> Builder<'a> {
                     buffers.push(self.place(p, self.plan.blocks[p.block].elements));
                 }
                 let source = *self.plain.of_step.get(&index).ok_or("it has no operator")?;
-                let workspace = self.workspace(self.plain.sources[source].workspace.0);
+                let workspace = self.workspace(index, self.plain.sources[source].workspace.0);
                 let kernel = (self.kernels.len() + source) as u32;
                 Does::Call { kernel, buffers, prepared: None, workspace }
             }
         })
     }
 
-    fn call(&mut self, task: TaskId, inputs: &[Source], output: &Place) -> Result<Does, String> {
+    /// A move that a generated kernel makes, over whole blocks.
+    fn made_move(&mut self, source: usize, work: &Work) -> Result<Does, String> {
+        let mut buffers = Vec::new();
+        match work {
+            Work::Copy { from, .. } => buffers.push(self.source(from).buffer),
+            Work::Runs { from, runs, .. } => {
+                buffers.push(self.source(from).buffer);
+                let numbers = runs.iter().flatten();
+                let bytes: Vec<u8> =
+                    numbers.flat_map(|n| (*n as u64 as i64).to_ne_bytes()).collect();
+                let place = self.append(&bytes, CONSTANT);
+                let count = 3 * runs.len() as u64;
+                buffers.push(self.buffer(Role::Constant, element_of(DType::I64), count, place));
+            }
+            _ => {}
+        }
+        buffers.extend(work.writes().iter().map(|to| self.target(to).buffer));
+        let kernel = (self.kernels.len() + source) as u32;
+        Ok(Does::Call { kernel, buffers, prepared: None, workspace: None })
+    }
+
+    fn call(
+        &mut self,
+        step: usize,
+        task: TaskId,
+        inputs: &[Source],
+        output: &Place,
+    ) -> Result<Does, String> {
         let index =
             *self.by_task.get(&task).ok_or_else(|| format!("there is no kernel of task {task}"))?;
         let k = &self.kernels[index];
@@ -327,20 +435,26 @@ impl<'a> Builder<'a> {
         let (prepared, workspace) = (k.source.prepared.0, k.source.workspace.0);
         let prepared = (prepared > 0).then(|| {
             let at = Some((PREPARED, self.prepared));
-            self.prepared += prepared.next_multiple_of(ALIGNMENT as u64);
+            self.prepared += prepared.next_multiple_of(self.layout.alignment as u64);
             self.buffer(Role::Prepared, Element::U8, prepared, at)
         });
-        let workspace = self.workspace(workspace);
+        let workspace = self.workspace(step, workspace);
         Ok(Does::Call { kernel: index as u32, buffers, prepared, workspace })
     }
 
-    /// Scratch memory of a call: the same for all, since they run one by one.
-    fn workspace(&mut self, bytes: u64) -> Option<u32> {
+    /// Scratch memory of a step's call.
+    fn workspace(&mut self, step: usize, bytes: u64) -> Option<u32> {
         (bytes > 0).then(|| {
-            let at = Some((ARENA, self.layout.workspace as u64));
+            let at = Some((ARENA, self.layout.workspace(step)));
             self.buffer(Role::Workspace, Element::U8, bytes, at)
         })
     }
+}
+
+/// The file that a kernel lies in, where it is not linked into the program: in the network's
+/// folder, which is where the program runs.
+fn library(source: &KernelSource) -> Option<String> {
+    source.language.is_launched().then(|| format!("./{}", cubin_file(source)))
 }
 
 /// A type as the runtime knows it.
@@ -352,16 +466,4 @@ fn element(dtype: DType) -> Result<Element, Error> {
 /// The same of a block or a constant, whose type the network's values have.
 fn element_of(dtype: DType) -> Element {
     runtime::letter(dtype).and_then(Element::new).unwrap_or(Element::U8)
-}
-
-/// A number as memory holds it in a type; whole numbers are cut, booleans are 1 for all but 0.
-fn number(value: f32, dtype: DType) -> Vec<u8> {
-    match dtype {
-        DType::F64 => f64::from(value).to_ne_bytes().to_vec(),
-        DType::Bool => vec![u8::from(value != 0.0)],
-        d if d.is_integer() => Constant::I64 { shape: Vec::new(), data: vec![value as i64] }
-            .bytes(d)
-            .unwrap_or_default(),
-        _ => value.to_ne_bytes().to_vec(),
-    }
 }

@@ -3,7 +3,10 @@
 //! own, built from the kernels and a driver, so that no kernel can harm this process.
 
 pub mod arena;
+mod branches;
+mod device;
 mod files;
+mod operands;
 mod parts;
 mod plain;
 mod program;
@@ -18,7 +21,7 @@ use files::Layout;
 use plain::PlainOperators;
 use program::Part;
 use squall_core::graph::{Weights, deciding_inputs};
-use squall_core::{Task, TaskId};
+use squall_core::{KernelSource, Task, TaskId};
 use squall_frontend::npy::Array;
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
@@ -108,14 +111,28 @@ pub fn plain_shares(layers: &[Layer]) -> Vec<PlainShare> {
 /// Times of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Times {
-    /// The fastest inference, from the input's copy to the output's.
+    /// The fastest inference, from the input's copy to the output's; on a GPU the device time of
+    /// the replayed graph of all its steps.
     pub best_ns: u64,
     /// The median.
     pub median_ns: u64,
     /// How many were timed.
     pub inferences: u64,
+    /// On a GPU, inferences from the host's memory to the host's memory.
+    pub host: Option<HostTimes>,
     /// In order of execution.
     pub layers: Vec<Layer>,
+}
+
+/// Times of inferences on a GPU as the host sees them: input and output are copied.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostTimes {
+    /// The fastest.
+    pub best_ns: u64,
+    /// The median.
+    pub median_ns: u64,
+    /// How many were timed.
+    pub inferences: u64,
 }
 
 /// A model that was built and can be run.
@@ -135,6 +152,8 @@ pub struct Network {
     kernels: Vec<Chosen>,
     plain: PlainOperators,
     device: Device,
+    /// The driver's number of the GPU that it runs on.
+    gpu: Option<u32>,
     arena_bytes: usize,
 }
 
@@ -153,7 +172,9 @@ impl Network {
             message,
             hint: hint.into(),
         };
-        at.device.can_run()?;
+        if at.gpus.is_empty() {
+            at.device.can_run()?;
+        }
         let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
         };
@@ -170,18 +191,39 @@ impl Network {
         let mut weights = weights(input)?;
         input.bound.iter().for_each(|(name, _)| _ = weights.remove(name));
         let mut plan = graph.plan(weights).map_err(|e| fault(e, UNTUNED_HINT))?;
-        let plain = PlainOperators::of(&plan).map_err(|e| fault(e, UNTUNED_HINT))?;
+        let gpu = at.gpus.first();
+        for step in &mut plan.steps {
+            if let Work::Kernel { task, .. } = &mut step.work
+                && let Some(made) = input.remade.get(task)
+            {
+                *task = *made;
+            }
+        }
+        let plain = match gpu {
+            Some(_) => device::generated(&plan),
+            None => PlainOperators::of(&plan),
+        };
+        let plain = plain.map_err(|e| fault(e, UNTUNED_HINT))?;
         let tasks: Vec<&Task> = input.tasks.iter().collect();
         let kernels = program::with_runtime_ahead(at, || make(&tasks))?;
-        let layout = Layout::new(&plan, &kernels, &plain);
+        let layout = match gpu {
+            Some(_) => Layout::parted(&plan, &kernels, &plain, device::ALIGNMENT),
+            None => Layout::new(&plan, &kernels, &plain),
+        };
         let (folder, temporary) = folder(keep)?;
         files::write(&folder, &plan, &layout, &kernels, &plain)?;
         // They are in the file now.
         plan.constants = Vec::new();
-        let site = program::Site { folder: &folder, is_kept: keep.is_some() };
-        let parts: Vec<Part> =
-            kernels.iter().map(Part::of).chain(plain.sources.iter().map(Part::plain)).collect();
-        program::build(site, &parts, at)?;
+        let is_kept = keep.is_some();
+        if let Some(gpu) = gpu {
+            let sources: Vec<&KernelSource> =
+                kernels.iter().map(|k| &k.source).chain(&plain.sources).collect();
+            device::build((folder.as_path(), is_kept), &sources, at, gpu)?;
+        } else {
+            let parts = plain.sources.iter().map(Part::plain);
+            let parts: Vec<Part> = kernels.iter().map(Part::of).chain(parts).collect();
+            program::build(program::Site { folder: &folder, is_kept }, &parts, at)?;
+        }
         let (name, graph, device) = (input.name.clone(), graph.clone(), at.device.clone());
         Ok(Network {
             name,
@@ -195,8 +237,14 @@ impl Network {
             kernels,
             plain,
             device,
+            gpu: gpu.map(|g| g.ordinal),
             arena_bytes: layout.bytes,
         })
+    }
+
+    /// Whether it runs on a GPU.
+    pub fn is_on_gpu(&self) -> bool {
+        self.gpu.is_some()
     }
 
     /// Bytes of the region that activations and scratch memory share.
@@ -260,7 +308,9 @@ impl Network {
         inputs: &[NamedArray],
         seconds: f64,
     ) -> Result<(Vec<NamedArray>, Times), Error> {
-        self.device.can_time()?;
+        if self.gpu.is_none() {
+            self.device.can_time()?;
+        }
         let (outputs, said) = self.execute(inputs, seconds)?;
         Ok((outputs, self.times(&said)?))
     }
@@ -277,7 +327,10 @@ impl Network {
             std::fs::write(&file, &x.bytes)
                 .map_err(|source| Error::Write { path: file, source })?;
         }
-        let said = self.launch(&[seconds.to_string().as_ref()])?;
+        let (seconds, ordinal) = (seconds.to_string(), self.gpu.map(|n| n.to_string()));
+        let arguments = std::iter::once(&seconds).chain(&ordinal);
+        let said =
+            self.launch(&arguments.map(|s: &String| OsStr::new(s.as_str())).collect::<Vec<_>>())?;
         let mut raw = Vec::new();
         for i in 0..self.outputs.len() + self.plan.bounded.len() {
             let file = self.folder.join(format!("output_{i}.bin"));
@@ -324,13 +377,18 @@ impl Network {
 
     /// Reads the times that the program prints.
     fn times(&self, said: &str) -> Result<Times, Error> {
-        let numbers = said.lines().find_map(|l| l.strip_prefix("inferences "));
-        let numbers: Vec<u64> =
-            numbers.unwrap_or("").split(' ').filter_map(|w| w.parse().ok()).collect();
-        let [inferences, best_ns, median_ns] = numbers[..] else {
+        let numbers = |what: &str| -> Vec<u64> {
+            let line = said.lines().find_map(|l| l.strip_prefix(what));
+            line.unwrap_or("").split(' ').filter_map(|w| w.parse().ok()).collect()
+        };
+        let [inferences, best_ns, median_ns] = numbers("inferences ")[..] else {
             return Err(Error::Nothing("the network's program printed no times".into()));
         };
-        Ok(Times { best_ns, median_ns, inferences, layers: self.layers(said) })
+        let host = match numbers("host ")[..] {
+            [inferences, best_ns, median_ns] => Some(HostTimes { best_ns, median_ns, inferences }),
+            _ => None,
+        };
+        Ok(Times { best_ns, median_ns, inferences, host, layers: self.layers(said) })
     }
 
     /// The steps with the times that the program prints.

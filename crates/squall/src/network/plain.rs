@@ -59,7 +59,7 @@ impl PlainOperators {
 }
 
 /// The types and sizes of what a call reads and writes.
-fn parameters(call: &OperatorCall) -> String {
+pub(super) fn parameters(call: &OperatorCall) -> String {
     let one = |o: &Option<CallOperand>| {
         o.as_ref().map_or("-".into(), |o| format!("{} {:?}", o.dtype.name(), o.shape))
     };

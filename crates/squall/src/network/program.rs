@@ -184,6 +184,6 @@ fn changed<'k>(
     Ok(changed)
 }
 
-fn put(path: &Path, text: &str) -> Result<(), Error> {
+pub(super) fn put(path: &Path, text: &str) -> Result<(), Error> {
     crate::files::put_in_folder(path, text.as_bytes())
 }

@@ -42,6 +42,12 @@ pub fn bench(
     listen: &mut Listen<'_>,
 ) -> Result<Benched, Error> {
     let wanted = &request.network;
+    if !wanted.target.is_cpu() && !request.beside.is_empty() {
+        return Err(Error::Usage {
+            message: "other libraries are timed on the CPU only".into(),
+            hint: "leave --beside out, or say `--target cpu`".into(),
+        });
+    }
     let (network, mut inputs) = network(context, wanted, &request.inputs, listen)?;
     let input = wanted.input.load_given(wanted.target, &inputs)?;
     inputs.extend(network.random_inputs(&inputs));

@@ -7,6 +7,7 @@ use crate::find::modes_page::page;
 use crate::find::{Plan, load, plan, write};
 use crate::forecast::{self, Question, questions};
 use crate::verbs::Problems;
+use serde_json::{Value, json};
 use squall_core::find::FindSolver;
 use squall_core::forecast::serialised;
 use squall_frontend::miopen::find::UserLine;
@@ -66,6 +67,33 @@ pub struct Chosen {
     pub plan: Plan,
 }
 
+impl Chosen {
+    /// The answer as JSON, with so many of its solutions; scripts depend on its keys.
+    pub fn json(&self, top: usize) -> Value {
+        let solution = |s: &Solution| {
+            json!({
+                "solver": s.solver.name,
+                "algorithm": format!("miopenConvolution{}", s.solver.algorithm),
+                "time_ms": s.choice.ms,
+                "low_ms": s.choice.range.0,
+                "high_ms": s.choice.range.1,
+                "workspace": s.choice.workspace,
+                "probability": s.choice.probability,
+                "parameters": s.parameters,
+            })
+        };
+        json!({
+            "problem": self.convolution.key(),
+            "device": self.device,
+            "source": self.answer.source,
+            "measure": self.plan.measure,
+            "measure_ms": self.plan.ms,
+            "solutions": self.solutions.iter().take(top).map(solution).collect::<Vec<_>>(),
+            "reason": self.answer.reason,
+        })
+    }
+}
+
 /// What came of choosing, beside the answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChoiceNotes {
@@ -82,11 +110,7 @@ fn asked(problems: &Problems) -> Result<Vec<Question>, Error> {
     let (name, text) = match problems {
         Problems::Line(line) => ("line".to_string(), line.clone()),
         Problems::Text(name, text) => (name.clone(), text.clone()),
-        Problems::File(path) => {
-            let read = std::fs::read_to_string(path);
-            let text = read.map_err(|source| Error::Read { path: path.clone(), source })?;
-            (path.display().to_string(), text)
-        }
+        Problems::File(path) => (path.display().to_string(), crate::files::read_text(path)?),
     };
     questions(&name, &text)
 }

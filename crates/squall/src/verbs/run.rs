@@ -79,21 +79,6 @@ pub struct CheckRequest {
     pub tolerance: Tolerance,
 }
 
-impl NetworkRequest {
-    /// Refuses GPUs, on which whole models are not run.
-    fn only_cpu(&self) -> Result<(), Error> {
-        match self.target.is_cpu() {
-            true => Ok(()),
-            false => Err(Error::Usage {
-                message: "whole models are run on the CPU only".into(),
-                hint: "`squall tune` and `squall export` make their kernels for a GPU; here say \
-                       `--target cpu`"
-                    .into(),
-            }),
-        }
-    }
-}
-
 /// The kernels of a model's tasks.
 fn kernels(
     request: &NetworkRequest,
@@ -163,7 +148,6 @@ fn network_for(
     given: &[NamedArray],
     listen: &mut Listen<'_>,
 ) -> Result<Network, Error> {
-    request.only_cpu()?;
     let store = request.store.as_ref().map(Store::open_read_only).transpose()?;
     let (target, threads) = (request.target, request.threads);
     let aim = (target, threads);
@@ -199,7 +183,6 @@ pub fn network(
     files: &[ArrayFile],
     listen: &mut Listen<'_>,
 ) -> Result<(Network, Vec<NamedArray>), Error> {
-    request.only_cpu()?;
     let given = given(request, files)?;
     Ok((network_for(context, request, &given, listen)?, given))
 }
@@ -222,7 +205,6 @@ pub fn write_outputs(
 
 /// Runs a model on inputs and writes its outputs.
 pub fn run(context: &Context, request: &RunRequest, listen: &mut Listen<'_>) -> Result<Ran, Error> {
-    request.network.only_cpu()?;
     // Names that are none are found before anything is built.
     let outputs = signature(&request.network)?.outputs;
     let source = &request.network.input.source;
@@ -283,7 +265,6 @@ pub fn check(
     request: &CheckRequest,
     listen: &mut Listen<'_>,
 ) -> Result<Checked, Error> {
-    request.network.only_cpu()?;
     let mut checked = Checked::default();
     let mut built: Option<(Network, Vec<Vec<i64>>)> = None;
     for (inputs, expected) in cases(request)? {

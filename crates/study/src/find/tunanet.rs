@@ -132,7 +132,7 @@ impl Network {
         let json = |file: String| -> Result<Value, TunaNetError> {
             let path = folder.join(file);
             let fault = |e: String| TunaNetError(format!("{}: {e}", path.display()));
-            let text = std::fs::read_to_string(&path).map_err(|e| fault(e.to_string()))?;
+            let text = squall::files::read_text(&path).map_err(|e| fault(e.to_string()))?;
             serde_json::from_str(&text).map_err(|e| fault(e.to_string()))
         };
         let model = json(format!("{name}.tn.model"))?;

@@ -6,9 +6,9 @@ use crate::failure::Failure;
 use crate::interrupt::interruptible;
 use crate::terminal::{note, say};
 use serde_json::{Value, json};
-use squall::files::put;
+use squall::files::{put, read_text};
 use squall::general::{GeneralRequest, KnownMachine, train_general};
-use squall::{Channels, Context, Error, InputRequest, MachineModel};
+use squall::{Channels, Context, InputRequest, MachineModel};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -84,8 +84,7 @@ fn machine(given: &str) -> Result<KnownMachine, Failure> {
         return Err(Failure::usage(format!("`{given}` is not MODEL=FILE"), hint));
     };
     let path = Path::new(file);
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| Error::Read { path: path.into(), source })?;
+    let text = read_text(path)?;
     let fault = |e: serde_json::Error| {
         Failure::usage(format!("`{file}` holds no machine model: {e}"), hint)
     };

@@ -3,7 +3,7 @@
 //! counts by as many copies of their bodies.
 
 use super::inline::{self, Names};
-use super::{Declared, Reader};
+use super::{Declared, Reader, contrib};
 use crate::error::{ImportError, shown};
 use crate::onnx::proto::{GraphProto, NodeProto};
 use crate::onnx::tensor::tensor;
@@ -55,15 +55,13 @@ impl Reader<'_> {
             "If" if standard => self.branch(n, name, declared),
             "Loop" if standard => self.loops(n, name, declared),
             "Scan" if standard => self.scan(n, name, declared),
-            _ => match self.function(n) {
+            _ => match self.body(n, &format!("{name}/")) {
                 None => {
                     self.depth -= 1;
                     return Ok(Expansion::Plain);
                 }
-                Some(nodes) => {
-                    let nodes = inline::body(&nodes, n, &format!("{name}/"));
-                    self.read_nodes(&nodes, declared).map(Ok)
-                }
+                Some(Ok(nodes)) => self.read_nodes(&nodes, declared).map(Ok),
+                Some(Err(why)) => Ok(Err(why)),
             },
         };
         self.depth -= 1;
@@ -76,6 +74,16 @@ impl Reader<'_> {
                 Ok(Expansion::Refused(why))
             }
         }
+    }
+
+    /// The nodes that a call stands for: a function's of the file, or those of an operator that
+    /// onnxruntime adds to the standard ones.
+    fn body(&self, n: &NodeProto, prefix: &str) -> Option<Result<Vec<NodeProto>, String>> {
+        if let Some(function) = self.function(n) {
+            return Some(Ok(inline::body(&function, n, prefix)));
+        }
+        let shape = |name: &str| self.values[*self.by_name.get(name)?].shape.clone();
+        contrib::written_out(n, prefix, &contrib::Around { opset: self.opset, shape: &shape })
     }
 
     fn function(&self, n: &NodeProto) -> Option<crate::onnx::proto::FunctionProto> {

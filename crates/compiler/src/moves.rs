@@ -1,0 +1,288 @@
+//! Moves of data on a GPU as kernels that are generated for them: copies along axes, runs, fills.
+//! Elements are moved as integers of their size, whatever their type, and several at a time where
+//! places allow it.
+
+use squall_core::{Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};
+use std::fmt::Write as _;
+
+/// One axis of a copy: so many elements, so far apart on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// How many.
+    pub extent: u64,
+    /// Distance in the target.
+    pub to: u64,
+    /// Distance in the source; a mirror goes backwards.
+    pub from: i64,
+}
+
+/// A copy of elements of `size` bytes between two buffers, whose starts are aligned by 64 bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Bytes of an element: 1, 2, 4 or 8.
+    pub size: u64,
+    /// The first element that is read.
+    pub from: u64,
+    /// The first element that is written.
+    pub to: u64,
+    /// In any order; each place is written once.
+    pub axes: Vec<Axis>,
+}
+
+/// Threads of a block.
+const THREADS: u32 = 256;
+/// The side of a square that is turned in shared memory.
+const SQUARE: u64 = 32;
+/// Blocks that runs are shared by at most.
+const MOST_BLOCKS: u64 = 1 << 16;
+
+impl Copy {
+    /// The axes, outermost in the target first, without those of one element, joined where both
+    /// sides go on as if they were one.
+    fn joined(&self) -> Vec<Axis> {
+        let mut axes: Vec<Axis> = self.axes.iter().copied().filter(|a| a.extent != 1).collect();
+        axes.sort_by_key(|a| std::cmp::Reverse(a.to));
+        let mut list: Vec<Axis> = Vec::new();
+        for a in axes {
+            match list.last_mut() {
+                Some(o) if o.to == a.to * a.extent && o.from == a.from * a.extent as i64 => {
+                    *o = Axis { extent: o.extent * a.extent, ..a };
+                }
+                _ => list.push(a),
+            }
+        }
+        list
+    }
+
+    /// How many elements are moved at once, of the innermost axis.
+    fn width(&self, axes: &[Axis]) -> u64 {
+        let Some((last, outer)) = axes.split_last() else { return 1 };
+        if last.to != 1 || last.from != 1 {
+            return 1;
+        }
+        let suits = |n: u64| {
+            let all = outer.iter().all(|a| a.to % n == 0 && a.from.unsigned_abs() % n == 0);
+            all && last.extent % n == 0 && self.from % n == 0 && self.to % n == 0
+        };
+        let mut width = (16 / self.size).max(1);
+        while !suits(width) {
+            width /= 2;
+        }
+        width
+    }
+
+    /// The kernel: a function of the source and the target.
+    pub fn kernel(&self, symbol: &str) -> KernelSource {
+        let axes = self.joined();
+        let last = axes.last().copied().unwrap_or(Axis { extent: 1, to: 1, from: 1 });
+        let across = axes.iter().position(|a| a.from.unsigned_abs() == 1 && a.from > 0);
+        match across {
+            Some(row) if last.from != 1 && last.to == 1 && row + 1 < axes.len() => {
+                self.turning(&axes, row, symbol)
+            }
+            _ => self.direct(&axes, symbol),
+        }
+    }
+
+    /// Each thread moves what lies at one place of the target.
+    fn direct(&self, axes: &[Axis], symbol: &str) -> KernelSource {
+        let width = self.width(axes);
+        let shrunk = |i: usize, a: &Axis| match i + 1 == axes.len() {
+            true => Axis { extent: a.extent / width, ..*a },
+            false => Axis { to: a.to / width, from: a.from / width as i64, ..*a },
+        };
+        let axes: Vec<Axis> = axes.iter().enumerate().map(|(i, a)| shrunk(i, a)).collect();
+        let all: u64 = axes.iter().map(|a| a.extent).product();
+        let mut body = format!(
+            "  unsigned long long rest = (unsigned long long)blockIdx.x * {THREADS} + \
+             threadIdx.x;\n  if (rest >= {all}ULL) return;\n"
+        );
+        // Divisions by constants of 32 bits are cheap ones.
+        if all < 1 << 31 {
+            body = format!(
+                "  unsigned rest = blockIdx.x * {THREADS}u + threadIdx.x;\n  if (rest >= {all}u) \
+                 return;\n"
+            );
+        }
+        body += &places(&axes, self.from / width, self.to / width);
+        body += "  to[t] = from[f];\n";
+        source(symbol, element(self.size * width), &body, [all.div_ceil(u64::from(THREADS)), 1])
+    }
+
+    /// The source lies in order along axis `row`, the target along the last: squares of both are
+    /// turned in shared memory, so that reading and writing go along rows.
+    fn turning(&self, axes: &[Axis], row: usize, symbol: &str) -> KernelSource {
+        let (r, c) = (axes[row], axes[axes.len() - 1]);
+        let outer: Vec<Axis> = axes[..axes.len() - 1]
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != row)
+            .map(|(_, a)| *a)
+            .collect();
+        let (rows, columns) = (r.extent.div_ceil(SQUARE), c.extent.div_ceil(SQUARE));
+        let blocks = outer.iter().map(|a| a.extent).product::<u64>() * rows * columns;
+        let mut body = format!(
+            "  __shared__ element square[{SQUARE}][{}];\n  unsigned long long rest = \
+             blockIdx.x;\n  const int x = threadIdx.x % {SQUARE}, y = threadIdx.x / {SQUARE};\n  \
+             const long long column = (long long)(rest % {columns}) * {SQUARE};\n  rest /= \
+             {columns};\n  const long long row = (long long)(rest % {rows}) * {SQUARE};\n  rest \
+             /= {rows};\n",
+            SQUARE + 1
+        );
+        body += &places(&outer, self.from, self.to);
+        let step = u64::from(THREADS) / SQUARE;
+        let _ = write!(
+            body,
+            "  for (int k = y; k < {SQUARE}; k += {step})\n    if (row + x < {re} && column + k < \
+             {ce}) square[k][x] = from[f + row + x + (column + k) * {cf}LL];\n  \
+             __syncthreads();\n  for (int k = y; k < {SQUARE}; k += {step})\n    if (column + x < \
+             {ce} && row + k < {re}) to[t + column + x + (row + k) * {rt}LL] = square[x][k];\n",
+            re = r.extent,
+            ce = c.extent,
+            cf = c.from,
+            rt = r.to,
+        );
+        source(symbol, element(self.size), &body, [blocks, 1])
+    }
+}
+
+/// Text that finds the places `f` and `t` of the instance `rest`.
+fn places(axes: &[Axis], from: u64, to: u64) -> String {
+    let mut text = format!("  long long f = {from}LL, t = {to}LL;\n");
+    for (i, a) in axes.iter().enumerate().rev() {
+        let at = if i == 0 { "rest".into() } else { format!("rest % {}", a.extent) };
+        let _ = writeln!(
+            text,
+            "  {{ const long long at = (long long)({at}); f += at * ({}LL); t += at * {}LL; }}",
+            a.from, a.to
+        );
+        if i > 0 {
+            let _ = writeln!(text, "  rest /= {};", a.extent);
+        }
+    }
+    text
+}
+
+/// An integer of so many bytes.
+fn element(bytes: u64) -> &'static str {
+    match bytes {
+        1 => "unsigned char",
+        2 => "unsigned short",
+        4 => "unsigned",
+        8 => "uint2",
+        _ => "uint4",
+    }
+}
+
+/// A function over `from` and `to`.
+fn source(symbol: &str, element: &str, body: &str, blocks: [u64; 2]) -> KernelSource {
+    let text = format!(
+        "typedef {element} element;\nextern \"C\" __global__ void {symbol}(const element \
+         *__restrict__ from, element *__restrict__ to) {{\n{body}}}\n"
+    );
+    let arguments = vec![LaunchArgument::Data(0), LaunchArgument::Output(0)];
+    launched(symbol, text, blocks[0], arguments)
+}
+
+/// A kernel of one launch of its only function.
+fn launched(
+    symbol: &str,
+    source: String,
+    blocks: u64,
+    arguments: Vec<LaunchArgument>,
+) -> KernelSource {
+    let blocks = u32::try_from(blocks).unwrap_or(u32::MAX >> 1).max(1);
+    KernelSource {
+        language: Language::Cuda,
+        source,
+        symbol: symbol.into(),
+        prepared: Bytes(0),
+        workspace: Bytes(0),
+        openmp: false,
+        full_optimisation: true,
+        flags: vec!["-default-device".into()],
+        launches: vec![Launch {
+            arguments: Some(arguments),
+            ..Launch::linear(LaunchPhase::Call, symbol, blocks, THREADS, 0)
+        }],
+    }
+}
+
+/// Runs of elements of `size` bytes: the second data has for each its first element in the target,
+/// its first in the source, and its length, as whole numbers of 64 bits.
+pub fn runs(size: u64, [from, to]: [u64; 2], count: u64, symbol: &str) -> KernelSource {
+    let element = element(size);
+    let text = format!(
+        "typedef {element} element;\nextern \"C\" __global__ void {symbol}(const element \
+         *__restrict__ from, const long long *__restrict__ runs, element *__restrict__ to) {{\n  \
+         for (long long r = blockIdx.x; r < {count}LL; r += gridDim.x) {{\n    const long long t \
+         = {to}LL + runs[3 * r], f = {from}LL + runs[3 * r + 1], n = runs[3 * r + 2];\n    for \
+         (long long i = threadIdx.x; i < n; i += {THREADS}) to[t + i] = from[f + i];\n  }}\n}}\n"
+    );
+    let arguments =
+        vec![LaunchArgument::Data(0), LaunchArgument::Data(1), LaunchArgument::Output(0)];
+    launched(symbol, text, count.min(MOST_BLOCKS), arguments)
+}
+
+/// The same bytes in so many elements from one on; `value` are those of one.
+pub fn fill(value: &[u8], to: u64, count: u64, symbol: &str) -> KernelSource {
+    let number = |bytes: &[u8]| {
+        let all = bytes.iter().rev().fold(0u64, |all, b| all << 8 | u64::from(*b));
+        format!("{all}u")
+    };
+    let (element, value) = match value.len() {
+        8 => ("uint2", format!("make_uint2({}, {})", number(&value[..4]), number(&value[4..]))),
+        n => (element(n as u64), number(value)),
+    };
+    let text = format!(
+        "typedef {element} element;\nextern \"C\" __global__ void {symbol}(element \
+         *__restrict__ to) {{\n  const unsigned long long i = (unsigned long long)blockIdx.x * \
+         {THREADS} + threadIdx.x;\n  if (i < {count}ULL) to[{to}ULL + i] = (element){value};\n}}\n"
+    );
+    let blocks = count.div_ceil(u64::from(THREADS));
+    launched(symbol, text, blocks, vec![LaunchArgument::Output(0)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn axis(extent: u64, to: u64, from: i64) -> Axis {
+        Axis { extent, to, from }
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_moved_together() {
+        let copy = Copy {
+            size: 4,
+            from: 8,
+            to: 0,
+            axes: vec![axis(2, 96, 48), axis(1, 7, 9), axis(3, 4, 4), axis(4, 1, 1)],
+        };
+        assert_eq!(copy.joined(), [axis(2, 96, 48), axis(12, 1, 1)]);
+        assert_eq!(copy.width(&copy.joined()), 4);
+        let odd = Copy { from: 2, ..copy.clone() };
+        assert_eq!(odd.width(&odd.joined()), 2);
+        let text = copy.kernel("k").source;
+        assert!(text.contains("typedef uint4 element") && text.contains("rest >= 6u"), "{text}");
+        let bytes = Copy { size: 1, ..copy };
+        assert_eq!(bytes.width(&bytes.joined()), 4);
+    }
+
+    #[test]
+    fn a_transposition_goes_through_shared_memory() {
+        let copy = Copy { size: 4, from: 0, to: 0, axes: vec![axis(40, 70, 1), axis(70, 1, 40)] };
+        let k = copy.kernel("k");
+        assert!(k.source.contains("__shared__") && k.launches[0].blocks == [6, 1, 1], "{k:?}");
+        // A mirrored row lies in no order that reading could go along.
+        let mirror = Copy { axes: vec![axis(40, 70, -1), axis(70, 1, 40)], ..copy };
+        assert!(!mirror.kernel("k").source.contains("__shared__"));
+    }
+
+    #[test]
+    fn values_keep_their_bytes() {
+        let text = fill(&1.5f64.to_ne_bytes(), 0, 3, "k").source;
+        assert!(text.contains("make_uint2(0u, 1073217536u)"), "{text}");
+        assert!(fill(&[255], 2, 3, "k").source.contains("to[2ULL + i] = (element)255u"));
+    }
+}

@@ -1,0 +1,288 @@
+//! Plain kernels on a GPU: the same text of an operator, whose loops are spread over threads where
+//! their instances do not depend on each other, and which one thread runs elsewhere.
+
+use super::program::Program;
+use std::fmt::Write as _;
+
+/// The CUDA C++ of one operator at constant shapes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceSource {
+    /// A translation unit that stands alone. Its functions take a pointer for each operand that is
+    /// there, one for each result, the extents where there are some, scratch memory, and a pointer
+    /// to a whole number that they set where the call does not succeed.
+    pub text: String,
+    /// The functions, which are launched in order.
+    pub phases: Vec<Phase>,
+    /// Bytes of scratch memory; 0 where the pointer may be null.
+    pub scratch_bytes: u64,
+}
+
+/// A function of a [`DeviceSource`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Its name.
+    pub entry: String,
+    /// How many threads may share its work; 1 where it is not known that several can.
+    pub width: u64,
+}
+
+/// Operators whose outermost loops have instances that do not depend on each other: each writes
+/// places of its own, and reads none that others write. Families whose loops share scratch memory
+/// are not among them.
+const SPREAD: &str = "AffineGrid ArgMax ArgMin AveragePool BatchNormalization Cast CastLike \
+    CenterCropPad Clip ConstantOfShape Conv ConvInteger CumProd CumSum DepthToSpace \
+    DequantizeLinear Dropout Einsum Expand EyeLike Gather GatherElements GatherND \
+    GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample GroupNormalization Hardmax \
+    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization LpPool MaxPool \
+    MeanVarianceNormalization OneHot Pad QuantizeLinear RMSNormalization Range ReduceL1 \
+    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd \
+    ReduceSum ReduceSumSquare Resize Slice Softmax SpaceToDepth Split Tile Transpose Trilu \
+    Upsample";
+
+/// Of those the ones whose scratch memory is handed from one loop to the next, whole.
+const HANDS_ON: &[&str] = &["Resize", "Upsample"];
+
+/// Whether loops of a call may be spread.
+fn is_spread(p: &Program) -> bool {
+    let op = p.ctx.node.op.as_str();
+    let is_free =
+        SPREAD.split(' ').any(|n| n == op) || super::elementwise::OPS.iter().any(|(n, _)| *n == op);
+    is_free && (p.scratch_bytes() == 0 || HANDS_ON.contains(&op))
+}
+
+/// A statement of a body.
+enum Part<'t> {
+    /// Loops, each directly in the one before, and what they are around.
+    Loops { heads: Vec<Head<'t>>, inner: &'t str },
+    /// Something that defines or tests and writes no memory.
+    Quiet(&'t str),
+    /// Anything else.
+    Other,
+}
+
+/// `for (long NAME = 0; NAME < END; NAME++)`.
+struct Head<'t> {
+    name: &'t str,
+    end: &'t str,
+}
+
+/// The head at the start of a text, and what follows it.
+fn head(text: &str) -> Option<(Head<'_>, &str)> {
+    let rest = text.strip_prefix("for (long ")?;
+    let (name, rest) = rest.split_once(" = 0; ")?;
+    let rest = rest.strip_prefix(name)?.strip_prefix(" < ")?;
+    let (end, rest) = rest.split_once("; ")?;
+    let rest = rest.strip_prefix(name)?.strip_prefix("++)")?;
+    let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric());
+    is_name.then_some((Head { name, end }, rest))
+}
+
+/// The statement at the start of a text, and what follows it.
+fn statement(text: &str) -> Option<(&str, &str)> {
+    let (mut depth, mut braces, mut is_control) = (0i32, 0i32, text.starts_with("for ("));
+    is_control |= text.starts_with("if (") || text.starts_with('{');
+    for (i, c) in text.char_indices() {
+        match c {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            '{' => braces += 1,
+            '}' => braces -= 1,
+            _ => {}
+        }
+        let is_end = depth == 0 && braces == 0 && (c == ';' || (c == '}' && is_control));
+        if is_end {
+            return Some(text.split_at(i + 1));
+        }
+    }
+    None
+}
+
+/// The loops that a statement consists of, and what they are around.
+fn nest(text: &str) -> Option<(Vec<Head<'_>>, &str)> {
+    let (first, mut inner) = head(text)?;
+    let mut heads = vec![first];
+    loop {
+        inner = inner.trim();
+        let inside = match inner.strip_prefix('{') {
+            Some(rest) => rest.strip_suffix('}')?.trim(),
+            None => inner,
+        };
+        match head(inside) {
+            // A loop that is all there is.
+            Some((next, rest)) if statement(inside).is_some_and(|(_, r)| r.trim().is_empty()) => {
+                heads.push(next);
+                inner = rest;
+            }
+            _ => return Some((heads, inner)),
+        }
+    }
+}
+
+fn part(text: &str) -> Part<'_> {
+    if let Some((heads, inner)) = nest(text) {
+        return Part::Loops { heads, inner };
+    }
+    let first = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).next();
+    let types = ["const", "long", "double", "R", "S", "float", "Y0", "T0"];
+    let defines = types.contains(&first.unwrap_or("")) && !text.starts_with("const void");
+    let tests = text.starts_with("if (") && (text.ends_with("return 1;") || local_step(text));
+    if defines || tests || text.starts_with("(void)") || local_step(text) {
+        return Part::Quiet(text);
+    }
+    Part::Other
+}
+
+/// An assignment to a name, in a condition or not: names are a thread's own.
+fn local_step(text: &str) -> bool {
+    let text = match text.strip_prefix("if (") {
+        Some(rest) => rest.split_once(") ").map_or("", |(_, then)| then),
+        None => text,
+    };
+    let name: &str = text.split(' ').next().unwrap_or("");
+    let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric());
+    let behind = text[name.len()..].trim_start();
+    is_name && ["= ", "+= ", "-= ", "*= "].iter().any(|o| behind.starts_with(o))
+}
+
+/// The parts of a body; none where it has no loop or something that is not known.
+fn parts(body: &str) -> Option<Vec<Part<'_>>> {
+    let (mut rest, mut list) = (body.trim(), Vec::new());
+    while !rest.is_empty() {
+        let (one, more) = statement(rest)?;
+        list.push(part(one));
+        rest = more.trim_start();
+    }
+    let is_known = list.iter().all(|p| !matches!(p, Part::Other));
+    let loops = list.iter().filter(|p| matches!(p, Part::Loops { .. })).count();
+    // A test of what an earlier loop wrote would need that loop's end.
+    (is_known && loops > 0).then_some(list)
+}
+
+/// Loops as one whose instances threads share.
+fn spread(heads: &[Head], inner: &str) -> String {
+    let ends: Vec<String> = heads.iter().map(|h| format!("(long)({})", h.end)).collect();
+    let mut text = format!(
+        "  const long all_ = {};\n  for (long t_ = (long)blockIdx.x * blockDim.x + threadIdx.x; \
+         t_ < all_; t_ += (long)gridDim.x * blockDim.x) {{\n    long rest_ = t_;\n",
+        ends.join(" * ")
+    );
+    for (i, h) in heads.iter().enumerate().rev() {
+        let _ = match i {
+            0 => writeln!(text, "    const long {} = rest_;", h.name),
+            _ => writeln!(
+                text,
+                "    const long {} = rest_ % ({e}); rest_ /= ({e});",
+                h.name,
+                e = h.end
+            ),
+        };
+    }
+    text + "    " + inner + "\n  }\n"
+}
+
+/// How many threads share loops: their instances where they are known.
+fn width(p: &Program, heads: &[Head]) -> u64 {
+    let extent = |h: &Head| p.value(h.end);
+    heads.iter().map(extent).try_fold(1u64, |all, n| all.checked_mul(n?)).unwrap_or(1 << 16).max(1)
+}
+
+/// The whole text.
+pub(super) fn finish(p: &Program, symbol: &str) -> DeviceSource {
+    let (plain, device) = p.bodies();
+    let body = device.unwrap_or(plain);
+    let parts = if is_spread(p) { parts(body) } else { None };
+    let mut bodies: Vec<(String, u64)> = Vec::new();
+    let mut before = String::new();
+    for part in parts.iter().flatten() {
+        match part {
+            Part::Quiet(text) => before = before + "  " + text + "\n",
+            Part::Loops { heads, inner } => {
+                bodies.push((before.clone() + &spread(heads, inner), width(p, heads)));
+            }
+            Part::Other => {}
+        }
+    }
+    if parts.is_none() {
+        bodies.push((plain.to_string(), 1));
+    }
+    let places = |from: &str, i: usize| format!("{from}{i}");
+    let mut text = String::from(
+        "#ifndef INFINITY\n#define INFINITY __int_as_float(0x7f800000)\n#endif\n#ifndef \
+         NAN\n#define NAN __int_as_float(0x7fffffff)\n#endif\n#define restrict \
+         __restrict__\n__device__ static void failed_(int *status) { *status = 1; }\n",
+    );
+    let all: String = bodies.iter().map(|b| b.0.as_str()).collect();
+    text += &on_device(&p.parts(&all, &places).definitions);
+    let mut phases = Vec::new();
+    for (i, (body, width)) in bodies.iter().enumerate() {
+        let entry = if bodies.len() == 1 { symbol.into() } else { format!("{symbol}_{i}") };
+        let mut parameters: Vec<String> = Vec::new();
+        for (list, from) in [(&p.call().inputs, "const void *in"), (&p.call().outputs, "void *out")]
+        {
+            let there = list.iter().enumerate().filter(|(_, o)| o.is_some());
+            parameters.extend(there.map(|(i, _)| format!("{from}{i}")));
+        }
+        if p.call().extents() > 0 {
+            parameters.push("void *extents_".into());
+        }
+        parameters.extend(["void *scratch".into(), "int *status_".into()]);
+        let _ = writeln!(
+            text,
+            "extern \"C\" __global__ void {entry}({}) {{\n  (void)scratch, (void)status_;",
+            parameters.join(", ")
+        );
+        for (ty, name, from) in p.parts(body, &places).pointers {
+            let _ = writeln!(text, "  {ty} *restrict {name} = ({ty} *){from};");
+        }
+        let count = p.call().outputs.len();
+        let body = body
+            .replace("return 1;", "return failed_(status_);")
+            .replace(&format!("*extents = out[{count}];"), "*extents = (long long *)extents_;");
+        let _ = writeln!(text, "{body}}}");
+        phases.push(Phase { entry, width: *width });
+    }
+    DeviceSource { text, phases, scratch_bytes: p.scratch_bytes() }
+}
+
+/// Definitions at file scope as the device's own.
+fn on_device(definitions: &str) -> String {
+    let line = |l: &str| match l.strip_prefix("static ") {
+        Some(rest) => format!("__device__ static {rest}\n"),
+        None => format!("{l}\n"),
+    };
+    definitions.lines().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loops_that_are_all_there_is_are_joined() {
+        let text = "for (long o = 0; o < OUTER; o++)\n  for (long i = 0; i < 4; i++) {\n    for \
+                    (long k = 0; k < 2; k++) y0[k] = 1;\n  y0[i] = 2;\n  }";
+        let (heads, inner) = nest(text).unwrap();
+        let names: Vec<&str> = heads.iter().map(|h| h.name).collect();
+        assert_eq!((names, heads[0].end, heads[1].end), (vec!["o", "i"], "OUTER", "4"));
+        assert!(inner.starts_with('{') && inner.ends_with('}'), "{inner}");
+        assert!(nest("for (long i = 1; i < 4; i++) y0[i] = 0;").is_none());
+        let joined = "for (long i0 = 0; i0 < 3; i0++) {\n  for (long i1 = 0; i1 < 5; i1++) \
+                      {\n y0[i1] = 1;\n  }}";
+        assert_eq!(nest(joined).unwrap().0.len(), 2);
+    }
+
+    #[test]
+    fn what_writes_memory_outside_of_loops_is_not_spread() {
+        assert!(parts("  y0[0] = 1;\n  for (long i = 0; i < 4; i++) y0[i] = 1;\n").is_none());
+        assert!(parts("  memcpy(y0, x0, 4);\n").is_none());
+        let test = "  long axis = *x1;\n  if (axis < 0) axis += 3;\n  if (axis > 2) return 1;\n  \
+                    for (long i = 0; i < 4; i++) y0[i] = axis;\n";
+        let list = parts(test).unwrap();
+        assert_eq!(list.len(), 4);
+        assert!(matches!(list[3], Part::Loops { .. }));
+        // A loop that counts is no statement of which threads could have a share each.
+        let counts = "  long count = 0;\n  for (long i = 0; i < 4; i++) count += x0[i];\n";
+        assert!(parts(counts).is_some());
+        assert!(!SPREAD.split(' ').any(|n| n == "NonZero"));
+    }
+}

@@ -1,0 +1,42 @@
+/* A network on a GPU: constants and prepared weights lie in device memory, everything that a run
+ * writes in one arena beside them, and all launches of an inference are one graph, which is
+ * replayed. What goes in and comes out lies in pinned memory of the host. */
+#ifndef SQUALL_GPU_NETWORK_H
+#define SQUALL_GPU_NETWORK_H
+#include "branches.h"
+#include "model.h"
+#include "module.h"
+
+typedef struct {
+  rt_host *host;
+  rt_gpu *gpu;
+  rt_model model;
+  rt_device_buffer *regions;  /* of constants and prepared weights */
+  uint32_t region_count;
+  rt_module *modules;         /* one a kernel */
+  uint32_t kernel_count;
+  rt_device_buffer arena;
+  rt_device_buffer statuses;  /* one a step: whether its call succeeded */
+  uint32_t *status;           /* the same, pinned */
+  unsigned char **given, **results; /* pinned: what goes in and comes out, by port */
+  cu_handle inference;        /* the graph of all steps */
+  rt_branch *branches;        /* which steps may run at the same time */
+  cu_handle streams[RT_STREAMS]; /* that share them; the first is the GPU's own */
+  cu_handle *events;          /* one a step, behind it, and one ahead of all */
+  int is_parted;              /* whether the graph has branches, which was measured to pay */
+} rt_gpu_network;
+
+/* Takes a plan over: device memory, constants from their files, kernels, prepared weights, and the
+ * graph. Weights that only preparations read are let go. */
+int rt_gpu_network_open(rt_gpu_network *n, rt_gpu *g, rt_plan *plan);
+void rt_gpu_network_close(rt_gpu_network *n);
+/* One inference from pinned memory to pinned memory. A call that did not succeed fails it, by the
+ * name of its step. */
+int rt_gpu_network_run(rt_gpu_network *n);
+/* Nanoseconds of device time that so many replays of the graph took each; negative at a fault. */
+double rt_gpu_network_replay(rt_gpu_network *n, long replays);
+/* Runs all steps in order, each several times in a graph of its own, and holds the least device
+ * time in ns of each in `best`. */
+int rt_gpu_network_steps(rt_gpu_network *n, uint64_t *best);
+
+#endif

@@ -1,0 +1,127 @@
+//! Which memory a plan's steps may share where steps that do not depend on each other run at the
+//! same time: only what is written after all that touched it before is over.
+
+use squall_graph::plan::{Plan, Source};
+
+/// Sets of steps, as words of bits.
+type Steps = Vec<u64>;
+
+/// When blocks of memory are in use, by the steps that must be over before others begin.
+pub struct Order {
+    /// Of each block the steps that touch it.
+    uses: Vec<Steps>,
+    /// Of each block the steps that are over before any writes it.
+    before: Vec<Steps>,
+    /// Whether a block is needed until after the last step.
+    is_kept: Vec<bool>,
+    words: usize,
+    /// Of each step those that are over before it begins.
+    ancestors: Vec<Steps>,
+}
+
+fn set(s: &mut [u64], i: usize) {
+    s[i / 64] |= 1 << (i % 64);
+}
+
+impl Order {
+    /// The order in which a plan's steps need each other's results.
+    pub fn of(plan: &Plan) -> Order {
+        let (steps, words) = (plan.steps.len(), plan.steps.len().div_ceil(64));
+        let none = || vec![0u64; words];
+        let mut writers: Vec<Vec<usize>> = vec![Vec::new(); plan.blocks.len()];
+        let mut uses: Vec<Steps> = plan.blocks.iter().map(|_| none()).collect();
+        let mut ancestors: Vec<Steps> = Vec::with_capacity(steps);
+        for (i, step) in plan.steps.iter().enumerate() {
+            let mut own = none();
+            for s in step.work.reads() {
+                let Source::Place(p) = s else { continue };
+                set(&mut uses[p.block], i);
+                for &w in &writers[p.block] {
+                    set(&mut own, w);
+                    own.iter_mut().zip(&ancestors[w]).for_each(|(a, b): (&mut u64, _)| *a |= b);
+                }
+            }
+            for p in step.work.writes() {
+                set(&mut uses[p.block], i);
+                writers[p.block].push(i);
+            }
+            ancestors.push(own);
+        }
+        let all = |list: &Vec<usize>| {
+            let mut common = vec![u64::MAX; words];
+            for &w in list {
+                common.iter_mut().zip(&ancestors[w]).for_each(|(a, b)| *a &= b);
+            }
+            common
+        };
+        let mut before: Vec<Steps> = writers.iter().map(all).collect();
+        // Inputs are there from the beginning.
+        plan.inputs.iter().for_each(|p| before[p.block] = none());
+        let mut is_kept = vec![false; plan.blocks.len()];
+        let extents = plan.bounded.iter().map(|b| &b.extents);
+        plan.outputs.iter().chain(extents).for_each(|p| is_kept[p.block] = true);
+        Order { uses, before, is_kept, words, ancestors }
+    }
+
+    /// Adds memory that one step alone needs, behind all blocks.
+    pub fn add(&mut self, step: usize) {
+        let mut own = vec![0u64; self.words];
+        set(&mut own, step);
+        self.uses.push(own);
+        self.before.push(self.ancestors[step].clone());
+        self.is_kept.push(false);
+    }
+
+    /// Whether two blocks may be in use at the same time.
+    pub fn meet(&self, a: usize, b: usize) -> bool {
+        let is_over = |a: usize, b: usize| {
+            let mut pairs = self.uses[a].iter().zip(&self.before[b]);
+            !self.is_kept[a] && pairs.all(|(used, over)| used & !over == 0)
+        };
+        !is_over(a, b) && !is_over(b, a)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use squall_core::DType;
+    use squall_graph::plan::{Block, Place, PlanStep, Work};
+
+    /// `a` from the input, `b` and `c` from `a`, the output from both.
+    fn diamond() -> Plan {
+        let place = |block| Place { block, offset: 0 };
+        let step = |from: usize, to: usize| PlanStep {
+            node: "n".into(),
+            op: "Copy".into(),
+            work: Work::Copy {
+                from: Source::Place(place(from)),
+                from_offset: 0,
+                to: place(to),
+                axes: Vec::new(),
+            },
+        };
+        Plan {
+            blocks: vec![Block { dtype: DType::F32, elements: 4 }; 6],
+            steps: vec![step(0, 1), step(1, 2), step(1, 3), step(2, 4), step(3, 4), step(4, 5)],
+            inputs: vec![place(0)],
+            outputs: vec![place(5)],
+            ..Plan::default()
+        }
+    }
+
+    #[test]
+    fn memory_is_shared_only_by_what_is_never_there_together() {
+        let mut order = Order::of(&diamond());
+        // The branches meet, and so do a step's source and target.
+        assert!(order.meet(2, 3) && order.meet(0, 1) && order.meet(1, 2));
+        // The input is over when the branches are written, `a` only when both read it.
+        assert!(!order.meet(0, 2) && !order.meet(0, 4) && order.meet(1, 4));
+        assert!(!order.meet(1, 5) && !order.meet(2, 5));
+        // An output is kept, though nothing reads it.
+        assert!(order.meet(4, 5));
+        // What the second branch needs for itself meets all of the first.
+        order.add(2);
+        assert!(order.meet(6, 2) && order.meet(6, 3) && !order.meet(6, 0) && !order.meet(6, 5));
+    }
+}

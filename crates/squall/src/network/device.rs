@@ -1,0 +1,159 @@
+//! What a network on a GPU consists of beside its tasks' kernels: a generated kernel for each move
+//! of data and each plain operator, cubins of all of them, and the program that loads them.
+
+use super::operands::{first_of, number, source_of, target_of};
+use super::plain::{PlainOperators, parameters};
+use super::program::{NAME, put};
+use crate::error::Error;
+use crate::export::{compile, refused};
+use crate::target_context::TargetContext;
+use squall_compiler::{moves, plain};
+use squall_core::graph::OperatorCall;
+use squall_core::{Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};
+use squall_graph::plan::{Place, Plan, Work};
+use squall_measure::cpu::Object;
+use squall_measure::cuda::{Gpu, cubins};
+use squall_runtime::host;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// Where parts of memory begin on a GPU: at lines of its caches, two of them.
+pub const ALIGNMENT: usize = 256;
+/// Threads of a block of a plain operator.
+const THREADS: u64 = 128;
+/// Blocks that a plain operator has at most: its threads go on to further instances.
+const MOST_BLOCKS: u64 = 4096;
+/// The symbol with which a text is made that is hashed.
+const NAMELESS: &str = "squall_generated";
+
+/// Generates the kernels of all steps that no task makes; says which node has none, and why.
+pub fn generated(plan: &Plan) -> Result<PlainOperators, String> {
+    let mut all = PlainOperators::default();
+    let mut known: HashMap<String, usize> = HashMap::new();
+    for (i, step) in plan.steps.iter().enumerate() {
+        if matches!(step.work, Work::Kernel { .. }) {
+            continue;
+        }
+        let at = |why: String| format!("node `{}` ({}): {why}", step.node, step.op);
+        let made = kernel(plan, &step.work, NAMELESS).map_err(at)?;
+        let key = format!("{}\n{}", operands(plan, &step.work), made.source);
+        let symbol = format!("made_{}", &blake3::hash(key.as_bytes()).to_hex()[..16]);
+        let index = match known.get(&symbol) {
+            Some(&index) => index,
+            None => {
+                all.sources.push(kernel(plan, &step.work, &symbol).map_err(at)?);
+                known.insert(symbol, all.sources.len() - 1);
+                all.sources.len() - 1
+            }
+        };
+        all.of_step.insert(i, index);
+    }
+    Ok(all)
+}
+
+/// What tells kernels of the same text apart: the types and sizes of what they are given.
+fn operands(plan: &Plan, work: &Work) -> String {
+    match work {
+        Work::Copy { from, to, .. } | Work::Runs { from, to, .. } => {
+            format!("{:?} {:?}", source_of(plan, from), target_of(plan, to))
+        }
+        Work::Fill { to, .. } => format!("{:?}", target_of(plan, to)),
+        Work::Plain { call, .. } => call.0.as_deref().map(parameters).unwrap_or_default(),
+        Work::Kernel { .. } => String::new(),
+    }
+}
+
+fn kernel(plan: &Plan, work: &Work, symbol: &str) -> Result<KernelSource, String> {
+    let size = |to: &Place| plan.blocks[to.block].dtype.bytes();
+    Ok(match work {
+        Work::Copy { from, from_offset, to, axes } => {
+            let axis = |a: &squall_graph::plan::Stride| moves::Axis {
+                extent: a.extent as u64,
+                to: a.to as u64,
+                from: a.from as i64,
+            };
+            let copy = moves::Copy {
+                size: size(to),
+                from: (first_of(from) + from_offset) as u64,
+                to: to.offset as u64,
+                axes: axes.iter().map(axis).collect(),
+            };
+            copy.kernel(symbol)
+        }
+        Work::Runs { from, to, runs } => {
+            let places = [first_of(from) as u64, to.offset as u64];
+            moves::runs(size(to), places, runs.len() as u64, symbol)
+        }
+        Work::Fill { to, elements, value } => {
+            let value = number(*value, plan.blocks[to.block].dtype);
+            moves::fill(&value, to.offset as u64, *elements as u64, symbol)
+        }
+        Work::Plain { call, .. } => {
+            let call = call.0.as_ref().ok_or("its call is not known")?;
+            operator(call, symbol)?
+        }
+        Work::Kernel { .. } => return Err("a task makes its kernel".into()),
+    })
+}
+
+/// A plain operator as a kernel, with a launch for each of its phases.
+fn operator(call: &OperatorCall, symbol: &str) -> Result<KernelSource, String> {
+    let made = plain::device_source(call, symbol).map_err(|e| e.to_string())?;
+    let count = |list: &[Option<squall_core::graph::CallOperand>]| list.iter().flatten().count();
+    let results = count(&call.outputs) + usize::from(call.extents() > 0);
+    let data = (0..count(&call.inputs) as u32).map(LaunchArgument::Data);
+    let outputs = (0..results as u32).map(LaunchArgument::Output);
+    let rest = [LaunchArgument::Workspace, LaunchArgument::Status];
+    let arguments: Vec<LaunchArgument> = data.chain(outputs).chain(rest).collect();
+    let launch = |p: &plain::Phase| {
+        let threads = p.width.min(THREADS);
+        let blocks = p.width.div_ceil(THREADS).clamp(1, MOST_BLOCKS);
+        let arguments = Some(arguments.clone());
+        let launch = Launch::linear(
+            LaunchPhase::Call,
+            p.entry.as_str(),
+            blocks as u32,
+            threads.max(1) as u32,
+            0,
+        );
+        Launch { arguments, ..launch }
+    };
+    Ok(KernelSource {
+        language: Language::Cuda,
+        launches: made.phases.iter().map(launch).collect(),
+        source: made.text,
+        symbol: symbol.into(),
+        prepared: Bytes(0),
+        workspace: Bytes(made.scratch_bytes),
+        openmp: false,
+        full_optimisation: true,
+        flags: vec!["-default-device".into()],
+    })
+}
+
+/// Builds the program and all cubins in a folder; one that is kept gets the sources, too.
+pub fn build(
+    (folder, is_kept): (&Path, bool),
+    kernels: &[&KernelSource],
+    at: &TargetContext,
+    gpu: &Gpu,
+) -> Result<(), Error> {
+    if is_kept {
+        for k in kernels {
+            put(&folder.join(format!("{}.cu", k.symbol)), &k.source)?;
+        }
+    }
+    cubins(gpu, &at.toolchain, kernels, folder, at.device.allowed_cores())?;
+    let text = host::whole(host::GPU_NETWORK.1);
+    let object = format!("{NAME}.o");
+    let link = ["-o", NAME, object.as_str(), "-lm", "-ldl"];
+    let key = at.toolchain.key(&link, &[text.as_str()]);
+    at.toolchain.kept_program(&key, &folder.join(NAME), || -> Result<(), Error> {
+        let mut args = vec!["-c", "-O2"];
+        args.extend(at.toolchain.flags().iter().map(String::as_str));
+        match at.toolchain.compiled_text(&text, &args, &folder.join(&object))? {
+            Object::Refused(said, _) => Err(refused(folder, &at.toolchain, &said)),
+            _ => compile(folder, &at.toolchain, &link),
+        }
+    })
+}

@@ -1,0 +1,38 @@
+//! What moves of a plan read and write.
+
+use squall_core::DType;
+use squall_core::graph::Constant;
+use squall_graph::plan::{Place, Plan, Source};
+
+/// The type and the elements of what a move reads: a whole constant, or a whole block.
+pub fn source_of(plan: &Plan, from: &Source) -> (DType, usize) {
+    match from {
+        Source::Constant(c) => (plan.constants[*c].dtype, plan.constants[*c].len()),
+        Source::Place(p) => target_of(plan, p),
+    }
+}
+
+/// The same of the block that it writes.
+pub fn target_of(plan: &Plan, to: &Place) -> (DType, usize) {
+    (plan.blocks[to.block].dtype, plan.blocks[to.block].elements)
+}
+
+/// The element at which a move begins to read in what it is given.
+pub fn first_of(from: &Source) -> usize {
+    match from {
+        Source::Constant(_) => 0,
+        Source::Place(p) => p.offset,
+    }
+}
+
+/// A number as memory holds it in a type; whole numbers are cut, booleans are 1 for all but 0.
+pub fn number(value: f32, dtype: DType) -> Vec<u8> {
+    match dtype {
+        DType::F64 => f64::from(value).to_ne_bytes().to_vec(),
+        DType::Bool => vec![u8::from(value != 0.0)],
+        d if d.is_integer() => Constant::I64 { shape: Vec::new(), data: vec![value as i64] }
+            .bytes(d)
+            .unwrap_or_default(),
+        _ => value.to_ne_bytes().to_vec(),
+    }
+}
