@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -162,6 +163,9 @@ class _Kernel:
         self.given = given
         self.source = Source(given["kernel_source"], given["lang"])
         self.is_cuda = self.source.is_cuda
+        last = given["kernel_name"].rsplit("::", 1)[-1]
+        if not re.search(rf"\b{re.escape(last)}\b", self.source.text):
+            raise ValueError(f"the source has no function `{given['kernel_name']}`")
         self.space = Space(given["tune_params"], given["restrictions"])
         self.names = list(self.space.parameters)
         for name in self.names:

@@ -181,7 +181,8 @@ def _export(frozen: _Frozen, free: list[torch.Tensor], path: Path) -> None:
         program = torch.export.export(frozen, tuple(free), strict=False)
     except Exception as e:
         raise _Unfit(f"torch.export refuses it: {_first_line(e)}") from e
-    signature = program.graph_signature
+    # Only the functional form of a program says what it changes.
+    signature = program.run_decompositions({}).graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         raise _Unfit("it changes its inputs or buffers in place")
     for node in program.graph.nodes:

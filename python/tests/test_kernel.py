@@ -90,7 +90,9 @@ def test_restrictions_metrics_and_a_smaller_budget():
             metrics={"GFLOP/s": lambda p: 2 * 64**3 / (p["time"] * 1e6), "tenth": "time / 10"},
             strategy="random_sample", strategy_options={"max_fevals": 7}, seed=3,
         )
-        assert len(results) == 7
+        # Of the last space there are six.
+        last = isinstance(restrictions, list) and len(restrictions) == 2
+        assert len(results) == (6 if last else 7)
         assert all(r["block_size_x"] >= r["tile"] for r in results)
         assert all(r["GFLOP/s"] > 0 and r["tenth"] == r["time"] / 10 for r in results)
         seen[str(restrictions)] = {r["tile"] for r in results}
@@ -242,7 +244,7 @@ def test_what_is_not_supported_is_refused_by_name():
         ({"tune_params": {"not a name": [1]}}, ValueError, "no name for a macro"),
         ({"restrictions": ["nthreads > 5"]}, (ValueError, squall.Error), "no "),
         ({"compiler_options": ["-fplugin=x.so"]}, squall.Error, "fplugin"),
-        ({"kernel_name": "nothing"}, squall.Error, None),
+        ({"kernel_name": "nothing"}, ValueError, "no function `nothing`"),
     ]:
         with pytest.raises(error, match=says):
             squall.tune_kernel(**{**base, **change})
@@ -260,14 +262,18 @@ try:
         {{"block_size_x": [1, 2, 4, 8, 16, 32, 64], "tile": [1, 2, 4, 8, 16, 32, 64],
           "pad": list(range(100))}},
         answer=[A @ B, None, None], atol=1e-3, lang="C", quiet=True,
-        cache={str(tmp_path / "c.json")!r})
+        cache={str(tmp_path / "c.json")!r}, store={str(tmp_path / "s.squall")!r})
 except KeyboardInterrupt as e:
     print("found", len(e.results), e.env["best_config"]["time"], flush=True)
     sys.exit(7)
 """
     run = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert run.stdout.readline().strip() == "ready"
-    time.sleep(8)
+    trials, store = [], tmp_path / "s.squall"
+    while "trial" not in trials:
+        assert run.poll() is None
+        time.sleep(0.2)
+        trials = squall.Store(store).columns()["kind"] if store.exists() else []
     began = time.monotonic()
     run.send_signal(signal.SIGINT)
     rest, _ = run.communicate(timeout=60)
@@ -386,4 +392,4 @@ def test_without_a_gpu_cuda_is_refused():
     program = "from test_kernel import convolution; convolution()"
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n{program}"
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert ran.returncode != 0 and "squall.Error" in ran.stderr and "hint" in ran.stderr
+    assert ran.returncode != 0 and "Error" in ran.stderr and "hint: `squall doctor`" in ran.stderr

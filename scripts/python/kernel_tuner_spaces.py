@@ -56,8 +56,12 @@ class Space:
         ranked = sorted(self.values.values(), reverse=True)
         self.chance = [chance(ranked, k) for k in BUDGETS]
         names, values = list(self.data["tune_params"]), self.values
-        # A plain function: Kernel Tuner makes deep copies of what a method belongs to.
-        self.is_legal = lambda c: ",".join(str(c[n]) for n in names) in values
+
+        # Kernel Tuner copies what a method belongs to, and reads the source of a lambda.
+        def is_legal(c):
+            return ",".join(str(c[n]) for n in names) in values
+
+        self.is_legal = is_legal
 
     @staticmethod
     def _time(entry):
