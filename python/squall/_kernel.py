@@ -460,4 +460,3 @@ def _arguments(given: Mapping[str, Any], text: str, first: Mapping[str, Any]) ->
             " results that are expected"
         )
     return made
-

@@ -267,4 +267,3 @@ def _use(before: str, after: str) -> tuple[bool, bool]:
     if re.match(r"=(?!=)", rest):
         return False, True
     return True, False
-
