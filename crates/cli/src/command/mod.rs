@@ -4,6 +4,7 @@ mod bench;
 mod bench_search;
 mod check;
 mod choose;
+mod completions;
 mod doctor;
 mod evaluate;
 mod evaluate_find;
@@ -14,6 +15,7 @@ mod import_database;
 mod import_find;
 mod import_recording;
 mod init;
+mod man;
 mod predict;
 mod records;
 mod records_verify;
@@ -46,6 +48,8 @@ pub enum Command {
     Run(run::Args),
     Bench(bench::Args),
     Doctor(doctor::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Runs a command; its exit code.
@@ -67,5 +71,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Run(a) => run::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Doctor(a) => doctor::run(&a),
+        Command::Completions(a) => completions::run(&a),
+        Command::Man(a) => man::run(&a),
     }
 }
