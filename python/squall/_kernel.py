@@ -37,7 +37,6 @@ _REFUSED = {
     "defines": "parameters are always macros, as without it",
     "observers": "Squall measures time alone",
     "simulation_mode": "use `squall replay`, or Kernel Tuner with SquallStrategy",
-    "verify": "results are compared with `answer` within `atol`, in the process that runs kernels",
     "objectives": "Squall tunes for time alone",
     "objective_higher_is_better": "Squall tunes for time alone",
 }
@@ -90,7 +89,8 @@ def tune_kernel(
 
     Gives the configurations that were tried, each a dictionary of its parameters with ``time`` and
     ``times`` in milliseconds, and an environment with ``best_config``. Every configuration is
-    checked: against ``answer`` where it is given, else against the first one. Without ``strategy``
+    checked before it is timed: by ``verify(answer, results, atol=atol)`` where it is given, else
+    against ``answer``, else against the first one. Without ``strategy``
     or ``max_fevals`` all configurations are tried.
 
     Squall's own: ``store`` keeps the trials in a file of records, ``threads`` are those that a C
@@ -117,6 +117,8 @@ def tune_kernel(
     """
     given = dict(locals())
     _refuse(given)
+    if verify is not None and store is not None:
+        raise ValueError("give verify or store, not both: records do not say what verify accepted")
     made = _Kernel(given)
     if log is not None:
         raise NotImplementedError("log= is not supported: use `store=` and `squall records show`")
@@ -161,6 +163,8 @@ class _Kernel:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self.given = given
         self.source = Source(given["kernel_source"], given["lang"])
+        if not self.source.names(given["kernel_name"]):
+            raise ValueError(f"there is no function `{given['kernel_name']}` in kernel_source")
         self.is_cuda = self.source.is_cuda
         self.space = Space(given["tune_params"], given["restrictions"])
         self.names = list(self.space.parameters)
@@ -264,6 +268,7 @@ class _Kernel:
                     seed=self.given["seed"] or 0,
                     strategy=self.strategy,
                     progress=results.progress(self.given["verbose"]),
+                    judge=self._judge(),
                     **budget,
                 )
             except BaseException as e:
@@ -273,6 +278,27 @@ class _Kernel:
                 results.ended = e
             lines = _squall.trials(os.fspath(store), report.tasks[0]["name"])
             results.add(report, [json.loads(line) for line in lines])
+
+    def _judge(self) -> Callable[[bytes], str | None] | None:
+        """Kernel Tuner's ``verify`` as a function of the bytes of all outputs."""
+        verify, atol = self.given["verify"], self.given["atol"]
+        if verify is None:
+            return None
+        import numpy
+
+        def judge(data: bytes) -> str | None:
+            results, at = [], 0
+            for a in self.arguments:
+                if a.role == "input" or a.is_scalar:
+                    results.append(None)
+                    continue
+                flat = numpy.frombuffer(data, a.value.dtype, a.value.size, at)
+                results.append(flat.reshape(a.value.shape).copy())
+                at += a.value.nbytes
+            right = verify(self.given["answer"], results, atol=atol)
+            return None if right else "verify says that the results are wrong"
+
+        return judge
 
     def _toml(self, folder: Path, known: Cache) -> str:
         """The kernel.toml, its files written beside it."""
@@ -437,7 +463,11 @@ def _arguments(given: Mapping[str, Any], text: str, first: Mapping[str, Any]) ->
     values, answers = list(given["arguments"]), given["answer"]
     if answers is None:
         answers = [None] * len(values)
-    elif len(answers) != len(values):
+    answers = list(answers)
+    # Their examples leave the numbers at the end out.
+    while len(answers) < len(values) and not getattr(values[len(answers)], "shape", (1,)):
+        answers.append(None)
+    if len(answers) != len(values):
         raise ValueError(f"answer has {len(answers)} entries for {len(values)} arguments")
     macros = {n: _word(v) for n, v in first.items()}
     found = roles(text, given["kernel_name"], len(values), macros)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
+import sys
 import tempfile
 import threading
 import warnings
@@ -93,6 +95,10 @@ class Network:
         self._check(code)
         return self._returned(results, arrays)
 
+    def export(self, out: str | os.PathLike[str]) -> Path:
+        """Copies the library with its sources, header and weights into a new folder."""
+        return Path(shutil.copytree(self.folder, out))
+
     def _ordered(self, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The inputs in the model's order."""
         names = [t["name"] for t in self.inputs]
@@ -143,9 +149,7 @@ class Network:
 
     def _returned(self, results: list[Any], arrays: tuple[Any, ...]) -> Any:
         if any(type(a).__module__.partition(".")[0] == "torch" for a in arrays):
-            import torch
-
-            results = [torch.from_numpy(r) for r in results]
+            results = [sys.modules["torch"].from_numpy(r) for r in results]
         if len(results) == 1:
             return results[0]
         return {t["name"]: r for t, r in zip(self.outputs, results)}

@@ -58,12 +58,17 @@ def tune(
     predictor: str | os.PathLike[str] | None = None,
     dims: Mapping[str, int] | None = None,
     progress: bool | Callable[[Event], object] = False,
+    judge: Callable[[bytes], str | None] | None = None,
 ) -> Report:
     """Tunes what ``squall tune`` tunes: a model.onnx, a list.ops, a kernel.toml, an operator line.
 
     The arguments are those of the command. Every trial is kept in ``store``; the same call goes on
     where the last one ended. ``progress`` shows a bar where tqdm is installed, or is called with
     each event. Ctrl-C ends the run within a second; the exception's ``report`` holds what was found.
+
+    ``judge`` is for kernels of one's own: in place of a comparison with a reference it is given the
+    bytes of all outputs, one after another, before a configuration is timed, and says why they are
+    wrong, or None. What it has judged once is in the store, whatever it says later.
     """
     options = {
         "source": os.fspath(source),
@@ -82,7 +87,7 @@ def tune(
     if seconds is None and trials is None and trials_per_task is None:
         options["seconds"] = 60.0
     with _Progress(progress, seconds, trials) as listener:
-        data, page, ended = _squall.tune(options, listener)
+        data, page, ended = _squall.tune(options, listener, judge)
     report = Report(json.loads(data), page)
     if ended is not None:
         ended.report = report  # type: ignore[attr-defined]

@@ -169,7 +169,7 @@ class Cache:
             data = _closed(text)
             entries = data["cache"]
             assert isinstance(entries, dict)
-        except (ValueError, KeyError, AssertionError):
+        except (ValueError, KeyError, TypeError, AssertionError):
             raise ValueError(f"{file} is no cache file of Kernel Tuner's") from None
         for key in ("kernel_name", "tune_params_keys", "problem_size"):
             said = data.get(key)

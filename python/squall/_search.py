@@ -102,9 +102,11 @@ class Space:
             return (label, [int(v) for v in values], True)
         if kind == "word":
             return (label, values, False)
-        # Numbers are a scale where they ascend; anything else goes by its position.
-        ascends = kind == "number" and all(a < b for a, b in zip(values, values[1:]))
-        return (label, [f"v{i}" for i in range(len(values))], ascends)
+        if kind == "number":
+            # Numbers are a scale, in whatever order they were given: each goes by its rank.
+            rank = {v: i for i, v in enumerate(sorted(values))}
+            return (label, [rank[v] for v in values], True)
+        return (label, [f"v{i}" for i in range(len(values))], False)
 
     def _compiles(self, text: str) -> bool:
         """Whether the extension understands a condition as Python does."""

@@ -51,6 +51,11 @@ class Source:
         if not self.is_cuda:
             self.text = _as_c(self.text)
 
+    def names(self, function: str) -> bool:
+        """Whether the source may have this function: included files and macros may make its name."""
+        named = re.search(rf"(?<!\w){re.escape(function)}(?!\w)", self.text)
+        return bool(named) or "##" in self.text or bool(_INCLUDE.search(self.text))
+
     def write(self, folder: Path, prelude: str) -> str:
         """Writes the source and what it includes by quotes into a folder; gives its name there."""
         name = "kernel.cu" if self.is_cuda else "kernel.c"

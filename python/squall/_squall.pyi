@@ -31,7 +31,9 @@ class AskTell:
 
 def strategies() -> list[tuple[str, str]]: ...
 def tune(
-    options: dict[str, Any], listener: Callable[[str], object] | None
+    options: dict[str, Any],
+    listener: Callable[[str], object] | None,
+    judge: Callable[[bytes], str | None] | None = None,
 ) -> tuple[str, str, BaseException | None]: ...
 def export(
     options: dict[str, Any], listener: Callable[[str], object] | None

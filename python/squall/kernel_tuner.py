@@ -42,12 +42,34 @@ class SquallStrategy:
         study = Study(space, max(1, trials), self.seed, self.strategy)
         parallel = getattr(runner, "available_parallelism", lambda: 1)
         batch = max(self.batch, parallel())
+        higher_is_better = _one_objective(tuning_options)
         try:
             while asked := study.ask(batch):
                 points = [tuple(c.values()) for c in asked]
                 for configuration, value in zip(asked, cost.eval_all(points, False)):
-                    failed = not value < sys.float_info.max
-                    study.tell(configuration, Failed() if failed else value)
+                    study.tell(configuration, _outcome(value, higher_is_better))
         except util.StopCriterionReached:
             pass
         return cost.results
+
+
+def _one_objective(tuning_options: Any) -> bool:
+    """Whether the objective is to be large; several are refused."""
+    said = tuning_options.objective_higher_is_better
+    directions = list(said) if isinstance(said, (list, tuple)) else [said]
+    if len(directions) != 1:
+        raise ValueError(
+            f"SquallStrategy has one objective, not {len(directions)}: choose one with `objective=`"
+        )
+    return bool(directions[0])
+
+
+def _outcome(cost: float, higher_is_better: bool) -> float | Failed:
+    """Kernel Tuner's cost, of which less is better, as a study takes it: above 0."""
+    if not cost < sys.float_info.max:
+        return Failed()
+    if higher_is_better:
+        # The inverse of a rate is what a time would be; no rate at all is worse than any.
+        return -1.0 / cost if cost < 0 else sys.float_info.max / 2
+    # What is 0 or less is no time: it comes before all that are, in order.
+    return cost if cost > 0 else 1e-30 / (1.0 - cost)

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from processes import program
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide"
-PROGRAMS = [os.environ.get("SQUALL"), ROOT / "target/debug/squall", ROOT / "target/release/squall"]
-PROGRAM = next((Path(p) for p in PROGRAMS if p and Path(p).exists()), None)
+PROGRAM = program()
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
 
 pytestmark = [

@@ -13,6 +13,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 import squall  # noqa: E402
+from processes import program  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "examples" / "small_net.onnx"
@@ -32,12 +33,10 @@ def network(tmp_path_factory):
 def test_a_network_gives_the_bits_of_squall_run(network, tmp_path):
     y = network(X)
     assert y.dtype == np.float32 and list(y.shape) == network.outputs[0]["shape"]
-    programs = [os.environ.get("SQUALL"), ROOT / "target/debug/squall", ROOT / "target/release/squall"]
-    program = next((p for p in programs if p and os.path.exists(p)), None)
-    if program is None:
+    if program() is None:
         pytest.skip("there is no squall binary: cargo build, or set SQUALL")
     model, x, out = MODEL, ROOT / "examples/small_net_input.npy", tmp_path / "y.npy"
-    subprocess.run([program, "run", model, "--input", x, "--output", out], check=True)
+    subprocess.run([program(), "run", model, "--input", x, "--output", out], check=True)
     assert np.load(out).tobytes() == y.tobytes()
 
 
@@ -142,6 +141,14 @@ def test_a_temporary_network_cleans_up():
     del network
     gc.collect()
     assert not folder.exists()
+
+
+def test_a_network_leaves_as_a_folder(network, tmp_path):
+    kept = network.export(tmp_path / "kept")
+    assert squall.Network(kept)(X).tobytes() == network(X).tobytes()
+    assert (kept / "network.h").exists()
+    with pytest.raises(FileExistsError):
+        network.export(kept)
 
 
 def test_errors_name_the_remedy(tmp_path):

@@ -11,6 +11,7 @@ import time
 import pytest
 
 import squall
+from processes import ended, program
 
 pytestmark = pytest.mark.skipif(
     shutil.which(os.environ.get("CC", "gcc")) is None, reason="there is no C compiler"
@@ -88,7 +89,8 @@ def test_what_a_callback_raises_ends_the_run(tmp_path):
 
 def test_ctrl_c_ends_a_run_with_what_was_found(tmp_path):
     program = f"""
-import squall, sys
+import signal, squall, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 def say(event):
     if event["event"] == "trial": print("trial", flush=True)
 try:
@@ -102,7 +104,7 @@ except KeyboardInterrupt as e:
         assert run.stdout.readline().strip() == "trial"
     began = time.monotonic()
     run.send_signal(signal.SIGINT)
-    rest, _ = run.communicate(timeout=60)
+    rest = ended(run)
     took = time.monotonic() - began
     assert run.returncode == 7, rest
     last = rest.strip().splitlines()[-1].split()
@@ -117,6 +119,24 @@ def test_two_processes_share_a_store(tmp_path):
     runs = [subprocess.Popen([sys.executable, "-c", program % s]) for s in (1, 2)]
     assert [r.wait(timeout=300) for r in runs] == [0, 0]
     assert len(squall.Store(store).columns()["seconds"]) >= 6
+
+
+def test_the_command_line_and_python_share_a_store(tmp_path):
+    from test_docs import PROGRAM
+
+    if PROGRAM is None:
+        pytest.skip("there is no squall binary: cargo build, or set SQUALL")
+    store = tmp_path / "shared.squall"
+    squall.tune(MATMUL, trials=2, store=store)
+    command = [PROGRAM, "tune", MATMUL, "--trials", "8", "--seed", "7", "--store", store]
+    beside = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=tmp_path)
+    counts = []
+    while beside.poll() is None:
+        squall.tune(MATMUL, trials=1, seed=len(counts), store=store)
+        counts.append(len(squall.Store(store).columns()["seconds"]))
+    assert beside.returncode == 0, beside.stderr.read()
+    assert counts == sorted(counts) and len(squall.Store(store).columns()["seconds"]) >= 8
+    assert len(squall.Store(store).best()) == 1
 
 
 def test_tasks_of_an_input():

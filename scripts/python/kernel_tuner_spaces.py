@@ -26,6 +26,7 @@ import warnings
 import kernel_tuner
 import kernel_tuner.interface
 import numpy
+from constraint import FunctionConstraint
 
 import squall
 from squall.kernel_tuner import SquallStrategy
@@ -49,15 +50,19 @@ class Space:
         self.path = os.path.join(folder, self.name + ".json")
         with open(self.path, "w", encoding="utf-8") as file:
             # Kernel Tuner looks at the last characters to see whether a file is complete.
-            file.write(json.dumps(self.data)[:-2] + "}\n}")
+            head = {k: v for k, v in self.data.items() if k != "cache"}
+            data = {**head, "cache": self.data["cache"]}
+            file.write(json.dumps(data)[:-2] + "}\n}")
         times = {k: self._time(e) for k, e in self.data["cache"].items()}
         optimum = min(t for t in times.values() if t is not None)
         self.values = {k: 0.0 if t is None else optimum / t for k, t in times.items()}
         ranked = sorted(self.values.values(), reverse=True)
         self.chance = [chance(ranked, k) for k in BUDGETS]
-        names, values = list(self.data["tune_params"]), self.values
-        # A plain function: Kernel Tuner makes deep copies of what a method belongs to.
-        self.is_legal = lambda c: ",".join(str(c[n]) for n in names) in values
+        names = list(self.data["tune_params"])
+        legal = {tuple(e[n] for n in names) for e in self.data["cache"].values()}
+        # A constraint as Kernel Tuner itself makes one of a cache: a lambda it would rewrite, and
+        # of a method it would make a deep copy.
+        self.restrictions = [FunctionConstraint(lambda *values: values in legal)]
 
     @staticmethod
     def _time(entry):
@@ -79,7 +84,7 @@ class Space:
                 self.data["problem_size"],
                 [],
                 self.data["tune_params"],
-                restrictions=self.is_legal,
+                restrictions=self.restrictions,
                 strategy=chosen,
                 strategy_options={"max_fevals": BUDGETS[-1]},
                 simulation_mode=True,

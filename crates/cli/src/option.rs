@@ -1,7 +1,7 @@
 //! Options that several commands share, each defined once.
 
 use clap::Args;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use squall::arrays::ArrayFile;
 use squall::{
     Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest, Precision,
@@ -28,8 +28,15 @@ pub struct InputArgs {
     /// --stage assignment` prints it
     #[arg(long, value_name = "FILE", conflicts_with = "channels")]
     pub assignment: Option<PathBuf>,
-    /// The format of a model's products: `f32`, or `tf32`, to which factors are rounded while sums
-    /// stay 32-bit floats (on a GPU); kernels of each are kept apart [default: f32]
+    /// Cover a model by kernels and layouts in this way
+    #[arg(long, value_name = "WAY", value_parser = PossibleValuesParser::new(
+        squall::covers().map(|(name, about)| PossibleValue::new(name).help(about))),
+        conflicts_with_all = ["channels", "assignment"])]
+    pub cover: Option<String>,
+    /// The format in which a model's kernels work on a GPU: `f32`; `tf32`, to which factors of
+    /// products are rounded; `bf16` or `f16`, of which all tensors between kernels are. Sums are
+    /// 32-bit floats in all of them, and so are the model's inputs and outputs. Kernels of each are
+    /// kept apart; `squall check` says what a format loses [default: f32]
     #[arg(long, value_name = "FORMAT", value_parser = precision())]
     pub precision: Option<Precision>,
 }
@@ -42,6 +49,7 @@ impl InputArgs {
             dims: self.dims.clone(),
             channels: self.channels,
             assignment: self.assignment.clone(),
+            cover: self.cover.clone(),
             precision: self.precision.unwrap_or_default(),
         }
     }
@@ -73,7 +81,7 @@ fn dimension(text: &str) -> Result<(String, i64), String> {
 /// Where records are kept.
 #[derive(Args)]
 pub struct StoreArgs {
-    /// The store of records
+    /// The store of records: a file, or a folder in which each process writes a file of its own
     #[arg(long, value_name = "FILE", env = "SQUALL_STORE", default_value = STORE)]
     pub store: PathBuf,
 }

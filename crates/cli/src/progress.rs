@@ -1,10 +1,13 @@
 //! Progress on stderr: a bar on a terminal, a line now and then elsewhere.
 
-use crate::terminal::{note, percent, three};
+use crate::failure::Failure;
+use crate::terminal::{note, percent, say, three};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
 use squall::report::html::duration;
-use squall::{Event, Progress};
+use squall::{Event, Outcome, Progress, Record};
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Between two lines where no bar can be drawn.
@@ -17,6 +20,57 @@ pub fn listen(e: Event) {
         Event::Trouble(text) => note(format_args!("warning: {text}")),
         _ => {}
     }
+}
+
+/// A session as it is shown: on stderr, and with `--json` each trial as a line on stdout.
+pub struct Shown<'s> {
+    display: Display,
+    is_json: bool,
+    stop: &'s AtomicBool,
+    /// The reader of stdout is gone.
+    pipe: Option<Failure>,
+}
+
+impl<'s> Shown<'s> {
+    /// A session that ends once `stop` is set.
+    pub fn new(is_json: bool, stop: &'s AtomicBool) -> Shown<'s> {
+        Shown { display: Display::new(), is_json, stop, pipe: None }
+    }
+
+    /// Shows an event. Where the reader is gone the session ends as by Ctrl-C: what was found so
+    /// far is in the store.
+    pub fn event(&mut self, event: &Event) {
+        if let (Event::Trial { record, .. }, true, None) = (event, self.is_json, &self.pipe)
+            && let Err(f) = say(trial(record))
+        {
+            self.pipe = Some(f);
+            self.stop.store(true, Ordering::Relaxed);
+        }
+        self.display.event(event);
+    }
+
+    /// Takes the bar away and gives what the session gave.
+    pub fn finish<T>(self, result: Result<T, squall::Error>) -> Result<T, Failure> {
+        self.display.finish();
+        let result = result?;
+        self.pipe.map_or(Ok(result), Err)
+    }
+}
+
+/// A trial that stands in the store, for scripts that follow.
+fn trial(r: &Record) -> serde_json::Value {
+    let (outcome, detail) = match &r.outcome {
+        Outcome::Measured(_) => ("measured", None),
+        Outcome::Infeasible(why) => ("infeasible", Some(why)),
+        Outcome::Failed { stage, detail } => (stage.name(), Some(detail)),
+    };
+    json!({"trial": {
+        "identity": r.identity(), "task": r.task.to_string(), "name": r.name, "tunable": r.tunable,
+        "configuration": r.configuration,
+        "outcome": outcome,
+        "detail": detail,
+        "time_ns": r.outcome.time().map(|t| t.0),
+    }})
 }
 
 /// Shows how a session stands.
@@ -75,6 +129,7 @@ impl Display {
                     task.workload.flop() as f64 * 1e-9
                 ));
             }
+            Event::Batch { .. } => {}
             Event::Trial { progress, .. } => self.show(progress),
             Event::Rematch { task, challenger, incumbent, faster } => {
                 let verdict =

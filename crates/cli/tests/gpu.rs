@@ -52,10 +52,89 @@ fn whole_models_run_on_a_gpu_or_its_absence_is_explained() {
     let ran = p.command(&args).env("SQUALL_LIBCUDA", "/nowhere/libcuda.so").output().unwrap();
     let ran = support::Ran::from(ran).fails();
     assert!(ran.err.contains("CUDA cannot be used: no NVIDIA driver"), "{}", ran.err);
-    // A library for a GPU is none that could be made.
     let args = ["export", &model, "--network", "n", "--out", "o", "--target", "cuda"];
-    let ran = p.squall(&args);
-    assert!(ran.code == Some(2) && ran.err.contains("for the CPU only"), "{}", ran.err);
+    let ran = p.command(&args).env("SQUALL_LIBCUDA", "/nowhere/libcuda.so").output().unwrap();
+    let ran = support::Ran::from(ran).fails();
+    assert!(ran.err.contains("CUDA cannot be used: no NVIDIA driver"), "{}", ran.err);
+}
+
+/// What a program over CUDA's driver needs of cuda.h, as the emulator has it.
+const CUDA_H: &str = "\
+#include <stddef.h>
+#include <stdint.h>
+typedef int CUresult, CUdevice;
+typedef unsigned long long CUdeviceptr;
+typedef void *CUcontext, *CUstream, *CUevent, *CUgraph, *CUgraphExec;
+enum { CUDA_SUCCESS, CU_EVENT_DEFAULT = 0, CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+#define cuMemAlloc cuMemAlloc_v2
+#define cuMemcpyHtoD cuMemcpyHtoD_v2
+#define cuMemcpyDtoH cuMemcpyDtoH_v2
+#define cuStreamBeginCapture cuStreamBeginCapture_v2
+CUresult cuInit(unsigned), cuDeviceGet(CUdevice *, int), cuCtxSetCurrent(CUcontext);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *, CUdevice), cuMemAlloc(CUdeviceptr *, size_t);
+CUresult cuGetErrorString(CUresult, const char **);
+CUresult cuMemcpyHtoD(CUdeviceptr, const void *, size_t);
+CUresult cuMemcpyDtoH(void *, CUdeviceptr, size_t);
+CUresult cuStreamCreate(CUstream *, unsigned), cuStreamSynchronize(CUstream);
+CUresult cuStreamBeginCapture(CUstream, int), cuStreamEndCapture(CUstream, CUgraph *);
+CUresult cuGraphInstantiateWithFlags(CUgraphExec *, CUgraph, unsigned long long);
+CUresult cuGraphDestroy(CUgraph), cuGraphLaunch(CUgraphExec, CUstream);
+CUresult cuEventCreate(CUevent *, unsigned), cuEventRecord(CUevent, CUstream);
+CUresult cuEventSynchronize(CUevent), cuEventElapsedTime(float *, CUevent, CUevent);
+";
+
+/// A library for a GPU is built without Squall and without CUDA, and gives the bits of `run`.
+#[test]
+fn a_library_for_a_gpu_runs_on_a_stream_of_the_callers() {
+    let Some(gpu) = emulated::emulator() else { return };
+    let p = Place::new();
+    let (model, x) = (example("small_net.onnx"), example("small_net_input.npy"));
+    let args = ["--network", "net", "--out", "lib", "--build", "--target", "cuda", "--json"];
+    let args = [&["export", &model][..], &args[..]].concat();
+    let said = support::Ran::from(p.command(&args).envs(gpu.clone()).output().unwrap()).ok().json();
+    assert_eq!((&said["name"], &said["architecture"]), (&"net".into(), &"sm_75".into()), "{said}");
+    let args = ["run", &model, "--input", &x, "--output", "y.npy", "--target", "cuda"];
+    support::Ran::from(p.command(&args).envs(gpu.clone()).output().unwrap()).ok();
+    // The driver that the program is linked with is the emulated one.
+    let (lib, library) = (p.path().join("lib"), &gpu[0].1);
+    let put = |name: &str, bytes: &[u8]| std::fs::write(lib.join(name), bytes).unwrap();
+    for folder in ["include", "lib64"] {
+        std::fs::create_dir(lib.join(folder)).unwrap();
+    }
+    put("include/cuda.h", CUDA_H.as_bytes());
+    std::fs::copy(library, lib.join("lib64/libcuda.so")).unwrap();
+    let bytes = std::fs::read(&x).unwrap();
+    let elements = said["inputs"][0]["bytes"].as_u64().unwrap() as usize;
+    put("x.bin", &bytes[bytes.len() - elements..]);
+    let mut make = std::process::Command::new("make");
+    let made = make.args(["example", "CUDA=.", "CFLAGS=-Werror"]).current_dir(&lib).output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let run = |weights: &str| {
+        std::process::Command::new(lib.join("example"))
+            .args(["--weights", weights, "--runs", "2", "x.bin"])
+            .current_dir(&lib)
+            .env("LD_LIBRARY_PATH", lib.join("lib64"))
+            .output()
+            .unwrap()
+    };
+    let ran = run("net.weights");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let (got, want) = (
+        std::fs::read(lib.join("output_0.bin")).unwrap(),
+        std::fs::read(p.path().join("y.npy")).unwrap(),
+    );
+    assert_eq!(got, want[want.len() - got.len()..]);
+    // What is no file of this network's is refused.
+    let mut cut = std::fs::read(lib.join("net.weights")).unwrap();
+    cut[24] ^= 1;
+    put("other.weights", &cut);
+    for (file, why) in [("nothing", "cannot be opened"), ("other.weights", "cut or changed")] {
+        let ran = run(file);
+        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert!(!ran.status.success() && said.contains(why), "{said}");
+    }
 }
 
 #[test]
@@ -70,6 +149,10 @@ fn a_whole_model_is_run_checked_and_timed_on_an_emulated_gpu() {
     let checked =
         run(&["check", &model, "--input", &x, "--expect", &example("small_net_output.npy")]);
     assert_eq!((&checked["right"], checked["guessed"].as_u64() > Some(0)), (&true.into(), true));
+    let lost = run(&["check", &model, "--precision", "bf16"]);
+    assert_eq!(lost["loss"]["precision"], "bf16", "{lost}");
+    let relative = lost["loss"]["relative"].as_f64();
+    assert!(relative.is_some_and(|r| r > 1e-5 && r < 0.05), "{lost}");
     let timed = run(&["bench", &model, "--input", &x, "--seconds", "0.01"]);
     for times in [&timed, &timed["device"], &timed["host_to_host"]] {
         assert!(times["best_ns"].as_u64() > Some(0), "{timed}");

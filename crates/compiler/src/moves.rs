@@ -1,8 +1,9 @@
 //! Moves of data on a GPU as kernels that are generated for them: copies along axes, runs, fills.
 //! Elements are moved as integers of their size, whatever their type, and several at a time where
-//! places allow it.
+//! places allow it; a copy may also turn floats of one format into those of another.
 
-use squall_core::{Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};
+use crate::emit::DEVICE_FORMATS;
+use squall_core::{Bytes, DType, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};
 use std::fmt::Write as _;
 
 /// One axis of a copy: so many elements, so far apart on both sides.
@@ -27,6 +28,9 @@ pub struct Copy {
     pub to: u64,
     /// In any order; each place is written once.
     pub axes: Vec<Axis>,
+    /// The formats of the source and of the target, where they differ: both are floats of 16 or 32
+    /// bits then, and `size` says nothing.
+    pub converts: Option<[DType; 2]>,
 }
 
 /// Threads of a block.
@@ -57,7 +61,7 @@ impl Copy {
     /// How many elements are moved at once, of the innermost axis.
     fn width(&self, axes: &[Axis]) -> u64 {
         let Some((last, outer)) = axes.split_last() else { return 1 };
-        if last.to != 1 || last.from != 1 {
+        if last.to != 1 || last.from != 1 || self.converts.is_some() {
             return 1;
         }
         let suits = |n: u64| {
@@ -106,7 +110,7 @@ impl Copy {
         }
         body += &places(&axes, self.from / width, self.to / width);
         body += "  to[t] = from[f];\n";
-        source(symbol, element(self.size * width), &body, [all.div_ceil(u64::from(THREADS)), 1])
+        self.source(symbol, width, &body, all.div_ceil(u64::from(THREADS)))
     }
 
     /// The source lies in order along axis `row`, the target along the last: squares of both are
@@ -142,7 +146,30 @@ impl Copy {
             cf = c.from,
             rt = r.to,
         );
-        source(symbol, element(self.size), &body, [blocks, 1])
+        self.source(symbol, 1, &body, blocks)
+    }
+
+    /// A function over `from` and `to`, of which `width` elements are one.
+    fn source(&self, symbol: &str, width: u64, body: &str, blocks: u64) -> KernelSource {
+        let (ahead, from, to) = match self.converts {
+            None => ("", element(self.size * width), element(self.size * width)),
+            Some([from, to]) => (DEVICE_FORMATS, float(from), float(to)),
+        };
+        let text = format!(
+            "{ahead}typedef {to} element;\nextern \"C\" __global__ void {symbol}(const {from} \
+             *__restrict__ from, element *__restrict__ to) {{\n{body}}}\n"
+        );
+        let arguments = vec![LaunchArgument::Data(0), LaunchArgument::Output(0)];
+        launched(symbol, text, blocks, arguments)
+    }
+}
+
+/// A floating-point number, as the device's functions know it.
+fn float(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 => "half_t",
+        DType::Bf16 => "bfloat_t",
+        _ => "float",
     }
 }
 
@@ -172,16 +199,6 @@ fn element(bytes: u64) -> &'static str {
         8 => "uint2",
         _ => "uint4",
     }
-}
-
-/// A function over `from` and `to`.
-fn source(symbol: &str, element: &str, body: &str, blocks: [u64; 2]) -> KernelSource {
-    let text = format!(
-        "typedef {element} element;\nextern \"C\" __global__ void {symbol}(const element \
-         *__restrict__ from, element *__restrict__ to) {{\n{body}}}\n"
-    );
-    let arguments = vec![LaunchArgument::Data(0), LaunchArgument::Output(0)];
-    launched(symbol, text, blocks[0], arguments)
 }
 
 /// A kernel of one launch of its only function.
@@ -258,6 +275,7 @@ mod tests {
             from: 8,
             to: 0,
             axes: vec![axis(2, 96, 48), axis(1, 7, 9), axis(3, 4, 4), axis(4, 1, 1)],
+            converts: None,
         };
         assert_eq!(copy.joined(), [axis(2, 96, 48), axis(12, 1, 1)]);
         assert_eq!(copy.width(&copy.joined()), 4);
@@ -271,12 +289,22 @@ mod tests {
 
     #[test]
     fn a_transposition_goes_through_shared_memory() {
-        let copy = Copy { size: 4, from: 0, to: 0, axes: vec![axis(40, 70, 1), axis(70, 1, 40)] };
+        let axes = vec![axis(40, 70, 1), axis(70, 1, 40)];
+        let copy = Copy { size: 4, from: 0, to: 0, axes, converts: None };
         let k = copy.kernel("k");
         assert!(k.source.contains("__shared__") && k.launches[0].blocks == [6, 1, 1], "{k:?}");
         // A mirrored row lies in no order that reading could go along.
         let mirror = Copy { axes: vec![axis(40, 70, -1), axis(70, 1, 40)], ..copy };
         assert!(!mirror.kernel("k").source.contains("__shared__"));
+    }
+
+    #[test]
+    fn a_copy_converts_what_it_moves() {
+        let converts = Some([DType::F32, DType::Bf16]);
+        let copy = Copy { size: 4, from: 0, to: 8, axes: vec![axis(12, 1, 1)], converts };
+        let text = copy.kernel("k").source;
+        assert!(text.contains("typedef bfloat_t element") && text.contains("const float *"));
+        assert!(text.contains("to[t] = from[f]") && text.contains("rest >= 12u"), "{text}");
     }
 
     #[test]

@@ -210,6 +210,40 @@ impl From<Written> for KernelSource {
     }
 }
 
+/// Says whether results are right where no comparison can. It is given the bytes of all outputs,
+/// one after another.
+#[derive(Clone)]
+pub struct Judge(Arc<Look>);
+
+type Look = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
+
+impl Judge {
+    /// A judge that says of wrong outputs why they are wrong.
+    pub fn new(look: impl Fn(&[u8]) -> Result<(), String> + Send + Sync + 'static) -> Judge {
+        Judge(Arc::new(look))
+    }
+
+    /// Looks at outputs.
+    ///
+    /// # Errors
+    /// They are wrong, for this reason.
+    pub fn look(&self, outputs: &[u8]) -> Result<(), String> {
+        (self.0)(outputs)
+    }
+}
+
+impl std::fmt::Debug for Judge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Judge")
+    }
+}
+
+impl PartialEq for Judge {
+    fn eq(&self, other: &Judge) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 /// What the kernels of a task are checked against, and on which inputs.
 #[derive(Clone, Debug, Default)]
 pub struct Reference {
@@ -221,6 +255,8 @@ pub struct Reference {
     /// The bytes of each input that is given; the others, and those behind the list's end, are
     /// random.
     pub inputs: Vec<Option<Arc<[u8]>>>,
+    /// What says whether results are right, in place of a comparison; it stays in its process.
+    pub judge: Option<Judge>,
 }
 
 impl From<KernelSource> for Reference {

@@ -30,8 +30,8 @@ pub use algorithm::{TunableName, UNTUNED, is_untuned};
 pub use device::{Caches, DeviceIdentity, Machine};
 pub use isa::{Architecture, CpuidRegister, Feature, Isa, LEVELS, Level};
 pub use kernel::{
-    Candidate, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped, RealizeError,
-    Reference, TensorMap, Tunable,
+    Candidate, Judge, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Mapped,
+    RealizeError, Reference, TensorMap, Tunable,
 };
 pub use machine::{Gpu, MachineModel};
 pub use measurer::{

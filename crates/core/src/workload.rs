@@ -13,15 +13,19 @@
 //!
 //! The text is canonical, with each stage on one line: equal workloads print equally, and a
 //! [`Task`](crate::Task)'s identity is a hash of it. Memory is dense and row-major; only a tensor's
-//! element order counts, so a stage may see a tensor in another shape of the same elements.
+//! element order counts, so a stage may see a tensor in another shape of the same elements. A data
+//! input or the output may be the first corner of a larger box, as in `output Y of [1, 56, 56, 96]`
+//! (module `room`).
 
 mod format;
+mod room;
 
 pub use crate::expr::DType;
 use crate::expr::{Affine, Binary, Expr, Source, Var};
 use crate::text::TextError;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The identity of a kernel that is made from the user's own source and not from its expression.
 /// The stages of such a workload only give the shapes of what is written.
@@ -186,7 +190,7 @@ impl Stage {
 }
 
 /// A tensor expression: inputs, stages in order, the last of which is the output.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// The kind of kernel, a name of the field: `conv2d`, `matmul`, `softmax`.
     pub kind: String,
@@ -197,6 +201,10 @@ pub struct Workload {
     /// Present if the kernel is made from the user's own source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign: Option<Foreign>,
+    /// Data inputs and the output that do not lie densely, by name: the extents of the box in
+    /// memory whose first corner they are. What lies between their elements is another's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rooms: BTreeMap<String, Vec<i64>>,
 }
 
 /// A workload that breaks a rule.
@@ -355,7 +363,7 @@ impl Workload {
                 return fail(&s.name, m);
             }
         }
-        Ok(())
+        self.check_rooms()
     }
 
     /// Every load must stay inside its tensor for all points that reach it; a condition of an

@@ -2,8 +2,8 @@
 
 use crate::feed::Feed;
 use crate::fuse::group::Group;
-use crate::layout::{Image, Layout, image};
-use crate::rewrite::rewrite;
+use crate::layout::{Layout, image};
+use crate::rewrite::{Lies, rewrite};
 use crate::view::View;
 use squall_core::Workload;
 use squall_core::graph::{Model, ValueId};
@@ -45,6 +45,31 @@ impl FusionCandidate {
         Ok(made)
     }
 
+    /// The kernel of a group around an anchor whose first input an elementwise group makes; none
+    /// where the two do not fit together.
+    pub fn after(
+        rule: &str,
+        view: &View<'_>,
+        before: &Group,
+        around: &Group,
+    ) -> Option<FusionCandidate> {
+        let kernel = around.kernel().ok()?;
+        let (steps, feeds, shape) = before.steps();
+        let workload = steps.precede(kernel.workload, shape).ok()?;
+        let feeds: Vec<Feed> = feeds.iter().chain(kernel.feeds.get(1..)?).cloned().collect();
+        let mut made = FusionCandidate {
+            rule: rule.into(),
+            name: format!("{}_after_{}", kernel.name, steps.tags.join("_")),
+            nodes: before.nodes.iter().chain(&around.nodes).copied().collect(),
+            feeds,
+            outputs: vec![around.output],
+            workload,
+            layouts: Vec::new(),
+        };
+        made.layouts = made.find_layouts(view.model);
+        Some(made)
+    }
+
     /// The values that it reads as they are and writes, each once.
     pub fn touched(&self, model: &Model) -> Vec<ValueId> {
         let value = |f: &Feed| if let Feed::Value(v) = f { Some(root(model, *v)) } else { None };
@@ -74,16 +99,26 @@ impl FusionCandidate {
     /// The workload where values lie as `layout` says of their roots; none where the kernel cannot
     /// go over them so.
     pub fn variant(&self, model: &Model, layout: &dyn Fn(ValueId) -> Layout) -> Option<Workload> {
-        // Images whose channels lie last; a value that is no image has no such layout.
+        // A value that is no image has no other layout.
         let last = |v: ValueId| match layout(root(model, v)) {
-            Layout::Model => Some(None),
-            Layout::ChannelsLast => image(model, root(model, v)).map(Some),
+            Layout::Model => Some(Lies::Model),
+            Layout::ChannelsLast => image(model, root(model, v)).map(Lies::ChannelsLast),
         };
-        let input = |f: &Feed| if let Feed::Value(v) = f { last(*v) } else { Some(None) };
-        let inputs = self.feeds.iter().map(input).collect::<Option<Vec<Option<Image>>>>()?;
-        let outputs = self.outputs.iter().map(|&v| last(v)).collect::<Option<Vec<_>>>()?;
+        self.placed(&last)
+    }
+
+    /// The workload where values lie as `lies` says; none where it says nothing of one, or where
+    /// the kernel cannot go over them so.
+    pub fn placed<'a>(&self, lies: &dyn Fn(ValueId) -> Option<Lies<'a>>) -> Option<Workload> {
+        let input = |f: &Feed| match f {
+            Feed::Value(v) => lies(*v),
+            _ => Some(Lies::Model),
+        };
+        let inputs = self.feeds.iter().map(input).collect::<Option<Vec<Lies<'_>>>>()?;
+        let outputs = self.outputs.iter().map(|&v| lies(v)).collect::<Option<Vec<_>>>()?;
+        let is_plain = |l: &Lies<'_>| matches!(l, Lies::Model);
         match outputs[..] {
-            _ if inputs.iter().chain(&outputs).all(Option::is_none) => Some(self.workload.clone()),
+            _ if inputs.iter().chain(&outputs).all(is_plain) => Some(self.workload.clone()),
             [output] => rewrite(&self.workload, &inputs, output),
             _ => None,
         }

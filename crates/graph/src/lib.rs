@@ -11,11 +11,15 @@ pub mod feed;
 mod fuse;
 pub mod inputs;
 pub mod layout;
+mod moves;
 pub mod plan;
 mod rewrite;
 pub mod rules;
 pub mod run;
+pub mod simplify;
+pub mod site;
 pub mod solvers;
+mod split;
 pub mod state;
 pub mod view;
 pub mod weights;
@@ -25,6 +29,7 @@ pub use candidate::FusionCandidate;
 pub use candidates::Candidates;
 pub use layout::Layout;
 pub use plan::Plan;
+pub use site::Site;
 
 /// Whether an operator, in forms that sketches know, is computed by a tuned kernel.
 pub fn is_tuned(op: &str) -> bool {

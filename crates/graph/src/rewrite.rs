@@ -1,7 +1,11 @@
-//! A workload over images whose channels lie last. Only the order of elements in memory changes:
-//! the axes of inputs and stages are put into another order, and every access with them.
+//! A workload over tensors that lie otherwise than the model has them: images whose channels lie
+//! last, and values that lie in the memory of others. Only places in memory change: the axes of
+//! inputs and stages are cut and put into another order, and every access with them; what lies
+//! between elements is left out by a larger box (`Workload::rooms`).
 
 use crate::layout::Image;
+use crate::site::{Factor, Site};
+use crate::split::split;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::workload::{Stage, Workload};
 use std::collections::HashMap;
@@ -24,26 +28,112 @@ fn channels_last(shape: &[i64], [n, c, h, w]: Image) -> Option<Vec<usize>> {
     (places.end == shape.len()).then(|| images.chain(places).chain(channels).collect())
 }
 
-/// The workload where the inputs and the output that are given as images have their channels last.
-/// Stages between follow the tensor whose elements they copy or are copied to.
-pub fn rewrite(w: &Workload, inputs: &[Option<Image>], output: Option<Image>) -> Option<Workload> {
-    if w.foreign.is_some() {
+/// Where a tensor of a workload lies.
+#[derive(Clone, Copy, Debug)]
+pub enum Lies<'a> {
+    /// As in the model.
+    Model,
+    /// With its channels last.
+    ChannelsLast(Image),
+    /// In the memory of another value.
+    At(&'a Site),
+}
+
+impl Lies<'_> {
+    /// The dimensions of a tensor of this shape in the order in which they lie, and the box in
+    /// memory that they are a corner of; nothing where it lies as in the model.
+    fn arranged(&self, shape: &[i64]) -> Option<Option<Arranged>> {
+        match self {
+            Lies::Model => Some(None),
+            Lies::ChannelsLast(image) => {
+                let order = channels_last(shape, *image)?;
+                Some(Some(Arranged { room: moved(shape, &order), order }))
+            }
+            Lies::At(site) => arranged(shape, &site.factors()).map(Some),
+        }
+    }
+}
+
+/// Dimensions in their order in memory, and the extents of the box that they are a corner of.
+struct Arranged {
+    order: Vec<usize>,
+    room: Vec<i64>,
+}
+
+/// Where the dimensions of a shape lie that together have these factors; none where one of them
+/// has several, or where the elements are no corner of a box.
+fn arranged(shape: &[i64], factors: &[Factor]) -> Option<Arranged> {
+    let parts = refined(shape, factors)?;
+    if parts.iter().any(|p| p.len() > 1) {
         return None;
     }
-    let mut w = w.clone();
+    let stride = |d: usize| parts[d].first().map(|f| f.stride);
+    let mut order: Vec<usize> = (0..shape.len()).collect();
+    // Dimensions of one place come first: they are no part of the box.
+    order.sort_by_key(|&d| (stride(d).is_some(), stride(d).map(std::cmp::Reverse)));
+    let mut room = vec![1; shape.len()];
+    let mut outer: Option<i64> = None;
+    for (i, &d) in order.iter().enumerate() {
+        let Some(own) = stride(d) else { continue };
+        room[i] = match outer {
+            None => shape[d],
+            Some(outer) if outer % own == 0 && outer / own >= shape[d] => outer / own,
+            Some(_) => return None,
+        };
+        outer = Some(own);
+    }
+    matches!(outer, None | Some(1)).then_some(Arranged { order, room })
+}
+
+/// The factors of each dimension of a shape.
+fn refined(shape: &[i64], factors: &[Factor]) -> Option<Vec<Vec<Factor>>> {
+    let dims = vec![factors.to_vec()];
+    let flat = Site { host: 0, offset: 0, dims };
+    Some(flat.reshaped(shape)?.dims)
+}
+
+/// The workload with the dimensions of a tensor cut where its site needs that.
+fn cut(w: Workload, source: Source, lies: Lies<'_>) -> Option<Workload> {
+    let Lies::At(site) = lies else { return Some(w) };
+    let parts = refined(&w.shape_of(source), &site.factors())?;
+    let mut several = parts.iter().enumerate().rev().filter(|(_, p)| p.len() > 1);
+    several.try_fold(w, |w, (dim, factors)| {
+        let extents: Vec<i64> = factors.iter().map(|f| f.extent).collect();
+        split(&w, source, dim, &extents)
+    })
+}
+
+/// The workload where inputs and the output lie so. Stages between follow the tensor whose elements
+/// they copy or are copied to.
+pub fn rewrite(w: &Workload, inputs: &[Lies<'_>], output: Lies<'_>) -> Option<Workload> {
+    if w.foreign.is_some() || !w.rooms.is_empty() || inputs.len() != w.inputs.len() {
+        return None;
+    }
+    let last = w.stages.len() - 1;
+    let result = w.stage_source(last);
+    let tensors = inputs.iter().enumerate().map(|(i, l)| (Source(i as u32), *l));
+    let mut w = tensors
+        .chain([(result, output)])
+        .try_fold(w.clone(), |w, (source, lies)| cut(w, source, lies))?;
     // For each source in another order, its old dimensions in their new order.
     let mut orders: HashMap<Source, Vec<usize>> = HashMap::new();
-    for (i, image) in inputs.iter().enumerate() {
-        if let Some(image) = image {
-            let order = channels_last(&w.inputs.get(i)?.shape, *image)?;
-            w.inputs[i].shape = moved(&w.inputs[i].shape, &order);
+    for (i, lies) in inputs.iter().enumerate() {
+        if let Some(Arranged { order, room }) = lies.arranged(&w.inputs[i].shape)? {
+            let input = &mut w.inputs[i];
+            input.shape = moved(&input.shape, &order);
+            if room != input.shape {
+                w.rooms.insert(input.name.clone(), room);
+            }
             orders.insert(Source(i as u32), order);
         }
     }
-    let last = w.stages.len() - 1;
-    let of_output = output
-        .map(|image| channels_last(&w.stages[last].shape(), image))
-        .map_or(Some(None), |o| o.map(Some))?;
+    let mut of_output = None;
+    if let Some(Arranged { order, room }) = output.arranged(&w.stages[last].shape())? {
+        if room != moved(&w.stages[last].shape(), &order) {
+            w.rooms.insert(w.stages[last].name.clone(), room);
+        }
+        of_output = Some(order);
+    }
     for i in 0..w.stages.len() {
         let order = match i == last {
             true => of_output.clone(),
@@ -81,13 +171,14 @@ fn moved<T: Clone>(list: &[T], order: &[usize]) -> Vec<T> {
 
 /// The order of a stage that hands on one tensor with its axes, as padding does: the tensor's.
 fn copied(s: &Stage, orders: &HashMap<Source, Vec<usize>>) -> Option<Vec<usize>> {
-    let loads = s.body.loads();
-    let [(source, index)] = loads[..] else { return None };
-    let order = orders.get(&source)?;
     let alike = |(i, a): (usize, &Affine)| matches!(a.terms(), [(v, 1)] if v.0 as usize == i);
-    let same =
-        s.reduction.is_none() && index.len() == s.axes.len() && index.iter().enumerate().all(alike);
-    same.then(|| order.clone())
+    let along =
+        |index: &[Affine]| index.len() == s.axes.len() && index.iter().enumerate().all(alike);
+    let loads = s.body.loads();
+    // Beside the tensor, steps ahead of an operator read factors and addends of its channels.
+    let mut whole = loads.iter().filter(|(_, index)| along(index));
+    let (Some((source, _)), None) = (whole.next(), whole.next()) else { return None };
+    s.reduction.is_none().then(|| orders.get(source).cloned()).flatten()
 }
 
 /// Whether the output is elementwise in a stage.

@@ -2,10 +2,12 @@
 //! plain evaluation. Tuned models are checked with it.
 
 use crate::assignment::{Assignment, Step};
+use crate::candidate::root;
 use crate::feed::Feed;
 use crate::state::State;
 use squall_core::graph::{Constant, ValueId, type_name};
 use squall_core::{DType, TaskId};
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 /// Calls a kernel: its task and all its inputs in the workload's order, data and weights.
@@ -25,7 +27,7 @@ impl Assignment {
                     let at = |e: String| format!("node `{}`: {e}", model.nodes[c.nodes[0]].name);
                     let task = self.task_of_step(i).ok_or_else(|| at("it has no task".into()))?;
                     let output = c.outputs[0];
-                    let made = call(&state, task, &c.feeds, output, kernel).map_err(at)?;
+                    let made = self.call(&state, task, (&c.feeds, output), kernel).map_err(at)?;
                     state.values.insert(output, made);
                 }
                 Step::Node(node) => state.evaluate(node, &self.reason(node))?,
@@ -65,20 +67,61 @@ impl Assignment {
     }
 }
 
-fn call(
-    state: &State<'_>,
-    task: TaskId,
-    feeds: &[Feed],
-    output: ValueId,
-    kernel: &mut Call<'_>,
-) -> Result<Constant, String> {
-    let feeds = feeds.iter().map(|f| state.feed(f)).collect::<Result<Vec<_>, _>>()?;
-    let inputs: Vec<&[f32]> = feeds.iter().map(|f| f.as_ref()).collect();
-    let data = kernel(task, &inputs)?;
-    let shape = state.model.values[output].shape.clone().unwrap_or_default();
-    let expected: i64 = shape.iter().product();
-    if data.len() as i64 != expected {
-        return Err(format!("the kernel gave {} elements, expected {shape:?}", data.len()));
+impl Assignment {
+    /// Calls a kernel. Values are kept in the order of the model; a kernel has each in the order in
+    /// which it lies in memory.
+    fn call(
+        &self,
+        state: &State<'_>,
+        task: TaskId,
+        (feeds, output): (&[Feed], ValueId),
+        kernel: &mut Call<'_>,
+    ) -> Result<Constant, String> {
+        let mut inputs = Vec::new();
+        for f in feeds {
+            let data = state.feed(f)?;
+            let order =
+                if let Feed::Value(v) = f { self.order(root(state.model, *v)) } else { None };
+            inputs.push(match order {
+                Some(order) => Cow::Owned(order.iter().map(|&i| data[i]).collect()),
+                None => data,
+            });
+        }
+        let inputs: Vec<&[f32]> = inputs.iter().map(|f| f.as_ref()).collect();
+        let data = kernel(task, &inputs)?;
+        let shape = state.model.values[output].shape.clone().unwrap_or_default();
+        let expected: i64 = shape.iter().product();
+        if data.len() as i64 != expected {
+            return Err(format!("the kernel gave {} elements, expected {shape:?}", data.len()));
+        }
+        let data = match self.order(output) {
+            Some(order) => {
+                let mut put = vec![0.0; data.len()];
+                order.iter().zip(data).for_each(|(&i, x)| put[i] = x);
+                put
+            }
+            None => data,
+        };
+        Ok(Constant::F32 { shape, data })
     }
-    Ok(Constant::F32 { shape, data })
+
+    /// The elements of a value in the order in which they lie, where that is not the model's.
+    fn order(&self, v: ValueId) -> Option<Vec<usize>> {
+        if self.choice().is_plain(v) {
+            return None;
+        }
+        let site = self.choice().site(self.model(), v)?;
+        // Each factor with how far apart its places are in the model's order, the farthest in
+        // memory first.
+        let mut inner = 1;
+        let mut factors = Vec::new();
+        for f in site.dims.iter().flatten().rev() {
+            factors.push((f.stride, f.extent as usize, inner));
+            inner *= f.extent as usize;
+        }
+        factors.sort_by_key(|f| std::cmp::Reverse(f.0));
+        Some(factors.into_iter().fold(vec![0], |all, (_, extent, apart)| {
+            all.iter().flat_map(|p| (0..extent).map(move |i| p + i * apart)).collect()
+        }))
+    }
 }

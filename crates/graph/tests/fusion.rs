@@ -2,9 +2,10 @@
 
 mod net;
 
-use net::{Net, run};
+use net::{Net, run, some_numbers};
 use squall_core::DType;
 use squall_core::graph::{Attribute, ValueId};
+use squall_graph::simplify::simplify;
 
 #[test]
 fn bias_normalisation_and_activation_join_a_convolution() {
@@ -47,6 +48,32 @@ fn a_normalisation_before_a_convolution_is_a_map() {
         ),
         "{text}"
     );
+}
+
+/// As attentions scale their queries and keys: the product takes both factors in.
+#[test]
+fn numbers_that_scale_the_operands_of_a_product_go_behind_it() {
+    let mut n = Net::new();
+    let (a, b) = (n.input(&[2, 5, 4]), n.input(&[2, 4, 6]));
+    let (s, t) = (n.number(0.5), n.number(3.0));
+    let scaled = n.node("Mul", &[a, s], &[2, 5, 4], &[]);
+    let other = n.node("Mul", &[t, b], &[2, 4, 6], &[]);
+    let product = n.node("MatMul", &[scaled, other], &[2, 5, 6], &[]);
+    let y = n.node("Relu", &[product], &[2, 5, 6], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused().len(), 3);
+    let simple = Net(simplify(n.0.clone()));
+    let names = simple.fused();
+    assert!(names.len() == 1 && names[0].ends_with("_mul_mul_relu"), "{names:?}");
+    let inputs = [some_numbers(&[2, 5, 4]), some_numbers(&[2, 4, 6])];
+    let (got, want) = (run(&simple.lower(), &inputs).unwrap(), run(&n.lower(), &inputs).unwrap());
+    let off = got[0].iter().zip(&want[0]).map(|(g, w)| (g - w).abs()).fold(0.0, f32::max);
+    assert!(off < 1e-5, "{got:?} {want:?}");
+    // What others read, too, stays as it is.
+    n.0.outputs.push(scaled);
+    let kept = simplify(n.0.clone());
+    assert_eq!(kept.nodes[0], n.0.nodes[0]);
+    assert_eq!(kept.nodes.iter().filter(|x| x.op == "Mul").count(), 2);
 }
 
 #[test]

@@ -23,17 +23,20 @@ mod _squall {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        module.add("Error", module.py().get_type::<super::SquallError>())?;
+        module.add("Error", module.py().get_type::<super::exception::Error>())?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }
 
-pyo3::create_exception!(
-    squall,
-    SquallError,
-    pyo3::exceptions::PyException,
-    "What the user can mend: the message says what is wrong, `hint` what to do about it."
-);
+/// The exception goes by the name that users catch it by: `squall.Error`.
+mod exception {
+    pyo3::create_exception!(
+        squall,
+        Error,
+        pyo3::exceptions::PyException,
+        "What the user can mend: the message says what is wrong, `hint` what to do about it."
+    );
+}
 
 /// The exception of an error: its hint stands behind its message and in `hint`.
 fn raised(py: Python<'_>, error: &squall::Error) -> PyErr {
@@ -42,9 +45,9 @@ fn raised(py: Python<'_>, error: &squall::Error) -> PyErr {
         Some(hint) => format!("{error}\n  hint: {hint}"),
         None => error.to_string(),
     };
-    let exception = SquallError::new_err(text);
-    match exception.value(py).setattr("hint", hint) {
-        Ok(()) => exception,
+    let raised = exception::Error::new_err(text);
+    match raised.value(py).setattr("hint", hint) {
+        Ok(()) => raised,
         Err(other) => other,
     }
 }

@@ -1,7 +1,7 @@
 //! Networks from Python: a model leaves as a C library, which Python's side then calls. This module
 //! holds no kernel of it.
 
-use crate::interrupt::beside;
+use crate::interrupt::{Callers, Message, beside};
 use crate::raised;
 use crate::tune::{line, target};
 use pyo3::prelude::*;
@@ -54,11 +54,12 @@ pub fn export(
 ) -> PyResult<(String, Option<PyErr>)> {
     let name: Name = options.name.parse().map_err(|e: Error| raised(py, &e))?;
     let request = options.request(name)?;
-    let (exported, ended) = beside(py, listener.as_ref(), |_, send| {
+    let callers = Callers { listener: listener.as_ref(), ..Callers::default() };
+    let (exported, ended) = beside(py, callers, |_, send| {
         let mut listen = |event: Event<'_>| {
             if let Some(line) = line(&event) {
                 // The other end listens until this thread ends.
-                let _ = send.send(line.to_string());
+                let _ = send.send(Message::Event(line.to_string()));
             }
         };
         export_network(&Context::new(), &request, &mut listen)

@@ -1,16 +1,17 @@
 //! Tuning and what is known from it: each function takes a plain request as JSON-like values and
 //! gives JSON.
 
-use crate::interrupt::beside;
+use crate::interrupt::{Callers, Message, beside};
 use crate::raised;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde_json::{Value, json};
 use squall::{
-    BudgetRequest, ChooseRequest, Context, Error, Event, InputRequest, PredictRequest, Problems,
-    Query, Report, Store, TargetRequest, TuneRequest, encode_record,
+    BudgetRequest, ChooseRequest, Context, Error, Event, InputRequest, Judge, PredictRequest,
+    Problems, Query, Report, Store, TargetRequest, TuneRequest, encode_record,
 };
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
 
 /// What a caller of [`tune`] can say, as keyword arguments of Python's side.
 #[derive(FromPyObject)]
@@ -52,21 +53,26 @@ impl TuneOptions {
     }
 }
 
-/// Tunes. `listener` is called with a line of JSON per event. Gives the report as JSON, its page
-/// as HTML, and the exception that ended it early, if any.
+/// Tunes. `listener` is called with a line of JSON per event, `judge` with the bytes of all outputs
+/// of a kernel of one's own, in place of a comparison: it gives None, or why they are wrong. Gives
+/// the report as JSON, its page as HTML, and the exception that ended it early, if any.
 #[pyfunction]
+#[pyo3(signature = (options, listener, judge=None))]
 pub fn tune(
     py: Python<'_>,
     options: TuneOptions,
     listener: Option<Bound<'_, PyAny>>,
+    judge: Option<Bound<'_, PyAny>>,
 ) -> PyResult<(String, String, Option<PyErr>)> {
-    let request = options.request()?;
-    let wants_events = listener.is_some();
-    let (tuned, ended) = beside(py, listener.as_ref(), |stop, send| {
+    let mut request = options.request()?;
+    let (wants_events, judges) = (listener.is_some(), judge.is_some());
+    let callers = Callers { listener: listener.as_ref(), judge: judge.as_ref() };
+    let (tuned, ended) = beside(py, callers, move |stop, send| {
+        request.judge = judges.then(|| asking(send.clone()));
         let mut listen = |event: Event<'_>| {
             if wants_events && let Some(line) = line(&event) {
                 // The other end listens until this thread ends.
-                let _ = send.send(line.to_string());
+                let _ = send.send(Message::Event(line.to_string()));
             }
         };
         squall::tune(&Context::new(), &request, stop, &mut listen)
@@ -74,6 +80,16 @@ pub fn tune(
     let report: Report = tuned.map_err(|e| raised(py, &e))?;
     let page = squall::report::html::page(&report);
     Ok((squall::report::json::report(&report).to_string(), page, ended))
+}
+
+/// A judge that asks at the other end of a channel.
+fn asking(send: Sender<Message>) -> Judge {
+    Judge::new(move |outputs| {
+        let (answer, found) = channel();
+        let ended = |_| "the run was ended".to_string();
+        send.send(Message::Look(outputs.to_vec(), answer)).map_err(|_| ended(()))?;
+        found.recv().map_err(|_| ended(()))?
+    })
 }
 
 /// An event as JSON; none of events that say what the report says.

@@ -38,6 +38,10 @@ pub enum StoreError {
     Database { path: PathBuf, detail: String },
     #[error("line {line}: {detail}")]
     Line { line: usize, detail: String },
+    #[error("line {line} of `{}`, in a folder of records: {detail}", path.display())]
+    FolderLine { path: PathBuf, line: usize, detail: String },
+    #[error("`{}` is a folder of records, and {what} are kept in a file", path.display())]
+    InFolder { path: PathBuf, what: &'static str },
     #[error("a record cannot be kept: {0}")]
     Unstorable(String),
     #[error("cannot write records: {0}")]
@@ -112,6 +116,11 @@ impl StoreError {
             StoreError::Line { .. } => {
                 "each line is one record as `squall records export` writes it".into()
             }
+            StoreError::FolderLine { path, .. } => format!(
+                "take the line out, or move the file out of the folder: mv '{}' ..",
+                path.display()
+            ),
+            StoreError::InFolder { .. } => "name a file with --store".into(),
             StoreError::Unstorable(_) => "please report this: it is a fault of Squall's".into(),
             StoreError::Write(_) | StoreError::Read(_) => "check the file that was named".into(),
         }

@@ -8,6 +8,7 @@ use squall_core::forecast::{Example, serialised};
 impl Store {
     /// Adds examples in one transaction; how many were new and how many known.
     pub fn add_examples(&self, examples: &[Example]) -> Result<(u64, u64), StoreError> {
+        self.be_file("examples")?;
         let transaction = self.writing()?;
         let mut new = 0;
         for e in examples {

@@ -34,6 +34,7 @@ impl Store {
         lines: &[String],
         rows: &dyn Fn(&str) -> u64,
     ) -> Result<FindAdded, StoreError> {
+        self.be_file("find databases")?;
         let transaction =
             rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate);
         let transaction = transaction.map_err(|e| self.error(e))?;

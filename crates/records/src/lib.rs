@@ -7,14 +7,19 @@
 //! devices' candidates serves at a place. Beside its records a store keeps examples for predictors
 //! ([`Store::examples`]) and lines of find databases ([`Store::find_lines`]).
 //!
+//! A folder is a store, too, for processes that share no server: each writes a file of its own.
+//!
 //! Records of others are looked at before they are taken over ([`fault`]), databases of others run
 //! nothing of theirs, and locks of others are waited for as [`Patience`] says.
 
+mod append;
 mod best;
 mod check;
 mod error;
 mod example;
 mod find_block;
+mod folder;
+mod own_file;
 mod query;
 mod schema;
 mod serving;

@@ -1,23 +1,22 @@
-//! The store's file: opening, appending, reading, merging. Each record is a transaction; the
+//! The store's file: opening, reading, merging. Each record is a transaction; the
 //! write-ahead log lets readers and one writer work at once, and other writers wait.
 
-use crate::check::{Other, Taken, fault};
+use crate::check::Taken;
 use crate::error::StoreError;
+use crate::own_file::{OwnFile, is_folder};
 use crate::query::Query;
-use crate::schema::{self, APPLICATION_ID, CURRENT, v1};
+use crate::schema::{self, APPLICATION_ID, CURRENT};
 use crate::strangers::{Steps, check_schema, distrust};
 use crate::wait::{Wait, identity};
 use crate::wire;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params_from_iter};
-use squall_core::{Outcome, Record, TaskId};
+use rusqlite::{Connection, ErrorCode, OpenFlags, params_from_iter};
+use squall_core::{Record, TaskId};
 use std::cell::RefCell;
 use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How much later than every other of its task a record is, in seconds.
-const LATER: f64 = 1e-6;
 /// Files beside a store that was removed, of which the first free one takes its records.
 const RESCUES: u32 = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -38,15 +37,19 @@ pub struct Store {
     path: PathBuf,
     /// The file that was opened for writing, as its file system knows it.
     file: Option<(u64, u64)>,
-    steps: Steps,
+    pub(crate) steps: Steps,
     /// Whether the last wait for a lock was ended from outside.
     stopped: Arc<AtomicBool>,
     /// The identity of the record that was appended last.
-    last: RefCell<Option<String>>,
+    pub(crate) last: RefCell<Option<String>>,
+    /// Where the path is a folder that is written to: this process's file in it.
+    pub(crate) own: Option<OwnFile>,
 }
 
 impl Store {
-    /// Opens a store for reading and writing; creates it where there is none.
+    /// Opens a store for reading and writing; creates it where there is none. A folder of records,
+    /// or a path that ends with a slash, is a store of many files, of which this process writes one
+    /// of its own: it holds what the folder held when it was opened, and what is appended since.
     pub fn open(path: impl AsRef<Path>) -> Result<Store, StoreError> {
         Store::open_with(path, Durability::default())
     }
@@ -54,6 +57,9 @@ impl Store {
     /// Opens or creates a store with a chosen durability.
     pub fn open_with(path: impl AsRef<Path>, durability: Durability) -> Result<Store, StoreError> {
         let path = path.as_ref();
+        if is_folder(path) {
+            return Store::open_folder(path, true);
+        }
         refuse_foreign(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -81,6 +87,22 @@ impl Store {
         self
     }
 
+    /// An empty store in memory; `path` stands for it in messages.
+    pub(crate) fn in_memory(path: &Path) -> Result<Store, StoreError> {
+        let connection =
+            Connection::open_in_memory().map_err(|e| StoreError::from_sqlite(path, e))?;
+        let mut store = Store::new(connection, path)?;
+        // Nothing of a stranger's stands in its schema, and its size is not that of a file.
+        let done = store.connection.progress_handler(0, None::<fn() -> bool>);
+        done.and_then(|()| schema::upgrade(&store.connection, 0)).map_err(|e| store.error(e))?;
+        Ok(store)
+    }
+
+    /// The same store, which writes what is appended from now on into a file of its own.
+    pub(crate) fn with_own(self, own: Option<OwnFile>) -> Store {
+        Store { own, ..self }
+    }
+
     fn new(mut connection: Connection, path: &Path) -> Result<Store, StoreError> {
         let fail = |e| StoreError::from_sqlite(path, e);
         let stopped = Arc::new(AtomicBool::new(false));
@@ -94,6 +116,7 @@ impl Store {
             steps,
             stopped,
             last: RefCell::default(),
+            own: None,
         })
     }
 
@@ -102,6 +125,9 @@ impl Store {
         let path = path.as_ref();
         if !path.exists() {
             return Err(StoreError::Missing { path: path.to_path_buf() });
+        }
+        if is_folder(path) {
+            return Store::open_folder(path, false);
         }
         refuse_foreign(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -144,91 +170,12 @@ impl Store {
         &self.path
     }
 
-    /// Adds a record in a transaction of its own; returns false where the store has its identity.
-    pub fn append(&self, record: &Record) -> Result<bool, StoreError> {
-        self.steps.restart();
-        let is_new = self.insert(record)?;
-        self.confirm()?;
-        Ok(is_new)
-    }
-
-    /// Adds a record that was made just now, and returns it as it is kept: its date is later than
-    /// that of every other record of its task, device and toolchain, even where a clock was put
-    /// back or others were made by a clock ahead of this one. So what is appended last counts last.
-    pub fn append_latest(&self, mut record: Record) -> Result<Record, StoreError> {
-        self.steps.restart();
-        let transaction = self.writing()?;
-        let newest: Option<f64> = self
-            .connection
-            .prepare_cached(
-                "SELECT max(recorded) FROM record WHERE task = ?1 AND device = ?2 AND toolchain \
-                 = ?3",
-            )
-            .and_then(|mut s| {
-                let place = (record.task.to_string(), &record.device, &record.toolchain);
-                s.query_row(place, |r| r.get(0))
-            })
-            .map_err(|e| self.error(e))?;
-        if let Some(newest) = newest.filter(|n| record.time < n + LATER) {
-            // Of a far future even the smallest step is more than a microsecond.
-            record.time = (newest + LATER).max(newest.next_up());
-        }
-        let identity = record.identity();
-        self.insert(&record)?;
-        transaction.commit().map_err(|e| self.error(e))?;
-        self.confirm()?;
-        *self.last.borrow_mut() = Some(identity);
-        Ok(record)
-    }
-
-    /// A transaction that writes, once others are done.
-    pub(crate) fn writing(&self) -> Result<rusqlite::Transaction<'_>, StoreError> {
-        self.steps.restart();
-        rusqlite::Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)
-            .map_err(|e| self.error(e))
-    }
-
-    /// Adds records in one transaction; returns how many were new and how many known.
-    pub fn append_all(
-        &self,
-        records: impl IntoIterator<Item = Result<Record, StoreError>>,
-    ) -> Result<(u64, u64), StoreError> {
-        let transaction = self.writing()?;
-        let (mut new, mut known) = (0, 0);
-        for r in records {
-            if self.insert(&r?)? {
-                new += 1;
-            } else {
-                known += 1;
-            }
-        }
-        transaction.commit().map_err(|e| self.error(e))?;
-        self.confirm()?;
-        Ok((new, known))
-    }
-
-    /// Adds records of others in one transaction, without those that cannot be right ([`fault`]).
-    pub fn append_checked(
-        &self,
-        records: impl IntoIterator<Item = Other>,
-    ) -> Result<Taken, StoreError> {
-        let transaction = self.writing()?;
-        let mut taken = Taken::default();
-        for r in records {
-            let r = r?;
-            match fault(&r) {
-                Some(why) => taken.refuse(&r, &why),
-                None => taken.count(self.insert(&r)?),
-            }
-        }
-        transaction.commit().map_err(|e| self.error(e))?;
-        self.confirm()?;
-        Ok(taken)
-    }
-
     /// Makes sure that the path still names the file that was opened for writing. Where it does
     /// not, all records are written anew beside it and the error says where.
     pub fn confirm(&self) -> Result<(), StoreError> {
+        if let Some(own) = &self.own {
+            return if own.is_there() { Ok(()) } else { Err(self.rescue()) };
+        }
         if self.file.is_none() || identity(&self.path) == self.file {
             return Ok(());
         }
@@ -239,6 +186,9 @@ impl Store {
     /// over in its place lacks what was appended last.
     pub fn confirm_all(&self) -> Result<(), StoreError> {
         self.confirm()?;
+        if self.own.is_some() {
+            return Ok(());
+        }
         let Some(last) = self.last.borrow().clone() else { return Ok(()) };
         let sql = "SELECT count(*) FROM record WHERE identity = ?1";
         let found = Store::open_read_only(&self.path).and_then(|afresh| {
@@ -254,15 +204,21 @@ impl Store {
         }
     }
 
-    /// Writes all records anew beside the path, which is another file's now.
+    /// Writes all records anew beside the path, which is another file's now; of a folder those that
+    /// this process appended.
     fn rescue(&self) -> StoreError {
         self.steps.restart();
+        // A slash at the end of a folder's path is no part of its name.
+        let beside: PathBuf = self.path.components().collect();
         let names = (1..=RESCUES).map(|n| {
-            let mut name = self.path.as_os_str().to_owned();
+            let mut name = beside.as_os_str().to_owned();
             name.push(if n == 1 { ".rescued".into() } else { format!(".rescued-{n}") });
             PathBuf::from(name)
         });
         let rescued = names.into_iter().find(|p| !p.exists()).filter(|p| {
+            if let Some(own) = &self.own {
+                return own.rescue(p).is_ok();
+            }
             // SQLite takes the name as bytes of text.
             let Some(text) = p.to_str() else { return false };
             self.connection.execute("VACUUM INTO ?1", [text]).is_ok()
@@ -314,7 +270,7 @@ impl Store {
         // All records are read before the first is written, so that a store that is merged into
         // itself does not wait for its own lock.
         let records = other.query(&Query::default())?;
-        self.append_checked(records.into_iter().map(Ok))
+        self.append_merged(records.into_iter().map(Ok))
     }
 
     /// Writes the chosen records as lines of JSON; returns their number.
@@ -338,7 +294,7 @@ impl Store {
             }
             Err(e) => Some(Err(StoreError::Read(e))),
         });
-        self.append_checked(records)
+        self.append_merged(records)
     }
 
     /// Reads the whole file, checks its structure and every record, and returns the number of
@@ -385,32 +341,6 @@ impl Store {
             visit(body)?;
         }
         Ok(())
-    }
-
-    fn insert(&self, r: &Record) -> Result<bool, StoreError> {
-        let body = wire::encode(r).map_err(StoreError::Unstorable)?;
-        let outcome = match r.outcome {
-            Outcome::Measured(_) => "measured",
-            Outcome::Infeasible(_) => "infeasible",
-            Outcome::Failed { .. } => "failed",
-        };
-        let run = || {
-            self.connection.prepare_cached(v1::INSERT)?.execute(rusqlite::params![
-                r.identity(),
-                r.kind.name(),
-                r.task.to_string(),
-                r.name,
-                r.device,
-                r.toolchain,
-                r.tunable,
-                r.configuration,
-                outcome,
-                r.outcome.time().map(|t| t.0),
-                r.time,
-                body
-            ])
-        };
-        run().map(|changed| changed == 1).map_err(|e| self.error(e))
     }
 
     pub(crate) fn decode(&self, body: &str) -> Result<Record, StoreError> {
@@ -505,7 +435,7 @@ fn refuse_foreign(path: &Path) -> Result<(), StoreError> {
     // Opening a pipe would wait for its other end.
     if let Some(kind) = std::fs::metadata(path).ok().filter(|m| !m.is_file()) {
         let detail = if kind.is_dir() {
-            "it is a folder"
+            "it is a folder without records; for one, end its path with a slash"
         } else {
             "it is a pipe, a socket or a device, and a store is a file"
         };

@@ -165,18 +165,19 @@ fn stores_merge_and_travel_as_lines() {
         b.append(&trial(4, i, measured(3.0))).unwrap();
     }
     b.append(&trial(5, 0, measured(3.0))).unwrap();
-    assert_eq!(a.merge(&b).unwrap().counts(), (1, 2));
+    // Trials that both made are kept as both made them.
+    assert_eq!(a.merge(&b).unwrap().counts(), (3, 0));
     assert_eq!(a.merge(&b).unwrap().counts(), (0, 3));
-    assert_eq!(a.merge(&a).unwrap().counts(), (0, 7));
+    assert_eq!(a.merge(&a).unwrap().counts(), (0, 9));
     let mut lines = Vec::new();
-    assert_eq!(a.export(&Query::default(), &mut lines).unwrap(), 7);
+    assert_eq!(a.export(&Query::default(), &mut lines).unwrap(), 9);
     let c = Store::open(dir.path().join("c")).unwrap();
-    assert_eq!(c.import(&mut lines.as_slice()).unwrap().counts(), (7, 0));
+    assert_eq!(c.import(&mut lines.as_slice()).unwrap().counts(), (9, 0));
     assert_eq!(c.query(&Query::default()).unwrap(), a.query(&Query::default()).unwrap());
     lines.extend_from_slice(b"{\"kind\": 3}\n");
     let d = Store::open(dir.path().join("d")).unwrap();
     let e = d.import(&mut lines.as_slice()).unwrap_err();
-    assert!(matches!(e, StoreError::Line { line: 8, .. }), "{e}");
+    assert!(matches!(e, StoreError::Line { line: 10, .. }), "{e}");
     assert!(d.is_empty().unwrap(), "a bad file is taken over not at all");
 }
 

@@ -13,6 +13,7 @@ typedef struct {
   uint64_t count;
   int bounded; /* values lie in low ..= high; else in [-1, 1), whole numbers in -8 ..= 8 */
   double low, high;
+  int gaps; /* of an output: what the reference does not write, nothing may write */
   const char *file; /* holds the values where it is given */
 } rt_tensor;
 

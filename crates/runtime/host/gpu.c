@@ -15,6 +15,7 @@ static int open_driver(rt_host *h, rt_gpu *g) {
     return rt_fail(&h->error, "device", "the CUDA library is too old: it has no %s", #name);
   RT_DRIVER(RESOLVE)
   *(void **)&g->cuTensorMapEncodeTiled = dlsym(library, "cuTensorMapEncodeTiled");
+  *(void **)&g->cuLaunchKernelEx = dlsym(library, "cuLaunchKernelEx");
   return 1;
 }
 

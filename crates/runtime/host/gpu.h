@@ -77,13 +77,34 @@ typedef struct {
   size_t size, room;
 } rt_device_buffer;
 
+/* How the driver takes a launch with attributes. */
+typedef struct {
+  int id;
+  char unused[4];
+  union {
+    char room[64];
+    int flag;
+  } value;
+} rt_launch_attribute;
+
+typedef struct {
+  unsigned blocks[3], threads[3], shared;
+  cu_handle stream;
+  rt_launch_attribute *attributes;
+  unsigned count;
+} rt_launch_config;
+
+typedef cu_result rt_launch_function(const rt_launch_config *, cu_handle, void **, void **);
+
 typedef struct rt_gpu {
   RT_DRIVER(RT_DECLARE)
+  rt_launch_function *cuLaunchKernelEx;       /* in drivers of CUDA 12 and later, or NULL */
   rt_encode_function *cuTensorMapEncodeTiled; /* in drivers of CUDA 12 and later, or NULL */
   rt_nvml nvml;
   rt_host *host;
   cu_handle stream, began, ended;
   int ordinal, device;
+  int overlaps; /* launches are set up while the one before them ends; their kernels wait for it */
 } rt_gpu;
 
 typedef struct {

@@ -1,6 +1,7 @@
 /* How a network is made ready on a GPU, and run there. */
 #define _GNU_SOURCE
 #include "gpu_network.h"
+#include "weights.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -281,21 +282,56 @@ static double least(rt_gpu_network *n, cu_handle graph) {
   return best;
 }
 
-/* Records the inference, with branches where that is faster; SQUALL_BRANCHES=0 or 1 decides it. */
+/* Whether a variable of the environment forbids or demands a way to run; -1 where it does not. */
+static int asked(const char *name) {
+  const char *text = getenv(name);
+  return text && (*text == '0' || *text == '1') ? *text - '0' : -1;
+}
+
+/* Takes a graph in place of the one that is there, where it is faster or demanded. `best` is the
+ * time of that one, 0 where it was not measured yet; nothing is measured for what is demanded. */
+static int prefer(rt_gpu_network *n, cu_handle graph, int demanded, double *best) {
+  double ns = 0;
+  if (demanded != 1) {
+    if (*best == 0) *best = least(n, n->inference);
+    ns = least(n, graph);
+  }
+  const int is_better = demanded == 1 || (ns >= 0 && *best >= 0 && ns < *best);
+  n->gpu->cuGraphExecDestroy(is_better ? n->inference : graph);
+  if (is_better) n->inference = graph, *best = ns;
+  return is_better;
+}
+
+/* The inference with launches that overlap, where kernels are made for that: all of them wait for
+ * the launch before them by themselves. A driver that cannot record it leaves it out. */
+static void try_overlaps(rt_gpu_network *n, double *best) {
+  rt_gpu *g = n->gpu;
+  int major = 0, demanded = asked("SQUALL_OVERLAPS");
+  cu_handle graph = NULL;
+  if (demanded == 0 || !g->cuLaunchKernelEx || !rt_gpu_attribute(g, 75, &major) || major < 9)
+    return;
+  g->overlaps = 1;
+  int fine = begin_capture(n) && end_capture(n, run_all(n), &graph);
+  g->overlaps = 0;
+  if (fine) n->is_overlapped = prefer(n, graph, demanded, best);
+}
+
+/* Records the inference: one launch behind the other, with launches that overlap, or with branches,
+ * whatever is fastest; SQUALL_OVERLAPS and SQUALL_BRANCHES, 0 or 1, decide it. */
 static int make_graph(rt_gpu_network *n) {
   rt_gpu *g = n->gpu;
-  const char *asked = getenv("SQUALL_BRANCHES");
   cu_handle parted = NULL;
+  const int demanded = asked("SQUALL_BRANCHES");
   int are_there = 0;
+  double best = 0;
   if (!begin_capture(n) || !end_capture(n, run_all(n), &n->inference)) return 0;
-  if ((asked && *asked == '0') || !make_branches(n, &are_there)) return asked && *asked == '0';
-  if (!are_there) return 1;
-  if (!begin_capture(n) || !end_capture(n, run_parted(n), &parted)) return 0;
-  double one = least(n, n->inference), several = least(n, parted);
-  if (one < 0 || several < 0) return 0;
-  n->is_parted = asked && *asked == '1' ? 1 : several < one;
-  g->cuGraphExecDestroy(n->is_parted ? n->inference : parted);
-  if (n->is_parted) n->inference = parted;
+  if (demanded != 0 && !make_branches(n, &are_there)) return 0;
+  try_overlaps(n, &best);
+  if (are_there) {
+    if (!begin_capture(n) || !end_capture(n, run_parted(n), &parted)) return 0;
+    n->is_parted = prefer(n, parted, demanded, &best);
+    if (n->is_parted) n->is_overlapped = 0;
+  }
   /* Inputs were none: what steps say of them does not count. */
   return rt_gpu_fill(g, rt_gpu_at(&n->statuses), 0, n->statuses.size, "the steps' results") &&
          rt_gpu_fill(g, rt_gpu_at(&n->arena), 0xff, n->arena.size, "device memory") &&
@@ -326,6 +362,8 @@ void rt_gpu_network_close(rt_gpu_network *n) {
   rt_branches_free(n->branches, n->model.plan.step_count);
   drop_pinned(n, n->given, n->model.input_count);
   drop_pinned(n, n->results, n->model.output_count);
+  for (uint32_t i = 0; n->first && i < n->model.output_count; i++) free(n->first[i]);
+  free(n->first);
   if (n->status) g->cuMemFreeHost(n->status);
   if (n->arena.base) g->cuMemFree_v2(n->arena.base);
   if (n->statuses.base) g->cuMemFree_v2(n->statuses.base);
@@ -370,10 +408,12 @@ static int fetch_outputs(rt_gpu_network *n) {
 
 /* What a step's call says of itself. */
 static int succeeded(rt_gpu_network *n) {
-  for (uint32_t i = 0; i < n->model.plan.step_count; i++)
-    if (n->status[i])
-      return rt_fail(&n->host->error, "launch", "%s did not succeed",
-                     n->model.plan.steps[i].name);
+  for (uint32_t i = 0; i < n->model.plan.step_count; i++) {
+    if (!n->status[i]) continue;
+    /* The next run begins anew. */
+    rt_gpu_fill(n->gpu, rt_gpu_at(&n->statuses), 0, n->statuses.size, "the steps' results");
+    return rt_fail(&n->host->error, "launch", "%s did not succeed", n->model.plan.steps[i].name);
+  }
   return 1;
 }
 
@@ -383,14 +423,47 @@ int rt_gpu_network_run(rt_gpu_network *n) {
          fetch_outputs(n) && finished(n, "a run") && succeeded(n);
 }
 
+int rt_gpu_network_remember(rt_gpu_network *n) {
+  const rt_model *m = &n->model;
+  n->first = calloc(m->output_count + 1u, sizeof *n->first);
+  for (uint32_t i = 0; n->first && i < m->output_count; i++) {
+    n->first[i] = malloc(m->outputs[i].bytes + 1);
+    if (!n->first[i]) return lacks_memory(n);
+    memcpy(n->first[i], n->results[i], m->outputs[i].bytes);
+  }
+  return n->first ? 1 : lacks_memory(n);
+}
+
+int rt_gpu_network_is_same(const rt_gpu_network *n) {
+  for (uint32_t i = 0; i < n->model.output_count; i++)
+    if (memcmp(n->first[i], n->results[i], n->model.outputs[i].bytes) != 0) return 0;
+  return 1;
+}
+
+int rt_gpu_network_weights(rt_gpu_network *n, const char *path, const char *plan_path) {
+  const rt_plan *p = &n->model.plan;
+  void **all = calloc(p->region_count + 1u, sizeof *all);
+  int fine = all ? 1 : lacks_memory(n);
+  for (uint32_t i = 0; fine && i < p->region_count; i++) {
+    if (!n->regions[i].base || p->regions[i].bytes == 0) continue;
+    all[i] = malloc((size_t)p->regions[i].bytes);
+    fine = all[i] ? rt_gpu_take(n->gpu, all[i], rt_gpu_at(&n->regions[i]),
+                                (size_t)p->regions[i].bytes)
+                  : lacks_memory(n);
+  }
+  fine = fine && rt_weights_write(path, plan_path, p, (const void *const *)all, &n->host->error);
+  for (uint32_t i = 0; all && i < p->region_count; i++) free(all[i]);
+  free(all);
+  return fine;
+}
+
 double rt_gpu_network_replay(rt_gpu_network *n, long replays) {
   return timed(n, n->inference, replays);
 }
 
 int rt_gpu_network_steps(rt_gpu_network *n, uint64_t *best) {
   enum { CALLS = 20, ROUNDS = 3 };
-  /* A step reads what those before it wrote, and writes the same each time: only the inputs must
-   * be there anew, since later steps may have used their place. */
+  /* A step reads what those before it wrote, and writes the same each time. */
   if (!bring_inputs(n)) return 0;
   for (uint32_t i = 0; i < n->model.plan.step_count; i++) {
     cu_handle graph;

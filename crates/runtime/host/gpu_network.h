@@ -19,11 +19,14 @@ typedef struct {
   rt_device_buffer statuses;  /* one a step: whether its call succeeded */
   uint32_t *status;           /* the same, pinned */
   unsigned char **given, **results; /* pinned: what goes in and comes out, by port */
+  unsigned char **first;      /* outputs that were remembered */
   cu_handle inference;        /* the graph of all steps */
   rt_branch *branches;        /* which steps may run at the same time */
   cu_handle streams[RT_STREAMS]; /* that share them; the first is the GPU's own */
   cu_handle *events;          /* one a step, behind it, and one ahead of all */
-  int is_parted;              /* whether the graph has branches, which was measured to pay */
+  /* Whether the graph has branches, or launches that overlap: both only where that was measured to
+   * pay. */
+  int is_parted, is_overlapped;
 } rt_gpu_network;
 
 /* Takes a plan over: device memory, constants from their files, kernels, prepared weights, and the
@@ -33,6 +36,11 @@ void rt_gpu_network_close(rt_gpu_network *n);
 /* One inference from pinned memory to pinned memory. A call that did not succeed fails it, by the
  * name of its step. */
 int rt_gpu_network_run(rt_gpu_network *n);
+/* Keeps the outputs of the last run, and says later whether another run gave the same. */
+int rt_gpu_network_remember(rt_gpu_network *n);
+int rt_gpu_network_is_same(const rt_gpu_network *n);
+/* Writes constants and prepared weights into a file that belongs to the plan of `plan_path`. */
+int rt_gpu_network_weights(rt_gpu_network *n, const char *path, const char *plan_path);
 /* Nanoseconds of device time that so many replays of the graph took each; negative at a fault. */
 double rt_gpu_network_replay(rt_gpu_network *n, long replays);
 /* Runs all steps in order, each several times in a graph of its own, and holds the least device

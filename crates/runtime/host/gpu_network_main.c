@@ -1,11 +1,13 @@
 /* Runs a network on a GPU. Made by Squall; plan.txt beside it names the cubins of its kernels.
  *
- *   network SECONDS ORDINAL   in the folder of plan.txt, its constants and input_0.bin,
- *                             input_1.bin ..; writes output_0.bin, output_1.bin ..
+ *   network SECONDS ORDINAL          in the folder of plan.txt, its constants and input_0.bin,
+ *                                    input_1.bin ..; writes output_0.bin, output_1.bin ..
+ *   network --weights FILE ORDINAL   prepares weights, and writes them for an exported library
  *
- * SECONDS 0 runs once. Prints "inferences COUNT BEST MEDIAN", device times of replayed graphs, and
- * "host COUNT BEST MEDIAN", from the host's memory to the host's memory, unless it runs once; and
- * "step NUMBER BEST" lines; times in nanoseconds. */
+ * SECONDS 0 runs once, a negative number does so without looking at the steps. Prints "inferences
+ * COUNT BEST MEDIAN", device times of replayed graphs, and "host COUNT BEST MEDIAN", from and to
+ * the host's memory, unless it runs once; and "step NUMBER BEST" lines; times in
+ * nanoseconds. */
 #define SQUALL_NETWORK
 #define SQUALL_CUDA
 #include "runtime.c"
@@ -51,24 +53,6 @@ static int write_outputs(void) {
     if (!f || fwrite(network.results[i], 1, bytes, f) != bytes || fclose(f) != 0)
       return !fail_of("output", i);
   }
-  return 1;
-}
-
-/* The outputs of the first run, to compare with. */
-static unsigned char **first_outputs(void) {
-  const rt_model *m = &network.model;
-  unsigned char **all = calloc(m->output_count + 1u, sizeof *all);
-  for (uint32_t i = 0; all && i < m->output_count; i++) {
-    all[i] = malloc(m->outputs[i].bytes + 1);
-    if (!all[i]) return NULL;
-    memcpy(all[i], network.results[i], m->outputs[i].bytes);
-  }
-  return all;
-}
-
-static int is_same(unsigned char **first) {
-  for (uint32_t i = 0; i < network.model.output_count; i++)
-    if (memcmp(first[i], network.results[i], network.model.outputs[i].bytes) != 0) return 0;
   return 1;
 }
 
@@ -126,23 +110,25 @@ static int say_steps(void) {
 }
 
 int main(int argc, char **argv) {
-  double seconds = argc > 1 ? atof(argv[1]) : 0;
+  const int exports = argc == 4 && strcmp(argv[1], "--weights") == 0;
+  const double seconds = argc > 1 ? atof(argv[1]) : 0;
   rt_plan plan;
   rt_host_open(&host);
   if (!rt_plan_open("plan.txt", &plan, &host.error) ||
-      !rt_gpu_open(&host, argc > 2 ? atoi(argv[2]) : 0, &gpu) ||
+      !rt_gpu_open(&host, argc > 2 ? atoi(argv[argc - 1]) : 0, &gpu) ||
       !rt_gpu_network_open(&network, &gpu, &plan))
     return fail(host.error.text);
+  if (exports)
+    return rt_gpu_network_weights(&network, argv[2], "plan.txt") ? 0 : fail(host.error.text);
   if (!read_inputs()) return 1;
-  if (!rt_gpu_network_run(&network)) return fail(host.error.text);
-  unsigned char **first = first_outputs();
-  if (!first) return fail("there is not enough memory");
+  if (!rt_gpu_network_run(&network) || !rt_gpu_network_remember(&network))
+    return fail(host.error.text);
   if (!write_outputs()) return 1;
   if (seconds > 0 && run_timed(seconds) != 0) return 1;
-  printf("streams %d\n", network.is_parted ? RT_STREAMS : 1);
-  if (!say_steps()) return 1;
+  printf("streams %d\noverlaps %d\n", network.is_parted ? RT_STREAMS : 1, network.is_overlapped);
+  if (seconds >= 0 && !say_steps()) return 1;
   if (!rt_gpu_network_run(&network)) return fail(host.error.text);
-  if (!is_same(first))
+  if (!rt_gpu_network_is_same(&network))
     return fail("the same input gave another output: please report this, it is a fault of "
                 "Squall's");
   rt_gpu_network_close(&network);

@@ -38,6 +38,22 @@ void rt_module_close(rt_gpu *g, rt_module *m) {
   memset(m, 0, sizeof *m);
 }
 
+/* The launch itself. With overlaps it is set up while the kernel before it in the stream ends
+ * (programmatic stream serialisation). */
+static cu_result launch(rt_gpu *g, cu_handle f, const rt_launch *l, cu_handle stream,
+                        void **arguments) {
+  enum { PROGRAMMATIC = 6 };
+  const uint32_t *b = l->blocks, *t = l->threads;
+  if (!g->overlaps || !g->cuLaunchKernelEx)
+    return g->cuLaunchKernel(f, b[0], b[1], b[2], t[0], t[1], t[2], l->shared, stream, arguments,
+                             NULL);
+  rt_launch_attribute overlap;
+  memset(&overlap, 0, sizeof overlap);
+  overlap.id = PROGRAMMATIC, overlap.value.flag = 1;
+  rt_launch_config c = {{b[0], b[1], b[2]}, {t[0], t[1], t[2]}, l->shared, stream, &overlap, 1};
+  return g->cuLaunchKernelEx(&c, f, arguments, NULL);
+}
+
 static int launch_one(rt_gpu *g, rt_module *m, const rt_kernel *k, const rt_launch *l,
                   const rt_memory *on, cu_handle stream) {
   for (uint32_t i = 0; i < l->argument_count; i++) {
@@ -57,12 +73,8 @@ static int launch_one(rt_gpu *g, rt_module *m, const rt_kernel *k, const rt_laun
     if (!rt_gpu_good(g, code, "a tensor map")) return 0;
   }
   rt_bind(l, on, m->values, m->maps, m->arguments);
-  const uint32_t *b = l->blocks, *t = l->threads;
   cu_handle f = m->functions[l - k->launches];
-  return rt_gpu_good(g,
-                     g->cuLaunchKernel(f, b[0], b[1], b[2], t[0], t[1], t[2], l->shared, stream,
-                                       m->arguments, NULL),
-                     "the launch");
+  return rt_gpu_good(g, launch(g, f, l, stream, m->arguments), "the launch");
 }
 
 int rt_module_launch(rt_gpu *g, rt_module *m, const rt_kernel *k, int prepare, const rt_memory *on,

@@ -125,8 +125,10 @@ static void read_buffer(cursor *c, builder *b) {
       u->is.high = real(c);
     } else if (is(what, "file")) {
       u->is.file = word(c);
+    } else if (is(what, "gaps")) {
+      u->is.gaps = 1;
     } else if (!c->wrong) {
-      c->wrong = "expected `range` or `file`";
+      c->wrong = "expected `range`, `file` or `gaps`";
     }
   }
 }

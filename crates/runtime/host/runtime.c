@@ -15,6 +15,7 @@
 #include "model.c"
 #include "moves.c"
 #include "pool.c"
+#include "weights.c"
 #ifdef SQUALL_CUDA
 #include "branches.c"
 #include "gpu.c"
@@ -22,7 +23,6 @@
 #include "module.c"
 #else
 #include "network.c"
-#include "weights.c"
 #endif
 #else
 #include "session.c"

@@ -149,9 +149,14 @@ static int right_in(rt_session *s, int which, int set, uint32_t o, double tolera
   char type = r->type, name[40] = "output";
   size_t each = rt_size_of(type), n = r->at.size / each, wrong = 0, first = 0;
   double largest = r->largest[set], worst = 0, place = rt_last_place(type);
+  /* A judge has looked at these results. */
+  if (isinf(tolerance)) return 1;
   /* What rounding explains in one output excuses no wrong count in another. */
   if (s->mixed && rt_is_whole(type)) tolerance = 0;
   for (size_t i = 0; i < n; i++) {
+    if (r->gaps && rt_all_bytes(want + i * each, each, RT_NOTHING_WRITTEN) &&
+        rt_all_bytes(got + i * each, each, s->poison))
+      continue;
     double d = rt_apart(got, want, type, i), allowed = tolerance * largest;
     if (place > 0) allowed += place * fabs(rt_element(want, type, i));
     if (d <= allowed) {
@@ -297,6 +302,7 @@ static int make_outputs(rt_session *s, const rt_plan *plan) {
     size_t bytes = b->is.count * rt_size_of(b->is.type);
     int number = o > 0 ? (int)o : -1;
     r->type = b->is.type;
+    r->gaps = b->is.gaps && !rt_is_whole(r->type);
     whole += rt_is_whole(r->type);
     if (!rt_place(&h->guards, &r->at, "the output", number, bytes, &h->error)) return 0;
     for (int set = 0; set < 2; set++)
@@ -341,6 +347,7 @@ static size_t look_at_expected(rt_session *s) {
       double largest = 0;
       for (size_t i = 0; i < n; i++) {
         double x = rt_element(want, r->type, i);
+        if (r->gaps && rt_all_bytes(want + i * each, each, RT_NOTHING_WRITTEN)) continue;
         if (!isfinite(x)) nonfinite++;
         else if (fabs(x) > largest) largest = fabs(x);
         /* Nothing written must not pass for a result: NaN, or -1. */

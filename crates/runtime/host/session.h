@@ -31,6 +31,7 @@ typedef struct {
   rt_guarded at, expected[2];
   char type;
   double largest[2];
+  int gaps; /* what the reference does not write, nothing may write */
 } rt_result;
 
 typedef struct {

@@ -7,6 +7,8 @@
 static const char *const roles[] = {"data",     "weight",   "output",   "scratch",
                                     "constant", "prepared", "workspace"};
 
+enum { RT_LINE = 64 };
+
 static uint64_t bytes_of(const rt_tensor *t) { return t->count * rt_size_of(t->type); }
 
 static int regions_fit(const rt_plan *p, rt_error *e) {
@@ -34,6 +36,8 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
       return rt_fail(e, "plan", "plan: the range of buffer %u is empty", i);
     if ((b->is.bounded || b->is.file) && b->role != RT_DATA && b->role != RT_WEIGHT)
       return rt_fail(e, "plan", "plan: buffer %u is no input", i);
+    if (b->is.gaps && b->role != RT_OUTPUT)
+      return rt_fail(e, "plan", "plan: buffer %u is no output, and has gaps", i);
     if (b->region == RT_NONE) {
       if (b->role == RT_CONSTANT)
         return rt_fail(e, "plan", "plan: constant %u lies in no region", i);
@@ -44,7 +48,9 @@ static int buffers_fit(const rt_plan *p, rt_error *e) {
     const rt_region *r = &p->regions[b->region];
     if (!may_lie(b->role, r->role))
       return rt_fail(e, "plan", "plan: buffer %u may not lie in its region", i);
-    if (b->offset % 64 || b->offset > r->bytes || bytes_of(&b->is) > r->bytes - b->offset)
+    /* Values may be parts of others; all else begins a line of the cache. */
+    uint64_t step = b->role == RT_SCRATCH ? rt_size_of(b->is.type) : RT_LINE;
+    if (b->offset % step || b->offset > r->bytes || bytes_of(&b->is) > r->bytes - b->offset)
       return rt_fail(e, "plan", "plan: buffer %u does not fit its region", i);
   }
   return 1;

@@ -11,7 +11,7 @@ macro_rules! sources {
 }
 
 /// The library. A main file includes `runtime.c`, which includes the others.
-pub const LIBRARY: [Source; 53] = sources![
+pub const LIBRARY: [Source; 55] = sources![
     "runtime.c",
     "branches.c",
     "branches.h",
@@ -33,6 +33,8 @@ pub const LIBRARY: [Source; 53] = sources![
     "execute.h",
     "gpu.c",
     "gpu.h",
+    "gpu_library.c",
+    "gpu_library.h",
     "gpu_network.c",
     "gpu_network.h",
     "guard.c",
@@ -96,6 +98,37 @@ pub const EXPORTED: [&str; 26] = [
     "moves.c",
     "moves.h",
 ];
+
+/// The part of the library that a network that was exported for a GPU is made of.
+pub const EXPORTED_GPU: [&str; 22] = [
+    "call.h",
+    "digest.c",
+    "digest.h",
+    "element.c",
+    "element.h",
+    "error.c",
+    "error.h",
+    "execute.h",
+    "gpu_library.c",
+    "gpu_library.h",
+    "launch.h",
+    "library.h",
+    "model.c",
+    "model.h",
+    "moves.c",
+    "moves.h",
+    "plan.c",
+    "plan.h",
+    "pool.h",
+    "verify.c",
+    "weights.c",
+    "weights.h",
+];
+
+/// These files of the library.
+pub fn exported<'f>(files: &'f [&str]) -> impl Iterator<Item = Source> + 'f {
+    LIBRARY.into_iter().filter(|(name, _)| files.contains(name))
+}
 
 /// The process that runs kernels while they are tuned.
 pub const RUNNER: Source = sources!["runner.c"][0];

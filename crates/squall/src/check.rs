@@ -45,6 +45,49 @@ pub struct Checked {
     pub differences: Vec<String>,
     /// The operators that plain ones ran, with their time.
     pub plain: Vec<PlainShare>,
+    /// What the format of the kernels loses, where that is not f32.
+    pub loss: Option<Loss>,
+}
+
+/// How far floats of a network in another format lie from those of the same network in f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Loss {
+    /// The largest absolute difference.
+    pub max_error: f64,
+    /// The largest absolute value in f32.
+    pub largest: f64,
+    /// The root of the mean square of differences, over that of the values in f32.
+    pub relative: f64,
+    /// Of how many elements.
+    pub elements: u64,
+    /// Sums of squares of differences and of values.
+    squares: [f64; 2],
+}
+
+impl Loss {
+    /// Adds a run in both formats.
+    pub fn add(&mut self, outputs: &[NamedArray], in_f32: &[NamedArray]) {
+        for (name, want) in in_f32.iter().filter(|(_, a)| a.dtype.is_float()) {
+            let Some((_, got)) = outputs.iter().find(|(n, _)| n == name) else { continue };
+            for i in 0..want.elements().min(got.elements()) {
+                let (Some(g), Some(w)) = (got.number(i), want.number(i)) else { continue };
+                if g == w || (g.is_nan() && w.is_nan()) {
+                    self.squares[1] += if w.is_finite() { w * w } else { 0.0 };
+                    self.largest = self.largest.max(w.abs());
+                    continue;
+                }
+                let d = (g - w).abs();
+                let d = if d.is_nan() { f64::INFINITY } else { d };
+                self.max_error = self.max_error.max(d);
+                self.largest = self.largest.max(w.abs());
+                self.squares[0] += d * d;
+                self.squares[1] += w * w;
+            }
+            self.elements += want.elements() as u64;
+        }
+        let [off, all] = self.squares;
+        self.relative = if off > 0.0 { (off / all).sqrt() } else { 0.0 };
+    }
 }
 
 impl Checked {
@@ -131,6 +174,20 @@ mod tests {
         let sum = Tolerance::Sum { relative: 1e-3, absolute: 0.0 };
         assert_eq!(compare(&[1e-4], &[1.05e-4], sum).1, 1);
         assert_eq!(compare(&[-f32::INFINITY], &[f32::INFINITY], sum).1, 1);
+    }
+
+    #[test]
+    fn a_loss_is_relative_to_what_there_is() {
+        let x =
+            |data: &[f32]| vec![("y".to_string(), Array::floats(vec![data.len() as i64], data))];
+        let mut loss = Loss::default();
+        loss.add(&x(&[3.0, 4.0]), &x(&[3.0, 4.0]));
+        assert_eq!((loss.max_error, loss.relative, loss.largest), (0.0, 0.0, 4.0));
+        loss.add(&x(&[3.5, 4.0]), &x(&[3.0, 4.0]));
+        assert_eq!((loss.max_error, loss.elements), (0.5, 4));
+        assert!((loss.relative - 0.5 / 50f64.sqrt()).abs() < 1e-12, "{loss:?}");
+        loss.add(&x(&[f32::NAN, 0.0]), &x(&[1.0, 0.0]));
+        assert!(loss.max_error.is_infinite());
     }
 
     #[test]

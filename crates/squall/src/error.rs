@@ -31,6 +31,9 @@ pub enum Error {
     Store(#[from] StoreError),
     #[error(transparent)]
     Measure(#[from] MeasureError),
+    #[cfg(feature = "fleet")]
+    #[error(transparent)]
+    Fleet(#[from] squall_fleet::FleetError),
     #[error("there is no strategy `{name}`; there are {known}")]
     Strategy { name: String, known: String },
     #[error("{0}")]
@@ -59,6 +62,8 @@ impl Error {
     pub fn hint(&self) -> Option<String> {
         match self {
             Error::Store(e) => Some(e.remedy()),
+            #[cfg(feature = "fleet")]
+            Error::Fleet(e) => Some(e.remedy()),
             Error::Measure(MeasureError::Stopped) => None,
             Error::Measure(_) => {
                 Some("`squall doctor` says what is missing and how to mend it".into())

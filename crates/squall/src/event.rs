@@ -29,6 +29,8 @@ pub enum Event<'a> {
     Opened { device: &'a str, toolchain: &'a str, gpus: usize, roof: Option<&'a Roof> },
     /// Work on a task begins; so many of its trials are known.
     Task { task: &'a Task, known: u64, untuned: Option<Nanos> },
+    /// These candidates (`TUNABLE: CONFIGURATION`) are measured now, in this order.
+    Batch { candidates: &'a [String] },
     /// A trial was made and stands in the store.
     Trial { record: &'a Record, progress: &'a Progress },
     /// A challenger met the incumbent.

@@ -10,6 +10,7 @@ use squall_core::tasks::Untuned;
 use squall_core::{Task, TaskId, Workload};
 use squall_frontend::{UserKernel, import_kernel, import_ops};
 use squall_graph::Assignment;
+use squall_graph::simplify::simplify;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -135,7 +136,8 @@ impl Input {
     }
 
     fn model(made: given::Specialised, path: &Path, name: String) -> Result<Input, Error> {
-        let graph = Assignment::of(Arc::new(made.model)).map_err(|message| Error::Input {
+        let simple = simplify(made.model);
+        let graph = Assignment::of(Arc::new(simple)).map_err(|message| Error::Input {
             place: path.display().to_string(),
             message,
             hint: "please report this: it is a fault of Squall's".into(),

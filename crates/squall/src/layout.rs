@@ -4,10 +4,13 @@
 use crate::belief::least_time;
 use crate::error::Error;
 use crate::input::Input;
+use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::TargetContext;
 use squall_core::{TaskId, Workload};
-use squall_graph::solvers::{CHANNELS_LAST, Cost, FASTEST_LAYOUTS, solver};
+use squall_graph::solvers::{
+    CHANNELS_LAST, Cost, FASTEST_LAYOUTS, SOLVERS, Standing, solver, standings,
+};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 
@@ -26,9 +29,13 @@ impl Channels {
     pub const ALL: &'static [(Channels, &'static str)] =
         &[(Channels::First, "first"), (Channels::Last, "last")];
 
-    /// What kernels for a target are tuned with, unless the user says otherwise.
-    pub fn usual(aim: TargetRequest) -> Channels {
-        if aim.is_cpu() { Channels::Last } else { Channels::First }
+    /// What kernels for a target are tuned with, unless the user says otherwise. Matrix units take
+    /// factors of 16 bits by whole lines of channels.
+    pub fn usual(aim: TargetRequest, precision: Precision) -> Channels {
+        match aim.is_cpu() || precision.half().is_some() {
+            true => Channels::Last,
+            false => Channels::First,
+        }
     }
 }
 
@@ -36,7 +43,99 @@ impl Channels {
 /// nanoseconds, less than one of which nothing is known.
 const ELSEWHERE: f64 = 1e10;
 
+/// The time of each task's record that serves it, in nanoseconds; of other devices and toolchains
+/// more than any that is from here.
+pub fn known_times(store: &Store, aimed: &TargetContext) -> Result<HashMap<TaskId, f64>, Error> {
+    let mut known: HashMap<TaskId, f64> = HashMap::new();
+    for (near, r) in store.serving(&Query::default(), &aimed.place)? {
+        let Some(time) = r.outcome.time() else { continue };
+        let is_possible = |w: &Workload| time.0 >= least_time(w, &aimed.target, None).0;
+        if near.is_here() && !Workload::parse(&r.workload).is_ok_and(|w| is_possible(&w)) {
+            continue;
+        }
+        let far = if near.is_here() { 0.0 } else { ELSEWHERE };
+        known.entry(r.task).or_insert(far + time.0);
+    }
+    Ok(known)
+}
+
+/// What is known of a task's time on this device: one of another says nothing beside estimates.
+fn here(known: &HashMap<TaskId, f64>, task: TaskId) -> Option<f64> {
+    known.get(&task).copied().filter(|t| *t < ELSEWHERE)
+}
+
+/// The ways to cover a model by kernels that can be asked for by name, each with what it does.
+pub fn covers() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SOLVERS.iter().map(|s| (s.name, s.about))
+}
+
+/// What was chosen of a model's kernels, what lost, and by how much.
+pub struct CoverReport {
+    /// The sum of the chosen kernels' times, in nanoseconds.
+    pub time: f64,
+    /// The chosen ones, then all others.
+    pub kernels: Vec<CoverRow>,
+}
+
+/// A kernel in the cheapest cover that it can be part of.
+pub struct CoverRow {
+    /// The candidate's name.
+    pub name: String,
+    /// The names of the nodes that it covers.
+    pub nodes: Vec<String>,
+    /// Its time, in nanoseconds.
+    pub time: f64,
+    /// Whether that is an estimate.
+    pub estimated: bool,
+    /// How much longer that cover takes; none of the chosen ones.
+    pub behind: Option<f64>,
+}
+
 impl Input {
+    /// How the candidates for kernels of a model stand to each other, by what is known of times.
+    pub fn cover_report(&self, known: &HashMap<TaskId, f64>) -> Result<CoverReport, Error> {
+        let fault = |message: String, hint: &str| Error::Input {
+            place: self.name.clone(),
+            message,
+            hint: hint.into(),
+        };
+        let Some(graph) = &self.graph else {
+            return Err(fault("there is no model to cover".into(), "give a model.onnx"));
+        };
+        let all = graph.candidates();
+        let made = standings(all, &|id| here(known, id))
+            .map_err(|e| fault(e, "greedy fusion needs no proof: `--cover greedy`"))?;
+        let row = |s: &Standing, behind| {
+            let c = &all.list[s.candidate];
+            let nodes = c.nodes.iter().map(|&n| all.model.nodes[n].name.clone()).collect();
+            CoverRow { name: c.name.clone(), nodes, time: s.time, estimated: s.estimated, behind }
+        };
+        let chosen = made.chosen.iter().map(|s| row(s, None));
+        let lost = made.lost.iter().map(|s| row(s, Some(s.behind)));
+        Ok(CoverReport { time: made.time, kernels: chosen.chain(lost).collect() })
+    }
+
+    /// A model covered by the solver of a name, with what is known of times; single kernels stay as
+    /// they are.
+    pub fn covered(self, name: &str, known: &HashMap<TaskId, f64>) -> Result<Input, Error> {
+        let fault = |message: String| Error::Input {
+            place: self.name.clone(),
+            message,
+            hint: "please report this: it is a fault of Squall's".into(),
+        };
+        let Some(s) = solver(name) else {
+            let names: Vec<&str> = covers().map(|c| c.0).collect();
+            return Err(Error::Input {
+                place: name.into(),
+                message: "there is no such way to cover a model".into(),
+                hint: format!("there are {}", names.join(", ")),
+            });
+        };
+        let Some(graph) = &self.graph else { return Ok(self) };
+        let made = graph.solved(s, &|id| here(known, id)).map_err(fault)?;
+        Ok(self.with_graph(made))
+    }
+
     /// The same input with its images so; single kernels stay as they are.
     pub fn with_channels(self, channels: Channels) -> Input {
         if channels == Channels::First {
@@ -62,21 +161,11 @@ impl Input {
         if self.graph.is_none() {
             return Ok(self);
         }
-        // Of each task the record that serves it.
-        let mut known: HashMap<TaskId, f64> = HashMap::new();
-        for (near, r) in store.serving(&Query::default(), &aimed.place)? {
-            let Some(time) = r.outcome.time() else { continue };
-            let is_possible = |w: &Workload| time.0 >= least_time(w, &aimed.target, None).0;
-            if near.is_here() && !Workload::parse(&r.workload).is_ok_and(|w| is_possible(&w)) {
-                continue;
-            }
-            let far = if near.is_here() { 0.0 } else { ELSEWHERE };
-            known.entry(r.task).or_insert(far + time.0);
-        }
+        let known = known_times(store, aimed)?;
         let solved = self.solved(FASTEST_LAYOUTS, &|id| known.get(&id).copied());
         if !aimed.gpus.is_empty() || solved.tasks.iter().any(|t| known.contains_key(&t.id)) {
             return Ok(solved);
         }
-        Ok(solved.with_channels(Channels::usual(TargetRequest::Cpu)))
+        Ok(solved.with_channels(Channels::usual(TargetRequest::Cpu, Precision::F32)))
     }
 }

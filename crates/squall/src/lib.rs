@@ -30,6 +30,8 @@ pub mod exchange;
 pub mod export;
 pub mod files;
 pub mod find;
+#[cfg(feature = "fleet")]
+pub mod fleet;
 pub mod forecast;
 pub mod general;
 mod given;
@@ -48,6 +50,7 @@ mod runoff;
 mod session;
 mod session_context;
 mod settings;
+mod shard;
 mod stage;
 mod target_context;
 mod task_kernels;
@@ -64,13 +67,14 @@ pub use error::Error;
 pub use event::{Event, Listen, Progress};
 pub use export::{GuessRequest, KernelCounts};
 pub use input::{Input, InputKind, beside, name_matches};
-pub use layout::Channels;
+pub use layout::{Channels, CoverReport, CoverRow, covers};
 pub use machine::{fitted_cpu, fitted_gpu};
 pub use peers::{Library, Peer, PeerTimes};
 pub use precision::Precision;
 pub use report::{Inference, Report, Roof, RoofLevel, StopReason, TaskReport};
 pub use request::{InferenceRequest, InputRequest, TuneRequest};
 pub use settings::{Budget, BudgetRequest, TargetRequest};
+pub use shard::Shard;
 pub use stage::GRAPH_STAGES;
 pub use target_context::{Context, TargetContext, gpu_roof, measure_roof, toolchain_id};
 pub use task_kernels::TaskKernels;
@@ -79,8 +83,8 @@ pub use verbs::*;
 pub use squall_compiler::STAGES;
 pub use squall_core::forecast::Split;
 pub use squall_core::{
-    Bytes, Caches, FailStage, Isa, LEVELS, MachineModel, Nanos, Outcome, Record, RecordKind, Task,
-    TaskId, Verdict,
+    Bytes, Caches, FailStage, Isa, Judge, LEVELS, MachineModel, Nanos, Outcome, Record, RecordKind,
+    Task, TaskId, Verdict,
 };
 pub use squall_frontend::Untuned;
 pub use squall_frontend::npy::Array;

@@ -4,14 +4,16 @@ use crate::arrays::NamedArray;
 use crate::error::Error;
 use crate::export::GuessRequest;
 use crate::input::Input;
-use crate::layout::Channels;
+use crate::layout::{Channels, CoverReport, known_times};
 use crate::peers::Library;
 use crate::precision::Precision;
 use crate::settings::{BudgetRequest, TargetRequest};
+use crate::shard::Shard;
 use crate::target_context::Context;
-use squall_core::Caches;
+use squall_core::{Caches, Judge};
 use squall_records::Store;
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 /// What to work on.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +27,8 @@ pub struct InputRequest {
     pub channels: Option<Channels>,
     /// A file that says which kernels a model is made of and in which layouts.
     pub assignment: Option<PathBuf>,
+    /// The name of the solver that says it; see [`crate::layout::covers`].
+    pub cover: Option<String>,
     /// In which format its products are made.
     pub precision: Precision,
 }
@@ -43,11 +47,31 @@ impl InputRequest {
     /// The same, as it is run with these arrays.
     pub fn load_given(&self, target: TargetRequest, given: &[NamedArray]) -> Result<Input, Error> {
         let input = Input::load_given(&self.source, &self.dims, given)?;
-        let input = match &self.assignment {
-            Some(file) => input.with_assignment_file(file)?,
-            None => input.with_channels(self.channels.unwrap_or(Channels::usual(target))),
+        let input = match (&self.assignment, &self.cover) {
+            (Some(file), _) => input.with_assignment_file(file)?,
+            (None, Some(name)) => input.covered(name, &HashMap::new())?,
+            (None, None) => input
+                .with_channels(self.channels.unwrap_or(Channels::usual(target, self.precision))),
         };
         input.in_precision(self.precision, target)
+    }
+
+    /// How the candidates for kernels of a model stand to each other by the times that a store has,
+    /// and by estimates where it has none.
+    pub fn cover_report(
+        &self,
+        context: &Context,
+        store: Option<&Path>,
+        (target, threads): (TargetRequest, usize),
+    ) -> Result<CoverReport, Error> {
+        let input = Input::load_given(&self.source, &self.dims, &[])?;
+        let known = match store {
+            Some(path) => {
+                known_times(&Store::open_read_only(path)?, &context.target(target, threads)?)?
+            }
+            None => HashMap::new(),
+        };
+        input.cover_report(&known)
     }
 
     /// Reads it, as it is to be run or shipped: unless the user says where channels are, each image
@@ -77,10 +101,13 @@ impl InputRequest {
             return self.load_given(target, given);
         };
         let input = Input::load_given(&self.source, &self.dims, given)?;
+        if let Some(name) = &self.cover {
+            return input.covered(name, &known_times(store, &context.target(target, threads)?)?);
+        }
         if input.graph.is_some() {
             return input.with_fastest_layout(store, &context.target(target, threads)?);
         }
-        Ok(input.with_channels(Channels::usual(target)))
+        Ok(input.with_channels(Channels::usual(target, self.precision)))
     }
 }
 
@@ -105,6 +132,8 @@ pub struct TuneRequest {
     pub strategy: Option<String>,
     /// Only tasks whose name or id matches.
     pub only: Option<String>,
+    /// Only this process's part of them and of the budget, where several tune together.
+    pub shard: Option<Shard>,
     /// Only sketches whose name matches, where any does.
     pub sketch: Option<String>,
     /// Whether the winners of similar tasks are tried first, and what the general predictor ranks
@@ -116,6 +145,8 @@ pub struct TuneRequest {
     pub roof: bool,
     /// How a model is timed as a whole at the end, if it shall be; on a CPU.
     pub inference: Option<InferenceRequest>,
+    /// What says whether the results of kernels of one's own are right, in place of a comparison.
+    pub judge: Option<Judge>,
 }
 
 /// How a tuned model is timed as a whole.
@@ -144,11 +175,13 @@ impl TuneRequest {
             seed: 0,
             strategy: None,
             only: None,
+            shard: None,
             sketch: None,
             transfer: true,
             predictor: None,
             roof: true,
             inference: Some(InferenceRequest::default()),
+            judge: None,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::request::TuneRequest;
 use crate::runoff::{host, next_rival, run_off};
 use crate::session_context::{SessionContext, SessionRecorder};
 use crate::settings::Budget;
+use crate::shard::{Part, weight};
 use crate::target_context::Context;
 use crate::task_kernels::TaskKernels;
 use crate::task_search::{Guided, Tally, TaskSearch, report};
@@ -80,6 +81,11 @@ impl<'a> Session<'a> {
         'a: 'l,
     {
         let tasks = input.select(self.request.only.as_deref())?;
+        let budget = Budget::of(self.request.budget, input.kind);
+        let part = match self.request.shard {
+            Some(shard) => shard.part(&tasks, budget),
+            None => Part { tasks, seed: 0, budget },
+        };
         let started = crate::clock::now();
         // A file that is no predictor shows before the machine is measured.
         let Predictors { learned, general } = Predictors::of(self.request.predictor.as_deref())?;
@@ -87,7 +93,8 @@ impl<'a> Session<'a> {
         // What other tasks teach is left out where that is asked for.
         let is_general_asked = self.request.transfer || self.request.predictor.is_some();
         let general = general.filter(|_| is_general_asked && model.is_none());
-        let mut open = self.open(input, context, tasks.len(), listen)?;
+        let mut open = self.open(&part, context, listen)?;
+        let tasks = part.tasks;
         let place = open.context.at.place.clone();
         let asked = place.device.to_string();
         if let Some(learned) = model.map(|m| &m.facts().device).filter(|d| **d != asked) {
@@ -129,9 +136,8 @@ impl<'a> Session<'a> {
     /// Opens the measurer.
     fn open<'l, 'e>(
         &self,
-        input: &Input,
+        part: &Part,
         context: &Context,
-        tasks: usize,
         listen: &'l mut Listen<'e>,
     ) -> Result<Open<'a, 'l, 'e>, Error>
     where
@@ -150,8 +156,8 @@ impl<'a> Session<'a> {
             gpus: at.gpus.len(),
             roof: roof.as_ref(),
         });
-        let mut budget = Budget::of(self.request.budget, input.kind);
-        if self.request.inference.is_some() {
+        let (tasks, mut budget) = (part.tasks.len(), part.budget);
+        if self.request.inference.is_some() && self.request.shard.is_none() {
             // A whole inference is timed within the budget.
             budget.seconds = budget.seconds.map(|s| s - (s * INFERENCE).min(MOST_INFERENCE));
         }
@@ -166,6 +172,7 @@ impl<'a> Session<'a> {
             roof,
             strategy,
             tasks,
+            seed: self.request.seed ^ part.seed,
             batch: if at.gpus.is_empty() { BATCH } else { BATCH_MOST * at.gpus.len() },
             at,
             start,
@@ -186,13 +193,8 @@ impl Open<'_, '_, '_> {
         tasks: &[&'t Task],
         knowledge: &Knowledge,
     ) -> Result<(Vec<Option<TaskSearch<'t>>>, StopReason), Error> {
-        let weight = |t: &&Task| TaskWeight {
-            count: t.count,
-            flop: t.workload.flop(),
-            bytes: t.workload.bytes().0,
-        };
-        let weights: Vec<TaskWeight> = tasks.iter().map(weight).collect();
-        let mut allocator = Allocator::new(&weights, self.request.seed);
+        let weights: Vec<TaskWeight> = tasks.iter().map(|t| weight(t)).collect();
+        let mut allocator = Allocator::new(&weights, self.context.seed);
         let mut searches: Vec<Option<TaskSearch>> = tasks.iter().map(|_| None).collect();
         let mut open = vec![true; tasks.len()];
         let shared = self.context.budget.is_shared();
@@ -317,7 +319,7 @@ impl Open<'_, '_, '_> {
         }
         let setting = Setting {
             tunables: state.kernels.tunables.clone(),
-            seed: self.request.seed ^ task.id.number(),
+            seed: self.context.seed ^ task.id.number(),
             trials: history.known as usize
                 + self.context.budget.expected_trials(self.context.tasks),
         };

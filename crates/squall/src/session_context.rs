@@ -11,7 +11,7 @@ use crate::target_context::TargetContext;
 use crate::task_search::{Tally, count_trial};
 use crate::task_state::{TaskState, name_of};
 use crate::trials::TrialRecorder;
-use squall_core::{CpuCost, RecordKind, Trial, Verdict};
+use squall_core::{Candidate, CandidateText, CpuCost, RecordKind, Trial, Verdict};
 use squall_search::StrategyInfo;
 use std::time::Instant;
 
@@ -27,6 +27,8 @@ pub(crate) struct SessionContext<'l, 'e> {
     pub strategy: &'static StrategyInfo,
     /// How many tasks there are.
     pub tasks: usize,
+    /// Of all that is random in the search.
+    pub seed: u64,
     /// Trials between two decisions.
     pub batch: usize,
     pub start: Instant,
@@ -94,6 +96,12 @@ pub(crate) struct SessionRecorder<'r, 't, 'l, 'e> {
 }
 
 impl TrialRecorder for SessionRecorder<'_, '_, '_, '_> {
+    fn begin(&mut self, candidates: &[Candidate]) {
+        let texts: Vec<String> =
+            candidates.iter().map(|c| CandidateText::from(c).to_string()).collect();
+        (self.context.listen)(Event::Batch { candidates: &texts });
+    }
+
     fn record(&mut self, mut trial: Trial, search: f64) -> Result<Trial, Error> {
         trial.cost.search = search;
         let name = name_of(&trial.candidate);

@@ -35,6 +35,9 @@ pub trait TrialRecorder {
     /// Where it cannot be kept: the loop ends with this error.
     fn record(&mut self, trial: Trial, search: f64) -> Result<Trial, Error>;
 
+    /// Hears which candidates are measured next, in their order.
+    fn begin(&mut self, _candidates: &[Candidate]) {}
+
     /// Whether no more trials are wanted; asked before each batch.
     fn is_satisfied(&self) -> bool {
         false
@@ -209,6 +212,7 @@ impl Batch {
             let trial = Trial { candidate, outcome, cost: CpuCost::default() };
             trials.push(recorder.record(trial, search)?);
         }
+        recorder.begin(&self.candidates);
         let halt = AtomicBool::new(false);
         let mut failure = None;
         let candidates = &self.candidates;

@@ -6,7 +6,7 @@ use squall::arrays::NamedArray;
 use squall::check::Tolerance;
 use squall::network::LayerKind;
 use squall::{
-    Array, CheckData, CheckRequest, Context, GuessRequest, InputRequest, NetworkRequest,
+    Array, CheckData, CheckRequest, Context, GuessRequest, InputRequest, NetworkRequest, Precision,
     RunRequest, TargetRequest,
 };
 use squall_core::DType;
@@ -85,17 +85,16 @@ fn target() -> TargetRequest {
 /// All tests of this file once more, on a GPU that is emulated: streams do what they are given as
 /// late as they may, and steps that do not depend on each other are done in either order.
 #[test]
-#[ignore = "the emulated NVRTC gives cubins without the symbols of made kernels; an H200 is right"]
 fn all_of_this_holds_on_an_emulated_gpu() {
     if std::env::var_os(ON_GPU).is_some() {
         return;
     }
     let Some(gpu) = emulated::emulator() else { return };
-    for order in ["first", "last"] {
+    for (order, capability) in [("first", "75"), ("last", "90")] {
         let ran = Command::new(std::env::current_exe().unwrap())
             .args(["--skip", "all_of_this_holds", "--test-threads", "2"])
             .envs(gpu.clone())
-            .envs([("EMULATED_ORDER", order), (ON_GPU, "1")])
+            .envs([("EMULATED_ORDER", order), ("EMULATED_CAPABILITY", capability), (ON_GPU, "1")])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&ran.stdout);
@@ -227,6 +226,63 @@ fn branches_meet_again() {
         let (_, times) = ran.network.time(&inputs, 0.01).unwrap();
         let host = times.host.unwrap();
         assert!(times.best_ns > 0 && host.best_ns > 0, "{times:?}");
+    }
+}
+
+/// A dimension that the file leaves open is given its extent, and everything is made for that.
+#[test]
+fn batches_are_run_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let conv = with_ints(node("Conv", &["x", "w"], &["c"]), "pads", &[1; 4]);
+    let nodes = vec![conv, node("Relu", &["c"], &["y"])];
+    let weights = vec![weight("w", &noise(&[4, 3, 3, 3], 1))];
+    let inputs = vec![value("x", F32, &["N", "3", "6", "5"])];
+    let mut network = model(f, nodes, weights, inputs, &["y"]);
+    let x = noise(&[3, 3, 6, 5], 2);
+    let one = |i: i64| {
+        let floats = x.f32s().unwrap();
+        let (from, to) = ((90 * i) as usize, (90 * (i + 1)) as usize);
+        Array::floats(vec![1, 3, 6, 5], &floats[from..to])
+    };
+    let mut apart = Vec::new();
+    for i in 0..3 {
+        apart.extend(run(f, &network, &[("x", one(i))]).unwrap().0[0].1.f32s().unwrap());
+    }
+    network.input.dims = vec![("N".into(), 3)];
+    let (out, _) = run(f, &network, &[("x", x.clone())]).unwrap();
+    assert_eq!(out[0].1.shape, [3, 4, 6, 5]);
+    let together = out[0].1.f32s().unwrap();
+    let off = together.iter().zip(&apart).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(off < 1e-5 && together.len() == apart.len(), "{off}");
+    let e = run(f, &network, &[("x", one(0))]).unwrap_err();
+    assert!(e.contains('N') && e.contains('3'), "{e}");
+}
+
+/// Of 16 bits is all that lies between kernels: what is moved and what plain operators take is
+/// converted where it must be, and the caller sees 32-bit floats.
+#[test]
+fn formats_of_16_bits_lie_between_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    let f = folder.path();
+    let network = branched(f);
+    for (precision, least, most) in [(Precision::Bf16, 1e-4, 3e-2), (Precision::F16, 1e-5, 4e-3)] {
+        let mut network = network.clone();
+        network.input.precision = precision;
+        let request = CheckRequest {
+            network,
+            data: CheckData::Files { inputs: Vec::new(), expected: Vec::new() },
+            tolerance: Tolerance::Scaled(0.0),
+        };
+        let checked = squall::check(&Context::new(), &request, &mut |_| ());
+        if target() == TargetRequest::Cpu {
+            let e = checked.unwrap_err().to_string();
+            assert!(e.contains(precision.name()) && e.contains("on GPUs only"), "{e}");
+            continue;
+        }
+        let loss = checked.unwrap().loss.unwrap();
+        assert!(loss.relative > least && loss.relative < most, "{precision:?}: {loss:?}");
+        assert_eq!(loss.elements, 5 * 5 * 7 + 7, "{loss:?}");
     }
 }
 

@@ -40,8 +40,13 @@ def network(name, batch):
                 super().__init__()
                 self.bert = bert
 
+                self.register_buffer("places", torch.arange(128)[None])
+                self.register_buffer("types", torch.zeros(1, 128, dtype=torch.long))
+
             def forward(self, ids):
-                return self.bert(ids, return_dict=False)[0]
+                # Without a mask: making it copies from the host, which no captured graph takes.
+                x = self.bert.embeddings(input_ids=ids, position_ids=self.places, token_type_ids=self.types)
+                return self.bert.encoder(x, attention_mask=None)[0]
 
         return Hidden().eval(), torch.randint(0, config.vocab_size, (batch, 128))
     import torchvision
@@ -49,6 +54,9 @@ def network(name, batch):
     more = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
     size = 299 if name == "inception_v3" else 224
     m = getattr(torchvision.models, name)(weights=None, **more).eval()
+    if name.startswith("vit"):
+        # torchvision's head starts at zero, and so would every output.
+        torch.nn.init.normal_(m.heads.head.weight, std=0.02)
     return m, torch.randn(batch, 3, size, size)
 
 

@@ -64,7 +64,7 @@ fn swept(sandbox: &Sandbox) -> Verdict {
 }
 
 fn signal_at_start(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
-    let signal = *["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)).unwrap_or(&"-INT");
+    let signal = signal_of(draw);
     // Half of them where the runner and the roof's program are compiled first.
     let is_warm = draw.once_in(2);
     let after = Duration::from_millis(draw.below(if is_warm { 1200 } else { 4000 }) as u64);
@@ -99,7 +99,7 @@ fn stopped(outcome: &Outcome, signal: &str) -> Verdict {
 }
 
 fn signal_in_trials(base: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
-    let signal = *["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)).unwrap_or(&"-INT");
+    let signal = signal_of(draw);
     base.warm(sandbox);
     let mut t = match Tuning::start(sandbox, 100_000, &Sandbox::limits(), &[]) {
         Ok(t) => t,
@@ -357,6 +357,19 @@ fn bad_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     first([verdict, told])
 }
 
+/// One of the signals that end a program. Under `nohup` a hang-up is ignored, by us and by what we
+/// start, so that it is none of them.
+fn signal_of(draw: &mut Draw<'_>) -> &'static str {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).unwrap_or(0);
+    match ["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)) {
+        Some(&"-HUP") if ignored & 1 == 0 => "-HUP",
+        Some(signal) if *signal != "-HUP" => signal,
+        _ => "-INT",
+    }
+}
+
 fn hanging_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict {
     let path = sandbox.inside().join("cc");
     let texts = [
@@ -375,7 +388,7 @@ fn hanging_compiler(_: &Base, draw: &mut Draw<'_>, sandbox: &Sandbox) -> Verdict
         Err(v) => return v,
     };
     std::thread::sleep(Duration::from_millis(300 + draw.below(4000) as u64));
-    let signal = *["-INT", "-TERM", "-HUP", "-KILL"].get(draw.below(4)).unwrap_or(&"-INT");
+    let signal = signal_of(draw);
     t.signal(signal);
     let (outcome, reported) = t.end(sandbox, Duration::from_secs(30));
     let ended = [outcome.basics(), stopped(&outcome, signal), holds(sandbox, STORE, &reported)];

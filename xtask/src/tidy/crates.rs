@@ -25,6 +25,7 @@ use Privilege::{Clock, Environment, Files, Processes, Terminal, Unsafe};
 
 const INNER: &[&str] = &[
     "core", "frontend", "graph", "compiler", "search", "predict", "measure", "runtime", "records",
+    "fleet",
 ];
 
 const TABLE: &[Row] = &[
@@ -41,10 +42,11 @@ const TABLE: &[Row] = &[
         may: &[Files, Processes, Clock, Environment, Unsafe],
     },
     Row { name: "records", depends: &["core"], may: &[Files, Clock, Environment] },
+    Row { name: "fleet", depends: &["core"], may: &[Clock, Environment] },
     Row { name: "squall", depends: INNER, may: &[Files, Processes, Clock, Environment] },
     Row { name: "study", depends: &["squall", "*"], may: &[Files, Clock] },
     Row { name: "fuzz", depends: INNER, may: &[] },
-    Row { name: "fixtures", depends: &[], may: &[Environment, Terminal] },
+    Row { name: "fixtures", depends: &[], may: &[Files, Processes, Environment, Terminal] },
     Row {
         name: "cli",
         depends: &["squall", "study"],

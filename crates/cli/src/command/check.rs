@@ -5,7 +5,7 @@ use crate::option::{
     ArrayArgs, InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs, array_file, context,
 };
 use crate::progress::listen;
-use crate::terminal::{note, plain_json, say, say_plain};
+use crate::terminal::{note, plain_json, say, say_plain, three};
 use serde_json::json;
 use squall::arrays::ArrayFile;
 use squall::check::Tolerance;
@@ -20,10 +20,13 @@ Examples:
   squall check model.onnx --input x.npy --expect y.npy --store tuned.squall --tolerance 1e-5
   squall check model.onnx --input ids=ids.npy --input mask=mask.npy --expect logits=y.npy
   squall check model.onnx --test-data test_data_set_0 --rtol 1e-3 --atol 1e-5
+  squall check model.onnx --target cuda --precision bf16      what bf16 loses, on random inputs
 
 Kernels are the store's best where it knows them, else verified guesses, which are kept in
 ~/.cache/squall. They run in a process of their own. Exit code 1 means that an output differs: in
-type or shape, or in an element, of floats beyond the tolerance. NaN equals NaN.")]
+type or shape, or in an element, of floats beyond the tolerance. NaN equals NaN. With another
+--precision than f32 the model is run in f32, too, and what the format loses is said; --expect may
+be left out then, and inputs that are not given are random.")]
 pub struct Args {
     #[command(flatten)]
     model: InputArgs,
@@ -36,7 +39,7 @@ pub struct Args {
         visible_alias = "output",
         value_name = "[NAME=]Y.npy",
         value_parser = array_file,
-        required_unless_present = "test_data"
+        required_unless_present_any = ["test_data", "precision"]
     )]
     expect: Vec<ArrayFile>,
     /// A folder in ONNX's own form: input_0.pb, .. and output_0.pb, .. in the graph's order, or
@@ -45,9 +48,10 @@ pub struct Args {
     test_data: Option<PathBuf>,
     #[command(flatten)]
     kernels: KernelArgs,
-    /// How far an element may be off, absolutely, and relative to values above 1
-    #[arg(long, value_name = "T", default_value_t = 1e-4, value_parser = tolerance)]
-    tolerance: f64,
+    /// How far an element may be off, absolutely, and relative to values above 1 [default: 1e-4, of
+    /// tf32 and f16 0.02, of bf16 0.1]
+    #[arg(long, value_name = "T", value_parser = tolerance)]
+    tolerance: Option<f64>,
     /// How far it may be off relative to its value, in place of --tolerance
     #[arg(long, value_name = "R", value_parser = tolerance, conflicts_with = "tolerance")]
     rtol: Option<f64>,
@@ -84,9 +88,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         None => CheckData::Files { inputs: a.given.inputs.clone(), expected: a.expect.clone() },
     };
     let tolerance = match (a.rtol, a.atol) {
-        (None, None) => Tolerance::Scaled(a.tolerance),
+        (None, None) => {
+            Tolerance::Scaled(a.tolerance.unwrap_or(network.input.precision.tolerance()))
+        }
         (r, b) => Tolerance::Sum { relative: r.unwrap_or(0.0), absolute: b.unwrap_or(0.0) },
     };
+    let precision = network.input.precision;
     let request = CheckRequest { network, data, tolerance };
     let c = squall::check(&context(), &request, &mut listen)?;
     let good = c.is_right();
@@ -95,7 +102,14 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         say(json!({
             "right": good,
             "max_error": if c.max_error.is_finite() { Some(c.max_error) } else { None },
-            "tolerance": a.tolerance,
+            "tolerance": if let Tolerance::Scaled(t) = tolerance { Some(t) } else { None },
+            "loss": c.loss.map(|l| json!({
+                "precision": precision.name(),
+                "max_error": l.max_error.is_finite().then_some(l.max_error),
+                "largest": l.largest,
+                "relative": l.relative.is_finite().then_some(l.relative),
+                "elements": l.elements,
+            })),
             "rtol": a.rtol,
             "atol": a.atol,
             "wrong": c.wrong,
@@ -124,6 +138,16 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         "{verdict}: largest error {:.2e} ({allowed}), {} of {} elements off; {} calls of {counts}",
         c.max_error, c.wrong, c.elements, c.calls
     ))?;
+    if let Some(l) = &c.loss {
+        say(format_args!(
+            "{} loses against f32: largest error {:.2e} of values up to {}, {:.2e} of all by root \
+             mean square",
+            precision.name(),
+            l.max_error,
+            three(l.largest),
+            l.relative
+        ))?;
+    }
     say_plain(&c.plain)?;
     Ok(u8::from(!good))
 }

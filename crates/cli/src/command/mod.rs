@@ -4,16 +4,20 @@ mod bench;
 mod bench_search;
 mod check;
 mod choose;
+mod completions;
 mod doctor;
 mod evaluate;
 mod evaluate_find;
 mod explain;
 mod export;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod import;
 mod import_database;
 mod import_find;
 mod import_recording;
 mod init;
+mod man;
 mod predict;
 mod records;
 mod records_verify;
@@ -23,6 +27,8 @@ mod tasks;
 mod train;
 mod train_find;
 mod tune;
+#[cfg(feature = "fleet")]
+mod worker;
 
 use crate::failure::Failure;
 use clap::Subcommand;
@@ -41,11 +47,17 @@ pub enum Command {
     Choose(choose::Args),
     Evaluate(evaluate::Args),
     Records(records::Args),
+    #[cfg(feature = "fleet")]
+    Fleet(fleet::Args),
+    #[cfg(feature = "fleet")]
+    Worker(worker::Args),
     Replay(replay::Args),
     Check(check::Args),
     Run(run::Args),
     Bench(bench::Args),
     Doctor(doctor::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Runs a command; its exit code.
@@ -62,10 +74,16 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Choose(a) => choose::run(&a),
         Command::Evaluate(a) => evaluate::run(&a),
         Command::Records(a) => records::run(&a),
+        #[cfg(feature = "fleet")]
+        Command::Fleet(a) => fleet::run(&a),
+        #[cfg(feature = "fleet")]
+        Command::Worker(a) => worker::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),
         Command::Run(a) => run::run(&a),
         Command::Bench(a) => bench::run(&a),
         Command::Doctor(a) => doctor::run(&a),
+        Command::Completions(a) => completions::run(&a),
+        Command::Man(a) => man::run(&a),
     }
 }

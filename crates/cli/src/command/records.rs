@@ -63,7 +63,7 @@ enum Action {
     },
     /// Take over the records of other stores or of exported lines
     Merge {
-        /// Stores, or files of lines
+        /// Stores, folders of records, or files of lines
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -275,15 +275,22 @@ fn lines(store: &Store, query: &Query, out: Option<&Path>) -> Result<(), Failure
     Ok(())
 }
 
+/// Whether a file holds lines of records; other files and folders are stores.
+fn has_lines(path: &Path) -> Result<bool, squall::Error> {
+    if path.is_dir() {
+        return Ok(false);
+    }
+    let fail = |source: io::Error| squall::Error::Read { path: path.into(), source };
+    let mut head = Vec::new();
+    files::open(path)?.take(1).read_to_end(&mut head).map_err(fail)?;
+    Ok(head == b"{")
+}
+
 fn merge(paths: &[PathBuf], into: &Path, json: bool) -> Result<(), Failure> {
     let store = Store::open(into)?;
     let mut all = Taken::default();
     for path in paths {
-        let fail = |source: io::Error| squall::Error::Read { path: path.clone(), source };
-        let mut file = files::open(path)?;
-        let mut head = Vec::new();
-        Read::by_ref(&mut file).take(1).read_to_end(&mut head).map_err(fail)?;
-        let taken = if head == b"{" {
+        let taken = if has_lines(path)? {
             let again = files::open(path)?;
             store.import(&mut BufReader::new(again)).map_err(|e| match squall::Error::from(e) {
                 squall::Error::Store(e @ StoreError::Line { .. }) => {

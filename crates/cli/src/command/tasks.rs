@@ -1,9 +1,10 @@
 //! `squall tasks`: what there is to tune in an input.
 
 use crate::failure::Failure;
-use crate::option::{InputArgs, JsonArgs, TargetArgs, ThreadArgs};
+use crate::option::{InputArgs, JsonArgs, STORE, TargetArgs, ThreadArgs, context};
 use crate::terminal::{note, or_dash, say, table, three};
 use squall::{Context, Input, Nanos, Roof, TargetRequest, Task, Untuned};
+use std::path::PathBuf;
 
 /// List the distinct kernels of an input: work, data, roofline bound
 #[derive(clap::Args)]
@@ -11,6 +12,7 @@ use squall::{Context, Input, Nanos, Roof, TargetRequest, Task, Untuned};
 Examples:
   squall tasks model.onnx
   squall tasks model.onnx --dim batch=1 --json
+  squall tasks model.onnx --fused
   squall tasks kernels.ops --no-roof
   squall tasks kernel.toml --target cuda
   squall tasks 'conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 epilogue=bias,relu'
@@ -24,6 +26,13 @@ pub struct Args {
     target: TargetArgs,
     #[command(flatten)]
     threads: ThreadArgs,
+    /// Show how the kernels that a model may be made of stand to each other: which make the
+    /// cheapest cover, and how much longer the cheapest takes with each of the others
+    #[arg(long, conflicts_with_all = ["json", "channels", "assignment", "cover"])]
+    fused: bool,
+    /// Times for `--fused` [default: tuned.squall, where it is there]
+    #[arg(long, value_name = "FILE", env = "SQUALL_STORE")]
+    store: Option<PathBuf>,
     /// Do not measure the machine's roof: no bounds in the table
     #[arg(long)]
     no_roof: bool,
@@ -34,6 +43,9 @@ pub struct Args {
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
     let target = a.target.request()?;
+    if a.fused {
+        return fused(a, target).map(|()| 0);
+    }
     let input = a.input.request().load(target)?;
     if a.json.json {
         say(input.json())?;
@@ -92,6 +104,34 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         ))?;
     }
     not_tuned(&input.untuned).map(|()| 0)
+}
+
+/// Says which kernels make the cheapest cover of a model, and what the others would cost.
+fn fused(a: &Args, target: TargetRequest) -> Result<(), Failure> {
+    let store = a.store.clone().or_else(|| Some(PathBuf::from(STORE)).filter(|p| p.exists()));
+    let threads = a.threads.threads as usize;
+    let report = a.input.request().cover_report(&context(), store.as_deref(), (target, threads))?;
+    let mut t = table(&["kernel", "nodes", "first of them", "time", "behind"]);
+    t.align_left(2);
+    for k in &report.kernels {
+        let mark = if k.estimated { " estimated" } else { "" };
+        t.add_row([
+            k.name.clone(),
+            k.nodes.len().to_string(),
+            k.nodes.first().cloned().unwrap_or_default(),
+            format!("{}{mark}", Nanos(k.time)),
+            k.behind.map_or("chosen".into(), |b| format!("+{}", Nanos(b))),
+        ]);
+    }
+    say(t)?;
+    let chosen = report.kernels.iter().filter(|k| k.behind.is_none());
+    let (kernels, estimated) =
+        chosen.fold((0, 0), |(n, e), k| (n + 1, e + usize::from(k.estimated)));
+    say(format_args!(
+        "{kernels} kernels, {} together by the least sum over all covers and layouts; {estimated} \
+         of their times are estimates",
+        Nanos(report.time)
+    ))
 }
 
 /// Says what is not tuned, and why.

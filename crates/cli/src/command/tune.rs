@@ -5,16 +5,13 @@ use crate::interrupt::interruptible;
 use crate::option::{
     BesideArgs, InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs, context, guess,
 };
-use crate::progress::Display;
+use crate::progress::Shown;
 use crate::terminal::{note, or_dash, percent, say, table, three};
-use serde_json::json;
 use squall::report::{html, json};
 use squall::{
-    BudgetRequest, Caches, Event, InferenceRequest, Outcome, Record, Report, StopReason,
-    TuneRequest, beside,
+    BudgetRequest, Caches, InferenceRequest, Report, Shard, StopReason, TuneRequest, beside,
 };
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 /// Search the fastest kernels of an input; every trial is kept
 #[derive(clap::Args)]
@@ -30,6 +27,7 @@ Examples:
   squall tune model.onnx --seconds 300 --beside onnxruntime   onnxruntime's time next to ours
   squall tune kernels.ops --trials 200 --threads 2
   squall tune 'matmul m=512 n=512 k=512' --trials 100 --store mm.squall --json
+  squall tune model.onnx --trials 2000 --shard 3/16 --store results/   the third of 16 processes
   squall tune kernels.ops --trials 100 --predictor convolutions.predictor   what it foretells is \
   tried first
   squall tune kernels.ops --trials 500 --target cuda   on the first NVIDIA GPU
@@ -75,6 +73,13 @@ pub struct Args {
     /// Only tasks whose name matches (`*` and `?` stand for anything) or whose id begins so
     #[arg(long, value_name = "PATTERN")]
     only: Option<String>,
+    /// Tune only the I-th of N parts, for N processes or machines that tune together without a
+    /// server: each has some of the tasks, or where there are fewer, some of the trials of one.
+    /// `--trials` and `--trials-per-task` are those of all together, seconds each process's own.
+    /// `auto` asks Slurm's or MPI's variables. Let --store be a folder, or merge the stores
+    /// (docs/fleet.md)
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    shard: Option<Shard>,
     /// Only sketches whose name matches, where a task has any such (`tile*` leaves out Winograd)
     #[arg(long, value_name = "PATTERN")]
     sketch: Option<String>,
@@ -110,6 +115,13 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
+fn shard(text: &str) -> Result<Shard, String> {
+    if text == "auto" {
+        return Shard::of_environment(&|name| std::env::var(name).ok()).map_err(|e| e.to_string());
+    }
+    text.parse()
+}
+
 fn strategy_names() -> clap::builder::PossibleValuesParser {
     let values = squall::strategies().iter().map(|s| {
         clap::builder::PossibleValue::new(s.name).aliases(s.aliases.iter().copied()).help(s.summary)
@@ -133,6 +145,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         seed: a.seed,
         strategy: a.strategy.clone(),
         only: a.only.clone(),
+        shard: a.shard,
         sketch: a.sketch.clone(),
         transfer: !a.no_transfer,
         predictor: a.predictor.clone(),
@@ -141,25 +154,12 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             guess: guess(a.predictor.clone()),
             beside: a.beside.beside.clone(),
         }),
+        judge: None,
     };
     let stop = interruptible()?;
-    let mut display = Display::new();
-    let mut pipe: Option<Failure> = None;
-    let report = squall::tune(&context(), &request, &stop, &mut |event| {
-        if let (Event::Trial { record, .. }, true, None) = (&event, a.json.json, &pipe)
-            && let Err(f) = say(trial(record))
-        {
-            // The reader is gone: what was found so far is in the store.
-            pipe = Some(f);
-            stop.store(true, Ordering::Relaxed);
-        }
-        display.event(&event);
-    });
-    display.finish();
-    let report = report?;
-    if let Some(f) = pipe {
-        return Err(f);
-    }
+    let mut shown = Shown::new(a.json.json, &stop);
+    let tuned = squall::tune(&context(), &request, &stop, &mut |event| shown.event(&event));
+    let report = shown.finish(tuned)?;
     let page = a
         .report
         .clone()
@@ -198,22 +198,6 @@ fn nothing_ran(report: &Report) -> Failure {
     let hint = "`squall doctor` checks compiler and machine; `squall records show` lists the \
                 trials";
     Failure::new(format!("no kernel ran; {why}"), Some(hint.into()))
-}
-
-/// A trial that stands in the store, for scripts that follow.
-fn trial(r: &Record) -> serde_json::Value {
-    let (outcome, detail) = match &r.outcome {
-        Outcome::Measured(_) => ("measured", None),
-        Outcome::Infeasible(why) => ("infeasible", Some(why)),
-        Outcome::Failed { stage, detail } => (stage.name(), Some(detail)),
-    };
-    json!({"trial": {
-        "identity": r.identity(), "task": r.task.to_string(), "name": r.name, "tunable": r.tunable,
-        "configuration": r.configuration,
-        "outcome": outcome,
-        "detail": detail,
-        "time_ns": r.outcome.time().map(|t| t.0),
-    }})
 }
 
 fn print(r: &Report) -> Result<(), Failure> {

@@ -70,7 +70,7 @@ static __device__ __forceinline__ void cluster_leave() {
 /// Elements of 16 bits, and rounding of factors: they convert to and from `float` where they are
 /// used. Devices before capability 9.0 round ties to tf32 away from zero, later ones to even, in
 /// one instruction instead of three.
-const FORMATS: &str = "\
+pub const FORMATS: &str = "\
 struct bfloat_t {
   unsigned short bits;
   __device__ operator float() const { return __uint_as_float((unsigned)bits << 16); }

@@ -24,6 +24,7 @@ mod warps;
 
 pub use c::C;
 pub use cuda::CUDA;
+pub use cuda_prelude::FORMATS as DEVICE_FORMATS;
 pub use dialect::{Dialect, Execution, Index, Numbers, ThreadWords, Used, VectorWords};
 pub use registers::{register_count, stack_bytes};
 pub use threads::shared_bytes;

@@ -50,8 +50,8 @@ pub fn lower(w: &Workload) -> Nest {
         w.stages.iter().any(|s| s.reduction.is_some() && s.axes.iter().all(|a| a.extent == 1));
     for (k, s) in w.stages.iter().enumerate() {
         let scope = if k + 1 == w.stages.len() { Scope::Output } else { Scope::Workspace };
-        let buffer =
-            n.new_buffer(Buffer { name: s.name.clone(), dtype: s.dtype, shape: s.shape(), scope });
+        let shape = w.memory(&s.name, &s.shape());
+        let buffer = n.new_buffer(Buffer { name: s.name.clone(), dtype: s.dtype, shape, scope });
         let (spatial, index) = declare(&mut n, &s.axes, &s.name, row);
         let (reduce, reduce_index) = declare(&mut n, s.reduce_axes(), &s.name, false);
         let all: Vec<Affine> = index.iter().chain(&reduce_index).cloned().collect();
@@ -91,7 +91,7 @@ fn inputs(w: &Workload, n: &mut Nest) -> usize {
         n.buffers.push(Buffer {
             name: i.name.clone(),
             dtype: i.dtype,
-            shape: i.shape.clone(),
+            shape: w.memory(&i.name, &i.shape),
             scope,
         });
     }

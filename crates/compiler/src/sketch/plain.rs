@@ -3,7 +3,7 @@
 
 use super::{Facts, Sketch, start};
 use crate::emit::{Options, emit};
-use crate::nest::{Buffer, Loop, Mode, Nest, Scope, Stmt, accesses, lower};
+use crate::nest::{Loop, Mode, Nest, Scope, Stmt, accesses, lower};
 use crate::schedule::Primitive;
 use squall_core::expr::{Affine, Expr, Source, Var};
 use squall_core::space::{Knob, Role};
@@ -91,22 +91,28 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
         let out = n.buffers[i].clone();
         n.buffers[i].scope = Scope::Workspace;
         n.buffers[i].name = format!("{}_exact", out.name);
-        let copy = n.new_buffer(Buffer { shape: vec![out.elements()], ..out });
-        let flat = n.buffers[copy.0 as usize].shape.clone();
         let exact = Source(i as u32);
-        let shape = n.buffers[i].shape.clone();
-        n.buffers[i].shape = flat.clone();
-        crate::schedule::flatten_accesses(&mut n, exact, &shape);
-        let v = n.new_var("i");
-        let value = Expr::load(exact, vec![Affine::var(v)]);
-        let body = vec![Stmt::Store { buffer: copy, index: vec![Affine::var(v)], value }];
-        n.body.push(Stmt::Loop(Loop {
-            var: v,
-            extent: flat[0],
-            mode: Mode::Serial,
-            start: None,
-            body,
-        }));
+        // Of a part of a larger box, only that part is written.
+        let extents = match w.has_gaps() {
+            true => w.output().shape(),
+            false => vec![out.elements()],
+        };
+        n.buffers[i].shape.clone_from(&extents);
+        let mut target = out.clone();
+        if !w.has_gaps() {
+            crate::schedule::flatten_accesses(&mut n, exact, &out.shape);
+            target.shape.clone_from(&extents);
+        }
+        let copy = n.new_buffer(target);
+        let vars: Vec<Var> = extents.iter().map(|_| n.new_var("i")).collect();
+        let index: Vec<Affine> = vars.iter().map(|v| Affine::var(*v)).collect();
+        let value = Expr::load(exact, index.clone());
+        let store = vec![Stmt::Store { buffer: copy, index, value }];
+        let looped = |body, (&var, &extent): (&Var, &i64)| {
+            vec![Stmt::Loop(Loop { var, extent, mode: Mode::Serial, start: None, body })]
+        };
+        let whole = vars.iter().zip(&extents).rev().fold(store, looped);
+        n.body.extend(whole);
     }
     widen(&mut n);
     if w.flop() >= LARGE {

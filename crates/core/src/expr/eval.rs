@@ -71,6 +71,32 @@ impl DType {
     }
 }
 
+impl DType {
+    /// The bits of a number rounded to a format of 16 bits; none for any other format.
+    pub fn half_bits(self, x: f32) -> Option<u16> {
+        if !self.is_half() {
+            return None;
+        }
+        let sign = ((x.to_bits() >> 16) & 0x8000) as u16;
+        if x.is_nan() {
+            return Some(sign | if self == DType::Bf16 { 0x7fc0 } else { 0x7e00 });
+        }
+        let rounded = self.round(f64::from(x)) as f32;
+        if self == DType::Bf16 {
+            return Some((rounded.to_bits() >> 16) as u16);
+        }
+        let size = rounded.abs();
+        Some(
+            sign | match size {
+                s if s.is_infinite() => 0x7c00,
+                // Below 2^-14 the bits count steps of 2^-24.
+                s if s < 6.103_515_6e-5 => (s * 16_777_216.0) as u16,
+                s => ((s.to_bits() - (112 << 23)) >> 13) as u16,
+            },
+        )
+    }
+}
+
 fn round_f16(x: f64) -> f64 {
     if x == 0.0 || !x.is_finite() {
         return x;
@@ -169,5 +195,30 @@ mod tests {
         assert_eq!(DType::Tf32.round(1.0 + 1.0 / 2048.0 + 1.0 / 65536.0), 1.0 + 1.0 / 1024.0);
         assert_eq!(DType::Tf32.round(-1.0 - 1.0 / 4096.0), -1.0);
         assert!(DType::Tf32.round(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn halves_have_the_bits_of_their_formats() {
+        let f16 = |x: f32| DType::F16.half_bits(x).unwrap();
+        for (x, bits) in [
+            (0.0, 0),
+            (-0.0, 0x8000),
+            (1.0, 0x3c00),
+            (-2.5, 0xc100),
+            (65504.0, 0x7bff),
+            (65536.0, 0x7c00),
+            (6.103_515_6e-5, 0x0400),
+            (5.960_464_5e-8, 1),
+            (1.0e-9, 0),
+            (0.1, 0x2e66),
+        ] {
+            assert_eq!(f16(x), bits, "{x}");
+        }
+        let bf16 = |x: f32| DType::Bf16.half_bits(x).unwrap();
+        for (x, bits) in [(1.0, 0x3f80), (0.1, 0x3dcd), (-3.0e38, 0xff62), (f32::MAX, 0x7f80)] {
+            assert_eq!(bf16(x), bits, "{x}");
+        }
+        assert!(f16(f32::NAN) & 0x3ff != 0 && bf16(f32::NAN) & 0x7f != 0);
+        assert_eq!(DType::F32.half_bits(1.0), None);
     }
 }

@@ -56,5 +56,6 @@ pub fn elementwise(steps: &Epilogue, shape: &[i64]) -> Result<Workload, String> 
     let body = substitute(&steps.body, &|i| loads[i.saturating_sub(1)].clone());
     let axes = axes.iter().zip(NAMES).map(|((extent, _), name)| Axis::new(name, *extent)).collect();
     let stage = Stage { name: "Y".into(), dtype: DType::F32, axes, reduction: None, body };
-    checked(Workload { kind: "elementwise".into(), inputs, stages: vec![stage], foreign: None })
+    let (kind, stages) = ("elementwise".into(), vec![stage]);
+    checked(Workload { kind, inputs, stages, ..Workload::default() })
 }

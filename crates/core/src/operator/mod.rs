@@ -10,11 +10,12 @@ mod format;
 pub mod functions;
 mod matmul;
 mod pool;
+mod prologue;
 mod rows;
 
 pub use conv::Conv;
 pub use elementwise::elementwise;
-pub use format::in_format;
+pub use format::{in_format, in_half};
 pub use matmul::MatMul;
 pub use pool::{Pool, PoolKind};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
@@ -92,7 +93,7 @@ impl Epilogue {
         if self.is_none() {
             return checked(w);
         }
-        let Workload { kind, mut inputs, mut stages, foreign } = w;
+        let Workload { kind, mut inputs, mut stages, foreign, rooms } = w;
         let (first, added) = (inputs.len() as u32, self.operands.len() as u32);
         let Some(mut last) = stages.pop() else { return Err("the operator has no stage".into()) };
         let extents = last.shape();
@@ -136,7 +137,7 @@ impl Epilogue {
             reduction: None,
             body,
         });
-        checked(Workload { kind, inputs, stages, foreign })
+        checked(Workload { kind, inputs, stages, foreign, rooms })
     }
 }
 

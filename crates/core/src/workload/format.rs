@@ -10,8 +10,7 @@ impl Workload {
     pub fn parse(text: &str) -> Result<Workload, WorkloadError> {
         let mut c = Cursor::new(text)?;
         c.expect_word("workload")?;
-        let mut w =
-            Workload { kind: c.name()?, inputs: Vec::new(), stages: Vec::new(), foreign: None };
+        let mut w = Workload { kind: c.name()?, ..Workload::default() };
         if c.accept_word("foreign") {
             let Some(digest) = c.accept_quoted() else {
                 return c.error("expected a digest in quotes").map_err(Into::into);
@@ -49,13 +48,9 @@ impl Workload {
             let name = c.name()?;
             c.expect(":")?;
             let dtype = c.dtype()?;
-            let mut shape = Vec::new();
-            c.expect("[")?;
-            while !c.accept("]") {
-                if !shape.is_empty() {
-                    c.expect(",")?;
-                }
-                shape.push(c.extent()?);
+            let shape = parse_extents(&mut c)?;
+            if w.foreign.is_none() && c.accept_word("of") {
+                w.rooms.insert(name.clone(), parse_extents(&mut c)?);
             }
             let mut range = None;
             if w.foreign.is_some() && c.accept_word("in") {
@@ -76,12 +71,27 @@ impl Workload {
         if w.stages.last().is_none_or(|s| s.name != out) {
             return c.error("the output is the last stage").map_err(Into::into);
         }
+        if w.foreign.is_none() && c.accept_word("of") {
+            w.rooms.insert(out, parse_extents(&mut c)?);
+        }
         if !c.at_end() {
             return c.error("expected the end").map_err(Into::into);
         }
         w.check()?;
         Ok(w)
     }
+}
+
+fn parse_extents(c: &mut Cursor) -> Result<Vec<i64>, TextError> {
+    let mut list = Vec::new();
+    c.expect("[")?;
+    while !c.accept("]") {
+        if !list.is_empty() {
+            c.expect(",")?;
+        }
+        list.push(c.extent()?);
+    }
+    Ok(list)
 }
 
 fn parse_stage(
@@ -140,8 +150,10 @@ impl fmt::Display for Workload {
         }
         for (k, i) in self.inputs.iter().enumerate() {
             let kind = if i.kind == TensorKind::Data { "data" } else { "weight" };
-            let shape: Vec<String> = i.shape.iter().map(i64::to_string).collect();
-            write!(f, "{kind} {}: {}[{}]", i.name, i.dtype.name(), shape.join(", "))?;
+            write!(f, "{kind} {}: {}[{}]", i.name, i.dtype.name(), listed(&i.shape))?;
+            if let Some(room) = self.rooms.get(&i.name) {
+                write!(f, " of [{}]", listed(room))?;
+            }
             if let Some((low, high)) =
                 self.foreign.as_ref().and_then(|f| f.ranges.get(k).copied().flatten())
             {
@@ -159,6 +171,14 @@ impl fmt::Display for Workload {
             }
             writeln!(f, "{}", PrintExpr(&s.body, &StageNames(self, s)))?;
         }
-        writeln!(f, "output {}", self.output().name)
+        write!(f, "output {}", self.output().name)?;
+        if let Some(room) = self.rooms.get(&self.output().name) {
+            write!(f, " of [{}]", listed(room))?;
+        }
+        writeln!(f)
     }
+}
+
+fn listed(extents: &[i64]) -> String {
+    extents.iter().map(i64::to_string).collect::<Vec<String>>().join(", ")
 }

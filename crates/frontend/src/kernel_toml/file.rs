@@ -70,6 +70,7 @@ impl File<'_> {
                 ranges,
             }),
             stages: outputs,
+            ..Workload::default()
         };
         if let Err(e) = workload.check() {
             return fault(self.top.need("argument")?.span(), e.to_string());
@@ -77,7 +78,7 @@ impl File<'_> {
         let name =
             if p.name.is_empty() { title.to_string() } else { format!("{title}_{}", p.name) };
         let task = Task::new(name, workload);
-        let given = Reference { kernel: None, outputs: results.into(), inputs: files };
+        let given = Reference { outputs: results.into(), inputs: files, ..Reference::default() };
         let computed = |r: Recipe| Some(r).filter(|_| self.results.is_empty());
         if let Some(launching) = &self.launching {
             let second = self.reference.as_ref().and_then(|r| r.launching.clone());

@@ -2,7 +2,7 @@
 
 use super::cuda::CudaKernel;
 use super::recipe::Recipe;
-use squall_core::{Bytes, Configuration, Gpu, Reference, Task, Tunable};
+use squall_core::{Bytes, Configuration, Gpu, Judge, Reference, Task, Tunable};
 use std::sync::Arc;
 
 /// A user's kernel for one set of sizes.
@@ -50,6 +50,12 @@ impl UserKernel {
             reference,
             ..self.clone()
         })
+    }
+
+    /// The same kernel, whose results `judge` looks at: they are compared with nothing.
+    pub fn judged(mut self, judge: Judge) -> UserKernel {
+        self.given.judge = Some(judge);
+        self
     }
 
     /// The reference that the kernel's results are compared with.

@@ -4,8 +4,7 @@
 mod contrib;
 mod control;
 mod inline;
-
-pub use contrib::onnxruntime_operators;
+mod quantised;
 
 use self::control::Expansion;
 use super::proto::{self, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
@@ -105,6 +104,11 @@ struct Reader<'a> {
     folded: i64,
 }
 
+/// The operators of domain `com.microsoft` that are written out as standard ones.
+pub fn onnxruntime_operators() -> impl Iterator<Item = &'static str> {
+    contrib::onnxruntime_operators().chain(quantised::onnxruntime_operators())
+}
+
 impl Reader<'_> {
     fn fault(&self, place: String, what: impl Into<String>, remedy: &str) -> ImportError {
         ImportError::Model {
@@ -116,6 +120,7 @@ impl Reader<'_> {
     }
 
     fn read(mut self, graph: GraphProto) -> Result<Model, ImportError> {
+        let graph = quantised::in_floats(graph);
         for t in &graph.initializer {
             let read = match self.bound.iter().find(|b| b.0 == t.name) {
                 Some((_, given)) => Ok(given.clone()),

@@ -16,7 +16,7 @@ use crate::error::{ImportError, shown};
 use crate::packed::Packing;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value as Json;
-use squall_core::space::{Knob, Role, Space, Value};
+use squall_core::space::{Knob, Neighbourhood, Role, Space, Value};
 use squall_core::{CpuCost, FailStage, Measurement, Nanos, Outcome};
 use std::collections::HashMap;
 use std::io::Read;
@@ -294,8 +294,9 @@ fn point<'a>(
 fn knob(name: &str, values: &[Json]) -> (Knob, HashMap<String, u16>) {
     let number = |v: &Json| v.as_f64().or(v.as_bool().map(|b| f64::from(u8::from(b))));
     let mut values: Vec<&Json> = values.iter().collect();
-    // Numbers ascend; anything else keeps the file's order.
-    if values.iter().all(|v| number(v).is_some()) {
+    // Numbers ascend, fractions too; anything else keeps the file's order.
+    let is_scale = values.iter().all(|v| number(v).is_some());
+    if is_scale {
         values.sort_by(|a, b| number(a).unwrap_or(0.0).total_cmp(&number(b).unwrap_or(0.0)));
     }
     let mut spellings: Vec<String> = Vec::new();
@@ -313,7 +314,11 @@ fn knob(name: &str, values: &[Json]) -> (Knob, HashMap<String, u16>) {
         Some(w) => w.into_iter().map(Value::Int).collect(),
         None => spellings.into_iter().map(Value::Word).collect(),
     };
-    (Knob::new(name, Role::Choice, values), at)
+    let mut knob = Knob::new(name, Role::Choice, values);
+    if is_scale {
+        knob.neighbourhood = Neighbourhood::Scale;
+    }
+    (knob, at)
 }
 
 /// The outcome that a value of the objective stands for: a time, or a failure where it is unusable.

@@ -3,12 +3,15 @@
 //! with the tasks that come of it. It can be run ([`Assignment::run`]) and planned
 //! ([`Assignment::plan`]).
 
+pub mod moving;
 mod text;
 mod verify;
 
 use crate::candidate::root;
 use crate::candidates::Candidates;
-use crate::layout::Layout;
+use crate::layout::{Layout, image};
+use crate::rewrite::Lies;
+use crate::site::Site;
 use crate::weights::random_input;
 use squall_core::graph::{Model, Node, ValueId};
 use squall_core::tasks::{Tasks, Untuned};
@@ -31,14 +34,51 @@ pub enum Step {
 pub struct Choice {
     /// In order of execution.
     pub steps: Vec<Step>,
-    /// Of values that do not lie as in the model.
+    /// Of values that do not lie as in the model, and have memory of their own.
     pub layouts: BTreeMap<ValueId, Layout>,
+    /// Of values that lie in the memory of others: what moves data between the two then moves none.
+    pub sites: BTreeMap<ValueId, Site>,
 }
 
 impl Choice {
     /// Where a value lies.
     pub fn layout(&self, v: ValueId) -> Layout {
         self.layouts.get(&v).copied().unwrap_or(Layout::Model)
+    }
+
+    /// Where the elements of a value are: in another's memory, or in its own.
+    pub fn site(&self, model: &Model, v: ValueId) -> Option<Site> {
+        self.sites.get(&v).cloned().or_else(|| Site::own(model, v, self.layout(v)))
+    }
+
+    /// Whether a value is just as the model has it: in its own memory or as one stretch in
+    /// another's.
+    pub fn is_plain(&self, v: ValueId) -> bool {
+        self.layout(v) == Layout::Model && self.sites.get(&v).is_none_or(Site::is_dense)
+    }
+
+    /// Where a value lies, as a kernel that touches it has to know; none where that cannot be.
+    pub fn lies(&self, model: &Model, v: ValueId) -> Option<Lies<'_>> {
+        let v = root(model, v);
+        match self.sites.get(&v) {
+            Some(site) if site.is_dense() => Some(Lies::Model),
+            Some(site) => Some(Lies::At(site)),
+            None if self.layout(v) == Layout::Model => Some(Lies::Model),
+            None => image(model, v).map(Lies::ChannelsLast),
+        }
+    }
+
+    /// The layout that a value has, be it in its own memory or in another's.
+    fn looks(&self, v: ValueId) -> Layout {
+        let last = |s: &Site| match &s.dims[..] {
+            [_, channels, _, _] => channels.last().is_some_and(|f| f.stride == 1),
+            _ => false,
+        };
+        match self.sites.get(&v) {
+            Some(site) if !site.is_dense() && last(site) => Layout::ChannelsLast,
+            Some(_) => Layout::Model,
+            None => self.layout(v),
+        }
     }
 }
 
@@ -155,7 +195,8 @@ fn operator(node: &Node) -> String {
 
 /// The workload of a candidate where values lie as chosen.
 pub fn workload(candidates: &Candidates, choice: &Choice, index: usize) -> Option<Workload> {
-    candidates.list.get(index)?.variant(&candidates.model, &|v| choice.layout(v))
+    let model = &candidates.model;
+    candidates.list.get(index)?.placed(&|v| choice.lies(model, v))
 }
 
 /// The task of each step, and all tasks. Names are made unique as the model has its values, and get
@@ -179,7 +220,7 @@ fn tasks(
     };
     let ids: Vec<Option<TaskId>> = choice.steps.iter().map(|s| id(&mut plain, s)).collect();
     let plain = plain.finish();
-    if choice.layouts.is_empty() {
+    if choice.layouts.is_empty() && choice.sites.is_empty() {
         return Ok((ids, plain));
     }
     let names: HashMap<TaskId, &str> = plain.iter().map(|t| (t.id, t.name.as_str())).collect();
@@ -193,8 +234,10 @@ fn tasks(
         let c = &candidates.list[i];
         let made = workload(candidates, choice, i)
             .ok_or_else(|| format!("kernel `{}` cannot have these layouts", c.name))?;
-        let suffix = c.suffix(model, &|v| choice.layout(v));
-        let name = format!("{}{suffix}", names.get(&id).copied().unwrap_or_default());
+        let suffix = c.suffix(model, &|v| choice.looks(v));
+        let apart = |v: &ValueId| choice.sites.get(v).is_some_and(|s| !s.is_dense());
+        let within = if c.touched(model).iter().any(apart) { "_placed" } else { "" };
+        let name = format!("{}{suffix}{within}", names.get(&id).copied().unwrap_or_default());
         of_step.push(Some(laid_out.add(&name, made, nodes(i))));
     }
     Ok((of_step, laid_out.finish()))

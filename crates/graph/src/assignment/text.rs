@@ -1,9 +1,12 @@
-//! The text of an assignment: steps in order of execution, and the layouts of values that do not
-//! lie as in the model. A kernel is named by the rule that found it and the nodes that it covers.
+//! The text of an assignment: steps in order of execution, the layouts of values that do not lie as
+//! in the model, and the sites of those that lie in the memory of others: after `at` the elements
+//! before the first, then for each dimension its extents times their strides. A kernel is named by
+//! the rule that found it and the nodes that it covers.
 //!
 //! ```text
 //! assignment "net"
 //! layout "y" nhwc
+//! site "x" in "y" at 64 1 128 28*3584 28*128
 //! kernel anchored "conv" "relu"
 //! node "reshape"
 //! ```
@@ -12,6 +15,8 @@ use super::{Assignment, Choice, Step};
 use crate::candidates::Candidates;
 use crate::feed::Names;
 use crate::layout::Layout;
+use crate::site::{Factor, Site};
+use squall_core::graph::MOST_ELEMENTS;
 use squall_core::graph::words::{Words, at_end, lines, quote};
 use squall_core::text::TextError;
 use std::collections::HashMap;
@@ -24,6 +29,17 @@ impl fmt::Display for Assignment {
         writeln!(f, "assignment {}", quote(&m.name))?;
         for (&v, layout) in &self.choice().layouts {
             writeln!(f, "layout {} {}", quote(&m.values[v].name), layout.name())?;
+        }
+        for (&v, site) in &self.choice().sites {
+            let (name, host) = (quote(&m.values[v].name), quote(&m.values[site.host].name));
+            write!(f, "site {name} in {host} at {}", site.offset)?;
+            for dim in &site.dims {
+                let list: Vec<String> =
+                    dim.iter().map(|f| format!("{}*{}", f.extent, f.stride)).collect();
+                let list = if list.is_empty() { "1".into() } else { list.join("+") };
+                write!(f, " {list}")?;
+            }
+            writeln!(f)?;
         }
         for step in &self.choice().steps {
             match *step {
@@ -79,6 +95,39 @@ impl Assignment {
     }
 }
 
+/// A host, an offset, and of each dimension its factors.
+fn site(w: &mut Words<'_>, names: &Names<'_>) -> Result<Site, TextError> {
+    w.expect("in")?;
+    let host = names.value(w)?;
+    w.expect("at")?;
+    let offset = w.value("how many elements lie before")?;
+    let mut dims = Vec::new();
+    while !w.is_done() {
+        let at = w.clone();
+        let word = w.bare()?;
+        let factor = |text: &str| {
+            let (extent, stride) = text.split_once('*')?;
+            let (extent, stride): (i64, i64) = (extent.parse().ok()?, stride.parse().ok()?);
+            let reach = extent.checked_mul(stride)?;
+            (1 < extent && 0 < stride && reach <= MOST_ELEMENTS)
+                .then_some(Factor { extent, stride })
+        };
+        let dim = match word {
+            "1" => Some(Vec::new()),
+            _ => word.split('+').map(factor).collect(),
+        };
+        match dim {
+            Some(dim) => dims.push(dim),
+            None => return at.error("expected factors such as `28*3584+2*64`, or 1"),
+        }
+    }
+    let all = dims.iter().flatten().try_fold(1i64, |n, f| n.checked_mul(f.extent));
+    if all.is_none_or(|n| n > MOST_ELEMENTS) || !(0..=MOST_ELEMENTS).contains(&offset) {
+        return w.error("it is larger than any memory");
+    }
+    Ok(Site { host, offset, dims })
+}
+
 fn step(
     w: &mut Words<'_>,
     names: &Names<'_>,
@@ -95,6 +144,12 @@ fn step(
             };
             if choice.layouts.insert(v, layout).is_some() {
                 return start.error("this value has its layout already");
+            }
+        }
+        "site" => {
+            let v = names.value(w)?;
+            if choice.sites.insert(v, site(w, names)?).is_some() {
+                return start.error("this value has its site already");
             }
         }
         "node" => choice.steps.push(Step::Node(names.node(w)?)),

@@ -1,12 +1,16 @@
 //! Whether a choice is a legal cover: every value is there when it is read, every result is given
 //! once, and all that touch a value agree on its layout.
 
+use super::moving::carried;
 use super::{Choice, Step, reads, workload};
 use crate::candidate::root;
 use crate::candidates::Candidates;
 use crate::layout::Layout;
+use crate::moves::is_seen_through;
+use crate::view::View;
+use squall_core::DType;
 use squall_core::graph::{Model, ValueId};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// Says what is wrong with a choice.
 pub fn verify(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
@@ -16,6 +20,7 @@ pub fn verify(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     if let Some(n) = (0..m.nodes.len()).find(|n| !m.nodes[*n].folded && !covered.contains(n)) {
         return Err(format!("node `{}` is covered by no step", m.nodes[n].name));
     }
+    sites(candidates, choice)?;
     layouts(candidates, choice)
 }
 
@@ -81,20 +86,20 @@ fn layouts(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     let m: &Model = &candidates.model;
     let name = |v: ValueId| &m.values[v].name;
     let moved = |v: ValueId| choice.layout(v) != Layout::Model;
-    let by_kernels: HashSet<ValueId> = choice
-        .steps
-        .iter()
-        .filter_map(
-            |s| if let Step::Kernel(i) = s { Some(&candidates.list[*i].outputs) } else { None },
-        )
-        .flatten()
-        .copied()
-        .collect();
+    let movable = |s: &Step| match *s {
+        Step::Kernel(i) => candidates.list[i].outputs.clone(),
+        Step::Node(n) if is_seen_through(&m.nodes[n]) => m.nodes[n].outputs.clone(),
+        Step::Node(_) => Vec::new(),
+    };
+    let given: HashSet<ValueId> = choice.steps.iter().flat_map(movable).collect();
     for (&v, layout) in choice.layouts.iter().filter(|(v, _)| moved(**v)) {
         let wrong =
             |why: &str| Err(format!("`{}` cannot lie as {}: {why}", name(v), layout.name()));
-        if !by_kernels.contains(&v) {
-            return wrong("no kernel gives it");
+        if !given.contains(&v) {
+            return wrong("no kernel and no move gives it");
+        }
+        if choice.sites.contains_key(&v) {
+            return wrong("it lies in the memory of another value");
         }
         if m.outputs.iter().any(|&o| root(m, o) == v) {
             return wrong("the model gives it to its caller");
@@ -102,18 +107,11 @@ fn layouts(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
     }
     for step in &choice.steps {
         match *step {
-            Step::Node(_) => {
-                if let Some(&v) = reads(candidates, step).iter().find(|v| moved(**v)) {
-                    let reader = named(candidates, step);
-                    return Err(format!(
-                        "{reader} reads `{}`, which does not lie as it expects",
-                        name(v)
-                    ));
-                }
-            }
+            // What nodes read is looked at with what they move.
+            Step::Node(_) => {}
             Step::Kernel(i) => {
                 let made = candidates.list[i].feeds.iter().filter(|f| f.is_made());
-                let in_made = made.flat_map(|f| f.values()).any(|v| moved(root(m, v)));
+                let in_made = made.flat_map(|f| f.values()).any(|v| !choice.is_plain(root(m, v)));
                 if in_made || workload(candidates, choice, i).is_none() {
                     let reader = named(candidates, step);
                     return Err(format!("{reader} cannot have its values in these layouts"));
@@ -122,4 +120,82 @@ fn layouts(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Whether each node that moves data can do so where its values lie, and each value that lies in
+/// the memory of another is there what moves make it: then no element has two values.
+fn sites(candidates: &Candidates, choice: &Choice) -> Result<(), String> {
+    let m: &Model = &candidates.model;
+    if choice.sites.is_empty() && choice.layouts.is_empty() {
+        return Ok(());
+    }
+    let name = |v: ValueId| &m.values[v].name;
+    for (&v, site) in &choice.sites {
+        let wrong =
+            |why: &str| Err(format!("`{}` cannot lie in `{}`: {why}", name(v), name(site.host)));
+        let host = &m.values[site.host];
+        if root(m, v) != v || root(m, site.host) != site.host || site.host == v {
+            return wrong("one of the two is another name of a value");
+        }
+        if choice.sites.contains_key(&site.host) {
+            return wrong("that lies in the memory of another value itself");
+        }
+        if m.values[v].dtype != Some(DType::F32) || host.dtype != Some(DType::F32) {
+            return wrong("only values of 32-bit floats do");
+        }
+        if host.weight || host.constant.is_some() {
+            return wrong("that is a constant");
+        }
+        if m.inputs.contains(&v) || m.outputs.iter().any(|&o| root(m, o) == v) {
+            return wrong("its memory is the caller's");
+        }
+        let shape = m.values[v].shape.as_deref().unwrap_or_default();
+        let room = host.shape.as_ref().map(|s| s.iter().product::<i64>());
+        if site.shape() != shape || shape.iter().any(|e| *e < 1) || !site.fits(room) {
+            return wrong("it does not fit there");
+        }
+    }
+    let view = View::new(m);
+    // Moves that leave everything where it is tie values to hosts.
+    let mut ties: Vec<(ValueId, ValueId)> = Vec::new();
+    for step in &choice.steps {
+        let Step::Node(n) = *step else { continue };
+        let outputs = m.nodes[n].outputs.iter().copied();
+        if reads(candidates, step)
+            .into_iter()
+            .chain(outputs)
+            .all(|v| choice.layout(v) == Layout::Model && !choice.sites.contains_key(&v))
+        {
+            continue;
+        }
+        let made = carried(&view, choice, n)
+            .map_err(|e| format!("{} cannot have its values so: {e}", named(candidates, step)))?;
+        ties.extend(
+            made.into_iter()
+                .filter(|c| c.is_done())
+                .map(|c| (m.nodes[n].inputs[c.operand].map_or(c.result, |v| root(m, v)), c.result)),
+        );
+    }
+    let mut tied: BTreeSet<ValueId> = choice.sites.values().map(|s| s.host).collect();
+    loop {
+        let before = tied.len();
+        for &(x, y) in &ties {
+            for (a, b) in [(x, y), (y, x)] {
+                if tied.contains(&a) && choice.sites.contains_key(&b) {
+                    tied.insert(b);
+                }
+            }
+        }
+        if tied.len() == before {
+            break;
+        }
+    }
+    match choice.sites.iter().find(|(v, _)| !tied.contains(v)) {
+        Some((&v, site)) => Err(format!(
+            "`{}` cannot lie in `{}`: no move makes the two one there",
+            name(v),
+            name(site.host)
+        )),
+        None => Ok(()),
+    }
 }

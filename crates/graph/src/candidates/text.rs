@@ -115,8 +115,7 @@ fn begin(w: &mut Words<'_>, model: &Model) -> Result<(), TextError> {
 
 fn new(w: &mut Words<'_>) -> Result<Open, TextError> {
     let (name, rule) = (w.quoted()?, w.bare()?.to_string());
-    let kind = String::new();
-    let workload = Workload { kind, inputs: vec![], stages: vec![], foreign: None };
+    let workload = Workload::default();
     let (nodes, feeds, outputs, layouts) = Default::default();
     let candidate = FusionCandidate { rule, name, nodes, feeds, outputs, workload, layouts };
     Ok(Open { candidate, workload: String::new(), from: 0 })

@@ -262,6 +262,11 @@ impl Group {
         }
     }
 
+    /// Steps of a group without an anchor, what feeds their operands, and the result's shape.
+    pub fn steps(&self) -> (&Epilogue, &[Feed], &[i64]) {
+        (&self.steps, &self.feeds, &self.shape)
+    }
+
     /// Whether the group is one kernel.
     fn check(&self) -> Result<(), String> {
         let fits = match &self.anchor {

@@ -4,12 +4,16 @@
 use super::movement::{self, Pattern, Piece};
 use super::{
     Block, BoundedOutput, Place, PlainCall, Plan, PlanConstant, PlanStep, Source, Stride, Work,
-    alignment, merge,
+    alignment, compose, merge,
 };
-use crate::assignment::{Assignment, Step};
+use crate::assignment::moving::carried;
+use crate::assignment::{Assignment, Choice, Step};
 use crate::candidate::root;
 use crate::feed::Feed;
+use crate::moves::renames;
+use crate::site::{Site, common};
 use crate::state::State;
+use crate::view::View;
 use crate::weights::complete;
 use squall_core::graph::{OperatorCall, ValueId, Weights, fold, is_bounded, type_name};
 use squall_core::{DType, TaskId};
@@ -21,8 +25,11 @@ impl Assignment {
         let model = self.model();
         let mut state = State { model, values: HashMap::new() };
         let random = complete(weights, &mut state);
+        let view = View::new(model);
         let mut b = Builder {
             state,
+            view: &view,
+            choice: self.choice(),
             sources: HashMap::new(),
             known: HashMap::new(),
             used: self.used(),
@@ -62,6 +69,7 @@ impl Assignment {
                 b.plan.bounded.push(BoundedOutput { output: i, ..*bounded });
             }
         }
+        compose::compose(&mut b.plan);
         merge::merge(&mut b.plan);
         b.plan.verify()?;
         Ok(b.plan)
@@ -90,6 +98,8 @@ impl Assignment {
 /// A plan while it is made.
 struct Builder<'a> {
     state: State<'a>,
+    view: &'a View<'a>,
+    choice: &'a Choice,
     /// Where the values of a run are, by their roots.
     sources: HashMap<ValueId, Source>,
     /// Constants that the plan has already.
@@ -184,10 +194,74 @@ impl Builder<'_> {
         }
         let inputs: Result<Vec<Source>, String> = feeds.iter().map(|f| self.feed(f)).collect();
         let inputs = inputs.map_err(|e| at(e, self))?;
-        let place = self.block(output).map_err(|e| at(e, self))?;
-        self.sources.insert(output, Source::Place(place));
+        let place = self.place(output).map_err(|e| at(e, self))?;
         self.push(node, Work::Kernel { task, inputs, output: place });
         Ok(())
+    }
+
+    /// Where a value goes that a step makes: memory of its own, or a part of its host's, which
+    /// begins with the first value that is made in it.
+    fn place(&mut self, v: ValueId) -> Result<Place, String> {
+        if let Some(Source::Place(p)) = self.sources.get(&v) {
+            return Ok(*p);
+        }
+        let place = match self.choice.sites.get(&v) {
+            Some(site) => {
+                let host = self.place(site.host)?;
+                Place { block: host.block, offset: host.offset + site.offset as usize }
+            }
+            None => self.block(v)?,
+        };
+        self.sources.insert(v, Source::Place(place));
+        Ok(place)
+    }
+
+    /// A node whose operands or results do not lie as in the model: what is not in its place
+    /// already is copied there.
+    fn seen_through(&mut self, index: usize) -> Result<(), String> {
+        for c in carried(self.view, self.choice, index)? {
+            let result = self.place(c.result)?;
+            if c.is_done() {
+                continue;
+            }
+            let operand = self.state.model.nodes[index].inputs[c.operand].unwrap_or(c.result);
+            let from = self.source(operand)?;
+            // A site counts from its host's start, a source from the value's.
+            let begins = |v: ValueId, s: &Site| match self.choice.sites.get(&v) {
+                Some(own) => s.offset - own.offset,
+                None => s.offset,
+            };
+            let from_offset = begins(self.root(operand), &c.from);
+            let offset = result.offset as i64 + begins(c.result, &c.to);
+            let (Ok(from_offset), Ok(offset)) =
+                (usize::try_from(from_offset), usize::try_from(offset))
+            else {
+                return Err("a part of it begins before the whole".into());
+            };
+            let axes =
+                common(&c.to, &c.from).ok_or("its values lie so that no strides copy them")?;
+            let mut axes: Vec<Stride> = axes
+                .into_iter()
+                .map(|(extent, to, from)| Stride {
+                    extent: extent as usize,
+                    to: to as usize,
+                    from: from as isize,
+                })
+                .collect();
+            // In the order of the target's memory.
+            axes.sort_by_key(|a| std::cmp::Reverse(a.to));
+            let to = Place { block: result.block, offset };
+            self.push(index, Work::Copy { from, from_offset, to, axes });
+        }
+        Ok(())
+    }
+
+    /// Whether a node reads or gives a value that does not lie as the model has it.
+    fn is_apart(&self, index: usize) -> bool {
+        let node = &self.state.model.nodes[index];
+        let all = node.inputs.iter().flatten().chain(&node.outputs);
+        let apart = |v: ValueId| self.choice.sites.contains_key(&v) || !self.choice.is_plain(v);
+        all.map(|&v| self.root(v)).any(apart)
     }
 
     /// That a value's extents are known ahead of the run.
@@ -221,6 +295,9 @@ impl Builder<'_> {
         for id in node.inputs.iter().flatten() {
             self.not_bounded(*id).map_err(at)?;
         }
+        if self.is_apart(index) {
+            return self.seen_through(index).map_err(at);
+        }
         if node.outputs.iter().all(|o| self.elements(*o) == Ok(0)) {
             for &output in &node.outputs {
                 let place = self.block(output).map_err(at)?;
@@ -229,8 +306,7 @@ impl Builder<'_> {
             return Ok(());
         }
         let unused = node.outputs.iter().skip(1).all(|o| !self.used.contains(o));
-        if let (true, true, Some(Some(source))) = (movement::renames(node), unused, moving.first())
-        {
+        if let (true, true, Some(Some(source))) = (renames(node), unused, moving.first()) {
             self.sources.insert(node.outputs[0], *source);
             return Ok(());
         }

@@ -112,34 +112,9 @@ fn rename(plan: &mut Plan, placed: &Placed) {
             blocks.push(*block);
         }
     }
-    let fix = |p: &mut Place| {
-        let found = placed.locate(*p);
-        *p = Place { block: number[found.block], offset: found.offset };
-    };
-    let source = |s: &mut Source| {
-        if let Source::Place(p) = s {
-            fix(p);
-        }
-    };
-    for step in &mut plan.steps {
-        match &mut step.work {
-            Work::Kernel { inputs, output, .. } => {
-                inputs.iter_mut().for_each(source);
-                fix(output);
-            }
-            Work::Copy { from, to, .. } | Work::Runs { from, to, .. } => {
-                source(from);
-                fix(to);
-            }
-            Work::Fill { to, .. } => fix(to),
-            Work::Plain { inputs, outputs, extents, .. } => {
-                inputs.iter_mut().flatten().for_each(source);
-                outputs.iter_mut().flatten().chain(extents).for_each(fix);
-            }
-        }
-    }
-    plan.bounded.iter_mut().for_each(|b| fix(&mut b.extents));
-    plan.inputs.iter_mut().for_each(fix);
-    plan.outputs.iter_mut().for_each(fix);
+    plan.rename(&|p| {
+        let found = placed.locate(p);
+        Place { block: number[found.block], offset: found.offset }
+    });
     plan.blocks = blocks;
 }

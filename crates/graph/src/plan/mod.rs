@@ -2,6 +2,8 @@
 //! computed ahead of it; what remains are kernels and moves of data between places.
 
 mod build;
+mod compose;
+mod format;
 mod merge;
 mod movement;
 mod text;
@@ -70,7 +72,8 @@ pub struct Stride {
 pub enum Work {
     /// A kernel, with its inputs in the workload's order.
     Kernel { task: TaskId, inputs: Vec<Source>, output: Place },
-    /// A strided copy, outermost axis first. `from_offset` is relative to the source.
+    /// A strided copy, outermost axis first. `from_offset` is relative to the source. Between
+    /// floats of 32 bits and of 16 it converts.
     Copy { from: Source, from_offset: usize, to: Place, axes: Vec<Stride> },
     /// A copy without a pattern: (target, source, length) each.
     Runs { from: Source, to: Place, runs: Vec<[usize; 3]> },
@@ -221,5 +224,35 @@ impl Plan {
         self.bounded.iter().for_each(|b| touch(&b.extents, self.steps.len()));
         self.outputs.iter().for_each(|p| touch(p, self.steps.len()));
         lives.into_iter().map(|(a, b)| (a.min(b), b)).collect()
+    }
+
+    /// Gives every place another name.
+    fn rename(&mut self, to: &dyn Fn(Place) -> Place) {
+        let fix = |p: &mut Place| *p = to(*p);
+        let source = |s: &mut Source| {
+            if let Source::Place(p) = s {
+                fix(p);
+            }
+        };
+        for step in &mut self.steps {
+            match &mut step.work {
+                Work::Kernel { inputs, output, .. } => {
+                    inputs.iter_mut().for_each(source);
+                    fix(output);
+                }
+                Work::Copy { from, to, .. } | Work::Runs { from, to, .. } => {
+                    source(from);
+                    fix(to);
+                }
+                Work::Fill { to, .. } => fix(to),
+                Work::Plain { inputs, outputs, extents, .. } => {
+                    inputs.iter_mut().flatten().for_each(source);
+                    outputs.iter_mut().flatten().chain(extents).for_each(fix);
+                }
+            }
+        }
+        self.bounded.iter_mut().for_each(|b| fix(&mut b.extents));
+        self.inputs.iter_mut().for_each(fix);
+        self.outputs.iter_mut().for_each(fix);
     }
 }

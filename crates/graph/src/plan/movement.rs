@@ -26,9 +26,6 @@ enum Moving {
     Only(&'static [usize]),
 }
 
-/// Operators that give their first operand another shape or name.
-const RENAMES: &[&str] = &["Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout"];
-
 /// An input of a node.
 pub enum Operand {
     /// Not given.
@@ -70,12 +67,6 @@ pub enum Pattern {
     Axes(Vec<Stride>),
     /// (target, source, length), both from the beginning of their tensors.
     Runs(Vec<[usize; 3]>),
-}
-
-/// Whether a node hands the elements of its first operand on in their order.
-pub fn renames(node: &Node) -> bool {
-    let known = matches!(node.domain.as_str(), "" | "ai.onnx");
-    known && RENAMES.contains(&node.op.as_str())
 }
 
 /// The results of a node that moves data; `None` for other nodes.

@@ -75,7 +75,7 @@ impl Plan {
             Work::Copy { from, from_offset, to, axes } => {
                 let (target, low, high) = span(axes).ok_or_else(far)?;
                 self.inside(to, target)?;
-                self.alike(from, to)?;
+                self.alike(from, to, true)?;
                 let first = i64::try_from(*from_offset).map_err(|_| far())?;
                 let (low, high) = (first.checked_add(low), first.checked_add(high));
                 let (low, high) = (low.ok_or_else(far)?, high.ok_or_else(far)?);
@@ -86,7 +86,7 @@ impl Plan {
             }
             Work::Runs { from, to, runs } => {
                 self.inside(to, 0)?;
-                self.alike(from, to)?;
+                self.alike(from, to, false)?;
                 runs.iter().try_for_each(|&[t, f, n]| {
                     self.inside(to, t.checked_add(n).ok_or_else(far)?)?;
                     self.holds(from, f.checked_add(n).ok_or_else(far)?)
@@ -95,14 +95,19 @@ impl Plan {
         }
     }
 
-    /// Whether a move's ends, which exist, are of one type.
-    fn alike(&self, from: &Source, to: &Place) -> Result<(), String> {
+    /// Whether a move's ends, which exist, are of one type, or of two between which it converts.
+    fn alike(&self, from: &Source, to: &Place, converts: bool) -> Result<(), String> {
         let source = match from {
             Source::Place(p) => self.blocks[p.block].dtype,
             Source::Constant(c) => self.constants[*c].dtype,
         };
         match self.blocks[to.block].dtype {
             target if target == source => Ok(()),
+            target if converts && (target.is_half() || source.is_half()) => {
+                let all = [target, source].iter().all(|d| d.is_half() || *d == DType::F32);
+                all.then_some(())
+                    .ok_or_else(|| format!("it converts {} to {}", source.name(), target.name()))
+            }
             target => Err(format!("it moves {} to {}", source.name(), target.name())),
         }
     }

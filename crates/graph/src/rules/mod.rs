@@ -3,6 +3,7 @@
 
 mod anchored;
 mod elementwise;
+mod prologue;
 
 use crate::candidate::FusionCandidate;
 use crate::fuse::group::Group;
@@ -24,7 +25,11 @@ pub struct Rule {
 pub const RULES: &[Rule] = &[
     Rule { name: anchored::NAME, find: anchored::find },
     Rule { name: elementwise::NAME, find: elementwise::find },
+    Rule { name: PROLOGUE, find: prologue::find },
 ];
+
+/// The rule of what comes ahead of an operator. Whether it pays is for costs to say.
+pub const PROLOGUE: &str = prologue::NAME;
 
 /// A group and what it grows to, one kernel for each size at which a single value leaves it.
 fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidate>, String> {
@@ -36,6 +41,11 @@ fn sizes(rule: &str, view: &View<'_>, group: Group) -> Result<Vec<FusionCandidat
         group = grown;
     }
     Ok(list)
+}
+
+/// A group and all that it grows to.
+fn grown(view: &View<'_>, group: Group) -> Vec<Group> {
+    std::iter::successors(Some(group), |g| g.grown(view)).collect()
 }
 
 /// What the reader found wrong with a node says more than what follows from it.

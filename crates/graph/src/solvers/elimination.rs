@@ -26,6 +26,12 @@ impl Factor {
 /// The choices of least total cost; "no" where both are equal as they are decided. All "no" where
 /// the network is no near-chain.
 pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
+    least_cost(choices, factors).map_or_else(|| vec![false; choices], |(chosen, _)| chosen)
+}
+
+/// The choices of least total cost, and that cost; "no" where both are equal as they are decided.
+/// None where the network is no near-chain.
+pub fn least_cost(choices: usize, factors: Vec<Factor>) -> Option<(Vec<bool>, f64)> {
     let mut around: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices];
     let mut with: Vec<Vec<usize>> = vec![Vec::new(); choices];
     for (i, f) in factors.iter().enumerate() {
@@ -46,7 +52,7 @@ pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
         entries =
             entries.saturating_add(1usize.checked_shl(scope.len() as u32).unwrap_or(usize::MAX));
         if entries > MOST_ENTRIES {
-            return vec![false; choices];
+            return None;
         }
         let bucket: Vec<Factor> = with[v].iter().filter_map(|&i| factors[i].take()).collect();
         let costs = (0..1usize << scope.len()).map(|bits| {
@@ -64,10 +70,12 @@ pub fn cheapest(choices: usize, factors: Vec<Factor>) -> Vec<bool> {
         factors.push(Some(Factor { scope, costs }));
         decided.push((v, bucket));
     }
+    // What is left depends on nothing any more.
+    let rest = factors.into_iter().flatten().map(|f| f.cost(&chosen)).sum();
     for (v, bucket) in decided.into_iter().rev() {
         chosen[v] = least(v, &bucket, &mut chosen).0;
     }
-    chosen
+    Some((chosen, rest))
 }
 
 /// The better value of a choice where the others of its costs are chosen.

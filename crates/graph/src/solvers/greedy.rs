@@ -1,11 +1,12 @@
 //! Greedy fusion: in the order of the model, each node that no kernel covers yet begins the largest
-//! kernel whose inputs are all there by then. No cost is asked; a residual that is computed later
-//! ends a kernel.
+//! kernel whose inputs are all there by then. No cost is asked: a residual that is computed later
+//! ends a kernel, and nothing comes ahead of an operator.
 
 use super::Cost;
 use crate::assignment::{Choice, Step};
 use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
+use crate::rules::PROLOGUE;
 use std::collections::HashMap;
 
 /// See [`super::Solve`].
@@ -27,7 +28,8 @@ pub fn solve(all: &Candidates, _: Choice, _: &Cost<'_>) -> Choice {
         if done[node] {
             continue;
         }
-        let ready = by_first[node].iter().filter(|&&i| is_ready(&all.list[i], &done));
+        let known = |i: usize| all.list[i].rule != PROLOGUE && is_ready(&all.list[i], &done);
+        let ready = by_first[node].iter().filter(|&&i| known(i));
         match ready.max_by_key(|&&i| all.list[i].nodes.len()) {
             Some(&i) => {
                 all.list[i].nodes.iter().for_each(|&n| done[n] = true);

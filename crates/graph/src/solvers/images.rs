@@ -1,15 +1,17 @@
 //! The images of an assignment: values of four dimensions that kernels alone write and read, in
 //! loops that can go over them in either order, with a convolution or a pool among those kernels or
-//! connected to them by other images.
+//! connected to them by other images. Where moves along the channels are seen through, the images
+//! that one joins are laid out alike.
 
 use crate::assignment::{Choice, Step, reads};
 use crate::candidate::{FusionCandidate, root};
 use crate::candidates::Candidates;
 use crate::feed::Feed;
 use crate::layout::{Layout, image};
+use crate::view::{View, input, int, ints};
 use squall_core::Workload;
-use squall_core::graph::ValueId;
-use std::collections::{BTreeSet, HashMap};
+use squall_core::graph::{Model, Node, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// More images than a kernel is asked about in all combinations.
 const MOST_TOUCHED: usize = 6;
@@ -22,58 +24,104 @@ const OF_IMAGES: &[&str] = &["conv2d", "depthwise_conv2d", "pool"];
 pub struct Images<'a> {
     all: &'a Candidates,
     steps: &'a [Step],
-    /// Images whose channels may lie last.
-    pub values: Vec<ValueId>,
+    /// Images whose channels may lie last, each with the number of its group: those of a group lie
+    /// alike.
+    pub values: BTreeMap<ValueId, usize>,
+    /// How many groups.
+    pub groups: usize,
     /// The kernels that touch one.
     pub kernels: Vec<Kernel>,
+    /// Images that moves join.
+    joined: Vec<Vec<ValueId>>,
 }
 
-/// A kernel with the images that it touches, each once.
+/// A kernel with the groups of images that it touches, each once.
 pub struct Kernel {
     candidate: usize,
-    /// Places in [`Images::values`], ascending.
+    /// Ascending.
     pub touched: Vec<usize>,
 }
 
 impl<'a> Images<'a> {
-    /// Looks for images.
-    pub fn new(all: &'a Candidates, choice: &'a Choice) -> Images<'a> {
+    /// Looks for images. Nodes that move data pin what they touch, unless `through` says that moves
+    /// along the channels are seen through.
+    pub fn new(all: &'a Candidates, choice: &'a Choice, through: bool) -> Images<'a> {
+        let images = Images::found(all, choice, through);
+        // An image that one of its kernels cannot take in the other order stays as it is.
+        let takes = |c: &FusionCandidate, v| c.layouts.contains(&(v, Layout::ChannelsLast));
+        images.taken(&takes)
+    }
+
+    /// The same of all kernels of a model at once, moves along the channels seen through: that one
+    /// of them cannot take an image in the other order says nothing against it.
+    pub fn of_all(all: &'a Candidates, choice: &'a Choice) -> Images<'a> {
+        Images::found(all, choice, true).taken(&|_, _| true)
+    }
+
+    fn found(all: &'a Candidates, choice: &'a Choice, through: bool) -> Images<'a> {
         let m = &all.model;
-        let mut made = BTreeSet::new();
+        let is_image = |v: &ValueId| image(m, *v).is_some_and(|x| x[1] > 1);
+        let (mut made, mut joined) = (BTreeSet::new(), Vec::new());
+        let is_joint = |n: &Node| through && moves_channels(all, n);
+        let shuffles = if through { Shuffles::of(m, choice) } else { Shuffles::default() };
         for step in &choice.steps {
-            if let Step::Kernel(i) = step {
-                let outputs = all.list[*i].outputs.iter().copied();
-                made.extend(outputs.filter(|&v| image(m, v).is_some_and(|x| x[1] > 1)));
+            match *step {
+                Step::Kernel(i) => {
+                    made.extend(all.list[i].outputs.iter().copied().filter(is_image))
+                }
+                Step::Node(n) if is_joint(&m.nodes[n]) => {
+                    let node = &m.nodes[n];
+                    made.extend(node.outputs.iter().copied().filter(is_image));
+                    let ends = match node.op.as_str() {
+                        "Concat" => &node.inputs[..],
+                        _ => &node.inputs[..1],
+                    };
+                    let ends = ends.iter().flatten().map(|&v| root(m, v));
+                    joined.push(ends.chain(node.outputs.iter().copied()).collect());
+                }
+                Step::Node(n) => {
+                    if let Some((from, to)) = shuffles.ends.get(&n).filter(|e| is_image(&e.1)) {
+                        made.insert(*to);
+                        joined.push(vec![*from, *to]);
+                    }
+                }
             }
         }
         m.outputs.iter().for_each(|&v| _ = made.remove(&root(m, v)));
         for step in &choice.steps {
-            match step {
+            match *step {
+                Step::Node(n) if is_joint(&m.nodes[n]) || shuffles.nodes.contains(&n) => {}
                 Step::Node(_) => reads(all, step).iter().for_each(|v| _ = made.remove(v)),
                 // What is made of weights ahead would not know an image in its new order.
                 Step::Kernel(i) => {
-                    let ahead = all.list[*i].feeds.iter().filter(|f| f.is_made());
+                    let ahead = all.list[i].feeds.iter().filter(|f| f.is_made());
                     ahead.flat_map(Feed::values).for_each(|v| _ = made.remove(&root(m, v)));
                 }
             }
         }
-        let values = made.into_iter().collect();
-        let mut images = Images { all, steps: &choice.steps, values, kernels: Vec::new() };
-        images.kernels = images.find_kernels();
-        // An image that one of its kernels cannot take in the other order stays as it is.
-        let takes = |k: &Kernel, i: usize| {
-            let lies = (images.values[i], Layout::ChannelsLast);
-            k.touched.len() <= MOST_TOUCHED && images.candidate(k).layouts.contains(&lies)
-        };
-        let refused = images
-            .kernels
-            .iter()
-            .flat_map(|k| k.touched.iter().copied().filter(move |&i| !takes(k, i)));
-        let refused: BTreeSet<ValueId> = refused.map(|i| images.values[i]).collect();
-        images.keep(&|v| !refused.contains(&v));
-        let reached = images.near_windows();
-        images.keep(&|v| reached.contains(&v));
+        let steps = &choice.steps;
+        let values = BTreeMap::new();
+        let mut images = Images { all, steps, values, groups: 0, kernels: Vec::new(), joined };
+        images.group(made);
         images
+    }
+
+    /// Without those that a kernel does not take, and those far from any convolution.
+    fn taken(mut self, takes: &dyn Fn(&FusionCandidate, ValueId) -> bool) -> Images<'a> {
+        let mut refused = BTreeSet::new();
+        for k in &self.kernels {
+            let c = self.candidate(k);
+            let values = c.touched(&self.all.model);
+            for v in values.into_iter().filter(|v| self.values.contains_key(v)) {
+                if k.touched.len() > MOST_TOUCHED || !takes(c, v) {
+                    refused.insert(v);
+                }
+            }
+        }
+        self.keep(&|v, _| !refused.contains(&v));
+        let reached = self.near_windows();
+        self.keep(&|_, group| reached.contains(&group));
+        self
     }
 
     fn candidate(&self, k: &Kernel) -> &'a FusionCandidate {
@@ -81,15 +129,49 @@ impl<'a> Images<'a> {
     }
 
     /// Keeps some images only; kernels no longer touch the others.
-    fn keep(&mut self, kept: &dyn Fn(ValueId) -> bool) {
-        self.values.retain(|&v| kept(v));
+    fn keep(&mut self, kept: &dyn Fn(ValueId, usize) -> bool) {
+        let left = self.values.iter().filter(|(v, g)| kept(**v, **g)).map(|(v, _)| *v);
+        self.group(left.collect());
+    }
+
+    /// Takes images and numbers their groups; a move whose other images are none pins its own.
+    fn group(&mut self, mut left: BTreeSet<ValueId>) {
+        loop {
+            let before = left.len();
+            for list in &self.joined {
+                if list.iter().any(|v| !left.contains(v)) {
+                    list.iter().for_each(|v| _ = left.remove(v));
+                }
+            }
+            if left.len() == before {
+                break;
+            }
+        }
+        let mut of: BTreeMap<ValueId, ValueId> = left.iter().map(|&v| (v, v)).collect();
+        // The least value of a group names it.
+        loop {
+            let before = of.clone();
+            for list in &self.joined {
+                let Some(least) = list.iter().filter_map(|v| of.get(v).copied()).min() else {
+                    continue;
+                };
+                list.iter().for_each(|v| _ = of.insert(*v, least));
+            }
+            if of == before {
+                break;
+            }
+        }
+        let names: BTreeSet<ValueId> = of.values().copied().collect();
+        let number: BTreeMap<ValueId, usize> = names.into_iter().zip(0..).collect();
+        self.groups = number.len();
+        self.values = of.into_iter().map(|(v, name)| (v, number[&name])).collect();
         self.kernels = self.find_kernels();
     }
 
-    /// The images that convolutions and pools touch, and those that share a kernel with one of
+    /// The groups that convolutions and pools touch, and those that share a kernel with one of
     /// them.
-    fn near_windows(&self) -> BTreeSet<ValueId> {
-        let mut kernels: Vec<Vec<usize>> = vec![Vec::new(); self.values.len()];
+    fn near_windows(&self) -> BTreeSet<usize> {
+        let mut kernels: Vec<Vec<usize>> = vec![Vec::new(); self.groups];
         for (k, kernel) in self.kernels.iter().enumerate() {
             kernel.touched.iter().for_each(|&i| kernels[i].push(k));
         }
@@ -98,7 +180,7 @@ impl<'a> Images<'a> {
         let mut open: Vec<usize> = near.flat_map(|k| k.touched.iter().copied()).collect();
         let mut reached = BTreeSet::new();
         while let Some(i) = open.pop() {
-            if reached.insert(self.values[i]) {
+            if reached.insert(i) {
                 let kernels = kernels[i].iter().map(|&k| &self.kernels[k]);
                 open.extend(kernels.flat_map(|k| k.touched.iter().copied()));
             }
@@ -107,25 +189,99 @@ impl<'a> Images<'a> {
     }
 
     fn find_kernels(&self) -> Vec<Kernel> {
-        let by_value: HashMap<ValueId, usize> =
-            self.values.iter().enumerate().map(|(i, v)| (*v, i)).collect();
         let kernel = |s: &Step| {
             let Step::Kernel(candidate) = *s else { return None };
             let values = self.all.list[candidate].touched(&self.all.model);
             let mut touched: Vec<usize> =
-                values.iter().filter_map(|v| by_value.get(v).copied()).collect();
+                values.iter().filter_map(|v| self.values.get(v).copied()).collect();
             touched.sort_unstable();
+            touched.dedup();
             (!touched.is_empty()).then_some(Kernel { candidate, touched })
         };
         self.steps.iter().filter_map(kernel).collect()
     }
 
-    /// A kernel's workload where `last` says which images have their channels last.
-    pub fn variant(&self, k: &Kernel, last: &dyn Fn(usize) -> bool) -> Option<Workload> {
-        let layout = |v: ValueId| match self.values.binary_search(&v) {
-            Ok(i) if last(i) => Layout::ChannelsLast,
-            _ => Layout::Model,
-        };
-        self.candidate(k).variant(&self.all.model, &layout)
+    /// The choice where `last` says which groups have their channels last.
+    pub fn laid_out(&self, last: &dyn Fn(usize) -> bool) -> Choice {
+        let chosen = self.values.iter().filter(|(_, g)| last(**g));
+        let layouts = chosen.map(|(&v, _)| (v, Layout::ChannelsLast)).collect();
+        Choice { steps: self.steps.to_vec(), layouts, ..Choice::default() }
     }
+
+    /// A kernel's workload where the choice says how values lie.
+    pub fn variant(&self, k: &Kernel, choice: &Choice) -> Option<Workload> {
+        self.candidate(k).placed(&|v| choice.lies(&self.all.model, v))
+    }
+}
+
+/// Nodes that put the channels of images into another order: a shape in which they lie in groups,
+/// a transposition of groups and their members, and the first shape again.
+#[derive(Default)]
+struct Shuffles {
+    /// For the last node of each what comes in and what goes out.
+    ends: BTreeMap<usize, (ValueId, ValueId)>,
+    /// All their nodes.
+    nodes: BTreeSet<usize>,
+}
+
+impl Shuffles {
+    fn of(m: &Model, choice: &Choice) -> Shuffles {
+        let view = View::new(m);
+        let node = |s: &Step| if let Step::Node(n) = *s { Some(n) } else { None };
+        let steps: BTreeSet<usize> = choice.steps.iter().filter_map(node).collect();
+        let moves = |n: &usize| steps.contains(n);
+        // The node before the last one, where it alone reads what that one gives.
+        let before = |n: usize| {
+            let v = view.root(input(&m.nodes[n], 0)?);
+            let alone = view.users(v) == [n] && !view.is_output(v);
+            view.producer(v).filter(|p| alone && moves(p))
+        };
+        let mut made = Shuffles::default();
+        for last in (0..m.nodes.len()).filter(moves).filter(|&n| m.nodes[n].op == "Reshape") {
+            let Some(turn) = before(last).filter(|&n| m.nodes[n].op == "Transpose") else {
+                continue;
+            };
+            let Some(first) = before(turn).filter(|&n| m.nodes[n].op == "Reshape") else {
+                continue;
+            };
+            let (Some(x), Some(&y)) = (input(&m.nodes[first], 0), m.nodes[last].outputs.first())
+            else {
+                continue;
+            };
+            let parted = m.nodes[first].outputs.first().and_then(|&v| view.shape(v));
+            let alike = view.shape(x).is_some() && view.shape(x) == view.shape(y);
+            let in_groups = match (view.shape(x), parted) {
+                (Some(&[n, c, h, w]), Some(&[pn, g, pc, ph, pw])) => {
+                    [n, h, w] == [pn, ph, pw] && g.checked_mul(pc) == Some(c)
+                }
+                _ => false,
+            };
+            if alike && in_groups && ints(&m.nodes[turn], "perm") == Some(&[0, 2, 1, 3, 4]) {
+                made.ends.insert(last, (view.root(x), y));
+                made.nodes.extend([first, turn, last]);
+            }
+        }
+        made
+    }
+}
+
+/// Whether a node joins or cuts images along their channels and does nothing else.
+fn moves_channels(all: &Candidates, node: &Node) -> bool {
+    let m = &all.model;
+    let rank = |v: ValueId| m.values[v].shape.as_ref().map(Vec::len);
+    let of_images = || node.inputs.first().copied().flatten().and_then(rank) == Some(4);
+    let known = matches!(node.domain.as_str(), "" | "ai.onnx");
+    let list = |i: usize, name: &'static str| match node.inputs.get(i).copied().flatten() {
+        Some(v) => match m.values[v].constant.as_ref().or(m.values[root(m, v)].constant.as_ref()) {
+            Some(squall_core::graph::Constant::I64 { data, .. }) => Some(data.clone()),
+            _ => None,
+        },
+        None => ints(node, name).map(<[i64]>::to_vec),
+    };
+    let along = match node.op.as_str() {
+        "Concat" | "Split" => matches!(int(node, "axis", 0), 1 | -3),
+        "Slice" => list(3, "axes").is_some_and(|l| matches!(l[..], [1 | -3])),
+        _ => false,
+    };
+    known && along && of_images()
 }

@@ -1,11 +1,16 @@
 //! Solvers of an assignment: each makes a choice of kernels or layouts from the candidates, going
 //! out from the choice before. A solver is a file here and a line in [`SOLVERS`].
 
+mod cover;
 mod elimination;
 mod greedy;
 mod images;
+mod in_place;
 mod layouts;
 mod unfused;
+mod whole;
+
+pub use whole::{Standing, Standings, standings};
 
 use crate::assignment::{Assignment, Choice};
 use crate::candidates::Candidates;
@@ -51,6 +56,26 @@ pub const SOLVERS: &[AssignmentSolver] = &[
         about: "each image as the kernels that are known are fastest together, exactly",
         solve: layouts::fastest,
     },
+    AssignmentSolver {
+        name: IN_PLACE,
+        about: "values lie in the memory of others wherever that saves a copy",
+        solve: in_place::solve,
+    },
+    AssignmentSolver {
+        name: CHANNELS_LAST_IN_PLACE,
+        about: "the same, and images have their channels last through concatenations",
+        solve: layouts::channels_last_in_place,
+    },
+    AssignmentSolver {
+        name: FASTEST_IN_PLACE,
+        about: "the same, each image as the kernels that are known are fastest together, exactly",
+        solve: layouts::fastest_in_place,
+    },
+    AssignmentSolver {
+        name: CHEAPEST,
+        about: "kernels and layouts whose times add up to least, exactly; unknown ones estimated",
+        solve: whole::solve,
+    },
 ];
 
 /// The solver that chooses kernels where the user says nothing else.
@@ -59,6 +84,14 @@ pub const GREEDY: &str = "greedy";
 pub const CHANNELS_LAST: &str = "channels-last";
 /// The solver that chooses layouts by measured times.
 pub const FASTEST_LAYOUTS: &str = "fastest-layouts";
+/// The solver that saves copies.
+pub const IN_PLACE: &str = "in-place";
+/// The solver that saves copies and moves the channels of all images.
+pub const CHANNELS_LAST_IN_PLACE: &str = "channels-last-in-place";
+/// The solver that chooses kernels and layouts together by their times.
+pub const CHEAPEST: &str = "cheapest";
+/// The solver that saves copies and chooses layouts by measured times.
+pub const FASTEST_IN_PLACE: &str = "fastest-in-place";
 
 /// The solver of a name.
 pub fn solver(name: &str) -> Option<&'static AssignmentSolver> {

@@ -50,6 +50,15 @@ impl Net {
         self.value(shape, Some(Constant::F32 { shape: shape.to_vec(), data }), true)
     }
 
+    /// Whole numbers that are known.
+    pub fn list(&mut self, data: &[i64]) -> ValueId {
+        let shape = vec![data.len() as i64];
+        let id =
+            self.value(&shape.clone(), Some(Constant::I64 { shape, data: data.to_vec() }), true);
+        self.0.values[id].dtype = Some(DType::I64);
+        id
+    }
+
     pub fn number(&mut self, x: f32) -> ValueId {
         self.value(&[], Some(Constant::F32 { shape: vec![], data: vec![x] }), true)
     }

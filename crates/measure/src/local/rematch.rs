@@ -103,7 +103,9 @@ impl LocalMeasurer {
         self.workers[0].end_process();
         let task = self.task()?.clone();
         let (a, b) = if swapped { (challenger, incumbent) } else { (incumbent, challenger) };
-        let (tolerance, flush) = (task.tolerance, self.flush);
+        // What a judge found right is compared with nothing.
+        let tolerance = if task.judge.is_some() { f64::INFINITY } else { task.tolerance };
+        let flush = self.flush;
         let request = Request::Duel { plans: [a, b], tolerance, flush };
         let answer = self.on_first_worker(|worker, options| {
             worker.run_request(options, &task, &request, cost)

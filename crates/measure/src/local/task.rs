@@ -4,7 +4,7 @@
 use super::pace::{Pacemaker, Slowness};
 use crate::artifact::digest;
 use crate::cuda::{has_lowered_names, names_file};
-use squall_core::{DType, KernelSource, Measurement, MeasurerError, TaskSetup};
+use squall_core::{DType, Judge, KernelSource, Measurement, MeasurerError, TaskSetup};
 use squall_runtime::Plan;
 use squall_runtime::plan::letter;
 use std::path::Path;
@@ -23,6 +23,8 @@ pub(super) struct LocalTask {
     pub tensors: Plan,
     pub tolerance: f64,
     pub reference_seconds: f64,
+    /// What looks at results in place of a comparison.
+    pub judge: Option<Judge>,
     /// The best time measured, for rejecting hopeless kernels quickly: the bits of a positive
     /// number, which are in the order of the numbers.
     pub best: Arc<AtomicU64>,
@@ -59,6 +61,7 @@ impl LocalTask {
             tensors,
             tolerance: workload.tolerance(),
             reference_seconds: 0.0,
+            judge: reference.judge.clone(),
             best: Arc::new(AtomicU64::new(f64::INFINITY.to_bits())),
             pacemaker: Arc::default(),
         })

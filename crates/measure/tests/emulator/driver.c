@@ -14,6 +14,7 @@
  * EMULATED_CAPABILITY as 75. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <elf.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,7 +358,9 @@ API int cuDeviceGetAttribute(int *value, int which, int device) {
 API int cuDevicePrimaryCtxRetain(void **c, int device) {
   return *c = (void *)(size_t)(device + 1), 0;
 }
-API int cuCtxSetCurrent(void *c) { return c ? 0 : INVALID; }
+static void *context;
+API int cuCtxSetCurrent(void *c) { return context = c, c ? 0 : INVALID; }
+API int cuCtxGetCurrent(void **c) { return *c = context, 0; }
 API int cuMemAlloc_v2(void **p, size_t bytes) {
   return (*p = aligned_alloc(256, (bytes + 255) / 256 * 256)) ? 0 : MEMORY;
 }
@@ -398,6 +401,16 @@ API int cuModuleLoad(void **m, const char *path) {
   if (!(*m = dlopen(path, RTLD_NOW | RTLD_LOCAL))) *m = &foreign;
   return 0;
 }
+/* An image is a library in memory, which says itself where it ends: behind its section headers. */
+API int cuModuleLoadData(void **m, const void *image) {
+  const Elf64_Ehdr *e = image;
+  char path[] = "/tmp/emulated-XXXXXX";
+  if (memcmp(image, ELFMAG, SELFMAG) != 0) return 200;
+  size_t bytes = e->e_shoff + (size_t)e->e_shnum * e->e_shentsize;
+  int f = mkstemp(path), whole = f >= 0 && write(f, image, bytes) == (ssize_t)bytes;
+  *m = whole ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  return f >= 0 && close(f), unlink(path), *m ? 0 : 209;
+}
 API int cuModuleUnload(void *m) { return finish_all(), m == &foreign ? 0 : dlclose(m); }
 API int cuModuleGetFunction(function **f, void *module, const char *name) {
   char text[1200];
@@ -434,6 +447,17 @@ API int cuLaunchKernel(function *f, unsigned bx, unsigned by, unsigned bz, unsig
   w.count = f->sizes(sizes);
   for (int i = 0; i < w.count; i++) memcpy(w.values[i], arguments[i], sizes[i]);
   return submit(s, w);
+}
+/* Attributes of a launch are of no meaning here. */
+typedef struct {
+  unsigned blocks[3], threads[3], shared;
+  stream *s;
+  void *attributes;
+  unsigned count;
+} launch_config;
+API int cuLaunchKernelEx(const launch_config *c, function *f, void **arguments, void **extra) {
+  const unsigned *b = c->blocks, *t = c->threads;
+  return cuLaunchKernel(f, b[0], b[1], b[2], t[0], t[1], t[2], c->shared, c->s, arguments, extra);
 }
 /* As box_copy of device.h reads it. */
 typedef struct {

@@ -1,7 +1,7 @@
 /* Part of driver.c: NVRTC, which prints a kernel's source for g++ and lets that compile it. */
 
 typedef struct {
-  char *source, *names[MOST], lowered[MOST][32];
+  char *source, *names[MOST], lowered[MOST][200];
   int count;
   char log[4000], *binary;
   size_t size;
@@ -88,12 +88,10 @@ API int nvrtcCompileProgram(program *p, int count, const char *const *options) {
   fprintf(f, "#include \"%s\"\n#line 1 \"kernel.cu\"\n", getenv("EMULATED_HEADER"));
   print_source(f, p->source);
   fprintf(f, "\n#line 1 \"emulated entries\"\n");
-  for (int i = 0; i < p->count; i++) {
+  for (int i = 0; i < p->count; i++)
     snprintf(p->lowered[i], sizeof p->lowered[i], "expression%d", i);
-    print_entry(f, p->lowered[i], p->names[i]);
-  }
   static const char c_function[] = "extern \"C\" __global__ void ";
-  for (const char *at = p->source; !p->count && (at = strstr(at, c_function));) {
+  for (const char *at = p->source; (at = strstr(at, c_function));) {
     char name[200] = "";
     int cluster = 1;
     at += sizeof c_function - 1;
@@ -104,7 +102,13 @@ API int nvrtcCompileProgram(program *p, int count, const char *const *options) {
     fprintf(f,
             "extern \"C\" __attribute__((visibility(\"default\"))) int emulated_cluster_%s = %d;\n",
             name, cluster);
+    /* A C function keeps its name, also where that was asked for. */
+    for (int i = 0; i < p->count; i++)
+      if (strcmp(p->names[i], name) == 0) strcpy(p->lowered[i], name);
   }
+  for (int i = 0; i < p->count; i++)
+    if (strncmp(p->lowered[i], "expression", 10) == 0)
+      print_entry(f, p->lowered[i], p->names[i]);
   fclose(f);
   snprintf(command, sizeof command,
            "cd %s && g++ -x c++ -std=c++17 -O1 -w -fpermissive -fvisibility=hidden -fPIC -shared%s "

@@ -36,10 +36,14 @@ impl Plan {
         let range = |n: usize| w.foreign.as_ref().and_then(|f| f.ranges.get(n).copied().flatten());
         let input = |(n, i): (usize, &Input)| {
             let role = if i.kind == TensorKind::Data { Role::Data } else { Role::Weight };
-            let count = i.shape.iter().product::<i64>() as u64;
+            let count = w.input_span(n);
             Buffer { range: range(n), ..Buffer::own(role, element(i.dtype), count) }
         };
-        let output = |o: &Stage| Buffer::own(Role::Output, element(o.dtype), o.elements());
+        let count = |o: &Stage| if w.has_gaps() { w.output_span() } else { o.elements() };
+        let output = |o: &Stage| Buffer {
+            gaps: w.has_gaps(),
+            ..Buffer::own(Role::Output, element(o.dtype), count(o))
+        };
         let inputs = w.inputs.iter().enumerate().map(input);
         let buffers = inputs.chain(w.outputs().iter().map(output)).collect();
         Plan { buffers, ..Plan::default() }

@@ -109,12 +109,15 @@ pub struct Buffer {
     pub range: Option<(f64, f64)>,
     /// The file of an input that is given.
     pub file: Option<String>,
+    /// Of an output: what the reference leaves as it was is no part of it, and no kernel may write
+    /// there.
+    pub gaps: bool,
 }
 
 impl Buffer {
     /// A buffer with memory of its own.
     pub fn own(role: Role, element: Element, count: u64) -> Buffer {
-        Buffer { role, element, count, place: None, range: None, file: None }
+        Buffer { role, element, count, place: None, range: None, file: None, gaps: false }
     }
 
     /// Its size; the verifier has seen that it fits.

@@ -191,7 +191,8 @@ fn buffer(w: &mut Words<'_>) -> Result<Buffer, Wrong> {
         match w.word()? {
             "range" => buffer.range = Some((w.real()?, w.real()?)),
             "file" => buffer.file = Some(w.word()?.into()),
-            _ => return Err("expected `range` or `file`"),
+            "gaps" => buffer.gaps = true,
+            _ => return Err("expected `range`, `file` or `gaps`"),
         }
     }
     Ok(buffer)

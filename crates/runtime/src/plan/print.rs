@@ -42,6 +42,9 @@ impl Display for Buffer {
         if let Some((low, high)) = self.range {
             write!(f, " range {low:?} {high:?}")?;
         }
+        if self.gaps {
+            f.write_str(" gaps")?;
+        }
         self.file.as_ref().map_or(Ok(()), |name| write!(f, " file {name}"))
     }
 }

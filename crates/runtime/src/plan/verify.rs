@@ -78,6 +78,9 @@ fn buffers(p: &Plan) -> Result<(), String> {
         if made && !matches!(b.role, Role::Data | Role::Weight) {
             return Err(format!("buffer {i} is no input"));
         }
+        if b.gaps && b.role != Role::Output {
+            return Err(format!("buffer {i} is no output, and has gaps"));
+        }
         let Some((region, offset)) = b.place else {
             return match b.role {
                 Role::Constant => Err(format!("constant {i} lies in no region")),
@@ -90,7 +93,9 @@ fn buffers(p: &Plan) -> Result<(), String> {
         if !may_lie(b.role, r.role) {
             return Err(format!("buffer {i} may not lie in its region"));
         }
-        let room = r.bytes.checked_sub(offset).filter(|_| offset % ALIGNMENT == 0);
+        // Values may be parts of others; all else begins a line of the cache.
+        let step = if b.role == Role::Scratch { b.element.bytes() } else { ALIGNMENT };
+        let room = r.bytes.checked_sub(offset).filter(|_| offset % step == 0);
         match room.filter(|room| b.bytes() <= *room) {
             Some(_) => Ok(()),
             None => Err(format!("buffer {i} does not fit its region")),

@@ -150,6 +150,14 @@ impl Ports {
         rows.trim_end().into()
     }
 
+    /// The fields of a run's struct `io` as two lists: what goes in, and what comes out.
+    pub fn arguments(&self) -> (String, String) {
+        let all = |ports: &[Port]| {
+            ports.iter().map(|p| format!("io->{}", p.field)).collect::<Vec<_>>().join(", ")
+        };
+        (all(&self.inputs), all(&self.outputs))
+    }
+
     /// The fields of all tensors of a run, filled from arrays of pointers.
     pub fn filled(&self, input: &str, output: &str) -> String {
         let cast = |p: &Port, from: &str, i: usize, constant: &str| {

@@ -5,6 +5,7 @@
 
 mod build_files;
 mod flags;
+mod gpu;
 mod interface;
 mod onnxruntime;
 mod shared_loops;
@@ -23,6 +24,7 @@ use flags::Flags;
 use interface::{extents, plain};
 use serde_json::{Value, json};
 use sources::filled;
+use squall_runtime::host;
 use squall_runtime::plan::{ALIGNMENT, Plan, Role};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -112,6 +114,9 @@ pub fn export_library(
     if let Some(why) = network.stays() {
         return Err(why);
     }
+    if let Some(gpu) = at.gpus.first() {
+        return gpu::export(network, input, options, (at, gpu), folder);
+    }
     let name = &options.name;
     let text = network.plan_text()?;
     let plan = Plan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
@@ -146,12 +151,7 @@ pub fn export_library(
         "isa": flags.machine.trim_start_matches("-march="),
         "compiler": flags.version,
         "tuned_on": at.device_name(),
-        "kernels": {
-            "all": counts.kernels,
-            "tuned": counts.tuned,
-            "guessed": counts.guessed,
-            "plain": counts.plain,
-        },
+        "kernels": kernel_facts(counts),
         "weights": {
             "file": format!("{}.weights", name.text()),
             "bytes": weights_bytes,
@@ -160,7 +160,7 @@ pub fn export_library(
     });
     library.write(&folder, &text, &description)?;
     if options.build {
-        build(&folder.0, &flags)?;
+        build(&folder.0, &flags.compiler)?;
     }
     Ok(ExportedLibrary {
         folder: folder.0,
@@ -181,6 +181,16 @@ fn model_facts(input: &InputRequest) -> Value {
         .map(|b| blake3::hash(&b).to_hex().to_string())
         .ok();
     json!({"file": file.map(|f| f.to_string_lossy()), "blake3": digest})
+}
+
+/// How many kernels there are, and how they were chosen.
+fn kernel_facts(counts: KernelCounts) -> Value {
+    json!({
+        "all": counts.kernels,
+        "tuned": counts.tuned,
+        "guessed": counts.guessed,
+        "plain": counts.plain,
+    })
 }
 
 /// Has the weights prepared and written; the file's size, and the digest over the digests in its
@@ -235,14 +245,16 @@ impl Library<'_> {
     /// Writes all files but the weights.
     fn write(&self, folder: &Folder, plan: &str, facts: &Value) -> Result<(), Error> {
         let name = self.name.text();
-        for (file, text) in sources::runtime() {
+        for (file, text) in host::exported(&host::EXPORTED) {
             folder.put(&format!("src/runtime/{file}"), text)?;
         }
         for k in self.kernels {
             folder.put(&format!("src/{}.c", k.symbol(self.name)), k.text(self.name))?;
         }
         let part = |of: &str| format!("#include \"names.h\"\n#include \"runtime/{of}.c\"\n");
-        folder.put("src/names.h", sources::names(self.name))?;
+        let mut names = sources::names(self.name, &host::EXPORTED);
+        names += &sources::renamed(self.name, "rt_cpu_needs");
+        folder.put("src/names.h", names)?;
         folder.put("src/needs.c", part("needs"))?;
         if self.threads > 1 {
             folder.put("src/pool.c", part("pool"))?;
@@ -286,16 +298,10 @@ impl Library<'_> {
     }
 
     fn run(&self) -> String {
-        let all = |ports: &[Port]| {
-            ports.iter().map(|p| format!("io->{}", p.field)).collect::<Vec<_>>().join(", ")
-        };
         let several = self.threads > 1;
         let pool = if several { POOL } else { "  (void)pool;" };
-        let places = [
-            ("INPUTS", &*all(&self.ports.inputs)),
-            ("OUTPUTS", &all(&self.ports.outputs)),
-            ("POOL", pool),
-        ];
+        let (ins, outs) = self.ports.arguments();
+        let places = [("INPUTS", &*ins), ("OUTPUTS", &*outs), ("POOL", pool)];
         self.place(include_str!("text/run.c"), &places)
     }
 
@@ -347,7 +353,7 @@ impl Library<'_> {
 }
 
 /// Builds a library by its Makefile.
-fn build(folder: &Path, flags: &Flags) -> Result<(), Error> {
+fn build(folder: &Path, compiler: &str) -> Result<(), Error> {
     let fail = |message: String| Error::Build {
         message,
         hint: format!(
@@ -357,7 +363,7 @@ fn build(folder: &Path, flags: &Flags) -> Result<(), Error> {
     };
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     let mut command = Command::new("make");
-    command.args([format!("-j{jobs}"), format!("CC={}", flags.compiler)]);
+    command.args([format!("-j{jobs}"), format!("CC={compiler}")]);
     match command.current_dir(folder).stdin(Stdio::null()).output() {
         Ok(o) if o.status.success() => Ok(()),
         Ok(o) => {

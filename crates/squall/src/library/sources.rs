@@ -59,11 +59,11 @@ pub fn filled(template: &str, places: &[(&str, &str)]) -> String {
     text
 }
 
-/// Symbols of the runtime that are visible outside of their file.
-fn runtime_symbols() -> BTreeSet<&'static str> {
+/// Symbols of these files of the runtime that are visible outside of their file.
+fn runtime_symbols(files: &[&str]) -> BTreeSet<&'static str> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut all = BTreeSet::from(["rt_cpu_needs"]);
-    for (_, text) in runtime().filter(|(file, _)| file.ends_with(".c")) {
+    let mut all = BTreeSet::new();
+    for (_, text) in host::exported(files).filter(|(file, _)| file.ends_with(".c")) {
         for line in text.lines().filter(|l| l.starts_with(|c: char| c.is_ascii_lowercase())) {
             let Some((before, _)) = line.split_once('(') else { continue };
             if before.starts_with("static") || before.starts_with("typedef") {
@@ -78,21 +78,19 @@ fn runtime_symbols() -> BTreeSet<&'static str> {
     all
 }
 
-/// The runtime's files that a library is made of.
-pub fn runtime() -> impl Iterator<Item = host::Source> {
-    host::LIBRARY.into_iter().filter(|(name, _)| host::EXPORTED.contains(name))
-}
-
-/// What gives the runtime's symbols the network's name.
-pub fn names(name: &Name) -> String {
+/// What gives the symbols of files of the runtime the network's name.
+pub fn names(name: &Name, files: &[&str]) -> String {
     let mut text = String::from(
         "/* The runtime's symbols have the network's name before theirs, so that several networks \
          fit one\n * program. Made by Squall. */\n",
     );
-    for symbol in runtime_symbols() {
-        let _ = writeln!(text, "#define {symbol} {}_{symbol}", name.text());
-    }
+    text.extend(runtime_symbols(files).iter().map(|symbol| renamed(name, symbol)));
     text
+}
+
+/// What gives one symbol the network's name.
+pub fn renamed(name: &Name, symbol: &str) -> String {
+    format!("#define {symbol} {}_{symbol}\n", name.text())
 }
 
 /// The table of kernels.
@@ -184,11 +182,14 @@ mod tests {
 
     #[test]
     fn all_symbols_of_the_runtime_are_found() {
-        let all = runtime_symbols();
+        let all = runtime_symbols(&host::EXPORTED);
         for name in ["rt_execute", "rt_model_open", "rt_plan_read", "rt_fail", "rt_digest"] {
             assert!(all.contains(name), "{name}: {all:?}");
         }
-        assert_eq!(runtime().count(), host::EXPORTED.len());
+        assert!(runtime_symbols(&host::EXPORTED_GPU).contains("rt_gpu_library_run"));
+        for files in [&host::EXPORTED[..], &host::EXPORTED_GPU] {
+            assert_eq!(host::exported(files).count(), files.len());
+        }
     }
 
     #[test]

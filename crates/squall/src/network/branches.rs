@@ -55,9 +55,12 @@ impl Order {
             common
         };
         let mut before: Vec<Steps> = writers.iter().map(all).collect();
-        // Inputs are there from the beginning.
-        plan.inputs.iter().for_each(|p| before[p.block] = none());
         let mut is_kept = vec![false; plan.blocks.len()];
+        // Inputs are there from the beginning, and stay: an inference may be replayed with them.
+        for p in &plan.inputs {
+            before[p.block] = none();
+            is_kept[p.block] = true;
+        }
         let extents = plan.bounded.iter().map(|b| &b.extents);
         plan.outputs.iter().chain(extents).for_each(|p| is_kept[p.block] = true);
         Order { uses, before, is_kept, words, ancestors }
@@ -115,13 +118,13 @@ mod tests {
         let mut order = Order::of(&diamond());
         // The branches meet, and so do a step's source and target.
         assert!(order.meet(2, 3) && order.meet(0, 1) && order.meet(1, 2));
-        // The input is over when the branches are written, `a` only when both read it.
-        assert!(!order.meet(0, 2) && !order.meet(0, 4) && order.meet(1, 4));
+        // The input stays, `a` is over when both branches have read it.
+        assert!(order.meet(0, 2) && order.meet(0, 5) && order.meet(1, 4));
         assert!(!order.meet(1, 5) && !order.meet(2, 5));
         // An output is kept, though nothing reads it.
         assert!(order.meet(4, 5));
         // What the second branch needs for itself meets all of the first.
         order.add(2);
-        assert!(order.meet(6, 2) && order.meet(6, 3) && !order.meet(6, 0) && !order.meet(6, 5));
+        assert!(order.meet(6, 2) && order.meet(6, 3) && order.meet(6, 0) && !order.meet(6, 5));
     }
 }

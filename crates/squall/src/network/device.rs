@@ -9,7 +9,9 @@ use crate::export::{compile, refused};
 use crate::target_context::TargetContext;
 use squall_compiler::{moves, plain};
 use squall_core::graph::OperatorCall;
-use squall_core::{Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase};
+use squall_core::{
+    Bytes, KernelSource, Language, Launch, LaunchArgument, LaunchPhase, Target, TargetKind,
+};
 use squall_graph::plan::{Place, Plan, Work};
 use squall_measure::cpu::Object;
 use squall_measure::cuda::{Gpu, cubins};
@@ -72,7 +74,9 @@ fn kernel(plan: &Plan, work: &Work, symbol: &str) -> Result<KernelSource, String
                 to: a.to as u64,
                 from: a.from as i64,
             };
+            let formats = [source_of(plan, from).0, target_of(plan, to).0];
             let copy = moves::Copy {
+                converts: (formats[0] != formats[1]).then_some(formats),
                 size: size(to),
                 from: (first_of(from) + from_offset) as u64,
                 to: to.offset as u64,
@@ -129,6 +133,30 @@ fn operator(call: &OperatorCall, symbol: &str) -> Result<KernelSource, String> {
         full_optimisation: true,
         flags: vec!["-default-device".into()],
     })
+}
+
+/// The device function that kernels begin with which may be set up while others run.
+const AWAITS: &str = "static __device__ __forceinline__ void await_launches() {\n  asm \
+    volatile(\"griddepcontrol.wait;\" ::: \"memory\");\n}\n";
+
+/// A kernel whose functions wait for the launches before theirs to end, so that they may be set up
+/// while those run; where launches do not overlap, that waits for nothing.
+pub fn awaiting(kernel: &mut KernelSource, gpu: &Gpu) {
+    const HEAD: &str = "extern \"C\" __global__ ";
+    let Target { kind: TargetKind::Cuda(limits), .. } = &gpu.target else { return };
+    if limits.capability < 90 {
+        return;
+    }
+    let mut text = String::from(AWAITS);
+    let mut rest = kernel.source.as_str();
+    while let Some(at) = rest.find(HEAD) {
+        let Some(open) = rest[at..].find('{') else { break };
+        let (head, body) = rest.split_at(at + open + 1);
+        text = text + head + "\n  await_launches();";
+        rest = body;
+    }
+    text += rest;
+    kernel.source = text;
 }
 
 /// Builds the program and all cubins in a folder; one that is kept gets the sources, too.

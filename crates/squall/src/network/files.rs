@@ -407,8 +407,8 @@ impl<'a> Builder<'a> {
             return Err(format!("its kernel takes {takes} inputs, not {}", inputs.len()));
         }
         let mut buffers = Vec::new();
-        for (s, i) in inputs.iter().zip(&workload.inputs) {
-            let elements = i.shape.iter().product::<i64>() as usize;
+        for (n, (s, i)) in inputs.iter().zip(&workload.inputs).enumerate() {
+            let elements = workload.input_span(n) as usize;
             let holds = match s {
                 Source::Constant(c) => self.plan.constants[*c].len() == elements,
                 Source::Place(p) => p.offset + elements <= self.plan.blocks[p.block].elements,
@@ -427,7 +427,7 @@ impl<'a> Builder<'a> {
                 }
             });
         }
-        let elements = workload.output().elements() as usize;
+        let elements = workload.output_span() as usize;
         if output.offset + elements > self.plan.blocks[output.block].elements {
             return Err("its kernel's result is larger than the model says".into());
         }

@@ -21,13 +21,14 @@ use files::Layout;
 use plain::PlainOperators;
 use program::Part;
 use squall_core::graph::{Weights, deciding_inputs};
-use squall_core::{KernelSource, Task, TaskId};
+use squall_core::{KernelSource, Task, TaskId, Workload};
 use squall_frontend::npy::Array;
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
 use squall_graph::plan::{Plan, PlanStep, Work};
 use squall_measure::cpu::Device;
 use squall_measure::{TemporaryFolder, end_with_us};
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Component, Path, PathBuf};
@@ -157,6 +158,28 @@ pub struct Network {
     arena_bytes: usize,
 }
 
+/// Names the tasks that were made anew in another format.
+fn name_remade(plan: &mut Plan, input: &Input) {
+    for step in &mut plan.steps {
+        if let Work::Kernel { task, .. } = &mut step.work
+            && let Some(made) = input.remade.get(task)
+        {
+            *task = *made;
+        }
+    }
+}
+
+/// Why a model's shapes are not known, and what to give.
+fn undecided(graph: &Assignment) -> Option<(String, String)> {
+    let deciding: Vec<&str> = deciding_inputs(graph.model())
+        .into_iter()
+        .map(|id| graph.model().values[id].name.as_str())
+        .collect();
+    let first = deciding.first()?;
+    let message = format!("shapes depend on the values of its input {}", deciding.join(", "));
+    Some((message, format!("give them: --input {first}=X.npy")))
+}
+
 impl Network {
     /// Builds a model of the kernels that `make` gives for its tasks. `keep` is a folder for the
     /// program and what it reads; kernels that did not change since it was written there are not
@@ -178,34 +201,31 @@ impl Network {
         let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
         };
-        let deciding: Vec<&str> = deciding_inputs(graph.model())
-            .into_iter()
-            .map(|id| graph.model().values[id].name.as_str())
-            .collect();
-        if let [first, ..] = deciding[..] {
-            let message =
-                format!("shapes depend on the values of its input {}", deciding.join(", "));
-            return Err(fault(message, &format!("give them: --input {first}=X.npy")));
+        if let Some((message, hint)) = undecided(graph) {
+            return Err(fault(message, &hint));
         }
         let [inputs, outputs] = ends(graph).map_err(|e| fault(e, UNTUNED_HINT))?;
         let mut weights = weights(input)?;
         input.bound.iter().for_each(|(name, _)| _ = weights.remove(name));
         let mut plan = graph.plan(weights).map_err(|e| fault(e, UNTUNED_HINT))?;
         let gpu = at.gpus.first();
-        for step in &mut plan.steps {
-            if let Work::Kernel { task, .. } = &mut step.work
-                && let Some(made) = input.remade.get(task)
-            {
-                *task = *made;
-            }
+        name_remade(&mut plan, input);
+        if !input.remade.is_empty() {
+            let all: HashMap<TaskId, &Workload> =
+                input.tasks.iter().map(|t| (t.id, &t.workload)).collect();
+            plan.in_formats(&all).map_err(|e| fault(e, UNTUNED_HINT))?;
         }
         let plain = match gpu {
             Some(_) => device::generated(&plan),
             None => PlainOperators::of(&plan),
         };
-        let plain = plain.map_err(|e| fault(e, UNTUNED_HINT))?;
+        let mut plain = plain.map_err(|e| fault(e, UNTUNED_HINT))?;
         let tasks: Vec<&Task> = input.tasks.iter().collect();
-        let kernels = program::with_runtime_ahead(at, || make(&tasks))?;
+        let mut kernels = program::with_runtime_ahead(at, || make(&tasks))?;
+        if let Some(gpu) = gpu {
+            let sources = kernels.iter_mut().map(|k| &mut k.source);
+            sources.chain(&mut plain.sources).for_each(|s| device::awaiting(s, gpu));
+        }
         let layout = match gpu {
             Some(_) => Layout::parted(&plan, &kernels, &plain, device::ALIGNMENT),
             None => Layout::new(&plan, &kernels, &plain),

@@ -30,6 +30,7 @@ pub fn number(value: f32, dtype: DType) -> Vec<u8> {
     match dtype {
         DType::F64 => f64::from(value).to_ne_bytes().to_vec(),
         DType::Bool => vec![u8::from(value != 0.0)],
+        d if d.is_half() => d.half_bits(value).unwrap_or(0).to_ne_bytes().to_vec(),
         d if d.is_integer() => Constant::I64 { shape: Vec::new(), data: vec![value as i64] }
             .bytes(d)
             .unwrap_or_default(),

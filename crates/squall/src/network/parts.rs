@@ -32,8 +32,18 @@ impl Network {
         })
     }
 
-    /// Writes constants and prepared weights into a file; the program prepares them.
+    /// Writes constants and prepared weights into a file; the program prepares them, on a GPU where
+    /// it is for one.
     pub(crate) fn write_weights(&self, path: &Path) -> Result<(), Error> {
-        self.launch(&[OsStr::new("--weights"), path.as_os_str()]).map(drop)
+        let ordinal = self.gpu.map(|n| n.to_string());
+        let mut arguments = vec![OsStr::new("--weights"), path.as_os_str()];
+        arguments.extend(ordinal.as_deref().map(OsStr::new));
+        self.launch(&arguments).map(drop)
+    }
+
+    /// What a file of its folder holds.
+    pub(crate) fn file(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let path = self.folder.join(name);
+        std::fs::read(&path).map_err(|source| Error::Read { path, source })
     }
 }

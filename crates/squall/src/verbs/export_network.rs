@@ -1,4 +1,4 @@
-//! Exporting a whole model as a C library.
+//! Exporting a whole model as a C library, for a CPU or a GPU.
 
 use super::run::{NetworkRequest, network};
 use crate::error::Error;
@@ -25,15 +25,6 @@ pub fn export_network(
     request: &LibraryRequest,
     listen: &mut Listen<'_>,
 ) -> Result<ExportedLibrary, Error> {
-    if !request.network.target.is_cpu() {
-        return Err(Error::Usage {
-            message: "libraries of whole models are made for the CPU only".into(),
-            hint:
-                "`squall run` and `squall bench` run the model on a GPU, `squall export` without \
-                   --network writes its kernels for one; here say `--target cpu`"
-                    .into(),
-        });
-    }
     let (network, _) = network(context, &request.network, &[], listen)?;
     let at = context.target(request.network.target, request.network.threads)?;
     export_library(&network, &request.network.input, &request.options, &at, &request.out)

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::forecast::{Answer, Row, answer, load, proposals_for, questions, write};
 use crate::input::Input;
 use crate::layout::Channels;
+use crate::precision::Precision;
 use crate::settings::TargetRequest;
 use crate::target_context::Context;
 use serde_json::{Value, json};
@@ -167,7 +168,7 @@ fn tasks(
         Problems::File(path) => Input::load(&path.to_string_lossy(), &[])?,
     };
     // The tasks that tuning would have.
-    let input = input.with_channels(Channels::usual(request.target));
+    let input = input.with_channels(Channels::usual(request.target, Precision::F32));
     let at = context.target(request.target, request.threads)?;
     let mut all = Vec::new();
     for task in input.select(None)? {

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::export::{Chosen, GuessRequest, GuessSource, Guesser, KernelCounts, Origin, choose};
 use crate::network::{Layer, Network, accepts};
+use crate::precision::Precision;
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::target_context::{Context, TargetContext};
@@ -259,28 +260,55 @@ fn cases(request: &CheckRequest) -> Result<Vec<Case>, Error> {
     folders.iter().map(case).collect()
 }
 
-/// Runs a model on known inputs and compares what it gives.
+/// A network, and the shapes that it was built for.
+type Built = (Network, Vec<Vec<i64>>);
+
+/// The network for a case's inputs: the last one where it serves them.
+fn serving<'b>(
+    context: &Context,
+    request: &NetworkRequest,
+    inputs: &[NamedArray],
+    built: &'b mut Option<Built>,
+    listen: &mut Listen<'_>,
+) -> Result<&'b Network, Error> {
+    let shapes: Vec<Vec<i64>> = inputs.iter().map(|(_, a)| a.shape.clone()).collect();
+    // Cases of the same shapes, and of the values on which shapes depend, share a network.
+    let serves = |(n, of): &Built| *of == shapes && n.bound().iter().all(|b| inputs.contains(b));
+    if !built.as_ref().is_some_and(serves) {
+        *built = None;
+    }
+    let made = match built.take() {
+        Some(known) => known,
+        None => (network_for(context, request, inputs, listen)?, shapes),
+    };
+    Ok(&built.insert(made).0)
+}
+
+/// Runs a model on known inputs and compares what it gives. In another format than f32 it is run in
+/// that, too, for what the format loses.
 pub fn check(
     context: &Context,
     request: &CheckRequest,
     listen: &mut Listen<'_>,
 ) -> Result<Checked, Error> {
+    let wanted = &request.network;
+    let precise = (wanted.input.precision != Precision::F32).then(|| NetworkRequest {
+        input: InputRequest { precision: Precision::F32, ..wanted.input.clone() },
+        ..wanted.clone()
+    });
     let mut checked = Checked::default();
-    let mut built: Option<(Network, Vec<Vec<i64>>)> = None;
-    for (inputs, expected) in cases(request)? {
-        let shapes: Vec<Vec<i64>> = inputs.iter().map(|(_, a)| a.shape.clone()).collect();
-        // Cases of the same shapes, and of the values on which shapes depend, share a network.
-        let serves = |(n, of): &(Network, Vec<Vec<i64>>)| {
-            *of == shapes && n.bound().iter().all(|b| inputs.contains(b))
-        };
-        if !built.as_ref().is_some_and(serves) {
-            let made = network_for(context, &request.network, &inputs, listen)?;
-            built = Some((made, shapes));
+    let (mut built, mut in_f32) = (None, None);
+    for (mut inputs, expected) in cases(request)? {
+        let network = serving(context, wanted, &inputs, &mut built, listen)?;
+        if expected.is_empty() {
+            inputs.extend(network.random_inputs(&inputs));
         }
-        let Some((network, _)) = &built else { continue };
         let (outputs, layers) = network.run(&inputs)?;
         checked.kernels = network.counts();
         checked.add(&outputs, &expected, &layers, request.tolerance);
+        let Some(precise) = &precise else { continue };
+        let (values, _) = serving(context, precise, &inputs, &mut in_f32, listen)?.run(&inputs)?;
+        checked.loss.get_or_insert_default().add(&outputs, &values);
     }
     Ok(checked)
 }

@@ -24,7 +24,10 @@ pub fn tune(
     stop: &AtomicBool,
     listen: &mut Listen<'_>,
 ) -> Result<Report, Error> {
-    let input = request.input.load(request.target)?;
+    let mut input = request.input.load(request.target)?;
+    if let Some(judge) = &request.judge {
+        input.own = input.own.into_iter().map(|k| k.judged(judge.clone())).collect();
+    }
     for k in input.own.iter().filter(|k| k.restored.0 > 0) {
         listen(Event::Note(format!(
             "{} writes over its input: a fresh copy of {} is part of each timed call",
@@ -37,6 +40,7 @@ pub fn tune(
     if let Some(wanted) = &request.inference
         && input.kind == InputKind::Model
         && request.only.is_none()
+        && request.shard.is_none()
         && request.target.is_cpu()
         && report.stop != StopReason::Interrupted
     {

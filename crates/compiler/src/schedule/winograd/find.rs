@@ -149,17 +149,27 @@ pub fn find(n: &Nest, name: &str) -> Result<Convolution, String> {
     else {
         return Err(no("the tensors have not four dimensions"));
     };
-    if filter_shape != [outputs, channels, 3, 3] {
+    // The input may be the first channels of an image with more.
+    let inputs = filter_shape[1];
+    if filter_shape != [outputs, inputs, 3, 3] || inputs > channels {
         return Err(no("the filter is not [outputs, channels, 3, 3]"));
     }
+    let channels = inputs;
     if at.len() != 4 || epilogue.loads().iter().any(|(s, i)| *s == sum && *i != at) {
         return Err(no("the output is not elementwise in it"));
     }
-    if height < 1 || width < 1 || shape(output) != shape(sum) {
+    let within = |part: &[i64], whole: &[i64]| {
+        part.len() == whole.len() && part.iter().zip(whole).all(|(p, w)| p <= w)
+    };
+    if height < 1 || width < 1 || !within(shape(sum), shape(output)) {
         return Err(no("the output has another shape"));
     }
     let weight = weight(n, filter).ok_or_else(|| no("the filter is made otherwise"))?;
     let Padding { input, pad, padded } = padding(n, read, input_channels, &copies).map_err(no)?;
+    let all = input_channels.read(shape(input));
+    if padded.is_none() && all.is_none_or(|[_, _, h, w]| [h, w] != [height + 2, width + 2]) {
+        return Err(no("the input is a part of one with more rows"));
+    }
     Ok(Convolution {
         input,
         input_channels,
@@ -247,12 +257,15 @@ fn padding(
             let Expr::Load { source, index: from } = &**then else {
                 return Err("the padding is not a copy");
             };
+            let of_channels = channels.read(&[0, 1, 2, 3]).map(|[_, c, ..]| c);
             let shift = |d: usize| -> Option<i64> {
                 let moved = index[d].add(&from[d].scale(-1)).as_constant()?;
                 let c = conds.iter().find(|c| c.index == from[d]);
-                let whole = c.map_or(moved == 0 && shape(*source)[d] == shape(read)[d], |c| {
-                    c.low == 0 && c.high == shape(*source)[d]
-                });
+                let (source_extent, extent) = (shape(*source)[d], shape(read)[d]);
+                let alike =
+                    source_extent == extent || (of_channels == Some(d) && source_extent > extent);
+                let whole =
+                    c.map_or(moved == 0 && alike, |c| c.low == 0 && c.high == shape(*source)[d]);
                 whole.then_some(moved)
             };
             let shifts = channels.read(&[shift(0), shift(1), shift(2), shift(3)]);

@@ -33,15 +33,28 @@ pub(crate) struct Program {
 
 type Rule = fn(&Facts<'_>, Gpu) -> Vec<Program>;
 
-/// The rules in order; the first that applies gives all sketches, and Winograd's algorithm adds
-/// its own.
+/// The rules in order; the first that applies gives all sketches, and Winograd's algorithm and sums
+/// along rows add their own.
 const RULES: &[(&str, Rule)] =
     &[("contraction", contract::derive), ("rows", rows::derive), ("map", map::derive)];
 
 pub(crate) fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
+    // Tiles that reach over an edge count on nothing being there: no part of a larger box.
+    if !f.workload.rooms.is_empty() {
+        return vec![plain(f, gpu)];
+    }
     let derived = RULES.iter().map(|(_, rule)| rule(f, gpu)).find(|list| !list.is_empty());
     let mut list = derived.unwrap_or_else(|| vec![plain(f, gpu)]);
     list.extend(winograd::derive(f, gpu));
+    // A sum along the last axis is a tile of sums, or a block's threads share a row of it.
+    if f.workload.kind == "reduce" {
+        let rows = rows::derive(f, gpu);
+        rows.into_iter().for_each(|r| {
+            if list.iter().all(|known| known.name != r.name) {
+                list.push(r);
+            }
+        });
+    }
     list
 }
 

@@ -126,7 +126,8 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             .collect();
         out.extend(lanes);
         // A padded copy next to its use is always faster than one of the whole input.
-        if pad == Pad::Near && !out.is_empty() {
+        let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. });
+        if pad == Pad::Near && !out.is_empty() && w.stages[..main].iter().any(is_copied) {
             out.retain(|s| !s.name.contains("copy"));
         }
     }
@@ -182,13 +183,20 @@ fn side_stages_first(w: &Workload) -> Workload {
     Workload { stages: order.iter().map(stage).collect(), ..w.clone() }
 }
 
-/// Whether a stage before the main one tests positions: a padding.
+/// Whether a stage before the main one has to be computed: it tests positions, as a padding does,
+/// or has steps of its own ahead of the main stage.
 pub(super) fn padding(w: &Workload, main: usize) -> bool {
     w.stages[..main].iter().any(is_padding)
 }
 
 fn is_padding(s: &Stage) -> bool {
-    s.reduction.is_none() && matches!(s.body, Expr::Select { .. })
+    s.reduction.is_none() && (matches!(s.body, Expr::Select { .. }) || s.body.flop() > 0)
+}
+
+/// How many axes a copy near its use is joined to, of those that it could be: all that a padding
+/// shares, but of steps that are computed ahead all but one, so that what they make serves a tile.
+fn joined_axes(s: &Stage, shared: usize) -> usize {
+    if matches!(s.body, Expr::Select { .. }) { shared } else { shared.saturating_sub(1) }
 }
 
 /// Joins the epilogue, brings padding into its form and collapses axes.
@@ -220,19 +228,22 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
     attempt(&mut n, &mut prefix, joins)?;
     if pad == Pad::Near {
         // Join the copy to the axes that it shares with the main stage, outermost first.
-        let p = w.stages[..main].iter().find(|s| is_padding(s))?.name.clone();
-        let mut joined = None;
-        for (a, b) in names(&n, &p).iter().zip(&of_c) {
-            if attempt(
-                &mut n,
-                &mut prefix,
-                vec![Primitive::Join { first: a.clone(), second: b.clone() }],
-            )
-            .is_none()
-            {
+        let stage = w.stages[..main].iter().find(|s| is_padding(s))?;
+        let p = stage.name.clone();
+        let join = |a: &String, b: &String| Primitive::Join { first: a.clone(), second: b.clone() };
+        let mut trial = (n.clone(), prefix.clone());
+        let pairs: Vec<(String, String)> = names(&n, &p).into_iter().zip(of_c).collect();
+        let mut joins = Vec::new();
+        for (a, b) in &pairs {
+            if attempt(&mut trial.0, &mut trial.1, vec![join(a, b)]).is_none() {
                 break;
             }
-            joined = Some(a.clone());
+            joins.push(join(a, b));
+        }
+        joins.truncate(joined_axes(stage, joins.len()));
+        let joined = joins.len().checked_sub(1).map(|i| pairs[i].0.clone());
+        for j in joins {
+            attempt(&mut n, &mut prefix, vec![j])?;
         }
         attempt(&mut n, &mut prefix, vec![Primitive::Contract { buffer: p.clone(), at: joined? }])?;
         // The copy is only made there if it fits the stack.
@@ -530,7 +541,7 @@ fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>) {
     let mut found = (None, None);
     for top in &n.body {
         let mut chain = Vec::new();
-        copy_chain(top, &mut chain, &mut |chain, conds| {
+        copy_chain(n, top, &mut chain, &mut |chain, conds| {
             let Some(&(v, extent)) = chain.last() else { return };
             let along =
                 conds.iter().find(|c| c.index.coefficient(v) == 1 && c.index.terms().len() == 1);
@@ -547,14 +558,20 @@ fn copy_loops(n: &Nest, pad: Pad) -> (Option<Border>, Option<String>) {
 
 type Visit<'a> = &'a mut dyn FnMut(&[(Var, i64)], &[squall_core::expr::Cond]);
 
-fn copy_chain(s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
+fn copy_chain(n: &Nest, s: &Stmt, chain: &mut Vec<(Var, i64)>, f: Visit<'_>) {
     match s {
         Stmt::Loop(l) => {
             chain.push((l.var, l.extent));
-            l.body.iter().for_each(|s| copy_chain(s, chain, f));
+            l.body.iter().for_each(|s| copy_chain(n, s, chain, f));
             chain.pop();
         }
         Stmt::Store { value: Expr::Select { conds, .. }, .. } => f(chain, conds),
+        // What is computed ahead has no border.
+        Stmt::Store { buffer, value, .. }
+            if n.buffer(*buffer).scope != Scope::Output && value.flop() > 0 =>
+        {
+            f(chain, &[]);
+        }
         _ => {}
     }
 }

@@ -3,7 +3,7 @@
 //! operators, which the graph then fuses in its own way. Their definitions:
 //! onnxruntime's `docs/ContribOperators.md`.
 
-use super::inline::{identity, int, simple};
+use super::inline::{self, identity, int, simple};
 use crate::onnx::proto::{AttributeProto, NodeProto, TensorProto, attribute};
 use squall_core::graph::elements;
 
@@ -159,13 +159,7 @@ impl Body<'_> {
     }
 
     fn constant(&mut self, value: TensorProto) -> String {
-        let value = AttributeProto {
-            name: "value".into(),
-            t: Some(value),
-            r#type: attribute::TENSOR,
-            ..Default::default()
-        };
-        self.op("Constant", &[], vec![value])
+        self.op("Constant", &[], vec![inline::value(value)])
     }
 
     fn floats(&mut self, dims: &[i64], float_data: Vec<f32>) -> String {

@@ -1,7 +1,7 @@
 //! Bodies of nodes (subgraphs and functions) under other names, so that they can stand where their
 //! node stood.
 
-use crate::onnx::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto};
+use crate::onnx::proto::{AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto};
 use prost::Message;
 use std::collections::{HashMap, HashSet};
 
@@ -137,6 +137,16 @@ pub(super) fn simple(op: &str, inputs: &[&str], output: &str) -> NodeProto {
         op_type: op.into(),
         input: inputs.iter().map(|s| s.to_string()).collect(),
         output: vec![output.into()],
+        ..Default::default()
+    }
+}
+
+/// The attribute of a Constant.
+pub(super) fn value(t: TensorProto) -> AttributeProto {
+    AttributeProto {
+        name: "value".into(),
+        t: Some(t),
+        r#type: crate::onnx::proto::attribute::TENSOR,
         ..Default::default()
     }
 }

@@ -11,6 +11,7 @@
 
 mod program;
 mod tiling;
+mod unfold;
 
 use super::super::tile::{Axis, Pad, padding, shape_base, with_epilogue};
 use super::super::{Draft, Facts, divisors, overlap_at_most, powers};
@@ -26,7 +27,9 @@ use std::sync::Arc;
 const MOST_SUMS: i64 = 128;
 
 pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Vec<Program> {
-    let Some((w, main)) = with_epilogue(f.workload) else { return Vec::new() };
+    let Some((w, main)) = with_epilogue(&unfold::unfolded(f.workload)) else {
+        return Vec::new();
+    };
     let pad = if padding(&w, main) { Pad::Guard } else { Pad::None };
     let Some((mut base, _)) = shape_base(&w, main, pad) else { return Vec::new() };
     let prepare = std::mem::take(&mut base.prepare);

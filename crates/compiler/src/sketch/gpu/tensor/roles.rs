@@ -140,7 +140,7 @@ impl Roles {
 pub fn leading(p: &Problem) -> Option<usize> {
     let depth = match format(&p.base, p)? {
         DType::F32 | DType::Tf32 => 8,
-        _ => return None,
+        _ => 16,
     };
     // Columns that are multiplied, in eighths of those that the reduction has.
     let filled =

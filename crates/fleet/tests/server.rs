@@ -1,0 +1,255 @@
+//! A fleet against a real server: facts, leases, deaths, roles. Each test has a server of its own;
+//! where PostgreSQL is not installed they say so and are skipped.
+
+use squall_core::*;
+use squall_fixtures::postgres::{Server, server};
+use squall_fleet::*;
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn workload(n: i64) -> Workload {
+    let text =
+        format!("workload relu\ndata X: f32[{n}]\nstage Y: f32[i: {n}] = max(X[i], 0)\noutput Y\n");
+    Workload::parse(&text).unwrap()
+}
+
+fn measured(ns: f64) -> Outcome {
+    let samples = (0..7).map(|i| Nanos(ns * (1.0 + 1e-3 * f64::from(i)))).collect();
+    Outcome::Measured(Measurement {
+        samples,
+        calls: 100,
+        error: 1.5e-7,
+        gpu: None,
+        pace: Some(3.0),
+    })
+}
+
+fn record(n: i64, i: usize, kind: RecordKind, outcome: Outcome) -> Record {
+    let w = workload(n);
+    Record {
+        kind,
+        task: TaskId::of(&w, Objective::Time),
+        name: format!("relu_{n}"),
+        workload: w.to_string(),
+        device: "cpu a".into(),
+        toolchain: "gcc".into(),
+        tunable: format!("tiles@{}", i % 3),
+        configuration: format!("tile={i},order=ijk,unroll=4,vector=16,pack=b,parallel=0"),
+        outcome,
+        cost: CpuCost { build: 0.123456789, measure: 0.2, search: 1e-9 },
+        seed: u64::MAX - i as u64,
+        time: 1.7e9 + i as f64 / 3.0,
+    }
+}
+
+fn trial(n: i64, i: usize) -> Record {
+    record(n, i, RecordKind::Trial, measured(100.0 / 3.0 + i as f64))
+}
+
+fn fleet(server: &Server) -> Fleet {
+    server.sql("postgres", "CREATE DATABASE squall");
+    let url = server.url("squall", "squall");
+    assert!(matches!(Fleet::connect(&url), Err(FleetError::NoFleet { .. })));
+    let (_, is_new, without_roles) = Fleet::init(&url).unwrap();
+    assert!(is_new && without_roles.is_none(), "{without_roles:?}");
+    let (fleet, is_new, _) = Fleet::init(&url).unwrap();
+    assert!(!is_new, "the second time it is there");
+    fleet
+}
+
+fn worker(fleet: &mut Fleet, name: &str) -> Worker {
+    let class = fleet.class("cpu a", "gcc", Some(1e11)).unwrap();
+    fleet.join(WorkerName(name.into()), class, "1").unwrap()
+}
+
+fn order(n: i64, trials: u64, weight: f64) -> TaskOrder {
+    TaskOrder { task: Task::new(format!("relu_{n}"), workload(n)), trials, weight }
+}
+
+fn sorted(mut records: Vec<Record>) -> Vec<Record> {
+    records.sort_by_key(Record::identity);
+    records
+}
+
+#[test]
+fn facts_come_back_as_they_went_however_often_they_are_sent() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let w = worker(&mut fleet, "a");
+    let mut all = vec![trial(4, 0), trial(4, 1), trial(5, 2)];
+    for (i, stage) in
+        [FailStage::Build, FailStage::Launch, FailStage::Timeout, FailStage::WrongAnswer]
+            .into_iter()
+            .enumerate()
+    {
+        let detail = format!("said \"no\"\n\u{1b}[31m {}", stage.name());
+        all.push(record(4, 10 + i, RecordKind::Trial, Outcome::Failed { stage, detail }));
+    }
+    all.push(record(4, 20, RecordKind::Trial, Outcome::Infeasible("over 4 KiB".into())));
+    all.push(record(4, 1, RecordKind::Rematch, measured(7.0)));
+    all.push(record(4, 1, RecordKind::Rematch, measured(8.0)));
+    all.push(record(5, 3, RecordKind::Untuned, measured(9.0)));
+    assert_eq!(fleet.ship(w.id, w.class, &all).unwrap(), all.len() as u64);
+    assert_eq!(fleet.ship(w.id, w.class, &all).unwrap(), 0);
+    assert_eq!(sorted(fleet.all_records("*").unwrap()), sorted(all.clone()));
+    let (of_task, mark) = fleet.pull(all[0].task, w.class, Mark::default()).unwrap();
+    assert_eq!(of_task.len(), all.len() - 2);
+    // Commits overtake each other: what was pulled lately is pulled again.
+    let (again, _) = fleet.pull(all[0].task, w.class, mark).unwrap();
+    assert_eq!(again.len(), of_task.len());
+    assert_eq!(fleet.all_records("relu_5").unwrap().len(), 2);
+    assert_eq!(fleet.all_records("relu%").unwrap().len(), 0, "% stands for itself");
+    // A zero byte has no place in a server's text, and is no reason to lose the record.
+    let odd = Outcome::Failed { stage: FailStage::Launch, detail: "a\0b".into() };
+    assert_eq!(fleet.ship(w.id, w.class, &[record(4, 30, RecordKind::Trial, odd)]).unwrap(), 1);
+    // A date of a clock that is a day ahead would speak last for ever.
+    let mut future = trial(4, 40);
+    future.time = 4e9;
+    let error = fleet.ship(w.id, w.class, &[future]).unwrap_err();
+    assert!(error.to_string().contains("set the clock"), "{error}");
+}
+
+#[test]
+fn a_slice_is_one_workers_until_its_lease_ends() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let (a, b) = (worker(&mut fleet, "a"), worker(&mut fleet, "b"));
+    let orders = [order(4, 50, 0.1), order(5, 50, 0.9)];
+    fleet.submit("net", a.class, 32, &orders).unwrap();
+    let first = fleet.claim(&a, HOUR).unwrap().unwrap();
+    assert_eq!((first.name.as_str(), first.trials), ("relu_5", 32), "the heaviest comes first");
+    let second = fleet.claim(&b, Duration::from_millis(300)).unwrap().unwrap();
+    assert_eq!(second.name, "relu_4");
+    assert!(fleet.claim(&a, HOUR).unwrap().is_none(), "both are leased");
+    assert!(fleet.renew(&first, Some("tiles: tile=1"), HOUR).unwrap());
+    // A lease ends by the server's clock; another worker goes on, the first may only tell facts.
+    std::thread::sleep(Duration::from_millis(400));
+    let taken = fleet.claim(&a, HOUR).unwrap().unwrap();
+    assert_eq!((taken.slice, taken.fence), (second.slice, second.fence + 1));
+    assert!(!fleet.renew(&second, None, HOUR).unwrap());
+    let ended = Ended { trials: 32, gain: 1.0, ..Ended::default() };
+    assert!(!fleet.finish(&second, &ended).unwrap());
+    assert_eq!(fleet.ship(b.id, b.class, &[trial(4, 1)]).unwrap(), 1);
+    assert!(fleet.finish(&taken, &ended).unwrap());
+    assert!(!fleet.finish(&taken, &ended).unwrap(), "a lease ends once");
+    // What is left of the task is less than a slice.
+    let rest = fleet.claim(&b, HOUR).unwrap().unwrap();
+    assert_eq!((rest.name.as_str(), rest.trials), ("relu_4", 18));
+    let over = Ended { trials: 3, is_exhausted: true, ..Ended::default() };
+    assert!(fleet.finish(&rest, &over).unwrap());
+    let job = &fleet.jobs(1).unwrap()[0];
+    assert_eq!((job.state.as_str(), job.deaths, job.left), ("running", 1, 50));
+    let failed = Ended { failure: Some("no reference".into()), ..Ended::default() };
+    assert!(fleet.finish(&first, &failed).unwrap());
+    let job = fleet.jobs(1).unwrap().remove(0);
+    assert_eq!(job.state, "failed");
+    assert_eq!(job.slices[1].reason.as_deref(), Some("no reference"));
+    assert_eq!(fleet.retry(job.job).unwrap(), 1);
+    assert!(fleet.claim(&a, HOUR).unwrap().is_some());
+}
+
+#[test]
+fn two_deaths_at_one_trial_make_that_trial_a_failure_and_no_other() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let a = worker(&mut fleet, "a");
+    fleet.submit("net", a.class, 32, &[order(4, 64, 1.0)]).unwrap();
+    let short = Duration::from_millis(100);
+    // Hosts die at other trials, too; one candidate is there twice.
+    for running in ["tiles: tile=1", "tiles: tile=7", "tiles: tile=2", "tiles: tile=7"] {
+        let lease = fleet.claim(&a, short).unwrap().unwrap();
+        assert!(lease.culprits.is_empty(), "{:?}", lease.culprits);
+        assert!(fleet.renew(&lease, Some(running), short).unwrap());
+        std::thread::sleep(Duration::from_millis(150));
+    }
+    let lease = fleet.claim(&a, HOUR).unwrap().unwrap();
+    assert_eq!(lease.culprits, ["tiles: tile=7"]);
+    assert_eq!(fleet.jobs(1).unwrap()[0].deaths, 4);
+}
+
+#[test]
+fn users_share_a_class_and_a_job_can_be_ended() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    server.sql(
+        "squall",
+        "CREATE ROLE ann LOGIN IN ROLE squall_driver; CREATE ROLE bob LOGIN IN ROLE squall_driver; \
+         CREATE ROLE eve LOGIN IN ROLE squall_reader; CREATE ROLE w LOGIN IN ROLE squall_worker",
+    );
+    let a = worker(&mut fleet, "a");
+    let of = |user: &str| Fleet::connect(&server.url(user, "squall")).unwrap();
+    let (mut ann, mut bob, mut eve, mut w) = (of("ann"), of("bob"), of("eve"), of("w"));
+    let many: Vec<TaskOrder> = (4..12).map(|n| order(n, 10, 1.0 / n as f64)).collect();
+    let long = ann.submit("ann's", a.class, 32, &many).unwrap();
+    let short = bob.submit("bob's", a.class, 32, &[order(20, 10, 1.0)]).unwrap();
+    let names: Vec<String> = (0..3).map(|_| w.claim(&a, HOUR).unwrap().unwrap().name).collect();
+    assert!(names[..2].contains(&"relu_20".to_string()), "bob waits for one slice only: {names:?}");
+    // Each role may do what it may.
+    assert!(eve.status(5).is_ok());
+    assert!(eve.ship(a.id, a.class, &[trial(4, 1)]).is_err());
+    assert!(eve.submit("x", a.class, 32, &many).is_err());
+    assert!(w.submit("x", a.class, 32, &many).is_err());
+    assert!(ann.cancel(short.job).is_err(), "that is bob's");
+    assert!(w.drain("a", true).is_err());
+    assert_eq!(fleet.drain("a", true).unwrap(), 1);
+    assert!(w.claim(&a, HOUR).unwrap().is_none(), "a worker that is drained gets nothing");
+    fleet.drain("a", false).unwrap();
+    // A job that is cancelled ends at the next renewal.
+    assert!(ann.cancel(long.job).unwrap() >= 5);
+    assert!(w.claim(&a, HOUR).unwrap().is_none());
+    assert_eq!(ann.jobs(2).unwrap()[1].state, "cancelled");
+    assert!(ann.retry(long.job).unwrap() >= 5);
+    assert!(w.claim(&a, HOUR).unwrap().is_some());
+}
+
+#[test]
+fn machines_of_one_name_are_told_apart_by_their_peak() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let mut class = |peak| fleet.class("cpu a", "gcc", peak).unwrap();
+    let first = class(Some(100e9));
+    assert_eq!(class(Some(104e9)), first);
+    let second = class(Some(60e9));
+    assert_ne!(second, first);
+    assert_eq!(class(Some(58e9)), second);
+    assert_eq!(class(None), first);
+    assert_ne!(fleet.class("cpu a", "clang", Some(100e9)).unwrap(), first);
+}
+
+#[test]
+fn a_fleet_of_a_newer_squall_is_refused_and_a_stopped_server_is_said() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let a = worker(&mut fleet, "a");
+    server.sql("squall", "UPDATE squall.version SET number = 99");
+    let url = server.url("squall", "squall");
+    assert!(matches!(Fleet::connect(&url), Err(FleetError::Newer { found: 99, .. })));
+    server.stop("immediate");
+    let error = fleet.ship(a.id, a.class, &[trial(4, 1)]).unwrap_err();
+    assert!(error.is_lost(), "{error}");
+    assert!(Fleet::connect(&url).err().unwrap().is_lost());
+}
+
+/// An embedded store takes 2.7 kB a record; here names stand once.
+#[test]
+fn a_record_takes_at_most_five_hundred_bytes() {
+    let Some(server) = server() else { return };
+    let mut fleet = fleet(&server);
+    let a = worker(&mut fleet, "a");
+    const RECORDS: usize = 20_000;
+    for task in 0..20 {
+        let records: Vec<Record> = (0..RECORDS / 20).map(|i| trial(100 + task, i)).collect();
+        assert_eq!(fleet.ship(a.id, a.class, &records).unwrap(), records.len() as u64);
+    }
+    server.sql("squall", "VACUUM ANALYZE");
+    let bytes = server.sql(
+        "squall",
+        "SELECT sum(pg_total_relation_size(inhrelid)) FROM pg_inherits WHERE inhparent = \
+         'squall.record'::regclass",
+    );
+    let each = bytes.trim().parse::<f64>().unwrap() / RECORDS as f64;
+    println!("{each:.0} bytes a record with indexes");
+    assert!(each <= 500.0, "{each} bytes a record");
+    assert_eq!(fleet.status(1).unwrap().records, RECORDS as u64);
+}

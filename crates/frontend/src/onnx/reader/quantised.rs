@@ -1,0 +1,175 @@
+//! Quantised models as models of floats that hold whole numbers.
+//!
+//! A model is quantised in one of several forms: pairs of QuantizeLinear and DequantizeLinear,
+//! operators of quantised tensors (QLinearConv, and onnxruntime's QLinearAdd and others), or
+//! dynamic ones (DynamicQuantizeLinear, ConvInteger, MatMulInteger). Here each quantised value gets
+//! a companion of floats, `whole`, that holds what its integers say without their zero point;
+//! convolutions and products read the companions and become the kernels of floats that are tuned,
+//! and weights are converted when they are loaded. Sums of whole numbers below 2^24 are exact in
+//! floats, so an accumulator is what integers would give, or differs from it by less than one part
+//! in 10^7.
+//!
+//! Integers that something else reads, and those that leave the model, are still made; nodes whose
+//! results are read no more are dropped. What is not known here stays as it is.
+
+use super::inline::captured;
+use crate::onnx::proto::{GraphProto, NodeProto};
+use std::collections::HashSet;
+use writer::Writer;
+
+mod calls;
+mod writer;
+
+pub(super) use calls::onnxruntime_operators;
+
+/// A graph whose quantised values are written as floats, where it has any.
+pub(super) fn in_floats(graph: GraphProto) -> GraphProto {
+    let is_quantised = |n: &NodeProto| calls::is_quantised(&n.domain, &n.op_type);
+    if !graph.node.iter().any(is_quantised) {
+        return graph;
+    }
+    let mut writer = Writer::default();
+    writer.constants.extend(graph.initializer.iter().map(|t| (t.name.as_str(), t)));
+    for node in &graph.node {
+        if node.op_type == "Constant"
+            && let Some(value) = node.attribute.iter().find(|a| a.name == "value")
+            && let (Some(t), Some(name)) = (&value.t, node.output.first())
+        {
+            writer.constants.insert(name, t);
+        }
+    }
+    for node in &graph.node {
+        // A node that this cannot write stays; nothing of a half-written one does.
+        let before = writer.nodes.len();
+        if calls::write(&mut writer, node).is_none() {
+            writer.nodes.truncate(before);
+            writer.nodes.push(node.clone());
+        }
+    }
+    let mut nodes = std::mem::take(&mut writer.nodes);
+    drop(writer);
+    drop_unread(&mut nodes, graph.output.iter().map(|o| o.name.clone()));
+    GraphProto { node: nodes, ..graph }
+}
+
+/// Drops nodes whose results are read nowhere, from the last to the first.
+fn drop_unread(nodes: &mut Vec<NodeProto>, outputs: impl Iterator<Item = String>) {
+    let mut read: HashSet<String> = outputs.collect();
+    let mut kept = Vec::with_capacity(nodes.len());
+    for node in nodes.drain(..).rev() {
+        if node.output.iter().any(|o| read.contains(o)) {
+            read.extend(node.input.iter().cloned());
+            read.extend(captured(&node));
+            kept.push(node);
+        }
+    }
+    kept.reverse();
+    *nodes = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inline::simple;
+    use super::*;
+    use crate::onnx::proto::{TensorProto, ValueInfoProto};
+
+    fn tensor(name: &str, data_type: i32, dims: &[i64], values: &[i32]) -> TensorProto {
+        let mut t =
+            TensorProto { name: name.into(), data_type, dims: dims.to_vec(), ..Default::default() };
+        match data_type {
+            1 => t.float_data = values.iter().map(|v| *v as f32 * 0.25).collect(),
+            _ => t.int32_data = values.to_vec(),
+        }
+        t
+    }
+
+    /// Scales, zero points, a filter of bytes and a bias, as quantisers name them.
+    fn graph(node: Vec<NodeProto>) -> GraphProto {
+        let initializer = vec![
+            tensor("s", 1, &[], &[1]),
+            tensor("z", 2, &[], &[3]),
+            tensor("w", 3, &[2, 1, 1, 1], &[5, -7]),
+            tensor("ws", 1, &[2], &[1, 2]),
+            tensor("wz", 3, &[2], &[0, 0]),
+            tensor("b", 6, &[2], &[9, 9]),
+        ];
+        let output = vec![ValueInfoProto { name: "y".into(), ..Default::default() }];
+        GraphProto { node, initializer, output, ..Default::default() }
+    }
+
+    fn ops(g: &GraphProto) -> Vec<&str> {
+        let names = g.node.iter().map(|n| n.op_type.as_str());
+        names.filter(|n| !matches!(*n, "Constant" | "Reshape" | "Identity")).collect()
+    }
+
+    #[test]
+    fn models_of_floats_stay_as_they_are() {
+        let g = graph(vec![simple("Relu", &["x"], "y"), simple("Cast", &["x"], "unread")]);
+        assert_eq!(in_floats(g.clone()), g);
+    }
+
+    #[test]
+    fn weights_of_pairs_are_converted_when_they_are_loaded() {
+        let mut weights = simple("DequantizeLinear", &["w", "ws", "wz"], "wf");
+        weights.attribute.push(super::super::inline::int("axis", 0));
+        let g = in_floats(graph(vec![
+            simple("QuantizeLinear", &["x", "s", "z"], "q"),
+            simple("DequantizeLinear", &["q", "s", "z"], "d"),
+            weights,
+            simple("Conv", &["d", "wf"], "y"),
+        ]));
+        let expected = ["QuantizeLinear", "DequantizeLinear", "Cast", "Mul", "Conv"];
+        assert_eq!(ops(&g), expected);
+        assert_eq!(g.node.last().map(|n| n.output[0].as_str()), Some("y"));
+    }
+
+    #[test]
+    fn operators_of_quantised_tensors_read_companions() {
+        let add = NodeProto {
+            domain: "com.microsoft".into(),
+            ..simple("QLinearAdd", &["c", "s", "z", "c", "s", "z", "s", "z"], "a")
+        };
+        let g = in_floats(graph(vec![
+            simple("QuantizeLinear", &["x", "s", "z"], "q"),
+            simple("QLinearConv", &["q", "s", "z", "w", "ws", "wz", "s", "z", "b"], "c"),
+            add,
+            simple("DequantizeLinear", &["a", "s", "z"], "y"),
+        ]));
+        let all = ops(&g);
+        assert!(all.contains(&"Conv") && all.contains(&"Add"), "{all:?}");
+        assert!(all.iter().all(|op| !op.starts_with("QLinear")), "{all:?}");
+    }
+
+    #[test]
+    fn dynamic_forms_keep_the_integers_that_leave_the_model() {
+        let g = in_floats(graph(vec![
+            NodeProto {
+                output: vec!["q".into(), "qs".into(), "qz".into()],
+                ..simple("DynamicQuantizeLinear", &["x"], "")
+            },
+            simple("ConvInteger", &["q", "w", "qz"], "y"),
+        ]));
+        let all = ops(&g);
+        assert!(!all.contains(&"DynamicQuantizeLinear") && !all.contains(&"ConvInteger"));
+        assert_eq!(g.node.last().map(|n| n.output[0].as_str()), Some("y"), "{all:?}");
+        assert!(all.ends_with(&["Conv", "Cast"]), "{all:?}");
+    }
+
+    #[test]
+    fn what_is_not_known_here_stays() {
+        // A scale that is computed, a zero point of another type, a missing input.
+        for inputs in [&["q", "x", "z"][..], &["q", "s", "b"], &["q"]] {
+            let g = graph(vec![simple("QLinearConv", inputs, "y")]);
+            assert_eq!(in_floats(g.clone()), g);
+        }
+        // A filter without channels, whose scales are a vector, and extents whose product is none.
+        let mut g =
+            graph(vec![simple("QLinearConv", &["x", "s", "z", "flat", "ws", "wz", "s", "z"], "y")]);
+        g.initializer.push(tensor("flat", 3, &[2], &[1, 2]));
+        assert_eq!(in_floats(g.clone()), g);
+        for t in g.initializer.iter_mut().filter(|t| t.name == "s") {
+            t.dims = vec![i64::MAX, i64::MAX];
+        }
+        assert_eq!(in_floats(g.clone()), g);
+    }
+}

@@ -1,0 +1,243 @@
+//! All choices at once: which kernels, and in which layouts, so that their times add up to least.
+//! Times that are not known are estimated from bytes and operations, scaled as the times that are.
+
+use super::cover::{Problem, Producer};
+use super::images::Images;
+use super::in_place::settled;
+use super::{Cost, greedy, layouts};
+use crate::assignment::{Choice, Step, reads};
+use crate::candidate::{FusionCandidate, root};
+use crate::candidates::Candidates;
+use crate::feed::Feed;
+use crate::rules::PROLOGUE;
+use crate::view::View;
+use squall_core::graph::ValueId;
+use squall_core::{Task, Workload};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// See [`super::Solve`]. Where the graph is too wide for a proof, greedy fusion with the fastest
+/// layouts stays.
+pub fn solve(all: &Candidates, choice: Choice, time: &Cost<'_>) -> Choice {
+    let everything = everything(all);
+    let images = Images::of_all(all, &everything);
+    let within = settled(all, &images.laid_out(&|_| true));
+    let programme = Programme::new(all, &images, &within, time);
+    match programme.problem.solve() {
+        Ok(cover) => {
+            let kernels = cover.producer.iter().zip(&programme.candidates);
+            let steps = kernels.filter_map(|(p, list)| p.map(|i| list[i])).collect();
+            let chosen = images.laid_out(&|g| cover.last[g]);
+            settled(all, &Choice { steps: ordered(all, steps), ..chosen })
+        }
+        Err(_) => {
+            let greedy = greedy::solve(all, choice, time);
+            layouts::fastest_in_place(all, greedy, time)
+        }
+    }
+}
+
+/// A kernel in the cheapest cover that it can be part of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Standing {
+    /// Its place among the candidates.
+    pub candidate: usize,
+    /// Its time there, in nanoseconds.
+    pub time: f64,
+    /// Whether that is an estimate, in all layouts.
+    pub estimated: bool,
+    /// How much longer that cover takes than the cheapest; 0 of those that are chosen.
+    pub behind: f64,
+}
+
+/// How the candidates of a model stand to each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standings {
+    /// The least sum of times, in nanoseconds.
+    pub time: f64,
+    /// The kernels of the cheapest cover, in the order of the model.
+    pub chosen: Vec<Standing>,
+    /// All others that can be part of a cover, in the order of candidates.
+    pub lost: Vec<Standing>,
+}
+
+/// What was chosen, what lost, and by how much: each candidate in the cheapest cover with it.
+/// Fails with the reason where there is no proof.
+pub fn standings(all: &Candidates, time: &Cost<'_>) -> Result<Standings, String> {
+    let everything = everything(all);
+    let images = Images::of_all(all, &everything);
+    let within = settled(all, &images.laid_out(&|_| true));
+    let programme = Programme::new(all, &images, &within, time);
+    let best = programme.problem.solve()?;
+    let (mut chosen, mut lost) = (Vec::new(), Vec::new());
+    for (v, list) in programme.candidates.iter().enumerate() {
+        for (i, &candidate) in list.iter().enumerate() {
+            let is_chosen = best.producer[v] == Some(i);
+            let forced;
+            let cover = if is_chosen {
+                &best
+            } else {
+                let Ok(made) = programme.problem.with(v, i).solve() else { continue };
+                forced = made;
+                &forced
+            };
+            let Some(time) = programme.problem.time(v, i, &cover.last) else { continue };
+            let estimated = programme.estimated[v][i];
+            let behind = (cover.time - best.time).max(0.0);
+            let s = Standing { candidate, time, estimated, behind };
+            if is_chosen { chosen.push(s) } else { lost.push(s) }
+        }
+    }
+    chosen.sort_by_key(|s| all.list[s.candidate].nodes.first().copied());
+    lost.sort_by_key(|s| s.candidate);
+    Ok(Standings { time: best.time, chosen, lost })
+}
+
+/// All candidates, and the nodes that no kernel is made for.
+fn everything(all: &Candidates) -> Choice {
+    let nodes = all.refused.keys().filter(|&&n| !all.model.nodes[n].folded);
+    let kernels = (0..all.list.len()).map(Step::Kernel);
+    Choice { steps: kernels.chain(nodes.map(|&n| Step::Node(n))).collect(), ..Choice::default() }
+}
+
+/// Kernels and the other nodes in an order of execution: each where the model computes what it
+/// gives, by when the model has computed all that it reads.
+fn ordered(all: &Candidates, kernels: Vec<usize>) -> Vec<Step> {
+    let view = View::new(&all.model);
+    let place = |i: &usize| all.list[*i].outputs.first().and_then(|&v| view.producer(v));
+    let kernels = kernels.into_iter().map(|i| (place(&i).unwrap_or(usize::MAX), Step::Kernel(i)));
+    let nodes = all.refused.keys().filter(|&&n| !all.model.nodes[n].folded);
+    let mut steps: Vec<(usize, Step)> = kernels.chain(nodes.map(|&n| (n, Step::Node(n)))).collect();
+    steps.sort_by_key(|(at, _)| *at);
+    steps.into_iter().map(|(_, s)| s).collect()
+}
+
+/// The programme of a model.
+struct Programme {
+    problem: Problem,
+    /// For each value of the problem the candidates that give it.
+    candidates: Vec<Vec<usize>>,
+    /// For each of those whether none of its times is known.
+    estimated: Vec<Vec<bool>>,
+}
+
+impl Programme {
+    fn new(all: &Candidates, images: &Images<'_>, within: &Choice, time: &Cost<'_>) -> Programme {
+        let m = &all.model;
+        let mut given: BTreeMap<ValueId, Vec<usize>> = BTreeMap::new();
+        for (i, c) in all.list.iter().enumerate() {
+            given.entry(c.outputs[0]).or_default().push(i);
+        }
+        let number: BTreeMap<ValueId, usize> = given.keys().copied().zip(0..).collect();
+        let view = View::new(m);
+        // What the caller gets, what nodes without kernels read, and what nothing reads is stored.
+        let mut required: BTreeSet<ValueId> = m.outputs.iter().map(|&v| root(m, v)).collect();
+        for &n in all.refused.keys().filter(|&&n| !m.nodes[n].folded) {
+            required.extend(reads(all, &Step::Node(n)));
+        }
+        required.extend(given.keys().copied().filter(|&v| view.users(v).is_empty()));
+        let times = Times { all, images, within, time };
+        let all_times: Vec<(Vec<usize>, Vec<Option<Known>>)> =
+            (0..all.list.len()).map(|i| times.of(i)).collect();
+        let scale = scale(all_times.iter().flat_map(|(_, t)| t).flatten());
+        let values = given.iter().map(|(v, list)| {
+            let producer = |&i: &usize| {
+                let feeds = all.list[i].feeds.iter();
+                let read = feeds.filter_map(|f| match f {
+                    Feed::Value(v) => number.get(&root(m, *v)).copied(),
+                    _ => None,
+                });
+                let (groups, times) = all_times[i].clone();
+                let times = times.into_iter().map(|t| t.map(|t| t.time(scale))).collect();
+                Producer {
+                    reads: read.collect::<BTreeSet<_>>().into_iter().collect(),
+                    groups,
+                    times,
+                }
+            };
+            (list.iter().map(producer).collect(), required.contains(v))
+        });
+        let problem = Problem { values: values.collect(), groups: images.groups };
+        let blind = |&i: &usize| all_times[i].1.iter().flatten().all(|k| k.measured.is_none());
+        let estimated = given.values().map(|list| list.iter().map(blind).collect()).collect();
+        Programme { problem, candidates: given.into_values().collect(), estimated }
+    }
+}
+
+/// What is known of a kernel's time.
+#[derive(Clone, Copy)]
+struct Known {
+    measured: Option<f64>,
+    estimated: f64,
+}
+
+impl Known {
+    fn time(&self, scale: f64) -> f64 {
+        self.measured.unwrap_or(self.estimated * scale)
+    }
+}
+
+/// How much longer than estimated the slowest tenth of the kernels whose times are known takes at
+/// least: what was never tuned is chosen where it would be faster even so.
+fn scale<'a>(all: impl Iterator<Item = &'a Known>) -> f64 {
+    let mut ratios: Vec<f64> =
+        all.filter_map(|k| k.measured.map(|t| t / k.estimated)).filter(|r| r.is_finite()).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() * 9 / 10).copied().unwrap_or(1.0)
+}
+
+/// A kernel's time in nanoseconds, of what it has to do alone: 50 operations and 10 bytes a
+/// nanosecond, and a call. What is computed ahead of an operator passes through a near cache once
+/// more, at 40 bytes a nanosecond: steps that can follow an operator as well do so.
+fn estimate(c: &FusionCandidate, w: &Workload) -> f64 {
+    let ahead = match w.inputs.first() {
+        Some(x) if c.rule == PROLOGUE => 4.0 * x.shape.iter().map(|&e| e as f64).product::<f64>(),
+        _ => 0.0,
+    };
+    w.flop() as f64 / 50.0 + w.bytes().0 as f64 / 10.0 + ahead / 40.0 + 500.0
+}
+
+/// By how much more a kernel is estimated whose images have their channels first.
+const CHANNELS_FIRST: f64 = 0.1;
+
+/// Times of candidates in all layouts.
+struct Times<'a> {
+    all: &'a Candidates,
+    images: &'a Images<'a>,
+    within: &'a Choice,
+    time: &'a Cost<'a>,
+}
+
+impl Times<'_> {
+    /// The groups of images that a candidate touches, and what is known of its time for each
+    /// combination of their layouts.
+    fn of(&self, candidate: usize) -> (Vec<usize>, Vec<Option<Known>>) {
+        let (c, m) = (&self.all.list[candidate], &self.all.model);
+        let mut groups: Vec<usize> =
+            c.touched(m).iter().filter_map(|v| self.images.values.get(v).copied()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let known = |w: &Workload| (self.time)(Task::new("", w.clone()).id);
+        let one = |bits: usize| {
+            let last =
+                |g: usize| groups.iter().position(|&t| t == g).is_some_and(|p| bits >> p & 1 == 1);
+            let own = self.images.laid_out(&last);
+            let mut placed = own.clone();
+            for (v, site) in &self.within.sites {
+                // Images lie in others where their channels are last, other values always.
+                if own.layouts.contains_key(v) || !self.images.values.contains_key(v) {
+                    placed.layouts.remove(v);
+                    placed.sites.insert(*v, site.clone());
+                }
+            }
+            let there = c.placed(&|v| placed.lies(m, v))?;
+            let measured =
+                known(&there).or_else(|| c.placed(&|v| own.lies(m, v)).and_then(|w| known(&w)));
+            // Vectors of channels in their order are the rule; what is unknown begins with it.
+            let first = 1.0 - f64::from(bits.count_ones()) / groups.len().max(1) as f64;
+            let order = if groups.is_empty() { 1.0 } else { 1.0 + CHANNELS_FIRST * first };
+            Some(Known { measured, estimated: order * estimate(c, &there) })
+        };
+        let times = (0..1usize << groups.len()).map(one).collect();
+        (groups, times)
+    }
+}

@@ -1,0 +1,14 @@
+//! Many machines (docs/fleet.md): jobs that are put in, workers that tune slices of them, and
+//! records that go from store to server and back. The server is PostgreSQL; what it keeps and how
+//! leases work is `squall-fleet`'s. A session knows only its own store, whatever the server does.
+
+mod exchange;
+mod submit;
+mod work;
+
+pub use exchange::{Moved, fetch, pull, push};
+pub use squall_fleet::{
+    ClassStatus, Fleet, FleetError, JobStatus, SliceStatus, Status, Submitted, WorkerStatus, is_url,
+};
+pub use submit::{SubmitRequest, submit};
+pub use work::{Worked, WorkerRequest, work};

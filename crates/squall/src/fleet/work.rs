@@ -1,0 +1,501 @@
+//! A worker: it leases slices, tunes them into its own store and ships what is new. A server that
+//! is down costs freshness: the slice goes on, and its records are shipped once the server is back.
+
+use super::Fleet;
+use crate::error::Error;
+use crate::event::{Event, Listen};
+use crate::report::{Report, StopReason};
+use crate::request::{InputRequest, TuneRequest};
+use crate::settings::{BudgetRequest, TargetRequest};
+use crate::target_context::{Context, TargetContext};
+use crate::verbs::tune;
+use squall_core::{Caches, CpuCost, FailStage, Outcome, Record, RecordKind};
+use squall_fleet::{Ended, FleetError, Lease, Mark, Worker, WorkerName};
+use squall_records::{Query, Store};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A lease that is not renewed for so long is another's.
+const LEASE: Duration = Duration::from_secs(60);
+/// Records are sent when there are so many, or after so long.
+const SHIPMENT: (usize, Duration) = (16, Duration::from_secs(5));
+/// How often a server that cannot be reached is tried again.
+const AGAIN: Duration = Duration::from_secs(2);
+/// How long an idle worker waits for the server's word before it asks.
+const POLL: Duration = Duration::from_secs(2);
+/// The share of a task's time that a slice is expected to gain where the last one gained nothing.
+const LEAST_GAIN: f64 = 0.01;
+
+/// How a machine works for a fleet.
+#[derive(Clone, Debug)]
+pub struct WorkerRequest {
+    /// The server's address.
+    pub server: String,
+    /// The own store, in which everything is kept before it is sent.
+    pub store: PathBuf,
+    /// What kernels are tuned for.
+    pub target: TargetRequest,
+    /// Threads of a kernel.
+    pub threads: usize,
+    /// What the caches hold when a call is timed.
+    pub caches: Caches,
+    /// Of everything random.
+    pub seed: u64,
+    /// Whether it ends where no slice is left to do.
+    pub until_idle: bool,
+    /// How long a lease holds without being renewed.
+    pub lease: Duration,
+}
+
+impl WorkerRequest {
+    /// A worker with one thread that waits for work for ever.
+    pub fn new(server: impl Into<String>, store: impl Into<PathBuf>) -> WorkerRequest {
+        WorkerRequest {
+            server: server.into(),
+            store: store.into(),
+            target: TargetRequest::Cpu,
+            threads: 1,
+            caches: Caches::Warm,
+            seed: 0,
+            until_idle: false,
+            lease: LEASE,
+        }
+    }
+}
+
+/// What a worker did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Worked {
+    /// Slices.
+    pub slices: u64,
+    /// Trials.
+    pub trials: u64,
+    /// Records that were new to the server.
+    pub shipped: u64,
+    /// Seconds that were spent on the server.
+    pub server_seconds: f64,
+    /// Seconds in all.
+    pub seconds: f64,
+}
+
+/// Works until `stop` is set, or no slice is left and that is enough.
+///
+/// # Errors
+/// Where the machine cannot measure, the own store cannot be kept, or the fleet refuses the worker.
+pub fn work(
+    context: &Context,
+    request: &WorkerRequest,
+    stop: &AtomicBool,
+    listen: &mut Listen<'_>,
+) -> Result<Worked, Error> {
+    let start = Instant::now();
+    let at = context.target(request.target, request.threads)?.with_caches(request.caches);
+    let mut line = Line::new(request, &at)?;
+    line.unsent = own_records(&Store::open(&request.store)?, &at)?;
+    while !stop.load(Ordering::Relaxed) {
+        line.send(true, listen)?;
+        match line.claim(listen)? {
+            Some(lease) => {
+                let slice = Slice { context, request, at: &at, lease: &lease };
+                slice.run(&mut line, stop, listen)?;
+            }
+            None if request.until_idle && line.is_connected() && line.unsent.is_empty() => break,
+            None => line.rest(stop),
+        }
+    }
+    line.send(true, listen)?;
+    line.worked.seconds = start.elapsed().as_secs_f64();
+    Ok(line.worked)
+}
+
+/// What the own store holds of this place: an earlier process may not have sent all of it.
+fn own_records(store: &Store, at: &TargetContext) -> Result<Vec<Record>, Error> {
+    let query = Query {
+        device: Some(at.device_name()),
+        toolchain: Some(at.place.toolchain.clone()),
+        ..Query::default()
+    };
+    Ok(store.query(&query)?)
+}
+
+/// Host, boot, process and start: no other process ever has this name.
+pub(super) fn process_name() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
+    let host = read("/proc/sys/kernel/hostname");
+    let boot: String = read("/proc/sys/kernel/random/boot_id").chars().take(8).collect();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{host}:{boot}:{}:{}", std::process::id(), since.as_millis())
+}
+
+/// The line to the server, which may be down for a while.
+struct Line<'a> {
+    request: &'a WorkerRequest,
+    place: (String, String),
+    peak: f64,
+    name: WorkerName,
+    /// None while the server cannot be reached.
+    fleet: Option<(Fleet, Worker)>,
+    tried: Option<Instant>,
+    /// Whether the user knows that the server cannot be reached.
+    has_said: bool,
+    /// What the server may not have yet.
+    unsent: Vec<Record>,
+    sent: Instant,
+    marks: HashMap<String, Mark>,
+    worked: Worked,
+}
+
+impl<'a> Line<'a> {
+    /// The first connection: an address that is wrong shows here.
+    fn new(request: &'a WorkerRequest, at: &TargetContext) -> Result<Line<'a>, Error> {
+        let mut line = Line {
+            request,
+            place: (at.device_name(), at.place.toolchain.clone()),
+            peak: at.roof()?.peak_gflops * 1e9,
+            name: WorkerName(process_name()),
+            fleet: None,
+            tried: None,
+            has_said: false,
+            unsent: Vec::new(),
+            sent: Instant::now(),
+            marks: HashMap::new(),
+            worked: Worked::default(),
+        };
+        line.connect()?;
+        Ok(line)
+    }
+
+    fn connect(&mut self) -> Result<(), FleetError> {
+        let mut fleet = Fleet::connect(&self.request.server)?;
+        let class = fleet.class(&self.place.0, &self.place.1, Some(self.peak))?;
+        let worker = fleet.join(self.name.clone(), class, env!("CARGO_PKG_VERSION"))?;
+        self.fleet = Some((fleet, worker));
+        // What was on its way when the line broke may not have arrived.
+        self.marks.clear();
+        Ok(())
+    }
+
+    fn is_connected(&self) -> bool {
+        self.fleet.is_some()
+    }
+
+    /// Asks the server; none where it cannot be reached now, which is said once.
+    fn ask<T>(
+        &mut self,
+        listen: &mut Listen<'_>,
+        question: impl FnOnce(&mut Fleet, &Worker) -> Result<T, FleetError>,
+    ) -> Result<Option<T>, Error> {
+        let begin = Instant::now();
+        if self.fleet.is_none() && self.tried.is_none_or(|t| t.elapsed() >= AGAIN) {
+            self.tried = Some(begin);
+            match self.connect() {
+                Ok(()) if self.has_said => {
+                    self.has_said = false;
+                    listen(Event::Note("the fleet's server is back".into()));
+                }
+                Err(e) if !e.is_lost() => return Err(e.into()),
+                _ => {}
+            }
+        }
+        let Some((fleet, worker)) = &mut self.fleet else { return Ok(None) };
+        let answer = question(fleet, worker);
+        self.worked.server_seconds += begin.elapsed().as_secs_f64();
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(e) if e.is_lost() => {
+                self.fleet = None;
+                self.tried = Some(Instant::now());
+                if !std::mem::replace(&mut self.has_said, true) {
+                    listen(Event::Trouble(format!("{e}; what is measured stays in the own store")));
+                }
+                Ok(None)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn claim(&mut self, listen: &mut Listen<'_>) -> Result<Option<Lease>, Error> {
+        let patience = self.request.lease;
+        Ok(self.ask(listen, |fleet, worker| fleet.claim(worker, patience))?.flatten())
+    }
+
+    /// Sends what the server may not have: all of it, or where it is due.
+    fn send(&mut self, is_all: bool, listen: &mut Listen<'_>) -> Result<(), Error> {
+        let is_due = self.unsent.len() >= SHIPMENT.0 || self.sent.elapsed() >= SHIPMENT.1;
+        if self.unsent.is_empty() || !(is_all || is_due) {
+            return Ok(());
+        }
+        let records = std::mem::take(&mut self.unsent);
+        self.sent = Instant::now();
+        let shipped =
+            self.ask(listen, |fleet, worker| fleet.ship(worker.id, worker.class, &records));
+        match shipped {
+            Ok(Some(new)) => self.worked.shipped += new,
+            Ok(None) => self.unsent = records,
+            Err(e) => {
+                self.unsent = records;
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until there may be work.
+    fn rest(&mut self, stop: &AtomicBool) {
+        let end = Instant::now() + POLL;
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            let most = Duration::from_millis(200);
+            let heard = match &mut self.fleet {
+                Some((fleet, _)) => fleet.wait_for_work(most).unwrap_or(false),
+                None => {
+                    std::thread::sleep(most);
+                    false
+                }
+            };
+            if heard {
+                break;
+            }
+        }
+    }
+}
+
+/// A slice that was leased.
+struct Slice<'a> {
+    context: &'a Context,
+    request: &'a WorkerRequest,
+    at: &'a TargetContext,
+    lease: &'a Lease,
+}
+
+impl Slice<'_> {
+    /// Pulls what is known, tunes, gives the slice back.
+    fn run(
+        &self,
+        line: &mut Line<'_>,
+        stop: &AtomicBool,
+        listen: &mut Listen<'_>,
+    ) -> Result<(), Error> {
+        let lease = self.lease;
+        let before = {
+            let store = Store::open(&self.request.store)?;
+            self.learn(&store, line, listen)?;
+            self.best(&store)?
+        };
+        let mut trials = 0;
+        let tuned = self.tune(line, stop, listen, &mut trials);
+        line.worked.slices += 1;
+        line.worked.trials += trials;
+        // A store that is a folder shows what it held when it was opened.
+        let store = Store::open(&self.request.store)?;
+        // Rematches too; what was sent before changes nothing.
+        line.unsent.extend(self.rematches(&store)?);
+        line.send(true, listen)?;
+        let ended = match &tuned {
+            Ok(report) => {
+                let task = report.tasks.first();
+                let is_over =
+                    |s: StopReason| matches!(s, StopReason::Exhausted | StopReason::Unmeasurable);
+                let failure = match task.map(|t| t.stop) {
+                    Some(StopReason::Unmeasurable) => Some("it cannot be measured here".into()),
+                    _ => None,
+                };
+                Ended {
+                    trials,
+                    gain: self.gain(before, self.best(&store)?),
+                    is_exhausted: task.is_some_and(|t| is_over(t.stop)),
+                    failure,
+                }
+            }
+            Err(e) => Ended { trials, failure: Some(e.to_string()), ..Ended::default() },
+        };
+        line.ask(listen, |fleet, _| fleet.finish(lease, &ended))?;
+        match tuned {
+            // What a server sends may be no workload; a store that cannot be kept ends the worker.
+            Ok(_) | Err(Error::Input { .. } | Error::Nothing(_)) => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Takes in what others know of the task, and failures of candidates that killed workers.
+    fn learn(
+        &self,
+        store: &Store,
+        line: &mut Line<'_>,
+        listen: &mut Listen<'_>,
+    ) -> Result<(), Error> {
+        let task = self.lease.task;
+        let mark = line.marks.get(&task.to_string()).copied().unwrap_or_default();
+        let pulled = line.ask(listen, |fleet, w| fleet.pull(task, w.class, mark))?;
+        if let Some((records, next)) = pulled {
+            let taken = store.append_merged(records.into_iter().map(Ok))?;
+            line.marks.insert(task.to_string(), next);
+            if taken.refused > 0 {
+                listen(Event::Trouble(format!(
+                    "{} records of {} on the server cannot be right and were left out: {}",
+                    taken.refused,
+                    self.lease.name,
+                    taken.reasons.join("; ")
+                )));
+            }
+        }
+        for culprit in &self.lease.culprits {
+            let Some((tunable, configuration)) = culprit.split_once(": ") else { continue };
+            let record = Record {
+                kind: RecordKind::Trial,
+                task,
+                name: self.lease.name.clone(),
+                workload: self.lease.workload.clone(),
+                device: self.at.device_name(),
+                toolchain: self.at.place.toolchain.clone(),
+                tunable: tunable.into(),
+                configuration: configuration.into(),
+                outcome: Outcome::Failed {
+                    stage: FailStage::Launch,
+                    detail: "two workers died while it ran".into(),
+                },
+                cost: CpuCost::default(),
+                seed: self.request.seed,
+                time: crate::clock::now(),
+            };
+            let known = store.trials(task, &record.device, &record.toolchain)?;
+            let identity = record.identity();
+            if !known.iter().any(|r| r.identity() == identity) {
+                line.unsent.push(store.append_latest(record)?);
+                listen(Event::Trouble(format!("{culprit} of {} kills workers", self.lease.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Tunes; the lease is renewed at each trial, by the thread that measures.
+    fn tune(
+        &self,
+        line: &mut Line<'_>,
+        stop: &AtomicBool,
+        listen: &mut Listen<'_>,
+        trials: &mut u64,
+    ) -> Result<Report, Error> {
+        let folder = tempfile::Builder::new().prefix("squall-slice-").tempdir();
+        let folder =
+            folder.map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
+        // The task's name is that of the file: records keep it.
+        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+        let name: String = self.lease.name.chars().map(plain).take(100).collect();
+        let file = folder.path().join(format!("{name}.workload"));
+        std::fs::write(&file, &self.lease.workload)
+            .map_err(|source| Error::Write { path: file.clone(), source })?;
+        let budget =
+            BudgetRequest { trials_per_task: Some(self.lease.trials), ..BudgetRequest::default() };
+        let input = InputRequest::new(file.to_string_lossy());
+        let request = TuneRequest {
+            target: self.request.target,
+            threads: self.request.threads,
+            caches: self.request.caches,
+            seed: self.request.seed,
+            inference: None,
+            ..TuneRequest::new(input, &self.request.store, budget)
+        };
+        // The slice ends with the worker, and where the lease is another's.
+        let ended = AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    if stop.load(Ordering::Relaxed) {
+                        ended.store(true, Ordering::Relaxed);
+                    }
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            let mut heard = Heard { slice: self, line, asked: Vec::new(), next: 0, failure: None };
+            let report = tune(self.context, &request, &ended, &mut |event| {
+                if let Event::Trial { .. } = event {
+                    *trials += 1;
+                }
+                if !heard.hear(&event, listen) {
+                    ended.store(true, Ordering::Relaxed);
+                }
+                listen(event);
+            });
+            is_over.store(true, Ordering::Relaxed);
+            match heard.failure {
+                Some(e) => Err(e),
+                None => report,
+            }
+        })
+    }
+
+    /// The task's records of this place that are no trials: trials are sent as they are made.
+    fn rematches(&self, store: &Store) -> Result<Vec<Record>, Error> {
+        let known = store.query(&self.query())?;
+        Ok(known.into_iter().filter(|r| r.kind != RecordKind::Trial).collect())
+    }
+
+    fn query(&self) -> Query {
+        Query {
+            device: Some(self.at.device_name()),
+            toolchain: Some(self.at.place.toolchain.clone()),
+            ..Query::task(self.lease.task)
+        }
+    }
+
+    /// The task's best time here, in nanoseconds.
+    fn best(&self, store: &Store) -> Result<Option<f64>, Error> {
+        let best = store.best(&self.query())?;
+        Ok(best.first().and_then(|r| r.outcome.time()).map(|t| t.0))
+    }
+
+    /// What the next slice may gain in seconds an inference: what this one did, or a little.
+    fn gain(&self, before: Option<f64>, after: Option<f64>) -> f64 {
+        let Some(after) = after else { return 0.0 };
+        let gained = before.map_or(0.0, |b| (b - after).max(0.0));
+        self.lease.count as f64 * gained.max(LEAST_GAIN * after) * 1e-9
+    }
+}
+
+/// Hears a session and tells the server.
+struct Heard<'h, 'a, 's> {
+    slice: &'h Slice<'s>,
+    line: &'h mut Line<'a>,
+    /// The candidates of the batch that is measured, in its order.
+    asked: Vec<String>,
+    /// Which of them is next.
+    next: usize,
+    failure: Option<Error>,
+}
+
+impl Heard<'_, '_, '_> {
+    /// False where the slice is not this worker's any more.
+    fn hear(&mut self, event: &Event<'_>, listen: &mut Listen<'_>) -> bool {
+        match event {
+            Event::Batch { candidates } => {
+                self.asked = candidates.to_vec();
+                self.next = 0;
+            }
+            Event::Trial { record, .. } => {
+                self.line.unsent.push((*record).clone());
+                let name = format!("{}: {}", record.tunable, record.configuration);
+                if let Some(place) = self.asked.iter().position(|c| *c == name) {
+                    self.next = self.next.max(place + 1);
+                }
+            }
+            Event::Rematch { .. } => {}
+            _ => return true,
+        }
+        let (lease, patience) = (self.slice.lease, self.slice.request.lease);
+        let running = self.asked.get(self.next).map(String::as_str);
+        let told = self
+            .line
+            .send(false, listen)
+            .and_then(|()| self.line.ask(listen, |f, _| f.renew(lease, running, patience)));
+        match told {
+            Ok(is_ours) => is_ours.unwrap_or(true),
+            Err(e) => {
+                self.failure = Some(e);
+                false
+            }
+        }
+    }
+}
