@@ -1,6 +1,7 @@
 //! Which levels of instructions run on this machine: by its own CPU, under an emulator, or not.
 
-use squall_core::{Architecture, Isa, LEVELS, Level};
+use squall_core::{Architecture, Feature, Isa, LEVELS, Level};
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 /// What runs the code of a level.
@@ -26,6 +27,22 @@ pub(super) fn architecture() -> Option<Architecture> {
 /// The highest level that this CPU and its operating system run.
 pub fn highest_level() -> Option<Isa> {
     LEVELS.iter().rev().find(|l| runs(l) == Execution::Here).map(|l| l.isa)
+}
+
+/// The highest level of x86-64 whose instructions a compiler may use, by the macros that it
+/// predefines (`#define NAME VALUE` lines).
+pub(super) fn allowed(macros: &str) -> Option<&'static Level> {
+    let defined: HashSet<&str> = macros.lines().filter_map(|l| l.split(' ').nth(1)).collect();
+    let has = |f: &Feature| match f.name {
+        "bmi1" => defined.contains("__BMI__"),
+        name => {
+            let name = name.replace('.', "_").to_uppercase();
+            defined.contains(format!("__{name}__").as_str())
+        }
+    };
+    let is_x86 = defined.contains(Architecture::X86_64.defined_macro());
+    let levels = LEVELS.iter().filter(|l| l.architecture == Architecture::X86_64);
+    levels.rev().find(|l| is_x86 && l.needs().iter().all(has))
 }
 
 /// What runs a level on this machine.

@@ -1,6 +1,6 @@
 //! The user's C compiler: found, probed for the flags it takes, and run with a deadline.
 
-use super::written;
+use super::{level, written};
 use crate::artifact::BuildSite;
 use crate::folder::TemporaryFolder;
 use crate::objects::ObjectCache;
@@ -42,6 +42,9 @@ const TRIVIAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// What is said of a compiler whose time was over.
 const HANGS: &str = "the compiler did not end";
 
+/// Arguments that print the macros which the compiler predefines.
+const MACROS: [&str; 5] = ["-dM", "-E", "-x", "c", "/dev/null"];
+
 const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 
 /// A C compiler with the flags that it understands.
@@ -49,6 +52,9 @@ const TRIVIAL: &str = "int squall_trivial(void) { return 0; }\n";
 pub struct Toolchain {
     command: Vec<String>,
     version: String,
+    /// The flags that it was asked for and takes; they name it in records.
+    asked: Vec<String>,
+    /// The same with this machine by its name, where it was asked for as `native`.
     flags: Vec<String>,
     /// Those of [`TILED`] that the compiler takes.
     tiled: Vec<&'static str>,
@@ -113,7 +119,7 @@ impl Toolchain {
             })
         };
         let found = found?;
-        if !found.flags.iter().any(|f| f == level.flag) {
+        if !found.asked.iter().any(|f| f == level.flag) {
             return Err(MeasurerError::Device(format!(
                 "`{}` does not know {}: GCC 11 and Clang 12 are the first that know all levels",
                 found.command(),
@@ -148,9 +154,21 @@ impl Toolchain {
 
     fn probe(command: Vec<String>, isa: Option<Isa>) -> Result<Toolchain, MeasurerError> {
         let folder = TemporaryFolder::new("probe")?;
+        let mut t = Toolchain::probed(command, isa, folder.path())?;
+        t.flags = t.named_flags(folder.path())?;
+        Ok(t)
+    }
+
+    /// The compiler with the flags that it was found to take in a folder.
+    fn probed(
+        command: Vec<String>,
+        isa: Option<Isa>,
+        folder: &Path,
+    ) -> Result<Toolchain, MeasurerError> {
         let mut t = Toolchain {
             command,
             version: String::new(),
+            asked: Vec::new(),
             flags: Vec::new(),
             tiled: Vec::new(),
             openmp: false,
@@ -161,62 +179,66 @@ impl Toolchain {
             Some(isa) => &[isa.level().flag],
             None => &["-march=native", "-mcpu=native"],
         };
-        t.check(folder.path(), &NEVER)?;
-        t.version = t.ask_version(folder.path())?;
+        t.check(folder, &NEVER)?;
+        t.version = t.ask_version(folder)?;
         // Current compilers take all flags at once, which saves probing them one by one.
         let all: Vec<&str> =
             machine[..1].iter().copied().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
-        if t.takes(folder.path(), &all)? {
-            t.flags = machine[..1].iter().copied().chain(WANTED).map(String::from).collect();
+        if t.takes(folder, &all)? {
+            t.asked = machine[..1].iter().copied().chain(WANTED).map(String::from).collect();
             t.tiled = TILED.to_vec();
             t.openmp = true;
             return Ok(t);
         }
         for flag in machine {
-            if t.takes(folder.path(), &[flag])? {
-                t.flags.push(flag.to_string());
+            if t.takes(folder, &[flag])? {
+                t.asked.push(flag.to_string());
                 break;
             }
         }
-        if t.takes(folder.path(), &WANTED)? {
-            t.flags.extend(WANTED.map(String::from));
+        if t.takes(folder, &WANTED)? {
+            t.asked.extend(WANTED.map(String::from));
         } else {
             for f in WANTED {
-                if t.takes(folder.path(), &[f])? {
-                    t.flags.push(f.into());
+                if t.takes(folder, &[f])? {
+                    t.asked.push(f.into());
                 }
             }
         }
-        if t.takes(folder.path(), &TILED)? {
+        if t.takes(folder, &TILED)? {
             t.tiled = TILED.to_vec();
         }
-        t.openmp = t.takes(folder.path(), &["-fopenmp"])?;
+        t.openmp = t.takes(folder, &["-fopenmp"])?;
         Ok(t)
     }
 
     /// The first line that `--version` prints.
     fn ask_version(&self, folder: &Path) -> Result<String, MeasurerError> {
-        let path = folder.join("version");
+        let text = self.printed(folder, &["--version"])?;
+        let line = text.lines().map(str::trim).find(|l| !l.is_empty());
+        Ok(line.map_or_else(|| self.command.join(" "), String::from))
+    }
+
+    /// What the compiler prints for some arguments; nothing where it fails.
+    fn printed(&self, folder: &Path, args: &[&str]) -> Result<String, MeasurerError> {
+        let path = folder.join(unique("printed"));
         let out = File::create(&path).map_err(|e| MeasurerError::folder(&path, &e))?;
         let mut c = self.invocation();
-        c.arg("--version").stdout(out).stderr(Stdio::null());
+        c.args(args).stdout(out).stderr(Stdio::null()).env("TMPDIR", folder);
         let ended = self
             .spawn(&mut c)?
             .wait(Instant::now() + Duration::from_secs(10), None)
             .map_err(|e| self.broken(folder, e.to_string()))?;
         let text = String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned();
-        let line = text.lines().map(str::trim).find(|l| !l.is_empty());
-        Ok(match (ended, line) {
-            (Some(e), Some(line)) if e.status.success() => line.to_string(),
-            _ => self.command.join(" "),
-        })
+        let _ = fs::remove_file(&path);
+        Ok(if ended.is_some_and(|e| e.status.success()) { text } else { String::new() })
     }
 
     /// Whether a library builds with the flags so far and these.
     fn takes(&self, folder: &Path, extra: &[&str]) -> Result<bool, MeasurerError> {
         let source = folder.join("probe.c");
         fs::write(&source, TRIVIAL).map_err(|e| MeasurerError::folder(&source, &e))?;
-        let mut args: Vec<&str> = self.flags.iter().map(String::as_str).collect();
+        let mut args: Vec<&str> = self.asked.iter().map(String::as_str).collect();
         args.extend(["-fPIC", "-shared", "-O2"]);
         args.extend(extra);
         let site = BuildSite { folder, timeout: TRIVIAL_TIMEOUT, cancel: &NEVER };
@@ -291,9 +313,7 @@ impl Toolchain {
         // The compiler's temporary files go into the folder, which is removed with all in it: a
         // killed compiler leaves some behind.
         c.args(args).arg(source).arg("-o").arg(output).env("TMPDIR", folder).stderr(file);
-        if !args.contains(&"-E") {
-            c.arg("-lm");
-        }
+        c.arg("-lm");
         let start = Instant::now();
         let mut process = self.spawn(&mut c)?;
         let failed = |e: io::Error| self.broken(folder, e.to_string());
@@ -329,21 +349,39 @@ impl Toolchain {
     /// The macros that the compiler predefines for this machine: `NAME VALUE` lines.
     pub(crate) fn macros(&self) -> Result<String, MeasurerError> {
         let folder = TemporaryFolder::new("probe")?;
-        let (source, out) = (folder.path().join("empty.c"), folder.path().join("macros"));
-        fs::write(&source, "").map_err(|e| MeasurerError::folder(&source, &e))?;
-        let mut args: Vec<&str> =
-            self.flags.iter().map(String::as_str).filter(|f| f.starts_with("-m")).collect();
-        args.extend(["-dM", "-E"]);
-        let timeout = Duration::from_secs(10);
-        let site = BuildSite { folder: folder.path(), timeout, cancel: &NEVER };
-        self.compile(site, &args, &source, &out)?;
-        Ok(String::from_utf8_lossy(&fs::read(&out).unwrap_or_default()).into_owned())
+        let machine = self.asked.iter().map(String::as_str).filter(|f| f.starts_with("-m"));
+        self.printed(folder.path(), &machine.chain(MACROS).collect::<Vec<_>>())
+    }
+
+    /// The flags with this machine by its name in the place of `native`. `native` is another
+    /// machine wherever a library is built, and allows instructions that another of the same level
+    /// lacks; so that a network computes the same bits here and as a library, both are compiled
+    /// for the level. Instructions stay in the order that is best for this machine.
+    fn named_flags(&self, folder: &Path) -> Result<Vec<String>, MeasurerError> {
+        let Some(at) = self.asked.iter().position(|f| f == "-march=native") else {
+            return Ok(self.asked.clone());
+        };
+        let native = self.asked[at].as_str();
+        let macros = std::iter::once(native).chain(MACROS).collect::<Vec<_>>();
+        let macros = self.printed(folder, &macros)?;
+        let Some(level) = level::allowed(&macros) else { return Ok(self.asked.clone()) };
+        let help = self.printed(folder, &[native, "-Q", "--help=target"])?;
+        let tune = help.lines().find_map(|l| l.trim().strip_prefix("-mtune=")).map(str::trim);
+        let tune = tune.filter(|t| !t.is_empty() && *t != "native").map(|t| format!("-mtune={t}"));
+        let named: Vec<String> = std::iter::once(level.flag.to_string()).chain(tune).collect();
+        // Compilers that are older than the level's name are asked for `native`.
+        let known: Vec<&str> = named.iter().map(String::as_str).chain(MACROS).collect();
+        let mut flags = self.asked.clone();
+        if !self.printed(folder, &known)?.is_empty() {
+            flags.splice(at..=at, named);
+        }
+        Ok(flags)
     }
 
     /// Compiler, version and the flags that decide which machine code a source becomes.
     pub fn id(&self) -> String {
         let deciding: Vec<&str> =
-            self.flags.iter().map(String::as_str).filter(|f| *f != "-w").collect();
+            self.asked.iter().map(String::as_str).filter(|f| *f != "-w").collect();
         format!("{} -O2 {} {}", self.version, deciding.join(" "), self.tiled.join(" "))
             .trim_end()
             .to_string()
