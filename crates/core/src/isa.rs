@@ -33,7 +33,7 @@ impl Architecture {
     }
 }
 
-/// A named level of instructions. A further one (VNNI, bf16) is a variant here, its row in
+/// A named level of instructions. A further one (bf16) is a variant here, its row in
 /// [`LEVELS`], and the bits of its features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Isa {
@@ -43,6 +43,8 @@ pub enum Isa {
     X86_64V3,
     /// AVX-512 with its byte, word, doubleword and length extensions: 32 vectors of 64 bytes.
     X86_64V4,
+    /// The same with products of bytes, four at once (`vpdpbusd`).
+    X86_64V4Vnni,
     /// NEON: 32 vectors of 16 bytes.
     Armv8A,
 }
@@ -78,7 +80,7 @@ const fn ebx(name: &'static str, bit: u32) -> Feature {
 }
 
 /// The features that levels need, each once, the level's own after those of lower ones.
-const FEATURES: [Feature; 18] = [
+const FEATURES: [Feature; 19] = [
     ecx("sse3", 1, 0),
     ecx("ssse3", 1, 9),
     ecx("sse4.1", 1, 19),
@@ -97,6 +99,7 @@ const FEATURES: [Feature; 18] = [
     ebx("avx512cd", 28),
     ebx("avx512bw", 30),
     ebx("avx512vl", 31),
+    ecx("avx512vnni", 7, 11),
 ];
 
 /// What holds of a level.
@@ -110,6 +113,8 @@ pub struct Level {
     pub architecture: Architecture,
     /// The flag by which GCC and Clang make code of it.
     pub flag: &'static str,
+    /// A flag beside it, for instructions that its level in compilers lacks.
+    pub extension: Option<&'static str>,
     /// Width of a vector register in bytes.
     pub vector_bytes: usize,
     /// Vector registers that its code names.
@@ -124,12 +129,13 @@ pub struct Level {
 }
 
 /// All levels; of one architecture the lower ones first, of which the higher ones are supersets.
-pub const LEVELS: [Level; 4] = [
+pub const LEVELS: [Level; 5] = [
     Level {
         isa: Isa::X86_64V2,
         name: "x86-64-v2",
         architecture: Architecture::X86_64,
         flag: "-march=x86-64-v2",
+        extension: None,
         vector_bytes: 16,
         vector_registers: 16,
         fused: false,
@@ -141,6 +147,7 @@ pub const LEVELS: [Level; 4] = [
         name: "x86-64-v3",
         architecture: Architecture::X86_64,
         flag: "-march=x86-64-v3",
+        extension: None,
         vector_bytes: 32,
         vector_registers: 16,
         fused: true,
@@ -152,6 +159,7 @@ pub const LEVELS: [Level; 4] = [
         name: "x86-64-v4",
         architecture: Architecture::X86_64,
         flag: "-march=x86-64-v4",
+        extension: None,
         vector_bytes: 64,
         vector_registers: 32,
         fused: true,
@@ -159,10 +167,23 @@ pub const LEVELS: [Level; 4] = [
         xcr0: 0xe6,
     },
     Level {
+        isa: Isa::X86_64V4Vnni,
+        name: "x86-64-v4-vnni",
+        architecture: Architecture::X86_64,
+        flag: "-march=x86-64-v4",
+        extension: Some("-mavx512vnni"),
+        vector_bytes: 64,
+        vector_registers: 32,
+        fused: true,
+        features: 19,
+        xcr0: 0xe6,
+    },
+    Level {
         isa: Isa::Armv8A,
         name: "armv8-a",
         architecture: Architecture::Aarch64,
         flag: "-march=armv8-a",
+        extension: None,
         vector_bytes: 16,
         vector_registers: 32,
         fused: true,
@@ -175,6 +196,11 @@ impl Level {
     /// What an x86 CPU must have to run it; nothing of other architectures.
     pub fn needs(&self) -> &'static [Feature] {
         &FEATURES[..self.features]
+    }
+
+    /// The flags by which compilers make code of it.
+    pub fn flags(&self) -> impl Iterator<Item = &'static str> {
+        std::iter::once(self.flag).chain(self.extension)
     }
 }
 
@@ -231,7 +257,8 @@ mod tests {
     fn levels_are_rows_of_one_table() {
         for l in &LEVELS {
             assert_eq!((l.isa.level(), Isa::named(l.name)), (l, Some(l.isa)));
-            assert_eq!(l.flag.strip_prefix("-march="), Some(l.name));
+            let named = l.flag.strip_prefix("-march=").is_some_and(|n| l.name.starts_with(n));
+            assert!(named && (l.extension.is_some() || l.flag.ends_with(l.name)), "{}", l.name);
             assert_eq!(serde_json::to_string(&l.isa).unwrap(), format!("\"{}\"", l.name));
         }
         let error = "avx2".parse::<Isa>().unwrap_err();
@@ -244,6 +271,7 @@ mod tests {
         assert_eq!(last(Isa::X86_64V2), Some("popcnt"));
         assert_eq!(last(Isa::X86_64V3), Some("bmi2"));
         assert_eq!(last(Isa::X86_64V4), Some("avx512vl"));
+        assert_eq!(last(Isa::X86_64V4Vnni), Some("avx512vnni"));
         assert_eq!(last(Isa::Armv8A), None);
     }
 }

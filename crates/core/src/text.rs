@@ -516,6 +516,7 @@ impl Cursor {
             "max" => Binary::Max,
             "min" => Binary::Min,
             "pow" => Binary::Pow,
+            "dot" => Binary::Dot,
             _ => return self.error(format!("unknown function `{name}`")),
         };
         self.expect(",")?;

@@ -200,7 +200,7 @@ fn split(code: &str) -> Result<Line<'_>, Fault> {
     }
     let line = Line { name: name.map(|n| n.1), operator, operator_at: at, pairs };
     let formats: &[&str] = if ["conv2d", "matmul"].contains(&operator.name) {
-        &["f32", "tf32", "f16", "bf16"]
+        &["f32", "tf32", "f16", "bf16", "u8"]
     } else {
         &["f32"]
     };
@@ -320,6 +320,20 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// The kernel of bytes, where the line asks for one: it has a scale and an offset for each
+    /// channel, and no further steps.
+    fn in_bytes(&self, stem: &str, w: impl Fn() -> Result<Workload, String>) -> Option<Made> {
+        let p = self.pair("dtype").filter(|p| p.value == "u8")?;
+        if let Some(e) = self.pair("epilogue").filter(|e| !["", "none"].contains(&e.value)) {
+            return Some(fault(
+                e.at,
+                "kernels of bytes scale, shift and saturate what they give, and take no epilogue",
+            ));
+        }
+        let made = w().map_err(|message| Fault { at: p.value_at, message });
+        Some(made.map(|w| (format!("{stem}_u8"), w)))
+    }
+
     fn step(
         &self,
         step: &str,
@@ -381,6 +395,9 @@ fn conv2d(l: &Line<'_>) -> Made {
         dilation: l.two("dilation", 1, 1)?,
         groups: l.or("groups", 1)?,
     };
+    if let Some(made) = l.in_bytes(&conv.name(), || conv.in_bytes(0)) {
+        return made;
+    }
     l.finish(&conv.name(), conv.workload(), &conv.output(), Some(("B", vec![conv.k, 1, 1])))
 }
 
@@ -390,6 +407,9 @@ fn matmul(l: &Line<'_>) -> Made {
     let mut product = MatMul::plain(l.need("m")?, l.need("n")?, l.need("k")?, kind);
     let batch = l.or("batch", 1)?;
     product.batch = vec![(batch, true, true)];
+    if let Some(made) = l.in_bytes(&product.name(), || product.in_bytes()) {
+        return made;
+    }
     let shape = [batch, product.m, product.n];
     l.finish(&product.name(), product.workload(), &shape, Some(("C", vec![product.n])))
 }

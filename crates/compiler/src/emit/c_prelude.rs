@@ -2,42 +2,9 @@
 //! it uses. GCC/Clang vector extensions, so that any instruction set will do; single instructions
 //! by their built-in names only where compilers do not find them, behind a test for them.
 
+use super::c_formats;
 use super::dialect::Used;
 use std::fmt::Write;
-
-/// Conversions from and to elements of 16 bits, to the nearest and ties to even.
-const HALVES: &[(&str, &str)] = &[
-    (
-        "from_bf16",
-        "static inline float from_bf16(unsigned short h) { union float_bits u = {(unsigned)h << \
-         16}; return u.x; }\n",
-    ),
-    (
-        "to_bf16",
-        "static inline unsigned short to_bf16(float x) {\n  union float_bits u = {.x = x};\n  \
-         return x != x ? 0x7fff : (unsigned short)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> \
-         16);\n}\n",
-    ),
-    // Scaled by 2^112, exponents of both formats agree, below the normal range too.
-    (
-        "from_f16",
-        "static inline float from_f16(unsigned short h) {\n  union float_bits u = {(unsigned)(h & \
-         0x7fff) << 13};\n  \
-         u.x *= 0x1p112f;\n  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;\n  u.bits |= \
-         (unsigned)(h & 0x8000) << 16;\n  return u.x;\n}\n",
-    ),
-    (
-        "to_f16",
-        "static inline unsigned short to_f16(float x) {\n  union float_bits u = {.x = x};\n  \
-         unsigned sign = u.bits >> 16 & 0x8000;\n  \
-         u.bits &= 0x7fffffff;\n  if (x != x) return 0x7fff;\n  if (u.x >= 65520.0f) return \
-         (unsigned short)(sign | 0x7c00);\n  \
-         if (u.x < 0x1p-14f) {\n    u.x += 0.5f;\n    return (unsigned short)(sign | (u.bits - \
-         0x3f000000));\n  }\n  \
-         return (unsigned short)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> \
-         13));\n}\n",
-    ),
-];
 
 /// The types and functions that a program used.
 pub fn text(used: &Used) -> String {
@@ -46,10 +13,7 @@ pub fn text(used: &Used) -> String {
     if SCALAR.iter().any(|(n, ..)| used.has(n)) {
         s += "#include <math.h>\n";
     }
-    if HALVES.iter().any(|(n, _)| used.has(n)) {
-        s += "union float_bits { unsigned bits; float x; };\n";
-        HALVES.iter().filter(|(n, _)| used.has(n)).for_each(|(_, text)| s += text);
-    }
+    s += &c_formats::scalars(used);
     for (name, sign) in [("max", '>'), ("min", '<')] {
         for (suffix, ty) in [("f", "float"), ("d", "double")].into_iter().filter(|_| used.has(name))
         {
@@ -108,6 +72,7 @@ fn vector(l: i64, used: &Used, s: &mut String) {
             "static inline v{l} abs_v{l}(v{l} x) {{ return (v{l})((i{l})x & 0x7fffffff); }}"
         );
     }
+    *s += &c_formats::vectors(l, used);
     if used.has("even") {
         let mask = list(&|i| (if 2 * i < l { 2 * i } else { 2 * i + 1 }).to_string());
         let _ = writeln!(
@@ -142,8 +107,26 @@ fn vector(l: i64, used: &Used, s: &mut String) {
     }
 }
 
+/// Rounding to the nearest, ties to even: one instruction on x86.
+fn round(l: i64) -> String {
+    let (feature, call) = match l {
+        16 => ("__AVX512F__", "(v16)__builtin_ia32_rndscaleps_mask(x, 4, x, (short)-1, 4)"),
+        8 => ("__AVX__", "(v8)__builtin_ia32_roundps256(x, 4)"),
+        4 => ("__SSE4_1__", "(v4)__builtin_ia32_roundps(x, 4)"),
+        _ => ("__none__", "x"),
+    };
+    format!(
+        "static inline v{l} round_v{l}(v{l} x) {{\n#if defined({feature}) && !defined(__clang__)\n  \
+         return {call};\n#else\n  v{l} r; for (int i = 0; i < {l}; i++) r[i] = rintf(x[i]); \
+         return r;\n#endif\n}}\n"
+    )
+}
+
 /// A function without a vector form of ours goes lane by lane.
 fn by_lane(l: i64, name: &str, f: &str) -> String {
+    if name == "round" {
+        return round(l);
+    }
     if ["exp", "sigmoid", "tanh", "erf", "abs"].contains(&name) {
         return String::new();
     }

@@ -6,10 +6,12 @@
 //! work on vectors (CPUs), `threads.rs` where many threads work on single numbers (GPUs).
 
 mod c;
+mod c_formats;
 mod c_prelude;
 mod cuda;
 mod cuda_prelude;
 mod dialect;
+mod formats;
 mod printer;
 mod registers;
 mod state;

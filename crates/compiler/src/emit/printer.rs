@@ -18,12 +18,19 @@ use std::fmt::Write;
 pub(super) struct Value {
     pub text: String,
     pub vector: bool,
+    /// Whether lanes are whole numbers of 32 bits (or four bytes) instead of floats.
+    pub whole: bool,
 }
 
 impl Value {
     /// A value of one number.
     pub fn scalar(text: String) -> Value {
-        Value { text, vector: false }
+        Value { text, vector: false, whole: false }
+    }
+
+    /// A vector of floats.
+    pub fn vector(text: String) -> Value {
+        Value { text, vector: true, whole: false }
     }
 }
 
@@ -200,6 +207,9 @@ impl<'a> Printer<'a> {
         match d {
             DType::F16 => self.d.numbers.f16,
             DType::Bf16 => self.d.numbers.bf16,
+            DType::U8 => "unsigned char",
+            DType::I8 => "signed char",
+            DType::I32 | DType::U8x4 | DType::I8x4 => "int",
             _ => self.d.numbers.f32,
         }
     }
@@ -265,9 +275,13 @@ impl<'a> Printer<'a> {
                 Value::scalar(self.thread_load(*source, index))
             }
             Expr::Load { source, index } => self.vector_load(*source, index),
-            Expr::Cast(_, a) => self.value(a),
+            Expr::Cast(t, a) => {
+                let v = self.value(a);
+                if *t == DType::F32 { self.as_float(v) } else { v }
+            }
             Expr::Unary(op, a) => {
                 let a = self.value(a);
+                let a = self.as_float(a);
                 self.unary(*op, a)
             }
             Expr::Binary(op, a, b) => {
@@ -294,19 +308,23 @@ impl<'a> Printer<'a> {
 
     fn unary(&self, op: Unary, a: Value) -> Value {
         if op == Unary::Neg {
-            return Value { text: format!("(-{})", a.text), vector: a.vector };
+            return Value { text: format!("(-{})", a.text), ..a };
         }
-        Value { text: self.call(op.name(), self.lanes(a.vector), &[&a.text]), vector: a.vector }
+        Value { text: self.call(op.name(), self.lanes(a.vector), &[&a.text]), ..a }
     }
 
     pub fn binary(&self, op: Binary, a: Value, b: Value) -> Value {
         let vector = a.vector || b.vector;
+        if op == Binary::Dot {
+            return self.dot(None, a, b);
+        }
+        let [a, b] = [a, b].map(|x| self.as_float(x));
         let sign = match op {
             Binary::Add => "+",
             Binary::Sub => "-",
             Binary::Mul => "*",
             Binary::Div => "/",
-            Binary::Max | Binary::Min | Binary::Pow => {
+            Binary::Max | Binary::Min | Binary::Pow | Binary::Dot => {
                 let lanes = self.lanes(vector);
                 let name = match op {
                     Binary::Max => "max",
@@ -314,16 +332,18 @@ impl<'a> Printer<'a> {
                     _ => "pow",
                 };
                 let [a, b] = [a, b].map(|x| if vector { self.widen(x, lanes) } else { x.text });
-                return Value { text: self.call(name, lanes, &[&a, &b]), vector };
+                let text = self.call(name, lanes, &[&a, &b]);
+                return Value { text, vector, whole: false };
             }
         };
         if op == Binary::Div && a.vector && !b.vector {
             // Lanes over one divisor: vector divisions cost ten multiplications, and compilers
             // may not replace them. One rounding more; divisors below 3e-39 overflow.
             let one = self.constant(1.0);
-            return Value { text: format!("({} * ({one} / {}))", a.text, b.text), vector };
+            let text = format!("({} * ({one} / {}))", a.text, b.text);
+            return Value { text, vector, whole: false };
         }
-        Value { text: format!("({} {sign} {})", a.text, b.text), vector }
+        Value { text: format!("({} {sign} {})", a.text, b.text), vector, whole: false }
     }
 
     /// The value as a vector of `lanes`.
@@ -331,7 +351,8 @@ impl<'a> Printer<'a> {
         if v.vector {
             return v.text;
         }
-        format!("{}({})", self.function("all", lanes), v.text)
+        let name = if v.whole { "all_whole" } else { "all" };
+        format!("{}({})", self.function(name, lanes), v.text)
     }
 }
 

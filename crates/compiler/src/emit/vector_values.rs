@@ -21,23 +21,25 @@ impl Printer<'_> {
         }
         let test = self.conds(conds);
         let lanes = self.simd.vector.map_or(1, |v| v.1);
-        let ty = if lanes > 1 { self.vector_type(lanes) } else { self.real().to_string() };
+        let whole = self.is_whole(e);
+        let ty = self.lane_type(lanes, whole);
         let t = self.temporary();
         self.line(&format!("{ty} {t};"));
         for (head, branch) in [(format!("if ({test}) {{"), then), ("else {".to_string(), other)] {
             self.open(&head);
-            let v = self.value(branch);
+            let v = self.value_as(branch, whole);
             let v = if lanes > 1 { self.widen(v, lanes) } else { v.text };
             self.line(&format!("{t} = {v};"));
             self.close();
         }
-        Value { text: t, vector: lanes > 1 }
+        Value { text: t, vector: lanes > 1, whole }
     }
 
     /// Each lane computed by itself: for conditions that differ between lanes.
     fn by_lane(&mut self, e: &Expr) -> Value {
         let Some((lane, lanes)) = self.simd.vector.take() else { return self.value(e) };
-        let ty = self.vector_type(lanes);
+        let whole = self.is_whole(e);
+        let ty = self.lane_type(lanes, whole);
         let t = self.temporary();
         self.line(&format!("{ty} {t};"));
         for i in 0..lanes {
@@ -47,57 +49,52 @@ impl Printer<'_> {
         }
         self.known.remove(&lane);
         self.simd.vector = Some((lane, lanes));
-        Value { text: t, vector: true }
+        Value { text: t, vector: true, whole }
     }
 
     pub(super) fn vector_load(&mut self, b: Source, index: &[Affine]) -> Value {
         let off = self.offset(b, index);
         let name = c_name(&self.n.buffer(b).name);
+        let whole = self.holds_whole(b);
         let Some((lane, lanes)) = self.simd.vector else {
-            return match self.simd.registers.get(b) {
-                Some(1) => Value::scalar(format!("{name}_{}", off.offset())),
-                Some(l) => {
-                    Value::scalar(format!("{name}_{}[{}]", off.offset() / l, off.offset() % l))
-                }
+            let text = match self.simd.registers.get(b) {
+                Some(1) => format!("{name}_{}", off.offset()),
+                Some(l) => format!("{name}_{}[{}]", off.offset() / l, off.offset() % l),
                 None => {
                     let place = self.place(b, &off);
                     let place = self.as_number(b, place);
-                    Value::scalar(if self.o.double { format!("(double){place}") } else { place })
+                    if self.o.double { format!("(double){place}") } else { place }
                 }
             };
+            return Value { text, vector: false, whole };
         };
         let stride = off.coefficient(lane);
         let mut base = off.clone();
         base.add_term(lane, -stride);
         if let Some(l) = self.simd.registers.get(b) {
-            return if stride == 0 || l == 1 {
-                Value::scalar(if l == 1 {
-                    format!("{name}_{}", base.offset())
-                } else {
-                    format!("{name}_{}[{}]", base.offset() / l, base.offset() % l)
-                })
-            } else {
-                Value { text: format!("{name}_{}", base.offset() / l), vector: true }
+            let (text, vector) = match (stride, l) {
+                (_, 1) => (format!("{name}_{}", base.offset()), false),
+                (0, _) => (format!("{name}_{}[{}]", base.offset() / l, base.offset() % l), false),
+                _ => (format!("{name}_{}", base.offset() / l), true),
             };
+            return Value { text, vector, whole };
         }
-        let ty = self.vector_type(lanes);
-        match stride {
+        let floats = self.holds_floats(b);
+        let ty = self.lane_type(lanes, whole);
+        let text = match stride {
             0 => {
-                let text = self.place(b, &base);
-                let broadcast = self.function("all", lanes);
-                Value { text: self.remember(b, &ty, &format!("{broadcast}({text})")), vector: true }
+                let place = self.place(b, &base);
+                let place = self.as_number(b, place);
+                self.widen(Value { text: place, vector: false, whole }, lanes)
             }
+            1 if floats || whole => fill(self.simd.words.load, &[&ty, &self.place(b, &base)]),
             1 => {
-                let text = self.place(b, &base);
-                Value {
-                    text: self.remember(b, &ty, &fill(self.simd.words.load, &[&ty, &text])),
-                    vector: true,
-                }
+                let place = self.place(b, &base);
+                format!("{}(&{place})", self.function(self.reader(b), lanes))
             }
-            2 => {
+            2 if floats => {
                 let even = self.function("even", lanes);
-                let text = self.place(b, &base);
-                Value { text: self.remember(b, &ty, &format!("{even}(&{text})")), vector: true }
+                format!("{even}(&{})", self.place(b, &base))
             }
             _ => {
                 let four = self.simd.fours.iter().copied().find(|u| {
@@ -106,15 +103,18 @@ impl Printer<'_> {
                             .coefficient(*u)
                             == 1
                 });
-                if let Some(u) = four {
+                if let Some(u) = four.filter(|_| floats) {
                     return self.transposed(b, &base, u, stride, lanes);
                 }
-                let list: Vec<String> =
-                    (0..lanes).map(|i| self.place(b, &base.plus(stride * i))).collect();
-                let text = fill(self.simd.words.list, &[&ty, &list.join(", ")]);
-                Value { text: self.remember(b, &ty, &text), vector: true }
+                let element = |p: &mut Self, i: i64| {
+                    let place = p.place(b, &base.plus(stride * i));
+                    p.as_number(b, place)
+                };
+                let list: Vec<String> = (0..lanes).map(|i| element(self, i)).collect();
+                fill(self.simd.words.list, &[&ty, &list.join(", ")])
             }
-        }
+        };
+        Value { text: self.remember(b, &ty, &text), vector: true, whole }
     }
 
     /// Lanes at a stride, inside a loop unrolled four times along the unit stride: loads of four
@@ -155,7 +155,7 @@ impl Printer<'_> {
             }
             t
         });
-        Value { text: format!("{t}_{i}"), vector: true }
+        Value::vector(format!("{t}_{i}"))
     }
 
     /// A temporary that holds a load, made once a block while its buffer does not change.

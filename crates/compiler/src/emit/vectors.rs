@@ -7,9 +7,9 @@ use super::dialect::{Dialect, Used, fill};
 use super::printer::{Printer, Value, c_name};
 use super::state::Memo;
 use crate::nest::{Loop, Mode, Nest, Scope, Start, Stmt, aligned_bytes};
-use squall_core::expr::{Affine, Expr, Source};
+use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
-use squall_core::{Bytes, DType, KernelSource};
+use squall_core::{Bytes, KernelSource};
 use std::fmt::Write;
 
 /// The source of a verified nest as a program of vectors, with entry point `symbol`.
@@ -134,7 +134,7 @@ impl Printer<'_> {
         self.forget(b);
         match self.simd.registers.get(b) {
             Some(lanes) => {
-                let ty = if lanes > 1 { self.vector_type(lanes) } else { self.real().to_string() };
+                let ty = self.lane_type(lanes, self.holds_whole(b));
                 let names: Vec<String> = (0..buf.elements().max(1) / lanes)
                     .map(|i| format!("{}_{i}", c_name(&buf.name)))
                     .collect();
@@ -144,7 +144,8 @@ impl Printer<'_> {
             }
             None => {
                 let (name, elements) = (c_name(&buf.name), buf.elements().to_string());
-                let text = fill(self.simd.words.array, &[self.real(), &name, &elements]);
+                let ty = if self.o.double { self.real() } else { self.element_type(buf.dtype) };
+                let text = fill(self.simd.words.array, &[ty, &name, &elements]);
                 self.line(&text);
             }
         }
@@ -249,11 +250,10 @@ impl Printer<'_> {
         else {
             return None;
         };
-        let lanes = self
-            .simd
-            .registers
-            .get(*source)
-            .filter(|lanes| lanes.count_ones() == 1 && *lanes > 1)?;
+        let lanes =
+            self.simd.registers.get(*source).filter(|lanes| {
+                lanes.count_ones() == 1 && *lanes > 1 && !self.holds_whole(*source)
+            })?;
         let off = self.offset(*source, from);
         let whole =
             off.offset() % lanes == 0 && l.extent % lanes == 0 && off.terms() == [(l.var, 1)];
@@ -345,26 +345,26 @@ impl Printer<'_> {
         value: &Expr,
     ) {
         let off = self.offset(b, index);
-        let v = self.value(value);
         let name = c_name(&self.n.buffer(b).name);
+        let whole = self.holds_whole(b);
+        // Products of bytes take the sum in.
+        let product = match (op, value) {
+            (Some(Reducer::Sum), Expr::Binary(Binary::Dot, x, y)) if whole => Some((&**x, &**y)),
+            _ => None,
+        };
+        let v = match product {
+            Some(_) => Value::scalar(String::new()),
+            None => self.value_as(value, whole),
+        };
         let Some((lane, lanes)) = self.simd.vector else {
             let place = match self.simd.registers.get(b) {
                 Some(1) => format!("{name}_{}", off.offset()),
                 Some(l) => format!("{name}_{}[{}]", off.offset() / l, off.offset() % l),
                 None => self.place(b, &off),
             };
-            let text = match self.n.buffer(b).dtype {
-                d if d.is_half() && self.simd.registers.get(b).is_none() => {
-                    let old = self.as_number(b, place.clone());
-                    let new = match op {
-                        None => v.text,
-                        Some(r) => self.binary(r.binary(), Value::scalar(old), v).text,
-                    };
-                    let round =
-                        self.plain_function(if d == DType::F16 { "to_f16" } else { "to_bf16" });
-                    format!("{place} = {round}({new});")
-                }
-                _ => self.combined(&place, op, &v.text, 1),
+            let text = match product {
+                Some(product) => self.add_dot(&place, product, 1),
+                None => self.store_element(b, &place, op, v),
             };
             self.line(&text);
             self.forget(b);
@@ -373,20 +373,26 @@ impl Printer<'_> {
         let stride = off.coefficient(lane);
         let mut base = off.clone();
         base.add_term(lane, -stride);
-        let ty = self.vector_type(lanes);
         if let Some(l) = self.simd.registers.get(b)
             && l == lanes
         {
             let place = format!("{name}_{}", base.offset() / lanes);
-            let v = self.widen(v, lanes);
-            let text = self.combined(&place, op, &v, lanes);
+            let text = match product {
+                Some(product) => self.add_dot(&place, product, lanes),
+                None => self.combine(&place, op, v, lanes),
+            };
             self.line(&text);
             return;
         }
-        if stride == 1 {
+        let v = if product.is_some() { self.value_as(value, whole) } else { v };
+        let ty = self.lane_type(lanes, whole);
+        if stride == 1 && self.writer(b).is_none() {
             let place = fill(self.simd.words.store, &[&ty, &self.place(b, &base)]);
-            let v = self.widen(v, lanes);
-            let text = self.combined(&place, op, &v, lanes);
+            let text = self.combine(&place, op, v, lanes);
+            self.line(&text);
+        } else if stride == 1 {
+            let place = self.place(b, &base);
+            let text = self.store_vector(b, &place, (op, v), lanes);
             self.line(&text);
         } else {
             let v = self.widen(v, lanes);
@@ -394,7 +400,8 @@ impl Printer<'_> {
             self.line(&format!("{ty} {t} = {v};"));
             for i in 0..lanes {
                 let place = self.place(b, &base.plus(stride * i));
-                let text = self.combined(&place, op, &format!("{t}[{i}]"), 1);
+                let lane = Value { text: format!("{t}[{i}]"), vector: false, whole };
+                let text = self.store_element(b, &place, op, lane);
                 self.line(&text);
             }
         }
@@ -433,20 +440,5 @@ impl Printer<'_> {
             return self.d.numbers.f64.into();
         }
         format!("{}{}", if fixed { "const " } else { "" }, self.element_type(buf.dtype))
-    }
-
-    /// An element of a buffer as a number, at a place in memory.
-    pub(super) fn as_number(&self, b: Source, place: String) -> String {
-        match self.n.buffer(b).dtype {
-            DType::F16 => format!("{}({place})", self.plain_function("from_f16")),
-            DType::Bf16 => format!("{}({place})", self.plain_function("from_bf16")),
-            _ => place,
-        }
-    }
-
-    /// The name of a helper function that works on one number.
-    fn plain_function(&self, name: &'static str) -> &'static str {
-        self.helper(name);
-        name
     }
 }

@@ -35,6 +35,7 @@ impl Binary {
             Binary::Max => x.max(y),
             Binary::Min => x.min(y),
             Binary::Pow => x.powf(y),
+            Binary::Dot => dot(x, y),
         }
     }
 }
@@ -66,7 +67,7 @@ impl DType {
             DType::I32 => x.round_ties_even().clamp(f64::from(i32::MIN), f64::from(i32::MAX)),
             // Doubles from 2^53 on are whole numbers, so rounding changes smaller ones alone.
             DType::I64 => x.round_ties_even().clamp(i64::MIN as f64, i64::MAX as f64),
-            DType::F64 => x,
+            DType::F64 | DType::U8x4 | DType::I8x4 => x,
         }
     }
 }
@@ -94,6 +95,21 @@ impl DType {
                 s => ((s.to_bits() - (112 << 23)) >> 13) as u16,
             },
         )
+    }
+}
+
+/// The products of four bytes without sign with four that have one, and their sum; of numbers that
+/// are no four bytes, not a number.
+fn dot(x: f64, y: f64) -> f64 {
+    let bytes = |v: f64| {
+        let bits = (0.0..=f64::from(u32::MAX)).contains(&v) && v == v.trunc();
+        bits.then_some(v as u32).map(u32::to_le_bytes)
+    };
+    match (bytes(x), bytes(y)) {
+        (Some(a), Some(b)) => {
+            a.iter().zip(b).map(|(a, b)| f64::from(i32::from(*a) * i32::from(b as i8))).sum()
+        }
+        _ => f64::NAN,
     }
 }
 

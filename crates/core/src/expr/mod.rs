@@ -227,10 +227,14 @@ pub enum Binary {
     Max,
     Min,
     Pow,
+    /// The sum of the products of the four bytes of a [`DType::U8x4`] with those of a
+    /// [`DType::I8x4`]: one instruction where a CPU has `vpdpbusd`.
+    Dot,
 }
 
 /// Numeric formats of tensors. No tensor is stored in `Tf32`: in an [`Expr::Cast`] it says how
-/// precisely factors are multiplied, and in memory it is an `F32` with 13 zero bits.
+/// precisely factors are multiplied, and in memory it is an `F32` with 13 zero bits. `U8x4` and
+/// `I8x4` are four bytes that lie together, of which kernels see one number, their bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)] // the names are the formats
@@ -249,6 +253,8 @@ pub enum DType {
     U32,
     U64,
     Bool,
+    U8x4,
+    I8x4,
 }
 
 impl DType {
@@ -256,7 +262,7 @@ impl DType {
     pub fn bytes(self) -> u64 {
         match self {
             DType::F64 | DType::I64 | DType::U64 => 8,
-            DType::F32 | DType::I32 | DType::U32 | DType::Tf32 => 4,
+            DType::F32 | DType::I32 | DType::U32 | DType::Tf32 | DType::U8x4 | DType::I8x4 => 4,
             DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 2,
             DType::I8 | DType::U8 | DType::Bool => 1,
         }
@@ -281,7 +287,7 @@ impl DType {
     ];
 
     /// The formats of workloads and loop nests.
-    pub const OF_KERNELS: [DType; 9] = [
+    pub const OF_KERNELS: [DType; 11] = [
         DType::F32,
         DType::F16,
         DType::Bf16,
@@ -291,6 +297,8 @@ impl DType {
         DType::I64,
         DType::U8,
         DType::Tf32,
+        DType::U8x4,
+        DType::I8x4,
     ];
 
     /// Whether it is one of the floating-point formats of 16 bits.
@@ -302,6 +310,11 @@ impl DType {
     pub fn is_integer(self) -> bool {
         use DType::{I8, I16, I32, I64, U8, U16, U32, U64};
         matches!(self, I8 | I16 | I32 | I64 | U8 | U16 | U32 | U64)
+    }
+
+    /// Whether its elements are four bytes that kernels see as one number.
+    pub fn is_packed(self) -> bool {
+        matches!(self, DType::U8x4 | DType::I8x4)
     }
 
     /// Whether its values are floating-point numbers.
@@ -327,6 +340,8 @@ impl DType {
             DType::U32 => "u32",
             DType::U64 => "u64",
             DType::Bool => "bool",
+            DType::U8x4 => "u8x4",
+            DType::I8x4 => "i8x4",
         }
     }
 
@@ -459,10 +474,17 @@ impl Expr {
     }
 
     /// Arithmetic operations in one evaluation: each unary, binary and transcendental function
-    /// counts one; selects, casts, loads and index arithmetic count none.
+    /// counts one, a product of four bytes seven; selects, casts, loads and index arithmetic count
+    /// none.
     pub fn flop(&self) -> u64 {
         let mut n = 0;
-        self.visit(&mut |e| n += u64::from(matches!(e, Expr::Unary(..) | Expr::Binary(..))));
+        self.visit(&mut |e| {
+            n += match e {
+                Expr::Binary(Binary::Dot, ..) => 7,
+                Expr::Unary(..) | Expr::Binary(..) => 1,
+                _ => 0,
+            }
+        });
         n
     }
 }

@@ -92,6 +92,7 @@ fn print(f: &mut fmt::Formatter<'_>, e: &Expr, names: &dyn Names, outer: u8) -> 
                 Binary::Max => return call(f, "max", &[a, b]),
                 Binary::Min => return call(f, "min", &[a, b]),
                 Binary::Pow => return call(f, "pow", &[a, b]),
+                Binary::Dot => return call(f, "dot", &[a, b]),
             };
             if level < outer {
                 write!(f, "(")?;

@@ -11,6 +11,7 @@ pub mod functions;
 mod matmul;
 mod pool;
 mod prologue;
+mod quantised;
 mod rows;
 
 pub use conv::Conv;
@@ -18,6 +19,7 @@ pub use elementwise::elementwise;
 pub use format::{in_format, in_half};
 pub use matmul::MatMul;
 pub use pool::{Pool, PoolKind};
+pub use quantised::{OFFSET_UNIT, sum_unit};
 pub use rows::{LayerNorm, Reduce, ReduceOp, Softmax};
 
 use crate::expr::{Affine, Expr, Source, Var};

@@ -98,7 +98,7 @@ fn has(feature: &str) -> bool {
         } };
     }
     detected!("sse3" "ssse3" "sse4.1" "sse4.2" "popcnt" "fma" "movbe" "avx" "f16c" "lzcnt" "bmi1"
-        "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl")
+        "avx2" "bmi2" "avx512f" "avx512dq" "avx512cd" "avx512bw" "avx512vl" "avx512vnni")
 }
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn each_feature_of_the_table_is_asked_for() {
         // On a machine of another architecture no feature is.
-        if let Some(Isa::X86_64V4) = highest_level() {
+        if let Some(Isa::X86_64V4Vnni) = highest_level() {
             assert!(LEVELS.iter().flat_map(|l| l.needs()).all(|f| has(f.name)));
         }
         assert!(!has("a feature that no CPU has"));

@@ -119,7 +119,7 @@ impl Toolchain {
             })
         };
         let found = found?;
-        if !found.asked.iter().any(|f| f == level.flag) {
+        if !level.flags().all(|flag| found.asked.iter().any(|f| f == flag)) {
             return Err(MeasurerError::Device(format!(
                 "`{}` does not know {}: GCC 11 and Clang 12 are the first that know all levels",
                 found.command(),
@@ -175,24 +175,25 @@ impl Toolchain {
             objects: ObjectCache::default(),
             isa,
         };
-        let machine: &[&str] = match isa {
-            Some(isa) => &[isa.level().flag],
-            None => &["-march=native", "-mcpu=native"],
+        let native = ["-march=native", "-mcpu=native"];
+        let machine: Vec<Vec<&str>> = match isa {
+            Some(isa) => vec![isa.level().flags().collect()],
+            None => native.iter().map(|flag| vec![*flag]).collect(),
         };
         t.check(folder, &NEVER)?;
         t.version = t.ask_version(folder)?;
         // Current compilers take all flags at once, which saves probing them one by one.
-        let all: Vec<&str> =
-            machine[..1].iter().copied().chain(WANTED).chain(TILED).chain(["-fopenmp"]).collect();
+        let first = || machine[0].iter().copied().chain(WANTED);
+        let all: Vec<&str> = first().chain(TILED).chain(["-fopenmp"]).collect();
         if t.takes(folder, &all)? {
-            t.asked = machine[..1].iter().copied().chain(WANTED).map(String::from).collect();
+            t.asked = first().map(String::from).collect();
             t.tiled = TILED.to_vec();
             t.openmp = true;
             return Ok(t);
         }
-        for flag in machine {
-            if t.takes(folder, &[flag])? {
-                t.asked.push(flag.to_string());
+        for flags in &machine {
+            if t.takes(folder, flags)? {
+                t.asked.extend(flags.iter().map(|f| f.to_string()));
                 break;
             }
         }
@@ -368,7 +369,7 @@ impl Toolchain {
         let help = self.printed(folder, &[native, "-Q", "--help=target"])?;
         let tune = help.lines().find_map(|l| l.trim().strip_prefix("-mtune=")).map(str::trim);
         let tune = tune.filter(|t| !t.is_empty() && *t != "native").map(|t| format!("-mtune={t}"));
-        let named: Vec<String> = std::iter::once(level.flag.to_string()).chain(tune).collect();
+        let named: Vec<String> = level.flags().map(String::from).chain(tune).collect();
         // Compilers that are older than the level's name are asked for `native`.
         let known: Vec<&str> = named.iter().map(String::as_str).chain(MACROS).collect();
         let mut flags = self.asked.clone();

@@ -113,9 +113,13 @@ fn tensors(setup: &TaskSetup, number: usize, folder: &Path) -> Result<Plan, Meas
         MeasurerError::Reference(format!("{what} is {}: this cannot be measured yet", d.name()))
     };
     for i in &workload.inputs {
-        // Kernels made by rule know f32 and the formats of 16 bits.
-        let known = workload.foreign.is_some() || i.dtype == DType::F32 || i.dtype.is_half();
-        if !known || letter(i.dtype).is_none() {
+        // Kernels made by rule know f32, the formats of 16 bits and bytes.
+        let known = match i.dtype {
+            DType::U8x4 | DType::I8x4 => true,
+            DType::F32 | DType::U8 | DType::I8 => true,
+            d => workload.foreign.is_some() || d.is_half(),
+        };
+        if !known || !i.dtype.is_packed() && letter(i.dtype).is_none() {
             return Err(unknown(format!("input `{}`", i.name), i.dtype));
         }
     }

@@ -26,17 +26,26 @@ pub fn letter(d: DType) -> Option<char> {
 }
 
 impl Plan {
-    /// The tensors of a workload, as a session makes them: inputs in order, then outputs. Kernels
-    /// made by rule see f32 and the formats of 16 bits only, whatever the tensors are said to be.
+    /// The tensors of a workload, as a session makes them: inputs in order, then outputs. Elements
+    /// of four bytes are bytes to whoever calls a kernel; bytes take all values.
     pub fn of_workload(w: &Workload) -> Plan {
         let element = |d: DType| {
-            let kept = w.foreign.is_some() || d.is_half();
-            letter(d).filter(|_| kept).and_then(Element::new).unwrap_or(Element::F32)
+            let bytes = match d {
+                DType::U8x4 => DType::U8,
+                DType::I8x4 => DType::I8,
+                d => d,
+            };
+            letter(bytes).and_then(Element::new).unwrap_or(Element::F32)
         };
-        let range = |n: usize| w.foreign.as_ref().and_then(|f| f.ranges.get(n).copied().flatten());
+        let range = |n: usize| match (&w.foreign, w.inputs[n].dtype) {
+            (Some(f), _) => f.ranges.get(n).copied().flatten(),
+            (None, DType::U8 | DType::U8x4) => Some((0.0, 255.0)),
+            (None, DType::I8 | DType::I8x4) => Some((-128.0, 127.0)),
+            (None, _) => None,
+        };
         let input = |(n, i): (usize, &Input)| {
             let role = if i.kind == TensorKind::Data { Role::Data } else { Role::Weight };
-            let count = w.input_span(n);
+            let count = w.input_span(n) * if i.dtype.is_packed() { 4 } else { 1 };
             Buffer { range: range(n), ..Buffer::own(role, element(i.dtype), count) }
         };
         let count = |o: &Stage| if w.has_gaps() { w.output_span() } else { o.elements() };

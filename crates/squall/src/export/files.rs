@@ -324,7 +324,8 @@ fn makefile(kernels: &[Chosen], levels: &Levels, toolchain: &Toolchain) -> Strin
     for (s, with) in own.chain(levels.sources(toolchain)) {
         // The flags of another level stand behind those of the kernels and win.
         let level = with.isa().filter(|i| Some(*i) != toolchain.isa());
-        let level = level.map_or(String::new(), |i| format!(" {}", i.level().flag));
+        let flags = level.into_iter().flat_map(|i| i.level().flags());
+        let level: String = flags.map(|flag| format!(" {flag}")).collect();
         let omp = flag(s.openmp);
         let flags: String = s.flags.iter().map(|f| format!(" '{f}'").replace('$', "$$")).collect();
         let _ = write!(

@@ -24,7 +24,8 @@ impl Flags {
     /// Those of a toolchain.
     pub fn of(toolchain: &Toolchain) -> Flags {
         let is_tune = |f: &String| f.starts_with("-mtune=");
-        let is_machine = |f: &String| f.starts_with("-march=") || f.starts_with("-mcpu=");
+        let is_machine =
+            |f: &String| ["-march=", "-mcpu=", "-mavx"].iter().any(|m| f.starts_with(m));
         let all = toolchain.flags();
         let only = |which: &dyn Fn(&String) -> bool| {
             all.iter().filter(|f| which(f)).map(String::as_str).collect::<Vec<_>>().join(" ")

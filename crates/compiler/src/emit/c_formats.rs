@@ -1,0 +1,212 @@
+//! The C functions that bring numbers of fewer bits to lanes of 32 and back, and that multiply four
+//! bytes with four at once.
+
+use super::dialect::Used;
+use std::fmt::Write;
+
+/// Conversions from and to elements of 16 bits, to the nearest and ties to even.
+const HALVES: &[(&str, &str)] = &[
+    (
+        "from_bf16",
+        "static inline float from_bf16(unsigned short h) { union float_bits u = {(unsigned)h << \
+         16}; return u.x; }\n",
+    ),
+    (
+        "to_bf16",
+        "static inline unsigned short to_bf16(float x) {\n  union float_bits u = {.x = x};\n  \
+         return x != x ? 0x7fff : (unsigned short)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> \
+         16);\n}\n",
+    ),
+    // Scaled by 2^112, exponents of both formats agree, below the normal range too.
+    (
+        "from_f16",
+        "static inline float from_f16(unsigned short h) {\n  union float_bits u = {(unsigned)(h & \
+         0x7fff) << 13};\n  \
+         u.x *= 0x1p112f;\n  if ((h & 0x7c00) == 0x7c00) u.bits |= 0x7f800000;\n  u.bits |= \
+         (unsigned)(h & 0x8000) << 16;\n  return u.x;\n}\n",
+    ),
+    (
+        "to_f16",
+        "static inline unsigned short to_f16(float x) {\n  union float_bits u = {.x = x};\n  \
+         unsigned sign = u.bits >> 16 & 0x8000;\n  \
+         u.bits &= 0x7fffffff;\n  if (x != x) return 0x7fff;\n  if (u.x >= 65520.0f) return \
+         (unsigned short)(sign | 0x7c00);\n  \
+         if (u.x < 0x1p-14f) {\n    u.x += 0.5f;\n    return (unsigned short)(sign | (u.bits - \
+         0x3f000000));\n  }\n  \
+         return (unsigned short)(sign | ((u.bits - 0x38000000 + 0xfff + (u.bits >> 13 & 1)) >> \
+         13));\n}\n",
+    ),
+];
+
+/// The functions of single numbers that a program used.
+pub(super) fn scalars(used: &Used) -> String {
+    let mut s = String::new();
+    if HALVES.iter().any(|(n, _)| used.has(n)) {
+        s += "union float_bits { unsigned bits; float x; };\n";
+        HALVES.iter().filter(|(n, _)| used.has(n)).for_each(|(_, text)| s += text);
+    }
+    if used.has("dot") {
+        s += DOT;
+    }
+    s
+}
+
+/// The functions of vectors of a width that a program used.
+pub(super) fn vectors(l: i64, used: &Used) -> String {
+    let mut s = String::new();
+    if used.has("all_whole") {
+        let list = vec!["x"; l as usize].join(", ");
+        let _ =
+            writeln!(s, "static inline i{l} all_whole_v{l}(int x) {{ return (i{l}){{{list}}}; }}");
+    }
+    for (name, from, to) in [("number", 'i', 'v'), ("whole", 'v', 'i')] {
+        if used.has(name) {
+            let _ = writeln!(
+                s,
+                "static inline {to}{l} {name}_v{l}({from}{l} x) {{ return \
+                 __builtin_convertvector(x, {to}{l}); }}"
+            );
+        }
+    }
+    for (kind, ty) in [("u8", "unsigned char"), ("i8", "signed char")] {
+        bytes(l, kind, ty, used, &mut s);
+    }
+    for kind in ["bf16", "f16"] {
+        halves(l, kind, used, &mut s);
+    }
+    if used.has("dot") {
+        s += &dot(l);
+    }
+    s
+}
+
+/// Loads and stores of bytes. What is stored is whole already, and in their range.
+fn bytes(l: i64, kind: &str, ty: &str, used: &Used, s: &mut String) {
+    let (from, to) = (format!("from_{kind}"), format!("to_{kind}"));
+    if !used.has(&from) && !used.has(&to) {
+        return;
+    }
+    let _ = writeln!(
+        s,
+        "typedef {ty} {kind}_{l} __attribute__((vector_size({l}), aligned(1), may_alias));"
+    );
+    if used.has(&from) {
+        let _ = writeln!(
+            s,
+            "static inline v{l} {from}_v{l}(const {ty} *p) {{ return \
+             __builtin_convertvector(__builtin_convertvector(*(const {kind}_{l} *)p, i{l}), \
+             v{l}); }}"
+        );
+    }
+    if used.has(&to) {
+        let _ = writeln!(
+            s,
+            "static inline void {to}_v{l}({ty} *p, v{l} x) {{ *({kind}_{l} *)p = \
+             __builtin_convertvector(__builtin_convertvector(x, i{l}), {kind}_{l}); }}"
+        );
+    }
+}
+
+/// Loads and stores of numbers of 16 bits: those of bf16 by shifts, others one by one.
+fn halves(l: i64, kind: &str, used: &Used, s: &mut String) {
+    let (from, to) = (format!("from_{kind}"), format!("to_{kind}"));
+    if !used.has(&from) && !used.has(&to) {
+        return;
+    }
+    let _ = writeln!(
+        s,
+        "typedef unsigned short {kind}_{l} __attribute__((vector_size({}), aligned(2), \
+         may_alias));",
+        2 * l
+    );
+    if used.has(&from) {
+        let body = match kind {
+            "bf16" => {
+                format!("return (v{l})(__builtin_convertvector(*(const bf16_{l} *)p, i{l}) << 16);")
+            }
+            _ => format!("v{l} r; for (int i = 0; i < {l}; i++) r[i] = {from}(p[i]); return r;"),
+        };
+        let _ = writeln!(s, "static inline v{l} {from}_v{l}(const unsigned short *p) {{ {body} }}");
+    }
+    if used.has(&to) {
+        let body = match kind {
+            "bf16" => format!(
+                "i{l} b = (i{l})x, none = x != x; b = (b + 0x7fff + ((b >> 16) & 1)) >> 16; \
+                 *(bf16_{l} *)p = __builtin_convertvector((none & 0x7fff) | (~none & b), bf16_{l});"
+            ),
+            _ => format!("for (int i = 0; i < {l}; i++) p[i] = {to}(x[i]);"),
+        };
+        let _ = writeln!(s, "static inline void {to}_v{l}(unsigned short *p, v{l} x) {{ {body} }}");
+    }
+}
+
+/// Of single numbers; references keep the bytes of four in a double.
+const DOT: &str = "static inline int dot_f(int s, int a, int b) {
+  for (int i = 0; i < 32; i += 8) s += (int)((unsigned)a >> i & 255) * (signed char)((unsigned)b >> i);
+  return s;
+}
+static inline double dot_d(double s, double a, double b) {
+  return s + dot_f(0, (int)(unsigned)(long long)a, (int)(unsigned)(long long)b);
+}
+";
+
+/// `s + a * b` for four bytes a lane, those of `a` without sign: one instruction where there is
+/// `vpdpbusd`; elsewhere exact products of 16 bits, of even and of odd bytes. (`vpmaddubsw` takes
+/// bytes as they are, but its sums of two saturate.)
+fn dot(l: i64) -> String {
+    let single = match l {
+        16 => Some(("defined(__AVX512VNNI__)", "512", "_v16si")),
+        8 => Some((
+            "defined(__AVXVNNI__) || defined(__AVX512VNNI__) && defined(__AVX512VL__)",
+            "256",
+            "_v8si",
+        )),
+        4 => Some((
+            "defined(__AVXVNNI__) || defined(__AVX512VNNI__) && defined(__AVX512VL__)",
+            "128",
+            "_v4si",
+        )),
+        _ => None,
+    };
+    // What GCC and Clang call the product of 16 bits; of 64 bytes it takes a mask in GCC.
+    let pairs = match l {
+        16 => Some(("__AVX512BW__", "pmaddwd512_mask", ", (i16){0}, (unsigned short)-1")),
+        8 => Some(("__AVX2__", "pmaddwd256", "")),
+        4 => Some(("__SSE2__", "pmaddwd128", "")),
+        _ => None,
+    };
+    let mut s = String::new();
+    if pairs.is_some() {
+        let _ =
+            writeln!(s, "typedef short s{l} __attribute__((vector_size({}), may_alias));", 4 * l);
+    }
+    let _ = writeln!(s, "static inline i{l} dot_v{l}(i{l} s, i{l} a, i{l} b) {{");
+    let mut head = "#if";
+    if let Some((feature, clang, gcc)) = single {
+        let _ = writeln!(
+            s,
+            "#if ({feature}) && defined(__clang__)\n  return (i{l})__builtin_ia32_vpdpbusd{clang}(s, \
+             a, b);\n#elif {feature}\n  return (i{l})__builtin_ia32_vpdpbusd{gcc}(s, a, b);"
+        );
+        head = "#elif";
+    }
+    if let Some((feature, name, rest)) = pairs {
+        let call = |a: &str, b: &str| format!("(i{l})__builtin_ia32_{name}({a}, {b}{rest})");
+        let clang = if l == 16 { " && !defined(__clang__)" } else { "" };
+        let _ = writeln!(
+            s,
+            "{head} defined({feature}){clang}\n  s{l} even = (s{l})(a & 0xff00ff), odd = (s{l})(a >> 8 & \
+             0xff00ff);\n  s += {};\n  return s + {};",
+            call("even", &format!("(s{l})b << 8 >> 8")),
+            call("odd", &format!("(s{l})b >> 8")),
+        );
+        head = "#else";
+    }
+    let portable = "s + (a & 255) * (b << 24 >> 24) + (a >> 8 & 255) * (b << 16 >> 24) + (a >> 16 & \
+                    255) * (b << 8 >> 24) + (a >> 24 & 255) * (b >> 24)";
+    let _ = match head {
+        "#if" => writeln!(s, "  return {portable};\n}}"),
+        _ => writeln!(s, "#else\n  return {portable};\n#endif\n}}"),
+    };
+    s
+}

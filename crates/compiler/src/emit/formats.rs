@@ -1,0 +1,211 @@
+//! How programs of vectors keep numbers: floats compute, whole numbers of 32 bits (and four bytes
+//! that are multiplied at once) have lanes of their own, and what memory holds in fewer bits is
+//! widened when it is loaded and rounded when it is stored.
+
+use super::printer::{Printer, Value};
+use crate::nest::Scope;
+use squall_core::DType;
+use squall_core::expr::{Binary, Expr, Source};
+use squall_core::workload::Reducer;
+
+impl Printer<'_> {
+    /// Whether a buffer's elements are lanes of whole numbers. In double precision all are numbers.
+    pub(super) fn holds_whole(&self, b: Source) -> bool {
+        let dtype = self.n.buffer(b).dtype;
+        !self.o.double && (dtype == DType::I32 || dtype.is_packed())
+    }
+
+    /// Whether a buffer's elements are floats of 32 bits.
+    pub(super) fn holds_floats(&self, b: Source) -> bool {
+        !self.holds_whole(b) && reader(self.n.buffer(b).dtype).is_none()
+    }
+
+    /// Whether an expression gives whole numbers.
+    pub(super) fn is_whole(&self, e: &Expr) -> bool {
+        match e {
+            Expr::Load { source, .. } => self.holds_whole(*source),
+            Expr::Binary(Binary::Dot, ..) => !self.o.double,
+            Expr::Select { then, other, .. } => self.is_whole(then) || self.is_whole(other),
+            _ => false,
+        }
+    }
+
+    /// The type of so many lanes.
+    pub(super) fn lane_type(&self, lanes: i64, whole: bool) -> String {
+        match (lanes > 1, whole) {
+            (false, true) => "int".into(),
+            (false, false) => self.real().into(),
+            (true, false) => self.vector_type(lanes),
+            // The vectors of whole numbers are named after those of floats.
+            (true, true) => self.vector_type(lanes).replacen('v', "i", 1),
+        }
+    }
+
+    /// A value as a float.
+    pub(super) fn as_float(&self, v: Value) -> Value {
+        if !v.whole {
+            return v;
+        }
+        let text = match (v.vector, self.simd.vector) {
+            (true, Some((_, lanes))) => format!("{}({})", self.function("number", lanes), v.text),
+            _ => format!("(float){}", v.text),
+        };
+        Value { text, whole: false, ..v }
+    }
+
+    /// A value in the lanes that are wanted.
+    pub(super) fn value_as(&mut self, e: &Expr, whole: bool) -> Value {
+        if let (Expr::Const(c), true) = (e, whole) {
+            // Four bytes are written as what their bits are as a number with a sign.
+            let text = (*c as i64 as i32).to_string();
+            return Value { text, vector: false, whole };
+        }
+        let v = self.value(e);
+        match (whole, v.whole) {
+            (false, true) => self.as_float(v),
+            (true, false) => {
+                let text = match (v.vector, self.simd.vector) {
+                    (true, Some((_, l))) => format!("{}({})", self.function("whole", l), v.text),
+                    _ => format!("(int){}", v.text),
+                };
+                Value { text, whole: true, ..v }
+            }
+            _ => v,
+        }
+    }
+
+    /// The product of four bytes with four, added to a sum where one is given.
+    pub(super) fn dot(&self, sum: Option<&str>, a: Value, b: Value) -> Value {
+        let vector = a.vector || b.vector;
+        let lanes = self.simd.vector.map_or(1, |v| v.1);
+        let lanes = if vector { lanes } else { 1 };
+        let name = self.function("dot", lanes);
+        let [a, b] = [a, b].map(|x| if vector { self.widen(x, lanes) } else { x.text });
+        let nothing =
+            if vector { format!("{}(0)", self.function("all_whole", lanes)) } else { "0".into() };
+        let text = format!("{name}({}, {a}, {b})", sum.unwrap_or(&nothing));
+        Value { text, vector, whole: !self.o.double }
+    }
+
+    /// The statement that adds the product of four bytes with four to a place of whole numbers.
+    pub(super) fn add_dot(&mut self, place: &str, (a, b): (&Expr, &Expr), lanes: i64) -> String {
+        let [a, b] = [a, b].map(|e| self.value(e));
+        let [a, b] = [a, b].map(|v| match lanes {
+            1 => v,
+            _ => Value { vector: true, whole: true, text: self.widen(v, lanes) },
+        });
+        format!("{place} = {};", self.dot(Some(place), a, b).text)
+    }
+
+    /// The statement that stores a value at a place of its own lanes, or combines it in.
+    pub(super) fn combine(&self, place: &str, op: Option<Reducer>, v: Value, lanes: i64) -> String {
+        let whole = v.whole;
+        let text = if lanes > 1 { self.widen(v, lanes) } else { v.text };
+        match op {
+            Some(op @ (Reducer::Max | Reducer::Min)) if whole => {
+                let sign = if op == Reducer::Max { '>' } else { '<' };
+                format!("{place} = {place} {sign} {text} ? {place} : {text};")
+            }
+            _ => self.combined(place, op, &text, lanes),
+        }
+    }
+
+    /// The statement that stores one element of a buffer in memory, or combines it in.
+    pub(super) fn store_element(
+        &self,
+        b: Source,
+        place: &str,
+        op: Option<Reducer>,
+        v: Value,
+    ) -> String {
+        let Some(writer) = self.writer(b) else { return self.combine(place, op, v, 1) };
+        let v = self.as_float(v);
+        let new = match op {
+            None => v.text,
+            Some(r) => {
+                let old = self.as_number(b, place.to_string());
+                self.binary(r.binary(), Value::scalar(old), v).text
+            }
+        };
+        match self.n.buffer(b).dtype {
+            DType::F16 | DType::Bf16 => {
+                self.helper(writer);
+                format!("{place} = {writer}({new});")
+            }
+            d => format!("{place} = ({})({new});", self.element_type(d)),
+        }
+    }
+
+    /// The statement that stores vectors of a buffer of fewer bits, or combines them in.
+    pub(super) fn store_vector(
+        &self,
+        b: Source,
+        place: &str,
+        (op, v): (Option<Reducer>, Value),
+        lanes: i64,
+    ) -> String {
+        let writer = self.writer(b).unwrap_or("to_u8");
+        let v = self.as_float(v);
+        let new = match op {
+            None => self.widen(v, lanes),
+            Some(r) => {
+                let old = format!("{}(&{place})", self.function(self.reader(b), lanes));
+                let new = self.binary(r.binary(), Value::vector(old), v);
+                self.widen(new, lanes)
+            }
+        };
+        format!("{}(&{place}, {new});", self.function(writer, lanes))
+    }
+
+    /// An element of a buffer as what is computed with, at a place in memory.
+    pub(super) fn as_number(&self, b: Source, place: String) -> String {
+        match self.n.buffer(b).dtype {
+            DType::F16 | DType::Bf16 => {
+                let name = self.reader(b);
+                self.helper(name);
+                format!("{name}({place})")
+            }
+            DType::U8 | DType::I8 if !self.o.double && self.holds_narrow(b) => {
+                format!("(float){place}")
+            }
+            _ => place,
+        }
+    }
+
+    /// Whether a buffer's memory has the format of its elements. In double precision what a call
+    /// keeps for itself are doubles.
+    fn holds_narrow(&self, b: Source) -> bool {
+        let own = matches!(self.n.buffer(b).scope, Scope::Workspace | Scope::Local);
+        !(self.o.double && own)
+    }
+
+    /// The function that widens what a buffer holds in fewer bits.
+    pub(super) fn reader(&self, b: Source) -> &'static str {
+        reader(self.n.buffer(b).dtype).unwrap_or("from_u8")
+    }
+
+    /// The function that rounds to the fewer bits of a buffer in memory; none where it has 32.
+    pub(super) fn writer(&self, b: Source) -> Option<&'static str> {
+        if !self.holds_narrow(b) || self.simd.registers.get(b).is_some() {
+            return None;
+        }
+        match self.n.buffer(b).dtype {
+            DType::F16 => Some("to_f16"),
+            DType::Bf16 => Some("to_bf16"),
+            DType::U8 => Some("to_u8"),
+            DType::I8 => Some("to_i8"),
+            _ => None,
+        }
+    }
+}
+
+/// The function that widens elements of fewer than 32 bits.
+fn reader(d: DType) -> Option<&'static str> {
+    match d {
+        DType::F16 => Some("from_f16"),
+        DType::Bf16 => Some("from_bf16"),
+        DType::U8 => Some("from_u8"),
+        DType::I8 => Some("from_i8"),
+        _ => None,
+    }
+}

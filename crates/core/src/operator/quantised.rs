@@ -1,0 +1,133 @@
+//! Convolutions and products of bytes: data without sign by weights with one, exact sums of 32 bits,
+//! and a result that is scaled, rounded and saturated to bytes again.
+//!
+//! A result is `max(min(round(C * (S * c) + Z * 64), 255), 0)`, where `C` is the sum of products of
+//! bytes, `c` a power of two by the number of products, and `S` and `Z` have a number for each
+//! channel. In them is all that quantised models say: `S = sx sw / sy / c` of their scales, and in
+//! `Z` the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`, with
+//! which images are padded. Channels lie last in memory, four of them in an element.
+
+use super::conv::{Conv, Window};
+use super::matmul::MatMul;
+use super::written;
+use crate::{TensorKind, Workload};
+
+/// What [`Conv::in_bytes`] and [`MatMul::in_bytes`] multiply a channel's offset by.
+pub const OFFSET_UNIT: f64 = 64.0;
+/// Root mean square of the product of two random bytes, with and without sign.
+const BYTES: f64 = 10_900.0;
+/// The same of a byte without sign and a random number between -1 and 1.
+const BYTE_AND_FLOAT: f64 = 85.0;
+
+/// What sums of so many products are scaled by, beside their channel's own scale: a power of two
+/// that brings sums of random factors into the range of a byte.
+pub fn sum_unit(products: i64, is_depthwise: bool) -> f64 {
+    let each = if is_depthwise { BYTE_AND_FLOAT } else { BYTES };
+    let spread = each * (products.max(1) as f64).sqrt() / OFFSET_UNIT;
+    (-spread.log2().round()).exp2()
+}
+
+/// The stage that scales, rounds and saturates sums.
+fn requantised(sums: &str, axes: &str, index: &str, channel: &str, unit: f64) -> String {
+    format!(
+        "stage Y: u8[{axes}] = max(min(round({sums}[{index}] * (S[{channel}] * {unit:?}) + \
+         Z[{channel}] * {OFFSET_UNIT:?}), 255), 0)\noutput Y"
+    )
+}
+
+impl MatMul {
+    /// The product of bytes: data `[m, k]` by weights that lie as `[n, k]`, giving bytes.
+    pub fn in_bytes(&self) -> Result<Workload, String> {
+        let &MatMul { m, n, k, .. } = self;
+        let plain = self.batch.iter().all(|b| b.0 == 1) && !self.a_transposed;
+        if !plain || self.a != TensorKind::Data || self.b != TensorKind::Weight {
+            return Err("products of bytes are made for one product with constant weights".into());
+        }
+        if [m, n, k].iter().any(|x| !(1..=1 << 31).contains(x)) {
+            return Err(format!("a product needs positive sizes, not m={m} n={n} k={k}"));
+        }
+        if k % 4 != 0 {
+            return Err(format!("products of bytes take four at a time, and k={k} is no multiple"));
+        }
+        let (fours, unit) = (k / 4, sum_unit(k, false));
+        written(&format!(
+            "workload matmul\ndata A: u8x4[{m}, {fours}]\nweight B: i8x4[{n}, {fours}]\nweight S: \
+             f32[{n}]\nweight Z: f32[{n}]\nstage T: i32[m: {m}, n: {n}] = sum(k: {fours}) dot(A[m, \
+             k], B[n, k])\n{}",
+            requantised("T", &format!("m: {m}, n: {n}"), "m, n", "n", unit)
+        ))
+    }
+}
+
+impl Conv {
+    /// The convolution of bytes with channels last, its border `zero`: filters lie as
+    /// `[k, r, s, c / groups]`. Where each channel has one filter of its own, filters are floats of
+    /// whole numbers, `[r, s, c]`.
+    pub fn in_bytes(&self, zero: u8) -> Result<Workload, String> {
+        let &Conv { n, c, k, r, s, groups, .. } = self;
+        // Sizes, groups and windows are judged as those of floats are.
+        self.workload()?;
+        let [h, w] = self.windows();
+        let (p, q) = (h.positions(), w.positions());
+        let (row, column) = (h.index("p", "r"), w.index("q", "s"));
+        let axes = format!("n: {n}, p: {p}, q: {q}, k: {k}");
+        if self.is_depthwise() && k == c {
+            let unit = sum_unit(r * s, true);
+            let (copy, x) = padded(("u8", c, zero), n, h, w);
+            return written(&format!(
+                "workload depthwise_conv2d\ndata X: u8[{n}, {}, {}, {c}]\nweight W: f32[{r}, {s}, \
+                 {c}]\nweight S: f32[{c}]\nweight Z: f32[{c}]\n{copy}stage C: f32[{axes}] = \
+                 sum(r: {r}, s: {s}) {x}[n, {row}, {column}, k] * W[r, s, k]\n{}",
+                self.h,
+                self.w,
+                requantised("C", &axes, "n, p, q, k", "k", unit)
+            ));
+        }
+        if groups != 1 || c % 4 != 0 {
+            return Err(format!(
+                "convolutions of bytes take four channels at a time, and {c} in {groups} groups \
+                 are not"
+            ));
+        }
+        let (fours, unit) = (c / 4, sum_unit(c * r * s, false));
+        let (copy, x) = padded(("u8x4", fours, zero), n, h, w);
+        written(&format!(
+            "workload conv2d\ndata X: u8x4[{n}, {}, {}, {fours}]\nweight W: i8x4[{k}, {r}, {s}, \
+             {fours}]\nweight S: f32[{k}]\nweight Z: f32[{k}]\n{copy}stage C: i32[{axes}] = sum(r: \
+             {r}, s: {s}, c: {fours}) dot({x}[n, {row}, {column}, c], W[k, r, s, c])\n{}",
+            self.h,
+            self.w,
+            requantised("C", &axes, "n, p, q, k", "k", unit)
+        ))
+    }
+}
+
+/// The line of the stage that copies `X[n, h, w, c]` with its border into `P`, and the name of the
+/// tensor to read; an empty line where nothing is padded.
+fn padded(
+    (format, channels, zero): (&str, i64, u8),
+    n: i64,
+    h: Window,
+    w: Window,
+) -> (String, &'static str) {
+    if !h.is_padded() && !w.is_padded() {
+        return (String::new(), "X");
+    }
+    let mut conds = Vec::new();
+    for (name, axis) in [("h", h), ("w", w)] {
+        if axis.is_padded() {
+            conds.push(format!("0 <= {name} - {} < {}", axis.before, axis.extent));
+        }
+    }
+    let border = if format == "u8" { u32::from(zero) } else { u32::from_le_bytes([zero; 4]) };
+    let text = format!(
+        "stage P: {format}[n: {n}, h: {}, w: {}, c: {channels}] = select({}, X[n, h - {}, w - {}, \
+         c], {border})\n",
+        h.padded(),
+        w.padded(),
+        conds.join(" and "),
+        h.before,
+        w.before
+    );
+    (text, "P")
+}
