@@ -289,7 +289,7 @@ fn extremes_do_not_saturate() {
         };
         let mut case = multiplied(&mut Random::seed_from_u64(6), &w, 5, 4, false);
         // All activations are 127 steps, or all are -127.
-        let sign = |row: usize| if row % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = |row: usize| if row.is_multiple_of(2) { 1.0 } else { -1.0 };
         let data = (0..5 * k as usize).map(|at| sign(at / k as usize)).collect();
         case.operands[0] = Constant::F32 { shape: vec![5, k], data };
         let half = (1 << (bits - 1)) as f64 - 1.0;
