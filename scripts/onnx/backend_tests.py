@@ -6,7 +6,7 @@
 
 Needs numpy and onnx; --peer onnxruntime too. The cases are those that the `onnx` package generates
 (onnx.backend.test.case.node). A case is in scope if its operators are of the default domain and its
-tensors are float32, integers or booleans, without training, strings, sequences, optional values,
+tensors are float32, integers or booleans (of quantisation also integers of 4 and 2 bits), without training, strings, sequences, optional values,
 random outputs or other float types. A case passes if `squall check` says so, is wrong if it says
 that outputs differ, crashed if it died of a signal or panicked, and is refused otherwise; the first
 line of the reason is kept. The exit code is 1 if any answer in scope is wrong or crashed,
@@ -31,6 +31,9 @@ from onnx import TensorProto, numpy_helper
 
 TYPES = "FLOAT BOOL INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64".split()
 IN_SCOPE = {getattr(TensorProto, name) for name in TYPES}
+# Integers of less than a byte are those of quantised tensors.
+PACKED = {getattr(TensorProto, n) for n in "INT4 UINT4 INT2 UINT2".split() if hasattr(TensorProto, n)}
+OF_PACKED = {"QuantizeLinear", "DequantizeLinear"}
 RANDOM = {
     "Bernoulli",
     "Dropout",
@@ -58,7 +61,8 @@ def out_of_scope(case):
         if not value.type.HasField("tensor_type"):
             return "sequence, map or optional"
         kind = value.type.tensor_type.elem_type
-        if kind not in IN_SCOPE:
+        is_packed = kind in PACKED and all(n.op_type in OF_PACKED for n in graph.node)
+        if kind not in IN_SCOPE and not is_packed:
             return "type " + TensorProto.DataType.Name(kind)
     return None
 

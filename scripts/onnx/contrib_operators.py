@@ -4,13 +4,18 @@ onnxruntime on the same random inputs; then whole models that onnxruntime wrote 
 fusions.
 
     python3 scripts/onnx/contrib_operators.py target/release/squall [MODEL.onnx ...]
+    python3 scripts/onnx/contrib_operators.py target/release/squall --rounds 20 --only 'QLinear*'
 
 Needs numpy, onnx and onnxruntime. A model given here is written by onnxruntime at its level
-"extended" and at its level "all but layouts"; weights that it lacks must lie beside it. The exit
-code is 1 if any answer differs by more than 1e-4 or is refused.
+"extended" and at its level "all but layouts"; weights that it lacks must lie beside it. Quantised
+operators are tried in --rounds rounds of random cases (quantised_cases.py), and compared with
+onnxruntime without optimisations: integers within one step, floats within 1e-4 of the largest, and
+within 1e-2 of it where activations are quantised by both. The exit code is 1 if any answer differs
+by more than that (1e-4 of other operators) or is refused.
 """
 
 import argparse
+import fnmatch
 import subprocess
 import sys
 import tempfile
@@ -19,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime as ort
+import quantised_cases
 from onnx import TensorProto, helper, numpy_helper
 
 RANDOM = np.random.default_rng(7)
@@ -122,7 +128,7 @@ def session(model, level=ort.GraphOptimizationLevel.ORT_ENABLE_ALL, out=None):
     return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def check(squall, folder, model, feed, expected):
+def check(squall, folder, model, feed, expected, atol="1e-4", rtol="1e-4"):
     """What `squall check` says of a model, its inputs and its outputs."""
     data = folder / "data"
     data.mkdir(exist_ok=True)
@@ -131,10 +137,46 @@ def check(squall, folder, model, feed, expected):
     for kind, arrays in (("input", feed), ("output", expected)):
         for i, array in enumerate(arrays):
             (data / f"{kind}_{i}.pb").write_bytes(numpy_helper.from_array(array).SerializeToString())
-    command = [squall, "check", model, "--test-data", data, "--rtol", "1e-4", "--atol", "1e-4"]
+    command = [squall, "check", model, "--test-data", data, "--rtol", rtol, "--atol", atol]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = [l for l in (done.stdout + done.stderr).splitlines() if l.startswith(("right", "wrong", "error"))]
     return done.returncode == 0, (lines or ["no answer"])[0][:150]
+
+
+def tolerance(name, expected):
+    """How far an answer may be from another library's."""
+    if expected.dtype != np.float32:
+        return 1
+    largest = float(np.max(np.abs(expected), initial=1e-6))
+    return largest * (1e-2 if "level 4" in name or "Dynamic" in name else 1e-4)
+
+
+def quantised(squall, place, given):
+    """Tries quantised operators; how many answers are bad."""
+    bad = {}
+    for number, (name, (model, feed)) in enumerate(quantised_cases.cases(given.seed, given.rounds)):
+        if not fnmatch.fnmatch(name, given.only):
+            continue
+        file = place / "case.onnx"
+        onnx.save(model, file)
+        off = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        try:
+            s = session(str(file), off)
+            expected = s.run(None, {i.name: a for i, a in zip(s.get_inputs(), feed)})
+        except Exception as e:  # onnxruntime does not know every type of every operator
+            print(f"      {name}: onnxruntime refuses it: {str(e).splitlines()[0][:110]}")
+            continue
+        atol = tolerance(name, expected[0])
+        fine, said = check(squall, place, file, feed, expected, str(atol), "0")
+        right, all_ = bad.get(name, (0, 0))
+        bad[name] = (right + fine, all_ + 1)
+        if not fine:
+            print(f"BAD   {name}, case {number}: {said}", flush=True)
+            if given.keep:
+                onnx.save(model, given.keep / f"{number}.onnx")
+    for name, (right, all_) in sorted(bad.items()):
+        print(f"{'right' if right == all_ else 'BAD  '} {name}: {right} of {all_}")
+    return sum(all_ - right for right, all_ in bad.values())
 
 
 def random_feed(s):
@@ -152,11 +194,17 @@ def main():
     )
     arguments.add_argument("squall")
     arguments.add_argument("models", nargs="*", type=Path)
+    arguments.add_argument("--rounds", type=int, default=2, help="of quantised operators [2]")
+    arguments.add_argument("--seed", type=int, default=1, help="of quantised operators [1]")
+    arguments.add_argument("--only", default="*", help="cases whose name matches")
+    arguments.add_argument("--keep", type=Path, help="a folder for models with bad answers")
     given = arguments.parse_args()
-    bad = 0
     with tempfile.TemporaryDirectory() as place:
         place = Path(place)
+        bad = quantised(given.squall, place, given)
         for name, op, inputs, attributes, outputs in cases():
+            if not fnmatch.fnmatch(name, given.only):
+                continue
             model = model_of(op, inputs, attributes, outputs)
             file = place / f"{name}.onnx"
             onnx.save(model, file)

@@ -23,7 +23,9 @@ integers and booleans. This page is made of the code's tables by
 An attribute or a type of elements that a row does not have is refused with an error that names
 node and attribute; nothing is guessed. Operators that a file defines itself (functions) are
 replaced by their bodies. Other domains but onnxruntime's are refused, as are strings, sequences,
-maps, optional and sparse values, training, and other types of floats.
+maps, optional and sparse values, training, and other types of floats: of 8 and 4 bits also where
+only weights have them. Integers of 2 and 4 bits are bytes once they are read; casts to them are
+refused.
 
 | operator | runs as | limits |
 |---|---|---|
@@ -61,10 +63,18 @@ fn page() -> String {
         let _ = writeln!(text, "| {op} | {ways} | {limits} |");
     }
     text.push_str(
-        "\nOf onnxruntime's domain `com.microsoft` these are written out as standard ones:\n",
+        "\nOf onnxruntime's domain `com.microsoft` these are written out as standard ones \
+         (`MatMulNBits`,\nas a product that reads packed weights: docs/low-precision.md); any \
+         other use of them is refused\nwith the node's name:\n",
     );
+    let limits = squall_frontend::onnx::ONNXRUNTIME_LIMITS;
     for op in squall_frontend::onnx::onnxruntime_operators() {
-        let _ = writeln!(text, "- {op}");
+        let limit = reasons(limits, op).map_or(String::new(), |why| format!(": {why}"));
+        let _ = writeln!(text, "- {op}{limit}");
+    }
+    for (op, _) in limits {
+        let is_read = squall_frontend::onnx::onnxruntime_operators().any(|o| o == *op);
+        assert!(is_read, "{op} has limits, but is not read");
     }
     for (op, _) in catalogue::LIMITS {
         assert!(plain::has("", op), "{op} has limits, but no plain kernel");

@@ -128,14 +128,15 @@ fn conv(p: &mut Program) -> Result<(), String> {
     forward(p, &floats(), &w)
 }
 
-/// An operand's zero point: none, one, or one of each channel (`channel` is its text).
-fn zero(p: &Program, i: usize, channel: &str) -> Result<String, String> {
+/// An operand's zero point: none, one, or one of each of `channels` channels (`channel` is the
+/// text of their number).
+fn zero(p: &Program, i: usize, (channel, channels): (&str, i64)) -> Result<String, String> {
     if !p.has(i) {
         return Ok("0".into());
     }
     match p.shape(i)? {
         [] | [1] => Ok(format!("x{i}[0]")),
-        [_] => Ok(format!("x{i}[{channel}]")),
+        [n] if *n == channels => Ok(format!("x{i}[{channel}]")),
         s => Err(format!("its zero point of shape {s:?} is not supported")),
     }
 }
@@ -148,8 +149,8 @@ fn conv_integer(p: &mut Program) -> Result<(), String> {
     let operands = Operands {
         image: 0,
         filters: 1,
-        image_element: format!("((int)@ - {})", zero(p, 2, "0")?),
-        filter_element: format!("((int)@ - {})", zero(p, 3, "g * OUTS + m")?),
+        image_element: format!("((int)@ - {})", zero(p, 2, ("0", 1))?),
+        filter_element: format!("((int)@ - {})", zero(p, 3, ("g * OUTS + m", p.shape(1)?[0]))?),
     };
     forward(p, &operands, &w)
 }
@@ -159,8 +160,8 @@ pub(super) fn quantized_sums(p: &mut Program, w: &Window) -> Result<(), String> 
     let operands = Operands {
         image: 0,
         filters: 3,
-        image_element: format!("((int)@ - {})", zero(p, 2, "0")?),
-        filter_element: format!("((int)@ - {})", zero(p, 5, "g * OUTS + m")?),
+        image_element: format!("((int)@ - {})", zero(p, 2, ("0", 1))?),
+        filter_element: format!("((int)@ - {})", zero(p, 5, ("g * OUTS + m", p.shape(3)?[0]))?),
     };
     forward(p, &operands, w)
 }

@@ -33,14 +33,15 @@ const SPREAD: &str = "AffineGrid ArgMax ArgMin AveragePool BatchNormalization Ca
     CenterCropPad Clip ConstantOfShape Conv ConvInteger CumProd CumSum DepthToSpace \
     DequantizeLinear Dropout Einsum Expand EyeLike Gather GatherElements GatherND \
     GlobalAveragePool GlobalLpPool GlobalMaxPool GridSample GroupNormalization Hardmax \
-    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization LpPool MaxPool \
-    MeanVarianceNormalization OneHot Pad QuantizeLinear RMSNormalization Range ReduceL1 \
-    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd \
+    InstanceNormalization LRN LayerNormalization LogSoftmax LpNormalization LpPool MatMulNBits \
+    MaxPool MeanVarianceNormalization OneHot PackNBits Pad QuantizeLinear RMSNormalization Range \
+    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd \
     ReduceSum ReduceSumSquare Resize Slice Softmax SpaceToDepth Split Tile Transpose Trilu \
-    Upsample";
+    UnpackNBits Upsample";
 
-/// Of those the ones whose scratch memory is handed from one loop to the next, whole.
-const HANDS_ON: &[&str] = &["Resize", "Upsample"];
+/// Of those the ones whose scratch memory is handed from one loop to the next, whole, or that need
+/// none on a GPU.
+const HANDS_ON: &[&str] = &["MatMulNBits", "Resize", "Upsample"];
 
 /// Whether loops of a call may be spread.
 fn is_spread(p: &Program) -> bool {

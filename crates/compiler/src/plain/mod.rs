@@ -17,6 +17,7 @@ mod gather;
 mod geometry;
 mod loss;
 mod matmul;
+mod nbits;
 mod norm;
 mod pick;
 mod pool;
@@ -95,7 +96,17 @@ pub fn operators() -> impl Iterator<Item = &'static str> {
 
 /// Whether an operator has a plain kernel; a call of it may still be [`Unsupported`].
 pub fn has(domain: &str, op: &str) -> bool {
-    matches!(domain, "" | "ai.onnx") && operators().any(|o| o == op)
+    generator(domain, op).is_some()
+}
+
+/// What writes an operator of a domain: a standard one, or one that only readers of models write.
+fn generator(domain: &str, op: &str) -> Option<Generator> {
+    let families = match domain {
+        "" | "ai.onnx" => FAMILIES,
+        squall_core::graph::infer::nbits::DOMAIN => &[nbits::OPS],
+        _ => return None,
+    };
+    families.iter().copied().flatten().find(|(name, _)| *name == op).map(|(_, g)| *g)
 }
 
 /// The C of a call, as a function of this symbol.
@@ -114,15 +125,12 @@ fn written<T>(
     finish: impl FnOnce(Program<'_>) -> T,
 ) -> Result<T, Unsupported> {
     let refuse = |what: String| Unsupported { op: call.op.clone(), what };
-    if !has(&call.domain, &call.op) {
-        return Err(refuse("it has no plain kernel".into()));
-    }
-    let generator = FAMILIES.iter().copied().flatten().find(|(name, _)| *name == call.op);
-    let (_, generate) = generator.ok_or_else(|| refuse("it has no plain kernel".into()))?;
+    let generate =
+        generator(&call.domain, &call.op).ok_or_else(|| refuse("it has no plain kernel".into()))?;
     let node = Node {
         name: call.op.clone(),
         op: call.op.clone(),
-        domain: String::new(),
+        domain: call.domain.clone(),
         inputs: call.inputs.iter().enumerate().map(|(i, o)| o.as_ref().map(|_| i)).collect(),
         outputs: (0..call.outputs.len()).collect(),
         attributes: call.attributes.clone(),

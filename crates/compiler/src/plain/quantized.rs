@@ -20,6 +20,10 @@ pub(super) const OPS: &[(&str, Generator)] = &[
 
 const ATTRIBUTES: &[&str] = &["axis", "block_size", "output_dtype", "precision", "saturate"];
 
+/// The same and, of integers that have less than a byte, their bits.
+const OF_QUANTISING: &[&str] =
+    &["axis", "bits", "block_size", "output_dtype", "precision", "saturate"];
+
 /// The place in its scale of the element `(o, e, i)`; sets the extents.
 fn scale_place(p: &mut Program) -> Result<&'static str, String> {
     let (x, scale) = (p.shape(0)?, p.shape(1)?);
@@ -56,6 +60,11 @@ fn saturated(d: DType) -> Result<String, String> {
     }
 }
 
+/// The same to a range of whole numbers.
+fn between(low: i64, high: i64) -> String {
+    format!("(v < ({low}) ? ({low}) : v > {high} ? {high} : (int)v)")
+}
+
 const LOOPS: &str = "  for (long o = 0; o < OUTER; o++)
   for (long e = 0; e < EXTENT; e++)
   for (long i = 0; i < INNER; i++) {
@@ -63,13 +72,17 @@ const LOOPS: &str = "  for (long o = 0; o < OUTER; o++)
 ";
 
 fn quantize(p: &mut Program) -> Result<(), String> {
-    only(p, ATTRIBUTES)?;
+    only(p, OF_QUANTISING)?;
     p.expect(0, &[DType::F32, DType::I32])?;
     p.expect(1, &[DType::F32])?;
     p.real(DType::F32)?;
     let place = scale_place(p)?;
     let zero = if p.has(2) { format!("(float)x2[{place}]") } else { "0".into() };
-    let value = saturated(p.out_type()?)?;
+    let value = match (p.ctx.int_or("bits", 8)?, p.out_type()?) {
+        (bits @ (2 | 4), DType::U8) => between(0, (1 << bits) - 1),
+        (bits @ (2 | 4), DType::I8) => between(-(1 << (bits - 1)), (1 << (bits - 1)) - 1),
+        (_, dtype) => saturated(dtype)?,
+    };
     p.body(&format!(
         "{LOOPS}    const float v = F(rint)((float)x0[at] / x1[{place}]) + {zero};\n    y0[at] = \
          (Y0){value};\n  }}\n"

@@ -2,12 +2,12 @@
 //! says of the inputs that it takes.
 
 use super::proto::{ModelProto, TensorProto};
+use super::stored::Stored;
 use super::tensor::tensor_of;
 use crate::error::{ImportError, shown};
 use crate::npy::Array;
 use prost::Message;
 use squall_core::DType;
-use squall_core::graph::infer::onnx_type;
 use squall_core::graph::{MOST_ELEMENTS, type_name};
 use std::collections::HashSet;
 
@@ -63,7 +63,7 @@ pub fn signature(bytes: &[u8], name: &str) -> Result<Signature, ImportError> {
             };
             s.dim.iter().enumerate().map(extent).collect()
         });
-        let dtype = tensor.and_then(|t| onnx_type(i64::from(t.elem_type)));
+        let dtype = tensor.and_then(|t| Stored::dtype(t.elem_type));
         inputs.push(DeclaredInput { name: input.name.clone(), dtype, extents });
     }
     Ok(Signature {
@@ -78,15 +78,16 @@ pub fn signature(bytes: &[u8], name: &str) -> Result<Signature, ImportError> {
 pub fn read_tensor(bytes: &[u8]) -> Result<(String, Array), String> {
     let t = TensorProto::decode(bytes)
         .map_err(|e| format!("it is no tensor of ONNX: {}", shown(&e.to_string())))?;
-    let dtype = onnx_type(i64::from(t.data_type)).ok_or_else(|| {
+    let stored = Stored::of(t.data_type).ok_or_else(|| {
         format!("it is no tensor of numbers (its type has the number {})", t.data_type)
     })?;
+    let dtype = stored.dtype;
     let read = tensor_of(&t, MOST_ELEMENTS)?;
     let empty = read.shape.contains(&0);
     let bytes = match &read.constant {
         _ if empty => Some(Vec::new()),
         None => return Err("its elements are not in the file".into()),
-        Some(_) if !t.raw_data.is_empty() => {
+        Some(_) if !t.raw_data.is_empty() && !stored.is_packed() => {
             let mut bytes = t.raw_data;
             if cfg!(target_endian = "big") {
                 bytes.chunks_mut(dtype.bytes() as usize).for_each(<[u8]>::reverse);

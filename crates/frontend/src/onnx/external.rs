@@ -1,12 +1,12 @@
 //! Where a model's file says that weights lie beside it.
 
 use super::proto::{ModelProto, StringStringEntryProto, TensorProto};
+use super::stored::Stored;
 use crate::ImportError;
 use prost::Message;
 use prost::bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, encode_key, encode_varint, skip_field};
 use squall_core::graph::elements;
-use squall_core::graph::infer::onnx_type;
 
 /// A weight whose bytes lie in another file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,10 +116,8 @@ fn external(t: &TensorProto) -> Result<Option<External>, String> {
     let Some(location) = entry("location") else { return Ok(None) };
     let offset = entry("offset").map_or(Ok(0), str::parse);
     let offset = offset.map_err(|_| "an offset of external data is no number".to_string())?;
-    let size = onnx_type(i64::from(t.data_type)).map_or(0, |d| d.bytes());
-    let length = (elements(&t.dims)? as u64)
-        .checked_mul(size)
-        .ok_or_else(|| "external data is larger than any file".to_string())?;
+    let count = elements(&t.dims)? as u64;
+    let length = Stored::of(t.data_type).map_or(0, |s| s.bytes(count));
     Ok(Some(External { name: t.name.clone(), location: location.into(), offset, length }))
 }
 

@@ -5,10 +5,11 @@ mod data;
 mod external;
 pub mod proto;
 mod reader;
+mod stored;
 mod tensor;
 mod weights;
 
 pub use data::{DeclaredInput, Extent, Signature, read_tensor, signature};
 pub use external::{External, external_weights, with_weights_at};
-pub use reader::{onnxruntime_operators, read, read_bound};
+pub use reader::{ONNXRUNTIME_LIMITS, onnxruntime_operators, read, read_bound};
 pub use weights::{Beside, read_weights};

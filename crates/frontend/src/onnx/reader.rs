@@ -8,11 +8,12 @@ mod quantised;
 
 use self::control::Expansion;
 use super::proto::{self, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use super::stored::Stored;
 use super::tensor::tensor;
 use crate::error::{ImportError, shown};
 use prost::Message;
 use squall_core::DType;
-use squall_core::graph::infer::{self, Ctx, onnx_type};
+use squall_core::graph::infer::{self, Ctx};
 use squall_core::graph::{
     Attribute, Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Model, Node, Tensor, Value,
     ValueId, elements, fold,
@@ -64,7 +65,7 @@ pub fn read_bound(
         }
         None => return Err(not_onnx("it does not say the version of its operators".into())),
     };
-    let (values, by_name, nodes, taken, seen) = Default::default();
+    let (values, by_name, nodes, taken, seen, refused) = Default::default();
     let functions = model.functions;
     let reader = Reader {
         file: name,
@@ -79,6 +80,7 @@ pub fn read_bound(
         seen,
         depth: 0,
         folded: 0,
+        refused,
     };
     reader.read(graph)
 }
@@ -102,12 +104,37 @@ struct Reader<'a> {
     depth: usize,
     /// Elements of folded constants so far.
     folded: i64,
+    /// Why some nodes cannot be read, by the name of their first result.
+    refused: quantised::Refused,
 }
 
 /// The operators of domain `com.microsoft` that are written out as standard ones.
 pub fn onnxruntime_operators() -> impl Iterator<Item = &'static str> {
     contrib::onnxruntime_operators().chain(quantised::onnxruntime_operators())
 }
+
+/// What is not supported of operators of domain `com.microsoft`.
+pub const ONNXRUNTIME_LIMITS: &[(&str, &str)] = &[
+    (
+        "MatMulNBits",
+        "weights of 4 and 8 bits in blocks of a multiple of 8, activations of float32; with \
+         `g_idx` weights become floats when the model is loaded",
+    ),
+    ("QLinearAdd", CONSTANT),
+    ("QLinearMul", CONSTANT),
+    ("QLinearConcat", CONSTANT),
+    ("QLinearGlobalAveragePool", CONSTANT),
+    ("QLinearAveragePool", CONSTANT),
+    ("QLinearSoftmax", CONSTANT),
+    ("QLinearSigmoid", CONSTANT),
+    ("QLinearLeakyRelu", CONSTANT),
+    ("QGemm", "scales and zero points are constants, of weights one each or one a column"),
+    ("MatMulIntegerToFloat", "weights are constants, zero points one each or one a column"),
+    ("DynamicQuantizeMatMul", "weights are constants, zero points one each or one a column"),
+];
+
+/// What most operators of quantised tensors need.
+const CONSTANT: &str = "scales and zero points are constants, one number each";
 
 impl Reader<'_> {
     fn fault(&self, place: String, what: impl Into<String>, remedy: &str) -> ImportError {
@@ -120,7 +147,8 @@ impl Reader<'_> {
     }
 
     fn read(mut self, graph: GraphProto) -> Result<Model, ImportError> {
-        let graph = quantised::in_floats(graph);
+        let (graph, refused) = quantised::in_floats(graph);
+        self.refused = refused;
         for t in &graph.initializer {
             let read = match self.bound.iter().find(|b| b.0 == t.name) {
                 Some((_, given)) => Ok(given.clone()),
@@ -162,7 +190,7 @@ impl Reader<'_> {
             let why = match self.expand(n, &name, declared)? {
                 Expansion::Done => continue,
                 Expansion::Refused(why) => Some(why),
-                Expansion::Plain => None,
+                Expansion::Plain => n.output.first().and_then(|o| self.refused.get(o)).cloned(),
             };
             let mut node = self.node(n, name)?;
             self.infer(&mut node, declared);
@@ -246,7 +274,7 @@ impl Reader<'_> {
             let Some(t) = input.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) else {
                 continue;
             };
-            self.values[id].dtype = onnx_type(i64::from(t.elem_type));
+            self.values[id].dtype = Stored::dtype(t.elem_type);
             let Some(shape) = &t.shape else { continue };
             let mut extents = Vec::new();
             for (i, d) in shape.dim.iter().enumerate() {
@@ -300,7 +328,7 @@ impl Reader<'_> {
                 elements(&shape).map_err(|e| {
                     self.fault(format!("value_info `{}`", shown(&v.name)), e, REPAIR)
                 })?;
-                out.insert(v.name.clone(), (onnx_type(i64::from(t.elem_type)), shape));
+                out.insert(v.name.clone(), (Stored::dtype(t.elem_type), shape));
             }
         }
         Ok(out)

@@ -1,8 +1,8 @@
 //! The bytes of a file's tensors as numbers.
 
 use super::proto::TensorProto;
+use super::stored::Stored;
 use squall_core::DType;
-use squall_core::graph::infer::onnx_type;
 use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, Tensor, elements};
 
 /// Reads a tensor of a file, its elements only where they are few enough; says what is wrong.
@@ -12,22 +12,24 @@ pub(super) fn tensor(t: &TensorProto) -> Result<Tensor, String> {
 
 /// Reads a tensor of a file, its elements where they are at most `most`.
 pub(super) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
-    let dtype = onnx_type(i64::from(t.data_type));
+    let stored = Stored::of(t.data_type);
     let count = elements(&t.dims)?;
+    let dtype = stored.map(|s| s.dtype);
     let absent = Tensor { dtype, shape: t.dims.clone(), constant: None };
-    let Some(format) = dtype else { return Ok(absent) };
+    let Some(stored) = stored else { return Ok(absent) };
+    let format = stored.dtype;
     if t.data_location == 1 || !t.external_data.is_empty() {
         return Ok(absent);
     }
     let raw = !t.raw_data.is_empty();
     if raw {
-        let expected = count as u64 * format.bytes();
+        let expected = stored.bytes(count as u64);
         if t.raw_data.len() as u64 != expected {
             return Err(format!(
                 "raw_data has {} bytes, dims {:?} of {} need {expected}",
                 t.raw_data.len(),
                 t.dims,
-                format.name()
+                stored.name()
             ));
         }
     } else {
@@ -42,7 +44,8 @@ pub(super) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
         if held == 0 && count != 0 {
             return Ok(absent);
         }
-        if held as u64 != count as u64 {
+        let count = if stored.is_packed() { stored.bytes(count as u64) } else { count as u64 };
+        if held as u64 != count {
             return Err(format!("{field} has {held} elements, dims {:?} need {count}", t.dims));
         }
     }
@@ -50,12 +53,26 @@ pub(super) fn tensor_of(t: &TensorProto, most: i64) -> Result<Tensor, String> {
         return Ok(absent);
     }
     let constant = match (format, raw) {
+        _ if stored.is_packed() => packed(t, stored, count as usize),
         (DType::Bool, _) => truths(t, raw),
         (format, _) if format.is_float() => floats(t, format, raw),
         (format, true) => raw_integers(t, format),
         (format, false) => integers(t, format),
     };
     Ok(Tensor { constant: Some(constant), ..absent })
+}
+
+/// Integers of less than a byte, the first in a byte's lowest bits.
+fn packed(t: &TensorProto, stored: Stored, count: usize) -> Constant {
+    let byte = |at: usize| match t.raw_data.is_empty() {
+        false => t.raw_data[at],
+        true => t.int32_data[at] as u8,
+    };
+    let field = |i: usize| {
+        let bit = i as u64 * stored.bits;
+        stored.field(byte((bit / 8) as usize), bit % 8)
+    };
+    Constant::I64 { shape: t.dims.clone(), data: (0..count).map(field).collect() }
 }
 
 fn truths(t: &TensorProto, raw: bool) -> Constant {
@@ -219,6 +236,28 @@ mod tests {
             ..Default::default()
         };
         assert_eq!(tensor(&t).unwrap_err(), "float_data has 1 elements, dims [3] need 3");
+    }
+
+    #[test]
+    fn integers_of_less_than_a_byte_are_unpacked() {
+        let read = |t: &TensorProto| {
+            let read = tensor(t).unwrap();
+            (read.dtype, read.constant.unwrap().as_i64().unwrap().to_vec())
+        };
+        let bytes = [0x1f, 0x80];
+        let unsigned = (Some(DType::U8), vec![15, 1, 0]);
+        assert_eq!(read(&raw(21, &[3], &bytes)), unsigned);
+        assert_eq!(read(&raw(22, &[3], &bytes)), (Some(DType::I8), vec![-1, 1, 0]));
+        assert_eq!(read(&raw(22, &[4], &bytes)).1, [-1, 1, 0, -8]);
+        assert_eq!(read(&raw(25, &[2, 2], &[0b11_10_01_00])).1, [0, 1, 2, 3]);
+        assert_eq!(read(&raw(26, &[4], &[0b11_10_01_00])).1, [0, 1, -2, -1]);
+        let int32_data = vec![0x1f, 0x80];
+        let typed = TensorProto { data_type: 21, dims: vec![3], int32_data, ..Default::default() };
+        assert_eq!(read(&typed), unsigned);
+        for (count, dims) in [(1, 3), (3, 3), (2, 2)] {
+            let e = tensor(&raw(22, &[dims], &vec![0; count])).unwrap_err();
+            assert!(e.contains("of s4 need"), "{e}");
+        }
     }
 
     #[test]

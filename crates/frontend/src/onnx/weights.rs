@@ -2,10 +2,10 @@
 //! reader of models keeps small ones only.
 
 use super::proto::{ModelProto, TensorProto};
+use super::stored::Stored;
 use super::tensor::tensor_of;
 use crate::error::{ImportError, shown};
 use prost::Message;
-use squall_core::graph::infer::onnx_type;
 use squall_core::graph::{Constant, MOST_CONSTANT_ELEMENTS, MOST_ELEMENTS, Weights, elements};
 
 /// Bytes that lie beside a model's file: a name, an offset and a length. None where there is no
@@ -53,8 +53,8 @@ fn fetch(t: &TensorProto, beside: &mut Beside<'_>) -> Result<Option<TensorProto>
     let offset = entry("offset")
         .map_or(Ok(0), str::parse)
         .map_err(|_| "its offset is no number".to_string())?;
-    let length =
-        elements(&t.dims)? as u64 * onnx_type(i64::from(t.data_type)).map_or(0, |d| d.bytes());
+    let count = elements(&t.dims)? as u64;
+    let length = Stored::of(t.data_type).map_or(0, |s| s.bytes(count));
     let tensor = |raw_data| TensorProto {
         raw_data,
         data_location: 0,

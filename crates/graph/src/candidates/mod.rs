@@ -7,6 +7,7 @@ mod verify;
 use crate::candidate::FusionCandidate;
 use crate::rules::RULES;
 use crate::view::View;
+use squall_core::graph::infer::nbits;
 use squall_core::graph::{Model, Node};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl Candidates {
 /// What all rules find for a node; a reason only where no rule finds anything.
 fn found(view: &View<'_>, index: usize) -> Result<Vec<FusionCandidate>, String> {
     let node = &view.model.nodes[index];
-    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+    if !matches!(node.domain.as_str(), "" | "ai.onnx" | nbits::DOMAIN) {
         return Err(format!("operators of the domain `{}` are not known", node.domain));
     }
     let (mut list, mut reason) = (Vec::new(), None);

@@ -56,6 +56,13 @@ impl PlainOperators {
         }
         Ok(all)
     }
+
+    /// Has those whose text says how its loops are shared among threads compiled for several.
+    pub fn on_threads(&mut self) {
+        for source in &mut self.sources {
+            source.openmp = source.source.contains("#pragma omp");
+        }
+    }
 }
 
 /// The types and sizes of what a call reads and writes.

@@ -15,6 +15,8 @@ macro_rules! map_data {
 mod arithmetic;
 mod lookup;
 mod moves;
+mod nbits;
+mod quantized;
 
 use self::arithmetic::{arithmetic, compare, reduce, select, unary};
 use self::lookup::{gather_elements, gather_nd, non_zero, scatter_elements, scatter_nd, trilu};
@@ -28,7 +30,17 @@ const MOST: i64 = 1 << 31;
 
 /// Whether a node's operator is evaluated here, at least in some of its forms.
 pub fn evaluates(node: &Node) -> bool {
-    matches!(node.domain.as_str(), "" | "ai.onnx") && evaluates_operator(&node.op)
+    evaluator(&node.domain, &node.op).is_some()
+}
+
+/// What evaluates an operator of a domain.
+fn evaluator(domain: &str, op: &str) -> Option<Evaluator> {
+    let table = match domain {
+        "" | "ai.onnx" => EVALUATORS,
+        infer::nbits::DOMAIN => PACKING,
+        _ => return None,
+    };
+    table.iter().find(|(names, _)| names.contains(&op)).map(|(_, evaluator)| *evaluator)
 }
 
 /// Whether an operator of the standard domain is evaluated here.
@@ -54,10 +66,7 @@ pub fn evaluate_as(
     dtypes: &[Option<DType>],
     opset: i64,
 ) -> Option<Result<Vec<Constant>, String>> {
-    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
-        return None;
-    }
-    let evaluator = EVALUATORS.iter().find(|(names, _)| names.contains(&node.op.as_str()))?.1;
+    let evaluator = evaluator(&node.domain, &node.op)?;
     fn operand(c: &Constant, dtype: Option<DType>) -> Operand<'_> {
         let dtype = Some(dtype.unwrap_or(c.dtype()));
         Operand { name: "", dtype, shape: Some(c.shape()), constant: Some(c) }
@@ -151,7 +160,12 @@ const EVALUATORS: &[(&[&str], Evaluator)] = &[
         unary,
     ),
     (&["ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"], reduce),
+    (&["DequantizeLinear"], quantized::dequantize),
 ];
+
+/// Operators that only readers write.
+const PACKING: &[(&[&str], Evaluator)] =
+    &[(&["PackNBits"], nbits::pack), (&["UnpackNBits"], nbits::unpack)];
 
 fn need<'a>(ctx: &Ctx<'a>, i: usize) -> Result<&'a Constant, String> {
     ctx.constant(i, "operand")?.ok_or_else(|| format!("input {i} is missing"))

@@ -380,3 +380,43 @@ fn millions_of_elements_move_in_no_time() {
     // Generous: a test machine may be slow, but nothing here is quadratic.
     assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }
+
+#[test]
+fn integers_become_floats_by_their_scales() {
+    let shape = [2i64, 5, 3];
+    let x = Constant::I64 { shape: shape.to_vec(), data: (0..30).map(|v| v - 15).collect() };
+    let element = |p: &[i64]| (p[0] * 15 + p[1] * 3 + p[2] - 15) as f32;
+    let floats = |shape: &[i64]| match counted(shape) {
+        Constant::F32 { shape, data } => {
+            Constant::F32 { shape, data: data.iter().map(|v| v + 0.5).collect() }
+        }
+        other => other,
+    };
+    let zeros = |shape: &[i64]| {
+        let n: i64 = shape.iter().product();
+        Constant::I64 { shape: shape.to_vec(), data: (0..n).map(|v| v % 4).collect() }
+    };
+    // One scale, one of each element of an axis, and one of each block of two along an axis.
+    for scales in [&[][..], &[3], &[5], &[2, 3, 3]] {
+        let mut attributes = Vec::new();
+        if scales == [3] {
+            attributes.push(("axis", Attribute::Int(-1)));
+        }
+        if scales.len() > 1 {
+            attributes.push(("block_size", Attribute::Int(2)));
+        }
+        let (s, z) = (floats(scales), zeros(scales));
+        let y = single("DequantizeLinear", &[x.clone(), s.clone(), z.clone()], &attributes);
+        for p in places(&shape) {
+            let own: Vec<i64> = match scales {
+                [] => vec![],
+                [3] => vec![p[2]],
+                [5] => vec![p[1]],
+                _ => vec![p[0], p[1] / 2, p[2]],
+            };
+            let place = own.iter().zip(scales).fold(0, |at, (i, d)| at * d + i);
+            let want = (element(&p) - (place % 4) as f32) * (place as f32 + 0.5);
+            assert_eq!(at(&y, &p), want, "{scales:?} {p:?}");
+        }
+    }
+}

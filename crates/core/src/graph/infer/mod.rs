@@ -3,6 +3,7 @@
 mod conv_pool;
 mod elementwise;
 mod matmul;
+pub mod nbits;
 mod quantized;
 mod reduce;
 mod select;
@@ -12,6 +13,7 @@ mod signal;
 mod vision;
 
 pub use conv_pool::{Window, resized, spread, window};
+pub use quantized::{Scales, zero_point_suits};
 pub use sequence::{AttentionShape, Recurrent};
 pub use shape_ops::{GatherAxis, pad_amounts, shape_range, slices, split_sizes, transpose_order};
 pub use signal::{Equation, Fourier, frames, number};
@@ -56,6 +58,15 @@ const OPS: &[&[OpEntry]] = &[
     signal::OPS,
     vision::OPS,
 ];
+
+/// Operators of a domain: the standard ones, and those that only readers write.
+fn operators_of(domain: &str) -> &'static [&'static [OpEntry]] {
+    match domain {
+        "" | "ai.onnx" => OPS,
+        nbits::DOMAIN => &[nbits::OPS],
+        _ => &[],
+    }
+}
 
 /// The names of all operators whose results' shapes are known here.
 pub fn known_operators() -> impl Iterator<Item = &'static str> {
@@ -294,7 +305,8 @@ pub fn broadcast(a: &[i64], b: &[i64]) -> Result<Vec<i64>, String> {
 /// Types and shapes of a node's results, or why they cannot be inferred.
 pub fn infer(ctx: &Ctx) -> Result<Vec<Output>, String> {
     let node = ctx.node;
-    if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+    let known = operators_of(&node.domain);
+    if known.is_empty() {
         return Err(format!(
             "operator `{}` of domain `{}` is not known",
             shown(&node.op),
@@ -304,7 +316,7 @@ pub fn infer(ctx: &Ctx) -> Result<Vec<Output>, String> {
     if node.attributes.values().any(|a| *a == Attribute::Graph) {
         return Err(format!("operator `{}` holds a subgraph", shown(&node.op)));
     }
-    let entry = OPS.iter().copied().flatten().find(|e| e.name == node.op);
+    let entry = known.iter().copied().flatten().find(|e| e.name == node.op);
     let entry = entry.ok_or_else(|| format!("operator `{}` is not known", shown(&node.op)))?;
     let outputs = (entry.infer)(ctx)?;
     for o in &outputs {

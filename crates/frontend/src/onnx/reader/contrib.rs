@@ -3,11 +3,15 @@
 //! operators, which the graph then fuses in its own way. Their definitions:
 //! onnxruntime's `docs/ContribOperators.md`.
 
-use super::inline::{self, identity, int, simple};
+use super::inline::{self, identity, int, ints, simple};
 use crate::onnx::proto::{AttributeProto, NodeProto, TensorProto, attribute};
+use squall_core::DType;
 use squall_core::graph::elements;
 
 mod attention;
+mod nbits;
+
+pub(super) use nbits::attributes as nbits_attributes;
 
 /// More positions or lengths than are written into a model as a constant.
 const MOST_PLACES: i64 = 1 << 20;
@@ -18,6 +22,8 @@ pub(super) struct Around<'a> {
     pub opset: i64,
     /// The shape of a value.
     pub shape: &'a dyn Fn(&str) -> Option<Vec<i64>>,
+    /// The type of its elements.
+    pub dtype: &'a dyn Fn(&str) -> Option<DType>,
 }
 
 /// Writes one operator out.
@@ -32,6 +38,7 @@ const OPERATORS: &[(&str, Write)] = &[
     ("FusedGemm", fused_gemm),
     ("FusedMatMul", fused_matmul),
     ("Gelu", |b| b.same("Gelu")),
+    ("MatMulNBits", nbits::matmul_nbits),
     ("MultiHeadAttention", attention::multi_head_attention),
     ("QuickGelu", quick_gelu),
     ("SimplifiedLayerNormalization", simplified_layer_normalization),
@@ -192,15 +199,6 @@ impl Body<'_> {
             attributes.push(int("num_outputs", parts as i64));
         }
         self.node("Split", &[x], attributes, parts)
-    }
-}
-
-fn ints(name: &str, values: &[i64]) -> AttributeProto {
-    AttributeProto {
-        name: name.into(),
-        ints: values.to_vec(),
-        r#type: attribute::INTS,
-        ..Default::default()
     }
 }
 

@@ -83,7 +83,9 @@ impl Reader<'_> {
             return Some(Ok(inline::body(&function, n, prefix)));
         }
         let shape = |name: &str| self.values[*self.by_name.get(name)?].shape.clone();
-        contrib::written_out(n, prefix, &contrib::Around { opset: self.opset, shape: &shape })
+        let dtype = |name: &str| self.values[*self.by_name.get(name)?].dtype;
+        let around = contrib::Around { opset: self.opset, shape: &shape, dtype: &dtype };
+        contrib::written_out(n, prefix, &around)
     }
 
     fn function(&self, n: &NodeProto) -> Option<crate::onnx::proto::FunctionProto> {

@@ -151,6 +151,16 @@ pub(super) fn value(t: TensorProto) -> AttributeProto {
     }
 }
 
+/// A list of whole numbers.
+pub(super) fn ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto {
+        name: name.into(),
+        ints: values.to_vec(),
+        r#type: crate::onnx::proto::attribute::INTS,
+        ..Default::default()
+    }
+}
+
 /// An attribute that is a whole number.
 pub(super) fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto {

@@ -14,42 +14,78 @@
 
 use super::inline::captured;
 use crate::onnx::proto::{GraphProto, NodeProto};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use writer::Writer;
 
+mod blocked;
+mod call;
 mod calls;
+mod checks;
 mod writer;
 
 pub(super) use calls::onnxruntime_operators;
 
-/// A graph whose quantised values are written as floats, where it has any.
-pub(super) fn in_floats(graph: GraphProto) -> GraphProto {
+/// Why nodes that are left as they are cannot be read, by the name of their first result.
+pub(super) type Refused = HashMap<String, String>;
+
+/// What is said of an operator of onnxruntime's that is left as it is, where no more is known.
+const NOT_WRITTEN: &str = "this use of it is not supported: its scales and zero points must be \
+                           constants, one number each but those of weights";
+
+/// A graph whose quantised values are written as floats, where it has any, and why nodes of it
+/// could not be written.
+pub(super) fn in_floats(graph: GraphProto) -> (GraphProto, Refused) {
+    let mut refused = Refused::new();
     let is_quantised = |n: &NodeProto| calls::is_quantised(&n.domain, &n.op_type);
     if !graph.node.iter().any(is_quantised) {
-        return graph;
+        return (graph, refused);
     }
-    let mut writer = Writer::default();
-    writer.constants.extend(graph.initializer.iter().map(|t| (t.name.as_str(), t)));
-    for node in &graph.node {
-        if node.op_type == "Constant"
-            && let Some(value) = node.attribute.iter().find(|a| a.name == "value")
-            && let (Some(t), Some(name)) = (&value.t, node.output.first())
-        {
-            writer.constants.insert(name, t);
-        }
-    }
+    let mut writer = known_of(&graph);
     for node in &graph.node {
         // A node that this cannot write stays; nothing of a half-written one does.
         let before = writer.nodes.len();
-        if calls::write(&mut writer, node).is_none() {
+        let named = Some(&node.name).filter(|n| !n.is_empty()).or(node.output.first());
+        writer.stem = named.cloned().unwrap_or_default();
+        let fault = if is_quantised(node) { checks::fault(&writer, node) } else { None };
+        if fault.is_some() || calls::write(&mut writer, node).is_none() {
             writer.nodes.truncate(before);
             writer.nodes.push(node.clone());
+            if is_quantised(node)
+                && node.domain == "com.microsoft"
+                && let Some(result) = node.output.first()
+            {
+                refused.insert(result.clone(), fault.unwrap_or_else(|| NOT_WRITTEN.into()));
+            }
         }
     }
     let mut nodes = std::mem::take(&mut writer.nodes);
     drop(writer);
     drop_unread(&mut nodes, graph.output.iter().map(|o| o.name.clone()));
-    GraphProto { node: nodes, ..graph }
+    (GraphProto { node: nodes, ..graph }, refused)
+}
+
+/// A writer that knows the constants and the types of a graph.
+fn known_of(graph: &GraphProto) -> Writer<'_> {
+    let mut writer = Writer::default();
+    for v in graph.input.iter().chain(&graph.output).chain(&graph.value_info) {
+        if let Some(t) = v.r#type.as_ref().and_then(|t| t.tensor_type.as_ref()) {
+            writer.types.insert(v.name.clone(), t.elem_type);
+            if let Some(shape) = &t.shape {
+                writer.ranks.insert(v.name.clone(), shape.dim.len());
+            }
+        }
+    }
+    for t in &graph.initializer {
+        writer.keep(&t.name, t);
+    }
+    for node in graph.node.iter().filter(|n| n.op_type == "Constant") {
+        if let Some(value) = node.attribute.iter().find(|a| a.name == "value")
+            && let (Some(t), Some(name)) = (&value.t, node.output.first())
+        {
+            writer.keep(name, t);
+        }
+    }
+    writer
 }
 
 /// Drops nodes whose results are read nowhere, from the last to the first.
@@ -105,14 +141,14 @@ mod tests {
     #[test]
     fn models_of_floats_stay_as_they_are() {
         let g = graph(vec![simple("Relu", &["x"], "y"), simple("Cast", &["x"], "unread")]);
-        assert_eq!(in_floats(g.clone()), g);
+        assert_eq!(in_floats(g.clone()).0, g);
     }
 
     #[test]
     fn weights_of_pairs_are_converted_when_they_are_loaded() {
         let mut weights = simple("DequantizeLinear", &["w", "ws", "wz"], "wf");
         weights.attribute.push(super::super::inline::int("axis", 0));
-        let g = in_floats(graph(vec![
+        let (g, _) = in_floats(graph(vec![
             simple("QuantizeLinear", &["x", "s", "z"], "q"),
             simple("DequantizeLinear", &["q", "s", "z"], "d"),
             weights,
@@ -129,7 +165,7 @@ mod tests {
             domain: "com.microsoft".into(),
             ..simple("QLinearAdd", &["c", "s", "z", "c", "s", "z", "s", "z"], "a")
         };
-        let g = in_floats(graph(vec![
+        let (g, _) = in_floats(graph(vec![
             simple("QuantizeLinear", &["x", "s", "z"], "q"),
             simple("QLinearConv", &["q", "s", "z", "w", "ws", "wz", "s", "z", "b"], "c"),
             add,
@@ -142,7 +178,7 @@ mod tests {
 
     #[test]
     fn dynamic_forms_keep_the_integers_that_leave_the_model() {
-        let g = in_floats(graph(vec![
+        let (g, _) = in_floats(graph(vec![
             NodeProto {
                 output: vec!["q".into(), "qs".into(), "qz".into()],
                 ..simple("DynamicQuantizeLinear", &["x"], "")
@@ -160,16 +196,16 @@ mod tests {
         // A scale that is computed, a zero point of another type, a missing input.
         for inputs in [&["q", "x", "z"][..], &["q", "s", "b"], &["q"]] {
             let g = graph(vec![simple("QLinearConv", inputs, "y")]);
-            assert_eq!(in_floats(g.clone()), g);
+            assert_eq!(in_floats(g.clone()).0, g);
         }
         // A filter without channels, whose scales are a vector, and extents whose product is none.
         let mut g =
             graph(vec![simple("QLinearConv", &["x", "s", "z", "flat", "ws", "wz", "s", "z"], "y")]);
         g.initializer.push(tensor("flat", 3, &[2], &[1, 2]));
-        assert_eq!(in_floats(g.clone()), g);
+        assert_eq!(in_floats(g.clone()).0, g);
         for t in g.initializer.iter_mut().filter(|t| t.name == "s") {
             t.dims = vec![i64::MAX, i64::MAX];
         }
-        assert_eq!(in_floats(g.clone()), g);
+        assert_eq!(in_floats(g.clone()).0, g);
     }
 }

@@ -1,9 +1,13 @@
 //! The operators of quantised tensors, each written as floats that hold whole numbers. The
 //! definitions: ONNX's operators, and onnxruntime's `docs/ContribOperators.md`.
 
-use super::super::inline::int;
+use super::super::inline::{int, ints};
+use super::blocked;
+use super::call::Call;
 use super::writer::{Companion, Writer, Zero};
-use crate::onnx::proto::{AttributeProto, NodeProto};
+use crate::onnx::proto::NodeProto;
+use crate::onnx::stored::Stored;
+use squall_core::DType;
 
 /// Writes one operator; none where this use of it is not known here.
 type Write = fn(&mut Writer, &Call) -> Option<()>;
@@ -18,10 +22,12 @@ const STANDARD: &[(&str, Write)] = &[
     ("ConvInteger", conv_integer),
     ("MatMulInteger", matmul_integer),
     ("Cast", cast),
+    ("MatMul", blocked::matmul),
+    ("Gemm", blocked::gemm),
     ("MaxPool", moves),
     ("Reshape", moves),
     ("Flatten", moves),
-    ("Transpose", moves),
+    ("Transpose", |w, c| blocked::transpose(w, c).or_else(|| moves(w, c))),
     ("Squeeze", moves),
     ("Unsqueeze", moves),
     ("Slice", moves),
@@ -33,9 +39,9 @@ const ONNXRUNTIME: &[(&str, Write)] = &[
     ("QLinearAdd", |w, c| binary(w, c, "Add")),
     ("QLinearMul", |w, c| binary(w, c, "Mul")),
     ("QLinearConcat", qlinear_concat),
-    ("QLinearGlobalAveragePool", |w, c| channels_first(w, c, "GlobalAveragePool")),
-    ("QLinearAveragePool", |w, c| channels_first(w, c, "AveragePool")),
-    ("QLinearSoftmax", |w, c| unary(w, c, "Softmax", &["axis"])),
+    ("QLinearGlobalAveragePool", |w, c| pool(w, c, "GlobalAveragePool")),
+    ("QLinearAveragePool", |w, c| pool(w, c, "AveragePool")),
+    ("QLinearSoftmax", qlinear_softmax),
     ("QLinearSigmoid", |w, c| unary(w, c, "Sigmoid", &[])),
     ("QLinearLeakyRelu", |w, c| unary(w, c, "LeakyRelu", &["alpha"])),
     ("QGemm", qgemm),
@@ -72,43 +78,16 @@ pub fn onnxruntime_operators() -> impl Iterator<Item = &'static str> {
 /// Writes a node; none where it stays as it is.
 pub fn write(w: &mut Writer, node: &NodeProto) -> Option<()> {
     let (_, write) = table(&node.domain).iter().find(|(name, _)| *name == node.op_type)?;
-    write(w, &Call { node })
-}
-
-/// A node, by its inputs and attributes.
-struct Call<'a> {
-    node: &'a NodeProto,
-}
-
-impl<'a> Call<'a> {
-    fn given(&self, i: usize) -> Option<&'a str> {
-        self.node.input.get(i).map(String::as_str).filter(|s| !s.is_empty())
+    let before = w.nodes.len();
+    let written = write(w, &Call { node });
+    let is_shared = STANDARD.iter().take(2).any(|(name, _)| *name == node.op_type);
+    if written.is_none() && is_shared && !table(&node.domain).is_empty() {
+        // Of onnxruntime's domain it means what it means in the standard one.
+        w.nodes.truncate(before);
+        w.nodes.push(NodeProto { domain: String::new(), ..node.clone() });
+        return Some(());
     }
-
-    fn output(&self) -> Option<&'a str> {
-        self.node.output.first().map(String::as_str).filter(|s| !s.is_empty())
-    }
-
-    fn attribute(&self, name: &str) -> Option<&'a AttributeProto> {
-        self.node.attribute.iter().find(|a| a.name == name)
-    }
-
-    fn int(&self, name: &str, otherwise: i64) -> i64 {
-        self.attribute(name).and_then(|a| a.i).unwrap_or(otherwise)
-    }
-
-    /// Those of its attributes that an operator of floats has, too.
-    fn attributes(&self, names: &[&str]) -> Vec<AttributeProto> {
-        let all = self.node.attribute.iter();
-        all.filter(|a| names.contains(&a.name.as_str())).cloned().collect()
-    }
-
-    /// An axis of a tensor of `rank` dimensions.
-    fn axis(&self, otherwise: i64, rank: usize) -> Option<usize> {
-        let axis = self.int("axis", otherwise);
-        let axis = if axis < 0 { axis + rank as i64 } else { axis };
-        usize::try_from(axis).ok().filter(|a| *a < rank)
-    }
+    written
 }
 
 /// What convolutions keep.
@@ -116,23 +95,46 @@ const CONV: &[&str] = &["auto_pad", "dilations", "group", "kernel_shape", "pads"
 
 fn quantize(w: &mut Writer, c: &Call) -> Option<()> {
     let (x, scale, zero) = (c.given(0)?, c.given(1)?, c.given(2));
-    if !w.is_scalar(scale) || c.int("output_dtype", 0) != 0 || c.int("block_size", 0) != 0 {
-        return None;
-    }
+    let packed = packed_result(w, c);
+    let is_simple = w.is_scalar(scale)
+        && c.int("output_dtype", 0) == 0
+        && c.int("block_size", 0) == 0
+        && c.int("precision", 0) <= 1;
     // Weights that are quantised when the model is loaded are left to folding.
-    if w.is_constant(x) {
-        return None;
+    if is_simple && !w.is_constant(x) && w.zero(zero).is_some() {
+        return w.quantise_as(&c.node.name, x, scale, zero, c.output()?);
     }
-    w.quantise(x, scale, zero, c.output()?)
+    if let Some(zero) = zero {
+        w.set_type_like(c.output()?, zero);
+    }
+    // The node stays; where its integers have less than a byte it says where they end.
+    let packed = packed?;
+    let mut node = c.node.clone();
+    node.attribute.retain(|a| a.name != "output_dtype");
+    node.attribute.push(int("bits", packed.bits as i64));
+    if zero.is_none() {
+        node.attribute.push(int("output_dtype", if packed.dtype == DType::I8 { 3 } else { 2 }));
+        w.types.insert(c.output()?.into(), c.int("output_dtype", 0) as i32);
+    }
+    w.nodes.push(node);
+    Some(())
+}
+
+/// The type to which a node quantises, where it has less than a byte.
+fn packed_result(w: &Writer, c: &Call) -> Option<Stored> {
+    let stored = match c.given(2) {
+        Some(zero) => w.stored(zero),
+        None => i32::try_from(c.int("output_dtype", 0)).ok().and_then(Stored::of),
+    };
+    stored.filter(|s| s.is_packed())
 }
 
 fn dequantize(w: &mut Writer, c: &Call) -> Option<()> {
     let (x, scale, zero) = (c.given(0)?, c.given(1)?, c.given(2));
-    if c.int("block_size", 0) != 0 || c.int("output_dtype", 0) != 0 || w.dims(scale).is_none() {
-        return None;
-    }
+    blocked::remember(w, c);
     // What is computed in every run is converted there; weights are when they are loaded.
-    if !w.is_constant(x) {
+    let is_simple = c.int("block_size", 0) == 0 && c.int("output_dtype", 0) == 0;
+    if !is_simple || w.dims(scale).is_none() || !w.is_constant(x) {
         return None;
     }
     if w.is_scalar(scale) {
@@ -289,13 +291,41 @@ fn unary(w: &mut Writer, c: &Call, op: &str, attributes: &[&str]) -> Option<()> 
     w.quantise(&y, c.given(3)?, c.given(4), c.output()?)
 }
 
-fn channels_first(w: &mut Writer, c: &Call, op: &str) -> Option<()> {
-    if c.int("channels_last", 0) != 0 {
-        return None;
-    }
+/// Pools of images, whose channels may come last.
+fn pool(w: &mut Writer, c: &Call, op: &str) -> Option<()> {
     const POOL: &[&str] =
         &["auto_pad", "ceil_mode", "count_include_pad", "kernel_shape", "pads", "strides"];
-    unary(w, c, op, if op == "AveragePool" { POOL } else { &[] })
+    let kept = if op == "AveragePool" { POOL } else { &[] };
+    if c.int("channels_last", 0) == 0 {
+        return unary(w, c, op, kept);
+    }
+    let x = floats(w, c.given(0)?, c.given(1)?, c.given(2))?;
+    // Where nothing says how many dimensions there are it is an image of two.
+    let window = c.attribute("kernel_shape").map(|a| a.ints.len() + 2);
+    let rank = window.or(w.rank(c.given(0)?)).unwrap_or(4) as i64;
+    if !(3..=8).contains(&rank) {
+        return None;
+    }
+    let turned = |order: Vec<i64>| vec![ints("perm", &order)];
+    let first = [0, rank - 1].into_iter().chain(1..rank - 1).collect();
+    let last = [0].into_iter().chain(2..rank).chain([1]).collect();
+    let x = w.op("Transpose", &[&x], turned(first));
+    let y = w.op(op, &[&x], c.attributes(kept));
+    let y = w.op("Transpose", &[&y], turned(last));
+    w.quantise(&y, c.given(3)?, c.given(4), c.output()?)
+}
+
+/// Before version 13 all axes from `axis` on were one.
+fn qlinear_softmax(w: &mut Writer, c: &Call) -> Option<()> {
+    if c.int("opset", 13) >= 13 {
+        return unary(w, c, "Softmax", &["axis"]);
+    }
+    let x = floats(w, c.given(0)?, c.given(1)?, c.given(2))?;
+    let rows = w.op("Flatten", &[&x], vec![int("axis", c.int("axis", 1))]);
+    let y = w.op("Softmax", &[&rows], vec![int("axis", -1)]);
+    let shape = w.op("Shape", &[&x], vec![]);
+    let y = w.op("Reshape", &[&y, &shape], vec![]);
+    w.quantise(&y, c.given(3)?, c.given(4), c.output()?)
 }
 
 fn qlinear_concat(w: &mut Writer, c: &Call) -> Option<()> {

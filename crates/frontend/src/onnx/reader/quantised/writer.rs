@@ -2,9 +2,10 @@
 
 use super::super::inline::{self, identity, int, simple};
 use crate::onnx::proto::{AttributeProto, NodeProto, TensorProto};
+use crate::onnx::stored::Stored;
 use crate::onnx::tensor::tensor;
 use squall_core::DType;
-use squall_core::graph::{Constant, infer::onnx_type};
+use squall_core::graph::{Constant, elements};
 use std::collections::HashMap;
 
 /// A quantised value's companion.
@@ -23,11 +24,32 @@ pub(super) enum Zero {
     Computed(String),
 }
 
+/// Floats that a blocked operator makes of a matrix of integers.
+#[derive(Clone)]
+pub(super) struct Blocked {
+    /// The inputs of that operator: integers, scales, and zero points where there are some.
+    pub inputs: Vec<String>,
+    /// Where the blocks lie along rows or along columns of the integers.
+    pub axis: usize,
+    /// Elements of a block.
+    pub block: i64,
+    /// Whether the floats are the transposed matrix.
+    pub is_transposed: bool,
+}
+
 /// Writes nodes.
 #[derive(Default)]
 pub(super) struct Writer<'g> {
     pub constants: HashMap<&'g str, &'g TensorProto>,
     pub nodes: Vec<NodeProto>,
+    /// The numbers of the types of values, as far as the file says them.
+    pub types: HashMap<String, i32>,
+    /// How many dimensions values have, as far as the file says.
+    pub ranks: HashMap<String, usize>,
+    /// What the nodes that are written are called after.
+    pub stem: String,
+    /// Floats of weights in blocks.
+    blocked: HashMap<String, Blocked>,
     companions: HashMap<String, Companion>,
     /// Values of floats that are equal to integers of 32 bits.
     equals: HashMap<String, String>,
@@ -35,7 +57,14 @@ pub(super) struct Writer<'g> {
 }
 
 impl<'g> Writer<'g> {
-    fn fresh(&mut self) -> String {
+    /// Notes a constant of the file.
+    pub fn keep(&mut self, name: &'g str, t: &'g TensorProto) {
+        self.constants.insert(name, t);
+        self.types.insert(name.into(), t.data_type);
+    }
+
+    /// A name that no other value has.
+    pub fn fresh(&mut self) -> String {
         self.made += 1;
         format!("squall/float/{}", self.made)
     }
@@ -45,8 +74,14 @@ impl<'g> Writer<'g> {
         let name = self.fresh();
         let mut node = simple(op, inputs, &name);
         node.attribute = attributes;
+        node.name = self.name(op);
         self.nodes.push(node);
         name
+    }
+
+    /// The name of a node that stands for a part of the file's.
+    pub fn name(&self, op: &str) -> String {
+        if self.stem.is_empty() { String::new() } else { format!("{}/{op}", self.stem) }
     }
 
     /// Gives a value the name that the file has for it.
@@ -73,9 +108,48 @@ impl<'g> Writer<'g> {
         self.constants.contains_key(name)
     }
 
-    /// The type of a constant's elements.
-    fn dtype(&self, name: &str) -> Option<DType> {
-        onnx_type(i64::from(self.constants.get(name)?.data_type))
+    /// The type of a value's elements.
+    pub fn dtype(&self, name: &str) -> Option<DType> {
+        self.stored(name).map(|s| s.dtype)
+    }
+
+    /// The type of a value's elements as the file holds them.
+    pub fn stored(&self, name: &str) -> Option<Stored> {
+        Stored::of(*self.types.get(name)?)
+    }
+
+    /// Says of which type a value is.
+    pub fn set_type_like(&mut self, name: &str, like: &str) {
+        if let Some(number) = self.types.get(like).copied() {
+            self.types.insert(name.into(), number);
+        }
+    }
+
+    /// The number of a constant's elements.
+    pub fn count(&self, name: &str) -> Option<i64> {
+        elements(self.dims(name)?).ok()
+    }
+
+    /// The elements of a constant of floats.
+    pub fn floats(&self, name: &str) -> Option<Vec<f32>> {
+        match tensor(self.constants.get(name)?).ok()?.constant? {
+            Constant::F32 { data, .. } => Some(data),
+            _ => None,
+        }
+    }
+
+    /// How many dimensions a value has, where the file says it.
+    pub fn rank(&self, name: &str) -> Option<usize> {
+        self.ranks.get(name).copied()
+    }
+
+    /// Weights in blocks of which a value has the floats.
+    pub fn blocked(&self, name: &str) -> Option<Blocked> {
+        self.blocked.get(name).cloned()
+    }
+
+    pub fn set_blocked(&mut self, name: &str, blocked: Blocked) {
+        self.blocked.insert(name.into(), blocked);
     }
 
     fn integers(&self, name: &str) -> Option<Vec<i64>> {
@@ -178,9 +252,32 @@ impl<'g> Writer<'g> {
         zero: Option<&str>,
         to: &str,
     ) -> Option<()> {
+        let name = self.name("QuantizeLinear");
+        self.quantise_as(&name, floats, scale, zero, to)
+    }
+
+    /// The same as a node of this name.
+    pub fn quantise_as(
+        &mut self,
+        node_name: &str,
+        floats: &str,
+        scale: &str,
+        zero: Option<&str>,
+        to: &str,
+    ) -> Option<()> {
         let known = self.zero(zero)?;
         let inputs: Vec<&str> = [floats, scale].into_iter().chain(zero).collect();
-        self.nodes.push(simple("QuantizeLinear", &inputs, to));
+        let mut node = simple("QuantizeLinear", &inputs, to);
+        node.name = node_name.into();
+        // Integers of less than a byte are kept in bytes: the node says where they end.
+        if let Some(packed) = zero.and_then(|z| self.stored(z)).filter(|s| s.is_packed()) {
+            node.attribute.push(int("bits", packed.bits as i64));
+        }
+        self.nodes.push(node);
+        match zero {
+            Some(zero) => self.set_type_like(to, zero),
+            None => _ = self.types.insert(to.into(), 2),
+        }
         let one = self.scalar(1.0);
         let inputs: Vec<&str> = [to, one.as_str()].into_iter().chain(zero).collect();
         let whole = self.op("DequantizeLinear", &inputs, vec![]);

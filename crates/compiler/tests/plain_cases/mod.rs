@@ -1,0 +1,226 @@
+//! Calls of plain kernels, compiled by the C compilers at hand (warnings are errors) and run.
+
+use squall_compiler::plain;
+use squall_core::DType;
+use squall_core::graph::{Constant, OperatorCall};
+use std::fmt::Write as _;
+
+/// A call with the elements of all operands that it has, and those of its results, one result
+/// behind the other.
+pub struct Case {
+    pub call: OperatorCall,
+    pub operands: Vec<Constant>,
+    pub want: Vec<f64>,
+}
+
+pub fn values(c: &Constant) -> Vec<f64> {
+    match c {
+        Constant::F32 { data, .. } => data.iter().map(|v| f64::from(*v)).collect(),
+        Constant::I64 { data, .. } => data.iter().map(|v| *v as f64).collect(),
+        Constant::Bool { data, .. } => data.iter().map(|v| f64::from(u8::from(*v))).collect(),
+    }
+}
+
+fn c_name(d: DType) -> &'static str {
+    match d {
+        DType::F32 => "float",
+        DType::I64 => "long long",
+        DType::I32 => "int",
+        DType::I8 => "signed char",
+        DType::U8 => "unsigned char",
+        DType::Bool => "unsigned char",
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a program says of a call's results.
+struct Results {
+    names: Vec<String>,
+    /// Marks the places behind them, tells whether a mark is gone, and prints them as one line.
+    mark: String,
+    overrun: String,
+    print: String,
+}
+
+fn results(main: &mut String, c: &Case, k: usize) -> Results {
+    let (mut names, mut mark, mut print) = (Vec::new(), String::new(), String::new());
+    let mut overrun = String::from("0");
+    for (i, out) in c.call.outputs.iter().flatten().enumerate() {
+        let (ty, n) = (c_name(out.dtype), out.shape.iter().product::<i64>());
+        let name = format!("out_{k}_{i}");
+        let _ = writeln!(main, "static {ty} {name}[{}];", n + 1);
+        let _ = writeln!(mark, "    {name}[{n}] = 77;");
+        let _ = write!(overrun, " || {name}[{n}] != 77");
+        let _ = writeln!(
+            print,
+            "    for (long i = 0; i < {n}; i++) printf(\"%.9g \", (double){name}[i]);"
+        );
+        names.push(name);
+    }
+    print += "    printf(\"\\n\");\n";
+    Results { names, mark, overrun, print }
+}
+
+/// One program that runs all cases and prints their results; what it printed, case by case.
+fn run(compiler: &str, level: &[&str], cases: &[Case]) -> Vec<Vec<f64>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (mut main, mut files) = (String::from("#include <stdio.h>\n"), vec![path("main.c")]);
+    let mut body = String::new();
+    for (k, c) in cases.iter().enumerate() {
+        let made = plain::source(&c.call, &format!("plain_{k}")).unwrap_or_else(|e| panic!("{e}"));
+        let file = path(&format!("{k}.c"));
+        std::fs::write(&file, &made.text).unwrap();
+        files.push(file);
+        let _ = writeln!(main, "int plain_{k}(const void *const *, void *const *, void *);");
+        let mut names = Vec::new();
+        let mut operands = c.operands.iter();
+        for (i, o) in c.call.inputs.iter().enumerate() {
+            let Some(o) = o else {
+                names.push("0".into());
+                continue;
+            };
+            let ty = c_name(o.dtype);
+            let v = operands.next().unwrap();
+            let list: Vec<String> = values(v).iter().map(|v| format!("{v:?}, ")).collect();
+            let _ = writeln!(main, "static {ty} in_{k}_{i}[] = {{{}0}};", list.join(""));
+            names.push(format!("in_{k}_{i}"));
+        }
+        let results = results(&mut main, c, k);
+        let _ = writeln!(main, "static double scratch_{k}[{}];", made.scratch_bytes / 8 + 8);
+        let _ = writeln!(
+            body,
+            "  {{ const void *in[] = {{{}}}; void *out[] = {{{}, 0}};\n{}    \
+             if (plain_{k}(in, out, scratch_{k}) || {}) return {};\n{}  }}",
+            names.join(", "),
+            results.names.join(", "),
+            results.mark,
+            results.overrun,
+            k % 100 + 1,
+            results.print
+        );
+    }
+    let _ = writeln!(main, "int main(void) {{\n{body}  return 0;\n}}");
+    std::fs::write(&files[0], main).unwrap();
+    let program = path("program");
+    let mut command = std::process::Command::new(compiler);
+    command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]);
+    command.args(level).arg("-o").arg(&program);
+    let built = command.args(&files).arg("-lm").output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ran = std::process::Command::new(&program).output().unwrap();
+    assert!(ran.status.success(), "{:?}", ran.status);
+    let text = String::from_utf8(ran.stdout).unwrap();
+    text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect()
+}
+
+/// What CUDA's headers say, for threads that run one after another.
+const THREADS: &str = "#include <math.h>
+#include <string.h>
+struct place { unsigned x, y, z; };
+extern place blockIdx, threadIdx, blockDim, gridDim;
+#define __global__
+#define __device__
+static inline float __int_as_float(int i) { float x; memcpy(&x, &i, 4); return x; }
+";
+
+/// The same cases by their functions for a GPU, as C++ by the letter: all threads of a phase run
+/// one after another, in order and against it.
+fn run_on_threads(cases: &[Case]) -> Vec<Vec<f64>> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (mut files, mut body) = (vec![path("main.cc")], String::new());
+    let mut main = format!("#include <stdio.h>\n{THREADS}");
+    main += "place blockIdx, threadIdx, blockDim, gridDim;\n";
+    for (k, c) in cases.iter().enumerate() {
+        let made = plain::device_source(&c.call, &format!("device_{k}")).unwrap();
+        let file = path(&format!("{k}.cc"));
+        std::fs::write(&file, format!("{THREADS}{}", made.text)).unwrap();
+        files.push(file);
+        let mut names = Vec::new();
+        let there = c.call.inputs.iter().flatten();
+        for (i, (o, v)) in there.zip(&c.operands).enumerate() {
+            let ty = c_name(o.dtype);
+            let list: Vec<String> = values(v).iter().map(|v| format!("({ty}){v:?}, ")).collect();
+            let _ = writeln!(main, "static {ty} in_{k}_{i}[] = {{{}0}};", list.join(""));
+            names.push(format!("in_{k}_{i}"));
+        }
+        let results = results(&mut main, c, k);
+        let _ = writeln!(main, "static double scratch_{k}[{}];", made.scratch_bytes / 8 + 8);
+        let (outs, scratch) = (results.names.join(", "), format!("scratch_{k}"));
+        let given = format!("{}, {outs}, {scratch}, &status", names.join(", "));
+        let pointers =
+            "const void *, ".repeat(names.len()) + &"void *, ".repeat(results.names.len());
+        let _ = writeln!(body, "  for (int r = 0; r < 2; r++) {{\n{}", results.mark);
+        for p in &made.phases {
+            let entry = &p.entry;
+            let _ = writeln!(main, "extern \"C\" void {entry}({pointers}void *, int *);");
+            let (threads, blocks) = (p.width.min(4), p.width.min(9).div_ceil(4));
+            let _ = writeln!(
+                body,
+                "    blockDim.x = {threads}, gridDim.x = {blocks};\n    for (long i = 0; i < \
+                 {all}; i++) {{\n      long t = r ? {all} - 1 - i : i;\n      blockIdx.x = t / \
+                 {threads}, threadIdx.x = t % {threads};\n      {entry}({given});\n    }}",
+                all = threads * blocks
+            );
+        }
+        let _ = writeln!(
+            body,
+            "    if (status || {}) return {};\n{}  }}",
+            results.overrun,
+            k % 100 + 1,
+            results.print
+        );
+    }
+    let _ = writeln!(main, "int main() {{\n  int status = 0;\n{body}  return 0;\n}}");
+    std::fs::write(&files[0], main).unwrap();
+    let program = path("program");
+    let mut command = std::process::Command::new("c++");
+    let built = command.args(["-std=c++17", "-O0", "-w", "-o"]).arg(&program).args(&files).output();
+    let built = built.unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ran = std::process::Command::new(&program).output().unwrap();
+    assert!(ran.status.success(), "{:?}", ran.status);
+    let text = String::from_utf8(ran.stdout).unwrap();
+    text.lines().map(|l| l.split_whitespace().map(|w| w.parse().unwrap()).collect()).collect()
+}
+
+fn compilers() -> Vec<&'static str> {
+    let there = |c: &&str| std::process::Command::new(c).arg("--version").output().is_ok();
+    let found: Vec<&str> = ["gcc", "clang"].into_iter().filter(there).collect();
+    assert!(!found.is_empty(), "no C compiler is here");
+    found
+}
+
+/// Compares what a call gives with what is expected.
+fn compare(what: &str, case: &Case, got: &[f64]) {
+    let near = |(a, b): (&f64, &f64)| {
+        a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-5 * b.abs().max(1.0)
+    };
+    let right = got.len() == case.want.len() && got.iter().zip(&case.want).all(near);
+    assert!(right, "{what}: {:?}\n{got:?} instead of {:?}", case.call, case.want);
+}
+
+/// Compiles calls with further flags, as those of a level of instructions, and compares what they
+/// give with what is expected.
+pub fn check_at(level: &[&str], cases: &[Case]) {
+    for compiler in compilers() {
+        for (case, got) in cases.iter().zip(run(compiler, level, cases)) {
+            compare(&format!("{compiler} {level:?}"), case, &got);
+        }
+    }
+}
+
+/// Compares what calls give, on this machine's processor and as threads of a GPU, with what is
+/// expected.
+pub fn check(cases: &[Case]) {
+    check_at(&[], cases);
+    let there = std::process::Command::new("c++").arg("--version").output().is_ok();
+    if !there {
+        println!("skipped: there is no c++ for the functions of GPUs");
+        return;
+    }
+    for (n, got) in run_on_threads(cases).into_iter().enumerate() {
+        compare(&format!("threads, order {}", n % 2), &cases[n / 2], &got);
+    }
+}
