@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use squall::arrays::ArrayFile;
 use squall::{
     Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest, Precision,
-    TargetRequest,
+    RunnerRequest, TargetRequest,
 };
 use std::path::PathBuf;
 
@@ -160,6 +160,24 @@ impl TargetArgs {
     /// The targets that the options ask for, one for each level of instructions.
     pub fn requests(&self) -> Result<Vec<TargetRequest>, Error> {
         self.isa.isa.iter().map(|l| self.target.at(l.0)).collect()
+    }
+}
+
+/// What runs the kernels that are measured.
+#[derive(Args)]
+pub struct RunnerArgs {
+    /// What runs kernels: `here`; `ssh://[user@]HOST[:PORT]`, a board that needs nothing but a
+    /// shell, whose kernels are compiled here; or `qemu`, an emulator, under which kernels of
+    /// another architecture (`--isa armv8-a`) are right or wrong and never have a time. SQUALL_SSH
+    /// names another client than `ssh`
+    #[arg(long, value_name = "RUNNER", env = "SQUALL_RUNNER", default_value = "here")]
+    runner: RunnerRequest,
+}
+
+impl RunnerArgs {
+    /// This machine with what runs its kernels.
+    pub fn context(&self) -> Context {
+        context().on(self.runner.clone())
     }
 }
 

@@ -8,6 +8,7 @@
 //! ([`rematch`]).
 
 mod artifact;
+pub mod board;
 pub mod cpu;
 pub mod cuda;
 pub mod fit;
@@ -23,6 +24,7 @@ mod serve;
 mod stop;
 mod wire;
 
+pub use board::{Board, BoardAddress};
 pub use folder::TemporaryFolder;
 pub use local::LocalMeasurer;
 pub use mock::MockMeasurer;

@@ -46,6 +46,7 @@ pub mod recorder;
 pub mod replay;
 pub mod report;
 mod request;
+mod runner;
 mod runoff;
 mod session;
 mod session_context;
@@ -73,6 +74,7 @@ pub use peers::{Library, Peer, PeerTimes};
 pub use precision::Precision;
 pub use report::{Inference, Report, Roof, RoofLevel, StopReason, TaskReport};
 pub use request::{InferenceRequest, InputRequest, TuneRequest};
+pub use runner::RunnerRequest;
 pub use settings::{Budget, BudgetRequest, TargetRequest};
 pub use shard::Shard;
 pub use stage::GRAPH_STAGES;
@@ -91,7 +93,7 @@ pub use squall_frontend::npy::Array;
 pub use squall_frontend::recording::Format;
 pub use squall_measure::cpu::{Device, Execution, Toolchain, highest_level, runs};
 pub use squall_measure::cuda::Gpu;
-pub use squall_measure::set_stop;
+pub use squall_measure::{BoardAddress, set_stop};
 pub use squall_predict::find::{Chooser, FindStep, FindTraining};
 pub use squall_predict::{
     Kind, Options, PredictError, Predictor, Progress as TrainingProgress, task::TaskModel,

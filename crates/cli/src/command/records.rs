@@ -214,6 +214,7 @@ fn rows(records: &[Record]) -> Result<(), Failure> {
     for r in records {
         let outcome = match &r.outcome {
             Outcome::Measured(m) => m.median().to_string(),
+            Outcome::Right { .. } => "right".into(),
             Outcome::Infeasible(_) => "infeasible".into(),
             Outcome::Failed { stage, .. } => stage.name().into(),
         };
