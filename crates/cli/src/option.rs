@@ -99,6 +99,10 @@ pub struct KernelArgs {
     /// similar task; without it those of the general predictor inside squall
     #[arg(long, value_name = "PREDICTOR")]
     predictor: Option<PathBuf>,
+    /// Use kernels that were tuned on this device and nothing else: where one is missing, fail and
+    /// say how to mend it
+    #[arg(long, conflicts_with = "predictor")]
+    locked: bool,
 }
 
 impl KernelArgs {
@@ -109,7 +113,8 @@ impl KernelArgs {
 
     /// How kernels that were never tuned are chosen.
     pub fn guess(&self) -> GuessRequest {
-        GuessRequest { predictor: self.predictor.clone(), cache: cache_folder() }
+        let (predictor, locked) = (self.predictor.clone(), self.locked);
+        GuessRequest { predictor, cache: cache_folder(), locked }
     }
 }
 
@@ -303,7 +308,7 @@ fn libraries() -> impl TypedValueParser<Value = Library> {
 
 /// How the kernels of tasks without any trial are chosen.
 pub fn guess(predictor: Option<PathBuf>) -> GuessRequest {
-    GuessRequest { predictor, cache: cache_folder() }
+    GuessRequest { predictor, cache: cache_folder(), locked: false }
 }
 
 /// How output is written.

@@ -137,6 +137,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether it ran and its output was right, timed or not.
+    pub fn is_right(&self) -> bool {
+        matches!(self, Outcome::Measured(_) | Outcome::Right { .. })
+    }
+
     /// The time that kernels are ranked by, if it ran.
     pub fn time(&self) -> Option<Nanos> {
         match self {

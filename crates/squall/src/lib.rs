@@ -62,6 +62,7 @@ mod transfer;
 pub mod trials;
 mod verbs;
 pub mod verify;
+mod wishes;
 
 pub use ask_tell::{AskTell, Parameter, ParameterValue, SearchSpace, Told};
 pub use error::Error;

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+mod advise;
 mod bench;
 mod bench_search;
 mod check;
@@ -40,6 +41,7 @@ pub enum Command {
     Tasks(tasks::Args),
     Tune(tune::Args),
     Export(export::Args),
+    Advise(advise::Args),
     Explain(explain::Args),
     Import(import::Args),
     Train(train::Args),
@@ -66,6 +68,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Init(a) => init::run(&a),
         Command::Tasks(a) => tasks::run(&a),
         Command::Tune(a) => tune::run(&a),
+        Command::Advise(a) => advise::run(&a),
         Command::Export(a) => export::run(&a),
         Command::Explain(a) => explain::run(&a),
         Command::Import(a) => import::run(&a),

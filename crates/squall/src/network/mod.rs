@@ -26,7 +26,7 @@ use squall_frontend::npy::Array;
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
 use squall_graph::plan::{Plan, PlanStep, Work};
-use squall_measure::cpu::Device;
+use squall_measure::cpu::{Device, Execution};
 use squall_measure::{TemporaryFolder, end_with_us};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -197,6 +197,10 @@ impl Network {
         };
         if at.gpus.is_empty() {
             at.device.can_run()?;
+        }
+        if let Execution::Board(board) = &at.device.execution {
+            let message = format!("whole models run on this machine, not on {}", board.address());
+            return Err(fault(message, "leave the runner out; its kernels are tuned there"));
         }
         let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
