@@ -41,6 +41,7 @@ pub mod library;
 mod machine;
 pub mod network;
 pub mod peers;
+pub mod polite;
 mod precision;
 pub mod recorder;
 pub mod replay;
@@ -99,6 +100,7 @@ pub use squall_predict::find::{Chooser, FindStep, FindTraining};
 pub use squall_predict::{
     Kind, Options, PredictError, Predictor, Progress as TrainingProgress, task::TaskModel,
 };
+pub use squall_records::Wish;
 pub use squall_records::wire::encode as encode_record;
 pub use squall_records::{Patience, Place, Query, Store, StoreError, Taken, set_patience};
 pub use squall_search::{StrategyInfo, strategies};

@@ -28,7 +28,6 @@ mod tasks;
 mod train;
 mod train_find;
 mod tune;
-#[cfg(feature = "fleet")]
 mod worker;
 
 use crate::failure::Failure;
@@ -51,7 +50,6 @@ pub enum Command {
     Records(records::Args),
     #[cfg(feature = "fleet")]
     Fleet(fleet::Args),
-    #[cfg(feature = "fleet")]
     Worker(worker::Args),
     Replay(replay::Args),
     Check(check::Args),
@@ -79,7 +77,6 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Records(a) => records::run(&a),
         #[cfg(feature = "fleet")]
         Command::Fleet(a) => fleet::run(&a),
-        #[cfg(feature = "fleet")]
         Command::Worker(a) => worker::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),
