@@ -1,5 +1,5 @@
-//! Predict now, tune later: advice, the wishes that it leaves, a polite worker that serves them, and
-//! libraries that are locked or follow the store.
+//! Predict now, tune later: advice, the wishes that it leaves, a polite worker that serves them,
+//! and libraries that are locked or follow the store.
 
 mod support;
 
@@ -118,12 +118,17 @@ fn a_library_follows_the_store_by_a_link() {
 fn follower(p: &Place) -> std::path::PathBuf {
     p.file(
         "follow.c",
-        "#include \"lib/squall_watch.h\"\nint main(void) {\n  squall_watch w;\n  char path[4096];\n\
-           \x20 if (squall_watch_open(&w, \"lib/current\", \"libnet.so\", 1)) return puts(w.error), 1;\n\
-           \x20 if (squall_watch_poll(&w) != 0) return 2;\n\
-           \x20 if (!squall_watch_symbol(&w, \"net_run\")) return 3;\n\
-           \x20 puts(squall_watch_file(&w, \"net.weights\", path, sizeof path));\n\
-           \x20 return 0;\n}\n",
+        r#"#include "lib/squall_watch.h"
+int main(void) {
+  squall_watch w;
+  char path[4096];
+  if (squall_watch_open(&w, "lib/current", "libnet.so", 1)) return puts(w.error), 1;
+  if (squall_watch_poll(&w) != 0) return 2;
+  if (!squall_watch_symbol(&w, "net_run")) return 3;
+  puts(squall_watch_file(&w, "net.weights", path, sizeof path));
+  return 0;
+}
+"#,
     );
     let program = p.path().join("follow");
     let mut cc = Command::new("cc");

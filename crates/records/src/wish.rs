@@ -1,5 +1,5 @@
-//! Wishes: tasks whose kernels were used on a device without having been tuned there. Whoever tunes
-//! while a machine is idle begins with them.
+//! Wishes: tasks whose kernels were used on a device without having been tuned there. A worker that
+//! tunes while a machine is idle begins with them.
 
 use crate::error::StoreError;
 use crate::schema::v4;

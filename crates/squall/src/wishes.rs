@@ -1,5 +1,5 @@
-//! Wishes: kernels that were used and were not tuned on this device, left in the store for whoever
-//! tunes while the machine is idle.
+//! Wishes: kernels that were used and were not tuned on this device, left in the store for a worker
+//! that tunes while the machine is idle.
 
 use crate::export::{Chosen, Origin};
 use crate::network::{Layer, LayerKind};

@@ -27,7 +27,7 @@ Examples:
   squall worker --polite --store tuned.squall --hours 22-6 --until-idle
   squall worker --server postgres://w@db/squall --store own.squall     for a fleet
   squall worker --server postgres://w@db/squall --until-idle       ends where nothing is left to do
-  squall worker --polite --server postgres://w@db/squall           wishes first, then the fleet's jobs
+  squall worker --polite --server postgres://w@db/squall           wishes first, then jobs
 
 A kernel that `run`, `bench`, `export` or `advise` used without its being tuned left a wish in the
 store. A polite worker tunes wishes, the most costly first, at the lowest priority, and only while
@@ -47,7 +47,13 @@ pub struct Args {
     #[arg(long, value_name = "FROM-TO", requires = "polite")]
     hours: Option<Hours>,
     /// Give way where others keep more cores busy than this
-    #[arg(long, value_name = "CORES", default_value = "0.3", requires = "polite", value_parser = cores)]
+    #[arg(
+        long,
+        value_name = "CORES",
+        default_value = "0.3",
+        requires = "polite",
+        value_parser = cores,
+    )]
     busy: f64,
     /// Seconds for which others must have been idle before work begins
     #[arg(long, value_name = "S", default_value = "5", requires = "polite", value_parser = cores)]
@@ -171,8 +177,8 @@ fn otherwise(_: &Args) -> Result<Option<Vec<String>>, Failure> {
 
 #[cfg(not(feature = "fleet"))]
 fn for_fleet(_: &Args, _: &AtomicBool) -> Result<u8, Failure> {
-    let hint = "say --polite to serve the store's wishes, or build with `--features fleet` and name \
-                a --server";
+    let hint = "say --polite to serve the store's wishes, or build with `--features fleet` and \
+                name a --server";
     Err(Failure::new("this squall was built without fleets", Some(hint.into())))
 }
 
