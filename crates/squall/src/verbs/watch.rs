@@ -48,7 +48,7 @@ pub struct Version {
 /// Who holds each task: tunable and configuration.
 type Winners = BTreeMap<TaskId, (String, String)>;
 
-/// Writes a version now, and another whenever the store's winners of this device change, until
+/// Writes a version now, and another whenever the store's winners of this device have changed, until
 /// `stop` is set; how many were written. A version that cannot be written ends the watch if it is
 /// the first one, and is said and tried again with the next change otherwise.
 pub fn watch(
@@ -61,10 +61,14 @@ pub fn watch(
     std::fs::create_dir_all(out).map_err(|source| Error::Write { path: out.clone(), source })?;
     put_in_folder(&out.join(HEADER.0), HEADER.1.as_bytes())?;
     let (mut number, mut written) = (latest(out)?, 0);
-    let mut last: Option<Winners> = None;
+    let (mut last, mut seen): (Option<Winners>, Option<Winners>) = (None, None);
     while !stop.load(Ordering::Relaxed) && request.versions.is_none_or(|n| written < n) {
         let winners = winners(context, request)?;
-        if last.as_ref() != Some(&winners) {
+        // While a task is tuned its winner changes with every few trials: what two looks saw counts.
+        let is_settled = last.is_none() || seen.as_ref() == Some(&winners);
+        let is_new = last.as_ref() != Some(&winners);
+        seen = Some(winners.clone());
+        if is_new && is_settled {
             number += 1;
             match version(context, request, number, listen) {
                 Ok(version) => {
