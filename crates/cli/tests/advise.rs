@@ -49,6 +49,16 @@ fn advice_comes_from_the_nearest_and_leaves_a_wish_where_that_is_not_tuned() {
     assert!(!wrong.err.is_empty());
 }
 
+/// A child that does not outlive a test that fails.
+struct Running(std::process::Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A small network.
 fn model(p: &Place) {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/small_net.onnx");
@@ -90,8 +100,9 @@ fn a_library_follows_the_store_by_a_link() {
     let words = ["export", "net.onnx", "--network", "net", "--out", "lib"];
     let more = ["--store", "s.squall", "--watch", "0.2", "--json"];
     let mut child = p.command(&[&words[..], &more].concat());
-    let mut child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = Running(child);
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
     let mut next =
         || -> Value { serde_json::from_str(&lines.next().expect("a version").unwrap()).unwrap() };
     assert_eq!(next()["version"], 1);
@@ -119,8 +130,8 @@ fn a_library_follows_the_store_by_a_link() {
     assert!(next()["version"].as_u64().unwrap() >= 2);
     assert!(follows() > Path::new("version-000001").to_path_buf());
     assert!(p.path().join("lib/version-000001/libnet.so").exists(), "the one before stays");
-    Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    Command::new("kill").args(["-TERM", &child.0.id().to_string()]).status().unwrap();
+    assert_eq!(child.0.wait().unwrap().code(), Some(130));
 }
 
 /// A program that opens the newest version by the header.
@@ -208,13 +219,14 @@ fn gives_way(p: &Place) {
     let before = p.identities().len();
     let words = ["worker", "--polite", "--calm", "1", "--trials", "400"];
     let mut worker = p.command(&words);
-    let mut worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let worker = worker.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut worker = Running(worker);
     // It works until it has made some trials.
     let end = Instant::now() + Duration::from_secs(90);
     while p.identities().len() < before + 3 {
         if Instant::now() > end {
-            let _ = Command::new("kill").arg(worker.id().to_string()).status();
-            worker.wait().unwrap();
+            let _ = Command::new("kill").arg(worker.0.id().to_string()).status();
+            worker.0.wait().unwrap();
             return println!("skipped: others kept this machine busy");
         }
         std::thread::sleep(Duration::from_millis(300));
@@ -231,9 +243,9 @@ fn gives_way(p: &Place) {
             });
         }
         std::thread::sleep(Duration::from_secs(2));
-        let (start, before) = (Instant::now(), cpu_of(worker.id()));
+        let (start, before) = (Instant::now(), cpu_of(worker.0.id()));
         std::thread::sleep(Duration::from_secs(3));
-        let used = (cpu_of(worker.id()) - before) / start.elapsed().as_secs_f64();
+        let used = (cpu_of(worker.0.id()) - before) / start.elapsed().as_secs_f64();
         over.store(true, Ordering::Relaxed);
         used
     });
@@ -244,6 +256,6 @@ fn gives_way(p: &Place) {
     let shown = p.squall(&["records", "show", "--json"]).ok().json();
     let records = shown["records"].as_array().unwrap();
     assert!(records.iter().all(|r| r["outcome"].get("failed").is_none()), "{shown}");
-    Command::new("kill").args(["-TERM", &worker.id().to_string()]).status().unwrap();
-    assert_eq!(worker.wait().unwrap().code(), Some(130));
+    Command::new("kill").args(["-TERM", &worker.0.id().to_string()]).status().unwrap();
+    assert_eq!(worker.0.wait().unwrap().code(), Some(130));
 }
