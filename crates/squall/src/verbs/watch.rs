@@ -48,8 +48,8 @@ pub struct Version {
 /// Who holds each task: tunable and configuration.
 type Winners = BTreeMap<TaskId, (String, String)>;
 
-/// Writes a version now, and another whenever the store's winners of this device have changed, until
-/// `stop` is set; how many were written. A version that cannot be written ends the watch if it is
+/// Writes a version now, and another whenever the store's winners of this device have changed,
+/// until `stop` is set; how many were written. A version that cannot be written ends the watch if it is
 /// the first one, and is said and tried again with the next change otherwise.
 pub fn watch(
     context: &Context,
@@ -64,7 +64,7 @@ pub fn watch(
     let (mut last, mut seen): (Option<Winners>, Option<Winners>) = (None, None);
     while !stop.load(Ordering::Relaxed) && request.versions.is_none_or(|n| written < n) {
         let winners = winners(context, request)?;
-        // While a task is tuned its winner changes with every few trials: what two looks saw counts.
+        // While a task is tuned its winner changes every few trials: what two looks saw counts.
         let is_settled = last.is_none() || seen.as_ref() == Some(&winners);
         let is_new = last.as_ref() != Some(&winners);
         seen = Some(winners.clone());
