@@ -49,8 +49,8 @@ pub struct Version {
 type Winners = BTreeMap<TaskId, (String, String)>;
 
 /// Writes a version now, and another whenever the store's winners of this device have changed,
-/// until `stop` is set; how many were written. A version that cannot be written ends the watch if it is
-/// the first one, and is said and tried again with the next change otherwise.
+/// until `stop` is set; how many were written. A version that cannot be written ends the watch if
+/// it is the first one, and is said and tried again with the next change otherwise.
 pub fn watch(
     context: &Context,
     request: &WatchRequest,
