@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use squall::arrays::ArrayFile;
 use squall::{
     Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest, Precision,
-    TargetRequest,
+    RunnerRequest, TargetRequest,
 };
 use std::path::PathBuf;
 
@@ -99,6 +99,10 @@ pub struct KernelArgs {
     /// similar task; without it those of the general predictor inside squall
     #[arg(long, value_name = "PREDICTOR")]
     predictor: Option<PathBuf>,
+    /// Use kernels that were tuned on this device and nothing else: where one is missing, fail and
+    /// say how to mend it
+    #[arg(long, conflicts_with = "predictor")]
+    locked: bool,
 }
 
 impl KernelArgs {
@@ -109,7 +113,8 @@ impl KernelArgs {
 
     /// How kernels that were never tuned are chosen.
     pub fn guess(&self) -> GuessRequest {
-        GuessRequest { predictor: self.predictor.clone(), cache: cache_folder() }
+        let (predictor, locked) = (self.predictor.clone(), self.locked);
+        GuessRequest { predictor, cache: cache_folder(), locked }
     }
 }
 
@@ -160,6 +165,24 @@ impl TargetArgs {
     /// The targets that the options ask for, one for each level of instructions.
     pub fn requests(&self) -> Result<Vec<TargetRequest>, Error> {
         self.isa.isa.iter().map(|l| self.target.at(l.0)).collect()
+    }
+}
+
+/// What runs the kernels that are measured.
+#[derive(Args)]
+pub struct RunnerArgs {
+    /// What runs kernels: `here`; `ssh://[user@]HOST[:PORT]`, a board that needs nothing but a
+    /// shell, whose kernels are compiled here; or `qemu`, an emulator, under which kernels of
+    /// another architecture (`--isa armv8-a`) are right or wrong and never have a time. SQUALL_SSH
+    /// names another client than `ssh`
+    #[arg(long, value_name = "RUNNER", env = "SQUALL_RUNNER", default_value = "here")]
+    runner: RunnerRequest,
+}
+
+impl RunnerArgs {
+    /// This machine with what runs its kernels.
+    pub fn context(&self) -> Context {
+        context().on(self.runner.clone())
     }
 }
 
@@ -285,7 +308,7 @@ fn libraries() -> impl TypedValueParser<Value = Library> {
 
 /// How the kernels of tasks without any trial are chosen.
 pub fn guess(predictor: Option<PathBuf>) -> GuessRequest {
-    GuessRequest { predictor, cache: cache_folder() }
+    GuessRequest { predictor, cache: cache_folder(), locked: false }
 }
 
 /// How output is written.

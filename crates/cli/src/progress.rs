@@ -61,6 +61,7 @@ impl<'s> Shown<'s> {
 fn trial(r: &Record) -> serde_json::Value {
     let (outcome, detail) = match &r.outcome {
         Outcome::Measured(_) => ("measured", None),
+        Outcome::Right { .. } => ("right", None),
         Outcome::Infeasible(why) => ("infeasible", Some(why)),
         Outcome::Failed { stage, detail } => (stage.name(), Some(detail)),
     };

@@ -230,3 +230,34 @@ fn shards_tune_into_a_folder_without_a_server() {
         .unwrap();
     assert!(slurm.status.success(), "{}", String::from_utf8_lossy(&slurm.stderr));
 }
+
+#[test]
+fn a_false_time_falls_when_winners_are_checked_before_they_are_used() {
+    let Some((_server, p, url)) = fleet() else { return };
+    p.squall(&["tune", SMALL, "--trials", "12", "--store", "own.squall"]).ok();
+    let shown = p.squall(&["records", "export", "--store", "own.squall"]).ok();
+    let mut records: Vec<serde_json::Value> =
+        shown.out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let time = |r: &serde_json::Value| {
+        let samples = r["outcome"]["measured"]["samples"].as_array()?;
+        samples.iter().filter_map(serde_json::Value::as_f64).reduce(f64::min)
+    };
+    let best = records.iter().filter_map(time).reduce(f64::min).unwrap();
+    records.retain(|r| r["kind"] == "trial" && time(r).is_some());
+    // The slowest, which met no other yet, is said to be a tenth faster than the fastest.
+    records.sort_by(|a, b| time(b).partial_cmp(&time(a)).unwrap());
+    let mut lie = records[0].clone();
+    lie["outcome"]["measured"]["samples"] = serde_json::json!([0.9 * best, 0.9 * best]);
+    lie["time"] = (lie["time"].as_f64().unwrap() + 3600.0).into();
+    p.file("lie.jsonl", format!("{lie}\n"));
+    p.squall(&["records", "merge", "lie.jsonl", "--store", "liar.squall"]).ok();
+    p.squall(&["fleet", "push", "--server", &url, "--store", "liar.squall"]).ok();
+    let holder = |p: &Place| {
+        let best = p.squall(&["records", "best", "--store", "own.squall", "--json"]).ok().json();
+        best["best"][0]["configuration"].clone()
+    };
+    let words = ["fleet", "pull", "--server", &url, "--store", "own.squall", "--check"];
+    let pulled = p.squall(&words).ok();
+    assert!(pulled.out.contains("1 winners of others checked here, 1 fell"), "{}", pulled.out);
+    assert_ne!(holder(&p), lie["configuration"]);
+}

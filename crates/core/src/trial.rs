@@ -119,6 +119,12 @@ impl FailStage {
 pub enum Outcome {
     /// It ran, its output was right, and this is how long it took.
     Measured(Measurement),
+    /// It ran and its output was right, where a time says nothing of any machine: under an
+    /// emulator. No time is kept, so none can enter a comparison.
+    Right {
+        /// Largest absolute error against the reference over the largest reference value.
+        error: f64,
+    },
     /// It was known to be impossible before anything was built.
     Infeasible(String),
     /// It failed.
@@ -131,6 +137,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// Whether it ran and its output was right, timed or not.
+    pub fn is_right(&self) -> bool {
+        matches!(self, Outcome::Measured(_) | Outcome::Right { .. })
+    }
+
     /// The time that kernels are ranked by, if it ran.
     pub fn time(&self) -> Option<Nanos> {
         match self {

@@ -59,6 +59,9 @@ impl Columns {
                 let gpu = gpu.map_err(|e| FleetError::Record(e.to_string()))?;
                 (0, gpu.map(|text| format!("{GPU}{text}")))
             }
+            Outcome::Right { .. } => {
+                return Err(FleetError::Record(format!("{} is of an emulator", r.name)));
+            }
             Outcome::Infeasible(why) => (1, Some(why.clone())),
             Outcome::Failed { stage, detail } => {
                 let stage = STAGES.iter().position(|s| s == stage).unwrap_or(0);
@@ -95,7 +98,10 @@ impl Fleet {
         let mut new = 0;
         for task in tasks {
             let mut columns = Columns::default();
-            let of_task: Vec<&Record> = records.iter().filter(|r| r.task == task).collect();
+            // What was right under an emulator says nothing of a class of machines.
+            let is_shared =
+                |r: &&Record| r.task == task && !matches!(r.outcome, Outcome::Right { .. });
+            let of_task: Vec<&Record> = records.iter().filter(is_shared).collect();
             for r in &of_task {
                 columns.add(r)?;
             }

@@ -8,6 +8,7 @@
 //! ([`rematch`]).
 
 mod artifact;
+pub mod board;
 pub mod cpu;
 pub mod cuda;
 pub mod fit;
@@ -15,6 +16,7 @@ mod folder;
 mod local;
 mod mock;
 mod objects;
+mod others;
 mod piped;
 mod process;
 mod recorded;
@@ -23,10 +25,12 @@ mod serve;
 mod stop;
 mod wire;
 
+pub use board::{Board, BoardAddress};
 pub use folder::TemporaryFolder;
 pub use local::LocalMeasurer;
 pub use mock::MockMeasurer;
 pub use objects::ObjectCache;
+pub use others::{Gentle, Others, minute_of_day};
 pub use piped::PipedMeasurer;
 pub use process::end_with_us;
 pub use recorded::RecordedMeasurer;

@@ -119,6 +119,9 @@ pub(crate) fn of_outcomes(
 ) -> Result<Rematch, MeasurerError> {
     let measured = |outcome, challenger| match outcome {
         Outcome::Measured(m) => Ok(m),
+        Outcome::Right { .. } => Err(MeasurerError::Device(
+            "a kernel that ran under an emulator has no time to compare".into(),
+        )),
         Outcome::Infeasible(detail) | Outcome::Failed { detail, .. } => {
             Err(MeasurerError::Contender { challenger, detail })
         }

@@ -157,6 +157,7 @@ impl Store {
     fn insert_as(&self, identity: &str, r: &Record, body: &str) -> Result<bool, StoreError> {
         let outcome = match r.outcome {
             Outcome::Measured(_) => "measured",
+            Outcome::Right { .. } => "right",
             Outcome::Infeasible(_) => "infeasible",
             Outcome::Failed { .. } => "failed",
         };

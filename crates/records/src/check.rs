@@ -2,7 +2,7 @@
 //! ever.
 
 use crate::error::StoreError;
-use squall_core::{Objective, Outcome, Record, TaskId, Workload, is_untuned};
+use squall_core::{DeviceIdentity, Objective, Outcome, Record, TaskId, Workload, is_untuned};
 
 /// Longer than any kernel runs, in nanoseconds: eleven days.
 const LONGEST: f64 = 1e15;
@@ -62,6 +62,9 @@ impl Taken {
 /// configuration is legal only the task's space can tell, where a winner is chosen.
 pub fn fault(r: &Record) -> Option<String> {
     if let Outcome::Measured(m) = &r.outcome {
+        if DeviceIdentity::parse(&r.device).is_emulated() {
+            return Some("it is a time under an emulator, which says nothing".into());
+        }
         if m.samples.is_empty() {
             return Some("it is measured and has no sample".into());
         }

@@ -5,7 +5,8 @@
 //! [`Store`] is the file, [`Query`] chooses records, [`wire`] is their text form,
 //! [`Store::best`] says which candidate holds each task, and [`Store::serving`] which of several
 //! devices' candidates serves at a place. Beside its records a store keeps examples for predictors
-//! ([`Store::examples`]) and lines of find databases ([`Store::find_lines`]).
+//! ([`Store::examples`]), lines of find databases ([`Store::find_lines`]) and wishes: what was used
+//! untuned ([`Wish`]).
 //!
 //! A folder is a store, too, for processes that share no server: each writes a file of its own.
 //!
@@ -28,6 +29,7 @@ mod store;
 mod strangers;
 mod wait;
 pub mod wire;
+mod wish;
 
 pub use best::{Accept, Entry, Summary};
 pub use check::{Taken, fault};
@@ -39,3 +41,4 @@ pub use serving::{Nearness, Place};
 pub use standings::{Name, REMATCH_MARGIN, Standings};
 pub use store::{Durability, Store};
 pub use wait::{Patience, set_patience};
+pub use wish::Wish;

@@ -3,14 +3,14 @@
 //! the stranger's SQL.
 
 use crate::error::StoreError;
-use crate::schema::{v1, v2, v3};
+use crate::schema::{v1, v2, v3, v4};
 use rusqlite::Connection;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The tables whose names are ours.
-const TABLES: [&str; 3] = ["record", "example", "find_block"];
+const TABLES: [&str; 4] = ["record", "example", "find_block", "wish"];
 /// Steps of SQLite's machine between two looks at the limit.
 const SLICE: i32 = 100_000;
 /// The steps that any statement may take, and those for each byte of the file. Reading a record
@@ -59,7 +59,7 @@ pub(crate) fn check_schema(connection: &Connection, path: &Path) -> Result<(), S
         let (kind, name) = (text(0).map_err(fail)?, text(1).map_err(fail)?);
         let sql = text(2).map_err(fail)?;
         let upper = sql.to_ascii_uppercase();
-        let ours = [v1::CREATE, v2::UPGRADE, v3::UPGRADE];
+        let ours = [v1::CREATE, v2::UPGRADE, v3::UPGRADE, v4::UPGRADE];
         let is_ours = ours.iter().any(|text| text.contains(&sql));
         let is_known = TABLES.iter().any(|t| t.eq_ignore_ascii_case(&name));
         let is_plain = upper.starts_with("CREATE TABLE")

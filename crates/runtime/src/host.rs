@@ -133,6 +133,9 @@ pub fn exported<'f>(files: &'f [&str]) -> impl Iterator<Item = Source> + 'f {
 /// The process that runs kernels while they are tuned.
 pub const RUNNER: Source = sources!["runner.c"][0];
 
+/// The program at the far end of the connection to a board; it stands alone.
+pub const KEEPER: Source = sources!["keeper.c"][0];
+
 /// Kernels that measure what a GPU can do at most; the runner compiles them.
 pub const GPU_ROOF: Source = sources!["roof.cu"][0];
 

@@ -121,6 +121,23 @@ pub enum Request<'a> {
 }
 
 impl Request<'_> {
+    /// The files that it names: libraries, inputs, and that of the reference outputs, which may be
+    /// the runner's to write.
+    pub fn files(&self) -> Vec<&str> {
+        let (own, plans): (&[&str], Vec<&Plan>) = match self {
+            Request::Task { file, plan, .. } => (std::slice::from_ref(file), vec![plan]),
+            Request::Pace { plan, .. } | Request::Run { plan, .. } => (&[], vec![plan]),
+            Request::Duel { plans, .. } => (&[], plans.to_vec()),
+            Request::Pairs(_) | Request::Compile { .. } => (&[], Vec::new()),
+        };
+        let mut files = own.to_vec();
+        for plan in plans {
+            files.extend(plan.buffers.iter().filter_map(|b| b.file.as_deref()));
+            files.extend(plan.kernels.iter().filter_map(|k| k.library.as_deref()));
+        }
+        files
+    }
+
     /// The request as the runner reads it: a line, and the plans behind it.
     pub fn encode(&self) -> String {
         let (mut line, plans): (String, Vec<&Plan>) = match self {

@@ -106,7 +106,7 @@ pub fn import(recording: &Recording, stem: &str, store: &Store) -> Result<Import
     };
     let records = recording.space.iter().zip(&recording.rows).map(record);
     let Taken { new, known, refused, reasons } = store.append_checked(records)?;
-    let failed = recording.rows.iter().filter(|r| r.outcome.time().is_none()).count() as u64;
+    let failed = recording.rows.iter().filter(|r| !r.outcome.is_right()).count() as u64;
     Ok(Imported { task, name, device, failed, new, known, refused, reasons })
 }
 

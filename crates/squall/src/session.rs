@@ -148,7 +148,8 @@ impl<'a> Session<'a> {
         let at = context
             .target(self.request.target, self.request.threads)?
             .with_caches(self.request.caches);
-        let roof = if self.request.roof { Some(at.roof()?) } else { None };
+        let is_wanted = self.request.roof && at.is_timed();
+        let roof = if is_wanted { Some(at.roof()?) } else { None };
         let measurer = at.measurer()?;
         listen(Event::Opened {
             device: &at.device_name(),
@@ -348,7 +349,9 @@ impl Open<'_, '_, '_> {
         let (known, untuned) = (search.tally.known, search.tally.untuned);
         (self.context.listen)(Event::Task { task, known, untuned });
         match self.set_task(&search.setup, &mut search.tally) {
-            Ok(()) if untuned.is_none() => self.measure_untuned(&mut search)?,
+            Ok(()) if untuned.is_none() && self.context.at.is_timed() => {
+                self.measure_untuned(&mut search)?
+            }
             Ok(()) => {}
             Err(Error::Measure(e @ MeasurerError::Reference(_))) => {
                 let text = format!("{} cannot be measured: {e}", task.name);
@@ -519,6 +522,7 @@ impl TrialRecorder for UntunedRecorder<'_, '_, '_, '_> {
                 self.state.stand(name.clone(), m.median());
                 None
             }
+            Outcome::Right { .. } => None,
             Outcome::Infeasible(why) => Some(format!("{}: no {baseline}: {why}", task.name)),
             other => Some(format!("{}: its {baseline} failed: {other:?}", task.name)),
         };

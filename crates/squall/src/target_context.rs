@@ -3,12 +3,13 @@
 
 use crate::error::Error;
 use crate::report::{Roof, RoofLevel};
+use crate::runner::RunnerRequest;
 use crate::settings::TargetRequest;
 use squall_compiler::CODEGEN_VERSION;
 use squall_core::{Caches, Measurer, MeasurerError, Target};
-use squall_measure::cpu::{Device, Toolchain, roof};
+use squall_measure::cpu::{Device, Toolchain, connect, device_of, roof};
 use squall_measure::cuda::Gpu;
-use squall_measure::{LocalMeasurer, ObjectCache};
+use squall_measure::{BoardAddress, LocalMeasurer, ObjectCache};
 use squall_records::Place;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,6 +22,8 @@ const OBJECTS: &str = "objects";
 pub struct Context {
     /// The folder in which compiled files are kept.
     cache: Option<PathBuf>,
+    /// What runs kernels.
+    runner: RunnerRequest,
     toolchain: OnceLock<Toolchain>,
     targets: Mutex<Vec<((TargetRequest, usize), TargetContext)>>,
 }
@@ -35,6 +38,16 @@ impl Context {
     /// that cannot be used is not. Without a folder they are kept as long as the context.
     pub fn with_cache(folder: Option<PathBuf>) -> Context {
         Context { cache: folder, ..Context::default() }
+    }
+
+    /// The same, whose kernels run elsewhere.
+    pub fn on(self, runner: RunnerRequest) -> Context {
+        Context { runner, ..self }
+    }
+
+    /// Whether kernels run on this machine itself.
+    pub fn is_here(&self) -> bool {
+        self.runner == RunnerRequest::Here
     }
 
     /// The C compiler.
@@ -58,14 +71,36 @@ impl Context {
         if let Some((_, known)) = targets.iter().find(|(k, _)| *k == key) {
             return Ok(known.clone());
         }
-        let found = match request {
-            TargetRequest::CpuAt(isa) => {
+        let found = match (&self.runner, request) {
+            (RunnerRequest::Board(address), _) if request.is_cpu() => {
+                self.board(address, request, threads)?
+            }
+            (RunnerRequest::Here | RunnerRequest::Emulator, TargetRequest::CpuAt(isa)) => {
                 TargetContext::look(request, threads, &self.toolchain()?.at(isa)?)?
             }
-            _ => TargetContext::look(request, threads, self.toolchain()?)?,
+            (RunnerRequest::Here, _) => TargetContext::look(request, threads, self.toolchain()?)?,
+            (runner, _) => {
+                return Err(Error::Usage {
+                    message: format!("--runner {runner} runs kernels of a CPU's named level"),
+                    hint: "leave --target out; with qemu say --isa armv8-a".into(),
+                });
+            }
         };
+        let found = found.checking_only(self.runner == RunnerRequest::Emulator)?;
         targets.push((key, found.clone()));
         Ok(found)
+    }
+
+    /// A board, which is connected now and as long as the context is used.
+    fn board(
+        &self,
+        address: &BoardAddress,
+        request: TargetRequest,
+        threads: usize,
+    ) -> Result<TargetContext, Error> {
+        let (board, toolchain) = connect(address, self.toolchain()?, request.isa())?;
+        let device = device_of(&board, threads, &toolchain)?;
+        Ok(TargetContext::of_cpu(device, toolchain))
     }
 }
 
@@ -87,6 +122,8 @@ pub struct TargetContext {
     pub device: Device,
     /// The GPUs, of one model; none for a CPU.
     pub gpus: Vec<Gpu>,
+    /// Whether kernels are held against their references and not timed.
+    checks_only: bool,
     /// The machine's roof, once it was measured; of no meaning to caches.
     roof: Arc<OnceLock<Roof>>,
 }
@@ -104,10 +141,7 @@ impl TargetContext {
         let gpus = match request {
             TargetRequest::Cpu | TargetRequest::CpuAt(_) => {
                 let device = Device::detect(threads, &toolchain)?;
-                let place =
-                    Place { device: device.identity(), toolchain: toolchain_id(&toolchain) };
-                let (target, gpus) = (device.target.clone(), Vec::new());
-                return Ok(TargetContext { place, target, toolchain, device, gpus, roof });
+                return Ok(TargetContext::of_cpu(device, toolchain));
             }
             TargetRequest::Cuda(ordinal) => vec![Gpu::detect(ordinal, &toolchain)?],
             TargetRequest::CudaAll => Gpu::detect_all(&toolchain)?,
@@ -128,7 +162,43 @@ impl TargetContext {
             toolchain: format!("squall-codegen {CODEGEN_VERSION}; {}", first.toolchain()),
         };
         let target = first.target.clone();
-        Ok(TargetContext { place, target, toolchain, device, gpus, roof })
+        let checks_only = false;
+        Ok(TargetContext { place, target, toolchain, device, gpus, checks_only, roof })
+    }
+
+    fn of_cpu(device: Device, toolchain: Toolchain) -> TargetContext {
+        let place = Place { device: device.identity(), toolchain: toolchain_id(&toolchain) };
+        TargetContext {
+            place,
+            target: device.target.clone(),
+            toolchain,
+            device,
+            gpus: Vec::new(),
+            checks_only: false,
+            roof: Arc::default(),
+        }
+    }
+
+    /// The same, whose kernels are checked under an emulator where that is asked for.
+    fn checking_only(self, is_asked: bool) -> Result<TargetContext, Error> {
+        if is_asked && !self.device.is_emulated() {
+            // What has no emulator says so itself.
+            self.device.can_run()?;
+            return Err(Error::Usage {
+                message: format!(
+                    "{} runs on this machine itself, not under qemu",
+                    self.target.isa.map_or("it", squall_core::Isa::name)
+                ),
+                hint: "leave --runner out, or name a level of another architecture with --isa"
+                    .into(),
+            });
+        }
+        Ok(TargetContext { checks_only: is_asked, ..self })
+    }
+
+    /// Whether what its measurer says are times, or under an emulator right and wrong alone.
+    pub fn is_timed(&self) -> bool {
+        !self.checks_only
     }
 
     /// Looks at a device of this machine.
@@ -161,7 +231,7 @@ impl TargetContext {
 
     /// Opens what measures kernels there.
     pub fn measurer(&self) -> Result<Box<dyn Measurer>, Error> {
-        if self.gpus.is_empty() {
+        if self.gpus.is_empty() && self.is_timed() {
             self.device.can_time()?;
         }
         self.verifier()

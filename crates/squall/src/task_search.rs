@@ -31,6 +31,8 @@ pub(crate) struct Tally {
     pub trials: u64,
     /// Those of them that have no time.
     pub failed: u64,
+    /// Those of them that were right under an emulator, where there are no times.
+    pub right: u64,
     /// Those of them that a predictor proposed.
     pub predicted: u64,
     /// The baseline's time.
@@ -90,6 +92,7 @@ pub(crate) fn count_trial(state: &mut TaskState, tally: &mut Tally, trial: &Tria
             tally.note_throttling(&trial.outcome);
             state.stand(name, time);
         }
+        None if matches!(trial.outcome, Outcome::Right { .. }) => tally.right += 1,
         None => {
             tally.failed += 1;
             tally.failures.add(&trial.outcome);
@@ -129,6 +132,7 @@ pub(crate) fn report(state: &TaskState, tally: Tally, stop: StopReason) -> TaskR
             .map(|(name, ..)| Winner { tunable: name.0.clone(), configuration: name.1.clone() }),
         trials: tally.trials,
         failed: tally.failed,
+        right: tally.right,
         throttled: tally.throttled,
         known: tally.known,
         predicted: tally.predicted,

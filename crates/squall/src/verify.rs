@@ -208,6 +208,12 @@ pub fn verify(
     heard: &mut dyn FnMut(&Verified),
 ) -> Result<Verification, Error> {
     let warm = context.target(choice.target, choice.threads)?;
+    if !warm.is_timed() {
+        return Err(Error::Usage {
+            message: "winners are compared by their times, and under qemu there are none".into(),
+            hint: "`squall tune --runner qemu` holds candidates against their references".into(),
+        });
+    }
     let (device, toolchain) = (warm.device_name(), warm.place.toolchain.clone());
     let chosen = |name: &str, id: TaskId| {
         choice.only.as_ref().is_none_or(|p| name_matches(p, name) || id.to_string().starts_with(p))

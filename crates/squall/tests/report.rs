@@ -35,6 +35,7 @@ fn task(name: &str, count: u64, best: Option<f64>, untuned: Option<f64>) -> Task
         winner: best.map(|_| Winner { tunable: "tile".into(), configuration: "a=1".into() }),
         trials: 10,
         failed: 2,
+        right: 0,
         throttled: (0, Vec::new()),
         predicted: 0,
         known: 3,

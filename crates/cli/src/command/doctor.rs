@@ -149,7 +149,7 @@ fn levels_here(found: &mut Findings) {
     lines[2].1 = " not to be run here";
     for l in &LEVELS {
         let at = match runs(l) {
-            Execution::Here => 0,
+            Execution::Here | Execution::Board(_) => 0,
             Execution::Emulated(_) => 1,
             Execution::Nowhere(_) => 2,
         };

@@ -1,14 +1,21 @@
 //! `squall export`: the best kernels as files.
 
+use super::tune::seconds;
 use crate::failure::Failure;
+use crate::interrupt::interruptible;
 use crate::option::{InputArgs, JsonArgs, KernelArgs, TargetArgs, ThreadArgs, context};
 use crate::progress::listen;
 use crate::terminal::{note, or_dash, say, table, three};
+use serde_json::json;
 use squall::export::{DRIVER, KernelCounts, LIBRARY, Origin};
 use squall::library::{LibraryOptions, Name, line};
 use squall::report::baseline;
-use squall::{ExportRequest, LibraryRequest, NetworkRequest, export_network};
+use squall::{
+    ExportRequest, LibraryRequest, NetworkRequest, Version, WatchRequest, export_network, watch,
+};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Write the best kernels as C or CUDA sources, or a whole model as a C library
 #[derive(clap::Args)]
@@ -23,6 +30,8 @@ Examples:
 
   squall export resnet18.onnx --network resnet18 --out lib --build   the whole model: lib/resnet18.h
   squall export model.onnx --network net --out lib --ort --build       also for onnxruntime
+  squall export model.onnx --network net --out lib --watch         lib/current follows the store
+  squall export model.onnx --network net --out lib --locked        fails where one is not tuned
 
 A task of which the store knows nothing gets a verified guess, on a GPU plain loops, and it is said
 so. Guesses are kept in ~/.cache/squall.")]
@@ -53,6 +62,17 @@ pub struct Args {
     /// Add an operator for ONNX Runtime and a model of one node to the library
     #[arg(long, requires = "network")]
     ort: bool,
+    /// Build the library, go on and build a new version whenever the store's winners change; the
+    /// store is looked at every so many seconds
+    #[arg(
+        long,
+        value_name = "S",
+        requires = "network",
+        num_args = 0..=1,
+        default_missing_value = "10",
+        value_parser = seconds,
+    )]
+    watch: Option<f64>,
 }
 
 /// Runs it.
@@ -118,6 +138,30 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Writes versions of the library until it is told to end.
+fn follow(a: &Args, library: LibraryRequest, every: f64) -> Result<u8, Failure> {
+    let every = Duration::from_secs_f64(every);
+    let request = WatchRequest { library, every, versions: None };
+    let stop = interruptible()?;
+    let mut failure = None;
+    let mut each = |v: &Version| {
+        let said = match a.json.json {
+            true => say(json!({
+                "version": v.number, "folder": v.folder, "link": v.link,
+                "description": v.description,
+            })),
+            false => say(format_args!("version {}: {}", v.number, v.link.display())),
+        };
+        if let Err(f) = said {
+            // The reader is gone.
+            failure = Some(f);
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    watch(&context(), &request, &stop, (&mut listen, &mut each))?;
+    failure.map_or(Ok(130), Err)
+}
+
 /// Writes the whole model as a library.
 fn library(a: &Args, name: Name) -> Result<u8, Failure> {
     let request = LibraryRequest {
@@ -129,9 +173,12 @@ fn library(a: &Args, name: Name) -> Result<u8, Failure> {
             threads: a.threads.threads.into(),
             keep: None,
         },
-        options: LibraryOptions { name, onnxruntime: a.ort, build: a.build },
+        options: LibraryOptions { name, onnxruntime: a.ort, build: a.build || a.watch.is_some() },
         out: a.out.clone(),
     };
+    if let Some(every) = a.watch {
+        return follow(a, request, every);
+    }
     let done = export_network(&context(), &request, &mut listen)?;
     if a.json.json {
         say(&done.description)?;

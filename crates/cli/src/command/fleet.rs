@@ -1,13 +1,18 @@
 //! `squall fleet`: jobs, workers and records on a PostgreSQL server.
 
+use super::tune::seconds;
 use crate::failure::Failure;
+use crate::interrupt::interruptible;
 use crate::option::{InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs, context};
 use crate::terminal::{left_out, note, say, table, three};
 use clap::Subcommand;
 use serde_json::json;
 use squall::Caches;
-use squall::fleet::{Fleet, JobStatus, Status, SubmitRequest};
+use squall::fleet::{Fleet, JobStatus, PulledAndChecked, Status, SubmitRequest};
 use squall::report::html::duration;
+use squall::verify::{Choice, Standing, Verified};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Many machines on a PostgreSQL server: put jobs in, see what is done, move records
 #[derive(clap::Args)]
@@ -16,8 +21,8 @@ Examples:
   squall fleet init postgres://admin@db/squall           make the schema and its roles, once
   squall fleet submit model.onnx --server postgres://me@db/squall --trials-per-task 256
   squall worker --server postgres://w@db/squall --store own.squall      on each machine
-  squall fleet status --server postgres://me@db/squall
-  squall fleet pull --server postgres://me@db/squall --store tuned.squall
+  squall fleet status --server postgres://me@db/squall --watch 5
+  squall fleet pull --server postgres://me@db/squall --store tuned.squall --check
   squall export model.onnx --store tuned.squall --out kernels
 
 The server may also be named by SQUALL_FLEET. docs/fleet.md says which role may do what, what a
@@ -47,7 +52,7 @@ enum Action {
     },
     Submit(Box<SubmitArgs>),
     /// Classes, workers and jobs
-    Status(Listed),
+    Status(StatusArgs),
     /// Jobs with their tasks
     Jobs(Listed),
     /// End a job of yours; what was measured stays
@@ -66,7 +71,7 @@ enum Action {
         server: ServerArgs,
     },
     /// Take the fleet's records into a store
-    Pull(Moving),
+    Pull(PullArgs),
     /// Send a store's records to the fleet
     Push(Moving),
 }
@@ -132,6 +137,15 @@ struct Listed {
 }
 
 #[derive(clap::Args)]
+struct StatusArgs {
+    #[command(flatten)]
+    listed: Listed,
+    /// Show it again every so many seconds, until Ctrl-C; with --json a line each time
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    watch: Option<f64>,
+}
+
+#[derive(clap::Args)]
 struct Job {
     /// Its number
     #[arg(value_name = "JOB")]
@@ -151,6 +165,20 @@ struct Moving {
     store: StoreArgs,
 }
 
+#[derive(clap::Args)]
+struct PullArgs {
+    #[command(flatten)]
+    moving: Moving,
+    /// Measure each winner that others brought against its runner-up on this machine, before the
+    /// store is used
+    #[arg(long)]
+    check: bool,
+    #[command(flatten)]
+    target: TargetArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
 fn connect(server: &ServerArgs) -> Result<Fleet, Failure> {
     Ok(Fleet::connect(&server.server).map_err(squall::Error::from)?)
 }
@@ -165,10 +193,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     match &a.action {
         Action::Init { server } => init(server)?,
         Action::Submit(s) => submit(s)?,
-        Action::Status(l) => {
-            let status = asked(connect(&l.server)?.status(l.limit))?;
-            if l.json.json { say(json!(status))? } else { print(&status)? }
-        }
+        Action::Status(l) => return status(l),
         Action::Jobs(l) => {
             let jobs = asked(connect(&l.server)?.jobs(l.limit))?;
             if l.json.json { say(json!({"jobs": jobs}))? } else { tasks(&jobs)? }
@@ -186,17 +211,67 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             let what = if *undo { "work again" } else { "end after their slice" };
             say(format_args!("{n} workers {what}"))?;
         }
-        Action::Pull(m) => {
-            let taken = squall::fleet::pull(&m.server.server, &m.only, &m.store.store)?;
-            left_out(&"the fleet", taken.refused, &taken.reasons);
-            say(format_args!("{} new records, {} known", taken.new, taken.known))?;
-        }
+        Action::Pull(p) => return pull(p),
         Action::Push(m) => {
             let moved = squall::fleet::push(&m.server.server, &m.only, &m.store.store)?;
             say(format_args!("{} of {} records are new to the fleet", moved.new, moved.all))?;
         }
     }
     Ok(0)
+}
+
+/// Takes the fleet's records, and looks at their winners where that is asked for.
+fn pull(p: &PullArgs) -> Result<u8, Failure> {
+    let m = &p.moving;
+    let from = (m.server.server.as_str(), m.only.as_str(), m.store.store.as_path());
+    let done = if p.check {
+        let choice = Choice {
+            task: None,
+            only: None,
+            target: p.target.request()?,
+            threads: p.threads.threads.into(),
+            rounds: 1,
+        };
+        let stop = interruptible()?;
+        squall::fleet::pull_and_check(&context(), from, &choice, &stop, &mut |t| {
+            note(format_args!("{}: {}", t.name, t.standing.name()));
+        })?
+    } else {
+        let taken = squall::fleet::pull(from.0, from.1, from.2)?;
+        PulledAndChecked { taken, checked: Vec::new() }
+    };
+    let taken = &done.taken;
+    left_out(&"the fleet", taken.refused, &taken.reasons);
+    say(format_args!("{} new records, {} known", taken.new, taken.known))?;
+    if p.check {
+        let fell = |t: &&Verified| matches!(t.standing, Standing::Overtaken | Standing::Broken);
+        let fell = done.checked.iter().filter(fell).count();
+        say(format_args!("{} winners of others checked here, {fell} fell", done.checked.len()))?;
+    }
+    Ok(0)
+}
+
+/// Shows the fleet, once or over and over.
+fn status(a: &StatusArgs) -> Result<u8, Failure> {
+    let l = &a.listed;
+    let stop = interruptible()?;
+    let mut fleet = connect(&l.server)?;
+    loop {
+        let status = asked(fleet.status(l.limit))?;
+        if l.json.json {
+            say(json!(status))?
+        } else {
+            print(&status)?
+        }
+        let Some(every) = a.watch else { return Ok(0) };
+        let end = Instant::now() + Duration::from_secs_f64(every);
+        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(130);
+        }
+    }
 }
 
 fn init(server: &str) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+mod advise;
 mod bench;
 mod bench_search;
 mod check;
@@ -27,7 +28,6 @@ mod tasks;
 mod train;
 mod train_find;
 mod tune;
-#[cfg(feature = "fleet")]
 mod worker;
 
 use crate::failure::Failure;
@@ -40,6 +40,7 @@ pub enum Command {
     Tasks(tasks::Args),
     Tune(tune::Args),
     Export(export::Args),
+    Advise(advise::Args),
     Explain(explain::Args),
     Import(import::Args),
     Train(train::Args),
@@ -49,7 +50,6 @@ pub enum Command {
     Records(records::Args),
     #[cfg(feature = "fleet")]
     Fleet(fleet::Args),
-    #[cfg(feature = "fleet")]
     Worker(worker::Args),
     Replay(replay::Args),
     Check(check::Args),
@@ -66,6 +66,7 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Init(a) => init::run(&a),
         Command::Tasks(a) => tasks::run(&a),
         Command::Tune(a) => tune::run(&a),
+        Command::Advise(a) => advise::run(&a),
         Command::Export(a) => export::run(&a),
         Command::Explain(a) => explain::run(&a),
         Command::Import(a) => import::run(&a),
@@ -76,7 +77,6 @@ pub fn run(command: Command) -> Result<u8, Failure> {
         Command::Records(a) => records::run(&a),
         #[cfg(feature = "fleet")]
         Command::Fleet(a) => fleet::run(&a),
-        #[cfg(feature = "fleet")]
         Command::Worker(a) => worker::run(&a),
         Command::Replay(a) => replay::run(&a),
         Command::Check(a) => check::run(&a),

@@ -3,13 +3,13 @@
 use crate::command::records_verify;
 use crate::failure::Failure;
 use crate::option::{JsonArgs, StoreArgs};
-use crate::terminal::{left_out, note, or_dash, say, table};
+use crate::terminal::{left_out, note, or_dash, say, table, three};
 use clap::Subcommand;
 use serde_json::{Value, json};
 use squall::exchange;
 use squall::files::{self, put};
 use squall::report::html::utc;
-use squall::{Format, Outcome, Query, Record, RecordKind, Store, StoreError, Taken, TaskId};
+use squall::{Format, Outcome, Query, Record, RecordKind, Store, StoreError, Taken, TaskId, Wish};
 use std::io::{self, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,7 @@ Examples:
   squall records show --name 'conv*' --limit 20
   squall records best --json
   squall records verify --only 'conv*'
+  squall records wishes --store tuned.squall
   squall records export --output trials.jsonl
   squall records export --format kernel-tuner --task 1f2e3d4c5b6a7988 --output cache.json
   squall records merge other.squall trials.jsonl --store tuned.squall")]
@@ -38,6 +39,16 @@ enum Action {
     /// The record that holds each task
     Best(Chosen),
     Verify(records_verify::Args),
+    /// What was used untuned: the tasks that a polite worker would tune, the most costly first
+    Wishes {
+        #[command(flatten)]
+        store: StoreArgs,
+        /// Only of this device (its whole name)
+        #[arg(long, value_name = "NAME")]
+        device: Option<String>,
+        #[command(flatten)]
+        json: JsonArgs,
+    },
     /// The records as lines of JSON, or the trials of one task in a form that others read
     Export {
         #[command(flatten)]
@@ -128,6 +139,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         Action::Show(c) => show(c)?,
         Action::Best(c) => best(c)?,
         Action::Verify(v) => return records_verify::run(v),
+        Action::Wishes { store, device, json } => wishes(store, device.as_deref(), json.json)?,
         Action::Export { chosen, format, toolchain, tunable, output } => {
             let (store, mut query) = chosen.open()?;
             query.toolchain.clone_from(toolchain);
@@ -152,6 +164,27 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         Action::Merge { files, store, json } => merge(files, &store.store, json.json)?,
     }
     Ok(0)
+}
+
+/// What was used untuned.
+fn wishes(store: &StoreArgs, device: Option<&str>, is_json: bool) -> Result<(), Failure> {
+    let all = Store::open_read_only(&store.store)?.wishes(device)?;
+    if is_json {
+        let value = |w: &Wish| {
+            json!({
+                "id": w.task.to_string(), "name": w.name, "device": w.device, "uses": w.uses,
+                "seconds": w.seconds, "last": w.last, "workload": w.workload,
+            })
+        };
+        return say(json!({"wishes": all.iter().map(value).collect::<Vec<_>>()}));
+    }
+    let mut t = table(&["task", "uses", "seconds", "last", "device"]);
+    t.align_left(4);
+    for w in &all {
+        let seconds = three(w.seconds);
+        t.add_row([w.name.clone(), w.uses.to_string(), seconds, utc(w.last), w.device.clone()]);
+    }
+    say(t)
 }
 
 fn list(c: &Chosen) -> Result<(), Failure> {
@@ -214,6 +247,7 @@ fn rows(records: &[Record]) -> Result<(), Failure> {
     for r in records {
         let outcome = match &r.outcome {
             Outcome::Measured(m) => m.median().to_string(),
+            Outcome::Right { .. } => "right".into(),
             Outcome::Infeasible(_) => "infeasible".into(),
             Outcome::Failed { stage, .. } => stage.name().into(),
         };

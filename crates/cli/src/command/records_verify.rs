@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
-use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs, context};
+use crate::option::{JsonArgs, RunnerArgs, StoreArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, or_dash, percent, say, table};
 use serde_json::{Value, json};
 use squall::verify::{Choice, Contender, Round, Standing, Verification, verify};
@@ -15,6 +15,7 @@ Examples:
   squall records verify --store tuned.squall
   squall records verify --only 'resnet*' --threads 2 --json
   squall records verify --store tuned.squall --target cuda
+  squall records verify --store tuned.squall --runner ssh://pi@board
   squall records verify --repeat 20 --json                     # can run-offs be trusted here?
 
 Each winner of this device and toolchain meets the next best candidate within 50 % in interleaved
@@ -48,6 +49,8 @@ pub struct Args {
     #[command(flatten)]
     target: TargetArgs,
     #[command(flatten)]
+    runner: RunnerArgs,
+    #[command(flatten)]
     threads: ThreadArgs,
     #[command(flatten)]
     json: JsonArgs,
@@ -66,7 +69,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         rounds: a.repeat as usize,
     };
     let stop = interruptible()?;
-    let v = verify(&context(), &store, &choice, &stop, &mut |t| {
+    let v = verify(&a.runner.context(), &store, &choice, &stop, &mut |t| {
         note(format_args!("{}: {}", t.name, t.standing.name()))
     })?;
     if a.json.json {

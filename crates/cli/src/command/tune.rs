@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
 use crate::option::{
-    BesideArgs, InputArgs, JsonArgs, StoreArgs, TargetArgs, ThreadArgs, context, guess,
+    BesideArgs, InputArgs, JsonArgs, RunnerArgs, StoreArgs, TargetArgs, ThreadArgs, guess,
 };
 use crate::progress::Shown;
 use crate::terminal::{note, or_dash, percent, say, table, three};
@@ -32,6 +32,8 @@ Examples:
   tried first
   squall tune kernels.ops --trials 500 --target cuda   on the first NVIDIA GPU
   squall tune kernel.toml --trials 200 --target cuda:all   on all of them, side by side
+  squall tune kernels.ops --trials 200 --runner ssh://pi@board   on a board, compiled here
+  squall tune kernels.ops --trials 20 --isa armv8-a --runner qemu   right or wrong, no times
 
 A budget is for the whole model with .onnx and for each task with operator lines. It counts new
 trials: what the store knows of this device and toolchain is never repeated, so the same command
@@ -63,6 +65,8 @@ pub struct Args {
     seconds: Option<f64>,
     #[command(flatten)]
     target: TargetArgs,
+    #[command(flatten)]
+    runner: RunnerArgs,
     #[command(flatten)]
     threads: ThreadArgs,
     /// Seed of everything random
@@ -158,7 +162,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     };
     let stop = interruptible()?;
     let mut shown = Shown::new(a.json.json, &stop);
-    let tuned = squall::tune(&context(), &request, &stop, &mut |event| shown.event(&event));
+    let tuned =
+        squall::tune(&a.runner.context(), &request, &stop, &mut |event| shown.event(&event));
     let report = shown.finish(tuned)?;
     let page = a
         .report
@@ -179,8 +184,11 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     if report.stop == StopReason::Interrupted {
         return Ok(130);
     }
-    if report.tasks.iter().all(|t| t.best.is_none()) {
+    if report.tasks.iter().all(|t| t.best.is_none() && t.right == 0) {
         return Err(nothing_ran(&report));
+    }
+    if let Some(wrong) = report.wrong() {
+        return Err(wrong_somewhere(&wrong));
     }
     Ok(0)
 }
@@ -200,7 +208,39 @@ fn nothing_ran(report: &Report) -> Failure {
     Failure::new(format!("no kernel ran; {why}"), Some(hint.into()))
 }
 
+/// The failure of a session under an emulator that found a wrong kernel.
+fn wrong_somewhere(wrong: &str) -> Failure {
+    let hint = "`squall records show --json` has each of them with what it should have given";
+    Failure::new(format!("kernels are wrong under the emulator: {wrong}"), Some(hint.into()))
+}
+
+/// What was right and wrong, task by task, where there are no times.
+fn print_checked(r: &Report) -> Result<(), Failure> {
+    let mut t = table(&["task", "trials", "right", "failed"]);
+    for k in &r.tasks {
+        t.add_row([
+            k.name.clone(),
+            k.trials.to_string(),
+            k.right.to_string(),
+            k.failed.to_string(),
+        ]);
+    }
+    say(t)?;
+    say(format_args!(
+        "{} of {} kernels were right on {}; an emulator's times say nothing, and none was kept; \
+         ended: {}",
+        r.tasks.iter().map(|k| k.right).sum::<u64>(),
+        r.trials().0,
+        r.device,
+        r.stop.name()
+    ))?;
+    print_failures(r)
+}
+
 fn print(r: &Report) -> Result<(), Failure> {
+    if r.tasks.iter().any(|k| k.right > 0) {
+        return print_checked(r);
+    }
     let gains = r.has_alternative();
     let mut head = vec!["task", "count", "best", "GFLOP/s", "of bound"];
     if gains {

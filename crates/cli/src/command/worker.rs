@@ -1,34 +1,78 @@
-//! `squall worker`: this machine works for a fleet.
+//! `squall worker`: this machine works for a fleet, or for the wishes of its own store while it is
+//! idle.
 
-use super::fleet::ServerArgs;
+#[cfg(feature = "fleet")]
 use super::tune::seconds;
 use crate::failure::Failure;
 use crate::interrupt::interruptible;
 use crate::option::{JsonArgs, StoreArgs, TargetArgs, ThreadArgs, context};
+#[cfg(feature = "fleet")]
 use crate::progress::Shown;
-use crate::terminal::{percent, say};
+use crate::progress::listen;
+#[cfg(feature = "fleet")]
+use crate::terminal::percent;
+use crate::terminal::say;
 use serde_json::json;
 use squall::Caches;
-use squall::fleet::WorkerRequest;
+use squall::polite::{Hours, PoliteRequest, serve_wishes};
 use squall::report::html::duration;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Work for a fleet: lease slices of jobs, tune them here, send what was found
+/// Tune while this machine is idle, or for a fleet
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  squall worker --server postgres://w@db/squall --store own.squall
+  squall worker --polite --store tuned.squall                      wishes, while others are idle
+  squall worker --polite --store tuned.squall --hours 22-6 --until-idle
+  squall worker --server postgres://w@db/squall --store own.squall     for a fleet
   squall worker --server postgres://w@db/squall --until-idle       ends where nothing is left to do
-  squall worker --server postgres://w@db/squall --target cuda
+  squall worker --polite --server postgres://w@db/squall           wishes first, then jobs
 
-Everything is kept in the own store before it is sent: where the server is down, the worker goes on
-with its slice and sends its records once the server is back. Ctrl-C gives the slice back and ends.
-With --json, each trial is a line {\"trial\": ..} once it stands in the own store.
-A worker takes kernels that Squall generates from a task's expression, never sources of users.")]
+A kernel that `run`, `bench`, `export` or `advise` used without its being tuned left a wish in the
+store. A polite worker tunes wishes, the most costly first, at the lowest priority, and only while
+others keep fewer than --busy cores busy; within a second of a load it kills what it runs. Trials
+are kept as they are made.
+
+For a fleet (a build with `--features fleet`): everything is kept in the own store before it is
+sent: where the server is down, the worker goes on with its slice and sends its records once the
+server is back. Ctrl-C gives the slice back and ends. With --json, each trial is a line
+{\"trial\": ..} once it stands in the own store. A worker takes kernels that Squall generates from a
+task's expression, never sources of users.")]
 pub struct Args {
-    #[command(flatten)]
-    server: ServerArgs,
+    /// Serve the store's wishes while nothing else wants the machine
+    #[arg(long)]
+    polite: bool,
+    /// Work in these hours of the day only, by this machine's clock
+    #[arg(long, value_name = "FROM-TO", requires = "polite")]
+    hours: Option<Hours>,
+    /// Give way where others keep more cores busy than this
+    #[arg(
+        long,
+        value_name = "CORES",
+        default_value = "0.3",
+        requires = "polite",
+        value_parser = cores,
+    )]
+    busy: f64,
+    /// Seconds for which others must have been idle before work begins
+    #[arg(long, value_name = "S", default_value = "5", requires = "polite", value_parser = cores)]
+    calm: f64,
+    /// Trials after which a wish is served
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 192,
+        requires = "polite",
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
+    trials: u64,
+    /// The fleet's server: postgres://USER@HOST/DATABASE; beyond a socket or this machine the
+    /// connection is encrypted and the server's certificate checked (sslrootcert=FILE names an
+    /// authority); the password is PGPASSWORD's
+    #[cfg(feature = "fleet")]
+    #[arg(long, value_name = "URL", env = "SQUALL_FLEET", hide_env_values = true)]
+    server: Option<String>,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -39,20 +83,112 @@ pub struct Args {
     #[arg(long, value_name = "STATE", default_value = "warm")]
     caches: Caches,
     /// Seed of everything random
+    #[cfg(feature = "fleet")]
     #[arg(long, value_name = "K", default_value_t = 0)]
     seed: u64,
-    /// End where no slice is left to do
+    /// End where no slice or wish is left to do
     #[arg(long)]
     until_idle: bool,
     /// Seconds after which a lease that is not renewed is another worker's
+    #[cfg(feature = "fleet")]
     #[arg(long, value_name = "S", default_value = "60", value_parser = seconds)]
     lease: f64,
     #[command(flatten)]
     json: JsonArgs,
 }
 
+fn cores(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if (0.0..=1e6).contains(&n) => Ok(n),
+        _ => Err("expected a number of at least 0".into()),
+    }
+}
+
 /// Runs it.
 pub fn run(a: &Args) -> Result<u8, Failure> {
+    let stop = interruptible()?;
+    if a.polite {
+        return polite(a, &stop);
+    }
+    for_fleet(a, &stop)
+}
+
+/// Serves wishes.
+fn polite(a: &Args, stop: &AtomicBool) -> Result<u8, Failure> {
+    let program = std::env::current_exe()?;
+    let request = PoliteRequest {
+        target: a.target.request()?,
+        threads: a.threads.threads.into(),
+        caches: a.caches,
+        trials: a.trials,
+        hours: a.hours,
+        busy: a.busy,
+        calm: Duration::from_secs_f64(a.calm),
+        until_served: a.until_idle,
+        otherwise: otherwise(a)?,
+        ..PoliteRequest::new(program, &a.store.store)
+    };
+    let p = serve_wishes(&context(), &request, stop, &mut listen)?;
+    if a.json.json {
+        say(json!({
+            "slices": p.slices, "gave_way": p.gave_way, "trials": p.trials, "served": p.served,
+            "seconds": p.seconds,
+        }))?;
+    } else {
+        say(format_args!(
+            "{} slices, {} trials in {}; {} slices gave way to others; {} wishes are served",
+            p.slices,
+            p.trials,
+            duration(p.seconds),
+            p.gave_way,
+            p.served
+        ))?;
+    }
+    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+}
+
+/// What a polite worker does where no wish is left: the fleet's jobs.
+#[cfg(feature = "fleet")]
+fn otherwise(a: &Args) -> Result<Option<Vec<String>>, Failure> {
+    let Some(server) = &a.server else { return Ok(None) };
+    let isa = a.target.isa.one()?.map_or("native".into(), |i| i.to_string());
+    let words = [
+        "worker",
+        "--server",
+        server,
+        "--until-idle",
+        "--json",
+        "--store",
+        &a.store.store.to_string_lossy(),
+        "--threads",
+        &a.threads.threads.to_string(),
+        "--isa",
+        &isa,
+        "--lease",
+        &a.lease.to_string(),
+    ];
+    Ok(Some(words.map(String::from).to_vec()))
+}
+
+#[cfg(not(feature = "fleet"))]
+fn otherwise(_: &Args) -> Result<Option<Vec<String>>, Failure> {
+    Ok(None)
+}
+
+#[cfg(not(feature = "fleet"))]
+fn for_fleet(_: &Args, _: &AtomicBool) -> Result<u8, Failure> {
+    let hint = "say --polite to serve the store's wishes, or build with `--features fleet` and \
+                name a --server";
+    Err(Failure::new("this squall was built without fleets", Some(hint.into())))
+}
+
+#[cfg(feature = "fleet")]
+fn for_fleet(a: &Args, stop: &AtomicBool) -> Result<u8, Failure> {
+    use squall::fleet::WorkerRequest;
+    let Some(server) = &a.server else {
+        let hint = "name the fleet's --server, or say --polite to serve the store's wishes";
+        return Err(Failure::new("there is nothing to work for", Some(hint.into())));
+    };
     let request = WorkerRequest {
         target: a.target.request()?,
         threads: a.threads.threads.into(),
@@ -60,11 +196,10 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
         seed: a.seed,
         until_idle: a.until_idle,
         lease: Duration::from_secs_f64(a.lease.clamp(0.5, 86_400.0)),
-        ..WorkerRequest::new(&a.server.server, &a.store.store)
+        ..WorkerRequest::new(server, &a.store.store)
     };
-    let stop = interruptible()?;
-    let mut shown = Shown::new(a.json.json, &stop);
-    let worked = squall::fleet::work(&context(), &request, &stop, &mut |event| shown.event(&event));
+    let mut shown = Shown::new(a.json.json, stop);
+    let worked = squall::fleet::work(&context(), &request, stop, &mut |event| shown.event(&event));
     let w = shown.finish(worked)?;
     if a.json.json {
         say(json!({

@@ -26,6 +26,7 @@ fn closed(text: &str) -> String {
 
 fn words(r: &Recording) -> Vec<String> {
     let word = |o: &Outcome| match o {
+        Outcome::Right { .. } => "right".into(),
         Outcome::Measured(m) => format!("{}", m.median().0),
         Outcome::Infeasible(_) => "infeasible".into(),
         Outcome::Failed { stage, .. } => stage.name().into(),
@@ -184,6 +185,7 @@ fn what_is_written_is_read() {
             Outcome::Failed { stage, .. } => format!("{stage:?}"),
             Outcome::Infeasible(_) => "infeasible".into(),
             Outcome::Measured(m) => format!("{m:?}"),
+            Outcome::Right { .. } => "right".into(),
         };
         assert_eq!(back.description(), d);
         for (a, b) in r.rows.iter().zip(&back.rows) {

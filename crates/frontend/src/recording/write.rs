@@ -71,7 +71,7 @@ fn runs(row: &Row) -> Vec<f64> {
 /// T4's word for an outcome, and Kernel Tuner's.
 fn words(outcome: &Outcome) -> (&'static str, &'static str) {
     match outcome {
-        Outcome::Measured(_) => ("correct", ""),
+        Outcome::Measured(_) | Outcome::Right { .. } => ("correct", ""),
         Outcome::Infeasible(_) => ("constraints", "InvalidConfig"),
         Outcome::Failed { stage: FailStage::Build, .. } => ("compile", "CompilationFailedConfig"),
         Outcome::Failed { stage: FailStage::Launch, .. } => ("runtime", "RuntimeFailedConfig"),
@@ -147,6 +147,7 @@ fn results(r: &Recording) -> String {
         let validation = (milliseconds(row.cost.measure) - runs.iter().sum::<f64>()).max(0.0);
         let measured = match &row.outcome {
             Outcome::Measured(m) => value(m.median().0, r.maximised).into(),
+            Outcome::Right { .. } => Json::Null,
             Outcome::Infeasible(why) => Json::from(why.as_str()),
             Outcome::Failed { detail, .. } => Json::from(detail.as_str()),
         };

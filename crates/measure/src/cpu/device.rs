@@ -3,10 +3,21 @@
 
 use super::Toolchain;
 use super::level::{Execution, highest_level, runs};
+use crate::board::Board;
 use squall_core::{Bytes, DeviceIdentity, Isa, MeasurerError, Target};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+
+/// Where Linux describes its cores.
+const CPUS: &str = "/sys/devices/system/cpu";
+/// Where it names the processor.
+const CPUINFO: &str = "/proc/cpuinfo";
+/// What ends the name of a processor that has none.
+const UNNAMED: &str = " processor";
+
+/// Reads a file of a machine's system: this one's, or a board's.
+type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A data or unified cache as one core sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +72,53 @@ impl Device {
                 toolchain.command()
             )));
         }
-        let cpus = Path::new("/sys/devices/system/cpu");
-        let (cores, spare, siblings) = choose(&allowed, &|core| siblings(cpus, core), threads);
-        let caches = cores.first().map(|&c| caches(cpus, c)).unwrap_or_default();
+        let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_string());
+        let (cores, spare, siblings) = choose(&allowed, &|core| siblings(&read, core), threads);
+        let execution = toolchain.isa().map_or(Execution::Here, |isa| runs(isa.level()));
+        let model = match (&execution, toolchain.isa()) {
+            (Execution::Here, _) | (_, None) => model(&read(CPUINFO).unwrap_or_default()),
+            // Nothing is known of the machine that will run them.
+            (Execution::Emulated(_), Some(isa)) => {
+                DeviceIdentity::emulated(isa.level().architecture.name())
+            }
+            (_, Some(isa)) => format!("any {} processor", isa.level().architecture.name()),
+        };
+        let caches = cores.first().map(|&c| caches(&read, c)).unwrap_or_default();
+        Device::of(toolchain, (cores, spare, siblings), caches, model, execution)
+    }
+
+    /// A board, with `threads` of its cores for kernels; builds run on this machine's cores.
+    pub(super) fn of_board(
+        board: &Board,
+        threads: usize,
+        toolchain: &Toolchain,
+    ) -> Result<Device, MeasurerError> {
+        let facts = board.facts();
+        if threads == 0 || threads > facts.cores.len() {
+            return Err(MeasurerError::Device(format!(
+                "{threads} threads cannot be measured: {} lets its user have {} core{}",
+                board.address(),
+                facts.cores.len(),
+                if facts.cores.len() == 1 { "" } else { "s" }
+            )));
+        }
+        let read = |path: &str| facts.read(path);
+        let (cores, ..) = choose(&facts.cores, &|core| siblings(&read, core), threads);
+        let caches = cores.first().map(|&c| caches(&read, c)).unwrap_or_default();
+        let named = model(&read(CPUINFO).unwrap_or_default());
+        let model =
+            if named.ends_with(UNNAMED) { format!("{} processor", facts.machine) } else { named };
+        let execution = Execution::Board(board.clone());
+        Device::of(toolchain, (cores, allowed_cores(), Vec::new()), caches, model, execution)
+    }
+
+    fn of(
+        toolchain: &Toolchain,
+        (cores, spare, siblings): (Vec<usize>, Vec<usize>, Vec<usize>),
+        caches: Vec<Cache>,
+        model: String,
+        execution: Execution,
+    ) -> Result<Device, MeasurerError> {
         let macros = toolchain.macros()?;
         let share = |c: &Cache| Bytes(c.size.0 / c.shared_by.max(1) as u64);
         let shares: Vec<Bytes> = caches.iter().map(share).collect();
@@ -74,18 +129,7 @@ impl Device {
                 Target::cpu(vector_bytes, vector_registers, &shares)
             }
         };
-        let target = Target { threads, ..target };
-        let execution = toolchain.isa().map_or(Execution::Here, |isa| runs(isa.level()));
-        let model = match (&execution, toolchain.isa()) {
-            (Execution::Here, _) | (_, None) => {
-                model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
-            }
-            // Nothing is known of the machine that will run them.
-            (Execution::Emulated(_), Some(isa)) => {
-                DeviceIdentity::emulated(isa.level().architecture.name())
-            }
-            (_, Some(isa)) => format!("any {} processor", isa.level().architecture.name()),
-        };
+        let target = Target { threads: cores.len(), ..target };
         let features = features(&macros);
         Ok(Device { target, model, features, cores, spare, siblings, caches, execution })
     }
@@ -107,8 +151,9 @@ impl Device {
         match (&self.execution, self.target.isa) {
             (Execution::Emulated(command), Some(isa)) => Err(MeasurerError::Device(format!(
                 "kernels of {isa} run here under {} only, and times under an emulator say \
-                 nothing of any machine; `squall run`, `check` and `export` work, and tuning on \
-                 a machine of that level",
+                 nothing of any machine; `--runner qemu` checks kernels and times none, \
+                 `--runner ssh://HOST` tunes on a machine of that level; `squall run`, `check` and \
+                 `export` work",
                 command.first().map_or("an emulator", String::as_str)
             ))),
             _ => self.can_run(),
@@ -123,13 +168,30 @@ impl Device {
         }
     }
 
+    /// Whether its kernels run under an emulator, where results are right or wrong and times say
+    /// nothing.
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.execution, Execution::Emulated(_))
+    }
+
+    /// The cores of this machine on which kernels may be compiled while nothing is measured.
+    pub(crate) fn building_cores(&self) -> Vec<usize> {
+        match self.execution {
+            Execution::Board(_) => self.spare.clone(),
+            _ => [&self.cores[..], &self.siblings, &self.spare].concat(),
+        }
+    }
+
     /// What times compare within.
     pub fn identity(&self) -> DeviceIdentity {
         let t = &self.target;
         let identity = DeviceIdentity::cpu(self.model.clone(), t.vector_bytes(), t.threads);
         // The machine's own level is no restriction: its records are the machine's.
-        let is_less =
-            |isa: &Isa| self.execution != Execution::Here || highest_level() != Some(*isa);
+        let is_less = |isa: &Isa| match &self.execution {
+            Execution::Here => highest_level() != Some(*isa),
+            Execution::Board(board) => board.facts().highest_level() != Some(*isa),
+            _ => true,
+        };
         identity.with_isa(t.isa.filter(is_less))
     }
 
@@ -154,9 +216,9 @@ fn allowed_cores() -> Vec<usize> {
 }
 
 /// The logical cores of the physical one that `core` belongs to.
-fn siblings(cpus: &Path, core: usize) -> Vec<usize> {
-    let text = fs::read_to_string(cpus.join(format!("cpu{core}/topology/thread_siblings_list")))
-        .unwrap_or_default();
+fn siblings(read: Read<'_>, core: usize) -> Vec<usize> {
+    let path = format!("{CPUS}/cpu{core}/topology/thread_siblings_list");
+    let text = read(&path).unwrap_or_default();
     let list = core_list(&text);
     if list.contains(&core) { list } else { vec![core] }
 }
@@ -203,13 +265,13 @@ fn choose(
     (chosen, spare, disturbing)
 }
 
-fn caches(cpus: &Path, core: usize) -> Vec<Cache> {
+fn caches(read: Read<'_>, core: usize) -> Vec<Cache> {
     let mut found = Vec::new();
-    let threads = siblings(cpus, core).len().max(1);
+    let threads = siblings(read, core).len().max(1);
     for index in 0..16 {
-        let folder = cpus.join(format!("cpu{core}/cache/index{index}"));
-        let read = |name: &str| fs::read_to_string(folder.join(name)).map(|s| s.trim().to_string());
-        let (Ok(level), Ok(kind), Ok(size)) = (read("level"), read("type"), read("size")) else {
+        let read = |name: &str| read(&format!("{CPUS}/cpu{core}/cache/index{index}/{name}"));
+        let (Some(level), Some(kind), Some(size)) = (read("level"), read("type"), read("size"))
+        else {
             continue;
         };
         let (Ok(level), Some(size)) = (level.parse::<usize>(), cache_size(&size)) else { continue };
@@ -306,7 +368,7 @@ fn model(cpuinfo: &str) -> String {
                 value("CPU part")?
             ))
         })
-        .unwrap_or_else(|| format!("{} processor", std::env::consts::ARCH))
+        .unwrap_or_else(|| format!("{}{UNNAMED}", std::env::consts::ARCH))
 }
 
 #[cfg(test)]

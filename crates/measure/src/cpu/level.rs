@@ -1,5 +1,6 @@
 //! Which levels of instructions run on this machine: by its own CPU, under an emulator, or not.
 
+use crate::board::Board;
 use squall_core::{Architecture, Feature, Isa, LEVELS, Level};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ pub enum Execution {
     /// An emulator: the command and its arguments before a program. Results are right, times say
     /// nothing.
     Emulated(Vec<String>),
+    /// Another machine, over a connection.
+    Board(Board),
     /// Nothing here; the reason, with the remedy.
     Nowhere(String),
 }

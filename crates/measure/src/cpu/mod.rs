@@ -4,7 +4,9 @@
 mod ahead;
 mod build;
 mod device;
+mod far;
 mod level;
+mod line;
 mod object;
 mod program;
 mod roof;
@@ -17,6 +19,7 @@ pub(crate) use toolchain::NEVER;
 
 pub use ahead::{on_spare_cores, while_compiling};
 pub use device::{Cache, Device};
+pub use far::{connect, device_of};
 pub use level::{Execution, highest_level, runs};
 pub use object::Object;
 pub use roof::{Level, Prober, Roof, clock, roof};

@@ -2,7 +2,8 @@
 //! of memory, measured now. Frequencies drift, so what is compared with a peak should be compared
 //! with one of the same run: [`Prober::peak_now`] costs 20 ms.
 
-use super::{Device, Toolchain, program};
+use super::line::run_there;
+use super::{Device, Execution, Toolchain, program};
 use crate::folder::TemporaryFolder;
 use crate::process::describe;
 use crate::stop::is_stopped;
@@ -144,6 +145,13 @@ impl Prober {
     /// One positive number for each test.
     fn run(&self, cores: &[usize], tests: &[String]) -> Result<Vec<f64>, MeasurerError> {
         let list: Vec<String> = cores.iter().map(usize::to_string).collect();
+        if let Execution::Board(board) = &self.device.execution {
+            let arguments = [&[list.join(",")][..], tests].concat();
+            let program = self.folder.path().join("roof");
+            let printed = run_there(board, &program, &arguments, Duration::from_secs(60))?;
+            let failed = |how| MeasurerError::Runner(format!("the roof's program there: {how}"));
+            return rates_of(&printed.map_err(failed)?, tests.len());
+        }
         let path = self.folder.path().join("printed");
         let out = File::create(&path).map_err(|e| MeasurerError::folder(&path, &e))?;
         let program = self.folder.path().join("roof");
@@ -159,21 +167,25 @@ impl Prober {
             .map_err(fault)?
             .wait(Instant::now() + Duration::from_secs(60), None)
             .map_err(fault)?;
-        let rates: Vec<f64> = fs::read_to_string(&path)
-            .unwrap_or_default()
-            .lines()
-            .filter_map(|l| l.parse().ok())
-            .collect();
+        let printed = fs::read_to_string(&path).unwrap_or_default();
         match ended {
             Some(e) if !e.status.success() => {
                 Err(MeasurerError::Runner(format!("the roof's program: {}", describe(e.status))))
             }
-            Some(_) if rates.len() == tests.len() && rates.iter().all(|r| *r > 0.0) => Ok(rates),
-            Some(_) => Err(MeasurerError::Runner("the roof's program prints no rates".into())),
+            Some(_) => rates_of(&printed, tests.len()),
             None if is_stopped() => Err(MeasurerError::Stopped),
             None => Err(MeasurerError::Runner("the roof's program did not end within 60 s".into())),
         }
     }
+}
+
+/// The positive numbers, one a line, of so many tests.
+fn rates_of(printed: &str, tests: usize) -> Result<Vec<f64>, MeasurerError> {
+    let rates: Vec<f64> = printed.lines().filter_map(|l| l.parse().ok()).collect();
+    if rates.len() == tests && rates.iter().all(|r| *r > 0.0) {
+        return Ok(rates);
+    }
+    Err(MeasurerError::Runner("the roof's program prints no rates".into()))
 }
 
 /// Measures the clock of a device's first core, in GHz.

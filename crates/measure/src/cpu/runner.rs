@@ -1,16 +1,14 @@
 //! The parent's end of the process that runs kernels: starts it, talks to it under a deadline, and
 //! notices how it died. What is said is defined in `squall_runtime::protocol`.
 
-use super::{Device, Toolchain, program};
-use crate::process::{Process, describe};
+use super::line::{Heard, Line};
+use super::{Device, Execution, Toolchain, program};
 use crate::stop::is_stopped;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use squall_core::MeasurerError;
 use squall_runtime::host;
-use squall_runtime::protocol::{self, Clock, Line, Request, Start};
-use std::io::{self, Read, Write};
+use squall_runtime::protocol::{self, Clock, Request, Start};
 use std::path::Path;
-use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const NAME: &str = "runner";
@@ -18,6 +16,8 @@ const NAME: &str = "runner";
 const STOPPING: Duration = Duration::from_secs(10);
 /// How often it is looked at whether the user did.
 const LOOK: Duration = Duration::from_millis(200);
+/// What it may print without ending a line.
+const MOST_UNREAD: usize = 1 << 20;
 /// How often it may die on its start until that counts.
 pub(crate) const STARTS: usize = 3;
 
@@ -33,9 +33,7 @@ pub(crate) enum Reply {
 
 /// A living runner.
 pub(crate) struct Runner {
-    process: Process,
-    input: ChildStdin,
-    output: ChildStdout,
+    line: Line,
     unread: Vec<u8>,
     /// CPU seconds already reported in replies.
     reported: f64,
@@ -90,16 +88,25 @@ impl Runner {
         let start = Start::Kernels { cores: cores.clone(), on };
         let mut tries = 0;
         loop {
-            let mut command = Runner::command(device.command(&folder.join(NAME)), folder, &start);
-            command
-                .env("OMP_NUM_THREADS", cores.len().to_string())
-                .env("OMP_PROC_BIND", "true")
-                .env("OMP_PLACES", places.join(","));
-            command
-                .env("OMP_DYNAMIC", "false")
-                .env_remove("OMP_THREAD_LIMIT")
-                .env_remove("GOMP_CPU_AFFINITY");
-            let mut runner = Runner::spawn(folder, command)?;
+            let line = match &device.execution {
+                Execution::Board(board) => {
+                    let environment = openmp(&cores, &places)
+                        .map(|(name, value)| (name.to_string(), value))
+                        .to_vec();
+                    Line::there(board, &folder.join(NAME), &start.arguments(), &environment)?
+                }
+                _ => {
+                    let mut command = device.command(&folder.join(NAME));
+                    command
+                        .args(start.arguments())
+                        .current_dir(folder)
+                        .envs(openmp(&cores, &places))
+                        .env_remove("OMP_THREAD_LIMIT")
+                        .env_remove("GOMP_CPU_AFFINITY");
+                    Line::here(&mut command, &folder.join(NAME))?
+                }
+            };
+            let mut runner = Runner::over(line);
             tries += 1;
             return match runner.hear(Duration::from_secs(60))? {
                 Reply::Answer(reply, _) => ready(reply).map(|()| runner),
@@ -117,37 +124,19 @@ impl Runner {
 
     /// Starts the program built in `folder` as something else than a runner of kernels.
     pub fn begin(folder: &Path, start: &Start) -> Result<Runner, MeasurerError> {
-        Runner::spawn(folder, Runner::command(Command::new(folder.join(NAME)), folder, start))
-    }
-
-    fn command(mut command: Command, folder: &Path, start: &Start) -> Command {
-        command
-            .args(start.arguments())
-            .current_dir(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        command
-    }
-
-    fn spawn(folder: &Path, mut command: Command) -> Result<Runner, MeasurerError> {
         let path = folder.join(NAME);
-        let mut process = program::start(&mut command).map_err(|e| match e.kind() {
-            io::ErrorKind::PermissionDenied => {
-                MeasurerError::Folder { path, reason: "programs cannot be run from there".into() }
-            }
-            _ => MeasurerError::Folder { path, reason: e.to_string() },
-        })?;
-        let (Some(input), Some(output)) = (process.child.stdin.take(), process.child.stdout.take())
-        else {
-            return Err(MeasurerError::Runner("it has no pipes".into()));
-        };
-        Ok(Runner { process, input, output, unread: Vec::new(), reported: 0.0, used: false })
+        let mut command = Command::new(&path);
+        command.args(start.arguments()).current_dir(folder);
+        Ok(Runner::over(Line::here(&mut command, &path)?))
+    }
+
+    fn over(line: Line) -> Runner {
+        Runner { line, unread: Vec::new(), reported: 0.0, used: false }
     }
 
     /// Waits for what it says unasked.
     pub fn hear(&mut self, patience: Duration) -> Result<Reply, MeasurerError> {
-        self.listen(Instant::now() + patience)
+        self.listen(self.line.end_of(patience))
     }
 
     /// Makes a request and waits for the answer. After anything but an answer the runner is dead.
@@ -156,81 +145,69 @@ impl Runner {
         request: &Request<'_>,
         patience: Duration,
     ) -> Result<Reply, MeasurerError> {
-        let deadline = Instant::now() + patience;
-        // A runner that died meanwhile cannot be written to; listening tells how it died.
-        let _ = self.input.write_all(request.encode().as_bytes());
-        self.listen(deadline)
+        self.line.say(&request.encode(), &request.files(), patience)?;
+        self.listen(self.line.end_of(patience))
     }
 
     fn listen(&mut self, deadline: Instant) -> Result<Reply, MeasurerError> {
-        let fault = |e: io::Error| MeasurerError::Runner(e.to_string());
         let mut crash = None;
         let mut stopped: Option<Instant> = None;
         loop {
             while let Some(end) = self.unread.iter().position(|&b| b == b'\n') {
                 let line: Vec<u8> = self.unread.drain(..=end).collect();
-                match Line::parse(&String::from_utf8_lossy(&line)) {
-                    Line::Crash(how) => crash = Some(how),
-                    Line::Reply(reply, cpu) => {
+                match protocol::Line::parse(&String::from_utf8_lossy(&line)) {
+                    protocol::Line::Crash(how) => crash = Some(how),
+                    protocol::Line::Reply(reply, cpu) => {
                         self.reported += cpu;
                         return Ok(Reply::Answer(reply, cpu));
                     }
-                    Line::Strange(words) => {
+                    protocol::Line::Strange(words) => {
                         return Err(MeasurerError::Runner(format!("it answers `{words}`")));
                     }
                     // A kernel that writes to descriptors that it did not open: no line of the
                     // runner's.
-                    Line::Noise => {}
+                    protocol::Line::Noise => {}
                 }
             }
             // What is measured while the user stops us is finished, if that is soon.
             if is_stopped() && stopped.get_or_insert_with(Instant::now).elapsed() >= STOPPING {
-                self.process.kill().map_err(fault)?;
+                self.line.kill()?;
                 return Err(MeasurerError::Stopped);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let is_late = left.is_zero();
-            let left = left.min(LOOK);
-            let left = Timespec {
-                tv_sec: left.as_secs().min(1 << 30) as i64,
-                tv_nsec: i64::from(left.subsec_nanos()),
+            let (how, by_itself, cpu) = match self.line.hear(left.min(LOOK))? {
+                Heard::Nothing if left.is_zero() => {
+                    let cpu = self.line.kill()?;
+                    return Ok(Reply::Late((cpu - self.reported).max(0.0)));
+                }
+                Heard::Nothing => continue,
+                Heard::Late(cpu) => return Ok(Reply::Late((cpu - self.reported).max(0.0))),
+                Heard::Said(bytes) => {
+                    self.unread.extend_from_slice(&bytes);
+                    if self.unread.len() <= MOST_UNREAD {
+                        continue;
+                    }
+                    ("it printed without end".into(), true, self.line.kill()?)
+                }
+                Heard::Ended { how, by_itself, cpu } => (how, by_itself, cpu),
             };
-            let ready = match poll(&mut [PollFd::new(&self.output, PollFlags::IN)], Some(&left)) {
-                Ok(n) => n,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(e) => return Err(fault(e.into())),
-            };
-            if ready == 0 && !is_late {
-                continue;
-            }
-            if ready == 0 {
-                let ended = self.process.kill().map_err(fault)?;
-                return Ok(Reply::Late((ended.cpu - self.reported).max(0.0)));
-            }
-            let mut chunk = [0; 4096];
-            let n = match self.output.read(&mut chunk) {
-                Ok(n) => n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(fault(e)),
-            };
-            self.unread.extend_from_slice(&chunk[..n]);
-            if n == 0 || self.unread.len() > 1 << 20 {
-                let ended = match self
-                    .process
-                    .wait(Instant::now() + Duration::from_secs(1), None)
-                    .map_err(fault)?
-                {
-                    Some(ended) => ended,
-                    None => self.process.kill().map_err(fault)?,
-                };
-                let detail = crash.unwrap_or_else(|| match ended.status.code() {
-                    Some(_) => format!("the kernel ended the process ({})", describe(ended.status)),
-                    None => describe(ended.status),
-                });
-                return Ok(Reply::Died(detail, (ended.cpu - self.reported).max(0.0)));
-            }
+            let detail = crash.unwrap_or_else(|| match by_itself {
+                true => format!("the kernel ended the process ({how})"),
+                false => how,
+            });
+            return Ok(Reply::Died(detail, (cpu - self.reported).max(0.0)));
         }
     }
+}
+
+/// How OpenMP is held to the cores.
+fn openmp(cores: &[usize], places: &[String]) -> [(&'static str, String); 4] {
+    [
+        ("OMP_NUM_THREADS", cores.len().to_string()),
+        ("OMP_PROC_BIND", "true".into()),
+        ("OMP_PLACES", places.join(",")),
+        ("OMP_DYNAMIC", "false".into()),
+    ]
 }
 
 /// Whether a first reply says that the runner is ready and speaks our version.

@@ -9,7 +9,7 @@ use crate::stop::is_stopped;
 use squall_core::{Isa, KernelSource, MeasurerError};
 use std::fs::{self, File};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -127,6 +127,14 @@ impl Toolchain {
             )));
         }
         Ok(found.with_objects(self.objects.clone()))
+    }
+
+    /// A file of its own, such as a library that it links to; none where it has none.
+    pub(super) fn file(&self, name: &str) -> Result<Option<PathBuf>, MeasurerError> {
+        let folder = TemporaryFolder::new("probe")?;
+        let said = self.printed(folder.path(), &[&format!("-print-file-name={name}")])?;
+        let path = PathBuf::from(said.trim());
+        Ok(Some(path).filter(|p| p.is_absolute() && p.is_file()))
     }
 
     /// The level of instructions that it is held to; none for all that this machine has.

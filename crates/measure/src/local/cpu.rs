@@ -14,6 +14,9 @@ impl Backend for Cpu {
     }
 
     fn undisturbing(&self, host: &Host) -> Result<Vec<usize>, MeasurerError> {
+        if matches!(host.device.execution, Execution::Board(_)) {
+            return Ok(host.device.spare.clone());
+        }
         if host.device.spare.is_empty() || host.device.execution != Execution::Here {
             return Ok(Vec::new());
         }

@@ -20,7 +20,7 @@ use self::queue::{BuildQueue, Builder, CloseOnDrop, Idle};
 use self::task::LocalTask;
 use self::worker::{RunOptions, Worker};
 use crate::artifact::{ArtifactCache, BuildSite, Built, digest};
-use crate::cpu::{Device, NEVER, Runner, Toolchain};
+use crate::cpu::{Device, Execution, NEVER, Runner, Toolchain};
 use crate::cuda::Gpu;
 use crate::folder::TemporaryFolder;
 use crate::process::{pin, pinned};
@@ -190,8 +190,7 @@ impl LocalMeasurer {
         if let Some(built) = self.cache.get(&key) {
             return Ok((built.clone(), 0.0));
         }
-        let device = &self.host.device;
-        let cores = [&device.cores[..], &device.siblings, &device.spare].concat();
+        let cores = self.host.device.building_cores();
         let timeout = self.build_timeout.max(Duration::from_secs(30));
         let site = BuildSite { folder: self.folder.path(), timeout, cancel: &NEVER };
         let builder = Builder { backend: &*self.backend, host: &self.host, site };
@@ -231,7 +230,8 @@ impl LocalMeasurer {
         let builder = Builder { backend: &*self.backend, host: &self.host, site };
         // The measuring thread looks at `stop`, so what it builds itself must end with that.
         let stopping = Builder { site: BuildSite { cancel: stop, ..site }, ..builder };
-        let idle = (!builds_first && !is_gpu)
+        let is_far = matches!(device.execution, Execution::Board(_));
+        let idle = (!builds_first && !is_gpu && !is_far)
             .then_some(Idle { builder: stopping, cores: resting.as_slice() });
         let ahead = if builds_first { jobs.len() } else { 2 * builders + 6 };
         let queue = BuildQueue::new(jobs, known, ahead, idle);
@@ -274,6 +274,13 @@ impl Measurer for LocalMeasurer {
     /// Writes what is given of inputs and outputs into the folder, and has the reference compute
     /// the outputs otherwise. Returning to an earlier task reads them again.
     fn set_task(&mut self, setup: &TaskSetup) -> Result<(), MeasurerError> {
+        let is_far = matches!(self.host.device.execution, Execution::Board(_));
+        if is_far && setup.reference.judge.is_some() {
+            return Err(MeasurerError::Device(
+                "results that a function judges are looked at where it is: leave --runner out"
+                    .into(),
+            ));
+        }
         let key = task::key(setup);
         if self.current.as_ref() == Some(&key) {
             return Ok(());

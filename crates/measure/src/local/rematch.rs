@@ -29,6 +29,11 @@ impl LocalMeasurer {
         challenger: &KernelSource,
     ) -> Result<Rematch, MeasurerError> {
         self.task()?;
+        if self.host.device.is_emulated() {
+            return Err(MeasurerError::Device(
+                "kernels that run under an emulator have no times to compare".into(),
+            ));
+        }
         let mut cost = CpuCost::default();
         let plans = self.contenders(incumbent, challenger, &mut cost)?;
         let mut sides = [(); 2].map(|()| Measurement {

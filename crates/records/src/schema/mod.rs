@@ -4,11 +4,12 @@
 pub mod v1;
 pub mod v2;
 pub mod v3;
+pub mod v4;
 
 use rusqlite::Connection;
 
 /// The schema that this program writes.
-pub const CURRENT: i64 = 3;
+pub const CURRENT: i64 = 4;
 
 /// Marks a database as ours (`PRAGMA application_id`): the letters SQLL.
 pub const APPLICATION_ID: i64 = 0x5351_4c4c;
@@ -24,6 +25,9 @@ pub fn upgrade(c: &Connection, from: i64) -> rusqlite::Result<()> {
     }
     if from < 3 {
         c.execute_batch(v3::UPGRADE)?;
+    }
+    if from < 4 {
+        c.execute_batch(v4::UPGRADE)?;
     }
     c.pragma_update(None, "application_id", APPLICATION_ID)?;
     c.pragma_update(None, "user_version", CURRENT)

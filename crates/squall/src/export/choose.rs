@@ -130,9 +130,13 @@ impl<'t> Choice<'t> {
         let entry = format!("{}{gpu}", state.symbol);
         let is_guessable = guesser.takes(&state);
         let found = match store {
-            Some(s) => stored(&state, s, at, &entry, is_guessable)?,
+            Some(s) => serving(&state, s, at, &entry, is_guessable)?,
             None => None,
         };
+        let found = found.map(|(source, r, is_here)| {
+            let r = Box::new(r);
+            (source, if is_here { Origin::Tuned(r) } else { Origin::Elsewhere(r) })
+        });
         let guessing = match found {
             None if is_guessable => Some(guesser.propose(&mut state)?),
             _ => None,
@@ -204,14 +208,14 @@ fn no_reference(task: &Task) -> Error {
     }
 }
 
-/// The kernel of the record that serves a task.
-fn stored(
+/// The kernel of the record that serves a task, and whether that was made here.
+pub(crate) fn serving(
     state: &TaskState,
     store: &Store,
     at: &TargetContext,
     entry: &str,
     is_guessable: bool,
-) -> Result<Option<(KernelSource, Origin)>, Error> {
+) -> Result<Option<(KernelSource, Record, bool)>, Error> {
     let tunables =
         [&state.kernels.tunables[..], std::slice::from_ref(&state.kernels.plain)].concat();
     let kernels = &state.kernels;
@@ -227,9 +231,7 @@ fn stored(
             continue;
         }
         let Some(source) = realize(&tunables, &r, entry) else { continue };
-        let r = Box::new(r);
-        let origin = if near.is_here() { Origin::Tuned(r) } else { Origin::Elsewhere(r) };
-        return Ok(Some((source, origin)));
+        return Ok(Some((source, r, near.is_here())));
     }
     Ok(None)
 }

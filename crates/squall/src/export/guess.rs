@@ -90,6 +90,8 @@ pub struct GuessRequest {
     pub predictor: Option<PathBuf>,
     /// The folder in which verified guesses are kept; it is made where it is absent.
     pub cache: Option<PathBuf>,
+    /// Whether a kernel that was not tuned here is an error instead.
+    pub locked: bool,
 }
 
 /// The store of guesses.
@@ -143,7 +145,7 @@ impl Guessing {
 
     /// Whether any guess ran and was right.
     fn is_right(&self) -> bool {
-        self.known.iter().any(|(r, _)| r.outcome.time().is_some())
+        self.known.iter().any(|(r, _)| r.outcome.is_right())
     }
 
     /// Asks the cost formula for more where nothing is known to be right.
@@ -291,7 +293,7 @@ impl<'a, 'l, 'e> Guesser<'a, 'l, 'e> {
             g.next.clear();
         }
         let time = |r: &Record| r.outcome.time().map_or(f64::INFINITY, |t| t.0);
-        let ran = g.known.into_iter().filter(|(r, _)| r.outcome.time().is_some());
+        let ran = g.known.into_iter().filter(|(r, _)| r.outcome.is_right());
         Ok(ran.min_by(|(a, _), (b, _)| time(a).total_cmp(&time(b))))
     }
 

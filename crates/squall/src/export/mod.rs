@@ -11,6 +11,7 @@ mod levels;
 
 pub use build::build;
 pub(crate) use build::{compile, objects, refused};
+pub(crate) use choose::serving;
 pub use choose::{Chosen, Origin, choose};
 pub use counts::KernelCounts;
 pub(crate) use files::{comment, declarations, literal, symbols, write};

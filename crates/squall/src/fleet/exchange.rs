@@ -2,10 +2,14 @@
 
 use super::Fleet;
 use crate::error::Error;
-use squall_core::Record;
+use crate::target_context::Context;
+use crate::verify::{Choice, Verified, verify};
+use squall_core::{Record, TaskId};
 use squall_fleet::WorkerName;
 use squall_records::{Query, Store, Taken};
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What was moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +31,45 @@ pub fn fetch(server: &str, name: &str) -> Result<Store, Error> {
 pub fn pull(server: &str, name: &str, store: &Path) -> Result<Taken, Error> {
     let fetched = fetch(server, name)?;
     Ok(Store::open(store)?.merge(&fetched)?)
+}
+
+/// What came of a pull whose winners were looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PulledAndChecked {
+    /// The records.
+    pub taken: Taken,
+    /// The tasks that others' candidates hold now, measured again here.
+    pub checked: Vec<Verified>,
+}
+
+/// The same, and measures each winner that others brought against its runner-up on this machine
+/// before the store is used: what a liar or a machine of another kind called fastest falls then.
+/// Only tasks with records of the target that `choice` names are looked at.
+pub fn pull_and_check(
+    context: &Context,
+    (server, name, path): (&str, &str, &Path),
+    choice: &Choice,
+    stop: &AtomicBool,
+    heard: &mut dyn FnMut(&Verified),
+) -> Result<PulledAndChecked, Error> {
+    let fetched = fetch(server, name)?;
+    let store = Store::open(path)?;
+    let place = context.target(choice.target, choice.threads)?.place;
+    let holders = |store: &Store| -> Result<HashMap<TaskId, (String, String)>, Error> {
+        let held = store.best(&place.records())?.into_iter();
+        Ok(held.map(|r| (r.task, (r.tunable, r.configuration))).collect())
+    };
+    let before = holders(&store)?;
+    let mut done = PulledAndChecked { taken: store.merge(&fetched)?, checked: Vec::new() };
+    let now = holders(&store)?;
+    for (task, _) in now.iter().filter(|(task, winner)| before.get(task) != Some(*winner)) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let one = Choice { task: Some(*task), only: None, ..choice.clone() };
+        done.checked.extend(verify(context, &store, &one, stop, heard)?.tasks);
+    }
+    Ok(done)
 }
 
 /// Sends a store's records of tasks whose name matches to the fleet.

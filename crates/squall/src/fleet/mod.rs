@@ -6,7 +6,7 @@ mod exchange;
 mod submit;
 mod work;
 
-pub use exchange::{Moved, fetch, pull, push};
+pub use exchange::{Moved, PulledAndChecked, fetch, pull, pull_and_check, push};
 pub use squall_fleet::{
     ClassStatus, Fleet, FleetError, JobStatus, SliceStatus, Status, Submitted, WorkerStatus, is_url,
 };

@@ -18,6 +18,8 @@ const HINTS: usize = 12;
 /// How many candidates are looked at: the features of each take some 0.3 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
+    /// For an answer at once.
+    Least,
     /// For one of many tasks.
     Little,
     /// For a task that takes more than its share of the time, or that is alone.
@@ -27,6 +29,7 @@ pub enum Effort {
 impl Effort {
     fn evaluations(self) -> usize {
         match self {
+            Effort::Least => 24,
             Effort::Little => 160,
             Effort::Much => 400,
         }

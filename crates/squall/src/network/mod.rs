@@ -26,7 +26,7 @@ use squall_frontend::npy::Array;
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
 use squall_graph::plan::{Plan, PlanStep, Work};
-use squall_measure::cpu::Device;
+use squall_measure::cpu::{Device, Execution};
 use squall_measure::{TemporaryFolder, end_with_us};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -180,6 +180,20 @@ fn undecided(graph: &Assignment) -> Option<(String, String)> {
     Some((message, format!("give them: --input {first}=X.npy")))
 }
 
+/// Refuses a device on which no program of a whole model runs.
+fn runs_here(at: &TargetContext) -> Result<(), Error> {
+    if let Execution::Board(board) = &at.device.execution {
+        return Err(Error::Usage {
+            message: format!("whole models run on this machine, not on {}", board.address()),
+            hint: "leave the runner out; a model's kernels are tuned there".into(),
+        });
+    }
+    if at.gpus.is_empty() {
+        at.device.can_run()?;
+    }
+    Ok(())
+}
+
 impl Network {
     /// Builds a model of the kernels that `make` gives for its tasks. `keep` is a folder for the
     /// program and what it reads; kernels that did not change since it was written there are not
@@ -195,9 +209,7 @@ impl Network {
             message,
             hint: hint.into(),
         };
-        if at.gpus.is_empty() {
-            at.device.can_run()?;
-        }
+        runs_here(at)?;
         let (Some(graph), Some(_)) = (&input.graph, &input.path) else {
             return Err(fault("it is no model that can be run".into(), "give a model.onnx"));
         };

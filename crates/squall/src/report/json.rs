@@ -112,6 +112,7 @@ fn task(t: &TaskReport, roof: Option<&Roof>) -> Value {
         "throttled_by": t.throttled.1,
         "trials": t.trials,
         "failed": t.failed,
+        "right": t.right,
         "known": t.known,
         "predicted": t.predicted,
         "best": t.winner.as_ref().map(|w| json!({

@@ -8,7 +8,7 @@ pub mod svg;
 
 pub use inference::Inference;
 
-use squall_core::{CpuCost, Nanos, Outcome, TaskId, Workload};
+use squall_core::{CpuCost, FailStage, Nanos, Outcome, TaskId, Workload};
 use std::path::PathBuf;
 
 /// The style of all pages.
@@ -156,6 +156,8 @@ pub struct TaskReport {
     pub trials: u64,
     /// Trials of this session that have no time.
     pub failed: u64,
+    /// Trials of this session that were right under an emulator, where there are no times.
+    pub right: u64,
     /// Trials of this session that were timed while the GPU's clocks were throttled, and the
     /// reasons, in the order in which they first occurred.
     pub throttled: (u64, Vec<&'static str>),
@@ -334,6 +336,19 @@ impl Report {
         })
     }
 
+    /// Under an emulator, where checking is all that is done: the classes of kernels that gave a
+    /// wrong answer or crashed, in words.
+    pub fn wrong(&self) -> Option<String> {
+        let checked = self.tasks.iter().filter(|t| t.right > 0);
+        let named = [FailStage::WrongAnswer, FailStage::Launch, FailStage::Timeout];
+        let of = |t: &TaskReport| {
+            let wrong = t.failures.iter().filter(|f| named.iter().any(|s| s.name() == f.stage));
+            wrong.map(|f| format!("{} ({}x): {}", t.name, f.count, f.detail)).collect::<Vec<_>>()
+        };
+        let all: Vec<String> = checked.flat_map(of).take(3).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
     /// CPU time of this session.
     pub fn cost(&self) -> CpuCost {
         self.tasks.iter().fold(CpuCost::default(), |mut all, t| {
@@ -351,7 +366,7 @@ impl Failures {
     /// Adds an outcome, if it is a failure.
     pub fn add(&mut self, outcome: &Outcome) {
         let (stage, detail) = match outcome {
-            Outcome::Measured(_) => return,
+            Outcome::Measured(_) | Outcome::Right { .. } => return,
             Outcome::Infeasible(why) => ("infeasible", why),
             Outcome::Failed { stage, detail } => (stage.name(), detail),
         };

@@ -1,6 +1,6 @@
 //! Timing: whole inferences of a model, beside other libraries where asked.
 
-use super::run::{NetworkRequest, network};
+use super::run::{NetworkRequest, leave_wishes, network};
 use crate::arrays::{ArrayFile, NamedArray};
 use crate::error::Error;
 use crate::event::{Event, Listen};
@@ -55,6 +55,7 @@ pub fn bench(
     let timed =
         time_beside((&input, &network), &inputs, seconds, libraries, wanted.threads, listen);
     let (outputs, times, inference) = timed?;
+    leave_wishes(context, wanted, &network, (&times.layers, times.inferences))?;
     for note in inference.notes() {
         listen(Event::Note(note));
     }

@@ -1,12 +1,15 @@
 //! Exporting: the kernels that serve an input's tasks, as files.
 
+use super::locked::refuse_misses;
 use crate::error::Error;
 use crate::event::Listen;
 use crate::export::{Exported, GuessRequest, Guesser, Levels, choose, join};
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::target_context::Context;
+use crate::wishes::{leave, wishes_of};
 use squall_records::Store;
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// What to export.
@@ -53,8 +56,13 @@ pub fn export(
     let mut made = Vec::new();
     for &target in &request.targets {
         let at = context.target(target, threads)?;
+        if request.guess.locked {
+            refuse_misses(&request.input, (&tasks, &input.own), store, &at)?;
+        }
         let mut guesser = Guesser::new(&request.guess, &tasks, store, &at, listen)?;
         let kernels = choose(&tasks, &input.own, store, &mut guesser)?;
+        let wishes = wishes_of(&kernels, &at, 1, &HashMap::new());
+        leave(request.store.as_deref(), &wishes, &at);
         made.push((at, kernels));
     }
     let (out, build) = (&request.out, request.build);

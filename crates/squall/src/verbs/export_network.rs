@@ -1,6 +1,6 @@
 //! Exporting a whole model as a C library, for a CPU or a GPU.
 
-use super::run::{NetworkRequest, network};
+use super::run::{NetworkRequest, leave_wishes, network};
 use crate::error::Error;
 use crate::event::Listen;
 use crate::library::{ExportedLibrary, LibraryOptions, export_library};
@@ -26,6 +26,7 @@ pub fn export_network(
     listen: &mut Listen<'_>,
 ) -> Result<ExportedLibrary, Error> {
     let (network, _) = network(context, &request.network, &[], listen)?;
+    leave_wishes(context, &request.network, &network, (&[], 0))?;
     let at = context.target(request.network.target, request.network.threads)?;
     export_library(&network, &request.network.input, &request.options, &at, &request.out)
 }

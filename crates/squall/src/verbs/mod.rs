@@ -1,17 +1,21 @@
 //! What Squall does, each a function of a plain request: tune, predict, choose, run, export,
 //! import, replay, explain. What a request means is decided here and nowhere above.
 
+mod advise;
 mod bench;
 mod choose;
 mod explain;
 mod export;
 mod export_network;
 mod import;
+mod locked;
 mod predict;
 mod replay;
 mod run;
 mod tune;
+mod watch;
 
+pub use advise::{Advice, AdviceSource, AdviseRequest, Advised, advise};
 pub use bench::{BenchRequest, Benched, bench};
 pub use choose::{ChoiceNotes, ChooseRequest, Chosen, ModesRequest, Solution, choose, find_modes};
 pub use explain::{ExplainRequest, Explained, explain};
@@ -24,3 +28,4 @@ pub use run::{
     CheckData, CheckRequest, NetworkRequest, Ran, RunRequest, check, network, run, write_outputs,
 };
 pub use tune::tune;
+pub use watch::{Version, WatchRequest, watch};

@@ -1,5 +1,6 @@
 //! Running: a model as a whole, through the kernels that serve its tasks.
 
+use super::locked::refuse_misses;
 use crate::arrays::{ArrayFile, NamedArray, named, numbered, read_array, write_array};
 use crate::check::{Checked, Tolerance};
 use crate::error::Error;
@@ -10,6 +11,7 @@ use crate::precision::Precision;
 use crate::request::InputRequest;
 use crate::settings::TargetRequest;
 use crate::target_context::{Context, TargetContext};
+use crate::wishes::{leave, seconds_of, wishes_of};
 use squall_core::Task;
 use squall_frontend::onnx::{self, Signature};
 use squall_records::Store;
@@ -155,6 +157,10 @@ fn network_for(
     let model = request.input.load_tuned_given(context, store.as_ref(), aim, given)?;
     accepts(&model, given)?;
     let at = context.target(target, threads)?;
+    if request.guess.locked {
+        let tasks: Vec<&Task> = model.tasks.iter().collect();
+        refuse_misses(&request.input, (&tasks, &[]), store.as_ref(), &at)?;
+    }
     let network = Network::build(&model, request.keep.as_deref(), &at, &mut |tasks| {
         kernels(request, tasks, store.as_ref(), &at, listen)
     })?;
@@ -212,8 +218,24 @@ pub fn run(context: &Context, request: &RunRequest, listen: &mut Listen<'_>) -> 
     named(&request.outputs, &outputs, &outputs, "output", source)?;
     let (network, given) = network(context, &request.network, &request.inputs, listen)?;
     let (outputs, layers) = network.run(&given)?;
+    leave_wishes(context, &request.network, &network, (&layers, 1))?;
     write_outputs(&network, source, &outputs, &request.outputs)?;
     Ok(Ran { network, outputs, layers })
+}
+
+/// Leaves a wish in the store for each kernel that was not tuned, with the time that so many
+/// inferences of these steps took.
+pub(super) fn leave_wishes(
+    context: &Context,
+    request: &NetworkRequest,
+    network: &Network,
+    (layers, inferences): (&[Layer], u64),
+) -> Result<(), Error> {
+    let at = context.target(request.target, request.threads)?;
+    let seconds = seconds_of(layers, inferences);
+    let wishes = wishes_of(network.kernels(), &at, inferences.max(1), &seconds);
+    leave(request.store.as_deref(), &wishes, &at);
+    Ok(())
 }
 
 /// The inputs and the expected outputs of one case.

@@ -42,6 +42,7 @@ pub fn tune(
         && request.only.is_none()
         && request.shard.is_none()
         && request.target.is_cpu()
+        && context.is_here()
         && report.stop != StopReason::Interrupted
     {
         let timed = inference(context, request, wanted, listen);

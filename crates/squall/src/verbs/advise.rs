@@ -1,0 +1,215 @@
+//! Advice: which kernel to use now, without measuring or compiling anything.
+
+use crate::error::Error;
+use crate::export::serving;
+use crate::general::{Effort, Predictors};
+use crate::request::InputRequest;
+use crate::settings::TargetRequest;
+use crate::target_context::{Context, TargetContext};
+use crate::task_kernels::TaskKernels;
+use crate::task_state::{TaskState, name_of};
+use crate::transfer::{TransferSource, guesses, transfer_sources};
+use crate::wishes::{leave, wish};
+use squall_core::{Caches, KernelSource, Nanos, Task};
+use squall_frontend::UserKernel;
+use squall_records::Store;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// What advice is asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdviseRequest {
+    /// The tasks.
+    pub input: InputRequest,
+    /// The store that knows winners, and that takes the wishes.
+    pub store: Option<PathBuf>,
+    /// What kernels are for.
+    pub target: TargetRequest,
+    /// Threads that a kernel may use; of no meaning on a GPU.
+    pub threads: usize,
+    /// What the caches hold when a kernel is called.
+    pub caches: Caches,
+    /// Only tasks whose name or id matches.
+    pub only: Option<String>,
+    /// Whether what is not tuned leaves a wish in the store.
+    pub wish: bool,
+    /// Seconds that each task has taken since it was last asked for, if they are known.
+    pub seconds: f64,
+}
+
+impl AdviseRequest {
+    /// A request with one thread that leaves wishes.
+    pub fn new(input: InputRequest, store: Option<PathBuf>) -> AdviseRequest {
+        AdviseRequest {
+            input,
+            store,
+            target: TargetRequest::Cpu,
+            threads: 1,
+            caches: Caches::Warm,
+            only: None,
+            wish: true,
+            seconds: 0.0,
+        }
+    }
+}
+
+/// Where advice comes from, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdviceSource {
+    /// The store's winner on this device with this toolchain.
+    Tuned,
+    /// The store's winner of this task on another device or with another toolchain.
+    Elsewhere,
+    /// It holds the most similar tuned task.
+    Similar,
+    /// The general predictor ranks it first. It was neither built nor checked here.
+    Predicted,
+    /// Plain loops: nothing better can be made.
+    Plain,
+}
+
+impl AdviceSource {
+    /// The name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            AdviceSource::Tuned => "tuned",
+            AdviceSource::Elsewhere => "elsewhere",
+            AdviceSource::Similar => "similar",
+            AdviceSource::Predicted => "predicted",
+            AdviceSource::Plain => "plain",
+        }
+    }
+}
+
+/// The kernel to use for a task now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advice {
+    /// The task.
+    pub task: Task,
+    /// The tunable.
+    pub tunable: String,
+    /// The configuration's text.
+    pub configuration: String,
+    /// The kernel.
+    pub kernel: KernelSource,
+    /// Where it comes from.
+    pub source: AdviceSource,
+    /// The time that the store has of it on this device.
+    pub expected: Option<Nanos>,
+    /// When that was measured, in seconds since 1970, UTC.
+    pub measured: Option<f64>,
+    /// Seconds that the advice took.
+    pub seconds: f64,
+}
+
+/// Advice for all tasks of an input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Advised {
+    /// The device.
+    pub device: String,
+    /// The toolchain.
+    pub toolchain: String,
+    /// Task by task.
+    pub tasks: Vec<Advice>,
+    /// Wishes that were left in the store.
+    pub wishes: usize,
+}
+
+/// Says which kernel to use for each task now: the store's winner, else what holds the nearest
+/// relative, else what the general predictor ranks first, and plain loops only where it says so.
+/// Nothing is compiled or measured; a context that was used before answers in milliseconds. What is
+/// not tuned leaves a wish in the store.
+pub fn advise(context: &Context, request: &AdviseRequest) -> Result<Advised, Error> {
+    let at = context.target(request.target, request.threads)?.with_caches(request.caches);
+    let there = request.store.as_ref().filter(|p| p.exists());
+    let store = there.map(Store::open_read_only).transpose()?;
+    let input = request.input.load(request.target)?;
+    let advisor = Advisor {
+        at: &at,
+        own: &input.own,
+        predictors: Predictors::of(None)?,
+        sources: match &store {
+            Some(s) => transfer_sources(s, &at.place, &[])?,
+            None => Vec::new(),
+        },
+        store: store.as_ref(),
+    };
+    let mut tasks = Vec::new();
+    for task in input.select(request.only.as_deref())? {
+        tasks.push(advisor.one(task)?);
+    }
+    drop(store);
+    let is_wished =
+        |a: &&Advice| a.source != AdviceSource::Tuned && a.task.workload.foreign.is_none();
+    let wishes: Vec<_> = tasks
+        .iter()
+        .filter(is_wished)
+        .map(|a| wish(&a.task, &at, a.task.count.max(1), request.seconds))
+        .collect();
+    let is_left = request.wish && leave(request.store.as_deref(), &wishes, &at);
+    Ok(Advised {
+        device: at.device_name(),
+        toolchain: at.place.toolchain.clone(),
+        tasks,
+        wishes: if is_left { wishes.len() } else { 0 },
+    })
+}
+
+struct Advisor<'a> {
+    at: &'a TargetContext,
+    own: &'a [UserKernel],
+    store: Option<&'a Store>,
+    predictors: Predictors,
+    sources: Vec<TransferSource>,
+}
+
+impl Advisor<'_> {
+    fn one(&self, task: &Task) -> Result<Advice, Error> {
+        let start = Instant::now();
+        let state = TaskState::new(task, TaskKernels::new(task, self.own, &self.at.target)?);
+        let advice = |tunable: &str, configuration: &str, kernel, source| Advice {
+            task: task.clone(),
+            tunable: tunable.into(),
+            configuration: configuration.into(),
+            kernel,
+            source,
+            expected: None,
+            measured: None,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        let stored = match self.store {
+            Some(s) => serving(&state, s, self.at, &state.symbol, true)?,
+            None => None,
+        };
+        if let Some((kernel, r, is_here)) = stored {
+            let source = if is_here { AdviceSource::Tuned } else { AdviceSource::Elsewhere };
+            let mut known = advice(&r.tunable, &r.configuration, kernel, source);
+            (known.expected, known.measured) = (r.outcome.time(), Some(r.time));
+            // A time of another machine is none of this one's.
+            known.expected = known.expected.filter(|_| is_here);
+            return Ok(known);
+        }
+        let similar = || guesses(&state, std::iter::empty(), &self.sources, 1);
+        let foretold = || {
+            let tunables = &state.kernels.tunables;
+            let general = self.predictors.general.as_ref()?;
+            let found = general.ask(task, tunables, &self.at.target, Effort::Least, 1);
+            found.into_iter().next()
+        };
+        let first = similar().into_iter().next().map(|c| (c, AdviceSource::Similar));
+        let first = first.or_else(|| Some((foretold()?, AdviceSource::Predicted)));
+        if let Some((candidate, source)) = first {
+            let name = name_of(&candidate);
+            if let Some(kernel) = state.source(&name) {
+                return Ok(advice(&name.0, &name.1, kernel, source));
+            }
+        }
+        let plain = &state.kernels.plain;
+        let configuration = plain.space().nth(0);
+        let kernel = plain
+            .realize(&configuration, &state.symbol)
+            .map_err(|e| Error::Nothing(format!("`{}` cannot be made untuned: {e}", task.name)))?;
+        let text = configuration.to_string();
+        Ok(advice(plain.name(), &text, kernel, AdviceSource::Plain))
+    }
+}
