@@ -12,8 +12,8 @@ use std::path::PathBuf;
 /// What to work on.
 #[derive(Args)]
 pub struct InputArgs {
-    /// A model.onnx, a list.ops of operator lines, a kernel.toml, a file.workload, or one operator
-    /// line in quotes
+    /// A model.onnx, a list.ops of operator lines, a kernel.toml, a file.workload, or in quotes one
+    /// operator line, a command of MIOpenDriver or a key of MIOpen's databases
     #[arg(value_name = "INPUT")]
     pub input: String,
     /// Extent of a symbolic dimension of the model, for instance N=1; may be repeated

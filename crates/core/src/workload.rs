@@ -255,6 +255,22 @@ impl Workload {
         Source((self.inputs.len() + i) as u32)
     }
 
+    /// Whether a stage only arranges elements of weights, or puts zeros between them: it is
+    /// computed ahead of the call, as the weights' packing is.
+    pub fn is_of_weights(&self, s: &Stage) -> bool {
+        let weight = |e: &Expr| match e {
+            Expr::Load { source, .. } => {
+                self.inputs.get(source.0 as usize).is_some_and(|i| i.kind == TensorKind::Weight)
+            }
+            _ => false,
+        };
+        let arranged = match &s.body {
+            Expr::Select { then, other, .. } => weight(then) && matches!(**other, Expr::Const(_)),
+            body => weight(body),
+        };
+        arranged && s.reduction.is_none() && self.stages.last() != Some(s)
+    }
+
     /// Arithmetic operations of all stages (a multiply and an add count two; padded positions
     /// count).
     pub fn flop(&self) -> u64 {

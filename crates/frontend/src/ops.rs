@@ -5,13 +5,21 @@
 //! conv2: conv2d c=64 h=56 k=64 r=3 pad=1 epilogue=bias,relu
 //! matmul m=128 n=3072 k=768 weight=b epilogue=bias,gelu
 //! matmul m=1024 n=1024 k=1024 dtype=bf16
+//! conv2d c=64 h=56 k=64 r=3 pad=1 direction=backward_data
+//! MIOpenDriver conv -n 1 -c 64 -H 56 -W 56 -k 64 -y 3 -x 3 -p 1 -q 1 -F 4
 //! ```
+//!
+//! A line may also be a command of MIOpenDriver, which gives a kernel for each direction that it
+//! asks for, or a key of MIOpen's databases.
+
+mod convolution;
 
 use crate::error::ImportError;
 use crate::import::Import;
+use crate::miopen;
 use squall_core::operator::{
-    Conv, Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise,
-    functions, in_format,
+    Epilogue, LayerNorm, MatMul, Pool, PoolKind, Reduce, ReduceOp, Softmax, elementwise, functions,
+    in_format,
 };
 use squall_core::tasks::{Tasks, named};
 use squall_core::text::nearest;
@@ -25,30 +33,17 @@ struct Operator {
 }
 
 const OPERATORS: &[Operator] = &[
+    Operator { name: "conv2d", keys: convolution::CONV2D, build: convolution::conv2d },
+    Operator { name: "conv3d", keys: convolution::CONV3D, build: convolution::conv3d },
     Operator {
-        name: "conv2d",
-        keys: &[
-            "n",
-            "c",
-            "h",
-            "w",
-            "k",
-            "r",
-            "s",
-            "stride",
-            "stride_h",
-            "stride_w",
-            "pad",
-            "pad_h",
-            "pad_w",
-            "dilation",
-            "dilation_h",
-            "dilation_w",
-            "groups",
-            "dtype",
-            "epilogue",
-        ],
-        build: conv2d,
+        name: "conv_transpose2d",
+        keys: convolution::TRANSPOSE2D,
+        build: convolution::transpose2d,
+    },
+    Operator {
+        name: "conv_transpose3d",
+        keys: convolution::TRANSPOSE3D,
+        build: convolution::transpose3d,
     },
     Operator {
         name: "matmul",
@@ -117,16 +112,27 @@ struct Line<'a> {
 pub fn import_ops(text: &str, name: &str) -> Result<Import, ImportError> {
     let mut tasks = Tasks::default();
     for (i, line) in text.lines().enumerate() {
-        let code = line.split('#').next().unwrap_or("");
+        // A flag of MIOpenDriver is `-#`.
+        let of_miopen = miopen::is_problem(line);
+        let code = if of_miopen { line } else { line.split('#').next().unwrap_or("") };
         if code.trim().is_empty() {
             continue;
         }
-        kernel(code, &mut tasks).map_err(|f| {
+        let read = if of_miopen { problems } else { kernel };
+        read(code, &mut tasks).map_err(|f| {
             let column = code[..f.at.min(code.len())].chars().count() + 1;
             ImportError::Line { name: name.into(), line: i + 1, column, message: f.message }
         })?;
     }
     Ok(Import { tasks: tasks.finish() })
+}
+
+/// The kernels of a key of MIOpen's databases, or of a command of MIOpenDriver.
+fn problems(code: &str, tasks: &mut Tasks) -> Result<(), Fault> {
+    for (name, workload) in miopen::kernels(code).map_err(|message| Fault { at: 0, message })? {
+        tasks.add(&name, workload, Vec::new());
+    }
+    Ok(())
 }
 
 fn kernel(code: &str, tasks: &mut Tasks) -> Result<(), Fault> {
@@ -199,10 +205,10 @@ fn split(code: &str) -> Result<Line<'_>, Fault> {
         pairs.push(Pair { key, value, at, value_at: at + key.len() + 1 });
     }
     let line = Line { name: name.map(|n| n.1), operator, operator_at: at, pairs };
-    let formats: &[&str] = if ["conv2d", "matmul"].contains(&operator.name) {
-        &["f32", "tf32", "f16", "bf16", "u8"]
-    } else {
-        &["f32"]
+    let formats: &[&str] = match operator.name {
+        "conv2d" | "matmul" => &["f32", "tf32", "f16", "bf16", "u8"],
+        name if name.starts_with("conv") => &["f32", "tf32", "f16", "bf16"],
+        _ => &["f32"],
     };
     if let Some(p) = line.pairs.iter().find(|p| p.key == "dtype" && !formats.contains(&p.value)) {
         let what = format!("{} kernels are made for {} today", operator.name, formats.join(", "));
@@ -250,11 +256,25 @@ impl<'a> Line<'a> {
         }
     }
 
+    /// `key` along each of these sides, or `key_h` and the like where they are given.
+    fn along<const N: usize>(
+        &self,
+        key: &str,
+        sides: [&str; N],
+        least: i64,
+        default: i64,
+    ) -> Result<[i64; N], Fault> {
+        let all = self.given(key, least)?.unwrap_or(default);
+        let mut out = [all; N];
+        for (x, side) in out.iter_mut().zip(sides) {
+            *x = self.given(&format!("{key}_{side}"), least)?.unwrap_or(all);
+        }
+        Ok(out)
+    }
+
     /// `key`, or `key_h` and `key_w` where they are given.
     fn two(&self, key: &str, least: i64, default: i64) -> Result<[i64; 2], Fault> {
-        let both = self.given(key, least)?.unwrap_or(default);
-        let one = |side: &str| Ok(self.given(&format!("{key}_{side}"), least)?.unwrap_or(both));
-        Ok([one("h")?, one("w")?])
+        self.along(key, ["h", "w"], least, default)
     }
 
     /// One of several words.
@@ -314,6 +334,9 @@ impl<'a> Line<'a> {
         let w = e.attach(w, shape).map_err(here)?;
         let name = named(stem, &e.tags);
         let Some(p) = self.pair("dtype").filter(|p| p.value != "f32") else { return Ok((name, w)) };
+        if p.value == "u8" {
+            return fault(p.value_at, "kernels of bytes are products and forward convolutions");
+        }
         match squall_core::DType::from_name(p.value) {
             Some(d) => Ok((format!("{name}_{}", p.value), in_format(w, d).map_err(here)?)),
             None => fault(p.value_at, format!("there is no dtype `{}`", p.value)),
@@ -378,28 +401,6 @@ impl<'a> Line<'a> {
 }
 
 type Made = Result<(String, Workload), Fault>;
-
-fn conv2d(l: &Line<'_>) -> Made {
-    let (c, h, k, r) = (l.need("c")?, l.need("h")?, l.need("k")?, l.need("r")?);
-    let [ph, pw] = l.two("pad", 0, 0)?;
-    let conv = Conv {
-        n: l.or("n", 1)?,
-        c,
-        h,
-        w: l.or("w", h)?,
-        k,
-        r,
-        s: l.or("s", r)?,
-        stride: l.two("stride", 1, 1)?,
-        pads: [ph, pw, ph, pw],
-        dilation: l.two("dilation", 1, 1)?,
-        groups: l.or("groups", 1)?,
-    };
-    if let Some(made) = l.in_bytes(&conv.name(), || conv.in_bytes(0)) {
-        return made;
-    }
-    l.finish(&conv.name(), conv.workload(), &conv.output(), Some(("B", vec![conv.k, 1, 1])))
-}
 
 fn matmul(l: &Line<'_>) -> Made {
     let weight = l.word("weight", &["b", "none"], Some("none"))?;

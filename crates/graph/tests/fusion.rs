@@ -32,6 +32,55 @@ fn bias_normalisation_and_activation_join_a_convolution() {
 }
 
 #[test]
+fn transposed_convolutions_and_those_of_volumes_take_steps_in() {
+    let ints = |list: &[i64]| Attribute::Ints(list.to_vec());
+    let mut n = Net::new();
+    let x = n.input(&[1, 4, 3, 5]);
+    let (w, b) = (n.weight(&[4, 3, 4, 2]), n.weight(&[6]));
+    let attributes =
+        [("strides", ints(&[2, 2])), ("pads", ints(&[1, 0, 1, 0])), ("group", Attribute::Int(2))];
+    let up = n.node("ConvTranspose", &[x, w, b], &[1, 6, 6, 10], &attributes);
+    let y = n.node("Relu", &[up], &[1, 6, 6, 10], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv2d_transposed_6x6x10_k4_4x2_s2_g2_bias_relu"]);
+    let got = run(&n.lower(), &[some_numbers(&[1, 4, 3, 5])]).unwrap();
+    // Each element of the input adds its channel's filters, scaled, to the result.
+    let floats = |id: ValueId| match n.0.values[id].constant.as_ref() {
+        Some(squall_core::graph::Constant::F32 { data, .. }) => data.clone(),
+        _ => panic!("a weight has floats"),
+    };
+    let (x, w, b) = (some_numbers(&[1, 4, 3, 5]), floats(w), floats(b));
+    let mut want: Vec<f32> = (0..360).map(|i| b[i / 60]).collect();
+    for (i, x) in x.iter().enumerate() {
+        let (c, h, v) = (i / 15, i / 5 % 3, i % 5);
+        for (j, f) in w[c * 24..][..24].iter().enumerate() {
+            let (k, r, s) = (c / 2 * 3 + j / 8, j / 2 % 4, j % 2);
+            if let Some(p) = (2 * h + r).checked_sub(1).filter(|p| *p < 6) {
+                want[(k * 6 + p) * 10 + 2 * v + s] += x * f;
+            }
+        }
+    }
+    for (g, w) in got[0].iter().zip(&want) {
+        assert!((g - w.max(0.0)).abs() < 1e-4, "{got:?} {want:?}");
+    }
+    let mut n = Net::new();
+    let x = n.input(&[1, 2, 3, 4, 5]);
+    let w = n.weight(&[3, 2, 3, 1, 3]);
+    let attributes = [("pads", ints(&[1, 0, 1, 1, 0, 1]))];
+    let c = n.node("Conv", &[x, w], &[1, 3, 3, 4, 5], &attributes);
+    let y = n.node("Relu", &[c], &[1, 3, 3, 4, 5], &[]);
+    n.0.outputs.push(y);
+    assert_eq!(n.fused(), ["conv3d_2x3x4x5_k3_3x1x3_relu"]);
+    // A result that is no multiple of the stride is computed by a plain operator.
+    let mut n = Net::new();
+    let (x, w) = (n.input(&[1, 4, 3, 3]), n.weight(&[4, 3, 3, 3]));
+    let y = n.node("ConvTranspose", &[x, w], &[1, 3, 7, 7], &[("strides", ints(&[2, 2]))]);
+    n.0.outputs.push(y);
+    let left = n.lower().untuned();
+    assert!(left[0].reason.contains("multiples of the strides"), "{}", left[0].reason);
+}
+
+#[test]
 fn a_normalisation_before_a_convolution_is_a_map() {
     let mut n = Net::new();
     let x = n.input(&[1, 2, 5, 6]);

@@ -68,13 +68,19 @@ impl Checkpoint {
         self.header.options = options.clone();
     }
 
+    /// Whether it holds the state of no network.
+    pub fn is_empty(&self) -> bool {
+        self.networks.is_empty()
+    }
+
     /// The state of a network, and whether its training is finished.
     pub(crate) fn state(&self, id: NetworkId) -> Option<(&State, bool)> {
         let i = self.place(id)?;
         Some((&self.networks[i], self.header.networks[i].finished))
     }
 
-    /// Keeps the state of a network.
+    /// Keeps the state of a network; of one that is finished only what it is asked with, a fifth of
+    /// its state.
     pub(crate) fn keep(&mut self, id: NetworkId, state: &State, finished: bool) {
         let header = NetworkHeader {
             solver: id.solver.into(),
@@ -85,14 +91,24 @@ impl Checkpoint {
             decay: state.adam.decay,
             curve: state.curve.clone(),
         };
+        let state = match finished {
+            true => State {
+                parameters: Vec::new(),
+                average: Vec::new(),
+                adam: Adam { mean: Vec::new(), square: Vec::new(), ..state.adam },
+                best: state.best.clone(),
+                curve: state.curve.clone(),
+            },
+            false => state.clone(),
+        };
         match self.place(id) {
             Some(i) => {
                 self.header.networks[i] = header;
-                self.networks[i].clone_from(state);
+                self.networks[i] = state;
             }
             None => {
                 self.header.networks.push(header);
-                self.networks.push(state.clone());
+                self.networks.push(state);
             }
         }
     }
@@ -133,8 +149,11 @@ impl Checkpoint {
         let mut tensors = TensorReader::new(&bytes).map_err(no)?;
         let mut networks = Vec::new();
         for (i, network) in header.networks.iter().enumerate() {
-            let len = tensors.len(&format!("{i}.parameters")).unwrap_or(0);
-            let mut get = |what: &str| tensors.floats(&format!("{i}.{what}"), &[len]);
+            let mut get = |what: &str| {
+                let name = format!("{i}.{what}");
+                let len = tensors.len(&name)?;
+                tensors.floats(&name, &[len])
+            };
             networks.push(State {
                 parameters: get("parameters")?,
                 average: get("average")?,

@@ -91,6 +91,13 @@ fn write_network(name: &str, layout: &Layout, parameters: &[f32], out: &mut Tens
     }
 }
 
+/// A network whose parameters were rounded to 16 bits when its training ended.
+fn write_halves(name: &str, layout: &Layout, parameters: &[f32], out: &mut TensorWriter) {
+    for (entry, m) in layout.entries() {
+        out.add_halves(format!("{name}.{entry}"), &[m.rows, m.cols], m.of(parameters));
+    }
+}
+
 fn write_facts(name: &str, facts: &Facts, out: &mut TensorWriter) -> FactsHeader {
     let Facts { encoder, rows, memory, kept, metric, scale } = facts;
     let n = memory.len();
@@ -119,7 +126,7 @@ fn write_solver(s: &Solver, out: &mut TensorWriter) -> SolverHeader {
     ];
     for (what, layout, members) in networks {
         for (i, parameters) in members.iter().enumerate() {
-            write_network(&format!("{name}/{what}.{i}"), layout, parameters, out);
+            write_halves(&format!("{name}/{what}.{i}"), layout, parameters, out);
         }
     }
     SolverHeader {

@@ -13,8 +13,9 @@ use crate::options::Method;
 use crate::parallel;
 use crate::ranker::{Ranker, RankerScratch, mean};
 use crate::ranking::{best, by_neighbours, outcome};
+use crate::tensors::half;
 use crate::train::{Epoch, Labelled, Learner, Schedule, State};
-use crate::trainer::{Progress, Trainer, TrainingData, encode_all, hashes, labelled};
+use crate::trainer::{Job, Progress, Trainer, TrainingData, encode_all, hashes, labelled};
 use serde::{Deserialize, Serialize};
 use squall_core::forecast::{Example, Family, FamilyError, Part, Problem};
 
@@ -151,40 +152,43 @@ impl Data<'_> {
         trainer: &mut Trainer,
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Trained, FamilyError> {
-        let (mut members, mut curves) = (Vec::new(), Vec::new());
         let holders = if self.held.is_empty() { plan.members } else { holders(plan.members) };
-        let mut best = 0;
-        for i in 0..plan.members {
+        let job = |i: usize, until: Option<usize>| {
             let seed = plan.schedule.seed.wrapping_mul(1000).wrapping_add(i as u64);
             let mut schedule = Schedule { seed, ..plan.schedule };
-            let mut of = (self.learned, self.held);
-            if i >= holders {
-                of = (self.all, &[]);
-                schedule.until = (best + holders / 2) / holders;
+            let mut problems = (self.learned, self.held);
+            if let Some(until) = until {
+                problems = (self.all, &[]);
+                schedule.until = until;
             }
-            let mut on = true;
-            let mut ask = |s: &State, within: f64| {
-                on = go_on(&Progress {
-                    solver: self.featurizer.family.solver(),
-                    network: plan.network,
-                    member: (i, plan.members),
-                    epochs: (s.curve.len(), schedule.until),
-                    within,
-                    last: s.curve.last().copied(),
-                });
-                on
-            };
-            let network = (learner, plan.network, i);
-            let state = trainer.train(network, self.featurizer, of, &schedule, &mut ask)?;
-            if i < holders {
-                best += state.best_epoch().map_or(0, |e| e + 1);
-            }
-            members.push(state.best);
-            curves.push(state.curve);
-            if !on {
-                break; // A network that was ended early says nothing about the number of passes.
-            }
+            Job { network: plan.network, member: i, problems, schedule }
+        };
+        let mut ask = |jobs: &[Job], j: usize, epochs: usize, within: f64, last: Option<Epoch>| {
+            go_on(&Progress {
+                solver: self.featurizer.family.solver(),
+                network: plan.network,
+                member: (jobs[j].member, plan.members),
+                epochs: (epochs, jobs[j].schedule.until),
+                within,
+                last,
+            })
+        };
+        let mut run = |jobs: &[Job], trainer: &mut Trainer| {
+            let mut go_on = |j, epochs, within, last| ask(jobs, j, epochs, within, last);
+            trainer.train_together(learner, self.featurizer, jobs, &mut go_on)
+        };
+        let jobs: Vec<Job> = (0..holders).map(|i| job(i, None)).collect();
+        let (mut states, on) = run(&jobs, trainer)?;
+        // Networks that were ended early say nothing about the number of passes.
+        if on && holders < plan.members {
+            let best: usize = states.iter().map(|s| s.best_epoch().map_or(0, |e| e + 1)).sum();
+            let until = Some((best + holders / 2) / holders);
+            let jobs: Vec<Job> = (holders..plan.members).map(|i| job(i, until)).collect();
+            states.extend(run(&jobs, trainer)?.0);
         }
+        let curves = states.iter().map(|s| s.curve.clone()).collect();
+        let rounded = |s: State| s.best.into_iter().map(half).collect();
+        let members = states.into_iter().map(rounded).collect();
         Ok((members, curves))
     }
 }

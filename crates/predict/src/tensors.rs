@@ -3,6 +3,7 @@
 //! reason.
 
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use squall_core::DType;
 use squall_core::forecast::FamilyError;
 use std::collections::HashMap;
 use std::path::Path;
@@ -60,6 +61,25 @@ element!(u32, Dtype::U32);
 element!(u64, Dtype::U64);
 element!(f32, Dtype::F32);
 
+/// The number rounded to 16 bits, as files keep the parameters of networks: 11 significant bits are
+/// more than training decides. Beyond the format's range it is the range's end.
+pub(crate) fn half(x: f32) -> f32 {
+    const MOST: f32 = 65504.0;
+    DType::F16.round(f64::from(x.clamp(-MOST, MOST))) as f32
+}
+
+/// The number that 16 bits stand for.
+fn of_half(bits: u16) -> f32 {
+    let (sign, exponent, fraction) = (bits >> 15, i32::from(bits >> 10 & 31), bits & 1023);
+    let size = match exponent {
+        0 => f32::from(fraction) * 2f32.powi(-24),
+        31 if fraction == 0 => f32::INFINITY,
+        31 => f32::NAN,
+        e => (1.0 + f32::from(fraction) / 1024.0) * 2f32.powi(e - 15),
+    };
+    if sign == 1 { -size } else { size }
+}
+
 /// The tensors of a file that is written, in order.
 #[derive(Default)]
 pub(crate) struct TensorWriter {
@@ -73,6 +93,13 @@ impl TensorWriter {
         let mut bytes = Vec::with_capacity(size_of_val(values));
         values.iter().for_each(|v| v.write(&mut bytes));
         self.tensors.push((name.into(), T::DTYPE, shape.to_vec(), bytes));
+    }
+
+    /// Adds a tensor of numbers that are rounded to 16 bits; see [`half`].
+    pub fn add_halves(&mut self, name: impl Into<String>, shape: &[usize], values: &[f32]) {
+        let bits = |v: &f32| DType::F16.half_bits(*v).unwrap_or(0).to_le_bytes();
+        let bytes = values.iter().flat_map(bits).collect();
+        self.tensors.push((name.into(), Dtype::F16, shape.to_vec(), bytes));
     }
 
     /// Adds a tensor of one dimension.
@@ -135,9 +162,17 @@ impl<'a> TensorReader<'a> {
         Ok(T::read_all(t.data()))
     }
 
-    /// Floats of a tensor, all of them finite.
+    /// Floats of a tensor, all of them finite; of 32 bits or of 16.
     pub fn floats(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>, FileError> {
-        let out: Vec<f32> = self.get(name, shape)?;
+        let is_half = |t: TensorView| t.dtype() == Dtype::F16 && t.shape() == shape;
+        let out: Vec<f32> = match self.tensors.tensor(name).is_ok_and(is_half) {
+            true => {
+                self.read += 1;
+                let t = self.tensors.tensor(name).map_err(|e| FileError::Header(e.to_string()))?;
+                u16::read_all(t.data()).into_iter().map(of_half).collect()
+            }
+            false => self.get(name, shape)?,
+        };
         if out.iter().all(|x| x.is_finite()) {
             return Ok(out);
         }
@@ -175,5 +210,28 @@ pub(crate) fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     match std::fs::metadata(path)?.is_file() {
         true => std::fs::read(path),
         false => Err(std::io::Error::other("it is no file, but a folder, a pipe or a device")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_16_bits_are_read_as_they_were_written() {
+        let list: Vec<f32> =
+            [0.0, -1.0, 0.1, 6e-5, -3e-8, 1e-9, 65504.0, 1e9, -1e9, 0.333].map(half).to_vec();
+        let mut out = TensorWriter::default();
+        out.add_halves("x", &[2, 5], &list);
+        let bytes = out.finish("k", "{}".into()).unwrap();
+        let mut all = TensorReader::new(&bytes).unwrap();
+        assert_eq!(all.floats("x", &[2, 5]).unwrap(), list);
+        assert_eq!(all.counts(), (1, 1));
+        assert!(all.floats("x", &[10]).is_err() && all.get::<f32>("x", &[2, 5]).is_err());
+        // What is no number is refused, as in 32 bits.
+        let mut out = TensorWriter::default();
+        out.add_halves("x", &[1], &[f32::NAN]);
+        let bytes = out.finish("k", "{}".into()).unwrap();
+        assert!(TensorReader::new(&bytes).unwrap().floats("x", &[1]).is_err());
     }
 }

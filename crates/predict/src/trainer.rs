@@ -11,6 +11,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
 /// What a model of a solver is made from. All examples are of the family and inside their tuner
 /// space. `part` says which of them all networks learn, and which decide when to stop and how to
@@ -112,7 +114,126 @@ pub(crate) struct Trainer<'a> {
     pub first: usize,
 }
 
+/// A network that is trained beside others: what it learns from, and how.
+pub(crate) struct Job<'a> {
+    /// What it is called, as `ranker`.
+    pub network: &'a str,
+    /// Its number.
+    pub member: usize,
+    /// The problems that it learns, and those that tell when to stop.
+    pub problems: (&'a [Labelled<'a>], &'a [Labelled<'a>]),
+    /// How it is trained; the threads are shared by all networks that are trained together.
+    pub schedule: Schedule,
+}
+
+/// What a thread says of its network: its place among the jobs, how much of the running epoch is
+/// done, the last losses, and after an epoch the whole state.
+struct Word {
+    job: usize,
+    within: f64,
+    epochs: usize,
+    last: Option<Epoch>,
+    state: Option<State>,
+}
+
 impl Trainer<'_> {
+    /// Trains networks beside each other, as many at a time as there are threads, each from where
+    /// the checkpoint has it. `go_on` is given a network's number among the jobs, the epochs that
+    /// are done, the share of the running one and the last losses. Where it ends the training
+    /// early, networks that run are not kept as finished, and the result says so.
+    pub fn train_together<L: Learner>(
+        &mut self,
+        learner: &L,
+        featurizer: &Featurizer,
+        jobs: &[Job],
+        go_on: &mut dyn FnMut(usize, usize, f64, Option<Epoch>) -> bool,
+    ) -> Result<(Vec<State>, bool), FamilyError> {
+        let threads = jobs.first().map_or(1, |j| j.schedule.threads.max(1));
+        let (mut states, mut on) = (Vec::new(), true);
+        for (part, some) in jobs.chunks(threads).enumerate() {
+            if !on {
+                break;
+            }
+            let first = part * threads;
+            let each = (threads / some.len()).max(1);
+            let mut ask = |job: usize, epochs: usize, within: f64, last: Option<Epoch>| {
+                on &= go_on(first + job, epochs, within, last);
+                on
+            };
+            states.extend(self.train_some(learner, featurizer, (some, each), &mut ask)?);
+        }
+        Ok((states, on))
+    }
+
+    /// Trains networks, each on so many threads of its own.
+    fn train_some<L: Learner>(
+        &mut self,
+        learner: &L,
+        featurizer: &Featurizer,
+        (jobs, threads): (&[Job], usize),
+        go_on: &mut dyn FnMut(usize, usize, f64, Option<Epoch>) -> bool,
+    ) -> Result<Vec<State>, FamilyError> {
+        let solver = featurizer.family.solver();
+        let first = self.first;
+        let id = |j: &Job| NetworkId { solver, network: jobs[0].network, member: first + j.member };
+        let begun: Vec<(State, bool)> =
+            jobs.iter().map(|j| self.begun(learner, id(j), &j.schedule)).collect();
+        let stop = AtomicBool::new(false);
+        let (say, heard) = std::sync::mpsc::channel::<Word>();
+        let run = |i: usize, (mut state, finished): (State, bool), say: Sender<Word>| {
+            let schedule = Schedule { threads, ..jobs[i].schedule };
+            let mut tell = |s: &State, within: f64| {
+                let state = (within == 0.0).then(|| s.clone());
+                let (epochs, last) = (s.curve.len(), s.curve.last().copied());
+                // The other end is there until all threads have ended.
+                let _ = say.send(Word { job: i, within, epochs, last, state });
+                !stop.load(Ordering::Relaxed)
+            };
+            if !finished {
+                let problems = jobs[i].problems;
+                train(learner, featurizer, problems, &schedule, &mut state, &mut tell)?;
+            }
+            Ok::<State, FamilyError>(state)
+        };
+        let mut on = true;
+        let done: Vec<Result<State, FamilyError>> = std::thread::scope(|scope| {
+            let run = &run;
+            let all: Vec<_> = begun
+                .into_iter()
+                .enumerate()
+                .map(|(i, b)| (i, b, say.clone()))
+                .map(|(i, b, say)| scope.spawn(move || run(i, b, say)))
+                .collect();
+            drop(say);
+            for word in heard {
+                if let Some(state) = &word.state {
+                    self.checkpoint.keep(id(&jobs[word.job]), state, false);
+                    (self.keep)(self.checkpoint);
+                }
+                on = on && go_on(word.job, word.epochs, word.within, word.last);
+                stop.fetch_or(!on, Ordering::Relaxed);
+            }
+            // A panic of one is passed on, not swallowed.
+            let joined = all.into_iter().map(|t| t.join());
+            joined.map(|r| r.unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+        });
+        let states = done.into_iter().collect::<Result<Vec<State>, FamilyError>>()?;
+        if on {
+            jobs.iter().zip(&states).for_each(|(j, s)| self.checkpoint.keep(id(j), s, true));
+        }
+        Ok(states)
+    }
+
+    /// The state of a network to go on from, and whether its training is finished.
+    fn begun<L: Learner>(&self, learner: &L, id: NetworkId, schedule: &Schedule) -> (State, bool) {
+        let all = learner.layout().len();
+        match self.checkpoint.state(id) {
+            Some((s, true)) if s.best.len() == all => (s.clone(), true),
+            Some((s, false)) if s.parameters.len() == all => (s.clone(), false),
+            _ => (State::new(learner.layout(), schedule), false),
+        }
+    }
+
     /// Trains a network from where the checkpoint has it. Where `go_on` ends the training early,
     /// the network is not kept as finished.
     pub fn train<L: Learner>(
@@ -125,12 +246,7 @@ impl Trainer<'_> {
     ) -> Result<State, FamilyError> {
         let solver = featurizer.family.solver();
         let id = NetworkId { solver, network, member: self.first + member };
-        let (mut state, finished) = match self.checkpoint.state(id) {
-            Some((state, finished)) if state.parameters.len() == learner.layout().len() => {
-                (state.clone(), finished)
-            }
-            _ => (State::new(learner.layout(), schedule), false),
-        };
+        let (mut state, finished) = self.begun(learner, id, schedule);
         if finished {
             return Ok(state);
         }

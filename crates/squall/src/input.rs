@@ -8,6 +8,7 @@ use crate::given;
 use serde_json::{Value, json};
 use squall_core::tasks::Untuned;
 use squall_core::{Task, TaskId, Workload};
+use squall_frontend::miopen::is_problem;
 use squall_frontend::{UserKernel, import_kernel, import_ops};
 use squall_graph::Assignment;
 use squall_graph::simplify::simplify;
@@ -64,8 +65,8 @@ impl Input {
         json!({"tasks": tasks, "untuned": untuned})
     }
 
-    /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, or an operator
-    /// line. `dims` gives symbolic dimensions of models their extents.
+    /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, an operator line,
+    /// or a problem of MIOpen's, as a command of MIOpenDriver or a key of its databases. `dims` gives symbolic dimensions of models their extents.
     pub fn load(text: &str, dims: &[(String, i64)]) -> Result<Input, Error> {
         Input::load_given(text, dims, &[])
     }
@@ -92,7 +93,7 @@ impl Input {
                 place: text.into(),
                 message: "there is no such file, and it is no operator line".into(),
                 hint: "an input is a model.onnx, a list.ops, a kernel.toml, or one operator in \
-                       quotes: 'matmul m=64 n=64 k=64'"
+                       quotes: 'matmul m=64 n=64 k=64', or 'MIOpenDriver conv -n 1 ..'"
                     .into(),
             });
         }
@@ -265,7 +266,7 @@ fn listed<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 fn is_operator_line(text: &str) -> bool {
-    text.contains('=') && text.trim().contains(char::is_whitespace)
+    text.contains('=') && text.trim().contains(char::is_whitespace) || is_problem(text)
 }
 
 fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String, Error> {

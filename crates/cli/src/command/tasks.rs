@@ -16,9 +16,15 @@ Examples:
   squall tasks kernels.ops --no-roof
   squall tasks kernel.toml --target cuda
   squall tasks 'conv2: conv2d n=1 c=64 h=56 w=56 k=64 r=3 s=3 stride=1 pad=1 epilogue=bias,relu'
+  squall tasks 'conv2d c=64 h=56 k=64 r=3 pad=1 direction=backward_weights layout=nhwc'
+  squall tasks 'MIOpenDriver conv -n 1 -c 64 -H 56 -W 56 -k 64 -y 3 -x 3 -p 1 -q 1 -F 0'
+  squall tasks 64-56-56-3x3-64-56-56-1-1x1-1x1-1x1-0-NCHW-FP32-B
 
-Operator lines: [NAME:] conv2d n= c= h= w= k= r= s= [stride= pad= dilation= groups= epilogue=],
-matmul m= n= k= [batch= weight=b|none], softmax rows= cols=, layernorm rows= cols= [eps=].")]
+Operator lines: [NAME:] conv2d n= c= h= w= k= r= s= [stride= pad= dilation= groups= layout=nchw|nhwc
+direction=forward|backward_data|backward_weights epilogue=], conv3d the same with d= and t=,
+conv_transpose2d and conv_transpose3d the same with output_pad= and without a direction,
+matmul m= n= k= [batch= weight=b|none], softmax rows= cols=, layernorm rows= cols= [eps=].
+A line may also be a command of MIOpenDriver or a key of MIOpen's databases.")]
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,

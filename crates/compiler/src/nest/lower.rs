@@ -3,7 +3,7 @@
 
 use super::{Buffer, Loop, Mode, Nest, Scope, Stmt};
 use squall_core::expr::{Affine, Expr, Source, Var};
-use squall_core::workload::{Axis, TensorKind, Workload};
+use squall_core::workload::{Axis, Stage, TensorKind, Workload};
 
 /// The plain nest. The loop over axis `k` of stage `C` is named `k_C`.
 pub fn lower(w: &Workload) -> Nest {
@@ -14,20 +14,14 @@ pub fn lower(w: &Workload) -> Nest {
         prepare: Vec::new(),
         body: Vec::new(),
     };
-    let weights = inputs(w, &mut n);
-    let prepared = |s: Source| {
-        let i = s.0 as usize;
-        if i < w.inputs.len() && w.inputs[i].kind == TensorKind::Weight {
-            let before = w.inputs[..i].iter().filter(|x| x.kind == TensorKind::Weight).count();
-            Source((w.inputs.len() + before) as u32)
-        } else if i < w.inputs.len() {
-            s
-        } else {
-            Source((i + weights) as u32)
-        }
+    let copies = inputs(w, &mut n);
+    let weights = copies.iter().flatten().count();
+    let prepared = |s: Source| match copies.get(s.0 as usize) {
+        Some(copy) => copy.unwrap_or(s),
+        None => Source(s.0 + weights as u32),
     };
     for (i, input) in w.inputs.iter().enumerate() {
-        if input.kind == TensorKind::Weight {
+        if let Some(buffer) = copies[i] {
             let source = Source(i as u32);
             let axes: Vec<Axis> = input
                 .shape
@@ -36,11 +30,8 @@ pub fn lower(w: &Workload) -> Nest {
                 .map(|(d, &e)| Axis::new(format!("i{d}"), e))
                 .collect();
             let (vars, index) = declare(&mut n, &axes, &format!("{}p", input.name), false);
-            let store = Stmt::Store {
-                buffer: prepared(source),
-                index: index.clone(),
-                value: Expr::load(source, index),
-            };
+            let store =
+                Stmt::Store { buffer, index: index.clone(), value: Expr::load(source, index) };
             let copy = wrap(vec![store], &vars);
             n.prepare.extend(copy);
         }
@@ -49,7 +40,12 @@ pub fn lower(w: &Workload) -> Nest {
     let row =
         w.stages.iter().any(|s| s.reduction.is_some() && s.axes.iter().all(|a| a.extent == 1));
     for (k, s) in w.stages.iter().enumerate() {
-        let scope = if k + 1 == w.stages.len() { Scope::Output } else { Scope::Workspace };
+        let ahead = w.is_of_weights(s);
+        let scope = match k + 1 == w.stages.len() {
+            true => Scope::Output,
+            false if ahead => Scope::Prepared,
+            false => Scope::Workspace,
+        };
         let shape = w.memory(&s.name, &s.shape());
         let buffer = n.new_buffer(Buffer { name: s.name.clone(), dtype: s.dtype, shape, scope });
         let (spatial, index) = declare(&mut n, &s.axes, &s.name, row);
@@ -57,7 +53,10 @@ pub fn lower(w: &Workload) -> Nest {
         let all: Vec<Affine> = index.iter().chain(&reduce_index).cloned().collect();
         let value =
             s.body.rewrite(&mut |a| a.map_vars(|v| all[v.0 as usize].clone()), &mut |e| match e {
-                Expr::Load { source, index } => Expr::Load { source: prepared(source), index },
+                // What is computed ahead reads the weights themselves.
+                Expr::Load { source, index } if !ahead => {
+                    Expr::Load { source: prepared(source), index }
+                }
                 e => e,
             });
         let stmts = match &s.reduction {
@@ -74,14 +73,22 @@ pub fn lower(w: &Workload) -> Nest {
                 v
             }
         };
-        n.body.extend(wrap(stmts, &spatial));
+        let whole = wrap(stmts, &spatial);
+        if ahead { n.prepare.extend(whole) } else { n.body.extend(whole) }
     }
     n
 }
 
-/// Declares the inputs, and counts the weights among them. Weights are read through a copy that
-/// `prepare` makes, so that the timed call never needs them.
-fn inputs(w: &Workload, n: &mut Nest) -> usize {
+/// Whether an input is a weight that only stages which are computed ahead read.
+fn is_read_ahead(w: &Workload, input: usize) -> bool {
+    let reads = |s: &Stage| s.body.loads().iter().any(|(x, _)| x.0 as usize == input);
+    let mut readers = w.stages.iter().filter(|s| reads(s)).peekable();
+    readers.peek().is_some() && readers.all(|s| w.is_of_weights(s))
+}
+
+/// Declares the inputs, and gives for each the copy that it is read through. Weights are read
+/// through a copy that `prepare` makes, so that the timed call never needs them.
+fn inputs(w: &Workload, n: &mut Nest) -> Vec<Option<Source>> {
     let (mut data, mut weights) = (0, 0);
     for i in &w.inputs {
         let count = if i.kind == TensorKind::Data { &mut data } else { &mut weights };
@@ -95,17 +102,14 @@ fn inputs(w: &Workload, n: &mut Nest) -> usize {
             scope,
         });
     }
-    for i in 0..w.inputs.len() {
-        if let Scope::Weight(_) = n.buffers[i].scope {
-            let b = Buffer {
-                name: format!("{}p", n.buffers[i].name),
-                scope: Scope::Prepared,
-                ..n.buffers[i].clone()
-            };
-            n.buffers.push(b);
-        }
-    }
-    weights
+    let copied = |i: usize, n: &mut Nest| {
+        let is_weight = matches!(n.buffers[i].scope, Scope::Weight(_));
+        (is_weight && !is_read_ahead(w, i)).then(|| {
+            let name = format!("{}p", n.buffers[i].name);
+            n.new_buffer(Buffer { name, scope: Scope::Prepared, ..n.buffers[i].clone() })
+        })
+    };
+    (0..w.inputs.len()).map(|i| copied(i, n)).collect()
 }
 
 /// Variables for axes; one of extent 1 is the constant 0, but the first where `row` asks for its

@@ -281,6 +281,203 @@ data X: f32[100]
 stage Y: f32[i: 1] = sum(k: 100) X[k]
 output Y",
     ),
+    (
+        "backward_data",
+        "workload conv2d_backward_data
+data X: f32[1, 12, 8, 12]
+weight W: f32[12, 8, 3, 3]
+stage P: f32[n: 1, k: 12, h: 10, w: 14] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, k, h \
+- 1, w - 1], 0)
+stage V: f32[c: 8, k: 12, r: 3, s: 3] = W[k, c, -r + 2, -s + 2]
+stage Y: f32[n: 1, c: 8, h: 8, w: 12] = sum(k: 12, r: 3, s: 3) P[n, k, h + r, s + w] * V[c, k, \
+r, s]
+output Y",
+    ),
+    (
+        "backward_data_nhwc",
+        "workload conv2d_backward_data
+data X: f32[1, 8, 12, 12]
+weight W: f32[12, 8, 3, 3]
+stage P: f32[n: 1, h: 10, w: 14, k: 12] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, h - \
+1, w - 1, k], 0)
+stage V: f32[c: 8, k: 12, r: 3, s: 3] = W[k, c, -r + 2, -s + 2]
+stage Y: f32[n: 1, h: 8, w: 12, c: 8] = sum(k: 12, r: 3, s: 3) P[n, h + r, s + w, k] * V[c, k, \
+r, s]
+output Y",
+    ),
+    (
+        "backward_data_s2",
+        "workload conv2d_backward_data
+data X: f32[1, 6, 4, 6]
+weight W: f32[6, 8, 3, 3]
+stage P: f32[n: 1, k: 6, h: 6, w: 8] = select(0 <= h - 1 < 4 and 0 <= w - 1 < 6, X[n, k, h - 1, \
+w - 1], 0)
+stage V: f32[y: 2, x: 2, c: 8, k: 6, r: 2, s: 2] = select(0 <= -2*r - y + 3 < 3 and 0 <= -2*s - \
+x + 3 < 3, W[k, c, -2*r - y + 3, -2*s - x + 3], 0)
+stage Y: f32[n: 1, c: 8, h: 4, y: 2, w: 6, x: 2] = sum(k: 6, r: 2, s: 2) P[n, k, h + r + y, s + \
+w + x] * V[y, x, c, k, r, s]
+output Y",
+    ),
+    (
+        "backward_data_s2_batch",
+        "workload conv2d_backward_data
+data X: f32[2, 4, 4, 6]
+weight W: f32[4, 8, 3, 3]
+stage P: f32[n: 2, k: 4, h: 6, w: 8] = select(0 <= h - 1 < 4 and 0 <= w - 1 < 6, X[n, k, h - 1, \
+w - 1], 0)
+stage V: f32[y: 2, x: 2, c: 8, k: 4, r: 2, s: 2] = select(0 <= -2*r - y + 3 < 3 and 0 <= -2*s - \
+x + 3 < 3, W[k, c, -2*r - y + 3, -2*s - x + 3], 0)
+stage Y: f32[n: 2, c: 8, h: 4, y: 2, w: 6, x: 2] = sum(k: 4, r: 2, s: 2) P[n, k, h + r + y, s + \
+w + x] * V[y, x, c, k, r, s]
+output Y",
+    ),
+    (
+        "backward_data_s2_nhwc",
+        "workload conv2d_backward_data
+data X: f32[1, 4, 6, 6]
+weight W: f32[6, 8, 3, 3]
+stage P: f32[n: 1, h: 6, w: 8, k: 6] = select(0 <= h - 1 < 4 and 0 <= w - 1 < 6, X[n, h - 1, w \
+- 1, k], 0)
+stage V: f32[y: 2, x: 2, c: 8, k: 6, r: 2, s: 2] = select(0 <= -2*r - y + 3 < 3 and 0 <= -2*s - \
+x + 3 < 3, W[k, c, -2*r - y + 3, -2*s - x + 3], 0)
+stage Y: f32[n: 1, h: 4, y: 2, w: 6, x: 2, c: 8] = sum(k: 6, r: 2, s: 2) P[n, h + r + y, s + w \
++ x, k] * V[y, x, c, k, r, s]
+output Y",
+    ),
+    (
+        "backward_data_1x1_s2",
+        "workload conv2d_backward_data
+data X: f32[1, 6, 4, 6]
+weight W: f32[6, 8, 1, 1]
+stage V: f32[y: 2, x: 2, c: 8, k: 6, r: 1, s: 1] = select(0 <= -2*r + y < 1 and 0 <= -2*s + x < \
+1, W[k, c, -2*r + y, -2*s + x], 0)
+stage Y: f32[n: 1, c: 8, h: 4, y: 2, w: 6, x: 2] = sum(k: 6, r: 1, s: 1) X[n, k, h + r, s + w] \
+* V[y, x, c, k, r, s]
+output Y",
+    ),
+    (
+        "backward_data_grouped",
+        "workload conv2d_backward_data
+data X: f32[1, 12, 8, 12]
+weight W: f32[2, 6, 4, 3, 3]
+stage P: f32[n: 1, k: 12, h: 10, w: 14] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, k, h \
+- 1, w - 1], 0)
+stage V: f32[g: 2, c: 4, k: 6, r: 3, s: 3] = W[g, k, c, -r + 2, -s + 2]
+stage Y: f32[n: 1, g: 2, c: 4, h: 8, w: 12] = sum(k: 6, r: 3, s: 3) P[n, 6*g + k, h + r, s + w] \
+* V[g, c, k, r, s]
+output Y",
+    ),
+    (
+        "backward_weights",
+        "workload conv2d_backward_weights
+data X: f32[2, 8, 8, 12]
+data G: f32[2, 12, 8, 12]
+stage P: f32[n: 2, h: 10, w: 14, c: 8] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, c, h - \
+1, w - 1], 0)
+stage Y: f32[k: 12, c: 8, r: 3, s: 3] = sum(n: 2, p: 8, q: 12) G[n, k, p, q] * P[n, p + r, q + \
+s, c]
+output Y",
+    ),
+    (
+        "backward_weights_s2",
+        "workload conv2d_backward_weights
+data X: f32[1, 8, 8, 12]
+data G: f32[1, 12, 4, 6]
+stage P: f32[n: 1, h: 10, w: 14, c: 8] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, c, h - \
+1, w - 1], 0)
+stage Y: f32[k: 12, c: 8, r: 3, s: 3] = sum(n: 1, p: 4, q: 6) G[n, k, p, q] * P[n, 2*p + r, 2*q \
++ s, c]
+output Y",
+    ),
+    (
+        "backward_weights_1x1",
+        "workload conv2d_backward_weights
+data X: f32[1, 8, 8, 12]
+data G: f32[1, 12, 8, 12]
+stage Y: f32[k: 12, c: 8, r: 1, s: 1] = sum(n: 1, p: 8, q: 12) G[n, k, p, q] * X[n, c, p + r, q \
++ s]
+output Y",
+    ),
+    (
+        "backward_weights_nhwc",
+        "workload conv2d_backward_weights
+data X: f32[1, 8, 12, 8]
+data G: f32[1, 8, 12, 12]
+stage P: f32[n: 1, h: 10, w: 14, c: 8] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, h - 1, \
+w - 1, c], 0)
+stage Y: f32[k: 12, r: 3, s: 3, c: 8] = sum(n: 1, p: 8, q: 12) G[n, p, q, k] * P[n, p + r, q + \
+s, c]
+output Y",
+    ),
+    (
+        "backward_weights_grouped",
+        "workload conv2d_backward_weights
+data X: f32[1, 8, 8, 12]
+data G: f32[1, 12, 8, 12]
+stage P: f32[n: 1, h: 10, w: 14, c: 8] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, c, h - \
+1, w - 1], 0)
+stage Y: f32[g: 2, k: 6, c: 4, r: 3, s: 3] = sum(n: 1, p: 8, q: 12) G[n, 6*g + k, p, q] * P[n, \
+p + r, q + s, c + 4*g]
+output Y",
+    ),
+    (
+        "depthwise_backward_weights",
+        "workload depthwise_conv2d_backward_weights
+data X: f32[1, 8, 8, 12]
+data G: f32[1, 8, 8, 12]
+stage P: f32[n: 1, h: 10, w: 14, c: 8] = select(0 <= h - 1 < 8 and 0 <= w - 1 < 12, X[n, c, h - \
+1, w - 1], 0)
+stage Y: f32[g: 8, k: 1, c: 1, r: 3, s: 3] = sum(n: 1, p: 8, q: 12) G[n, g + k, p, q] * P[n, p \
++ r, q + s, c + g]
+output Y",
+    ),
+    (
+        "conv3d",
+        "workload conv3d
+data X: f32[1, 8, 4, 6, 8]
+weight W: f32[6, 8, 3, 3, 3]
+stage P: f32[n: 1, c: 8, d: 6, h: 8, w: 10] = select(0 <= d - 1 < 4 and 0 <= h - 1 < 6 and 0 <= \
+w - 1 < 8, X[n, c, d - 1, h - 1, w - 1], 0)
+stage Y: f32[n: 1, k: 6, o: 4, p: 6, q: 8] = sum(c: 8, t: 3, r: 3, s: 3) P[n, c, o + t, p + r, \
+q + s] * W[k, c, t, r, s]
+output Y",
+    ),
+    (
+        "conv3d_batch_nhwc",
+        "workload conv3d
+data X: f32[2, 4, 6, 8, 4]
+weight W: f32[6, 4, 3, 1, 3]
+stage P: f32[n: 2, d: 6, h: 6, w: 10, c: 4] = select(0 <= d - 1 < 4 and 0 <= w - 1 < 8, X[n, d \
+- 1, h, w - 1, c], 0)
+stage Y: f32[n: 2, o: 2, p: 6, q: 8, k: 6] = sum(c: 4, t: 3, r: 1, s: 3) P[n, 2*o + t, p + r, q \
++ s, c] * W[k, c, t, r, s]
+output Y",
+    ),
+    (
+        "conv3d_backward_weights",
+        "workload conv3d_backward_weights
+data X: f32[1, 4, 4, 5, 6]
+data G: f32[1, 6, 4, 5, 6]
+stage P: f32[n: 1, d: 6, h: 7, w: 8, c: 4] = select(0 <= d - 1 < 4 and 0 <= h - 1 < 5 and 0 <= \
+w - 1 < 6, X[n, c, d - 1, h - 1, w - 1], 0)
+stage Y: f32[k: 6, c: 4, t: 3, r: 3, s: 3] = sum(n: 1, o: 4, p: 5, q: 6) G[n, k, o, p, q] * \
+P[n, o + t, p + r, q + s, c]
+output Y",
+    ),
+    (
+        "conv3d_backward_data_s2",
+        "workload conv3d_backward_data
+data X: f32[1, 4, 2, 2, 4]
+weight W: f32[4, 4, 3, 3, 3]
+stage P: f32[n: 1, k: 4, d: 4, h: 4, w: 6] = select(0 <= d - 1 < 2 and 0 <= h - 1 < 2 and 0 <= \
+w - 1 < 4, X[n, k, d - 1, h - 1, w - 1], 0)
+stage V: f32[a: 2, y: 2, x: 2, c: 4, k: 4, t: 2, r: 2, s: 2] = select(0 <= -a - 2*t + 3 < 3 and \
+0 <= -2*r - y + 3 < 3 and 0 <= -2*s - x + 3 < 3, W[k, c, -a - 2*t + 3, -2*r - y + 3, -2*s - x + \
+3], 0)
+stage Y: f32[n: 1, c: 4, d: 2, a: 2, h: 2, y: 2, w: 4, x: 2] = sum(k: 4, t: 2, r: 2, s: 2) P[n, \
+k, a + d + t, h + r + y, s + w + x] * V[a, y, x, c, k, t, r, s]
+output Y",
+    ),
 ];
 
 /// Uniform values in [-1, 1), rounded to floats.

@@ -5,6 +5,7 @@
 //! follow it, as one final stage.
 
 mod conv;
+mod convolution;
 mod elementwise;
 mod format;
 pub mod functions;
@@ -13,8 +14,10 @@ mod pool;
 mod prologue;
 mod quantised;
 mod rows;
+mod window;
 
 pub use conv::Conv;
+pub use convolution::{Channels, ConvAxis, Convolution, Direction};
 pub use elementwise::elementwise;
 pub use format::{in_format, in_half};
 pub use matmul::MatMul;

@@ -1,6 +1,6 @@
 //! Pooling over windows of images.
 
-use super::conv::{Window, padding};
+use super::window::{Window, padding};
 use super::written;
 use crate::Workload;
 

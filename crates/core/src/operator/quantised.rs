@@ -7,8 +7,9 @@
 //! `Z` the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`, with
 //! which images are padded. Channels lie last in memory, four of them in an element.
 
-use super::conv::{Conv, Window};
+use super::conv::Conv;
 use super::matmul::MatMul;
+use super::window::Window;
 use super::written;
 use crate::{TensorKind, Workload};
 

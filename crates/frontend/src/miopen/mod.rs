@@ -12,6 +12,7 @@ mod convolution;
 pub mod driver;
 mod family;
 pub mod find;
+mod kernels;
 pub mod sqlite;
 #[cfg(test)]
 mod tests;
@@ -19,6 +20,7 @@ pub mod text;
 
 pub use convolution::{Convolution, Device};
 pub use family::{families, family};
+pub use kernels::{is_problem, kernels};
 
 use crate::error::shown;
 use crate::packed::Packing;

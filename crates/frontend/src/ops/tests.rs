@@ -63,6 +63,50 @@ fn every_step_and_operator_parses() {
 }
 
 #[test]
+fn convolutions_of_all_directions_are_lines_and_problems_of_miopen() {
+    let texts = |line: &str| -> Vec<(String, String)> {
+        let import = import_ops(line, "test").unwrap_or_else(|e| panic!("{line}: {e}"));
+        import.tasks.iter().map(|t| (t.name.clone(), t.workload.to_string())).collect()
+    };
+    let driver = "./bin/MIOpenDriver conv -n 2 -c 64 -H 56 -W 56 -k 128 -y 3 -x 3 -p 1 -q 1 -u 2 \
+                  -v 2 -F 0";
+    let size = "n=2 c=64 h=56 k=128 r=3 pad=1 stride=2";
+    let lines: Vec<(String, String)> = ["forward", "backward_data", "backward_weights"]
+        .iter()
+        .flat_map(|d| texts(&format!("conv2d {size} direction={d}")))
+        .collect();
+    assert_eq!(texts(driver), lines);
+    assert_eq!(lines[1].0, "conv2d_backward_data_n2_64x56x56_k128_3x3_s2");
+    // A transposed convolution is the backward pass to the data of one that goes the other way.
+    let up = texts("conv_transpose2d n=2 c=128 h=28 k=64 r=3 pad=1 stride=2 output_pad=1");
+    assert_eq!(
+        (up[0].0.as_str(), &up[0].1),
+        ("conv2d_transposed_n2_64x56x56_k128_3x3_s2", &lines[1].1)
+    );
+    // Keys are of a direction, and see the gradient of the output as the input of backward passes.
+    let key = "128-28-28-3x3-64-56-56-2-1x1-2x2-1x1-0-NCHW-FP32-W";
+    assert_eq!(texts(key), lines[2..]);
+    let half = texts("64-8-16-16-3x3x3-32-8-16-16-1-1x1x1-1x1x1-1x1x1-0-NCDHW-FP16-F");
+    assert!(half[0].0 == "conv3d_64x8x16x16_k32_3x3x3_f16" && half[0].1.contains("X: f16"));
+    assert_eq!(texts("conv3d c=64 d=8 h=16 w=16 k=32 t=3 pad=1 dtype=f16"), half);
+    let last = texts("conv2d c=8 h=9 k=4 r=3 groups=2 dilation=2 layout=nhwc epilogue=bias,relu");
+    assert!(last[0].1.contains("Y: f32[n: 1, p: 5, q: 5, g: 2, k: 2] = max("), "{last:?}");
+    for (line, want) in [
+        ("64-8-8-3x3-32-9-9-1-1x1-1x1-1x1-0-NCHW-FP32-F", "not of [9, 9]"),
+        ("64-8-8-3x3-32-8-8-1-1x1-1x1-1x1-0-NCHW-INT8-F", "a precision of INT8 has no workload"),
+        ("64-8-8-3x3-32-8-8-1-1x1-1x1-1x1-0-NHWC-NCHW-NCHW-FP32-F", "NHWC-NCHW-NCHW"),
+        ("MIOpenDriver conv -F 8", "asks for no direction"),
+        ("conv2d c=4 h=9 k=4 r=3 stride=2 dilation=2 direction=backward_data", "with a dilation"),
+        ("conv_transpose2d c=4 h=9 k=4 r=3 stride=2 pad=1", "with output_pad= it can be made"),
+        ("conv2d c=4 h=9 k=4 r=3 direction=backwards", "`direction` is one of forward"),
+        ("conv2d c=4 h=9 k=4 r=3 direction=backward_weights epilogue=bias", "no step `bias`"),
+    ] {
+        let e = import_ops(line, "test").unwrap_err().to_string();
+        assert!(e.contains(want), "{line}: {e}");
+    }
+}
+
+#[test]
 fn equal_lines_merge_and_names_stay_unique() {
     let import = import_ops(
         "softmax rows=2 cols=3\n\nsoftmax rows=2 cols=3\nlayernorm rows=2 cols=4\n\

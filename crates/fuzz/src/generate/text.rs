@@ -5,12 +5,53 @@ use crate::draw::Draw;
 
 /// Operator lines.
 pub fn operators(draw: &mut Draw<'_>) -> Vec<u8> {
-    const KINDS: &[&str] = &["conv2d", "matmul", "softmax", "layernorm", "depthwise", "pool", "?"];
-    const KEYS: &[&str] = &[
-        "n", "c", "h", "w", "k", "r", "s", "stride", "pad", "dilation", "groups", "m", "rows",
-        "cols", "eps", "weight", "epilogue", "dtype", "bits",
+    const KINDS: &[&str] = &[
+        "conv2d",
+        "conv3d",
+        "conv_transpose2d",
+        "matmul",
+        "softmax",
+        "layernorm",
+        "depthwise",
+        "pool",
+        "?",
     ];
-    const WORDS: &[&str] = &["bias,relu", "none", "b", "f16", "relu6", "gelu,gelu,gelu", ""];
+    const KEYS: &[&str] = &[
+        "n",
+        "c",
+        "h",
+        "w",
+        "k",
+        "r",
+        "s",
+        "stride",
+        "pad",
+        "dilation",
+        "groups",
+        "m",
+        "rows",
+        "cols",
+        "eps",
+        "weight",
+        "epilogue",
+        "dtype",
+        "bits",
+        "direction",
+        "layout",
+        "output_pad",
+    ];
+    const WORDS: &[&str] = &[
+        "bias,relu",
+        "none",
+        "b",
+        "f16",
+        "relu6",
+        "gelu,gelu,gelu",
+        "backward_data",
+        "backward_weights",
+        "nhwc",
+        "",
+    ];
     let mut text = String::new();
     for _ in 0..1 + draw.below(4) {
         if draw.once_in(2) {
@@ -19,7 +60,8 @@ pub fn operators(draw: &mut Draw<'_>) -> Vec<u8> {
         let kind = draw.one(KINDS);
         text += kind;
         let usual: &[&str] = match kind {
-            "conv2d" => &["n", "c", "h", "w", "k", "r", "s"],
+            "conv2d" | "conv_transpose2d" => &["n", "c", "h", "w", "k", "r", "s"],
+            "conv3d" => &["n", "c", "d", "h", "w", "k", "t", "r", "s"],
             "matmul" => &["m", "n", "k"],
             "softmax" | "layernorm" => &["rows", "cols"],
             _ => &[],

@@ -119,8 +119,7 @@ fn why_not(node: &Node) -> String {
         "If" | "Loop" | "Scan" => {
             "it is control flow, and the nodes inside are not looked at".into()
         }
-        "ConvTranspose" | "Resize" | "Upsample" | "LSTM" | "GRU" | "RNN" | "Einsum"
-        | "Attention" => {
+        "Resize" | "Upsample" | "LSTM" | "GRU" | "RNN" | "Einsum" | "Attention" => {
             format!("kernels for {} are not made yet", node.op)
         }
         op => format!("there is no kernel for {op}"),

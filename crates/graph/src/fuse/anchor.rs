@@ -1,5 +1,7 @@
 //! Nodes that a task is built around: their plain workloads and what feeds them.
 
+mod convolution;
+
 use crate::feed::Feed;
 use crate::view::{View, axis, float, input, int, ints, word};
 use squall_core::graph::{Node, ValueId};
@@ -36,6 +38,7 @@ type Build = fn(&View<'_>, &Node) -> Result<Anchor, String>;
 /// The operators that a task is built around.
 const ANCHORS: &[(&str, Build)] = &[
     ("Conv", conv),
+    ("ConvTranspose", convolution::transposed),
     ("Gemm", gemm),
     ("MatMul", matmul),
     ("MaxPool", pool),
@@ -176,6 +179,9 @@ fn windows(node: &Node, x: &[i64], kernel: &[i64], y: &[i64]) -> Result<Windows,
 fn conv(view: &View<'_>, node: &Node) -> Result<Anchor, String> {
     let ((x, xs), (w, ws), (_, ys)) =
         (view.operand(node, 0)?, view.operand(node, 1)?, view.result(node)?);
+    if xs.len() == 5 {
+        return convolution::conv3d(view, node);
+    }
     if !view.is_weight(w) {
         return Err(
             "its filters are computed at run time; kernels are made for constant ones".into()

@@ -18,7 +18,13 @@ const MOST_TOUCHED: usize = 6;
 
 /// Workloads whose loops go over images as such: only with them does the order of axes matter.
 /// Heads of attention have four axes too.
-const OF_IMAGES: &[&str] = &["conv2d", "depthwise_conv2d", "pool"];
+const OF_IMAGES: &[&str] = &[
+    "conv2d",
+    "depthwise_conv2d",
+    "conv2d_backward_data",
+    "depthwise_conv2d_backward_data",
+    "pool",
+];
 
 /// The images of an assignment, and the kernels between them.
 pub struct Images<'a> {

@@ -25,6 +25,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// A database that was imported.
 pub struct Imported {
@@ -140,10 +141,14 @@ pub fn examples(
     Ok(found)
 }
 
+/// Between two checkpoints so many times as long passes as the last one took to write.
+const SHARE_OF_SAVING: u32 = 20;
+
 /// Trains a predictor on examples and writes its file, as a whole or not at all. `split` holds test
-/// rows out, which are scored. The state after each epoch is kept in a file beside it,
-/// [`checkpoint`], from which the same training resumes. `progress` is called often, and training
-/// ends when it returns false.
+/// rows out, which are scored. The state after an epoch is kept in a file beside it,
+/// [`checkpoint`], from which the same training resumes; not after each, since the state of all
+/// networks is large: writing takes at most a twentieth of the time. `progress` is called often,
+/// and training ends when it returns false.
 pub fn train(
     examples: &[Example],
     split: Option<Split>,
@@ -160,16 +165,30 @@ pub fn train(
         Checkpoint::default()
     };
     let failed = RefCell::new(None);
+    let (mut saved, mut wait) = (Instant::now(), Duration::ZERO);
     let mut keep = |c: &Checkpoint| {
+        if saved.elapsed() < wait {
+            return;
+        }
+        let begun = Instant::now();
         if let Err(e) = c.save(&kept) {
             failed.borrow_mut().get_or_insert(e);
         }
+        saved = Instant::now();
+        wait = begun.elapsed() * SHARE_OF_SAVING;
     };
     // Training ends with the first checkpoint that cannot be written, as where the disk is full;
     // the predictor could not be written either.
     let mut go_on = |p: &Progress| progress(p) && failed.borrow().is_none();
     let request = TrainingRequest { families: &families, examples, split, options };
     let trained = Predictor::resume(request, &mut state, &mut keep, &mut go_on);
+    if trained.is_err()
+        && !state.is_empty()
+        && failed.borrow().is_none()
+        && let Err(e) = state.save(&kept)
+    {
+        failed.borrow_mut().get_or_insert(e);
+    }
     if let Some(source) = failed.into_inner() {
         return Err(broken(source));
     }

@@ -1,7 +1,7 @@
 //! Finds the convolution that Winograd's filtering can replace, in either order of the images'
 //! axes.
 
-use crate::nest::{Mode, Nest, Scope, Stmt, visit};
+use crate::nest::{Mode, Nest, Scope, Stmt, accesses, visit};
 use squall_core::DType;
 use squall_core::expr::{Affine, Binary, Expr, Source};
 use squall_core::workload::Reducer;
@@ -62,6 +62,22 @@ pub struct Convolution {
 }
 
 impl Convolution {
+    /// Whether a statement makes the plain copy of the filter, which has no reader once the filter
+    /// is transformed. One that is arranged ahead of the call is what is transformed.
+    pub(crate) fn makes_copy(&self, s: &Stmt) -> bool {
+        self.weight != self.filter
+            && accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == self.weight)
+    }
+
+    /// The buffers that Winograd's form does without.
+    pub(crate) fn gone(&self) -> Vec<Source> {
+        let filter = Some(self.filter).filter(|f| *f != self.weight);
+        let mut gone: Vec<Source> =
+            [filter, Some(self.sum), self.padded].into_iter().flatten().collect();
+        gone.sort();
+        gone
+    }
+
     /// Stores the output at [image, channel, row, column], from its sum there.
     pub(crate) fn store(&self, at: [Affine; 4], sum: &Expr) -> Stmt {
         let index = self.output_channels.write(at);
@@ -219,7 +235,8 @@ fn orders(
     all.find(fits).filter(|_| (0..4).all(plain))
 }
 
-/// The weight that a filter is copied from as it is.
+/// The weight that a filter is copied from as it is; the filter itself where it is arranged
+/// otherwise ahead of the call.
 fn weight(n: &Nest, filter: Source) -> Option<Source> {
     let weight_of = |copy: &Stmt| {
         let mut found = None;
@@ -233,7 +250,11 @@ fn weight(n: &Nest, filter: Source) -> Option<Source> {
         });
         found
     };
-    n.prepare.iter().find_map(weight_of)
+    let arranged = || {
+        let list = accesses(&n.prepare);
+        list.iter().any(|a| a.buffer == filter && a.write).then_some(filter)
+    };
+    n.prepare.iter().find_map(weight_of).or_else(arranged)
 }
 
 /// What a convolution reads, what is added around it above and left, and the padded copy.

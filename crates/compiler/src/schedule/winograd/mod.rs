@@ -126,17 +126,11 @@ pub fn winograd(n: &mut Nest, name: &str, tile: &WinogradTile) -> Result<(), Str
     let mut m = Maker::new(n, conv, w, t);
     let prepare = m.filters();
     let body = m.blocks();
-    let (filter, sum, padded, weight) = (m.conv.filter, m.conv.sum, m.conv.padded, m.conv.weight);
-    // The plain copy of the filter has no reader left.
-    let reads_weight = |s: &Stmt| {
-        crate::nest::accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == weight)
-    };
-    n.prepare.retain(|s| !reads_weight(s));
+    let conv = m.conv.clone();
+    n.prepare.retain(|s| !conv.makes_copy(s));
     n.prepare.extend(prepare);
     n.body = body;
-    let mut gone: Vec<Source> = [Some(filter), Some(sum), padded].into_iter().flatten().collect();
-    gone.sort();
-    gone.into_iter().rev().for_each(|b| super::structure::drop_buffer(n, b));
+    conv.gone().into_iter().rev().for_each(|b| super::structure::drop_buffer(n, b));
     Ok(())
 }
 

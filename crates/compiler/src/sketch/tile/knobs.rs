@@ -117,6 +117,7 @@ fn ways(d: &mut Draft, s: &Shape, t: &Target) {
             Packing::Forced => &["yes"],
             Packing::Weight => &["no", "yes"],
             Packing::Data => &["no", "near", "yes"],
+            Packing::Far => &["near", "yes"],
         };
         d.knobs.push(Knob::words(format!("pack_{name}"), Role::Layout, values));
     }

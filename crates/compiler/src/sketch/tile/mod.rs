@@ -26,6 +26,9 @@ const FEW_REGISTERS: usize = 1024;
 /// Lanes of the vectors of padded copies, unless a configuration asks for the machine's own.
 const WIDE_COPY: i64 = 16;
 
+/// Axes that are tiled at most. Of more, the outermost stay untiled.
+const MOST_TILED: usize = 5;
+
 /// Reductions below this many steps stay in one piece.
 const SHORT: i64 = 32;
 
@@ -68,6 +71,8 @@ enum Packing {
     Weight,
     /// Data that is packed at each call, as a whole or tile by tile, or not at all.
     Data,
+    /// Data that lanes cannot read as it lies: it is packed at each call in one of these ways.
+    Far,
 }
 
 /// The innermost loop of a padded copy: where it has data between its borders.
@@ -126,7 +131,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
             .collect();
         out.extend(lanes);
         // A padded copy next to its use is always faster than one of the whole input.
-        let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. });
+        let is_copied = |s: &Stage| matches!(s.body, Expr::Select { .. }) && !w.is_of_weights(s);
         if pad == Pad::Near && !out.is_empty() && w.stages[..main].iter().any(is_copied) {
             out.retain(|s| !s.name.contains("copy"));
         }
@@ -186,11 +191,13 @@ fn side_stages_first(w: &Workload) -> Workload {
 /// Whether a stage before the main one has to be computed: it tests positions, as a padding does,
 /// or has steps of its own ahead of the main stage.
 pub(super) fn padding(w: &Workload, main: usize) -> bool {
-    w.stages[..main].iter().any(is_padding)
+    w.stages[..main].iter().any(|s| is_padding(w, s))
 }
 
-fn is_padding(s: &Stage) -> bool {
-    s.reduction.is_none() && (matches!(s.body, Expr::Select { .. }) || s.body.flop() > 0)
+fn is_padding(w: &Workload, s: &Stage) -> bool {
+    s.reduction.is_none()
+        && (matches!(s.body, Expr::Select { .. }) || s.body.flop() > 0)
+        && !w.is_of_weights(s)
 }
 
 /// How many axes a copy near its use is joined to, of those that it could be: all that a padding
@@ -202,8 +209,9 @@ fn joined_axes(s: &Stage, shared: usize) -> usize {
 /// Joins the epilogue, brings padding into its form and collapses axes.
 pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, Vec<Primitive>)> {
     let (mut n, mut prefix) = start(w);
-    for s in w.stages[..main].iter().filter(|s| s.reduction.is_none()) {
-        if !is_padding(s) || pad == Pad::Guard {
+    let computed = |s: &&Stage| s.reduction.is_none() && !w.is_of_weights(s);
+    for s in w.stages[..main].iter().filter(computed) {
+        if !is_padding(w, s) || pad == Pad::Guard {
             attempt(&mut n, &mut prefix, vec![Primitive::Inline { buffer: s.name.clone() }])?;
         }
     }
@@ -228,7 +236,7 @@ pub(super) fn shape_base(w: &Workload, main: usize, pad: Pad) -> Option<(Nest, V
     attempt(&mut n, &mut prefix, joins)?;
     if pad == Pad::Near {
         // Join the copy to the axes that it shares with the main stage, outermost first.
-        let stage = w.stages[..main].iter().find(|s| is_padding(s))?;
+        let stage = w.stages[..main].iter().find(|s| is_padding(w, s))?;
         let p = stage.name.clone();
         let join = |a: &String, b: &String| Primitive::Join { first: a.clone(), second: b.clone() };
         let mut trial = (n.clone(), prefix.clone());
@@ -314,20 +322,33 @@ fn stride(n: &Nest, b: Source, index: &[Affine], v: Var) -> i64 {
 }
 
 /// Axes along which every operand is constant, contiguous (or of a short stride), or a weight,
-/// whose layout the compiler may choose.
+/// whose layout the compiler may choose. Where there is none, axes along which data is far apart
+/// that can be packed at each call.
 fn lane_axes(n: &Nest, c: &str) -> Vec<String> {
     let Some((spatial, _)) = main_loops(n, c) else { return Vec::new() };
     let ops = operands(n, c);
-    let fits = |a: &Axis| {
+    let packs = |b: Source, i: &[Affine]| {
+        matches!(n.buffer(b).scope, Scope::Data(_))
+            && !is_window(i)
+            && ops.iter().filter(|o| o.0 == b).count() == 1
+            && spatial.iter().any(|a| stride(n, b, i, a.var) == 0)
+    };
+    let fits = |a: &Axis, packed: bool| {
         a.extent >= 4
             && ops.iter().all(|(b, i)| {
                 let s = stride(n, *b, i, a.var);
-                (0..=4).contains(&s) || n.buffer(*b).scope == Scope::Prepared
+                (0..=4).contains(&s)
+                    || n.buffer(*b).scope == Scope::Prepared
+                    || packed && packs(*b, i)
             })
             // Lanes over an axis that no operand but weights depends on still need one operand.
             && ops.iter().any(|(b, i)| stride(n, *b, i, a.var) != 0)
     };
-    spatial.iter().filter(|a| fits(a)).map(|a| a.name.clone()).collect()
+    let all = |packed: bool| -> Vec<String> {
+        spatial.iter().filter(|a| fits(a, packed)).map(|a| a.name.clone()).collect()
+    };
+    let as_it_lies = all(false);
+    if as_it_lies.is_empty() { all(true) } else { as_it_lies }
 }
 
 /// What the accumulation tests.
@@ -408,6 +429,7 @@ impl Main<'_> {
                 let kind = match (weight, lane_stride > 1) {
                     (true, true) => Packing::Forced,
                     (true, false) => Packing::Weight,
+                    (false, _) if lane_stride > 4 => Packing::Far,
                     _ => Packing::Data,
                 };
                 packable.push((buf.name.clone(), kind));
@@ -457,12 +479,13 @@ fn sketch(
     }
     let lane_at = spatial.iter().position(|a| a.name == lane)?;
     let main = Main { base, c, operands: operands(base, c), spatial };
-    let cut = main.outside(lane_at, pad)?;
-    let (outer, tiled) = (main.spatial[..cut].to_vec(), main.spatial[cut..].to_vec());
-    let lane_at = lane_at - cut;
-    if tiled.len() > 4 {
+    let many = main.spatial.len().saturating_sub(MOST_TILED);
+    let cut = main.outside(lane_at, pad)?.max(many);
+    if cut > lane_at {
         return None;
     }
+    let (outer, tiled) = (main.spatial[..cut].to_vec(), main.spatial[cut..].to_vec());
+    let lane_at = lane_at - cut;
     let lane = &tiled[lane_at];
     // Lanes whose tests differ are computed one by one, which is not worth a sketch.
     if pad == Pad::Guard && tests(base, c).iter().any(|index| index.uses(lane.var)) {

@@ -24,7 +24,7 @@ mod transform;
 use super::super::{Facts, start, tile::with_epilogue};
 use super::Program;
 use super::loops::launches;
-use crate::nest::{Nest, Scope, Stmt, accesses};
+use crate::nest::{Nest, Scope};
 use crate::schedule::{Convolution, find_convolution};
 use squall_core::{Configuration, DType, Gpu};
 
@@ -49,11 +49,9 @@ pub fn derive(f: &Facts<'_>, gpu: Gpu) -> Option<Program> {
 /// The nest without the convolution's loops. Buffers that nothing uses any more take no room as
 /// local ones; the sum's stays as the epilogue's name for what replaces it.
 fn without(mut n: Nest, conv: &Convolution) -> Nest {
-    let reads =
-        |s: &Stmt| accesses(std::slice::from_ref(s)).iter().any(|a| a.buffer == conv.weight);
-    n.prepare.retain(|s| !reads(s));
+    n.prepare.retain(|s| !conv.makes_copy(s));
     n.body.clear();
-    for gone in [Some(conv.filter), Some(conv.sum), conv.padded].into_iter().flatten() {
+    for gone in conv.gone() {
         n.buffers[gone.0 as usize].scope = Scope::Local;
     }
     let prepare = std::mem::take(&mut n.prepare);
