@@ -43,8 +43,8 @@ fn training_resumes_where_it_stopped() {
         &mut |_| epochs += 1,
         &mut |_| true,
     );
-    // Of the last of five networks two of three epochs were done at least: it goes on in a thread of
-    // its own until it is told to stop.
+    // Of the last of five networks two of three epochs were done at least: it goes on in a
+    // thread of its own until it is told to stop.
     assert!(epochs <= 1, "{epochs} epochs were learned again");
     let question = problem(9, 5, "FP16", "d1");
     assert_eq!(
