@@ -65,8 +65,9 @@ impl Input {
         json!({"tasks": tasks, "untuned": untuned})
     }
 
-    /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, an operator line,
-    /// or a problem of MIOpen's, as a command of MIOpenDriver or a key of its databases. `dims` gives symbolic dimensions of models their extents.
+    /// Reads an input: the path of a `.onnx`, `.ops`, `.workload` or `.toml` file, an operator
+    /// line, or a problem of MIOpen's, as a command of MIOpenDriver or a key of its databases.
+    /// `dims` gives symbolic dimensions of models their extents.
     pub fn load(text: &str, dims: &[(String, i64)]) -> Result<Input, Error> {
         Input::load_given(text, dims, &[])
     }
