@@ -66,6 +66,20 @@ impl Precision {
 impl Input {
     /// The same model in a format; kernels of tf32 without products stay as they are.
     pub fn in_precision(mut self, p: Precision, target: TargetRequest) -> Result<Input, Error> {
+        let of_bytes = |t: &&Task| {
+            let w = &t.workload;
+            w.foreign.is_none()
+                && w.inputs.iter().any(|i| i.dtype == DType::U8 || i.dtype.is_packed())
+        };
+        if let (false, Some(t)) = (target.is_cpu(), self.tasks.iter().find(of_bytes)) {
+            return Err(Error::Usage {
+                message: format!(
+                    "`{}` is a kernel of bytes, and those are made for CPUs only",
+                    t.name
+                ),
+                hint: "leave --target out, or choose another dtype".into(),
+            });
+        }
         if p == Precision::F32 {
             return Ok(self);
         }

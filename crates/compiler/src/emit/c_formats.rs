@@ -142,7 +142,8 @@ fn halves(l: i64, kind: &str, used: &Used, s: &mut String) {
 
 /// Of single numbers; references keep the bytes of four in a double.
 const DOT: &str = "static inline int dot_f(int s, int a, int b) {
-  for (int i = 0; i < 32; i += 8) s += (int)((unsigned)a >> i & 255) * (signed char)((unsigned)b >> i);
+  for (int i = 0; i < 32; i += 8)
+    s += (int)((unsigned)a >> i & 255) * (signed char)((unsigned)b >> i);
   return s;
 }
 static inline double dot_d(double s, double a, double b) {
@@ -185,8 +186,10 @@ fn dot(l: i64) -> String {
     if let Some((feature, clang, gcc)) = single {
         let _ = writeln!(
             s,
-            "#if ({feature}) && defined(__clang__)\n  return (i{l})__builtin_ia32_vpdpbusd{clang}(s, \
-             a, b);\n#elif {feature}\n  return (i{l})__builtin_ia32_vpdpbusd{gcc}(s, a, b);"
+            "#if ({feature}) && defined(__clang__)\n  \
+             return (i{l})__builtin_ia32_vpdpbusd{clang}(s, a, b);\n\
+             #elif {feature}\n  \
+             return (i{l})__builtin_ia32_vpdpbusd{gcc}(s, a, b);"
         );
         head = "#elif";
     }
@@ -195,15 +198,16 @@ fn dot(l: i64) -> String {
         let clang = if l == 16 { " && !defined(__clang__)" } else { "" };
         let _ = writeln!(
             s,
-            "{head} defined({feature}){clang}\n  s{l} even = (s{l})(a & 0xff00ff), odd = (s{l})(a >> 8 & \
-             0xff00ff);\n  s += {};\n  return s + {};",
+            "{head} defined({feature}){clang}\n  \
+             s{l} even = (s{l})(a & 0xff00ff), odd = (s{l})(a >> 8 & 0xff00ff);\n  \
+             s += {};\n  return s + {};",
             call("even", &format!("(s{l})b << 8 >> 8")),
             call("odd", &format!("(s{l})b >> 8")),
         );
         head = "#else";
     }
-    let portable = "s + (a & 255) * (b << 24 >> 24) + (a >> 8 & 255) * (b << 16 >> 24) + (a >> 16 & \
-                    255) * (b << 8 >> 24) + (a >> 24 & 255) * (b >> 24)";
+    let portable = "s + (a & 255) * (b << 24 >> 24) + (a >> 8 & 255) * (b << 16 >> 24) + \
+                    (a >> 16 & 255) * (b << 8 >> 24) + (a >> 24 & 255) * (b >> 24)";
     let _ = match head {
         "#if" => writeln!(s, "  return {portable};\n}}"),
         _ => writeln!(s, "#else\n  return {portable};\n#endif\n}}"),

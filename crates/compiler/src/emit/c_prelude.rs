@@ -116,7 +116,8 @@ fn round(l: i64) -> String {
         _ => ("__none__", "x"),
     };
     format!(
-        "static inline v{l} round_v{l}(v{l} x) {{\n#if defined({feature}) && !defined(__clang__)\n  \
+        "static inline v{l} round_v{l}(v{l} x) {{\n\
+         #if defined({feature}) && !defined(__clang__)\n  \
          return {call};\n#else\n  v{l} r; for (int i = 0; i < {l}; i++) r[i] = rintf(x[i]); \
          return r;\n#endif\n}}\n"
     )

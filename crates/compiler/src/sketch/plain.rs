@@ -128,12 +128,18 @@ pub fn reference(w: &Workload, symbol: &str) -> KernelSource {
 /// A reference with at least so many operations uses all threads that its process may use.
 const LARGE: u64 = 1 << 31;
 
-/// Intermediates are kept in the precision that is computed in.
+/// Intermediates are kept in the precision that is computed in, but whole numbers of 32 bits, which
+/// floats do not hold exactly. References keep both in doubles, for which four bytes make room.
 fn widen(n: &mut Nest) {
     n.buffers
         .iter_mut()
-        .filter(|b| matches!(b.scope, Scope::Workspace | Scope::Local))
+        .filter(|b| matches!(b.scope, Scope::Workspace | Scope::Local) && !is_whole(b.dtype))
         .for_each(|b| b.dtype = DType::F32);
+}
+
+/// Whether elements are whole numbers of 32 bits, or four bytes.
+fn is_whole(d: DType) -> bool {
+    d == DType::I32 || d.is_packed()
 }
 
 /// Sums along the output's innermost axis side by side, instead of one after another, and shares

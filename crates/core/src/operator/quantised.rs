@@ -1,10 +1,10 @@
-//! Convolutions and products of bytes: data without sign by weights with one, exact sums of 32 bits,
-//! and a result that is scaled, rounded and saturated to bytes again.
+//! Convolutions and products of bytes: data without sign by weights with one, exact sums of 32
+//! bits, and a result that is scaled, rounded and saturated to bytes again.
 //!
 //! A result is `max(min(round(C * (S * c) + Z * 64), 255), 0)`, where `C` is the sum of products of
 //! bytes, `c` a power of two by the number of products, and `S` and `Z` have a number for each
-//! channel. In them is all that quantised models say: `S = sx sw / sy / c` of their scales, and in
-//! `Z` the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`, with
+//! channel. In them is all that quantised models say: `S = sx sw / sy / c` of their scales, in `Z`
+//! the bias, the zero point of the result, and `-zx sum(w)` for the data's zero point `zx`, with
 //! which images are padded. Channels lie last in memory, four of them in an element.
 
 use super::conv::Conv;

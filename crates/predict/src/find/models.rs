@@ -28,9 +28,8 @@ pub const FORESTS: usize = 2;
 pub const PARTS: u64 = 5;
 /// A solver that loses this much is as likely the best as e^-1 of one that loses nothing.
 const TOLERANCE: f32 = 0.05;
-/// Residuals of times count at most as the median residual of their solver, within these bounds:
-/// solvers differ in how well their times are known, and a mean absolute error is asked for.
-const RESIDUALS: [f32; 2] = [0.03, 0.5];
+/// Residuals of times count at most as this.
+const MOST_RESIDUAL: f32 = 0.5;
 /// The part of times that a range is to hold.
 const HELD: f64 = 0.80;
 /// Ranges are never narrower than this, as a logarithm.
@@ -108,11 +107,7 @@ fn settings(aim: Aim, e: &Effort, out: usize) -> TreeSettings {
     TreeSettings {
         rounds: e.rounds,
         rate: 0.1,
-        leaves: match aim {
-            Aim::BestByProblem => 200,
-            Aim::Time => 127,
-            _ => 63,
-        },
+        leaves: if by_problem { 200 } else { 63 },
         least: if matches!(aim, Aim::BestByProblem | Aim::BestByNeighbours) { 3.0 } else { 20.0 },
         row_share: 0.6,
         column_share: if by_problem { 0.6 } else { 0.45 },
@@ -145,23 +140,6 @@ impl Lessons {
             _ => true,
         };
         rows.filter(counts).map(|r| r as u32).collect()
-    }
-
-    /// For each candidate the median absolute residual of its solver, whose numbers are given; see
-    /// [`RESIDUALS`].
-    fn scales(&self, solvers: &[u8]) -> Vec<f32> {
-        let mut of: Vec<Vec<f32>> = vec![Vec::new(); 256];
-        for (r, &solver) in solvers.iter().enumerate() {
-            if self.standings[r] == Standing::Listed {
-                of[usize::from(solver)].push(self.residuals[r].abs());
-            }
-        }
-        let median = |mut all: Vec<f32>| {
-            all.sort_by(f32::total_cmp);
-            all.get(all.len() / 2).copied().unwrap_or(0.0).clamp(RESIDUALS[0], RESIDUALS[1])
-        };
-        let medians: Vec<f32> = of.into_iter().map(median).collect();
-        solvers.iter().map(|&s| medians[usize::from(s)]).collect()
     }
 
     /// Each candidate's share of being the best, as its list tells.
@@ -219,7 +197,6 @@ pub fn train(
         AIMS.iter().flat_map(|&a| (0..FORESTS).map(move |h| (a, h))).collect();
     let data = Binned { columns };
     let by_problem = seen(Aim::BestByProblem, &data.columns);
-    let scales = lessons.scales(&data.columns[0]);
     let run = |&(aim, left_out): &(Aim, usize)| {
         let picked = lessons.picked(aim, left_out);
         let s = settings(aim, e, left_out);
@@ -230,8 +207,8 @@ pub fn train(
             }),
             Aim::Time => picked.iter().for_each(|&r| {
                 let r = r as usize;
-                let (off, most) = (scores[r] - lessons.residuals[r], scales[r]);
-                out[r] = [off.clamp(-most, most), 1.0];
+                let off = scores[r] - lessons.residuals[r];
+                out[r] = [off.clamp(-MOST_RESIDUAL, MOST_RESIDUAL), 1.0];
             }),
             _ => lessons.slopes_of_best(left_out, &targets, scores, out),
         };

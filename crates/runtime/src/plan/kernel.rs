@@ -27,7 +27,7 @@ pub fn letter(d: DType) -> Option<char> {
 
 impl Plan {
     /// The tensors of a workload, as a session makes them: inputs in order, then outputs. Elements
-    /// of four bytes are bytes to whoever calls a kernel; bytes take all values.
+    /// of four bytes are bytes to a kernel's caller; bytes take all values.
     pub fn of_workload(w: &Workload) -> Plan {
         let element = |d: DType| {
             let bytes = match d {
