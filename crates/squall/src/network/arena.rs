@@ -42,7 +42,8 @@ pub fn lay_out_by(
     let mut total = 0usize;
     // What has its place, by offset.
     let mut placed: Vec<usize> = Vec::new();
-    for i in order {
+    // What has no bytes lies at the beginning, where it meets nothing.
+    for i in order.into_iter().filter(|&i| size(i) > 0) {
         let (mut free, mut best): (usize, Option<(usize, usize)>) = (0, None);
         for &other in placed.iter().filter(|&&o| meets(o, i)) {
             let gap = offsets[other].saturating_sub(free);
@@ -91,6 +92,15 @@ mod tests {
             };
             prop_assert!((0..60).all(|t| alive(t) <= total));
         }
+    }
+
+    #[test]
+    fn blocks_without_bytes_lie_inside_of_no_other() {
+        let of = |bytes, first, last| Block { bytes, first, last };
+        // The second and the third overlap in memory, since they are not alive together.
+        let blocks = [of(640, 0, 5), of(192, 0, 1), of(128, 3, 5), of(0, 0, 5)];
+        let (offsets, total) = lay_out(&blocks, ALIGNMENT);
+        assert_eq!((offsets[3], total), (0, 832));
     }
 
     #[test]
