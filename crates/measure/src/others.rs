@@ -51,6 +51,10 @@ impl Gentle {
     /// Ends it and all that it started now. It dies before they do, so that it takes none of their
     /// deaths for the fault of what they ran.
     pub fn end(mut self) {
+        // Where it ended by itself its number may be another's by now.
+        if self.ended().is_ok_and(|e| e.is_some()) {
+            return;
+        }
         let others = tree(self.process.child.id());
         let _ = self.process.kill();
         for pid in others.keys().filter(|p| **p != self.process.child.id()) {

@@ -126,6 +126,7 @@ fn polite(a: &Args, stop: &AtomicBool) -> Result<u8, Failure> {
         calm: Duration::from_secs_f64(a.calm),
         until_served: a.until_idle,
         otherwise: otherwise(a)?,
+        environment: server(a),
         ..PoliteRequest::new(program, &a.store.store)
     };
     let p = serve_wishes(&context(), &request, stop, &mut listen)?;
@@ -150,12 +151,12 @@ fn polite(a: &Args, stop: &AtomicBool) -> Result<u8, Failure> {
 /// What a polite worker does where no wish is left: the fleet's jobs.
 #[cfg(feature = "fleet")]
 fn otherwise(a: &Args) -> Result<Option<Vec<String>>, Failure> {
-    let Some(server) = &a.server else { return Ok(None) };
+    if a.server.is_none() {
+        return Ok(None);
+    }
     let isa = a.target.isa.one()?.map_or("native".into(), |i| i.to_string());
     let words = [
         "worker",
-        "--server",
-        server,
         "--until-idle",
         "--json",
         "--store",
@@ -168,6 +169,17 @@ fn otherwise(a: &Args) -> Result<Option<Vec<String>>, Failure> {
         &a.lease.to_string(),
     ];
     Ok(Some(words.map(String::from).to_vec()))
+}
+
+/// The server's address, which may hold a password: other users see the words of a command.
+#[cfg(feature = "fleet")]
+fn server(a: &Args) -> Vec<(String, String)> {
+    a.server.iter().map(|s| ("SQUALL_FLEET".into(), s.clone())).collect()
+}
+
+#[cfg(not(feature = "fleet"))]
+fn server(_: &Args) -> Vec<(String, String)> {
+    Vec::new()
 }
 
 #[cfg(not(feature = "fleet"))]

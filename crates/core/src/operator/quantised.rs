@@ -28,6 +28,14 @@ pub fn sum_unit(products: i64, is_depthwise: bool) -> f64 {
     (-spread.log2().round()).exp2()
 }
 
+/// Refuses sums of so many products that 32 bits may not hold them.
+fn fits(products: i64) -> Result<(), String> {
+    match products <= i64::from(i32::MAX) / (255 * 128) {
+        true => Ok(()),
+        false => Err(format!("a sum of {products} products of bytes does not fit 32 bits")),
+    }
+}
+
 /// The stage that scales, rounds and saturates sums.
 fn requantised(sums: &str, axes: &str, index: &str, channel: &str, unit: f64) -> String {
     format!(
@@ -50,6 +58,7 @@ impl MatMul {
         if k % 4 != 0 {
             return Err(format!("products of bytes take four at a time, and k={k} is no multiple"));
         }
+        fits(k)?;
         let (fours, unit) = (k / 4, sum_unit(k, false));
         written(&format!(
             "workload matmul\ndata A: u8x4[{m}, {fours}]\nweight B: i8x4[{n}, {fours}]\nweight S: \
@@ -90,6 +99,7 @@ impl Conv {
                  are not"
             ));
         }
+        fits(c.saturating_mul(r).saturating_mul(s))?;
         let (fours, unit) = (c / 4, sum_unit(c * r * s, false));
         let (copy, x) = padded(("u8x4", fours, zero), n, h, w);
         written(&format!(

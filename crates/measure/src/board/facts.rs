@@ -4,8 +4,13 @@ use squall_core::{Architecture, Isa, LEVELS, Level};
 use std::collections::HashMap;
 
 /// The features of x86 that Linux calls otherwise than compilers do.
-const LINUX: [(&str, &str); 4] =
-    [("sse3", "pni"), ("sse4.1", "sse4_1"), ("sse4.2", "sse4_2"), ("lzcnt", "abm")];
+const LINUX: [(&str, &str); 5] = [
+    ("sse3", "pni"),
+    ("sse4.1", "sse4_1"),
+    ("sse4.2", "sse4_2"),
+    ("lzcnt", "abm"),
+    ("avx512vnni", "avx512_vnni"),
+];
 
 /// The facts of a board.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -61,6 +61,8 @@ pub struct PoliteRequest {
     /// The words of a command of the program that is run where no wish is left: a fleet's worker,
     /// which ends by itself where it has nothing to do.
     pub otherwise: Option<Vec<String>>,
+    /// Variables of that command's environment: what others may not see among its words.
+    pub environment: Vec<(String, String)>,
 }
 
 impl PoliteRequest {
@@ -79,6 +81,7 @@ impl PoliteRequest {
             calm: Duration::from_secs(5),
             until_served: false,
             otherwise: None,
+            environment: Vec::new(),
         }
     }
 }
@@ -158,7 +161,15 @@ impl Host<'_> {
             if self.is_welcome() && is_due {
                 match self.next()? {
                     Some(slice) => {
-                        self.run(slice, stop, listen)?;
+                        let is_command = slice.task().is_none();
+                        let ended = self.run(slice, stop, listen)?;
+                        // A command that ended by itself has nothing to do, or cannot do it.
+                        if is_command && ended.is_some() {
+                            if self.request.until_served {
+                                return Ok(());
+                            }
+                            asked = Some(Instant::now());
+                        }
                         continue;
                     }
                     None if self.request.until_served => return Ok(()),
@@ -225,13 +236,14 @@ impl Host<'_> {
         }
     }
 
-    /// Lets a slice run to its end, unless others want the machine.
+    /// Lets a slice run to its end, unless others want the machine; whether it succeeded, where it
+    /// ended by itself.
     fn run(
         &mut self,
         mut slice: Slice,
         stop: &AtomicBool,
         listen: &mut Listen<'_>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<bool>, Error> {
         self.done.slices += 1;
         listen(Event::Note(format!("others are idle: {}", slice.what())));
         self.others.restart(Some(slice.process()));
@@ -248,10 +260,11 @@ impl Host<'_> {
             }
         };
         let task = slice.task();
-        self.done.trials += slice.end(stop, &mut |slice| {
+        let made = slice.end(stop, &mut |slice| {
             self.look(Some(slice));
             self.is_welcome()
         });
+        self.done.trials += made;
         self.others.restart(None);
         match (ended, task) {
             (None, _) if !stop.load(Ordering::Relaxed) => {
@@ -263,9 +276,16 @@ impl Host<'_> {
                     "{task} cannot be tuned here; `squall tune` says why"
                 )));
             }
+            // All that there is of its space was tried: what is known of it is all there will be.
+            (Some(true), Some(task)) if made == 0 => {
+                self.hopeless.insert(task);
+            }
+            (Some(false), None) => listen(Event::Trouble(
+                "the fleet's worker failed; `squall worker` without --polite says why".into(),
+            )),
             _ => {}
         }
-        Ok(())
+        Ok(ended)
     }
 }
 

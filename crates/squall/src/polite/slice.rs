@@ -23,8 +23,9 @@ pub(super) struct Slice {
     /// The wish; none of another command, which others wait for, so that it is asked to end.
     task: Option<TaskId>,
     what: String,
-    /// Trials that it reported.
+    /// Trials that it reported, and the thread that counts them.
     trials: Arc<AtomicU64>,
+    counter: Option<std::thread::JoinHandle<()>>,
     /// Holds the wish's workload.
     _folder: Option<TemporaryFolder>,
 }
@@ -58,7 +59,7 @@ impl Slice {
     /// Another command of the program.
     pub fn of_command(request: &PoliteRequest, words: &[String]) -> Result<Slice, Error> {
         let mut command = Command::new(&request.program);
-        command.args(words);
+        command.args(words).envs(request.environment.iter().cloned());
         Slice::start(command, None, words.first().cloned().unwrap_or_default(), None)
     }
 
@@ -73,16 +74,16 @@ impl Slice {
         let mut process =
             Gentle::spawn(&mut command).map_err(|source| Error::Read { path, source })?;
         let trials = Arc::new(AtomicU64::new(0));
-        if let Some(output) = process.output() {
+        let counter = process.output().map(|output| {
             let trials = Arc::clone(&trials);
             std::thread::spawn(move || {
                 let lines = BufReader::new(output).lines().map_while(Result::ok);
                 for _ in lines.filter(|l| l.starts_with("{\"trial\"")) {
                     trials.fetch_add(1, Ordering::Relaxed);
                 }
-            });
-        }
-        Ok(Slice { process, task, what, trials, _folder: folder })
+            })
+        });
+        Ok(Slice { process, task, what, trials, counter, _folder: folder })
     }
 
     /// The process.
@@ -130,6 +131,10 @@ impl Slice {
             }
         }
         self.process.end();
+        // Its last lines are counted, too: with it dead they have an end.
+        if let Some(counter) = self.counter.take() {
+            let _ = counter.join();
+        }
         self.trials.load(Ordering::Relaxed)
     }
 }

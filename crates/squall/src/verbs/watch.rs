@@ -63,7 +63,16 @@ pub fn watch(
     let (mut number, mut written) = (latest(out)?, 0);
     let (mut last, mut seen): (Option<Winners>, Option<Winners>) = (None, None);
     while !stop.load(Ordering::Relaxed) && request.versions.is_none_or(|n| written < n) {
-        let winners = winners(context, request)?;
+        let winners = match winners(context, request) {
+            Ok(winners) => winners,
+            Err(e) if last.is_none() => return Err(e),
+            // A store that another writes to, or a model that is being replaced: it passes.
+            Err(e) => {
+                listen(Event::Trouble(e.to_string()));
+                pause(request.every, stop);
+                continue;
+            }
+        };
         // While a task is tuned its winner changes every few trials: what two looks saw counts.
         let is_settled = last.is_none() || seen.as_ref() == Some(&winners);
         let is_new = last.as_ref() != Some(&winners);
@@ -81,12 +90,17 @@ pub fn watch(
             last = Some(winners);
             continue;
         }
-        let end = Instant::now() + request.every;
-        while Instant::now() < end && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(LOOK);
-        }
+        pause(request.every, stop);
     }
     Ok(written)
+}
+
+/// Waits, but not beyond a stop.
+fn pause(time: std::time::Duration, stop: &AtomicBool) {
+    let end = Instant::now() + time;
+    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(LOOK);
+    }
 }
 
 /// Who holds the model's tasks here now.

@@ -70,7 +70,10 @@ fn product(w: &mut Writer, x: &str, weights: &Blocked, bias: Option<&str>) -> Op
     };
     let bits = stored.bits as i64;
     let signed = stored.dtype == DType::I8;
-    let of = NBits { k, n, bits, block: weights.block, signed, form };
+    // A block that reaches beyond the reduction is as good as one that ends with it, and the packed
+    // form of a small file stays small.
+    let block = weights.block.min(k.max(1).checked_add(7)? / 8 * 8);
+    let of = NBits { k, n, bits, block, signed, form };
     if !is_of_bytes || of.check().is_err() {
         return None;
     }
