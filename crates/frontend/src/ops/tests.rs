@@ -39,6 +39,11 @@ fn products_come_in_other_formats() {
             && allowed.name == "matmul_64x64x64_tf32"
             && allowed.workload.tolerance() > plain.workload.tolerance()
     );
+    let bytes = one("conv2d c=64 h=56 k=64 r=3 pad=1 dtype=u8");
+    assert_eq!(
+        (bytes.name.as_str(), bytes.workload.output().dtype.name()),
+        ("conv2d_64x56x56_k64_3x3_u8", "u8")
+    );
     let half = one("conv2d c=64 h=56 k=64 r=3 pad=1 dtype=bf16 epilogue=bias,relu").workload;
     assert!(half.inputs.iter().all(|i| i.dtype == squall_core::DType::Bf16));
     // The border and the result are as the inputs, the sum is not.
@@ -133,7 +138,7 @@ fn errors_name_the_place_and_the_nearest_thing() {
         ("conv2d c=1 h=8 k=4 r=9", "a.ops:1:1: a window of 9 does not fit"),
         (
             "conv2d c=1 h=8 k=4 r=3 dtype=f64",
-            "a.ops:1:30: dtype=f64: conv2d kernels are made for f32, tf32, f16, bf16 today",
+            "a.ops:1:30: dtype=f64: conv2d kernels are made for f32, tf32, f16, bf16, u8 today",
         ),
         (
             "softmax rows=2 cols=4 dtype=bf16",
