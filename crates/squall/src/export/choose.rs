@@ -9,7 +9,7 @@ use crate::target_context::TargetContext;
 use crate::task_kernels::TaskKernels;
 use crate::task_state::{TaskState, name_of};
 use squall_core::{
-    DeviceIdentity, KernelSource, Nanos, Outcome, Record, RecordKind, Task, Tunable, find_tunable,
+    DeviceIdentity, KernelSource, Nanos, Record, RecordKind, Task, Tunable, find_tunable,
 };
 use squall_frontend::UserKernel;
 use squall_measure::cpu::while_compiling;
@@ -247,7 +247,7 @@ fn realize(
     r: &Record,
     symbol: &str,
 ) -> Option<KernelSource> {
-    if !matches!(r.outcome, Outcome::Measured(_)) {
+    if !r.outcome.is_right() {
         return None;
     }
     let tunable = find_tunable(tunables, &r.tunable)?;
