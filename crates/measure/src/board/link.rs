@@ -31,8 +31,9 @@ const KERNELS: usize = 64;
 /// No line is longer, and no piece of what a program says.
 const LONGEST: usize = 1 << 20;
 /// Makes a folder, takes the keeper into it and becomes it. Nothing is sent before the shell asked.
-const SHELL: &str = "sh -c 'd=$(mktemp -d \"${TMPDIR:-/tmp}/squall-board-XXXXXXXX\") && cd \"$d\" \
-                     || exit 97; trap \"rm -rf \\\"\\$d\\\"\" EXIT; echo \"squall-board $(uname -m) $d\"; \
+const SHELL: &str = "sh -c 'd=$(mktemp -d \"${TMPDIR:-/tmp}/squall-board-XXXXXXXX\") && \
+                     cd \"$d\" || exit 97; trap \"rm -rf \\\"\\$d\\\"\" EXIT; \
+                     echo \"squall-board $(uname -m) $d\"; \
                      read n && head -c \"$n\" > keeper && chmod 700 keeper && exec ./keeper'";
 /// What the shell's line begins with; a login may print others before it.
 const GREETING: &str = "squall-board ";
