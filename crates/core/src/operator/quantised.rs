@@ -9,7 +9,7 @@
 
 use super::conv::Conv;
 use super::matmul::MatMul;
-use super::window::Window;
+use super::window::{Window, inside};
 use super::written;
 use crate::{TensorKind, Workload};
 
@@ -121,22 +121,14 @@ fn padded(
     h: Window,
     w: Window,
 ) -> (String, &'static str) {
-    if !h.is_padded() && !w.is_padded() {
-        return (String::new(), "X");
-    }
-    let mut conds = Vec::new();
-    for (name, axis) in [("h", h), ("w", w)] {
-        if axis.is_padded() {
-            conds.push(format!("0 <= {name} - {} < {}", axis.before, axis.extent));
-        }
-    }
+    let Some(inside) = inside(h, w) else { return (String::new(), "X") };
     let border = if format == "u8" { u32::from(zero) } else { u32::from_le_bytes([zero; 4]) };
     let text = format!(
         "stage P: {format}[n: {n}, h: {}, w: {}, c: {channels}] = select({}, X[n, h - {}, w - {}, \
          c], {border})\n",
         h.padded(),
         w.padded(),
-        conds.join(" and "),
+        inside,
         h.before,
         w.before
     );

@@ -64,6 +64,16 @@ impl Window {
     }
 }
 
+/// Where a position of a padded image lies inside of it, as a condition; nothing where no axis is
+/// padded.
+pub(super) fn inside(h: Window, w: Window) -> Option<String> {
+    let padded = [("h", h), ("w", w)].into_iter().filter(|(_, axis)| axis.is_padded());
+    let conds: Vec<String> = padded
+        .map(|(name, axis)| format!("0 <= {name} - {} < {}", axis.before, axis.extent))
+        .collect();
+    (!conds.is_empty()).then(|| conds.join(" and "))
+}
+
 /// The line of the stage that copies `X[n, c, h, w]` with its padding into `P`, and the name of the
 /// tensor to read. The line is empty and the tensor is `X` where nothing is padded.
 pub(super) fn padding(
@@ -73,21 +83,13 @@ pub(super) fn padding(
     w: Window,
     border: &str,
 ) -> (String, &'static str) {
-    if !h.is_padded() && !w.is_padded() {
-        return (String::new(), "X");
-    }
-    let mut conds = Vec::new();
-    for (name, axis) in [("h", h), ("w", w)] {
-        if axis.is_padded() {
-            conds.push(format!("0 <= {name} - {} < {}", axis.before, axis.extent));
-        }
-    }
+    let Some(inside) = inside(h, w) else { return (String::new(), "X") };
     let text = format!(
         "stage P: f32[n: {n}, c: {c}, h: {}, w: {}] = select({}, X[n, c, h - {}, w - {}], \
          {border})\n",
         h.padded(),
         w.padded(),
-        conds.join(" and "),
+        inside,
         h.before,
         w.before
     );
