@@ -6,7 +6,7 @@ use squall_core::Workload;
 use squall_frontend::{import_kernel, import_ops, miopen, npy, onnx, read_weights, recording};
 use squall_predict::Predictor;
 use squall_records::{fault, wire};
-use squall_runtime::{Plan, protocol};
+use squall_runtime::{HostPlan, protocol};
 
 /// A name and what it runs.
 pub struct Target {
@@ -117,9 +117,9 @@ fn read_chooser(bytes: &[u8]) {
 }
 
 fn read_plan(bytes: &[u8]) {
-    if let Ok(plan) = Plan::parse(&text(bytes))
+    if let Ok(plan) = HostPlan::parse(&text(bytes))
         && plan.verify().is_ok()
     {
-        assert_eq!(Plan::parse(&plan.to_string()).as_ref(), Ok(&plan));
+        assert_eq!(HostPlan::parse(&plan.to_string()).as_ref(), Ok(&plan));
     }
 }

@@ -388,14 +388,15 @@ fn a_reference_that_fails_is_an_error_that_says_so() {
         );
         assert!(outcomes(&mut measurer, &[right()]).is_err());
     }
-    let bytes = Workload::parse("workload h\ndata X: i8[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n")
-        .unwrap();
+    let whole =
+        Workload::parse("workload h\ndata X: i64[4]\nstage Y: f32[i: 4] = X[i]\noutput Y\n")
+            .unwrap();
     assert!(
         measurer
-            .set_task(&TaskSetup::new(bytes, reference(), 7))
+            .set_task(&TaskSetup::new(whole, reference(), 7))
             .unwrap_err()
             .to_string()
-            .contains("i8")
+            .contains("i64")
     );
     measurer.set_task(&TaskSetup::new(workload(), reference(), 7)).unwrap();
     measured(&outcomes(&mut measurer, &[right()]).unwrap()[0].0);

@@ -127,7 +127,7 @@ struct Data<'a> {
 
 /// How many networks of one kind are trained, and how; their seeds follow from the schedule's.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Ensemble {
     network: &'static str,
     members: usize,
     schedule: Schedule,
@@ -136,10 +136,10 @@ struct Plan {
 /// Parameters and curves of trained networks, one of each a member.
 type Trained = (Vec<Vec<f32>>, Vec<Vec<Epoch>>);
 
-impl Plan {
+impl Ensemble {
     /// The plan for one kind of network. 0 members or 0 epochs stand for the default numbers.
-    fn new(network: &'static str, members: usize, schedule: Schedule) -> Plan {
-        Plan { network, members: if members > 0 { members } else { MEMBERS }, schedule }
+    fn new(network: &'static str, members: usize, schedule: Schedule) -> Ensemble {
+        Ensemble { network, members: if members > 0 { members } else { MEMBERS }, schedule }
     }
 }
 
@@ -148,7 +148,7 @@ impl Data<'_> {
     fn train<L: Learner>(
         &self,
         learner: &L,
-        plan: Plan,
+        plan: Ensemble,
         trainer: &mut Trainer,
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Trained, FamilyError> {
@@ -256,10 +256,10 @@ impl Solver {
             }
         };
         let ranker = Ranker::new(&featurizer, options.ranker);
-        let plan = Plan::new("ranker", options.members.0, schedule(options.epochs.0, 64, 0.1));
+        let plan = Ensemble::new("ranker", options.members.0, schedule(options.epochs.0, 64, 0.1));
         let (ranker_members, ranker_curves) = data.train(&ranker, plan, trainer, go_on)?;
         let chain = Chain::new(&featurizer, options.chain);
-        let plan = Plan::new("chain", options.members.1, schedule(options.epochs.1, 128, 0.01));
+        let plan = Ensemble::new("chain", options.members.1, schedule(options.epochs.1, 128, 0.01));
         let (chain_members, chain_curves) = data.train(&chain, plan, trainer, go_on)?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };

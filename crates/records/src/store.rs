@@ -16,6 +16,7 @@ use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Files beside a store that was removed, of which the first free one takes its records.
 const RESCUES: u32 = 100;
@@ -40,6 +41,8 @@ pub struct Store {
     pub(crate) steps: Steps,
     /// Whether the last wait for a lock was ended from outside.
     stopped: Arc<AtomicBool>,
+    /// The longest wait for a lock, where it is another than [`Patience`](crate::Patience) says.
+    limit: Option<Duration>,
     /// The identity of the record that was appended last.
     pub(crate) last: RefCell<Option<String>>,
     /// Where the path is a folder that is written to: this process's file in it.
@@ -56,7 +59,20 @@ impl Store {
 
     /// Opens or creates a store with a chosen durability.
     pub fn open_with(path: impl AsRef<Path>, durability: Durability) -> Result<Store, StoreError> {
-        let path = path.as_ref();
+        Store::open_as(path.as_ref(), durability, None)
+    }
+
+    /// As [`Store::open`], where no lock of another process is waited for longer than `limit`, now
+    /// or later: what is written can be left out.
+    pub fn open_within(path: impl AsRef<Path>, limit: Duration) -> Result<Store, StoreError> {
+        Store::open_as(path.as_ref(), Durability::default(), Some(limit))
+    }
+
+    fn open_as(
+        path: &Path,
+        durability: Durability,
+        limit: Option<Duration>,
+    ) -> Result<Store, StoreError> {
         if is_folder(path) {
             return Store::open_folder(path, true);
         }
@@ -66,7 +82,7 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection =
             Connection::open_with_flags(path, flags).map_err(|e| cannot_open(path, e))?;
-        let mut store = Store::new(connection, path)?;
+        let mut store = Store::new(connection, path, limit)?;
         store.recognise()?;
         if store.connection.is_readonly("main").map_err(|e| store.error(e))? {
             return Err(StoreError::ReadOnly { path: path.to_path_buf() });
@@ -91,7 +107,7 @@ impl Store {
     pub(crate) fn in_memory(path: &Path) -> Result<Store, StoreError> {
         let connection =
             Connection::open_in_memory().map_err(|e| StoreError::from_sqlite(path, e))?;
-        let mut store = Store::new(connection, path)?;
+        let mut store = Store::new(connection, path, None)?;
         // Nothing of a stranger's stands in its schema, and its size is not that of a file.
         let done = store.connection.progress_handler(0, None::<fn() -> bool>);
         done.and_then(|()| schema::upgrade(&store.connection, 0)).map_err(|e| store.error(e))?;
@@ -103,10 +119,14 @@ impl Store {
         Store { own, ..self }
     }
 
-    fn new(mut connection: Connection, path: &Path) -> Result<Store, StoreError> {
+    fn new(
+        mut connection: Connection,
+        path: &Path,
+        limit: Option<Duration>,
+    ) -> Result<Store, StoreError> {
         let fail = |e| StoreError::from_sqlite(path, e);
         let stopped = Arc::new(AtomicBool::new(false));
-        let mut wait = Wait::new(path, Arc::clone(&stopped));
+        let mut wait = Wait::new(limit, path, Arc::clone(&stopped));
         connection.busy_handler(Some(move |tries| wait.again(tries))).map_err(fail)?;
         let steps = distrust(&mut connection, path).map_err(fail)?;
         Ok(Store {
@@ -115,6 +135,7 @@ impl Store {
             file: None,
             steps,
             stopped,
+            limit,
             last: RefCell::default(),
             own: None,
         })
@@ -133,7 +154,7 @@ impl Store {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let attempt = |connection: rusqlite::Result<Connection>| {
             let connection = connection.map_err(|e| cannot_open(path, e))?;
-            let store = Store::new(connection, path)?;
+            let store = Store::new(connection, path, None)?;
             store.recognise()?;
             // An empty store is filled when it is opened for writing; opened for reading, it has
             // nothing to read.
@@ -397,7 +418,7 @@ impl Store {
     /// Sets the journal up and brings the schema to the current version.
     fn prepare(&self, durability: Durability) -> Result<(), StoreError> {
         // SQLite's switch to the write-ahead log does not wait for other processes.
-        let mut wait = Wait::new(&self.path, Arc::clone(&self.stopped));
+        let mut wait = Wait::new(self.limit, &self.path, Arc::clone(&self.stopped));
         for tries in 0.. {
             match self.connection.pragma_update(None, "journal_mode", "WAL") {
                 Ok(()) => break,

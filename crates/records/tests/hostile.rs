@@ -216,6 +216,12 @@ fn a_lock_is_named_bounded_and_can_be_left() {
     assert!(start.elapsed() < Duration::from_secs(10) && asked.load(Ordering::Relaxed) > 5);
     let heard = said.lock().unwrap().clone();
     assert!(heard.iter().any(|t| t.contains("a.squall") && t.contains("locked")), "{heard:?}");
+    // What can be left out waits for less.
+    let hurried = Store::open_within(&path, Duration::from_millis(50)).unwrap();
+    let start = Instant::now();
+    let e = hurried.append_latest(record("a=1", &[1.0])).unwrap_err();
+    assert!(matches!(e, StoreError::Locked { .. }), "{e}");
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
     STOP.store(true, Ordering::Relaxed);
     let start = Instant::now();
     let e = store.append_latest(record("a=1", &[1.0])).unwrap_err();

@@ -8,4 +8,4 @@ pub mod plan;
 pub mod protocol;
 pub mod tables;
 
-pub use plan::{Plan, PlanError};
+pub use plan::{HostPlan, HostPlanError};

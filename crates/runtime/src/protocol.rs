@@ -1,7 +1,7 @@
 //! What a measurer and its runner say to each other, as types and as lines. The runner is a C
 //! program (`host/conversation.c`); both ends say their version and refuse another one.
 
-use crate::plan::Plan;
+use crate::plan::HostPlan;
 use squall_core::GpuState;
 use std::fmt::Write as _;
 
@@ -76,12 +76,12 @@ pub enum Request<'a> {
         /// The file's name.
         file: &'a str,
         /// The tensors, and the reference.
-        plan: &'a Plan,
+        plan: &'a HostPlan,
     },
     /// Lets a kernel make the pace until the next task or duel.
     Pace {
         /// The kernel.
-        plan: &'a Plan,
+        plan: &'a HostPlan,
         /// See [`squall_core::Workload::tolerance`].
         tolerance: f64,
         /// Bytes walked through before each call; 0 for none.
@@ -90,7 +90,7 @@ pub enum Request<'a> {
     /// Checks and times a kernel.
     Run {
         /// The kernel.
-        plan: &'a Plan,
+        plan: &'a HostPlan,
         /// See [`squall_core::Workload::tolerance`].
         tolerance: f64,
         /// Slower ones, in ns, are timed in two windows only; 0 for none.
@@ -101,7 +101,7 @@ pub enum Request<'a> {
     /// Checks two kernels, and keeps them ready.
     Duel {
         /// The kernels.
-        plans: [&'a Plan; 2],
+        plans: [&'a HostPlan; 2],
         /// See [`squall_core::Workload::tolerance`].
         tolerance: f64,
         /// Bytes walked through before each call; 0 for none.
@@ -124,7 +124,7 @@ impl Request<'_> {
     /// The files that it names: libraries, inputs, and that of the reference outputs, which may be
     /// the runner's to write.
     pub fn files(&self) -> Vec<&str> {
-        let (own, plans): (&[&str], Vec<&Plan>) = match self {
+        let (own, plans): (&[&str], Vec<&HostPlan>) = match self {
             Request::Task { file, plan, .. } => (std::slice::from_ref(file), vec![plan]),
             Request::Pace { plan, .. } | Request::Run { plan, .. } => (&[], vec![plan]),
             Request::Duel { plans, .. } => (&[], plans.to_vec()),
@@ -140,7 +140,7 @@ impl Request<'_> {
 
     /// The request as the runner reads it: a line, and the plans behind it.
     pub fn encode(&self) -> String {
-        let (mut line, plans): (String, Vec<&Plan>) = match self {
+        let (mut line, plans): (String, Vec<&HostPlan>) = match self {
             Request::Task { seed, file, plan } => {
                 (format!("task seed={seed} file={file}"), vec![plan])
             }
@@ -507,7 +507,7 @@ mod tests {
 
     #[test]
     fn requests_carry_their_plans() {
-        let plan = Plan::default();
+        let plan = HostPlan::default();
         let text = plan.to_string();
         let r = Request::Run { plan: &plan, tolerance: 1e-5, limit: 7.6, flush: 3 };
         let head = format!("run tolerance=1e-5 limit=8 flush=3 plan={}\n", text.len());

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
-use squall_runtime::Plan;
+use squall_runtime::HostPlan;
 use squall_runtime::plan::{
     Argument, At, Axis, Buffer, Element, Kernel, Launch, Parameter, Region, Role, Step, Work,
 };
@@ -20,7 +20,7 @@ fn at(buffer: u32, element: u64) -> At {
 }
 
 /// A network in which every kind of entry occurs, with sizes that grow with `n`.
-fn network(n: u64, name: &str) -> Plan {
+fn network(n: u64, name: &str) -> HostPlan {
     let f = Element::F32;
     let size = |role, count, place| Buffer { place, ..Buffer::own(role, f, count) };
     let own = |role, letter, count| Buffer::own(role, element(letter), count);
@@ -79,7 +79,7 @@ fn network(n: u64, name: &str) -> Plan {
     let step = |work| Step { name: name.into(), work };
     let axes =
         vec![Axis { extent: 4, to: 4 * n, from: 1 }, Axis { extent: 4 * n, to: 1, from: -4 }];
-    Plan {
+    HostPlan {
         regions: vec![
             region(Role::Scratch, 1024 * n, None),
             region(Role::Constant, 64 * n, Some(("constants.bin", 128))),
@@ -171,10 +171,10 @@ fn agree(program: &Path, texts: &[Vec<u8>]) -> usize {
     for (text, said) in texts.iter().zip(&said) {
         assert!(!said.is_empty());
         let Ok(text) = std::str::from_utf8(text) else { continue };
-        match Plan::parse(text) {
+        match HostPlan::parse(text) {
             Ok(plan) => {
                 assert_eq!(said, "plan", "C refuses\n{text}");
-                assert_eq!(Plan::parse(&plan.to_string()).unwrap(), plan);
+                assert_eq!(HostPlan::parse(&plan.to_string()).unwrap(), plan);
                 plans += 1;
             }
             Err(e) => assert_ne!(said, "plan", "C takes what Rust refuses ({e})\n{text}"),
@@ -187,11 +187,11 @@ fn agree(program: &Path, texts: &[Vec<u8>]) -> usize {
 fn plans_print_and_parse_back_in_both_readers() {
     let folder = tempfile::tempdir().unwrap();
     let names = ["", "node `a` (Conv)", " two\nlines\\n and a \\", "0 1 2 -"];
-    let plans: Vec<Plan> =
+    let plans: Vec<HostPlan> =
         names.iter().zip([1, 2, 7, 1000]).map(|(name, n)| network(n, name)).collect();
     for plan in &plans {
         plan.verify().unwrap();
-        assert_eq!(&Plan::parse(&plan.to_string()).unwrap(), plan);
+        assert_eq!(&HostPlan::parse(&plan.to_string()).unwrap(), plan);
     }
     let texts: Vec<Vec<u8>> = plans.iter().map(|p| p.to_string().into_bytes()).collect();
     assert_eq!(agree(&reader(folder.path()), &texts), texts.len());
@@ -248,7 +248,7 @@ fn what_does_not_fit_is_refused_by_both_readers() {
     let program = reader(folder.path());
     for ((from, to, words), said) in changes.iter().zip(verdicts(&program, &texts)) {
         let changed = text.replacen(from, to, 1);
-        let error = Plan::parse(&changed).unwrap_err().to_string();
+        let error = HostPlan::parse(&changed).unwrap_err().to_string();
         assert!(error.contains(words), "{to}: {error}");
         assert!(said.contains(words), "{to}: C says {said}");
     }
@@ -332,14 +332,14 @@ proptest! {
     fn any_text_is_read_or_refused(
         text in "(squall plan 2\n)?([a-z]{1,9}( -?[0-9a-z,]{1,6}){0,9}\n){0,9}",
     ) {
-        if let Ok(plan) = Plan::parse(&text) {
-            prop_assert_eq!(Plan::parse(&plan.to_string()).unwrap(), plan);
+        if let Ok(plan) = HostPlan::parse(&text) {
+            prop_assert_eq!(HostPlan::parse(&plan.to_string()).unwrap(), plan);
         }
     }
 
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Plan::parse(&String::from_utf8_lossy(&bytes));
+        let _ = HostPlan::parse(&String::from_utf8_lossy(&bytes));
     }
 
     #[test]

@@ -8,6 +8,10 @@ use squall_core::{Task, TaskId};
 use squall_records::{Store, Wish};
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long another process's lock on the store is waited for: wishes can be left out.
+const LOCKED: Duration = Duration::from_secs(1);
 
 /// A task that was asked for on a device, and the seconds that its kernel took.
 pub(crate) fn wish(task: &Task, at: &TargetContext, uses: u64, seconds: f64) -> Wish {
@@ -55,5 +59,5 @@ pub(crate) fn leave(store: Option<&Path>, wishes: &[Wish], at: &TargetContext) -
     let Some(path) = store.filter(|_| !wishes.is_empty() && !at.place.device.is_emulated()) else {
         return false;
     };
-    path.exists() && Store::open(path).and_then(|s| s.add_wishes(wishes)).is_ok()
+    path.exists() && Store::open_within(path, LOCKED).and_then(|s| s.add_wishes(wishes)).is_ok()
 }

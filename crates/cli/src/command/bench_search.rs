@@ -6,7 +6,7 @@ use crate::option::{JsonArgs, TargetArgs, ThreadArgs};
 use crate::terminal::{note, say, table};
 use serde_json::{Value, json};
 use squall::{Context, Input, InputRequest, Store, beside};
-use squall_study::strategies::{Ablation, BUILT_IN, Compared, Plan, Run, ablate, page};
+use squall_study::strategies::{Ablation, BUILT_IN, Compared, Comparison, Run, ablate, page};
 use std::path::PathBuf;
 
 /// Compare search strategies on real kernels, with equal trials
@@ -87,7 +87,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             strategies.push(s.clone());
         }
     }
-    let plan = Plan {
+    let plan = Comparison {
         strategies,
         trials,
         seeds: a.seeds,

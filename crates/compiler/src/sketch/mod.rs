@@ -37,7 +37,7 @@ pub(crate) struct Facts<'a> {
 }
 
 /// The part of a schedule that knobs decide.
-type Plan = Box<dyn Fn(&Configuration) -> Vec<Primitive> + Send + Sync>;
+type Primitives = Box<dyn Fn(&Configuration) -> Vec<Primitive> + Send + Sync>;
 
 /// A derived sketch.
 pub(crate) struct Sketch {
@@ -48,7 +48,7 @@ pub(crate) struct Sketch {
     pub base: Nest,
     /// What was applied to the plain nest to get `base`.
     pub prefix: Vec<Primitive>,
-    pub plan: Plan,
+    pub plan: Primitives,
     /// See [`KernelSource::full_optimisation`].
     pub full_optimisation: bool,
 }

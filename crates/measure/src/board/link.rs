@@ -26,8 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ALIVE: Duration = Duration::from_secs(5);
 /// How often it is looked at whether the user stopped us.
 const LOOK: Duration = Duration::from_millis(200);
-/// Kernels that stay on the board; its folder may be in its memory.
-const KERNELS: usize = 64;
+/// Kernels, and other files beside them, that stay on the board; its folder may be in its memory.
+const FILES: usize = 64;
 /// No line is longer, and no piece of what a program says.
 const LONGEST: usize = 1 << 20;
 /// Makes a folder, takes the keeper into it and becomes it. Nothing is sent before the shell asked.
@@ -61,7 +61,8 @@ pub(crate) struct Link {
     unread: Vec<u8>,
     /// The files that lie there, by the paths from which they came.
     sent: HashMap<String, PathBuf>,
-    kernels: VecDeque<String>,
+    /// Their names, the one that was used last at the end: kernels, and others.
+    recent: [VecDeque<String>; 2],
     /// Holds what `ssh` complains of.
     folder: TemporaryFolder,
 }
@@ -97,7 +98,7 @@ impl Link {
             output,
             unread: Vec::new(),
             sent: HashMap::new(),
-            kernels: VecDeque::new(),
+            recent: Default::default(),
             folder,
         };
         link.greet(build)?;
@@ -151,22 +152,23 @@ impl Link {
         }
     }
 
-    /// Puts a file there, unless it is there; what cannot be read here is an error.
+    /// Puts a file there, unless it is there; what cannot be read here is an error. Of kernels, and
+    /// of other files, those that were not used for longest make place.
     pub fn send_file(&mut self, name: &str, path: &Path) -> Result<(), MeasurerError> {
+        let kind = usize::from(!name.ends_with(".so"));
+        self.recent[kind].retain(|n| n != name);
+        self.recent[kind].push_back(name.into());
         if self.sent.get(name).is_some_and(|from| from == path) {
             return Ok(());
         }
         let bytes = fs::read(path).map_err(|e| MeasurerError::folder(path, &e))?;
         self.write(format!("file {name} {}\n", bytes.len()).as_bytes(), &bytes)?;
         self.sent.insert(name.into(), path.into());
-        if name.ends_with(".so") {
-            self.kernels.push_back(name.into());
-            if self.kernels.len() > KERNELS
-                && let Some(oldest) = self.kernels.pop_front()
-            {
-                self.sent.remove(&oldest);
-                self.write(format!("drop {oldest}\n").as_bytes(), &[])?;
-            }
+        if self.recent[kind].len() > FILES
+            && let Some(oldest) = self.recent[kind].pop_front()
+        {
+            self.sent.remove(&oldest);
+            self.write(format!("drop {oldest}\n").as_bytes(), &[])?;
         }
         Ok(())
     }
@@ -215,6 +217,8 @@ impl Link {
             ["late", cpu] => Frame::Late(cpu.into()),
             ["started"] => Frame::Started,
             ["refused", ..] => {
+                // A file that was refused is not there; which one the line says in words alone.
+                self.sent.clear();
                 let why = line.trim_start_matches("refused ");
                 return Err(MeasurerError::Device(format!(
                     "{}: {why} (TMPDIR on the board names another place)",

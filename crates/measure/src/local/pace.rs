@@ -7,7 +7,7 @@
 //! those that were measured twice (docs/decisions/0023).
 
 use squall_core::{Measurement, Nanos};
-use squall_runtime::Plan;
+use squall_runtime::HostPlan;
 use std::sync::Arc;
 
 /// A slower kernel, by its nanoseconds, is never the pacemaker: it would be most of a trial's cost,
@@ -31,7 +31,7 @@ pub(super) struct Pacemaker {
     /// How many pacemakers the task had before it.
     number: u32,
     /// Its plan.
-    pub plan: Arc<Plan>,
+    pub plan: Arc<HostPlan>,
     /// The least that it took in any moment, in ns.
     fastest: f64,
     sharing: Sharing,
@@ -70,7 +70,7 @@ impl Sharing {
 
 impl Pacemaker {
     /// Replaces the present pacemaker by a kernel that took `nanos`, if that serves better.
-    pub fn propose(present: &mut Option<Pacemaker>, plan: &Arc<Plan>, nanos: f64) {
+    pub fn propose(present: &mut Option<Pacemaker>, plan: &Arc<HostPlan>, nanos: f64) {
         let worthy = present.as_ref().is_none_or(|p| nanos * BETTER < p.fastest);
         if worthy && nanos > 0.0 && nanos <= SLOWEST {
             let (number, sharing) = present
@@ -125,9 +125,9 @@ mod tests {
     use squall_runtime::plan::{Region, Role};
 
     /// A plan that is told from others by a name.
-    fn kernel(name: &str) -> Arc<Plan> {
+    fn kernel(name: &str) -> Arc<HostPlan> {
         let region = Region { role: Role::Constant, bytes: 0, file: Some((name.into(), 0)) };
-        Arc::new(Plan { regions: vec![region], ..Plan::default() })
+        Arc::new(HostPlan { regions: vec![region], ..HostPlan::default() })
     }
 
     fn clock(nanos: f64) -> Measurement {

@@ -10,7 +10,7 @@ use squall_core::measurer::MessageVersion;
 use squall_core::{
     CpuCost, FailStage, KernelSource, Measurement, MeasurerError, Nanos, Rematch, Verdict,
 };
-use squall_runtime::Plan;
+use squall_runtime::HostPlan;
 use squall_runtime::protocol::{self, Ready, Request, Side};
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ impl LocalMeasurer {
         incumbent: &KernelSource,
         challenger: &KernelSource,
         cost: &mut CpuCost,
-    ) -> Result<[Plan; 2], MeasurerError> {
+    ) -> Result<[HostPlan; 2], MeasurerError> {
         let task = self.task()?.clone();
         let mut ready = |kernel, challenger| {
             let (built, cpu) = self.build(kernel)?;
@@ -101,7 +101,7 @@ impl LocalMeasurer {
     /// Loads and checks two kernels in a fresh process; with `swapped`, the challenger first.
     fn load_pair(
         &mut self,
-        [incumbent, challenger]: &[Plan; 2],
+        [incumbent, challenger]: &[HostPlan; 2],
         swapped: bool,
         cost: &mut CpuCost,
     ) -> Result<Pair, MeasurerError> {

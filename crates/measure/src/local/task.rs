@@ -5,7 +5,7 @@ use super::pace::{Pacemaker, Slowness};
 use crate::artifact::digest;
 use crate::cuda::{has_lowered_names, names_file};
 use squall_core::{DType, Judge, KernelSource, Measurement, MeasurerError, TaskSetup};
-use squall_runtime::Plan;
+use squall_runtime::HostPlan;
 use squall_runtime::plan::letter;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub(super) struct LocalTask {
     /// The file of the reference outputs.
     pub file: String,
     /// The tensors, without a kernel.
-    pub tensors: Plan,
+    pub tensors: HostPlan,
     pub tolerance: f64,
     pub reference_seconds: f64,
     /// What looks at results in place of a comparison.
@@ -73,7 +73,7 @@ impl LocalTask {
         folder: &Path,
         library: &str,
         kernel: &KernelSource,
-    ) -> Result<Plan, MeasurerError> {
+    ) -> Result<HostPlan, MeasurerError> {
         let mut names = Vec::new();
         if has_lowered_names(kernel) {
             let path = folder.join(names_file(library));
@@ -107,7 +107,7 @@ impl LocalTask {
 }
 
 /// The plan of a task's tensors; bytes of inputs that are given are written into `folder`.
-fn tensors(setup: &TaskSetup, number: usize, folder: &Path) -> Result<Plan, MeasurerError> {
+fn tensors(setup: &TaskSetup, number: usize, folder: &Path) -> Result<HostPlan, MeasurerError> {
     let workload = &setup.workload;
     let unknown = |what: String, d: DType| {
         MeasurerError::Reference(format!("{what} is {}: this cannot be measured yet", d.name()))
@@ -128,7 +128,7 @@ fn tensors(setup: &TaskSetup, number: usize, folder: &Path) -> Result<Plan, Meas
             return Err(unknown("the output".into(), o.dtype));
         }
     }
-    let mut plan = Plan::of_workload(workload);
+    let mut plan = HostPlan::of_workload(workload);
     for (k, bytes) in setup.reference.inputs.iter().enumerate() {
         if let (Some(bytes), Some(input)) = (bytes, plan.buffers.get_mut(k)) {
             let name = format!("input-{number}-{k}");

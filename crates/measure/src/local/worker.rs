@@ -4,7 +4,7 @@ use super::pace::{Pacemaker, Slowness};
 use super::task::LocalTask;
 use crate::cpu::{Device, Reply, Runner, STARTS, unexpected};
 use squall_core::{CpuCost, FailStage, Judge, Measurement, MeasurerError, Nanos, Outcome};
-use squall_runtime::Plan;
+use squall_runtime::HostPlan;
 use squall_runtime::protocol::{self, Failure, Place, Request, Side};
 use std::path::Path;
 use std::sync::Arc;
@@ -52,7 +52,7 @@ pub(super) struct Worker {
     /// The number of the task that the process knows.
     task: Option<usize>,
     /// The pacemaker that the process has loaded.
-    pacemaker: Option<Arc<Plan>>,
+    pacemaker: Option<Arc<HostPlan>>,
 }
 
 impl Worker {
@@ -98,7 +98,7 @@ impl Worker {
         &mut self,
         options: &RunOptions,
         task: &LocalTask,
-        reference: Option<&Plan>,
+        reference: Option<&HostPlan>,
     ) -> Result<(f64, f64), MeasurerError> {
         let plan = reference.unwrap_or(&task.tensors);
         let request = Request::Task { seed: task.seed, file: &task.file, plan };
@@ -207,7 +207,7 @@ impl Worker {
         options: &RunOptions,
         task: &LocalTask,
         judge: &Judge,
-        plan: &Plan,
+        plan: &HostPlan,
         cost: &mut CpuCost,
     ) -> Result<Option<Outcome>, MeasurerError> {
         let file = format!("{}-judged-{}", task.file, self.gpu.map_or(0, |n| n + 1));
@@ -261,7 +261,7 @@ impl Worker {
         &mut self,
         options: &RunOptions,
         task: &LocalTask,
-        plan: &Plan,
+        plan: &HostPlan,
         cost: &mut CpuCost,
     ) -> Result<Outcome, MeasurerError> {
         if let Some(judge) = &task.judge {
@@ -283,7 +283,7 @@ impl Worker {
         &mut self,
         options: &RunOptions,
         task: &LocalTask,
-        plan: &Arc<Plan>,
+        plan: &Arc<HostPlan>,
         cost: &mut CpuCost,
     ) -> Result<(Outcome, Option<Slowness>), MeasurerError> {
         if self.device.is_emulated() {

@@ -1,6 +1,6 @@
 //! What a plan takes from the types of `core`: tensors of a workload, launches of a source.
 
-use super::{Argument, Buffer, Element, Kernel, Launch, Parameter, Plan, Role, Step, Work};
+use super::{Argument, Buffer, Element, HostPlan, Kernel, Launch, Parameter, Role, Step, Work};
 use squall_core::{
     DType, KernelSource, LaunchArgument, LaunchPhase, Stage, TensorKind, Workload, workload::Input,
 };
@@ -25,10 +25,10 @@ pub fn letter(d: DType) -> Option<char> {
     }
 }
 
-impl Plan {
+impl HostPlan {
     /// The tensors of a workload, as a session makes them: inputs in order, then outputs. Elements
     /// of four bytes are bytes to a kernel's caller; bytes take all values.
-    pub fn of_workload(w: &Workload) -> Plan {
+    pub fn of_workload(w: &Workload) -> HostPlan {
         let element = |d: DType| {
             let bytes = match d {
                 DType::U8x4 => DType::U8,
@@ -55,12 +55,17 @@ impl Plan {
         };
         let inputs = w.inputs.iter().enumerate().map(input);
         let buffers = inputs.chain(w.outputs().iter().map(output)).collect();
-        Plan { buffers, ..Plan::default() }
+        HostPlan { buffers, ..HostPlan::default() }
     }
 
     /// A plan of tensors with one kernel that takes them all, and its call. `names` are those of
     /// the functions in the cubin, where they are not the source's.
-    pub fn with_kernel(&self, k: &KernelSource, library: Option<&str>, names: &[String]) -> Plan {
+    pub fn with_kernel(
+        &self,
+        k: &KernelSource,
+        library: Option<&str>,
+        names: &[String],
+    ) -> HostPlan {
         let mut plan = self.clone();
         let buffers: Vec<u32> = (0..plan.buffers.len() as u32).collect();
         let mut own = |role, bytes: u64| {

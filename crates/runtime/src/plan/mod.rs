@@ -275,9 +275,9 @@ pub struct Step {
     pub work: Work,
 }
 
-/// A plan whose parts fit together once [`Plan::verify`] says so.
+/// A plan whose parts fit together once [`HostPlan::verify`] says so.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct HostPlan {
     /// Memory that buffers share.
     pub regions: Vec<Region>,
     /// Tensors.
@@ -290,7 +290,7 @@ pub struct Plan {
 
 /// Why a text is no plan, or a plan does not fit together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
+pub enum HostPlanError {
     /// The text cannot be read.
     #[error("plan: line {line}: {why}")]
     Line {
@@ -304,9 +304,9 @@ pub enum PlanError {
     Unfit(String),
 }
 
-impl Plan {
+impl HostPlan {
     /// Reads a plan and verifies it.
-    pub fn parse(text: &str) -> Result<Plan, PlanError> {
+    pub fn parse(text: &str) -> Result<HostPlan, HostPlanError> {
         let plan = parse::plan(text)?;
         plan.verify()?;
         Ok(plan)
@@ -314,7 +314,7 @@ impl Plan {
 
     /// Whether every number of a buffer, kernel or region exists, every size and offset stays
     /// inside, and no sum overflows.
-    pub fn verify(&self) -> Result<(), PlanError> {
+    pub fn verify(&self) -> Result<(), HostPlanError> {
         verify::plan(self)
     }
 }

@@ -3,8 +3,8 @@
 
 use super::print::ROLES;
 use super::{
-    Argument, At, Axis, Buffer, Element, Kernel, Launch, MOST_AXES, MOST_BYTES, MOST_PARAMETERS,
-    Parameter, Plan, PlanError, Region, Role, Step, VERSION, Work,
+    Argument, At, Axis, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch, MOST_AXES,
+    MOST_BYTES, MOST_PARAMETERS, Parameter, Region, Role, Step, VERSION, Work,
 };
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
@@ -110,13 +110,13 @@ fn unescaped(text: &str) -> String {
     name
 }
 
-pub(super) fn plan(text: &str) -> Result<Plan, PlanError> {
-    let wrong = |line: usize, why: Wrong| PlanError::Line { line: line + 1, why };
+pub(super) fn plan(text: &str) -> Result<HostPlan, HostPlanError> {
+    let wrong = |line: usize, why: Wrong| HostPlanError::Line { line: line + 1, why };
     if text.contains('\0') {
         return Err(wrong(0, "the plan holds a byte 0"));
     }
     let text = text.strip_suffix('\n').unwrap_or(text);
-    let mut plan = Plan::default();
+    let mut plan = HostPlan::default();
     let mut stage = 0;
     for (n, line) in text.split('\n').enumerate() {
         let mut words = Words(Some(line));
@@ -137,7 +137,7 @@ fn head(line: &str) -> Result<(), Wrong> {
     }
 }
 
-fn entry(w: &mut Words<'_>, plan: &mut Plan, stage: &mut u32) -> Result<(), Wrong> {
+fn entry(w: &mut Words<'_>, plan: &mut HostPlan, stage: &mut u32) -> Result<(), Wrong> {
     let first = w.word()?;
     let own = match first {
         "region" => 0,

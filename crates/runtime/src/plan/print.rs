@@ -1,6 +1,6 @@
 //! Plans as text.
 
-use super::{Argument, At, Buffer, Kernel, Launch, Plan, Region, Role, Step, Work};
+use super::{Argument, At, Buffer, HostPlan, Kernel, Launch, Region, Role, Step, Work};
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 use std::fmt::{self, Display, Formatter};
 
@@ -142,7 +142,7 @@ impl Display for Step {
     }
 }
 
-impl Display for Plan {
+impl Display for HostPlan {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "squall plan {}", super::VERSION)?;
         self.regions.iter().try_for_each(|r| writeln!(f, "{r}"))?;

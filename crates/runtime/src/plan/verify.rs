@@ -1,12 +1,12 @@
 //! Whether the parts of a plan fit together; `host/verify.c` asks the same.
 
 use super::{
-    ALIGNMENT, Argument, At, Axis, Buffer, Element, Kernel, Launch, MOST_ARGUMENTS, MOST_AXES,
-    MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, Parameter, Plan, PlanError, Role, Step, Work,
+    ALIGNMENT, Argument, At, Axis, Buffer, Element, HostPlan, HostPlanError, Kernel, Launch,
+    MOST_ARGUMENTS, MOST_AXES, MOST_BYTES, MOST_MAPS, MOST_PARAMETERS, Parameter, Role, Step, Work,
 };
 use squall_core::{Language, LaunchPhase, Mapped, TensorMap};
 
-pub(super) fn plan(p: &Plan) -> Result<(), PlanError> {
+pub(super) fn plan(p: &HostPlan) -> Result<(), HostPlanError> {
     let fits = || {
         words(p)?;
         regions(p)?;
@@ -20,11 +20,11 @@ pub(super) fn plan(p: &Plan) -> Result<(), PlanError> {
             fits.ok_or_else(|| format!("step {i} ({}) does not fit its buffers", s.name))
         })
     };
-    fits().map_err(PlanError::Unfit)
+    fits().map_err(HostPlanError::Unfit)
 }
 
 /// Whether the plan can be printed as words of lines, none of them longer than a reader takes.
-fn words(p: &Plan) -> Result<(), String> {
+fn words(p: &HostPlan) -> Result<(), String> {
     let plain = |t: &str| !t.is_empty() && t.bytes().all(|b| b > b' ' && b != 127);
     let files = p.regions.iter().flat_map(|r| r.file.iter().map(|f| f.0.as_str()));
     let given = p.buffers.iter().filter_map(|b| b.file.as_deref());
@@ -39,7 +39,7 @@ fn small(n: u64) -> Result<u64, String> {
     if n <= MOST_BYTES { Ok(n) } else { Err(format!("{n} is too large")) }
 }
 
-fn regions(p: &Plan) -> Result<(), String> {
+fn regions(p: &HostPlan) -> Result<(), String> {
     p.regions.iter().enumerate().try_for_each(|(i, r)| {
         let filled = match r.role {
             Role::Constant | Role::Weight => true,
@@ -66,7 +66,7 @@ fn may_lie(buffer: Role, region: Role) -> bool {
     }
 }
 
-fn buffers(p: &Plan) -> Result<(), String> {
+fn buffers(p: &HostPlan) -> Result<(), String> {
     p.buffers.iter().enumerate().try_for_each(|(i, b)| {
         if b.count > MOST_BYTES / b.element.bytes() {
             return Err(format!("buffer {i} is too large"));
@@ -120,7 +120,7 @@ impl Kernel {
     }
 }
 
-fn kernels(p: &Plan) -> Result<(), String> {
+fn kernels(p: &HostPlan) -> Result<(), String> {
     p.kernels.iter().enumerate().try_for_each(|(i, k)| {
         let s = &k.symbol;
         if !is_identifier(s) {
@@ -219,13 +219,13 @@ fn is_read(r: Role) -> bool {
 }
 
 /// Whether a buffer of its own kind has room for the bytes that a kernel wants.
-fn holds(p: &Plan, number: Option<u32>, role: Role, bytes: u64) -> Option<()> {
+fn holds(p: &HostPlan, number: Option<u32>, role: Role, bytes: u64) -> Option<()> {
     let Some(number) = number else { return (bytes == 0).then_some(()) };
     let b = p.buffers.get(number as usize)?;
     (b.role == role && b.bytes() >= bytes).then_some(())
 }
 
-fn call(p: &Plan, work: &Work) -> Option<()> {
+fn call(p: &HostPlan, work: &Work) -> Option<()> {
     let Work::Call { kernel, buffers, prepared, workspace } = work else { return None };
     let k = p.kernels.get(*kernel as usize)?;
     if buffers.len() != k.parameters.len() {
@@ -246,11 +246,11 @@ fn call(p: &Plan, work: &Work) -> Option<()> {
     holds(p, *workspace, Role::Workspace, k.workspace)
 }
 
-fn target<'a>(p: &'a Plan, at: &At) -> Option<&'a Buffer> {
+fn target<'a>(p: &'a HostPlan, at: &At) -> Option<&'a Buffer> {
     p.buffers.get(at.buffer as usize).filter(|b| is_written(b.role))
 }
 
-fn source<'a>(p: &'a Plan, at: &At, element: Element) -> Option<&'a Buffer> {
+fn source<'a>(p: &'a HostPlan, at: &At, element: Element) -> Option<&'a Buffer> {
     let b = p.buffers.get(at.buffer as usize)?;
     (is_read(b.role) && b.element == element).then_some(b)
 }
@@ -268,7 +268,7 @@ fn axes_fit(axes: &[Axis], stride: impl Fn(&Axis) -> i64, at: &At, b: &Buffer) -
     Some(())
 }
 
-fn movement(p: &Plan, s: &Step) -> Option<()> {
+fn movement(p: &HostPlan, s: &Step) -> Option<()> {
     match &s.work {
         Work::Call { .. } => None,
         Work::Fill { to, count, value } => {

@@ -6,7 +6,7 @@ use super::{DRIVER, LIBRARY};
 use squall_core::{KernelSource, Workload};
 use squall_measure::cpu::Toolchain;
 use squall_measure::cuda::Gpu;
-use squall_runtime::plan::{Kernel, Plan};
+use squall_runtime::plan::{HostPlan, Kernel};
 use squall_runtime::{host, tables};
 use std::fmt::Write as _;
 
@@ -34,7 +34,7 @@ fn prototypes(s: &KernelSource) -> String {
 /// The host's part of a kernel's file: tables of its launches, and what reads them.
 pub fn launcher(s: &KernelSource, w: &Workload) -> String {
     let n = &s.symbol;
-    let kernel = Kernel::of_source(s, None, &Plan::of_workload(w).buffers);
+    let kernel = Kernel::of_source(s, None, &HostPlan::of_workload(w).buffers);
     let functions: Vec<String> =
         s.launches.iter().map(|l| format!("(const void *)&{}", l.entry)).collect();
     let most = kernel.launches.iter().map(|l| l.arguments.len()).max().unwrap_or(0).max(1);

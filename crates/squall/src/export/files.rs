@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use squall_core::{DType, KernelSource, TensorKind};
 use squall_measure::cpu::Toolchain;
 use squall_runtime::host;
-use squall_runtime::plan::Plan;
+use squall_runtime::plan::HostPlan;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -258,7 +258,7 @@ fn linked(kernels: &[Chosen]) -> String {
     for k in kernels {
         let w = &k.task.workload;
         let plan = |s: &KernelSource| {
-            let text = Plan::of_workload(w).with_kernel(s, None, &[]).to_string();
+            let text = HostPlan::of_workload(w).with_kernel(s, None, &[]).to_string();
             let lines: Vec<String> =
                 text.lines().map(|l| format!("\n     {}", literal(format!("{l}\n")))).collect();
             lines.concat()

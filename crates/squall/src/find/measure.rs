@@ -4,7 +4,7 @@ use squall_predict::find::Choice;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Plan {
+pub struct Timings {
     /// So many of the first are timed; with none the first is taken as it is.
     pub measure: usize,
     /// What that costs, in milliseconds of the GPU: each is run once.
@@ -13,15 +13,15 @@ pub struct Plan {
 
 /// How many of the first to time: `asked`, or as many as are worth it for `uses` runs. Timing
 /// another costs its time once; it gains what is expected to be saved a run, times the runs.
-pub fn plan(choices: &[Choice], asked: Option<usize>, uses: f64) -> Plan {
+pub fn plan(choices: &[Choice], asked: Option<usize>, uses: f64) -> Timings {
     let cost = |k: usize| choices[..k].iter().map(|c| c.ms).sum::<f64>();
     let of = |k: usize| match k {
-        0 | 1 => Plan { measure: 0, ms: 0.0 },
-        k => Plan { measure: k, ms: cost(k) },
+        0 | 1 => Timings { measure: 0, ms: 0.0 },
+        k => Timings { measure: k, ms: cost(k) },
     };
     if let Some(k) = asked {
         let k = k.min(choices.len());
-        return Plan { measure: k, ms: cost(k) };
+        return Timings { measure: k, ms: cost(k) };
     }
     let Some(first) = choices.first() else { return of(0) };
     let (mut best, mut kept) = (0.0, 1);
@@ -60,8 +60,8 @@ mod tests {
         let all = [choice(0, 1.0, 0.7), choice(1, 1.1, 0.25), choice(2, 40.0, 0.05)];
         assert_eq!(plan(&all, None, 1.0).measure, 0);
         assert_eq!(plan(&all, None, 1000.0).measure, 2);
-        assert_eq!(plan(&all, Some(3), 1.0), Plan { measure: 3, ms: 42.1 });
+        assert_eq!(plan(&all, Some(3), 1.0), Timings { measure: 3, ms: 42.1 });
         assert_eq!(plan(&all, Some(9), 1.0).measure, 3);
-        assert_eq!(plan(&[], None, 10.0), Plan { measure: 0, ms: 0.0 });
+        assert_eq!(plan(&[], None, 10.0), Timings { measure: 0, ms: 0.0 });
     }
 }

@@ -14,7 +14,7 @@ use crate::target_context::TargetContext;
 use serde_json::{Value, json};
 use squall_measure::cuda::{Gpu, cubin_file};
 use squall_runtime::host;
-use squall_runtime::plan::Plan;
+use squall_runtime::plan::HostPlan;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -37,7 +37,7 @@ pub fn export(
     }
     let name = &options.name;
     let text = network.plan_text()?;
-    let plan = Plan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
+    let plan = HostPlan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
     let ports = Ports::new(&plan, network.inputs(), network.outputs())?;
     let folder = Folder::make(folder)?;
     let (weights_bytes, seal) = write_weights(network, name, &folder)?;

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::network::NetworkValue;
 use serde_json::{Value, json};
-use squall_runtime::plan::{Element, Plan, Role};
+use squall_runtime::plan::{Element, HostPlan, Role};
 use std::fmt::Write as _;
 
 /// Names longer than this make symbols that some linkers cut.
@@ -90,7 +90,7 @@ pub fn spelling(element: Element) -> (&'static str, &'static str, i32) {
 impl Ports {
     /// The tensors of a plan, with the names and shapes that the model gives them.
     pub fn new(
-        plan: &Plan,
+        plan: &HostPlan,
         inputs: &[NetworkValue],
         outputs: &[NetworkValue],
     ) -> Result<Ports, Error> {

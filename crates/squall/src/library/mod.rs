@@ -25,7 +25,7 @@ use interface::{extents, plain};
 use serde_json::{Value, json};
 use sources::filled;
 use squall_runtime::host;
-use squall_runtime::plan::{ALIGNMENT, Plan, Role};
+use squall_runtime::plan::{ALIGNMENT, HostPlan, Role};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -119,7 +119,7 @@ pub fn export_library(
     }
     let name = &options.name;
     let text = network.plan_text()?;
-    let plan = Plan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
+    let plan = HostPlan::parse(&text).map_err(|e| Error::Nothing(e.to_string()))?;
     let ports = Ports::new(&plan, network.inputs(), network.outputs())?;
     let kernels = network.linked_kernels();
     let flags = Flags::of(&at.toolchain);
@@ -219,7 +219,7 @@ fn head_of(path: &Path) -> std::io::Result<String> {
 }
 
 /// What a model of the plan needs for a run, as `model.c` lays it out.
-fn workspace_bytes(plan: &Plan) -> u64 {
+fn workspace_bytes(plan: &HostPlan) -> u64 {
     let written =
         |r: Role| matches!(r, Role::Data | Role::Output | Role::Scratch | Role::Workspace);
     let regions = plan.regions.iter().filter(|r| written(r.role)).map(|r| r.bytes);

@@ -126,7 +126,7 @@ struct Builder<'a> {
     kernels: &'a [Chosen],
     plain: &'a PlainOperators,
     by_task: HashMap<TaskId, usize>,
-    described: runtime::Plan,
+    described: runtime::HostPlan,
     /// Buffers of places that steps name, by block, first element and elements.
     places: HashMap<(usize, usize, usize), u32>,
     /// Buffers of constants, by whether only a preparation reads them.
@@ -155,7 +155,7 @@ impl<'a> Builder<'a> {
             kernels,
             plain,
             by_task: kernels.iter().enumerate().map(|(i, k)| (k.task.id, i)).collect(),
-            described: runtime::Plan::default(),
+            described: runtime::HostPlan::default(),
             places: HashMap::new(),
             constants: HashMap::new(),
             bytes: [Vec::new(), Vec::new()],
@@ -176,7 +176,7 @@ impl<'a> Builder<'a> {
             b.buffer(role, element, elements as u64, at);
         }
         let tuned = kernels.iter().map(|k| {
-            let tensors = runtime::Plan::of_workload(&k.task.workload).buffers;
+            let tensors = runtime::HostPlan::of_workload(&k.task.workload).buffers;
             runtime::Kernel::of_source(&k.source, library(&k.source).as_deref(), &tensors)
         });
         b.described.kernels = tuned.collect();
@@ -228,7 +228,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn build(mut self) -> Result<(runtime::Plan, Vec<u8>), Error> {
+    fn build(mut self) -> Result<(runtime::HostPlan, Vec<u8>), Error> {
         for (i, step) in self.plan.steps.iter().enumerate() {
             let work = self.work(i, step).map_err(|message: String| {
                 Error::Nothing(format!("node `{}`: {message}", step.node))

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::files::put;
 use crate::find::modes::{ModeCosts, simulate};
 use crate::find::modes_page::page;
-use crate::find::{Plan, load, plan, write};
+use crate::find::{Timings, load, plan, write};
 use crate::forecast::{self, Question, questions};
 use crate::verbs::Problems;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ pub struct Chosen {
     /// Best first.
     pub solutions: Vec<Solution>,
     /// What to measure first.
-    pub plan: Plan,
+    pub plan: Timings,
 }
 
 impl Chosen {

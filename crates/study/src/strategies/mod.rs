@@ -38,7 +38,7 @@ pub const FINALISTS: usize = 12;
 
 /// What to compare.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct Comparison {
     /// Strategies by name, those of [`squall_search::ablations`] among them.
     pub strategies: Vec<String>,
     /// Budgets, each a run of its own: strategies plan by their budget.
@@ -115,7 +115,7 @@ pub struct Score {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ablation {
     /// What was compared.
-    pub plan: Plan,
+    pub plan: Comparison,
     /// The device.
     pub device: String,
     /// The toolchain.
@@ -208,7 +208,7 @@ mod tests {
     use squall::Input;
 
     fn ablation() -> Ablation {
-        let plan = Plan {
+        let plan = Comparison {
             strategies: vec!["evolution".into(), "random".into()],
             trials: vec![4, 8],
             seeds: 2,

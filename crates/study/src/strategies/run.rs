@@ -1,7 +1,7 @@
 //! The comparison as it runs: task by task, budget by budget, and the second looks at the end.
 
 use super::race::{Entrant, Race, think};
-use super::{Ablation, Compared, FINALISTS, Plan, Run};
+use super::{Ablation, Compared, Comparison, FINALISTS, Run};
 use squall::recorder::Recorder;
 use squall::trials::{
     Limits, NoRecords, Rounds, SYMBOL, TrialRecorder, cpu_time, name_of, realize, run_trials,
@@ -30,7 +30,7 @@ const LOOKS: usize = 5;
 pub fn ablate(
     context: &Context,
     input: &Input,
-    plan: &Plan,
+    plan: &Comparison,
     store: &Store,
     stop: &AtomicBool,
     heard: &mut dyn FnMut(&str),
@@ -68,7 +68,7 @@ pub(super) fn find(name: &str) -> Result<&'static StrategyInfo, Error> {
 struct Study<'a> {
     measurer: Box<dyn Measurer>,
     recorder: Recorder<'a>,
-    plan: &'a Plan,
+    plan: &'a Comparison,
     chosen: Vec<&'static StrategyInfo>,
     stop: &'a AtomicBool,
 }

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""Backward data and weights of ResNet-18's convolutions on a CUDA GPU: Squall's kernels beside cuDNN's, fp32 without TF32.
+
+    backward.py SQUALL OUT.json [--seconds 400] [--batches 1,16]
+
+All layers are tuned in one session, and each winner is checked against its reference by Squall. cuDNN's time is that of
+PyTorch's convolution_backward with benchmarking on, the better of two layouts, in a captured graph of twenty calls.
+Both are times of calls in a row, with warm caches."""
+import argparse
+import json
+import math
+import statistics
+import subprocess
+
+import torch
+
+# name, channels, image, filters, filter, stride, padding, how often the network has it
+LAYERS = [("conv1_7x7_s2", 3, 224, 64, 7, 2, 3, 1), ("conv2_3x3", 64, 56, 64, 3, 1, 1, 4), ("conv3_3x3_s2", 64, 56, 128, 3, 2, 1, 1)]
+LAYERS += [("conv3_1x1_s2", 64, 56, 128, 1, 2, 0, 1), ("conv3_3x3", 128, 28, 128, 3, 1, 1, 3), ("conv4_3x3_s2", 128, 28, 256, 3, 2, 1, 1)]
+LAYERS += [("conv4_1x1_s2", 128, 28, 256, 1, 2, 0, 1), ("conv4_3x3", 256, 14, 256, 3, 1, 1, 3), ("conv5_3x3_s2", 256, 14, 512, 3, 2, 1, 1)]
+LAYERS += [("conv5_1x1_s2", 256, 14, 512, 1, 2, 0, 1), ("conv5_3x3", 512, 7, 512, 3, 1, 1, 3)]
+CALLS = 20
+# Others of MIOpen's problems, one of each kind: operator line, then how PyTorch says it.
+OTHERS = {
+    "conv3d": "conv3d n=1 c=16 d=8 h=28 w=28 k=32 t=3 r=3 s=3 stride=1 pad=1",
+    "grouped_data": "conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=1 groups=4 direction=backward_data",
+    "dilated_weights": "conv2d n=1 c=64 h=28 w=28 k=64 r=3 s=3 stride=1 pad=2 dilation=2 direction=backward_weights",
+    "transposed": "conv_transpose2d n=1 c=64 h=28 w=28 k=32 r=4 s=4 stride=2 pad=1",
+}
+
+
+def timed(call):
+    """Microseconds a call."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(5):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(CALLS):
+            call()
+    times = []
+    for _ in range(20):
+        a, b = torch.cuda.Event(True), torch.cuda.Event(True)
+        a.record()
+        graph.replay()
+        b.record()
+        torch.cuda.synchronize()
+        times.append(a.elapsed_time(b) / CALLS * 1e3)
+    return statistics.median(times)
+
+
+def cudnn(batch, layer, direction):
+    _, c, h, k, r, stride, pad, _ = layer
+    out = (h + 2 * pad - r) // stride + 1
+    mask = [direction == "backward_data", direction == "backward_weights", False]
+    best = None
+    for form in (torch.contiguous_format, torch.channels_last):
+        x, w, g = (torch.randn(s, device="cuda").to(memory_format=form) for s in ((batch, c, h, h), (k, c, r, r), (batch, k, out, out)))
+        us = timed(lambda: torch.ops.aten.convolution_backward(g, x, w, None, [stride] * 2, [pad] * 2, [1, 1], False, [0, 0], 1, mask))
+        best = us if best is None else min(best, us)
+    return best
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("squall")
+    p.add_argument("out")
+    p.add_argument("--seconds", type=float, default=400)
+    p.add_argument("--batches", default="1,16")
+    a = p.parse_args()
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    lines, rows = [], []
+    for batch in map(int, a.batches.split(",")):
+        for layer in LAYERS:
+            for direction in ("backward_data", "backward_weights"):
+                name, c, h, k, r, stride, pad, _ = layer
+                called = f"{name}_n{batch}_{direction}"
+                lines.append(f"{called}: conv2d n={batch} c={c} h={h} w={h} k={k} r={r} s={r} stride={stride} pad={pad} direction={direction}")
+                rows.append({"name": called, "batch": batch, "direction": direction, "cudnn_us": cudnn(batch, layer, direction)})
+    lines += [f"{n}: {l}" for n, l in OTHERS.items()]
+    rows += [{"name": n} for n in OTHERS]
+    open("/tmp/backward.ops", "w").write("\n".join(lines) + "\n")
+    tuned = subprocess.run([a.squall, "tune", "/tmp/backward.ops", "--target", "cuda", "--seconds", str(a.seconds), "--store", "/tmp/backward.squall", "--json"], stdout=subprocess.PIPE, text=True)
+    said = [json.loads(l) for l in tuned.stdout.splitlines() if l.startswith("{")]
+    tasks = {t["name"]: t for t in said[-1]["tasks"]} if said else {}
+    for row in rows:
+        t = tasks.get(row["name"], {})
+        row["trials"], row["failed"] = t.get("trials"), t.get("failed")
+        row["best"] = t.get("best")
+        if t.get("best_ns"):
+            row["squall_us"] = t["best_ns"] / 1e3
+            if "cudnn_us" in row:
+                row["ratio"] = row["cudnn_us"] / row["squall_us"]
+        print(json.dumps({k: v for k, v in row.items() if k != "best"}), flush=True)
+    means = {}
+    for batch in sorted({r["batch"] for r in rows if "batch" in r}):
+        for direction in ("backward_data", "backward_weights"):
+            ratios = [r["ratio"] for r in rows if r.get("batch") == batch and r["direction"] == direction and "ratio" in r]
+            if ratios:
+                means[f"n{batch} {direction}"] = round(math.exp(sum(map(math.log, ratios)) / len(ratios)), 3)
+    print("cuDNN's time over Squall's, geometric means:", means, "exit", tuned.returncode)
+    json.dump({"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "means": means, "rows": rows}, open(a.out, "w"))
+
+
+if __name__ == "__main__":
+    main()
