@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Backward data and weights of ResNet-18's convolutions on a CUDA GPU: Squall's kernels beside cuDNN's, fp32 without TF32.
 
-    backward.py SQUALL OUT.json [--seconds 400] [--batches 1,16]
+    backward.py SQUALL OUT.json [--trials 60] [--batches 1,16]
 
 All layers are tuned in one session, and each winner is checked against its reference by Squall. cuDNN's time is that of
 PyTorch's convolution_backward with benchmarking on, the better of two layouts, in a captured graph of twenty calls.
@@ -67,7 +67,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("squall")
     p.add_argument("out")
-    p.add_argument("--seconds", type=float, default=400)
+    p.add_argument("--trials", type=int, default=60, help="of each of the 48 kernels; some eight are made in a second")
     p.add_argument("--batches", default="1,16")
     a = p.parse_args()
     torch.backends.cudnn.benchmark = True
@@ -83,7 +83,7 @@ def main():
     lines += [f"{n}: {l}" for n, l in OTHERS.items()]
     rows += [{"name": n} for n in OTHERS]
     open("/tmp/backward.ops", "w").write("\n".join(lines) + "\n")
-    tuned = subprocess.run([a.squall, "tune", "/tmp/backward.ops", "--target", "cuda", "--seconds", str(a.seconds), "--store", "/tmp/backward.squall", "--json"], stdout=subprocess.PIPE, text=True)
+    tuned = subprocess.run([a.squall, "tune", "/tmp/backward.ops", "--target", "cuda", "--trials", str(a.trials), "--store", "/tmp/backward.squall", "--json"], stdout=subprocess.PIPE, text=True)
     said = [json.loads(l) for l in tuned.stdout.splitlines() if l.startswith("{")]
     tasks = {t["name"]: t for t in said[-1]["tasks"]} if said else {}
     for row in rows:

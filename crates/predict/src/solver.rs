@@ -137,7 +137,7 @@ struct Ensemble {
 type Trained = (Vec<Vec<f32>>, Vec<Vec<Epoch>>);
 
 impl Ensemble {
-    /// The plan for one kind of network. 0 members or 0 epochs stand for the default numbers.
+    /// The networks of one kind. 0 members or 0 epochs stand for the default numbers.
     fn new(network: &'static str, members: usize, schedule: Schedule) -> Ensemble {
         Ensemble { network, members: if members > 0 { members } else { MEMBERS }, schedule }
     }
@@ -148,26 +148,27 @@ impl Data<'_> {
     fn train<L: Learner>(
         &self,
         learner: &L,
-        plan: Ensemble,
+        ensemble: Ensemble,
         trainer: &mut Trainer,
         go_on: &mut dyn FnMut(&Progress) -> bool,
     ) -> Result<Trained, FamilyError> {
-        let holders = if self.held.is_empty() { plan.members } else { holders(plan.members) };
+        let holders =
+            if self.held.is_empty() { ensemble.members } else { holders(ensemble.members) };
         let job = |i: usize, until: Option<usize>| {
-            let seed = plan.schedule.seed.wrapping_mul(1000).wrapping_add(i as u64);
-            let mut schedule = Schedule { seed, ..plan.schedule };
+            let seed = ensemble.schedule.seed.wrapping_mul(1000).wrapping_add(i as u64);
+            let mut schedule = Schedule { seed, ..ensemble.schedule };
             let mut problems = (self.learned, self.held);
             if let Some(until) = until {
                 problems = (self.all, &[]);
                 schedule.until = until;
             }
-            Job { network: plan.network, member: i, problems, schedule }
+            Job { network: ensemble.network, member: i, problems, schedule }
         };
         let mut ask = |jobs: &[Job], j: usize, epochs: usize, within: f64, last: Option<Epoch>| {
             go_on(&Progress {
                 solver: self.featurizer.family.solver(),
-                network: plan.network,
-                member: (jobs[j].member, plan.members),
+                network: ensemble.network,
+                member: (jobs[j].member, ensemble.members),
                 epochs: (epochs, jobs[j].schedule.until),
                 within,
                 last,
@@ -180,10 +181,10 @@ impl Data<'_> {
         let jobs: Vec<Job> = (0..holders).map(|i| job(i, None)).collect();
         let (mut states, on) = run(&jobs, trainer)?;
         // Networks that were ended early say nothing about the number of passes.
-        if on && holders < plan.members {
+        if on && holders < ensemble.members {
             let best: usize = states.iter().map(|s| s.best_epoch().map_or(0, |e| e + 1)).sum();
             let until = Some((best + holders / 2) / holders);
-            let jobs: Vec<Job> = (holders..plan.members).map(|i| job(i, until)).collect();
+            let jobs: Vec<Job> = (holders..ensemble.members).map(|i| job(i, until)).collect();
             states.extend(run(&jobs, trainer)?.0);
         }
         let curves = states.iter().map(|s| s.curve.clone()).collect();
@@ -256,11 +257,13 @@ impl Solver {
             }
         };
         let ranker = Ranker::new(&featurizer, options.ranker);
-        let plan = Ensemble::new("ranker", options.members.0, schedule(options.epochs.0, 64, 0.1));
-        let (ranker_members, ranker_curves) = data.train(&ranker, plan, trainer, go_on)?;
+        let ensemble =
+            Ensemble::new("ranker", options.members.0, schedule(options.epochs.0, 64, 0.1));
+        let (ranker_members, ranker_curves) = data.train(&ranker, ensemble, trainer, go_on)?;
         let chain = Chain::new(&featurizer, options.chain);
-        let plan = Ensemble::new("chain", options.members.1, schedule(options.epochs.1, 128, 0.01));
-        let (chain_members, chain_curves) = data.train(&chain, plan, trainer, go_on)?;
+        let ensemble =
+            Ensemble::new("chain", options.members.1, schedule(options.epochs.1, 128, 0.01));
+        let (chain_members, chain_curves) = data.train(&chain, ensemble, trainer, go_on)?;
         let curves = Curves { ranker: ranker_curves, chain: chain_curves };
         let mix = Mix { ranker: 0.5, chain: 0.5 };
         let keys = hashes(m.examples);

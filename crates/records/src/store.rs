@@ -126,7 +126,7 @@ impl Store {
     ) -> Result<Store, StoreError> {
         let fail = |e| StoreError::from_sqlite(path, e);
         let stopped = Arc::new(AtomicBool::new(false));
-        let mut wait = Wait::new(limit, path, Arc::clone(&stopped));
+        let mut wait = Wait::new(path, limit, Arc::clone(&stopped));
         connection.busy_handler(Some(move |tries| wait.again(tries))).map_err(fail)?;
         let steps = distrust(&mut connection, path).map_err(fail)?;
         Ok(Store {
@@ -418,7 +418,7 @@ impl Store {
     /// Sets the journal up and brings the schema to the current version.
     fn prepare(&self, durability: Durability) -> Result<(), StoreError> {
         // SQLite's switch to the write-ahead log does not wait for other processes.
-        let mut wait = Wait::new(self.limit, &self.path, Arc::clone(&self.stopped));
+        let mut wait = Wait::new(&self.path, self.limit, Arc::clone(&self.stopped));
         for tries in 0.. {
             match self.connection.pragma_update(None, "journal_mode", "WAL") {
                 Ok(()) => break,

@@ -51,7 +51,7 @@ pub(crate) struct Wait {
 impl Wait {
     /// Waits for the store at `path`, at most to the limit where there is one; `stopped` is set
     /// where a wait is ended from outside.
-    pub fn new(limit: Option<Duration>, path: &Path, stopped: Arc<AtomicBool>) -> Wait {
+    pub fn new(path: &Path, limit: Option<Duration>, stopped: Arc<AtomicBool>) -> Wait {
         let mut patience = PATIENCE.get().cloned().unwrap_or_default();
         patience.limit = limit.unwrap_or(patience.limit);
         Wait { path: path.into(), patience, stopped, began: Instant::now(), has_said: false }

@@ -136,12 +136,20 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Seconds until the answer that is waited for is late; one where none is. */
+static double time_left(void) { return deadline > 0 ? deadline - now() : 1; }
+
+/* Waits until one of these is ready, for so many seconds, at most one; as poll() answers. */
+static int await(struct pollfd *all, nfds_t count, double seconds) {
+  return poll(all, count, seconds > 1 ? 1000 : (int)(seconds * 1000) + 1);
+}
+
 /* Waits until a program reads what is said to it, at most to the deadline of its answer. */
 static int is_read(int to) {
   struct pollfd p = {to, POLLOUT, 0};
-  double left = deadline > 0 ? deadline - now() : 1;
+  double left = time_left();
   if (left <= 0) return 0;
-  poll(&p, 1, left > 1 ? 1000 : (int)(left * 1000) + 1);
+  await(&p, 1, left);
   return 1;
 }
 
@@ -342,12 +350,12 @@ int main(void) {
   for (;;) {
     while (at < held) obey();
     struct pollfd all[2] = {{0, POLLIN, 0}, {from_child, POLLIN, 0}};
-    double left = deadline > 0 ? deadline - now() : 1;
+    double left = time_left();
     if (child && deadline > 0 && left <= 0) {
       tell("late %.6f", end_child(NULL));
       continue;
     }
-    if (poll(all, from_child >= 0 ? 2 : 1, left > 1 ? 1000 : (int)(left * 1000) + 1) < 0) continue;
+    if (await(all, from_child >= 0 ? 2 : 1, left) < 0) continue;
     if (all[0].revents) fill();
     if (from_child >= 0 && all[1].revents) hear();
   }

@@ -87,7 +87,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
             strategies.push(s.clone());
         }
     }
-    let plan = Comparison {
+    let comparison = Comparison {
         strategies,
         trials,
         seeds: a.seeds,
@@ -97,7 +97,7 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
     };
     let store = Store::open(&a.store)?;
     let stop = interruptible()?;
-    let done = ablate(&Context::new(), &input, &plan, &store, &stop, &mut |line| note(line))?;
+    let done = ablate(&Context::new(), &input, &comparison, &store, &stop, &mut |line| note(line))?;
     let path = a.report.clone().unwrap_or_else(|| beside(&a.store, "search.html"));
     let written = squall::files::put(&path, page(&done).as_bytes());
     if a.json.json {
@@ -114,8 +114,8 @@ pub fn run(a: &Args) -> Result<u8, Failure> {
 
 fn value(a: &Ablation) -> Value {
     let mut scores = Vec::new();
-    for (i, strategy) in a.plan.strategies.iter().enumerate() {
-        for &trials in &a.plan.trials {
+    for (i, strategy) in a.comparison.strategies.iter().enumerate() {
+        for &trials in &a.comparison.trials {
             let s = a.score(i, trials);
             scores.push(json!({
                 "strategy": strategy,
@@ -130,7 +130,7 @@ fn value(a: &Ablation) -> Value {
     let run = |r: &Run| {
         json!({
             "task": a.tasks[r.task].name,
-            "strategy": a.plan.strategies[r.strategy],
+            "strategy": a.comparison.strategies[r.strategy],
             "seed": r.seed,
             "budget": r.budget,
             "trials": r.made,
@@ -153,8 +153,8 @@ fn value(a: &Ablation) -> Value {
     json!({
         "device": a.device,
         "toolchain": a.toolchain,
-        "seeds": a.plan.seeds,
-        "cache": a.plan.cache,
+        "seeds": a.comparison.seeds,
+        "cache": a.comparison.cache,
         "interrupted": a.interrupted,
         "scores": scores,
         "tasks": a.tasks.iter().map(task).collect::<Vec<_>>(),
@@ -164,11 +164,12 @@ fn value(a: &Ablation) -> Value {
 
 fn print(a: &Ablation) -> Result<(), Failure> {
     let mut columns = vec!["strategy".to_string()];
-    columns.extend(a.plan.trials.iter().flat_map(|n| [format!("{n} trials"), "by seed".into()]));
+    columns
+        .extend(a.comparison.trials.iter().flat_map(|n| [format!("{n} trials"), "by seed".into()]));
     columns.push("search a trial".into());
     let mut t = table(&columns.iter().map(String::as_str).collect::<Vec<_>>());
-    for (i, name) in a.plan.strategies.iter().enumerate() {
-        let scores: Vec<_> = a.plan.trials.iter().map(|&n| a.score(i, n)).collect();
+    for (i, name) in a.comparison.strategies.iter().enumerate() {
+        let scores: Vec<_> = a.comparison.trials.iter().map(|&n| a.score(i, n)).collect();
         let cells = scores.iter().flat_map(|s| match s {
             Some(s) => {
                 [format!("{:.3}", s.mean), format!("{:.3}..{:.3}", s.worst_seed, s.best_seed)]
@@ -184,10 +185,10 @@ fn print(a: &Ablation) -> Result<(), Failure> {
     }
     say(t)?;
     let counts: Vec<String> =
-        a.plan.trials.iter().map(|n| format!("{} with {n} trials", a.compared(*n))).collect();
+        a.comparison.trials.iter().map(|n| format!("{} with {n} trials", a.compared(*n))).collect();
     say(format_args!(
         "best settled time / the run's, geometric mean over kernels ({}) and {} seeds",
         counts.join(", "),
-        a.plan.seeds
+        a.comparison.seeds
     ))
 }

@@ -47,7 +47,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
     let tile = || Term::product(["lanes", "unroll", "block"].map(Term::knob));
     let Ok(space) = Space::new(knobs, &[tile().at_most(extent)]) else { return Vec::new() };
     let outer: Vec<String> = chain.into_iter().map(|c| c.0).collect();
-    let plan = move |c: &squall_core::Configuration| {
+    let primitives = move |c: &squall_core::Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let (lanes, unrolled, block) = (get("lanes"), get("unroll"), get("block"));
         let mut s = vec![
@@ -68,7 +68,7 @@ pub fn derive(f: &Facts<'_>) -> Vec<Sketch> {
         space,
         base,
         prefix,
-        plan: Box::new(plan),
+        primitives: Box::new(primitives),
         full_optimisation: false,
     }]
 }

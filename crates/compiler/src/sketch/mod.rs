@@ -48,7 +48,7 @@ pub(crate) struct Sketch {
     pub base: Nest,
     /// What was applied to the plain nest to get `base`.
     pub prefix: Vec<Primitive>,
-    pub plan: Primitives,
+    pub primitives: Primitives,
     /// See [`KernelSource::full_optimisation`].
     pub full_optimisation: bool,
 }
@@ -101,13 +101,13 @@ pub fn untuned(w: &Workload, t: &Target) -> Arc<dyn Tunable> {
 impl Sketch {
     /// The whole schedule of a configuration, from the plain nest on.
     pub fn schedule(&self, c: &Configuration) -> Vec<Primitive> {
-        self.prefix.iter().cloned().chain((self.plan)(c)).collect()
+        self.prefix.iter().cloned().chain((self.primitives)(c)).collect()
     }
 
     /// The scheduled nest.
     pub fn nest(&self, c: &Configuration) -> Result<Nest, RealizeError> {
         let mut n = self.base.clone();
-        apply(&mut n, &(self.plan)(c)).map_err(|e| RealizeError(e.to_string()))?;
+        apply(&mut n, &(self.primitives)(c)).map_err(|e| RealizeError(e.to_string()))?;
         let stack = stack_bytes(&n);
         if stack > MOST_STACK {
             return Err(RealizeError(format!("{stack} bytes of stack are over {MOST_STACK}")));

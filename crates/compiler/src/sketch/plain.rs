@@ -69,7 +69,7 @@ pub fn sketch(f: &Facts<'_>) -> Sketch {
         space: one(),
         base,
         prefix,
-        plan: Box::new(|_| Vec::new()),
+        primitives: Box::new(|_| Vec::new()),
         full_optimisation: true,
     }
 }

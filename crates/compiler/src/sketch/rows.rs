@@ -112,7 +112,7 @@ fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
     let constraints = [Term::product([Term::knob("lanes"), Term::knob("chains")]).at_most(longest)];
     let space = Space::new(knobs, &constraints).ok()?;
     let top = rows[0].0.clone();
-    let plan = move |c: &squall_core::Configuration| {
+    let primitives = move |c: &squall_core::Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let mut p = Vec::new();
         for (i, pass) in passes.iter().enumerate() {
@@ -129,7 +129,7 @@ fn shaped(f: &Facts<'_>, inline: bool) -> Option<Sketch> {
         space,
         base: n,
         prefix,
-        plan: Box::new(plan),
+        primitives: Box::new(primitives),
         full_optimisation: false,
     })
 }

@@ -46,7 +46,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         parallel_over(&mut d, &conv, threads);
     }
     let space = d.open()?;
-    let plan = move |c: &Configuration| {
+    let primitives = move |c: &Configuration| {
         let get = |k: &str| c.int(k).unwrap_or(1);
         let tile = WinogradTile {
             output: get("m"),
@@ -75,7 +75,7 @@ fn sketch(f: &Facts<'_>) -> Option<Sketch> {
         space,
         base,
         prefix,
-        plan: Box::new(plan),
+        primitives: Box::new(primitives),
         full_optimisation: false,
     })
 }

@@ -13,7 +13,7 @@ pub struct Timings {
 
 /// How many of the first to time: `asked`, or as many as are worth it for `uses` runs. Timing
 /// another costs its time once; it gains what is expected to be saved a run, times the runs.
-pub fn plan(choices: &[Choice], asked: Option<usize>, uses: f64) -> Timings {
+pub fn timings(choices: &[Choice], asked: Option<usize>, uses: f64) -> Timings {
     let cost = |k: usize| choices[..k].iter().map(|c| c.ms).sum::<f64>();
     let of = |k: usize| match k {
         0 | 1 => Timings { measure: 0, ms: 0.0 },
@@ -58,10 +58,10 @@ mod tests {
             probability,
         };
         let all = [choice(0, 1.0, 0.7), choice(1, 1.1, 0.25), choice(2, 40.0, 0.05)];
-        assert_eq!(plan(&all, None, 1.0).measure, 0);
-        assert_eq!(plan(&all, None, 1000.0).measure, 2);
-        assert_eq!(plan(&all, Some(3), 1.0), Timings { measure: 3, ms: 42.1 });
-        assert_eq!(plan(&all, Some(9), 1.0).measure, 3);
-        assert_eq!(plan(&[], None, 10.0), Timings { measure: 0, ms: 0.0 });
+        assert_eq!(timings(&all, None, 1.0).measure, 0);
+        assert_eq!(timings(&all, None, 1000.0).measure, 2);
+        assert_eq!(timings(&all, Some(3), 1.0), Timings { measure: 3, ms: 42.1 });
+        assert_eq!(timings(&all, Some(9), 1.0).measure, 3);
+        assert_eq!(timings(&[], None, 10.0), Timings { measure: 0, ms: 0.0 });
     }
 }

@@ -7,7 +7,7 @@ pub mod modes;
 pub(crate) mod modes_page;
 mod user_database;
 
-pub use measure::{Timings, plan};
+pub use measure::{Timings, timings};
 pub use user_database::write;
 
 use crate::error::Error;

@@ -2,7 +2,7 @@
 //! with what was found, against asking a chooser first.
 
 use crate::error::Error;
-use crate::find::{plan, tables};
+use crate::find::{tables, timings};
 use crate::forecast::Question;
 use squall_core::find::{FindTable, Found};
 use squall_predict::find::{Asked, Choice, Chooser};
@@ -95,7 +95,7 @@ impl Truth<'_> {
             FindMode::FirstTwo => self.kept(problem, choices, 2),
             FindMode::Worth => {
                 let all: Vec<Choice> = choices.iter().map(|c| c.choice.clone()).collect();
-                self.kept(problem, choices, plan(&all, None, runs).measure.max(1))
+                self.kept(problem, choices, timings(&all, None, runs).measure.max(1))
             }
         }
     }

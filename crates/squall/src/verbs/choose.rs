@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::files::put;
 use crate::find::modes::{ModeCosts, simulate};
 use crate::find::modes_page::page;
-use crate::find::{Timings, load, plan, write};
+use crate::find::{Timings, load, timings, write};
 use crate::forecast::{self, Question, questions};
 use crate::verbs::Problems;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ pub struct Chosen {
     /// Best first.
     pub solutions: Vec<Solution>,
     /// What to measure first.
-    pub plan: Timings,
+    pub timings: Timings,
 }
 
 impl Chosen {
@@ -86,8 +86,8 @@ impl Chosen {
             "problem": self.convolution.key(),
             "device": self.device,
             "source": self.answer.source,
-            "measure": self.plan.measure,
-            "measure_ms": self.plan.ms,
+            "measure": self.timings.measure,
+            "measure_ms": self.timings.ms,
             "solutions": self.solutions.iter().take(top).map(solution).collect::<Vec<_>>(),
             "reason": self.answer.reason,
         })
@@ -153,7 +153,7 @@ pub fn choose(
             recall: request.recall,
         });
         empty += usize::from(answer.choices.is_empty());
-        let plan = plan(&answer.choices, request.measure, request.uses);
+        let timings = timings(&answer.choices, request.measure, request.uses);
         let solution = |c: &Choice| {
             let solver = chooser.solver(c.solver).clone();
             let parameters = predictor
@@ -167,7 +167,7 @@ pub fn choose(
             lines.push(line(&q.convolution, &solutions));
         }
         let device = gpu.name.clone();
-        take(&Chosen { convolution: q.convolution, device, answer, solutions, plan })?;
+        take(&Chosen { convolution: q.convolution, device, answer, solutions, timings })?;
         out.problems += 1;
     }
     if empty > 0 {

@@ -58,7 +58,7 @@ pub struct Comparison {
 pub struct Run {
     /// The task's place in [`Ablation::tasks`].
     pub task: usize,
-    /// The strategy's place in the plan.
+    /// The strategy's place in the comparison.
     pub strategy: usize,
     /// The seed.
     pub seed: u64,
@@ -115,7 +115,7 @@ pub struct Score {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ablation {
     /// What was compared.
-    pub plan: Comparison,
+    pub comparison: Comparison,
     /// The device.
     pub device: String,
     /// The toolchain.
@@ -136,13 +136,14 @@ impl Ablation {
         let of = |t: usize| {
             self.runs.iter().filter(move |r| r.task == t && r.budget == budget && settled(t))
         };
-        let all = self.plan.strategies.len() * self.plan.seeds as usize;
+        let all = self.comparison.strategies.len() * self.comparison.seeds as usize;
         (0..self.tasks.len()).filter(|t| of(*t).count() == all).flat_map(of).collect()
     }
 
     /// The tasks that a budget's scores are over.
     pub fn compared(&self, budget: usize) -> usize {
-        self.complete(budget).len() / (self.plan.strategies.len() * self.plan.seeds as usize).max(1)
+        self.complete(budget).len()
+            / (self.comparison.strategies.len() * self.comparison.seeds as usize).max(1)
     }
 
     /// The share of the best settled rate that a run has reached in the end; none where its task
@@ -166,7 +167,8 @@ impl Ablation {
         let mean = |of: &dyn Fn(&Run) -> bool| {
             geometric(runs.iter().filter(|r| of(r)).filter_map(|r| self.share(r)))
         };
-        let seeds: Vec<f64> = (0..self.plan.seeds).filter_map(|s| mean(&|r| r.seed == s)).collect();
+        let seeds: Vec<f64> =
+            (0..self.comparison.seeds).filter_map(|s| mean(&|r| r.seed == s)).collect();
         let made: usize = runs.iter().map(|r| r.made).sum();
         Some(Score {
             mean: mean(&|_| true)?,
@@ -179,7 +181,8 @@ impl Ablation {
     /// The mean share after each of some numbers of trials, in the runs of the largest complete
     /// budget.
     pub fn curve(&self, strategy: usize) -> Vec<(usize, f64)> {
-        let Some(budget) = self.plan.trials.iter().copied().filter(|b| self.compared(*b) > 0).max()
+        let Some(budget) =
+            self.comparison.trials.iter().copied().filter(|b| self.compared(*b) > 0).max()
         else {
             return Vec::new();
         };
@@ -208,7 +211,7 @@ mod tests {
     use squall::Input;
 
     fn ablation() -> Ablation {
-        let plan = Comparison {
+        let comparison = Comparison {
             strategies: vec!["evolution".into(), "random".into()],
             trials: vec![4, 8],
             seeds: 2,
@@ -244,7 +247,7 @@ mod tests {
         ];
         let tasks = vec![task("a", 100.0), task("<b>", 1.0)];
         Ablation {
-            plan,
+            comparison,
             device: "cpu".into(),
             toolchain: "gcc".into(),
             tasks,

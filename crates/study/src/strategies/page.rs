@@ -53,8 +53,8 @@ fn subtitle(a: &Ablation) -> String {
     } else {
         ""
     };
-    let (runs, tasks, seeds) = (a.runs.len(), a.tasks.len(), a.plan.seeds);
-    let cache = if a.plan.cache {
+    let (runs, tasks, seeds) = (a.runs.len(), a.tasks.len(), a.comparison.seeds);
+    let cache = if a.comparison.cache {
         "a candidate that several runs propose is measured once"
     } else {
         "every trial is measured"
@@ -76,8 +76,9 @@ fn legend(s: &mut String, name: &str, colour: &str, (lx, ly): (f64, f64)) {
 /// Shares over trials, one line a strategy.
 fn plot(a: &Ablation) -> String {
     let (w, h, left, right, top, bottom) = (920.0, 420.0, 52.0, 200.0, 14.0, 44.0);
-    let curves: Vec<Vec<(usize, f64)>> = (0..a.plan.strategies.len()).map(|s| a.curve(s)).collect();
-    let most = a.plan.trials.iter().copied().max().unwrap_or(1).max(2) as f64;
+    let curves: Vec<Vec<(usize, f64)>> =
+        (0..a.comparison.strategies.len()).map(|s| a.curve(s)).collect();
+    let most = a.comparison.trials.iter().copied().max().unwrap_or(1).max(2) as f64;
     let first = curves.iter().flatten().map(|c| c.0).min().unwrap_or(1).max(1) as f64;
     let x = Log { from: first.min(most / 2.0), to: most, start: left, end: w - right };
     let least = curves.iter().flatten().map(|c| c.1).fold(1.0, f64::min);
@@ -85,7 +86,7 @@ fn plot(a: &Ablation) -> String {
     let y = |v: f64| h - bottom - (v - floor) / (1.0 - floor) * (h - top - bottom);
     let mut s = open(w, h, "Share of the best known rate over trials");
     // The budgets and the first trial have ticks of their own; others keep clear of them.
-    let own: Vec<f64> = a.plan.trials.iter().map(|t| *t as f64).chain([first]).collect();
+    let own: Vec<f64> = a.comparison.trials.iter().map(|t| *t as f64).chain([first]).collect();
     let others = x.ticks().into_iter().filter(|t| own.iter().all(|o| (t / o).ln().abs() > 0.2));
     for t in others.chain(own.iter().copied()) {
         let p = x.at(t);
@@ -122,7 +123,7 @@ fn plot(a: &Ablation) -> String {
         "<text class='axis' x='{middle}' y='{}' text-anchor='middle'>trials</text>",
         h - 8.0
     );
-    for (i, (name, curve)) in a.plan.strategies.iter().zip(&curves).enumerate() {
+    for (i, (name, curve)) in a.comparison.strategies.iter().zip(&curves).enumerate() {
         let colour = colour(i);
         let points: Vec<String> =
             curve.iter().map(|c| format!("{:.1},{:.1}", x.at(c.0 as f64), y(c.1))).collect();
@@ -133,7 +134,7 @@ fn plot(a: &Ablation) -> String {
             "<polyline {line} stroke='{colour}' points='{}'><title>{name}</title></polyline>",
             points.join(" ")
         );
-        for &budget in &a.plan.trials {
+        for &budget in &a.comparison.trials {
             if let Some(score) = a.score(i, budget) {
                 let (cx, cy) = (x.at(budget as f64), y(score.mean.max(floor)));
                 let title = format!(
@@ -154,14 +155,14 @@ fn plot(a: &Ablation) -> String {
 
 fn table(p: &mut String, a: &Ablation) {
     let _ = write!(p, "<section><h2>Means</h2><table><thead><tr><th class='l'>strategy</th>");
-    for b in &a.plan.trials {
+    for b in &a.comparison.trials {
         let _ = write!(p, "<th>{b} trials</th><th>by seed</th>");
     }
     let _ = write!(p, "<th>search a trial</th></tr></thead><tbody>");
-    for (i, name) in a.plan.strategies.iter().enumerate() {
+    for (i, name) in a.comparison.strategies.iter().enumerate() {
         let _ = write!(p, "<tr><td class='l'>{}</td>", escape(name));
         let mut search = None;
-        for &b in &a.plan.trials {
+        for &b in &a.comparison.trials {
             match a.score(i, b) {
                 Some(s) => {
                     let _ = write!(
@@ -181,7 +182,7 @@ fn table(p: &mut String, a: &Ablation) {
         );
     }
     let counts: Vec<String> =
-        a.plan.trials.iter().map(|b| format!("{} with {b} trials", a.compared(*b))).collect();
+        a.comparison.trials.iter().map(|b| format!("{} with {b} trials", a.compared(*b))).collect();
     let _ = writeln!(
         p,
         "</tbody></table><p class='sub'>Kernels compared: {}.</p></section>",
@@ -191,20 +192,20 @@ fn table(p: &mut String, a: &Ablation) {
 
 /// Each task with its shares at the largest budget.
 fn tasks(p: &mut String, a: &Ablation) {
-    let budget = a.plan.trials.iter().copied().max().unwrap_or(0);
+    let budget = a.comparison.trials.iter().copied().max().unwrap_or(0);
     let _ = write!(
         p,
         "<section><h2>Kernel by kernel, {budget} trials</h2><table><thead><tr><th \
          class='l'>kernel</th><th>best settled</th>"
     );
-    for name in &a.plan.strategies {
+    for name in &a.comparison.strategies {
         let _ = write!(p, "<th>{}</th>", escape(name));
     }
     p.push_str("</tr></thead><tbody>");
     for (t, task) in a.tasks.iter().enumerate() {
         let best = task.settled.map_or("\u{2013}".into(), |b| b.to_string());
         let _ = write!(p, "<tr><td class='l name'>{}</td><td>{best}</td>", escape(&task.name));
-        for s in 0..a.plan.strategies.len() {
+        for s in 0..a.comparison.strategies.len() {
             let runs =
                 a.runs.iter().filter(|r| r.task == t && r.strategy == s && r.budget == budget);
             let share = super::geometric(runs.filter_map(|r| a.share(r)));

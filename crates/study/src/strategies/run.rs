@@ -30,18 +30,19 @@ const LOOKS: usize = 5;
 pub fn ablate(
     context: &Context,
     input: &Input,
-    plan: &Comparison,
+    comparison: &Comparison,
     store: &Store,
     stop: &AtomicBool,
     heard: &mut dyn FnMut(&str),
 ) -> Result<Ablation, Error> {
-    let chosen = plan.strategies.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
+    let chosen =
+        comparison.strategies.iter().map(|name| find(name)).collect::<Result<Vec<_>, _>>()?;
     let tasks = input.select(None)?;
-    let at = context.target(plan.target, plan.threads)?;
+    let at = context.target(comparison.target, comparison.threads)?;
     let recorder = Recorder { store, place: at.place.clone(), seed: 0 };
-    let mut study = Study { measurer: at.measurer()?, recorder, plan, chosen, stop };
+    let mut study = Study { measurer: at.measurer()?, recorder, comparison, chosen, stop };
     let mut done = Ablation {
-        plan: plan.clone(),
+        comparison: comparison.clone(),
         device: at.device_name(),
         toolchain: at.place.toolchain.clone(),
         tasks: Vec::new(),
@@ -68,7 +69,7 @@ pub(super) fn find(name: &str) -> Result<&'static StrategyInfo, Error> {
 struct Study<'a> {
     measurer: Box<dyn Measurer>,
     recorder: Recorder<'a>,
-    plan: &'a Comparison,
+    comparison: &'a Comparison,
     chosen: Vec<&'static StrategyInfo>,
     stop: &'a AtomicBool,
 }
@@ -103,7 +104,7 @@ impl Study<'_> {
         let name = task.name.clone();
         done.tasks.push(Compared { id: task.id, name, best: None, settled: None });
         let mut finalists = Vec::new();
-        for &budget in &self.plan.trials {
+        for &budget in &self.comparison.trials {
             let mut entrants = self.entrants(&landscape, place, budget);
             if !self.race(&mut landscape, &mut entrants, heard)? {
                 break;
@@ -136,7 +137,7 @@ impl Study<'_> {
         tunables: &'t [Arc<dyn Tunable>],
     ) -> Result<Landscape<'t>, Error> {
         let mut landscape = Landscape { task, tunables, known: None, best: None };
-        if self.plan.cache {
+        if self.comparison.cache {
             let place = &self.recorder.place;
             let device = place.device.to_string();
             let records = self.recorder.store.trials(task.id, &device, &place.toolchain)?;
@@ -178,7 +179,7 @@ impl Study<'_> {
             };
             Entrant { search, run, leaders: Vec::new() }
         };
-        (0..self.plan.seeds)
+        (0..self.comparison.seeds)
             .flat_map(|seed| self.chosen.iter().enumerate().map(move |(k, info)| (seed, k, *info)))
             .map(|(seed, k, info)| entrant(seed, k, info))
             .collect()

@@ -6,14 +6,14 @@
 //! Two sketches for each axis that can hold the lanes: with the reduction in one piece, and cut.
 
 mod knobs;
-mod plan;
+mod primitives;
 
 use super::collapse::collapse;
 use super::{Facts, Sketch, attempt, start};
 use crate::nest::{Loop, Nest, Scope, Stmt, accesses, aligned_bytes};
 use crate::schedule::Primitive;
 use knobs::draft;
-use plan::plan;
+use primitives::primitives;
 use squall_core::expr::{Affine, Expr, Names, Source, Var};
 use squall_core::workload::{Stage, Workload};
 use squall_core::{Configuration, DType, Target};
@@ -519,14 +519,14 @@ fn sketch(
     let name = format!("tile@{}{kind}{part}", shape.tiled[shape.lane].short);
     let c = c.to_string();
     let shape = Arc::new(shape);
-    let plan = move |k: &Configuration| plan(&shape, &c, k);
+    let primitives = move |k: &Configuration| primitives(&shape, &c, k);
     Some(Sketch {
         name,
         target: t.clone(),
         space,
         base: base.clone(),
         prefix: prefix.to_vec(),
-        plan: Box::new(plan),
+        primitives: Box::new(primitives),
         full_optimisation: false,
     })
 }

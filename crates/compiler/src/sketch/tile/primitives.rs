@@ -8,7 +8,7 @@ use crate::schedule::Primitive;
 use squall_core::Configuration;
 
 /// The schedule of a configuration.
-pub(super) fn plan(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
+pub(super) fn primitives(s: &Shape, c: &str, k: &Configuration) -> Vec<Primitive> {
     let b = Builder::new(s, k);
     let mut p = Vec::new();
     b.spatial_splits(&mut p);
