@@ -226,8 +226,8 @@ def compile(
     """A model as a callable network.
 
     The library is written to ``folder``, or to a temporary one that lives as long as the network;
-    the other arguments are those of :func:`export`. Compiled kernels are kept in the user's cache, so
-    that the second time is fast.
+    the other arguments are those of :func:`export`. Compiled kernels and guesses are kept in the
+    user's cache, as those of ``squall run`` are, so that the second time is fast.
     """
     temporary = None
     if folder is None:

@@ -3,6 +3,7 @@
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use squall::arrays::ArrayFile;
+use squall::files::user_cache;
 use squall::{
     Channels, Context, Error, GuessRequest, InputRequest, Isa, Library, NetworkRequest, Precision,
     RunnerRequest, TargetRequest,
@@ -114,21 +115,13 @@ impl KernelArgs {
     /// How kernels that were never tuned are chosen.
     pub fn guess(&self) -> GuessRequest {
         let (predictor, locked) = (self.predictor.clone(), self.locked);
-        GuessRequest { predictor, cache: cache_folder(), locked }
+        GuessRequest { predictor, cache: user_cache(), locked }
     }
 }
 
 /// This machine, with compiled files kept in the user's cache folder.
 pub fn context() -> Context {
-    Context::with_cache(cache_folder())
-}
-
-/// Squall's folder among those of the user that may be removed at any time.
-fn cache_folder() -> Option<PathBuf> {
-    // A relative path counts as none: so says the specification of the variable.
-    let named = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
-    let folder = named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")))?;
-    Some(folder.join("squall"))
+    Context::with_cache(user_cache())
 }
 
 /// How many threads a kernel may use.
@@ -308,7 +301,7 @@ fn libraries() -> impl TypedValueParser<Value = Library> {
 
 /// How the kernels of tasks without any trial are chosen.
 pub fn guess(predictor: Option<PathBuf>) -> GuessRequest {
-    GuessRequest { predictor, cache: cache_folder(), locked: false }
+    GuessRequest { predictor, cache: user_cache(), locked: false }
 }
 
 /// How output is written.

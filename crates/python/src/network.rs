@@ -5,6 +5,7 @@ use crate::interrupt::{Callers, Message, beside};
 use crate::raised;
 use crate::tune::{line, target};
 use pyo3::prelude::*;
+use squall::files::user_cache;
 use squall::library::{LibraryOptions, Name};
 use squall::{
     Context, Error, Event, GuessRequest, InputRequest, LibraryRequest, NetworkRequest,
@@ -33,7 +34,11 @@ impl ExportOptions {
             network: NetworkRequest {
                 input: InputRequest { dims: self.dims, ..InputRequest::new(self.model) },
                 store: self.store,
-                guess: GuessRequest { predictor: self.predictor, ..GuessRequest::default() },
+                guess: GuessRequest {
+                    predictor: self.predictor,
+                    cache: user_cache(),
+                    locked: false,
+                },
                 target: target(&self.target)?,
                 threads: self.threads,
                 keep: None,
@@ -62,7 +67,7 @@ pub fn export(
                 let _ = send.send(Message::Event(line.to_string()));
             }
         };
-        export_network(&Context::new(), &request, &mut listen)
+        export_network(&Context::with_cache(user_cache()), &request, &mut listen)
     })?;
     let exported = exported.map_err(|e| raised(py, &e))?;
     Ok((exported.description.to_string(), ended))
