@@ -3,31 +3,38 @@
 
     python3 scripts/fleet_campaign.py SQUALL [--faults 1000] [--workers 3] [--seed 1] [--keep DIR]
 
-SQUALL is built with `--features fleet`. Each fault is drawn from the seed: a worker is killed, is
-stopped for longer than its lease and wakes, has its connection cut; the server crashes, is killed
-hard, is down for a while; records are pushed twice; a driver is killed while it submits. Jobs are put
-in as others end. Then all workers start once more and end where nothing is left, and the verdict is:
-each trial that a worker reported stands in its own store and on the server; no trial is there twice;
-every job is done; nothing was called a culprit that is none. Prints a table of the faults and exits
-with 1 where anything was lost. PostgreSQL's programs are looked for in /usr/lib/postgresql/*/bin and
-the PATH."""
+SQUALL is built with `--features fleet`. Each fault is drawn from the seed: a worker or a builder is
+killed, a worker is stopped for longer than its lease and wakes, connections are cut or slow; the
+server crashes, is killed hard, is down for a while, has a full disk (where a file system of its own
+can be mounted); records are pushed twice; a driver is killed while it submits. Where Debian's
+`faketime` is installed, two workers' clocks are an hour off, one either way. Some jobs hold a
+candidate that kills every worker that runs it. Jobs are put in as others end. Then all workers
+start once more and end where nothing is left, and the verdict is: each trial that a worker reported
+stands in its own store and on the server; no trial is there twice; every job is done; each
+candidate that kills is recorded as a failure, and of the others none that did not run at two
+deaths. Prints a table of the faults and exits with 1 where anything was lost. PostgreSQL's programs
+are looked for in /usr/lib/postgresql/*/bin and the PATH."""
 
 import argparse
 import collections
+import contextlib
 import glob
 import json
 import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 KERNELS = ["matmul m={} n=32 k=32", "matmul m=16 n={} k=64", "softmax rows=16 cols={}"]
 LEASE = 2.0
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
 
 
 def programs():
@@ -44,6 +51,9 @@ class Server:
     def __init__(self, folder):
         self.folder, self.bin = folder, programs()
         folder.mkdir()
+        # A disk of its own, which can be full without harm to others.
+        words = ["mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", folder]
+        self.is_mounted = subprocess.run(words, capture_output=True).returncode == 0
         os.chmod(folder, 0o755)
         self.user = []
         if os.getuid() == 0:
@@ -53,10 +63,11 @@ class Server:
                   "-E", "UTF8")
         self.start()
         self.sql("CREATE DATABASE squall", "postgres")
-        self.url = f"postgres://squall@/squall?host={folder}"
+        self.wire = Wire(folder)
+        self.url = f"postgres://squall@/squall?host={self.wire.folder}"
 
-    def call(self, program, *words, check=True):
-        with open(self.folder.parent / "server.out", "w+") as out:
+    def call(self, program, *words, check=True, out="server.out"):
+        with open(self.folder.parent / out, "w+") as out:
             done = subprocess.run([*self.user, self.bin / program, *map(str, words)], cwd="/",
                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out)
             out.seek(0)
@@ -88,9 +99,104 @@ class Server:
         for lock in ["data/postmaster.pid", ".s.PGSQL.5432.lock"]:
             (self.folder / lock).unlink(missing_ok=True)
 
-    def sql(self, text, database="squall", check=True):
+    @contextlib.contextmanager
+    def full_disk(self):
+        ballast = self.folder / "ballast"
+        with contextlib.suppress(OSError), open(ballast, "wb", buffering=0) as f:
+            while True:
+                f.write(bytes(1 << 20))
+        try:
+            yield
+        finally:
+            ballast.unlink(missing_ok=True)
+
+    def end(self):
+        self.stop("immediate")
+        if self.is_mounted:
+            subprocess.run(["umount", "-l", self.folder], capture_output=True)
+
+    def sql(self, text, database="squall", check=True, out="sql.out"):
         return self.call("psql", "-h", self.folder, "-U", "squall", "-d", database, "-qAtX", "-c",
-                         text, check=check).strip()
+                         text, check=check, out=out).strip()
+
+
+class Wire:
+    """A socket before the server's, on which what is sent can be held up."""
+
+    def __init__(self, server):
+        self.folder, self.delay = Path(f"{server}-wire"), 0.0
+        self.folder.mkdir()
+        self.to = str(server / ".s.PGSQL.5432")
+        self.ear = socket.socket(socket.AF_UNIX)
+        self.ear.bind(str(self.folder / ".s.PGSQL.5432"))
+        self.ear.listen(64)
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self):
+        while True:
+            client, _ = self.ear.accept()
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                server.connect(self.to)
+            except OSError:
+                client.close()
+                continue
+            for ends in (client, server), (server, client):
+                threading.Thread(target=self.carry, args=ends, daemon=True).start()
+
+    def carry(self, source, to):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(self.delay)
+                to.sendall(data)
+        for end in source, to:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+class Killer(threading.Thread):
+    """Kills each worker that runs the first candidate seen of a job whose name begins so."""
+
+    def __init__(self, campaign):
+        super().__init__(daemon=True)
+        self.campaign, self.candidates, self.kills = campaign, {}, collections.Counter()
+        self.ended = False
+
+    def run(self):
+        while not self.ended:
+            time.sleep(0.02)
+            said = self.campaign.server.sql(
+                "SELECT t.name, s.running, w.name FROM squall.slice s JOIN squall.task t ON t.id = "
+                "s.task JOIN squall.worker w ON w.id = s.worker WHERE s.state = 'leased' AND "
+                "s.running IS NOT NULL AND t.name LIKE 'killer%'", check=False, out="killer.out")
+            for line in said.splitlines():
+                parts = line.split("|")
+                if len(parts) != 3 or not parts[0].startswith("killer"):
+                    continue
+                task, running, worker = parts
+                if self.candidates.setdefault(task, running) == running:
+                    with contextlib.suppress(ProcessLookupError, ValueError, IndexError):
+                        os.kill(int(worker.split(":")[2]), signal.SIGKILL)
+                        self.kills[task] += 1
+
+
+class Builder:
+    """A builder that is started again whenever it ended."""
+
+    def __init__(self, campaign):
+        self.campaign, self.process = campaign, None
+
+    def ensure(self):
+        if self.process is None or self.process.poll() is not None:
+            words = ["worker", "--build", "--server", self.campaign.server.url, "--jobs", "1"]
+            cache = {"XDG_CACHE_HOME": str(self.campaign.folder / "builder-cache")}
+            self.process = subprocess.Popen(
+                [self.campaign.squall, *words], env={**os.environ, **cache},
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
 
 
 class Worker:
@@ -107,10 +213,16 @@ class Worker:
             # A line that a kill cut off must not run into the next one.
             out.write("\n")
             out.flush()
+            more_env = {"XDG_CACHE_HOME": str(self.campaign.folder / f"cache{self.number}")}
+            shift = {0: "+1h", 1: "-1h"}.get(self.number)
+            if FAKETIME and shift:
+                # The wrapper `faketime` would be killed in the worker's place.
+                more_env.update(LD_PRELOAD=FAKETIME[0], FAKETIME=shift,
+                                FAKETIME_DONT_FAKE_MONOTONIC="1")
             self.process = subprocess.Popen(
                 [self.campaign.squall, "worker", "--server", self.campaign.server.url, "--store",
                  self.store, "--lease", str(LEASE), "--seed", str(self.number), "--json", *more],
-                stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+                env={**os.environ, **more_env}, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
 
     def ensure(self):
         if self.process is None or self.process.poll() is not None:
@@ -137,7 +249,9 @@ class Campaign:
         self.server = Server(folder / "pg")
         self.run("fleet", "init", self.server.url)
         self.workers = [Worker(n, self) for n in range(workers)]
+        self.builder, self.killer = Builder(self), Killer(self)
         self.jobs, self.counts = 0, collections.Counter()
+        self.killer.start()
 
     def run(self, *words, check=True):
         done = subprocess.run([self.squall, *map(str, words)], capture_output=True, text=True,
@@ -149,8 +263,9 @@ class Campaign:
     def submit(self):
         self.jobs += 1
         kernel = self.random.choice(KERNELS).format(8 * self.random.randrange(2, 24))
+        name = "killer" if self.random.random() < 0.2 else "job"
         path = self.folder / f"job{self.jobs}.ops"
-        path.write_text(f"job{self.jobs}: {kernel}\n")
+        path.write_text(f"{name}{self.jobs}: {kernel}\n")
         return ["fleet", "submit", str(path), "--server", self.server.url, "--trials-per-task",
                 "24", "--slice", "8"]
 
@@ -159,11 +274,24 @@ class Campaign:
         kind = self.random.choices(
             ["worker killed", "worker stopped beyond its lease", "connections cut",
              "server crash", "server killed hard", "server down", "records pushed twice",
-             "driver killed"],
-            weights=[30, 8, 25, 8, 4, 5, 10, 10])[0]
+             "driver killed", "builder killed", "connections slow", "server's disk full"],
+            weights=[26, 8, 20, 7, 4, 5, 9, 9, 6, 4, 2 * self.server.is_mounted])[0]
         self.counts[kind] += 1
         if kind == "worker killed":
             worker.kill()
+        elif kind == "builder killed":
+            self.builder.kill()
+        elif kind == "connections slow":
+            self.server.wire.delay = self.random.uniform(0.05, 0.5)
+            time.sleep(self.random.uniform(1.0, 3.0))
+            self.server.wire.delay = 0.0
+        elif kind == "server's disk full":
+            with self.server.full_disk():
+                time.sleep(self.random.uniform(0.5, 2.0))
+            # A server that could not write its log has ended.
+            if self.server.sql("SELECT 1", check=False) != "1":
+                self.server.stop("immediate")
+                self.server.start()
         elif kind == "worker stopped beyond its lease":
             worker.process.send_signal(signal.SIGSTOP)
             time.sleep(LEASE * self.random.uniform(0.8, 1.6))
@@ -202,6 +330,8 @@ class Campaign:
             if worker.process.poll() is None:
                 worker.process.send_signal(signal.SIGCONT)
                 worker.kill()
+        self.killer.ended = True
+        self.killer.join()
         time.sleep(LEASE + 0.5)
         for worker in self.workers:
             worker.start("--until-idle")
@@ -223,8 +353,19 @@ class Campaign:
             own = set(self.identities(worker.store))
             lost += len(worker.reported() - own) + len(own - set(there))
         undone = self.open_jobs()
-        culprits = self.server.sql("SELECT count(*) FROM squall.record WHERE detail = "
-                                   "'two workers died while it ran'")
+        said = self.server.sql(
+            "SELECT t.name, u.name || ': ' || r.configuration FROM squall.record r JOIN squall.task "
+            "t ON t.id = r.task JOIN squall.tunable u ON u.id = r.tunable WHERE r.detail = "
+            "'two workers died while it ran'")
+        culprits = {tuple(line.split("|")) for line in said.splitlines()}
+        true = {k for k in self.killer.candidates.items() if self.killer.kills[k[0]] >= 2}
+        # What ran at two deaths that the campaign caused elsewhere is a culprit by the rule.
+        died = self.server.sql(
+            "SELECT t.name, d.running FROM squall.death d JOIN squall.task t ON t.id = d.task WHERE "
+            "d.running IS NOT NULL GROUP BY 1, 2 HAVING count(*) >= 2")
+        twice_dead = {tuple(line.split("|")) for line in died.splitlines()}
+        innocents = len(culprits - twice_dead)
+        escaped = len((true & twice_dead) - culprits)
         again = self.server.sql("SELECT coalesce(sum(trials), 0) FROM squall.slice WHERE state = "
                                 "'failed'")
         deaths = self.server.sql("SELECT count(*) FROM squall.death")
@@ -233,8 +374,11 @@ class Campaign:
         for kind, n in sorted(self.counts.items()):
             print(f"  {n:5} {kind}")
         print(f"lost {lost}, twice {twice}, slices not done {undone}, trials of failed slices "
-              f"{again}, candidates called culprits {culprits}")
-        return lost == twice == undone == int(again) == 0
+              f"{again}")
+        print(f"candidates that kill {len(true)}, called culprits {len(culprits & true)}, escaped "
+              f"{escaped}; others that ran at two deaths {len(culprits - true)}, at fewer "
+              f"{innocents}")
+        return lost == twice == undone == int(again) == innocents == escaped == 0
 
 
 def main():
@@ -252,7 +396,7 @@ def main():
     try:
         begin = time.monotonic()
         for n in range(a.faults):
-            for worker in campaign.workers:
+            for worker in [*campaign.workers, campaign.builder]:
                 worker.ensure()
             while campaign.open_jobs() < 2:
                 if campaign.run(*campaign.submit(), check=False).returncode:
@@ -265,10 +409,11 @@ def main():
         campaign.settle()
         fine = campaign.verdict()
     finally:
-        for worker in campaign.workers:
+        campaign.killer.ended = True
+        for worker in [*campaign.workers, campaign.builder]:
             if worker.process and worker.process.poll() is None:
                 worker.process.kill()
-        campaign.server.stop("immediate")
+        campaign.server.end()
     if fine and not a.keep:
         shutil.rmtree(folder)
     sys.exit(0 if fine else f"what went wrong lies in {folder}")

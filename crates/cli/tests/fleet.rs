@@ -125,6 +125,81 @@ fn a_worker_that_is_killed_loses_nothing_and_another_goes_on() {
     assert_eq!(jobs["jobs"][0]["deaths"], 1);
 }
 
+#[test]
+fn builders_compile_what_two_drivers_workers_measure() {
+    let Some((_server, p, url)) = fleet() else { return };
+    p.file("more.ops", "d: matmul m=24 n=24 k=48\ne: softmax rows=8 cols=32\n");
+    // Objects of a cache that an earlier run filled would leave nothing to build.
+    let with_cache = |name: &str, words: &[&str]| {
+        let mut c = p.command(words);
+        c.env("XDG_CACHE_HOME", p.path().join(name)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        c.spawn().unwrap()
+    };
+    let builder = |name: &str| {
+        let words = ["worker", "--build", "--server", &url, "--jobs", "1", "--json"];
+        with_cache(name, &words)
+    };
+    let builders = [builder("b1"), builder("b2")];
+    let is_there = |n: usize| {
+        let status = p.squall(&["fleet", "status", "--server", &url, "--json"]).ok().json();
+        status["workers"].as_array().unwrap().len() == n
+    };
+    let start = Instant::now();
+    while !is_there(2) {
+        assert!(start.elapsed() < Duration::from_secs(60), "the builders do not come");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut trials_asked = 0;
+    for input in ["kernels.ops", "more.ops"] {
+        let words = [
+            "fleet",
+            "submit",
+            input,
+            "--server",
+            &url,
+            "--trials-per-task",
+            "16",
+            "--slice",
+            "8",
+            "--json",
+        ];
+        trials_asked += p.squall(&words).ok().json()["trials"].as_u64().unwrap();
+    }
+    let workers = ["m1", "m2"].map(|name| {
+        let store = format!("{name}.squall");
+        let words = ["worker", "--server", &url, "--store", &store, "--json", "--until-idle"];
+        with_cache(name, &words)
+    });
+    let last = |child: Child, code: i32| -> serde_json::Value {
+        let out = child.wait_with_output().unwrap();
+        let text = String::from_utf8(out.stdout).unwrap();
+        let errors = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(code), "{text}{errors}");
+        serde_json::from_str(text.lines().last().unwrap()).unwrap()
+    };
+    let done = workers.map(|w| last(w, 0));
+    let sum = |all: &[serde_json::Value], what: &str| -> u64 {
+        all.iter().map(|d| d[what].as_u64().unwrap()).sum()
+    };
+    assert_eq!(sum(&done, "trials"), trials_asked);
+    // A builder may be killed at any moment: its objects are made by others then.
+    let [first, mut second] = builders;
+    second.kill().unwrap();
+    second.wait().unwrap();
+    let pid = first.id().to_string();
+    std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    let built = last(first, 130);
+    assert!(built["built"].as_u64().unwrap() > 0, "{built}");
+    assert!(sum(&done, "fetched") > 0, "{done:?} {built}");
+    let all = pulled(&p, &url);
+    assert_eq!(all.len() as u64, trials_asked);
+    assert_eq!(all.iter().collect::<HashSet<_>>().len(), all.len(), "a trial was made twice");
+    let shown = p.squall(&["records", "show", "--json", "--store", "pulled.squall"]).ok().json();
+    let is_failed = |r: &&serde_json::Value| r["outcome"].to_string().contains("build");
+    let failed = shown["records"].as_array().unwrap().iter().filter(is_failed).count();
+    assert_eq!(failed, 0, "an object of a builder does not link");
+}
+
 /// Ends a worker as Ctrl-C does.
 fn squall_ends(child: Child) {
     let pid = child.id().to_string();

@@ -45,7 +45,7 @@ fn changed(p: &Place, from: &str, change: &dyn Fn(&mut serde_json::Value)) -> St
 
 #[test]
 fn a_false_record_hides_no_good_one() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     p.squall(&["tune", SMALL, "--trials", "6", "--seed", "1"]).ok();
     let best = p.squall(&["export", SMALL, "--out", "before", "--json"]).ok().json();
     let configuration = best["kernels"][0]["configuration"].clone();
@@ -91,7 +91,7 @@ fn a_false_record_hides_no_good_one() {
 
 #[test]
 fn winners_that_cannot_be_made_fail_verify() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     p.squall(&["tune", SMALL, "--trials", "3", "--store", "a.squall"]).ok();
     let gone = changed(&p, "a.squall", &|r| r["tunable"] = "a_sketch_that_is_gone".into());
     p.file("gone.jsonl", gone);
@@ -102,7 +102,7 @@ fn winners_that_cannot_be_made_fail_verify() {
 
 #[test]
 fn a_store_that_is_removed_while_tuning_is_saved_and_told() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let mut child = piped(&mut p.command(&["tune", SMALL, "--trials", "100000", "--json"]));
     let mut seen = Vec::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
@@ -139,7 +139,7 @@ fn a_hang_up_ends_with_what_was_found() {
         println!("skipped: these tests run under nohup, where a hang-up is ignored");
         return;
     }
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let mut child = piped(&mut p.command(&["tune", SMALL, "--trials", "100000", "--json"]));
     let out = child.stdout.take().unwrap();
     let mut last = String::new();
@@ -165,7 +165,7 @@ fn lives(mark: &str) -> bool {
 
 #[test]
 fn children_of_start_up_die_with_us() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let mark = format!("cc-that-hangs-{}", std::process::id());
     let cc = script(&p, &mark, "exec sleep 300\n");
     // `exec` hides the name; a shell that waits shows it.
@@ -188,7 +188,7 @@ fn children_of_start_up_die_with_us() {
 
 #[test]
 fn ctrl_c_does_not_wait_for_a_compiler_that_hangs() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let cc = script(&p, "cc.sh", "sleep 300\n");
     let child = piped(p.command(&["tune", SMALL, "--trials", "2"]).env("CC", &cc));
     std::thread::sleep(Duration::from_millis(700));
@@ -210,7 +210,7 @@ fn ctrl_c_does_not_wait_for_a_compiler_that_hangs() {
 
 #[test]
 fn a_locked_store_is_named_and_can_be_left() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     p.squall(&["tune", SMALL, "--trials", "1"]).ok();
     let path = p.path().join("tuned.squall");
     let python = "import sqlite3,sys,time\nc=sqlite3.connect(sys.argv[1],isolation_level=None)\n\
@@ -248,7 +248,7 @@ fn a_locked_store_is_named_and_can_be_left() {
 
 #[test]
 fn names_in_strangers_files_do_not_speak_to_the_terminal() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     p.squall(&["tune", SMALL, "--trials", "1", "--store", "a.squall"]).ok();
     let evil = "evil\u{1b}]0;owned\u{7}\u{1b}[2J";
     let line = changed(&p, "a.squall", &|r| {
@@ -277,7 +277,7 @@ fn names_in_strangers_files_do_not_speak_to_the_terminal() {
 
 #[test]
 fn pipes_and_devices_are_refused_everywhere() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     for name in [
         "m.onnx",
         "l.ops",
@@ -329,7 +329,7 @@ fn pipes_and_devices_are_refused_everywhere() {
 
 #[test]
 fn a_name_with_a_newline_is_a_name() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     p.squall(&["init", "two\nlines.toml"]).ok();
     let ran = p.squall(&["tasks", "two\nlines.toml"]).ok();
     assert!(ran.out.contains("axpy"), "{}", ran.out);
@@ -337,7 +337,7 @@ fn a_name_with_a_newline_is_a_name() {
 
 #[test]
 fn a_limit_on_the_size_of_files_is_an_error_with_words() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let bin = env!("CARGO_BIN_EXE_squall");
     let line = format!("ulimit -f 8; exec '{bin}' tune '{SMALL}' --trials 2");
     let ran: Ran = Command::new("sh")
@@ -353,7 +353,7 @@ fn a_limit_on_the_size_of_files_is_an_error_with_words() {
 
 #[test]
 fn a_report_that_was_asked_for_and_cannot_be_written_is_a_failure() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let ran = p.squall(&["tune", SMALL, "--trials", "1", "--report", "no/such/folder/r.html"]);
     let ran = ran.fails();
     assert!(ran.err.contains("no/such/folder") && ran.out.contains("matmul"), "{}", ran.err);
@@ -361,7 +361,7 @@ fn a_report_that_was_asked_for_and_cannot_be_written_is_a_failure() {
 
 #[test]
 fn a_compiler_that_writes_garbage_is_called_broken() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let text = "out=\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; shift; done\n\
                 [ -n \"$out\" ] && echo garbage > \"$out\"\nexit 0\n";
     let cc = script(&p, "cc.sh", text);
@@ -378,7 +378,7 @@ fn a_cross_compiler_is_refused() {
         println!("skipped: the head of programs of this system is not known here");
         return;
     }
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     // What it writes is marked as AArch64's, as a cross compiler's is.
     let text = "gcc \"$@\" || exit 1\nout=\nwhile [ $# -gt 0 ]; do [ \"$1\" = -o ] && out=$2; \
                 shift; done\n[ -n \"$out\" ] && printf '\\267\\000' | dd of=\"$out\" bs=1 seek=18 \
@@ -392,7 +392,7 @@ fn a_cross_compiler_is_refused() {
 
 #[test]
 fn an_export_follows_no_links() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let precious = p.file("precious", "mine");
     std::fs::create_dir(p.path().join("out")).unwrap();
     for name in ["driver.c", "manifest.json", "Makefile", "kernels.c"] {
@@ -410,7 +410,7 @@ fn an_export_follows_no_links() {
 
 #[test]
 fn temporary_folders_are_ours_alone_whatever_the_umask() {
-    let p = Place::new();
+    let p = Place::that_compiles_all();
     let bin = env!("CARGO_BIN_EXE_squall");
     let temporary = p.path().join("tmp");
     std::fs::create_dir(&temporary).unwrap();

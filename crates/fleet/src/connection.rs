@@ -5,10 +5,10 @@ use crate::url::{Address, Protection};
 use postgres::{Client, NoTls};
 
 /// The schema that this program writes.
-pub const VERSION: i32 = 1;
+pub const VERSION: i32 = 2;
 
 /// The schema's versions, each made from the one before.
-const UPGRADES: [&str; VERSION as usize] = [include_str!("v1.sql")];
+const UPGRADES: [&str; VERSION as usize] = [include_str!("v1.sql"), include_str!("v2.sql")];
 const ROLES: &str = include_str!("roles.sql");
 /// Held while the schema is made, so that of two programs one makes it.
 const LOCK: i64 = 0x5351_4c4c;
@@ -24,13 +24,16 @@ impl Fleet {
     ///
     /// # Errors
     /// Where the address is none, the server does not answer or refuses the user, there is no fleet
-    /// on it, or one of a newer Squall.
+    /// on it, or one of another Squall's schema.
     pub fn connect(url: &str) -> Result<Fleet, FleetError> {
         let mut fleet = Fleet::open(url)?;
         match fleet.version()? {
             None => Err(FleetError::NoFleet { server: fleet.server }),
             Some(found) if found > VERSION => {
                 Err(FleetError::Newer { server: fleet.server, found, known: VERSION })
+            }
+            Some(found) if found < VERSION => {
+                Err(FleetError::Older { server: fleet.server, found, known: VERSION })
             }
             Some(_) => Ok(fleet),
         }

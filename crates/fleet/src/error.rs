@@ -14,6 +14,8 @@ pub enum FleetError {
     NoFleet { server: String },
     #[error("the fleet on {server} has schema {found}, this program knows up to {known}")]
     Newer { server: String, found: i32, known: i32 },
+    #[error("the fleet on {server} has schema {found}, this program needs {known}")]
+    Older { server: String, found: i32, known: i32 },
     #[error("{server} says: {detail}")]
     Server { server: String, detail: String, lost: bool },
     #[error("a record of the fleet does not read: {0}")]
@@ -37,6 +39,9 @@ impl FleetError {
                 .into(),
             FleetError::NoFleet { .. } => "make one: squall fleet init URL".into(),
             FleetError::Newer { .. } => "use the newer Squall".into(),
+            FleetError::Older { .. } => {
+                "bring it to this schema, nothing is lost: squall fleet init URL".into()
+            }
             FleetError::Server { lost: true, .. } => {
                 "what was measured is in the own store; try again once the server is back".into()
             }

@@ -133,10 +133,15 @@ impl Fleet {
         self.client.query_one(sql, &values).map(|r| r.get(0)).map_err(|e| self.error(&e))
     }
 
-    /// Waits until the server says that there may be work, at most so long; whether it said so.
+    /// Waits until the server says that there may be a slice, at most so long; whether it said so.
     pub fn wait_for_work(&mut self, at_most: Duration) -> Result<bool, FleetError> {
+        self.wait("LISTEN squall", at_most)
+    }
+
+    /// Waits until a channel speaks.
+    pub(crate) fn wait(&mut self, listen: &str, at_most: Duration) -> Result<bool, FleetError> {
         use postgres::fallible_iterator::FallibleIterator;
-        if let Err(e) = self.client.batch_execute("LISTEN squall") {
+        if let Err(e) = self.client.batch_execute(listen) {
             return Err(self.error(&e));
         }
         let heard = self.client.notifications().timeout_iter(at_most).next();

@@ -4,8 +4,10 @@
 //! **leases** a slice of a task ([`Fleet::claim`]), **pulls** what is known of it
 //! ([`Fleet::pull`]), tunes as always, and **ships** what is new ([`Fleet::ship`]). Facts are named
 //! by what was tried, so that shipping twice changes nothing, and a server that is down costs
-//! freshness alone. What must be right is in the server's functions (`v1.sql`).
+//! freshness alone. What must be right is in the server's functions (`v1.sql`, and `v2.sql` for
+//! builders: machines that compile what workers will want).
 
+mod builds;
 mod connection;
 mod error;
 mod facts;
@@ -15,6 +17,7 @@ mod status;
 mod tls;
 mod url;
 
+pub use builds::{BuildOrder, Offered};
 pub use connection::{Fleet, VERSION};
 pub use error::FleetError;
 pub use facts::Mark;

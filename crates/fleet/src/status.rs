@@ -30,6 +30,9 @@ pub struct ClassStatus {
     pub variant: i32,
     /// Its measured peak, in FLOP/s.
     pub peak: Option<f64>,
+    /// Its machine's description, as JSON, where a worker of it gave one.
+    #[serde(skip)]
+    pub machine: Option<String>,
 }
 
 /// A worker.
@@ -39,8 +42,8 @@ pub struct WorkerStatus {
     pub name: String,
     /// Who started it.
     pub owner: String,
-    /// Its class.
-    pub class: i32,
+    /// Its class; none of one that builds only.
+    pub class: Option<i32>,
     /// Its program's version.
     pub version: String,
     /// Seconds since it started.
@@ -112,7 +115,8 @@ impl Fleet {
 
     /// Classes of devices.
     pub fn classes(&mut self) -> Result<Vec<ClassStatus>, FleetError> {
-        let sql = "SELECT id, device, toolchain, variant, peak FROM squall.class ORDER BY id";
+        let sql =
+            "SELECT id, device, toolchain, variant, peak, machine FROM squall.class ORDER BY id";
         let rows = self.client.query(sql, &[]).map_err(|e| self.error(&e))?;
         let class = |r: &postgres::Row| ClassStatus {
             id: r.get(0),
@@ -120,6 +124,7 @@ impl Fleet {
             toolchain: r.get(2),
             variant: r.get(3),
             peak: r.get(4),
+            machine: r.get(5),
         };
         Ok(rows.iter().map(class).collect())
     }

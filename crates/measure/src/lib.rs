@@ -29,7 +29,7 @@ pub use board::{Board, BoardAddress};
 pub use folder::TemporaryFolder;
 pub use local::LocalMeasurer;
 pub use mock::MockMeasurer;
-pub use objects::ObjectCache;
+pub use objects::{ObjectCache, ObjectSource};
 pub use others::{Gentle, Others, minute_of_day};
 pub use piped::PipedMeasurer;
 pub use process::end_with_us;

@@ -5,6 +5,7 @@
 use crate::folder::TemporaryFolder;
 use rustix::process::geteuid;
 use std::collections::HashSet;
+use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -35,11 +36,21 @@ pub struct ObjectCache {
     folder: Option<Arc<Folder>>,
 }
 
+/// Other machines that make objects, which a cache asks before it has one made.
+pub trait ObjectSource: Send + Sync {
+    /// The object of a key, which is the same on all machines; waits while another machine makes it.
+    /// None where none does: then it is made here. What it gives is run, so it is to be trusted.
+    fn object(&self, key: &str, cancel: &AtomicBool) -> Option<Vec<u8>>;
+}
+
 /// Which file is wanted, and where.
 #[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     /// The digest of what it is made from, of hexadecimal digits.
     pub key: &'a str,
+    /// The same, but for what tells machines with the same compiler apart; none where other
+    /// machines are not asked.
+    pub shared: Option<&'a str>,
     /// Where it shall lie.
     pub to: &'a Path,
     /// Whether it is a program.
@@ -48,7 +59,6 @@ pub struct Wanted<'a> {
     pub cancel: &'a AtomicBool,
 }
 
-#[derive(Debug)]
 struct Folder {
     path: PathBuf,
     /// Removes a folder that lasts no longer than the cache.
@@ -58,6 +68,13 @@ struct Folder {
     making: Mutex<HashSet<String>>,
     made: Condvar,
     kept: AtomicU64,
+    source: Mutex<Option<Arc<dyn ObjectSource>>>,
+}
+
+impl fmt::Debug for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Folder").field("path", &self.path).finish_non_exhaustive()
+    }
 }
 
 impl ObjectCache {
@@ -96,8 +113,8 @@ impl ObjectCache {
                 "others may write to it, and what lies there is run",
             ));
         }
-        let (making, made, kept) = Default::default();
-        let folder = Folder { path: path.into(), _temporary, limit, making, made, kept };
+        let (making, made, kept, source) = Default::default();
+        let folder = Folder { path: path.into(), _temporary, limit, making, made, kept, source };
         folder.trim();
         Ok(ObjectCache { folder: Some(Arc::new(folder)) })
     }
@@ -107,8 +124,20 @@ impl ObjectCache {
         self.folder.is_some()
     }
 
-    /// Puts the file where it is wanted: the kept one, or else what `make` writes there, which is
-    /// kept then if it says that it made the file. Gives what `make` gave; `None` where the file
+    /// From now on asks other machines for objects; or none any more.
+    pub fn ask(&self, source: Option<Arc<dyn ObjectSource>>) {
+        if let Some(folder) = &self.folder {
+            *folder.source.lock().unwrap_or_else(PoisonError::into_inner) = source;
+        }
+    }
+
+    /// Whether it asks other machines.
+    pub fn asks_others(&self) -> bool {
+        self.folder.as_ref().is_some_and(|f| f.source().is_some())
+    }
+
+    /// Puts the file where it is wanted: the kept one, or one of another machine, or else what
+    /// `make` writes there, which is kept then if it says that it made the file. Gives what `make` gave; `None` where the file
     /// was kept. Of threads that want the same file one makes it, and the others wait.
     ///
     /// # Errors
@@ -121,6 +150,10 @@ impl ObjectCache {
         let Some(folder) = &self.folder else { return make().map(|(said, _)| Some(said)) };
         let _turn = folder.turn(wanted);
         if folder.fetch(wanted).is_some() {
+            return Ok(None);
+        }
+        if folder.fetch_from_others(wanted).is_some() {
+            folder.keep(wanted);
             return Ok(None);
         }
         let (said, is_made) = make()?;
@@ -160,6 +193,16 @@ impl Folder {
         Some(Turn { folder: self, key: wanted.key })
     }
 
+    fn source(&self) -> Option<Arc<dyn ObjectSource>> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Writes an object of another machine to where it is wanted, if one has it.
+    fn fetch_from_others(&self, wanted: Wanted<'_>) -> Option<()> {
+        let bytes = self.source()?.object(wanted.shared?, wanted.cancel)?;
+        write_new(wanted, &bytes)
+    }
+
     /// Writes the kept file to where it is wanted, if there is one and it is whole.
     fn fetch(&self, wanted: Wanted<'_>) -> Option<()> {
         let path = self.path.join(wanted.key);
@@ -178,17 +221,7 @@ impl Folder {
         if age.is_none_or(|age| age > YOUNG) {
             let _ = file.set_modified(now);
         }
-        let mode = if wanted.executable { 0o755 } else { 0o644 };
-        // What lies there may be the text of a program that runs.
-        let _ = fs::remove_file(wanted.to);
-        let mut to =
-            OpenOptions::new().write(true).create_new(true).mode(mode).open(wanted.to).ok()?;
-        if to.write_all(content).is_err() {
-            drop(to);
-            let _ = fs::remove_file(wanted.to);
-            return None;
-        }
-        Some(())
+        write_new(wanted, content)
     }
 
     /// Keeps the file that was made. No failure here is worth an error: it is made again then.
@@ -254,6 +287,20 @@ impl Folder {
     }
 }
 
+/// Writes a file to where it is wanted; none where it cannot be written.
+fn write_new(wanted: Wanted<'_>, content: &[u8]) -> Option<()> {
+    let mode = if wanted.executable { 0o755 } else { 0o644 };
+    // What lies there may be the text of a program that runs.
+    let _ = fs::remove_file(wanted.to);
+    let mut to = OpenOptions::new().write(true).create_new(true).mode(mode).open(wanted.to).ok()?;
+    if to.write_all(content).is_err() {
+        drop(to);
+        let _ = fs::remove_file(wanted.to);
+        return None;
+    }
+    Some(())
+}
+
 /// What stands before a content: it belongs to its key alone.
 fn seal(key: &str, content: &[u8]) -> blake3::Hash {
     blake3::Hasher::new().update(key.as_bytes()).update(b"\0").update(content).finalize()
@@ -276,7 +323,7 @@ mod tests {
 
     /// Wants a file, which is made of the text where it is not kept; whether it was made.
     fn want(cache: &ObjectCache, key: &str, to: &Path, text: &str) -> bool {
-        let wanted = Wanted { key, to, executable: false, cancel: &NEVER };
+        let wanted = Wanted { key, shared: None, to, executable: false, cancel: &NEVER };
         let made = cache.obtain(wanted, || {
             fs::write(to, text).unwrap();
             Ok::<_, Infallible>(((), true))
@@ -362,7 +409,13 @@ mod tests {
                 let (cache, count, folder) = (cache.clone(), &count, folder.path());
                 scope.spawn(move || {
                     let to = folder.join(format!("out{i}"));
-                    let wanted = Wanted { key: "k", to: &to, executable: true, cancel: &NEVER };
+                    let wanted = Wanted {
+                        key: "k",
+                        shared: None,
+                        to: &to,
+                        executable: true,
+                        cancel: &NEVER,
+                    };
                     let made = cache.obtain(wanted, || {
                         count.fetch_add(1, Ordering::Relaxed);
                         std::thread::sleep(Duration::from_millis(50));

@@ -56,6 +56,7 @@ pub fn time_beside(
         median: Nanos(times.median_ns as f64),
         inferences: times.inferences,
         kernels: network.counts(),
+        graph: network.kernel_graph(&times.layers),
         beside,
     };
     Ok((outputs, times, inference))

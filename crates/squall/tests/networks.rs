@@ -71,6 +71,11 @@ fn model(
     }
 }
 
+/// This machine; what is compiled for one test serves the others.
+fn context() -> Context {
+    Context::with_cache(Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")))
+}
+
 /// Says that the tests of this file run on a GPU.
 const ON_GPU: &str = "SQUALL_TEST_ON_GPU";
 
@@ -130,7 +135,7 @@ fn run(folder: &Path, network: &NetworkRequest, given: &[(&str, Array)]) -> Resu
     };
     let inputs = given.iter().map(file).collect();
     let request = RunRequest { network: network.clone(), inputs, outputs: Vec::new() };
-    let ran = squall::run(&Context::new(), &request, &mut |_| ()).map_err(|e| e.to_string())?;
+    let ran = squall::run(&context(), &request, &mut |_| ()).map_err(|e| e.to_string())?;
     Ok((ran.outputs.clone(), ran))
 }
 
@@ -274,7 +279,7 @@ fn formats_of_16_bits_lie_between_kernels() {
             data: CheckData::Files { inputs: Vec::new(), expected: Vec::new() },
             tolerance: Tolerance::Scaled(0.0),
         };
-        let checked = squall::check(&Context::new(), &request, &mut |_| ());
+        let checked = squall::check(&context(), &request, &mut |_| ());
         if target() == TargetRequest::Cpu {
             let e = checked.unwrap_err().to_string();
             assert!(e.contains(precision.name()) && e.contains("on GPUs only"), "{e}");
@@ -441,7 +446,7 @@ fn test_data_of_onnx_is_read_and_compared() {
             data: CheckData::Folder(f.into()),
             tolerance: Tolerance::Scaled(0.0),
         };
-        squall::check(&Context::new(), &request, &mut |_| ())
+        squall::check(&context(), &request, &mut |_| ())
     };
     let right = check().unwrap();
     assert!(right.is_right() && right.elements == 2, "{right:?}");

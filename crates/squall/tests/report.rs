@@ -1,7 +1,8 @@
 //! Reports of made-up sessions: sums, bounds, the page.
 
 use squall::report::{
-    FailureClass, Report, Roof, RoofLevel, StopReason, TaskReport, UntunedNode, Winner, html, json,
+    FailureClass, GraphKernel, KernelGraph, Report, Roof, RoofLevel, StopReason, TaskReport,
+    UntunedNode, Winner, html, json,
 };
 use squall::{Inference, KernelCounts, Library, Peer, PeerTimes};
 use squall_core::{CpuCost, Nanos, Objective, TaskId, Workload};
@@ -73,6 +74,18 @@ fn report(tasks: Vec<TaskReport>, roof: Option<Roof>) -> Report {
     }
 }
 
+/// Two kernels, one of which reads what the other writes.
+fn graph() -> KernelGraph {
+    let kernel = |op: &str, from: &[usize]| GraphKernel {
+        name: format!("k_{op}"),
+        kind: "kernel",
+        nodes: vec![(format!("/n<{op}"), op.into())],
+        nanos: 50.0,
+        from: from.to_vec(),
+    };
+    KernelGraph { kernels: vec![kernel("Conv", &[]), kernel("Gemm", &[0])] }
+}
+
 /// Whole inferences with a library beside them, and one that is absent.
 fn inference() -> Inference {
     let theirs = PeerTimes {
@@ -87,7 +100,8 @@ fn inference() -> Inference {
         Peer { library: Library::OpenVino, times: Err("no <Python> with openvino".into()) },
     ];
     let (best, median) = (Nanos(100.0), Nanos(110.0));
-    Inference { best, median, inferences: 7, kernels: KernelCounts::default(), beside }
+    let (kernels, graph) = (KernelCounts::default(), graph());
+    Inference { best, median, inferences: 7, kernels, graph, beside }
 }
 
 #[test]
@@ -108,6 +122,7 @@ fn the_headline_is_the_inference_the_bound_and_the_libraries() {
     let page = html::page(&r);
     assert!(page.contains("one inference") && page.contains("1.50x"));
     assert!(page.contains("no &lt;Python&gt;") && !page.contains("Gain over"));
+    assert!(page.contains("The network as kernels") && page.contains("k_Gemm: /n&lt;Gemm"));
     r.inference = Some(Err("it has two inputs".into()));
     assert!(r.headline()[0].contains("it has two inputs"));
     assert!(html::page(&r).contains("it has two inputs"));

@@ -329,7 +329,7 @@ fn print(s: &Status) -> Result<(), Failure> {
         t.add_row([
             w.name.clone(),
             w.owner.clone(),
-            w.class.to_string(),
+            w.class.map_or_else(|| "builds".to_string(), |c| c.to_string()),
             w.version.clone(),
             duration(w.age),
             heard,

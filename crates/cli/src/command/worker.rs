@@ -27,6 +27,7 @@ Examples:
   squall worker --polite --store tuned.squall --hours 22-6 --until-idle
   squall worker --server postgres://w@db/squall --store own.squall     for a fleet
   squall worker --server postgres://w@db/squall --until-idle       ends where nothing is left to do
+  squall worker --build --server postgres://w@db/squall            compiles for other workers
   squall worker --polite --server postgres://w@db/squall           wishes first, then jobs
 
 A kernel that `run`, `bench`, `export` or `advise` used without its being tuned left a wish in the
@@ -38,7 +39,12 @@ For a fleet (a build with `--features fleet`): everything is kept in the own sto
 sent: where the server is down, the worker goes on with its slice and sends its records once the
 server is back. Ctrl-C gives the slice back and ends. With --json, each trial is a line
 {\"trial\": ..} once it stands in the own store. A worker takes kernels that Squall generates from a
-task's expression, never sources of users.")]
+task's expression, never sources of users.
+
+A builder (--build) measures nothing: it compiles what workers of classes with its compiler and
+level of instructions (--isa) will want, and may lack their device. Workers run objects that builders
+of their own user of the server made, and of those that --builds-of names; what no builder has made
+they compile themselves.")]
 pub struct Args {
     /// Serve the store's wishes while nothing else wants the machine
     #[arg(long)]
@@ -73,6 +79,23 @@ pub struct Args {
     #[cfg(feature = "fleet")]
     #[arg(long, value_name = "URL", env = "SQUALL_FLEET", hide_env_values = true)]
     server: Option<String>,
+    /// Compile for other workers of the fleet and measure nothing
+    #[cfg(feature = "fleet")]
+    #[arg(long, conflicts_with = "polite")]
+    build: bool,
+    /// Compilers at once [default: one for each core]
+    #[cfg(feature = "fleet")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "build",
+        value_parser = clap::value_parser!(u16).range(1..=1024),
+    )]
+    jobs: Option<u16>,
+    /// Run objects that builders of this user of the server made, too; may be repeated
+    #[cfg(feature = "fleet")]
+    #[arg(long, value_name = "USER", conflicts_with_all = ["polite", "build"])]
+    builds_of: Vec<String>,
     #[command(flatten)]
     store: StoreArgs,
     #[command(flatten)]
@@ -201,7 +224,11 @@ fn for_fleet(a: &Args, stop: &AtomicBool) -> Result<u8, Failure> {
         let hint = "name the fleet's --server, or say --polite to serve the store's wishes";
         return Err(Failure::new("there is nothing to work for", Some(hint.into())));
     };
+    if a.build {
+        return build(a, server, stop);
+    }
     let request = WorkerRequest {
+        trusted_builders: a.builds_of.clone(),
         target: a.target.request()?,
         threads: a.threads.threads.into(),
         caches: a.caches,
@@ -215,7 +242,7 @@ fn for_fleet(a: &Args, stop: &AtomicBool) -> Result<u8, Failure> {
     let w = shown.finish(worked)?;
     if a.json.json {
         say(json!({
-            "slices": w.slices, "trials": w.trials, "shipped": w.shipped,
+            "slices": w.slices, "trials": w.trials, "shipped": w.shipped, "fetched": w.fetched,
             "server_seconds": w.server_seconds, "seconds": w.seconds,
         }))?;
     } else {
@@ -227,6 +254,30 @@ fn for_fleet(a: &Args, stop: &AtomicBool) -> Result<u8, Failure> {
             duration(w.seconds),
             w.shipped,
             percent(w.server_seconds / w.seconds.max(1e-9))
+        ))?;
+    }
+    Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })
+}
+
+/// Compiles for other workers.
+#[cfg(feature = "fleet")]
+fn build(a: &Args, server: &str, stop: &AtomicBool) -> Result<u8, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let request = squall::fleet::BuilderRequest {
+        server: server.into(),
+        target: a.target.request()?,
+        jobs: a.jobs.map_or(cores, usize::from),
+        until_idle: a.until_idle,
+    };
+    let b = squall::fleet::build(&context(), &request, stop, &mut listen)?;
+    if a.json.json {
+        say(json!({ "built": b.built, "refused": b.refused, "seconds": b.seconds }))?;
+    } else {
+        say(format_args!(
+            "{} objects in {}; {} candidates could not be made here",
+            b.built,
+            duration(b.seconds),
+            b.refused
         ))?;
     }
     Ok(if stop.load(Ordering::Relaxed) { 130 } else { 0 })

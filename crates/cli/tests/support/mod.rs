@@ -52,8 +52,25 @@ impl From<Output> for Ran {
     }
 }
 
+/// Compiled files that tests share: what starts every run is the same for all.
+fn shared_objects() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("objects");
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
 impl Place {
+    /// A folder with a cache of its own, but for compiled files.
     pub fn new() -> Place {
+        let place = Place::that_compiles_all();
+        let cache = place.path().join("cache/squall");
+        std::fs::create_dir_all(&cache).unwrap();
+        std::os::unix::fs::symlink(shared_objects(), cache.join("objects")).unwrap();
+        place
+    }
+
+    /// A folder with a cache of its own, in which nothing lies yet.
+    pub fn that_compiles_all() -> Place {
         Place { dir: tempfile::tempdir().unwrap() }
     }
 

@@ -123,7 +123,7 @@ impl Toolchain {
         to: &Path,
         make: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        let wanted = Wanted { key, to, executable: true, cancel: &NEVER };
+        let wanted = Wanted { key, shared: None, to, executable: true, cancel: &NEVER };
         self.objects.obtain(wanted, || make().map(|()| ((), true))).map(|_| ())
     }
 
@@ -166,7 +166,10 @@ impl Toolchain {
     ) -> Result<Object, MeasurerError> {
         let key = self.key(args, &[text]);
         let executable = !args.contains(&"-c");
-        let wanted = Wanted { key: &key, to, executable, cancel: site.cancel };
+        let is_shared = !executable && self.objects.asks_others();
+        let shared = is_shared.then(|| self.shared_key(args, &[text]));
+        let (shared, cancel) = (shared.as_deref(), site.cancel);
+        let wanted = Wanted { key: &key, shared, to, executable, cancel };
         let made = self.objects.obtain(wanted, || {
             let object = self.compile_text(text, args, to, site)?;
             let is_made = matches!(object, Object::Made(_));
@@ -201,20 +204,49 @@ impl Toolchain {
 
     /// The digest of what decides what a text becomes: compiler, machine, arguments and the text.
     pub fn key(&self, args: &[&str], texts: &[&str]) -> String {
+        let command = self.command();
+        let stamp = program_stamp(command.split(' ').next().unwrap_or_default());
+        let mut own = vec![command, stamp];
+        own.extend(VARIABLES.map(|v| std::env::var(v).unwrap_or_default()));
+        self.digest(&own, args, texts)
+    }
+
+    /// The same for all machines whose compiler is of this version, and where code for `native` is
+    /// the same.
+    fn shared_key(&self, args: &[&str], texts: &[&str]) -> String {
+        // The compiler may lie elsewhere; what it is told in its command counts.
+        let told: Vec<String> = self.command().split(' ').skip(1).map(String::from).collect();
+        self.digest(&told, args, texts)
+    }
+
+    /// The key under which other machines know a kernel's object; nothing where the source may
+    /// read files that change.
+    pub fn shared_object_key(&self, kernel: &KernelSource) -> Option<String> {
+        let args = self.object_arguments(kernel);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        is_kept(kernel).then(|| self.shared_key(&args, &[&kernel.source]))
+    }
+
+    /// What code for `native` is made for, in a few digits; none where the level has a name.
+    pub fn native_machine(&self) -> Option<String> {
+        let is_native = self.flags().iter().any(|a| a.contains("native"));
+        is_native.then(|| blake3::hash(machine().as_bytes()).to_hex()[..16].to_string())
+    }
+
+    fn digest(&self, own: &[String], args: &[&str], texts: &[&str]) -> String {
         let mut h = blake3::Hasher::new();
         let mut add = |part: &str| {
             h.update(&(part.len() as u64).to_le_bytes()).update(part.as_bytes());
         };
-        add(&self.command());
         add(self.version());
-        add(&program_stamp(self.command().split(' ').next().unwrap_or_default()));
-        VARIABLES.iter().for_each(|v| add(&std::env::var(v).unwrap_or_default()));
+        own.iter().for_each(|o| add(o));
         if args.iter().any(|a| a.contains("native")) {
             add(machine());
         }
-        add(&args.len().to_string());
-        args.iter().for_each(|a| add(a));
-        texts.iter().for_each(|t| add(t));
+        for list in [args, texts] {
+            add(&list.len().to_string());
+            list.iter().for_each(|a| add(a));
+        }
         h.finalize().to_hex()[..40].to_string()
     }
 }

@@ -1,11 +1,14 @@
 //! Many machines (docs/fleet.md): jobs that are put in, workers that tune slices of them, and
-//! records that go from store to server and back. The server is PostgreSQL; what it keeps and how
+//! builders that compile for them, records that go from store to server and back. The server is PostgreSQL; what it keeps and how
 //! leases work is `squall-fleet`'s. A session knows only its own store, whatever the server does.
 
+mod build;
 mod exchange;
+mod objects;
 mod submit;
 mod work;
 
+pub use build::{BuilderRequest, BuiltForFleet, build};
 pub use exchange::{Moved, PulledAndChecked, fetch, pull, pull_and_check, push};
 pub use squall_fleet::{
     ClassStatus, Fleet, FleetError, JobStatus, SliceStatus, Status, Submitted, WorkerStatus, is_url,

@@ -2,6 +2,8 @@
 //! is down costs freshness: the slice goes on, and its records are shipped once the server is back.
 
 use super::Fleet;
+use super::build::ClassMachine;
+use super::objects::FleetObjects;
 use crate::error::Error;
 use crate::event::{Event, Listen};
 use crate::report::{Report, StopReason};
@@ -14,6 +16,7 @@ use squall_fleet::{Ended, FleetError, Lease, Mark, Worker, WorkerName};
 use squall_records::{Query, Store};
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -47,6 +50,8 @@ pub struct WorkerRequest {
     pub until_idle: bool,
     /// How long a lease holds without being renewed.
     pub lease: Duration,
+    /// The users of the server whose builders' objects are run, beside the own.
+    pub trusted_builders: Vec<String>,
 }
 
 impl WorkerRequest {
@@ -61,6 +66,7 @@ impl WorkerRequest {
             seed: 0,
             until_idle: false,
             lease: LEASE,
+            trusted_builders: Vec::new(),
         }
     }
 }
@@ -74,6 +80,8 @@ pub struct Worked {
     pub trials: u64,
     /// Records that were new to the server.
     pub shipped: u64,
+    /// Objects that builders of the fleet had made.
+    pub fetched: u64,
     /// Seconds that were spent on the server.
     pub server_seconds: f64,
     /// Seconds in all.
@@ -94,6 +102,8 @@ pub fn work(
     let at = context.target(request.target, request.threads)?.with_caches(request.caches);
     let mut line = Line::new(request, &at)?;
     line.unsent = own_records(&Store::open(&request.store)?, &at)?;
+    // Kernels of GPUs are compiled where they run.
+    let _asking = at.gpus.is_empty().then(|| Asking::begin(&at, &line.objects));
     while !stop.load(Ordering::Relaxed) {
         line.send(true, listen)?;
         match line.claim(listen)? {
@@ -107,7 +117,24 @@ pub fn work(
     }
     line.send(true, listen)?;
     line.worked.seconds = start.elapsed().as_secs_f64();
+    line.worked.fetched = line.objects.fetched();
     Ok(line.worked)
+}
+
+/// As long as this lives, the compiler's cache asks the fleet for objects.
+struct Asking<'a>(&'a TargetContext);
+
+impl<'a> Asking<'a> {
+    fn begin(at: &'a TargetContext, objects: &Arc<FleetObjects>) -> Asking<'a> {
+        at.toolchain.objects().ask(Some(objects.clone()));
+        Asking(at)
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.toolchain.objects().ask(None);
+    }
 }
 
 /// What the own store holds of this place: an earlier process may not have sent all of it.
@@ -129,10 +156,20 @@ pub(super) fn process_name() -> String {
     format!("{host}:{boot}:{}:{}", std::process::id(), since.as_millis())
 }
 
+/// A task's name as that of a file, which records keep.
+pub(super) fn plain_name(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    name.chars().map(plain).take(100).collect()
+}
+
 /// The line to the server, which may be down for a while.
 struct Line<'a> {
     request: &'a WorkerRequest,
     place: (String, String),
+    /// What builders must know of the machine, as JSON; none of a GPU's.
+    machine: Option<String>,
+    /// What builders made.
+    objects: Arc<FleetObjects>,
     peak: f64,
     name: WorkerName,
     /// None while the server cannot be reached.
@@ -150,9 +187,14 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     /// The first connection: an address that is wrong shows here.
     fn new(request: &'a WorkerRequest, at: &TargetContext) -> Result<Line<'a>, Error> {
+        let native = at.toolchain.native_machine();
+        let machine = ClassMachine { target: at.target.clone(), native };
+        let machine = serde_json::to_string(&machine).ok().filter(|_| at.gpus.is_empty());
         let mut line = Line {
             request,
             place: (at.device_name(), at.place.toolchain.clone()),
+            machine,
+            objects: Arc::new(FleetObjects::new(&request.server, &request.trusted_builders)),
             peak: at.roof()?.peak_gflops * 1e9,
             name: WorkerName(process_name()),
             fleet: None,
@@ -170,6 +212,9 @@ impl<'a> Line<'a> {
     fn connect(&mut self) -> Result<(), FleetError> {
         let mut fleet = Fleet::connect(&self.request.server)?;
         let class = fleet.class(&self.place.0, &self.place.1, Some(self.peak))?;
+        if let Some(machine) = &self.machine {
+            fleet.describe(class, machine)?;
+        }
         let worker = fleet.join(self.name.clone(), class, env!("CARGO_PKG_VERSION"))?;
         self.fleet = Some((fleet, worker));
         // What was on its way when the line broke may not have arrived.
@@ -380,10 +425,7 @@ impl Slice<'_> {
         let folder = tempfile::Builder::new().prefix("squall-slice-").tempdir();
         let folder =
             folder.map_err(|source| Error::Write { path: std::env::temp_dir(), source })?;
-        // The task's name is that of the file: records keep it.
-        let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
-        let name: String = self.lease.name.chars().map(plain).take(100).collect();
-        let file = folder.path().join(format!("{name}.workload"));
+        let file = folder.path().join(format!("{}.workload", plain_name(&self.lease.name)));
         std::fs::write(&file, &self.lease.workload)
             .map_err(|source| Error::Write { path: file.clone(), source })?;
         let budget =
@@ -467,12 +509,29 @@ struct Heard<'h, 'a, 's> {
 }
 
 impl Heard<'_, '_, '_> {
+    /// Tells builders what is to be compiled next.
+    fn want(&mut self, listen: &mut Listen<'_>) -> Result<(), Error> {
+        if self.line.machine.is_none() {
+            return Ok(());
+        }
+        let (task, asked) = (self.slice.lease.task, &self.asked);
+        let builders = self.line.ask(listen, |fleet, worker| {
+            Ok(fleet.want_builds(worker, task, asked)?.then_some(worker.id))
+        })?;
+        self.line.objects.ask_as(builders.flatten());
+        Ok(())
+    }
+
     /// False where the slice is not this worker's any more.
     fn hear(&mut self, event: &Event<'_>, listen: &mut Listen<'_>) -> bool {
         match event {
             Event::Batch { candidates } => {
                 self.asked = candidates.to_vec();
                 self.next = 0;
+                if let Err(e) = self.want(listen) {
+                    self.failure = Some(e);
+                    return false;
+                }
             }
             Event::Trial { record, .. } => {
                 self.line.unsent.push((*record).clone());

@@ -16,6 +16,7 @@ use crate::arrays::NamedArray;
 use crate::error::Error;
 use crate::export::{Chosen, KernelCounts};
 use crate::input::Input;
+use crate::report::{GraphKernel, KernelGraph};
 use crate::target_context::TargetContext;
 use files::Layout;
 use plain::PlainOperators;
@@ -25,6 +26,7 @@ use squall_core::{KernelSource, Task, TaskId, Workload};
 use squall_frontend::npy::Array;
 use squall_frontend::read_weights;
 use squall_graph::Assignment;
+use squall_graph::assignment::flow::FlowStep;
 use squall_graph::plan::{Plan, PlanStep, Work};
 use squall_measure::cpu::{Device, Execution};
 use squall_measure::{TemporaryFolder, end_with_us};
@@ -424,6 +426,21 @@ impl Network {
             _ => None,
         };
         Ok(Times { best_ns, median_ns, inferences, host, layers: self.layers(said) })
+    }
+
+    /// Which operators became which kernels, with the times of these layers.
+    pub fn kernel_graph(&self, layers: &[Layer]) -> KernelGraph {
+        let flow = self.graph.flow();
+        // A node without a kernel may be several moves.
+        let kernel = |step: FlowStep| {
+            let first = step.nodes.first().map_or("", |(name, _)| name.as_str());
+            let own: Vec<&Layer> = layers.iter().filter(|l| l.node == first).collect();
+            let kind = own.first().map_or(LayerKind::Move, |l| l.kind);
+            let name = own.first().map_or_else(String::new, |l| l.name.clone());
+            let nanos = own.iter().map(|l| l.best_ns as f64).sum();
+            GraphKernel { name, kind: kind.name(), nodes: step.nodes, nanos, from: step.from }
+        };
+        KernelGraph { kernels: flow.into_iter().map(kernel).collect() }
     }
 
     /// The steps with the times that the program prints.

@@ -1,6 +1,7 @@
 //! The report as one page: no script, nothing loaded from elsewhere, light and dark.
 
 use super::bars;
+use super::graph;
 use super::svg::{self, escape, short};
 use super::{Report, StopReason, TaskReport};
 use squall_core::Nanos;
@@ -48,6 +49,11 @@ pub fn page(r: &Report) -> String {
             escape(r.baseline())
         );
         section(&mut p, "Roofline", &(note + &svg::roofline(r, roof)));
+    }
+    if let Some(Ok(i)) = &r.inference
+        && let Some(picture) = graph::picture(&i.graph)
+    {
+        section(&mut p, "The network as kernels", &picture);
     }
     curves(&mut p, r);
     failures(&mut p, r);

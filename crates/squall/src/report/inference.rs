@@ -1,5 +1,6 @@
 //! The time of whole inferences of a model, and of other libraries in the same rounds.
 
+use super::graph::KernelGraph;
 use crate::export::KernelCounts;
 use crate::peers::Peer;
 use squall_core::Nanos;
@@ -15,6 +16,8 @@ pub struct Inference {
     pub inferences: u64,
     /// What the kernels are.
     pub kernels: KernelCounts,
+    /// Which operators became which kernels, with their times.
+    pub graph: KernelGraph,
     /// Other libraries' in the same rounds, in the order in which they were asked for.
     pub beside: Vec<Peer>,
 }
@@ -70,7 +73,8 @@ mod tests {
         let beside = vec![peer(Ok(theirs)), peer(Err("no Python".into()))];
         let (best, median) = (Nanos(10.0), Nanos(11.0));
         let kernels = KernelCounts::default();
-        let i = Inference { best, median, inferences: 3, kernels, beside };
+        let graph = KernelGraph::default();
+        let i = Inference { best, median, inferences: 3, kernels, graph, beside };
         assert_eq!(i.ratio(&i.beside[0]), Some(2.0));
         let notes = i.notes();
         assert!(notes[0].contains("2.00x") && notes[0].contains("differs"), "{notes:?}");

@@ -1,11 +1,13 @@
 //! What a session found: the facts ([`Report`]), as JSON ([`json`]) and as one page ([`html`]).
 
 mod bars;
+mod graph;
 pub mod html;
 mod inference;
 pub mod json;
 pub mod svg;
 
+pub use graph::{GraphKernel, KernelGraph};
 pub use inference::Inference;
 
 use squall_core::{CpuCost, FailStage, Nanos, Outcome, TaskId, Workload};
