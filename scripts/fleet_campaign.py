@@ -160,7 +160,7 @@ class Killer(threading.Thread):
     def __init__(self, campaign):
         super().__init__(daemon=True)
         self.campaign, self.candidates, self.kills = campaign, {}, collections.Counter()
-        self.ended = False
+        self.killed, self.ended = set(), False
 
     def run(self):
         while not self.ended:
@@ -174,7 +174,9 @@ class Killer(threading.Thread):
                 if len(parts) != 3 or not parts[0].startswith("killer"):
                     continue
                 task, running, worker = parts
-                if self.candidates.setdefault(task, running) == running:
+                is_culprit = self.candidates.setdefault(task, running) == running
+                if is_culprit and worker not in self.killed:
+                    self.killed.add(worker)
                     with contextlib.suppress(ProcessLookupError, ValueError, IndexError):
                         os.kill(int(worker.split(":")[2]), signal.SIGKILL)
                         self.kills[task] += 1
